@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * fabric.h - the seam between the engine and a fabric.
+ *
+ * A fabric owns devices, connections ("links"), receive buffers, send buffers and queues.  The engine owns messages,
+ * matching, credits, protocols and the memory of operations.  The seam speaks of three things only: messages of at most
+ * one receive buffer, transfers (RDMA of many pieces with one notification behind them), and events.
+ *
+ * Threads.  The engine calls every function with its lock held, so a fabric needs no lock of its own for them.  The
+ * exceptions are wait(), wake(), reg() and dereg(): they are called without the lock, from any thread, concurrently
+ * with everything else.  A fabric may have threads of its own (a resolver), but they must not call the engine: what they
+ * find out becomes an event of a later poll().
+ *
+ * Nothing here blocks except wait().  Nothing here calls back.
+ *
+ * Order on one link.  Messages, and the notifications of transfers, arrive at the peer in the order in which they were
+ * queued here.  The notification of a transfer arrives after all data of it, and of all transfers queued before it on
+ * that link, is in place (for a read: after the data has arrived here).  Data of different transfers has no order.
+ *
+ * Flow control.  Each message and each immediate consumes one receive buffer of the peer.  The engine never sends more
+ * than the peer has granted, and grants only what rx_reserve() promised and rx_return() gave back, so a fabric may run
+ * with receiver-not-ready retry 0.
+ *
+ * Failure.  Whatever goes wrong with a link ends in exactly one RME_EV_LINK_DOWN, after which the device touches no
+ * memory on behalf of that link any more: neither by what we posted nor by what the peer does with keys (the QP is in
+ * error and drained).  Transfers and messages still queued are gone without an event of their own; the engine accounts
+ * for them at LINK_DOWN.  All resources of the link are released by link_free().
+ */
+#ifndef RME_FABRIC_H
+#define RME_FABRIC_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdbool.h>
+#include "rme.h"
+
+struct rme_fabric; /* one open fabric; the fabric's own structure starts as it likes */
+struct rme_link;   /* one connection; likewise */
+struct rme_options;
+struct rme_stats;
+
+/* What the engine lends a fabric for its life. */
+struct rme_fabric_config {
+    const struct rme_addr *listen; /* NULL: accept nobody.  Parts by rme_addr_part() (addr.h) */
+    bool bind_specific;
+    uint32_t rx_size;                  /* bytes of one receive buffer and of one send buffer */
+    const struct rme_options *options; /* values by rme_option_*() (options.h); the fabric's own rows are among them */
+    struct rme_stats *stats;           /* counters to bump (stats.h) */
+    void (*log)(void *arg, enum rme_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+    void *log_arg;
+};
+
+/* What a fabric can do; constant while it is open. */
+struct rme_caps {
+    uint32_t max_sge;      /* local segments of one piece of a transfer (>= 1) */
+    uint32_t max_read_sge; /* the same for reads */
+    uint64_t max_piece;    /* bytes of one piece */
+    uint32_t max_inline;   /* messages up to this many bytes cost no send buffer read by the device */
+    uint32_t hello_max;    /* bytes of hello data that fit in every direction */
+    uint64_t max_regs;     /* registrations the device admits */
+    bool has_read;         /* transfers may be reads */
+    bool shared_rx;        /* receive buffers are shared by all links */
+    bool reg_is_free;      /* registration costs nothing (Elan4) */
+};
+
+/* A registration.  Keys are opaque to the engine; rkey goes to the peer as 64 bits. */
+struct rme_mr {
+    void *handle;
+    uintptr_t base;
+    size_t length;
+    uint64_t lkey;
+    uint64_t rkey;
+};
+
+#define RME_ACCESS_LOCAL 0u        /* read locally: source of sends and writes, no remote access */
+#define RME_ACCESS_LOCAL_WRITE 1u  /* sink of reads and receives */
+#define RME_ACCESS_REMOTE_READ 2u
+#define RME_ACCESS_REMOTE_WRITE 4u /* implies LOCAL_WRITE */
+
+/* A local segment. */
+struct rme_lseg {
+    void *base;
+    uint64_t length;
+    uint64_t lkey;
+};
+
+/* One contiguous remote range against up to max_sge local segments of the same total length: one work request. */
+struct rme_piece {
+    uint64_t raddr;
+    uint64_t rkey;
+    const struct rme_lseg *seg;
+    uint32_t nseg;
+};
+
+enum rme_notify {
+    RME_NOTIFY_NONE,
+    RME_NOTIFY_IMM, /* writes only: the peer gets RME_EV_IMM with `imm` */
+    RME_NOTIFY_MSG, /* the message `tx` (from tx_get, filled, tx_length bytes) is sent behind the data */
+};
+
+/*
+ * A transfer.  Filled by the engine, which keeps it and everything it points to alive until RME_EV_XFER_DONE (or
+ * LINK_DOWN).  npiece may be 0: only the notification is sent.
+ */
+struct rme_xfer {
+    bool read;
+    enum rme_notify notify;
+    uint32_t imm;
+    void *tx;
+    size_t tx_length;
+    const struct rme_piece *piece;
+    uint32_t npiece;
+    uint64_t bytes; /* of all pieces; for counters */
+    void *owner;    /* the engine's */
+    struct {        /* the fabric's, from xfer() until its completion */
+        struct rme_xfer *next;
+        uint32_t at;
+        uint64_t mark;
+    } fabric;
+};
+
+enum rme_event_type {
+    RME_EV_LINK_REQUEST, /* a peer wants a link; hello is valid until the next poll(); answer accept or reject then */
+    RME_EV_LINK_UP,      /* usable; on the active side hello is the peer's answer */
+    RME_EV_LINK_DOWN,    /* see above; error and, after a reject, the reject's hello data */
+    RME_EV_RECV,         /* a message; the buffer is the engine's until rx_return() */
+    RME_EV_IMM,          /* an immediate of a peer's write; its receive buffer has been given back already */
+    RME_EV_XFER_DONE,    /* a transfer is complete locally: data in place (read) or its memory reusable (write) */
+    RME_EV_TX_ROOM,      /* tx_get() had returned NULL on this link and would now succeed */
+};
+
+struct rme_event {
+    enum rme_event_type type;
+    struct rme_link *link;
+    void *owner;          /* what link_connect/link_accept was given; NULL for LINK_REQUEST */
+    int error;            /* LINK_DOWN: negative errno, -ESHUTDOWN when we asked for it */
+    const void *hello;    /* LINK_REQUEST, LINK_UP (active), LINK_DOWN after reject */
+    size_t hello_length;  /* transports pad; the hello codec knows its own length */
+    void *data;           /* RECV */
+    size_t length;        /* RECV */
+    void *rx;             /* RECV: token for rx_return() */
+    uint32_t imm;         /* IMM */
+    struct rme_xfer *xfer; /* XFER_DONE */
+};
+
+struct rme_fabric_ops {
+    const char *scheme; /* "ib": addresses are "ib://…", options of the fabric are in `options` */
+    const struct rme_option_row *options; /* rows of its own, ended by a row without name; may be NULL */
+
+    /*
+     * Opens devices and, when config->listen is given, listens on all of its parts that are ours.  Logs one line per
+     * failure that names cause and remedy.  -ENODEV: no device.  close() is called after every link is freed and every
+     * registration returned.
+     */
+    int (*open)(const struct rme_fabric_config *config, struct rme_fabric **out);
+    void (*close)(struct rme_fabric *f);
+    const struct rme_caps *(*caps)(const struct rme_fabric *f);
+
+    /* Registers memory (no lock held).  -ENOMEM: the memlock limit or the device's; nothing is logged here. */
+    int (*reg)(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr);
+    void (*dereg)(struct rme_fabric *f, struct rme_mr *mr);
+
+    /*
+     * Starts a link to part `part` of addr.  Promises `rx` receive buffers before the peer can see the request.
+     * Returns with *out set before anything is resolved; the outcome is LINK_UP or LINK_DOWN (-ECONNREFUSED nobody
+     * listens, -EHOSTUNREACH no route or address, -ETIMEDOUT, -EACCES rejected by the peer's engine with hello data).
+     * The engine bounds the time with link_disconnect().
+     */
+    int (*link_connect)(struct rme_fabric *f, const struct rme_addr *addr, int part, const void *hello, size_t length,
+                        uint32_t rx, void *owner, struct rme_link **out);
+    int (*link_accept)(struct rme_link *link, const void *hello, size_t length, uint32_t rx, void *owner);
+    /* Refuses a request, with data for the peer; the link is freed by this call. */
+    void (*link_reject)(struct rme_link *link, const void *hello, size_t length);
+    /* Starts to end a link in any state.  LINK_DOWN follows from a later poll, soon, also when the peer is silent. */
+    void (*link_disconnect)(struct rme_link *link, int error);
+    /* After LINK_DOWN only. */
+    void (*link_free)(struct rme_link *link);
+    /* The peer's address as text (host:port) and as sockaddr; valid from LINK_REQUEST or LINK_UP on. */
+    const char *(*link_peer)(const struct rme_link *link);
+    const void *(*link_sockaddr)(const struct rme_link *link); /* struct sockaddr *, or NULL where there is none */
+
+    /* Promises n more receive buffers to the link.  -ENOSPC, -ENOMEM: the promise stays as it was. */
+    int (*rx_reserve)(struct rme_link *link, uint32_t n);
+    /* Takes a promise of n buffers back (an idle link). */
+    void (*rx_release)(struct rme_link *link, uint32_t n);
+    /* Gives a received buffer back; before anything sent later on that link, the device can receive into it again. */
+    void (*rx_return)(struct rme_fabric *f, void *rx);
+
+    /* A send buffer of rx_size bytes; NULL: none now, RME_EV_TX_ROOM will follow.  tx_send or xfer or tx_put ends it. */
+    void *(*tx_get)(struct rme_link *link);
+    void (*tx_put)(struct rme_link *link, void *tx);
+    /* Queues a message of `length` bytes composed in tx.  The buffer is the fabric's again.  Cannot fail but by LINK_DOWN. */
+    void (*tx_send)(struct rme_link *link, void *tx, size_t length);
+    /* Queues a transfer.  Cannot fail but by LINK_DOWN; the fabric paces it by its queue's room and read depth. */
+    void (*xfer)(struct rme_link *link, struct rme_xfer *x);
+    /* Rings the doorbells for what was queued since the last flush, one per link that has anything. */
+    void (*flush)(struct rme_fabric *f);
+
+    /* Up to max events; 0 when there are none.  Handles connection and asynchronous events as well. */
+    int (*poll)(struct rme_fabric *f, struct rme_event *events, int max);
+    /* Asks for a wake-up at the next event.  The engine polls once more after it before it sleeps. */
+    int (*arm)(struct rme_fabric *f);
+    /* Sleeps until an event may be there, wake() is called, or the time is over (no lock held). */
+    void (*wait)(struct rme_fabric *f, int timeout_ms);
+    /* Ends a wait(), present or next (no lock held). */
+    void (*wake)(struct rme_fabric *f);
+    /* Milliseconds until the fabric wants a poll() for its own timers, -1 for never. */
+    int (*deadline)(struct rme_fabric *f);
+};
+
+#endif

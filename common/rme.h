@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * rme.h - the RDMA message engine, as its host sees it.
+ *
+ * The engine moves tagged messages between peers over a fabric (verbs, Elan4).  It is neutral: it knows no header of
+ * PVFS2.  A shim turns this API into a BMI method; the same shim serves OrangeFS and the embedded BMI core.
+ *
+ * Rules that hold for every function unless its comment says otherwise:
+ *  - any function may be called from any thread at any time between rme_open and rme_close of its engine;
+ *  - results are 0 or a negative errno; sizes are bytes; times are milliseconds;
+ *  - no function waits for a peer.  Only functions with a `wait_ms` argument sleep, and no longer than that;
+ *  - host callbacks (log, below) are called without the engine's lock held.
+ *
+ * An operation that was accepted ends exactly once: it is reported by one of the rme_test functions with success or an
+ * error, whatever happens to the peer, the device or the engine's other users.
+ */
+#ifndef RME_H
+#define RME_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RME_API __attribute__((visibility("default")))
+
+#define RME_UNEXPECTED_MAX 16384 /* the largest unexpected message in bytes; BMI fixes it */
+#define RME_MAX_CONTEXTS 16      /* contexts are numbered 0 … 15 by the host */
+#define RME_MAX_URI 2048         /* the longest address string, with its final zero */
+
+struct rme;            /* one engine: one fabric, its peers and its operations */
+struct rme_addr;       /* the host's name for a peer; independent of any engine's life */
+struct rme_fabric_ops; /* a fabric; from bmi_ib_fabric() and its like */
+
+typedef uint64_t rme_id; /* an operation; never 0, never used again while its engine lives */
+
+enum rme_log_level { RME_LOG_ERROR, RME_LOG_WARN, RME_LOG_INFO, RME_LOG_DEBUG };
+
+/* Takes one finished line without a newline. */
+typedef void (*rme_log_fn)(void *arg, enum rme_log_level level, const char *line);
+
+/* What rme_open needs.  All strings are copied. */
+struct rme_config {
+    const struct rme_fabric_ops *fabric;
+    const struct rme_addr *listen; /* NULL for a client */
+    bool bind_specific;            /* listen only on the address named, not on all of the host's */
+    const char *options;           /* "key=value,key=value"; NULL for none; keys of others are ignored */
+    rme_log_fn log;                /* NULL: nothing is logged */
+    void *log_arg;
+};
+
+/*
+ * Opens an engine.  On failure *out is untouched, nothing stays behind, and one error line has gone to the log.
+ * Errors: -EINVAL a wrong option value, -ENODEV no usable device, -EADDRINUSE, -EADDRNOTAVAIL, -ENOMEM.
+ */
+RME_API int rme_open(const struct rme_config *config, struct rme **out);
+
+/*
+ * Closes an engine: disconnects all peers, frees all operations without reporting them, and all memory it handed out.
+ * The caller ensures that no other call is running.  Addresses outlive it: they are detached, may be freed later with
+ * rme_addr_free, or used with an engine opened later.
+ */
+RME_API void rme_close(struct rme *rme);
+
+/* ---- Addresses ---------------------------------------------------------------------------------------------- */
+
+/*
+ * Makes an address from text like "ib://host:port[/anything][,ib://host2:port2…]"; parts with another scheme are
+ * skipped.  IPv6 hosts stand in brackets.  Needs no engine, resolves nothing, never blocks.
+ * Returns -EINVAL when no part has `scheme`, -EDESTADDRREQ when a part has it and is malformed.
+ */
+RME_API int rme_addr_parse(const char *scheme, const char *text, struct rme_addr **out);
+
+/*
+ * Frees an address.  Its peer, if an engine has one, is disconnected and its operations end with -ECONNRESET.  Allowed
+ * at any time, also after rme_close.  The caller ensures that nobody uses the address any more.
+ */
+RME_API void rme_addr_free(struct rme_addr *addr);
+
+/* The text for log lines: what was parsed, or host:port of the peer that connected to us.  Lives as long as addr. */
+RME_API const char *rme_addr_name(const struct rme_addr *addr);
+
+/* True once the peer is gone and the address cannot be connected again (it belonged to a peer that came to us). */
+RME_API bool rme_addr_is_dead(const struct rme_addr *addr);
+
+/*
+ * Does the connected peer match "host", "a.b.c.d" or a network with `netmask` leading bits?  `pattern` may carry a
+ * scheme.  1 yes, 0 no (also when not connected, or not parsable).
+ */
+RME_API int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask);
+
+/* A word for the host (the shim keeps its method address here). */
+RME_API void rme_addr_set_host(struct rme_addr *addr, void *host);
+RME_API void *rme_addr_host(const struct rme_addr *addr);
+
+/* ---- Contexts ------------------------------------------------------------------------------------------------ */
+
+/* Opens context `ctx` (0 … RME_MAX_CONTEXTS-1).  -EINVAL out of range, -EEXIST open already. */
+RME_API int rme_context_open(struct rme *rme, int ctx);
+
+/* Closes it.  Operations of it go on and are dropped when they end. */
+RME_API void rme_context_close(struct rme *rme, int ctx);
+
+/* ---- Operations ------------------------------------------------------------------------------------------------ */
+
+/* The memory of one operation: `count` pieces.  The arrays are copied, the memory they name is not. */
+struct rme_list {
+    void *const *base;     /* start of each piece; may be NULL where its length is 0 */
+    const int64_t *length; /* bytes of each piece, 0 allowed */
+    int count;             /* 0 allowed: a message without bytes */
+};
+
+/*
+ * Post a send, an unexpected send (at most RME_UNEXPECTED_MAX bytes), a receive.
+ *
+ * Returns 0 with *id set when the operation is under way, 1 when it is complete already (*id is 0; for a receive
+ * *actual is set), or a negative errno when nothing was started.  A receive never returns 1.  `actual` may be NULL.
+ * `user` comes back with the completion.  The list's memory belongs to the engine until the completion is reported.
+ *
+ * A peer that is not connected is connected in the background.  Messages with the same (peer, tag) match receives in
+ * the order of posting, whatever their sizes.  A receive larger than the message is right; a smaller one ends with
+ * -EMSGSIZE on both sides.
+ *
+ * Errors: -EINVAL bad list or context, -EMSGSIZE unexpected message too large, -ENOMEM, -ECONNRESET the address is dead.
+ * Errors at completion: -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -ECONNRESET (the peer), -EMSGSIZE, -EPROTO,
+ * -ENOMEM, -ECANCELED.
+ */
+RME_API int rme_post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
+                          void *user, rme_id *id);
+RME_API int rme_post_unexpected(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag,
+                                int ctx, void *user, rme_id *id);
+RME_API int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
+                          void *user, int64_t *actual, rme_id *id);
+
+/* A completion. */
+struct rme_done {
+    rme_id id;
+    void *user;
+    int error;       /* 0 or a negative errno */
+    int64_t actual;  /* bytes sent or received; 0 on error */
+};
+
+/*
+ * Report completions and make progress.  Each returns the number of entries written (0 … max) or a negative errno that
+ * concerns the call itself (-EINVAL).  They sleep up to wait_ms when nothing is ready and return early as soon as
+ * something is; rme_test_context also returns at once when an unexpected message is waiting.
+ *
+ * rme_test: one operation; 1 when it was complete and *done is filled.  An id that is unknown or was reported before
+ * gives 0.  rme_test_some: those of ids[0 … count-1] that are complete, index[] says which; ids of 0 are skipped.
+ */
+RME_API int rme_test(struct rme *rme, rme_id id, struct rme_done *done, int wait_ms);
+RME_API int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index, struct rme_done *done, int wait_ms);
+RME_API int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max, int wait_ms);
+
+/* An unexpected message. */
+struct rme_unexpected {
+    struct rme_addr *addr; /* who sent it; valid until the host frees it with rme_addr_free */
+    bool first;            /* the host sees this address for the first time */
+    int32_t tag;
+    void *buffer;          /* 8-byte aligned; the host's until rme_unexpected_free */
+    int64_t size;
+};
+
+RME_API int rme_test_unexpected(struct rme *rme, struct rme_unexpected *out, int max, int wait_ms);
+
+/* Gives an unexpected message's buffer back; also when its peer is gone.  -EINVAL not such a buffer. */
+RME_API int rme_unexpected_free(struct rme *rme, void *buffer);
+
+/*
+ * Asks for an operation to end.  Always 0 for any id.  The operation is reported as usual: with success if it was
+ * complete, else with -ECANCELED, and only when the peer can no longer touch its memory.
+ */
+RME_API int rme_cancel(struct rme *rme, rme_id id);
+
+/* From now on a cancel that would have to wait for a peer breaks the connection instead. */
+RME_API void rme_set_forceful_cancel(struct rme *rme);
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Memory that is registered already, 64-byte aligned, not zeroed; NULL when there is none.  Freed by address; the size
+ * is not needed.  -EINVAL: not from here.  rme_memory_owns tells whether a range lies in such memory.
+ */
+RME_API void *rme_memory_alloc(struct rme *rme, size_t size);
+RME_API int rme_memory_free(struct rme *rme, void *memory);
+RME_API bool rme_memory_owns(struct rme *rme, const void *memory, size_t size);
+
+/* A hint that a range will soon be transferred.  Never fails, takes no ownership. */
+RME_API void rme_memory_hint(struct rme *rme, const void *memory, size_t size);
+
+/* ---- Seeing inside ---------------------------------------------------------------------------------------------- */
+
+/* One counter: table of names, units and sentences in stats.c.  `index` runs from 0; -ENOENT at the end. */
+struct rme_counter {
+    const char *name;
+    const char *unit;
+    const char *text;
+    uint64_t value;
+};
+
+RME_API int rme_counter_get(struct rme *rme, int index, struct rme_counter *out);
+
+/* The value of the counter with this name, 0 if there is none. */
+RME_API uint64_t rme_counter_value(struct rme *rme, const char *name);
+
+/* One line for each peer: name, state, credits, outstanding work, bytes.  `write` is called without the engine's lock. */
+RME_API void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line), void *arg);
+
+/* The options of the engine and of `fabric` (may be NULL): name, default, range, unit, prose.  Needs no engine. */
+RME_API void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric);
+
+/* Value of an option as this engine uses it; -ENOENT unknown. */
+RME_API int rme_option_get(struct rme *rme, const char *name, int64_t *value);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
