@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * gossip.h - log lines of the BMI core and of its methods, under OrangeFS's names.
+ *
+ * Lines go to stderr until a program says otherwise.  Debug lines are off until their mask is set.  Any thread may log;
+ * a line is written in one piece.
+ */
+#ifndef GOSSIP_H
+#define GOSSIP_H
+
+#include <stdint.h>
+
+/* Takes one line without a newline; kind is 'E' for errors, 'D' for debug lines. */
+typedef void (*gossip_sink_fn)(void *arg, char kind, const char *line);
+
+/* Where lines go; NULL: stderr.  No other thread may be logging. */
+void gossip_set_sink(gossip_sink_fn sink, void *arg);
+
+/* Turns the debug lines of `mask` on, or all of them off. */
+int gossip_set_debug_mask(int debug_on, uint64_t mask);
+int gossip_get_debug_mask(int *debug_on, uint64_t *mask);
+
+int gossip_err(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void gossip_debug(uint64_t mask, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
