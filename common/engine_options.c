@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The engine's tunables.  To add one, add a row; parsing, printing and the man page follow from it. */
+#include "options.h"
+
+#define KIB 1024
+#define MIB (1024 * KIB)
+#define GIB (1024LL * MIB)
+#define TIB (1024LL * GIB)
+
+const struct rme_option_row rme_engine_options[] = {
+    /* messages */
+    {"rx_size", "bytes", 4 * KIB, 1 * KIB, 64 * KIB,
+     "Size of one receive and one send buffer, with the message header.  Larger ones send larger messages in one go and pin more "
+     "memory for each connection.", NULL},
+    {"eager_max", "bytes", 0, 0, 64 * KIB,
+     "Largest payload sent whole in one buffer; 0 lets the planner decide up to what fits.", NULL},
+    {"eager_window", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
+     "Eager payload held for one peer while no receive is posted for it; beyond it the peer gets no more credits.", NULL},
+    {"credits", "count", 8, 4, 4096,
+     "Receive buffers promised to an idle connection.  Each pins rx_size bytes where receive buffers are not shared.", NULL},
+    {"credits_max", "count", 64, 4, 4096,
+     "Receive buffers promised to a busy connection at most.", NULL},
+
+    /* large messages */
+    {"rndv", "name", 0, 0, 0,
+     "Who moves large messages: auto (planner), write (the sender writes), read (the receiver reads).", "auto"},
+    {"unit", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
+     "Large messages are registered and moved in units of this size, so that registration overlaps the transfer.", NULL},
+    {"pack_threshold", "bytes", 64 * KIB, 0, 1 * GIB,
+     "Lists with less payload than this are packed into one buffer, larger ones gathered in place; 0 decides by costs.", NULL},
+    {"heavy_ops", "count", 64, 1, 1 << 20,
+     "A server with more RDMA operations outstanding counts as heavily loaded: its clients then move the data.", NULL},
+    {"xfer_ops_peer", "count", 16, 1, 1 << 16,
+     "RDMA transfers outstanding to one peer; more wait.", NULL},
+    {"xfer_ops", "count", 256, 1, 1 << 20,
+     "RDMA transfers outstanding in the process; more wait.", NULL},
+
+    /* progress */
+    {"spin_us", "us", 50, 0, 1000000,
+     "A waiting call polls this long before it sleeps.  Raise it for latency, 0 saves the processor.", NULL},
+
+    /* connections */
+    {"connect_timeout_ms", "ms", 5000, 10, 600000,
+     "A connection that is not up by then has failed.", NULL},
+    {"backoff_min_ms", "ms", 20, 1, 600000,
+     "Pause before the second attempt to connect; it doubles up to backoff_max_ms.", NULL},
+    {"backoff_max_ms", "ms", 2000, 1, 600000,
+     "Longest pause between attempts to connect.", NULL},
+    {"keepalive_ms", "ms", 2000, 0, 600000,
+     "A silent connection with work outstanding is probed this often; 0 never.", NULL},
+    {"peer_timeout_ms", "ms", 8000, 100, 3600000,
+     "A peer that has not answered for this long is dead: its operations end with an error.", NULL},
+    {"cancel_timeout_ms", "ms", 3000, 10, 600000,
+     "A cancel whose peer has not let go of the memory by then breaks the connection.", NULL},
+
+    /* memory */
+    {"regcache_entries", "count", 0, 0, 1 << 20,
+     "Registrations of user memory kept for reuse; 0 registers for each operation.", NULL},
+    {"regcache_bytes", "bytes", -1, -1, 64 * TIB,
+     "User memory kept registered for reuse; -1 derives it from RLIMIT_MEMLOCK.", NULL},
+    {"zone_bytes", "bytes", -1, -1, 64 * TIB,
+     "Bound of registered zone memory (buffers handed out and bounce buffers); -1 derives it from RLIMIT_MEMLOCK.", NULL},
+    {"zone_keep_bytes", "bytes", 64 * MIB, 0, 64 * TIB,
+     "Idle zone memory that stays registered; more is given back to the system.", NULL},
+    {"huge_pages", "switch", 1, 0, 1,
+     "Take zone memory from huge pages when the system has any free.", NULL},
+    {"dont_fork", "switch", 1, 0, 1,
+     "Keep zone memory out of child processes (MADV_DONTFORK), so that a fork cannot move it away from the device.", NULL},
+    {NULL, NULL, 0, 0, 0, NULL, NULL},
+};
