@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What fabric.h promises, on any fabric.  Tests of the loop fabric's own strictness are in fabric_loop.c. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "fabric_bench.h"
+#include "fabric_loop.h"
+
+#define REMOTE (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)
+
+/* Memory of both sides, registered. */
+struct ground {
+    uint8_t *here, *there;
+    struct rme_mr here_mr, there_mr;
+    size_t size;
+};
+
+static void ground_open(struct ground *g, size_t size)
+{
+    g->size = size;
+    g->here = malloc(size);
+    g->there = malloc(size);
+    assert_true(g->here && g->there);
+    for (size_t i = 0; i < size; i++) {
+        g->here[i] = (uint8_t)(i * 7 + 1);
+        g->there[i] = (uint8_t)(i * 13 + 5);
+    }
+    assert_int_equal(lane.ops->reg(client.f, g->here, size, RME_ACCESS_LOCAL_WRITE, &g->here_mr), 0);
+    assert_int_equal(lane.ops->reg(server.f, g->there, size, REMOTE, &g->there_mr), 0);
+}
+
+static void ground_close(struct ground *g)
+{
+    lane.ops->dereg(client.f, &g->here_mr);
+    lane.ops->dereg(server.f, &g->there_mr);
+    free(g->here);
+    free(g->there);
+}
+
+static void check_pattern(const uint8_t *memory, size_t from, size_t to, unsigned step, unsigned start)
+{
+    for (size_t i = from; i < to; i++)
+        if (memory[i] != (uint8_t)(i * step + start))
+            fail_msg("byte %zu is %u, not %u", i, memory[i], (uint8_t)(i * step + start));
+}
+
+static void hello_both_ways(void **state)
+{
+    (void)state;
+    server.hello = "answer of the server";
+    bench_dial(lane_uri(0), "question of the client", &client);
+    bench_until(&client, RME_EV_LINK_UP, 1);
+    bench_until(&server, RME_EV_LINK_UP, 1);
+    assert_string_equal(bench_event(&server, RME_EV_LINK_REQUEST, 0)->data, "question of the client");
+    assert_string_equal(bench_event(&client, RME_EV_LINK_UP, 0)->data, "answer of the server");
+    assert_ptr_equal(bench_event(&client, RME_EV_LINK_UP, 0)->owner, &client);
+    assert_ptr_equal(bench_event(&server, RME_EV_LINK_UP, 0)->owner, &server);
+    assert_true(strlen(lane.ops->link_peer(server.link)) > 0);
+    assert_true(strlen(lane.ops->link_peer(client.link)) > 0);
+    bench_disconnect();
+}
+
+static void reject_carries_data(void **state)
+{
+    (void)state;
+    server.reject = true;
+    server.hello = "no, because";
+    struct rme_link *link = bench_dial(lane_uri(0), "please", NULL);
+    bench_until(&client, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(bench_event(&client, RME_EV_LINK_DOWN, 0)->error, -EACCES);
+    assert_string_equal(bench_event(&client, RME_EV_LINK_DOWN, 0)->data, "no, because");
+    lane.ops->link_free(link);
+    bench_idle();
+    assert_int_equal(bench_count(&client, RME_EV_LINK_DOWN), 1);
+    assert_int_equal(bench_count(&server, RME_EV_LINK_UP), 0);
+}
+
+static void refused_when_nobody_listens(void **state)
+{
+    (void)state;
+    struct rme_link *link = bench_dial(lane_uri(5), "anybody?", NULL);
+    bench_until(&client, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(bench_event(&client, RME_EV_LINK_DOWN, 0)->error, -ECONNREFUSED);
+    lane.ops->link_free(link);
+}
+
+static void disconnect_while_connecting(void **state)
+{
+    (void)state;
+    struct rme_link *link = bench_dial(lane_uri(0), "never mind", NULL);
+    lane.ops->link_disconnect(link, -ETIMEDOUT);
+    bench_until(&client, RME_EV_LINK_DOWN, 1);
+    lane.ops->link_free(link);
+    bench_idle();
+    assert_int_equal(bench_count(&client, RME_EV_LINK_DOWN), 1);
+    for (int i = 0; i < bench_count(&server, RME_EV_LINK_DOWN); i++)
+        lane.ops->link_free(bench_event(&server, RME_EV_LINK_DOWN, i)->link);
+}
+
+static void messages_keep_their_order(void **state)
+{
+    char text[32];
+
+    (void)state;
+    bench_connect();
+    for (int i = 0; i < BENCH_RX; i++) {
+        snprintf(text, sizeof text, "message %d", i);
+        bench_send(&client, text);
+        snprintf(text, sizeof text, "reply %d", i);
+        bench_send(&server, text);
+    }
+    bench_until(&server, RME_EV_RECV, BENCH_RX);
+    bench_until(&client, RME_EV_RECV, BENCH_RX);
+    for (int i = 0; i < BENCH_RX; i++) {
+        snprintf(text, sizeof text, "message %d", i);
+        assert_string_equal(bench_event(&server, RME_EV_RECV, i)->data, text);
+        assert_int_equal(bench_event(&server, RME_EV_RECV, i)->length, strlen(text) + 1);
+        snprintf(text, sizeof text, "reply %d", i);
+        assert_string_equal(bench_event(&client, RME_EV_RECV, i)->data, text);
+    }
+    bench_disconnect();
+}
+
+/* A full buffer goes through whole. */
+static void message_of_full_size(void **state)
+{
+    (void)state;
+    bench_connect();
+    server.keep_rx = true;
+    uint8_t *tx = bench_tx(&client);
+    memset(tx, 0x5a, BENCH_RX_SIZE);
+    lane.ops->tx_send(client.link, tx, BENCH_RX_SIZE);
+    bench_until(&server, RME_EV_RECV, 1);
+    assert_int_equal(bench_event(&server, RME_EV_RECV, 0)->length, BENCH_RX_SIZE);
+    lane.ops->rx_return(server.f, bench_event(&server, RME_EV_RECV, 0)->rx);
+    bench_disconnect();
+}
+
+/* Every promised buffer can be used, again and again, and a released or kept one comes back. */
+static void promised_buffers_suffice(void **state)
+{
+    (void)state;
+    bench_connect();
+    assert_int_equal(lane.ops->rx_reserve(server.link, 16), 0);
+    server.keep_rx = true;
+    for (int round = 0; round < 8; round++) {
+        bench_forget();
+        for (int i = 0; i < BENCH_RX + 16; i++) {
+            bench_send(&client, "x");
+            bench_poll(&client);
+        }
+        bench_until(&server, RME_EV_RECV, BENCH_RX + 16);
+        for (int i = 0; i < BENCH_RX + 16; i++)
+            lane.ops->rx_return(server.f, bench_event(&server, RME_EV_RECV, i)->rx);
+    }
+    lane.ops->rx_release(server.link, 16);
+    bench_forget();
+    for (int i = 0; i < BENCH_RX; i++)
+        bench_send(&client, "x");
+    bench_until(&server, RME_EV_RECV, BENCH_RX);
+    for (int i = 0; i < BENCH_RX; i++)
+        lane.ops->rx_return(server.f, bench_event(&server, RME_EV_RECV, i)->rx);
+    bench_disconnect();
+}
+
+/* Taken without end, send buffers run out, and TX_ROOM tells when there are some again. */
+static void send_buffers_run_out(void **state)
+{
+    enum { MANY = 100000 };
+    void **tx = calloc(MANY, sizeof *tx);
+    int n = 0;
+
+    (void)state;
+    assert_non_null(tx);
+    bench_connect();
+    while (n < MANY && (tx[n] = lane.ops->tx_get(client.link)))
+        n++;
+    assert_in_range(n, 1, MANY - 1);
+    bench_idle();
+    assert_int_equal(bench_count(&client, RME_EV_TX_ROOM), 0);
+    for (int i = 0; i < n; i++)
+        lane.ops->tx_put(client.link, tx[i]);
+    bench_until(&client, RME_EV_TX_ROOM, 1);
+    bench_send(&client, "after the drought");
+    bench_until(&server, RME_EV_RECV, 1);
+    bench_disconnect();
+    free(tx);
+}
+
+/* A write of several pieces, each gathering from pieces here, with an immediate behind. */
+static void write_with_immediate(void **state)
+{
+    struct ground g;
+
+    (void)state;
+    bench_connect();
+    ground_open(&g, 8192);
+    struct rme_lseg seg[4] = {
+        {g.here + 10, 100, g.here_mr.lkey},
+        {g.here + 1000, 1, g.here_mr.lkey},
+        {g.here + 2000, 333, g.here_mr.lkey},
+        {g.here + 3001, 77, g.here_mr.lkey},
+    };
+    uint32_t first = lane.ops->caps(client.f)->max_sge > 1 ? 2 : 1;
+    struct rme_piece piece[4];
+    uint32_t n = 0;
+    uint64_t at = 5;
+    for (uint32_t i = 0; i < 4; i += first, n++) {
+        piece[n] = (struct rme_piece){(uintptr_t)g.there + at, g.there_mr.rkey, &seg[i], first};
+        for (uint32_t s = i; s < i + first; s++)
+            at += seg[s].length;
+    }
+    struct rme_xfer x = {.notify = RME_NOTIFY_IMM, .imm = 0xfedcba98, .piece = piece, .npiece = n, .bytes = at - 5,
+                         .owner = &g};
+    lane.ops->xfer(client.link, &x);
+    lane.ops->flush(client.f);
+    bench_until(&server, RME_EV_IMM, 1);
+    assert_int_equal(bench_event(&server, RME_EV_IMM, 0)->imm, 0xfedcba98);
+    at = 5;
+    for (int i = 0; i < 4; i++) {
+        assert_memory_equal(g.there + at, seg[i].base, seg[i].length);
+        at += seg[i].length;
+    }
+    check_pattern(g.there, 0, 5, 13, 5);
+    check_pattern(g.there, at, g.size, 13, 5);
+    bench_until(&client, RME_EV_XFER_DONE, 1);
+    assert_ptr_equal(bench_event(&client, RME_EV_XFER_DONE, 0)->xfer, &x);
+    assert_ptr_equal(x.owner, &g);
+    bench_disconnect();
+    ground_close(&g);
+}
+
+/* A scattering read with a message behind it: the message comes when the data is here. */
+static void read_with_message(void **state)
+{
+    struct ground g;
+
+    (void)state;
+    bench_connect();
+    if (!lane.ops->caps(client.f)->has_read) {
+        bench_disconnect();
+        skip();
+    }
+    ground_open(&g, 65536);
+    struct rme_lseg seg[8];
+    struct rme_piece piece[8];
+    for (int i = 0; i < 8; i++) {
+        seg[i] = (struct rme_lseg){g.here + i * 8000 + 3, 4001, g.here_mr.lkey};
+        piece[i] = (struct rme_piece){(uintptr_t)g.there + 4001 * (uint64_t)i, g.there_mr.rkey, &seg[i], 1};
+    }
+    char *tx = bench_tx(&client);
+    strcpy(tx, "read it");
+    struct rme_xfer x = {.read = true, .notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = 8, .piece = piece,
+                         .npiece = 8, .bytes = 8 * 4001};
+    lane.ops->xfer(client.link, &x);
+    lane.ops->flush(client.f);
+    bench_until(&server, RME_EV_RECV, 1);
+    assert_string_equal(bench_event(&server, RME_EV_RECV, 0)->data, "read it");
+    for (int i = 0; i < 8; i++)
+        assert_memory_equal(seg[i].base, g.there + 4001 * i, 4001);
+    check_pattern(g.here, 0, 3, 7, 1);
+    bench_until(&client, RME_EV_XFER_DONE, 1);
+    bench_disconnect();
+    ground_close(&g);
+}
+
+/* More transfers than any queue holds; the immediate of the last comes after all data. */
+static void last_notification_follows_all_data(void **state)
+{
+    enum { MANY = 1000, SIZE = 64 };
+    struct ground g;
+    struct rme_lseg seg[MANY];
+    struct rme_piece piece[MANY];
+    struct rme_xfer *x = calloc(MANY, sizeof *x);
+
+    (void)state;
+    assert_non_null(x);
+    bench_connect();
+    ground_open(&g, MANY * SIZE);
+    for (int i = 0; i < MANY; i++) {
+        seg[i] = (struct rme_lseg){g.here + i * SIZE, SIZE, g.here_mr.lkey};
+        piece[i] = (struct rme_piece){(uintptr_t)g.there + (uint64_t)i * SIZE, g.there_mr.rkey, &seg[i], 1};
+        x[i] = (struct rme_xfer){.notify = i == MANY - 1 ? RME_NOTIFY_IMM : RME_NOTIFY_NONE, .imm = 7,
+                                 .piece = &piece[i], .npiece = 1, .bytes = SIZE};
+        lane.ops->xfer(client.link, &x[i]);
+    }
+    lane.ops->flush(client.f);
+    bench_until(&server, RME_EV_IMM, 1);
+    assert_memory_equal(g.there, g.here, g.size);
+    bench_until(&client, RME_EV_XFER_DONE, MANY);
+    bench_disconnect();
+    ground_close(&g);
+    free(x);
+}
+
+/* Messages, immediates and messages behind transfers arrive as they were queued. */
+static void notifications_keep_their_order(void **state)
+{
+    struct ground g;
+    struct rme_xfer x[6];
+    struct rme_lseg seg;
+    struct rme_piece piece;
+
+    (void)state;
+    bench_connect();
+    ground_open(&g, 4096);
+    seg = (struct rme_lseg){g.here, g.size, g.here_mr.lkey};
+    piece = (struct rme_piece){(uintptr_t)g.there, g.there_mr.rkey, &seg, 1};
+    for (int i = 0; i < 6; i++) {
+        x[i] = (struct rme_xfer){.notify = RME_NOTIFY_IMM, .imm = (uint32_t)i, .piece = &piece, .npiece = 1,
+                                 .bytes = g.size};
+        bench_send(&client, "plain");
+        if (i % 3 == 1) {
+            x[i].notify = RME_NOTIFY_MSG;
+            x[i].tx = bench_tx(&client);
+            strcpy(x[i].tx, "behind");
+            x[i].tx_length = 7;
+        } else if (i % 3 == 2) {
+            x[i].npiece = 0;
+            x[i].bytes = 0;
+        }
+        lane.ops->xfer(client.link, &x[i]);
+    }
+    lane.ops->flush(client.f);
+    bench_until(&server, RME_EV_RECV, 8);
+    bench_until(&server, RME_EV_IMM, 4);
+    int next = 0;
+    for (int i = 0; i < server.nseen; i++) {
+        const struct bench_event *e = &server.seen[i];
+        if (e->type != RME_EV_RECV && e->type != RME_EV_IMM)
+            continue;
+        if (next % 2 == 0)
+            assert_string_equal(e->data, "plain");
+        else if (next / 2 % 3 == 1)
+            assert_string_equal(e->data, "behind");
+        else
+            assert_int_equal(e->imm, next / 2);
+        next++;
+    }
+    assert_int_equal(next, 12);
+    bench_until(&client, RME_EV_XFER_DONE, 6);
+    bench_disconnect();
+    ground_close(&g);
+}
+
+/* Beyond the registered range, with a wrong key, or without the right: the link dies, the memory stays. */
+static void forbidden_access_kills_the_link(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        struct ground g;
+        uint8_t *page = calloc(1, 4096);
+        struct rme_mr read_only;
+
+        assert_non_null(page);
+        bench_connect();
+        ground_open(&g, 4096);
+        assert_int_equal(lane.ops->reg(server.f, page, 4096, RME_ACCESS_REMOTE_READ, &read_only), 0);
+        struct rme_lseg seg = {g.here, 64, g.here_mr.lkey};
+        struct rme_piece piece = {(uintptr_t)g.there, g.there_mr.rkey, &seg, 1};
+        if (kind == 0)
+            piece.raddr += g.size - 63;
+        else if (kind == 1)
+            piece.rkey ^= 0x5a00;
+        else if (kind == 2)
+            piece = (struct rme_piece){(uintptr_t)page, read_only.rkey, &seg, 1};
+        else
+            piece.raddr -= 1;
+        struct rme_xfer x = {.notify = RME_NOTIFY_IMM, .piece = &piece, .npiece = 1, .bytes = 64};
+        lane.ops->xfer(client.link, &x);
+        lane.ops->flush(client.f);
+        bench_until(&client, RME_EV_LINK_DOWN, 1);
+        bench_until(&server, RME_EV_LINK_DOWN, 1);
+        assert_int_equal(bench_count(&server, RME_EV_IMM), 0);
+        assert_true(bench_event(&client, RME_EV_LINK_DOWN, 0)->error < 0);
+        check_pattern(g.there, 0, g.size, 13, 5);
+        for (int i = 0; i < 4096; i++)
+            assert_int_equal(page[i], 0);
+        lane.ops->link_free(client.link);
+        lane.ops->link_free(server.link);
+        lane.ops->dereg(server.f, &read_only);
+        ground_close(&g);
+        free(page);
+    }
+    loop_clear(); /* these breaches were meant */
+}
+
+static void link_down_comes_once_and_last(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 10; round++) {
+        bench_connect();
+        for (int i = 0; i < BENCH_RX; i++) {
+            bench_send(&client, "in flight");
+            bench_send(&server, "in flight");
+        }
+        if (round % 2) {
+            lane.ops->flush(client.f);
+            lane.ops->flush(server.f);
+        }
+        if (round % 3)
+            lane.ops->link_disconnect(server.link, -ESHUTDOWN);
+        lane.ops->link_disconnect(client.link, -ESHUTDOWN);
+        bench_until(&client, RME_EV_LINK_DOWN, 1);
+        bench_until(&server, RME_EV_LINK_DOWN, 1);
+        bench_idle();
+        struct host *hosts[] = {&client, &server};
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(bench_count(hosts[i], RME_EV_LINK_DOWN), 1);
+            assert_int_equal(hosts[i]->seen[hosts[i]->nseen - 1].type, RME_EV_LINK_DOWN);
+            assert_true(bench_event(hosts[i], RME_EV_LINK_DOWN, 0)->error < 0);
+        }
+        lane.ops->link_free(client.link);
+        lane.ops->link_free(server.link);
+    }
+}
+
+/* A message kept by the host outlives its link. */
+static void received_buffer_outlives_its_link(void **state)
+{
+    (void)state;
+    bench_connect();
+    server.keep_rx = true;
+    bench_send(&client, "keep me");
+    bench_until(&server, RME_EV_RECV, 1);
+    void *rx = bench_event(&server, RME_EV_RECV, 0)->rx;
+    bench_disconnect();
+    lane.ops->rx_return(server.f, rx);
+    server.keep_rx = false;
+    bench_connect();
+    bench_send(&client, "again");
+    bench_until(&server, RME_EV_RECV, 1);
+    assert_string_equal(bench_event(&server, RME_EV_RECV, 0)->data, "again");
+    bench_disconnect();
+}
+
+static void *late_wake(void *arg)
+{
+    usleep(50000);
+    lane.ops->wake(arg);
+    return NULL;
+}
+
+/* wake() before or during a wait() ends it; an event after arm() does too. */
+static void sleep_ends_by_wake_or_event(void **state)
+{
+    pthread_t thread;
+
+    (void)state;
+    bench_connect();
+    lane.ops->wake(server.f);
+    lane.ops->wait(server.f, 60000);
+    assert_int_equal(pthread_create(&thread, NULL, late_wake, server.f), 0);
+    lane.ops->wait(server.f, 60000);
+    pthread_join(thread, NULL);
+
+    for (int round = 0; round < 20; round++) {
+        bench_idle();
+        bench_forget();
+        assert_int_equal(lane.ops->arm(server.f), 0);
+        bench_poll(&server);
+        bench_send(&client, "wake up");
+        lane.ops->flush(client.f);
+        for (int tries = 0; !bench_count(&server, RME_EV_RECV) && tries < 3; tries++) {
+            lane.ops->wait(server.f, 60000);
+            bench_poll(&server);
+        }
+        assert_int_equal(bench_count(&server, RME_EV_RECV), 1);
+    }
+    bench_disconnect();
+}
+
+static void many_links_at_once(void **state)
+{
+    enum { MANY = 50 };
+
+    (void)state;
+    for (int i = 0; i < MANY; i++)
+        bench_dial(lane_uri(0), "hello", &client);
+    bench_until(&client, RME_EV_LINK_UP, MANY);
+    bench_until(&server, RME_EV_LINK_UP, MANY);
+    for (int i = 0; i < MANY; i++) {
+        client.link = bench_event(&client, RME_EV_LINK_UP, i)->link;
+        bench_send(&client, "from each");
+    }
+    bench_until(&server, RME_EV_RECV, MANY);
+    for (int i = 0; i < MANY; i++)
+        lane.ops->link_disconnect(bench_event(&client, RME_EV_LINK_UP, i)->link, -ESHUTDOWN);
+    bench_until(&client, RME_EV_LINK_DOWN, MANY);
+    bench_until(&server, RME_EV_LINK_DOWN, MANY);
+    for (int i = 0; i < MANY; i++) {
+        lane.ops->link_free(bench_event(&client, RME_EV_LINK_DOWN, i)->link);
+        lane.ops->link_free(bench_event(&server, RME_EV_LINK_DOWN, i)->link);
+    }
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, bench_open, bench_close)
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        T(hello_both_ways),
+        T(reject_carries_data),
+        T(refused_when_nobody_listens),
+        T(disconnect_while_connecting),
+        T(messages_keep_their_order),
+        T(message_of_full_size),
+        T(promised_buffers_suffice),
+        T(send_buffers_run_out),
+        T(write_with_immediate),
+        T(read_with_message),
+        T(last_notification_follows_all_data),
+        T(notifications_keep_their_order),
+        T(forbidden_access_kills_the_link),
+        T(link_down_comes_once_and_last),
+        T(received_buffer_outlives_its_link),
+        T(sleep_ends_by_wake_or_event),
+        T(many_links_at_once),
+        FABRIC_LOOP_TESTS,
+    };
+
+    return lane_main(argc, argv, tests, sizeof tests / sizeof tests[0]);
+}

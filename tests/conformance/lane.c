@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "lane.h"
+#include <fnmatch.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "../fabric/loop.h"
+
+#define URIS 8
+#define TESTS_MAX 256
+
+struct lane lane;
+
+static char first_uri[256];
+
+struct fabric_choice {
+    const char *name;
+    const struct rme_fabric_ops *(*ops)(void);
+    const char *uri;
+};
+
+static const struct fabric_choice choices[] = {
+    {"loop", loop_fabric, "loop://server:1"},
+};
+
+uint64_t lane_env(const char *name, uint64_t unset)
+{
+    const char *text = getenv(name);
+
+    return text && *text ? strtoull(text, NULL, 0) : unset;
+}
+
+int64_t lane_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+const char *lane_uri(int n)
+{
+    static char text[URIS][sizeof first_uri + 16];
+    const char *colon = strrchr(first_uri, ':');
+    int host = (int)(colon - first_uri);
+
+    snprintf(text[n % URIS], sizeof text[0], "%.*s:%d", host, first_uri, atoi(colon + 1) + n);
+    return text[n % URIS];
+}
+
+static const struct fabric_choice *choose(const char *name)
+{
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
+        if (!strcmp(choices[i].name, name))
+            return &choices[i];
+    return NULL;
+}
+
+static bool wanted(const char *name, const char *only)
+{
+    char list[1024];
+    char *rest = list;
+
+    if (!only)
+        return true;
+    snprintf(list, sizeof list, "%s", only);
+    for (const char *pattern; (pattern = strsep(&rest, ","));)
+        if (!fnmatch(pattern, name, 0))
+            return true;
+    return false;
+}
+
+static int usage(const char *program)
+{
+    fprintf(stderr,
+            "usage: %s [--fabric loop|ib] [--addr URI] [--options LIST] [--only NAME,…] [--list] [--seed N]\n",
+            program);
+    return 2;
+}
+
+static int run(const struct CMUnitTest *tests, size_t count, const char *only, bool list)
+{
+    struct CMUnitTest chosen[TESTS_MAX];
+    size_t n = 0;
+
+    for (size_t i = 0; i < count && n < TESTS_MAX; i++) {
+        if (!wanted(tests[i].name, only))
+            continue;
+        if (list)
+            puts(tests[i].name);
+        chosen[n++] = tests[i];
+    }
+    if (list)
+        return 0;
+    if (!n) {
+        fprintf(stderr, "no test is called %s; --list prints the names\n", only ? only : "");
+        return 2;
+    }
+    return _cmocka_run_group_tests(lane.ops->scheme, chosen, n, NULL, NULL) ? 1 : 0;
+}
+
+int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t count)
+{
+    static const struct option longs[] = {
+        {"fabric", required_argument, NULL, 'f'},  {"addr", required_argument, NULL, 'a'},
+        {"options", required_argument, NULL, 'o'}, {"only", required_argument, NULL, 'n'},
+        {"list", no_argument, NULL, 'l'},          {"seed", required_argument, NULL, 's'},
+        {0},
+    };
+    const struct fabric_choice *choice = &choices[0];
+    const char *uri = NULL, *only = NULL;
+    bool list = false;
+
+    lane.program = argv[0];
+    lane.seed = lane_env("CONFORMANCE_SEED", 1);
+    for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
+        switch (c) {
+        case 'f':
+            choice = choose(optarg);
+            if (!choice) {
+                fprintf(stderr, "%s: no fabric is called %s in this build\n", argv[0], optarg);
+                return 77; /* automake: skipped */
+            }
+            break;
+        case 'a':
+            uri = optarg;
+            break;
+        case 'o':
+            lane.options = optarg;
+            break;
+        case 'n':
+            only = optarg;
+            break;
+        case 'l':
+            list = true;
+            break;
+        case 's':
+            lane.seed = strtoull(optarg, NULL, 0);
+            break;
+        default:
+            return usage(argv[0]);
+        }
+    }
+    lane.ops = choice->ops();
+    lane.is_loop = choice->ops == loop_fabric;
+    snprintf(first_uri, sizeof first_uri, "%s", uri ? uri : choice->uri);
+    if (!strrchr(first_uri, ':') || optind < argc)
+        return usage(argv[0]);
+    return run(tests, count, only, list);
+}

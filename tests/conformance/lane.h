@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * lane.h - which fabric a test program runs over, and with which options: its command line.
+ *
+ *   --fabric loop|ib      the fabric (loop)
+ *   --addr URI            first address of a server (loop://server:1 or ib://127.0.0.1:21500); more follow with
+ *                         higher ports
+ *   --options LIST        options for every engine, "key=value,…"
+ *   --only NAME[,NAME…]   run these tests only (shell patterns)
+ *   --list                print the names
+ *   --seed N              first seed of random tests (the environment's CONFORMANCE_SEED, or 1)
+ */
+#ifndef TESTS_LANE_H
+#define TESTS_LANE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "fabric.h"
+
+struct lane {
+    const struct rme_fabric_ops *ops;
+    bool is_loop;
+    const char *options; /* may be NULL */
+    const char *program; /* to start ourselves as a peer */
+    uint64_t seed;
+};
+
+extern struct lane lane;
+
+/* Reads the command line and runs the tests; what main() returns. */
+int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t count);
+
+/* The address of server number n (0 …), in a static buffer of its own for each of the first 8. */
+const char *lane_uri(int n);
+
+/* An environment variable as a number, or what it is when unset. */
+uint64_t lane_env(const char *name, uint64_t unset);
+
+/* Milliseconds of the monotonic clock. */
+int64_t lane_now(void);
+
+#endif

@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The loop fabric: hosts, events, sleeping and the knobs of tests.  loop.h says what it is for. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "addr.h"
+#include "loop_int.h"
+
+struct loop_net loop_net = {.lock = PTHREAD_MUTEX_INITIALIZER, .next_port = 1};
+
+static const struct rme_option_row loop_options[] = {
+    {"loop_name", "name", 0, 0, 0, "name of a host that does not listen", "client"},
+    {"loop_seed", "count", 1, 0, INT64_MAX, "seed of the schedule", NULL},
+    {"loop_chaos", "switch", 0, 0, 1, "work in small steps in any order that is allowed", NULL},
+    {"loop_max_sge", "count", 30, 1, 1024, "local segments of a piece", NULL},
+    {"loop_max_read_sge", "count", 30, 1, 1024, "local segments of a piece that is read", NULL},
+    {"loop_max_piece", "bytes", 1 << 30, 1, INT64_MAX, "bytes of a piece", NULL},
+    {"loop_inline", "bytes", 64, 0, 65536, "bytes of an inline message", NULL},
+    {"loop_hello_max", "bytes", 56, 16, LOOP_HELLO_MAX, "bytes of hello data", NULL},
+    {"loop_max_regs", "count", 1 << 18, 0, 1 << 18, "registrations", NULL},
+    {"loop_read", "switch", 1, 0, 1, "transfers may be reads", NULL},
+    {"loop_shared_rx", "switch", 1, 0, 1, "receive buffers are shared by all links", NULL},
+    {"loop_reg_is_free", "switch", 0, 0, 1, "registration costs nothing", NULL},
+    {"loop_read_depth", "count", 16, 1, 255, "reads at work at one time on a link", NULL},
+    {"loop_sq_depth", "count", 64, 2, 65536, "send buffers of a link", NULL},
+    {"loop_rx_max", "count", 1 << 20, 1, 1 << 24, "receive buffers of a host", NULL},
+    {0},
+};
+
+static const char *const call_names[LOOP_CALL_COUNT] = {
+#define LOOP_CALL_NAME(id, text) [LOOP_##id] = text,
+    LOOP_CALLS(LOOP_CALL_NAME)
+#undef LOOP_CALL_NAME
+};
+
+const char *loop_call_name(enum loop_call call)
+{
+    return call_names[call];
+}
+
+/* xorshift64*; the state is never 0. */
+uint64_t loop_random(struct loop_fabric *f, uint64_t bound)
+{
+    f->random ^= f->random >> 12;
+    f->random ^= f->random << 25;
+    f->random ^= f->random >> 27;
+    uint64_t value = (f->random * UINT64_C(2685821657736338717)) >> 11;
+    return bound ? value % bound : value;
+}
+
+void loop_violation(const char *format, ...)
+{
+    struct loop_census *c = &loop_net.census;
+
+    if (c->violations++)
+        return;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(c->violation, sizeof c->violation, format, list);
+    va_end(list);
+}
+
+bool loop_faulty(const struct loop_fabric *f, enum loop_call call, int *error)
+{
+    struct loop_fault_rule *rule = &loop_net.faults[call];
+
+    loop_net.calls[call]++;
+    if (!rule->times || (rule->name[0] && strcmp(rule->name, f->name)))
+        return false;
+    if (rule->k > 1) {
+        rule->k--;
+        return false;
+    }
+    rule->times--;
+    *error = rule->error;
+    return true;
+}
+
+/* ---- Events ----------------------------------------------------------------------------------------------------- */
+
+struct loop_event *loop_event_new(enum rme_event_type type, struct rme_link *link)
+{
+    struct loop_event *e = calloc(1, sizeof *e);
+
+    if (!e)
+        abort(); /* a test's own memory, never the engine's fault */
+    e->event.type = type;
+    e->event.link = link;
+    e->event.owner = link->owner;
+    return e;
+}
+
+void loop_event_hello(const struct loop_fabric *receiver, struct loop_event *e, const void *hello, size_t length)
+{
+    if (length)
+        memcpy(e->hello, hello, length);
+    e->event.hello = e->hello;
+    e->event.hello_length = receiver->caps.hello_max; /* transports pad */
+}
+
+void loop_kick(struct loop_fabric *f)
+{
+    pthread_cond_broadcast(&f->wakeup);
+}
+
+void loop_event_push(struct loop_fabric *f, struct loop_event *e)
+{
+    e->next = NULL;
+    *f->events_tail = e;
+    f->events_tail = &e->next;
+    f->nevents++;
+    if (f->armed) {
+        f->armed = false;
+        f->notified = true;
+        loop_kick(f);
+    }
+}
+
+static void event_unlink(struct loop_fabric *f, struct loop_event **at)
+{
+    struct loop_event *e = *at;
+
+    *at = e->next;
+    if (!e->next)
+        f->events_tail = at;
+    e->next = NULL;
+    f->nevents--;
+}
+
+void loop_events_drop(struct loop_fabric *f, const struct rme_link *link)
+{
+    for (struct loop_event **at = &f->events; *at;) {
+        struct loop_event *e = *at;
+        if (e->event.link != link) {
+            at = &e->next;
+            continue;
+        }
+        event_unlink(f, at);
+        free(e);
+    }
+}
+
+static void events_free(struct loop_event *e)
+{
+    while (e) {
+        struct loop_event *next = e->next;
+        free(e);
+        e = next;
+    }
+}
+
+/* Local completions may come before or after anything of their link but its beginning and end. */
+static bool event_floats(const struct rme_event *e)
+{
+    return e->type == RME_EV_XFER_DONE || e->type == RME_EV_TX_ROOM;
+}
+
+static bool event_is_bound(const struct rme_event *e)
+{
+    return e->type == RME_EV_LINK_UP || e->type == RME_EV_LINK_DOWN || e->type == RME_EV_LINK_REQUEST;
+}
+
+static bool may_swap(const struct rme_event *first, const struct rme_event *second)
+{
+    if (first->link != second->link)
+        return true;
+    return !event_is_bound(first) && !event_is_bound(second) && (event_floats(first) || event_floats(second));
+}
+
+/* The event to hand out next: the oldest, or in chaos any of the first few that may go before the older ones. */
+static struct loop_event **next_event(struct loop_fabric *f)
+{
+    struct loop_event **at = &f->events;
+
+    if (!f->chaos || f->nevents < 2)
+        return at;
+    for (uint64_t skip = loop_random(f, f->nevents < 8 ? f->nevents : 8); skip; skip--)
+        at = &(*at)->next;
+    for (struct loop_event *older = f->events; older != *at; older = older->next)
+        if (!may_swap(&older->event, &(*at)->event))
+            return &f->events;
+    return at;
+}
+
+/* What has to be noted when the engine sees an event. */
+static void event_taken(struct rme_event *e)
+{
+    switch (e->type) {
+    case RME_EV_LINK_REQUEST:
+        e->link->request_taken = true;
+        break;
+    case RME_EV_LINK_DOWN:
+        e->link->down_taken = true;
+        break;
+    default:
+        break;
+    }
+    if (e->type != RME_EV_LINK_REQUEST)
+        e->owner = e->link->owner;
+}
+
+static int loop_op_poll(struct rme_fabric *rf, struct rme_event *events, int max)
+{
+    struct loop_fabric *f = (struct loop_fabric *)rf;
+    int count = 0;
+
+    pthread_mutex_lock(&loop_net.lock);
+    events_free(f->given);
+    f->given = NULL;
+    for (const struct rme_link *l = f->links; l; l = l->next)
+        if (l->state == LOOP_STATE_REQUESTED && l->request_taken)
+            loop_violation("%s: a connection request was not answered before the next poll", f->name);
+    loop_device_step();
+    while (count < max && f->events) {
+        struct loop_event **at = next_event(f);
+        struct loop_event *e = *at;
+        event_unlink(f, at);
+        event_taken(&e->event);
+        events[count++] = e->event;
+        e->next = f->given;
+        f->given = e;
+    }
+    if (f->config.stats) {
+        f->config.stats->value[RME_C_RNR] += f->rnr;
+        f->config.stats->value[RME_C_CQ_POLLS]++;
+        f->config.stats->value[RME_C_CQ_ENTRIES] += (uint64_t)count;
+        f->rnr = 0;
+    }
+    pthread_mutex_unlock(&loop_net.lock);
+    return count;
+}
+
+/* ---- Sleeping ------------------------------------------------------------------------------------------------------ */
+
+static int loop_op_arm(struct rme_fabric *rf)
+{
+    struct loop_fabric *f = (struct loop_fabric *)rf;
+    int error = 0;
+
+    pthread_mutex_lock(&loop_net.lock);
+    if (!loop_faulty(f, LOOP_ARM, &error))
+        f->armed = true;
+    pthread_mutex_unlock(&loop_net.lock);
+    return error;
+}
+
+/* The device goes on while the host sleeps: somebody has to be the device, and here it is the sleeper. */
+static void loop_op_wait(struct rme_fabric *rf, int timeout_ms)
+{
+    struct loop_fabric *f = (struct loop_fabric *)rf;
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    if (timeout_ms > 0) {
+        until.tv_sec += timeout_ms / 1000;
+        until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
+        }
+    }
+    pthread_mutex_lock(&loop_net.lock);
+    while (!f->notified && !f->woken) {
+        if (loop_device_step())
+            continue;
+        if (timeout_ms < 0)
+            pthread_cond_wait(&f->wakeup, &loop_net.lock);
+        else if (pthread_cond_timedwait(&f->wakeup, &loop_net.lock, &until) == ETIMEDOUT)
+            break;
+    }
+    f->notified = false;
+    f->woken = false;
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+static void loop_op_wake(struct rme_fabric *rf)
+{
+    struct loop_fabric *f = (struct loop_fabric *)rf;
+
+    pthread_mutex_lock(&loop_net.lock);
+    f->woken = true;
+    loop_kick(f);
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+static int loop_op_deadline(struct rme_fabric *rf)
+{
+    (void)rf;
+    return -1;
+}
+
+/* ---- Hosts ---------------------------------------------------------------------------------------------------------- */
+
+struct loop_fabric *loop_find_listener(const char *target)
+{
+    for (struct loop_fabric *f = loop_net.fabrics; f; f = f->next)
+        for (const struct loop_listener *l = f->listeners; l; l = l->next)
+            if (!strcmp(l->name, target))
+                return f;
+    return NULL;
+}
+
+static int64_t option(const struct rme_fabric_config *config, const char *name)
+{
+    if (config->options)
+        return rme_option(config->options, name);
+    for (const struct rme_option_row *row = loop_options; row->name; row++)
+        if (!strcmp(row->name, name))
+            return row->preset;
+    return 0;
+}
+
+static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_config *config)
+{
+    uint64_t seed = (uint64_t)option(config, "loop_seed");
+    const char *name = config->options ? rme_option_string(config->options, "loop_name") : "client";
+
+    f->config = *config;
+    snprintf(f->name, sizeof f->name, "%s", name);
+    f->random = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) | 1;
+    f->chaos = option(config, "loop_chaos");
+    f->read_depth = (uint32_t)option(config, "loop_read_depth");
+    f->sq_depth = (uint32_t)option(config, "loop_sq_depth");
+    f->rx_max = (uint32_t)option(config, "loop_rx_max");
+    f->caps = (struct rme_caps){
+        .max_sge = (uint32_t)option(config, "loop_max_sge"),
+        .max_read_sge = (uint32_t)option(config, "loop_max_read_sge"),
+        .max_piece = (uint64_t)option(config, "loop_max_piece"),
+        .max_inline = (uint32_t)option(config, "loop_inline"),
+        .hello_max = (uint32_t)option(config, "loop_hello_max"),
+        .max_regs = (uint64_t)option(config, "loop_max_regs"),
+        .has_read = option(config, "loop_read"),
+        .shared_rx = option(config, "loop_shared_rx"),
+        .reg_is_free = option(config, "loop_reg_is_free"),
+    };
+}
+
+static int listen_part(struct loop_fabric *f, const struct rme_addr_part *part)
+{
+    struct loop_listener *l = calloc(1, sizeof *l);
+
+    if (!l)
+        return -ENOMEM;
+    snprintf(l->name, sizeof l->name, "%s:%s", part->host, part->port);
+    if (loop_find_listener(l->name)) {
+        if (f->config.log)
+            f->config.log(f->config.log_arg, RME_LOG_ERROR, "loop: %s is in use; choose another port", l->name);
+        free(l);
+        return -EADDRINUSE;
+    }
+    l->next = f->listeners;
+    f->listeners = l;
+    snprintf(f->name, sizeof f->name, "%s", part->host);
+    return 0;
+}
+
+static void listeners_free(struct loop_fabric *f)
+{
+    while (f->listeners) {
+        struct loop_listener *l = f->listeners;
+        f->listeners = l->next;
+        free(l);
+    }
+}
+
+static void fabric_free(struct loop_fabric *f)
+{
+    listeners_free(f);
+    pthread_cond_destroy(&f->wakeup);
+    free(f->mrs);
+    free(f);
+}
+
+static struct loop_fabric *fabric_new(const struct rme_fabric_config *config)
+{
+    struct loop_fabric *f = calloc(1, sizeof *f);
+    pthread_condattr_t attr;
+
+    if (!f)
+        return NULL;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&f->wakeup, &attr);
+    pthread_condattr_destroy(&attr);
+    f->events_tail = &f->events;
+    fabric_configure(f, config);
+    return f;
+}
+
+static int loop_op_open(const struct rme_fabric_config *config, struct rme_fabric **out)
+{
+    struct loop_fabric *f = fabric_new(config);
+    int error = 0;
+
+    if (!f)
+        return -ENOMEM;
+    pthread_mutex_lock(&loop_net.lock);
+    loop_faulty(f, LOOP_OPEN, &error);
+    for (int i = 0; !error && config->listen && i < rme_addr_parts(config->listen); i++)
+        error = listen_part(f, rme_addr_part(config->listen, i));
+    if (!error) {
+        f->port = loop_net.next_port++;
+        f->next = loop_net.fabrics;
+        f->at = &loop_net.fabrics;
+        if (f->next)
+            f->next->at = &f->next;
+        loop_net.fabrics = f;
+    }
+    pthread_mutex_unlock(&loop_net.lock);
+    if (error)
+        fabric_free(f);
+    else
+        *out = (struct rme_fabric *)f;
+    return error;
+}
+
+static void loop_op_close(struct rme_fabric *rf)
+{
+    struct loop_fabric *f = (struct loop_fabric *)rf;
+
+    pthread_mutex_lock(&loop_net.lock);
+    listeners_free(f);
+    /* Requests that the engine has not seen go with the listener. */
+    for (struct rme_link *l = f->links, *next; l; l = next) {
+        next = l->next;
+        if (l->state == LOOP_STATE_REQUESTED && !l->request_taken) {
+            l->request_taken = true;
+            loop_link_end(l, -ECONNREFUSED, NULL, 0);
+            l->down_taken = true;
+            loop_link_delete(l);
+            continue;
+        }
+        loop_violation("%s: closed with a link to %s", f->name, l->peer_name);
+        loop_link_end(l, -ESHUTDOWN, NULL, 0);
+        loop_link_delete(l);
+    }
+    if (f->mrs_used)
+        loop_violation("%s: closed with %u registrations", f->name, f->mrs_used);
+    while (f->rx_orphans) {
+        struct loop_rx *rx = f->rx_orphans;
+        f->rx_orphans = rx->next;
+        loop_net.census.rx_held--;
+        free(rx->data);
+        free(rx);
+    }
+    events_free(f->events);
+    events_free(f->given);
+    *f->at = f->next;
+    if (f->next)
+        f->next->at = f->at;
+    loop_net.census.registrations -= f->mrs_used;
+    pthread_mutex_unlock(&loop_net.lock);
+    fabric_free(f);
+}
+
+static const struct rme_caps *loop_op_caps(const struct rme_fabric *rf)
+{
+    return &((const struct loop_fabric *)rf)->caps;
+}
+
+/* ---- Knobs ------------------------------------------------------------------------------------------------------------- */
+
+void loop_fault(const char *name, enum loop_call call, uint64_t k, uint64_t times, int error)
+{
+    struct loop_fault_rule *rule = &loop_net.faults[call];
+
+    pthread_mutex_lock(&loop_net.lock);
+    snprintf(rule->name, sizeof rule->name, "%s", name ? name : "");
+    rule->k = k;
+    rule->times = times;
+    rule->error = error;
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+uint64_t loop_calls(enum loop_call call)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    uint64_t n = loop_net.calls[call];
+    pthread_mutex_unlock(&loop_net.lock);
+    return n;
+}
+
+void loop_kill_at_message(uint64_t n)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    loop_net.kill_at = n;
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+void loop_kill_links(const char *name)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    for (struct loop_fabric *f = loop_net.fabrics; f; f = f->next) {
+        if (strcmp(f->name, name))
+            continue;
+        for (struct rme_link *l = f->links, *next; l; l = next) {
+            next = l->next;
+            if (l->state == LOOP_STATE_UP || (l->state == LOOP_STATE_CONNECTING && l->request_sent))
+                loop_link_end(l, -ECONNRESET, NULL, 0);
+        }
+    }
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+void loop_hold(unsigned what)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    loop_net.held = what;
+    for (struct loop_fabric *f = loop_net.fabrics; f; f = f->next)
+        loop_kick(f);
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+void loop_census(struct loop_census *out)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    *out = loop_net.census;
+    out->fabrics = out->links = 0;
+    for (const struct loop_fabric *f = loop_net.fabrics; f; f = f->next) {
+        out->fabrics++;
+        for (const struct rme_link *l = f->links; l; l = l->next)
+            out->links++;
+    }
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+void loop_clear(void)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    struct loop_census now = loop_net.census;
+    memset(&loop_net.census, 0, sizeof loop_net.census);
+    loop_net.census.registrations = now.registrations;
+    loop_net.census.rx_held = now.rx_held;
+    loop_net.census.tx_held = now.tx_held;
+    memset(loop_net.faults, 0, sizeof loop_net.faults);
+    memset(loop_net.calls, 0, sizeof loop_net.calls);
+    loop_net.kill_at = 0;
+    loop_net.held = 0;
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+static const struct rme_fabric_ops loop_ops = {
+    .scheme = "loop",
+    .options = loop_options,
+    .open = loop_op_open,
+    .close = loop_op_close,
+    .caps = loop_op_caps,
+    .reg = loop_op_reg,
+    .dereg = loop_op_dereg,
+    .link_connect = loop_op_connect,
+    .link_accept = loop_op_accept,
+    .link_reject = loop_op_reject,
+    .link_disconnect = loop_op_disconnect,
+    .link_free = loop_op_link_free,
+    .link_peer = loop_op_peer,
+    .link_sockaddr = loop_op_sockaddr,
+    .rx_reserve = loop_op_rx_reserve,
+    .rx_release = loop_op_rx_release,
+    .rx_return = loop_op_rx_return,
+    .tx_get = loop_op_tx_get,
+    .tx_put = loop_op_tx_put,
+    .tx_send = loop_op_tx_send,
+    .xfer = loop_op_xfer,
+    .flush = loop_op_flush,
+    .poll = loop_op_poll,
+    .arm = loop_op_arm,
+    .wait = loop_op_wait,
+    .wake = loop_op_wake,
+    .deadline = loop_op_deadline,
+};
+
+const struct rme_fabric_ops *loop_fabric(void)
+{
+    return &loop_ops;
+}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The loop fabric: what hardware would do.
+ *
+ * Each link has a queue of work.  A step first moves data of the transfers in it (all, or in chaos a few pieces of any),
+ * then carries messages and notifications from its head.  A message may overtake a transfer that has no notification; a
+ * notification waits for its own data and for that of everything queued before it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <arpa/inet.h>
+#include "loop_int.h"
+
+#define WINDOW 8 /* transfers whose data may move at one time */
+
+/* ---- Registrations: a table of slots; a key is the slot with random bits above it ---------------------------------------- */
+
+#define SLOT_BITS 20
+
+static struct loop_mr *mr_slot(struct loop_fabric *f)
+{
+    for (uint32_t i = f->nmrs; i-- > 0;)
+        if (!f->mrs[i].lkey)
+            return &f->mrs[i];
+    uint32_t n = f->nmrs ? f->nmrs * 2 : 16;
+    if (n > 1u << SLOT_BITS)
+        return NULL;
+    struct loop_mr *grown = realloc(f->mrs, n * sizeof *grown);
+    if (!grown)
+        return NULL;
+    memset(grown + f->nmrs, 0, (n - f->nmrs) * sizeof *grown);
+    f->mrs = grown;
+    f->nmrs = n;
+    return &f->mrs[n - 1];
+}
+
+int loop_op_reg(struct rme_fabric *rf, void *base, size_t length, unsigned access, struct rme_mr *mr)
+{
+    struct loop_fabric *f = (struct loop_fabric *)rf;
+    int error = 0;
+
+    pthread_mutex_lock(&loop_net.lock);
+    if (!loop_faulty(f, LOOP_REG, &error)) {
+        struct loop_mr *slot = f->mrs_used < f->caps.max_regs ? mr_slot(f) : NULL;
+        if (!length) {
+            loop_violation("%s: registration of no bytes", f->name);
+            error = -EINVAL;
+        } else if (!slot) {
+            error = -ENOMEM;
+        } else {
+            uint64_t index = (uint64_t)(slot - f->mrs);
+            if (access & RME_ACCESS_REMOTE_WRITE)
+                access |= RME_ACCESS_LOCAL_WRITE;
+            slot->lkey = (loop_random(f, 0) << SLOT_BITS | index) & INT64_MAX;
+            slot->rkey = (loop_random(f, 0) << SLOT_BITS | index) | UINT64_C(1) << 63;
+            if (!slot->lkey)
+                slot->lkey = UINT64_C(1) << 62;
+            slot->base = (uintptr_t)base;
+            slot->length = length;
+            slot->access = access;
+            f->mrs_used++;
+            loop_net.census.registrations++;
+            *mr = (struct rme_mr){.handle = (void *)(uintptr_t)(index + 1),
+                                  .base = slot->base,
+                                  .length = length,
+                                  .lkey = slot->lkey,
+                                  .rkey = slot->rkey};
+        }
+    }
+    pthread_mutex_unlock(&loop_net.lock);
+    return error;
+}
+
+void loop_op_dereg(struct rme_fabric *rf, struct rme_mr *mr)
+{
+    struct loop_fabric *f = (struct loop_fabric *)rf;
+    uintptr_t index = (uintptr_t)mr->handle - 1;
+
+    pthread_mutex_lock(&loop_net.lock);
+    if (index >= f->nmrs || f->mrs[index].lkey != mr->lkey) {
+        loop_violation("%s: deregistration of what is not registered", f->name);
+    } else {
+        f->mrs[index].lkey = f->mrs[index].rkey = 0;
+        f->mrs_used--;
+        loop_net.census.registrations--;
+    }
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+/* Does the key (as remote or local one) allow this access? */
+static bool access_ok(const struct loop_fabric *f, bool remote, uint64_t key, uint64_t base, uint64_t length,
+                      unsigned access)
+{
+    uint64_t index = key & ((UINT64_C(1) << SLOT_BITS) - 1);
+
+    if (!key || index >= f->nmrs)
+        return false;
+    const struct loop_mr *mr = &f->mrs[index];
+    return (remote ? mr->rkey : mr->lkey) == key && (mr->access & access) == access && base >= mr->base &&
+           length <= mr->length && base - mr->base <= mr->length - length;
+}
+
+/* ---- Data ------------------------------------------------------------------------------------------------------------------- */
+
+static bool move_segments(struct rme_link *link, const struct rme_piece *p, bool read)
+{
+    struct loop_fabric *here = link->fabric;
+    uint64_t at = p->raddr;
+
+    for (uint32_t i = 0; i < p->nseg; i++) {
+        const struct rme_lseg *s = &p->seg[i];
+        if (!access_ok(here, false, s->lkey, (uintptr_t)s->base, s->length, read ? RME_ACCESS_LOCAL_WRITE : 0)) {
+            loop_violation("%s: local segment %p+%llu is not covered by its key", here->name, s->base,
+                           (unsigned long long)s->length);
+            return false;
+        }
+        if (!access_ok(link->peer->fabric, true, p->rkey, at, s->length,
+                       read ? RME_ACCESS_REMOTE_READ : RME_ACCESS_REMOTE_WRITE)) {
+            loop_violation("%s: remote %s of %#llx+%llu at %s is not allowed", here->name, read ? "read" : "write",
+                           (unsigned long long)at, (unsigned long long)s->length, link->peer->fabric->name);
+            return false;
+        }
+        if (read)
+            memmove(s->base, (void *)(uintptr_t)at, s->length);
+        else
+            memmove((void *)(uintptr_t)at, s->base, s->length);
+        at += s->length;
+    }
+    loop_net.census.pieces++;
+    loop_net.census.bytes += at - p->raddr;
+    return true;
+}
+
+static void shuffle(struct loop_fabric *f, struct loop_work *w)
+{
+    uint32_t n = w->xfer->npiece;
+
+    w->order = malloc(n * sizeof *w->order);
+    if (!w->order)
+        return;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t j = (uint32_t)loop_random(f, i + 1);
+        w->order[i] = w->order[j];
+        w->order[j] = i;
+    }
+}
+
+static bool move_piece(struct rme_link *link, struct loop_work *w)
+{
+    struct loop_fabric *f = link->fabric;
+
+    if (f->chaos && !w->order && w->xfer->npiece > 1 && !w->moved)
+        shuffle(f, w);
+    uint32_t index = w->order ? w->order[w->moved] : w->moved;
+    if (!move_segments(link, &w->xfer->piece[index], w->xfer->read)) {
+        loop_link_end(link, -EREMOTEIO, NULL, 0);
+        return false;
+    }
+    w->moved++;
+    return true;
+}
+
+/* The incomplete transfers at work, oldest first. */
+static uint32_t window(struct rme_link *link, struct loop_work *at_work[WINDOW])
+{
+    uint32_t n = 0, reads = 0;
+
+    for (struct loop_work *w = link->work; w && n < WINDOW; w = w->next) {
+        if (!w->xfer || w->moved == w->xfer->npiece)
+            continue;
+        if (w->xfer->read && reads++ == link->fabric->read_depth)
+            break;
+        at_work[n++] = w;
+    }
+    return n;
+}
+
+/* False: the link is over. */
+static bool move_data(struct rme_link *link, bool *worked)
+{
+    struct loop_fabric *f = link->fabric;
+    uint64_t budget = f->chaos ? 1 + loop_random(f, 4) : UINT64_MAX;
+    struct loop_work *at_work[WINDOW];
+    uint32_t n;
+
+    while (budget-- && (n = window(link, at_work))) {
+        *worked = true;
+        if (!move_piece(link, at_work[f->chaos ? loop_random(f, n) : 0]))
+            return false;
+    }
+    return true;
+}
+
+/* ---- Messages ------------------------------------------------------------------------------------------------------------------ */
+
+/* Something that needs a receive buffer of the peer is about to arrive.  False: the link is over. */
+static bool admit(struct rme_link *link)
+{
+    if (loop_net.kill_at && !--loop_net.kill_at) {
+        loop_link_end(link, -ECONNRESET, NULL, 0);
+        return false;
+    }
+    if (!link->peer->rx_ready) {
+        loop_net.census.rnr++;
+        link->fabric->rnr++;
+        loop_link_end(link, -ECONNRESET, NULL, 0);
+        return false;
+    }
+    return true;
+}
+
+static bool carry_message(struct rme_link *link, const struct loop_tx *tx)
+{
+    struct rme_link *peer = link->peer;
+    uint32_t size = peer->fabric->config.rx_size;
+
+    if (!admit(link))
+        return false;
+    if (tx->length > size) {
+        loop_violation("%s: message of %zu bytes for receive buffers of %u", link->fabric->name, tx->length, size);
+        loop_link_end(link, -EREMOTEIO, NULL, 0);
+        return false;
+    }
+    struct loop_rx *rx = calloc(1, sizeof *rx);
+    void *data = aligned_alloc(64, (size + 63) & ~(size_t)63);
+    if (!rx || !data)
+        abort(); /* a test's own memory */
+    rx->data = data;
+    memcpy(rx->data, tx->data, tx->length);
+    rx->link = peer;
+    rx->next = peer->rx_lent;
+    rx->at = &peer->rx_lent;
+    if (rx->next)
+        rx->next->at = &rx->next;
+    peer->rx_lent = rx;
+    peer->rx_ready--;
+    loop_net.census.rx_held++;
+    loop_net.census.messages++;
+
+    struct loop_event *e = loop_event_new(RME_EV_RECV, peer);
+    e->event.data = rx->data;
+    e->event.length = tx->length;
+    e->event.rx = rx;
+    loop_event_push(peer->fabric, e);
+    return true;
+}
+
+static bool carry_immediate(struct rme_link *link, uint32_t imm)
+{
+    if (!admit(link))
+        return false;
+    loop_net.census.immediates++;
+    struct loop_event *e = loop_event_new(RME_EV_IMM, link->peer);
+    e->event.imm = imm;
+    loop_event_push(link->peer->fabric, e);
+    return true;
+}
+
+static void finish(struct rme_link *link, struct loop_work **at)
+{
+    struct loop_work *w = *at;
+
+    *at = w->next;
+    if (!w->next)
+        link->work_tail = at;
+    if (w->xfer) {
+        struct loop_event *e = loop_event_new(RME_EV_XFER_DONE, link);
+        e->event.xfer = w->xfer;
+        loop_net.census.transfers++;
+        loop_event_push(link->fabric, e);
+    }
+    loop_work_free(link, w);
+}
+
+/* Carries what may go from the head of the queue.  False: the link is over. */
+static bool carry(struct rme_link *link, bool *worked)
+{
+    bool held = loop_net.held & LOOP_HOLD_MESSAGES;
+    bool incomplete = false;
+    uint64_t budget = link->fabric->chaos ? 1 + loop_random(link->fabric, 3) : UINT64_MAX;
+
+    for (struct loop_work **at = &link->work; *at && budget;) {
+        struct loop_work *w = *at;
+        if (w->xfer && w->moved < w->xfer->npiece)
+            incomplete = true;
+        if (w->xfer && w->xfer->notify == RME_NOTIFY_NONE) {
+            if (w->moved < w->xfer->npiece) {
+                at = &w->next;
+                continue;
+            }
+        } else if (held || (w->xfer && incomplete)) {
+            break;
+        } else if (w->tx ? !carry_message(link, w->tx) : !carry_immediate(link, w->xfer->imm)) {
+            *worked = true;
+            return false;
+        }
+        finish(link, at);
+        *worked = true;
+        budget--;
+    }
+    return true;
+}
+
+/* ---- Connections ----------------------------------------------------------------------------------------------------------------- */
+
+static void carry_request(struct rme_link *link)
+{
+    link->request_sent = true;
+    if (!strncmp(link->target, "void:", 5))
+        return;
+    if (!strncmp(link->target, "nowhere:", 8)) {
+        loop_link_end(link, -EHOSTUNREACH, NULL, 0);
+        return;
+    }
+    struct loop_fabric *f = loop_find_listener(link->target);
+    struct rme_link *passive = f ? loop_link_new(f) : NULL;
+    if (!passive) {
+        loop_link_end(link, -ECONNREFUSED, NULL, 0);
+        return;
+    }
+    passive->state = LOOP_STATE_REQUESTED;
+    passive->peer = link;
+    link->peer = passive;
+    snprintf(passive->peer_name, sizeof passive->peer_name, "%s:%u", link->fabric->name, link->fabric->port);
+    passive->peer_sockaddr.sin_port = htons(link->fabric->port);
+    struct loop_event *e = loop_event_new(RME_EV_LINK_REQUEST, passive);
+    loop_event_hello(f, e, link->hello, LOOP_HELLO_MAX);
+    loop_event_push(f, e);
+}
+
+/* The peer is gone, or the engine wants an end. */
+static void end_marked(struct rme_link *link)
+{
+    if (link->state != LOOP_STATE_REQUESTED)
+        loop_link_end(link, link->ending, NULL, 0);
+    else if (!link->request_taken)
+        loop_link_delete(link);
+    else
+        loop_idle(link); /* accept or reject will see it */
+}
+
+static bool run_link(struct rme_link *link)
+{
+    struct loop_fabric *f = link->fabric;
+    bool worked = false;
+
+    if (f->chaos && !loop_net.held && loop_random(f, 3) == 0)
+        return true;
+    if (link->ending) {
+        end_marked(link);
+        return true;
+    }
+    if (link->state == LOOP_STATE_CONNECTING && !link->request_sent) {
+        if (loop_net.held & LOOP_HOLD_CONNECTS)
+            return false;
+        loop_idle(link);
+        carry_request(link);
+        return true;
+    }
+    if (link->tx_wanted && link->tx_used < f->sq_depth) {
+        link->tx_wanted = false;
+        loop_event_push(f, loop_event_new(RME_EV_TX_ROOM, link));
+        worked = true;
+    }
+    if (!(loop_net.held & LOOP_HOLD_DATA) && !move_data(link, &worked))
+        return true;
+    if (!carry(link, &worked))
+        return true;
+    if (!link->work && !link->tx_wanted) {
+        loop_idle(link);
+        worked = true;
+    }
+    return worked;
+}
+
+bool loop_device_step(void)
+{
+    bool worked = false;
+
+    for (struct rme_link *link = loop_net.busy, *next; link; link = next) {
+        next = link->busy_next; /* a link that runs takes no other one off the list */
+        worked |= run_link(link);
+    }
+    return worked;
+}

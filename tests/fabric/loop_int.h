@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Inside the loop fabric.  loop.c: hosts, events, sleeping, knobs.  loop_link.c: the life of links and their buffers.
+ * loop_device.c: what hardware would do.  One mutex guards all of it (the network of hosts is shared by definition);
+ * engines call with their own lock held, and nothing here calls them.
+ */
+#ifndef TESTS_FABRIC_LOOP_INT_H
+#define TESTS_FABRIC_LOOP_INT_H
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include "loop.h"
+#include "options.h"
+#include "stats.h"
+
+#define LOOP_NAME_MAX 64
+#define LOOP_HELLO_MAX 256
+
+/* One registration. */
+struct loop_mr {
+    uint64_t lkey, rkey; /* 0: the slot is free */
+    uintptr_t base;
+    size_t length;
+    unsigned access;
+};
+
+/* An event on its way to the engine. */
+struct loop_event {
+    struct rme_event event;
+    struct loop_event *next;
+    uint8_t hello[LOOP_HELLO_MAX];
+};
+
+/* A received message, lent to the engine. */
+struct loop_rx {
+    struct rme_link *link; /* NULL: the link is freed */
+    struct loop_rx *next, **at;
+    void *data;
+};
+
+/* A send buffer; the engine sees `data` behind it. */
+struct loop_tx {
+    struct loop_tx *next, **at; /* the link's, while the engine composes in it */
+    size_t length;
+    _Alignas(64) uint8_t data[];
+};
+
+/* Work of one link for the device, in the order of queueing. */
+struct loop_work {
+    struct loop_work *next;
+    struct loop_tx *tx;     /* a message; NULL for a transfer */
+    struct rme_xfer *xfer;
+    uint32_t moved;         /* pieces */
+    uint32_t *order;        /* in which they move; NULL: as they stand */
+};
+
+#define LOOP_STATES(X)                                                                             \
+    X(CONNECTING, "connecting") /* active side: the device has not seen it, or the peer has not answered */ \
+    X(REQUESTED, "requested")   /* passive side: not answered yet */                               \
+    X(UP, "up")                                                                                    \
+    X(ENDED, "ended") /* LINK_DOWN is queued or taken */
+
+enum loop_state {
+#define LOOP_STATE_ENUM(id, text) LOOP_STATE_##id,
+    LOOP_STATES(LOOP_STATE_ENUM)
+#undef LOOP_STATE_ENUM
+};
+
+struct rme_link {
+    struct loop_fabric *fabric;
+    struct rme_link *next, **at; /* all links of the fabric */
+    struct rme_link *busy_next, **busy_at; /* links with work, over all fabrics */
+    struct rme_link *peer;
+    enum loop_state state;
+    bool request_taken; /* passive: the engine has seen LINK_REQUEST */
+    bool request_sent;  /* active: the device has carried it */
+    bool down_taken;
+    int ending; /* the device ends the link with this error */
+    void *owner;
+    char target[LOOP_NAME_MAX * 2]; /* active: host:port */
+    char peer_name[LOOP_NAME_MAX * 2];
+    struct sockaddr_in peer_sockaddr;
+    uint8_t hello[LOOP_HELLO_MAX]; /* active: ours, until it is carried */
+    struct loop_work *queued, **queued_tail; /* before flush() */
+    struct loop_work *work, **work_tail;     /* seen by the device */
+    uint32_t rx_promised, rx_ready, rx_debt;
+    uint32_t tx_used;
+    bool tx_wanted;
+    struct loop_rx *rx_lent;
+    struct loop_tx *tx_lent;
+};
+
+struct loop_listener {
+    char name[LOOP_NAME_MAX * 2];
+    struct loop_listener *next;
+};
+
+struct loop_fabric {
+    struct loop_fabric *next, **at;
+    struct rme_fabric_config config;
+    struct rme_caps caps;
+    char name[LOOP_NAME_MAX];
+    struct loop_listener *listeners;
+    struct rme_link *links;
+    struct loop_event *events, **events_tail; /* not taken */
+    struct loop_event *given;                 /* taken by the last poll() */
+    struct loop_rx *rx_orphans;               /* lent, and their link is freed */
+    uint32_t nevents;
+    struct loop_mr *mrs;
+    uint32_t nmrs, mrs_used;
+    uint64_t rnr; /* seen and not yet told to stats */
+    uint64_t random;
+    uint32_t read_depth, sq_depth, rx_max, rx_total;
+    bool chaos;
+    bool armed, notified, woken;
+    uint16_t port;
+    pthread_cond_t wakeup;
+};
+
+struct loop_fault_rule {
+    char name[LOOP_NAME_MAX];
+    uint64_t k, times;
+    int error;
+};
+
+struct loop_net {
+    pthread_mutex_t lock;
+    struct loop_fabric *fabrics;
+    struct rme_link *busy;
+    struct loop_fault_rule faults[LOOP_CALL_COUNT];
+    uint64_t calls[LOOP_CALL_COUNT];
+    uint64_t kill_at;
+    unsigned held;
+    uint16_t next_port;
+    struct loop_census census;
+};
+
+extern struct loop_net loop_net;
+
+/* All of the following want loop_net.lock held, except the functions that stand in the fabric's table (loop_op_*). */
+
+uint64_t loop_random(struct loop_fabric *f, uint64_t bound);
+void loop_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Counts the call; true when it has to fail, with the error to give. */
+bool loop_faulty(const struct loop_fabric *f, enum loop_call call, int *error);
+struct loop_event *loop_event_new(enum rme_event_type type, struct rme_link *link);
+void loop_event_push(struct loop_fabric *f, struct loop_event *e);
+void loop_event_hello(const struct loop_fabric *receiver, struct loop_event *e, const void *hello, size_t length);
+/* Takes events of a link out of the queue (all, or of one type). */
+void loop_events_drop(struct loop_fabric *f, const struct rme_link *link);
+void loop_kick(struct loop_fabric *f);
+struct loop_fabric *loop_find_listener(const char *target);
+
+void loop_busy(struct rme_link *link);
+void loop_idle(struct rme_link *link);
+struct rme_link *loop_link_new(struct loop_fabric *f);
+void loop_link_delete(struct rme_link *link);
+/* The link is over: queues its LINK_DOWN, drops its work, and lets the device end the other side. */
+void loop_link_end(struct rme_link *link, int error, const void *hello, size_t length);
+void loop_work_free(struct rme_link *link, struct loop_work *w);
+void loop_rx_give(struct rme_link *link, uint32_t n);
+
+/* One step of the device.  False: there was nothing to do. */
+bool loop_device_step(void);
+
+int loop_op_reg(struct rme_fabric *rf, void *base, size_t length, unsigned access, struct rme_mr *mr);
+void loop_op_dereg(struct rme_fabric *rf, struct rme_mr *mr);
+int loop_op_connect(struct rme_fabric *rf, const struct rme_addr *addr, int part, const void *hello, size_t length,
+                    uint32_t rx, void *owner, struct rme_link **out);
+int loop_op_accept(struct rme_link *link, const void *hello, size_t length, uint32_t rx, void *owner);
+void loop_op_reject(struct rme_link *link, const void *hello, size_t length);
+void loop_op_disconnect(struct rme_link *link, int error);
+void loop_op_link_free(struct rme_link *link);
+const char *loop_op_peer(const struct rme_link *link);
+const void *loop_op_sockaddr(const struct rme_link *link);
+int loop_op_rx_reserve(struct rme_link *link, uint32_t n);
+void loop_op_rx_release(struct rme_link *link, uint32_t n);
+void loop_op_rx_return(struct rme_fabric *rf, void *rx);
+void *loop_op_tx_get(struct rme_link *link);
+void loop_op_tx_put(struct rme_link *link, void *tx);
+void loop_op_tx_send(struct rme_link *link, void *tx, size_t length);
+void loop_op_xfer(struct rme_link *link, struct rme_xfer *x);
+void loop_op_flush(struct rme_fabric *rf);
+
+#endif

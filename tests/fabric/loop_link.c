@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The loop fabric: the life of links, their buffers and their queues.
+ *
+ * A link never ends another one directly: it marks its peer (`ending`) and the device ends that one at a later step, as
+ * the two ends of a real connection learn of its end at different times.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <arpa/inet.h>
+#include "addr.h"
+#include "loop_int.h"
+
+#define POISON 0xdd
+
+/* ---- The list of links with work ------------------------------------------------------------------------------------ */
+
+void loop_busy(struct rme_link *link)
+{
+    if (link->busy_at)
+        return;
+    link->busy_next = loop_net.busy;
+    link->busy_at = &loop_net.busy;
+    if (link->busy_next)
+        link->busy_next->busy_at = &link->busy_next;
+    loop_net.busy = link;
+}
+
+void loop_idle(struct rme_link *link)
+{
+    if (!link->busy_at)
+        return;
+    *link->busy_at = link->busy_next;
+    if (link->busy_next)
+        link->busy_next->busy_at = link->busy_at;
+    link->busy_at = NULL;
+}
+
+/* ---- Life -------------------------------------------------------------------------------------------------------------- */
+
+struct rme_link *loop_link_new(struct loop_fabric *f)
+{
+    struct rme_link *link = calloc(1, sizeof *link);
+
+    if (!link)
+        return NULL;
+    link->fabric = f;
+    link->queued_tail = &link->queued;
+    link->work_tail = &link->work;
+    link->peer_sockaddr.sin_family = AF_INET;
+    link->peer_sockaddr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    link->next = f->links;
+    link->at = &f->links;
+    if (link->next)
+        link->next->at = &link->next;
+    f->links = link;
+    return link;
+}
+
+static void tx_free(struct rme_link *link, struct loop_tx *tx)
+{
+    memset(tx->data, POISON, link->fabric->config.rx_size);
+    free(tx);
+    link->tx_used--;
+    loop_net.census.tx_held--;
+}
+
+void loop_work_free(struct rme_link *link, struct loop_work *w)
+{
+    if (w->tx)
+        tx_free(link, w->tx);
+    free(w->order);
+    free(w);
+}
+
+static void work_drop(struct rme_link *link)
+{
+    struct loop_work *lists[] = {link->work, link->queued};
+
+    for (int i = 0; i < 2; i++) {
+        while (lists[i]) {
+            struct loop_work *next = lists[i]->next;
+            loop_work_free(link, lists[i]);
+            lists[i] = next;
+        }
+    }
+    link->work = link->queued = NULL;
+    link->work_tail = &link->work;
+    link->queued_tail = &link->queued;
+}
+
+static void detach(struct rme_link *link)
+{
+    struct rme_link *peer = link->peer;
+
+    if (!peer)
+        return;
+    link->peer = NULL;
+    peer->peer = NULL;
+    if (peer->state == LOOP_STATE_ENDED)
+        return;
+    if (!peer->ending)
+        peer->ending = -ECONNRESET;
+    loop_busy(peer);
+    loop_kick(peer->fabric);
+}
+
+void loop_link_end(struct rme_link *link, int error, const void *hello, size_t length)
+{
+    if (link->state == LOOP_STATE_ENDED)
+        return;
+    link->state = LOOP_STATE_ENDED;
+    work_drop(link);
+    loop_idle(link);
+    detach(link);
+    struct loop_event *e = loop_event_new(RME_EV_LINK_DOWN, link);
+    e->event.error = error;
+    if (hello)
+        loop_event_hello(link->fabric, e, hello, length);
+    loop_event_push(link->fabric, e);
+}
+
+void loop_link_delete(struct rme_link *link)
+{
+    struct loop_fabric *f = link->fabric;
+
+    loop_events_drop(f, link);
+    work_drop(link);
+    loop_idle(link);
+    detach(link);
+    while (link->tx_lent) {
+        struct loop_tx *tx = link->tx_lent;
+        link->tx_lent = tx->next;
+        tx_free(link, tx);
+    }
+    while (link->rx_lent) {
+        struct loop_rx *rx = link->rx_lent;
+        link->rx_lent = rx->next;
+        rx->link = NULL;
+        rx->next = f->rx_orphans;
+        rx->at = &f->rx_orphans;
+        if (rx->next)
+            rx->next->at = &rx->next;
+        f->rx_orphans = rx;
+    }
+    f->rx_total -= link->rx_promised;
+    *link->at = link->next;
+    if (link->next)
+        link->next->at = link->at;
+    free(link);
+}
+
+static int reserve(struct rme_link *link, uint32_t n)
+{
+    struct loop_fabric *f = link->fabric;
+    int error = 0;
+
+    if (loop_faulty(f, LOOP_RX_RESERVE, &error))
+        return error;
+    if (n > f->rx_max - f->rx_total)
+        return -ENOSPC;
+    f->rx_total += n;
+    link->rx_promised += n;
+    loop_rx_give(link, n);
+    return 0;
+}
+
+static void check_hello(const struct loop_fabric *f, size_t length)
+{
+    if (length > f->caps.hello_max)
+        loop_violation("%s: hello data of %zu bytes", f->name, length);
+}
+
+int loop_op_connect(struct rme_fabric *rf, const struct rme_addr *addr, int part, const void *hello, size_t length,
+                    uint32_t rx, void *owner, struct rme_link **out)
+{
+    struct loop_fabric *f = (struct loop_fabric *)rf;
+    const struct rme_addr_part *to = rme_addr_part(addr, part);
+    int error = 0;
+
+    pthread_mutex_lock(&loop_net.lock);
+    if (loop_faulty(f, LOOP_CONNECT, &error)) {
+        pthread_mutex_unlock(&loop_net.lock);
+        return error;
+    }
+    check_hello(f, length);
+    struct rme_link *link = loop_link_new(f);
+    error = link ? reserve(link, rx) : -ENOMEM;
+    if (error) {
+        if (link)
+            loop_link_delete(link);
+        pthread_mutex_unlock(&loop_net.lock);
+        return error;
+    }
+    link->state = LOOP_STATE_CONNECTING;
+    link->owner = owner;
+    snprintf(link->target, sizeof link->target, "%s:%s", to->host, to->port);
+    snprintf(link->peer_name, sizeof link->peer_name, "%s", link->target);
+    memcpy(link->hello, hello, length < LOOP_HELLO_MAX ? length : LOOP_HELLO_MAX);
+    loop_busy(link);
+    loop_kick(f);
+    *out = link;
+    pthread_mutex_unlock(&loop_net.lock);
+    return 0;
+}
+
+static void link_up(struct rme_link *link, const void *hello, size_t length)
+{
+    struct loop_event *e = loop_event_new(RME_EV_LINK_UP, link);
+
+    link->state = LOOP_STATE_UP;
+    if (hello)
+        loop_event_hello(link->fabric, e, hello, length);
+    loop_event_push(link->fabric, e);
+}
+
+int loop_op_accept(struct rme_link *link, const void *hello, size_t length, uint32_t rx, void *owner)
+{
+    struct loop_fabric *f = link->fabric;
+    int error = 0;
+
+    pthread_mutex_lock(&loop_net.lock);
+    if (link->state != LOOP_STATE_REQUESTED)
+        loop_violation("%s: accept of a link that was not requested", f->name);
+    check_hello(f, length);
+    if (!loop_faulty(f, LOOP_ACCEPT, &error))
+        error = reserve(link, rx);
+    if (!error) {
+        link->owner = owner;
+        link->state = LOOP_STATE_UP;
+        if (link->peer) {
+            loop_net.census.connects++;
+            link_up(link, NULL, 0);
+            link_up(link->peer, hello, length);
+        } else {
+            loop_busy(link); /* the peer is gone: LINK_DOWN follows */
+        }
+    }
+    pthread_mutex_unlock(&loop_net.lock);
+    return error;
+}
+
+void loop_op_reject(struct rme_link *link, const void *hello, size_t length)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    struct rme_link *peer = link->peer;
+
+    if (link->state != LOOP_STATE_REQUESTED)
+        loop_violation("%s: reject of a link that was not requested", link->fabric->name);
+    check_hello(link->fabric, length);
+    if (peer) {
+        link->peer = NULL;
+        peer->peer = NULL;
+        loop_link_end(peer, -EACCES, hello, length);
+    }
+    loop_link_delete(link);
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+void loop_op_disconnect(struct rme_link *link, int error)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    if (link->state == LOOP_STATE_REQUESTED)
+        loop_violation("%s: disconnect of a link that was neither accepted nor rejected", link->fabric->name);
+    if (link->state != LOOP_STATE_ENDED && !link->ending) {
+        link->ending = error ? error : -ESHUTDOWN;
+        loop_busy(link);
+        loop_kick(link->fabric);
+    }
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+void loop_op_link_free(struct rme_link *link)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    if (!link->down_taken)
+        loop_violation("%s: link to %s freed before LINK_DOWN", link->fabric->name, link->peer_name);
+    loop_link_delete(link);
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+const char *loop_op_peer(const struct rme_link *link)
+{
+    return link->peer_name;
+}
+
+const void *loop_op_sockaddr(const struct rme_link *link)
+{
+    return &link->peer_sockaddr;
+}
+
+/* ---- Receive buffers: only counted until a message needs one ----------------------------------------------------------- */
+
+void loop_rx_give(struct rme_link *link, uint32_t n)
+{
+    uint32_t owed = n < link->rx_debt ? n : link->rx_debt;
+
+    link->rx_debt -= owed;
+    link->rx_ready += n - owed;
+}
+
+int loop_op_rx_reserve(struct rme_link *link, uint32_t n)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    int error = reserve(link, n);
+    pthread_mutex_unlock(&loop_net.lock);
+    return error;
+}
+
+void loop_op_rx_release(struct rme_link *link, uint32_t n)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    if (n > link->rx_promised) {
+        loop_violation("%s: %u receive buffers released, %u promised", link->fabric->name, n, link->rx_promised);
+        n = link->rx_promised;
+    }
+    uint32_t now = n < link->rx_ready ? n : link->rx_ready;
+    link->rx_promised -= n;
+    link->fabric->rx_total -= n;
+    link->rx_ready -= now;
+    link->rx_debt += n - now;
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+void loop_op_rx_return(struct rme_fabric *rf, void *token)
+{
+    struct loop_fabric *f = (struct loop_fabric *)rf;
+    struct loop_rx *rx = token;
+
+    pthread_mutex_lock(&loop_net.lock);
+    *rx->at = rx->next;
+    if (rx->next)
+        rx->next->at = rx->at;
+    if (rx->link)
+        loop_rx_give(rx->link, 1);
+    loop_net.census.rx_held--;
+    memset(rx->data, POISON, f->config.rx_size);
+    pthread_mutex_unlock(&loop_net.lock);
+    free(rx->data);
+    free(rx);
+}
+
+/* ---- Send buffers and queues ----------------------------------------------------------------------------------------------- */
+
+static struct loop_tx *tx_of(void *data)
+{
+    return (struct loop_tx *)((char *)data - offsetof(struct loop_tx, data));
+}
+
+void *loop_op_tx_get(struct rme_link *link)
+{
+    struct loop_fabric *f = link->fabric;
+    size_t size = (sizeof(struct loop_tx) + f->config.rx_size + 63) & ~(size_t)63;
+    struct loop_tx *tx = NULL;
+    int error;
+
+    pthread_mutex_lock(&loop_net.lock);
+    if (!loop_faulty(f, LOOP_TX_GET, &error) && link->tx_used < f->sq_depth)
+        tx = aligned_alloc(64, size);
+    if (tx) {
+        memset(tx, POISON, size);
+        link->tx_used++;
+        loop_net.census.tx_held++;
+        tx->next = link->tx_lent;
+        tx->at = &link->tx_lent;
+        if (tx->next)
+            tx->next->at = &tx->next;
+        link->tx_lent = tx;
+    } else if (link->state != LOOP_STATE_ENDED) {
+        link->tx_wanted = true;
+        loop_busy(link);
+    }
+    pthread_mutex_unlock(&loop_net.lock);
+    return tx ? tx->data : NULL;
+}
+
+static struct loop_tx *tx_take(struct rme_link *link, void *data)
+{
+    struct loop_tx *tx = tx_of(data);
+
+    (void)link;
+    *tx->at = tx->next;
+    if (tx->next)
+        tx->next->at = tx->at;
+    return tx;
+}
+
+void loop_op_tx_put(struct rme_link *link, void *data)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    tx_free(link, tx_take(link, data));
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+/* Queues work; on a link that is over it is dropped, as hardware would flush it. */
+static void queue(struct rme_link *link, struct loop_tx *tx, struct rme_xfer *x, enum loop_call call)
+{
+    struct loop_work *w = calloc(1, sizeof *w);
+    int error = 0;
+
+    if (!w)
+        abort(); /* a test's own memory */
+    w->tx = tx;
+    w->xfer = x;
+    if (loop_faulty(link->fabric, call, &error) && !link->ending) {
+        link->ending = error;
+        loop_busy(link);
+    }
+    if (link->state == LOOP_STATE_ENDED) {
+        loop_work_free(link, w);
+        return;
+    }
+    if (link->state != LOOP_STATE_UP)
+        loop_violation("%s: work queued on a link that is not up", link->fabric->name);
+    *link->queued_tail = w;
+    link->queued_tail = &w->next;
+}
+
+static void check_length(struct rme_link *link, size_t length)
+{
+    if (length > link->fabric->config.rx_size)
+        loop_violation("%s: message of %zu bytes in a buffer of %u", link->fabric->name, length,
+                       link->fabric->config.rx_size);
+}
+
+void loop_op_tx_send(struct rme_link *link, void *data, size_t length)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    struct loop_tx *tx = tx_take(link, data);
+    tx->length = length;
+    check_length(link, length);
+    if (link->fabric->config.stats)
+        link->fabric->config.stats->value[RME_C_SEND_REQUESTS]++;
+    queue(link, tx, NULL, LOOP_TX_SEND);
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+static uint64_t piece_bytes(const struct rme_piece *p)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < p->nseg; i++)
+        bytes += p->seg[i].length;
+    return bytes;
+}
+
+static void check_xfer(const struct loop_fabric *f, const struct rme_xfer *x)
+{
+    uint32_t max_sge = x->read ? f->caps.max_read_sge : f->caps.max_sge;
+    uint64_t total = 0;
+
+    if (x->read && (!f->caps.has_read || x->notify == RME_NOTIFY_IMM))
+        loop_violation("%s: a read that the fabric cannot do", f->name);
+    for (uint32_t i = 0; i < x->npiece; i++) {
+        const struct rme_piece *p = &x->piece[i];
+        uint64_t bytes = piece_bytes(p);
+        if (!p->nseg || p->nseg > max_sge)
+            loop_violation("%s: a piece with %u segments, %u allowed", f->name, p->nseg, max_sge);
+        if (!bytes || bytes > f->caps.max_piece)
+            loop_violation("%s: a piece of %llu bytes", f->name, (unsigned long long)bytes);
+        for (uint32_t s = 0; s < p->nseg; s++)
+            if (!p->seg[s].length)
+                loop_violation("%s: a segment without bytes, which hardware may take for 2 GiB", f->name);
+        total += bytes;
+    }
+    if (total != x->bytes)
+        loop_violation("%s: a transfer of %llu bytes that claims %llu", f->name, (unsigned long long)total,
+                       (unsigned long long)x->bytes);
+}
+
+void loop_op_xfer(struct rme_link *link, struct rme_xfer *x)
+{
+    struct rme_stats *stats = link->fabric->config.stats;
+    struct loop_tx *tx = NULL;
+
+    pthread_mutex_lock(&loop_net.lock);
+    check_xfer(link->fabric, x);
+    if (x->notify == RME_NOTIFY_MSG) {
+        check_length(link, x->tx_length);
+        tx = tx_take(link, x->tx);
+        tx->length = x->tx_length;
+    }
+    if (stats) {
+        stats->value[x->read ? RME_C_RDMA_READS : RME_C_RDMA_WRITES] += x->npiece;
+        stats->value[RME_C_SEND_REQUESTS] += x->notify == RME_NOTIFY_MSG;
+        stats->value[RME_C_SIGNALLED]++;
+    }
+    queue(link, tx, x, LOOP_XFER);
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+static void flush_link(struct loop_fabric *f, struct rme_link *link)
+{
+    int error = 0;
+
+    if (f->config.stats)
+        f->config.stats->value[RME_C_DOORBELLS]++;
+    if (loop_faulty(f, LOOP_FLUSH, &error) && !link->ending)
+        link->ending = error;
+    *link->work_tail = link->queued;
+    link->work_tail = link->queued_tail;
+    link->queued = NULL;
+    link->queued_tail = &link->queued;
+    loop_busy(link);
+    loop_kick(f);
+    if (link->peer)
+        loop_kick(link->peer->fabric);
+}
+
+void loop_op_flush(struct rme_fabric *rf)
+{
+    struct loop_fabric *f = (struct loop_fabric *)rf;
+
+    pthread_mutex_lock(&loop_net.lock);
+    for (struct rme_link *link = f->links; link; link = link->next)
+        if (link->queued)
+            flush_link(f, link);
+    pthread_mutex_unlock(&loop_net.lock);
+}
