@@ -26,7 +26,7 @@ struct rme_mreg_config {
     struct rme_pin *pin;
     struct rme_zone *zone;  /* segments inside it need no registration; may be NULL */
     uint64_t max_entries;   /* cached registrations; 0: no cache */
-    uint64_t max_bytes;     /* cached registered bytes; 0: no cache */
+    uint64_t max_bytes;     /* cached registered bytes; 0: no cache, UINT64_MAX: a quarter of rme_pin_budget() */
     double call_ns;         /* cost of a registration: call_ns + page_ns * pages; both 0: presets */
     double page_ns;
 };

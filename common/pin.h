@@ -35,6 +35,9 @@ void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops, struct 
 int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access, struct rme_mr *mr);
 void rme_pin_dereg(struct rme_pin *pin, struct rme_mr *mr);
 
+/* rme_pin_reg for an attempt that may well fail: a refusal is neither counted nor explained, its error is the fabric's. */
+int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access, struct rme_mr *mr);
+
 /* Copies the counts into the engine's counters (stats.h); the caller holds whatever guards them. */
 void rme_pin_fold(const struct rme_pin *pin, struct rme_stats *stats);
 

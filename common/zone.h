@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Zones: memory handed out already registered [000 5.2].  Blocks of 4 KiB, 8 KiB … 4 MiB are cut from slabs of 4 MiB,
- * each registered once; larger requests get a mapping of their own.  Used for rme_memory_alloc and for the engine's
- * bounce buffers.
+ * Zones: memory handed out already registered [000 5.2].  Blocks of 4 KiB, 8 KiB … 4 MiB are cut from slabs, each
+ * registered once; larger requests get a mapping of their own.  Used for rme_memory_alloc and for the engine's bounce
+ * buffers.
  *
  * Threads: every function may be called from any thread, with no lock of the engine held, because a slab may have to be
  * registered; the zone has its own lock, which is not held while registering.  rme_zone_find and rme_zone_owns only look
@@ -15,12 +15,12 @@
 
 struct rme_zone;
 
-#define RME_ZONE_MIN_BLOCK 4096u      /* the smallest block; smaller requests share its class */
-#define RME_ZONE_SLAB (4u << 20)      /* bytes of a slab, and its alignment */
+#define RME_ZONE_MIN_BLOCK 4096u /* the smallest block; smaller requests share its class */
 
 struct rme_zone_config {
     struct rme_pin *pin;
-    uint64_t max_bytes;  /* bound of registered zone memory; beyond it memory is handed out unregistered */
+    uint64_t max_bytes;  /* bound of registered zone memory, UINT64_MAX: half of rme_pin_budget().  Beyond it memory
+                            is handed out unregistered */
     uint64_t keep_bytes; /* idle slabs and large mappings up to this total stay registered; the rest is given back */
     bool huge;           /* try huge pages */
     bool dont_fork;      /* madvise(MADV_DONTFORK): children do not see the memory */
@@ -49,7 +49,7 @@ int rme_zone_release(struct rme_zone *zone, void *block);
  * later; rme_zone_wants_trim says whether there is anything to trim.
  */
 int rme_zone_put(struct rme_zone *zone, void *block);
-bool rme_zone_wants_trim(const struct rme_zone *zone);
+bool rme_zone_wants_trim(struct rme_zone *zone);
 void rme_zone_trim(struct rme_zone *zone);
 
 /* The registration that covers a range inside one block in use; -ENOENT: none.  Valid while the block is in use. */
@@ -58,7 +58,7 @@ int rme_zone_find(struct rme_zone *zone, const void *start, size_t length, const
 /* Does the range lie inside one block in use, registered or not? */
 bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length);
 
-/* Bytes that a block for `size` really has (the class's size): all of it may be used. */
-size_t rme_zone_block_size(size_t size);
+/* Bytes that the block for a request of `size` really has: all of it may be used. */
+size_t rme_zone_block_size(const struct rme_zone *zone, size_t size);
 
 #endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Does a peer's address match a pattern of an export rule?  Pure: resolves nothing, keeps nothing. */
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "addr_int.h"
+
+/* An address of either family as plain bytes. */
+struct bytes {
+    unsigned char at[16];
+    int length; /* 4 or 16 */
+};
+
+static bool from_sockaddr(const struct sockaddr *sa, struct bytes *out)
+{
+    static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};
+    const unsigned char *v6;
+
+    if (sa == NULL)
+        return false;
+    if (sa->sa_family == AF_INET) {
+        memcpy(out->at, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, 4);
+        out->length = 4;
+        return true;
+    }
+    if (sa->sa_family != AF_INET6)
+        return false;
+    v6 = ((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr.s6_addr;
+    if (memcmp(v6, mapped, sizeof(mapped)) == 0) {
+        memcpy(out->at, v6 + 12, 4);
+        out->length = 4;
+    } else {
+        memcpy(out->at, v6, 16);
+        out->length = 16;
+    }
+    return true;
+}
+
+static bool from_text(const char *text, struct bytes *out)
+{
+    if (inet_pton(AF_INET, text, out->at) == 1) {
+        out->length = 4;
+        return true;
+    }
+    if (inet_pton(AF_INET6, text, out->at) == 1) {
+        out->length = 16;
+        return true;
+    }
+    return false;
+}
+
+static bool same_network(const struct bytes *a, const struct bytes *b, int bits)
+{
+    if (a->length != b->length)
+        return false;
+    if (bits < 0 || bits > 8 * a->length)
+        bits = 8 * a->length;
+    if (memcmp(a->at, b->at, (size_t)bits / 8) != 0)
+        return false;
+    return bits % 8 == 0 || (a->at[bits / 8] ^ b->at[bits / 8]) >> (8 - bits % 8) == 0;
+}
+
+/*
+ * "10.1.*": numbers and stars between dots; a last star stands for all that follows.  -1: not of this form.
+ */
+static int match_stars(const struct bytes *peer, const char *text)
+{
+    bool same = peer->length == 4;
+
+    if (strchr(text, '*') == NULL)
+        return -1;
+    for (int i = 0; i < 4; i++) {
+        if (*text == '*') {
+            text++;
+            if (*text == '\0')
+                return same;
+        } else {
+            char *end;
+            long number = isdigit((unsigned char)*text) ? strtol(text, &end, 10) : -1;
+
+            if (number < 0 || number > 255)
+                return -1;
+            same = same && peer->at[i] == number;
+            text = end;
+        }
+        if (*text == '\0')
+            return i == 3 ? same : -1;
+        if (*text++ != '.')
+            return -1;
+    }
+    return -1;
+}
+
+/* Copies the host of "scheme://host:port/anything", each around the host optional.  False: too long, empty. */
+static bool host_of(const char *pattern, char *out, size_t size)
+{
+    const char *scheme = strstr(pattern, "://");
+    const char *colon;
+    size_t length;
+
+    if (scheme != NULL)
+        pattern = scheme + 3;
+    if (*pattern == '[') {
+        pattern++;
+        length = strcspn(pattern, "]");
+    } else {
+        length = strcspn(pattern, "/");
+        colon = memchr(pattern, ':', length);
+        /* several colons are an IPv6 address without port */
+        if (colon != NULL && memchr(colon + 1, ':', length - (size_t)(colon + 1 - pattern)) == NULL)
+            length = (size_t)(colon - pattern);
+    }
+    if (length == 0 || length >= size)
+        return false;
+    memcpy(out, pattern, length);
+    out[length] = '\0';
+    return true;
+}
+
+int rme_addr_match_sockaddr(const struct sockaddr *sa, const char *name, const char *pattern, int netmask)
+{
+    char wanted[256], have[256];
+    struct bytes peer, network;
+    int stars;
+
+    if (pattern == NULL || !host_of(pattern, wanted, sizeof(wanted)))
+        return 0;
+    if (from_sockaddr(sa, &peer)) {
+        if (from_text(wanted, &network))
+            return same_network(&peer, &network, netmask);
+        stars = match_stars(&peer, wanted);
+        if (stars >= 0)
+            return stars;
+    }
+    return name != NULL && host_of(name, have, sizeof(have)) && strcasecmp(wanted, have) == 0;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <linux/capability.h>
+
+#include "pin.h"
+#include "stats.h"
+
+void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops, struct rme_fabric *fabric, struct rme_log *log)
+{
+    memset(pin, 0, sizeof(*pin));
+    pin->ops = ops;
+    pin->fabric = fabric;
+    pin->max_regs = ops->caps(fabric)->max_regs;
+    pin->log = log;
+}
+
+/* "8388608 bytes" or "unlimited". */
+static const char *memlock_text(char *out, size_t size)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
+        return "unknown";
+    if (limit.rlim_cur == RLIM_INFINITY)
+        return "unlimited";
+    snprintf(out, size, "%" PRIu64 " bytes", (uint64_t)limit.rlim_cur);
+    return out;
+}
+
+static void explain(struct rme_pin *pin, size_t length, bool by_device)
+{
+    char limit[32];
+
+    if (atomic_exchange(&pin->explained, true))
+        return;
+    if (by_device) {
+        rme_log_put(pin->log, RME_LOG_WARN,
+                    "no more memory can be registered: the device admits %" PRIu64 " registrations and all are in use; "
+                    "data is copied instead; lower regcache_entries or the number of processes on this device",
+                    pin->max_regs);
+    } else {
+        rme_log_put(pin->log, RME_LOG_WARN,
+                    "registering %zu bytes was refused (memlock limit %s, %" PRIu64 " bytes registered already); data "
+                    "is copied instead, which is slower; raise the limit: ulimit -l unlimited, LimitMEMLOCK=infinity "
+                    "in a systemd unit, docker run --ulimit memlock=-1",
+                    length, memlock_text(limit, sizeof(limit)), (uint64_t)atomic_load(&pin->bytes));
+    }
+}
+
+static int reg(struct rme_pin *pin, void *base, size_t length, unsigned access, struct rme_mr *mr, bool *by_device)
+{
+    int ret;
+
+    *by_device = atomic_fetch_add(&pin->live, 1) >= pin->max_regs;
+    ret = *by_device ? -ENOMEM : pin->ops->reg(pin->fabric, base, length, access, mr);
+    if (ret != 0) {
+        atomic_fetch_sub(&pin->live, 1);
+        return ret;
+    }
+    atomic_fetch_add(&pin->bytes, length);
+    atomic_fetch_add(&pin->registrations, 1);
+    return 0;
+}
+
+int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access, struct rme_mr *mr)
+{
+    bool by_device;
+
+    return reg(pin, base, length, access, mr, &by_device);
+}
+
+int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access, struct rme_mr *mr)
+{
+    bool by_device;
+    int ret = reg(pin, base, length, access, mr, &by_device);
+
+    switch (ret) {
+    case -ENOMEM:
+    case -EAGAIN:
+    case -ENOSPC:
+    case -EPERM:
+        atomic_fetch_add(&pin->refused, 1);
+        explain(pin, length, by_device);
+        return -ENOMEM;
+    default:
+        return ret;
+    }
+}
+
+void rme_pin_dereg(struct rme_pin *pin, struct rme_mr *mr)
+{
+    size_t length = mr->length;
+
+    pin->ops->dereg(pin->fabric, mr);
+    atomic_fetch_sub(&pin->live, 1);
+    atomic_fetch_sub(&pin->bytes, length);
+    atomic_fetch_add(&pin->deregistrations, 1);
+}
+
+void rme_pin_fold(const struct rme_pin *pin, struct rme_stats *stats)
+{
+    stats->value[RME_C_REGISTRATIONS] = atomic_load(&pin->registrations);
+    stats->value[RME_C_DEREGISTRATIONS] = atomic_load(&pin->deregistrations);
+    stats->value[RME_C_REGISTERED_BYTES] = atomic_load(&pin->bytes);
+    stats->value[RME_C_REG_HITS] = atomic_load(&pin->hits);
+    stats->value[RME_C_REG_MISSES] = atomic_load(&pin->misses);
+    stats->value[RME_C_REG_EVICTIONS] = atomic_load(&pin->evictions);
+    stats->value[RME_C_REG_REFUSED] = atomic_load(&pin->refused);
+    stats->value[RME_C_ZONE_BYTES] = atomic_load(&pin->zone_bytes);
+    stats->value[RME_C_ZONE_ALLOCS] = atomic_load(&pin->zone_allocs);
+}
+
+static bool may_lock_anything(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+
+    return syscall(SYS_capget, &header, data) == 0 && (data[0].effective & (1u << CAP_IPC_LOCK)) != 0;
+}
+
+uint64_t rme_pin_budget(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    uint64_t half = pages > 0 ? (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE) / 2 : 1u << 30;
+    struct rlimit limit;
+
+    if (may_lock_anything() || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return half;
+    return limit.rlim_cur < half ? limit.rlim_cur : half;
+}

@@ -1,0 +1,546 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Normal path.  A slab is a mapping with one registration, cut into 1 to 64 blocks of one size; a bit for each block says
+ * whether it is free.  Slabs with free blocks wait in the list of their class, registered ones in front; a slab without
+ * blocks in use is idle and can serve any class of its slab size.  Large requests are slabs of one block.  Allocation looks
+ * at list heads only, release finds the slab through the page map: both take constant time.
+ *
+ * Growing.  The lock is dropped while a slab is mapped and registered, because both can take long.  The bytes are counted
+ * against the bound before that, so threads that grow at the same time stay below it together.
+ *
+ * Failure.  When the bound is reached or the system refuses to register, a block of a bigger class is taken if there is
+ * one; else the slab stays plain memory, and rme_zone_find says so.  Plain slabs go back to the system as soon as they
+ * are idle, so that the next attempt can register again.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/queue.h>
+
+#include "pagemap.h"
+#include "zone.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ZONE_POISON
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define ZONE_POISON
+#endif
+
+#ifdef ZONE_POISON
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size)   ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
+#define MIN_SHIFT  12 /* 4 KiB */
+#define MAX_SHIFT  22 /* 4 MiB */
+#define CLASSES    (MAX_SHIFT - MIN_SHIFT + 1)
+#define LARGE      CLASSES /* the class number of slabs with one block of any size */
+#define BLOCKS     64      /* at most, in one slab: bits of `free` */
+#define MAX_SLAB   ((size_t)4 << 20)
+#define SLAB_SHARE 16      /* a slab is at most this fraction of the bound */
+#define IDLE_LARGE 5       /* idle lists: slabs of 256 KiB to 4 MiB, then large ones */
+#define IDLE_LISTS (IDLE_LARGE + 1)
+#define HUGE_PAGE  ((size_t)2 << 20)
+
+struct slab {
+    TAILQ_ENTRY(slab) link; /* in the list that list_of() says */
+    char *base;
+    size_t size;  /* of the mapping */
+    size_t block; /* bytes of a block */
+    int class;
+    uint64_t all;  /* a bit for each block */
+    uint64_t free; /* a bit for each free block */
+    bool registered;
+    struct rme_mr mr;
+};
+
+TAILQ_HEAD(slab_list, slab);
+
+struct rme_zone {
+    struct rme_zone_config config;
+    size_t max_slab;
+    pthread_mutex_t lock; /* guards the rest; a leaf in the lock order */
+    struct slab_list partial[CLASSES]; /* some blocks free, some in use */
+    struct slab_list idle[IDLE_LISTS]; /* all blocks free; a list for each slab size, most recent first */
+    struct slab_list full;             /* all blocks in use */
+    struct rme_pagemap map;            /* address to slab */
+    uint64_t held;                     /* bytes counted against the bound: registered or about to be */
+    uint64_t idle_bytes;               /* of registered idle slabs */
+    uint64_t plain_idle;               /* of idle slabs that are not registered */
+};
+
+/* ---- sizes ---- */
+
+static int class_of(size_t size)
+{
+    int shift = MIN_SHIFT;
+
+    while (shift <= MAX_SHIFT && (size_t)1 << shift < size)
+        shift++;
+    return shift - MIN_SHIFT;
+}
+
+static size_t class_block(int class)
+{
+    return (size_t)1 << (class + MIN_SHIFT);
+}
+
+static size_t round_up(size_t size, size_t unit)
+{
+    return (size + unit - 1) / unit * unit;
+}
+
+/* Class and sizes of a fresh slab for a request.  False: larger than any address space. */
+static bool shape_for(const struct rme_zone *zone, size_t size, struct slab *shape)
+{
+    if (size > SIZE_MAX / 4)
+        return false;
+    shape->class = size <= zone->max_slab ? class_of(size) : LARGE;
+    if (shape->class == LARGE) {
+        shape->block = shape->size = round_up(size, RME_PAGEMAP_PAGE);
+        shape->all = 1;
+        return true;
+    }
+    shape->block = class_block(shape->class);
+    shape->size = BLOCKS * shape->block < zone->max_slab ? BLOCKS * shape->block : zone->max_slab;
+    shape->all = UINT64_MAX >> (BLOCKS - shape->size / shape->block);
+    return true;
+}
+
+size_t rme_zone_block_size(const struct rme_zone *zone, size_t size)
+{
+    struct slab shape;
+
+    return shape_for(zone, size, &shape) ? shape.block : 0;
+}
+
+/* ---- mappings ---- */
+
+/* Maps `size` bytes aligned to the page map's page (huge: to a huge page). */
+static char *map_aligned(size_t size, size_t alignment)
+{
+    char *raw = mmap(NULL, size + alignment, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *base;
+
+    if (raw == MAP_FAILED)
+        return NULL;
+    base = (char *)round_up((uintptr_t)raw, alignment);
+    if (base > raw)
+        munmap(raw, (size_t)(base - raw));
+    if (raw + alignment > base)
+        munmap(base + size, (size_t)(raw + alignment - base));
+    return base;
+}
+
+static char *map_memory(const struct rme_zone *zone, size_t size)
+{
+    bool huge = zone->config.huge && size % HUGE_PAGE == 0;
+    char *base = MAP_FAILED;
+
+    if (huge)
+        base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+    if (base == MAP_FAILED) {
+        base = map_aligned(size, huge ? HUGE_PAGE : RME_PAGEMAP_PAGE);
+        if (base == NULL)
+            return NULL;
+        if (huge)
+            (void)madvise(base, size, MADV_HUGEPAGE); /* a wish; small pages serve as well */
+    }
+    if (zone->config.dont_fork)
+        (void)madvise(base, size, MADV_DONTFORK);
+    return base;
+}
+
+/* ---- slabs ---- */
+
+static void destroy_slab(struct rme_zone *zone, struct slab *slab)
+{
+    if (slab->registered) {
+        rme_pin_dereg(zone->config.pin, &slab->mr);
+        atomic_fetch_sub(&zone->config.pin->zone_bytes, slab->size);
+    }
+    ASAN_UNPOISON_MEMORY_REGION(slab->base, slab->size);
+    munmap(slab->base, slab->size);
+    free(slab);
+}
+
+/* Maps a slab of the given shape and registers it if asked to.  No lock held.  NULL: no memory. */
+static struct slab *create_slab(struct rme_zone *zone, const struct slab *shape, bool registered)
+{
+    struct slab *slab = malloc(sizeof(*slab));
+
+    if (slab == NULL)
+        return NULL;
+    *slab = *shape;
+    slab->free = slab->all;
+    slab->base = map_memory(zone, slab->size);
+    if (slab->base == NULL) {
+        free(slab);
+        return NULL;
+    }
+    slab->registered = registered &&
+                       rme_pin_reg(zone->config.pin, slab->base, slab->size,
+                                   RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE,
+                                   &slab->mr) == 0;
+    if (slab->registered)
+        atomic_fetch_add(&zone->config.pin->zone_bytes, slab->size);
+    ASAN_POISON_MEMORY_REGION(slab->base, slab->size);
+    return slab;
+}
+
+static bool is_idle(const struct slab *slab)
+{
+    return slab->free == slab->all;
+}
+
+static struct slab_list *idle_list(struct rme_zone *zone, const struct slab *shape)
+{
+    return &zone->idle[shape->class == LARGE ? IDLE_LARGE : class_of(shape->size) - class_of(RME_PAGEMAP_PAGE)];
+}
+
+/* The list in which a slab belongs by its free blocks. */
+static struct slab_list *list_of(struct rme_zone *zone, const struct slab *slab)
+{
+    if (is_idle(slab))
+        return idle_list(zone, slab);
+    return slab->free == 0 ? &zone->full : &zone->partial[slab->class];
+}
+
+/* Registered slabs go to the front, so that they are used first. */
+static void enlist(struct rme_zone *zone, struct slab *slab)
+{
+    if (slab->registered)
+        TAILQ_INSERT_HEAD(list_of(zone, slab), slab, link);
+    else
+        TAILQ_INSERT_TAIL(list_of(zone, slab), slab, link);
+    if (is_idle(slab))
+        *(slab->registered ? &zone->idle_bytes : &zone->plain_idle) += slab->size;
+}
+
+static void delist(struct rme_zone *zone, struct slab *slab)
+{
+    TAILQ_REMOVE(list_of(zone, slab), slab, link);
+    if (is_idle(slab))
+        *(slab->registered ? &zone->idle_bytes : &zone->plain_idle) -= slab->size;
+}
+
+static void *take_block(struct rme_zone *zone, struct slab *slab)
+{
+    char *block = slab->base + (size_t)__builtin_ctzll(slab->free) * slab->block;
+
+    delist(zone, slab);
+    slab->free &= slab->free - 1;
+    enlist(zone, slab);
+    ASAN_UNPOISON_MEMORY_REGION(block, slab->block);
+    atomic_fetch_add(&zone->config.pin->zone_allocs, 1);
+    return block;
+}
+
+/* The first slab of a list if it may serve; registered ones come first. */
+static struct slab *head_of(struct slab_list *list, bool registered)
+{
+    struct slab *slab = TAILQ_FIRST(list);
+
+    return slab != NULL && (slab->registered || !registered) ? slab : NULL;
+}
+
+/* An idle mapping that is large enough for a large request and not more than twice as large. */
+static struct slab *idle_large(struct rme_zone *zone, size_t size)
+{
+    struct slab *slab;
+
+    TAILQ_FOREACH(slab, &zone->idle[IDLE_LARGE], link)
+        if (slab->registered && slab->size >= size && slab->size / 2 <= size)
+            return slab;
+    return NULL;
+}
+
+/* Cuts an idle slab anew, for the class of `shape`. */
+static void recut(struct rme_zone *zone, struct slab *slab, const struct slab *shape)
+{
+    size_t blocks = slab->size / shape->block;
+
+    delist(zone, slab);
+    slab->class = shape->class;
+    slab->block = shape->block;
+    slab->free = slab->all = UINT64_MAX >> (BLOCKS - (blocks < BLOCKS ? blocks : BLOCKS));
+    enlist(zone, slab);
+}
+
+/* A block from what is there: of the request's own class, or of a slab that is idle.  Lock held. */
+static void *take_existing(struct rme_zone *zone, const struct slab *shape, bool registered)
+{
+    struct slab *slab;
+
+    if (shape->class == LARGE) {
+        slab = idle_large(zone, shape->size);
+        return slab != NULL ? take_block(zone, slab) : NULL;
+    }
+    slab = head_of(&zone->partial[shape->class], registered);
+    if (slab == NULL) {
+        slab = head_of(idle_list(zone, shape), registered);
+        if (slab == NULL)
+            return NULL;
+        recut(zone, slab, shape);
+    }
+    return take_block(zone, slab);
+}
+
+/* A registered block of a bigger class [000 5.2], or from a bigger slab.  Lock held. */
+static void *take_bigger(struct rme_zone *zone, const struct slab *shape)
+{
+    if (shape->class == LARGE)
+        return NULL;
+    for (int class = shape->class + 1; class < CLASSES; class++) {
+        struct slab *slab = head_of(&zone->partial[class], true);
+
+        if (slab != NULL)
+            return take_block(zone, slab);
+    }
+    for (int i = 0; i < IDLE_LARGE; i++) {
+        struct slab *slab = head_of(&zone->idle[i], true);
+
+        if (slab != NULL && slab->size >= shape->size) {
+            recut(zone, slab, shape);
+            return take_block(zone, slab);
+        }
+    }
+    return NULL;
+}
+
+/*
+ * Gives one idle slab back to the system: a plain one, or a registered one when more than `keep` bytes of them are idle,
+ * large ones first.  Lock held; dropped on the way.  False: there was none.
+ */
+static bool give_back(struct rme_zone *zone, uint64_t keep)
+{
+    for (int i = IDLE_LISTS - 1; i >= 0; i--) {
+        struct slab *slab = TAILQ_LAST(&zone->idle[i], slab_list);
+        uint64_t bytes;
+
+        if (slab == NULL || (slab->registered && zone->idle_bytes <= keep))
+            continue;
+        delist(zone, slab);
+        rme_pagemap_remove(&zone->map, slab->base, slab->size);
+        bytes = slab->registered ? slab->size : 0;
+        pthread_mutex_unlock(&zone->lock);
+        destroy_slab(zone, slab);
+        pthread_mutex_lock(&zone->lock);
+        zone->held -= bytes;
+        return true;
+    }
+    return false;
+}
+
+/* Maps a new slab and takes its first block.  Lock held; dropped on the way. */
+static void *take_new(struct rme_zone *zone, const struct slab *shape, bool registered)
+{
+    struct slab *slab;
+    void *block = NULL;
+
+    if (registered)
+        zone->held += shape->size;
+    pthread_mutex_unlock(&zone->lock);
+    slab = create_slab(zone, shape, registered);
+    pthread_mutex_lock(&zone->lock);
+
+    if (registered && (slab == NULL || !slab->registered))
+        zone->held -= shape->size;
+    if (slab == NULL)
+        return NULL;
+    if (rme_pagemap_add(&zone->map, slab->base, slab->size, slab) == 0) {
+        enlist(zone, slab);
+        block = take_block(zone, slab);
+    } else {
+        if (slab->registered)
+            zone->held -= slab->size;
+        pthread_mutex_unlock(&zone->lock);
+        destroy_slab(zone, slab);
+        pthread_mutex_lock(&zone->lock);
+    }
+    return block;
+}
+
+/* ---- the interface ---- */
+
+int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out)
+{
+    struct rme_zone *zone = calloc(1, sizeof(*zone));
+
+    if (zone == NULL)
+        return -ENOMEM;
+    zone->config = *config;
+    if (config->max_bytes == UINT64_MAX)
+        zone->config.max_bytes = rme_pin_budget() / 2;
+    zone->max_slab = MAX_SLAB;
+    while (zone->max_slab > RME_PAGEMAP_PAGE && zone->max_slab > zone->config.max_bytes / SLAB_SHARE)
+        zone->max_slab /= 2;
+    pthread_mutex_init(&zone->lock, NULL);
+    for (int class = 0; class < CLASSES; class++)
+        TAILQ_INIT(&zone->partial[class]);
+    for (int i = 0; i < IDLE_LISTS; i++)
+        TAILQ_INIT(&zone->idle[i]);
+    TAILQ_INIT(&zone->full);
+    *out = zone;
+    return 0;
+}
+
+static void destroy_list(struct rme_zone *zone, struct slab_list *list)
+{
+    struct slab *slab;
+
+    while ((slab = TAILQ_FIRST(list)) != NULL) {
+        TAILQ_REMOVE(list, slab, link);
+        destroy_slab(zone, slab);
+    }
+}
+
+void rme_zone_free(struct rme_zone *zone)
+{
+    if (zone == NULL)
+        return;
+    for (int class = 0; class < CLASSES; class++)
+        destroy_list(zone, &zone->partial[class]);
+    for (int i = 0; i < IDLE_LISTS; i++)
+        destroy_list(zone, &zone->idle[i]);
+    destroy_list(zone, &zone->full);
+    rme_pagemap_clear(&zone->map);
+    pthread_mutex_destroy(&zone->lock);
+    free(zone);
+}
+
+static bool fits(const struct rme_zone *zone, size_t size)
+{
+    return size <= zone->config.max_bytes && zone->held <= zone->config.max_bytes - size;
+}
+
+void *rme_zone_alloc(struct rme_zone *zone, size_t size)
+{
+    struct slab shape = {0};
+    void *block;
+
+    if (!shape_for(zone, size, &shape))
+        return NULL;
+    pthread_mutex_lock(&zone->lock);
+    block = take_existing(zone, &shape, true);
+    if (block == NULL && !fits(zone, shape.size))
+        block = take_bigger(zone, &shape);
+    if (block == NULL) {
+        while (!fits(zone, shape.size) && give_back(zone, 0))
+            ;
+        if (fits(zone, shape.size))
+            block = take_new(zone, &shape, true);
+    }
+    if (block == NULL)
+        block = take_existing(zone, &shape, false);
+    if (block == NULL)
+        block = take_new(zone, &shape, false);
+    pthread_mutex_unlock(&zone->lock);
+    return block;
+}
+
+void *rme_zone_try(struct rme_zone *zone, size_t size)
+{
+    struct slab shape = {0};
+    void *block;
+
+    if (!shape_for(zone, size, &shape))
+        return NULL;
+    pthread_mutex_lock(&zone->lock);
+    block = take_existing(zone, &shape, true);
+    if (block == NULL)
+        block = take_bigger(zone, &shape);
+    pthread_mutex_unlock(&zone->lock);
+    return block;
+}
+
+/* The slab in whose block in use the range lies, NULL if none.  Lock held. */
+static struct slab *slab_of(const struct rme_zone *zone, const void *start, size_t length)
+{
+    struct slab *slab = rme_pagemap_find(&zone->map, start);
+    size_t offset, index;
+
+    if (slab == NULL)
+        return NULL;
+    offset = (size_t)((const char *)start - slab->base);
+    index = offset / slab->block;
+    if ((slab->free >> index & 1) != 0 || length > (index + 1) * slab->block - offset)
+        return NULL;
+    return slab;
+}
+
+int rme_zone_put(struct rme_zone *zone, void *block)
+{
+    struct slab *slab;
+    int ret = -EINVAL;
+
+    pthread_mutex_lock(&zone->lock);
+    slab = slab_of(zone, block, 0);
+    if (slab != NULL && (size_t)((char *)block - slab->base) % slab->block == 0) {
+        size_t index = (size_t)((char *)block - slab->base) / slab->block;
+
+        ASAN_POISON_MEMORY_REGION(block, slab->block);
+        delist(zone, slab);
+        slab->free |= (uint64_t)1 << index;
+        enlist(zone, slab);
+        ret = 0;
+    }
+    pthread_mutex_unlock(&zone->lock);
+    return ret;
+}
+
+bool rme_zone_wants_trim(struct rme_zone *zone)
+{
+    bool wants;
+
+    pthread_mutex_lock(&zone->lock);
+    wants = zone->idle_bytes > zone->config.keep_bytes || zone->plain_idle > 0;
+    pthread_mutex_unlock(&zone->lock);
+    return wants;
+}
+
+void rme_zone_trim(struct rme_zone *zone)
+{
+    pthread_mutex_lock(&zone->lock);
+    while (give_back(zone, zone->config.keep_bytes))
+        ;
+    pthread_mutex_unlock(&zone->lock);
+}
+
+int rme_zone_release(struct rme_zone *zone, void *block)
+{
+    int ret = rme_zone_put(zone, block);
+
+    if (ret == 0)
+        rme_zone_trim(zone);
+    return ret;
+}
+
+int rme_zone_find(struct rme_zone *zone, const void *start, size_t length, const struct rme_mr **mr)
+{
+    const struct slab *slab;
+
+    pthread_mutex_lock(&zone->lock);
+    slab = slab_of(zone, start, length);
+    pthread_mutex_unlock(&zone->lock);
+    if (slab == NULL || !slab->registered)
+        return -ENOENT;
+    *mr = &slab->mr;
+    return 0;
+}
+
+bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length)
+{
+    bool owns;
+
+    pthread_mutex_lock(&zone->lock);
+    owns = slab_of(zone, start, length) != NULL;
+    pthread_mutex_unlock(&zone->lock);
+    return owns;
+}

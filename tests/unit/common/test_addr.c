@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include "unit.h"
+#include "addr_int.h"
+
+static void expect_part(const char *text, int index, const char *host, const char *port)
+{
+    struct rme_addr *addr = NULL;
+    const struct rme_addr_part *part;
+
+    assert_int_equal(rme_addr_parse("ib", text, &addr), 0);
+    part = rme_addr_part(addr, index);
+    assert_non_null(part);
+    assert_string_equal(part->host, host);
+    assert_string_equal(part->port, port);
+    rme_addr_put(addr);
+}
+
+static void good_addresses(void **state)
+{
+    (void)state;
+    expect_part("ib://host:3335", 0, "host", "3335");
+    expect_part("ib://10.0.0.1:1", 0, "10.0.0.1", "1");
+    expect_part("ib://a-b_c.d:65535/pvfs2-fs", 0, "a-b_c.d", "65535");
+    expect_part("ib://[::1]:5", 0, "::1", "5");
+    expect_part("ib://[fe80::1%eth0]:5/fs", 0, "fe80::1%eth0", "5");
+    expect_part("tcp://x:1,ib://y:2", 0, "y", "2");
+    expect_part("ib://x:1,tcp://bad,ib://y:2/a:b", 1, "y", "2");
+    expect_part(" ib://x:1 \tib://y:2\n", 1, "y", "2");
+}
+
+static void bad_addresses(void **state)
+{
+    static const char *const malformed[] = {
+        "ib://host",       "ib://host:",       "ib://:5",          "ib://host:0",   "ib://host:65536", "ib://host:12x",
+        "ib://host:-1",    "ib://::1:5",       "ib://[::1]5",      "ib://[::1",     "ib://[::1]",      "ib://[::1]:",
+        "ib://[host]:5",   "ib://[]:5",        "ib://[fe80::1%]:5", "ib://ho st:5", "ib://ho@st:5",    "ib://h:000001",
+        "ib://ok:1,ib://h", "ib:///fs",        "ib://host:5:6",
+    };
+    static const char *const foreign[] = {"", ",", "tcp://h:1", "ib_exp://h:1", "ib-zone://h:1", "xib://h:1",
+                                          "IB://h:1", "ib:/h:1", "ib//h:1", "ib", "ib://", "elan4://0:1"};
+    struct rme_addr *addr = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(malformed) / sizeof(malformed[0]); i++)
+        assert_int_equal(rme_addr_parse("ib", malformed[i], &addr), -EDESTADDRREQ);
+    for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
+        assert_int_equal(rme_addr_parse("ib", foreign[i], &addr), -EINVAL);
+    assert_null(addr);
+}
+
+static void length_is_limited(void **state)
+{
+    char text[RME_MAX_URI + 64] = "ib://h:1,";
+    struct rme_addr *addr = NULL;
+
+    (void)state;
+    memset(text + 9, ',', sizeof(text) - 10);
+    text[RME_MAX_URI - 1] = '\0';
+    assert_int_equal(rme_addr_parse("ib", text, &addr), 0);
+    rme_addr_put(addr);
+    text[RME_MAX_URI - 1] = ',';
+    assert_int_equal(rme_addr_parse("ib", text, &addr), -EDESTADDRREQ);
+    memcpy(text, "tcp", 3);
+    assert_int_equal(rme_addr_parse("ib", text, &addr), -EINVAL);
+
+    memset(text, 'a', 300);
+    memcpy(text, "ib://", 5);
+    memcpy(text + 300, ":1", 3);
+    assert_int_equal(rme_addr_parse("ib", text, &addr), -EDESTADDRREQ);
+}
+
+static void many_parts(void **state)
+{
+    struct rme_addr *addr = NULL;
+
+    (void)state;
+    assert_int_equal(rme_addr_parse("ib", "ib://a:1/fs,tcp://t:9,ib://[::2]:2,ib://c:3", &addr), 0);
+    assert_int_equal(rme_addr_parts(addr), 3);
+    assert_string_equal(rme_addr_name(addr), "ib://a:1,ib://[::2]:2,ib://c:3");
+    assert_null(rme_addr_part(addr, 3));
+    assert_null(rme_addr_part(addr, -1));
+    rme_addr_put(addr);
+}
+
+static void other_scheme(void **state)
+{
+    struct rme_addr *addr = NULL;
+
+    (void)state;
+    assert_int_equal(rme_addr_parse("elan4", "elan4://3:17/pvfs2-fs", &addr), 0);
+    assert_string_equal(rme_addr_part(addr, 0)->host, "3");
+    assert_string_equal(rme_addr_part(addr, 0)->port, "17");
+    rme_addr_put(addr);
+}
+
+static void host_word_and_references(void **state)
+{
+    struct rme_addr *addr = rme_addr_new_passive("10.0.0.9:4711");
+    int word;
+
+    (void)state;
+    assert_non_null(addr);
+    assert_int_equal(rme_addr_parts(addr), 0);
+    assert_string_equal(rme_addr_name(addr), "10.0.0.9:4711");
+    assert_null(rme_addr_host(addr));
+    rme_addr_set_host(addr, &word);
+    assert_ptr_equal(rme_addr_host(addr), &word);
+    assert_false(rme_addr_is_dead(addr));
+    rme_addr_get(addr);
+    rme_addr_put(addr);
+    assert_string_equal(rme_addr_name(addr), "10.0.0.9:4711");
+    rme_addr_put(addr);
+}
+
+static struct sockaddr_storage numeric(const char *text)
+{
+    struct sockaddr_storage sa = {0};
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&sa;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&sa;
+
+    if (inet_pton(AF_INET, text, &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+    } else {
+        assert_int_equal(inet_pton(AF_INET6, text, &v6->sin6_addr), 1);
+        v6->sin6_family = AF_INET6;
+    }
+    return sa;
+}
+
+static void matching(void **state)
+{
+    static const struct {
+        const char *peer, *pattern;
+        int netmask, match;
+    } cases[] = {
+        {"10.1.2.3", "10.1.2.3", -1, 1},
+        {"10.1.2.3", "10.1.2.4", -1, 0},
+        {"10.1.2.3", "ib://10.1.2.3:3335/fs", -1, 1},
+        {"10.1.2.3", "10.1.2.3:99", -1, 1},
+        {"10.1.2.3", "10.1.0.0", 16, 1},
+        {"10.1.2.3", "10.1.0.0", 22, 1},
+        {"10.1.2.3", "10.1.0.0", 23, 0},
+        {"10.1.2.3", "10.1.2.2", 31, 1},
+        {"10.1.2.3", "10.1.2.2", 32, 0},
+        {"10.1.2.3", "10.1.2.3", 99, 1},
+        {"10.1.2.3", "99.0.0.0", 0, 1},
+        {"10.1.2.3", "10.1.*", -1, 1},
+        {"10.1.2.3", "10.2.*", -1, 0},
+        {"10.1.2.3", "10.*.2.3", -1, 1},
+        {"10.1.2.3", "*", -1, 1},
+        {"10.1.2.3", "ib://10.1.*.*:3335", -1, 1},
+        {"10.1.2.3", "10.300.*", -1, 0},
+        {"10.1.2.3", "10.1.2", -1, 0},
+        {"10.1.2.3", "", -1, 0},
+        {"10.1.2.3", "ib://", -1, 0},
+        {"::ffff:10.1.2.3", "10.1.2.0", 24, 1},
+        {"10.1.2.3", "fe80::", 0, 0},
+        {"fe80::1", "fe80::1", -1, 1},
+        {"fe80::1", "[fe80::1]:5", -1, 1},
+        {"fe80::1", "ib://[fe80::]:5/fs", 64, 1},
+        {"fe80::1", "fe80:0:0:1::", 64, 0},
+        {"fe80::1", "fe80::", 127, 1},
+        {"fe80::1", "fe80::", 128, 0},
+        {"fe80::1", "10.0.0.1", 0, 0},
+        {"fe80::1", "10.*", -1, 0},
+        {"10.1.2.3", "node7", -1, 1},
+        {"10.1.2.3", "ib://NODE7:1", -1, 1},
+        {"10.1.2.3", "node8", -1, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct sockaddr_storage sa = numeric(cases[i].peer);
+
+        if (rme_addr_match_sockaddr((struct sockaddr *)&sa, "node7:3335", cases[i].pattern, cases[i].netmask) !=
+            cases[i].match)
+            fail_msg("%s against %s/%d", cases[i].peer, cases[i].pattern, cases[i].netmask);
+    }
+    assert_int_equal(rme_addr_match_sockaddr(NULL, "n:1", "n", -1), 1);
+    assert_int_equal(rme_addr_match_sockaddr(NULL, NULL, "n", -1), 0);
+    assert_int_equal(rme_addr_match_sockaddr(NULL, "n:1", NULL, -1), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_addresses), cmocka_unit_test(bad_addresses),
+        cmocka_unit_test(length_is_limited), cmocka_unit_test(many_parts),
+        cmocka_unit_test(other_scheme), cmocka_unit_test(host_word_and_references),
+        cmocka_unit_test(matching),
+    };
+
+    return cmocka_run_group_tests_name("addr", tests, NULL, NULL);
+}

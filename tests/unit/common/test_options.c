@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "unit.h"
+#include "fabric.h"
+#include "options.h"
+
+static const struct rme_option_row extra[] = {
+    {"depth", "count", 10, 1, 100, "A number.", NULL},
+    {"loud", "switch", 0, 0, 1, "A switch.", NULL},
+    {"low", "bytes", -1, -1, 1 << 20, "May be negative.", NULL},
+    {"device", "name", 0, 0, 0, "A string.", ""},
+    {NULL, NULL, 0, 0, 0, NULL, NULL},
+};
+
+static struct rme_options *make(void)
+{
+    const struct rme_option_row *const tables[] = {rme_engine_options, extra, NULL};
+    struct rme_options *options = rme_options_new(tables, 3);
+
+    assert_non_null(options);
+    return options;
+}
+
+static void presets(void **state)
+{
+    struct rme_options *options = make();
+
+    (void)state;
+    assert_int_equal(rme_option(options, "rx_size"), 4096);
+    assert_int_equal(rme_option(options, "depth"), 10);
+    assert_string_equal(rme_option_string(options, "rndv"), "auto");
+    assert_string_equal(rme_option_string(options, "device"), "");
+    rme_options_free(options);
+}
+
+static void presets_are_in_range(void **state)
+{
+    (void)state;
+    for (const struct rme_option_row *row = rme_engine_options; row->name != NULL; row++) {
+        assert_non_null(row->text);
+        assert_non_null(row->unit);
+        if (row->preset_string == NULL) {
+            assert_true(row->min <= row->preset && row->preset <= row->max);
+            assert_true(row->min < row->max);
+        }
+    }
+}
+
+static void names_are_unique(void **state)
+{
+    (void)state;
+    for (const struct rme_option_row *a = rme_engine_options; a->name != NULL; a++)
+        for (const struct rme_option_row *b = a + 1; b->name != NULL; b++)
+            assert_string_not_equal(a->name, b->name);
+}
+
+static void sets_values(void **state)
+{
+    struct rme_options *options = make();
+    char why[256] = "";
+
+    (void)state;
+    assert_int_equal(rme_options_parse(options, "rx_size=8K,unit=2M, depth=7,loud=on,low=-1,device=rxe0", why,
+                                       sizeof(why)), 0);
+    assert_int_equal(rme_option(options, "rx_size"), 8192);
+    assert_int_equal(rme_option(options, "unit"), 2 << 20);
+    assert_int_equal(rme_option(options, "depth"), 7);
+    assert_int_equal(rme_option(options, "loud"), 1);
+    assert_int_equal(rme_option(options, "low"), -1);
+    assert_string_equal(rme_option_string(options, "device"), "rxe0");
+    assert_int_equal(rme_options_parse(options, "loud=no", why, sizeof(why)), 0);
+    assert_int_equal(rme_option(options, "loud"), 0);
+    assert_int_equal(rme_options_parse(options, "loud", why, sizeof(why)), 0);
+    assert_int_equal(rme_option(options, "loud"), 1);
+    assert_string_equal(why, "");
+    rme_options_free(options);
+}
+
+static void foreign_keys_are_skipped(void **state)
+{
+    struct rme_options *options = make();
+    char why[256] = "";
+
+    (void)state;
+    assert_int_equal(rme_options_parse(options, "ib_port=2,,tcp_thing,=5,depthx=3,dept=2,depth=4", why, sizeof(why)), 0);
+    assert_int_equal(rme_option(options, "depth"), 4);
+    assert_int_equal(rme_options_parse(options, NULL, why, sizeof(why)), 0);
+    assert_int_equal(rme_options_parse(options, "", why, sizeof(why)), 0);
+    rme_options_free(options);
+}
+
+static void bad_values_are_explained(void **state)
+{
+    static const char *const bad[] = {"depth=0",   "depth=101", "depth=",  "depth=x",   "depth=5x",  "depth=5KB",
+                                      "depth=0x5", "depth=1e1", "depth=-", "loud=2",    "loud=maybe", "depth",
+                                      "depth=99999999999999999999", "low=9007199254740993G", "unit=1"};
+    char why[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct rme_options *options = make();
+        char key[16];
+
+        why[0] = '\0';
+        assert_int_equal(rme_options_parse(options, bad[i], why, sizeof(why)), -EINVAL);
+        snprintf(key, sizeof(key), "%.*s", (int)strcspn(bad[i], "="), bad[i]);
+        assert_non_null(strstr(why, key));
+        assert_int_equal(rme_option(options, "depth"), 10);
+        rme_options_free(options);
+    }
+}
+
+static void explanation_names_value_and_range(void **state)
+{
+    struct rme_options *options = make();
+    char why[256], tiny[8];
+
+    (void)state;
+    assert_int_equal(rme_options_parse(options, "loud=on,depth=500", why, sizeof(why)), -EINVAL);
+    assert_non_null(strstr(why, "depth=500"));
+    assert_non_null(strstr(why, "1 to 100"));
+    assert_int_equal(rme_option(options, "loud"), 1); /* earlier keys stay set */
+    assert_int_equal(rme_options_parse(options, "depth=500", tiny, sizeof(tiny)), -EINVAL);
+    assert_true(strlen(tiny) < sizeof(tiny));
+    rme_options_free(options);
+}
+
+static void long_strings_are_refused(void **state)
+{
+    struct rme_options *options = make();
+    char text[200] = "device=", why[512];
+
+    (void)state;
+    memset(text + 7, 'a', 100);
+    assert_int_equal(rme_options_parse(options, text, why, sizeof(why)), -EINVAL);
+    assert_string_equal(rme_option_string(options, "device"), "");
+    rme_options_free(options);
+}
+
+static void find_tells_unknown(void **state)
+{
+    struct rme_options *options = make();
+    int64_t value = 77;
+
+    (void)state;
+    assert_int_equal(rme_option_find(options, "nothing", &value), -ENOENT);
+    assert_int_equal(rme_option_find(options, "device", &value), -ENOENT);
+    assert_int_equal(value, 77);
+    assert_int_equal(rme_option_find(options, "depth", &value), 0);
+    assert_int_equal(value, 10);
+    assert_int_equal(rme_option(options, "nothing"), 0);
+    assert_string_equal(rme_option_string(options, "depth"), "");
+    rme_options_free(options);
+}
+
+static void prints_every_row(void **state)
+{
+    const struct rme_fabric_ops fabric = {.options = extra};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    (void)state;
+    rme_print_options(out, &fabric);
+    fclose(out);
+    for (const struct rme_option_row *row = rme_engine_options; row->name != NULL; row++)
+        assert_non_null(strstr(text, row->name));
+    assert_non_null(strstr(text, "depth=10  (1 to 100 count)"));
+    assert_non_null(strstr(text, "loud=off  (on or off)"));
+    assert_non_null(strstr(text, "unit=1M  (64K to 1G bytes)"));
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
+        assert_true(strcspn(line, "\n") <= 90);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(presets),
+        cmocka_unit_test(presets_are_in_range),
+        cmocka_unit_test(names_are_unique),
+        cmocka_unit_test(sets_values),
+        cmocka_unit_test(foreign_keys_are_skipped),
+        cmocka_unit_test(bad_values_are_explained),
+        cmocka_unit_test(explanation_names_value_and_range),
+        cmocka_unit_test(long_strings_are_refused),
+        cmocka_unit_test(find_tells_unknown),
+        cmocka_unit_test(prints_every_row),
+    };
+
+    return cmocka_run_group_tests_name("options", tests, NULL, NULL);
+}

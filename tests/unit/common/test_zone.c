@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <pthread.h>
+
+#include "unit.h"
+#include "fake_fabric.h"
+#include "pagemap.h"
+#include "zone.h"
+
+#define KIB ((size_t)1024)
+#define MIB (1024 * KIB)
+
+struct fixture {
+    struct fake fake;
+    struct fake_log seen;
+    struct rme_log *log;
+    struct rme_pin pin;
+    struct rme_zone *zone;
+};
+
+static struct fixture *start(uint64_t max_bytes, uint64_t keep_bytes)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    struct rme_zone_config config = {.max_bytes = max_bytes, .keep_bytes = keep_bytes, .dont_fork = true};
+
+    assert_non_null(f);
+    fake_init(&f->fake);
+    f->log = rme_log_new(fake_log_line, &f->seen);
+    rme_pin_init(&f->pin, &fake_ops, fake_fabric(&f->fake), f->log);
+    config.pin = &f->pin;
+    assert_int_equal(rme_zone_new(&config, &f->zone), 0);
+    return f;
+}
+
+static void stop(struct fixture *f)
+{
+    rme_zone_free(f->zone);
+    assert_int_equal(fake_live(&f->fake), 0);
+    assert_int_equal(f->fake.bad_deregs, 0);
+    assert_int_equal(atomic_load(&f->pin.bytes), 0);
+    assert_int_equal(atomic_load(&f->pin.zone_bytes), 0);
+    rme_log_free(f->log);
+    fake_destroy(&f->fake);
+    free(f);
+}
+
+static bool registered(struct fixture *f, const void *at, size_t length)
+{
+    const struct rme_mr *mr;
+
+    return rme_zone_find(f->zone, at, length, &mr) == 0 &&
+           fake_covers(&f->fake, mr->rkey, at, length, RME_ACCESS_REMOTE_WRITE | RME_ACCESS_LOCAL_WRITE);
+}
+
+static void every_size(void **state)
+{
+    static const size_t sizes[] = {0,       1,       4096,    4097,    8192,      9000,     32768,        32769,
+                                   65536,   100000,  262144,  1 << 20, 2066424,   2 << 20,  (4 << 20) - 1, 4 << 20,
+                                   (4 << 20) + 1, 9 << 20};
+    struct fixture *f = start(256 * MIB, 64 * MIB);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        char *block = rme_zone_alloc(f->zone, sizes[i]);
+
+        assert_non_null(block);
+        assert_int_equal((uintptr_t)block % 4096, 0);
+        assert_true(rme_zone_block_size(f->zone, sizes[i]) >= sizes[i]);
+        memset(block, 0xa5, rme_zone_block_size(f->zone, sizes[i]));
+        assert_true(registered(f, block, sizes[i]));
+        assert_true(rme_zone_owns(f->zone, block, sizes[i]));
+        assert_int_equal(rme_zone_release(f->zone, block), 0);
+        assert_false(rme_zone_owns(f->zone, block, 1));
+    }
+    assert_null(rme_zone_alloc(f->zone, SIZE_MAX));
+    assert_null(rme_zone_alloc(f->zone, SIZE_MAX / 4));
+    stop(f);
+}
+
+static void one_registration_serves_many(void **state)
+{
+    struct fixture *f = start(256 * MIB, 64 * MIB);
+    char *block[64];
+
+    (void)state;
+    for (int i = 0; i < 64; i++) {
+        block[i] = rme_zone_alloc(f->zone, 4096);
+        assert_non_null(block[i]);
+        memset(block[i], i, 4096);
+    }
+    assert_int_equal(f->fake.regs, 1);
+    for (int i = 0; i < 64; i++)
+        for (int k = 0; k < 4096; k++)
+            assert_int_equal(block[i][k], i);
+    assert_non_null(rme_zone_alloc(f->zone, 4096));
+    assert_int_equal(f->fake.regs, 2);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(rme_zone_release(f->zone, block[i]), 0);
+    /* steady state: no more registrations */
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(rme_zone_release(f->zone, rme_zone_alloc(f->zone, 4096)), 0);
+    assert_int_equal(f->fake.regs, 2);
+    stop(f);
+}
+
+static void wrong_frees(void **state)
+{
+    struct fixture *f = start(256 * MIB, 64 * MIB);
+    char *block = rme_zone_alloc(f->zone, 10000), *other = rme_zone_alloc(f->zone, 10000);
+    char *large = rme_zone_alloc(f->zone, 20 * MIB);
+    int local;
+
+    (void)state;
+    assert_int_equal(rme_zone_release(f->zone, &local), -EINVAL);
+    assert_int_equal(rme_zone_release(f->zone, NULL), -EINVAL);
+    assert_int_equal(rme_zone_release(f->zone, block + 1), -EINVAL);
+    assert_int_equal(rme_zone_release(f->zone, block + 4096), -EINVAL);
+    assert_int_equal(rme_zone_release(f->zone, large + 4096), -EINVAL);
+    assert_int_equal(rme_zone_release(f->zone, block), 0);
+    assert_int_equal(rme_zone_release(f->zone, block), -EINVAL);
+    assert_int_equal(rme_zone_release(f->zone, other), 0);
+    assert_int_equal(rme_zone_release(f->zone, large), 0);
+    assert_int_equal(rme_zone_release(f->zone, large), -EINVAL);
+    stop(f);
+}
+
+static void ranges(void **state)
+{
+    struct fixture *f = start(256 * MIB, 64 * MIB);
+    char *block = rme_zone_alloc(f->zone, 8192), *next = rme_zone_alloc(f->zone, 8192);
+    const struct rme_mr *mr;
+
+    (void)state;
+    assert_non_null(next);
+    assert_int_equal(rme_zone_find(f->zone, block + 100, 8092, &mr), 0);
+    assert_int_equal(rme_zone_find(f->zone, block + 100, 8093, &mr), -ENOENT); /* into the next block */
+    assert_int_equal(rme_zone_find(f->zone, block + 8191, 1, &mr), 0);
+    assert_int_equal(rme_zone_find(f->zone, &mr, 1, &mr), -ENOENT);
+    assert_int_equal(rme_zone_find(f->zone, block, SIZE_MAX, &mr), -ENOENT);
+    stop(f);
+}
+
+static void refusal_gives_plain_memory(void **state)
+{
+    struct fixture *f = start(256 * MIB, 64 * MIB);
+    char *first, *second, *third;
+
+    (void)state;
+    f->fake.refuse = ENOMEM;
+    first = rme_zone_alloc(f->zone, 5000);
+    second = rme_zone_alloc(f->zone, 5000);
+    assert_non_null(first);
+    assert_non_null(second);
+    memset(first, 1, 8192);
+    assert_false(registered(f, first, 1));
+    assert_true(rme_zone_owns(f->zone, first, 5000));
+    rme_log_drain(f->log);
+    assert_int_equal(f->seen.lines, 1);
+    assert_non_null(strstr(f->seen.last, "memlock"));
+    assert_non_null(strstr(f->seen.last, "ulimit -l"));
+    assert_non_null(strstr(f->seen.last, "--ulimit memlock=-1"));
+    assert_null(rme_zone_try(f->zone, 5000));
+
+    /* once the system admits it again, new blocks are registered, and plain idle memory is given back */
+    f->fake.refuse = 0;
+    third = rme_zone_alloc(f->zone, 5000);
+    assert_true(registered(f, third, 5000));
+    assert_int_equal(rme_zone_release(f->zone, first), 0);
+    assert_int_equal(rme_zone_release(f->zone, second), 0);
+    assert_false(rme_zone_owns(f->zone, first, 1));
+    assert_int_equal(rme_zone_release(f->zone, third), 0);
+    rme_log_drain(f->log);
+    assert_int_equal(f->seen.lines, 1);
+    stop(f);
+}
+
+static void the_bound_holds(void **state)
+{
+    struct fixture *f = start(16 * MIB, 4 * MIB);
+    char *block[64];
+    int plain = 0;
+
+    (void)state;
+    for (int i = 0; i < 64; i++) {
+        block[i] = rme_zone_alloc(f->zone, MIB);
+        assert_non_null(block[i]);
+        memset(block[i], i, MIB);
+        plain += !registered(f, block[i], MIB);
+        assert_true(atomic_load(&f->pin.bytes) <= 16 * MIB);
+    }
+    assert_int_equal(plain, 48);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(rme_zone_release(f->zone, block[i]), 0);
+    assert_true(atomic_load(&f->pin.bytes) <= 4 * MIB); /* the rest was given back */
+    stop(f);
+}
+
+static void idle_memory_makes_room(void **state)
+{
+    struct fixture *f = start(16 * MIB, 16 * MIB);
+    char *small[16], *large;
+
+    (void)state;
+    for (int i = 0; i < 16; i++)
+        small[i] = rme_zone_alloc(f->zone, MIB);
+    for (int i = 0; i < 16; i++)
+        assert_int_equal(rme_zone_release(f->zone, small[i]), 0);
+    large = rme_zone_alloc(f->zone, 12 * MIB);
+    assert_true(registered(f, large, 12 * MIB));
+    assert_true(atomic_load(&f->pin.bytes) <= 16 * MIB);
+    stop(f);
+}
+
+static void a_bigger_block_serves(void **state)
+{
+    struct fixture *f = start(4 * MIB, 4 * MIB);
+    char *big, *small[16];
+
+    (void)state;
+    big = rme_zone_alloc(f->zone, 128 * KIB);
+    assert_true(registered(f, big, 128 * KIB));
+    f->fake.refuse = ENOMEM;
+    for (int i = 0; i < 16; i++)
+        small[i] = rme_zone_try(f->zone, 4096);
+    assert_non_null(small[0]);
+    assert_true(registered(f, small[0], 4096));
+    assert_null(small[15]);
+    stop(f);
+}
+
+static void large_mappings_are_kept_a_little(void **state)
+{
+    struct fixture *f = start(256 * MIB, 32 * MIB);
+    char *a = rme_zone_alloc(f->zone, 20 * MIB), *b;
+
+    (void)state;
+    assert_int_equal(rme_zone_release(f->zone, a), 0);
+    b = rme_zone_alloc(f->zone, 18 * MIB);
+    assert_ptr_equal(a, b);
+    assert_int_equal(f->fake.regs, 1);
+    assert_int_equal(rme_zone_release(f->zone, b), 0);
+    b = rme_zone_alloc(f->zone, 8 * MIB); /* less than half: not wasted on it */
+    assert_int_equal(f->fake.regs, 2);
+    assert_int_equal(rme_zone_release(f->zone, b), 0);
+    stop(f);
+}
+
+static void put_defers_to_trim(void **state)
+{
+    struct fixture *f = start(256 * MIB, 0);
+    char *block = rme_zone_alloc(f->zone, MIB);
+
+    (void)state;
+    assert_false(rme_zone_wants_trim(f->zone));
+    assert_int_equal(rme_zone_put(f->zone, block), 0);
+    assert_int_equal(f->fake.deregs, 0);
+    assert_true(rme_zone_wants_trim(f->zone));
+    rme_zone_trim(f->zone);
+    assert_int_equal(f->fake.deregs, 1);
+    assert_false(rme_zone_wants_trim(f->zone));
+    stop(f);
+}
+
+static void blocks_in_use_at_the_end(void **state)
+{
+    struct fixture *f = start(256 * MIB, 64 * MIB);
+
+    (void)state;
+    for (size_t size = 1; size < 16 * MIB; size *= 3)
+        assert_non_null(rme_zone_alloc(f->zone, size));
+    stop(f);
+}
+
+static void device_limit(void **state)
+{
+    struct fixture *f = start(256 * MIB, 64 * MIB);
+
+    (void)state;
+    f->pin.max_regs = 2;
+    assert_true(registered(f, rme_zone_alloc(f->zone, MIB), MIB));
+    assert_true(registered(f, rme_zone_alloc(f->zone, 4 * MIB), 4 * MIB));
+    assert_false(registered(f, rme_zone_alloc(f->zone, 6 * MIB), 6 * MIB));
+    rme_log_drain(f->log);
+    assert_non_null(strstr(f->seen.last, "the device admits 2 registrations"));
+    stop(f);
+}
+
+/* Random alloc and release by several threads; each block carries its owner's mark to its end. */
+struct worker {
+    struct fixture *f;
+    unsigned seed;
+    int errors;
+};
+
+#define HELD 24
+
+static void *work(void *arg)
+{
+    static const size_t sizes[] = {100, 5000, 20000, 70000, 300000, 1 << 20, 5 << 20};
+    struct worker *w = arg;
+    char *held[HELD] = {0};
+    size_t size[HELD] = {0};
+
+    for (int i = 0; i < 4000; i++) {
+        int at = rand_r(&w->seed) % HELD;
+
+        if (held[at] == NULL) {
+            size[at] = sizes[(size_t)rand_r(&w->seed) % (sizeof(sizes) / sizeof(sizes[0]))];
+            held[at] = rme_zone_alloc(w->f->zone, size[at]);
+            if (held[at] == NULL) {
+                w->errors++;
+                continue;
+            }
+            held[at][0] = held[at][size[at] - 1] = (char)(w->seed >> 8);
+            held[at][1] = held[at][size[at] - 1];
+        } else {
+            w->errors += held[at][1] != held[at][size[at] - 1];
+            w->errors += rme_zone_release(w->f->zone, held[at]) != 0;
+            held[at] = NULL;
+        }
+    }
+    for (int at = 0; at < HELD; at++)
+        if (held[at] != NULL)
+            w->errors += rme_zone_release(w->f->zone, held[at]) != 0;
+    return NULL;
+}
+
+static void many_threads(void **state)
+{
+    struct fixture *f = start(48 * MIB, 8 * MIB);
+    struct worker worker[4];
+    pthread_t thread[4];
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        worker[i] = (struct worker){.f = f, .seed = i + 1};
+        assert_int_equal(pthread_create(&thread[i], NULL, work, &worker[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(thread[i], NULL);
+        assert_int_equal(worker[i].errors, 0);
+    }
+    rme_zone_trim(f->zone);
+    assert_true(atomic_load(&f->pin.bytes) <= 8 * MIB);
+    stop(f);
+}
+
+static void pagemap(void **state)
+{
+    struct rme_pagemap map = {0};
+    char *base = (char *)(1000 * RME_PAGEMAP_PAGE);
+    int owner[500];
+
+    (void)state;
+    assert_null(rme_pagemap_find(&map, base));
+    for (int i = 0; i < 500; i++)
+        assert_int_equal(rme_pagemap_add(&map, base + (size_t)i * 3 * RME_PAGEMAP_PAGE, 2 * RME_PAGEMAP_PAGE, &owner[i]), 0);
+    for (int i = 0; i < 500; i += 2)
+        rme_pagemap_remove(&map, base + (size_t)i * 3 * RME_PAGEMAP_PAGE, 2 * RME_PAGEMAP_PAGE);
+    for (int i = 0; i < 500; i++) {
+        const char *page = base + (size_t)i * 3 * RME_PAGEMAP_PAGE;
+        void *want = i % 2 == 0 ? NULL : (void *)&owner[i];
+
+        assert_ptr_equal(rme_pagemap_find(&map, page), want);
+        assert_ptr_equal(rme_pagemap_find(&map, page + 2 * RME_PAGEMAP_PAGE - 1), want);
+        assert_null(rme_pagemap_find(&map, page + 2 * RME_PAGEMAP_PAGE));
+    }
+    assert_int_equal(map.used, 500);
+    rme_pagemap_clear(&map);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pagemap),
+        cmocka_unit_test(every_size),
+        cmocka_unit_test(one_registration_serves_many),
+        cmocka_unit_test(wrong_frees),
+        cmocka_unit_test(ranges),
+        cmocka_unit_test(refusal_gives_plain_memory),
+        cmocka_unit_test(the_bound_holds),
+        cmocka_unit_test(idle_memory_makes_room),
+        cmocka_unit_test(a_bigger_block_serves),
+        cmocka_unit_test(large_mappings_are_kept_a_little),
+        cmocka_unit_test(put_defers_to_trim),
+        cmocka_unit_test(blocks_in_use_at_the_end),
+        cmocka_unit_test(device_limit),
+        cmocka_unit_test(many_threads),
+    };
+
+    return cmocka_run_group_tests_name("zone", tests, NULL, NULL);
+}
