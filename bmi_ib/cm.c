@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * cm.c - connections by rdma_cm.
+ *
+ * One event channel per fabric, non-blocking.  Every step is asynchronous: a call starts it, an event ends it, and
+ * dispatch() below has one case for each event that exists, judged by the state of the link.  An event is copied and
+ * acknowledged before it is handled, because an id cannot be destroyed while one of its events is not.
+ *
+ * The passive side may receive the first message before the event that confirms the connection; the queue pair is ready
+ * by then, so the message itself counts as the confirmation (ib_cm_established is called from both).
+ *
+ * Receiver-not-ready retry is 0: the engine's credits promise that a receive is always posted.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include "ib.h"
+
+#define REJECTED_NO_LISTENER 8 /* InfiniBand's reason "invalid service id" */
+#define REJECTED_STALE 10      /* the peer still has a connection with our old queue pair number */
+#define REJECTED_BY_PEER 28    /* "consumer": rdma_reject was called */
+
+struct cm_note {
+    enum rdma_cm_event_type type;
+    int status;
+    struct rdma_cm_id *id;
+    uint8_t initiator_depth, responder_resources;
+    uint8_t data[IB_HELLO_MAX];
+    size_t length;
+};
+
+int ib_cm_open(struct rme_fabric *f)
+{
+    f->cm = rdma_create_event_channel();
+    int error = f->cm ? ib_nonblocking(f->cm->fd) : ib_errno();
+    if (error)
+        ib_log(f, RME_LOG_ERROR, "no rdma_cm event channel: %s; is /dev/infiniband/rdma_cm accessible?", strerror(-error));
+    return error;
+}
+
+void ib_cm_close(struct rme_fabric *f)
+{
+    if (f->cm)
+        rdma_destroy_event_channel(f->cm);
+    f->cm = NULL;
+}
+
+/* ---- Steps ------------------------------------------------------------------------------------------------------ */
+
+/* Failures to find a way, as the seam names them. */
+static int no_way(int status)
+{
+    switch (status) {
+    case 0:
+    case -ENODEV:
+    case -ENETUNREACH:
+    case -EADDRNOTAVAIL:
+    case -EHOSTDOWN:
+    case -EINVAL:
+        return -EHOSTUNREACH;
+    default:
+        return status < 0 ? status : -EHOSTUNREACH;
+    }
+}
+
+/* Does the id live on the device and port that this fabric uses? */
+static bool on_our_device(struct rme_fabric *f, const struct rdma_cm_id *id, const char *peer)
+{
+    int64_t port = ib_option(f, "ib_port");
+    if (id->verbs == f->dev.ctx && (!port || id->port_num == port))
+        return true;
+    ib_log(f, RME_LOG_ERROR, "%s is reached by device %s port %u, but device %s%s is used; set the option device or ib_port", peer,
+           id->verbs ? ibv_get_device_name(id->verbs->device) : "none", id->port_num, f->dev.name,
+           port ? " with another port" : "");
+    return false;
+}
+
+/* Starts a link towards l->address.  The caller handles a failure. */
+int ib_cm_start(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    if (rdma_create_id(f->cm, &l->id, l, RDMA_PS_TCP)) {
+        l->id = NULL;
+        return ib_errno();
+    }
+    memcpy(&l->sockaddr, l->address->ai_addr, l->address->ai_addrlen);
+    if (rdma_resolve_addr(l->id, NULL, l->address->ai_addr, (int)ib_option(f, "resolve_timeout_ms"))) {
+        int error = no_way(ib_errno());
+        rdma_destroy_id(l->id);
+        l->id = NULL;
+        return error;
+    }
+    ib_link_state_set(l, IB_ADDRESSING);
+    return 0;
+}
+
+static void set_ack_timeout(struct rme_link *l)
+{
+    uint8_t timeout = l->f->dev.ack_timeout;
+    if (rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout)))
+        ib_log(l->f, RME_LOG_DEBUG, "%s: the ack time-out stays the path's: %s", l->peer, strerror(errno));
+}
+
+static void route(struct rme_link *l)
+{
+    if (!on_our_device(l->f, l->id, l->peer)) {
+        ib_link_fail(l, -EHOSTUNREACH, false);
+        return;
+    }
+    set_ack_timeout(l);
+    if (rdma_resolve_route(l->id, (int)ib_option(l->f, "resolve_timeout_ms"))) {
+        int error = no_way(ib_errno());
+        ib_log(l->f, RME_LOG_WARN, "%s: rdma_resolve_route: %s", l->peer, strerror(-error));
+        ib_link_fail(l, error, false);
+        return;
+    }
+    ib_link_state_set(l, IB_ROUTING);
+}
+
+/* Queue pair and receives, ready before the peer can send. */
+static int prepare(struct rme_link *l)
+{
+    int error = ib_qp_create(l);
+    if (error)
+        return error;
+    error = ib_rx_fill(l);
+    if (!error)
+        error = l->f->srq ? ib_rx_post_shared(l->f) : ib_rx_post(l);
+    if (error) {
+        ib_log(l->f, RME_LOG_ERROR, "%s: no receive buffers: %s", l->peer, strerror(-error));
+        ib_qp_destroy(l);
+    }
+    return error;
+}
+
+static void request(struct rme_link *l)
+{
+    const struct ib_device *d = &l->f->dev;
+    struct rdma_conn_param param = {
+        .private_data = l->hello,
+        .private_data_len = (uint8_t)l->hello_length,
+        .responder_resources = d->read_depth,
+        .initiator_depth = d->read_depth,
+        .retry_count = d->retry_count,
+        .rnr_retry_count = 0,
+    };
+    int error = prepare(l);
+    if (!error && rdma_connect(l->id, &param)) {
+        error = ib_errno();
+        ib_log(l->f, RME_LOG_WARN, "%s: rdma_connect: %s", l->peer, strerror(-error));
+        ib_qp_destroy(l);
+    }
+    if (error)
+        ib_link_fail(l, error, false);
+    else
+        ib_link_state_set(l, IB_CONNECTING);
+}
+
+int ib_cm_accept(struct rme_link *l, const void *hello, size_t length)
+{
+    const struct ib_device *d = &l->f->dev;
+    struct rdma_conn_param param = {
+        .private_data = hello,
+        .private_data_len = (uint8_t)length,
+        .responder_resources = l->peer_responder < d->read_depth ? l->peer_responder : d->read_depth,
+        .initiator_depth = l->peer_initiator < d->read_depth ? l->peer_initiator : d->read_depth,
+        .retry_count = d->retry_count,
+        .rnr_retry_count = 0,
+    };
+    set_ack_timeout(l);
+    int error = prepare(l);
+    if (error)
+        return error;
+    if (rdma_accept(l->id, &param)) {
+        error = ib_errno();
+        ib_log(l->f, RME_LOG_WARN, "%s: rdma_accept: %s", l->peer, strerror(-error));
+        ib_qp_destroy(l);
+        return error;
+    }
+    l->read_depth = param.initiator_depth;
+    ib_link_state_set(l, IB_ACCEPTING);
+    return 0;
+}
+
+void ib_cm_established(struct rme_link *l)
+{
+    if (l->state != IB_CONNECTING && l->state != IB_ACCEPTING)
+        return;
+    l->was_up = true;
+    ib_link_state_set(l, IB_UP);
+    ib_link_event(l, &l->event_up);
+    if (l->queue.head)
+        ib_xfer_mark_dirty(l);
+}
+
+/* ---- Events ----------------------------------------------------------------------------------------------------- */
+
+/* A peer asks for a link. */
+static void requested(struct rme_fabric *f, const struct cm_note *n)
+{
+    char peer[IB_PEER_MAX];
+    ib_sockaddr_text(rdma_get_peer_addr(n->id), peer, sizeof(peer));
+    struct rme_link *l = NULL;
+    if (!f->dev.dead && on_our_device(f, n->id, peer))
+        l = ib_link_new(f);
+    if (!l) {
+        ib_log(f, RME_LOG_WARN, "%s: connection request refused: %s", peer,
+               f->dev.dead ? "the device has failed" : "wrong device, or no memory");
+        ib_count(f, REJECTS, 1);
+        rdma_reject(n->id, NULL, 0);
+        rdma_destroy_id(n->id);
+        return;
+    }
+    l->passive = true;
+    l->id = n->id;
+    l->id->context = l;
+    l->peer_initiator = n->initiator_depth;
+    l->peer_responder = n->responder_resources;
+    memcpy(l->peer, peer, sizeof(peer));
+    memcpy(&l->sockaddr, rdma_get_peer_addr(n->id),
+           rdma_get_peer_addr(n->id)->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+    memcpy(l->answer, n->data, n->length);
+    l->answer_length = n->length;
+    ib_link_state_set(l, IB_REQUESTED);
+    ib_link_event(l, &l->event_request);
+}
+
+static void established(struct rme_link *l, const struct cm_note *n)
+{
+    if (l->state == IB_CONNECTING) {
+        memcpy(l->answer, n->data, n->length);
+        l->answer_length = n->length;
+        l->read_depth = n->initiator_depth < l->f->dev.read_depth ? n->initiator_depth : l->f->dev.read_depth;
+    }
+    ib_cm_established(l);
+}
+
+/* The errno for a REJECTED event: who said no decides. */
+int ib_reject_error(int status, size_t data_length)
+{
+    if (status == REJECTED_BY_PEER)
+        return -EACCES;
+    if (status == REJECTED_STALE)
+        return -ECONNRESET;
+    if (status == REJECTED_NO_LISTENER || !data_length)
+        return -ECONNREFUSED;
+    return -EACCES;
+}
+
+static void rejected(struct rme_link *l, const struct cm_note *n)
+{
+    int error = ib_reject_error(n->status, n->length);
+    if (l->state != IB_CONNECTING)
+        return;
+    memcpy(l->answer, n->data, n->length);
+    l->answer_length = n->length;
+    ib_log(l->f, RME_LOG_INFO, "%s: %s (reason %d)", l->peer,
+           error == -EACCES ? "the peer rejected the connection"
+           : error == -ECONNREFUSED ? "nobody listens there"
+                                    : "the connection was refused as stale",
+           n->status);
+    ib_link_fail(l, error, false);
+}
+
+static void failed(struct rme_link *l, const struct cm_note *n, int error)
+{
+    if (l->state != IB_ENDING && l->state != IB_DOWN && l->state != IB_DRAINING)
+        ib_log(l->f, RME_LOG_WARN, "%s: %s while %s: %s", l->peer, rdma_event_str(n->type), ib_link_state_name[l->state],
+               strerror(-error));
+    ib_link_fail(l, error, l->state == IB_UP);
+}
+
+static void device_removed(struct rme_fabric *f)
+{
+    if (f->dev.dead)
+        return;
+    f->dev.dead = true;
+    ib_log(f, RME_LOG_ERROR, "device %s was removed: all its connections fail, restart to use another one", f->dev.name);
+    ib_link_fail_all(f, NULL, -ENODEV);
+}
+
+/* No default: the compiler names an event that has no case. */
+static void dispatch(struct rme_fabric *f, const struct cm_note *n)
+{
+    struct rme_link *l = n->type == RDMA_CM_EVENT_CONNECT_REQUEST ? NULL : n->id->context; /* NULL: a listening id */
+
+    switch (n->type) {
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+        requested(f, n);
+        return;
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+        device_removed(f);
+        return;
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+        if (l && l->state == IB_ADDRESSING)
+            route(l);
+        return;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+        if (l && l->state == IB_ROUTING)
+            request(l);
+        return;
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+        if (l)
+            failed(l, n, no_way(n->status));
+        return;
+    case RDMA_CM_EVENT_CONNECT_RESPONSE: /* the library answers this one itself when the id has a queue pair */
+        if (l)
+            failed(l, n, -EPROTO);
+        return;
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+        if (l)
+            failed(l, n, n->status == -ETIMEDOUT ? -ETIMEDOUT : -ECONNRESET);
+        return;
+    case RDMA_CM_EVENT_UNREACHABLE:
+        if (l)
+            failed(l, n, n->status == -ENETUNREACH || n->status == -EHOSTUNREACH ? -EHOSTUNREACH : -ETIMEDOUT);
+        return;
+    case RDMA_CM_EVENT_REJECTED:
+        if (l)
+            rejected(l, n);
+        return;
+    case RDMA_CM_EVENT_ESTABLISHED:
+        if (l)
+            established(l, n);
+        return;
+    case RDMA_CM_EVENT_DISCONNECTED:
+        if (l)
+            ib_link_fail(l, -ECONNRESET, true);
+        return;
+    case RDMA_CM_EVENT_ADDR_CHANGE: /* bonding moved the address; a new connection finds the new way */
+        if (l)
+            failed(l, n, -ECONNRESET);
+        return;
+    case RDMA_CM_EVENT_TIMEWAIT_EXIT: /* the queue pair's number may be used again: ours is gone already */
+        return;
+    case RDMA_CM_EVENT_MULTICAST_JOIN:
+    case RDMA_CM_EVENT_MULTICAST_ERROR:
+        ib_log(f, RME_LOG_DEBUG, "%s ignored: no multicast group was joined", rdma_event_str(n->type));
+        return;
+    }
+    ib_log(f, RME_LOG_WARN, "rdma_cm event %d is unknown and ignored", (int)n->type);
+}
+
+/* Takes a copy that outlives the acknowledgement. */
+static void note(struct cm_note *n, const struct rdma_cm_event *e)
+{
+    *n = (struct cm_note){
+        .type = e->event,
+        .status = e->status,
+        .id = e->id,
+        .initiator_depth = e->param.conn.initiator_depth,
+        .responder_resources = e->param.conn.responder_resources,
+    };
+    n->length = e->param.conn.private_data ? e->param.conn.private_data_len : 0;
+    if (n->length > sizeof(n->data))
+        n->length = sizeof(n->data);
+    if (n->length)
+        memcpy(n->data, e->param.conn.private_data, n->length);
+}
+
+void ib_cm_events(struct rme_fabric *f)
+{
+    for (int i = 0; i < 64; i++) {
+        struct rdma_cm_event *e;
+        struct cm_note n;
+        if (rdma_get_cm_event(f->cm, &e)) {
+            if (errno == EINTR)
+                continue;
+            if (errno != EAGAIN && errno != EWOULDBLOCK && !f->cm_complained) {
+                f->cm_complained = true;
+                ib_log(f, RME_LOG_WARN, "rdma_get_cm_event: %s", strerror(errno));
+            }
+            return;
+        }
+        note(&n, e);
+        rdma_ack_cm_event(e);
+        dispatch(f, &n);
+    }
+    atomic_fetch_or(&f->hint, IB_HINT_CM); /* there may be more: come back at the next poll */
+}

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * device.c - one device per fabric: choice, capabilities, quirks, registered memory.
+ *
+ * Keys of registered memory hold on one protection domain, so a fabric works with a single device: the one named by the
+ * option `device`, else the one that owns the listening address, else the first with an active port.  A connection that
+ * the routing table sends through another device is refused with a line that names both.  What was chosen, and why the
+ * others were not, is logged.
+ *
+ * The contexts come from rdma_get_devices, because a queue pair of rdma_cm must live on the very context that the
+ * library opened.  What the device says about itself is not believed blindly: a queue pair is made on trial with the
+ * sizes we want, and sizes are lowered until one is granted.
+ *
+ * Fork: a child must not use an engine of its parent.  The parent's memory stays right after a fork when the kernel
+ * copies pinned pages (since 5.12) or when fork_safe is on.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+#include "ib.h"
+
+int ib_errno(void)
+{
+    return errno > 0 ? -errno : -EIO;
+}
+
+int ib_error(int ret)
+{
+    if (ret == -1)
+        return ib_errno();
+    return ret > 0 ? -ret : ret;
+}
+
+uint64_t ib_now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* ---- Quirks ----------------------------------------------------------------------------------------------------- */
+
+/* Soft-RoCE has no vendor: id 0 in older kernels, 0xffffff since. */
+static bool is_rxe(const struct ibv_device_attr *attr)
+{
+    return attr->vendor_id == 0xffffff || attr->vendor_id == 0;
+}
+
+/* rxe: the shared queue's receive path has had memory errors in stable kernels as late as 2026 (get_srq_wqe). */
+bool ib_quirk_srq_unsafe(const struct rme_fabric *f)
+{
+    return is_rxe(&f->dev.attr);
+}
+
+/* rxe: IBV_EVENT_QP_LAST_WQE_REACHED does not come. */
+bool ib_quirk_no_last_wqe(const struct rme_fabric *f)
+{
+    return is_rxe(&f->dev.attr);
+}
+
+/* rxe: packets are handled by a CPU that may be busy or emulated; the usual time-out fires too early. */
+static bool quirk_slow_acks(const struct ibv_device_attr *attr)
+{
+    return is_rxe(attr);
+}
+
+/* ---- Choice ----------------------------------------------------------------------------------------------------- */
+
+static void log_no_device(struct rme_fabric *f, int error)
+{
+    const char *cause = "the kernel knows none";
+    if (access("/dev/infiniband/rdma_cm", F_OK) != 0)
+        cause = "/dev/infiniband/rdma_cm does not exist";
+    else if (access("/dev/infiniband/rdma_cm", R_OK | W_OK) != 0)
+        cause = "no permission to open /dev/infiniband/rdma_cm";
+    ib_log(f, RME_LOG_ERROR,
+           "no RDMA device: %s (%s); load rdma_ucm and the adapter's driver (or rdma_rxe), give this user access to "
+           "/dev/infiniband, or run under emuverbs",
+           cause, strerror(-error));
+}
+
+/* A usable port of the device, 0 if none; *why says what is wrong. */
+static unsigned find_port(struct rme_fabric *f, struct ibv_context *ctx, const struct ibv_device_attr *attr,
+                          struct ibv_port_attr *port, char *why, size_t size)
+{
+    unsigned wanted = (unsigned)ib_option(f, "ib_port");
+    snprintf(why, size, "it has no port %u", wanted);
+    for (unsigned p = 1; p <= attr->phys_port_cnt; p++) {
+        if (wanted && p != wanted)
+            continue;
+        int ret = ibv_query_port(ctx, (uint8_t)p, port);
+        if (ret)
+            snprintf(why, size, "port %u cannot be queried: %s", p, strerror(-ib_error(ret)));
+        else if (port->state == IBV_PORT_ACTIVE)
+            return p;
+        else
+            snprintf(why, size, "port %u is %s", p, ibv_port_state_str(port->state));
+    }
+    return 0;
+}
+
+/* Is this one usable?  Fills attr and port. */
+static bool suits(struct rme_fabric *f, struct ibv_context *ctx, struct ibv_device_attr *attr,
+                  struct ibv_port_attr *port)
+{
+    const char *name = ibv_get_device_name(ctx->device);
+    const char *wanted = rme_option_string(f->config.options, "device");
+    char why[128];
+    if (wanted[0] && strcmp(wanted, name) != 0) {
+        ib_log(f, RME_LOG_INFO, "device %s not used: the option device names %s", name, wanted);
+        return false;
+    }
+    int ret = ibv_query_device(ctx, attr);
+    if (ret)
+        snprintf(why, sizeof(why), "it cannot be queried: %s", strerror(-ib_error(ret)));
+    else if (find_port(f, ctx, attr, port, why, sizeof(why)))
+        return true;
+    ib_log(f, RME_LOG_WARN, "device %s not used: %s", name, why);
+    return false;
+}
+
+static int choose(struct rme_fabric *f, struct ibv_context *preferred)
+{
+    struct ib_device *d = &f->dev;
+    struct ibv_port_attr port = {0};
+    bool named = rme_option_string(f->config.options, "device")[0] != 0;
+
+    if (preferred && !named && suits(f, preferred, &d->attr, &port))
+        d->ctx = preferred;
+    for (struct ibv_context **c = d->all; *c; c++) {
+        if (*c == d->ctx || (*c == preferred && !named))
+            continue;
+        if (d->ctx)
+            ib_log(f, RME_LOG_INFO, "device %s not used: %s was chosen before it", ibv_get_device_name((*c)->device),
+                   ibv_get_device_name(d->ctx->device));
+        else if (suits(f, *c, &d->attr, &port))
+            d->ctx = *c;
+    }
+    if (!d->ctx) {
+        ib_log(f, RME_LOG_ERROR,
+               "no usable RDMA device: see the lines above; bring a port up, or correct the options device and ib_port");
+        return -ENODEV;
+    }
+    snprintf(d->name, sizeof(d->name), "%s", ibv_get_device_name(d->ctx->device));
+    d->max_msg = port.max_msg_sz ? port.max_msg_sz : 1u << 30;
+    return 0;
+}
+
+/* ---- Capabilities ----------------------------------------------------------------------------------------------- */
+
+static uint32_t lesser(int64_t wanted, int64_t limit)
+{
+    int64_t least = wanted < limit ? wanted : limit;
+    return least > 0 ? (uint32_t)least : 1;
+}
+
+/* Lowers one of the sizes after a refusal; false when nothing is left to lower. */
+static bool lower(struct ibv_qp_cap *cap)
+{
+    if (cap->max_inline_data)
+        cap->max_inline_data = cap->max_inline_data > 64 ? 64 : 0;
+    else if (cap->max_send_sge > 1)
+        cap->max_send_sge /= 2;
+    else if (cap->max_send_wr > 16)
+        cap->max_send_wr /= 2;
+    else if (cap->max_recv_wr > 16)
+        cap->max_recv_wr /= 2;
+    else
+        return false;
+    return true;
+}
+
+/* Makes a queue pair on trial to learn what the device grants. */
+static int try_sizes(struct rme_fabric *f, struct ibv_qp_cap *cap)
+{
+    struct ibv_cq *cq = ibv_create_cq(f->dev.ctx, 2, NULL, NULL, 0);
+    struct ibv_qp *qp = NULL;
+    int error = cq ? 0 : ib_errno();
+    while (cq && !qp) {
+        struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = *cap};
+        qp = ibv_create_qp(f->dev.pd, &attr);
+        if (qp)
+            break;
+        error = ib_errno();
+        if (!lower(cap))
+            break;
+    }
+    if (qp)
+        ibv_destroy_qp(qp);
+    if (cq)
+        ibv_destroy_cq(cq);
+    return qp ? 0 : error;
+}
+
+static int learn(struct rme_fabric *f)
+{
+    struct ib_device *d = &f->dev;
+    const struct ibv_device_attr *a = &d->attr;
+    struct ibv_qp_cap cap = {
+        .max_send_wr = lesser(ib_option(f, "sq_depth") + 1, a->max_qp_wr),
+        .max_recv_wr = lesser(ib_option(f, "rq_depth") + 1, a->max_qp_wr),
+        .max_send_sge = lesser(ib_option(f, "max_sge"), a->max_sge),
+        .max_recv_sge = 1,
+        .max_inline_data = (uint32_t)ib_option(f, "max_inline"),
+    };
+    int error = try_sizes(f, &cap);
+    if (error || cap.max_send_wr < 3 || cap.max_recv_wr < 3) {
+        ib_log(f, RME_LOG_ERROR, "device %s grants no queue pair: %s; too many are in use, or the memlock limit is low", d->name,
+               strerror(error ? -error : EINVAL));
+        return error ? error : -ENODEV;
+    }
+    d->sq_depth = cap.max_send_wr - 1; /* one stays for the marker that ends a drain */
+    d->rq_depth = cap.max_recv_wr - 1;
+    d->read_depth = (uint8_t)lesser(ib_option(f, "read_depth"), a->max_qp_rd_atom);
+    d->retry_count = (uint8_t)ib_option(f, "retry_count");
+    d->ack_timeout = (uint8_t)ib_option(f, "ack_timeout");
+    if (!d->ack_timeout)
+        d->ack_timeout = quirk_slow_acks(a) ? 18 : 17;
+    f->caps = (struct rme_caps){
+        .max_sge = cap.max_send_sge,
+        .max_read_sge = lesser(cap.max_send_sge, a->max_sge_rd),
+        .max_piece = d->max_msg < 1u << 30 ? d->max_msg : 1u << 30,
+        .max_inline = cap.max_inline_data < ib_option(f, "max_inline") ? cap.max_inline_data
+                                                                      : (uint32_t)ib_option(f, "max_inline"),
+        .hello_max = IB_HELLO_MAX,
+        .max_regs = a->max_mr > 64 ? (uint64_t)a->max_mr - 64 : 1,
+        .has_read = a->max_qp_rd_atom > 0,
+    };
+    return 0;
+}
+
+static void fork_safety(struct rme_fabric *f)
+{
+    if (!ib_option(f, "fork_safe") || ibv_is_fork_initialized() != IBV_FORK_DISABLED)
+        return;
+    int ret = ibv_fork_init();
+    if (ret)
+        ib_log(f, RME_LOG_WARN, "fork_safe: ibv_fork_init: %s; memory was registered in this process before us",
+               strerror(-ib_error(ret)));
+}
+
+/* Lists the devices; the first step of opening. */
+int ib_device_list(struct rme_fabric *f)
+{
+    int n = 0;
+    fork_safety(f);
+    f->dev.all = rdma_get_devices(&n);
+    if (f->dev.all && n > 0)
+        return 0;
+    log_no_device(f, f->dev.all ? -ENODEV : ib_errno());
+    return -ENODEV;
+}
+
+/* Opens the device, `preferred` if it will do.  On failure ib_device_close undoes what was done. */
+int ib_device_open(struct rme_fabric *f, struct ibv_context *preferred)
+{
+    struct ib_device *d = &f->dev;
+    int error = choose(f, preferred);
+    if (error)
+        return error;
+    d->pd = ibv_alloc_pd(d->ctx);
+    if (!d->pd) {
+        error = ib_errno();
+        ib_log(f, RME_LOG_ERROR, "device %s: no protection domain: %s", d->name, strerror(-error));
+        return error;
+    }
+    error = learn(f);
+    if (error)
+        return error;
+    ib_log(f, RME_LOG_INFO, "device %s: %u segments, %u inline bytes, %u send requests, read depth %u, ack time-out 2^%u x 4 us",
+           d->name, f->caps.max_sge, f->caps.max_inline, d->sq_depth, d->read_depth, d->ack_timeout);
+    return 0;
+}
+
+void ib_device_close(struct rme_fabric *f)
+{
+    struct ib_device *d = &f->dev;
+    if (d->pd) {
+        int ret = ibv_dealloc_pd(d->pd);
+        if (ret)
+            ib_log(f, RME_LOG_WARN, "device %s: its protection domain is still in use: %s", d->name, strerror(-ib_error(ret)));
+    }
+    if (d->all)
+        rdma_free_devices(d->all);
+    *d = (struct ib_device){.all = NULL};
+}
+
+/* ---- Memory ----------------------------------------------------------------------------------------------------- */
+
+int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr)
+{
+    int flags = 0;
+    if (access & RME_ACCESS_LOCAL_WRITE)
+        flags |= IBV_ACCESS_LOCAL_WRITE;
+    if (access & RME_ACCESS_REMOTE_READ)
+        flags |= IBV_ACCESS_REMOTE_READ;
+    if (access & RME_ACCESS_REMOTE_WRITE)
+        flags |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    struct ibv_mr *m = ibv_reg_mr(f->dev.pd, base, length, flags);
+    if (!m)
+        return ib_errno();
+    *mr = (struct rme_mr){.handle = m, .base = (uintptr_t)base, .length = length, .lkey = m->lkey, .rkey = m->rkey};
+    return 0;
+}
+
+void ib_dereg(struct rme_fabric *f, struct rme_mr *mr)
+{
+    int ret = ibv_dereg_mr(mr->handle);
+    if (ret)
+        ib_log(f, RME_LOG_WARN, "device %s: memory at %#lx stays registered: %s", f->dev.name, (unsigned long)mr->base,
+               strerror(-ib_error(ret)));
+    mr->handle = NULL;
+}
+
+/* Registered pages of our own for buffers; whole pages, so that a fork never splits one. */
+int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    length = (length + page - 1) / page * page;
+    void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        return -ENOMEM;
+    struct ibv_mr *mr = ibv_reg_mr(f->dev.pd, base, length, IBV_ACCESS_LOCAL_WRITE);
+    if (!mr) {
+        int error = ib_errno();
+        munmap(base, length);
+        return error;
+    }
+    *m = (struct ib_memory){base, length, mr};
+    return 0;
+}
+
+void ib_memory_put(struct ib_memory *m)
+{
+    if (m->mr)
+        ibv_dereg_mr(m->mr);
+    if (m->base)
+        munmap(m->base, m->length);
+    *m = (struct ib_memory){.base = NULL};
+}

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * link.c - the life of a connection.
+ *
+ * Active:  NAMING -> ADDRESSING -> ROUTING -> CONNECTING -> UP -> DRAINING -> ENDING -> DOWN
+ * Passive: REQUESTED -> ACCEPTING -> UP -> DRAINING -> ENDING -> DOWN
+ *
+ * Every failure goes through ib_link_fail, in whatever state.  A link without a queue pair ends at once.  One with a
+ * queue pair is drained first: the pair goes to the error state, which makes the device give every request back as
+ * flushed; marker requests behind them tell when the last one came (qp.c).  Only then the pair is destroyed, the
+ * buffers return to their pools and LINK_DOWN is due.  When the device does not play along (a call fails, the markers do
+ * not come in time) the pair is destroyed without them, which also ends all access to memory.
+ *
+ * A name with several addresses is tried address by address: a link that fails before it was up, without an answer of
+ * the peer's engine, starts again with the next one.
+ *
+ * Links are named by handles (slot and generation) wherever the device or another thread keeps the name, so that
+ * something late finds nobody instead of freed memory.
+ *
+ * Events of links are flags, delivered by poll in the order request, up, room, and down last, after every message and
+ * completed transfer.  So nothing needs memory to report an event.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ib.h"
+
+#define SLOT_BITS 20
+#define SLOT_MASK ((1u << SLOT_BITS) - 1)
+#define GENERATIONS 0xfffu
+
+const char *const ib_link_state_name[] = {
+#define IB_LINK_NAME(id, name) [IB_##id] = name,
+    IB_LINK_STATES(IB_LINK_NAME)
+#undef IB_LINK_NAME
+};
+
+/* ---- The table of links ----------------------------------------------------------------------------------------- */
+
+static int slots_grow(struct rme_fabric *f)
+{
+    uint32_t n = f->nslots ? f->nslots * 2 : 16;
+    if (n > SLOT_MASK)
+        return -ENOSPC;
+    struct ib_link_slot *more = realloc(f->slots, n * sizeof(*more));
+    if (!more)
+        return -ENOMEM;
+    memset(more + f->nslots, 0, (n - f->nslots) * sizeof(*more));
+    f->slots = more;
+    f->free_slot_hint = f->nslots;
+    f->nslots = n;
+    return 0;
+}
+
+static int slot_take(struct rme_fabric *f, struct rme_link *l)
+{
+    uint32_t i = f->free_slot_hint;
+    while (i < f->nslots && f->slots[i].link)
+        i++;
+    if (i == f->nslots) {
+        int error = slots_grow(f);
+        if (error)
+            return error;
+        i = f->free_slot_hint;
+    }
+    struct ib_link_slot *s = &f->slots[i];
+    s->link = l;
+    s->generation = s->generation % GENERATIONS + 1;
+    l->handle = (uint32_t)s->generation << SLOT_BITS | i;
+    f->free_slot_hint = i + 1;
+    return 0;
+}
+
+static void slot_give(struct rme_fabric *f, struct rme_link *l)
+{
+    uint32_t i = l->handle & SLOT_MASK;
+    f->slots[i].link = NULL;
+    if (i < f->free_slot_hint)
+        f->free_slot_hint = i;
+}
+
+struct rme_link *ib_link_by_handle(struct rme_fabric *f, uint32_t handle)
+{
+    uint32_t i = handle & SLOT_MASK;
+    struct rme_link *l = i < f->nslots ? f->slots[i].link : NULL;
+    return l && l->handle == handle ? l : NULL;
+}
+
+/* By queue pair number: a completion of the shared queue names nothing else. */
+struct rme_link *ib_link_by_qp(struct rme_fabric *f, uint32_t qp_num)
+{
+    struct rme_link *l = f->hash_size ? f->hash[qp_num & (f->hash_size - 1)] : NULL;
+    while (l && l->qp_num != qp_num)
+        l = l->hash_next;
+    return l;
+}
+
+static void hash_insert(struct rme_fabric *f, struct rme_link *l)
+{
+    struct rme_link **at = &f->hash[l->qp_num & (f->hash_size - 1)];
+    l->hash_next = *at;
+    *at = l;
+}
+
+int ib_link_hash(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    if (f->hash_used >= f->hash_size) {
+        uint32_t old_size = f->hash_size, n = old_size ? old_size * 2 : 64;
+        struct rme_link **old = f->hash, **table = calloc(n, sizeof(*table));
+        if (!table)
+            return -ENOMEM;
+        f->hash = table;
+        f->hash_size = n;
+        for (uint32_t i = 0; i < old_size; i++)
+            for (struct rme_link *m = old[i], *next; m; m = next) {
+                next = m->hash_next;
+                hash_insert(f, m);
+            }
+        free(old);
+    }
+    hash_insert(f, l);
+    f->hash_used++;
+    return 0;
+}
+
+void ib_link_unhash(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    struct rme_link **at = f->hash_size ? &f->hash[l->qp_num & (f->hash_size - 1)] : NULL;
+    while (at && *at && *at != l)
+        at = &(*at)->hash_next;
+    if (at && *at) {
+        *at = l->hash_next;
+        f->hash_used--;
+    }
+}
+
+struct rme_link *ib_link_new(struct rme_fabric *f)
+{
+    struct rme_link *l = calloc(1, sizeof(*l));
+    if (!l)
+        return NULL;
+    l->f = f;
+    l->state = IB_DOWN; /* until ib_link_state_set */
+    l->deliver = true;
+    STAILQ_INIT(&l->rx_chain);
+    if (slot_take(f, l)) {
+        free(l);
+        return NULL;
+    }
+    TAILQ_INSERT_TAIL(&f->links, l, all_entry);
+    return l;
+}
+
+/* Frees a link in any state. */
+void ib_link_destroy(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    if (l->qp)
+        ib_qp_destroy(l);
+    ib_link_state_set(l, IB_DOWN);
+    if (l->draining)
+        TAILQ_REMOVE(&f->draining, l, drain_entry);
+    if (l->id)
+        rdma_destroy_id(l->id);
+    if (l->in_events)
+        TAILQ_REMOVE(&f->eventful, l, event_entry);
+    if (l->dirty)
+        TAILQ_REMOVE(&f->dirty, l, dirty_entry);
+    if (f->srq)
+        f->rx_promised -= l->rx_promised;
+    ib_tx_forget(l);
+    ib_ring_fini(&l->ring);
+    if (l->addresses)
+        freeaddrinfo(l->addresses);
+    slot_give(f, l);
+    TAILQ_REMOVE(&f->links, l, all_entry);
+    free(l);
+}
+
+void ib_links_release(struct rme_fabric *f)
+{
+    struct rme_link *l;
+    while ((l = TAILQ_FIRST(&f->links))) /* the engine freed its own; what is left never reached it */
+        ib_link_destroy(l);
+    free(f->slots);
+    free(f->hash);
+    f->slots = NULL;
+    f->hash = NULL;
+}
+
+/* ---- States and events ------------------------------------------------------------------------------------------ */
+
+/* Is something of rdma_cm or of the resolver on its way? */
+static bool is_rising(enum ib_link_state s)
+{
+    return s == IB_NAMING || s == IB_ADDRESSING || s == IB_ROUTING || s == IB_CONNECTING || s == IB_ACCEPTING;
+}
+
+void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
+{
+    l->f->connecting += (unsigned)is_rising(state) - (unsigned)is_rising(l->state);
+    if (l->state != state)
+        ib_log(l->f, RME_LOG_DEBUG, "%s: %s -> %s", l->peer, ib_link_state_name[l->state], ib_link_state_name[state]);
+    l->state = state;
+}
+
+void ib_link_event(struct rme_link *l, bool *which)
+{
+    *which = true;
+    if (!l->in_events) {
+        l->in_events = true;
+        TAILQ_INSERT_TAIL(&l->f->eventful, l, event_entry);
+    }
+}
+
+static void event_done(struct rme_link *l)
+{
+    if (l->event_request || l->event_up || l->event_room || l->event_down)
+        return;
+    TAILQ_REMOVE(&l->f->eventful, l, event_entry);
+    l->in_events = false;
+}
+
+static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_answer)
+{
+    struct rme_event *e = ib_event(l->f, type, l);
+    if (!e)
+        return false;
+    e->error = type == RME_EV_LINK_DOWN ? l->error : 0;
+    if (with_answer) {
+        e->hello = l->answer;
+        e->hello_length = l->answer_length;
+    }
+    return true;
+}
+
+/* Delivers requests, ups and rooms. */
+void ib_emit_links(struct rme_fabric *f)
+{
+    struct rme_link *l, *next;
+    for (l = TAILQ_FIRST(&f->eventful); l && f->out_used < f->out_max; l = next) {
+        next = TAILQ_NEXT(l, event_entry);
+        if (l->event_request && emit_hello(l, RME_EV_LINK_REQUEST, true))
+            l->event_request = false;
+        if (l->event_up && emit_hello(l, RME_EV_LINK_UP, !l->passive))
+            l->event_up = false;
+        if (l->event_room && !l->event_up && emit_hello(l, RME_EV_TX_ROOM, false))
+            l->event_room = false;
+        event_done(l);
+    }
+}
+
+/* Delivers downs, once everything that happened before is delivered. */
+void ib_emit_downs(struct rme_fabric *f)
+{
+    struct rme_link *l, *next;
+    if (!STAILQ_EMPTY(&f->rx_ready) || f->done.head)
+        return;
+    for (l = TAILQ_FIRST(&f->eventful); l && f->out_used < f->out_max; l = next) {
+        next = TAILQ_NEXT(l, event_entry);
+        if (!l->event_down || l->event_up)
+            continue;
+        if (emit_hello(l, RME_EV_LINK_DOWN, l->error == -EACCES && l->answer_length))
+            l->event_down = false;
+        ib_link_state_set(l, IB_DOWN);
+        event_done(l);
+    }
+}
+
+/* ---- Failure ---------------------------------------------------------------------------------------------------- */
+
+/* Nobody there, or no way there: worth another address of the same name. */
+static bool next_address_helps(const struct rme_link *l)
+{
+    return !l->passive && !l->was_up && !l->asked && !l->f->dev.dead && l->error != -EACCES && l->address &&
+           l->address->ai_next;
+}
+
+/* The device is done with the link: start again with the next address, or end. */
+static void settle(struct rme_link *l)
+{
+    if (l->id) {
+        rdma_destroy_id(l->id);
+        l->id = NULL;
+    }
+    while (next_address_helps(l)) {
+        l->address = l->address->ai_next;
+        l->error = ib_cm_start(l);
+        if (!l->error)
+            return;
+    }
+    ib_link_state_set(l, IB_ENDING);
+    ib_link_event(l, &l->event_down);
+}
+
+/* Takes the link out of everything that posts or waits on its behalf. */
+static void withdraw(struct rme_link *l)
+{
+    if (l->dirty) {
+        TAILQ_REMOVE(&l->f->dirty, l, dirty_entry);
+        l->dirty = false;
+    }
+    l->event_room = false;
+    ib_tx_forget(l);
+}
+
+/*
+ * The link is lost, for this reason; the first one counts.  `deliver`: what the peer sent before still reaches the
+ * engine.
+ */
+void ib_link_fail(struct rme_link *l, int error, bool deliver)
+{
+    switch (l->state) {
+    case IB_NAMING:
+    case IB_ADDRESSING:
+    case IB_ROUTING:
+        l->error = error;
+        settle(l);
+        break;
+    case IB_REQUESTED:
+        if (l->event_request) { /* the engine never heard of it */
+            ib_link_destroy(l);
+            break;
+        }
+        l->error = error;
+        settle(l);
+        break;
+    case IB_CONNECTING:
+    case IB_ACCEPTING:
+    case IB_UP:
+        l->error = error;
+        l->deliver = deliver;
+        withdraw(l);
+        ib_link_state_set(l, IB_DRAINING);
+        l->draining = true;
+        l->drain_end = ib_now_ms() + (uint64_t)ib_option(l->f, "drain_timeout_ms");
+        TAILQ_INSERT_TAIL(&l->f->draining, l, drain_entry);
+        ib_qp_drain(l);
+        ib_link_drained(l);
+        break;
+    case IB_DRAINING:
+        l->deliver = l->deliver && deliver;
+        break;
+    case IB_ENDING:
+    case IB_DOWN:
+        break;
+    }
+}
+
+/* All links, or those of one completion queue. */
+void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error)
+{
+    struct rme_link *l, *next;
+    for (l = TAILQ_FIRST(&f->links); l; l = next) {
+        next = TAILQ_NEXT(l, all_entry);
+        if (!cq || l->cq == cq)
+            ib_link_fail(l, error, true);
+    }
+}
+
+/* A step of the drain was made: is it over? */
+void ib_link_drained(struct rme_link *l)
+{
+    if (!l->draining || !l->send_drained || !l->recv_drained || !l->last_wqe)
+        return;
+    TAILQ_REMOVE(&l->f->draining, l, drain_entry);
+    l->draining = false;
+    ib_qp_destroy(l);
+    settle(l);
+}
+
+/* Gives up on queue pairs that do not drain. */
+void ib_link_timers(struct rme_fabric *f)
+{
+    struct rme_link *l, *next;
+    uint64_t now = TAILQ_EMPTY(&f->draining) ? 0 : ib_now_ms();
+    for (l = TAILQ_FIRST(&f->draining); l && l->drain_end <= now; l = next) {
+        next = TAILQ_NEXT(l, drain_entry);
+        ib_log(f, RME_LOG_WARN, "%s: the device did not give all requests back in time (%s%s%s); destroying the queue pair",
+               l->peer, l->send_drained ? "" : "sends ", l->recv_drained ? "" : "receives ", l->last_wqe ? "" : "last");
+        l->send_drained = l->recv_drained = l->last_wqe = true;
+        ib_link_drained(l);
+    }
+}
+
+int ib_link_deadline(struct rme_fabric *f)
+{
+    struct rme_link *l = TAILQ_FIRST(&f->draining);
+    if (!l)
+        return -1;
+    uint64_t now = ib_now_ms();
+    return l->drain_end > now ? (int)(l->drain_end - now) : 0;
+}
+
+/* ---- What the engine asks --------------------------------------------------------------------------------------- */
+
+/* Results of the resolver. */
+void ib_link_names(struct rme_fabric *f)
+{
+    uint32_t handle;
+    struct addrinfo *found;
+    int error;
+    while (ib_resolve_result(f, &handle, &found, &error)) {
+        struct rme_link *l = ib_link_by_handle(f, handle);
+        if (!l || l->state != IB_NAMING) { /* given up meanwhile */
+            if (found)
+                freeaddrinfo(found);
+            continue;
+        }
+        if (error) {
+            ib_log(f, RME_LOG_WARN, "%s: the host name cannot be resolved: %s", l->peer, strerror(-error));
+        } else {
+            l->addresses = l->address = found;
+            error = ib_cm_start(l);
+        }
+        if (error)
+            ib_link_fail(l, error, false);
+    }
+}
+
+int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part, const void *hello, size_t length,
+                    uint32_t rx, void *owner, struct rme_link **out)
+{
+    const struct rme_addr_part *p = part >= 0 && part < rme_addr_parts(addr) ? rme_addr_part(addr, part) : NULL;
+    if (!p || length > IB_HELLO_MAX)
+        return -EINVAL;
+    if (f->dev.dead)
+        return -ENODEV;
+    struct rme_link *l = ib_link_new(f);
+    if (!l)
+        return -ENOMEM;
+    l->owner = owner;
+    memcpy(l->hello, hello, length);
+    l->hello_length = length;
+    snprintf(l->peer, sizeof(l->peer), strchr(p->host, ':') ? "[%s]:%s" : "%s:%s", p->host, p->port);
+    int error = ib_rx_reserve(l, rx);
+    if (error) {
+        ib_link_destroy(l);
+        return error;
+    }
+    ib_link_state_set(l, IB_NAMING);
+    if (ib_resolve_numeric(p->host, p->port, &l->addresses) == 0) {
+        l->address = l->addresses;
+        error = ib_cm_start(l);
+        if (error)
+            ib_link_fail(l, error, false);
+    } else {
+        error = ib_resolve_later(f, p->host, p->port, l->handle);
+        if (error) {
+            ib_link_destroy(l);
+            return error;
+        }
+    }
+    *out = l;
+    return 0;
+}
+
+/* On failure the link stays a request; the engine then rejects it. */
+int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx, void *owner)
+{
+    if (l->state != IB_REQUESTED)
+        return -ECONNRESET;
+    if (length > IB_HELLO_MAX)
+        return -EINVAL;
+    int error = ib_rx_reserve(l, rx);
+    if (error)
+        return error;
+    error = ib_cm_accept(l, hello, length);
+    if (error)
+        ib_rx_release(l, rx);
+    else
+        l->owner = owner;
+    return error;
+}
+
+void ib_link_reject(struct rme_link *l, const void *hello, size_t length)
+{
+    if (l->id && rdma_reject(l->id, hello, (uint8_t)length))
+        ib_log(l->f, RME_LOG_DEBUG, "%s: rdma_reject: %s", l->peer, strerror(errno));
+    ib_link_destroy(l);
+}
+
+void ib_link_disconnect(struct rme_link *l, int error)
+{
+    l->asked = true;
+    ib_link_fail(l, error ? error : -ESHUTDOWN, false);
+}
+
+void ib_link_free(struct rme_link *l)
+{
+    ib_link_destroy(l);
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * listen.c - the addresses we listen on.
+ *
+ * Every part of the listening address gets an rdma_cm id: bound to that very address when the host asked for it, else
+ * to the wildcard of its family (both families for a name).  Binding comes before the choice of the device, because the
+ * address may decide it; listening comes last, when connections can be served.  Host names are looked up here, blocking,
+ * which is fine while a server starts.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ib.h"
+
+void ib_sockaddr_text(const void *sa, char *text, size_t size)
+{
+    char host[INET6_ADDRSTRLEN + 20], port[8];
+    const struct sockaddr *s = sa;
+    socklen_t length = s->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    if (getnameinfo(s, length, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        snprintf(text, size, "unknown address");
+    else
+        snprintf(text, size, s->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+static bool have(const struct rme_fabric *f, const struct sockaddr *sa, socklen_t length)
+{
+    for (unsigned i = 0; i < f->listeners; i++)
+        if (memcmp(&f->listener[i].sa, sa, length) == 0)
+            return true;
+    return false;
+}
+
+/* Binds one more id.  0 also when it is bound already. */
+static int bind_one(struct rme_fabric *f, const struct sockaddr *sa, socklen_t length)
+{
+    if (have(f, sa, length))
+        return 0;
+    struct ib_listener *more = realloc(f->listener, (f->listeners + 1) * sizeof(*more));
+    if (!more)
+        return -ENOMEM;
+    f->listener = more;
+    struct ib_listener *ls = &more[f->listeners];
+    *ls = (struct ib_listener){.id = NULL};
+    memcpy(&ls->sa, sa, length);
+    if (rdma_create_id(f->cm, &ls->id, NULL, RDMA_PS_TCP))
+        return ib_errno();
+    if (sa->sa_family == AF_INET6) { /* so that the wildcard leaves IPv4 to its own id; harmless if unknown */
+        int only = 1;
+        rdma_set_option(ls->id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only));
+    }
+    if (rdma_bind_addr(ls->id, (struct sockaddr *)&ls->sa)) {
+        int error = ib_errno();
+        rdma_destroy_id(ls->id);
+        return error;
+    }
+    f->listeners++;
+    return 0;
+}
+
+static int bind_specific(struct rme_fabric *f, const struct rme_addr_part *part)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | AI_PASSIVE}, *list;
+    if (getaddrinfo(part->host, part->port, &hints, &list) != 0)
+        return -EADDRNOTAVAIL;
+    int error = -EADDRNOTAVAIL;
+    for (struct addrinfo *a = list; a; a = a->ai_next) {
+        int ret = bind_one(f, a->ai_addr, a->ai_addrlen);
+        if (error)
+            error = ret;
+    }
+    freeaddrinfo(list);
+    return error;
+}
+
+/* The wildcard of the address's family; for a name those of both, IPv6 only where there is any. */
+static int bind_wildcards(struct rme_fabric *f, const struct rme_addr_part *part)
+{
+    struct addrinfo *numeric = NULL;
+    int family = AF_UNSPEC;
+    in_port_t port = htons((uint16_t)atoi(part->port));
+    if (ib_resolve_numeric(part->host, part->port, &numeric) == 0) {
+        family = numeric->ai_family;
+        freeaddrinfo(numeric);
+    }
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = port};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = port, .sin6_addr = IN6ADDR_ANY_INIT};
+    int error = 0;
+    if (family != AF_INET6)
+        error = bind_one(f, (struct sockaddr *)&v4, sizeof(v4));
+    if (family == AF_INET6)
+        return bind_one(f, (struct sockaddr *)&v6, sizeof(v6));
+    if (family == AF_UNSPEC && !error) {
+        int ret = bind_one(f, (struct sockaddr *)&v6, sizeof(v6));
+        if (ret)
+            ib_log(f, RME_LOG_INFO, "not listening on [::]:%s: %s", part->port, strerror(-ret));
+    }
+    return error;
+}
+
+static void log_refusal(struct rme_fabric *f, const char *host, const char *port, int error)
+{
+    const char *remedy = "check the host part of the address";
+    if (error == -EADDRINUSE)
+        remedy = "another process listens there; choose another port or stop it";
+    else if (error == -EACCES)
+        remedy = "ports below 1024 need privilege";
+    ib_log(f, RME_LOG_ERROR, "cannot listen on ib://%s:%s: %s; %s", host, port, strerror(-error), remedy);
+}
+
+/* Binds all parts of the listening address.  On failure ib_listen_close undoes what was done. */
+int ib_listen_bind(struct rme_fabric *f)
+{
+    const struct rme_addr *addr = f->config.listen;
+    for (int i = 0; addr && i < rme_addr_parts(addr); i++) {
+        const struct rme_addr_part *part = rme_addr_part(addr, i);
+        int error = f->config.bind_specific ? bind_specific(f, part) : bind_wildcards(f, part);
+        if (error) {
+            log_refusal(f, part->host, part->port, error);
+            return error;
+        }
+    }
+    return 0;
+}
+
+/* The device that owns a listening address, if one does. */
+struct ibv_context *ib_listen_device(const struct rme_fabric *f)
+{
+    for (unsigned i = 0; i < f->listeners; i++)
+        if (f->listener[i].id->verbs)
+            return f->listener[i].id->verbs;
+    return NULL;
+}
+
+int ib_listen_start(struct rme_fabric *f)
+{
+    for (unsigned i = 0; i < f->listeners; i++) {
+        struct rdma_cm_id *id = f->listener[i].id;
+        char text[IB_PEER_MAX];
+        ib_sockaddr_text(&f->listener[i].sa, text, sizeof(text));
+        if (id->verbs && id->verbs != f->dev.ctx)
+            ib_log(f, RME_LOG_WARN, "%s belongs to device %s, but %s is used: connections there are refused", text,
+                   ibv_get_device_name(id->verbs->device), f->dev.name);
+        if (rdma_listen(id, (int)ib_option(f, "backlog"))) {
+            int error = ib_errno();
+            ib_log(f, RME_LOG_ERROR, "cannot listen on %s: %s%s", text, strerror(-error),
+                   error == -EADDRINUSE ? "; another process listens there" : "");
+            return error;
+        }
+        ib_log(f, RME_LOG_INFO, "listening on %s, device %s", text, f->dev.name);
+    }
+    return 0;
+}
+
+void ib_listen_close(struct rme_fabric *f)
+{
+    for (unsigned i = 0; i < f->listeners; i++)
+        rdma_destroy_id(f->listener[i].id);
+    free(f->listener);
+    f->listener = NULL;
+    f->listeners = 0;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * qp.c - a link's queue pair: made, drained, destroyed.
+ *
+ * Drain.  In the error state the device completes everything that was posted, in order, as flushed.  A marker request
+ * on each queue therefore completes last, and when both have come in nothing of this link is left with the device.
+ * Both queues keep one slot free for it.  With shared receives there is no receive queue of the pair to mark: the
+ * device then raises "last WQE reached" once it takes no more from the shared queue for this pair; devices that do not
+ * raise it are known by a quirk.  Of a flushed completion only id, status and queue pair number are looked at.
+ *
+ * A call that fails during the drain counts as done: ib_qp_destroy ends all access by itself, the drain before it only
+ * makes sure that no completion is left behind.
+ */
+#include <errno.h>
+#include <string.h>
+#include "ib.h"
+
+/* Completions a link may produce at once: its sends, both markers, its own receives. */
+static uint32_t cq_share(const struct rme_link *l)
+{
+    uint32_t rx = l->rx_promised > 64 ? l->rx_promised : 64;
+    return l->f->dev.sq_depth + 2 + (l->f->srq ? 0 : rx);
+}
+
+int ib_qp_create(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    uint32_t share = cq_share(l);
+    int error = ib_cq_reserve(f, share, &l->cq);
+    if (error) {
+        ib_log(f, RME_LOG_ERROR, "%s: no room in the completion queues (%s): close connections, or lower sq_depth", l->peer,
+               strerror(-error));
+        return error;
+    }
+    l->cq_share = share;
+    error = l->ring.slot ? 0 : ib_ring_init(&l->ring, f->dev.sq_depth);
+    if (error)
+        goto undo_share;
+    struct ibv_qp_init_attr attr = {
+        .qp_context = l,
+        .send_cq = l->cq->cq,
+        .recv_cq = l->cq->cq,
+        .srq = f->srq,
+        .qp_type = IBV_QPT_RC,
+        .cap = {
+            .max_send_wr = f->dev.sq_depth + 1,
+            .max_recv_wr = f->srq ? 0 : f->dev.rq_depth + 1,
+            .max_send_sge = f->caps.max_sge,
+            .max_recv_sge = f->srq ? 0 : 1,
+            .max_inline_data = f->caps.max_inline,
+        },
+    };
+    if (rdma_create_qp(l->id, f->dev.pd, &attr)) {
+        error = ib_errno();
+        ib_log(f, RME_LOG_ERROR, "%s: no queue pair: %s; the device's queue pairs or the memlock limit are used up", l->peer,
+               strerror(-error));
+        goto undo_share;
+    }
+    l->qp = l->id->qp;
+    l->qp_num = l->qp->qp_num;
+    l->rx_depth = f->dev.rq_depth;
+    l->send_drained = l->recv_drained = l->last_wqe = false;
+    error = f->srq ? ib_link_hash(l) : 0;
+    if (error) {
+        ib_qp_destroy(l);
+        return error;
+    }
+    return 0;
+
+undo_share:
+    ib_cq_release(l->cq, l->cq_share);
+    l->cq = NULL;
+    return error;
+}
+
+static bool mark_send(struct rme_link *l)
+{
+    struct ibv_send_wr wr = {
+        .wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle),
+        .opcode = IBV_WR_SEND,
+        .send_flags = IBV_SEND_SIGNALED,
+    };
+    struct ibv_send_wr *bad;
+    return ibv_post_send(l->qp, &wr, &bad) == 0;
+}
+
+static bool mark_recv(struct rme_link *l)
+{
+    struct ibv_recv_wr wr = {.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, l->handle)};
+    struct ibv_recv_wr *bad;
+    return ibv_post_recv(l->qp, &wr, &bad) == 0;
+}
+
+/* Starts the drain; its end comes by ib_link_drained. */
+void ib_qp_drain(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
+    if (ret) {
+        ib_log(f, RME_LOG_WARN, "%s: the queue pair cannot be stopped: %s; destroying it", l->peer, strerror(-ib_error(ret)));
+        l->send_drained = l->recv_drained = l->last_wqe = true;
+        return;
+    }
+    if (l->was_up || l->passive)
+        rdma_disconnect(l->id); /* tells the peer; a silent one is not waited for */
+    l->last_wqe = l->last_wqe || !f->srq || ib_quirk_no_last_wqe(f);
+    l->send_drained = !mark_send(l);
+    l->recv_drained = f->srq || !mark_recv(l);
+}
+
+/* Ends all access by the device and returns what the link held. */
+void ib_qp_destroy(struct rme_link *l)
+{
+    rdma_destroy_qp(l->id);
+    l->qp = NULL;
+    if (l->f->srq)
+        ib_link_unhash(l);
+    ib_xfer_purge(l);
+    ib_rx_forget(l);
+    ib_cq_release(l->cq, l->cq_share);
+    l->cq = NULL;
+}

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * rx.c - receive buffers.
+ *
+ * One pool of registered buffers serves all links, whether they share a receive queue or have their own.  What is
+ * counted is the promise: the sum of the buffers with the device and those in the engine's hands never falls below what
+ * was promised, per link or, when shared, over all links.  A buffer that comes back is posted again if the promise
+ * needs it, else it goes to the pool (that is how a promise shrinks: posted receives cannot be taken back).
+ *
+ * Order.  Buffers to be posted wait in a chain that is handed over before the next send is (xfer.c), so a peer that
+ * hears of a credit finds the buffer posted.
+ *
+ * A receive's id carries the buffer's index and how often it was posted; a completion that does not fit is dropped.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ib.h"
+
+/* ---- The pool --------------------------------------------------------------------------------------------------- */
+
+static int pool_grow(struct rme_fabric *f)
+{
+    struct ib_rx_pool *p = &f->rx;
+    struct ib_rx_slab **more = realloc(p->slab, (p->slabs + 1) * sizeof(struct ib_rx_slab *));
+    if (!more)
+        return -ENOMEM;
+    p->slab = more;
+    struct ib_rx_slab *s = calloc(1, sizeof(*s));
+    if (!s)
+        return -ENOMEM;
+    int error = ib_memory_get(f, (size_t)IB_SLAB * f->config.rx_size, &s->memory);
+    if (error) {
+        free(s);
+        return error;
+    }
+    for (uint32_t i = 0; i < IB_SLAB; i++) {
+        s->rx[i].data = (char *)s->memory.base + (size_t)i * f->config.rx_size;
+        s->rx[i].lkey = s->memory.mr->lkey;
+        s->rx[i].index = p->slabs * IB_SLAB + i;
+        STAILQ_INSERT_TAIL(&p->free, &s->rx[i], next);
+    }
+    p->slab[p->slabs++] = s;
+    p->nfree += IB_SLAB;
+    return 0;
+}
+
+static void pool_put(struct rme_fabric *f, struct ib_rx *rx)
+{
+    rx->state = IB_RX_FREE;
+    rx->link = 0;
+    STAILQ_INSERT_HEAD(&f->rx.free, rx, next);
+    f->rx.nfree++;
+}
+
+static struct ib_rx *pool_get(struct rme_fabric *f)
+{
+    struct ib_rx *rx = STAILQ_FIRST(&f->rx.free);
+    STAILQ_REMOVE_HEAD(&f->rx.free, next);
+    f->rx.nfree--;
+    return rx;
+}
+
+/* Makes sure that n more can be taken. */
+static int pool_ensure(struct rme_fabric *f, uint32_t n)
+{
+    int error = 0;
+    while (!error && f->rx.nfree < n)
+        error = pool_grow(f);
+    return error;
+}
+
+/* ---- Promises --------------------------------------------------------------------------------------------------- */
+
+/* Hands a buffer to the chain of its queue. */
+static void chain(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
+{
+    rx->state = IB_RX_POSTED;
+    if (f->srq) {
+        rx->link = 0;
+        f->rx_posted++;
+        STAILQ_INSERT_TAIL(&f->rx_chain, rx, next);
+        return;
+    }
+    rx->link = l->handle;
+    l->rx_posted++;
+    STAILQ_INSERT_TAIL(&l->rx_chain, rx, next);
+    ib_xfer_mark_dirty(l);
+}
+
+/* How many buffers the promise lacks. */
+static uint32_t lacking(const struct rme_fabric *f, const struct rme_link *l)
+{
+    uint32_t promised = f->srq ? f->rx_promised : l->rx_promised;
+    uint32_t there = f->srq ? f->rx_posted + f->rx_held : l->rx_posted + l->rx_held;
+    return promised > there ? promised - there : 0;
+}
+
+/* A link whose receives the device still takes. */
+static bool can_post(const struct rme_link *l)
+{
+    return l && l->qp && l->state != IB_DRAINING;
+}
+
+/* Brings what is posted up to the promise. */
+int ib_rx_fill(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    if (!f->srq && !can_post(l))
+        return 0; /* its queue pair will ask again */
+    uint32_t n = lacking(f, l);
+    int error = pool_ensure(f, n);
+    if (error)
+        return error;
+    while (n--)
+        chain(f, l, pool_get(f));
+    return 0;
+}
+
+/* A buffer without further use: to the device if the promise needs it, else to the pool. */
+void ib_rx_settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
+{
+    if ((f->srq || can_post(l)) && lacking(f, l))
+        chain(f, l, rx);
+    else
+        pool_put(f, rx);
+}
+
+/* Completion queue space for receives beyond the share that every link has. */
+static int extend_share(struct rme_link *l, uint32_t promised)
+{
+    uint32_t share = l->f->dev.sq_depth + 2 + promised;
+    if (l->f->srq || !l->cq || share <= l->cq_share)
+        return 0;
+    int error = ib_cq_extend(l->cq, share - l->cq_share);
+    if (!error)
+        l->cq_share = share;
+    return error;
+}
+
+int ib_rx_reserve(struct rme_link *l, uint32_t n)
+{
+    struct rme_fabric *f = l->f;
+    uint32_t *promised = f->srq ? &f->rx_promised : &l->rx_promised;
+    uint32_t limit = f->srq ? f->srq_depth : f->dev.rq_depth;
+    if (n > limit || *promised > limit - n)
+        return -ENOSPC;
+    int error = extend_share(l, l->rx_promised + n);
+    if (error)
+        return error;
+    *promised += n;
+    error = ib_rx_fill(l);
+    if (error)
+        *promised -= n;
+    else if (f->srq)
+        l->rx_promised += n;
+    return error;
+}
+
+void ib_rx_release(struct rme_link *l, uint32_t n)
+{
+    if (n > l->rx_promised)
+        n = l->rx_promised;
+    l->rx_promised -= n;
+    if (l->f->srq)
+        l->f->rx_promised -= n;
+}
+
+/* ---- Posting ---------------------------------------------------------------------------------------------------- */
+
+struct rx_batch {
+    struct ibv_recv_wr wr[IB_RX_BATCH];
+    struct ibv_sge sge[IB_RX_BATCH];
+    struct ib_rx *rx[IB_RX_BATCH];
+    unsigned n;
+};
+
+/* Takes up to a batch of buffers from a chain and builds their requests. */
+static void batch_build(const struct rme_fabric *f, struct ib_rx_list *list, struct rx_batch *b)
+{
+    struct ib_rx *rx;
+    b->n = 0;
+    while (b->n < IB_RX_BATCH && (rx = STAILQ_FIRST(list))) {
+        STAILQ_REMOVE_HEAD(list, next);
+        rx->generation++;
+        b->sge[b->n] = (struct ibv_sge){(uintptr_t)rx->data, f->config.rx_size, rx->lkey};
+        b->wr[b->n] = (struct ibv_recv_wr){
+            .wr_id = ib_wr_id(IB_WR_RECV, rx->generation, rx->index),
+            .next = &b->wr[b->n + 1],
+            .sg_list = &b->sge[b->n],
+            .num_sge = 1,
+        };
+        b->rx[b->n++] = rx;
+    }
+    if (b->n)
+        b->wr[b->n - 1].next = NULL;
+}
+
+/* After a failure: those from `bad` on were not taken. */
+static uint32_t batch_undo(struct rme_fabric *f, struct rx_batch *b, const struct ibv_recv_wr *bad)
+{
+    unsigned i = bad >= b->wr && bad < b->wr + b->n ? (unsigned)(bad - b->wr) : 0;
+    uint32_t undone = b->n - i;
+    for (; i < b->n; i++)
+        pool_put(f, b->rx[i]);
+    return undone;
+}
+
+/* Posts a link's own chain; a failure is the caller's to act on. */
+int ib_rx_post(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    while (!STAILQ_EMPTY(&l->rx_chain)) {
+        struct rx_batch b;
+        struct ibv_recv_wr *bad = NULL;
+        batch_build(f, &l->rx_chain, &b);
+        int ret = ibv_post_recv(l->qp, b.wr, &bad);
+        ib_count(f, RECV_DOORBELLS, 1);
+        if (ret) {
+            l->rx_posted -= batch_undo(f, &b, bad);
+            return ib_error(ret);
+        }
+        ib_count(f, RECV_REQUESTS, b.n);
+    }
+    return 0;
+}
+
+int ib_rx_post_shared(struct rme_fabric *f)
+{
+    while (!STAILQ_EMPTY(&f->rx_chain)) {
+        struct rx_batch b;
+        struct ibv_recv_wr *bad = NULL;
+        batch_build(f, &f->rx_chain, &b);
+        int ret = ibv_post_srq_recv(f->srq, b.wr, &bad);
+        ib_count(f, RECV_DOORBELLS, 1);
+        if (ret) {
+            f->rx_posted -= batch_undo(f, &b, bad);
+            return ib_error(ret);
+        }
+        ib_count(f, RECV_REQUESTS, b.n);
+    }
+    return 0;
+}
+
+/* ---- Completions ------------------------------------------------------------------------------------------------ */
+
+/* The buffer of a completed receive; NULL when the completion is a late one of a queue pair that is gone. */
+struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id)
+{
+    uint32_t index = ib_wr_low(wr_id);
+    if (index / IB_SLAB >= f->rx.slabs)
+        return NULL;
+    struct ib_rx *rx = &f->rx.slab[index / IB_SLAB]->rx[index % IB_SLAB];
+    if (rx->state != IB_RX_POSTED || (rx->generation & IB_POSITION_MASK) != ib_wr_position(wr_id))
+        return NULL;
+    return rx;
+}
+
+static uint32_t *posted_count(struct rme_fabric *f, struct rme_link *l)
+{
+    return f->srq ? &f->rx_posted : &l->rx_posted;
+}
+
+static uint32_t *held_count(struct rme_fabric *f, struct rme_link *l)
+{
+    return f->srq ? &f->rx_held : &l->rx_held;
+}
+
+/* Tells the engine.  The buffer counts as held. */
+static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
+{
+    struct rme_event *e = ib_event(f, rx->is_imm ? RME_EV_IMM : RME_EV_RECV, l);
+    if (!e)
+        return false;
+    if (rx->is_imm) {
+        e->imm = rx->value;
+        --*held_count(f, l);
+        ib_rx_settle(f, l, rx);
+        return true;
+    }
+    e->data = rx->data;
+    e->length = rx->value;
+    e->rx = rx;
+    rx->state = IB_RX_HELD;
+    return true;
+}
+
+/* A message or an immediate came in. l may be NULL with the shared queue: its queue pair is gone. */
+void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm, uint32_t value)
+{
+    --*posted_count(f, l);
+    if (!l || !l->deliver) {
+        ib_rx_settle(f, l, rx);
+        return;
+    }
+    if (l->state == IB_ACCEPTING)
+        ib_cm_established(l);
+    ++*held_count(f, l);
+    rx->link = l->handle;
+    rx->is_imm = is_imm;
+    rx->value = value;
+    rx->state = IB_RX_READY;
+    if (!STAILQ_EMPTY(&f->rx_ready) || l->event_up || !emit(f, l, rx))
+        STAILQ_INSERT_TAIL(&f->rx_ready, rx, next);
+}
+
+/* A receive came back without a message. */
+void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
+{
+    --*posted_count(f, l);
+    ib_rx_settle(f, l, rx);
+}
+
+/* Delivers what found no room in the caller's array. */
+void ib_emit_ready(struct rme_fabric *f)
+{
+    struct ib_rx *rx;
+    while ((rx = STAILQ_FIRST(&f->rx_ready)) && f->out_used < f->out_max) {
+        struct rme_link *l = ib_link_by_handle(f, rx->link);
+        STAILQ_REMOVE_HEAD(&f->rx_ready, next);
+        if (l && l->deliver)
+            emit(f, l, rx);
+        else
+            ib_rx_return(f, rx);
+    }
+}
+
+void ib_rx_return(struct rme_fabric *f, void *token)
+{
+    struct ib_rx *rx = token;
+    struct rme_link *l = f->srq ? NULL : ib_link_by_handle(f, rx->link);
+    if (f->srq || l)
+        --*held_count(f, l);
+    ib_rx_settle(f, l, rx);
+}
+
+/* The link's queue pair is gone, and with it all receives posted to it. */
+void ib_rx_forget(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    STAILQ_INIT(&l->rx_chain);
+    for (uint32_t i = 0; l->rx_posted && i < f->rx.slabs * IB_SLAB; i++) {
+        struct ib_rx *rx = &f->rx.slab[i / IB_SLAB]->rx[i % IB_SLAB];
+        if (rx->state == IB_RX_POSTED && rx->link == l->handle) {
+            pool_put(f, rx);
+            l->rx_posted--;
+        }
+    }
+}
+
+/* ---- Open and close --------------------------------------------------------------------------------------------- */
+
+static bool want_srq(struct rme_fabric *f, const char *mode)
+{
+    if (f->dev.attr.max_srq <= 0) {
+        if (strcmp(mode, "on") == 0)
+            ib_log(f, RME_LOG_WARN, "device %s has no shared receive queues: each connection gets its own receives", f->dev.name);
+        return false;
+    }
+    if (strcmp(mode, "auto") == 0)
+        return f->config.listen && !ib_quirk_srq_unsafe(f); /* a client has few connections */
+    return strcmp(mode, "on") == 0;
+}
+
+int ib_rx_open(struct rme_fabric *f)
+{
+    const char *mode = rme_option_string(f->config.options, "srq");
+    STAILQ_INIT(&f->rx.free);
+    STAILQ_INIT(&f->rx_chain);
+    STAILQ_INIT(&f->rx_ready);
+    if (strcmp(mode, "auto") != 0 && strcmp(mode, "on") != 0 && strcmp(mode, "off") != 0) {
+        ib_log(f, RME_LOG_ERROR, "option srq=%s: allowed are auto, on and off", mode);
+        return -EINVAL;
+    }
+    if (!want_srq(f, mode))
+        return 0;
+    uint32_t depth = (uint32_t)ib_option(f, "srq_depth");
+    if (depth > (uint32_t)f->dev.attr.max_srq_wr)
+        depth = (uint32_t)f->dev.attr.max_srq_wr;
+    struct ibv_srq_init_attr attr = {.attr = {.max_wr = depth, .max_sge = 1}};
+    f->srq = ibv_create_srq(f->dev.pd, &attr);
+    if (!f->srq) {
+        ib_log(f, RME_LOG_WARN, "device %s gives no shared receive queue: %s; each connection gets its own receives", f->dev.name,
+               strerror(-ib_errno()));
+        return 0;
+    }
+    f->srq_depth = depth;
+    f->caps.shared_rx = true;
+    return 0;
+}
+
+void ib_rx_close(struct rme_fabric *f)
+{
+    if (f->srq)
+        ibv_destroy_srq(f->srq);
+    f->srq = NULL;
+    for (uint32_t i = 0; i < f->rx.slabs; i++) {
+        ib_memory_put(&f->rx.slab[i]->memory);
+        free(f->rx.slab[i]);
+    }
+    free(f->rx.slab);
+    f->rx = (struct ib_rx_pool){.slab = NULL};
+}

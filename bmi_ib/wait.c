@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * wait.c - polling, sleeping and waking.
+ *
+ * Descriptors: the completion channel, the rdma_cm channel, the device's asynchronous events and an eventfd for wake().
+ * A sleeper that finds one readable leaves a hint bit; the next poll, which has the lock, acts on it.
+ *
+ * A poll that was not preceded by a sleep looks at the completion queues, which costs no system call, and at the other
+ * descriptors only now and then: every few polls while a link is on its way up or down, else when the coarse clock has
+ * moved.
+ *
+ * Lost wake-ups: arm() asks each queue for an event, the engine polls once more and sleeps only if that found nothing.
+ * A completion after the request makes the channel readable, so the sleep ends at once.  A queue stays armed until its
+ * event was fetched.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include "ib.h"
+
+#define ACK_BATCH 64 /* completion events acknowledged together: it takes a lock */
+
+int ib_nonblocking(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? ib_errno() : 0;
+}
+
+int ib_wait_open(struct rme_fabric *f)
+{
+    f->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (f->wake_fd >= 0)
+        return 0;
+    int error = ib_errno();
+    ib_log(f, RME_LOG_ERROR, "no eventfd: %s; raise the limit of open files", strerror(-error));
+    return error;
+}
+
+void ib_wait_close(struct rme_fabric *f)
+{
+    if (f->wake_fd >= 0)
+        close(f->wake_fd);
+    f->wake_fd = -1;
+}
+
+/* ---- Polling ---------------------------------------------------------------------------------------------------- */
+
+/* Fetches completion events: their queues want to be armed again. */
+void ib_comp_events(struct rme_fabric *f)
+{
+    struct ibv_cq *cq;
+    void *context;
+    while (ibv_get_cq_event(f->comp, &cq, &context) == 0) {
+        struct ib_cq *c = context;
+        c->armed = false;
+        if (++c->unacked == ACK_BATCH) {
+            ibv_ack_cq_events(cq, c->unacked);
+            c->unacked = 0;
+        }
+    }
+}
+
+static bool control_due(struct rme_fabric *f)
+{
+    if (atomic_load_explicit(&f->hint, memory_order_relaxed))
+        return true;
+    f->polls++;
+    if ((f->connecting || !TAILQ_EMPTY(&f->draining)) && f->idle && f->polls % 8 == 0)
+        return true;
+    if (!f->idle && f->polls % 64 != 0)
+        return false;
+    uint64_t now = ib_now_ms();
+    bool moved = now != f->control_tick;
+    f->control_tick = now;
+    return moved;
+}
+
+/* Everything but completions. */
+static void control(struct rme_fabric *f)
+{
+    unsigned hint = atomic_exchange(&f->hint, 0);
+    struct pollfd p[] = {{.fd = f->cm->fd, .events = POLLIN}, {.fd = f->dev.ctx->async_fd, .events = POLLIN}};
+    if (!hint) /* else a sleeper has just looked at all of them */
+        poll(p, 2, 0);
+    if (hint & IB_HINT_COMP)
+        ib_comp_events(f);
+    if ((hint & IB_HINT_ASYNC) || p[1].revents)
+        ib_async_events(f);
+    if ((hint & IB_HINT_CM) || p[0].revents)
+        ib_cm_events(f);
+    if (hint & IB_HINT_NAME)
+        ib_link_names(f);
+    ib_link_timers(f);
+}
+
+/* The order of events: links up, messages, completed transfers, links down. */
+static void emit_all(struct rme_fabric *f)
+{
+    ib_emit_links(f);
+    ib_emit_ready(f);
+    ib_emit_done(f);
+    ib_emit_downs(f);
+}
+
+static bool anything_kept(const struct rme_fabric *f)
+{
+    return !TAILQ_EMPTY(&f->eventful) || !STAILQ_EMPTY(&f->rx_ready) || f->done.head;
+}
+
+int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
+{
+    f->out = events;
+    f->out_used = 0;
+    f->out_max = max;
+    if (control_due(f))
+        control(f);
+    if (anything_kept(f))
+        emit_all(f);
+    ib_cq_poll(f);
+    if (!TAILQ_EMPTY(&f->tx_waiters))
+        ib_tx_rooms(f);
+    if (f->resume) {
+        f->resume = false;
+        ib_flush(f);
+    }
+    if (anything_kept(f))
+        emit_all(f);
+    f->idle = f->out_used == 0;
+    f->out = NULL;
+    f->out_max = 0;
+    return f->out_used;
+}
+
+/* ---- Sleeping --------------------------------------------------------------------------------------------------- */
+
+int ib_arm(struct rme_fabric *f)
+{
+    bool armed = false;
+    for (unsigned i = 0; i < f->cqs; i++)
+        armed = armed || f->cq[i].armed;
+    if (armed)
+        ib_comp_events(f); /* what came in while we polled */
+    for (unsigned i = 0; i < f->cqs; i++) {
+        struct ib_cq *c = &f->cq[i];
+        if (c->armed || c->broken)
+            continue;
+        int ret = ibv_req_notify_cq(c->cq, 0);
+        if (ret)
+            return ib_error(ret);
+        c->armed = true;
+    }
+    return 0;
+}
+
+void ib_wait(struct rme_fabric *f, int timeout_ms)
+{
+    struct pollfd p[] = {
+        {.fd = f->wake_fd, .events = POLLIN},
+        {.fd = f->comp->fd, .events = POLLIN},
+        {.fd = f->cm->fd, .events = POLLIN},
+        {.fd = f->dev.ctx->async_fd, .events = POLLIN},
+    };
+    static const unsigned hint_of[] = {0, IB_HINT_COMP, IB_HINT_CM, IB_HINT_ASYNC};
+    if (poll(p, 4, timeout_ms) <= 0)
+        return;
+    unsigned hint = 0;
+    for (int i = 1; i < 4; i++)
+        if (p[i].revents)
+            hint |= hint_of[i];
+    if (hint)
+        atomic_fetch_or(&f->hint, hint);
+    if (p[0].revents) {
+        uint64_t count;
+        if (read(f->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+            ib_log(f, RME_LOG_WARN, "reading the wake descriptor: %s", strerror(errno));
+    }
+}
+
+void ib_wake(struct rme_fabric *f)
+{
+    uint64_t one = 1;
+    if (write(f->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN) /* EAGAIN: it is awake already */
+        ib_log(f, RME_LOG_WARN, "writing the wake descriptor: %s", strerror(errno));
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * xfer.c - from queued messages and transfers to posted work requests, and back from completions.
+ *
+ * Each link has one queue for both kinds: a message is a transfer without pieces whose notification is the message.  So
+ * their order is the order of queueing, also when the device's queue is full or the read limit holds a read back.  A
+ * flush builds requests from the head of the queue into one chain and rings one doorbell for it.
+ *
+ * Transfer to requests: one request per piece, then the notification: the immediate rides on the last write, a message
+ * is one send more.  Sends and writes of one queue pair take effect in order; reads do not hold later requests back, so
+ * a notification behind a read (its own or an earlier one that is still out) carries a fence.
+ *
+ * Which requests are signalled is said in ring.h.  Besides, the last request built is signalled when work remains in the
+ * queue: whatever stalled is woken by its completion.
+ *
+ * Failure: what is built counts as posted, also when the device refused it; the link is lost then, and the purge
+ * returns the buffers of both ring and queue.  Transfers are not reported: the engine counts them off at LINK_DOWN.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+#include "ib.h"
+
+/* ---- Building --------------------------------------------------------------------------------------------------- */
+
+static bool is_inline(const struct rme_fabric *f, const struct rme_xfer *x)
+{
+    return x->tx_length <= f->caps.max_inline;
+}
+
+/* How many requests a transfer takes. */
+static uint32_t requests_of(const struct rme_xfer *x)
+{
+    switch (x->notify) {
+    case RME_NOTIFY_MSG:
+        return x->npiece + 1;
+    case RME_NOTIFY_IMM:
+        return x->npiece ? x->npiece : 1;
+    case RME_NOTIFY_NONE:
+        break;
+    }
+    return x->npiece;
+}
+
+static void add_segment(struct ib_batch *b, struct ibv_send_wr *wr, const void *base, uint64_t length, uint64_t lkey)
+{
+    b->sge[b->sges++] = (struct ibv_sge){(uintptr_t)base, (uint32_t)length, (uint32_t)lkey};
+    wr->num_sge++;
+}
+
+/* The request that carries piece `at`, or the bare immediate of a transfer without pieces. */
+static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_wr *wr, const struct rme_xfer *x,
+                       bool last)
+{
+    bool imm = last && x->notify == RME_NOTIFY_IMM;
+    wr->opcode = x->read ? IBV_WR_RDMA_READ : imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+    if (imm) {
+        wr->imm_data = htonl(x->imm);
+        if (l->ring.reads)
+            wr->send_flags |= IBV_SEND_FENCE;
+    }
+    if (x->npiece) {
+        const struct rme_piece *p = &x->piece[x->fabric.at];
+        wr->wr.rdma.remote_addr = p->raddr;
+        wr->wr.rdma.rkey = (uint32_t)p->rkey;
+        for (uint32_t i = 0; i < p->nseg; i++)
+            add_segment(b, wr, p->seg[i].base, p->seg[i].length, p->seg[i].lkey);
+    }
+    if (x->read)
+        ib_count(l->f, RDMA_READS, 1);
+    else
+        ib_count(l->f, RDMA_WRITES, 1);
+}
+
+static void build_send(struct rme_link *l, struct ib_batch *b, struct ibv_send_wr *wr, const struct rme_xfer *x)
+{
+    struct ib_tx *tx = ib_tx_of(x->tx);
+    wr->opcode = IBV_WR_SEND;
+    if (x->tx_length)
+        add_segment(b, wr, x->tx, x->tx_length, tx->lkey);
+    if (is_inline(l->f, x)) {
+        wr->send_flags |= IBV_SEND_INLINE;
+        b->inlined[b->inlines++] = tx;
+    }
+    if (x != &tx->x && (x->read || l->ring.reads))
+        wr->send_flags |= IBV_SEND_FENCE;
+}
+
+static void signal_last(struct rme_link *l, struct ib_batch *b)
+{
+    struct ibv_send_wr *wr = &b->wr[b->wrs - 1];
+    if (wr->send_flags & IBV_SEND_SIGNALED)
+        return;
+    wr->send_flags |= IBV_SEND_SIGNALED;
+    l->ring.quiet = 0;
+    l->f->tx.quiet -= l->tx_quiet;
+    l->tx_quiet = 0;
+    ib_count(l->f, SIGNALLED, 1);
+}
+
+/* Builds the next request of the transfer at the head of the queue.  The caller has checked that all of it fits. */
+static void build_next(struct rme_link *l, struct ib_batch *b, struct rme_xfer *x)
+{
+    struct rme_fabric *f = l->f;
+    bool message = ib_is_message(x);
+    bool send = x->fabric.at >= x->npiece && x->notify == RME_NOTIFY_MSG;
+    bool holds = send && !is_inline(f, x); /* a send buffer is held until this request is known to be complete */
+    bool last = x->fabric.at + 1 == requests_of(x);
+    bool due = (last && !message) || ib_ring_due(&l->ring) || (holds && f->tx.quiet >= f->tx.quiet_max);
+
+    struct ibv_send_wr *wr = &b->wr[b->wrs++];
+    *wr = (struct ibv_send_wr){.sg_list = &b->sge[b->sges]};
+    if (send)
+        build_send(l, b, wr, x);
+    else
+        build_rdma(l, b, wr, x, last);
+    x->fabric.at++;
+    if (last)
+        ib_queue_get(&l->queue);
+    uint32_t position = ib_ring_push(&l->ring, last && (!message || holds) ? x : NULL, wr->opcode == IBV_WR_RDMA_READ);
+    wr->wr_id = ib_wr_id(IB_WR_SEND, position, l->handle);
+    if (b->wrs > 1)
+        wr[-1].next = wr;
+    if (holds) {
+        l->tx_quiet++;
+        f->tx.quiet++;
+    }
+    if (due)
+        signal_last(l, b);
+}
+
+/* Segments that the next request of x needs. */
+static uint32_t segments_of(const struct rme_xfer *x)
+{
+    return x->fabric.at < x->npiece ? x->piece[x->fabric.at].nseg : 1;
+}
+
+bool ib_xfer_build(struct rme_link *l, struct ib_batch *b)
+{
+    struct rme_fabric *f = l->f;
+    struct rme_xfer *x;
+    bool full = false;
+
+    b->wrs = b->sges = b->inlines = 0;
+    while ((x = l->queue.head)) {
+        if (requests_of(x) == 0) {
+            ib_queue_get(&l->queue);
+            x->fabric.mark = l->handle;
+            ib_queue_put(&f->done, x);
+            continue;
+        }
+        full = b->wrs == IB_BATCH || b->sges + segments_of(x) > IB_BATCH_SGE;
+        bool held_back = x->read && x->fabric.at < x->npiece && l->ring.reads >= f->read_limit;
+        l->stalled = !full && (held_back || !ib_ring_room(&l->ring));
+        if (full || l->stalled)
+            break;
+        build_next(l, b, x);
+    }
+    if (x && b->wrs)
+        signal_last(l, b);
+    return full;
+}
+
+/* ---- Posting ---------------------------------------------------------------------------------------------------- */
+
+static int post(struct rme_link *l, struct ib_batch *b)
+{
+    struct rme_fabric *f = l->f;
+    struct ibv_send_wr *bad = NULL;
+    int ret = ibv_post_send(l->qp, b->wr, &bad);
+    ib_count(f, DOORBELLS, 1);
+    ib_count(f, SEND_REQUESTS, b->wrs);
+    for (unsigned i = 0; i < b->inlines; i++)
+        ib_tx_release(f, b->inlined[i]);
+    if (!ret)
+        return 0;
+    ib_log(f, RME_LOG_ERROR, "%s: posting %u requests failed at number %u: %s", l->peer, b->wrs,
+           bad >= b->wr && bad < b->wr + b->wrs ? (unsigned)(bad - b->wr) : 0, strerror(-ib_error(ret)));
+    return ib_error(ret);
+}
+
+/* Receives first: what is sent may tell the peer of them. */
+static void flush_link(struct rme_link *l)
+{
+    int error = l->qp ? ib_rx_post(l) : 0;
+    bool more = true;
+    while (!error && more && l->state == IB_UP && l->queue.head) {
+        more = ib_xfer_build(l, &l->f->batch);
+        if (l->f->batch.wrs)
+            error = post(l, &l->f->batch);
+    }
+    if (error)
+        ib_link_fail(l, error, true);
+}
+
+void ib_flush(struct rme_fabric *f)
+{
+    struct rme_link *l;
+    if (f->srq) {
+        int error = ib_rx_post_shared(f);
+        if (error) {
+            ib_log(f, RME_LOG_ERROR, "device %s: posting shared receives: %s; all connections fail", f->dev.name, strerror(-error));
+            ib_link_fail_all(f, NULL, error);
+        }
+    }
+    while ((l = TAILQ_FIRST(&f->dirty))) {
+        TAILQ_REMOVE(&f->dirty, l, dirty_entry);
+        l->dirty = false;
+        flush_link(l);
+    }
+}
+
+void ib_xfer_mark_dirty(struct rme_link *l)
+{
+    if (l->dirty)
+        return;
+    l->dirty = true;
+    TAILQ_INSERT_TAIL(&l->f->dirty, l, dirty_entry);
+}
+
+/* Gives the send buffer of something that will not be sent back. */
+static void drop(struct rme_fabric *f, struct rme_xfer *x)
+{
+    if (x->notify == RME_NOTIFY_MSG)
+        ib_tx_release(f, ib_tx_of(x->tx));
+}
+
+void ib_xfer_enqueue(struct rme_link *l, struct rme_xfer *x)
+{
+    if (l->state >= IB_DRAINING) { /* lost; the engine does not know yet */
+        drop(l->f, x);
+        return;
+    }
+    x->fabric.at = 0;
+    ib_queue_put(&l->queue, x);
+    if (!l->stalled)
+        ib_xfer_mark_dirty(l);
+}
+
+/* A mistake of ours that would reach past the arrays, and a peer that admits no read: the link cannot do it. */
+static int impossible(const struct rme_link *l, const struct rme_xfer *x)
+{
+    uint32_t most = x->read ? l->f->caps.max_read_sge : l->f->caps.max_sge;
+    if (x->read && !l->read_depth && l->state == IB_UP)
+        return -EOPNOTSUPP;
+    for (uint32_t i = 0; i < x->npiece; i++)
+        if (x->piece[i].nseg > most)
+            return -EINVAL;
+    return 0;
+}
+
+void ib_xfer(struct rme_link *l, struct rme_xfer *x)
+{
+    int error = impossible(l, x);
+    if (error) {
+        ib_log(l->f, RME_LOG_ERROR, "%s: a transfer of %u pieces cannot be done: %s", l->peer, x->npiece, strerror(-error));
+        drop(l->f, x);
+        ib_link_fail(l, error, true);
+        return;
+    }
+    ib_xfer_enqueue(l, x);
+}
+
+/* ---- Completion ------------------------------------------------------------------------------------------------- */
+
+static void finish(struct rme_link *l, struct rme_xfer *x)
+{
+    struct rme_fabric *f = l->f;
+    if (x->notify == RME_NOTIFY_MSG && !is_inline(f, x))
+        ib_tx_release(f, ib_tx_of(x->tx));
+    x->fabric.mark = l->handle;
+    struct rme_event *e = f->done.head ? NULL : ib_event(f, RME_EV_XFER_DONE, l);
+    if (e)
+        e->xfer = x;
+    else
+        ib_queue_put(&f->done, x);
+}
+
+/* Everything up to this position is complete. */
+void ib_xfer_completed(struct rme_link *l, uint32_t position)
+{
+    for (uint32_t n = ib_ring_covered(&l->ring, position); n; n--) {
+        struct rme_xfer *x = ib_ring_pop(&l->ring);
+        if (!x)
+            continue;
+        if (ib_is_message(x))
+            ib_tx_release(l->f, ib_tx_of(x->tx));
+        else
+            finish(l, x);
+    }
+    if (l->stalled) {
+        l->stalled = false;
+        l->f->resume = true;
+        ib_xfer_mark_dirty(l);
+    }
+}
+
+void ib_emit_done(struct rme_fabric *f)
+{
+    while (f->done.head && f->out_used < f->out_max) {
+        struct rme_xfer *x = ib_queue_get(&f->done);
+        struct rme_link *l = ib_link_by_handle(f, (uint32_t)x->fabric.mark);
+        struct rme_event *e = l ? ib_event(f, RME_EV_XFER_DONE, l) : NULL;
+        if (e)
+            e->xfer = x;
+    }
+}
+
+/* The queue pair is gone: return the buffers of what was posted and of what was not. */
+void ib_xfer_purge(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    struct rme_xfer *x;
+    while (l->ring.slot && ib_ring_used(&l->ring)) {
+        x = ib_ring_pop(&l->ring);
+        if (x && !is_inline(f, x))
+            drop(f, x);
+    }
+    while ((x = ib_queue_get(&l->queue)))
+        drop(f, x);
+    f->tx.quiet -= l->tx_quiet;
+    l->tx_quiet = 0;
+    l->ring.quiet = 0;
+    l->stalled = false;
+}
