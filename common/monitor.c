@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Normal path.  Ranges are registered with a userfaultfd in write-protect mode without protecting anything, so the only
+ * thing that ever comes out of the descriptor are events.  A thread sleeps on it; on an event it takes the owner's lock,
+ * reads, calls `gone`, and releases the lock.  The thread that unmaps returns from its system call after the read; whoever
+ * takes the lock after that return sees the range gone.
+ *
+ * The gap.  For munmap and mremap the kernel frees the range first and queues the event then.  In between, another thread
+ * may map the same range and use it, while our owner still believes in the old one.  The kernel marks the context as
+ * "mapping is changing" before it frees the range and clears the mark after the event was read; while the mark is set,
+ * UFFDIO_WRITEPROTECT fails with EAGAIN.  rme_monitor_settled() asks that of a page of our own that nobody ever touched.
+ *
+ * Failure.  When the descriptor breaks (which it should not), the monitor is never settled again.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "monitor.h"
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+
+#define FEATURES                                                                                                       \
+    (UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE)
+
+struct rme_monitor {
+    int fd;   /* the userfaultfd */
+    int stop; /* an eventfd that ends the thread */
+    pthread_t thread;
+    pthread_mutex_t *lock; /* the owner's */
+    void (*gone)(void *arg, uintptr_t start, uintptr_t end);
+    void *arg;
+    void *probe; /* a watched page that is never touched */
+    size_t page;
+    atomic_bool broken;
+};
+
+static int open_userfaultfd(void)
+{
+    struct uffdio_api api = {.api = UFFD_API, .features = FEATURES};
+    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+
+    if (fd < 0 && errno == EINVAL) /* before Linux 5.11 */
+        fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    if (ioctl(fd, UFFDIO_API, &api) != 0) {
+        int error = errno;
+
+        close(fd);
+        return -error;
+    }
+    return fd;
+}
+
+/* Reads all events that are there and hands them to the owner.  The owner's lock is held. */
+static void read_events(struct rme_monitor *monitor)
+{
+    struct uffd_msg message;
+    ssize_t got;
+
+    while ((got = read(monitor->fd, &message, sizeof(message))) == (ssize_t)sizeof(message)) {
+        switch (message.event) {
+        case UFFD_EVENT_UNMAP:
+        case UFFD_EVENT_REMOVE:
+            monitor->gone(monitor->arg, (uintptr_t)message.arg.remove.start, (uintptr_t)message.arg.remove.end);
+            break;
+        case UFFD_EVENT_REMAP:
+            monitor->gone(monitor->arg, (uintptr_t)message.arg.remap.from,
+                          (uintptr_t)(message.arg.remap.from + message.arg.remap.len));
+            break;
+        default:
+            break;
+        }
+    }
+    if (got >= 0 || (errno != EAGAIN && errno != EINTR))
+        atomic_store(&monitor->broken, true);
+}
+
+static void *watch_events(void *arg)
+{
+    struct rme_monitor *monitor = arg;
+    struct pollfd fds[2] = {{.fd = monitor->fd, .events = POLLIN}, {.fd = monitor->stop, .events = POLLIN}};
+
+    while (!atomic_load(&monitor->broken)) {
+        if (poll(fds, 2, -1) < 0)
+            continue;
+        if (fds[1].revents != 0)
+            break;
+        pthread_mutex_lock(monitor->lock);
+        read_events(monitor);
+        pthread_mutex_unlock(monitor->lock);
+    }
+    return NULL;
+}
+
+static int watch_probe(struct rme_monitor *monitor)
+{
+    int ret;
+
+    monitor->probe = mmap(NULL, monitor->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (monitor->probe == MAP_FAILED)
+        return -errno;
+    ret = rme_monitor_watch(monitor, (uintptr_t)monitor->probe, (uintptr_t)monitor->probe + monitor->page);
+    if (ret == 0 && !rme_monitor_settled(monitor))
+        ret = -ENOSYS;
+    if (ret != 0)
+        munmap(monitor->probe, monitor->page);
+    return ret;
+}
+
+int rme_monitor_new(pthread_mutex_t *lock, void (*gone)(void *arg, uintptr_t start, uintptr_t end), void *arg,
+                    struct rme_monitor **out)
+{
+    struct rme_monitor *monitor = calloc(1, sizeof(*monitor));
+    int ret;
+
+    if (monitor == NULL)
+        return -ENOMEM;
+    monitor->lock = lock;
+    monitor->gone = gone;
+    monitor->arg = arg;
+    monitor->page = (size_t)sysconf(_SC_PAGESIZE);
+    ret = monitor->fd = open_userfaultfd();
+    if (ret < 0)
+        goto err_free;
+    ret = monitor->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (ret < 0) {
+        ret = -errno;
+        goto err_close;
+    }
+    ret = watch_probe(monitor);
+    if (ret != 0)
+        goto err_close_stop;
+    ret = -pthread_create(&monitor->thread, NULL, watch_events, monitor);
+    if (ret != 0)
+        goto err_unmap;
+    *out = monitor;
+    return 0;
+
+err_unmap:
+    rme_monitor_unwatch(monitor, (uintptr_t)monitor->probe, (uintptr_t)monitor->probe + monitor->page);
+    munmap(monitor->probe, monitor->page);
+err_close_stop:
+    close(monitor->stop);
+err_close:
+    close(monitor->fd);
+err_free:
+    free(monitor);
+    return ret;
+}
+
+void rme_monitor_free(struct rme_monitor *monitor)
+{
+    if (monitor == NULL)
+        return;
+    (void)eventfd_write(monitor->stop, 1);
+    pthread_join(monitor->thread, NULL);
+    close(monitor->fd); /* ends all watching, and lets go of a thread that waits for an event to be read */
+    close(monitor->stop);
+    munmap(monitor->probe, monitor->page);
+    free(monitor);
+}
+
+int rme_monitor_watch(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
+{
+    struct uffdio_register range = {.range = {.start = start, .len = end - start},
+                                    .mode = UFFDIO_REGISTER_MODE_WP};
+
+    return ioctl(monitor->fd, UFFDIO_REGISTER, &range) == 0 ? 0 : -errno;
+}
+
+void rme_monitor_unwatch(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
+{
+    struct uffdio_range range = {.start = start, .len = end - start};
+
+    (void)ioctl(monitor->fd, UFFDIO_UNREGISTER, &range); /* fails when the memory is gone, and with it the watch */
+}
+
+bool rme_monitor_settled(struct rme_monitor *monitor)
+{
+    struct uffdio_writeprotect probe = {
+        .range = {.start = (uintptr_t)monitor->probe, .len = monitor->page},
+        .mode = 0,
+    };
+
+    return !atomic_load(&monitor->broken) && ioctl(monitor->fd, UFFDIO_WRITEPROTECT, &probe) == 0;
+}

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Normal path of acquire.  Segments in zones have their keys already, some are in the cache.  The rest is sorted by
+ * address and cut into groups: neighbours are registered together while the pages of the hole between them cost less
+ * than one more call, T = a*p + b [001 4.2, 5.1].  Each group is registered in one go, holes included.
+ *
+ * Failure path.  When a group is refused, it may be because of its holes: its segments are registered one by one.  When
+ * one segment is refused, the cache gives up what it does not need and it is tried once more; then all that this call
+ * registered is released again, and the caller copies.
+ *
+ * End of a hold.  Regions that are not in the cache go to the list of the dead; rme_mreg_reap deregisters all of them in
+ * one batch, with no lock held but its own, so that a second caller waits until the first has finished.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mreg_int.h"
+
+#define CALL_NS_PRESET 10000.0 /* b of T = a*p + b */
+#define PAGE_NS_PRESET 250.0   /* a */
+
+struct rme_mreg_hold {
+    uint32_t count;
+    struct region *region[];
+};
+
+int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
+{
+    struct rme_mreg *mreg = calloc(1, sizeof(*mreg));
+
+    if (mreg == NULL)
+        return -ENOMEM;
+    mreg->config = *config;
+    if (config->max_bytes == UINT64_MAX)
+        mreg->config.max_bytes = rme_pin_budget() / 4;
+    if (config->call_ns <= 0 || config->page_ns <= 0) {
+        mreg->config.call_ns = CALL_NS_PRESET;
+        mreg->config.page_ns = PAGE_NS_PRESET;
+    }
+    mreg->page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    pthread_mutex_init(&mreg->lock, NULL);
+    pthread_mutex_init(&mreg->reap_lock, NULL);
+    pthread_mutex_init(&mreg->watch_lock, NULL);
+    TAILQ_INIT(&mreg->unused);
+    TAILQ_INIT(&mreg->dead);
+    mreg_cache_open(mreg);
+    *out = mreg;
+    return 0;
+}
+
+void rme_mreg_free(struct rme_mreg *mreg)
+{
+    if (mreg == NULL)
+        return;
+    mreg_cache_close(mreg);
+    rme_mreg_reap(mreg);
+    pthread_mutex_destroy(&mreg->watch_lock);
+    pthread_mutex_destroy(&mreg->reap_lock);
+    pthread_mutex_destroy(&mreg->lock);
+    free(mreg);
+}
+
+bool rme_mreg_caches(const struct rme_mreg *mreg)
+{
+    return mreg->monitor != NULL;
+}
+
+/* ---- what is registered already ---- */
+
+/* Keys of empty segments and of those in zones; the others get no key.  Returns how many are left. */
+static uint32_t resolve_zones(const struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count)
+{
+    uint32_t left = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct rme_mr *mr;
+
+        seg[i].lkey = seg[i].rkey = 0;
+        if (seg[i].length == 0)
+            continue;
+        if (mreg->config.zone == NULL || rme_zone_find(mreg->config.zone, seg[i].base, seg[i].length, &mr) != 0) {
+            left++;
+            continue;
+        }
+        seg[i].lkey = mr->lkey;
+        seg[i].rkey = mr->rkey;
+        atomic_fetch_add(&mreg->config.pin->hits, 1);
+    }
+    return left;
+}
+
+/* A segment that has no keys yet.  (A fabric's keys are never both 0.) */
+static bool is_open(const struct rme_mseg *seg)
+{
+    return seg->length != 0 && seg->lkey == 0 && seg->rkey == 0;
+}
+
+/* Keys of segments in the cache, each with a hold on its region.  Returns how many are left. */
+static uint32_t resolve_cached(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, unsigned access,
+                               struct rme_mreg_hold *hold)
+{
+    uint32_t left = 0;
+    bool trusted;
+
+    pthread_mutex_lock(&mreg->lock);
+    trusted = mreg_cache_trusted(mreg);
+    for (uint32_t i = 0; i < count; i++) {
+        struct region *region;
+
+        if (!is_open(&seg[i]))
+            continue;
+        region = trusted ? mreg_cache_get(mreg, seg[i].base, seg[i].length, access) : NULL;
+        if (region == NULL) {
+            left++;
+            continue;
+        }
+        hold->region[hold->count++] = region;
+        seg[i].lkey = region->mr.lkey;
+        seg[i].rkey = region->mr.rkey;
+        atomic_fetch_add(&mreg->config.pin->hits, 1);
+    }
+    pthread_mutex_unlock(&mreg->lock);
+    return left;
+}
+
+/* ---- registering what is not ---- */
+
+static uintptr_t start_of(const struct rme_mseg *seg)
+{
+    return (uintptr_t)seg->base;
+}
+
+static uintptr_t end_of(const struct rme_mseg *seg)
+{
+    return (uintptr_t)seg->base + seg->length;
+}
+
+static uintptr_t page_down(const struct rme_mreg *mreg, uintptr_t at)
+{
+    return at & ~(mreg->page - 1);
+}
+
+static uintptr_t page_up(const struct rme_mreg *mreg, uintptr_t at)
+{
+    return page_down(mreg, at + mreg->page - 1);
+}
+
+static int by_address(const void *a, const void *b)
+{
+    uintptr_t left = start_of(*(struct rme_mseg *const *)a), right = start_of(*(struct rme_mseg *const *)b);
+
+    return (left > right) - (left < right);
+}
+
+/* The range and the spans of `count` segments in order of address. */
+static struct region *region_new(const struct rme_mreg *mreg, struct rme_mseg *const *seg, uint32_t count,
+                                 unsigned access)
+{
+    struct region *region = calloc(1, sizeof(*region) + count * sizeof(region->span[0]));
+
+    if (region == NULL)
+        return NULL;
+    region->access = access;
+    region->refs = 1;
+    region->start = start_of(seg[0]);
+    for (uint32_t i = 0; i < count; i++) {
+        uintptr_t first = page_down(mreg, start_of(seg[i])), last = page_up(mreg, end_of(seg[i]));
+        struct rme_inode *before = region->nspans > 0 ? &region->span[region->nspans - 1].node : NULL;
+
+        if (end_of(seg[i]) > region->end)
+            region->end = end_of(seg[i]);
+        if (before != NULL && first <= before->end) {
+            before->end = last > before->end ? last : before->end;
+        } else {
+            region->span[region->nspans].node.start = first;
+            region->span[region->nspans].node.end = last;
+            region->span[region->nspans++].region = region;
+        }
+    }
+    return region;
+}
+
+/* Registers a region, into the cache if it goes there; else exactly its range, for this operation alone. */
+static int register_region(struct rme_mreg *mreg, struct region *region, bool quiet)
+{
+    struct rme_pin *pin = mreg->config.pin;
+    int ret = -EAGAIN;
+
+    if (mreg->monitor != NULL) {
+        uintptr_t start = region->start, end = region->end;
+
+        region->start = page_down(mreg, start);
+        region->end = page_up(mreg, end);
+        ret = mreg_cache_register(mreg, region);
+        if (ret == 0)
+            return 0;
+        region->start = start;
+        region->end = end;
+    }
+    if (ret == -EAGAIN || !quiet) {
+        void *base = (void *)region->start;
+        size_t length = region->end - region->start;
+
+        ret = quiet ? rme_pin_try(pin, base, length, region->access, &region->mr)
+                    : rme_pin_reg(pin, base, length, region->access, &region->mr);
+    }
+    return ret;
+}
+
+/* Registers a group of segments as one region. */
+static int register_group(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t count, unsigned access, bool quiet,
+                          struct rme_mreg_hold *hold)
+{
+    struct region *region = region_new(mreg, seg, count, access);
+    int ret;
+
+    if (region == NULL)
+        return -ENOMEM;
+    ret = register_region(mreg, region, quiet);
+    if (ret != 0) {
+        free(region);
+        return ret;
+    }
+    hold->region[hold->count++] = region;
+    for (uint32_t i = 0; i < count; i++) {
+        seg[i]->lkey = region->mr.lkey;
+        seg[i]->rkey = region->mr.rkey;
+    }
+    return 0;
+}
+
+/* One segment: a refusal makes the cache give up what it can, and is then final. */
+static int register_one(struct rme_mreg *mreg, struct rme_mseg **seg, unsigned access, struct rme_mreg_hold *hold)
+{
+    int ret = register_group(mreg, seg, 1, access, rme_mreg_caches(mreg), hold);
+    bool dropped;
+
+    if (ret == 0 || !rme_mreg_caches(mreg))
+        return ret;
+    pthread_mutex_lock(&mreg->lock);
+    dropped = mreg_cache_drop_unused(mreg);
+    pthread_mutex_unlock(&mreg->lock);
+    if (dropped)
+        rme_mreg_reap(mreg);
+    return register_group(mreg, seg, 1, access, false, hold);
+}
+
+/* How many of the segments, from the first on, belong into one group. */
+static uint32_t group_length(const struct rme_mreg *mreg, struct rme_mseg *const *seg, uint32_t count)
+{
+    uintptr_t end = page_up(mreg, end_of(seg[0]));
+    uint32_t i;
+
+    for (i = 1; i < count; i++) {
+        uintptr_t next = page_down(mreg, start_of(seg[i])), last = page_up(mreg, end_of(seg[i]));
+
+        if (next > end && (double)((next - end) / mreg->page) * mreg->config.page_ns > mreg->config.call_ns)
+            break;
+        if (last > end)
+            end = last;
+    }
+    return i;
+}
+
+static int register_all(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t count, unsigned access,
+                        struct rme_mreg_hold *hold)
+{
+    uint32_t group;
+    int ret = 0;
+
+    qsort(seg, count, sizeof(seg[0]), by_address);
+    for (uint32_t at = 0; at < count && ret == 0; at += group) {
+        group = group_length(mreg, &seg[at], count - at);
+        if (group > 1 && register_group(mreg, &seg[at], group, access, true, hold) == 0)
+            continue;
+        for (uint32_t i = at; i < at + group && ret == 0; i++)
+            ret = register_one(mreg, &seg[i], access, hold);
+    }
+    atomic_fetch_add(&mreg->config.pin->misses, count);
+    return ret;
+}
+
+/* ---- the interface ---- */
+
+static struct rme_mreg_hold *hold_new(uint32_t count)
+{
+    return calloc(1, sizeof(struct rme_mreg_hold) + count * sizeof(struct region *));
+}
+
+/* Registers the segments that have no keys yet. */
+static int acquire_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, uint32_t left, unsigned access,
+                        struct rme_mreg_hold *hold)
+{
+    struct rme_mseg **open = malloc(left * sizeof(open[0]));
+    uint32_t n = 0;
+    int ret;
+
+    if (open == NULL)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < count; i++)
+        if (is_open(&seg[i]))
+            open[n++] = &seg[i];
+    ret = register_all(mreg, open, n, access, hold);
+    free(open);
+    return ret;
+}
+
+int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, unsigned access,
+                     struct rme_mreg_hold **out)
+{
+    struct rme_mreg_hold *hold = NULL;
+    uint32_t left = resolve_zones(mreg, seg, count);
+    int ret;
+
+    if (left > 0) {
+        hold = hold_new(left);
+        if (hold == NULL)
+            return -ENOMEM;
+        if (rme_mreg_caches(mreg))
+            left = resolve_cached(mreg, seg, count, access, hold);
+    }
+    if (left > 0) {
+        ret = acquire_open(mreg, seg, count, left, access, hold);
+        if (ret != 0) {
+            if (rme_mreg_release(mreg, hold))
+                rme_mreg_reap(mreg);
+            return ret;
+        }
+    }
+    *out = hold;
+    return 0;
+}
+
+int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, unsigned access,
+                 struct rme_mreg_hold **out)
+{
+    struct rme_mreg_hold *hold = NULL;
+    uint32_t left = resolve_zones(mreg, seg, count);
+
+    if (left > 0) {
+        hold = rme_mreg_caches(mreg) ? hold_new(left) : NULL;
+        if (hold == NULL)
+            return -EAGAIN;
+        left = resolve_cached(mreg, seg, count, access, hold);
+    }
+    if (left > 0) {
+        (void)rme_mreg_release(mreg, hold); /* all of it is cached: nothing needs to be reaped for it */
+        return -EAGAIN;
+    }
+    *out = hold;
+    return 0;
+}
+
+bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold)
+{
+    bool died = false;
+
+    if (hold == NULL)
+        return false;
+    pthread_mutex_lock(&mreg->lock);
+    for (uint32_t i = 0; i < hold->count; i++)
+        died |= mreg_cache_put(mreg, hold->region[i]);
+    pthread_mutex_unlock(&mreg->lock);
+    free(hold);
+    return died;
+}
+
+bool rme_mreg_wants_reap(const struct rme_mreg *mreg)
+{
+    return atomic_load(&mreg->pending) != 0;
+}
+
+void rme_mreg_reap(struct rme_mreg *mreg)
+{
+    struct region_list batch = TAILQ_HEAD_INITIALIZER(batch);
+    struct region *region;
+
+    if (!rme_mreg_wants_reap(mreg))
+        return;
+    pthread_mutex_lock(&mreg->reap_lock);
+    pthread_mutex_lock(&mreg->lock);
+    TAILQ_CONCAT(&batch, &mreg->dead, link);
+    pthread_mutex_unlock(&mreg->lock);
+    while ((region = TAILQ_FIRST(&batch)) != NULL) {
+        TAILQ_REMOVE(&batch, region, link);
+        rme_pin_dereg(mreg->config.pin, &region->mr);
+        mreg_cache_unwatch(mreg, region);
+        free(region);
+        atomic_fetch_sub(&mreg->pending, 1);
+    }
+    pthread_mutex_unlock(&mreg->reap_lock);
+}
+
+void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length)
+{
+    struct rme_mseg seg = {.base = (void *)start, .length = length};
+    struct rme_mreg_hold *hold;
+
+    if (rme_mreg_caches(mreg) && rme_mreg_acquire(mreg, &seg, 1, RME_ACCESS_REMOTE_READ, &hold) == 0 &&
+        rme_mreg_release(mreg, hold))
+        rme_mreg_reap(mreg);
+}

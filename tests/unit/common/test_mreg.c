@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "config.h"
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "unit.h"
+#include "fake_fabric.h"
+#include "mreg.h"
+
+#define PAGE     ((size_t)4096)
+#define CALL_NS  10000.0
+#define PAGE_NS  1000.0 /* holes of up to 10 pages are registered along */
+#define SOURCE   RME_ACCESS_REMOTE_READ
+#define SINK     (RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE)
+#define MAX_SEGS 64
+
+struct fixture {
+    struct fake fake;
+    struct fake_log seen;
+    struct rme_log *log;
+    struct rme_pin pin;
+    struct rme_zone *zone;
+    struct rme_mreg *mreg;
+    char *memory; /* 256 pages */
+};
+
+static struct fixture *start(uint64_t entries, uint64_t bytes)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    struct rme_zone_config zone = {.max_bytes = 64 << 20, .keep_bytes = 0};
+    struct rme_mreg_config config = {
+        .max_entries = entries, .max_bytes = bytes, .call_ns = CALL_NS, .page_ns = PAGE_NS};
+
+    assert_non_null(f);
+    fake_init(&f->fake);
+    f->log = rme_log_new(fake_log_line, &f->seen);
+    rme_pin_init(&f->pin, &fake_ops, fake_fabric(&f->fake), f->log);
+    zone.pin = config.pin = &f->pin;
+    assert_int_equal(rme_zone_new(&zone, &f->zone), 0);
+    config.zone = f->zone;
+    assert_int_equal(rme_mreg_new(&config, &f->mreg), 0);
+    f->memory = mmap(NULL, 256 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(f->memory, MAP_FAILED);
+    return f;
+}
+
+static void stop(struct fixture *f)
+{
+    rme_mreg_free(f->mreg);
+    rme_zone_free(f->zone);
+    assert_int_equal(fake_live(&f->fake), 0);
+    assert_int_equal(f->fake.bad_deregs, 0);
+    rme_log_free(f->log);
+    fake_destroy(&f->fake);
+    munmap(f->memory, 256 * PAGE);
+    free(f);
+}
+
+static void end(struct fixture *f, struct rme_mreg_hold *hold)
+{
+    if (rme_mreg_release(f->mreg, hold))
+        rme_mreg_reap(f->mreg);
+}
+
+static void expect_keys(struct fixture *f, const struct rme_mseg *seg, uint32_t count, unsigned access)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (seg[i].length > 0)
+            assert_true(fake_covers(&f->fake, seg[i].rkey, seg[i].base, seg[i].length, access) &&
+                        fake_covers(&f->fake, seg[i].lkey, seg[i].base, seg[i].length, access));
+}
+
+/* count segments of `length` bytes, `stride` bytes apart */
+static void fill(struct fixture *f, struct rme_mseg *seg, uint32_t count, size_t length, size_t stride)
+{
+    for (uint32_t i = 0; i < count; i++)
+        seg[i] = (struct rme_mseg){.base = f->memory + i * stride, .length = length};
+}
+
+static void one_segment(void **state)
+{
+    struct fixture *f = start(0, 0);
+    struct rme_mseg seg = {.base = f->memory + 100, .length = 10000};
+    struct rme_mreg_hold *hold;
+
+    (void)state;
+    assert_false(rme_mreg_caches(f->mreg));
+    assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SINK, &hold), -EAGAIN);
+    assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SINK, &hold), 0);
+    expect_keys(f, &seg, 1, SINK);
+    assert_false(fake_covers(&f->fake, seg.rkey, seg.base, seg.length + 1, 0)); /* not a byte more */
+    assert_false(fake_covers(&f->fake, seg.rkey, seg.base, seg.length, SOURCE)); /* not a right more */
+    assert_true(rme_mreg_release(f->mreg, hold));
+    assert_int_equal(fake_live(&f->fake), 1);
+    assert_true(rme_mreg_wants_reap(f->mreg));
+    rme_mreg_reap(f->mreg);
+    assert_int_equal(fake_live(&f->fake), 0);
+    assert_false(rme_mreg_wants_reap(f->mreg));
+    stop(f);
+}
+
+static void empty_and_zone_segments_cost_nothing(void **state)
+{
+    struct fixture *f = start(0, 0);
+    char *block = rme_zone_alloc(f->zone, 10000);
+    struct rme_mseg seg[3] = {{.base = NULL, .length = 0}, {.base = block + 5, .length = 9000}, {.base = block, .length = 0}};
+    struct rme_mreg_hold *hold;
+    unsigned before = f->fake.attempts;
+
+    (void)state;
+    assert_int_equal(rme_mreg_try(f->mreg, seg, 3, SINK, &hold), 0);
+    expect_keys(f, seg, 3, SINK);
+    assert_false(rme_mreg_release(f->mreg, hold));
+    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 3, SINK, &hold), 0);
+    expect_keys(f, seg, 3, SINK);
+    assert_false(rme_mreg_release(f->mreg, hold));
+    assert_int_equal(rme_mreg_acquire(f->mreg, NULL, 0, SINK, &hold), 0);
+    assert_false(rme_mreg_release(f->mreg, hold));
+    assert_int_equal(f->fake.attempts, before);
+    assert_int_equal(rme_zone_release(f->zone, block), 0);
+    stop(f);
+}
+
+static void neighbours_share_a_registration(void **state)
+{
+    struct fixture *f = start(0, 0);
+    struct rme_mseg seg[MAX_SEGS];
+    struct rme_mreg_hold *hold;
+
+    (void)state;
+    fill(f, seg, 64, 2048, 4096);
+    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 64, SOURCE, &hold), 0);
+    assert_int_equal(f->fake.regs, 1);
+    expect_keys(f, seg, 64, SOURCE);
+    end(f, hold);
+
+    /* 12 pages apart, 11 pages between: dearer than a call of its own */
+    fill(f, seg, 16, 100, 12 * PAGE);
+    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 16, SOURCE, &hold), 0);
+    assert_int_equal(f->fake.regs, 1 + 16);
+    expect_keys(f, seg, 16, SOURCE);
+    end(f, hold);
+
+    /* 11 pages apart, 10 between: worth it */
+    fill(f, seg, 16, 100, 11 * PAGE);
+    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 16, SOURCE, &hold), 0);
+    assert_int_equal(f->fake.regs, 1 + 16 + 1);
+    end(f, hold);
+    stop(f);
+}
+
+static void order_and_overlap_do_not_matter(void **state)
+{
+    struct fixture *f = start(0, 0);
+    struct rme_mseg seg[4] = {{.base = f->memory + 9000, .length = 4000},
+                              {.base = f->memory, .length = 20000},
+                              {.base = f->memory + 200 * PAGE, .length = 1},
+                              {.base = f->memory + 100, .length = 50}};
+    struct rme_mreg_hold *hold;
+
+    (void)state;
+    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 4, SINK, &hold), 0);
+    assert_int_equal(f->fake.regs, 2);
+    expect_keys(f, seg, 4, SINK);
+    assert_ptr_equal(seg[0].base, f->memory + 9000);
+    end(f, hold);
+    stop(f);
+}
+
+static void a_hole_that_is_refused(void **state)
+{
+    struct fixture *f = start(0, 0);
+    struct rme_mseg seg[MAX_SEGS];
+    struct rme_mreg_hold *hold;
+
+    (void)state;
+    fill(f, seg, 8, 100, 3 * PAGE);
+    f->fake.hole = f->memory + 4 * PAGE; /* between the second and the third */
+    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 8, SOURCE, &hold), 0);
+    expect_keys(f, seg, 8, SOURCE);
+    assert_int_equal(f->fake.regs, 8);
+    end(f, hold);
+    rme_log_drain(f->log);
+    assert_int_equal(f->seen.lines, 0); /* no refusal worth a word */
+    assert_int_equal(atomic_load(&f->pin.refused), 0);
+    stop(f);
+}
+
+static void memory_that_is_not_there(void **state)
+{
+    struct fixture *f = start(0, 0);
+    struct rme_mseg seg[MAX_SEGS];
+    struct rme_mreg_hold *hold;
+
+    (void)state;
+    fill(f, seg, 16, 100, 12 * PAGE);
+    f->fake.hole = (char *)seg[9].base + 50;
+    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 16, SOURCE, &hold), -EFAULT);
+    assert_int_equal(fake_live(&f->fake), 0); /* nothing is held */
+    stop(f);
+}
+
+static void refusal(void **state)
+{
+    struct fixture *f = start(0, 0);
+    struct rme_mseg seg[MAX_SEGS];
+    struct rme_mreg_hold *hold;
+
+    (void)state;
+    fill(f, seg, 4, 100, 20 * PAGE);
+    f->fake.refuse = ENOMEM;
+    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 4, SINK, &hold), -ENOMEM);
+    assert_int_equal(fake_live(&f->fake), 0);
+    assert_int_equal(atomic_load(&f->pin.refused), 1);
+    rme_log_drain(f->log);
+    assert_non_null(strstr(f->seen.last, "memlock"));
+    f->fake.refuse = 0;
+    f->pin.max_regs = 3;
+    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 4, SINK, &hold), -ENOMEM);
+    assert_int_equal(fake_live(&f->fake), 0);
+    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 3, SINK, &hold), 0);
+    end(f, hold);
+    stop(f);
+}
+
+static void many_releases_one_reap(void **state)
+{
+    struct fixture *f = start(0, 0);
+    struct rme_mreg_hold *hold[10];
+
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        struct rme_mseg seg = {.base = f->memory + i * PAGE, .length = PAGE};
+
+        assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SINK, &hold[i]), 0);
+    }
+    for (int i = 0; i < 10; i++)
+        assert_true(rme_mreg_release(f->mreg, hold[i]));
+    assert_int_equal(f->fake.deregs, 0);
+    rme_mreg_reap(f->mreg);
+    assert_int_equal(f->fake.deregs, 10);
+    stop(f);
+}
+
+/* ---- with a cache ---- */
+
+static struct fixture *start_cached(uint64_t entries, uint64_t bytes)
+{
+    struct fixture *f = start(entries, bytes);
+
+    if (!rme_mreg_caches(f->mreg)) {
+        rme_log_drain(f->log);
+        assert_non_null(strstr(f->seen.last, "userfaultfd"));
+        stop(f);
+        skip();
+    }
+    return f;
+}
+
+static void use(struct fixture *f, char *base, size_t length, unsigned access)
+{
+    struct rme_mseg seg = {.base = base, .length = length};
+    struct rme_mreg_hold *hold;
+
+    assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, access, &hold), 0);
+    expect_keys(f, &seg, 1, access);
+    end(f, hold);
+}
+
+static void a_second_use_hits(void **state)
+{
+    struct fixture *f = start_cached(16, 1 << 20);
+    struct rme_mseg seg = {.base = f->memory + 200, .length = 5000};
+    struct rme_mreg_hold *hold;
+
+    (void)state;
+    use(f, f->memory + 10, 6000, SOURCE);
+    use(f, f->memory + 10, 6000, SOURCE);
+    use(f, f->memory, 2 * PAGE, SOURCE); /* cached in whole pages */
+    assert_int_equal(f->fake.regs, 1);
+    assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, RME_ACCESS_LOCAL, &hold), 0);
+    assert_false(rme_mreg_release(f->mreg, hold));
+    use(f, f->memory, 2 * PAGE + 1, SOURCE);
+    assert_int_equal(f->fake.regs, 2);
+    assert_int_equal(atomic_load(&f->pin.hits), 3);
+    stop(f);
+}
+
+static void rights_add_up(void **state)
+{
+    struct fixture *f = start_cached(16, 1 << 20);
+
+    (void)state;
+    use(f, f->memory, PAGE, SOURCE);
+    use(f, f->memory, PAGE, SINK);
+    use(f, f->memory, PAGE, SOURCE);
+    use(f, f->memory, PAGE, SINK);
+    use(f, f->memory, PAGE, SINK | SOURCE);
+    assert_int_equal(f->fake.regs, 2);
+    rme_mreg_reap(f->mreg);
+    assert_int_equal(fake_live(&f->fake), 1);
+    stop(f);
+}
+
+static void bounds_evict_the_oldest(void **state)
+{
+    struct fixture *f = start_cached(4, 1 << 20);
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        use(f, f->memory + i * 10 * PAGE, PAGE, SOURCE);
+    use(f, f->memory, PAGE, SOURCE); /* the first is the youngest now */
+    use(f, f->memory + 100 * PAGE, PAGE, SOURCE);
+    assert_int_equal(atomic_load(&f->pin.evictions), 1);
+    use(f, f->memory, PAGE, SOURCE);
+    assert_int_equal(f->fake.regs, 5);
+    use(f, f->memory + 10 * PAGE, PAGE, SOURCE);
+    assert_int_equal(f->fake.regs, 6);
+    rme_mreg_reap(f->mreg);
+    assert_int_equal(fake_live(&f->fake), 4);
+    stop(f);
+}
+
+static void bytes_are_bounded(void **state)
+{
+    struct fixture *f = start_cached(100, 8 * PAGE);
+
+    (void)state;
+    for (int i = 0; i < 32; i++)
+        use(f, f->memory + (size_t)i * 8 * PAGE, 3 * PAGE, SOURCE);
+    rme_mreg_reap(f->mreg);
+    assert_int_equal(fake_live(&f->fake), 2);
+    use(f, f->memory, 9 * PAGE, SOURCE); /* too large to keep */
+    assert_int_equal(fake_live(&f->fake), 2);
+    stop(f);
+}
+
+static void a_full_cache_in_use_does_not_fail(void **state)
+{
+    struct fixture *f = start_cached(2, 1 << 20);
+    struct rme_mreg_hold *hold[5];
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        struct rme_mseg seg = {.base = f->memory + (size_t)i * 20 * PAGE, .length = PAGE};
+
+        assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SINK, &hold[i]), 0);
+        expect_keys(f, &seg, 1, SINK);
+    }
+    for (int i = 0; i < 5; i++)
+        end(f, hold[i]);
+    assert_int_equal(fake_live(&f->fake), 2);
+    stop(f);
+}
+
+static void an_unmap_is_seen(void **state)
+{
+    struct fixture *f = start_cached(16, 1 << 20);
+    char *at = f->memory + 8 * PAGE;
+
+    (void)state;
+    use(f, at, 4 * PAGE, SOURCE);
+    assert_ptr_equal(mmap(at + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                     at + PAGE);
+    use(f, at, 4 * PAGE, SOURCE);
+    assert_int_equal(f->fake.regs, 2);
+    assert_int_equal(madvise(at, PAGE, MADV_DONTNEED), 0);
+    use(f, at, 4 * PAGE, SOURCE);
+    assert_int_equal(f->fake.regs, 3);
+    assert_int_equal(munmap(at + 3 * PAGE, PAGE), 0);
+    assert_true(rme_mreg_wants_reap(f->mreg));
+    rme_mreg_reap(f->mreg);
+    assert_int_equal(fake_live(&f->fake), 0);
+    use(f, at, 3 * PAGE, SOURCE);
+    assert_int_equal(f->fake.regs, 4);
+    stop(f);
+}
+
+static void a_moved_mapping_is_seen(void **state)
+{
+    struct fixture *f = start_cached(16, 1 << 20);
+    char *old = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *moved;
+
+    (void)state;
+    use(f, old, 4 * PAGE, SOURCE);
+    moved = mremap(old, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, f->memory + 100 * PAGE);
+    assert_ptr_equal(moved, f->memory + 100 * PAGE);
+    assert_ptr_equal(mmap(old, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), old);
+    use(f, old, 4 * PAGE, SOURCE);
+    use(f, moved, 4 * PAGE, SOURCE);
+    assert_int_equal(f->fake.regs, 3);
+    munmap(old, 4 * PAGE);
+    stop(f);
+}
+
+/* The unmap comes in the middle of the registration. */
+struct in_between {
+    char *at;
+    int times;
+};
+
+static void unmap_once(void *arg)
+{
+    struct in_between *between = arg;
+
+    if (between->times-- > 0)
+        mmap(between->at, PAGE, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+static void an_unmap_while_registering_is_seen(void **state)
+{
+    struct fixture *f = start_cached(16, 1 << 20);
+    struct in_between between = {.at = f->memory + PAGE, .times = 1};
+
+    (void)state;
+    f->fake.during = unmap_once;
+    f->fake.during_arg = &between;
+    use(f, f->memory, 4 * PAGE, SOURCE);
+    assert_int_equal(fake_live(&f->fake), 0); /* it served its operation and was not kept */
+    use(f, f->memory, 4 * PAGE, SOURCE);
+    use(f, f->memory, 4 * PAGE, SOURCE);
+    assert_int_equal(f->fake.regs, 2);
+    stop(f);
+}
+
+static void groups_are_cached_by_their_segments(void **state)
+{
+    struct fixture *f = start_cached(16, 1 << 20);
+    struct rme_mseg seg[MAX_SEGS];
+    struct rme_mreg_hold *hold;
+
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        fill(f, seg, 16, 100, 3 * PAGE);
+        assert_int_equal(rme_mreg_acquire(f->mreg, seg, 16, SINK, &hold), 0);
+        expect_keys(f, seg, 16, SINK);
+        end(f, hold);
+    }
+    assert_int_equal(f->fake.regs, 1);
+    use(f, f->memory + PAGE, 10, SINK); /* a hole: registered, but nobody promised it */
+    assert_int_equal(f->fake.regs, 2);
+    stop(f);
+}
+
+static void files_are_not_cached(void **state)
+{
+    struct fixture *f = start_cached(16, 1 << 20);
+    FILE *file = tmpfile();
+    char *mapped;
+
+    (void)state;
+    assert_non_null(file);
+    assert_int_equal(ftruncate(fileno(file), 4 * PAGE), 0);
+    mapped = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
+    assert_ptr_not_equal(mapped, MAP_FAILED);
+    use(f, mapped, 4 * PAGE, SOURCE);
+    rme_mreg_reap(f->mreg);
+    munmap(mapped, 4 * PAGE);
+    fclose(file);
+    stop(f);
+}
+
+static void the_cache_gives_way(void **state)
+{
+    struct fixture *f = start_cached(16, 1 << 20);
+
+    (void)state;
+    use(f, f->memory, PAGE, SOURCE);
+    use(f, f->memory + 20 * PAGE, PAGE, SOURCE);
+    f->pin.max_regs = 2;
+    use(f, f->memory + 40 * PAGE, PAGE, SOURCE);
+    assert_int_equal(fake_live(&f->fake), 1);
+    stop(f);
+}
+
+static void hints_warm_it(void **state)
+{
+    struct fixture *f = start_cached(16, 1 << 20);
+    struct fixture *off = start(0, 0);
+    struct rme_mseg seg = {.base = f->memory, .length = 3 * PAGE};
+    struct rme_mreg_hold *hold;
+
+    (void)state;
+    rme_mreg_hint(f->mreg, f->memory, 3 * PAGE);
+    assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SOURCE, &hold), 0);
+    assert_false(rme_mreg_release(f->mreg, hold));
+    rme_mreg_hint(off->mreg, off->memory, 3 * PAGE);
+    assert_int_equal(off->fake.attempts, 0);
+    stop(off);
+    stop(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_segment),
+        cmocka_unit_test(empty_and_zone_segments_cost_nothing),
+        cmocka_unit_test(neighbours_share_a_registration),
+        cmocka_unit_test(order_and_overlap_do_not_matter),
+        cmocka_unit_test(a_hole_that_is_refused),
+        cmocka_unit_test(memory_that_is_not_there),
+        cmocka_unit_test(refusal),
+        cmocka_unit_test(many_releases_one_reap),
+        cmocka_unit_test(a_second_use_hits),
+        cmocka_unit_test(rights_add_up),
+        cmocka_unit_test(bounds_evict_the_oldest),
+        cmocka_unit_test(bytes_are_bounded),
+        cmocka_unit_test(a_full_cache_in_use_does_not_fail),
+        cmocka_unit_test(an_unmap_is_seen),
+        cmocka_unit_test(a_moved_mapping_is_seen),
+        cmocka_unit_test(an_unmap_while_registering_is_seen),
+        cmocka_unit_test(groups_are_cached_by_their_segments),
+        cmocka_unit_test(files_are_not_cached),
+        cmocka_unit_test(the_cache_gives_way),
+        cmocka_unit_test(hints_warm_it),
+    };
+
+    return cmocka_run_group_tests_name("mreg", tests, NULL, NULL);
+}
