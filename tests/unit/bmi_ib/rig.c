@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <unistd.h>
+#include "rig.h"
+
+#undef ibv_reg_mr
+#undef ibv_query_port
+
+struct rig rig;
+
+static struct ibv_context context;
+static struct ibv_device device = {.name = "fake0"};
+static struct ibv_pd domain;
+static struct ibv_comp_channel comp;
+static struct rdma_event_channel channel;
+static struct ibv_cq cq;
+static struct ibv_wc waiting[64];
+static unsigned nwaiting;
+
+/* ---- The fake libraries ----------------------------------------------------------------------------------------- */
+
+static int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    (void)qp;
+    for (unsigned i = 0; wr; wr = wr->next, i++) {
+        if (rig.fail_post && i == rig.fail_at) {
+            *bad = wr;
+            return rig.fail_post;
+        }
+        struct rig_posted *p = &rig.posted[rig.nposted++ % RIG_POSTED];
+        *p = (struct rig_posted){wr->wr_id, wr->opcode, wr->send_flags, wr->num_sge, wr->wr.rdma.remote_addr,
+                                 ntohl(wr->imm_data), 0};
+        for (int s = 0; s < wr->num_sge; s++)
+            p->bytes += wr->sg_list[s].length;
+    }
+    return 0;
+}
+
+static int fake_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    (void)qp;
+    (void)bad;
+    for (; wr; wr = wr->next)
+        rig.nrecv++;
+    return 0;
+}
+
+static int fake_poll(struct ibv_cq *q, int max, struct ibv_wc *wc)
+{
+    int n = 0;
+    (void)q;
+    while (n < max && (unsigned)n < nwaiting) {
+        wc[n] = waiting[n];
+        n++;
+    }
+    nwaiting -= (unsigned)n;
+    memmove(waiting, waiting + n, nwaiting * sizeof(*waiting));
+    return n;
+}
+
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+    struct ibv_mr *mr = calloc(1, sizeof(*mr));
+    (void)pd;
+    (void)access;
+    mr->addr = addr;
+    mr->length = length;
+    mr->lkey = 7;
+    return mr;
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+    (void)iova;
+    return ibv_reg_mr(pd, addr, length, (int)access);
+}
+
+int ibv_dereg_mr(struct ibv_mr *mr)
+{
+    free(mr);
+    return 0;
+}
+
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+    (void)qp;
+    (void)mask;
+    rig.errors_set += attr->qp_state == IBV_QPS_ERR;
+    return rig.fail_modify ? EINVAL : 0;
+}
+
+int rdma_create_id(struct rdma_event_channel *c, struct rdma_cm_id **id, void *ctx, enum rdma_port_space ps)
+{
+    (void)ps;
+    *id = calloc(1, sizeof(**id));
+    (*id)->channel = c;
+    (*id)->context = ctx;
+    (*id)->verbs = &context;
+    (*id)->port_num = 1;
+    (*id)->route.addr.dst_sin.sin_family = AF_INET;
+    rig.created++;
+    return 0;
+}
+
+int rdma_destroy_id(struct rdma_cm_id *id)
+{
+    assert_null(id->qp);
+    free(id);
+    rig.destroyed++;
+    return 0;
+}
+
+static int yes_or(bool no)
+{
+    errno = no ? EINVAL : 0;
+    return no ? -1 : 0;
+}
+
+int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst, int timeout)
+{
+    (void)id;
+    (void)src;
+    (void)dst;
+    (void)timeout;
+    rig.resolved_addr++;
+    return yes_or(rig.fail_resolve);
+}
+
+int rdma_resolve_route(struct rdma_cm_id *id, int timeout)
+{
+    (void)id;
+    (void)timeout;
+    rig.resolved_route++;
+    return 0;
+}
+
+int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    static uint32_t number;
+    if (rig.fail_qp)
+        return yes_or(true);
+    id->qp = calloc(1, sizeof(*id->qp));
+    id->qp->context = pd->context;
+    id->qp->qp_num = ++number;
+    id->qp->qp_context = attr->qp_context;
+    rig.qps++;
+    return 0;
+}
+
+void rdma_destroy_qp(struct rdma_cm_id *id)
+{
+    free(id->qp);
+    id->qp = NULL;
+    rig.qps_gone++;
+}
+
+int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
+{
+    (void)id;
+    assert_int_equal(param->rnr_retry_count, 0);
+    rig.connected++;
+    return yes_or(rig.fail_connect);
+}
+
+int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
+{
+    (void)id;
+    (void)param;
+    rig.accepted++;
+    return yes_or(rig.fail_accept);
+}
+
+int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t length)
+{
+    (void)id;
+    (void)data;
+    (void)length;
+    rig.rejected++;
+    return 0;
+}
+
+int rdma_disconnect(struct rdma_cm_id *id)
+{
+    (void)id;
+    rig.disconnected++;
+    return 0;
+}
+
+int rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value, size_t length)
+{
+    (void)id;
+    (void)level;
+    (void)name;
+    (void)value;
+    (void)length;
+    return 0;
+}
+
+int rdma_get_cm_event(struct rdma_event_channel *c, struct rdma_cm_event **e)
+{
+    (void)c;
+    if (!rig.pending) {
+        errno = EAGAIN;
+        return -1;
+    }
+    *e = rig.pending;
+    rig.pending = NULL;
+    return 0;
+}
+
+int rdma_ack_cm_event(struct rdma_cm_event *e)
+{
+    (void)e;
+    rig.acked++;
+    return 0;
+}
+
+/* ---- The rig ---------------------------------------------------------------------------------------------------- */
+
+static void log_line(void *arg, enum rme_log_level level, const char *format, ...)
+{
+    char line[512];
+    va_list list;
+    (void)arg;
+    (void)level;
+    va_start(list, format); /* formatted, so that a wrong argument is found */
+    vsnprintf(line, sizeof(line), format, list);
+    va_end(list);
+}
+
+void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
+{
+    const struct rme_option_row *tables[] = {ib_options};
+    char why[256] = "";
+
+    memset(&rig, 0, sizeof(rig));
+    nwaiting = 0;
+    rig.posted = calloc(RIG_POSTED, sizeof(*rig.posted));
+    rig.options = rme_options_new(tables, 1);
+    assert_int_equal(rme_options_parse(rig.options, options ? options : "", why, sizeof(why)), 0);
+
+    context = (struct ibv_context){.device = &device};
+    context.ops.post_send = fake_post_send;
+    context.ops.post_recv = fake_post_recv;
+    context.ops.poll_cq = fake_poll;
+    domain.context = &context;
+    cq.context = &context;
+    int pipe_fd[2];
+    assert_int_equal(pipe(pipe_fd), 0); /* nothing ever comes out of it */
+    channel.fd = context.async_fd = comp.fd = pipe_fd[0];
+    rig.f = calloc(1, sizeof(*rig.f));
+    struct rme_fabric *f = rig.f;
+    f->wake_fd = pipe_fd[1];
+    f->config = (struct rme_fabric_config){.rx_size = 4096, .options = rig.options, .stats = &rig.stats, .log = log_line};
+    f->dev = (struct ib_device){.ctx = &context, .pd = &domain, .read_depth = 16, .name = "fake0",
+                                .sq_depth = (uint32_t)ib_option(f, "sq_depth"), .rq_depth = (uint32_t)ib_option(f, "rq_depth")};
+    f->caps = (struct rme_caps){.max_sge = max_sge, .max_read_sge = max_sge, .max_inline = max_inline, .has_read = true};
+    f->read_limit = (uint32_t)ib_option(f, "read_limit");
+    f->cm = &channel;
+    f->comp = &comp;
+    f->cq[0] = (struct ib_cq){.cq = &cq, .size = 65536};
+    f->cqs = 1;
+    TAILQ_INIT(&f->links);
+    TAILQ_INIT(&f->dirty);
+    TAILQ_INIT(&f->eventful);
+    TAILQ_INIT(&f->tx_waiters);
+    TAILQ_INIT(&f->draining);
+    STAILQ_INIT(&f->rx.free);
+    STAILQ_INIT(&f->rx_chain);
+    STAILQ_INIT(&f->rx_ready);
+    assert_int_equal(ib_tx_open(f), 0);
+}
+
+/* Everything came back: buffers, queue pairs, ids, completion queue space. */
+void rig_close(void)
+{
+    struct rme_fabric *f = rig.f;
+    ib_links_release(f);
+    assert_int_equal(f->tx.nfree, f->tx.slabs * IB_SLAB);
+    assert_int_equal(f->tx.quiet, 0);
+    assert_int_equal(f->rx.nfree, f->rx.slabs * IB_SLAB);
+    assert_int_equal(f->cq[0].used, 0);
+    assert_int_equal(f->connecting, 0);
+    assert_int_equal(rig.qps, rig.qps_gone);
+    assert_int_equal(rig.created, rig.destroyed);
+    ib_tx_close(f);
+    ib_rx_close(f);
+    close(channel.fd);
+    close(f->wake_fd);
+    free(f);
+    rme_options_free(rig.options);
+    free(rig.posted);
+}
+
+struct rme_link *rig_link_in(enum ib_link_state state)
+{
+    struct rme_fabric *f = rig.f;
+    struct rme_link *l = ib_link_new(f);
+    assert_non_null(l);
+    l->rx_promised = 8;
+    l->passive = state == IB_REQUESTED || state == IB_ACCEPTING;
+    strcpy(l->peer, "peer:1");
+    if (state != IB_NAMING)
+        rdma_create_id(f->cm, &l->id, l, RDMA_PS_TCP);
+    if (state == IB_CONNECTING || state == IB_ACCEPTING || state == IB_UP || state >= IB_DRAINING) {
+        assert_int_equal(ib_qp_create(l), 0);
+        assert_int_equal(ib_rx_fill(l), 0);
+        assert_int_equal(ib_rx_post(l), 0);
+        l->read_depth = 16;
+    }
+    if (state < IB_DRAINING) {
+        ib_link_state_set(l, state);
+        return l;
+    }
+    ib_link_state_set(l, IB_UP);
+    ib_link_fail(l, -ECONNRESET, true);
+    if (state > IB_DRAINING) {
+        l->send_drained = l->recv_drained = l->last_wqe = true;
+        ib_link_drained(l);
+    }
+    struct rme_event events[4];
+    if (state == IB_DOWN)
+        rig_poll(events, 4);
+    assert_int_equal(l->state, state);
+    return l;
+}
+
+struct rme_link *rig_link(void)
+{
+    return rig_link_in(IB_UP);
+}
+
+void rig_complete(struct rme_link *l, unsigned upto)
+{
+    for (unsigned i = 0; i < upto && i < rig.nposted; i++)
+        if (rig.posted[i].flags & IBV_SEND_SIGNALED)
+            ib_xfer_completed(l, ib_wr_position(rig.posted[i].wr_id));
+}
+
+int rig_poll(struct rme_event *events, int max)
+{
+    return ib_poll(rig.f, events, max);
+}
+
+void rig_cm(struct rme_link *l, enum rdma_cm_event_type type, int status, const void *data, size_t length)
+{
+    struct rdma_cm_event e = {.id = l ? l->id : NULL, .event = type, .status = status};
+    struct rdma_cm_id listening = {.context = NULL, .verbs = &context};
+    if (!e.id)
+        e.id = &listening;
+    e.param.conn.private_data = data;
+    e.param.conn.private_data_len = (uint8_t)length;
+    e.param.conn.initiator_depth = 4;
+    e.param.conn.responder_resources = 4;
+    rig.pending = &e;
+    ib_cm_events(rig.f);
+    assert_null(rig.pending);
+}
+
+void rig_wc(struct ibv_wc wc)
+{
+    waiting[nwaiting++] = wc;
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Connection events in every state, and how links end. */
+#include <sys/socket.h>
+#include "rig.h"
+
+#define EVENTS 8
+
+static struct rme_event events[EVENTS];
+
+/* Polls until nothing comes: returns how many events of a type there were; the last one is kept in *last. */
+static int count(enum rme_event_type type, struct rme_event *last)
+{
+    int found = 0, n;
+    while ((n = rig_poll(events, EVENTS)))
+        for (int i = 0; i < n; i++)
+            if (events[i].type == type) {
+                found++;
+                if (last)
+                    *last = events[i];
+            }
+    return found;
+}
+
+/* Lets the device give the markers back. */
+static void drain(struct rme_link *l)
+{
+    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle), .status = IBV_WC_WR_FLUSH_ERR});
+    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, l->handle), .status = IBV_WC_WR_FLUSH_ERR});
+}
+
+/* Every event in every state: nothing breaks, what must end the link ends it with one LINK_DOWN, all comes back. */
+static void every_event_in_every_state(void **state)
+{
+    (void)state;
+    for (int s = IB_ADDRESSING; s <= IB_ENDING; s++)
+        for (int type = RDMA_CM_EVENT_ADDR_RESOLVED; type <= RDMA_CM_EVENT_TIMEWAIT_EXIT; type++) {
+            if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
+                continue;
+            rig_open(NULL, 16, 256);
+            struct rme_link *l = rig_link_in((enum ib_link_state)s);
+            uint32_t handle = l->handle;
+            rig_cm(l, (enum rdma_cm_event_type)type, -ETIMEDOUT, "data", 5);
+            l = ib_link_by_handle(rig.f, handle);
+            assert_int_equal(rig.acked, 1);
+            bool lethal = type == RDMA_CM_EVENT_DISCONNECTED || type == RDMA_CM_EVENT_DEVICE_REMOVAL ||
+                          type == RDMA_CM_EVENT_UNREACHABLE || type == RDMA_CM_EVENT_CONNECT_ERROR ||
+                          type == RDMA_CM_EVENT_ADDR_ERROR || type == RDMA_CM_EVENT_ROUTE_ERROR ||
+                          type == RDMA_CM_EVENT_ADDR_CHANGE || type == RDMA_CM_EVENT_CONNECT_RESPONSE;
+            if (l && lethal)
+                assert_true(l->state == IB_DRAINING || l->state == IB_ENDING);
+            if (l && l->state == IB_DRAINING)
+                drain(l);
+            int downs = count(RME_EV_LINK_DOWN, NULL);
+            assert_int_equal(downs, lethal || s >= IB_DRAINING ||
+                                        (type == RDMA_CM_EVENT_REJECTED && s == IB_CONNECTING));
+            if (downs)
+                ib_link_free(l);
+            rig_close();
+        }
+}
+
+/* Disconnecting in every state: one LINK_DOWN with the error given, unless it was lost before. */
+static void disconnect_in_every_state(void **state)
+{
+    (void)state;
+    for (int s = IB_NAMING; s <= IB_ENDING; s++) {
+        struct rme_event down;
+        rig_open(NULL, 16, 256);
+        struct rme_link *l = rig_link_in((enum ib_link_state)s);
+        ib_link_disconnect(l, -ECANCELED);
+        ib_link_disconnect(l, -EIO);
+        if (l->state == IB_DRAINING)
+            drain(l);
+        assert_int_equal(count(RME_EV_LINK_DOWN, &down), 1);
+        assert_ptr_equal(down.link, l);
+        assert_int_equal(down.error, s >= IB_DRAINING ? -ECONNRESET : -ECANCELED);
+        ib_link_free(l);
+        rig_close();
+    }
+}
+
+/* A queue pair that cannot be stopped is destroyed at once; a device that gives nothing back is given up in time. */
+static void drains_end_without_the_device(void **state)
+{
+    (void)state;
+    rig_open(NULL, 16, 256);
+    rig.fail_modify = true;
+    struct rme_link *l = rig_link();
+    ib_link_disconnect(l, 0);
+    assert_int_equal(rig.qps_gone, 1);
+    assert_int_equal(count(RME_EV_LINK_DOWN, NULL), 1);
+    ib_link_free(l);
+    rig_close();
+
+    rig_open("drain_timeout_ms=10", 16, 256);
+    l = rig_link();
+    uint32_t handle = l->handle;
+    ib_link_disconnect(l, 0);
+    assert_int_equal(rig.qps_gone, 0);
+    assert_in_range(ib_link_deadline(rig.f), 0, 10);
+    l->drain_end = 0;
+    ib_link_timers(rig.f);
+    assert_int_equal(rig.qps_gone, 1);
+    assert_int_equal(ib_link_deadline(rig.f), -1);
+    assert_int_equal(count(RME_EV_LINK_DOWN, NULL), 1);
+    ib_link_free(l);
+    drain(&(struct rme_link){.handle = handle}); /* late markers, and a late receive */
+    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, 1, 0), .status = IBV_WC_SUCCESS, .byte_len = 5});
+    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_SEND, 1, handle), .status = IBV_WC_SUCCESS});
+    assert_int_equal(count(RME_EV_RECV, NULL), 0);
+    rig_close();
+}
+
+static const struct {
+    int status;
+    size_t data;
+    int error;
+} rejects[] = {
+    {28, 10, -EACCES}, {28, 0, -EACCES}, {8, 0, -ECONNREFUSED}, {-ECONNREFUSED, 0, -ECONNREFUSED}, {10, 0, -ECONNRESET}, {1, 12, -EACCES},
+};
+
+static void rejects_are_told_apart(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(rejects) / sizeof(rejects[0]); i++) {
+        struct rme_event down;
+        rig_open(NULL, 16, 256);
+        struct rme_link *l = rig_link_in(IB_CONNECTING);
+        rig_cm(l, RDMA_CM_EVENT_REJECTED, rejects[i].status, "because of that", rejects[i].data);
+        drain(l);
+        assert_int_equal(count(RME_EV_LINK_DOWN, &down), 1);
+        assert_int_equal(down.error, rejects[i].error);
+        if (rejects[i].error == -EACCES && rejects[i].data)
+            assert_memory_equal(down.hello, "because of that", rejects[i].data);
+        ib_link_free(l);
+        rig_close();
+    }
+}
+
+/* The first message may come before the event that confirms the connection. */
+static void message_before_confirmation(void **state)
+{
+    (void)state;
+    rig_open(NULL, 16, 256);
+    struct rme_link *l = rig_link_in(IB_ACCEPTING);
+    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, 1, 0), .opcode = IBV_WC_RECV, .byte_len = 5});
+    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, 1, 1), .opcode = IBV_WC_RECV_RDMA_WITH_IMM, .imm_data = htonl(9)});
+    int n = 0;
+    while (n < 3) /* one event at a time, so that all of them wait for room */
+        n += rig_poll(&events[n], 1);
+    assert_int_equal(events[0].type, RME_EV_LINK_UP);
+    assert_int_equal(events[1].type, RME_EV_RECV);
+    assert_int_equal(events[1].length, 5);
+    assert_int_equal(events[2].type, RME_EV_IMM);
+    assert_int_equal(events[2].imm, 9);
+    rig_cm(l, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
+    assert_int_equal(count(RME_EV_LINK_UP, NULL), 0);
+    ib_rx_return(rig.f, events[1].rx);
+    assert_int_equal(l->rx_posted, 8);
+    ib_link_disconnect(l, 0);
+    drain(l);
+    assert_int_equal(count(RME_EV_LINK_DOWN, NULL), 1);
+    ib_link_free(l);
+    rig_close();
+}
+
+/* A request is shown, accepted or refused; a failing accept leaves it to be refused. */
+static void requests(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 4; what++) {
+        struct rme_event e;
+        struct rdma_cm_id *id;
+        rig_open(NULL, 16, 256);
+        rdma_create_id(rig.f->cm, &id, NULL, RDMA_PS_TCP);
+        rig_cm(&(struct rme_link){.id = id}, RDMA_CM_EVENT_CONNECT_REQUEST, 0, "hello", 6);
+        assert_int_equal(count(RME_EV_LINK_REQUEST, &e), 1);
+        assert_string_equal(e.hello, "hello");
+        assert_null(e.owner);
+        rig.fail_accept = what == 1;
+        rig.fail_qp = what == 2;
+        if (what == 3) {
+            ib_link_reject(e.link, "no", 3);
+            assert_int_equal(rig.rejected, 1);
+        } else if (what) {
+            assert_int_equal(ib_link_accept(e.link, "yes", 4, 8, NULL), -EINVAL);
+            assert_int_equal(e.link->rx_promised, 0);
+            ib_link_reject(e.link, "no", 3);
+            assert_int_equal(rig.rejected, 1);
+        } else {
+            assert_int_equal(ib_link_accept(e.link, "yes", 4, 8, &e), 0);
+            assert_int_equal(rig.nrecv, 8); /* before the peer can send */
+            rig_cm(e.link, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
+            assert_int_equal(count(RME_EV_LINK_UP, NULL), 1);
+            assert_int_equal(e.link->read_depth, 4);
+        }
+        rig_close();
+    }
+}
+
+/* A name with three addresses: each is tried in turn until the peer itself answers. */
+static void addresses_are_tried_in_turn(void **state)
+{
+    (void)state;
+    for (int answer = 0; answer < 2; answer++) {
+        struct rme_event down;
+        rig_open(NULL, 16, 256);
+        struct rme_link *l = rig_link_in(IB_CONNECTING);
+        struct addrinfo *list = NULL, **tail = &list;
+        for (int i = 0; i < 3; i++, tail = &(*tail)->ai_next)
+            assert_int_equal(ib_resolve_numeric("127.0.0.1", "20500", tail), 0);
+        l->addresses = l->address = list;
+        for (int i = 0; i < 3; i++) {
+            if (i)
+                rig_cm(l, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0);
+            if (i)
+                rig_cm(l, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
+            assert_int_equal(l->state, IB_CONNECTING);
+            rig_cm(l, RDMA_CM_EVENT_REJECTED, answer && i == 1 ? 28 : 8, NULL, 0);
+            drain(l);
+            int downs = count(RME_EV_LINK_DOWN, &down);
+            assert_int_equal(downs, i == 2 || (answer && i == 1));
+            if (downs)
+                break;
+        }
+        assert_int_equal(down.error, answer ? -EACCES : -ECONNREFUSED);
+        assert_int_equal(rig.connected, answer ? 1 : 2);
+        ib_link_free(l);
+        rig_close();
+    }
+}
+
+/* A link fails over a step that is refused at once. */
+static void steps_that_fail(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 2; what++) {
+        struct rme_event down;
+        rig_open(NULL, 16, 256);
+        struct rme_link *l = rig_link_in(IB_ROUTING);
+        rig.fail_connect = what == 0;
+        rig.fail_qp = what == 1;
+        rig_cm(l, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
+        assert_int_equal(count(RME_EV_LINK_DOWN, &down), 1);
+        assert_int_equal(down.error, -EINVAL);
+        ib_link_free(l);
+        rig_close();
+    }
+}
+
+/* Completion queue space is booked and returned; a link that does not fit gets a queue of its own or none. */
+static void completion_space_is_booked(void **state)
+{
+    (void)state;
+    rig_open("sq_depth=100", 16, 256);
+    rig.f->cq[0].size = 400;
+    struct rme_link *a = rig_link(), *b = rig_link();
+    assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64));
+    assert_int_equal(ib_rx_reserve(a, 56), 0); /* 64 are in the share */
+    assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64));
+    assert_int_equal(ib_rx_reserve(b, 56 + 64), 0);
+    assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64) + 64);
+    assert_int_equal(ib_rx_reserve(a, 5), -ENOSPC);
+    assert_int_equal(a->rx_promised, 64);
+    assert_int_equal(a->rx_posted, 64);
+    rig.f->cq[0].broken = false;
+    rig.f->dev.attr.max_cqe = 100; /* a further queue would be too small */
+    struct rme_link *c = rig_link_in(IB_ROUTING);
+    rig_cm(c, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
+    assert_int_equal(c->state, IB_ENDING);
+    assert_int_equal(c->error, -ENOSPC);
+    rig_close();
+}
+
+/* The promise counts buffers with the device and in the engine's hands; released ones go back as they come in. */
+static void promises(void **state)
+{
+    struct rme_event e[EVENTS];
+    (void)state;
+    rig_open(NULL, 16, 256);
+    struct rme_link *l = rig_link();
+    assert_int_equal(l->rx_posted, 8);
+    for (uint32_t i = 0; i < 8; i++)
+        rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, 1, i), .opcode = IBV_WC_RECV, .byte_len = i});
+    assert_int_equal(rig_poll(e, EVENTS), 8);
+    assert_int_equal(l->rx_posted, 0);
+    assert_int_equal(l->rx_held, 8);
+    ib_rx_release(l, 3);
+    for (int i = 0; i < 8; i++)
+        ib_rx_return(rig.f, e[i].rx);
+    assert_int_equal(l->rx_posted, 5);
+    assert_int_equal(l->rx_held, 0);
+    unsigned before = rig.nrecv;
+    ib_flush(rig.f);
+    assert_int_equal(rig.nrecv, before + 5);
+    assert_int_equal(ib_rx_reserve(l, 100000), -ENOSPC);
+    assert_int_equal(ib_rx_reserve(l, 100), 0);
+    assert_int_equal(l->rx_posted, 105);
+    rig_close();
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_event_in_every_state),
+        cmocka_unit_test(disconnect_in_every_state),
+        cmocka_unit_test(drains_end_without_the_device),
+        cmocka_unit_test(rejects_are_told_apart),
+        cmocka_unit_test(message_before_confirmation),
+        cmocka_unit_test(requests),
+        cmocka_unit_test(addresses_are_tried_in_turn),
+        cmocka_unit_test(steps_that_fail),
+        cmocka_unit_test(completion_space_is_booked),
+        cmocka_unit_test(promises),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Send queue accounting and the building of requests. */
+#include "rig.h"
+
+static void ring_wraps(void **state)
+{
+    struct ib_ring r;
+    (void)state;
+    assert_int_equal(ib_ring_init(&r, 10), 0);
+    r.head = r.tail = UINT32_MAX - 5;
+    for (int round = 0; round < 5; round++) {
+        uint32_t position = 0;
+        for (int i = 0; i < 10; i++)
+            position = ib_ring_push(&r, NULL, i % 2);
+        assert_int_equal(ib_ring_room(&r), 0);
+        assert_int_equal(r.reads, 5);
+        assert_int_equal(ib_ring_covered(&r, position), 10);
+        assert_int_equal(ib_ring_covered(&r, (position - 3) & IB_POSITION_MASK), 7);
+        assert_int_equal(ib_ring_covered(&r, (position + 1) & IB_POSITION_MASK), 0); /* never posted */
+        for (int i = 0; i < 10; i++)
+            assert_null(ib_ring_pop(&r));
+        assert_int_equal(r.reads, 0);
+        assert_int_equal(ib_ring_covered(&r, (position - 3) & IB_POSITION_MASK), 0); /* reported before */
+    }
+    ib_ring_fini(&r);
+}
+
+static void queue_message(struct rme_link *l, size_t length)
+{
+    void *tx = ib_tx_get(l);
+    assert_non_null(tx);
+    ib_tx_send(l, tx, length);
+}
+
+static unsigned signals(void)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < rig.nposted; i++)
+        n += (rig.posted[i].flags & IBV_SEND_SIGNALED) != 0;
+    return n;
+}
+
+/* Small messages ask for one completion in a quarter of the queue, and hold no buffer. */
+static void small_messages_signal_rarely(void **state)
+{
+    (void)state;
+    rig_open("sq_depth=128", 16, 256);
+    struct rme_link *l = rig_link();
+    for (int i = 0; i < 1000; i++) {
+        queue_message(l, 64);
+        ib_flush(rig.f);
+        assert_int_equal(l->tx_held, 0);
+        if (rig.posted[i].flags & IBV_SEND_SIGNALED)
+            ib_xfer_completed(l, ib_wr_position(rig.posted[i].wr_id));
+    }
+    assert_int_equal(rig.nposted, 1000);
+    assert_int_equal(signals(), 1000 / 32);
+    assert_int_equal(rig.stats.value[RME_C_DOORBELLS], 1000);
+    rig_close();
+}
+
+/* Many messages before one flush: one doorbell for each batch. */
+static void one_flush_one_doorbell(void **state)
+{
+    (void)state;
+    rig_open(NULL, 16, 256);
+    struct rme_link *l = rig_link();
+    for (int i = 0; i < IB_BATCH; i++)
+        queue_message(l, 64);
+    ib_flush(rig.f);
+    assert_int_equal(rig.stats.value[RME_C_DOORBELLS], 1);
+    assert_int_equal(rig.nposted, IB_BATCH);
+    ib_flush(rig.f);
+    assert_int_equal(rig.stats.value[RME_C_DOORBELLS], 1);
+    rig_close();
+}
+
+/* Without inline, idle links never hold more than their share of the buffers. */
+static void quiet_messages_hold_few_buffers(void **state)
+{
+    (void)state;
+    rig_open("tx_buffers=128,tx_per_link=64", 16, 0);
+    struct rme_link *l[40];
+    for (int i = 0; i < 40; i++)
+        l[i] = rig_link();
+    for (int round = 0; round < 100; round++)
+        for (int i = 0; i < 40; i++) {
+            unsigned first = rig.nposted;
+            queue_message(l[i], 64);
+            ib_flush(rig.f);
+            assert_true(rig.f->tx.quiet <= rig.f->tx.quiet_max);
+            if (rig.posted[first].flags & IBV_SEND_SIGNALED)
+                ib_xfer_completed(l[i], ib_wr_position(rig.posted[first].wr_id));
+        }
+    rig_close();
+}
+
+struct load {
+    struct rme_lseg seg[64];
+    struct rme_piece piece[64];
+    struct rme_xfer x;
+    uint8_t data[64];
+};
+
+static struct rme_xfer *load(struct load *d, bool read, enum rme_notify notify, uint32_t npiece, uint32_t nseg)
+{
+    for (uint32_t i = 0; i < 64; i++)
+        d->seg[i] = (struct rme_lseg){d->data + i, 1, 1};
+    for (uint32_t i = 0; i < npiece; i++)
+        d->piece[i] = (struct rme_piece){1000 + i, 2, d->seg, nseg};
+    d->x = (struct rme_xfer){.read = read, .notify = notify, .imm = 77, .piece = d->piece, .npiece = npiece};
+    return &d->x;
+}
+
+static void behind(struct rme_link *l, struct rme_xfer *x)
+{
+    x->tx = ib_tx_get(l);
+    x->tx_length = 16;
+}
+
+static void list_of_64_writes(void **state)
+{
+    struct load d;
+    struct rme_event e[4];
+    (void)state;
+    rig_open(NULL, 1, 256);
+    struct rme_link *l = rig_link();
+    ib_xfer(l, load(&d, false, RME_NOTIFY_IMM, 64, 1));
+    ib_flush(rig.f);
+    assert_int_equal(rig.nposted, 64);
+    assert_int_equal(rig.stats.value[RME_C_DOORBELLS], 1);
+    for (unsigned i = 0; i < 64; i++) {
+        assert_int_equal(rig.posted[i].opcode, i == 63 ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE);
+        assert_int_equal(rig.posted[i].raddr, 1000 + i);
+        assert_int_equal(rig.posted[i].flags & IBV_SEND_FENCE, 0);
+    }
+    assert_int_equal(rig.posted[63].imm, 77);
+    assert_int_equal(signals(), 2); /* a quarter of 128 and the last */
+    rig.f->out = e;
+    rig.f->out_used = 0;
+    rig.f->out_max = 4;
+    rig_complete(l, 63);
+    assert_int_equal(rig.f->out_used, 0);
+    rig_complete(l, 64);
+    assert_int_equal(rig.f->out_used, 1);
+    assert_int_equal(e[0].type, RME_EV_XFER_DONE);
+    assert_ptr_equal(e[0].xfer, &d.x);
+    rig_close();
+}
+
+/* A notification behind reads is fenced, a plain message is not. */
+static void fences(void **state)
+{
+    struct load a, b, c, d;
+    (void)state;
+    rig_open(NULL, 4, 256);
+    struct rme_link *l = rig_link();
+    behind(l, load(&a, true, RME_NOTIFY_MSG, 3, 2));
+    ib_xfer(l, &a.x);
+    ib_xfer(l, load(&b, true, RME_NOTIFY_NONE, 1, 4));
+    ib_xfer(l, load(&c, false, RME_NOTIFY_IMM, 1, 1));
+    queue_message(l, 10);
+    behind(l, load(&d, false, RME_NOTIFY_MSG, 1, 1));
+    ib_xfer(l, &d.x);
+    ib_flush(rig.f);
+    static const struct {
+        enum ibv_wr_opcode opcode;
+        bool fence, signal;
+    } want[] = {
+        {IBV_WR_RDMA_READ, false, false}, {IBV_WR_RDMA_READ, false, false}, {IBV_WR_RDMA_READ, false, false},
+        {IBV_WR_SEND, true, true},        {IBV_WR_RDMA_READ, false, true},  {IBV_WR_RDMA_WRITE_WITH_IMM, true, true},
+        {IBV_WR_SEND, false, false},      {IBV_WR_RDMA_WRITE, false, false}, {IBV_WR_SEND, true, true},
+    };
+    assert_int_equal(rig.nposted, 9);
+    for (unsigned i = 0; i < 9; i++) {
+        assert_int_equal(rig.posted[i].opcode, want[i].opcode);
+        assert_int_equal((rig.posted[i].flags & IBV_SEND_FENCE) != 0, want[i].fence);
+        assert_int_equal((rig.posted[i].flags & IBV_SEND_SIGNALED) != 0, want[i].signal);
+    }
+    assert_int_equal(l->ring.reads, 4);
+    rig_complete(l, 9);
+    assert_int_equal(l->ring.reads, 0);
+    behind(l, load(&a, false, RME_NOTIFY_MSG, 1, 1));
+    ib_xfer(l, &a.x);
+    ib_flush(rig.f);
+    assert_int_equal(rig.posted[10].flags & IBV_SEND_FENCE, 0); /* the reads are complete */
+    rig_close();
+}
+
+/* Reads beyond the limit wait, and so does everything behind them. */
+static void reads_are_limited(void **state)
+{
+    struct load d;
+    (void)state;
+    rig_open("read_limit=5", 1, 256);
+    struct rme_link *l = rig_link();
+    ib_xfer(l, load(&d, true, RME_NOTIFY_NONE, 12, 1));
+    queue_message(l, 10);
+    for (unsigned n = 5; n < 15; n += 5) {
+        ib_flush(rig.f);
+        assert_int_equal(rig.nposted, n);
+        assert_true(rig.posted[n - 1].flags & IBV_SEND_SIGNALED);
+        rig_complete(l, n);
+    }
+    ib_flush(rig.f);
+    assert_int_equal(rig.nposted, 13);
+    assert_int_equal(rig.posted[12].opcode, IBV_WR_SEND);
+    rig_close();
+}
+
+/* A refused request loses the link; every buffer comes back (rig_close counts). */
+static void refused_post_loses_the_link(void **state)
+{
+    (void)state;
+    for (unsigned at = 0; at < 3; at++) {
+        struct load d;
+        struct rme_event e[8];
+        rig_open(NULL, 16, at == 1 ? 0 : 256);
+        struct rme_link *l = rig_link();
+        for (int i = 0; i < 3; i++)
+            queue_message(l, 100);
+        behind(l, load(&d, false, RME_NOTIFY_MSG, 2, 1));
+        ib_xfer(l, &d.x);
+        rig.fail_post = ENOMEM;
+        rig.fail_at = at;
+        ib_flush(rig.f);
+        assert_int_equal(rig.errors_set, 1);
+        assert_int_equal(rig_poll(e, 8), 0); /* the receive marker has not come */
+        rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle), .status = IBV_WC_WR_FLUSH_ERR});
+        rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, l->handle), .status = IBV_WC_WR_FLUSH_ERR});
+        assert_int_equal(rig_poll(e, 8), 1);
+        assert_int_equal(e[0].type, RME_EV_LINK_DOWN);
+        assert_int_equal(e[0].error, -ENOMEM);
+        ib_link_free(l);
+        rig_close();
+    }
+}
+
+/* What is queued on a link that is already lost does no harm. */
+static void sending_on_a_lost_link(void **state)
+{
+    static const enum ib_link_state states[] = {IB_DRAINING, IB_ENDING, IB_DOWN};
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        struct load d;
+        rig_open(NULL, 16, 256);
+        struct rme_link *l = rig_link_in(states[i]);
+        unsigned posted = rig.nposted;
+        queue_message(l, 64);
+        behind(l, load(&d, false, RME_NOTIFY_MSG, 2, 1));
+        ib_xfer(l, &d.x);
+        ib_flush(rig.f);
+        assert_int_equal(rig.nposted, posted);
+        ib_link_free(l);
+        rig_close();
+    }
+}
+
+/* Random loads and random completions: never more than fits, never stuck, all in order. */
+static void random_loads(void **state)
+{
+    enum { LOADS = 400 };
+    struct load *d = calloc(LOADS, sizeof(*d));
+    (void)state;
+    for (unsigned seed = 1; seed <= 30; seed++) {
+        char options[128];
+        srand(seed);
+        uint32_t max_sge = seed % 3 ? 16 : 1, depth = 8u << (rand() % 4);
+        snprintf(options, sizeof(options), "sq_depth=%u,read_limit=%d,tx_buffers=%d", depth, 1 + rand() % 20, 32 << (rand() % 3));
+        rig_open(options, max_sge, seed % 2 ? 64 : 0);
+        struct rme_link *l = rig_link();
+        unsigned queued = 0, done = 0, complete = 0, messages = 0, expected = 0;
+        struct rme_event e[16];
+        while (done < LOADS) {
+            if (queued < LOADS && rand() % 2) {
+                bool read = rand() % 3 == 0;
+                enum rme_notify notify = read && rand() % 2 ? RME_NOTIFY_NONE
+                                         : read             ? RME_NOTIFY_MSG
+                                                            : (enum rme_notify)(rand() % 3);
+                struct rme_xfer *x = load(&d[queued], read, notify, (uint32_t)(rand() % 65), 1 + (uint32_t)rand() % max_sge);
+                if (notify == RME_NOTIFY_MSG) {
+                    x->tx = ib_tx_get(l);
+                    x->tx_length = (size_t)rand() % 128;
+                    if (!x->tx)
+                        x->notify = RME_NOTIFY_NONE;
+                }
+                expected += x->npiece + (x->notify == RME_NOTIFY_MSG) + (x->notify == RME_NOTIFY_IMM && !x->npiece);
+                x->bytes = queued; /* its number */
+                x->owner = &d[queued++];
+                ib_xfer(l, x);
+            } else if (rand() % 4 == 0) {
+                void *tx = ib_tx_get(l);
+                if (tx)
+                    ib_tx_send(l, tx, (size_t)rand() % 128);
+                messages += tx != NULL;
+            }
+            if (rand() % 3 == 0)
+                ib_flush(rig.f);
+            assert_true(ib_ring_used(&l->ring) <= depth);
+            assert_true(l->ring.reads <= rig.f->read_limit);
+            unsigned upto = complete + (unsigned)rand() % 8;
+            for (; complete < rig.nposted && complete < upto; complete++)
+                if (rig.posted[complete].flags & IBV_SEND_SIGNALED)
+                    rig_wc((struct ibv_wc){.wr_id = rig.posted[complete].wr_id});
+            int n = rig_poll(e, 1 + rand() % 16);
+            for (int i = 0; i < n; i++)
+                if (e[i].type == RME_EV_XFER_DONE) {
+                    assert_ptr_equal(e[i].xfer->owner, &d[e[i].xfer->bytes]); /* once each */
+                    e[i].xfer->owner = NULL;
+                    done++;
+                }
+            assert_true(queued < LOADS || rig.nposted < RIG_POSTED);
+        }
+        ib_flush(rig.f);
+        while (l->queue.head) { /* messages behind the last transfer */
+            rig_complete(l, rig.nposted);
+            ib_flush(rig.f);
+        }
+        assert_int_equal(rig.nposted, expected + messages);
+        rig_close();
+    }
+    free(d);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ring_wraps),
+        cmocka_unit_test(small_messages_signal_rarely),
+        cmocka_unit_test(one_flush_one_doorbell),
+        cmocka_unit_test(quiet_messages_hold_few_buffers),
+        cmocka_unit_test(list_of_64_writes),
+        cmocka_unit_test(fences),
+        cmocka_unit_test(reads_are_limited),
+        cmocka_unit_test(refused_post_loses_the_link),
+        cmocka_unit_test(sending_on_a_lost_link),
+        cmocka_unit_test(random_loads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
