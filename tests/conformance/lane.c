@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 #include "../fabric/loop.h"
+#include "bmi_ib/bmi_ib.h"
 
 #define URIS 8
 #define TESTS_MAX 256
@@ -23,6 +24,7 @@ struct fabric_choice {
 
 static const struct fabric_choice choices[] = {
     {"loop", loop_fabric, "loop://server:1"},
+    {"ib", bmi_ib_fabric, "ib://127.0.0.1:21500"},
 };
 
 uint64_t lane_env(const char *name, uint64_t unset)
@@ -107,10 +109,12 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
         {"fabric", required_argument, NULL, 'f'},  {"addr", required_argument, NULL, 'a'},
         {"options", required_argument, NULL, 'o'}, {"only", required_argument, NULL, 'n'},
         {"list", no_argument, NULL, 'l'},          {"seed", required_argument, NULL, 's'},
+        {"peer", no_argument, NULL, 'p'},          {"guest", no_argument, NULL, 'g'},
         {0},
     };
     const struct fabric_choice *choice = &choices[0];
     const char *uri = NULL, *only = NULL;
+    int (*instead)(const char *uri) = NULL;
     bool list = false;
 
     lane.program = argv[0];
@@ -136,6 +140,12 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
         case 'l':
             list = true;
             break;
+        case 'p':
+            instead = lane.peer;
+            break;
+        case 'g':
+            instead = lane.guest;
+            break;
         case 's':
             lane.seed = strtoull(optarg, NULL, 0);
             break;
@@ -148,5 +158,7 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
     snprintf(first_uri, sizeof first_uri, "%s", uri ? uri : choice->uri);
     if (!strrchr(first_uri, ':') || optind < argc)
         return usage(argv[0]);
+    if (instead)
+        return instead(first_uri);
     return run(tests, count, only, list);
 }

@@ -25,6 +25,8 @@ struct lane {
     bool is_loop;
     const char *options; /* may be NULL */
     const char *program; /* to start ourselves as a peer */
+    int (*peer)(const char *uri);  /* what --peer and --guest run instead of tests; may be NULL */
+    int (*guest)(const char *uri);
     uint64_t seed;
 };
 
