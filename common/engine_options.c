@@ -54,8 +54,9 @@ const struct rme_option_row rme_engine_options[] = {
      "A cancel whose peer has not let go of the memory by then breaks the connection.", NULL},
 
     /* memory */
-    {"regcache_entries", "count", 0, 0, 1 << 20,
-     "Registrations of user memory kept for reuse; 0 registers for each operation.", NULL},
+    {"regcache_entries", "count", 1024, 0, 1 << 20,
+     "Registrations of user memory kept for reuse; 0 registers for each operation, as does a system whose unmaps cannot "
+     "be watched.", NULL},
     {"regcache_bytes", "bytes", -1, -1, 64 * TIB,
      "User memory kept registered for reuse; -1 derives it from RLIMIT_MEMLOCK.", NULL},
     {"zone_bytes", "bytes", -1, -1, 64 * TIB,
