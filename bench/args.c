@@ -11,14 +11,16 @@
 static const char usage[] =
     "Usage: bmi-perf server ADDR                    serve over BMI; ADDR like ib://host:port\n"
     "       bmi-perf lat|bw|rate|list ADDR...       measure against these servers\n"
-    "       bmi-perf compare ADDR... HOST:PORT...   BMI and plain TCP in turn, and their ratio\n"
+    "       bmi-perf compare ADDR... HOST:PORT...   BMI and plain TCP in turn, and their "
+    "ratio\n"
     "       bmi-perf idle ADDR...                   processor time of idle servers\n"
     "       bmi-perf tcp-server HOST:PORT           serve over plain TCP sockets\n"
-    "       bmi-perf tcp-lat|tcp-bw HOST:PORT...    measure plain TCP\n"
+    "       bmi-perf tcp-lat|tcp-bw|tcp-rate|tcp-list HOST:PORT...  the same over TCP\n"
     "       bmi-perf tcp-store HOST:PORT DIR        keep files for tcp-put and tcp-get\n"
     "       bmi-perf tcp-put FILE NAME HOST:PORT... copy a file in, striped over the servers\n"
     "       bmi-perf tcp-get NAME FILE HOST:PORT... copy it out\n"
-    "       bmi-perf --explain SIZE[xN]             predicted times and the protocol chosen, N segments\n"
+    "       bmi-perf --explain SIZE[xN]             predicted times and the protocol chosen, N "
+    "segments\n"
     "       bmi-perf --session ADDR                 what a session with this server offers\n"
     "       bmi-perf --options                      all options of the engine and its fabric\n"
     "\n"
@@ -27,7 +29,8 @@ static const char usage[] =
     "  --warm N         messages before it (default: a tenth, at most 1000)\n"
     "  --rounds N       measurements; median, least and most are printed (default 5)\n"
     "  --window N       messages in flight (default: bw, list 8; rate 64)\n"
-    "  --clients N      client processes (default 1; idle 100); each uses all servers, lat one\n"
+    "  --clients N      client processes (default 1; idle 100); each uses all servers, lat "
+    "one\n"
     "  --direction D    put (to the server), get, both (default put)\n"
     "  --memory M       user (ordinary memory) or bmi (from BMI_memalloc); default user\n"
     "  --extent SIZE    list: bytes of a segment (default 2K; size 512K)\n"
@@ -45,9 +48,32 @@ static const char usage[] =
     "\n"
     "MB/s are 10^6 bytes per second of payload.\n";
 
-enum { OPT_SIZES = 256, OPT_COUNT, OPT_WARM, OPT_ROUNDS, OPT_WINDOW, OPT_CLIENTS, OPT_DIRECTION, OPT_MEMORY,
-       OPT_EXTENT, OPT_STRIDE, OPT_SPLIT, OPT_BOTH, OPT_UNEXPECTED, OPT_REPLY, OPT_TEST, OPT_SECONDS, OPT_VERIFY,
-       OPT_COUNTERS, OPT_JSON, OPT_BMI_OPTIONS, OPT_EXPLAIN, OPT_SESSION, OPT_OPTIONS, OPT_HELP };
+enum {
+    OPT_SIZES = 256,
+    OPT_COUNT,
+    OPT_WARM,
+    OPT_ROUNDS,
+    OPT_WINDOW,
+    OPT_CLIENTS,
+    OPT_DIRECTION,
+    OPT_MEMORY,
+    OPT_EXTENT,
+    OPT_STRIDE,
+    OPT_SPLIT,
+    OPT_BOTH,
+    OPT_UNEXPECTED,
+    OPT_REPLY,
+    OPT_TEST,
+    OPT_SECONDS,
+    OPT_VERIFY,
+    OPT_COUNTERS,
+    OPT_JSON,
+    OPT_BMI_OPTIONS,
+    OPT_EXPLAIN,
+    OPT_SESSION,
+    OPT_OPTIONS,
+    OPT_HELP
+};
 
 static const struct option options[] = {
     {"sizes", required_argument, NULL, OPT_SIZES},
@@ -129,7 +155,8 @@ static bool parse_sizes(struct args *args, const char *list)
     args->nsizes = 0;
     while (ok && (item = strsep(&rest, ",")) != NULL) {
         char *dash = strchr(item, '-');
-        ok = dash ? add_range(args, item, dash) : args_size(item, &size) && add_size(args, size);
+        ok =
+            dash ? add_range(args, item, dash) : args_size(item, &size) && add_size(args, size);
     }
     free(copy);
     return ok;
@@ -238,8 +265,8 @@ int args_parse(struct args *args, int argc, char **argv)
             return -1;
         }
         if (!take(args, option, optarg)) {
-            fprintf(stderr, "bmi-perf: --%s does not take '%s'; see bmi-perf --help\n", options[index].name,
-                    optarg);
+            fprintf(stderr, "bmi-perf: --%s does not take '%s'; see bmi-perf --help\n",
+                    options[index].name, optarg);
             return -1;
         }
     }

@@ -11,17 +11,17 @@
 struct args {
     const char *mode; /* "" when there was none */
     uint64_t sizes[MAX_SIZES];
-    unsigned nsizes;  /* 0: the mode's own */
+    unsigned nsizes;                                            /* 0: the mode's own */
     uint64_t count, warm, window, extent, stride, split, reply; /* 0: the mode's own */
     bool warm_given;
     unsigned clients, rounds, seconds;
     enum job_direction direction;
     enum job_memory memory;
     bool direction_given, verify, both, unexpected, json, counters, session, options;
-    const char *test;         /* of compare */
-    const char *bmi_options;  /* for BMI */
-    const char *explain;      /* SIZE[xN] */
-    char **positional;        /* what follows the mode */
+    const char *test;        /* of compare */
+    const char *bmi_options; /* for BMI */
+    const char *explain;     /* SIZE[xN] */
+    char **positional;       /* what follows the mode */
     unsigned npositional;
 };
 

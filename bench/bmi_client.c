@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A client process over BMI.  A session with a server begins with an unexpected message that describes the job; the
- * server answers when its side is ready, and again at the end of each phase.
+ * A client process over BMI.  A session with a server begins with an unexpected message that
+ * describes the job; the server answers when its side is ready, and again at the end of each
+ * phase.
  */
 #include "bench/transport.h"
 
@@ -14,7 +15,7 @@
 #include "bench/session.h"
 
 #define SILENCE_MS 60000 /* nothing at all happens for that long: the server is lost */
-#define SLICE_MS 1000
+#define SLICE_MS   1000
 
 struct session {
     const char *server;
@@ -50,8 +51,8 @@ static int fail(char *why, const char *format, ...)
 
 static int fail_at(char *why, const struct session *session, const char *what, int error)
 {
-    return fail(why, "%s: %s: %s (%s)", session->server, what, strerror(bmi_error_to_errno(error)),
-                bmi_status_string(error));
+    return fail(why, "%s: %s: %s (%s)", session->server, what,
+                strerror(bmi_error_to_errno(error)), bmi_status_string(error));
 }
 
 static struct session *part_session(struct bmi_client *client, unsigned i)
@@ -59,7 +60,8 @@ static struct session *part_session(struct bmi_client *client, unsigned i)
     return &client->session[(client->part.first + i) % client->servers];
 }
 
-/* ---- Opening and closing ------------------------------------------------------------------------------------- */
+/* ---- Opening and closing
+ * ------------------------------------------------------------------------------------- */
 
 static void session_drop(struct bmi_client *client, struct session *session)
 {
@@ -93,7 +95,8 @@ static void bmi_close(void *state)
     free(client);
 }
 
-static int bmi_open(char *const *servers, unsigned count, const char *options, void **state, char *why)
+static int bmi_open(char *const *servers, unsigned count, const char *options, void **state,
+                    char *why)
 {
     struct bmi_client *client = calloc(1, sizeof *client);
     char *copy = options ? strdup(options) : NULL;
@@ -122,14 +125,17 @@ static int bmi_open(char *const *servers, unsigned count, const char *options, v
         rc = BMI_addr_lookup(&session->addr, servers[i], copy);
         if (rc < 0)
             fail_at(why, session, "cannot use this address", rc);
-        session->request.context = session->go.context = session->report.context = client->context;
+        session->request.context = session->go.context = session->report.context =
+            client->context;
     }
 out:
     free(copy);
     return rc < 0 ? -1 : 0;
 }
 
-/* ---- Waiting ------------------------------------------------------------------------------------------------- */
+/* ---- Waiting
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static int session_error(const struct session *session)
 {
@@ -146,7 +152,8 @@ static int session_error(const struct session *session)
 static bool session_ready(const struct session *session)
 {
     return session->report.arrived && !session->request.busy && !session->go.busy &&
-           (!session->open || (exchange_complete(&session->exchange) && exchange_idle(&session->exchange)));
+           (!session->open ||
+            (exchange_complete(&session->exchange) && exchange_idle(&session->exchange)));
 }
 
 /* Waits until all sessions of the part are ready; decodes their reports. */
@@ -177,7 +184,8 @@ static int wait_all(struct bmi_client *client, char *why)
     for (i = 0; i < client->part.count; i++) {
         struct session *session = part_session(client, i);
         if (report_decode(&session->said, session->report_wire, (size_t)session->report.actual))
-            return fail(why, "%s: that is not a bmi-perf server of this version", session->server);
+            return fail(why, "%s: that is not a bmi-perf server of this version",
+                        session->server);
         if (session->said.error)
             return fail(why, "%s: the server refused: %s", session->server,
                         strerror((int)session->said.error));
@@ -185,7 +193,9 @@ static int wait_all(struct bmi_client *client, char *why)
     return 0;
 }
 
-/* ---- Jobs ---------------------------------------------------------------------------------------------------- */
+/* ---- Jobs
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static int session_open(struct bmi_client *client, struct session *session, char *why)
 {
@@ -202,10 +212,11 @@ static int session_open(struct bmi_client *client, struct session *session, char
     session->open = true;
     session->request.error = session->go.error = session->report.error = 0;
     job_encode(&job, session->request_wire);
-    rc = control_receive(&session->report, session->addr, session->report_wire, REPORT_WIRE_SIZE, tag);
+    rc = control_receive(&session->report, session->addr, session->report_wire,
+                         REPORT_WIRE_SIZE, tag);
     if (!rc)
-        rc = control_send(&session->request, session->addr, session->request_wire, JOB_WIRE_SIZE,
-                          SESSION_OPEN_TAG, true);
+        rc = control_send(&session->request, session->addr, session->request_wire,
+                          JOB_WIRE_SIZE, SESSION_OPEN_TAG, true);
     return rc ? fail_at(why, session, "cannot send", rc) : 0;
 }
 
@@ -216,8 +227,8 @@ static int phase(struct bmi_client *client, uint64_t number, char *why)
     for (i = 0; i < client->part.count; i++) {
         struct session *session = part_session(client, i);
         bmi_msg_tag_t tag = (bmi_msg_tag_t)session->exchange.job.tag;
-        int rc = control_receive(&session->report, session->addr, session->report_wire, REPORT_WIRE_SIZE,
-                                 tag);
+        int rc = control_receive(&session->report, session->addr, session->report_wire,
+                                 REPORT_WIRE_SIZE, tag);
         if (!rc)
             rc = exchange_begin(&session->exchange, number);
         if (!rc && exchange_needs_go(&client->job))
@@ -270,8 +281,8 @@ static int bmi_run(void *state, struct outcome *outcome, char *why)
     return 0;
 }
 
-static int server_counters(struct bmi_client *client, struct session *session, char *text, size_t size,
-                           char *why)
+static int server_counters(struct bmi_client *client, struct session *session, char *text,
+                           size_t size, char *why)
 {
     struct job job = {.test = JOB_COUNTERS, .window = 1, .count = 1, .tag = client->next_tag};
     uint64_t deadline = clock_ns() + SILENCE_MS * UINT64_C(1000000);
@@ -281,10 +292,11 @@ static int server_counters(struct bmi_client *client, struct session *session, c
     session_drop(client, session);
     session->request.error = session->go.error = session->report.error = 0;
     job_encode(&job, session->request_wire);
-    rc = control_receive(&session->report, session->addr, text, size - 1, (bmi_msg_tag_t)job.tag);
+    rc = control_receive(&session->report, session->addr, text, size - 1,
+                         (bmi_msg_tag_t)job.tag);
     if (!rc)
-        rc = control_send(&session->request, session->addr, session->request_wire, JOB_WIRE_SIZE,
-                          SESSION_OPEN_TAG, true);
+        rc = control_send(&session->request, session->addr, session->request_wire,
+                          JOB_WIRE_SIZE, SESSION_OPEN_TAG, true);
     error = rc;
     while (!error && (!session->report.arrived || session->request.busy)) {
         if (clock_ns() > deadline)

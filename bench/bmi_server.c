@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The server over BMI: one thread, any number of clients.  Each opening request starts a session (session.h), which
- * goes through its phases as its flows and control messages end.
+ * The server over BMI: one thread, any number of clients.  Each opening request starts a
+ * session (session.h), which goes through its phases as its flows and control messages end.
  *
- * A session is either running a phase or ending.  It ends after the report of the last phase, or when anything fails;
- * what is still under way is then cancelled, and it is freed once nothing is.
+ * A session is either running a phase or ending.  It ends after the report of the last phase,
+ * or when anything fails; what is still under way is then cancelled, and it is freed once
+ * nothing is.
  *
- * The receives of the next phase are posted before the report goes out that tells the client to go on.
+ * The receives of the next phase are posted before the report goes out that tells the client to
+ * go on.
  */
 #include "bench/bmi_server.h"
 
@@ -19,9 +21,9 @@
 #include "bench/session.h"
 #include "bench/transport.h"
 
-#define IDLE_MS 500 /* how long a signal may go unseen */
+#define IDLE_MS          500 /* how long a signal may go unseen */
 #define UNEXPECTED_BATCH 16
-#define MAX_SESSIONS 4096
+#define MAX_SESSIONS     4096
 
 struct session {
     struct session *next;
@@ -45,9 +47,12 @@ struct server {
     unsigned count;
 };
 
-/* ---- Ends ---------------------------------------------------------------------------------------------------- */
+/* ---- Ends
+ * ----------------------------------------------------------------------------------------------------
+ */
 
-/* Nothing more is to be done; what is under way is cancelled, and the session is freed when it is idle. */
+/* Nothing more is to be done; what is under way is cancelled, and the session is freed when it
+ * is idle. */
 static void session_end(struct session *session)
 {
     session->ending = true;
@@ -88,7 +93,9 @@ static void sweep(struct server *server)
     }
 }
 
-/* ---- Phases -------------------------------------------------------------------------------------------------- */
+/* ---- Phases
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static void go_came(struct control *control)
 {
@@ -101,13 +108,13 @@ static void go_came(struct control *control)
 static int report_send(struct session *session)
 {
     report_encode(&session->said, session->wire);
-    return control_send(&session->report, session->addr, session->wire, REPORT_WIRE_SIZE, session->tag,
-                        false);
+    return control_send(&session->report, session->addr, session->wire, REPORT_WIRE_SIZE,
+                        session->tag, false);
 }
 
 /*
- * Posts what the phase needs before the client may begin.  The "go" of a job of requests never comes: its receive is
- * there so that the client's death is noticed.
+ * Posts what the phase needs before the client may begin.  The "go" of a job of requests never
+ * comes: its receive is there so that the client's death is noticed.
  */
 static int phase_begin(struct session *session, uint64_t phase)
 {
@@ -147,9 +154,12 @@ static void advance(struct server *server)
     }
 }
 
-/* ---- Requests ------------------------------------------------------------------------------------------------ */
+/* ---- Requests
+ * ------------------------------------------------------------------------------------------------
+ */
 
-static struct session *session_new(struct server *server, BMI_addr_t addr, const struct job *job)
+static struct session *session_new(struct server *server, BMI_addr_t addr,
+                                   const struct job *job)
 {
     struct session *session;
 
@@ -173,14 +183,16 @@ static void answer_counters(struct session *session)
     session->text = malloc(SESSION_TEXT_MAX);
     if (session->text)
         control_send(&session->report, session->addr, session->text,
-                     inspect_counters(session->addr, session->text, SESSION_TEXT_MAX), session->tag, false);
+                     inspect_counters(session->addr, session->text, SESSION_TEXT_MAX),
+                     session->tag, false);
     session_end(session);
 }
 
 /* A client wants a job done. */
 static void answer_job(struct session *session, const struct job *job)
 {
-    int rc = exchange_open(&session->exchange, job, session->addr, session->server->context, true);
+    int rc =
+        exchange_open(&session->exchange, job, session->addr, session->server->context, true);
 
     session->has_exchange = !rc;
     session->cpu = cpu_ns();
@@ -200,7 +212,8 @@ static struct session *session_of(struct server *server, BMI_addr_t addr, bmi_ms
     return session;
 }
 
-/* An unexpected message.  Its reference to the address passes to a new session, or is given back. */
+/* An unexpected message.  Its reference to the address passes to a new session, or is given
+ * back. */
 static void unexpected(struct server *server, const struct BMI_unexpected_info *info)
 {
     struct session *session = NULL;
@@ -244,7 +257,8 @@ static int serve(struct server *server, const volatile sig_atomic_t *stop)
     return 0;
 }
 
-int bmi_serve(const char *address, const char *options, const volatile sig_atomic_t *stop, char *why)
+int bmi_serve(const char *address, const char *options, const volatile sig_atomic_t *stop,
+              char *why)
 {
     struct server server = {0};
     const char *scheme_end = strstr(address, "://");
@@ -253,7 +267,8 @@ int bmi_serve(const char *address, const char *options, const volatile sig_atomi
     int rc;
 
     if (!scheme_end || scheme_end - address > 16) {
-        snprintf(why, WHY_SIZE, "%s: not a BMI address; it should look like ib://host:port", address);
+        snprintf(why, WHY_SIZE, "%s: not a BMI address; it should look like ib://host:port",
+                 address);
         free(copy);
         return -1;
     }
@@ -261,8 +276,8 @@ int bmi_serve(const char *address, const char *options, const volatile sig_atomi
     rc = BMI_initialize(method, address, BMI_INIT_SERVER | BMI_AUTO_REF_COUNT, copy);
     free(copy);
     if (rc < 0) {
-        snprintf(why, WHY_SIZE, "%s: cannot listen: %s (%s)", address, strerror(bmi_error_to_errno(rc)),
-                 bmi_status_string(rc));
+        snprintf(why, WHY_SIZE, "%s: cannot listen: %s (%s)", address,
+                 strerror(bmi_error_to_errno(rc)), bmi_status_string(rc));
         return -1;
     }
     rc = BMI_open_context(&server.context);

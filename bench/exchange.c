@@ -26,8 +26,8 @@ static bool goes(const struct job *job, bool to_server)
     return job->direction == JOB_BOTH || job->direction == (to_server ? JOB_PUT : JOB_GET);
 }
 
-int exchange_open(struct exchange *exchange, const struct job *job, BMI_addr_t peer, bmi_context_id context,
-                  bool server)
+int exchange_open(struct exchange *exchange, const struct job *job, BMI_addr_t peer,
+                  bmi_context_id context, bool server)
 {
     struct flow_config config = {.peer = peer, .context = context, .arg = exchange};
     struct job back = *job; /* what the server sends */
@@ -123,7 +123,8 @@ bool exchange_complete(const struct exchange *exchange)
 
 bool exchange_idle(const struct exchange *exchange)
 {
-    return (!exchange->in || flow_idle(exchange->in)) && (!exchange->out || flow_idle(exchange->out));
+    return (!exchange->in || flow_idle(exchange->in)) &&
+           (!exchange->out || flow_idle(exchange->out));
 }
 
 int exchange_error(const struct exchange *exchange)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A job between two peers over BMI, as one side sees it: the flows of its messages in and out, and what lets what go.
+ * A job between two peers over BMI, as one side sees it: the flows of its messages in and out,
+ * and what lets what go.
  *
  *   test       client sends     server sends    a message may be sent
  *   stream     put, both        get, both       at once (a server waits for exchange_go)
- *   pingpong   yes              yes             when the last one of the other side is here; the client begins
- *   request    unexpected       replies         `window` at once, then one for each reply; a reply for each request
+ *   pingpong   yes              yes             when the last one of the other side is here;
+ * the client begins request    unexpected       replies         `window` at once, then one for
+ * each reply; a reply for each request
  */
 #ifndef BENCH_EXCHANGE_H
 #define BENCH_EXCHANGE_H
@@ -22,8 +24,8 @@ struct exchange {
 };
 
 /* -BMI_ENOMEM when there is no memory; then nothing stays behind. */
-int exchange_open(struct exchange *exchange, const struct job *job, BMI_addr_t peer, bmi_context_id context,
-                  bool server);
+int exchange_open(struct exchange *exchange, const struct job *job, BMI_addr_t peer,
+                  bmi_context_id context, bool server);
 void exchange_close(struct exchange *exchange);
 
 /* Begins a phase: receives are posted; the client's sends too, as far as they may go. */

@@ -123,7 +123,9 @@ void flow_free(struct flow *flow)
     free(flow);
 }
 
-/* ---- Contents ------------------------------------------------------------------------------------------------ */
+/* ---- Contents
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static uint64_t key_of(const struct flow_op *op)
 {
@@ -166,7 +168,8 @@ static bool contents_right(const struct flow_op *op)
     return true;
 }
 
-/* ---- Posting and completion ---------------------------------------------------------------------------------- */
+/* ---- Posting and completion
+ * ---------------------------------------------------------------------------------- */
 
 static int post(struct flow_op *op, bmi_size_t *actual)
 {
@@ -177,11 +180,12 @@ static int post(struct flow_op *op, bmi_size_t *actual)
     bmi_size_t total = (bmi_size_t)job_piece_size(&flow->job, op->piece);
 
     if (op->segments > 1 && config->sending)
-        return BMI_post_send_list(&op->id, config->peer, (const void *const *)op->base, op->length,
-                                  op->segments, total, type, tag, op, config->context, NULL);
+        return BMI_post_send_list(&op->id, config->peer, (const void *const *)op->base,
+                                  op->length, op->segments, total, type, tag, op,
+                                  config->context, NULL);
     if (op->segments > 1)
-        return BMI_post_recv_list(&op->id, config->peer, op->base, op->length, op->segments, total,
-                                  actual, type, tag, op, config->context, NULL);
+        return BMI_post_recv_list(&op->id, config->peer, op->base, op->length, op->segments,
+                                  total, actual, type, tag, op, config->context, NULL);
     if (config->unexpected)
         return BMI_post_sendunexpected(&op->id, config->peer, op->base[0], total, type, tag, op,
                                        config->context, NULL);

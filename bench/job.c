@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#define JOB_MAGIC 0x31626f6a66726570u    /* "perfjob1" */
+#define JOB_MAGIC    0x31626f6a66726570u /* "perfjob1" */
 #define REPORT_MAGIC 0x3172657066726570u /* "perfrep1" */
 
 static unsigned char *put64(unsigned char *at, uint64_t value)
@@ -71,8 +71,8 @@ int job_decode(struct job *job, const void *data, size_t length)
 
 const char *job_check(const struct job *job)
 {
-    if (job->test >= JOB_TESTS || job->direction >= JOB_DIRECTIONS || job->memory >= JOB_MEMORIES ||
-        job->verify > 1 || job->both > 1)
+    if (job->test >= JOB_TESTS || job->direction >= JOB_DIRECTIONS ||
+        job->memory >= JOB_MEMORIES || job->verify > 1 || job->both > 1)
         return "no such test, direction or memory";
     if (job->size > JOB_MAX_SIZE || job->reply > JOB_MAX_SIZE)
         return "messages are limited to 1 GiB";

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One measurement: what a client and a server exchange, over BMI or over plain TCP.  The client describes it to the
- * server in an opening request; both sides then know how many messages of which size go which way.
+ * One measurement: what a client and a server exchange, over BMI or over plain TCP.  The client
+ * describes it to the server in an opening request; both sides then know how many messages of
+ * which size go which way.
  *
- * A job has two phases, a warm-up and the timed one.  Each phase ends with a report of the server.
+ * A job has two phases, a warm-up and the timed one.  Each phase ends with a report of the
+ * server.
  */
 #ifndef BENCH_JOB_H
 #define BENCH_JOB_H
@@ -12,10 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define JOB_MAX_SIZE ((uint64_t)1 << 30) /* bytes of one message */
-#define JOB_MAX_WINDOW 4096              /* messages in flight */
-#define JOB_MAX_SEGMENTS 64              /* segments of one operation, as in PVFS2's flows */
-#define JOB_MAX_MEMORY ((uint64_t)1 << 31) /* bytes that one session may ask a server to hold */
+#define JOB_MAX_SIZE     ((uint64_t)1 << 30) /* bytes of one message */
+#define JOB_MAX_WINDOW   4096                /* messages in flight */
+#define JOB_MAX_SEGMENTS 64 /* segments of one operation, as in PVFS2's flows */
+#define JOB_MAX_MEMORY                                                                         \
+    ((uint64_t)1 << 31) /* bytes that one session may ask a server to hold                     \
+                         */
 
 enum job_test {
     JOB_PINGPONG, /* one message there, one back */
@@ -40,13 +44,14 @@ struct job {
     uint64_t count;     /* messages of the timed phase, each way */
     uint64_t window;    /* messages in flight each way */
     uint64_t extent;    /* bytes of one segment; 0: contiguous */
-    uint64_t stride;    /* bytes from one segment's start to the next one's, on the noncontiguous side */
-    uint64_t split;     /* segments of one operation; a message of more goes as several */
-    uint64_t both;      /* 1: the server's memory is noncontiguous too */
-    uint64_t tag;       /* the session's first tag: tag is for control, tag + 1 for data */
+    uint64_t stride; /* bytes from one segment's start to the next one's, on the noncontiguous
+                        side */
+    uint64_t split;  /* segments of one operation; a message of more goes as several */
+    uint64_t both;   /* 1: the server's memory is noncontiguous too */
+    uint64_t tag;    /* the session's first tag: tag is for control, tag + 1 for data */
 };
 
-#define JOB_WIRE_SIZE 128
+#define JOB_WIRE_SIZE    128
 #define REPORT_WIRE_SIZE 40
 
 /* Writes JOB_WIRE_SIZE bytes, little-endian. */

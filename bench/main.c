@@ -72,18 +72,19 @@ static int mode_tcp_copy(const struct args *args)
         return wrong_use("tcp-put and tcp-get take two names and at least one address");
     if (args->npositional - 2 > MAX_SERVERS)
         return wrong_use("too many servers");
-    return report(tcp_copy(put, p[put ? 0 : 1], p[put ? 1 : 0], p + 2, args->npositional - 2, why), why);
+    return report(
+        tcp_copy(put, p[put ? 0 : 1], p[put ? 1 : 0], p + 2, args->npositional - 2, why), why);
 }
 
 static const struct {
     const char *name;
     int (*run)(const struct args *args);
 } modes[] = {
-    {"server", mode_server},        {"lat", mode_measure},          {"bw", mode_measure},
-    {"rate", mode_measure},         {"list", mode_measure},         {"compare", mode_measure},
-    {"idle", mode_idle},            {"tcp-server", mode_tcp_server}, {"tcp-lat", mode_measure},
-    {"tcp-bw", mode_measure},       {"tcp-store", mode_tcp_store},  {"tcp-put", mode_tcp_copy},
-    {"tcp-get", mode_tcp_copy},
+    {"server", mode_server},       {"lat", mode_measure},           {"bw", mode_measure},
+    {"rate", mode_measure},        {"list", mode_measure},          {"compare", mode_measure},
+    {"idle", mode_idle},           {"tcp-server", mode_tcp_server}, {"tcp-lat", mode_measure},
+    {"tcp-bw", mode_measure},      {"tcp-rate", mode_measure},      {"tcp-list", mode_measure},
+    {"tcp-store", mode_tcp_store}, {"tcp-put", mode_tcp_copy},      {"tcp-get", mode_tcp_copy},
 };
 
 int main(int argc, char **argv)
@@ -97,7 +98,7 @@ int main(int argc, char **argv)
     if (args.options)
         return inspect_options();
     if (args.explain)
-        return inspect_explain(args.explain);
+        return inspect_explain(args.explain, args.bmi_options);
     if (args.session)
         return args.npositional == 1 ? inspect_session(args.positional[0], args.bmi_options)
                                      : wrong_use("--session takes one address");

@@ -10,16 +10,19 @@
 #include "bench/series.h"
 #include "bench/session.h"
 
-#define DEFAULT_BYTES (UINT64_C(512) << 20) /* moved by one measurement of bandwidth, if the count is not given */
+#define DEFAULT_BYTES                                                                          \
+    (UINT64_C(512) << 20) /* moved by one measurement of bandwidth, if the count is not given  \
+                           */
 #define DEFAULT_LAT_BYTES (UINT64_C(64) << 20)
-#define IDLE_CLIENTS 100
+#define IDLE_CLIENTS      100
 
 static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
 {
     return value < least ? least : value > most ? most : value;
 }
 
-/* ---- Jobs of the tests --------------------------------------------------------------------------------------- */
+/* ---- Jobs of the tests
+ * --------------------------------------------------------------------------------------- */
 
 static struct job job_base(const struct args *args, uint64_t size)
 {
@@ -72,7 +75,8 @@ static void job_list(struct job *job, const struct args *args)
     job->both = args->both;
 }
 
-/* ---- Series of the modes ------------------------------------------------------------------------------------- */
+/* ---- Series of the modes
+ * ------------------------------------------------------------------------------------- */
 
 struct plan {
     struct series *series;
@@ -80,14 +84,15 @@ struct plan {
 };
 
 /* What is wrong with the job goes to standard error. */
-static bool plan_add(struct plan *plan, const char *name, enum side side, const struct job *job, enum unit unit,
-                     bool first)
+static bool plan_add(struct plan *plan, const char *name, enum side side, const struct job *job,
+                     enum unit unit, bool first)
 {
     const char *wrong = job_check(job);
     struct series *grown;
 
     if (wrong) {
-        fprintf(stderr, "bmi-perf: %s of %llu bytes: %s\n", name, (unsigned long long)job->size, wrong);
+        fprintf(stderr, "bmi-perf: %s of %llu bytes: %s\n", name, (unsigned long long)job->size,
+                wrong);
         return false;
     }
     if (plan->count == plan->room) {
@@ -101,13 +106,14 @@ static bool plan_add(struct plan *plan, const char *name, enum side side, const 
     }
     grown = &plan->series[plan->count++];
     memset(grown, 0, sizeof *grown);
-    *grown = (struct series){.name = name, .side = side, .job = *job, .unit = unit, .first_of_group = first};
+    *grown = (struct series){
+        .name = name, .side = side, .job = *job, .unit = unit, .first_of_group = first};
     return true;
 }
 
 /* A test of a size over `sides`, the first of which begins a group. */
-static bool plan_test(struct plan *plan, const struct args *args, const char *test, uint64_t size,
-                      const enum side *sides, unsigned nsides)
+static bool plan_test(struct plan *plan, const struct args *args, const char *test,
+                      uint64_t size, const enum side *sides, unsigned nsides)
 {
     struct job job = job_base(args, size);
     enum unit unit = UNIT_MBS;
@@ -137,8 +143,8 @@ static bool plan_test(struct plan *plan, const struct args *args, const char *te
 }
 
 /* The directions of a test: what was asked for, else put and get for a list, else put. */
-static bool plan_ways(struct plan *plan, const struct args *args, const char *test, uint64_t size,
-                      const enum side *sides, unsigned nsides)
+static bool plan_ways(struct plan *plan, const struct args *args, const char *test,
+                      uint64_t size, const enum side *sides, unsigned nsides)
 {
     struct args put = *args, get = *args;
 
@@ -146,14 +152,16 @@ static bool plan_ways(struct plan *plan, const struct args *args, const char *te
         return plan_test(plan, args, test, size, sides, nsides);
     put.direction = JOB_PUT;
     get.direction = JOB_GET;
-    return plan_test(plan, &put, test, size, sides, nsides) && plan_test(plan, &get, test, size, sides, nsides);
+    return plan_test(plan, &put, test, size, sides, nsides) &&
+           plan_test(plan, &get, test, size, sides, nsides);
 }
 
-static bool plan_all(struct plan *plan, const struct args *args, const char *test, const enum side *sides,
-                     unsigned nsides)
+static bool plan_all(struct plan *plan, const struct args *args, const char *test,
+                     const enum side *sides, unsigned nsides)
 {
     static const uint64_t lat[] = {8, 64, 1024, 4096, 16384, 65536}, rate[] = {8, 64, 1024},
-                          bw[] = {4096, 16384, 65536, 262144, 1048576, 4194304}, list[] = {524288};
+                          bw[] = {4096, 16384, 65536, 262144, 1048576, 4194304},
+                          list[] = {524288};
     const uint64_t *sizes = bw;
     unsigned i, count = sizeof bw / sizeof *bw;
     bool ok = true;
@@ -176,9 +184,12 @@ static bool plan_all(struct plan *plan, const struct args *args, const char *tes
     return ok;
 }
 
-/* ---- Addresses ----------------------------------------------------------------------------------------------- */
+/* ---- Addresses
+ * -----------------------------------------------------------------------------------------------
+ */
 
-/* Sorts the addresses: those with a scheme are BMI's, the others are for plain TCP.  `array` has room for all. */
+/* Sorts the addresses: those with a scheme are BMI's, the others are for plain TCP.  `array`
+ * has room for all. */
 static bool sort_addresses(const struct args *args, struct workers_config *config, char **array)
 {
     char **bmi = array, **tcp = array + args->npositional;
@@ -202,9 +213,11 @@ static bool sort_addresses(const struct args *args, struct workers_config *confi
 static bool need(const struct workers_config *config, bool bmi, bool tcp)
 {
     if (bmi && !config->count[SIDE_BMI])
-        fprintf(stderr, "bmi-perf: no server was named; BMI addresses look like ib://host:port\n");
+        fprintf(stderr,
+                "bmi-perf: no server was named; BMI addresses look like ib://host:port\n");
     else if (tcp && !config->count[SIDE_TCP])
-        fprintf(stderr, "bmi-perf: no TCP server was named; their addresses look like host:port\n");
+        fprintf(stderr,
+                "bmi-perf: no TCP server was named; their addresses look like host:port\n");
     else if (!bmi && config->count[SIDE_BMI])
         fprintf(stderr, "bmi-perf: addresses of plain TCP servers look like host:port\n");
     else if (!tcp && config->count[SIDE_TCP])
@@ -215,20 +228,26 @@ static bool need(const struct workers_config *config, bool bmi, bool tcp)
     return false;
 }
 
-/* ---- Modes --------------------------------------------------------------------------------------------------- */
+/* ---- Modes
+ * ---------------------------------------------------------------------------------------------------
+ */
 
-/* Prints what the counters did; `before` and `after` have texts of the client and of each server. */
-static int get_counters(struct workers *workers, unsigned servers, char (*text)[SESSION_TEXT_MAX], char *why)
+/* Prints what the counters did; `before` and `after` have texts of the client and of each
+ * server. */
+static int get_counters(struct workers *workers, unsigned servers,
+                        char (*text)[SESSION_TEXT_MAX], char *why)
 {
     unsigned i;
 
-    for (i = 0; i < servers; i++) /* first, so that the client is connected when its own are read */
+    for (i = 0; i < servers;
+         i++) /* first, so that the client is connected when its own are read */
         if (workers_counters(workers, (int)i, text[i + 1], SESSION_TEXT_MAX, why))
             return -1;
     return workers_counters(workers, -1, text[0], SESSION_TEXT_MAX, why);
 }
 
-static int measure(const struct args *args, const struct workers_config *config, struct plan *plan)
+static int measure(const struct args *args, const struct workers_config *config,
+                   struct plan *plan)
 {
     unsigned i, texts = config->count[SIDE_BMI] + 1;
     char(*text)[SESSION_TEXT_MAX] = calloc(2 * texts, sizeof *text);
@@ -249,8 +268,8 @@ static int measure(const struct args *args, const struct workers_config *config,
     } else {
         (args->json ? series_print_json : series_print)(stdout, plan->series, plan->count);
         for (i = 0; args->counters && i < texts; i++)
-            inspect_print_difference(stdout, i ? config->servers[SIDE_BMI][i - 1] : "client", text[i],
-                                     text[texts + i], args->json);
+            inspect_print_difference(stdout, i ? config->servers[SIDE_BMI][i - 1] : "client",
+                                     text[i], text[texts + i], args->json);
         for (i = 0; i < plan->count; i++)
             bad += plan->series[i].bad;
     }
@@ -261,7 +280,8 @@ static int measure(const struct args *args, const struct workers_config *config,
 int mode_measure(const struct args *args)
 {
     static const enum side both[] = {SIDE_BMI, SIDE_TCP}, tcp_only[] = {SIDE_TCP};
-    struct workers_config config = {.clients = args->clients ? args->clients : 1, .options = args->bmi_options};
+    struct workers_config config = {.clients = args->clients ? args->clients : 1,
+                                    .options = args->bmi_options};
     char **array = calloc(2 * (size_t)args->npositional + 1, sizeof *array);
     bool compare = !strcmp(args->mode, "compare"), tcp = !strncmp(args->mode, "tcp-", 4);
     const char *test = compare ? args->test : tcp ? args->mode + 4 : args->mode;
@@ -279,7 +299,8 @@ int mode_measure(const struct args *args)
 /* Two bursts of one message from each client, and silence between them. */
 static int idle(const struct args *args, const struct workers_config *config)
 {
-    struct job job = {.test = JOB_REQUEST, .size = 8, .reply = 8, .window = 1, .count = 1, .verify = 1};
+    struct job job = {
+        .test = JOB_REQUEST, .size = 8, .reply = 8, .window = 1, .count = 1, .verify = 1};
     struct outcome before, after;
     struct workers *workers = NULL;
     char why[WHY_SIZE];
@@ -302,11 +323,12 @@ static int idle(const struct args *args, const struct workers_config *config)
     for (i = 0; i < config->count[SIDE_BMI]; i++) {
         double used = (double)(after.server_cpu_start[i] - before.server_cpu_end[i]) / 1e9;
         if (args->json)
-            printf("{\"server\": %u, \"clients\": %u, \"seconds\": %.3f, \"percent_of_a_core\": %.4f}\n", i,
-                   config->clients, seconds, used / seconds * 100);
+            printf("{\"server\": %u, \"clients\": %u, \"seconds\": %.3f, "
+                   "\"percent_of_a_core\": %.4f}\n",
+                   i, config->clients, seconds, used / seconds * 100);
         else
-            printf("%s: %u clients, %.1f s: %.3f %% of a core\n", config->servers[SIDE_BMI][i], config->clients,
-                   seconds, used / seconds * 100);
+            printf("%s: %u clients, %.1f s: %.3f %% of a core\n", config->servers[SIDE_BMI][i],
+                   config->clients, seconds, used / seconds * 100);
     }
     return 0;
 }

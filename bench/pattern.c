@@ -26,7 +26,8 @@ static uint64_t word(uint64_t key, uint64_t index)
     return htole64(mix(key + index));
 }
 
-/* The bytes of the word at `offset` that the range covers: returns how many, *skip is where they start. */
+/* The bytes of the word at `offset` that the range covers: returns how many, *skip is where
+ * they start. */
 static size_t part(uint64_t offset, size_t length, size_t *skip)
 {
     size_t n = 8 - offset % 8;

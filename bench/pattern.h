@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Contents that betray a lost, stale, shifted or swapped byte: they depend on a key and on the place in the message. */
+/* Contents that betray a lost, stale, shifted or swapped byte: they depend on a key and on the
+ * place in the message. */
 #ifndef BENCH_PATTERN_H
 #define BENCH_PATTERN_H
 

@@ -54,29 +54,30 @@ static int posted(struct control *control, int rc, bmi_size_t actual)
     return rc;
 }
 
-int control_send(struct control *control, BMI_addr_t peer, const void *data, size_t size, bmi_msg_tag_t tag,
-                 bool unexpected)
+int control_send(struct control *control, BMI_addr_t peer, const void *data, size_t size,
+                 bmi_msg_tag_t tag, bool unexpected)
 {
     int rc;
 
     prepare(control);
     if (unexpected)
-        rc = BMI_post_sendunexpected(&control->id, peer, data, (bmi_size_t)size, BMI_EXT_ALLOC, tag,
-                                     control, control->context, NULL);
+        rc = BMI_post_sendunexpected(&control->id, peer, data, (bmi_size_t)size, BMI_EXT_ALLOC,
+                                     tag, control, control->context, NULL);
     else
-        rc = BMI_post_send(&control->id, peer, data, (bmi_size_t)size, BMI_EXT_ALLOC, tag, control,
-                           control->context, NULL);
+        rc = BMI_post_send(&control->id, peer, data, (bmi_size_t)size, BMI_EXT_ALLOC, tag,
+                           control, control->context, NULL);
     return posted(control, rc, (bmi_size_t)size);
 }
 
-int control_receive(struct control *control, BMI_addr_t peer, void *data, size_t size, bmi_msg_tag_t tag)
+int control_receive(struct control *control, BMI_addr_t peer, void *data, size_t size,
+                    bmi_msg_tag_t tag)
 {
     bmi_size_t actual = 0;
     int rc;
 
     prepare(control);
-    rc = BMI_post_recv(&control->id, peer, data, (bmi_size_t)size, &actual, BMI_EXT_ALLOC, tag, control,
-                       control->context, NULL);
+    rc = BMI_post_recv(&control->id, peer, data, (bmi_size_t)size, &actual, BMI_EXT_ALLOC, tag,
+                       control, control->context, NULL);
     return posted(control, rc, actual);
 }
 

@@ -41,7 +41,8 @@ static int one_round(struct series *series, struct workers *workers, char *why)
     if (workers_run(workers, series->side, &series->job, &outcome, why))
         return -1;
     series->value[series->rounds] = value_of(series, &outcome);
-    series->client_cpu[series->rounds] = (double)outcome.cpu / (double)(outcome.end - outcome.start);
+    series->client_cpu[series->rounds] =
+        (double)outcome.cpu / (double)(outcome.end - outcome.start);
     series->server_cpu[series->rounds] = server_cpu(&outcome);
     series->bad += outcome.bad;
     series->rounds++;
@@ -49,7 +50,8 @@ static int one_round(struct series *series, struct workers *workers, char *why)
 }
 
 /* The series of one group, interleaved. */
-static int run_group(struct series *group, unsigned count, unsigned rounds, struct workers *workers, char *why)
+static int run_group(struct series *group, unsigned count, unsigned rounds,
+                     struct workers *workers, char *why)
 {
     unsigned round, i;
 
@@ -60,7 +62,8 @@ static int run_group(struct series *group, unsigned count, unsigned rounds, stru
     return 0;
 }
 
-int series_run(struct series *series, unsigned count, unsigned rounds, struct workers *workers, char *why)
+int series_run(struct series *series, unsigned count, unsigned rounds, struct workers *workers,
+               char *why)
 {
     unsigned from, to;
 
@@ -95,7 +98,8 @@ static struct spread spread_of(const double *value, unsigned count)
     qsort(sorted, count, sizeof *sorted, compare);
     spread.least = sorted[0];
     spread.most = sorted[count - 1];
-    spread.median = count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+    spread.median =
+        count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
     return spread;
 }
 
@@ -107,7 +111,8 @@ double series_median(const double *value, unsigned count)
 /* How much better the first of the group is than this one; for times, less is better. */
 static double ratio(const struct series *first, const struct series *series)
 {
-    double a = series_median(first->value, first->rounds), b = series_median(series->value, series->rounds);
+    double a = series_median(first->value, first->rounds),
+           b = series_median(series->value, series->rounds);
 
     if (series->unit == UNIT_US)
         return a > 0 ? b / a : 0;
@@ -131,9 +136,9 @@ void series_print(FILE *out, const struct series *series, unsigned count)
     const struct series *first = series;
     unsigned i;
 
-    fprintf(out, "%-7s %-4s %-4s %10s %8s %9s %11s %11s %11s %-5s %8s %8s  %s\n", "test", "over", "way",
-            "bytes", "segments", "messages", "median", "least", "most", "unit", "cl.cores", "sv.cores",
-            "first is better by");
+    fprintf(out, "%-7s %-4s %-4s %10s %8s %9s %11s %11s %11s %-5s %8s %8s  %s\n", "test",
+            "over", "way", "bytes", "segments", "messages", "median", "least", "most", "unit",
+            "cl.cores", "sv.cores", "first is better by");
     for (i = 0; i < count; i++) {
         const struct series *s = &series[i];
         struct spread spread = spread_of(s->value, s->rounds);
@@ -141,10 +146,12 @@ void series_print(FILE *out, const struct series *series, unsigned count)
         if (s->first_of_group)
             first = s;
         fprintf(out,
-                "%-7s %-4s %-4s %10" PRIu64 " %8" PRIu64 " %9" PRIu64 " %11.2f %11.2f %11.2f %-5s %8.2f %8.2f",
-                s->name, side_names[s->side], way_name(&s->job), s->job.size, segments(&s->job), s->job.count,
-                spread.median, spread.least, spread.most, unit_names[s->unit],
-                series_median(s->client_cpu, s->rounds), series_median(s->server_cpu, s->rounds));
+                "%-7s %-4s %-4s %10" PRIu64 " %8" PRIu64 " %9" PRIu64
+                " %11.2f %11.2f %11.2f %-5s %8.2f %8.2f",
+                s->name, side_names[s->side], way_name(&s->job), s->job.size, segments(&s->job),
+                s->job.count, spread.median, spread.least, spread.most, unit_names[s->unit],
+                series_median(s->client_cpu, s->rounds),
+                series_median(s->server_cpu, s->rounds));
         if (s != first)
             fprintf(out, "  %.2f", ratio(first, s));
         if (s->bad)
@@ -175,14 +182,16 @@ void series_print_json(FILE *out, const struct series *series, unsigned count)
 
         if (s->first_of_group)
             first = s;
-        fprintf(out,
-                "  {\"test\": \"%s\", \"over\": \"%s\", \"way\": \"%s\", \"bytes\": %" PRIu64
-                ", \"segments\": %" PRIu64 ", \"messages\": %" PRIu64 ", \"window\": %" PRIu64
-                ", \"memory\": \"%s\", \"verified\": %s, \"bad\": %" PRIu64 ", \"unit\": \"%s\","
-                " \"median\": %.3f, \"least\": %.3f, \"most\": %.3f, \"first_better_by\": %.3f, ",
-                s->name, side_names[s->side], way_name(&s->job), s->job.size, segments(&s->job), s->job.count,
-                s->job.window, s->job.memory == JOB_BMI ? "bmi" : "user", s->job.verify ? "true" : "false",
-                s->bad, unit_names[s->unit], spread.median, spread.least, spread.most, ratio(first, s));
+        fprintf(
+            out,
+            "  {\"test\": \"%s\", \"over\": \"%s\", \"way\": \"%s\", \"bytes\": %" PRIu64
+            ", \"segments\": %" PRIu64 ", \"messages\": %" PRIu64 ", \"window\": %" PRIu64
+            ", \"memory\": \"%s\", \"verified\": %s, \"bad\": %" PRIu64 ", \"unit\": \"%s\","
+            " \"median\": %.3f, \"least\": %.3f, \"most\": %.3f, \"first_better_by\": %.3f, ",
+            s->name, side_names[s->side], way_name(&s->job), s->job.size, segments(&s->job),
+            s->job.count, s->job.window, s->job.memory == JOB_BMI ? "bmi" : "user",
+            s->job.verify ? "true" : "false", s->bad, unit_names[s->unit], spread.median,
+            spread.least, spread.most, ratio(first, s));
         print_values(out, "values", s->value, s->rounds);
         fprintf(out, ", ");
         print_values(out, "client_cores", s->client_cpu, s->rounds);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Series of measurements: each is one job over one transport, done once in every round.  The rounds of several series are
- * interleaved (A B, B A, A B …), so that a disturbance of the machine hits all of them; what counts is the median.
+ * Series of measurements: each is one job over one transport, done once in every round.  The
+ * rounds of several series are interleaved (A B, B A, A B …), so that a disturbance of the
+ * machine hits all of them; what counts is the median.
  */
 #ifndef BENCH_SERIES_H
 #define BENCH_SERIES_H
@@ -11,7 +12,11 @@
 
 #define MAX_ROUNDS 1000
 
-enum unit { UNIT_US, UNIT_MBS, UNIT_RATE }; /* one-way microseconds, 10^6 bytes per second, messages per second */
+enum unit {
+    UNIT_US,
+    UNIT_MBS,
+    UNIT_RATE
+}; /* one-way microseconds, 10^6 bytes per second, messages per second */
 
 struct series {
     const char *name; /* of the test: "lat" … */
@@ -27,7 +32,8 @@ struct series {
 };
 
 /* Does `rounds` rounds of all series.  0, or -1 with one line in `why`. */
-int series_run(struct series *series, unsigned count, unsigned rounds, struct workers *workers, char *why);
+int series_run(struct series *series, unsigned count, unsigned rounds, struct workers *workers,
+               char *why);
 
 double series_median(const double *value, unsigned count);
 

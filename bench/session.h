@@ -4,21 +4,20 @@
  *
  *   client                                            server
  *   unexpected SESSION_OPEN_TAG: the job       ->
- *                                              <-     tag: report (error set if it cannot do the job)
- *   then for the warm-up (if any) and for the timed phase:
- *   tag: empty "go" if the server has a stream to send  ->
- *   tag + 1: the job's messages                <->     tag + 1
+ *                                              <-     tag: report (error set if it cannot do
+ * the job) then for the warm-up (if any) and for the timed phase: tag: empty "go" if the server
+ * has a stream to send  -> tag + 1: the job's messages                <->     tag + 1
  *                                              <-     tag: report
  *
- * Unexpected requests of a JOB_REQUEST have tag + 1, too.  A JOB_COUNTERS gets its counters as text instead of a report,
- * and has no phase.
+ * Unexpected requests of a JOB_REQUEST have tag + 1, too.  A JOB_COUNTERS gets its counters as
+ * text instead of a report, and has no phase.
  */
 #ifndef BENCH_SESSION_H
 #define BENCH_SESSION_H
 
-#define SESSION_OPEN_TAG 0
-#define SESSION_FIRST_TAG 2
+#define SESSION_OPEN_TAG      0
+#define SESSION_FIRST_TAG     2
 #define SESSION_NEXT_TAG(tag) ((tag) + 2 > 0x3fffffff ? SESSION_FIRST_TAG : (tag) + 2)
-#define SESSION_TEXT_MAX 16384 /* bytes of counters */
+#define SESSION_TEXT_MAX      16384 /* bytes of counters */
 
 #endif

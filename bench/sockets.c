@@ -37,8 +37,9 @@ static int resolve(const char *address, bool passive, struct addrinfo **found)
         hints.ai_flags = AI_PASSIVE;
     if (!length && !passive)
         return -EINVAL;
-    return getaddrinfo(length && strcmp(host, "*") ? host : NULL, colon + 1, &hints, found) ? -EHOSTUNREACH
-                                                                                            : 0;
+    return getaddrinfo(length && strcmp(host, "*") ? host : NULL, colon + 1, &hints, found)
+               ? -EHOSTUNREACH
+               : 0;
 }
 
 static void tune(int fd)
@@ -151,7 +152,8 @@ int sockets_receive(int fd, void *data, size_t size)
     return 0;
 }
 
-/* Takes the next part of a list: up to BATCH segments, the first one without its `skip` bytes. */
+/* Takes the next part of a list: up to BATCH segments, the first one without its `skip` bytes.
+ */
 static size_t batch(struct iovec *part, const struct iovec *iov, size_t count, size_t skip)
 {
     size_t n = count < BATCH ? count : BATCH;
@@ -195,7 +197,8 @@ static int transfer_list(int fd, const struct iovec *iov, size_t count, bool sen
 
 int sockets_send_list(int fd, const struct iovec *iov, size_t count)
 {
-    return count == 1 ? sockets_send(fd, iov->iov_base, iov->iov_len) : transfer_list(fd, iov, count, true);
+    return count == 1 ? sockets_send(fd, iov->iov_base, iov->iov_len)
+                      : transfer_list(fd, iov, count, true);
 }
 
 int sockets_receive_list(int fd, const struct iovec *iov, size_t count)
@@ -204,7 +207,9 @@ int sockets_receive_list(int fd, const struct iovec *iov, size_t count)
                       : transfer_list(fd, iov, count, false);
 }
 
-/* ---- Servers ------------------------------------------------------------------------------------------------- */
+/* ---- Servers
+ * -------------------------------------------------------------------------------------------------
+ */
 
 struct client {
     int fd;

@@ -8,8 +8,9 @@
 #include <sys/uio.h>
 
 /*
- * Connect to, or listen on, "host:port" or "[v6]:port".  *fd is the socket, with TCP_NODELAY.  -EINVAL: not such an
- * address; -EHOSTUNREACH: the name is unknown.  sockets_listen with host "" or "*" takes all of the host's addresses.
+ * Connect to, or listen on, "host:port" or "[v6]:port".  *fd is the socket, with TCP_NODELAY.
+ * -EINVAL: not such an address; -EHOSTUNREACH: the name is unknown.  sockets_listen with host
+ * "" or "*" takes all of the host's addresses.
  */
 int sockets_connect(const char *address, int *fd);
 int sockets_listen(const char *address, int *fd);
@@ -29,8 +30,9 @@ int sockets_send_list(int fd, const struct iovec *iov, size_t count);
 int sockets_receive_list(int fd, const struct iovec *iov, size_t count);
 
 /*
- * Accepts clients on a listening socket until it is shut down, and serves each in a thread of its own.  `serve` closes
- * nothing: the socket is closed when it returns.  Threads of clients that are still there run on.
+ * Accepts clients on a listening socket until it is shut down, and serves each in a thread of
+ * its own.  `serve` closes nothing: the socket is closed when it returns.  Threads of clients
+ * that are still there run on.
  */
 void sockets_serve(int listener, void (*serve)(int fd, void *arg), void *arg);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A client process over plain TCP: one connection, and in each phase one thread, for each server. */
+/* A client process over plain TCP: one connection, and in each phase one thread, for each
+ * server. */
 #include "bench/transport.h"
 
 #include <pthread.h>
@@ -59,7 +60,8 @@ static void tcp_close(void *state)
     free(client);
 }
 
-static int tcp_open(char *const *servers, unsigned count, const char *options, void **state, char *why)
+static int tcp_open(char *const *servers, unsigned count, const char *options, void **state,
+                    char *why)
 {
     struct tcp_client *client = calloc(1, sizeof *client);
     unsigned i;
@@ -144,7 +146,8 @@ static int phase(struct tcp_client *client, uint64_t number, char *why)
     }
     for (i = 0; i < client->part.count; i++)
         if (part_link(client, i)->error)
-            return fail_at(why, part_link(client, i), "the exchange failed", part_link(client, i)->error);
+            return fail_at(why, part_link(client, i), "the exchange failed",
+                           part_link(client, i)->error);
     return 0;
 }
 

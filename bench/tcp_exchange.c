@@ -9,7 +9,9 @@
 #include "bench/pattern.h"
 #include "bench/sockets.h"
 
-#define PIPE_BYTES 65536 /* requests under way; with more, both sides could wait for room in the socket for ever */
+#define PIPE_BYTES                                                                             \
+    65536 /* requests under way; with more, both sides could wait for room in the socket for   \
+             ever */
 
 /* The buffers of one direction: a window of messages. */
 struct side {
@@ -36,8 +38,8 @@ static void side_free(struct side *side)
     free(side->iov);
 }
 
-static int side_init(struct side *side, const struct job *job, bool noncontiguous, bool to_server,
-                     uint64_t size)
+static int side_init(struct side *side, const struct job *job, bool noncontiguous,
+                     bool to_server, uint64_t size)
 {
     uint64_t extent = noncontiguous && job->extent ? job->extent : size;
     uint64_t stride = noncontiguous && job->extent ? job->stride : size;
@@ -216,5 +218,6 @@ int tcp_exchange_phase(struct tcp_exchange *exchange, uint64_t phase)
         return exchange->server ? echo(exchange) : ask(exchange, ask_window(job));
     if (job->direction == JOB_BOTH)
         return both_ways(exchange);
-    return (job->direction == JOB_PUT) == exchange->server ? receive_all(exchange) : send_all(exchange);
+    return (job->direction == JOB_PUT) == exchange->server ? receive_all(exchange)
+                                                           : send_all(exchange);
 }

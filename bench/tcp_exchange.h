@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A job over one plain TCP connection, as one side does it: blocking calls, one thread (two when data goes both ways),
- * the same buffers and the same messages as over BMI.
+ * A job over one plain TCP connection, as one side does it: blocking calls, one thread (two
+ * when data goes both ways), the same buffers and the same messages as over BMI.
  *
  *   client                                      server
  *   the job                              ->

@@ -15,9 +15,9 @@
 #include "bench/sockets.h"
 #include "bench/transport.h"
 
-#define STRIP 65536
+#define STRIP      65536
 #define NAME_LIMIT 255
-#define BUFFER (1 << 20) /* of a server's reads and writes */
+#define BUFFER     (1 << 20) /* of a server's reads and writes */
 
 enum { PUT = 1, GET = 2 };
 
@@ -62,7 +62,9 @@ static int full_read(int fd, char *data, size_t size, off_t offset)
     return 0;
 }
 
-/* ---- The server ---------------------------------------------------------------------------------------------- */
+/* ---- The server
+ * ----------------------------------------------------------------------------------------------
+ */
 
 static int send_answer(int fd, int error, uint64_t bytes)
 {
@@ -75,7 +77,8 @@ static int send_answer(int fd, int error, uint64_t bytes)
 static void store_put(int fd, int folder, const char *name, uint64_t bytes)
 {
     char *buffer = malloc(BUFFER);
-    int file = openat(folder, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    int file =
+        openat(folder, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
     int rc = file < 0 ? -errno : buffer ? 0 : -ENOMEM;
     uint64_t at, n;
 
@@ -126,7 +129,8 @@ static void store_serve(int fd, void *arg)
     if (!length || length > NAME_LIMIT || sockets_receive(fd, name, length))
         return;
     name[length] = 0;
-    if (strlen(name) != length || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
+    if (strlen(name) != length || strchr(name, '/') || !strcmp(name, ".") ||
+        !strcmp(name, ".."))
         send_answer(fd, -EINVAL, 0);
     else if (le64toh(request.what) == PUT)
         store_put(fd, folder, name, le64toh(request.bytes));
@@ -156,7 +160,9 @@ int tcp_store(const char *address, const char *folder, char *why)
     return 0;
 }
 
-/* ---- The client ---------------------------------------------------------------------------------------------- */
+/* ---- The client
+ * ----------------------------------------------------------------------------------------------
+ */
 
 /* One server's share of a copy. */
 struct share {
@@ -174,7 +180,8 @@ static uint64_t share_bytes(uint64_t size, unsigned index, unsigned count)
 {
     uint64_t strips = size / STRIP, rest = size % STRIP;
 
-    return strips / count * STRIP + (index < strips % count ? STRIP : 0) + (index == strips % count ? rest : 0);
+    return strips / count * STRIP + (index < strips % count ? STRIP : 0) +
+           (index == strips % count ? rest : 0);
 }
 
 static int move_strips(const struct share *share, int fd, uint64_t bytes)
@@ -202,7 +209,8 @@ static int move_strips(const struct share *share, int fd, uint64_t bytes)
 static int copy_share(struct share *share, int fd)
 {
     uint64_t bytes = share->put ? share_bytes(share->size, share->index, share->count) : 0;
-    struct request request = {htole64(share->put ? PUT : GET), htole64(strlen(share->name)), htole64(bytes)};
+    struct request request = {htole64(share->put ? PUT : GET), htole64(strlen(share->name)),
+                              htole64(bytes)};
     struct answer answer;
     int rc = sockets_send(fd, &request, sizeof request);
 
@@ -257,12 +265,14 @@ static int run_shares(struct share *share, unsigned count, char *why)
     return 0;
 }
 
-int tcp_copy(bool put, const char *path, const char *name, char *const *servers, unsigned count, char *why)
+int tcp_copy(bool put, const char *path, const char *name, char *const *servers, unsigned count,
+             char *why)
 {
     struct share share[MAX_SERVERS];
     struct stat stat;
     unsigned i;
-    int rc, file = put ? open(path, O_RDONLY | O_CLOEXEC) : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int rc, file = put ? open(path, O_RDONLY | O_CLOEXEC)
+                       : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 
     if (file < 0 || fstat(file, &stat)) {
         snprintf(why, WHY_SIZE, "%s: %s", path, strerror(errno));
@@ -271,8 +281,13 @@ int tcp_copy(bool put, const char *path, const char *name, char *const *servers,
         return -1;
     }
     for (i = 0; i < count; i++)
-        share[i] = (struct share){.put = put, .file = file, .size = (uint64_t)stat.st_size, .name = name,
-                                  .server = servers[i], .index = i, .count = count};
+        share[i] = (struct share){.put = put,
+                                  .file = file,
+                                  .size = (uint64_t)stat.st_size,
+                                  .name = name,
+                                  .server = servers[i],
+                                  .index = i,
+                                  .count = count};
     rc = run_shares(share, count, why);
     if (close(file) && !rc) {
         snprintf(why, WHY_SIZE, "%s: %s", path, strerror(errno));

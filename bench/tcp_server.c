@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The server over plain TCP: a thread for each client, which asks for one job after the other. */
+/* The server over plain TCP: a thread for each client, which asks for one job after the other.
+ */
 #include "bench/tcp_server.h"
 
 #include <stdio.h>
@@ -18,7 +19,8 @@ static int send_report(int fd, const struct report *report)
     return sockets_send(fd, wire, sizeof wire);
 }
 
-static int do_phase(int fd, const struct job *job, struct tcp_exchange *exchange, uint64_t number)
+static int do_phase(int fd, const struct job *job, struct tcp_exchange *exchange,
+                    uint64_t number)
 {
     struct report report = {.cpu_start = cpu_ns()};
     char go;

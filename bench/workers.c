@@ -49,7 +49,8 @@ static bool move(int fd, void *data, size_t size, bool sending)
     char *at = data;
 
     while (size) {
-        ssize_t n = sending ? send(fd, at, size, MSG_NOSIGNAL) : recv(fd, at, size, MSG_WAITALL);
+        ssize_t n =
+            sending ? send(fd, at, size, MSG_NOSIGNAL) : recv(fd, at, size, MSG_WAITALL);
         if (n <= 0 && !(n < 0 && errno == EINTR))
             return false;
         if (n > 0) {
@@ -60,7 +61,9 @@ static bool move(int fd, void *data, size_t size, bool sending)
     return true;
 }
 
-/* ---- The child ----------------------------------------------------------------------------------------------- */
+/* ---- The child
+ * -----------------------------------------------------------------------------------------------
+ */
 
 struct child {
     const struct workers_config *config;
@@ -72,8 +75,9 @@ static int child_open(struct child *child, enum side side, char *why)
 {
     if (child->state[side])
         return 0;
-    return child->transport[side]->open(child->config->servers[side], child->config->count[side],
-                                        child->config->options, &child->state[side], why);
+    return child->transport[side]->open(child->config->servers[side],
+                                        child->config->count[side], child->config->options,
+                                        &child->state[side], why);
 }
 
 static int obey(struct child *child, const struct command *command, struct answer *answer)
@@ -85,7 +89,8 @@ static int obey(struct child *child, const struct command *command, struct answe
         return rc;
     switch (command->order) {
     case ORDER_PREPARE:
-        return transport->prepare(child->state[command->side], &command->job, command->part, answer->why);
+        return transport->prepare(child->state[command->side], &command->job, command->part,
+                                  answer->why);
     case ORDER_RUN:
         return transport->run(child->state[command->side], &answer->outcome, answer->why);
     case ORDER_COUNTERS:
@@ -116,7 +121,9 @@ static int child_main(const struct workers_config *config, int fd)
     return 0;
 }
 
-/* ---- The parent ---------------------------------------------------------------------------------------------- */
+/* ---- The parent
+ * ----------------------------------------------------------------------------------------------
+ */
 
 static int start_one(struct workers *workers, char *why)
 {
@@ -154,7 +161,8 @@ static int start_one(struct workers *workers, char *why)
 
 int workers_start(const struct workers_config *config, struct workers **out, char *why)
 {
-    struct workers *workers = calloc(1, sizeof *workers + config->clients * sizeof workers->worker[0]);
+    struct workers *workers =
+        calloc(1, sizeof *workers + config->clients * sizeof workers->worker[0]);
     unsigned i;
 
     *out = workers;
@@ -210,8 +218,10 @@ static int collect(struct workers *workers, unsigned i, struct answer *answer, c
     return answer->failed;
 }
 
-/* Which servers client `i` uses: one in a ping-pong, else all, and each client begins with another one. */
-static struct part part_of(const struct workers *workers, const struct command *command, unsigned i)
+/* Which servers client `i` uses: one in a ping-pong, else all, and each client begins with
+ * another one. */
+static struct part part_of(const struct workers *workers, const struct command *command,
+                           unsigned i)
 {
     unsigned count = workers->config.count[command->side];
 
@@ -238,8 +248,8 @@ static void add(struct outcome *total, const struct outcome *one, bool first)
     }
 }
 
-int workers_run(struct workers *workers, enum side side, const struct job *job, struct outcome *total,
-                char *why)
+int workers_run(struct workers *workers, enum side side, const struct job *job,
+                struct outcome *total, char *why)
 {
     struct command command = {.side = side, .job = *job};
     struct answer *answer = malloc(sizeof *answer);
