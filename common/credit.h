@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Flow control of one link, as arithmetic: receive buffers (credits) and held messages (windows).  See credit.c. */
+#ifndef RME_CREDIT_H
+#define RME_CREDIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What a message is for; the value is how many credits must be in hand to send it. */
+enum rme_credit_class {
+    RME_CREDIT_RETURN = 1,  /* a CREDIT message with at least one credit in it */
+    RME_CREDIT_CONTROL = 2, /* what ends or moves operations: CTS, OFFER, GO, FIN, CANCEL, immediates … */
+    RME_CREDIT_DATA = 3,    /* what starts something: EAGER, UNEXPECTED, RTS, PING */
+};
+
+struct rme_credit {
+    uint32_t have;     /* receive buffers of the peer that we may use */
+    uint32_t promised; /* receive buffers of ours that belong to the peer */
+    uint32_t owed;     /* of those, used by the peer and given back, but the peer does not know yet */
+    bool stalled;      /* something had to wait for `have`: the next header says so */
+};
+
+void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t have);
+
+static inline bool rme_credit_may(const struct rme_credit *credit, enum rme_credit_class class)
+{
+    return credit->have >= (uint32_t)class;
+}
+
+/* A message or an immediate goes out. */
+static inline void rme_credit_spend(struct rme_credit *credit)
+{
+    credit->have--;
+}
+
+/* The credits that a message going out now returns; they are no longer owed. */
+uint16_t rme_credit_give(struct rme_credit *credit);
+
+/* A message brought credits.  -EPROTO: more than a peer can have. */
+int rme_credit_gain(struct rme_credit *credit, uint32_t count);
+
+/* The peer used one of our buffers, and it was given back to the device.  -EPROTO: it had none left. */
+int rme_credit_used(struct rme_credit *credit);
+
+/* We promised `count` more buffers. */
+void rme_credit_grow(struct rme_credit *credit, uint32_t count);
+
+/* Must a CREDIT message go when nothing else does? */
+static inline bool rme_credit_due(const struct rme_credit *credit)
+{
+    return credit->owed != 0 && credit->owed >= credit->promised / 2;
+}
+
+/*
+ * Messages that the receiver may have to hold.  Each costs its payload and RME_HELD_COST for its bookkeeping, so that
+ * messages without bytes are bounded too.  Sums run modulo 2^32; windows are smaller than 2^31.
+ */
+#define RME_HELD_COST 64u
+
+struct rme_window {
+    uint32_t limit; /* the peer's, from its hello */
+    uint32_t sent;  /* cost sent so far */
+    uint32_t taken; /* cost that the peer reports as no longer held */
+};
+
+bool rme_window_fits(const struct rme_window *window, uint64_t payload);
+void rme_window_sent(struct rme_window *window, uint64_t payload);
+/* -EPROTO: the peer has taken what was never sent. */
+int rme_window_report(struct rme_window *window, uint32_t taken);
+
+/* The other end of a window. */
+struct rme_holding {
+    uint32_t limit; /* ours, as our hello said */
+    uint32_t got;   /* cost received so far */
+    uint32_t taken; /* cost no longer held: goes into every header */
+};
+
+/* -EPROTO: the peer exceeds its window. */
+int rme_holding_got(struct rme_holding *holding, uint64_t payload);
+void rme_holding_took(struct rme_holding *holding, uint64_t payload);
+
+#endif

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Eager messages, and the matching of all expected messages.
+ *
+ * Sending copies the payload once, from the host's memory into a buffer of the fabric; the send is complete then.  A message
+ * that finds its receive posted is copied once more, from the fabric's buffer to the host's memory.  One that comes
+ * too early is copied aside, so that receive buffers never wait for the host.  How much that can be is bounded by the
+ * window (credit.h); a sender whose window is full sends RTS instead, whatever the size.
+ *
+ * Order.  All expected messages of a peer, eager or RTS, leave one queue and arrive in one stream.  Each meets the oldest
+ * receive of its (peer, tag), or waits behind the older messages of it: first in, first out, across protocols.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+
+bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream, uint64_t size)
+{
+    return size <= peer->eager_max && rme_window_fits(&peer->window[stream], size);
+}
+
+bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg, uint32_t nseg,
+                    uint64_t size, int32_t tag)
+{
+    struct rme *rme = peer->rme;
+    struct rme_wire_message message;
+    char *tx = rme_peer_tx(peer, RME_CREDIT_DATA);
+    char *at;
+
+    if (tx == NULL)
+        return false;
+    rme_peer_header(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED, &message);
+    message.tag = tag;
+    rme_wire_encode(&message, tx);
+    at = tx + RME_WIRE_HEADER_SIZE;
+    for (uint32_t i = 0; i < nseg; i++) {
+        if (seg[i].length == 0)
+            continue;
+        memcpy(at, seg[i].base, seg[i].length);
+        at += seg[i].length;
+    }
+    rme_window_sent(&peer->window[stream], size);
+    rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE + size);
+    rme_count(rme, RME_C_SENDS_EAGER);
+    if (stream == RME_UNEXPECTED_STREAM)
+        rme_count(rme, RME_C_UNEXPECTED_SENT);
+    rme_count_add(rme, RME_C_BYTES_SENT, size);
+    rme_count_add(rme, RME_C_BYTES_COPIED, size);
+    peer->bytes_sent += size;
+    return true;
+}
+
+/* The payload reaches its receive, which ends. */
+static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uint64_t size)
+{
+    op->size = size;
+    rme_holding_took(&op->peer->holding[RME_EXPECTED], size);
+    if (size > op->total) {
+        rme_op_end(rme, op, -EMSGSIZE);
+        return;
+    }
+    rme_seg_scatter(op->seg, op->nseg, 0, payload, size);
+    rme_count_add(rme, RME_C_BYTES_COPIED, size);
+    rme_count(rme, RME_C_RECVS_EAGER);
+    rme_op_end(rme, op, 0);
+}
+
+/* The oldest receive for a message, taken out; NULL: none. */
+static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag)
+{
+    struct rme_slot *slot = rme_match_find(&rme->match, rme_match_key(peer->serial, tag));
+    struct rme_node *node = slot != NULL ? rme_node_take(&slot->recvs) : NULL;
+    struct rme_op *op;
+
+    if (node == NULL)
+        return NULL;
+    op = rme_entry(node, struct rme_op, link);
+    op->slot = NULL;
+    rme_match_release(&rme->match, slot);
+    return op;
+}
+
+/* Nobody wants it yet.  False: no memory. */
+static bool keep(struct rme *rme, struct rme_message *message)
+{
+    struct rme_peer *peer = message->peer;
+
+    message->slot = rme_match_get(&rme->match, rme_match_key(peer->serial, message->tag));
+    if (message->slot == NULL)
+        return false;
+    rme_node_append(&message->slot->messages, &message->link);
+    rme_node_append(&peer->messages, &message->of_peer);
+    return true;
+}
+
+static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_t payload)
+{
+    struct rme_message *message = malloc(sizeof(*message) + payload);
+
+    if (message == NULL)
+        return NULL;
+    memset(message, 0, sizeof(*message));
+    rme_node_init(&message->link);
+    rme_node_init(&message->of_peer);
+    rme_node_init(&message->control.link);
+    message->control.kind = RME_CONTROL_MESSAGE;
+    message->peer = peer;
+    message->tag = tag;
+    return message;
+}
+
+void rme_message_unlink(struct rme *rme, struct rme_message *message)
+{
+    rme_node_remove(&message->link);
+    rme_node_remove(&message->of_peer);
+    if (message->slot != NULL)
+        rme_match_release(&rme->match, message->slot);
+    message->slot = NULL;
+}
+
+void rme_message_free(struct rme_message *message)
+{
+    free(message->opening);
+    free(message);
+}
+
+static void no_memory(struct rme_peer *peer)
+{
+    rme_peer_fail(peer, -ENOMEM, "no memory for a message that arrived before its receive");
+}
+
+void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
+{
+    struct rme *rme = peer->rme;
+    struct rme_message *message;
+    struct rme_op *op;
+
+    if (rme_holding_got(&peer->holding[RME_EXPECTED], arrived->payload_length) != 0) {
+        rme_peer_protocol_error(peer, "more eager messages than its window allows");
+        return;
+    }
+    op = take_recv(rme, peer, arrived->tag);
+    if (op != NULL) {
+        deliver(rme, op, arrived->payload, arrived->payload_length);
+        return;
+    }
+    message = message_new(peer, arrived->tag, arrived->payload_length);
+    if (message == NULL) {
+        no_memory(peer);
+        return;
+    }
+    message->total = arrived->payload_length;
+    memcpy(message->data, arrived->payload, arrived->payload_length);
+    rme_count(rme, RME_C_UNMATCHED_EAGER);
+    rme_count_add(rme, RME_C_BYTES_COPIED, arrived->payload_length);
+    if (!keep(rme, message)) {
+        rme_message_free(message);
+        no_memory(peer);
+    }
+}
+
+struct rme_message *rme_message_from_rts(struct rme_peer *peer, const struct rme_wire_message *arrived)
+{
+    struct rme_message *message = message_new(peer, arrived->tag, 0);
+
+    if (message == NULL)
+        return NULL;
+    message->is_rts = true;
+    message->flags = arrived->flags;
+    message->from = arrived->from;
+    message->shape = arrived->shape;
+    message->load_ops = arrived->load_ops;
+    message->load_bytes = arrived->load_bytes;
+    message->total = arrived->total;
+    if (arrived->window == 0)
+        return message;
+    message->opening = rme_opening_new(arrived);
+    if (message->opening == NULL) {
+        free(message);
+        return NULL;
+    }
+    return message;
+}
+
+void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
+{
+    struct rme *rme = peer->rme;
+    struct rme_message *message;
+    struct rme_op *op;
+
+    if (peer->rts_in[RME_EXPECTED] >= rme->tuning.rts_max) {
+        rme_peer_protocol_error(peer, "more RTS than it may have open");
+        return;
+    }
+    message = rme_message_from_rts(peer, arrived);
+    if (message == NULL) {
+        no_memory(peer);
+        return;
+    }
+    op = take_recv(rme, peer, arrived->tag);
+    if (op != NULL) {
+        rme_rndv_receive(rme, op, message);
+        rme_message_free(message);
+    } else if (keep(rme, message)) {
+        peer->rts_in[RME_EXPECTED]++;
+    } else {
+        rme_message_free(message);
+        no_memory(peer);
+    }
+}
+
+void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot)
+{
+    struct rme_message *message = rme_entry(slot->messages.next, struct rme_message, link);
+
+    rme_message_unlink(rme, message);
+    if (message->is_rts) {
+        op->peer->rts_in[RME_EXPECTED]--;
+        rme_rndv_receive(rme, op, message);
+    } else {
+        deliver(rme, op, message->data, message->total);
+    }
+    rme_message_free(message);
+}

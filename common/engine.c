@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The engine as a whole.
+ *
+ * Its parts.  post.c takes what the host posts, test.c reports what has ended, wait.c lets threads wait in between, and
+ * progress.c brings events from the fabric to the parts that know what they mean: peer.c (links, and what is sent on
+ * them), eager.c (small messages and matching), unexp.c (unexpected messages), rndv*.c, unit.c and move.c (large
+ * messages), cancel.c.  wire.c, credit.c, split.c, match.c, op.c and timer.c know nothing of the engine.
+ *
+ * Locks, in the order in which they are taken:
+ *
+ *   1. rme->lock        all state of the engine, and every call of the fabric but wait, wake, reg and dereg
+ *   2. ctx[i].lock      the completions of one context
+ *   3. locks inside zone, mreg, pin and log, which call nothing of ours
+ *
+ * The engine's lock is never held while sleeping, registering, deregistering, or in a callback of the host.  Such work is
+ * queued under the lock and done by rme_settle, which every call runs before it releases the lock:
+ *
+ *   - peers that were kicked send what they can; then doorbells are rung;
+ *   - units that want registering (rme->work) are registered, one by one, with the lock released (unit.c);
+ *   - ops that have ended (rme->ended) become visible after a reap, when their memory is no longer registered (mreg.h).
+ *
+ * An op ends in two steps.  rme_op_end fixes its outcome and takes it out of everything that would start something.  When
+ * nothing uses its memory any more (pins is 0) it is finished: the rest of its resources go, and it is reported.  `pins`
+ * counts posted and queued transfers, threads that register for it, control messages it has still to send, and, once its link
+ * is given up, that link.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+#define LENT_FIRST 64u       /* chains of the table of lent buffers */
+#define CLOSE_WAIT_MS 10000  /* the fabric has ended all links by then */
+#define BYE_WAIT_MS 1000     /* what was sent has reached the peers' hardware by then */
+
+/* ---- The end of an op -------------------------------------------------------------------------------------------- */
+
+void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_state state)
+{
+    if (!rme_op_may_step(op->state, state))
+        rme_log_put(rme->log, RME_LOG_ERROR, "engine: operation %llx went from %s to %s, which is a mistake",
+                    (unsigned long long)op->id, rme_op_state_name(op->state), rme_op_state_name(state));
+    op->state = (uint8_t)state;
+}
+
+static void count_end(struct rme *rme, struct rme_op *op)
+{
+    if (op->error == -ECANCELED)
+        rme_count(rme, RME_C_CANCELS);
+    if (op->error != 0)
+        return;
+    if (op->kind == RME_OP_RECV) {
+        rme_count_add(rme, RME_C_BYTES_RECEIVED, op->size);
+        op->peer->bytes_received += op->size;
+    }
+    if (op->rndv == NULL)
+        return; /* eager: counted where it was copied */
+    if (!rme_op_sends(op)) {
+        rme_count(rme, op->rndv->reads ? RME_C_RECVS_RNDV_READ : RME_C_RECVS_RNDV_WRITE);
+        return;
+    }
+    rme_count(rme, op->rndv->reads ? RME_C_SENDS_RNDV_READ : RME_C_SENDS_RNDV_WRITE);
+    if (op->kind == RME_OP_UNEXPECTED)
+        rme_count(rme, RME_C_UNEXPECTED_SENT);
+    rme_count_add(rme, RME_C_BYTES_SENT, op->size);
+    op->peer->bytes_sent += op->size;
+}
+
+static void publish(struct rme *rme, struct rme_op *op)
+{
+    if (op->kind == RME_OP_PULL)
+        rme_unexp_pulled(rme, op);
+    else
+        rme_ctx_publish(rme, op);
+}
+
+/* Nobody uses its memory any more. */
+static void finish(struct rme *rme, struct rme_op *op)
+{
+    rme_rndv_free(rme, op);
+    rme_node_remove(&op->of_peer);
+    if (op->reap || op->kind == RME_OP_PULL)
+        rme_node_append(&rme->ended, &op->link);
+    else
+        publish(rme, op);
+}
+
+void rme_op_unpin(struct rme *rme, struct rme_op *op)
+{
+    op->pins--;
+    if (op->pins == 0 && op->state == RME_OP_ENDING)
+        finish(rme, op);
+}
+
+void rme_op_end(struct rme *rme, struct rme_op *op, int error)
+{
+    struct rme_peer *peer = op->peer;
+
+    if (op->state == RME_OP_ENDING)
+        return;
+    op->error = error;
+    count_end(rme, op);
+    rme_op_step(rme, op, RME_OP_ENDING);
+    op->pins++;
+    if (op->rndv != NULL) {
+        rme_rndv_quiet(rme, op);
+        if (op->rndv->rts_out) {
+            op->rndv->rts_out = false;
+            peer->rts_out[op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED]--;
+            rme_peer_kick(peer);
+        }
+    }
+    rme_op_unpin(rme, op);
+}
+
+/* ---- What is done between the lock and the host ------------------------------------------------------------------ */
+
+static bool push_kicked(struct rme *rme)
+{
+    struct rme_node *node = rme_node_take(&rme->kicked);
+
+    if (node == NULL)
+        return false;
+    do
+        rme_peer_push(rme_entry(node, struct rme_peer, kick));
+    while ((node = rme_node_take(&rme->kicked)) != NULL);
+    return true;
+}
+
+/* Deregisters for the ops that have ended, and makes them visible. */
+static bool reap(struct rme *rme)
+{
+    struct rme_node batch;
+    struct rme_node *node;
+
+    if (rme_node_alone(&rme->ended) && !rme_mreg_wants_reap(rme->mreg))
+        return false;
+    rme_node_init(&batch);
+    rme_node_splice(&batch, &rme->ended);
+    pthread_mutex_unlock(&rme->lock);
+    rme_mreg_reap(rme->mreg);
+    rme_lock(rme);
+    while ((node = rme_node_take(&batch)) != NULL)
+        publish(rme, rme_entry(node, struct rme_op, link));
+    return true;
+}
+
+void rme_settle(struct rme *rme)
+{
+    do {
+        while (push_kicked(rme))
+            continue;
+        rme->ops->flush(rme->fabric);
+    } while (rme_unit_work(rme) || reap(rme) || !rme_node_alone(&rme->kicked));
+}
+
+void rme_unlock(struct rme *rme)
+{
+    bool wake;
+
+    rme_settle(rme);
+    wake = rme->wake;
+    rme->wake = false;
+    pthread_mutex_unlock(&rme->lock);
+    if (wake)
+        rme->ops->wake(rme->fabric);
+    if (rme_zone_wants_trim(rme->zone))
+        rme_zone_trim(rme->zone);
+    if (rme_log_pending(rme->log))
+        rme_log_drain(rme->log);
+}
+
+/* ---- Opening ----------------------------------------------------------------------------------------------------- */
+
+static enum rme_prefer preference(const struct rme_options *options)
+{
+    const char *name = rme_option_string(options, "rndv");
+
+    if (strcmp(name, "write") == 0)
+        return RME_PREFER_WRITE;
+    if (strcmp(name, "read") == 0)
+        return RME_PREFER_READ;
+    return RME_PREFER_AUTO;
+}
+
+static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
+{
+    t->rx_size = (uint32_t)rme_option(o, "rx_size");
+    t->eager_max = (uint64_t)rme_option(o, "eager_max");
+    t->window[RME_EXPECTED] = (uint32_t)rme_option(o, "eager_window");
+    t->window[RME_UNEXPECTED_STREAM] = (uint32_t)rme_option(o, "unexpected_window");
+    t->rts_max = (uint32_t)rme_option(o, "rts_max");
+    t->credits = (uint32_t)rme_option(o, "credits");
+    t->credits_max = (uint32_t)rme_option(o, "credits_max");
+    t->unit = (uint64_t)rme_option(o, "unit");
+    t->pack_threshold = (uint64_t)rme_option(o, "pack_threshold");
+    t->heavy_ops = (uint64_t)rme_option(o, "heavy_ops");
+    t->prefer = preference(o);
+    t->xfers_peer = (uint32_t)rme_option(o, "xfer_ops_peer");
+    t->xfers = (uint32_t)rme_option(o, "xfer_ops");
+    t->spin_us = (uint32_t)rme_option(o, "spin_us");
+    t->connect_ms = (uint32_t)rme_option(o, "connect_timeout_ms");
+    t->backoff_min_ms = (uint32_t)rme_option(o, "backoff_min_ms");
+    t->backoff_max_ms = (uint32_t)rme_option(o, "backoff_max_ms");
+    t->keepalive_ms = (uint32_t)rme_option(o, "keepalive_ms");
+    t->peer_timeout_ms = (uint32_t)rme_option(o, "peer_timeout_ms");
+    t->cancel_ms = (uint32_t)rme_option(o, "cancel_timeout_ms");
+}
+
+/* An option, or the share of what this process may lock when it is -1. */
+static uint64_t bound(const struct rme_options *options, const char *name)
+{
+    int64_t value = rme_option(options, name);
+
+    return value >= 0 ? (uint64_t)value : rme_pin_budget() / 2;
+}
+
+static int open_options(struct rme *rme, const struct rme_config *config)
+{
+    const struct rme_option_row *tables[] = {rme_engine_options, config->fabric->options};
+    char why[256];
+
+    rme->options = rme_options_new(tables, config->fabric->options != NULL ? 2 : 1);
+    if (rme->options == NULL)
+        return -ENOMEM;
+    if (config->options != NULL && rme_options_parse(rme->options, config->options, why, sizeof(why)) != 0) {
+        rme_log_put(rme->log, RME_LOG_ERROR, "%s", why);
+        return -EINVAL;
+    }
+    read_tuning(&rme->tuning, rme->options);
+    if (rme->tuning.credits_max < rme->tuning.credits)
+        rme->tuning.credits_max = rme->tuning.credits;
+    return 0;
+}
+
+static int open_fabric(struct rme *rme, const struct rme_config *config)
+{
+    const struct rme_fabric_config fabric = {
+        .listen = config->listen,
+        .bind_specific = config->bind_specific,
+        .rx_size = rme->tuning.rx_size,
+        .options = rme->options,
+        .stats = &rme->stats,
+        .log = rme_log_from_fabric,
+        .log_arg = rme->log,
+    };
+    int error = rme->ops->open(&fabric, &rme->fabric);
+
+    if (error == 0)
+        rme->caps = rme->ops->caps(rme->fabric);
+    return error;
+}
+
+static int open_memory(struct rme *rme)
+{
+    struct rme_zone_config zone = {
+        .pin = &rme->pin,
+        .max_bytes = bound(rme->options, "zone_bytes"),
+        .keep_bytes = (uint64_t)rme_option(rme->options, "zone_keep_bytes"),
+        .huge = rme_option(rme->options, "huge_pages") != 0,
+        .dont_fork = rme_option(rme->options, "dont_fork") != 0,
+    };
+    struct rme_mreg_config mreg = {
+        .pin = &rme->pin,
+        .max_entries = (uint64_t)rme_option(rme->options, "regcache_entries"),
+        .max_bytes = bound(rme->options, "regcache_bytes"),
+    };
+    int error;
+
+    rme_pin_init(&rme->pin, rme->ops, rme->fabric, rme->log);
+    error = rme_zone_new(&zone, &rme->zone);
+    if (error != 0)
+        return error;
+    rme_costs_measure(rme->ops, rme->fabric, &rme->costs);
+    mreg.zone = rme->zone;
+    mreg.call_ns = rme->costs.reg_call;
+    mreg.page_ns = rme->costs.reg_page;
+    error = rme_mreg_new(&mreg, &rme->mreg);
+    if (error != 0)
+        goto free_zone;
+    error = rme_reserve_open(rme);
+    if (error != 0)
+        goto free_mreg;
+    return 0;
+
+free_mreg:
+    rme_mreg_free(rme->mreg);
+free_zone:
+    rme_zone_free(rme->zone);
+    return error;
+}
+
+/* Another number each time. */
+static uint64_t new_incarnation(void)
+{
+    uint64_t number;
+
+    if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != (ssize_t)sizeof(number))
+        number = rme_now() * 1000003 + (uint64_t)getpid();
+    return number;
+}
+
+static void init_rings(struct rme *rme)
+{
+    struct rme_node *const rings[] = {&rme->peers,      &rme->kicked,     &rme->xfer_turn,
+                                      &rme->work,       &rme->ended,      &rme->free_units,
+                                      &rme->free_moves, &rme->free_rndvs, &rme->unexpected,
+                                      &rme->followers,  &rme->reserve[RME_RESERVE_MOVE].waiting,
+                                      &rme->reserve[RME_RESERVE_EXPOSE].waiting};
+
+    for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++)
+        rme_node_init(rings[i]);
+    for (int i = 0; i < RME_MAX_CONTEXTS; i++) {
+        pthread_mutex_init(&rme->ctx[i].lock, NULL);
+        rme_node_init(&rme->ctx[i].done);
+        rme_node_init(&rme->ctx[i].spent);
+    }
+}
+
+static void destroy_locks(struct rme *rme)
+{
+    for (int i = 0; i < RME_MAX_CONTEXTS; i++)
+        pthread_mutex_destroy(&rme->ctx[i].lock);
+    pthread_mutex_destroy(&rme->lock);
+}
+
+int rme_open(const struct rme_config *config, struct rme **out)
+{
+    struct rme *rme = calloc(1, sizeof(*rme));
+    int error = -ENOMEM;
+
+    if (rme == NULL)
+        return -ENOMEM;
+    pthread_mutex_init(&rme->lock, NULL);
+    init_rings(rme);
+    rme_op_table_init(&rme->op_table);
+    rme->ops = config->fabric;
+    rme->server = config->listen != NULL;
+    rme->incarnation = new_incarnation();
+    rme->jitter = rme->incarnation;
+    rme->log = rme_log_new(config->log, config->log_arg);
+    if (rme->log == NULL)
+        goto free_rme;
+    rme->lent_mask = LENT_FIRST - 1;
+    rme->lent = calloc(LENT_FIRST, sizeof(struct rme_unexp *));
+    if (rme->lent == NULL || rme_match_init(&rme->match) != 0)
+        goto free_lent;
+    error = open_options(rme, config);
+    if (error != 0)
+        goto free_options;
+    error = open_fabric(rme, config);
+    if (error != 0)
+        goto free_options;
+    error = open_memory(rme);
+    if (error != 0)
+        goto close_fabric;
+    rme_log_drain(rme->log);
+    *out = rme;
+    return 0;
+
+close_fabric:
+    rme_log_put(rme->log, RME_LOG_ERROR, "engine: no memory could be registered at all: %s", strerror(-error));
+    rme->ops->close(rme->fabric);
+free_options:
+    rme_options_free(rme->options);
+    rme_match_clear(&rme->match);
+free_lent:
+    free(rme->lent);
+    rme_log_free(rme->log);
+free_rme:
+    destroy_locks(rme);
+    free(rme);
+    return error;
+}
+
+/* ---- Closing ----------------------------------------------------------------------------------------------------- */
+
+static struct rme_peer *first_peer(struct rme *rme)
+{
+    return rme_entry(rme->peers.next, struct rme_peer, of_engine);
+}
+
+/* Makes progress until `settled`, at most for so long. */
+static void drain(struct rme *rme, bool (*settled)(const struct rme *rme), int ms)
+{
+    uint64_t until = rme_now() + (uint64_t)ms;
+
+    for (;;) {
+        uint64_t now = rme_now();
+        bool busy = rme_progress(rme, false) > 0;
+
+        rme_settle(rme);
+        if (settled(rme) || now >= until)
+            return;
+        if (busy || rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, false) > 0)
+            continue;
+        pthread_mutex_unlock(&rme->lock);
+        rme->ops->wait(rme->fabric, (int)(until - now));
+        rme_lock(rme);
+    }
+}
+
+/* BYE messages that are not known to have arrived: counted as transfers. */
+static bool byes_arrived(const struct rme *rme)
+{
+    return rme->byes == 0;
+}
+
+static bool links_down(const struct rme *rme)
+{
+    for (const struct rme_node *node = rme->peers.next; node != &rme->peers; node = node->next)
+        if (rme_entry(node, struct rme_peer, of_engine)->link != NULL)
+            return false;
+    return true;
+}
+
+/* What was sent shall arrive before the links go: BYE is behind it, and its acknowledgement by hardware is enough. */
+static void say_bye(struct rme *rme)
+{
+    for (struct rme_node *node = rme->peers.next; node != &rme->peers; node = node->next)
+        rme_peer_bye(rme_entry(node, struct rme_peer, of_engine));
+    drain(rme, byes_arrived, BYE_WAIT_MS);
+}
+
+void rme_close(struct rme *rme)
+{
+    rme_lock(rme);
+    rme->closing = true;
+    say_bye(rme);
+    for (struct rme_node *node = rme->peers.next; node != &rme->peers; node = node->next)
+        rme_peer_fail(rme_entry(node, struct rme_peer, of_engine), -ESHUTDOWN, NULL);
+    drain(rme, links_down, CLOSE_WAIT_MS);
+    while (!rme_node_alone(&rme->peers)) {
+        struct rme_peer *peer = first_peer(rme);
+
+        if (peer->link != NULL)
+            rme_log_put(rme->log, RME_LOG_ERROR, "%s: the fabric did not end the link", rme_peer_name(peer));
+        rme_peer_bury(peer);
+    }
+    rme_settle(rme);
+    pthread_mutex_unlock(&rme->lock);
+
+    rme_unexp_clear(rme);
+    rme_reserve_close(rme);
+    rme_rndv_clear(rme);
+    rme_mreg_free(rme->mreg);
+    rme_zone_free(rme->zone);
+    rme->ops->close(rme->fabric);
+    rme_op_table_clear(&rme->op_table);
+    rme_match_clear(&rme->match);
+    rme_timers_clear(&rme->timers);
+    rme_options_free(rme->options);
+    rme_log_free(rme->log);
+    destroy_locks(rme);
+    free(rme);
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The engine's inside.  engine.c tells how its parts work together, who holds which lock, and in which order. */
+#ifndef RME_ENGINE_H
+#define RME_ENGINE_H
+
+#include <pthread.h>
+
+#include "fabric.h"
+#include "list.h"
+#include "log.h"
+#include "match.h"
+#include "mreg.h"
+#include "op.h"
+#include "options.h"
+#include "peer.h"
+#include "plan.h"
+#include "rndv.h"
+#include "stats.h"
+#include "timer.h"
+#include "unexp.h"
+#include "zone.h"
+
+/* Options, read once. */
+struct rme_tuning {
+    uint32_t rx_size;
+    uint64_t eager_max; /* 0: what fits */
+    uint32_t window[RME_STREAMS];
+    uint32_t rts_max;
+    uint32_t credits, credits_max;
+    uint64_t unit;
+    uint64_t pack_threshold;
+    uint64_t heavy_ops;
+    enum rme_prefer prefer;
+    uint32_t xfers_peer, xfers;
+    uint32_t spin_us;
+    uint32_t connect_ms, backoff_min_ms, backoff_max_ms;
+    uint32_t keepalive_ms, peer_timeout_ms, cancel_ms;
+};
+
+/* A context: finished operations that wait for the host. */
+struct rme_ctx {
+    pthread_mutex_t lock;  /* guards both rings and `queued` of their ops */
+    bool open;             /* guarded by the engine's lock */
+    struct rme_node done;  /* to be reported */
+    struct rme_node spent; /* reported, to be recycled under the engine's lock */
+};
+
+struct rme {
+    pthread_mutex_t lock; /* everything below, unless it says otherwise */
+
+    /* constant while open */
+    const struct rme_fabric_ops *ops;
+    struct rme_fabric *fabric;
+    const struct rme_caps *caps;
+    struct rme_options *options;
+    struct rme_tuning tuning;
+    struct rme_costs costs;
+    uint64_t incarnation;
+    bool server;
+
+    /* with locks of their own */
+    struct rme_log *log;
+    struct rme_pin pin;
+    struct rme_zone *zone;
+    struct rme_mreg *mreg;
+    struct rme_ctx ctx[RME_MAX_CONTEXTS];
+
+    struct rme_stats stats;
+    struct rme_op_table op_table;
+    struct rme_match match;
+    struct rme_timers timers;
+    bool forceful;
+    bool closing;
+    uint32_t byes; /* BYE messages under way */
+
+    struct rme_node peers;     /* all */
+    uint32_t npeer;
+    uint32_t last_serial;
+    struct rme_node kicked;    /* to be pushed after this round of events */
+    struct rme_node xfer_turn; /* peers that wait for the process's throttle */
+    uint32_t xfers;            /* our transfers outstanding */
+    uint64_t xfer_bytes;
+    uint64_t jitter;           /* state of a small random generator */
+
+    struct rme_node work;      /* units that want registering, without the lock */
+    struct rme_node ended;     /* ops that end after the next rme_mreg_reap */
+    struct rme_node free_units, free_moves, free_rndvs;
+    struct rme_reserve reserve[RME_RESERVES];
+    size_t reserve_size;
+
+    struct rme_node unexpected;  /* complete, to be delivered (struct rme_unexp) */
+    struct rme_unexp **lent;     /* buffers that the host has, hashed by address */
+    uint32_t nlent, lent_mask;
+
+    /* waiting: wait.c */
+    struct rme_waiter *leader;
+    struct rme_node followers;
+    bool sleeping;   /* the leader is in the fabric's wait() */
+    bool wake;       /* wake it when the lock is released */
+    uint64_t sleeps_until;
+    uint32_t timer_skip;
+};
+
+static inline void rme_count(struct rme *rme, enum rme_counter_id id)
+{
+    rme->stats.value[id]++;
+}
+
+static inline void rme_count_add(struct rme *rme, enum rme_counter_id id, uint64_t n)
+{
+    rme->stats.value[id] += n;
+}
+
+/* ---- engine.c ---------------------------------------------------------------------------------------------------- */
+
+static inline void rme_lock(struct rme *rme)
+{
+    pthread_mutex_lock(&rme->lock);
+}
+
+/*
+ * Rings doorbells and does what must be done without the lock: registering, deregistering, trimming.  Called with the
+ * lock, returns with it; releases it meanwhile if there is such work.  Then completions are visible.
+ */
+void rme_settle(struct rme *rme);
+/* Settles, releases the lock, wakes the leader if it should see something, hands log lines to the host. */
+void rme_unlock(struct rme *rme);
+
+/* Moves an op to another state. */
+void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_state state);
+/* The outcome is known: 0 or a negative errno.  It is reported when nobody uses its memory any more. */
+void rme_op_end(struct rme *rme, struct rme_op *op, int error);
+/* One user of its memory less. */
+void rme_op_unpin(struct rme *rme, struct rme_op *op);
+/* Recycles what was reported. */
+void rme_op_sweep(struct rme *rme);
+
+/* ---- context.c --------------------------------------------------------------------------------------------------- */
+
+/* Queues a completion for the host.  Engine's lock held. */
+void rme_ctx_publish(struct rme *rme, struct rme_op *op);
+
+/* ---- wait.c ------------------------------------------------------------------------------------------------------ */
+
+/* What a call of the host waits for; in its stack frame. */
+struct rme_waiter {
+    struct rme_node link; /* in rme->followers */
+    pthread_cond_t cond;  /* while it is there */
+    int ctx;              /* RME_WAIT_*, or a context */
+    bool hopeless;        /* ready(): it never will be */
+    int (*ready)(struct rme *rme, struct rme_waiter *waiter); /* engine's lock held: take what is ready; how many? */
+};
+
+#define RME_WAIT_ANY (-1)        /* a completion of any context */
+#define RME_WAIT_UNEXPECTED (-2) /* an unexpected message */
+
+/* Makes progress until waiter->ready() says more than 0 or wait_ms is over.  Called without the lock. */
+int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms);
+/* Something is ready for those who wait for `ctx`. */
+void rme_wait_notify(struct rme *rme, int ctx);
+/* A deadline may have come nearer than the leader knows. */
+void rme_wait_deadline(struct rme *rme);
+
+/* ---- progress.c -------------------------------------------------------------------------------------------------- */
+
+/* One round: events, pushes, timers.  How many events there were. */
+int rme_progress(struct rme *rme, bool timers);
+
+/* ---- eager.c ----------------------------------------------------------------------------------------------------- */
+
+/* May this go eagerly (size, window)?  Credits are another matter. */
+bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream, uint64_t size);
+/* Sends it; false: no credit or buffer. */
+bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg, uint32_t nseg,
+                    uint64_t size, int32_t tag);
+
+/* A message that came before its receive; also, for a moment, one that meets its receive at once. */
+struct rme_message {
+    struct rme_node link;    /* in its slot */
+    struct rme_node of_peer; /* in peer->messages */
+    struct rme_control control; /* when its sender gave it up */
+    struct rme_slot *slot;      /* NULL: in none */
+    struct rme_peer *peer;
+    int32_t tag;
+    bool is_rts;
+    uint8_t flags;               /* of the RTS */
+    uint32_t from;
+    uint32_t shape;
+    uint32_t load_ops;
+    uint64_t load_bytes;
+    uint64_t total;              /* bytes of the message */
+    struct rme_opening *opening; /* what the RTS offered; may be NULL */
+    uint8_t data[];              /* eager: the payload */
+};
+
+void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *message);
+void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *message);
+/* An RTS as a message in no slot; NULL: no memory. */
+struct rme_message *rme_message_from_rts(struct rme_peer *peer, const struct rme_wire_message *message);
+/* A receive was posted: gives it the message that waits for it, if any. */
+void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot);
+/* Takes it out of its slot; frees it. */
+void rme_message_unlink(struct rme *rme, struct rme_message *message);
+void rme_message_free(struct rme_message *message);
+
+/* ---- unexp.c ----------------------------------------------------------------------------------------------------- */
+
+void rme_unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *message);
+void rme_unexp_rts(struct rme_peer *peer, const struct rme_wire_message *message);
+/* A pull ended. */
+void rme_unexp_pulled(struct rme *rme, struct rme_op *op);
+/* The sender gives up an RTS that was not pulled yet: the message, which is the caller's now; NULL: not found. */
+struct rme_message *rme_unexp_cancel(struct rme_peer *peer, uint32_t from);
+/* Drops messages of a peer that cannot be completed; with `all`, also those that could be delivered. */
+void rme_unexp_drop(struct rme_peer *peer, bool all);
+bool rme_unexp_waiting(const struct rme *rme, const struct rme_peer *peer);
+void rme_unexp_clear(struct rme *rme);
+
+/* ---- cancel.c ---------------------------------------------------------------------------------------------------- */
+
+void rme_cancel_op(struct rme *rme, struct rme_op *op);
+void rme_cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *message);
+void rme_cancel_acked(struct rme_peer *peer, const struct rme_wire_message *message);
+/* Takes an op out of whatever it waits in, for the link is gone. */
+void rme_op_detach(struct rme *rme, struct rme_op *op);
+
+#endif

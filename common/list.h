@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Doubly linked rings, kept inside the things they link.  A node that is in no ring points at itself. */
+#ifndef RME_LIST_H
+#define RME_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct rme_node {
+    struct rme_node *next, *prev;
+};
+
+#define rme_entry(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
+
+static inline void rme_node_init(struct rme_node *node)
+{
+    node->next = node;
+    node->prev = node;
+}
+
+/* For a ring: has it no member?  For a member: is it in no ring? */
+static inline bool rme_node_alone(const struct rme_node *node)
+{
+    return node->next == node;
+}
+
+static inline void rme_node_append(struct rme_node *ring, struct rme_node *node)
+{
+    node->next = ring;
+    node->prev = ring->prev;
+    ring->prev->next = node;
+    ring->prev = node;
+}
+
+static inline void rme_node_remove(struct rme_node *node)
+{
+    node->prev->next = node->next;
+    node->next->prev = node->prev;
+    rme_node_init(node);
+}
+
+/* The first member, taken out; NULL when there is none. */
+static inline struct rme_node *rme_node_take(struct rme_node *ring)
+{
+    struct rme_node *node = ring->next;
+
+    if (node == ring)
+        return NULL;
+    rme_node_remove(node);
+    return node;
+}
+
+/* Moves all members of `from` behind those of `to`. */
+static inline void rme_node_splice(struct rme_node *to, struct rme_node *from)
+{
+    if (rme_node_alone(from))
+        return;
+    from->next->prev = to->prev;
+    to->prev->next = from->next;
+    from->prev->next = to;
+    to->prev = from->prev;
+    rme_node_init(from);
+}
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Peers: one for each address in use, with at most one link at a time.  See peer.c for their life. */
+#ifndef RME_PEER_H
+#define RME_PEER_H
+
+#include "addr_int.h"
+#include "credit.h"
+#include "fabric.h"
+#include "list.h"
+#include "op.h"
+#include "timer.h"
+#include "wire.h"
+
+/* id, name, what it means */
+#define RME_PEER_STATES(X)                                                                                             \
+    X(IDLE, "idle", "no link, nothing to do; the next post connects")                                                  \
+    X(BACKOFF, "backoff", "no link; work waits for the pause between attempts to end")                                 \
+    X(CONNECTING, "connecting", "a link is being made to one part of the address")                                     \
+    X(ACCEPTING, "accepting", "the peer asked for a link and was accepted")                                            \
+    X(UP, "up", "messages flow")                                                                                       \
+    X(CLOSING, "closing", "a link is being ended; the fabric will say when it is down")                                \
+    X(DEAD, "dead", "a peer that came to us is gone for ever")
+
+enum rme_peer_state {
+#define RME_PEER_ENUM(id, name, text) RME_PEER_##id,
+    RME_PEER_STATES(RME_PEER_ENUM)
+#undef RME_PEER_ENUM
+};
+
+/* The two streams of messages, which share nothing but the link. */
+enum rme_stream { RME_EXPECTED, RME_UNEXPECTED_STREAM, RME_STREAMS };
+
+struct rme_peer {
+    struct rme *rme;
+    struct rme_addr *addr; /* one reference is ours */
+    struct rme_link *link; /* NULL in IDLE, BACKOFF and DEAD */
+    uint32_t serial;       /* its name in match keys; never used again */
+    uint8_t state;
+    bool passive;    /* it came to us; cannot be connected */
+    bool introduced; /* the host has seen addr */
+    bool dropped;    /* the host has freed addr */
+    bool tx_wait;    /* out of send buffers until RME_EV_TX_ROOM */
+    bool kicked;     /* in rme->kicked */
+    bool heard;      /* something arrived since the timer was set */
+    bool pong_due;
+    bool ping_sent;
+    bool was_up; /* it had a link before */
+    bool bye_out; /* `bye` is under way */
+    int error;   /* why the link is being closed */
+
+    struct rme_node of_engine;   /* in rme->peers */
+    struct rme_node kick;        /* in rme->kicked */
+    struct rme_node ops;         /* all ops that belong to this link or wait for one */
+    struct rme_node dying;       /* ops that end when the link is down */
+    struct rme_node sendq[RME_STREAMS]; /* QUEUED sends, in order */
+    struct rme_node control;     /* control messages that wait, in order (struct rme_control) */
+    struct rme_node xferq;       /* transfers that wait, in order (struct rme_move) */
+    struct rme_node moving;      /* transfers that the fabric has */
+    struct rme_node xfer_turn;   /* in rme->xfer_turn: waits for the process's throttle */
+    struct rme_node messages;    /* expected messages without a receive (struct rme_message) */
+    struct rme_node unexpected;  /* unexpected messages not complete or not in turn yet (struct rme_unexp) */
+    struct rme_node pulls;       /* of those, RTS that wait for room */
+
+    struct rme_credit credit;
+    struct rme_window window[RME_STREAMS];
+    struct rme_holding holding[RME_STREAMS];
+    uint32_t rts_out[RME_STREAMS]; /* our RTS that the peer holds */
+    uint32_t rts_in[RME_STREAMS];  /* its RTS that we hold */
+    uint32_t pulled;               /* bytes of unexpected messages being pulled, or pulled and not delivered */
+    uint32_t waiting_host;         /* unexpected messages complete and not delivered */
+    uint32_t xfers;                /* our transfers outstanding */
+    struct rme_hello hello;        /* the peer's */
+    uint32_t tx_size;              /* largest message that both sides take */
+    uint64_t eager_max;            /* largest payload sent eagerly */
+
+    struct rme_timer timer; /* what for: see rme_peer_timer */
+    int part;               /* part of the address being tried */
+    int last_part_error;
+    uint64_t connect_by;    /* all parts must be done by then */
+    uint64_t not_before;    /* no attempt before */
+    uint32_t backoff_ms;
+    uint64_t heard_at;      /* when the timer last saw `heard` */
+    uint64_t cancel_by;     /* the earliest deadline of a cancel, or UINT64_MAX */
+    uint64_t bytes_sent, bytes_received;
+    struct rme_xfer bye; /* see rme_peer_bye */
+};
+
+const char *rme_peer_state_name(enum rme_peer_state state);
+const char *rme_peer_name(const struct rme_peer *peer);
+
+/*
+ * The peer of an address, made if need be.  NULL with *error set: -ECONNRESET dead, -EINVAL another engine's, -ENOMEM.
+ */
+struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *addr, int *error);
+
+/* An op was put on the peer: connects or watches it as needed, and sends what can be sent. */
+void rme_peer_work(struct rme_peer *peer);
+
+/* Sends what waits, as far as credits and buffers allow. */
+void rme_peer_push(struct rme_peer *peer);
+/* Asks for a push at the end of this round of events. */
+void rme_peer_kick(struct rme_peer *peer);
+
+/*
+ * The link is given up for `error`: all its ops end with it, as soon as the link is down.  `why` goes to the log unless
+ * it is NULL.  Does nothing when there is no link or it is closing already.
+ */
+void rme_peer_fail(struct rme_peer *peer, int error, const char *why);
+/* The same for a peer that broke the protocol. */
+void rme_peer_protocol_error(struct rme_peer *peer, const char *why);
+
+/* A cancel waits for the peer: bounds the time. */
+void rme_peer_watch_cancel(struct rme_peer *peer);
+
+/* Its timer is due. */
+void rme_peer_timer(struct rme_peer *peer, uint64_t now);
+
+/* Says BYE; when it has arrived, rme->byes counts it no longer. */
+void rme_peer_bye(struct rme_peer *peer);
+void rme_peer_bye_done(struct rme_peer *peer);
+
+/* Events. */
+void rme_peer_request(struct rme *rme, const struct rme_event *event);
+void rme_peer_up(struct rme_peer *peer, const struct rme_event *event);
+void rme_peer_down(struct rme_peer *peer, const struct rme_event *event);
+
+/* The host has freed the address. */
+void rme_peer_drop(struct rme_peer *peer);
+/* Frees a peer without link once neither the host nor an unexpected message needs it. */
+void rme_peer_release(struct rme_peer *peer);
+/* Ends all its ops and frees it in any case (rme_close). */
+void rme_peer_bury(struct rme_peer *peer);
+
+/* The header of a message that goes out now; spends its credit. */
+void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out);
+/* Are there credits for a message of this class?  If not, the peer hears of it. */
+bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);
+/* A message of this class may go now, and a buffer is there: the buffer, else NULL (and the peer remembers why). */
+void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class);
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * One round of progress: events from the fabric, then timers.  Nothing here walks peers or operations.  What events make
+ * possible to send is sent when the round is over, by rme_settle: so credits given back by the whole round travel on
+ * the first message, and doorbells are rung once.
+ */
+#include <errno.h>
+
+#include "engine.h"
+
+#define ROUND 16      /* events taken at a time */
+#define ROUNDS_MAX 8  /* times in one call, before others get the lock */
+#define TIMER_SKIP 64 /* rounds between looks at the clock while polling */
+
+/* The peer would use more receive buffers than it has: it gets as many again, up to the limit. */
+static void grow_credits(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+    uint32_t promised = peer->credit.promised;
+    uint32_t more;
+
+    if (promised >= rme->tuning.credits_max)
+        return;
+    more = rme->tuning.credits_max - promised;
+    if (more > promised)
+        more = promised;
+    if (rme->ops->rx_reserve(peer->link, more) == 0)
+        rme_credit_grow(&peer->credit, more);
+}
+
+/* What every header says.  False: it cannot be true. */
+static bool take_header(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    peer->heard = true;
+    if (message->credits != 0) {
+        if (rme_credit_gain(&peer->credit, message->credits) != 0)
+            return false;
+        rme_peer_kick(peer);
+    }
+    return rme_window_report(&peer->window[RME_EXPECTED], message->eager_taken) == 0 &&
+           rme_window_report(&peer->window[RME_UNEXPECTED_STREAM], message->unexpected_taken) == 0;
+}
+
+static void take_message(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    switch ((enum rme_wire_type)message->type) {
+    case RME_WIRE_EAGER:
+        rme_eager_arrived(peer, message);
+        break;
+    case RME_WIRE_UNEXPECTED:
+        rme_unexp_arrived(peer, message);
+        break;
+    case RME_WIRE_RTS:
+        if (message->flags & RME_WIRE_F_UNEXPECTED)
+            rme_unexp_rts(peer, message);
+        else
+            rme_rts_arrived(peer, message);
+        break;
+    case RME_WIRE_CTS:
+        rme_rndv_cts(peer, message);
+        break;
+    case RME_WIRE_OFFER:
+        rme_rndv_offer(peer, message);
+        break;
+    case RME_WIRE_GO:
+        rme_rndv_go(peer, message);
+        break;
+    case RME_WIRE_FIN:
+        rme_rndv_fin(peer, message);
+        break;
+    case RME_WIRE_CREDIT:
+    case RME_WIRE_PONG:
+        break;
+    case RME_WIRE_CANCEL:
+        rme_cancel_arrived(peer, message);
+        break;
+    case RME_WIRE_CANCEL_ACK:
+        rme_cancel_acked(peer, message);
+        break;
+    case RME_WIRE_PING:
+        peer->pong_due = true;
+        rme_peer_kick(peer);
+        break;
+    case RME_WIRE_BYE:
+        rme_peer_fail(peer, -ECONNRESET, NULL);
+        break;
+    }
+}
+
+static void received(struct rme_peer *peer, const struct rme_event *event)
+{
+    struct rme *rme = peer->rme;
+    struct rme_wire_message message;
+    bool listening = peer->state == RME_PEER_UP || peer->state == RME_PEER_ACCEPTING;
+    int error;
+
+    if (listening) {
+        error = rme_wire_decode(event->data, event->length, &message);
+        if (error == -EPROTO)
+            rme_peer_protocol_error(peer, "a malformed message");
+        else if (!take_header(peer, &message))
+            rme_peer_protocol_error(peer, "credits or windows that cannot be");
+        else if (error == 0)
+            take_message(peer, &message);
+    }
+    rme->ops->rx_return(rme->fabric, event->rx);
+    if (!listening || peer->state == RME_PEER_CLOSING)
+        return;
+    if (rme_credit_used(&peer->credit) != 0) {
+        rme_peer_protocol_error(peer, "more messages than it has credits");
+        return;
+    }
+    if (message.flags & RME_WIRE_F_STALLED)
+        grow_credits(peer);
+    if (rme_credit_due(&peer->credit))
+        rme_peer_kick(peer);
+}
+
+static void immediate(struct rme_peer *peer, uint32_t imm)
+{
+    if (peer->state != RME_PEER_UP && peer->state != RME_PEER_ACCEPTING)
+        return;
+    peer->heard = true;
+    if (rme_credit_used(&peer->credit) != 0) {
+        rme_peer_protocol_error(peer, "more immediates than it has credits");
+        return;
+    }
+    rme_rndv_imm(peer, imm);
+    if (rme_credit_due(&peer->credit))
+        rme_peer_kick(peer);
+}
+
+static void handle(struct rme *rme, const struct rme_event *event)
+{
+    struct rme_peer *peer = event->owner;
+
+    switch (event->type) {
+    case RME_EV_LINK_REQUEST:
+        rme_peer_request(rme, event);
+        break;
+    case RME_EV_LINK_UP:
+        rme_peer_up(peer, event);
+        break;
+    case RME_EV_LINK_DOWN:
+        rme_peer_down(peer, event);
+        break;
+    case RME_EV_RECV:
+        received(peer, event);
+        break;
+    case RME_EV_IMM:
+        immediate(peer, event->imm);
+        break;
+    case RME_EV_XFER_DONE:
+        if (event->xfer == &peer->bye)
+            rme_peer_bye_done(peer);
+        else
+            rme_move_done(rme, event->xfer);
+        break;
+    case RME_EV_TX_ROOM:
+        peer->tx_wait = false;
+        rme_peer_kick(peer);
+        break;
+    }
+}
+
+static void run_timers(struct rme *rme)
+{
+    uint64_t now = rme_now();
+    struct rme_timer *timer;
+
+    rme->timer_skip = 0;
+    while ((timer = rme_timers_due(&rme->timers, now)) != NULL)
+        rme_peer_timer(rme_entry(timer, struct rme_peer, timer), now);
+}
+
+int rme_progress(struct rme *rme, bool timers)
+{
+    struct rme_event event[ROUND];
+    int total = 0;
+
+    for (int round = 0; round < ROUNDS_MAX; round++) {
+        int n = rme->ops->poll(rme->fabric, event, ROUND);
+
+        for (int i = 0; i < n; i++)
+            handle(rme, &event[i]);
+        total += n > 0 ? n : 0;
+        if (n < ROUND)
+            break;
+    }
+    if (rme->timers.count != 0 && (timers || ++rme->timer_skip >= TIMER_SKIP))
+        run_timers(rme);
+    return total;
+}

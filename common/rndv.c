@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Rendezvous.  A message whose bytes do not travel in an eager buffer is moved by RDMA, straight between the memory of
+ * its send and that of its receive [004 4.2, 5.2].
+ *
+ * Normal path.  The sender says RTS: size, load, and as much of its memory as is ready (an offer).  The receiver matches
+ * it like any message and asks the planner who shall move the data:
+ *
+ *     write:  receiver  -- CTS (its memory) -->  sender  == RDMA writes, immediate on the last ==>  receiver
+ *     read:   receiver  <== RDMA reads of what RTS offered ==  sender;  then  -- FIN behind the reads -->  sender
+ *
+ * One side thus *exposes* memory and the other side *moves* the data; the code of both is the same for send and receive.
+ * The memory of an op is made ready in units (unit.c).  When everything is registered already, one unit is the whole
+ * message: two control messages and no registration.  Otherwise units follow each other, two at a time, so that unit k+1 is
+ * registered while unit k is moved.  The exposing side tells of each unit in a CTS or OFFER of its own: a window of the
+ * message, begun where the last one ended.  The moving side transfers what its units and the peer's windows have in
+ * common (move.c), and reports at the end of each window: the immediate, or FIN with the number of bytes read.  Windows are
+ * answered in order, so a report needs no name but that of the op.  When RTS offered only a part and the receiver reads,
+ * it says GO, and OFFERs follow.
+ *
+ * Why memory is safe.  An op ends only when nobody can touch its memory:
+ *  - the mover ends when its last transfer is complete locally;
+ *  - the exposer ends at the last report, which is behind all data;
+ *  - any other end of an exposer needs the peer's word (CANCEL_ACK, or its CANCEL), which it gives when it has no transfer
+ *    under way and starts none, or the end of the link, after which keys are worth nothing.
+ *
+ * Failure path.  Whoever wants out (cancel, no memory) sets `stop`.  The mover lets posted transfers finish; if those were
+ * all, the message is complete after all.  Else: a receiver that reads says FIN with the reason, and is done, as nobody
+ * touches its memory.  In all other cases CANCEL goes to the peer, and the op waits in CANCELLING.  The peer, asked by
+ * CANCEL, stops likewise, answers CANCEL_ACK, and ends its own op with -ECANCELED.  If both ask at once, each takes the other's
+ * CANCEL for the answer, since nobody asks with transfers under way.  A CANCEL for an op that is over is ignored: what ended it
+ * was reported before, on a link that keeps order.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "engine.h"
+
+#define OPENINGS_MAX 4 /* windows not moved yet; the exposing side opens two */
+
+int rme_rndv_new(struct rme *rme, struct rme_op *op)
+{
+    struct rme_node *node = rme_node_take(&rme->free_rndvs);
+    struct rme_rndv *r = node != NULL ? rme_entry(node, struct rme_rndv, link) : malloc(sizeof(*r));
+
+    if (r == NULL)
+        return -ENOMEM;
+    *r = (struct rme_rndv){.op = op, .max_segs = UINT32_MAX, .unit_size = rme->tuning.unit, .cancel_by = UINT64_MAX};
+    rme_node_init(&r->link);
+    rme_node_init(&r->control.link);
+    r->control.kind = RME_CONTROL_OP;
+    rme_node_init(&r->units);
+    rme_node_init(&r->openings);
+    op->rndv = r;
+    return 0;
+}
+
+static void drop_openings(struct rme_rndv *r)
+{
+    struct rme_node *node;
+
+    while ((node = rme_node_take(&r->openings)) != NULL)
+        free(rme_entry(node, struct rme_opening, link));
+}
+
+/* Transfers that wait for credits or throttles are forgotten. */
+static void drop_moves(struct rme *rme, struct rme_op *op)
+{
+    struct rme_node *ring = &op->peer->xferq;
+    struct rme_node *node = ring->next;
+
+    while (node != ring && op->rndv->moves > 0) {
+        struct rme_move *move = rme_entry(node, struct rme_move, link);
+
+        node = node->next;
+        if (move->op == op)
+            rme_move_free(rme, move);
+    }
+}
+
+/* Units that the peer was not told of, and that no transfer uses, go: those that wait for a thread or a block. */
+static void drop_units(struct rme *rme, struct rme_rndv *r)
+{
+    struct rme_node *node = r->units.next;
+
+    while (node != &r->units) {
+        struct rme_unit *unit = rme_entry(node, struct rme_unit, link);
+
+        node = node->next;
+        if (unit->state != RME_UNIT_READY)
+            rme_unit_free(rme, unit);
+        else if (!rme_node_alone(&unit->control.link))
+            rme_node_remove(&unit->control.link);
+    }
+}
+
+void rme_rndv_quiet(struct rme *rme, struct rme_op *op)
+{
+    drop_moves(rme, op);
+    drop_units(rme, op->rndv);
+}
+
+void rme_rndv_silence(struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+
+    if (!rme_node_alone(&r->control.link)) {
+        rme_node_remove(&r->control.link);
+        r->say = 0;
+        op->pins--; /* the caller has a pin of its own */
+    }
+}
+
+void rme_rndv_free(struct rme *rme, struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+
+    if (r == NULL)
+        return;
+    while (!rme_node_alone(&r->units))
+        rme_unit_free(rme, rme_entry(r->units.next, struct rme_unit, link));
+    drop_openings(r);
+    rme_node_append(&rme->free_rndvs, &r->link);
+    op->rndv = NULL;
+}
+
+void rme_rndv_clear(struct rme *rme)
+{
+    struct rme_node *node;
+
+    while ((node = rme_node_take(&rme->free_rndvs)) != NULL)
+        free(rme_entry(node, struct rme_rndv, link));
+    while ((node = rme_node_take(&rme->free_moves)) != NULL) {
+        struct rme_move *move = rme_entry(node, struct rme_move, link);
+
+        if (move->piece != move->own_piece)
+            free(move->piece);
+        if (move->seg != move->own_seg)
+            free(move->seg);
+        free(move);
+    }
+    while ((node = rme_node_take(&rme->free_units)) != NULL) {
+        struct rme_unit *unit = rme_entry(node, struct rme_unit, link);
+
+        if (unit->mseg != unit->own_mseg)
+            free(unit->mseg);
+        free(unit);
+    }
+}
+
+/* ---- What is said ------------------------------------------------------------------------------------------------ */
+
+void rme_rndv_say(struct rme_op *op, unsigned what)
+{
+    struct rme_rndv *r = op->rndv;
+
+    if (r->say == 0) {
+        rme_node_append(&op->peer->control, &r->control.link);
+        op->pins++;
+    }
+    r->say |= (uint8_t)what;
+    rme_peer_kick(op->peer);
+}
+
+static bool send_window(struct rme_peer *peer, struct rme_unit *unit)
+{
+    struct rme_op *op = unit->op;
+    uint8_t type = rme_op_sends(op) ? RME_WIRE_OFFER : RME_WIRE_CTS;
+    struct rme_wire_message message;
+    void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
+
+    if (tx == NULL)
+        return false;
+    rme_peer_header(peer, type, &message);
+    message.to = op->rndv->peer_handle;
+    message.from = rme_op_handle(op);
+    message.offset = unit->offset;
+    message.nsegment = unit->nmseg;
+    rme_wire_encode(&message, tx);
+    rme_unit_describe(unit, tx, type);
+    rme_node_remove(&unit->control.link);
+    unit->told = true;
+    op->rndv->introduced = true;
+    rme_count(peer->rme, RME_C_CONTROL_SENT);
+    peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(type, unit->nmseg));
+    return true;
+}
+
+static bool send_word(struct rme_peer *peer, struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+    unsigned word = r->say & -r->say;
+    struct rme_wire_message message;
+    uint8_t type = word == RME_SAY_GO       ? RME_WIRE_GO
+                   : word == RME_SAY_FIN    ? RME_WIRE_FIN
+                   : word == RME_SAY_CANCEL ? RME_WIRE_CANCEL
+                                            : RME_WIRE_CANCEL_ACK;
+    void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
+
+    if (tx == NULL)
+        return false;
+    rme_peer_header(peer, type, &message);
+    message.to = r->peer_handle;
+    message.from = rme_op_handle(op);
+    if (type == RME_WIRE_FIN) {
+        message.status = rme_wire_status_of(r->fin_error);
+    } else if (type == RME_WIRE_CANCEL) {
+        message.tag = op->tag;
+        message.flags |= rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
+        message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
+    }
+    if (type == RME_WIRE_GO)
+        r->introduced = true;
+    rme_wire_encode(&message, tx);
+    rme_count(peer->rme, RME_C_CONTROL_SENT);
+    peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(type, 0));
+    r->say &= (uint8_t)~word;
+    if (r->say == 0) {
+        rme_node_remove(&r->control.link);
+        rme_op_unpin(peer->rme, op);
+    }
+    return true;
+}
+
+/* CANCEL_ACK for a message that was never matched, and the end of it. */
+static bool send_forgotten(struct rme_peer *peer, struct rme_message *forgotten)
+{
+    struct rme_wire_message message;
+    void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
+
+    if (tx == NULL)
+        return false;
+    rme_peer_header(peer, RME_WIRE_CANCEL_ACK, &message);
+    message.to = forgotten->from;
+    rme_wire_encode(&message, tx);
+    rme_count(peer->rme, RME_C_CONTROL_SENT);
+    peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(RME_WIRE_CANCEL_ACK, 0));
+    rme_node_remove(&forgotten->control.link);
+    rme_message_free(forgotten);
+    return true;
+}
+
+bool rme_rndv_push_control(struct rme_peer *peer)
+{
+    struct rme_control *control = rme_entry(peer->control.next, struct rme_control, link);
+
+    switch ((enum rme_control_kind)control->kind) {
+    case RME_CONTROL_UNIT:
+        return send_window(peer, rme_entry(control, struct rme_unit, control));
+    case RME_CONTROL_MESSAGE:
+        return send_forgotten(peer, rme_entry(control, struct rme_message, control));
+    case RME_CONTROL_OP:
+        break;
+    }
+    return send_word(peer, rme_entry(control, struct rme_rndv, control)->op);
+}
+
+/* ---- Windows of the peer ----------------------------------------------------------------------------------------- */
+
+struct rme_opening *rme_opening_new(const struct rme_wire_message *message)
+{
+    struct rme_opening *opening = malloc(sizeof(*opening) + message->nsegment * sizeof(opening->segment[0]));
+
+    if (opening == NULL)
+        return NULL;
+    rme_node_init(&opening->link);
+    opening->offset = message->offset;
+    opening->length = message->window;
+    opening->nsegment = message->nsegment;
+    for (uint32_t i = 0; i < message->nsegment; i++)
+        rme_wire_segment_at(message, i, &opening->segment[i]);
+    return opening;
+}
+
+int rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
+{
+    struct rme_rndv *r = op->rndv;
+    struct rme_opening *opening;
+    unsigned waiting = 0;
+
+    for (struct rme_node *node = r->openings.next; node != &r->openings; node = node->next)
+        waiting++;
+    if (waiting >= OPENINGS_MAX || message->offset != r->opened || message->window == 0 ||
+        message->window > op->size - r->opened)
+        return -EPROTO;
+    opening = rme_opening_new(message);
+    if (opening == NULL)
+        return -ENOMEM;
+    rme_node_append(&r->openings, &opening->link);
+    r->opened += message->window;
+    return 0;
+}
+
+void rme_rndv_open_failed(struct rme_peer *peer, int error)
+{
+    if (error == -EPROTO)
+        rme_peer_protocol_error(peer, "a window that does not follow the last one");
+    else
+        rme_peer_fail(peer, error, "no memory for the description of a transfer");
+}
+
+/* ---- Progress ---------------------------------------------------------------------------------------------------- */
+
+/* Tells the peer of every unit that is ready, in order. */
+static void expose(struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+
+    for (struct rme_node *node = r->units.next; node != &r->units; node = node->next) {
+        struct rme_unit *unit = rme_entry(node, struct rme_unit, link);
+
+        if (unit->exposed)
+            continue;
+        if (unit->state != RME_UNIT_READY)
+            return;
+        unit->exposed = true;
+        r->at = unit->offset + unit->length;
+        rme_node_append(&op->peer->control, &unit->control.link);
+        rme_peer_kick(op->peer);
+    }
+}
+
+void rme_rndv_advance(struct rme *rme, struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+
+    if (r->stop || r->peer_stop) {
+        rme_rndv_halt(rme, op);
+        return;
+    }
+    switch ((enum rme_op_state)op->state) {
+    case RME_OP_QUEUED:
+        rme_peer_kick(op->peer);
+        break;
+    case RME_OP_MOVING:
+        while (rme_unit_next(rme, op))
+            continue;
+        rme_move_start(rme, op);
+        break;
+    case RME_OP_EXPOSED:
+        while (rme_unit_next(rme, op))
+            continue;
+        expose(op);
+        break;
+    default:
+        break;
+    }
+}
+
+void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
+{
+    rme_op_step(rme, op, state);
+    rme_rndv_advance(rme, op);
+}
+
+void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done)
+{
+    struct rme_rndv *r = op->rndv;
+
+    while (!rme_node_alone(&r->units)) {
+        struct rme_unit *unit = rme_entry(r->units.next, struct rme_unit, link);
+
+        if (unit->offset + unit->length > done)
+            break;
+        if (!rme_op_sends(op))
+            rme_unit_unpack(rme, unit);
+        rme_unit_free(rme, unit);
+    }
+    r->done = done;
+    if (done == op->size)
+        rme_op_end(rme, op, 0);
+    else if (op->state == RME_OP_EXPOSED)
+        rme_rndv_advance(rme, op);
+}
+
+/* ---- Giving up --------------------------------------------------------------------------------------------------- */
+
+void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
+{
+    struct rme_rndv *r = op->rndv;
+
+    if (r->stop)
+        return;
+    r->stop = true;
+    r->stop_error = error;
+    rme_rndv_halt(rme, op);
+}
+
+static void answer_cancel(struct rme *rme, struct rme_op *op)
+{
+    rme_rndv_say(op, RME_SAY_CANCEL_ACK);
+    rme_op_end(rme, op, op->rndv->stop ? op->rndv->stop_error : -ECANCELED);
+}
+
+static void ask_peer(struct rme *rme, struct rme_op *op)
+{
+    rme_op_step(rme, op, RME_OP_CANCELLING);
+    rme_rndv_say(op, RME_SAY_CANCEL);
+    op->rndv->cancel_by = rme_now() + rme->tuning.cancel_ms;
+    rme_peer_watch_cancel(op->peer);
+}
+
+static void refuse(struct rme *rme, struct rme_op *op)
+{
+    op->rndv->fin_error = op->rndv->stop_error;
+    rme_rndv_say(op, RME_SAY_FIN);
+    rme_op_end(rme, op, op->rndv->stop_error);
+}
+
+void rme_rndv_halt(struct rme *rme, struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+
+    rme_rndv_quiet(rme, op);
+    if (r->moves > 0)
+        return; /* rme_move_done comes back here */
+    switch ((enum rme_op_state)op->state) {
+    case RME_OP_QUEUED:
+        rme_node_remove(&op->link);
+        rme_op_end(rme, op, r->stop_error);
+        break;
+    case RME_OP_RTS:
+    case RME_OP_EXPOSED:
+    case RME_OP_MOVING:
+        if (r->peer_stop)
+            answer_cancel(rme, op);
+        else if (rme_op_sends(op) || (op->state == RME_OP_EXPOSED && r->introduced))
+            ask_peer(rme, op);
+        else
+            refuse(rme, op);
+        break;
+    case RME_OP_CANCELLING:
+        if (r->peer_stop)
+            answer_cancel(rme, op);
+        break;
+    default:
+        break;
+    }
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Rendezvous: a message that is moved by RDMA between the memory of its send and the memory of its receive.  rndv.c tells
+ * how; rndv_send.c and rndv_recv.c are the two ends, unit.c the memory, move.c the transfers.
+ */
+#ifndef RME_RNDV_H
+#define RME_RNDV_H
+
+#include "fabric.h"
+#include "list.h"
+#include "mreg.h"
+#include "op.h"
+#include "wire.h"
+
+struct rme_event;
+struct rme_message;
+
+/* Something that waits in peer->control for credits. */
+enum rme_control_kind {
+    RME_CONTROL_OP,      /* what rme_rndv.say says */
+    RME_CONTROL_UNIT,    /* CTS or OFFER */
+    RME_CONTROL_MESSAGE, /* CANCEL_ACK of a message that no receive has met */
+};
+
+struct rme_control {
+    struct rme_node link;
+    uint8_t kind;
+};
+
+/* What an op has to say, in this order. */
+#define RME_SAY_GO 1u
+#define RME_SAY_FIN 2u
+#define RME_SAY_CANCEL 4u
+#define RME_SAY_CANCEL_ACK 8u
+
+/* How memory is made ready: each way is tried when the one before was refused. */
+enum rme_memory {
+    RME_MEMORY_DIRECT,  /* the device reads or writes the host's memory */
+    RME_MEMORY_PACK,    /* a block of a zone in between, and a copy */
+    RME_MEMORY_RESERVE, /* the engine's last block of its class, in turn */
+};
+
+/* Blocks kept for the case that no memory can be registered.  See unit.c for why there are two classes. */
+enum rme_reserve_class { RME_RESERVE_MOVE, RME_RESERVE_EXPOSE, RME_RESERVES };
+
+struct rme_reserve {
+    void *block;
+    struct rme_unit *user;   /* who has it */
+    struct rme_node waiting; /* units in turn */
+};
+
+/* id, name, what it means */
+#define RME_UNIT_STATES(X)                                                                                             \
+    X(WORK, "work", "waits for a thread that registers")                                                               \
+    X(BUSY, "busy", "a thread registers it, without the lock")                                                         \
+    X(TURN, "turn", "waits for a reserve block")                                                                       \
+    X(READY, "ready", "the device may use it")
+
+enum rme_unit_state {
+#define RME_UNIT_ENUM(id, name, text) RME_UNIT_##id,
+    RME_UNIT_STATES(RME_UNIT_ENUM)
+#undef RME_UNIT_ENUM
+};
+
+/* A range of a message, as memory of ours that a device can use. */
+struct rme_unit {
+    struct rme_node link;  /* in rndv->units, in order of offset; or in the free list */
+    struct rme_node queue; /* in rme->work or a reserve's waiting ring */
+    struct rme_op *op;     /* NULL: given up while BUSY */
+    uint8_t state;
+    bool exposed; /* its CTS or OFFER is queued or gone */
+    bool told;    /* gone: the peer may use it */
+    uint8_t memory;
+    unsigned access;
+    uint64_t offset, length;
+    uint64_t moved;       /* bytes whose transfers are complete */
+    struct rme_control control;
+    void *block;          /* PACK, RESERVE */
+    struct rme_mreg_hold *hold; /* DIRECT */
+    struct rme_mseg *mseg;      /* what the device may use: the block, or the host's segments */
+    uint32_t nmseg, mseg_room;
+    struct rme_mseg own_mseg[4];
+};
+
+/* Memory of the peer that is open to us. */
+struct rme_opening {
+    struct rme_node link; /* in rndv->openings */
+    uint64_t offset, length;
+    uint32_t nsegment;
+    struct rme_wire_segment segment[];
+};
+
+/* One transfer: what a unit and an opening have in common. */
+struct rme_move {
+    struct rme_node link; /* in peer->xferq, peer->moving or the free list */
+    struct rme_op *op;
+    struct rme_unit *unit;
+    struct rme_xfer xfer;
+    bool posted; /* the fabric has it */
+    uint64_t end; /* offset behind it */
+    struct rme_piece *piece;
+    struct rme_lseg *seg;
+    uint32_t piece_room, seg_room;
+    struct rme_piece own_piece[2];
+    struct rme_lseg own_seg[4];
+};
+
+struct rme_rndv {
+    struct rme_node link; /* in the free list */
+    struct rme_op *op;
+    struct rme_control control;
+    uint8_t say;        /* RME_SAY_*: what waits to be said */
+    uint8_t memory;     /* how units are made from now on */
+    bool reads;         /* the receiver reads, else the sender writes */
+    bool offers;        /* RTS shall offer memory */
+    bool rts_out;       /* RTS has gone; it counts in peer->rts_out */
+    bool introduced;    /* the peer knows our handle */
+    bool stop;          /* given up by us: start nothing more */
+    bool peer_stop;     /* given up by the peer: likewise, and acknowledge */
+    int stop_error;     /* how the op ends when it was given up */
+    int fin_error;      /* what FIN says */
+    uint32_t peer_handle; /* the op at the other side; 0: not known yet */
+    uint64_t unit_size;
+    uint32_t max_segs;  /* segments of a unit at most */
+    unsigned access;    /* of units made from now on */
+    uint64_t prepared;  /* units exist up to here */
+    uint64_t at;        /* moves, or what the peer was told, up to here */
+    uint64_t done;      /* bytes in place */
+    uint64_t opened;    /* openings exist up to here */
+    uint32_t nunit;
+    uint32_t moves;     /* outstanding or queued */
+    uint64_t cancel_by;
+    struct rme_node units;
+    struct rme_node openings;
+};
+
+/* ---- rndv.c: what both ends share -------------------------------------------------------------------------------- */
+
+int rme_rndv_new(struct rme *rme, struct rme_op *op);
+/* Nothing that is not under way yet ever will be. */
+void rme_rndv_quiet(struct rme *rme, struct rme_op *op);
+/* Forgets what it has to say. */
+void rme_rndv_silence(struct rme_op *op);
+/* Frees it; called when op->pins is 0. */
+void rme_rndv_free(struct rme *rme, struct rme_op *op);
+/* Gives back what the free lists hold. */
+void rme_rndv_clear(struct rme *rme);
+
+/* Queues what an op has to say. */
+void rme_rndv_say(struct rme_op *op, unsigned what);
+/* Sends what is first in peer->control; false: no credit or buffer. */
+bool rme_rndv_push_control(struct rme_peer *peer);
+
+/* Takes note of memory that the peer opened.  -EPROTO: not where it should be; -ENOMEM. */
+int rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
+/* What to do when it fails. */
+void rme_rndv_open_failed(struct rme_peer *peer, int error);
+/* The same as an object; NULL: no memory. */
+struct rme_opening *rme_opening_new(const struct rme_wire_message *message);
+
+/* Makes progress: prepares units, and exposes or moves them, as the op's state says.  May end the op. */
+void rme_rndv_advance(struct rme *rme, struct rme_op *op);
+/* Enters EXPOSED or MOVING. */
+void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state);
+/* Stops an op: it ends with `error` once the peer has left its memory.  Also for one that has not begun. */
+void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error);
+/* A stopped op may have come to rest: says what there is to say and ends it, or waits on. */
+void rme_rndv_halt(struct rme *rme, struct rme_op *op);
+/* The peer moved everything up to `done`: units are unpacked and let go. */
+void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done);
+
+/* ---- unit.c ------------------------------------------------------------------------------------------------------ */
+
+/* Makes the next unit of an op, up to two at a time.  False: there is none to make now, or no memory (the op is stopped). */
+bool rme_unit_next(struct rme *rme, struct rme_op *op);
+/* Forgets a unit that no device uses; one that is BUSY is only given up. */
+void rme_unit_free(struct rme *rme, struct rme_unit *unit);
+/* Puts its segments into a message. */
+void rme_unit_describe(const struct rme_unit *unit, void *tx, uint8_t type);
+/* Copies out of the block what was received into it. */
+void rme_unit_unpack(struct rme *rme, struct rme_unit *unit);
+/* One unit's worth of registering, with the lock released meanwhile; false: nothing waits. */
+bool rme_unit_work(struct rme *rme);
+int rme_reserve_open(struct rme *rme);
+void rme_reserve_close(struct rme *rme);
+
+/* ---- move.c ------------------------------------------------------------------------------------------------------ */
+
+/* Starts every transfer that units and openings allow. */
+void rme_move_start(struct rme *rme, struct rme_op *op);
+/* Posts the first waiting transfer of a peer; false: throttled, or no credit or buffer. */
+bool rme_move_push(struct rme_peer *peer);
+void rme_move_done(struct rme *rme, struct rme_xfer *xfer);
+/* Forgets a transfer: one not posted, or any of a link that is down. */
+void rme_move_free(struct rme *rme, struct rme_move *move);
+
+/* ---- rndv_send.c, rndv_recv.c ------------------------------------------------------------------------------------ */
+
+/* The send at the head of its queue goes by rendezvous: 1 gone, 0 it has to wait, -1 it was ended. */
+int rme_rndv_send(struct rme *rme, struct rme_op *op);
+void rme_rndv_cts(struct rme_peer *peer, const struct rme_wire_message *message);
+void rme_rndv_go(struct rme_peer *peer, const struct rme_wire_message *message);
+void rme_rndv_fin(struct rme_peer *peer, const struct rme_wire_message *message);
+
+/* A receive (or pull) met an RTS. */
+void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts);
+void rme_rndv_offer(struct rme_peer *peer, const struct rme_wire_message *message);
+void rme_rndv_imm(struct rme_peer *peer, uint32_t imm);
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The sender's end of a rendezvous: RTS, and what the receiver answers. */
+#include <errno.h>
+
+#include "engine.h"
+
+static enum rme_stream stream_of(const struct rme_op *op)
+{
+    return op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
+}
+
+/* Asks the planner, with the receiver's side unknown, for our own memory; and whether to offer it. */
+static int plan_send(struct rme *rme, struct rme_op *op)
+{
+    struct rme_peer *peer = op->peer;
+    struct rme_plan_in in = {
+        .bytes = op->size,
+        .send = {.segments = op->nseg,
+                 .server = rme->server,
+                 .load_ops = rme->xfers,
+                 .load_bytes = rme->xfer_bytes},
+        .recv = {.server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0},
+        .unit = rme->tuning.unit,
+        .pack_threshold = rme->tuning.pack_threshold,
+        .heavy_ops = rme->tuning.heavy_ops,
+        .prefer = rme->tuning.prefer,
+        .max_sge = rme->caps->max_sge,
+        .max_read_sge = rme->caps->max_read_sge,
+        .has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0,
+        .costs = &rme->costs,
+    };
+    struct rme_plan plan;
+    int error = rme_rndv_new(rme, op);
+
+    if (error != 0)
+        return error;
+    in.send.ready = op->nseg == 1 && rme_zone_owns(rme->zone, op->seg[0].base, op->seg[0].length);
+    rme_plan(&in, &plan);
+    op->rndv->memory = plan.send_pack && !in.send.ready ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
+    op->rndv->unit_size = rme->tuning.unit;
+    op->rndv->max_segs = rme_wire_segments_max(RME_WIRE_RTS, peer->tx_size);
+    op->rndv->offers = in.has_read && in.prefer != RME_PREFER_WRITE && op->size > 0;
+    op->rndv->access = op->rndv->offers ? RME_ACCESS_REMOTE_READ : RME_ACCESS_LOCAL;
+    return 0;
+}
+
+/* The first unit, which goes along with RTS; NULL with *wait: not ready yet, or there will be none. */
+static struct rme_unit *offered_unit(struct rme *rme, struct rme_op *op, bool *wait)
+{
+    struct rme_rndv *r = op->rndv;
+    struct rme_unit *unit;
+
+    *wait = false;
+    if (!r->offers)
+        return NULL;
+    if (rme_node_alone(&r->units) && !rme_unit_next(rme, op)) {
+        *wait = true; /* it was stopped */
+        return NULL;
+    }
+    unit = rme_entry(r->units.next, struct rme_unit, link);
+    if (unit->state == RME_UNIT_READY && unit->memory != RME_MEMORY_RESERVE)
+        return unit;
+    if (unit->memory != RME_MEMORY_RESERVE) {
+        *wait = true;
+        return NULL;
+    }
+    /* the reserve is not for offers, which may wait long for a receive */
+    rme_unit_free(rme, unit);
+    r->prepared = 0;
+    r->offers = false;
+    r->access = RME_ACCESS_LOCAL;
+    return NULL;
+}
+
+static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, void *tx)
+{
+    struct rme_peer *peer = op->peer;
+    struct rme_wire_message message;
+
+    rme_peer_header(peer, RME_WIRE_RTS, &message);
+    message.tag = op->tag;
+    message.from = rme_op_handle(op);
+    message.total = op->size;
+    message.shape = op->nseg;
+    message.load_ops = rme->xfers;
+    message.load_bytes = rme->xfer_bytes;
+    message.nsegment = unit != NULL ? unit->nmseg : 0;
+    message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
+    message.flags |= unit != NULL && unit->length == op->size ? RME_WIRE_F_READY : 0;
+    rme_wire_encode(&message, tx);
+    if (unit != NULL) {
+        rme_unit_describe(unit, tx, RME_WIRE_RTS);
+        unit->exposed = true;
+        unit->told = true;
+        op->rndv->at = unit->length;
+    }
+    rme_count(rme, RME_C_CONTROL_SENT);
+    rme->ops->tx_send(peer->link, tx, rme_wire_length(RME_WIRE_RTS, message.nsegment));
+}
+
+int rme_rndv_send(struct rme *rme, struct rme_op *op)
+{
+    struct rme_peer *peer = op->peer;
+    enum rme_stream stream = stream_of(op);
+    struct rme_unit *unit;
+    bool wait;
+    void *tx;
+
+    if (peer->rts_out[stream] >= peer->hello.rts_max)
+        return 0;
+    if (op->rndv == NULL && plan_send(rme, op) != 0) {
+        rme_node_remove(&op->link);
+        rme_op_end(rme, op, -ENOMEM);
+        return -1;
+    }
+    unit = offered_unit(rme, op, &wait);
+    if (wait)
+        return op->state == RME_OP_QUEUED ? 0 : -1;
+    tx = rme_peer_tx(peer, RME_CREDIT_DATA);
+    if (tx == NULL)
+        return 0;
+    send_rts(rme, op, unit, tx);
+    rme_node_remove(&op->link);
+    peer->rts_out[stream]++;
+    op->rndv->rts_out = true;
+    rme_op_step(rme, op, RME_OP_RTS);
+    return 1;
+}
+
+/* The send that an answer is for; NULL: there is none such, the peer made a mistake. */
+static struct rme_op *answered(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_op *op = rme_op_find_handle(&peer->rme->op_table, message->to);
+
+    if (op == NULL || op->peer != peer || !rme_op_sends(op) || op->rndv == NULL || !op->rndv->rts_out)
+        return NULL;
+    return op;
+}
+
+void rme_rndv_cts(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme *rme = peer->rme;
+    struct rme_op *op = answered(peer, message);
+    int error;
+
+    if (op == NULL || op->state == RME_OP_EXPOSED ||
+        (op->state == RME_OP_MOVING && message->from != op->rndv->peer_handle)) {
+        rme_peer_protocol_error(peer, "a CTS for no send that waits for it");
+        return;
+    }
+    if (op->state != RME_OP_RTS && op->state != RME_OP_MOVING)
+        return; /* given up; the receiver will hear of it, or has */
+    error = rme_rndv_open(op, message);
+    if (error != 0) {
+        rme_rndv_open_failed(peer, error);
+        return;
+    }
+    if (op->state == RME_OP_RTS) {
+        op->rndv->peer_handle = message->from;
+        op->rndv->at = 0;
+        op->rndv->max_segs = UINT32_MAX;
+        rme_rndv_begin(rme, op, RME_OP_MOVING);
+    } else {
+        rme_rndv_advance(rme, op);
+    }
+}
+
+void rme_rndv_go(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_op *op = answered(peer, message);
+
+    if (op == NULL || op->state == RME_OP_EXPOSED || op->state == RME_OP_MOVING) {
+        rme_peer_protocol_error(peer, "a GO for no send that waits for it");
+        return;
+    }
+    if (op->state != RME_OP_RTS)
+        return;
+    op->rndv->reads = true;
+    op->rndv->peer_handle = message->from;
+    op->rndv->access = RME_ACCESS_REMOTE_READ;
+    op->rndv->max_segs = rme_wire_segments_max(RME_WIRE_OFFER, peer->tx_size);
+    rme_rndv_begin(peer->rme, op, RME_OP_EXPOSED);
+}
+
+void rme_rndv_fin(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme *rme = peer->rme;
+    struct rme_op *op = answered(peer, message);
+
+    if (op == NULL || op->state == RME_OP_MOVING) {
+        rme_peer_protocol_error(peer, "a FIN for no send that waits for it");
+        return;
+    }
+    if (op->state == RME_OP_ENDING)
+        return;
+    if (message->status != RME_WIRE_OK) {
+        rme_op_end(rme, op, rme_wire_status_error(message->status));
+        return;
+    }
+    if (message->offset > op->rndv->at || (message->offset <= op->rndv->done && op->size > 0)) {
+        rme_peer_protocol_error(peer, "a FIN for bytes that were not offered");
+        return;
+    }
+    op->rndv->reads = true;
+    rme_rndv_exposed_done(rme, op, message->offset);
+}

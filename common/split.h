@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* From memory here and memory there to work requests: pure functions on lists of segments. */
+#ifndef RME_SPLIT_H
+#define RME_SPLIT_H
+
+#include "fabric.h"
+#include "mreg.h"
+#include "wire.h"
+
+/* A piece of the memory of an operation. */
+struct rme_seg {
+    void *base;
+    uint64_t length;
+};
+
+/* What a device accepts in one work request. */
+struct rme_split_limits {
+    uint32_t max_sge;   /* local segments, >= 1 */
+    uint64_t max_piece; /* bytes, >= 1 */
+};
+
+struct rme_split_size {
+    uint32_t npiece;
+    uint32_t nseg; /* local segments of all pieces */
+};
+
+/*
+ * Cuts `length` bytes into pieces, each one contiguous remote range against at most max_sge local segments.  The bytes
+ * begin `lskip` bytes into the local list and `rskip` bytes into the remote list; both lists reach at least that far (the
+ * caller ensures).  With piece and seg NULL it only counts; otherwise they hold what counting said.  Segments of no
+ * length are skipped.
+ */
+struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip, const struct rme_wire_segment *remote,
+                                uint64_t rskip, uint64_t length, const struct rme_split_limits *limits,
+                                struct rme_piece *piece, struct rme_lseg *seg);
+
+/* How many segments of nonzero length the range [offset, offset + length) of a list touches, at most `max`; *covered is
+ * how many bytes those are. */
+uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, uint64_t length, uint32_t max,
+                       uint64_t *covered);
+
+/* Cuts that range out: out[] gets as many segments as rme_seg_count said. */
+void rme_seg_cut(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, uint64_t length, struct rme_seg *out);
+
+/* Copies `length` bytes that begin at `offset` of the list to or from contiguous memory. */
+void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *to, uint64_t length);
+void rme_seg_scatter(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, const void *from, uint64_t length);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Unexpected messages on their way to the host.  See unexp.c. */
+#ifndef RME_UNEXP_H
+#define RME_UNEXP_H
+
+#include "list.h"
+#include "rme.h"
+
+struct rme_message;
+struct rme_op;
+struct rme_peer;
+
+struct rme_unexp {
+    struct rme_node link;    /* in peer->unexpected, then in rme->unexpected */
+    struct rme_node waiting; /* in peer->pulls: an RTS that waits for room */
+    struct rme_unexp *next;  /* in its chain of rme->lent */
+    struct rme_peer *peer;   /* NULL once the host has it */
+    int32_t tag;
+    bool ready;              /* all bytes are here */
+    bool dropped;            /* the host does not want it any more; it is still being pulled */
+    bool pulled;             /* it came by RTS */
+    uint64_t size;
+    struct rme_message *rts; /* not pulled yet */
+    _Alignas(16) unsigned char buffer[];
+};
+
+/* Takes the first complete message; NULL: none.  The host has its buffer from now on. */
+struct rme_unexp *rme_unexp_take(struct rme *rme);
+
+#endif

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Units: ranges of a message as memory that a device can use.
+ *
+ * Three ways, each tried when the one before was refused; an op never fails because memory cannot be registered:
+ *
+ *  1. direct: the host's own segments, registered (mreg.h).  When all of it is registered already the unit is the rest of
+ *     the message, otherwise option `unit` bounds it, and a thread registers it without the lock.
+ *  2. pack: a block of a zone (zone.h) and a copy.  Also what the planner wants for small lists.
+ *  3. reserve: a block that the engine has kept for this since it was opened; one op uses it at a time, in turn.
+ *
+ * When a way is refused, the unit and those after it are made again in the next way (fall_back); what was moved before
+ * stays moved.
+ *
+ * Why there are two reserve blocks.  A block that is exposed is held until the peer has moved data, and the peer may need
+ * its own block for that.  If exposing and moving shared one, two processes could each hold theirs exposed and wait for
+ * the other's.  A block used for moving is held only until a device is done, which needs nobody.  So movers always get
+ * their turn, and thereby exposers do.
+ *
+ * Registering takes place in rme_unit_work, called by whichever thread is about to release the lock.  The unit is BUSY
+ * meanwhile and pins its op.  If the op ends in between, the unit is only given up (op = NULL) and the thread cleans up.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "engine.h"
+
+#define UNITS_AHEAD 2                     /* units of an op at a time [000 4.5.3] */
+#define PACK_BYTES (256u << 10)           /* largest unit that is copied */
+#define RESERVE_BYTES (64u << 10)         /* what a reserve block should have */
+#define RESERVE_BYTES_MIN RME_ZONE_MIN_BLOCK /* what it may have when the memlock limit is tight */
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- Making ------------------------------------------------------------------------------------------------------ */
+
+static struct rme_unit *unit_new(struct rme *rme, struct rme_op *op)
+{
+    struct rme_node *node = rme_node_take(&rme->free_units);
+    struct rme_unit *unit;
+
+    if (node != NULL) {
+        unit = rme_entry(node, struct rme_unit, link);
+    } else {
+        unit = calloc(1, sizeof(*unit));
+        if (unit == NULL)
+            return NULL;
+        unit->mseg = unit->own_mseg;
+        unit->mseg_room = sizeof(unit->own_mseg) / sizeof(unit->own_mseg[0]);
+        unit->control.kind = RME_CONTROL_UNIT;
+        rme_node_init(&unit->queue);
+        rme_node_init(&unit->control.link);
+    }
+    unit->op = op;
+    unit->exposed = false;
+    unit->told = false;
+    unit->memory = op->rndv->memory;
+    unit->access = op->rndv->access;
+    unit->offset = op->rndv->prepared;
+    unit->moved = 0;
+    unit->block = NULL;
+    unit->hold = NULL;
+    return unit;
+}
+
+static bool reserve_msegs(struct rme_unit *unit, uint32_t count)
+{
+    struct rme_mseg *mseg;
+
+    if (count <= unit->mseg_room)
+        return true;
+    mseg = malloc(count * sizeof(*mseg));
+    if (mseg == NULL)
+        return false;
+    if (unit->mseg != unit->own_mseg)
+        free(unit->mseg);
+    unit->mseg = mseg;
+    unit->mseg_room = count;
+    return true;
+}
+
+/* The unit shall be the host's own segments of [offset, offset + length), or as many as fit. */
+static bool cut_direct(struct rme_op *op, struct rme_unit *unit, uint64_t length)
+{
+    uint64_t skip = unit->offset;
+    uint32_t n = 0;
+    uint32_t count = rme_seg_count(op->seg, op->nseg, skip, length, op->rndv->max_segs, &unit->length);
+
+    if (!reserve_msegs(unit, count))
+        return false;
+    for (uint32_t i = 0; n < count; i++) {
+        struct rme_mseg *mseg = &unit->mseg[n];
+
+        if (skip >= op->seg[i].length) {
+            skip -= op->seg[i].length;
+            continue;
+        }
+        *mseg = (struct rme_mseg){.base = (char *)op->seg[i].base + skip,
+                                  .length = least(op->seg[i].length - skip, length)};
+        length -= mseg->length;
+        skip = 0;
+        n++;
+    }
+    unit->nmseg = count;
+    return true;
+}
+
+/* The unit is a block. */
+static void use_block(struct rme *rme, struct rme_unit *unit, void *block)
+{
+    const struct rme_mr *mr;
+
+    unit->block = block;
+    unit->nmseg = 1;
+    unit->mseg[0] = (struct rme_mseg){.base = block, .length = unit->length};
+    if (rme_zone_find(rme->zone, block, unit->length, &mr) == 0) {
+        unit->mseg[0].lkey = mr->lkey;
+        unit->mseg[0].rkey = mr->rkey;
+    }
+}
+
+/* The device may use it from now on. */
+static void unit_ready(struct rme *rme, struct rme_unit *unit)
+{
+    struct rme_op *op = unit->op;
+
+    unit->state = RME_UNIT_READY;
+    if (unit->block != NULL && rme_op_sends(op)) {
+        rme_seg_gather(op->seg, op->nseg, unit->offset, unit->block, unit->length);
+        rme_count_add(rme, RME_C_BYTES_COPIED, unit->length);
+    }
+}
+
+static void want_work(struct rme *rme, struct rme_unit *unit)
+{
+    unit->state = RME_UNIT_WORK;
+    rme_node_append(&rme->work, &unit->queue);
+}
+
+static struct rme_reserve *reserve_of(struct rme *rme, const struct rme_op *op)
+{
+    return &rme->reserve[op->state == RME_OP_EXPOSED ? RME_RESERVE_EXPOSE : RME_RESERVE_MOVE];
+}
+
+static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rme_unit *unit)
+{
+    reserve->user = unit;
+    use_block(rme, unit, reserve->block);
+    unit_ready(rme, unit);
+}
+
+/* The next unit waiting for the block of a class gets it. */
+static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
+{
+    struct rme_node *node = rme_node_take(&reserve->waiting);
+    struct rme_unit *unit;
+
+    reserve->user = NULL;
+    if (node == NULL)
+        return;
+    unit = rme_entry(node, struct rme_unit, queue);
+    take_reserve(rme, reserve, unit);
+    rme_rndv_advance(rme, unit->op);
+}
+
+static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
+{
+    struct rme_reserve *reserve;
+    void *block;
+
+    switch ((enum rme_memory)unit->memory) {
+    case RME_MEMORY_DIRECT:
+        if (rme_mreg_try(rme->mreg, unit->mseg, unit->nmseg, unit->access, &unit->hold) == 0) {
+            unit_ready(rme, unit);
+        } else {
+            cut_direct(op, unit, least(op->size - unit->offset, op->rndv->unit_size));
+            want_work(rme, unit);
+        }
+        break;
+    case RME_MEMORY_PACK:
+        block = rme_zone_try(rme->zone, unit->length);
+        if (block == NULL) {
+            want_work(rme, unit);
+        } else {
+            use_block(rme, unit, block);
+            unit_ready(rme, unit);
+        }
+        break;
+    case RME_MEMORY_RESERVE:
+        reserve = reserve_of(rme, op);
+        if (reserve->user == NULL) {
+            take_reserve(rme, reserve, unit);
+        } else {
+            unit->state = RME_UNIT_TURN;
+            rme_node_append(&reserve->waiting, &unit->queue);
+        }
+        break;
+    }
+}
+
+bool rme_unit_next(struct rme *rme, struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+    uint64_t rest = op->size - r->prepared;
+    struct rme_unit *unit;
+
+    if (r->nunit >= UNITS_AHEAD || rest == 0 || r->stop || r->peer_stop)
+        return false;
+    unit = unit_new(rme, op);
+    if (unit == NULL) {
+        rme_rndv_stop(rme, op, -ENOMEM);
+        return false;
+    }
+    switch ((enum rme_memory)unit->memory) {
+    case RME_MEMORY_DIRECT:
+        if (!cut_direct(op, unit, rest)) {
+            rme_node_append(&rme->free_units, &unit->link);
+            rme_rndv_stop(rme, op, -ENOMEM);
+            return false;
+        }
+        break;
+    case RME_MEMORY_PACK:
+        unit->length = least(rest, least(r->unit_size, PACK_BYTES));
+        break;
+    case RME_MEMORY_RESERVE:
+        unit->length = least(rest, rme->reserve_size);
+        break;
+    }
+    rme_node_append(&r->units, &unit->link);
+    r->nunit++;
+    prepare(rme, op, unit);
+    r->prepared = unit->offset + unit->length;
+    return true;
+}
+
+/* ---- Letting go -------------------------------------------------------------------------------------------------- */
+
+void rme_unit_unpack(struct rme *rme, struct rme_unit *unit)
+{
+    struct rme_op *op = unit->op;
+
+    if (unit->block == NULL)
+        return;
+    rme_seg_scatter(op->seg, op->nseg, unit->offset, unit->block, unit->length);
+    rme_count_add(rme, RME_C_BYTES_COPIED, unit->length);
+}
+
+static void unit_recycle(struct rme *rme, struct rme_unit *unit)
+{
+    unit->op = NULL;
+    rme_node_append(&rme->free_units, &unit->link);
+}
+
+void rme_unit_free(struct rme *rme, struct rme_unit *unit)
+{
+    struct rme_op *op = unit->op;
+
+    rme_node_remove(&unit->link);
+    rme_node_remove(&unit->queue);
+    rme_node_remove(&unit->control.link);
+    op->rndv->nunit--;
+    if (unit->state == RME_UNIT_BUSY) {
+        unit->op = NULL;
+        return;
+    }
+    if (rme_mreg_release(rme->mreg, unit->hold))
+        op->reap = true;
+    unit->hold = NULL;
+    for (int class = 0; class < RME_RESERVES; class++) {
+        if (rme->reserve[class].user == unit) {
+            unit->block = NULL;
+            unit_recycle(rme, unit);
+            pass_reserve(rme, &rme->reserve[class]);
+            return;
+        }
+    }
+    if (unit->block != NULL)
+        rme_zone_put(rme->zone, unit->block);
+    unit_recycle(rme, unit);
+}
+
+/* The way in which the unit was to be made is refused: it and those after it are made again in the next way. */
+static void fall_back(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
+{
+    struct rme_rndv *r = op->rndv;
+    uint64_t offset = unit->offset;
+    uint8_t memory = unit->memory == RME_MEMORY_DIRECT ? RME_MEMORY_PACK : RME_MEMORY_RESERVE;
+
+    if (memory > r->memory)
+        r->memory = memory;
+    for (;;) {
+        struct rme_unit *last = rme_entry(r->units.prev, struct rme_unit, link);
+
+        if (rme_node_alone(&r->units) || last->offset < offset)
+            break;
+        rme_unit_free(rme, last);
+    }
+    r->prepared = offset;
+}
+
+/* ---- Work without the lock --------------------------------------------------------------------------------------- */
+
+/* Registers, or finds a block.  No lock held; the unit is BUSY, so nobody else looks at its memory. */
+static int do_work(struct rme *rme, struct rme_unit *unit)
+{
+    const struct rme_mr *mr;
+    void *block;
+
+    if (unit->memory == RME_MEMORY_DIRECT)
+        return rme_mreg_acquire(rme->mreg, unit->mseg, unit->nmseg, unit->access, &unit->hold);
+    block = rme_zone_alloc(rme->zone, unit->length);
+    if (block == NULL)
+        return -ENOMEM;
+    if (rme_zone_find(rme->zone, block, unit->length, &mr) != 0) {
+        rme_zone_release(rme->zone, block);
+        return -ENOMEM;
+    }
+    unit->block = block;
+    return 0;
+}
+
+bool rme_unit_work(struct rme *rme)
+{
+    struct rme_node *node = rme_node_take(&rme->work);
+    struct rme_unit *unit;
+    struct rme_op *op;
+    int result;
+
+    if (node == NULL)
+        return false;
+    unit = rme_entry(node, struct rme_unit, queue);
+    op = unit->op;
+    op->pins++;
+    unit->state = RME_UNIT_BUSY;
+    pthread_mutex_unlock(&rme->lock);
+    result = do_work(rme, unit);
+    rme_lock(rme);
+    if (unit->op == NULL) {
+        if (rme_mreg_release(rme->mreg, unit->hold))
+            op->reap = true;
+        if (unit->block != NULL)
+            rme_zone_put(rme->zone, unit->block);
+        unit_recycle(rme, unit);
+    } else if (result == 0) {
+        if (unit->block != NULL)
+            use_block(rme, unit, unit->block);
+        unit_ready(rme, unit);
+        rme_rndv_advance(rme, op);
+    } else {
+        unit->state = RME_UNIT_WORK;
+        fall_back(rme, op, unit);
+        if (result == -ENOMEM)
+            rme_rndv_advance(rme, op);
+        else
+            rme_rndv_stop(rme, op, result == -EFAULT || result == -EINVAL ? -EFAULT : result);
+    }
+    rme_op_unpin(rme, op);
+    return true;
+}
+
+/* ---- The reserve ------------------------------------------------------------------------------------------------- */
+
+/* A registered block of `size` bytes, or NULL. */
+static void *registered_block(struct rme *rme, size_t size)
+{
+    const struct rme_mr *mr;
+    void *block = rme_zone_alloc(rme->zone, size);
+
+    if (block != NULL && rme_zone_find(rme->zone, block, size, &mr) != 0) {
+        rme_zone_release(rme->zone, block);
+        return NULL;
+    }
+    return block;
+}
+
+int rme_reserve_open(struct rme *rme)
+{
+    for (size_t size = RESERVE_BYTES; size >= RESERVE_BYTES_MIN; size /= 2) {
+        void *move = registered_block(rme, size);
+        void *expose = move != NULL ? registered_block(rme, size) : NULL;
+
+        if (expose != NULL) {
+            rme->reserve[RME_RESERVE_MOVE].block = move;
+            rme->reserve[RME_RESERVE_EXPOSE].block = expose;
+            rme->reserve_size = size;
+            return 0;
+        }
+        if (move != NULL)
+            rme_zone_release(rme->zone, move);
+    }
+    return -ENOMEM;
+}
+
+void rme_reserve_close(struct rme *rme)
+{
+    for (int class = 0; class < RME_RESERVES; class++)
+        if (rme->reserve[class].block != NULL)
+            rme_zone_release(rme->zone, rme->reserve[class].block);
+}
+
+/* ---- On the wire ------------------------------------------------------------------------------------------------- */
+
+void rme_unit_describe(const struct rme_unit *unit, void *tx, uint8_t type)
+{
+    for (uint32_t i = 0; i < unit->nmseg; i++) {
+        const struct rme_mseg *mseg = &unit->mseg[i];
+        struct rme_wire_segment segment = {(uintptr_t)mseg->base, mseg->rkey, mseg->length};
+
+        rme_wire_put_segment(tx, type, i, &segment);
+    }
+}

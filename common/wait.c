@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Waiting.  Of the threads that wait, one leads: it polls for spin_us, then sleeps in the fabric's wait() with no lock held.
+ * The others follow: each sleeps on a condition variable of its own.  Whoever makes something ready, be it the leader,
+ * a follower or a thread that posts, tells the waiter that wants it (rme_wait_notify).  A leader that has what it wants
+ * leaves and wakes one follower, which leads on.
+ *
+ * No wake-up is lost.  What comes from the fabric: the leader arms the fabric, polls once more, and sleeps only if that poll
+ * found nothing; an event after arm() ends wait().  What comes from another thread: it takes the lock, and sees either
+ * `sleeping` and wakes the leader, or a leader that will look at its condition before it sets `sleeping`, as between
+ * that look and the sleep the lock is not released but by setting it.  wake() also ends a wait() that has not begun yet.
+ *
+ * Nothing ticks: the sleep lasts until the nearest of the caller's time, the first timer and the fabric's deadline.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <time.h>
+
+#include "engine.h"
+
+static uint64_t now_us(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+/* Does this waiter want to hear of `what` (a context, or RME_WAIT_UNEXPECTED)? */
+static bool wants(const struct rme_waiter *waiter, int what)
+{
+    if (waiter->ctx == what)
+        return true;
+    /* rme_test_context returns for unexpected messages as well; the thread fetches them next */
+    return what == RME_WAIT_UNEXPECTED ? waiter->ctx >= 0 : waiter->ctx == RME_WAIT_ANY;
+}
+
+void rme_wait_notify(struct rme *rme, int what)
+{
+    if (rme->sleeping && wants(rme->leader, what))
+        rme->wake = true;
+    for (struct rme_node *node = rme->followers.next; node != &rme->followers; node = node->next) {
+        struct rme_waiter *waiter = rme_entry(node, struct rme_waiter, link);
+
+        if (wants(waiter, what))
+            pthread_cond_signal(&waiter->cond);
+    }
+}
+
+void rme_wait_deadline(struct rme *rme)
+{
+    if (rme->sleeping && rme_timers_next(&rme->timers) < rme->sleeps_until)
+        rme->wake = true;
+}
+
+/* How many completions the waiter has got; *over when it should return with what it has. */
+static int look(struct rme *rme, struct rme_waiter *waiter, bool *over)
+{
+    int n = waiter->ready(rme, waiter);
+
+    *over = n > 0 || waiter->hopeless || (waiter->ctx >= 0 && !rme_node_alone(&rme->unexpected));
+    return n;
+}
+
+/* When the leader must be awake again, at the latest. */
+static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
+{
+    uint64_t timer = rme_timers_next(&rme->timers);
+    int fabric = rme->ops->deadline(rme->fabric);
+
+    if (timer < until)
+        until = timer;
+    if (fabric >= 0 && now + (uint64_t)fabric < until)
+        until = now + (uint64_t)fabric;
+    return until;
+}
+
+/* Sleeps in the fabric, if there is nothing to do.  Lock held, but while asleep. */
+static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
+{
+    uint64_t now;
+    int n;
+
+    if (rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, true) > 0) {
+        rme_settle(rme);
+        return look(rme, waiter, over);
+    }
+    rme_settle(rme);
+    n = look(rme, waiter, over);
+    if (*over)
+        return n;
+    now = rme_now();
+    rme->sleeps_until = sleep_until(rme, now, until);
+    if (rme->sleeps_until > now) {
+        uint64_t ms = rme->sleeps_until - now;
+
+        rme->sleeping = true;
+        rme_count(rme, RME_C_SLEEPS);
+        pthread_mutex_unlock(&rme->lock);
+        if (rme_log_pending(rme->log))
+            rme_log_drain(rme->log);
+        rme->ops->wait(rme->fabric, ms > INT_MAX ? INT_MAX : (int)ms);
+        rme_lock(rme);
+        rme->sleeping = false;
+        rme->wake = false;
+    }
+    if (rme_progress(rme, true) > 0)
+        rme_count(rme, RME_C_WAKEUPS);
+    rme_settle(rme);
+    return look(rme, waiter, over);
+}
+
+/* Polls for a while, the lock free between rounds. */
+static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
+{
+    uint64_t begin = now_us();
+    uint64_t end = begin + rme->tuning.spin_us;
+    int n = 0;
+
+    if (until < UINT64_MAX / 1000 && until * 1000 < end)
+        end = until * 1000;
+    do {
+        pthread_mutex_unlock(&rme->lock);
+        rme_lock(rme);
+        rme_progress(rme, false);
+        rme_settle(rme);
+        n = look(rme, waiter, over);
+    } while (!*over && now_us() < end);
+    return n;
+}
+
+static int lead(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
+{
+    int n = 0;
+
+    rme->leader = waiter;
+    if (rme->tuning.spin_us != 0)
+        n = spin_leading(rme, waiter, until, over);
+    if (!*over)
+        n = sleep_leading(rme, waiter, until, over);
+    rme->leader = NULL;
+    return n;
+}
+
+static int follow(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
+{
+    struct timespec ts = {.tv_sec = (time_t)(until / 1000), .tv_nsec = (long)(until % 1000) * 1000000};
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&waiter->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    rme_node_append(&rme->followers, &waiter->link);
+    pthread_cond_timedwait(&waiter->cond, &rme->lock, &ts);
+    rme_node_remove(&waiter->link);
+    pthread_cond_destroy(&waiter->cond);
+    return look(rme, waiter, over);
+}
+
+int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
+{
+    uint64_t until;
+    bool over;
+    int n;
+
+    rme_lock(rme);
+    rme_progress(rme, false);
+    rme_settle(rme);
+    n = look(rme, waiter, &over);
+    if (!over && wait_ms > 0) {
+        until = rme_now() + (uint64_t)wait_ms;
+        while (!over && rme_now() < until)
+            n = rme->leader == NULL ? lead(rme, waiter, until, &over) : follow(rme, waiter, until, &over);
+        if (rme->leader == NULL && !rme_node_alone(&rme->followers))
+            pthread_cond_signal(&rme_entry(rme->followers.next, struct rme_waiter, link)->cond);
+    }
+    rme_unlock(rme);
+    return n;
+}

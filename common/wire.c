@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
+#include <string.h>
+
+#include "wire.h"
+
+static void put16(uint8_t *at, uint16_t value)
+{
+    at[0] = (uint8_t)value;
+    at[1] = (uint8_t)(value >> 8);
+}
+
+static void put32(uint8_t *at, uint32_t value)
+{
+    put16(at, (uint16_t)value);
+    put16(at + 2, (uint16_t)(value >> 16));
+}
+
+static void put64(uint8_t *at, uint64_t value)
+{
+    put32(at, (uint32_t)value);
+    put32(at + 4, (uint32_t)(value >> 32));
+}
+
+static uint16_t get16(const uint8_t *at)
+{
+    return (uint16_t)(at[0] | at[1] << 8);
+}
+
+static uint32_t get32(const uint8_t *at)
+{
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+static uint64_t get64(const uint8_t *at)
+{
+    return (uint64_t)get32(at) | (uint64_t)get32(at + 4) << 32;
+}
+
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
+
+/* Bytes before the segments or the payload; 0 for an unknown type. */
+static size_t fixed_length(uint8_t type)
+{
+    switch (type) {
+    case RME_WIRE_EAGER:
+    case RME_WIRE_UNEXPECTED:
+    case RME_WIRE_CREDIT:
+    case RME_WIRE_PING:
+    case RME_WIRE_PONG:
+    case RME_WIRE_BYE:
+        return RME_WIRE_HEADER_SIZE;
+    case RME_WIRE_RTS:
+        return RME_WIRE_RTS_SIZE;
+    case RME_WIRE_CTS:
+    case RME_WIRE_OFFER:
+        return RME_WIRE_WINDOW_SIZE;
+    case RME_WIRE_GO:
+    case RME_WIRE_CANCEL:
+        return RME_WIRE_HEADER_SIZE + 8;
+    case RME_WIRE_FIN:
+        return RME_WIRE_HEADER_SIZE + 16;
+    case RME_WIRE_CANCEL_ACK:
+        return RME_WIRE_HEADER_SIZE + 4;
+    default:
+        return 0;
+    }
+}
+
+size_t rme_wire_length(uint8_t type, uint32_t nsegment)
+{
+    return fixed_length(type) + (size_t)nsegment * RME_WIRE_SEGMENT_SIZE;
+}
+
+uint32_t rme_wire_segments_max(uint8_t type, size_t size)
+{
+    size_t fixed = fixed_length(type);
+    size_t fit = size > fixed ? (size - fixed) / RME_WIRE_SEGMENT_SIZE : 0;
+
+    return fit > UINT16_MAX ? UINT16_MAX : (uint32_t)fit;
+}
+
+/* Finds the segments behind `fixed` bytes and sums up their lengths: a message whose sum overflows is malformed. */
+static int decode_segments(const uint8_t *data, size_t length, size_t fixed, struct rme_wire_message *out)
+{
+    if ((length - fixed) / RME_WIRE_SEGMENT_SIZE < out->nsegment)
+        return -EPROTO;
+    out->segment = data + fixed;
+    for (uint32_t i = 0; i < out->nsegment; i++) {
+        struct rme_wire_segment segment;
+
+        rme_wire_segment_at(out, i, &segment);
+        if (__builtin_add_overflow(out->window, segment.length, &out->window))
+            return -EPROTO;
+        if (segment.address + segment.length < segment.address)
+            return -EPROTO;
+    }
+    return 0;
+}
+
+int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *out)
+{
+    const uint8_t *at = data;
+    size_t fixed;
+
+    memset(out, 0, sizeof(*out));
+    if (length < RME_WIRE_HEADER_SIZE)
+        return -EPROTO;
+    out->type = at[0];
+    out->flags = at[1];
+    out->credits = get16(at + 2);
+    out->eager_taken = get32(at + 4);
+    out->unexpected_taken = get32(at + 8);
+    out->tag = (int32_t)get32(at + 12);
+    fixed = fixed_length(out->type);
+    if (fixed == 0)
+        return out->flags & RME_WIRE_F_OPTIONAL ? -EOPNOTSUPP : -EPROTO;
+    if (length < fixed)
+        return -EPROTO;
+    at += RME_WIRE_HEADER_SIZE;
+    switch (out->type) {
+    case RME_WIRE_EAGER:
+    case RME_WIRE_UNEXPECTED:
+        out->payload = at;
+        out->payload_length = length - RME_WIRE_HEADER_SIZE;
+        return 0;
+    case RME_WIRE_RTS:
+        out->from = get32(at);
+        out->nsegment = get16(at + 4);
+        out->shape = get16(at + 6);
+        out->total = get64(at + 8);
+        out->load_bytes = get64(at + 16);
+        out->load_ops = get32(at + 24);
+        if (decode_segments(data, length, fixed, out) != 0 || out->window > out->total)
+            return -EPROTO;
+        return 0;
+    case RME_WIRE_CTS:
+    case RME_WIRE_OFFER:
+        out->to = get32(at);
+        out->from = get32(at + 4);
+        out->offset = get64(at + 8);
+        out->nsegment = get16(at + 16);
+        return decode_segments(data, length, fixed, out);
+    case RME_WIRE_GO:
+    case RME_WIRE_CANCEL:
+        out->to = get32(at);
+        out->from = get32(at + 4);
+        return 0;
+    case RME_WIRE_FIN:
+        out->to = get32(at);
+        out->status = get32(at + 4);
+        out->offset = get64(at + 8);
+        return 0;
+    case RME_WIRE_CANCEL_ACK:
+        out->to = get32(at);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i, struct rme_wire_segment *out)
+{
+    const uint8_t *at = message->segment + (size_t)i * RME_WIRE_SEGMENT_SIZE;
+
+    out->address = get64(at);
+    out->key = get64(at + 8);
+    out->length = get64(at + 16);
+}
+
+void rme_wire_encode(const struct rme_wire_message *message, void *buffer)
+{
+    uint8_t *at = buffer;
+
+    at[0] = message->type;
+    at[1] = message->flags;
+    put16(at + 2, message->credits);
+    put32(at + 4, message->eager_taken);
+    put32(at + 8, message->unexpected_taken);
+    put32(at + 12, (uint32_t)message->tag);
+    at += RME_WIRE_HEADER_SIZE;
+    switch (message->type) {
+    case RME_WIRE_RTS:
+        put32(at, message->from);
+        put16(at + 4, (uint16_t)message->nsegment);
+        put16(at + 6, (uint16_t)(message->shape > UINT16_MAX ? UINT16_MAX : message->shape));
+        put64(at + 8, message->total);
+        put64(at + 16, message->load_bytes);
+        put32(at + 24, message->load_ops);
+        put32(at + 28, 0);
+        break;
+    case RME_WIRE_CTS:
+    case RME_WIRE_OFFER:
+        put32(at, message->to);
+        put32(at + 4, message->from);
+        put64(at + 8, message->offset);
+        put16(at + 16, (uint16_t)message->nsegment);
+        put16(at + 18, 0);
+        put32(at + 20, 0);
+        break;
+    case RME_WIRE_GO:
+    case RME_WIRE_CANCEL:
+        put32(at, message->to);
+        put32(at + 4, message->from);
+        break;
+    case RME_WIRE_FIN:
+        put32(at, message->to);
+        put32(at + 4, message->status);
+        put64(at + 8, message->offset);
+        break;
+    case RME_WIRE_CANCEL_ACK:
+        put32(at, message->to);
+        break;
+    default:
+        break;
+    }
+}
+
+void rme_wire_put_segment(void *buffer, uint8_t type, uint32_t i, const struct rme_wire_segment *segment)
+{
+    uint8_t *at = (uint8_t *)buffer + rme_wire_length(type, i);
+
+    put64(at, segment->address);
+    put64(at + 8, segment->key);
+    put64(at + 16, segment->length);
+}
+
+const char *rme_wire_type_name(uint8_t type)
+{
+    switch (type) {
+#define RME_WIRE_NAME(id, value, text)                                                                                 \
+    case value:                                                                                                        \
+        return #id;
+        RME_WIRE_TYPES(RME_WIRE_NAME)
+#undef RME_WIRE_NAME
+    default:
+        return "unknown";
+    }
+}
+
+static const struct {
+    uint32_t status;
+    int error;
+} status_errors[] = {
+    {RME_WIRE_OK, 0},
+    {RME_WIRE_TOO_LARGE, -EMSGSIZE},
+    {RME_WIRE_CANCELED, -ECANCELED},
+    {RME_WIRE_NO_MEMORY, -ENOMEM},
+    {RME_WIRE_BROKEN, -EPROTO},
+};
+
+#define STATUS_ERRORS (sizeof(status_errors) / sizeof(status_errors[0]))
+
+uint32_t rme_wire_status_of(int error)
+{
+    for (size_t i = 0; i < STATUS_ERRORS; i++)
+        if (status_errors[i].error == error)
+            return status_errors[i].status;
+    return RME_WIRE_BROKEN;
+}
+
+int rme_wire_status_error(uint32_t status)
+{
+    for (size_t i = 0; i < STATUS_ERRORS; i++)
+        if (status_errors[i].status == status)
+            return status_errors[i].error;
+    return -EPROTO;
+}
+
+/* ---- Connection data --------------------------------------------------------------------------------------------- */
+
+/* Both kinds begin alike: magic, newest version, oldest version, own length, and a byte of flags or the reason. */
+static void encode_start(uint8_t *at, uint8_t version, uint8_t version_min, uint8_t length, uint8_t last)
+{
+    put32(at, RME_WIRE_MAGIC);
+    at[4] = version;
+    at[5] = version_min;
+    at[6] = length;
+    at[7] = last;
+}
+
+void rme_hello_encode(const struct rme_hello *hello, uint8_t out[RME_HELLO_SIZE])
+{
+    memset(out, 0, RME_HELLO_SIZE);
+    encode_start(out, hello->version, hello->version_min, RME_HELLO_SIZE, hello->flags);
+    put64(out + 8, hello->incarnation);
+    put32(out + 16, hello->rx_size);
+    put16(out + 20, hello->credits);
+    put32(out + 24, hello->eager_window);
+    put32(out + 28, hello->unexpected_window);
+    put32(out + 32, hello->rts_max);
+}
+
+static int refuse(struct rme_reject *reject, uint8_t reason, uint32_t acceptable)
+{
+    reject->version = RME_WIRE_VERSION;
+    reject->version_min = RME_WIRE_VERSION_MIN;
+    reject->reason = reason;
+    reject->acceptable = acceptable;
+    return -EPROTO;
+}
+
+int rme_hello_decode(const void *data, size_t length, struct rme_hello *out, struct rme_reject *reject)
+{
+    const uint8_t *at = data;
+
+    memset(out, 0, sizeof(*out));
+    if (length < 8 || get32(at) != RME_WIRE_MAGIC)
+        return refuse(reject, RME_REJECT_MAGIC, 0);
+    out->version = at[4];
+    out->version_min = at[5];
+    if (out->version < RME_WIRE_VERSION_MIN || out->version_min > RME_WIRE_VERSION)
+        return refuse(reject, RME_REJECT_VERSION, RME_WIRE_VERSION_MIN);
+    if (at[6] < RME_HELLO_SIZE || length < at[6])
+        return refuse(reject, RME_REJECT_MAGIC, 0);
+    out->flags = at[7];
+    out->incarnation = get64(at + 8);
+    out->rx_size = get32(at + 16);
+    out->credits = get16(at + 20);
+    out->eager_window = get32(at + 24);
+    out->unexpected_window = get32(at + 28);
+    out->rts_max = get32(at + 32);
+    if (out->rx_size < RME_HELLO_RX_MIN)
+        return refuse(reject, RME_REJECT_RX_SIZE, RME_HELLO_RX_MIN);
+    if (out->credits < RME_HELLO_CREDITS_MIN)
+        return refuse(reject, RME_REJECT_CREDITS, RME_HELLO_CREDITS_MIN);
+    return 0;
+}
+
+void rme_reject_encode(const struct rme_reject *reject, uint8_t out[RME_REJECT_SIZE])
+{
+    memset(out, 0, RME_REJECT_SIZE);
+    encode_start(out, reject->version, reject->version_min, RME_REJECT_SIZE, reject->reason);
+    put32(out + 8, reject->acceptable);
+}
+
+int rme_reject_decode(const void *data, size_t length, struct rme_reject *out)
+{
+    const uint8_t *at = data;
+
+    memset(out, 0, sizeof(*out));
+    if (length < RME_REJECT_SIZE || get32(at) != RME_WIRE_MAGIC || at[6] < RME_REJECT_SIZE)
+        return -EPROTO;
+    out->version = at[4];
+    out->version_min = at[5];
+    out->reason = at[7];
+    out->acceptable = get32(at + 8);
+    return 0;
+}
+
+const char *rme_reject_text(uint8_t reason)
+{
+    switch (reason) {
+#define RME_REJECT_TEXT(id, value, text)                                                                               \
+    case value:                                                                                                        \
+        return text;
+        RME_REJECT_REASONS(RME_REJECT_TEXT)
+#undef RME_REJECT_TEXT
+    default:
+        return "a reason unknown to this version";
+    }
+}
