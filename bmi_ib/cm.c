@@ -16,9 +16,10 @@
 #include <string.h>
 #include "ib.h"
 
-#define REJECTED_NO_LISTENER 8 /* InfiniBand's reason "invalid service id" */
+/* InfiniBand's reasons for a reject; 28, "consumer", means that rdma_reject was called. */
+#define REJECTED_TIMEOUT 4
+#define REJECTED_NO_LISTENER 8 /* "invalid service id" */
 #define REJECTED_STALE 10      /* the peer still has a connection with our old queue pair number */
-#define REJECTED_BY_PEER 28    /* "consumer": rdma_reject was called */
 
 struct cm_note {
     enum rdma_cm_event_type type;
@@ -235,30 +236,42 @@ static void established(struct rme_link *l, const struct cm_note *n)
     ib_cm_established(l);
 }
 
-/* The errno for a REJECTED event: who said no decides. */
-int ib_reject_error(int status, size_t data_length)
+static bool any_byte(const uint8_t *data, size_t length)
 {
-    if (status == REJECTED_BY_PEER)
-        return -EACCES;
-    if (status == REJECTED_STALE)
+    for (size_t i = 0; i < length; i++)
+        if (data[i])
+            return true;
+    return false;
+}
+
+/*
+ * The errno for a REJECTED event: who said no decides.  The kernel of a peer that died while it was asked says
+ * "consumer" too, but without data; transports pad with zeros.
+ */
+int ib_reject_error(int status, const void *data, size_t length)
+{
+    switch (status) {
+    case REJECTED_TIMEOUT:
+    case -ETIMEDOUT:
+        return -ETIMEDOUT;
+    case REJECTED_STALE:
         return -ECONNRESET;
-    if (status == REJECTED_NO_LISTENER || !data_length)
+    case REJECTED_NO_LISTENER:
+    case -ECONNREFUSED:
         return -ECONNREFUSED;
-    return -EACCES;
+    default:
+        return any_byte(data, length) ? -EACCES : -ECONNREFUSED;
+    }
 }
 
 static void rejected(struct rme_link *l, const struct cm_note *n)
 {
-    int error = ib_reject_error(n->status, n->length);
+    int error = ib_reject_error(n->status, n->data, n->length);
     if (l->state != IB_CONNECTING)
         return;
     memcpy(l->answer, n->data, n->length);
     l->answer_length = n->length;
-    ib_log(l->f, RME_LOG_INFO, "%s: %s (reason %d)", l->peer,
-           error == -EACCES ? "the peer rejected the connection"
-           : error == -ECONNREFUSED ? "nobody listens there"
-                                    : "the connection was refused as stale",
-           n->status);
+    ib_log(l->f, RME_LOG_INFO, "%s: the connection was rejected: %s (reason %d)", l->peer, strerror(-error), n->status);
     ib_link_fail(l, error, false);
 }
 

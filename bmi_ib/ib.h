@@ -354,7 +354,7 @@ void ib_cm_events(struct rme_fabric *f);
 int ib_cm_start(struct rme_link *l);
 int ib_cm_accept(struct rme_link *l, const void *hello, size_t length);
 void ib_cm_established(struct rme_link *l);
-int ib_reject_error(int status, size_t data_length);
+int ib_reject_error(int status, const void *data, size_t length);
 
 /* ---- listen.c --------------------------------------------------------------------------------------------------- */
 int ib_listen_bind(struct rme_fabric *f);

@@ -332,7 +332,7 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
     case IB_ACCEPTING:
     case IB_UP:
         l->error = error;
-        l->deliver = deliver;
+        l->deliver = deliver && l->state != IB_CONNECTING; /* the engine never saw it up */
         withdraw(l);
         ib_link_state_set(l, IB_DRAINING);
         l->draining = true;

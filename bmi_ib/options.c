@@ -11,8 +11,11 @@ const struct rme_option_row ib_options[] = {
     {"srq", "name", 0, 0, 0,
      "Receive buffers shared by all connections: auto (when listening, where the device does it well), on, off.", "auto"},
     {"srq_depth", "count", 16384, 64, 1 << 20, "Most receive buffers of all connections together when they are shared.", NULL},
-    {"sq_depth", "count", 128, 8, 32768, "Send requests a connection may have with the device; more wait in memory.", NULL},
-    {"rq_depth", "count", 256, 8, 32768, "Most receive buffers of one connection when they are not shared.", NULL},
+    {"sq_depth", "count", 127, 8, 32767,
+     "Send requests a connection may have with the device; more wait in memory.  The device keeps one more, and rounds up to "
+     "a power of two.",
+     NULL},
+    {"rq_depth", "count", 255, 8, 32767, "Most receive buffers of one connection when they are not shared.", NULL},
     {"cq_depth", "count", 8192, 64, 1 << 22,
      "Completions the first completion queue holds; further ones are made as connections need them.", NULL},
     {"max_sge", "count", 16, 1, 64, "Segments of one work request at most, as far as the device allows.", NULL},

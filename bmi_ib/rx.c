@@ -300,7 +300,7 @@ void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, 
     rx->is_imm = is_imm;
     rx->value = value;
     rx->state = IB_RX_READY;
-    if (!STAILQ_EMPTY(&f->rx_ready) || l->event_up || !emit(f, l, rx))
+    if (!STAILQ_EMPTY(&f->rx_ready) || l->event_up || l->state == IB_CONNECTING || !emit(f, l, rx))
         STAILQ_INSERT_TAIL(&f->rx_ready, rx, next);
 }
 
@@ -311,12 +311,14 @@ void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
     ib_rx_settle(f, l, rx);
 }
 
-/* Delivers what found no room in the caller's array. */
+/* Delivers what found no room in the caller's array, or came before the answer to our request. */
 void ib_emit_ready(struct rme_fabric *f)
 {
     struct ib_rx *rx;
     while ((rx = STAILQ_FIRST(&f->rx_ready)) && f->out_used < f->out_max) {
         struct rme_link *l = ib_link_by_handle(f, rx->link);
+        if (l && l->state == IB_CONNECTING)
+            return;
         STAILQ_REMOVE_HEAD(&f->rx_ready, next);
         if (l && l->deliver)
             emit(f, l, rx);

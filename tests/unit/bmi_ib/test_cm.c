@@ -116,7 +116,8 @@ static const struct {
     size_t data;
     int error;
 } rejects[] = {
-    {28, 10, -EACCES}, {28, 0, -EACCES}, {8, 0, -ECONNREFUSED}, {-ECONNREFUSED, 0, -ECONNREFUSED}, {10, 0, -ECONNRESET}, {1, 12, -EACCES},
+    {28, 10, -EACCES}, {28, 0, -ECONNREFUSED}, {8, 0, -ECONNREFUSED}, {-ECONNREFUSED, 0, -ECONNREFUSED},
+    {10, 0, -ECONNRESET}, {1, 12, -EACCES},   {4, 0, -ETIMEDOUT},
 };
 
 static void rejects_are_told_apart(void **state)
@@ -216,7 +217,7 @@ static void addresses_are_tried_in_turn(void **state)
             if (i)
                 rig_cm(l, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
             assert_int_equal(l->state, IB_CONNECTING);
-            rig_cm(l, RDMA_CM_EVENT_REJECTED, answer && i == 1 ? 28 : 8, NULL, 0);
+            rig_cm(l, RDMA_CM_EVENT_REJECTED, answer && i == 1 ? 28 : 8, "no", 3);
             drain(l);
             int downs = count(RME_EV_LINK_DOWN, &down);
             assert_int_equal(downs, i == 2 || (answer && i == 1));

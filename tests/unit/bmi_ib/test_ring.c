@@ -123,7 +123,7 @@ static void list_of_64_writes(void **state)
     struct load d;
     struct rme_event e[4];
     (void)state;
-    rig_open(NULL, 1, 256);
+    rig_open("sq_depth=128", 1, 256);
     struct rme_link *l = rig_link();
     ib_xfer(l, load(&d, false, RME_NOTIFY_IMM, 64, 1));
     ib_flush(rig.f);

@@ -1,0 +1,33 @@
+#!/bin/sh
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# Runs the verbs fabric's tests over the software HCA, once for each lane: a device or options that take another path.
+# Usage: lanes.sh EMUVERBS PROGRAM [LANE]
+emuverbs=$1 program=$2 only=$3
+[ -x "$emuverbs" ] || { echo "skipped: $emuverbs was not built"; exit 77; }
+port=${TEST_PORT:-20500}
+failed=0
+lane() { # name, options of the fabric, variables of the device…
+    name=$1 options=$2
+    shift 2
+    [ -z "$only" ] || [ "$only" = "$name" ] || return 0
+    if env TEST_PORT="$port" EMUVERBS_CENSUS=1 "$@" "$emuverbs" "$program" "$options" >lane-"$$".out 2>&1; then
+        echo "ok   $name"
+    else
+        echo "FAIL $name"
+        cat lane-"$$".out
+        failed=1
+    fi
+    rm -f lane-"$$".out
+    port=$((port + 40))
+}
+lane usual ""
+lane shared-receives "srq=on"
+lane own-receives "srq=off"
+lane no-shared-receives "srq=on" EMUVERBS_SRQ=0
+lane one-segment "srq=off" EMUVERBS_MAX_SGE=1
+lane no-inline "max_inline=0"
+lane short-queues "sq_depth=8,rq_depth=64,read_limit=3,tx_buffers=64,tx_per_link=32" EMUVERBS_MAX_INLINE=0
+lane late-reads "" EMUVERBS_READ_DELAY_US=300 EMUVERBS_READ_REVERSE=1
+lane one-read "read_depth=1" EMUVERBS_MAX_RD_ATOM=1
+lane small-packets "cq_depth=64" EMUVERBS_MTU=256
+exit $failed

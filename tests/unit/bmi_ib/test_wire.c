@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The verbs fabric over a device, between processes: addresses, big lists, pressure, death of a peer in many moments.
+ * What fabric.h promises is tested for every fabric elsewhere (tests/conformance); here is what only processes and
+ * verbs have.  The argument holds options of the fabric ("srq=on,max_inline=0").
+ */
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "wire.h"
+
+static void addresses(void **state)
+{
+    static const char *const hosts[] = {"127.0.0.1", "[::1]", "localhost"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct wire w;
+        const char *uri = wire_uri(hosts[i]);
+        pid_t server = wire_server(uri, 4096);
+        wire_open(&w, NULL);
+        wire_connect(&w, uri);
+        assert_int_equal(w.offer.size, 4096);
+        assert_true(wire_send(&w, "echo this"));
+        wire_until(&w, RME_EV_RECV, 1);
+        assert_string_equal(wire_event(&w, RME_EV_RECV, 0)->text, "echo this");
+        const struct sockaddr *sa = w.ops->link_sockaddr(w.link);
+        assert_true(sa->sa_family == AF_INET || sa->sa_family == AF_INET6);
+        wire_disconnect(&w);
+        wire_close(&w);
+        wire_kill(server);
+    }
+}
+
+/* A name that is none, and a port where nobody is: told by LINK_DOWN, the call itself returns at once. */
+static void nobody_there(void **state)
+{
+    struct wire w;
+    (void)state;
+    wire_open(&w, NULL);
+    struct rme_link *link = wire_dial(&w, "ib://no-such-host.invalid:20500");
+    wire_until(&w, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(wire_event(&w, RME_EV_LINK_DOWN, 0)->error, -EHOSTUNREACH);
+    w.ops->link_free(link);
+    w.nseen = 0;
+    link = wire_dial(&w, wire_uri("localhost")); /* every address of the name refuses */
+    wire_until(&w, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(wire_event(&w, RME_EV_LINK_DOWN, 0)->error, -ECONNREFUSED);
+    w.ops->link_free(link);
+    wire_close(&w);
+}
+
+/* 64 pieces of 64 bytes and more to and from scattered places, as many segments as the device takes. */
+static void lists(void **state)
+{
+    enum { PIECES = 64, SEGMENT = 61, SIZE = 1 << 20 };
+    struct wire w;
+    const char *uri = wire_uri("127.0.0.1");
+    pid_t server = wire_server(uri, SIZE);
+    uint8_t *here = malloc(SIZE), *pattern = malloc(SIZE), *back = calloc(1, SIZE);
+    struct rme_mr mr, back_mr;
+    (void)state;
+    wire_open(&w, NULL);
+    wire_connect(&w, uri);
+    wire_fill(pattern, SIZE, 5);
+    wire_fill(here, SIZE, 9);
+    assert_int_equal(w.ops->reg(w.f, here, SIZE, RME_ACCESS_LOCAL_WRITE, &mr), 0);
+    assert_int_equal(w.ops->reg(w.f, back, SIZE, RME_ACCESS_LOCAL_WRITE, &back_mr), 0);
+
+    uint32_t nseg = w.ops->caps(w.f)->max_read_sge;
+    struct rme_lseg *seg = calloc(PIECES * nseg, sizeof(*seg));
+    struct rme_piece piece[PIECES];
+    uint64_t each = (uint64_t)nseg * SEGMENT;
+    for (uint32_t i = 0; i < PIECES; i++) {
+        for (uint32_t s = 0; s < nseg; s++)
+            seg[i * nseg + s] = (struct rme_lseg){here + (i * nseg + s) * (SEGMENT + 7), SEGMENT, mr.lkey};
+        piece[i] = (struct rme_piece){w.offer.base + 1001 * i, w.offer.rkey, &seg[i * nseg], nseg};
+    }
+    char *tx = w.ops->tx_get(w.link);
+    strcpy(tx, "data is here");
+    struct rme_xfer read = {.read = true, .notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = 13, .piece = piece,
+                            .npiece = PIECES, .bytes = PIECES * each};
+    w.ops->xfer(w.link, &read);
+    w.ops->flush(w.f);
+    wire_until(&w, RME_EV_RECV, 1); /* the echo */
+    wire_until(&w, RME_EV_XFER_DONE, 1);
+    for (uint32_t i = 0; i < PIECES; i++)
+        for (uint32_t s = 0; s < nseg; s++)
+            assert_memory_equal(seg[i * nseg + s].base, pattern + 1001 * i + s * SEGMENT, SEGMENT);
+
+    /* write it elsewhere, and read that back in one piece behind it */
+    for (uint32_t i = 0; i < PIECES; i++)
+        piece[i].raddr = w.offer.base + SIZE / 2 + each * i;
+    tx = w.ops->tx_get(w.link);
+    strcpy(tx, "written");
+    struct rme_xfer write = {.notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = 8, .piece = piece, .npiece = PIECES,
+                             .bytes = PIECES * each};
+    struct rme_lseg whole = {back, PIECES * each, back_mr.lkey};
+    struct rme_piece one = {w.offer.base + SIZE / 2, w.offer.rkey, &whole, 1};
+    struct rme_xfer again = {.read = true, .notify = RME_NOTIFY_NONE, .piece = &one, .npiece = 1};
+    w.ops->xfer(w.link, &write);
+    wire_until(&w, RME_EV_RECV, 2);
+    w.ops->xfer(w.link, &again);
+    wire_until(&w, RME_EV_XFER_DONE, 3);
+    for (uint32_t i = 0; i < PIECES * nseg; i++)
+        assert_memory_equal(back + i * SEGMENT, seg[i].base, SEGMENT);
+    wire_disconnect(&w);
+    w.ops->dereg(w.f, &mr);
+    w.ops->dereg(w.f, &back_mr);
+    wire_close(&w);
+    wire_kill(server);
+    free(seg);
+    free(here);
+    free(pattern);
+    free(back);
+}
+
+/* A memory of ours to write from, for the loads below. */
+struct pressure {
+    uint8_t data[64 * 64];
+    struct rme_mr mr;
+    struct rme_lseg seg[64];
+    struct rme_piece piece[64];
+    struct rme_xfer x[512];
+};
+
+static struct pressure *pressure_open(struct wire *w)
+{
+    struct pressure *p = calloc(1, sizeof(*p));
+    assert_int_equal(w->ops->reg(w->f, p->data, sizeof(p->data), RME_ACCESS_LOCAL_WRITE, &p->mr), 0);
+    return p;
+}
+
+/* Transfer number n: 64 pieces of 64 bytes, every third a read. */
+static void press(struct wire *w, struct pressure *p, int n)
+{
+    for (int i = 0; i < 64; i++) {
+        p->seg[i] = (struct rme_lseg){p->data + 64 * i, 64, p->mr.lkey};
+        p->piece[i] = (struct rme_piece){w->offer.base + 128 * (uint64_t)i, w->offer.rkey, &p->seg[i], 1};
+    }
+    p->x[n] = (struct rme_xfer){.read = n % 3 == 2, .piece = p->piece, .npiece = 64, .bytes = 64 * 64};
+    w->ops->xfer(w->link, &p->x[n]);
+}
+
+static void pressure_close(struct wire *w, struct pressure *p)
+{
+    w->ops->dereg(w->f, &p->mr);
+    free(p);
+}
+
+/* Far more requests than the queues hold, between messages whose echoes come in order. */
+static void pressure_on_the_queue(void **state)
+{
+    struct wire w;
+    const char *uri = wire_uri("127.0.0.1");
+    pid_t server = wire_server(uri, 1 << 16);
+    char text[32];
+    (void)state;
+    wire_open(&w, NULL);
+    wire_connect(&w, uri);
+    struct pressure *p = pressure_open(&w);
+    int sent = 0;
+    for (int n = 0; n < 512; n++) {
+        press(&w, p, n);
+        snprintf(text, sizeof(text), "message %d", sent);
+        if (sent - wire_count(&w, RME_EV_RECV) < WIRE_RX / 2 && wire_send(&w, text))
+            sent++;
+        if (n % 10 == 0)
+            wire_poll(&w);
+    }
+    wire_until(&w, RME_EV_XFER_DONE, 512);
+    wire_until(&w, RME_EV_RECV, sent);
+    for (int i = 0; i < sent; i++) {
+        snprintf(text, sizeof(text), "message %d", i);
+        assert_string_equal(wire_event(&w, RME_EV_RECV, i)->text, text);
+    }
+    assert_int_equal(wire_count(&w, RME_EV_LINK_DOWN), 0);
+    wire_disconnect(&w);
+    pressure_close(&w, p);
+    wire_close(&w);
+    wire_kill(server);
+}
+
+/* The server is killed in many moments of a load: one LINK_DOWN, all buffers back, and its successor is reached. */
+static void server_killed(void **state)
+{
+    struct wire w;
+    const char *uri = wire_uri("127.0.0.1");
+    (void)state;
+    wire_open(&w, NULL);
+    struct pressure *p = pressure_open(&w);
+    for (int moment = 0; moment < 12; moment++) {
+        pid_t server = wire_server(uri, 1 << 16);
+        wire_connect(&w, uri);
+        for (int n = 0; n < 64; n++) {
+            if (n == moment * 5)
+                wire_kill(server);
+            press(&w, p, n);
+            wire_send(&w, "in flight");
+            if (n % 4 == 3)
+                wire_poll(&w);
+        }
+        wire_until(&w, RME_EV_LINK_DOWN, 1);
+        for (int i = 0; i < 1000; i++)
+            wire_poll(&w);
+        assert_int_equal(wire_count(&w, RME_EV_LINK_DOWN), 1);
+        assert_true(wire_event(&w, RME_EV_LINK_DOWN, 0)->error < 0);
+        w.ops->link_free(w.link);
+    }
+    pid_t server = wire_server(uri, 1 << 16);
+    wire_connect(&w, uri);
+    void *tx[4096];
+    int n = 0;
+    while (n < 4096 && (tx[n] = w.ops->tx_get(w.link))) /* as many as one link may ever hold */
+        n++;
+    assert_int_equal(n, rme_option(w.options, "tx_per_link"));
+    while (n--)
+        w.ops->tx_put(w.link, tx[n]);
+    wire_disconnect(&w);
+    pressure_close(&w, p);
+    wire_close(&w);
+    wire_kill(server);
+}
+
+/* Clients come and are killed: the server loses each, and serves the next. */
+static void clients_killed(void **state)
+{
+    struct wire w;
+    const char *uri = wire_uri("127.0.0.1");
+    (void)state;
+    wire_open(&w, uri);
+    w.echo = true;
+    for (int i = 0; i < 8; i++) {
+        w.nseen = 0;
+        pid_t client = wire_client(uri);
+        wire_until(&w, RME_EV_RECV, 1);
+        assert_int_equal(wire_count(&w, RME_EV_LINK_UP), 1);
+        wire_kill(client);
+        wire_until(&w, RME_EV_LINK_DOWN, 1);
+        w.ops->link_free(w.link);
+    }
+    wire_close(&w);
+}
+
+/* A peer that is stopped answers nothing: ending the link does not wait for it. */
+static void silent_peer(void **state)
+{
+    struct wire w;
+    const char *uri = wire_uri("127.0.0.1");
+    pid_t server = wire_server(uri, 1 << 16);
+    (void)state;
+    wire_open(&w, NULL);
+    wire_connect(&w, uri);
+    kill(server, SIGSTOP);
+    for (int i = 0; i < 10; i++)
+        wire_send(&w, "anybody?");
+    wire_poll(&w);
+    wire_disconnect(&w);
+    w.nseen = 0;
+    struct rme_link *link = wire_dial(&w, uri);
+    for (int i = 0; i < 1000; i++)
+        wire_poll(&w);
+    w.ops->link_disconnect(link, -ETIMEDOUT);
+    wire_until(&w, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(wire_event(&w, RME_EV_LINK_DOWN, 0)->error, -ETIMEDOUT);
+    w.ops->link_free(link);
+    wire_close(&w);
+    wire_kill(server);
+}
+
+/* The active side gives up after any number of steps; the server survives all of it. */
+static void given_up_in_every_state(void **state)
+{
+    struct wire w;
+    const char *uri = wire_uri("127.0.0.1");
+    pid_t server = wire_server(uri, 4096);
+    (void)state;
+    wire_open(&w, NULL);
+    for (int steps = 0; steps < 60; steps++) {
+        w.nseen = 0;
+        struct rme_link *link = wire_dial(&w, uri);
+        for (int i = 0; i < steps * steps / 4; i++)
+            wire_poll(&w);
+        w.ops->link_disconnect(link, -ECANCELED);
+        wire_until(&w, RME_EV_LINK_DOWN, 1);
+        assert_int_equal(wire_event(&w, RME_EV_LINK_DOWN, 0)->error, -ECANCELED);
+        w.ops->link_free(link);
+    }
+    wire_connect(&w, uri);
+    assert_true(wire_send(&w, "still there?"));
+    wire_until(&w, RME_EV_RECV, 1);
+    wire_disconnect(&w);
+    wire_close(&w);
+    wire_kill(server);
+    int status;
+    assert_int_equal(waitpid(server, &status, WNOHANG), -1); /* wire_kill has reaped it */
+}
+
+/* An address that is taken, and one that is not ours: refused with the reason, nothing left behind. */
+static void listening_fails(void **state)
+{
+    struct wire w;
+    struct rme_fabric *second = NULL;
+    const char *uri = wire_uri("127.0.0.1");
+    (void)state;
+    wire_open(&w, uri);
+    assert_int_equal(wire_try(&w, w.listen, &second), -EADDRINUSE);
+    struct rme_addr *foreign;
+    assert_int_equal(rme_addr_parse("ib", "ib://192.0.2.77:20999", &foreign), 0);
+    int error = wire_try(&w, foreign, &second);
+    assert_true(error == -EADDRNOTAVAIL || error == -ENODEV);
+    assert_null(second);
+    rme_addr_put(foreign);
+    wire_close(&w);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(addresses),      cmocka_unit_test(nobody_there),
+        cmocka_unit_test(lists),          cmocka_unit_test(pressure_on_the_queue),
+        cmocka_unit_test(server_killed),  cmocka_unit_test(clients_killed),
+        cmocka_unit_test(silent_peer),    cmocka_unit_test(given_up_in_every_state),
+        cmocka_unit_test(listening_fails),
+    };
+    wire_options = argc > 1 ? argv[1] : NULL;
+    if (argc > 2)
+        cmocka_set_test_filter(argv[2]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "wire.h"
+
+#define PATIENCE_S 20
+
+const char *wire_options;
+
+static void log_line(void *arg, enum rme_log_level level, const char *format, ...)
+{
+    va_list list;
+    if (level == RME_LOG_DEBUG && !getenv("TEST_VERBOSE"))
+        return;
+    va_start(list, format);
+    fprintf(stderr, "# %s: ", (const char *)arg);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+    va_end(list);
+}
+
+int wire_try(struct wire *w, const struct rme_addr *listen, struct rme_fabric **out)
+{
+    struct rme_fabric_config config = {
+        .listen = listen,
+        .bind_specific = true,
+        .rx_size = 4096,
+        .options = w->options,
+        .stats = &w->stats,
+        .log = log_line,
+        .log_arg = (void *)(listen ? "server" : "client"),
+    };
+    return w->ops->open(&config, out);
+}
+
+void wire_open(struct wire *w, const char *listen)
+{
+    char why[256] = "";
+    memset(w, 0, sizeof(*w));
+    w->ops = bmi_ib_fabric();
+    const struct rme_option_row *tables[] = {w->ops->options};
+    w->options = rme_options_new(tables, 1);
+    w->seen = calloc(WIRE_SEEN, sizeof(*w->seen));
+    assert_true(w->options && w->seen);
+    if (wire_options && rme_options_parse(w->options, wire_options, why, sizeof(why)))
+        fail_msg("%s", why);
+    if (listen)
+        assert_int_equal(rme_addr_parse("ib", listen, &w->listen), 0);
+    assert_int_equal(wire_try(w, w->listen, &w->f), 0);
+}
+
+void wire_close(struct wire *w)
+{
+    assert_int_equal(w->stats.value[RME_C_RNR], 0);
+    w->ops->close(w->f);
+    rme_options_free(w->options);
+    if (w->listen)
+        rme_addr_put(w->listen);
+    free(w->seen);
+}
+
+static void note(struct wire *w, const struct rme_event *e)
+{
+    struct wire_seen *s = &w->seen[w->nseen++ % WIRE_SEEN];
+    const void *data = e->type == RME_EV_RECV ? e->data : e->hello;
+    size_t length = e->type == RME_EV_RECV ? e->length : e->hello_length;
+    *s = (struct wire_seen){.type = e->type, .link = e->link, .error = e->error, .imm = e->imm, .xfer = e->xfer};
+    if (data)
+        memcpy(s->text, data, length < sizeof(s->text) ? length : sizeof(s->text));
+}
+
+static void handle(struct wire *w, const struct rme_event *e)
+{
+    switch (e->type) {
+    case RME_EV_LINK_REQUEST:
+        if (w->ops->link_accept(e->link, &w->own, sizeof(w->own), WIRE_RX, w))
+            w->ops->link_reject(e->link, "no", 3);
+        break;
+    case RME_EV_LINK_UP:
+        w->link = e->link;
+        if (e->hello && e->hello_length >= sizeof(w->offer))
+            memcpy(&w->offer, e->hello, sizeof(w->offer));
+        break;
+    case RME_EV_RECV:
+        if (w->echo) {
+            void *tx = w->ops->tx_get(e->link);
+            if (tx) {
+                memcpy(tx, e->data, e->length);
+                w->ops->tx_send(e->link, tx, e->length);
+            }
+        }
+        w->ops->rx_return(w->f, e->rx);
+        break;
+    default:
+        break;
+    }
+}
+
+void wire_poll(struct wire *w)
+{
+    struct rme_event events[16];
+    int n = w->ops->poll(w->f, events, 16);
+    assert_in_range(n, 0, 16);
+    for (int i = 0; i < n; i++) {
+        note(w, &events[i]);
+        handle(w, &events[i]);
+    }
+    w->ops->flush(w->f);
+}
+
+int wire_count(const struct wire *w, enum rme_event_type type)
+{
+    int count = 0;
+    for (int i = 0; i < w->nseen && i < WIRE_SEEN; i++)
+        count += w->seen[i].type == type;
+    return count;
+}
+
+struct wire_seen *wire_event(struct wire *w, enum rme_event_type type, int n)
+{
+    for (int i = 0; i < w->nseen; i++)
+        if (w->seen[i].type == type && n-- == 0)
+            return &w->seen[i];
+    fail_msg("no event %d of type %d", n, (int)type);
+    return NULL;
+}
+
+void wire_until(struct wire *w, enum rme_event_type type, int count)
+{
+    time_t end = time(NULL) + PATIENCE_S;
+    while (wire_count(w, type) < count) {
+        if (time(NULL) > end)
+            fail_msg("%d events of type %d did not come within %d s, but %d", count, (int)type, PATIENCE_S,
+                     wire_count(w, type));
+        wire_poll(w);
+    }
+}
+
+struct rme_link *wire_dial(struct wire *w, const char *uri)
+{
+    struct rme_addr *addr;
+    struct rme_link *link;
+    assert_int_equal(rme_addr_parse("ib", uri, &addr), 0);
+    assert_int_equal(w->ops->link_connect(w->f, addr, 0, "hello", 6, WIRE_RX, w, &link), 0);
+    rme_addr_put(addr);
+    return link;
+}
+
+void wire_connect(struct wire *w, const char *uri)
+{
+    w->nseen = 0;
+    wire_dial(w, uri);
+    wire_until(w, RME_EV_LINK_UP, 1);
+    w->nseen = 0;
+}
+
+void wire_disconnect(struct wire *w)
+{
+    w->nseen = 0;
+    w->ops->link_disconnect(w->link, -ESHUTDOWN);
+    wire_until(w, RME_EV_LINK_DOWN, 1);
+    w->ops->link_free(w->link);
+}
+
+bool wire_send(struct wire *w, const char *text)
+{
+    char *tx = w->ops->tx_get(w->link);
+    if (!tx)
+        return false;
+    strcpy(tx, text);
+    w->ops->tx_send(w->link, tx, strlen(text) + 1);
+    return true;
+}
+
+void wire_fill(uint8_t *memory, size_t size, unsigned seed)
+{
+    for (size_t i = 0; i < size; i++)
+        memory[i] = (uint8_t)(i * 2654435761u >> 11) ^ (uint8_t)(seed * 37);
+}
+
+/* ---- Processes -------------------------------------------------------------------------------------------------- */
+
+/* A child dies with us. */
+static pid_t child(int *ready)
+{
+    int fd[2];
+    assert_int_equal(pipe(fd), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(fd[0]);
+        *ready = fd[1];
+        return 0;
+    }
+    char byte;
+    close(fd[1]);
+    assert_int_equal(read(fd[0], &byte, 1), 1); /* it says when it is ready */
+    close(fd[0]);
+    return pid;
+}
+
+static void serve(struct wire *w)
+{
+    for (;;) {
+        w->nseen = 0;
+        w->ops->arm(w->f);
+        wire_poll(w);
+        if (!w->nseen)
+            w->ops->wait(w->f, w->ops->deadline(w->f));
+        for (int i = 0; i < w->nseen; i++)
+            if (w->seen[i].type == RME_EV_LINK_DOWN)
+                w->ops->link_free(w->seen[i].link);
+    }
+}
+
+pid_t wire_server(const char *uri, size_t size)
+{
+    int ready;
+    pid_t pid = child(&ready);
+    if (pid)
+        return pid;
+    struct wire w;
+    struct rme_mr mr = {0};
+    wire_open(&w, uri);
+    if (size) {
+        uint8_t *memory = malloc(size);
+        wire_fill(memory, size, 5);
+        if (w.ops->reg(w.f, memory, size, RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE, &mr))
+            _exit(1);
+        w.own = (struct wire_offer){mr.base, mr.rkey, size};
+    }
+    w.echo = true;
+    if (write(ready, "", 1) == 1)
+        serve(&w);
+    _exit(1);
+}
+
+pid_t wire_client(const char *uri)
+{
+    int ready;
+    pid_t pid = child(&ready);
+    if (pid)
+        return pid;
+    struct wire w;
+    wire_open(&w, NULL);
+    if (write(ready, "", 1) != 1)
+        _exit(1);
+    wire_connect(&w, uri);
+    wire_send(&w, "here I am");
+    for (;;)
+        wire_poll(&w);
+}
+
+void wire_kill(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+const char *wire_uri(const char *host)
+{
+    static char uri[8][128];
+    static unsigned n;
+    const char *first = getenv("TEST_PORT");
+    char *text = uri[n % 8];
+    snprintf(text, sizeof(uri[0]), "ib://%s:%u", host, (first ? (unsigned)atoi(first) : 20500) + n % 30);
+    n++;
+    return text;
+}
