@@ -5,8 +5,11 @@
  * Drain.  In the error state the device completes everything that was posted, in order, as flushed.  A marker request
  * on each queue therefore completes last, and when both have come in nothing of this link is left with the device.
  * Both queues keep one slot free for it.  With shared receives there is no receive queue of the pair to mark: the
- * device then raises "last WQE reached" once it takes no more from the shared queue for this pair; devices that do not
- * raise it are known by a quirk.  Of a flushed completion only id, status and queue pair number are looked at.
+ * device then raises "last WQE reached" once it takes no more from the shared queue for this pair.  That event is waited
+ * for only briefly: some devices do not raise it (a quirk says which), and rdma_cm gives all engines of a process one
+ * device context, so that another engine may have fetched it.  Without it a receive that the device had taken for this
+ * pair and not completed would be missing from the pool; the pair is gone all the same.  Of a flushed completion only id,
+ * status and queue pair number are looked at.
  *
  * A call that fails during the drain counts as done: ib_qp_destroy ends all access by itself, the drain before it only
  * makes sure that no completion is left behind.
