@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A client process over BMI.  A session with a server begins with an unexpected message that
+ * describes the job; the server answers when its side is ready, and again at the end of each
+ * phase.
+ */
+#include "bench/transport.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bench/exchange.h"
+#include "bench/inspect.h"
+#include "bench/session.h"
+
+#define SILENCE_MS 60000 /* nothing at all happens for that long: the server is lost */
+#define SLICE_MS   1000
+
+struct session {
+    const char *server;
+    BMI_addr_t addr;
+    bool open; /* has an exchange */
+    struct exchange exchange;
+    struct control request, go, report;
+    unsigned char request_wire[JOB_WIRE_SIZE], report_wire[REPORT_WIRE_SIZE];
+    struct report said; /* the last report */
+};
+
+struct bmi_client {
+    bool initialized;
+    bool context_open;
+    bmi_context_id context;
+    uint64_t next_tag;
+    struct job job;
+    struct part part;
+    unsigned servers;
+    struct session session[MAX_SERVERS];
+};
+
+static int fail(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int fail(char *why, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(why, WHY_SIZE, format, args);
+    va_end(args);
+    return -1;
+}
+
+static int fail_at(char *why, const struct session *session, const char *what, int error)
+{
+    return fail(why, "%s: %s: %s (%s)", session->server, what,
+                strerror(bmi_error_to_errno(error)), bmi_status_string(error));
+}
+
+static struct session *part_session(struct bmi_client *client, unsigned i)
+{
+    return &client->session[(client->part.first + i) % client->servers];
+}
+
+/* ---- Opening and closing
+ * ------------------------------------------------------------------------------------- */
+
+static void session_drop(struct bmi_client *client, struct session *session)
+{
+    int slices = SILENCE_MS / SLICE_MS;
+
+    if (!session->open)
+        return;
+    exchange_cancel(&session->exchange);
+    control_cancel(&session->request);
+    control_cancel(&session->go);
+    control_cancel(&session->report);
+    while (slices-- && (!exchange_idle(&session->exchange) || session->request.busy ||
+                        session->go.busy || session->report.busy))
+        if (pending_reap(client->context, SLICE_MS) < 0)
+            return;
+    exchange_close(&session->exchange);
+    session->open = false;
+}
+
+static void bmi_close(void *state)
+{
+    struct bmi_client *client = state;
+    unsigned i;
+
+    for (i = 0; i < client->servers; i++)
+        session_drop(client, &client->session[i]);
+    if (client->context_open)
+        BMI_close_context(client->context);
+    if (client->initialized)
+        BMI_finalize();
+    free(client);
+}
+
+static int bmi_open(char *const *servers, unsigned count, const char *options, void **state,
+                    char *why)
+{
+    struct bmi_client *client = calloc(1, sizeof *client);
+    char *copy = options ? strdup(options) : NULL;
+    unsigned i;
+    int rc;
+
+    *state = client;
+    if (!client)
+        return fail(why, "out of memory");
+    rc = BMI_initialize(NULL, NULL, 0, NULL);
+    if (rc < 0) {
+        fail(why, "BMI does not start: %s", bmi_status_string(rc));
+        goto out;
+    }
+    client->initialized = true;
+    client->next_tag = SESSION_FIRST_TAG;
+    rc = BMI_open_context(&client->context);
+    if (rc < 0) {
+        fail(why, "BMI context: %s", bmi_status_string(rc));
+        goto out;
+    }
+    client->context_open = true;
+    for (i = 0; i < count && rc >= 0; i++) {
+        struct session *session = &client->session[client->servers++];
+        session->server = servers[i];
+        rc = BMI_addr_lookup(&session->addr, servers[i], copy);
+        if (rc < 0)
+            fail_at(why, session, "cannot use this address", rc);
+        session->request.context = session->go.context = session->report.context =
+            client->context;
+    }
+out:
+    free(copy);
+    return rc < 0 ? -1 : 0;
+}
+
+/* ---- Waiting
+ * -------------------------------------------------------------------------------------------------
+ */
+
+static int session_error(const struct session *session)
+{
+    if (session->request.error)
+        return session->request.error;
+    if (session->go.error)
+        return session->go.error;
+    if (session->report.error)
+        return session->report.error;
+    return session->open ? exchange_error(&session->exchange) : 0;
+}
+
+/* Is the session where it shall be: the report is here, and with it the phase's messages? */
+static bool session_ready(const struct session *session)
+{
+    return session->report.arrived && !session->request.busy && !session->go.busy &&
+           (!session->open ||
+            (exchange_complete(&session->exchange) && exchange_idle(&session->exchange)));
+}
+
+/* Waits until all sessions of the part are ready; decodes their reports. */
+static int wait_all(struct bmi_client *client, char *why)
+{
+    uint64_t last = clock_ns();
+    unsigned i = 0;
+
+    while (i < client->part.count) {
+        struct session *session = part_session(client, i);
+        int rc, error = session_error(session);
+
+        if (error)
+            return fail_at(why, session, "the exchange failed", error);
+        if (session_ready(session)) {
+            i++;
+            continue;
+        }
+        rc = pending_reap(client->context, SLICE_MS);
+        if (rc < 0)
+            return fail_at(why, session, "waiting failed", rc);
+        if (rc > 0)
+            last = clock_ns();
+        else if (clock_ns() - last > SILENCE_MS * UINT64_C(1000000))
+            return fail(why, "%s: no answer for %d s; is a bmi-perf server running there?",
+                        session->server, SILENCE_MS / 1000);
+    }
+    for (i = 0; i < client->part.count; i++) {
+        struct session *session = part_session(client, i);
+        if (report_decode(&session->said, session->report_wire, (size_t)session->report.actual))
+            return fail(why, "%s: that is not a bmi-perf server of this version",
+                        session->server);
+        if (session->said.error)
+            return fail(why, "%s: the server refused: %s", session->server,
+                        strerror((int)session->said.error));
+    }
+    return 0;
+}
+
+/* ---- Jobs
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+static int session_open(struct bmi_client *client, struct session *session, char *why)
+{
+    struct job job = client->job;
+    bmi_msg_tag_t tag;
+    int rc;
+
+    job.tag = client->next_tag;
+    client->next_tag = SESSION_NEXT_TAG(client->next_tag);
+    tag = (bmi_msg_tag_t)job.tag;
+    rc = exchange_open(&session->exchange, &job, session->addr, client->context, false);
+    if (rc < 0)
+        return fail_at(why, session, "no memory for the messages", rc);
+    session->open = true;
+    session->request.error = session->go.error = session->report.error = 0;
+    job_encode(&job, session->request_wire);
+    rc = control_receive(&session->report, session->addr, session->report_wire,
+                         REPORT_WIRE_SIZE, tag);
+    if (!rc)
+        rc = control_send(&session->request, session->addr, session->request_wire,
+                          JOB_WIRE_SIZE, SESSION_OPEN_TAG, true);
+    return rc ? fail_at(why, session, "cannot send", rc) : 0;
+}
+
+static int phase(struct bmi_client *client, uint64_t number, char *why)
+{
+    unsigned i;
+
+    for (i = 0; i < client->part.count; i++) {
+        struct session *session = part_session(client, i);
+        bmi_msg_tag_t tag = (bmi_msg_tag_t)session->exchange.job.tag;
+        int rc = control_receive(&session->report, session->addr, session->report_wire,
+                                 REPORT_WIRE_SIZE, tag);
+        if (!rc)
+            rc = exchange_begin(&session->exchange, number);
+        if (!rc && exchange_needs_go(&client->job))
+            rc = control_send(&session->go, session->addr, NULL, 0, tag, false);
+        if (rc)
+            return fail_at(why, session, "cannot send", rc);
+    }
+    return wait_all(client, why);
+}
+
+static int bmi_prepare(void *state, const struct job *job, struct part part, char *why)
+{
+    struct bmi_client *client = state;
+    unsigned i;
+
+    for (i = 0; i < client->servers; i++)
+        session_drop(client, &client->session[i]);
+    client->job = *job;
+    client->part = part;
+    for (i = 0; i < part.count; i++)
+        if (session_open(client, part_session(client, i), why))
+            return -1;
+    if (wait_all(client, why))
+        return -1;
+    return job->warm ? phase(client, 0, why) : 0;
+}
+
+static int bmi_run(void *state, struct outcome *outcome, char *why)
+{
+    struct bmi_client *client = state;
+    const struct job *job = &client->job;
+    uint64_t cpu = cpu_ns();
+    unsigned i;
+
+    memset(outcome, 0, sizeof *outcome);
+    outcome->start = clock_ns();
+    if (phase(client, 1, why))
+        return -1;
+    outcome->end = clock_ns();
+    outcome->cpu = cpu_ns() - cpu;
+    for (i = 0; i < client->part.count; i++) {
+        struct session *session = part_session(client, i);
+        unsigned server = (unsigned)(session - client->session);
+        outcome->server_cpu_start[server] = session->said.cpu_start;
+        outcome->server_cpu_end[server] = session->said.cpu_end;
+        outcome->bad += session->said.bad + exchange_bad(&session->exchange);
+        outcome->messages += job->count;
+        outcome->bytes += job_bytes(job);
+    }
+    return 0;
+}
+
+static int server_counters(struct bmi_client *client, struct session *session, char *text,
+                           size_t size, char *why)
+{
+    struct job job = {.test = JOB_COUNTERS, .window = 1, .count = 1, .tag = client->next_tag};
+    uint64_t deadline = clock_ns() + SILENCE_MS * UINT64_C(1000000);
+    int rc, error;
+
+    client->next_tag = SESSION_NEXT_TAG(client->next_tag);
+    session_drop(client, session);
+    session->request.error = session->go.error = session->report.error = 0;
+    job_encode(&job, session->request_wire);
+    rc = control_receive(&session->report, session->addr, text, size - 1,
+                         (bmi_msg_tag_t)job.tag);
+    if (!rc)
+        rc = control_send(&session->request, session->addr, session->request_wire,
+                          JOB_WIRE_SIZE, SESSION_OPEN_TAG, true);
+    error = rc;
+    while (!error && (!session->report.arrived || session->request.busy)) {
+        if (clock_ns() > deadline)
+            error = -BMI_ETIMEDOUT;
+        else if ((error = session_error(session)) == 0 &&
+                 (rc = pending_reap(client->context, SLICE_MS)) < 0)
+            error = rc;
+    }
+    if (error)
+        return fail_at(why, session, "no counters", error);
+    text[session->report.actual] = 0;
+    return 0;
+}
+
+static int bmi_counters(void *state, int server, char *text, size_t size, char *why)
+{
+    struct bmi_client *client = state;
+
+    if (server >= 0)
+        return server_counters(client, &client->session[server], text, size, why);
+    inspect_counters(client->session[0].addr, text, size);
+    return 0;
+}
+
+const struct transport bmi_transport = {
+    .name = "bmi",
+    .open = bmi_open,
+    .prepare = bmi_prepare,
+    .run = bmi_run,
+    .counters = bmi_counters,
+    .close = bmi_close,
+};

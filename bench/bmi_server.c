@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The server over BMI: one thread, any number of clients.  Each opening request starts a
+ * session (session.h), which goes through its phases as its flows and control messages end.
+ *
+ * A session is either running a phase or ending.  It ends after the report of the last phase,
+ * or when anything fails; what is still under way is then cancelled, and it is freed once
+ * nothing is.
+ *
+ * The receives of the next phase are posted before the report goes out that tells the client to
+ * go on.
+ */
+#include "bench/bmi_server.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bench/exchange.h"
+#include "bench/inspect.h"
+#include "bench/session.h"
+#include "bench/transport.h"
+
+#define IDLE_MS          500 /* how long a signal may go unseen */
+#define UNEXPECTED_BATCH 16
+#define MAX_SESSIONS     4096
+
+struct session {
+    struct session *next;
+    struct server *server;
+    BMI_addr_t addr;
+    bmi_msg_tag_t tag;
+    bool ending;
+    bool has_exchange;
+    uint64_t phase;
+    uint64_t cpu; /* when the phase began */
+    struct exchange exchange;
+    struct control go, report;
+    struct report said;
+    unsigned char wire[REPORT_WIRE_SIZE];
+    char *text; /* of counters */
+};
+
+struct server {
+    bmi_context_id context;
+    struct session *sessions;
+    unsigned count;
+};
+
+/* ---- Ends
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+/* Nothing more is to be done; what is under way is cancelled, and the session is freed when it
+ * is idle. */
+static void session_end(struct session *session)
+{
+    session->ending = true;
+    if (session->has_exchange)
+        exchange_cancel(&session->exchange);
+    control_cancel(&session->go);
+}
+
+static bool session_idle(const struct session *session)
+{
+    return !session->go.busy && !session->report.busy &&
+           (!session->has_exchange || exchange_idle(&session->exchange));
+}
+
+static void session_free(struct session *session)
+{
+    if (session->has_exchange)
+        exchange_close(&session->exchange);
+    BMI_set_info(session->addr, BMI_DEC_ADDR_REF, NULL);
+    free(session->text);
+    free(session);
+}
+
+/* Frees the sessions that are over. */
+static void sweep(struct server *server)
+{
+    struct session **at = &server->sessions;
+
+    while (*at) {
+        struct session *session = *at;
+        if (session->ending && session_idle(session)) {
+            *at = session->next;
+            server->count--;
+            session_free(session);
+        } else {
+            at = &session->next;
+        }
+    }
+}
+
+/* ---- Phases
+ * --------------------------------------------------------------------------------------------------
+ */
+
+static void go_came(struct control *control)
+{
+    struct session *session = control->arg;
+
+    if (control->error || exchange_go(&session->exchange) < 0)
+        session_end(session);
+}
+
+static int report_send(struct session *session)
+{
+    report_encode(&session->said, session->wire);
+    return control_send(&session->report, session->addr, session->wire, REPORT_WIRE_SIZE,
+                        session->tag, false);
+}
+
+/*
+ * Posts what the phase needs before the client may begin.  The "go" of a job of requests never
+ * comes: its receive is there so that the client's death is noticed.
+ */
+static int phase_begin(struct session *session, uint64_t phase)
+{
+    const struct job *job = &session->exchange.job;
+    int rc = exchange_begin(&session->exchange, phase);
+
+    session->phase = phase;
+    if (!rc && !session->go.busy && (exchange_needs_go(job) || job->test == JOB_REQUEST))
+        rc = control_receive(&session->go, session->addr, NULL, 0, session->tag);
+    return rc;
+}
+
+/* All messages of the phase are through: prepare the next one, then tell the client. */
+static void phase_end(struct session *session)
+{
+    bool last = session->phase == 1;
+
+    session->said.bad = exchange_bad(&session->exchange);
+    session->said.cpu_start = session->cpu;
+    session->said.cpu_end = session->cpu = cpu_ns();
+    if ((!last && phase_begin(session, 1)) || report_send(session) || last)
+        session_end(session);
+}
+
+/* Looks at each session: has its phase ended, has it failed? */
+static void advance(struct server *server)
+{
+    struct session *session;
+
+    for (session = server->sessions; session; session = session->next) {
+        if (session->ending || !session->has_exchange)
+            continue;
+        if (exchange_error(&session->exchange) || session->report.error)
+            session_end(session);
+        else if (!session->report.busy && exchange_complete(&session->exchange))
+            phase_end(session);
+    }
+}
+
+/* ---- Requests
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static struct session *session_new(struct server *server, BMI_addr_t addr,
+                                   const struct job *job)
+{
+    struct session *session;
+
+    if (server->count >= MAX_SESSIONS || (session = calloc(1, sizeof *session)) == NULL)
+        return NULL;
+    session->server = server;
+    session->addr = addr;
+    session->tag = (bmi_msg_tag_t)job->tag;
+    session->go.context = session->report.context = server->context;
+    session->go.then = go_came;
+    session->go.arg = session;
+    session->next = server->sessions;
+    server->sessions = session;
+    server->count++;
+    return session;
+}
+
+/* A client wants the counters. */
+static void answer_counters(struct session *session)
+{
+    session->text = malloc(SESSION_TEXT_MAX);
+    if (session->text)
+        control_send(&session->report, session->addr, session->text,
+                     inspect_counters(session->addr, session->text, SESSION_TEXT_MAX),
+                     session->tag, false);
+    session_end(session);
+}
+
+/* A client wants a job done. */
+static void answer_job(struct session *session, const struct job *job)
+{
+    int rc =
+        exchange_open(&session->exchange, job, session->addr, session->server->context, true);
+
+    session->has_exchange = !rc;
+    session->cpu = cpu_ns();
+    if (!rc)
+        rc = phase_begin(session, job->warm ? 0 : 1);
+    session->said.error = rc ? (uint64_t)bmi_error_to_errno(rc) : 0;
+    if (report_send(session) || rc)
+        session_end(session);
+}
+
+static struct session *session_of(struct server *server, BMI_addr_t addr, bmi_msg_tag_t tag)
+{
+    struct session *session = server->sessions;
+
+    while (session && (session->addr != addr || session->tag != tag || session->ending))
+        session = session->next;
+    return session;
+}
+
+/* An unexpected message.  Its reference to the address passes to a new session, or is given
+ * back. */
+static void unexpected(struct server *server, const struct BMI_unexpected_info *info)
+{
+    struct session *session = NULL;
+    struct job job;
+
+    if (info->tag != SESSION_OPEN_TAG) {
+        session = session_of(server, info->addr, info->tag - 1);
+        if (session && session->has_exchange &&
+            exchange_request(&session->exchange, info->buffer, info->size))
+            session_end(session);
+        session = NULL;
+    } else if (!job_decode(&job, info->buffer, (size_t)info->size)) {
+        session = session_new(server, info->addr, &job);
+        if (session && job.test == JOB_COUNTERS)
+            answer_counters(session);
+        else if (session)
+            answer_job(session, &job);
+    }
+    BMI_unexpected_free(info->addr, info->buffer);
+    if (!session)
+        BMI_set_info(info->addr, BMI_DEC_ADDR_REF, NULL);
+}
+
+static int serve(struct server *server, const volatile sig_atomic_t *stop)
+{
+    struct BMI_unexpected_info info[UNEXPECTED_BATCH];
+    int i, rc, count;
+
+    while (!*stop) {
+        count = 0;
+        rc = BMI_testunexpected(UNEXPECTED_BATCH, &count, info, 0);
+        for (i = 0; rc >= 0 && i < count; i++)
+            unexpected(server, &info[i]);
+        if (rc >= 0)
+            rc = pending_reap(server->context, count ? 0 : IDLE_MS);
+        if (rc < 0)
+            return rc;
+        advance(server);
+        sweep(server);
+    }
+    return 0;
+}
+
+int bmi_serve(const char *address, const char *options, const volatile sig_atomic_t *stop,
+              char *why)
+{
+    struct server server = {0};
+    const char *scheme_end = strstr(address, "://");
+    char *copy = options ? strdup(options) : NULL;
+    char method[32];
+    int rc;
+
+    if (!scheme_end || scheme_end - address > 16) {
+        snprintf(why, WHY_SIZE, "%s: not a BMI address; it should look like ib://host:port",
+                 address);
+        free(copy);
+        return -1;
+    }
+    snprintf(method, sizeof method, "bmi_%.*s", (int)(scheme_end - address), address);
+    rc = BMI_initialize(method, address, BMI_INIT_SERVER | BMI_AUTO_REF_COUNT, copy);
+    free(copy);
+    if (rc < 0) {
+        snprintf(why, WHY_SIZE, "%s: cannot listen: %s (%s)", address,
+                 strerror(bmi_error_to_errno(rc)), bmi_status_string(rc));
+        return -1;
+    }
+    rc = BMI_open_context(&server.context);
+    if (rc >= 0) {
+        printf("listening on %s\n", address);
+        fflush(stdout);
+        rc = serve(&server, stop);
+        BMI_close_context(server.context);
+    }
+    if (rc < 0)
+        snprintf(why, WHY_SIZE, "%s: %s", address, bmi_status_string(rc));
+    BMI_finalize();
+    while (server.sessions) {
+        struct session *session = server.sessions;
+        server.sessions = session->next;
+        session_free(session);
+    }
+    return rc < 0 ? -1 : 0;
+}

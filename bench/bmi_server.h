@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef BENCH_BMI_SERVER_H
+#define BENCH_BMI_SERVER_H
+
+#include <signal.h>
+
+/*
+ * Serves clients at `address` until *stop is set.  Prints "listening on ADDRESS" on standard
+ * output when it is ready. Returns 0, or -1 with one line in `why` (WHY_SIZE bytes).
+ */
+int bmi_serve(const char *address, const char *options, const volatile sig_atomic_t *stop,
+              char *why);
+
+#endif

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* One direction of a job's messages; see flow.h. */
+#include "bench/flow.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "bench/pattern.h"
+
+#define GUARD 0xa5 /* what lies between the segments of a receive, and must stay */
+
+/* A place of the ring. */
+struct flow_op {
+    struct pending pending;
+    struct flow *flow;
+    bmi_op_id_t id;
+    bool busy;
+    unsigned piece;
+    uint64_t message; /* its number in the phase */
+    int segments;
+    void *base[JOB_MAX_SEGMENTS];
+    bmi_size_t length[JOB_MAX_SEGMENTS];
+};
+
+struct flow {
+    struct flow_config config;
+    struct job job;
+    unsigned pieces;
+    uint64_t footprint; /* bytes of memory of a message */
+    unsigned char *memory;
+    struct flow_op *ring;
+    uint64_t places;
+    uint64_t phase, total, limit; /* messages */
+    uint64_t posted, ended;       /* operations */
+    uint64_t under_way;
+    uint64_t bad;
+    int error;
+};
+
+static void flow_op_done(struct pending *pending, bmi_error_code_t error, bmi_size_t actual);
+
+/* Says where the memory of a place is. */
+static void lay_out(struct flow *flow, struct flow_op *op, uint64_t place)
+{
+    const struct job *job = &flow->job;
+    unsigned char *start = flow->memory + place / flow->pieces * flow->footprint;
+    uint64_t size = job_piece_size(job, op->piece);
+    uint64_t first = op->piece * job->split; /* segment of the message */
+    int i;
+
+    if (!flow->config.noncontiguous || !job->extent) {
+        op->segments = 1;
+        op->base[0] = start + first * job->extent;
+        op->length[0] = (bmi_size_t)size;
+        return;
+    }
+    op->segments = (int)(size / job->extent);
+    for (i = 0; i < op->segments; i++) {
+        op->base[i] = start + (first + (uint64_t)i) * job->stride;
+        op->length[i] = (bmi_size_t)job->extent;
+    }
+}
+
+static unsigned char *memory_get(struct flow *flow, size_t size)
+{
+    enum bmi_op_type type = flow->config.sending ? BMI_SEND : BMI_RECV;
+    void *memory = NULL;
+
+    if (flow->job.memory == JOB_BMI)
+        memory = BMI_memalloc(flow->config.peer, (bmi_size_t)size, type);
+    else if (posix_memalign(&memory, 4096, size))
+        memory = NULL;
+    if (memory)
+        memset(memory, GUARD, size); /* also makes the pages real */
+    return memory;
+}
+
+static size_t memory_size(const struct flow *flow)
+{
+    size_t size = flow->footprint * flow->config.window;
+
+    return size ? size : 1;
+}
+
+struct flow *flow_new(const struct flow_config *config)
+{
+    struct flow *flow = calloc(1, sizeof *flow);
+    uint64_t place;
+
+    if (!flow)
+        return NULL;
+    flow->config = *config;
+    flow->job = *config->job;
+    flow->config.job = &flow->job;
+    flow->pieces = job_pieces(&flow->job);
+    flow->footprint = job_footprint(&flow->job, config->noncontiguous);
+    flow->places = config->window * flow->pieces;
+    flow->ring = calloc(flow->places, sizeof *flow->ring);
+    flow->memory = memory_get(flow, memory_size(flow));
+    if (!flow->ring || !flow->memory) {
+        flow_free(flow);
+        return NULL;
+    }
+    for (place = 0; place < flow->places; place++) {
+        struct flow_op *op = &flow->ring[place];
+        op->pending.done = flow_op_done;
+        op->flow = flow;
+        op->piece = (unsigned)(place % flow->pieces);
+        lay_out(flow, op, place);
+    }
+    return flow;
+}
+
+void flow_free(struct flow *flow)
+{
+    if (!flow)
+        return;
+    if (flow->memory && flow->job.memory == JOB_BMI)
+        BMI_memfree(flow->config.peer, flow->memory, (bmi_size_t)memory_size(flow),
+                    flow->config.sending ? BMI_SEND : BMI_RECV);
+    else
+        free(flow->memory);
+    free(flow->ring);
+    free(flow);
+}
+
+/* ---- Contents
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t key_of(const struct flow_op *op)
+{
+    return pattern_key(op->flow->phase, op->message, op->flow->config.to_server);
+}
+
+static void fill(struct flow_op *op)
+{
+    uint64_t offset = op->piece * op->flow->job.extent * op->flow->job.split;
+    int i;
+
+    for (i = 0; i < op->segments; offset += (uint64_t)op->length[i++])
+        pattern_fill(op->base[i], (size_t)op->length[i], key_of(op), offset);
+}
+
+/* The bytes between segment i and the next one are as they were. */
+static bool gap_intact(const struct flow_op *op, int i)
+{
+    const struct flow *flow = op->flow;
+    const unsigned char *gap = (unsigned char *)op->base[i] + op->length[i];
+    uint64_t n;
+
+    if (!flow->config.noncontiguous || !flow->job.extent)
+        return true;
+    for (n = flow->job.stride - flow->job.extent; n; n--)
+        if (*gap++ != GUARD)
+            return false;
+    return true;
+}
+
+static bool contents_right(const struct flow_op *op)
+{
+    uint64_t offset = op->piece * op->flow->job.extent * op->flow->job.split;
+    int i;
+
+    for (i = 0; i < op->segments; offset += (uint64_t)op->length[i++])
+        if (!pattern_matches(op->base[i], (size_t)op->length[i], key_of(op), offset) ||
+            !gap_intact(op, i))
+            return false;
+    return true;
+}
+
+/* ---- Posting and completion
+ * ---------------------------------------------------------------------------------- */
+
+static int post(struct flow_op *op, bmi_size_t *actual)
+{
+    const struct flow *flow = op->flow;
+    const struct flow_config *config = &flow->config;
+    enum bmi_buffer_type type = flow->job.memory == JOB_BMI ? BMI_PRE_ALLOC : BMI_EXT_ALLOC;
+    bmi_msg_tag_t tag = (bmi_msg_tag_t)flow->job.tag + 1;
+    bmi_size_t total = (bmi_size_t)job_piece_size(&flow->job, op->piece);
+
+    if (op->segments > 1 && config->sending)
+        return BMI_post_send_list(&op->id, config->peer, (const void *const *)op->base,
+                                  op->length, op->segments, total, type, tag, op,
+                                  config->context, NULL);
+    if (op->segments > 1)
+        return BMI_post_recv_list(&op->id, config->peer, op->base, op->length, op->segments,
+                                  total, actual, type, tag, op, config->context, NULL);
+    if (config->unexpected)
+        return BMI_post_sendunexpected(&op->id, config->peer, op->base[0], total, type, tag, op,
+                                       config->context, NULL);
+    if (config->sending)
+        return BMI_post_send(&op->id, config->peer, op->base[0], total, type, tag, op,
+                             config->context, NULL);
+    return BMI_post_recv(&op->id, config->peer, op->base[0], total, actual, type, tag, op,
+                         config->context, NULL);
+}
+
+/* An operation is through; the accounts, without posting anything new. */
+static void account(struct flow_op *op, int error, bmi_size_t actual)
+{
+    struct flow *flow = op->flow;
+
+    op->busy = false;
+    flow->under_way--;
+    if (error) {
+        if (!flow->error)
+            flow->error = error;
+        return;
+    }
+    flow->ended++;
+    if (!flow->config.sending && (actual != (bmi_size_t)job_piece_size(&flow->job, op->piece) ||
+                                  (flow->job.verify && !contents_right(op))))
+        flow->bad++;
+    if (op->piece + 1 == flow->pieces && flow->config.message)
+        flow->config.message(flow->config.arg);
+}
+
+static int pump(struct flow *flow)
+{
+    while (!flow->error && flow->posted < flow->limit * flow->pieces) {
+        struct flow_op *op = &flow->ring[flow->posted % flow->places];
+        bmi_size_t actual = 0;
+        int rc;
+
+        if (op->busy)
+            break;
+        op->message = flow->posted / flow->pieces;
+        if (flow->job.verify && flow->config.sending)
+            fill(op);
+        op->busy = true;
+        flow->posted++;
+        flow->under_way++;
+        rc = post(op, &actual);
+        if (rc)
+            account(op, rc < 0 ? rc : 0, actual);
+    }
+    return flow->error;
+}
+
+static void flow_op_done(struct pending *pending, bmi_error_code_t error, bmi_size_t actual)
+{
+    struct flow_op *op = (struct flow_op *)pending;
+
+    account(op, error, actual);
+    pump(op->flow);
+}
+
+int flow_begin(struct flow *flow, uint64_t phase, uint64_t total, uint64_t limit)
+{
+    flow->phase = phase;
+    flow->total = total;
+    flow->limit = limit < total ? limit : total;
+    flow->posted = flow->ended = flow->bad = 0;
+    return pump(flow);
+}
+
+int flow_allow(struct flow *flow, uint64_t more)
+{
+    uint64_t rest = flow->total - flow->limit;
+
+    flow->limit += more < rest ? more : rest;
+    return pump(flow);
+}
+
+void flow_cancel(struct flow *flow)
+{
+    uint64_t place;
+
+    if (!flow->error)
+        flow->error = -BMI_ECANCEL;
+    for (place = 0; place < flow->places; place++)
+        if (flow->ring[place].busy)
+            BMI_cancel(flow->ring[place].id, flow->config.context);
+}
+
+bool flow_complete(const struct flow *flow)
+{
+    return flow->ended == flow->total * flow->pieces;
+}
+
+bool flow_idle(const struct flow *flow)
+{
+    return !flow->under_way;
+}
+
+int flow_error(const struct flow *flow)
+{
+    return flow->error;
+}
+
+uint64_t flow_bad(const struct flow *flow)
+{
+    return flow->bad;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Looking inside the engine; see inspect.h. */
+#include "bench/inspect.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bench/args.h"
+#include "bench/session.h"
+#include "bench/transport.h"
+#include "bmi_ib/bmi_ib.h"
+#include "common/rme.h"
+#include "patches/orangefs/shim/shim-engine.h"
+
+/* The engine behind an address; NULL when there is none. */
+static struct rme *engine_of(BMI_addr_t addr)
+{
+    struct rme *rme = NULL;
+
+    return BMI_get_info(addr, SHIM_GET_ENGINE, &rme) < 0 ? NULL : rme;
+}
+
+/* ---- Counters
+ * ------------------------------------------------------------------------------------------------
+ */
+
+size_t inspect_counters(BMI_addr_t addr, char *text, size_t size)
+{
+    struct rme *rme = engine_of(addr);
+    struct rme_counter counter;
+    size_t used = 0;
+    int i;
+
+    text[0] = 0;
+    for (i = 0; rme && !rme_counter_get(rme, i, &counter); i++) {
+        int n = snprintf(text + used, size - used, "%s %" PRIu64 " %s\n", counter.name,
+                         counter.value, counter.unit);
+        if (n < 0 || (size_t)n >= size - used) {
+            text[used] = 0;
+            break;
+        }
+        used += (size_t)n;
+    }
+    return used;
+}
+
+struct line {
+    char name[64], unit[32];
+    uint64_t value;
+};
+
+/* Takes one line of a text; false at its end. */
+static bool next_line(const char **text, struct line *line)
+{
+    const char *end = strchr(*text, '\n');
+
+    if (!end ||
+        sscanf(*text, "%63s %" SCNu64 " %31s", line->name, &line->value, line->unit) != 3)
+        return false;
+    *text = end + 1;
+    return true;
+}
+
+void inspect_print_difference(FILE *out, const char *who, const char *before, const char *after,
+                              bool json)
+{
+    struct line old, new;
+    bool any = false;
+
+    fprintf(out, json ? "{\"counters\": \"%s\"" : "counters of %s, as they changed:\n", who);
+    while (next_line(&before, &old) && next_line(&after, &new)) {
+        int64_t change = (int64_t)(new.value - old.value);
+        if (json)
+            fprintf(out, ", \"%s\": %" PRId64, new.name, change);
+        else if (change)
+            fprintf(out, "  %-24s %15" PRId64 " %s\n", new.name, change, new.unit);
+        any = true;
+    }
+    if (json)
+        fprintf(out, "}\n");
+    else if (!any)
+        fprintf(out, "  none: its method is not one of ours\n");
+}
+
+/* ---- Modes
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+int inspect_options(void)
+{
+    rme_print_options(stdout, bmi_ib_fabric());
+    return 0;
+}
+
+static void print_line(void *arg, const char *line)
+{
+    fprintf(arg, "  %s\n", line);
+}
+
+/* What an application can size its buffers by. */
+static void print_session(struct rme *rme, const char *address)
+{
+    static const char *const names[] = {"rx_size",        "eager_max",
+                                        "credits",        "credits_max",
+                                        "eager_window",   "unit",
+                                        "pack_threshold", "xfer_ops_peer",
+                                        "xfer_ops",       "regcache_entries",
+                                        "regcache_bytes", "zone_bytes",
+                                        "max_sge",        "max_inline",
+                                        "read_depth",     "srq"};
+    int64_t value;
+    size_t i;
+
+    printf("session with %s\n", address);
+    rme_print_peers(rme, print_line, stdout);
+    for (i = 0; i < sizeof names / sizeof *names; i++)
+        if (!rme_option_get(rme, names[i], &value))
+            printf("  %-20s %" PRId64 "\n", names[i], value);
+}
+
+int inspect_session(const char *address, const char *options)
+{
+    const struct job job = {
+        .test = JOB_REQUEST, .size = 8, .reply = 8, .window = 1, .count = 1};
+    char *servers[] = {(char *)address};
+    char why[WHY_SIZE];
+    BMI_addr_t addr;
+    void *state;
+    int rc = bmi_transport.open(servers, 1, options, &state, why);
+
+    if (!rc)
+        rc = bmi_transport.prepare(state, &job, (struct part){0, 1}, why);
+    if (!rc && BMI_addr_lookup(&addr, address, NULL) >= 0 && engine_of(addr))
+        print_session(engine_of(addr), address);
+    else if (!rc)
+        rc = snprintf(why, sizeof why, "%s: its method is not one of ours", address);
+    if (rc)
+        fprintf(stderr, "bmi-perf: %s\n", why);
+    if (state)
+        bmi_transport.close(state);
+    return rc ? 1 : 0;
+}
+
+/* "512K" or "512Kx256". */
+static bool parse_shape(const char *what, uint64_t *bytes, uint64_t *segments)
+{
+    char size[32];
+    const char *times = strchr(what, 'x');
+    size_t length = times ? (size_t)(times - what) : strlen(what);
+
+    if (length >= sizeof size)
+        return false;
+    memcpy(size, what, length);
+    size[length] = 0;
+    *segments = 1;
+    return args_size(size, bytes) && (!times || (args_size(times + 1, segments) && *segments));
+}
+
+int inspect_explain(const char *what, const char *options)
+{
+    char *copy = options ? strdup(options) : NULL;
+    uint64_t bytes, segments;
+    struct rme *rme = NULL;
+    BMI_addr_t addr;
+    int rc;
+
+    if (!parse_shape(what, &bytes, &segments)) {
+        fprintf(stderr,
+                "bmi-perf: --explain takes SIZE or SIZExSEGMENTS, like 512Kx256, not '%s'\n",
+                what);
+        return 2;
+    }
+    rc = BMI_initialize(NULL, NULL, 0, NULL);
+    if (rc >= 0) {
+        /* Nobody is called at this address; it only says which method is meant. */
+        rc = BMI_addr_lookup(&addr, "ib://localhost:1", copy);
+        if (rc >= 0)
+            rme = engine_of(addr);
+        if (rme)
+            rme_explain(rme, bytes, segments, stdout);
+        BMI_finalize();
+    }
+    free(copy);
+    if (!rme)
+        fprintf(stderr, "bmi-perf: the engine does not start: %s\n", bmi_status_string(rc));
+    return rme ? 0 : 1;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Looking inside the engine behind BMI: counters, session attributes, options, and the
+ * planner's table. */
+#ifndef BENCH_INSPECT_H
+#define BENCH_INSPECT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include "embedded/bmi/bmi.h"
+
+/*
+ * Writes the counters of the engine that serves this address, "name value unit" a line, into
+ * text (of `size` bytes). Returns the bytes written, without the final zero; 0 when the
+ * address's method is no engine of ours.
+ */
+size_t inspect_counters(BMI_addr_t addr, char *text, size_t size);
+
+/* Prints what changed between two such texts, one counter a line, or as one JSON object. */
+void inspect_print_difference(FILE *out, const char *who, const char *before, const char *after,
+                              bool json);
+
+/* The modes --options, --explain SIZE[xN] and --session ADDR.  Each returns the exit status. */
+int inspect_options(void);
+int inspect_explain(const char *what, const char *options);
+int inspect_session(const char *address, const char *options);
+
+#endif

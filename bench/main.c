@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* bmi-perf: measures BMI over our fabrics, and plain TCP beside it. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include "bench/args.h"
+#include "bench/bmi_server.h"
+#include "bench/inspect.h"
+#include "bench/modes.h"
+#include "bench/tcp_file.h"
+#include "bench/tcp_server.h"
+#include "bench/transport.h"
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop = 1;
+}
+
+static int report(int rc, const char *why)
+{
+    if (rc)
+        fprintf(stderr, "bmi-perf: %s\n", why);
+    return rc ? 1 : 0;
+}
+
+static int wrong_use(const char *what)
+{
+    fprintf(stderr, "bmi-perf: %s; see bmi-perf --help\n", what);
+    return 2;
+}
+
+static int mode_server(const struct args *args)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    char why[WHY_SIZE];
+
+    if (args->npositional != 1)
+        return wrong_use("server takes one address");
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    return report(bmi_serve(args->positional[0], args->bmi_options, &stop, why), why);
+}
+
+static int mode_tcp_server(const struct args *args)
+{
+    char why[WHY_SIZE];
+
+    if (args->npositional != 1)
+        return wrong_use("tcp-server takes one address");
+    return report(tcp_serve(args->positional[0], why), why);
+}
+
+static int mode_tcp_store(const struct args *args)
+{
+    char why[WHY_SIZE];
+
+    if (args->npositional != 2)
+        return wrong_use("tcp-store takes an address and a folder");
+    return report(tcp_store(args->positional[0], args->positional[1], why), why);
+}
+
+static int mode_tcp_copy(const struct args *args)
+{
+    char **p = args->positional;
+    char why[WHY_SIZE];
+    bool put = !strcmp(args->mode, "tcp-put");
+
+    if (args->npositional < 3)
+        return wrong_use("tcp-put and tcp-get take two names and at least one address");
+    if (args->npositional - 2 > MAX_SERVERS)
+        return wrong_use("too many servers");
+    return report(
+        tcp_copy(put, p[put ? 0 : 1], p[put ? 1 : 0], p + 2, args->npositional - 2, why), why);
+}
+
+static const struct {
+    const char *name;
+    int (*run)(const struct args *args);
+} modes[] = {
+    {"server", mode_server},       {"lat", mode_measure},           {"bw", mode_measure},
+    {"rate", mode_measure},        {"list", mode_measure},          {"compare", mode_measure},
+    {"idle", mode_idle},           {"tcp-server", mode_tcp_server}, {"tcp-lat", mode_measure},
+    {"tcp-bw", mode_measure},      {"tcp-rate", mode_measure},      {"tcp-list", mode_measure},
+    {"tcp-store", mode_tcp_store}, {"tcp-put", mode_tcp_copy},      {"tcp-get", mode_tcp_copy},
+};
+
+int main(int argc, char **argv)
+{
+    struct args args;
+    size_t i;
+    int rc = args_parse(&args, argc, argv);
+
+    if (rc)
+        return rc < 0 ? 2 : 0;
+    if (args.options)
+        return inspect_options();
+    if (args.explain)
+        return inspect_explain(args.explain, args.bmi_options);
+    if (args.session)
+        return args.npositional == 1 ? inspect_session(args.positional[0], args.bmi_options)
+                                     : wrong_use("--session takes one address");
+    for (i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (!strcmp(args.mode, modes[i].name))
+            return modes[i].run(&args);
+    return wrong_use(*args.mode ? "no such mode" : "no mode was given");
+}

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The measuring modes: from the command line to series of jobs; see modes.h. */
+#include "bench/modes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "bench/inspect.h"
+#include "bench/series.h"
+#include "bench/session.h"
+
+#define DEFAULT_BYTES                                                                          \
+    (UINT64_C(512) << 20) /* moved by one measurement of bandwidth, if the count is not given  \
+                           */
+#define DEFAULT_LAT_BYTES (UINT64_C(64) << 20)
+#define IDLE_CLIENTS      100
+
+static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+/* ---- Jobs of the tests
+ * --------------------------------------------------------------------------------------- */
+
+static struct job job_base(const struct args *args, uint64_t size)
+{
+    return (struct job){.size = size,
+                        .direction = args->direction,
+                        .memory = args->memory,
+                        .verify = args->verify,
+                        .count = args->count,
+                        .window = args->window};
+}
+
+static void job_finish(struct job *job, const struct args *args, uint64_t count)
+{
+    if (!job->count)
+        job->count = count;
+    job->warm = args->warm_given ? args->warm : clamp(job->count / 10, 1, 1000);
+}
+
+static void job_lat(struct job *job, const struct args *args)
+{
+    job->test = JOB_PINGPONG;
+    job->window = 2;
+    job_finish(job, args, clamp(job->size ? DEFAULT_LAT_BYTES / job->size : 10000, 50, 10000));
+}
+
+static void job_bw(struct job *job, const struct args *args)
+{
+    job->test = JOB_STREAM;
+    if (!job->window)
+        job->window = 8;
+    job_finish(job, args, clamp(job->size ? DEFAULT_BYTES / job->size : 50000, 32, 50000));
+}
+
+static void job_rate(struct job *job, const struct args *args)
+{
+    job->test = args->unexpected ? JOB_REQUEST : JOB_STREAM;
+    if (args->unexpected)
+        job->reply = args->reply;
+    if (!job->window)
+        job->window = args->unexpected ? 16 : 64;
+    job_finish(job, args, clamp(job->size ? DEFAULT_BYTES / job->size : 50000, 32, 50000));
+}
+
+static void job_list(struct job *job, const struct args *args)
+{
+    job_bw(job, args);
+    job->extent = args->extent ? args->extent : 2048;
+    job->stride = args->stride ? args->stride : 2 * job->extent;
+    job->split = args->split ? args->split : JOB_MAX_SEGMENTS;
+    job->both = args->both;
+}
+
+/* ---- Series of the modes
+ * ------------------------------------------------------------------------------------- */
+
+struct plan {
+    struct series *series;
+    unsigned count, room;
+};
+
+/* What is wrong with the job goes to standard error. */
+static bool plan_add(struct plan *plan, const char *name, enum side side, const struct job *job,
+                     enum unit unit, bool first)
+{
+    const char *wrong = job_check(job);
+    struct series *grown;
+
+    if (wrong) {
+        fprintf(stderr, "bmi-perf: %s of %llu bytes: %s\n", name, (unsigned long long)job->size,
+                wrong);
+        return false;
+    }
+    if (plan->count == plan->room) {
+        grown = realloc(plan->series, (plan->room + 16) * sizeof *grown);
+        if (!grown) {
+            fprintf(stderr, "bmi-perf: out of memory\n");
+            return false;
+        }
+        plan->series = grown;
+        plan->room += 16;
+    }
+    grown = &plan->series[plan->count++];
+    memset(grown, 0, sizeof *grown);
+    *grown = (struct series){
+        .name = name, .side = side, .job = *job, .unit = unit, .first_of_group = first};
+    return true;
+}
+
+/* A test of a size over `sides`, the first of which begins a group. */
+static bool plan_test(struct plan *plan, const struct args *args, const char *test,
+                      uint64_t size, const enum side *sides, unsigned nsides)
+{
+    struct job job = job_base(args, size);
+    enum unit unit = UNIT_MBS;
+    unsigned i;
+    bool ok = true;
+
+    if (!strcmp(test, "lat")) {
+        job_lat(&job, args);
+        unit = UNIT_US;
+    } else if (!strcmp(test, "rate")) {
+        job_rate(&job, args);
+        unit = UNIT_RATE;
+    } else if (!strcmp(test, "list")) {
+        job_list(&job, args);
+    } else {
+        job_bw(&job, args);
+    }
+    for (i = 0; ok && i < nsides; i++) {
+        ok = plan_add(plan, test, sides[i], &job, unit, i == 0);
+        if (ok && !strcmp(test, "list")) { /* the same bytes in one piece */
+            struct job whole = job;
+            whole.extent = whole.stride = whole.split = whole.both = 0;
+            ok = plan_add(plan, "contig", sides[i], &whole, unit, false);
+        }
+    }
+    return ok;
+}
+
+/* The directions of a test: what was asked for, else put and get for a list, else put. */
+static bool plan_ways(struct plan *plan, const struct args *args, const char *test,
+                      uint64_t size, const enum side *sides, unsigned nsides)
+{
+    struct args put = *args, get = *args;
+
+    if (args->direction_given || strcmp(test, "list"))
+        return plan_test(plan, args, test, size, sides, nsides);
+    put.direction = JOB_PUT;
+    get.direction = JOB_GET;
+    return plan_test(plan, &put, test, size, sides, nsides) &&
+           plan_test(plan, &get, test, size, sides, nsides);
+}
+
+static bool plan_all(struct plan *plan, const struct args *args, const char *test,
+                     const enum side *sides, unsigned nsides)
+{
+    static const uint64_t lat[] = {8, 64, 1024, 4096, 16384, 65536}, rate[] = {8, 64, 1024},
+                          bw[] = {4096, 16384, 65536, 262144, 1048576, 4194304},
+                          list[] = {524288};
+    const uint64_t *sizes = bw;
+    unsigned i, count = sizeof bw / sizeof *bw;
+    bool ok = true;
+
+    if (args->nsizes) {
+        sizes = args->sizes;
+        count = args->nsizes;
+    } else if (!strcmp(test, "lat")) {
+        sizes = lat;
+        count = sizeof lat / sizeof *lat;
+    } else if (!strcmp(test, "rate")) {
+        sizes = rate;
+        count = sizeof rate / sizeof *rate;
+    } else if (!strcmp(test, "list")) {
+        sizes = list;
+        count = sizeof list / sizeof *list;
+    }
+    for (i = 0; ok && i < count; i++)
+        ok = plan_ways(plan, args, test, sizes[i], sides, nsides);
+    return ok;
+}
+
+/* ---- Addresses
+ * -----------------------------------------------------------------------------------------------
+ */
+
+/* Sorts the addresses: those with a scheme are BMI's, the others are for plain TCP.  `array`
+ * has room for all. */
+static bool sort_addresses(const struct args *args, struct workers_config *config, char **array)
+{
+    char **bmi = array, **tcp = array + args->npositional;
+    unsigned i;
+
+    config->servers[SIDE_BMI] = bmi;
+    config->servers[SIDE_TCP] = tcp;
+    for (i = 0; i < args->npositional; i++) {
+        if (strstr(args->positional[i], "://"))
+            bmi[config->count[SIDE_BMI]++] = args->positional[i];
+        else
+            tcp[config->count[SIDE_TCP]++] = args->positional[i];
+    }
+    if (config->count[SIDE_BMI] > MAX_SERVERS || config->count[SIDE_TCP] > MAX_SERVERS) {
+        fprintf(stderr, "bmi-perf: at most %d servers\n", MAX_SERVERS);
+        return false;
+    }
+    return true;
+}
+
+static bool need(const struct workers_config *config, bool bmi, bool tcp)
+{
+    if (bmi && !config->count[SIDE_BMI])
+        fprintf(stderr,
+                "bmi-perf: no server was named; BMI addresses look like ib://host:port\n");
+    else if (tcp && !config->count[SIDE_TCP])
+        fprintf(stderr,
+                "bmi-perf: no TCP server was named; their addresses look like host:port\n");
+    else if (!bmi && config->count[SIDE_BMI])
+        fprintf(stderr, "bmi-perf: addresses of plain TCP servers look like host:port\n");
+    else if (!tcp && config->count[SIDE_TCP])
+        fprintf(stderr, "bmi-perf: %s: a BMI address looks like ib://host:port\n",
+                config->servers[SIDE_TCP][0]);
+    else
+        return true;
+    return false;
+}
+
+/* ---- Modes
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+/* Prints what the counters did; `before` and `after` have texts of the client and of each
+ * server. */
+static int get_counters(struct workers *workers, unsigned servers,
+                        char (*text)[SESSION_TEXT_MAX], char *why)
+{
+    unsigned i;
+
+    for (i = 0; i < servers;
+         i++) /* first, so that the client is connected when its own are read */
+        if (workers_counters(workers, (int)i, text[i + 1], SESSION_TEXT_MAX, why))
+            return -1;
+    return workers_counters(workers, -1, text[0], SESSION_TEXT_MAX, why);
+}
+
+static int measure(const struct args *args, const struct workers_config *config,
+                   struct plan *plan)
+{
+    unsigned i, texts = config->count[SIDE_BMI] + 1;
+    char(*text)[SESSION_TEXT_MAX] = calloc(2 * texts, sizeof *text);
+    struct workers *workers = NULL;
+    char why[WHY_SIZE] = "out of memory";
+    uint64_t bad = 0;
+    int rc = text ? workers_start(config, &workers, why) : -1;
+
+    if (!rc && args->counters)
+        rc = get_counters(workers, texts - 1, text, why);
+    if (!rc)
+        rc = series_run(plan->series, plan->count, args->rounds, workers, why);
+    if (!rc && args->counters)
+        rc = get_counters(workers, texts - 1, text + texts, why);
+    workers_stop(workers);
+    if (rc) {
+        fprintf(stderr, "bmi-perf: %s\n", why);
+    } else {
+        (args->json ? series_print_json : series_print)(stdout, plan->series, plan->count);
+        for (i = 0; args->counters && i < texts; i++)
+            inspect_print_difference(stdout, i ? config->servers[SIDE_BMI][i - 1] : "client",
+                                     text[i], text[texts + i], args->json);
+        for (i = 0; i < plan->count; i++)
+            bad += plan->series[i].bad;
+    }
+    free(text);
+    return rc || bad ? 1 : 0;
+}
+
+int mode_measure(const struct args *args)
+{
+    static const enum side both[] = {SIDE_BMI, SIDE_TCP}, tcp_only[] = {SIDE_TCP};
+    struct workers_config config = {.clients = args->clients ? args->clients : 1,
+                                    .options = args->bmi_options};
+    char **array = calloc(2 * (size_t)args->npositional + 1, sizeof *array);
+    bool compare = !strcmp(args->mode, "compare"), tcp = !strncmp(args->mode, "tcp-", 4);
+    const char *test = compare ? args->test : tcp ? args->mode + 4 : args->mode;
+    struct plan plan = {0};
+    int status = 2;
+
+    if (array && sort_addresses(args, &config, array) && need(&config, !tcp, tcp || compare) &&
+        plan_all(&plan, args, test, tcp ? tcp_only : both, compare ? 2 : 1))
+        status = measure(args, &config, &plan);
+    free(plan.series);
+    free(array);
+    return status;
+}
+
+/* Two bursts of one message from each client, and silence between them. */
+static int idle(const struct args *args, const struct workers_config *config)
+{
+    struct job job = {
+        .test = JOB_REQUEST, .size = 8, .reply = 8, .window = 1, .count = 1, .verify = 1};
+    struct outcome before, after;
+    struct workers *workers = NULL;
+    char why[WHY_SIZE];
+    double seconds;
+    unsigned i;
+    int rc = workers_start(config, &workers, why);
+
+    if (!rc)
+        rc = workers_run(workers, SIDE_BMI, &job, &before, why);
+    if (!rc) {
+        sleep(args->seconds);
+        rc = workers_run(workers, SIDE_BMI, &job, &after, why);
+    }
+    workers_stop(workers);
+    if (rc) {
+        fprintf(stderr, "bmi-perf: %s\n", why);
+        return 1;
+    }
+    seconds = (double)(after.start - before.end) / 1e9;
+    for (i = 0; i < config->count[SIDE_BMI]; i++) {
+        double used = (double)(after.server_cpu_start[i] - before.server_cpu_end[i]) / 1e9;
+        if (args->json)
+            printf("{\"server\": %u, \"clients\": %u, \"seconds\": %.3f, "
+                   "\"percent_of_a_core\": %.4f}\n",
+                   i, config->clients, seconds, used / seconds * 100);
+        else
+            printf("%s: %u clients, %.1f s: %.3f %% of a core\n", config->servers[SIDE_BMI][i],
+                   config->clients, seconds, used / seconds * 100);
+    }
+    return 0;
+}
+
+int mode_idle(const struct args *args)
+{
+    struct workers_config config = {.clients = args->clients ? args->clients : IDLE_CLIENTS,
+                                    .options = args->bmi_options};
+    char **array = calloc(2 * (size_t)args->npositional + 1, sizeof *array);
+    int status = 2;
+
+    if (array && sort_addresses(args, &config, array) && need(&config, true, false))
+        status = idle(args, &config);
+    free(array);
+    return status;
+}

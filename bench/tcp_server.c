@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The server over plain TCP: a thread for each client, which asks for one job after the other.
+ */
+#include "bench/tcp_server.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "bench/exchange.h"
+#include "bench/sockets.h"
+#include "bench/tcp_exchange.h"
+#include "bench/transport.h"
+
+static int send_report(int fd, const struct report *report)
+{
+    unsigned char wire[REPORT_WIRE_SIZE];
+
+    report_encode(report, wire);
+    return sockets_send(fd, wire, sizeof wire);
+}
+
+static int do_phase(int fd, const struct job *job, struct tcp_exchange *exchange,
+                    uint64_t number)
+{
+    struct report report = {.cpu_start = cpu_ns()};
+    char go;
+    int rc = exchange_needs_go(job) ? sockets_receive(fd, &go, 1) : 0;
+
+    if (!rc)
+        rc = tcp_exchange_phase(exchange, number);
+    report.cpu_end = cpu_ns();
+    report.bad = tcp_exchange_bad(exchange);
+    return rc ? rc : send_report(fd, &report);
+}
+
+/* One job; non-zero when the client is gone or broke the rules. */
+static int do_job(int fd)
+{
+    unsigned char wire[JOB_WIRE_SIZE];
+    struct tcp_exchange *exchange;
+    struct report report = {0};
+    struct job job;
+    int rc = sockets_wait(fd);
+
+    if (!rc)
+        rc = sockets_receive(fd, wire, sizeof wire);
+    if (!rc)
+        rc = job_decode(&job, wire, sizeof wire);
+    if (rc)
+        return rc;
+    rc = tcp_exchange_new(fd, &job, true, &exchange);
+    report.error = (uint64_t)-rc;
+    if (send_report(fd, &report) || rc)
+        return -1;
+    if (job.warm)
+        rc = do_phase(fd, &job, exchange, 0);
+    if (!rc)
+        rc = do_phase(fd, &job, exchange, 1);
+    tcp_exchange_free(exchange);
+    return rc;
+}
+
+static void serve(int fd, void *arg)
+{
+    (void)arg;
+    while (!do_job(fd))
+        ;
+}
+
+int tcp_serve(const char *address, char *why)
+{
+    int fd, rc = sockets_listen(address, &fd);
+
+    if (rc) {
+        snprintf(why, WHY_SIZE, "%s: cannot listen: %s", address, strerror(-rc));
+        return -1;
+    }
+    printf("listening on %s\n", address);
+    fflush(stdout);
+    sockets_serve(fd, serve, NULL);
+    close(fd);
+    return 0;
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef BENCH_TCP_SERVER_H
+#define BENCH_TCP_SERVER_H
+
+/*
+ * Serves jobs over plain TCP at "host:port" until the process gets SIGTERM or SIGINT.  Prints
+ * "listening on ADDRESS" on standard output when it is ready.  Returns -1 with one line in
+ * `why` (WHY_SIZE bytes) when it cannot listen.
+ */
+int tcp_serve(const char *address, char *why);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "config.h"
+#include "embedded/iod/args.h"
+#include "embedded/iod/name.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *program = "bmi";
+
+void args_set_program(const char *argv0)
+{
+    const char *slash = strrchr(argv0, '/');
+
+    program = slash ? slash + 1 : argv0;
+    if (strncmp(program, "lt-", 3) == 0) /* libtool's name for a program that is not installed yet */
+        program += 3;
+}
+
+const char *args_program(void)
+{
+    return program;
+}
+
+bool args_complain(const char *format, ...)
+{
+    va_list args;
+
+    fprintf(stderr, "%s: ", program);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    return false;
+}
+
+static int shift_of(char unit)
+{
+    switch (unit) {
+    case 'k':
+    case 'K':
+        return 10;
+    case 'm':
+    case 'M':
+        return 20;
+    case 'g':
+    case 'G':
+        return 30;
+    }
+    return 0;
+}
+
+bool args_number(const char *option, const char *text, uint64_t least, uint64_t most,
+                 uint64_t *value)
+{
+    char *end = NULL;
+    unsigned long long number;
+    int shift;
+
+    errno = 0;
+    number = strtoull(text, &end, 10);
+    shift = shift_of(*end);
+    if (shift)
+        end++;
+    if (end == text || *end || errno || strchr(text, '-') || number > UINT64_MAX >> shift)
+        return args_complain("%s: '%s' is no number; give one like 4 or 64K", option, text);
+    number <<= shift;
+    if (number < least || number > most)
+        return args_complain("%s: %s is out of range; give %llu to %llu", option, text,
+                             (unsigned long long)least, (unsigned long long)most);
+    *value = number;
+    return true;
+}
+
+const char *args_size_text(uint64_t bytes, char *text, size_t size)
+{
+    static const char units[] = {'G', 'M', 'K'};
+
+    for (int i = 0; i < 3; i++) {
+        int shift = 30 - 10 * i;
+        if (bytes && bytes % (UINT64_C(1) << shift) == 0) {
+            snprintf(text, size, "%llu%c", (unsigned long long)(bytes >> shift), units[i]);
+            return text;
+        }
+    }
+    snprintf(text, size, "%llu", (unsigned long long)bytes);
+    return text;
+}
+
+/* "scheme://something", without a name behind it. */
+static bool is_address(const char *text)
+{
+    size_t length;
+    const char *name;
+
+    return name_split_remote(text, &length, &name) && text[length] == 0 &&
+           strstr(text, "://")[3] != 0;
+}
+
+enum args_fault args_split(const char *text, struct args_list *list)
+{
+    int room = 1;
+
+    for (const char *at = text; *at; at++)
+        room += *at == ',';
+    *list = (struct args_list){.text = strdup(text), .item = calloc((size_t)room, sizeof(char *))};
+    if (!list->text || !list->item)
+        return ARGS_NO_MEMORY;
+    for (char *at = list->text, *next; at; at = next) {
+        next = strchr(at, ',');
+        if (next)
+            *next++ = 0;
+        while (*at && at[strlen(at) - 1] == '/')
+            at[strlen(at) - 1] = 0;
+        list->item[list->count++] = at;
+        if (!is_address(at))
+            return ARGS_NO_ADDRESS;
+        for (int i = 0; i < list->count - 1; i++)
+            if (strcmp(list->item[i], at) == 0)
+                return ARGS_TWICE;
+    }
+    return ARGS_GOOD;
+}
+
+bool args_list(const char *option, const char *text, int most, struct args_list *list)
+{
+    enum args_fault fault = args_split(text, list);
+    const char *last = list->count ? list->item[list->count - 1] : "";
+
+    if (fault == ARGS_NO_MEMORY)
+        args_complain("%s: no memory", option);
+    else if (fault == ARGS_NO_ADDRESS)
+        args_complain("%s: '%s' is no server; give addresses like ib://host:port", option, last);
+    else if (fault == ARGS_TWICE)
+        args_complain("%s: %s comes twice; name each server once", option, last);
+    else if (list->count > most)
+        args_complain("%s: %d servers; give at most %d", option, list->count, most);
+    else
+        return true;
+    args_list_free(list);
+    return false;
+}
+
+void args_list_free(struct args_list *list)
+{
+    free(list->item);
+    free(list->text);
+    *list = (struct args_list){0};
+}

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A request: the receive for the reply is posted, then the request is sent.  Signs of life come to the same receive,
+ * which is posted again.  A server that is silent for the time-out while it owes us something fails the session, as does
+ * a connection that breaks; only the opening of an object is tried once more, half a second later, because a server that
+ * was just restarted looks like that.
+ *
+ * All operations of this file are posted and completed by the one thread that uses the session, so they need no lock.
+ */
+#include "config.h"
+#include "embedded/iod/client.h"
+#include "embedded/iod/clock.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AGAIN_MS      500  /* before the second attempt */
+#define GIVE_UP_MS    1000 /* how long the end of a failed session may take, in each of its two steps */
+#define FLOW_GRACE_MS 500  /* a server may explain why a flow broke */
+
+/* ---- failures ---------------------------------------------------------------------------------- */
+
+static bool fail_with(struct client *client, const char *lead, const char *format, va_list args)
+{
+    if (!client->failed) {
+        size_t at = (size_t)snprintf(client->why, sizeof client->why, "%s", lead);
+        if (at < sizeof client->why)
+            vsnprintf(client->why + at, sizeof client->why - at, format, args);
+        client->failed = true;
+        for (char *c = client->why; *c; c++) /* one line, whatever a name or a server's text holds */
+            if ((unsigned char)*c < ' ' || *c == 127)
+                *c = '?';
+    }
+    return false;
+}
+
+bool client_fail(struct client *client, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    fail_with(client, "", format, args);
+    va_end(args);
+    return false;
+}
+
+bool remote_fail(struct remote *remote, const char *format, ...)
+{
+    const char *subject = remote->client->subject;
+    char lead[600];
+    va_list args;
+
+    snprintf(lead, sizeof lead, "%.300s%s%.250s: ", remote->uri, subject ? "/" : "",
+             subject ? subject : "");
+    va_start(args, format);
+    fail_with(remote->client, lead, format, args);
+    va_end(args);
+    return false;
+}
+
+bool remote_lost(struct remote *remote, int error)
+{
+    remote->lost = true;
+    return remote_fail(remote, "%s", net_error_text(error));
+}
+
+/* ---- one request ------------------------------------------------------------------------------- */
+
+static void post_reply_receive(struct remote *r);
+
+static bool may_try_again(const struct remote *r, int error)
+{
+    return r->attempts == 1 &&
+           (r->asked.op == IOD_OP_PUT_OPEN || r->asked.op == IOD_OP_GET_OPEN ||
+            r->asked.op == IOD_OP_LIST) &&
+           (error == -ECONNREFUSED || error == -ECONNRESET || error == -EPIPE);
+}
+
+/* The network failed a request. */
+static void request_broke(struct remote *r, int error)
+{
+    if (r->state != REMOTE_ASKED || r->client->failed || r->again_at)
+        return;
+    net_cancel(r->client->context, &r->request_op);
+    net_cancel(r->client->context, &r->reply_op);
+    if (may_try_again(r, error))
+        r->again_at = clock_ms() + AGAIN_MS;
+    else
+        remote_lost(r, error);
+}
+
+static void request_done(struct net_op *op, int error, int64_t actual)
+{
+    struct remote *r = (struct remote *)((char *)op - offsetof(struct remote, request_op));
+
+    (void)actual;
+    op->id = 0;
+    r->requesting = false;
+    if (error)
+        request_broke(r, error);
+}
+
+static void reply_arrived(struct remote *r, int64_t actual)
+{
+    int error = iod_reply_decode(r->reply_bytes, (size_t)actual, &r->reply);
+
+    r->heard_at = clock_ms();
+    if (error || r->reply.op != r->asked.op) {
+        remote_fail(r, "the answer is not understood; are client and server of one release?");
+    } else if (r->reply.flags & IOD_FLAG_WORKING) {
+        post_reply_receive(r);
+    } else {
+        r->state = REMOTE_ANSWERED;
+        if (r->reply.status != IOD_OK) {
+            remote_fail(r, "%.*s", (int)r->reply.text.length, r->reply.text.text);
+        } else if (r->reply.op == IOD_OP_PUT_OPEN || r->reply.op == IOD_OP_GET_OPEN) {
+            r->open = true;
+            r->handle = r->reply.handle;
+        }
+    }
+}
+
+static void reply_done(struct net_op *op, int error, int64_t actual)
+{
+    struct remote *r = (struct remote *)((char *)op - offsetof(struct remote, reply_op));
+
+    op->id = 0;
+    r->receiving = false;
+    if (error)
+        request_broke(r, error);
+    else if (r->state == REMOTE_ASKED)
+        reply_arrived(r, actual);
+}
+
+static void post_reply_receive(struct remote *r)
+{
+    struct iovec piece = {r->reply_bytes, IOD_REPLY_MAX};
+    struct net_memory memory = {.type = BMI_PRE_ALLOC, .pieces = 1, .piece = &piece};
+    int64_t actual = 0;
+    int result = net_recv(r->client->context, r->addr, &memory, IOD_REPLY_MAX, r->tag, &r->reply_op,
+                          &actual);
+
+    r->receiving = result == 0;
+    if (result > 0)
+        reply_arrived(r, actual);
+    else if (result < 0)
+        request_broke(r, result);
+}
+
+static void send_request(struct remote *r)
+{
+    int result;
+
+    r->attempts++;
+    r->again_at = 0;
+    r->heard_at = clock_ms();
+    r->tag = r->client->tag++;
+    post_reply_receive(r);
+    if (r->client->failed || r->again_at)
+        return;
+    result = net_send_request(r->client->context, r->addr, r->request, r->request_length, r->tag,
+                              &r->request_op);
+    r->requesting = result == 0;
+    if (result < 0)
+        request_broke(r, result);
+}
+
+bool remote_ask(struct remote *r, const struct iod_request *request)
+{
+    if (r->client->failed)
+        return false;
+    r->request_length = iod_request_encode(request, r->request, sizeof r->request);
+    if (r->request_length < 0)
+        return remote_fail(r, "the request cannot be expressed (%s); use a shorter name or fewer servers",
+                           strerror((int)-r->request_length));
+    r->asked = *request;
+    r->state = REMOTE_ASKED;
+    r->attempts = 0;
+    send_request(r);
+    return !r->client->failed;
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------- */
+
+static bool flows_run(const struct client *client)
+{
+    for (int i = 0; i < client->count; i++)
+        if (client->remote[i]->flow)
+            return true;
+    return false;
+}
+
+static void check_silence(struct remote *r, int64_t now)
+{
+    int64_t heard = r->heard_at;
+
+    if (r->again_at && now >= r->again_at && !r->requesting && !r->receiving)
+        send_request(r);
+    if (r->state != REMOTE_ASKED)
+        return;
+    if (r->flow && flow_moved_at(r->flow) > heard)
+        heard = flow_moved_at(r->flow);
+    if (now - heard <= r->client->o.timeout_ms)
+        return;
+    r->lost = true;
+    remote_fail(r,
+                "no answer for %d s; check the address, and that bmi-iod is running and not "
+                "stopped, or give a longer --timeout",
+                r->client->o.timeout_ms / 1000);
+}
+
+/* A flow that broke is explained by its server, or else by its error. */
+static void check_flow(struct remote *r, int64_t now)
+{
+    enum flow_side side;
+    int error;
+
+    if (!r->flow || !atomic_load(&r->flow_ended))
+        return;
+    error = flow_error(r->flow, &side);
+    if (!error || side != FLOW_NETWORK)
+        return;
+    if (!r->flow_broke_at)
+        r->flow_broke_at = now;
+    if (now - r->flow_broke_at > FLOW_GRACE_MS)
+        remote_lost(r, error);
+}
+
+static void look_around(struct client *client)
+{
+    int64_t now = clock_ms();
+
+    for (int i = 0; i < client->count && !client->failed; i++) {
+        check_flow(client->remote[i], now);
+        check_silence(client->remote[i], now);
+    }
+    if (client->o.interrupted && *client->o.interrupted)
+        client_fail(client, "interrupted; nothing was left behind, copy again when you like");
+    if (client->tick)
+        client->tick(client, client->tick_arg);
+}
+
+bool client_wait(struct client *client, bool (*finished)(struct client *client))
+{
+    while (!client->failed && !finished(client)) {
+        int result = net_poll(client->context, flows_run(client) ? 10 : 100);
+        if (result < 0)
+            return client_fail(client, "the network failed: %s", net_error_text(result));
+        look_around(client);
+    }
+    return !client->failed;
+}
+
+static bool all_answered(struct client *client)
+{
+    for (int i = 0; i < client->count; i++)
+        if (client->remote[i]->state == REMOTE_ASKED)
+            return false;
+    return true;
+}
+
+bool client_wait_answers(struct client *client)
+{
+    return client_wait(client, all_answered);
+}
+
+bool client_ask_all(struct client *client, const struct iod_request *request)
+{
+    for (int i = 0; i < client->count; i++) {
+        struct remote *r = client->remote[i];
+        struct iod_request own = *request;
+
+        own.handle = r->handle;
+        own.layout = r->layout;
+        if (!remote_ask(r, &own))
+            return false;
+    }
+    return client_wait_answers(client);
+}
+
+/* ---- start and end ----------------------------------------------------------------------------- */
+
+bool client_open(struct client *client, const struct client_options *options)
+{
+    const char *failed = NULL;
+    int error;
+
+    *client = (struct client){.o = *options, .tag = 16};
+    error = workers_start(options->threads, &client->workers);
+    if (error) {
+        client->workers = NULL;
+        return client_fail(client, "starting threads: %s; allow more processes (ulimit -u)",
+                           strerror(-error));
+    }
+    error = net_open(NULL, options->options, &client->context, &failed);
+    if (error) {
+        workers_stop(client->workers);
+        client->workers = NULL;
+        return client_fail(client, "%s: %s", failed, net_error_text(error));
+    }
+    return true;
+}
+
+struct remote *client_add(struct client *client, const char *uri)
+{
+    struct remote *r = calloc(1, sizeof *r);
+    struct remote **grown = realloc(client->remote, ((size_t)client->count + 1) * sizeof *grown);
+    char *options = client->o.options ? strdup(client->o.options) : NULL;
+    int error;
+
+    if (grown)
+        client->remote = grown;
+    if (!r || !grown || (client->o.options && !options)) {
+        client_fail(client, "no memory for server %s", uri);
+        goto failed;
+    }
+    r->client = client;
+    r->uri = uri;
+    r->request_op.done = request_done;
+    r->reply_op.done = reply_done;
+    error = bmi_error_to_errno(BMI_addr_lookup(&r->addr, uri, options));
+    if (error) {
+        remote_fail(r, "%s", net_error_text(error));
+        goto failed;
+    }
+    r->reply_bytes = BMI_memalloc(r->addr, IOD_REPLY_MAX, BMI_RECV);
+    if (!r->reply_bytes) {
+        remote_fail(r, "no memory for replies; close other programs");
+        goto failed;
+    }
+    free(options);
+    client->remote[client->count++] = r;
+    return r;
+
+failed:
+    free(options);
+    free(r);
+    return NULL;
+}
+
+static bool quiet(struct client *client)
+{
+    for (int i = 0; i < client->count; i++) {
+        const struct remote *r = client->remote[i];
+        if (r->requesting || r->receiving || (r->flow && !atomic_load(&r->flow_ended)))
+            return false;
+    }
+    return true;
+}
+
+/* Lets operations end, for a moment. */
+static void settle(struct client *client)
+{
+    int64_t deadline = clock_ms() + GIVE_UP_MS;
+
+    while (!quiet(client) && clock_ms() < deadline)
+        if (net_poll(client->context, 10) < 0)
+            return;
+}
+
+static void cancel_all(struct client *client)
+{
+    for (int i = 0; i < client->count; i++) {
+        struct remote *r = client->remote[i];
+
+        r->again_at = 0;
+        r->state = r->state == REMOTE_ASKED ? REMOTE_IDLE : r->state;
+        net_cancel(client->context, &r->request_op);
+        net_cancel(client->context, &r->reply_op);
+        if (r->flow)
+            flow_cancel(r->flow, -ECANCELED);
+    }
+    settle(client);
+}
+
+/* Tells the servers that objects are no longer needed, without insisting. */
+static void close_objects(struct client *client)
+{
+    char why[CLIENT_WHY];
+    bool failed = client->failed;
+
+    memcpy(why, client->why, sizeof why);
+    client->failed = false;
+    for (int i = 0; i < client->count; i++) {
+        struct remote *r = client->remote[i];
+        struct iod_request request = {.op = IOD_OP_CLOSE, .handle = r->handle};
+
+        if (r->open && !r->lost && !r->requesting && !r->receiving)
+            remote_ask(r, &request);
+        client->failed = false;
+    }
+    settle(client);
+    client->failed = failed;
+    memcpy(client->why, why, sizeof why);
+}
+
+static void remote_free(struct remote *r)
+{
+    bool ended = !r->flow || atomic_load(&r->flow_ended);
+
+    if (r->flow && ended)
+        flow_free(r->flow);
+    if (r->reply_bytes && !r->receiving)
+        BMI_memfree(r->addr, r->reply_bytes, IOD_REPLY_MAX, BMI_RECV);
+    extent_list_free(&r->extents);
+    if (ended)
+        free(r); /* else the flow's last call still needs it */
+}
+
+void client_close(struct client *client)
+{
+    bool ended = true;
+
+    if (!client->workers)
+        return;
+    if (client->failed)
+        cancel_all(client);
+    close_objects(client);
+    cancel_all(client);
+    for (int i = 0; i < client->count; i++)
+        ended &= !client->remote[i]->flow || atomic_load(&client->remote[i]->flow_ended);
+    workers_stop(client->workers);
+    for (int i = 0; i < client->count; i++)
+        remote_free(client->remote[i]);
+    free(client->remote);
+    if (client->pool && ended)
+        pool_free(client->pool);
+    net_close(client->context);
+    client->workers = NULL;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * client.h - a client's session with its servers: one request at a time to each of them, data flows beside it.
+ *
+ * All calls come from one thread.  The first failure ends the session: it is kept as one line that names cause, value
+ * and remedy, and nothing new is started after it.
+ */
+#ifndef IOD_CLIENT_H
+#define IOD_CLIENT_H
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "embedded/iod/extents.h"
+#include "embedded/iod/flow.h"
+#include "embedded/iod/net.h"
+#include "embedded/iod/pool.h"
+#include "embedded/iod/proto.h"
+#include "embedded/iod/workers.h"
+
+#define CLIENT_WHY 1024
+
+enum remote_state { REMOTE_IDLE, REMOTE_ASKED, REMOTE_ANSWERED };
+
+struct client;
+
+/* One server. */
+struct remote {
+    struct client *client;
+    const char *uri;
+    BMI_addr_t addr;
+
+    /* the request under way */
+    enum remote_state state;
+    struct iod_request asked;
+    struct net_op request_op, reply_op;
+    bool requesting, receiving; /* the operations above are posted */
+    bmi_msg_tag_t tag;
+    int64_t heard_at;
+    int attempts;
+    int64_t again_at; /* when to ask once more; 0: not */
+    uint8_t request[IOD_REQUEST_MAX];
+    int64_t request_length;
+    uint8_t *reply_bytes;
+    struct iod_reply reply; /* valid in REMOTE_ANSWERED, points into reply_bytes */
+
+    /* the open object */
+    bool open;
+    uint64_t handle;
+    uint64_t upload;
+    uint32_t buffer_size, buffers;
+    struct iod_layout layout;
+    struct extent_list extents;
+    size_t at; /* extents that were asked for */
+    struct flow *flow;
+    atomic_bool flow_ended;
+    int64_t flow_broke_at; /* clock_ms() when the flow ended with a network error */
+    uint64_t moved;        /* bytes of flows that are done */
+    bool lost;             /* the network failed: it is not talked to any more */
+};
+
+struct client_options {
+    const char *options; /* for the BMI methods; NULL for none */
+    int timeout_ms;      /* of silence */
+    int threads;         /* for the disk */
+    const volatile sig_atomic_t *interrupted; /* set by a signal; may be NULL */
+};
+
+struct client {
+    struct client_options o;
+    bmi_context_id context;
+    struct workers *workers;
+    struct pool *pool; /* NULL until there is data to move */
+    struct remote **remote;
+    int count;
+    bmi_msg_tag_t tag;
+    bool failed;
+    char why[CLIENT_WHY];
+    const char *subject; /* the object's name, for messages; NULL for none */
+    void (*tick)(struct client *client, void *arg); /* now and then while waiting; may be NULL */
+    void *tick_arg;
+};
+
+/* Starts BMI and the workers.  False: client->why says why; client_close() is still due. */
+bool client_open(struct client *client, const struct client_options *options);
+
+/* Adds a server; nothing is sent yet.  `uri` stays the caller's.  NULL: failed. */
+struct remote *client_add(struct client *client, const char *uri);
+
+/* Ends all operations, waiting a moment for them, closes open objects, stops BMI. */
+void client_close(struct client *client);
+
+/* Notes a failure; the first one counts.  Returns false. */
+bool client_fail(struct client *client, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The same for a server: the line begins with its address. */
+bool remote_fail(struct remote *remote, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The same when its network failed. */
+bool remote_lost(struct remote *remote, int error);
+
+/* Sends a request (its strings and extents may go afterwards).  The server must not be asked something already. */
+bool remote_ask(struct remote *remote, const struct iod_request *request);
+
+/* Waits until `finished` says so.  False when the session failed first. */
+bool client_wait(struct client *client, bool (*finished)(struct client *client));
+
+/* Waits for the answers of all servers that were asked; an answer that is an error fails the session. */
+bool client_wait_answers(struct client *client);
+
+/* Sends the same request, with each server's own handle and layout, to all, and waits for the answers. */
+bool client_ask_all(struct client *client, const struct iod_request *request);
+
+#endif

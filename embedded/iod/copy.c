@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The part of a copy where data moves.  Each server gets its extents in requests of at most IOD_EXTENTS_MAX; beside each
+ * request a flow moves the data.  The servers go on independently; all flows share one pool of buffers that has room for
+ * `buffers` messages of each.
+ */
+#include "config.h"
+#include "embedded/iod/copy.h"
+#include "embedded/iod/clock.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void show_progress(struct client *client, void *arg)
+{
+    struct copy *copy = arg;
+    uint64_t done = 0;
+
+    for (int i = 0; i < client->count; i++) {
+        const struct remote *r = client->remote[i];
+        done += r->moved + (r->flow ? flow_bytes(r->flow) : 0);
+    }
+    progress_show(&copy->progress, done);
+}
+
+bool copy_begin(struct copy *copy, const struct copy_options *options)
+{
+    *copy = (struct copy){.o = *options, .fd = -1};
+    if (!client_open(&copy->client, &options->client))
+        return false;
+    copy->client.tick = show_progress;
+    copy->client.tick_arg = copy;
+    return true;
+}
+
+void copy_end(struct copy *copy)
+{
+    progress_end(&copy->progress);
+    client_close(&copy->client);
+}
+
+bool copy_set_name(struct copy *copy, const char *name)
+{
+    size_t length = strlen(name);
+
+    if (length == 0)
+        return client_fail(&copy->client, "the remote name is empty; write ADDR/name");
+    if (length > IOD_NAME_MAX)
+        return client_fail(&copy->client, "%.60s...: the name has %zu bytes; use at most %d", name,
+                           length, IOD_NAME_MAX);
+    memcpy(copy->name, name, length + 1);
+    copy->client.subject = copy->name;
+    return true;
+}
+
+bool copy_take_grant(struct copy *copy, struct remote *r)
+{
+    r->buffer_size = r->reply.buffer_size;
+    r->buffers = r->reply.buffers;
+    if (r->buffer_size > copy->o.buffer_size || r->buffers > copy->o.buffers)
+        return remote_fail(r, "the server grants more than was asked for; are client and server of "
+                              "one release?");
+    return true;
+}
+
+/* On a worker. */
+static void flow_ended(void *arg)
+{
+    struct remote *r = arg;
+
+    atomic_store(&r->flow_ended, true);
+}
+
+static bool start_flow(struct copy *copy, struct remote *r, const struct iod_request *request)
+{
+    struct flow_config config = {
+        .context = copy->client.context,
+        .workers = copy->client.workers,
+        .pool = copy->client.pool,
+        .addr = r->addr,
+        .tag = request->data_tag,
+        .send = copy->put,
+        .sparse = copy->sparse,
+        .fd = copy->fd,
+        .map = {.layout = r->layout},
+        .extents = request->extents,
+        .message = r->buffer_size,
+        .depth = r->buffers,
+        .done = flow_ended,
+        .arg = r,
+    };
+    int error;
+
+    atomic_store(&r->flow_ended, false);
+    error = flow_start(&config, &r->flow);
+    if (error)
+        return remote_fail(r, "starting the transfer: %s; use fewer --buffers", strerror(-error));
+    return true;
+}
+
+/* The next request of a server.  Receives are posted before it is sent, sends after it. */
+static bool start_chunk(struct copy *copy, struct remote *r)
+{
+    size_t left = r->extents.count - r->at;
+    struct iod_request request = {
+        .op = copy->put ? IOD_OP_WRITE : IOD_OP_READ,
+        .handle = r->handle,
+        .data_tag = copy->client.tag++,
+        .extents = {.array = r->extents.item + r->at,
+                    .count = left < IOD_EXTENTS_MAX ? (uint32_t)left : IOD_EXTENTS_MAX},
+    };
+
+    r->at += request.extents.count;
+    if (copy->put)
+        return remote_ask(r, &request) && start_flow(copy, r, &request);
+    return start_flow(copy, r, &request) && remote_ask(r, &request);
+}
+
+static bool file_failed(struct copy *copy, int error)
+{
+    const char *remedy = "check the disk";
+
+    if (error == -ENODATA)
+        return client_fail(&copy->client, "%s: it became shorter while it was copied; copy again",
+                           copy->path);
+    if (error == -ENOSPC || error == -EDQUOT)
+        remedy = "free space there or choose another destination";
+    else if (error == -EFBIG)
+        remedy = "raise the file size limit (ulimit -f)";
+    return client_fail(&copy->client, "%s: cannot %s: %s; %s", copy->path,
+                       copy->put ? "read" : "write", strerror(-error), remedy);
+}
+
+/* Takes notice of what ended at one server.  True when it has nothing left to do. */
+static bool step(struct copy *copy, struct remote *r)
+{
+    enum flow_side side = FLOW_FILE;
+    int error = 0;
+
+    if (r->flow && atomic_load(&r->flow_ended)) {
+        error = flow_error(r->flow, &side);
+        if (error && side == FLOW_FILE)
+            return file_failed(copy, error);
+        if (error && side == FLOW_MEMORY)
+            return client_fail(&copy->client, "no memory for buffers; use smaller --buffers or "
+                                              "--buffer-size");
+        if (error || r->state != REMOTE_ANSWERED)
+            return false; /* the session looks after network errors */
+        r->moved += flow_bytes(r->flow);
+        flow_free(r->flow);
+        r->flow = NULL;
+        r->state = REMOTE_IDLE;
+    }
+    if (r->flow)
+        return false;
+    return r->at == r->extents.count || (start_chunk(copy, r) && false);
+}
+
+static bool all_moved(struct client *client)
+{
+    struct copy *copy = (struct copy *)client;
+    bool done = true;
+
+    for (int i = 0; i < client->count && !client->failed; i++)
+        done &= step(copy, client->remote[i]);
+    return done && !client->failed;
+}
+
+bool copy_data(struct copy *copy)
+{
+    struct client *client = &copy->client;
+    int error = pool_new(client->workers, copy->o.buffer_size,
+                         (int)copy->o.buffers * client->count, copy->o.list, &client->pool);
+
+    if (error)
+        return client_fail(client, "no memory for buffers; close other programs");
+    for (int i = 0; i < client->count; i++)
+        copy->data += extent_list_bytes(&client->remote[i]->extents);
+    progress_begin(&copy->progress, copy->o.bar, copy->data);
+    client_wait(client, all_moved);
+    progress_end(&copy->progress);
+    return !client->failed;
+}

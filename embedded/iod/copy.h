@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * copy.h - one copy, in (a file to servers) or out (servers to a file).
+ */
+#ifndef IOD_COPY_H
+#define IOD_COPY_H
+
+#include "embedded/iod/args.h"
+#include "embedded/iod/client.h"
+#include "embedded/iod/progress.h"
+
+struct copy_options {
+    struct client_options client;
+    const struct args_list *servers; /* of --servers; count 0: not given */
+    uint64_t strip;                  /* bytes; for copies in */
+    uint32_t buffers;                /* messages in flight per server */
+    uint32_t buffer_size;            /* bytes of a message */
+    int list;                        /* pieces of memory per message */
+    bool sync;                       /* out: the file is on the disk before success */
+    bool bar;                        /* show progress on a terminal */
+};
+
+/* A copy under way.  copy_in() and copy_out() fill `size` to `servers` for the report. */
+struct copy {
+    struct client client;      /* first: the session's callbacks get at the copy from it */
+    struct copy_options o;
+    struct progress progress;
+    char name[IOD_NAME_MAX + 1]; /* of the object */
+    const char *path;          /* of the local file, for messages */
+    int fd;
+    bool put;
+    bool sparse;
+    uint64_t size;             /* bytes of the file */
+    uint64_t data;             /* bytes that had to be moved: without holes */
+    uint64_t strip;
+    int servers;
+};
+
+/*
+ * Starts the session, copies, ends the session.  `address` is where the object is named, `name` its name.  On failure
+ * they return false, and copy->client.why is one line.
+ */
+bool copy_in(struct copy *copy, const struct copy_options *options, const char *source,
+             const char *address, const char *name);
+bool copy_out(struct copy *copy, const struct copy_options *options, const char *address,
+              const char *name, const char *destination);
+
+/* For both: the session. */
+bool copy_begin(struct copy *copy, const struct copy_options *options);
+void copy_end(struct copy *copy);
+
+/* For both: moves the extents of all servers; the pool of buffers is made on the way. */
+bool copy_data(struct copy *copy);
+
+/* For both: takes the name; false when it is not one. */
+bool copy_set_name(struct copy *copy, const char *name);
+
+/* For both: what an open reply grants, checked. */
+bool copy_take_grant(struct copy *copy, struct remote *remote);
+
+#endif

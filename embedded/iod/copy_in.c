@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A file to servers: open an upload at each, move the data, seal all, and only when all are sealed commit all.  Should a
+ * server die between the first and the last commit, the parts carry different upload numbers and no copy out accepts
+ * them.
+ */
+#include "config.h"
+#include "embedded/iod/copy.h"
+#include "embedded/iod/layout.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool open_source(struct copy *copy, const char *source, struct stat *st)
+{
+    struct client *client = &copy->client;
+
+    copy->path = source;
+    copy->fd = open(source, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to hang on a FIFO */
+    if (copy->fd < 0)
+        return client_fail(client, "%s: cannot read: %s; %s", source, strerror(errno),
+                           errno == ENOENT   ? "check the name"
+                           : errno == EACCES ? "get permission to read it"
+                                             : "choose another file");
+    if (fstat(copy->fd, st) < 0)
+        return client_fail(client, "%s: %s; check the disk", source, strerror(errno));
+    if (S_ISDIR(st->st_mode))
+        return client_fail(client, "%s: is a directory; copy its files one by one", source);
+    if (!S_ISREG(st->st_mode))
+        return client_fail(client, "%s: is not a regular file; copy a file", source);
+    return true;
+}
+
+/* The addresses in the order of their parts, for those who later know only one of them. */
+static bool server_text(struct copy *copy, char *text, size_t size)
+{
+    size_t at = 0;
+
+    text[0] = 0;
+    for (int i = 0; i < copy->client.count; i++) {
+        const char *uri = copy->client.remote[i]->uri;
+        size_t length = strlen(uri);
+
+        if (at + length + 2 > size)
+            return client_fail(&copy->client,
+                               "the addresses of %d servers are longer than %d bytes together; use "
+                               "shorter host names",
+                               copy->client.count, IOD_SERVERS_MAX);
+        if (i)
+            text[at++] = ',';
+        memcpy(text + at, uri, length + 1);
+        at += length;
+    }
+    return true;
+}
+
+static bool add_servers(struct copy *copy, const char *address)
+{
+    const struct args_list *servers = copy->o.servers;
+
+    if (servers->count == 0)
+        return client_add(&copy->client, address) != NULL;
+    for (int i = 0; i < servers->count; i++)
+        if (!client_add(&copy->client, servers->item[i]))
+            return false;
+    return true;
+}
+
+/* What each server gets. */
+static bool divide(struct copy *copy, const struct extent_list *file)
+{
+    struct client *client = &copy->client;
+
+    for (int i = 0; i < client->count; i++) {
+        struct remote *r = client->remote[i];
+
+        r->layout = (struct iod_layout){.size = copy->size,
+                                        .strip = copy->strip,
+                                        .index = (uint32_t)i,
+                                        .count = (uint32_t)client->count};
+        if (extents_of_object(file, &r->layout, &r->extents) < 0)
+            return client_fail(client, "%s: no memory for its list of data ranges; close other "
+                                       "programs",
+                               copy->path);
+    }
+    return true;
+}
+
+static bool open_uploads(struct copy *copy, mode_t mode)
+{
+    char servers[IOD_SERVERS_MAX + 1];
+    struct iod_request request = {
+        .op = IOD_OP_PUT_OPEN,
+        .mode = mode & 0777,
+        .buffer_size = copy->o.buffer_size,
+        .buffers = copy->o.buffers,
+        .name = iod_string_of(copy->name),
+    };
+
+    if (getrandom(&request.upload, sizeof request.upload, 0) != (ssize_t)sizeof request.upload)
+        return client_fail(&copy->client, "no random numbers: %s; check the system",
+                           strerror(errno));
+    if (!server_text(copy, servers, sizeof servers))
+        return false;
+    request.servers = iod_string_of(servers);
+    if (!client_ask_all(&copy->client, &request))
+        return false;
+    for (int i = 0; i < copy->client.count; i++)
+        if (!copy_take_grant(copy, copy->client.remote[i]))
+            return false;
+    return true;
+}
+
+/* Sealing is where a server may still refuse; after it commits are only a rename. */
+static bool finish_uploads(struct copy *copy)
+{
+    struct iod_request seal = {.op = IOD_OP_SEAL}, commit = {.op = IOD_OP_COMMIT};
+
+    if (!client_ask_all(&copy->client, &seal) || !client_ask_all(&copy->client, &commit))
+        return false;
+    for (int i = 0; i < copy->client.count; i++)
+        copy->client.remote[i]->open = false;
+    return true;
+}
+
+static bool map_source(struct copy *copy, const char *source, struct extent_list *file)
+{
+    uint64_t next;
+    int error = extents_of_file(copy->fd, 0, 0, copy->size, SIZE_MAX / 2, file, &next);
+
+    if (error)
+        return client_fail(&copy->client, "%s: cannot find its data: %s; check the disk", source,
+                           strerror(-error));
+    return true;
+}
+
+bool copy_in(struct copy *copy, const struct copy_options *options, const char *source,
+             const char *address, const char *name)
+{
+    struct extent_list file = {0};
+    struct stat st;
+    bool good = copy_begin(copy, options) && copy_set_name(copy, name) &&
+                open_source(copy, source, &st);
+
+    copy->put = true;
+    if (good) {
+        copy->size = (uint64_t)st.st_size;
+        copy->strip = copy->o.strip;
+        good = map_source(copy, source, &file) && add_servers(copy, address) &&
+               divide(copy, &file);
+    }
+    copy->servers = copy->client.count;
+    good = good && open_uploads(copy, st.st_mode) && copy_data(copy) && finish_uploads(copy);
+    extent_list_free(&file);
+    copy_end(copy); /* before the file is closed: workers may still read it */
+    if (copy->fd >= 0)
+        close(copy->fd);
+    return good;
+}

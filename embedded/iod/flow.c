@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A flow has `depth` slots; each carries one message at a time through its states:
+ *
+ *   sending:    IDLE -> FILE (a worker reads) -> READY (read; not its turn yet) -> NET (posted) -> IDLE
+ *   receiving:  IDLE -> NET (posted) -> FILE (a worker writes) -> IDLE
+ *
+ * Messages have one tag, and BMI matches those in the order of posting on both sides.  So messages are posted strictly
+ * in order (`next_post`), under the flow's lock, while the file side runs ahead or behind, out of order, on as many
+ * workers as there are.  A slot holds its buffer between messages unless others wait for one.
+ *
+ * advance() is the only place where anything is started, and where the end is noticed.  It runs, with the lock held,
+ * after every event: a message complete, a file operation complete, a buffer granted, a cancel.  The end: nothing on its
+ * way and nothing left to start.  It is announced by a job of its own, because the thread that notices it may hold locks
+ * of the flow's owner.
+ *
+ * Failure.  The first error is kept.  A network error cancels all messages: the peer is gone or disagrees.  A file error
+ * lets posted sends go on (the peer has receives for them).  A file error while receiving would leave the peer with sends
+ * that nobody takes, so a draining flow goes on receiving into the void until its owner cancels it.
+ *
+ * Locks: the owner's > flow > pool > BMI.
+ */
+#include "config.h"
+#include "embedded/iod/flow.h"
+#include "embedded/iod/clock.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+enum slot_state { SLOT_IDLE, SLOT_FILE, SLOT_READY, SLOT_NET };
+
+struct slot {
+    struct net_op op;
+    struct job job;
+    struct flow *flow;
+    enum slot_state state;
+    struct buffer *buffer;
+    uint64_t number; /* of the message */
+    int64_t length;
+    struct extent_cursor from;
+};
+
+struct flow {
+    struct flow_config c;
+    pthread_mutex_t lock;
+    struct iod_extent *item;
+    struct extent_cursor cursor; /* where message `next` begins */
+    uint64_t total;              /* bytes of all messages */
+    uint64_t messages;
+    uint64_t next;      /* message to start */
+    uint64_t next_post; /* message to post, when sending */
+    uint64_t bytes;
+    int64_t moved_at;
+    int error;
+    enum flow_side side;
+    bool stopped;   /* start nothing more */
+    bool waiting;   /* in the pool's queue, or the buffer is on its way */
+    bool reporting; /* the `failed` job is on its way */
+    bool finished;
+    int busy; /* slots in FILE or NET */
+    int held; /* buffers */
+    struct waiter waiter;
+    struct job failed_job, done_job;
+    struct slot slot[];
+};
+
+static void advance(struct flow *f);
+
+static struct flow *flow_of_waiter(struct job *job)
+{
+    return (struct flow *)((char *)job - offsetof(struct flow, waiter.job));
+}
+
+/* ---- errors ------------------------------------------------------------------------------------ */
+
+static void run_failed(struct job *job)
+{
+    struct flow *f = (struct flow *)((char *)job - offsetof(struct flow, failed_job));
+
+    f->c.failed(f->c.arg);
+    pthread_mutex_lock(&f->lock);
+    f->reporting = false;
+    advance(f);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void cancel_posted(struct flow *f)
+{
+    for (uint32_t i = 0; i < f->c.depth; i++)
+        if (f->slot[i].state == SLOT_NET)
+            net_cancel(f->c.context, &f->slot[i].op);
+}
+
+static void set_error(struct flow *f, int error, enum flow_side side)
+{
+    bool first = f->error == 0;
+
+    if (first) {
+        f->error = error;
+        f->side = side;
+    }
+    if (side == FLOW_NETWORK && !f->stopped) {
+        f->stopped = true;
+        cancel_posted(f);
+    } else if (!f->c.drain || side == FLOW_MEMORY) {
+        f->stopped = true;
+    } else if (first && f->c.failed) {
+        f->reporting = true;
+        workers_add(f->c.workers, &f->failed_job);
+    }
+}
+
+/* ---- one message ------------------------------------------------------------------------------- */
+
+static void slot_idle(struct slot *s)
+{
+    struct flow *f = s->flow;
+
+    s->state = SLOT_IDLE;
+    if (s->buffer && pool_wanted(f->c.pool)) {
+        pool_put(f->c.pool, s->buffer);
+        s->buffer = NULL;
+        f->held--;
+    }
+}
+
+/* A message reached its end here. */
+static void slot_finished(struct slot *s)
+{
+    s->flow->bytes += (uint64_t)s->length;
+    s->flow->moved_at = clock_ms();
+    slot_idle(s);
+}
+
+static void slot_to_worker(struct slot *s)
+{
+    s->state = SLOT_FILE;
+    s->flow->busy++;
+    workers_add(s->flow->c.workers, &s->job);
+}
+
+/* The file part of a message, on a worker. */
+static void run_file(struct job *job)
+{
+    struct slot *s = (struct slot *)((char *)job - offsetof(struct slot, job));
+    struct flow *f = s->flow;
+    const struct net_memory *memory = &s->buffer->memory;
+    int error;
+
+    if (f->c.send)
+        error = file_read(f->c.fd, &f->c.map, s->from, memory->piece, memory->pieces,
+                          (uint64_t)s->length);
+    else
+        error = file_write(f->c.fd, &f->c.map, s->from, memory->piece, memory->pieces,
+                           (uint64_t)s->length, f->c.sparse);
+    pthread_mutex_lock(&f->lock);
+    f->busy--;
+    f->moved_at = clock_ms();
+    if (error) {
+        set_error(f, error, FLOW_FILE);
+        slot_idle(s);
+    } else if (f->c.send) {
+        s->state = SLOT_READY;
+    } else {
+        slot_finished(s);
+    }
+    advance(f);
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* A message arrived, or went out. */
+static void slot_transferred(struct slot *s, int64_t actual)
+{
+    struct flow *f = s->flow;
+
+    f->moved_at = clock_ms();
+    if (f->c.send) {
+        slot_finished(s);
+    } else if (actual != s->length) {
+        set_error(f, -EPROTO, FLOW_NETWORK);
+        slot_idle(s);
+    } else if (f->error) {
+        slot_idle(s);
+    } else {
+        slot_to_worker(s);
+    }
+}
+
+static void net_done(struct net_op *op, int error, int64_t actual)
+{
+    struct slot *s = (struct slot *)((char *)op - offsetof(struct slot, op));
+    struct flow *f = s->flow;
+
+    pthread_mutex_lock(&f->lock);
+    op->id = 0;
+    f->busy--;
+    if (error) {
+        set_error(f, error, FLOW_NETWORK);
+        slot_idle(s);
+    } else {
+        slot_transferred(s, actual);
+    }
+    advance(f);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void slot_post(struct slot *s)
+{
+    struct flow *f = s->flow;
+    int64_t actual = s->length;
+    int result;
+
+    s->state = SLOT_NET;
+    if (f->c.send)
+        result = net_send(f->c.context, f->c.addr, &s->buffer->memory, s->length, f->c.tag, &s->op);
+    else
+        result = net_recv(f->c.context, f->c.addr, &s->buffer->memory, s->length, f->c.tag, &s->op,
+                          &actual);
+    if (result == 0) {
+        f->busy++;
+    } else if (result > 0) {
+        slot_transferred(s, actual);
+    } else {
+        set_error(f, result, FLOW_NETWORK);
+        slot_idle(s);
+    }
+}
+
+/* ---- starting and ending ----------------------------------------------------------------------- */
+
+static struct slot *find_idle(struct flow *f)
+{
+    struct slot *idle = NULL;
+
+    for (uint32_t i = 0; i < f->c.depth; i++) {
+        if (f->slot[i].state != SLOT_IDLE)
+            continue;
+        if (f->slot[i].buffer)
+            return &f->slot[i];
+        idle = &f->slot[i];
+    }
+    return idle;
+}
+
+/* Gives the slot a buffer.  Only a flow that has none at all queues for one. */
+static bool find_buffer(struct flow *f, struct slot *s)
+{
+    if (!s->buffer && f->held > 0) {
+        s->buffer = pool_try(f->c.pool, f->c.addr);
+        f->held += s->buffer != NULL;
+    } else if (!s->buffer && !f->waiting) {
+        int got = pool_get(f->c.pool, f->c.addr, &f->waiter);
+        if (got == 0) {
+            f->waiting = true;
+        } else if (got > 0) {
+            s->buffer = f->waiter.buffer;
+            f->held++;
+        } else {
+            set_error(f, got, FLOW_MEMORY);
+        }
+    }
+    return s->buffer != NULL;
+}
+
+static void run_granted(struct job *job)
+{
+    struct flow *f = flow_of_waiter(job);
+    struct slot *s;
+
+    pthread_mutex_lock(&f->lock);
+    f->waiting = false;
+    s = find_idle(f);
+    s->buffer = f->waiter.buffer;
+    f->held++;
+    advance(f);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void slot_start(struct slot *s)
+{
+    struct flow *f = s->flow;
+    uint64_t left = f->total - f->next * f->c.message;
+
+    s->number = f->next++;
+    s->length = left < f->c.message ? (int64_t)left : (int64_t)f->c.message;
+    s->from = f->cursor;
+    extent_cursor_skip(&f->cursor, (uint64_t)s->length);
+    if (f->c.send)
+        slot_to_worker(s);
+    else
+        slot_post(s);
+}
+
+static struct slot *find_ready(struct flow *f)
+{
+    for (uint32_t i = 0; i < f->c.depth; i++)
+        if (f->slot[i].state == SLOT_READY && (f->slot[i].number == f->next_post || f->stopped))
+            return &f->slot[i];
+    return NULL;
+}
+
+static bool at_end(const struct flow *f)
+{
+    return f->busy == 0 && !f->waiting && !f->reporting && !f->finished &&
+           (f->stopped || f->next == f->messages);
+}
+
+static void finish(struct flow *f)
+{
+    f->finished = true;
+    for (uint32_t i = 0; i < f->c.depth; i++) {
+        if (f->slot[i].buffer)
+            pool_put(f->c.pool, f->slot[i].buffer);
+        f->slot[i].buffer = NULL;
+    }
+    f->held = 0;
+    workers_add(f->c.workers, &f->done_job);
+}
+
+static void advance(struct flow *f)
+{
+    bool again = true;
+
+    while (again) {
+        struct slot *s = f->stopped || f->next == f->messages ? NULL : find_idle(f);
+
+        again = false;
+        if (s && find_buffer(f, s)) {
+            slot_start(s);
+            again = true;
+        }
+        s = find_ready(f);
+        if (s && f->stopped) {
+            slot_idle(s);
+            again = true;
+        } else if (s) {
+            f->next_post++;
+            slot_post(s);
+            again = true;
+        }
+    }
+    if (f->stopped && f->waiting && pool_unwait(f->c.pool, &f->waiter))
+        f->waiting = false;
+    if (at_end(f))
+        finish(f);
+}
+
+static void run_done(struct job *job)
+{
+    struct flow *f = (struct flow *)((char *)job - offsetof(struct flow, done_job));
+
+    /* The thread that queued this job may still be on its way out of the lock. */
+    pthread_mutex_lock(&f->lock);
+    pthread_mutex_unlock(&f->lock);
+    f->c.done(f->c.arg);
+}
+
+int flow_start(const struct flow_config *config, struct flow **out)
+{
+    uint32_t count = config->extents.count;
+    struct flow *f = calloc(1, sizeof *f + config->depth * sizeof f->slot[0]);
+
+    if (!f)
+        return -ENOMEM;
+    f->item = malloc((count ? count : 1) * sizeof *f->item);
+    if (!f->item) {
+        free(f);
+        return -ENOMEM;
+    }
+    f->c = *config;
+    for (uint32_t i = 0; i < count; i++)
+        f->item[i] = iod_extents_at(&config->extents, i);
+    f->cursor = (struct extent_cursor){.item = f->item, .count = count};
+    f->total = iod_extents_bytes(&config->extents);
+    f->messages = (f->total + config->message - 1) / config->message;
+    f->moved_at = clock_ms();
+    f->waiter.job.run = run_granted;
+    f->failed_job.run = run_failed;
+    f->done_job.run = run_done;
+    for (uint32_t i = 0; i < config->depth; i++) {
+        f->slot[i].flow = f;
+        f->slot[i].op.done = net_done;
+        f->slot[i].job.run = run_file;
+    }
+    pthread_mutex_init(&f->lock, NULL);
+    *out = f;
+    pthread_mutex_lock(&f->lock);
+    advance(f);
+    pthread_mutex_unlock(&f->lock);
+    return 0;
+}
+
+void flow_stop(struct flow *f)
+{
+    pthread_mutex_lock(&f->lock);
+    f->stopped = true;
+    advance(f);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void flow_cancel(struct flow *f, int error)
+{
+    pthread_mutex_lock(&f->lock);
+    if (!f->error) {
+        f->error = error;
+        f->side = FLOW_NETWORK;
+    }
+    f->stopped = true;
+    cancel_posted(f);
+    advance(f);
+    pthread_mutex_unlock(&f->lock);
+}
+
+int flow_error(struct flow *f, enum flow_side *side)
+{
+    int error;
+
+    pthread_mutex_lock(&f->lock);
+    error = f->error;
+    if (side)
+        *side = f->side;
+    pthread_mutex_unlock(&f->lock);
+    return error;
+}
+
+uint64_t flow_bytes(struct flow *f)
+{
+    uint64_t bytes;
+
+    pthread_mutex_lock(&f->lock);
+    bytes = f->bytes;
+    pthread_mutex_unlock(&f->lock);
+    return bytes;
+}
+
+int64_t flow_moved_at(struct flow *f)
+{
+    int64_t at;
+
+    pthread_mutex_lock(&f->lock);
+    at = f->moved_at;
+    pthread_mutex_unlock(&f->lock);
+    return at;
+}
+
+bool flow_waits_for_peer(struct flow *f)
+{
+    bool waits = false;
+
+    pthread_mutex_lock(&f->lock);
+    for (uint32_t i = 0; i < f->c.depth; i++)
+        waits |= f->slot[i].state == SLOT_NET;
+    pthread_mutex_unlock(&f->lock);
+    return waits;
+}
+
+void flow_free(struct flow *f)
+{
+    pthread_mutex_destroy(&f->lock);
+    free(f->item);
+    free(f);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "config.h"
+#include "embedded/iod/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+static enum log_level highest = LOG_DECISIONS;
+
+void log_set_level(enum log_level level)
+{
+    highest = level;
+}
+
+void log_line(enum log_level level, const char *format, ...)
+{
+    char line[3072];
+    struct timespec now;
+    struct tm tm;
+    size_t at;
+    int n;
+    va_list args;
+
+    if (level > highest)
+        return;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &tm);
+    at = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &tm);
+    at += (size_t)snprintf(line + at, sizeof line - at, ".%03ldZ ", now.tv_nsec / 1000000);
+    va_start(args, format);
+    n = vsnprintf(line + at, sizeof line - at - 1, format, args);
+    va_end(args);
+    if (n < 0)
+        return;
+    at += (size_t)n < sizeof line - at - 1 ? (size_t)n : sizeof line - at - 2;
+    for (size_t i = 0; i < at; i++) /* names come from clients: keep it one line */
+        if ((unsigned char)line[i] < ' ' || line[i] == 127)
+            line[i] = '?';
+    line[at++] = '\n';
+    if (write(STDERR_FILENO, line, at) < 0)
+        return; /* nowhere left to say so */
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "config.h"
+#include "embedded/iod/net.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POLL_BATCH 32
+
+static int from_bmi(int error)
+{
+    int value = bmi_error_to_errno(error);
+
+    return value < 0 ? value : -value;
+}
+
+/* "ib://a:1,tcp://b:2" gives "bmi_ib,bmi_tcp", each method once.  malloc'ed; NULL: no memory or no scheme. */
+static char *methods_of(const char *listen)
+{
+    char *methods = calloc(1, 5 * strlen(listen) + 1);
+
+    if (!methods)
+        return NULL;
+    for (const char *at = listen; at; at = strchr(at, ',')) {
+        const char *end;
+        char one[64];
+
+        at += *at == ',';
+        end = strstr(at, "://");
+        if (!end || (size_t)(end - at) > sizeof one - 5 || end == at)
+            break;
+        memcpy(one, "bmi_", 4);
+        memcpy(one + 4, at, (size_t)(end - at));
+        one[4 + (end - at)] = 0;
+        if (!strstr(methods, one)) {
+            if (*methods)
+                strcat(methods, ",");
+            strcat(methods, one);
+        }
+    }
+    if (*methods)
+        return methods;
+    free(methods);
+    return NULL;
+}
+
+int net_open(const char *listen, const char *options, bmi_context_id *context,
+             const char **failed)
+{
+    char *methods = listen ? methods_of(listen) : NULL;
+    char *opts = options ? strdup(options) : NULL;
+    const char *what = "starting BMI";
+    int error;
+
+    if (listen && !methods) {
+        what = "reading the listen address";
+        error = -EINVAL;
+    } else if (options && !opts) {
+        error = -ENOMEM;
+    } else {
+        error = from_bmi(BMI_initialize(methods, listen,
+                                        listen ? BMI_INIT_SERVER | BMI_AUTO_REF_COUNT : 0, opts));
+        if (!error) {
+            what = "opening a BMI context";
+            error = from_bmi(BMI_open_context(context));
+            if (error)
+                BMI_finalize();
+        }
+    }
+    free(opts);
+    free(methods);
+    if (error && failed)
+        *failed = what;
+    return error;
+}
+
+void net_close(bmi_context_id context)
+{
+    BMI_close_context(context);
+    BMI_finalize();
+}
+
+int net_poll(bmi_context_id context, int idle_ms)
+{
+    bmi_op_id_t id[POLL_BATCH];
+    bmi_error_code_t error[POLL_BATCH];
+    bmi_size_t actual[POLL_BATCH];
+    void *user[POLL_BATCH];
+    int count = 0;
+    int result = BMI_testcontext(POLL_BATCH, id, &count, error, actual, user, idle_ms, context);
+
+    if (result < 0)
+        return from_bmi(result);
+    for (int i = 0; i < count; i++) {
+        struct net_op *op = user[i];
+        op->done(op, from_bmi(error[i]), actual[i]);
+    }
+    return count;
+}
+
+/* The pieces that hold the first `length` bytes, as BMI takes them. */
+struct clip {
+    void *base[NET_PIECES_MAX];
+    bmi_size_t length[NET_PIECES_MAX];
+    int count;
+};
+
+static int clip_memory(struct clip *clip, const struct net_memory *memory, int64_t length)
+{
+    clip->count = 0;
+    for (int i = 0; i < memory->pieces && length > 0 && i < NET_PIECES_MAX; i++) {
+        int64_t step = (int64_t)memory->piece[i].iov_len;
+
+        if (step > length)
+            step = length;
+        clip->base[i] = memory->piece[i].iov_base;
+        clip->length[i] = step;
+        clip->count++;
+        length -= step;
+    }
+    return length ? -EINVAL : 0;
+}
+
+/* What a post returned, in the terms of net.h. */
+static int posted(int result, struct net_op *op)
+{
+    if (result == 0)
+        return 0;
+    op->id = 0;
+    return result > 0 ? 1 : from_bmi(result);
+}
+
+int net_send(bmi_context_id context, BMI_addr_t to, const struct net_memory *memory,
+             int64_t length, bmi_msg_tag_t tag, struct net_op *op)
+{
+    struct clip clip;
+
+    if (clip_memory(&clip, memory, length) < 0)
+        return -EINVAL;
+    if (clip.count <= 1)
+        return posted(BMI_post_send(&op->id, to, memory->piece[0].iov_base, length, memory->type,
+                                    tag, op, context, NULL),
+                      op);
+    return posted(BMI_post_send_list(&op->id, to, (const void *const *)clip.base, clip.length,
+                                     clip.count, length, memory->type, tag, op, context, NULL),
+                  op);
+}
+
+int net_recv(bmi_context_id context, BMI_addr_t from, const struct net_memory *memory,
+             int64_t length, bmi_msg_tag_t tag, struct net_op *op, int64_t *actual)
+{
+    struct clip clip;
+
+    if (clip_memory(&clip, memory, length) < 0)
+        return -EINVAL;
+    if (clip.count <= 1)
+        return posted(BMI_post_recv(&op->id, from, memory->piece[0].iov_base, length, actual,
+                                    memory->type, tag, op, context, NULL),
+                      op);
+    return posted(BMI_post_recv_list(&op->id, from, clip.base, clip.length, clip.count, length,
+                                     actual, memory->type, tag, op, context, NULL),
+                  op);
+}
+
+int net_send_request(bmi_context_id context, BMI_addr_t to, const void *request, int64_t length,
+                     bmi_msg_tag_t tag, struct net_op *op)
+{
+    return posted(BMI_post_sendunexpected(&op->id, to, request, length, BMI_EXT_ALLOC, tag, op,
+                                          context, NULL),
+                  op);
+}
+
+void net_cancel(bmi_context_id context, struct net_op *op)
+{
+    if (op->id)
+        BMI_cancel(op->id, context);
+}
+
+const char *net_error_text(int error)
+{
+    switch (error < 0 ? -error : error) {
+    case ECONNREFUSED:
+        return "the connection was refused; is bmi-iod running there, on this port?";
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+        return "the host cannot be reached; check the address and the network";
+    case ETIMEDOUT:
+        return "no answer; check the address, and that bmi-iod is running and not stopped";
+    case ECONNRESET:
+    case EPIPE:
+        return "the connection broke; the server died or was restarted: start it and copy again";
+    case EADDRINUSE:
+        return "the address is in use; stop the other server or take another port";
+    case EADDRNOTAVAIL:
+        return "the address is not one of this host; give one that is";
+    case ENODEV:
+        return "there is no usable device; install an adapter, or run under emuverbs or emuelan4";
+    case ENOPROTOOPT:
+    case EPROTONOSUPPORT:
+        return "no such network method; use an address like ib://host:port";
+    case EMSGSIZE:
+        return "a message was larger than agreed; are client and server of one release?";
+    case ECANCELED:
+        return "given up";
+    }
+    return strerror(error < 0 ? -error : error);
+}

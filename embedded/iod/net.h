@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * net.h - BMI with completions delivered to the operation that they belong to.
+ *
+ * One thread calls net_poll(); it runs the `done` functions.  Any thread may post.  An operation that was posted (the
+ * post returned 0) gets exactly one call of its `done`; it may come before the post has returned in another thread, so
+ * posts are made with the lock held that `done` takes.
+ */
+#ifndef IOD_NET_H
+#define IOD_NET_H
+
+#include <sys/uio.h>
+
+#include "embedded/bmi/bmi.h"
+
+#define NET_PIECES_MAX 1024 /* pieces of memory of one message */
+
+struct net_op {
+    void (*done)(struct net_op *op, int error, int64_t actual); /* error: 0 or -errno */
+    bmi_op_id_t id; /* 0 when not posted */
+};
+
+/* Memory for messages: one block, or pieces with gaps between them. */
+struct net_memory {
+    enum bmi_buffer_type type;
+    int pieces;
+    struct iovec *piece;
+};
+
+/*
+ * Starts BMI and opens a context.  A server gives its listen addresses ("ib://host:port", several with commas); NULL for
+ * a client.  0 or -errno; *failed (if not NULL) then names what failed.
+ */
+int net_open(const char *listen, const char *options, bmi_context_id *context,
+             const char **failed);
+void net_close(bmi_context_id context);
+
+/* Runs completions; sleeps up to `idle_ms` when there are none.  The number of completions, or -errno. */
+int net_poll(bmi_context_id context, int idle_ms);
+
+/*
+ * Post.  0: `done` will be called.  1: complete already, *actual set (receives), no call.  Negative: -errno, no call.
+ * The first `length` bytes of the memory are sent, or receive the message.
+ */
+int net_send(bmi_context_id context, BMI_addr_t to, const struct net_memory *memory,
+             int64_t length, bmi_msg_tag_t tag, struct net_op *op);
+int net_recv(bmi_context_id context, BMI_addr_t from, const struct net_memory *memory,
+             int64_t length, bmi_msg_tag_t tag, struct net_op *op, int64_t *actual);
+int net_send_request(bmi_context_id context, BMI_addr_t to, const void *request, int64_t length,
+                     bmi_msg_tag_t tag, struct net_op *op);
+
+/* Asks for an operation to end soon; it still gets its call.  Under the lock that guards it. */
+void net_cancel(bmi_context_id context, struct net_op *op);
+
+/* What a network error means to somebody who copies files. */
+const char *net_error_text(int error);
+
+#endif

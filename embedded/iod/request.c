@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Requests: from the unexpected message to the reply.
+ *
+ * A request is decoded in place; the message is kept until the request ends.  What needs the disk runs as a job on a
+ * worker and then replies; READ and WRITE start a flow, whose end replies.  A request that takes long gets signs of life
+ * in between, so that a client can tell a busy server from a dead one.  A request ends when its reply (and its last sign
+ * of life) is complete, or failed: then the client is gone and nobody waits for it.
+ *
+ * Nothing here trusts a client: every number was checked by the decoder, every handle is looked up among those of the
+ * peer that sent it, and a peer that asks faster than it takes answers is cut off at SERVER_PEER_REQUESTS.
+ */
+#include "config.h"
+#include "embedded/iod/server_impl.h"
+#include "embedded/iod/clock.h"
+#include "embedded/iod/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REPLY_SMALL 4096 /* enough for every reply but lists: a server list and some numbers */
+
+static size_t reply_room(enum iod_op op)
+{
+    return op == IOD_OP_LIST || op == IOD_OP_EXTENTS ? IOD_REPLY_MAX : REPLY_SMALL;
+}
+
+/* ---- the end of a request ---------------------------------------------------------------------- */
+
+static void request_free(struct request *r)
+{
+    struct peer *peer = r->peer;
+    struct request **at = &r->server->requests;
+
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+    BMI_unexpected_free(peer->addr, r->message);
+    BMI_set_info(peer->addr, BMI_DEC_ADDR_REF, NULL);
+    peer->request_count--;
+    free(r->reply);
+    free(r);
+    peer_release(peer);
+}
+
+static void request_settle(struct request *r)
+{
+    if (!r->working && !r->replying && !r->keeping)
+        request_free(r);
+}
+
+void request_forget(struct request *r)
+{
+    r->working = false;
+    request_settle(r);
+}
+
+static void reply_done(struct net_op *op, int error, int64_t actual)
+{
+    struct request *r = (struct request *)((char *)op - offsetof(struct request, reply_op));
+    struct server *server = r->server;
+
+    (void)actual;
+    pthread_mutex_lock(&server->lock);
+    op->id = 0;
+    if (error)
+        log_line(LOG_DETAILS, "%s: reply to %s lost: %s", r->peer->name,
+                 iod_op_name(r->decoded.op), strerror(-error));
+    r->replying = false;
+    request_settle(r);
+    pthread_mutex_unlock(&server->lock);
+}
+
+static void keep_done(struct net_op *op, int error, int64_t actual)
+{
+    struct request *r = (struct request *)((char *)op - offsetof(struct request, keep_op));
+    struct server *server = r->server;
+
+    (void)error;
+    (void)actual;
+    pthread_mutex_lock(&server->lock);
+    op->id = 0;
+    r->keeping = false;
+    request_settle(r);
+    pthread_mutex_unlock(&server->lock);
+}
+
+/* ---- replies ----------------------------------------------------------------------------------- */
+
+static int post_reply(struct request *r, void *bytes, int64_t length, struct net_op *op)
+{
+    struct iovec piece = {bytes, (size_t)length};
+    struct net_memory memory = {.type = BMI_EXT_ALLOC, .pieces = 1, .piece = &piece};
+
+    return net_send(r->server->context, r->peer->addr, &memory, length, r->tag, op);
+}
+
+void request_reply(struct request *r, const struct iod_reply *reply)
+{
+    int64_t length = -ENOMEM;
+
+    if (!r->reply)
+        r->reply = malloc(reply_room(reply->op));
+    if (r->reply)
+        length = iod_reply_encode(reply, r->reply, reply_room(reply->op));
+    r->working = false;
+    if (length < 0)
+        log_line(LOG_ERRORS, "%s: no reply to %s: %s", r->peer->name, iod_op_name(reply->op),
+                 strerror((int)-length));
+    else if (!r->peer->gone)
+        r->replying = post_reply(r, r->reply, length, &r->reply_op) == 0;
+    request_settle(r);
+}
+
+/* What to do about an error, for somebody who reads it far from this server. */
+static const char *remedy(int error)
+{
+    switch (error) {
+    case ENOENT:
+        return "see what there is with bmi-ls";
+    case ENOSPC:
+        return "free space on the server's disk or use another server";
+    case EDQUOT:
+        return "raise the quota of the server's user or free space";
+    case EFBIG:
+        return "raise the server's file size limit (ulimit -f)";
+    case EACCES:
+    case EPERM:
+        return "give the server's user access to its store";
+    case EROFS:
+        return "mount the server's store read-write";
+    case ENOMEM:
+        return "give the server more memory or ask for fewer buffers";
+    case ENAMETOOLONG:
+        return "choose a shorter name";
+    case EBUSY:
+        return "wait for other copies to end, or raise bmi-iod's --transfers";
+    case EMFILE:
+    case ENFILE:
+        return "raise the server's limit of open files (ulimit -n)";
+    case EUCLEAN:
+        return "copy the file in again";
+    case ESHUTDOWN:
+        return "start it again and copy again";
+    case ETIMEDOUT:
+        return "copy again";
+    case EBADF:
+        return "copy again: the server was restarted or gave the transfer up";
+    case EIO:
+        return "check the server's disk and log";
+    }
+    return "are client and server of one release?";
+}
+
+void request_refuse(struct request *r, int error, const char *what)
+{
+    struct iod_reply reply = {.op = r->decoded.op, .status = iod_status_from_errno(error)};
+    char text[IOD_TEXT_MAX];
+
+    if (error < 0)
+        error = -error;
+    snprintf(text, sizeof text, "%s: %s; %s", what,
+             error == EUCLEAN ? "the object is damaged" : strerror(error), remedy(error));
+    reply.text = iod_string_of(text);
+    SERVER_COUNT(r->peer, refused, 1);
+    log_line(LOG_DECISIONS, "%s: %s refused: %s", r->peer->name, iod_op_name(r->decoded.op), text);
+    request_reply(r, &reply);
+}
+
+void request_keep_alive(struct request *r)
+{
+    struct iod_reply reply = {.op = r->decoded.op, .flags = IOD_FLAG_WORKING};
+    int64_t length = iod_reply_encode(&reply, r->keep, sizeof r->keep);
+
+    if (length > 0 && !r->keeping && !r->peer->gone)
+        r->keeping = post_reply(r, r->keep, length, &r->keep_op) == 0;
+}
+
+/* ---- doing it ---------------------------------------------------------------------------------- */
+
+static void work_list(struct request *r)
+{
+    struct iod_reply reply = {.op = IOD_OP_LIST};
+    uint8_t *packed = malloc(IOD_REPLY_MAX);
+    bool more = false;
+    int error = -ENOMEM;
+
+    if (packed)
+        error = store_list(r->server->store, &r->decoded.name, packed, IOD_REPLY_MAX - 64,
+                           &reply.entries, &more);
+    pthread_mutex_lock(&r->server->lock);
+    if (error) {
+        request_refuse(r, error, "reading the store");
+    } else {
+        reply.flags = more ? IOD_FLAG_MORE : 0;
+        request_reply(r, &reply);
+    }
+    pthread_mutex_unlock(&r->server->lock);
+    free(packed);
+}
+
+/* On a worker. */
+static void request_work(struct job *job)
+{
+    struct request *r = (struct request *)((char *)job - offsetof(struct request, job));
+
+    switch (r->decoded.op) {
+    case IOD_OP_PUT_OPEN:
+        work_put_open(r);
+        return;
+    case IOD_OP_GET_OPEN:
+        work_get_open(r);
+        return;
+    case IOD_OP_EXTENTS:
+        work_extents(r);
+        return;
+    case IOD_OP_SEAL:
+        work_seal(r);
+        return;
+    case IOD_OP_COMMIT:
+        work_commit(r);
+        return;
+    case IOD_OP_LIST:
+        work_list(r);
+        return;
+    case IOD_OP_WRITE:
+    case IOD_OP_READ:
+    case IOD_OP_CLOSE:
+        return; /* never queued as jobs */
+    }
+}
+
+/* A request for an open transfer. */
+static void request_for_transfer(struct request *r)
+{
+    struct transfer *t = transfer_find(r->peer, r->decoded.handle);
+
+    if (!t) {
+        request_refuse(r, EBADF, "no such transfer is open");
+        return;
+    }
+    if (r->decoded.op == IOD_OP_CLOSE) {
+        transfer_close(t, r, ECANCELED);
+        return;
+    }
+    if (transfer_is_busy(t)) {
+        request_refuse(r, EBUSY, "the transfer does something else");
+        return;
+    }
+    r->transfer = t;
+    t->used_at = r->since;
+    if (r->decoded.op == IOD_OP_WRITE || r->decoded.op == IOD_OP_READ) {
+        transfer_start_flow(t, r);
+    } else {
+        t->busy = true;
+        workers_add(r->server->workers, &r->job);
+    }
+}
+
+static void request_start(struct request *r)
+{
+    switch (r->decoded.op) {
+    case IOD_OP_PUT_OPEN:
+    case IOD_OP_GET_OPEN:
+        if (r->server->draining)
+            request_refuse(r, ESHUTDOWN, "the server is ending");
+        else if (r->peer->transfer_count >= r->server->config.peer_transfers)
+            request_refuse(r, EBUSY, "too many open transfers of this client");
+        else
+            workers_add(r->server->workers, &r->job);
+        return;
+    case IOD_OP_LIST:
+        workers_add(r->server->workers, &r->job);
+        return;
+    case IOD_OP_WRITE:
+    case IOD_OP_READ:
+    case IOD_OP_EXTENTS:
+    case IOD_OP_SEAL:
+    case IOD_OP_COMMIT:
+    case IOD_OP_CLOSE:
+        request_for_transfer(r);
+        return;
+    }
+}
+
+static void request_new(struct peer *peer, struct BMI_unexpected_info *info)
+{
+    struct request *r = calloc(1, sizeof *r);
+    int error;
+
+    if (!r) {
+        log_line(LOG_ERRORS, "%s: request dropped: no memory", peer->name);
+        BMI_unexpected_free(info->addr, info->buffer);
+        BMI_set_info(info->addr, BMI_DEC_ADDR_REF, NULL);
+        return;
+    }
+    r->server = peer->server;
+    r->peer = peer;
+    r->message = info->buffer;
+    r->tag = info->tag;
+    r->since = clock_ms();
+    r->working = true;
+    r->job.run = request_work;
+    r->reply_op.done = reply_done;
+    r->keep_op.done = keep_done;
+    r->next = r->server->requests;
+    r->server->requests = r;
+    peer->request_count++;
+    SERVER_COUNT(peer, requests, 1);
+    error = iod_request_decode(info->buffer, (size_t)info->size, &r->decoded);
+    if (error) {
+        SERVER_COUNT(peer, malformed, 1);
+        request_refuse(r, error, error == -EINVAL ? "a value of the request is out of range"
+                                                  : "the request is not understood");
+        return;
+    }
+    request_start(r);
+}
+
+void request_arrived(struct server *server, struct BMI_unexpected_info *info)
+{
+    struct peer *peer;
+
+    pthread_mutex_lock(&server->lock);
+    peer = peer_get(server, info->addr);
+    if (peer && peer->request_count < SERVER_PEER_REQUESTS) {
+        request_new(peer, info);
+    } else {
+        if (peer)
+            SERVER_COUNT(peer, refused, 1);
+        log_line(LOG_DETAILS, "%s: request dropped: %s", peer ? peer->name : "a new client",
+                 peer ? "too many unanswered" : "no memory");
+        BMI_unexpected_free(info->addr, info->buffer);
+        BMI_set_info(info->addr, BMI_DEC_ADDR_REF, NULL);
+    }
+    pthread_mutex_unlock(&server->lock);
+}

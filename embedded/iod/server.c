@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The server: its peers, its clock, its reports.
+ *
+ * One thread, the caller of server_run(), receives requests and runs the completions of BMI.  It never touches the disk:
+ * that is for the workers, who post messages themselves when their part is done.  It sleeps in BMI_testcontext, which
+ * returns early when a request arrives.
+ *
+ * A peer is known from its first request on.  Each has a receive posted that can never match (`watch`): BMI ends it with
+ * an error when the connection is lost, and with that everything the peer had open is closed.  A peer that is there but
+ * silent is caught by the clock: twice a second all transfers are looked at.
+ */
+#include "config.h"
+#include "embedded/iod/server_impl.h"
+#include "embedded/iod/clock.h"
+#include "embedded/iod/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UNEXPECTED_BATCH 16
+#define TICK_MS          500
+#define WATCH_TAG        INT32_MAX /* no message of the protocol has it: data tags of clients stay below */
+
+/* ---- peers ------------------------------------------------------------------------------------- */
+
+static void peer_lost(struct peer *peer, int error)
+{
+    peer->gone = true;
+    log_line(LOG_DECISIONS, "%s: gone (%s), %u transfers open", peer->name, strerror(-error),
+             peer->transfer_count);
+    for (struct transfer *t = peer->transfers; t; t = t->next)
+        transfer_close(t, NULL, ECONNRESET);
+    peer_release(peer);
+}
+
+static void watch_done(struct net_op *op, int error, int64_t actual)
+{
+    struct peer *peer = (struct peer *)((char *)op - offsetof(struct peer, watch));
+    struct server *server = peer->server;
+
+    (void)actual;
+    pthread_mutex_lock(&server->lock);
+    op->id = 0;
+    peer->watching = false;
+    peer_lost(peer, error ? error : -EPROTO);
+    pthread_mutex_unlock(&server->lock);
+}
+
+/* A receive without memory, which nothing is ever sent to. */
+static int peer_watch(struct peer *peer)
+{
+    struct iovec piece = {NULL, 0};
+    struct net_memory memory = {.type = BMI_EXT_ALLOC, .pieces = 1, .piece = &piece};
+    int64_t actual = 0;
+    int result = net_recv(peer->server->context, peer->addr, &memory, 0, WATCH_TAG, &peer->watch,
+                          &actual);
+
+    peer->watching = result == 0;
+    return result > 0 ? -EPROTO : result;
+}
+
+struct peer *peer_get(struct server *server, BMI_addr_t addr)
+{
+    struct peer *peer = server->peers;
+    const char *name;
+    int error;
+
+    while (peer && (peer->addr != addr || peer->gone))
+        peer = peer->next;
+    if (peer)
+        return peer;
+    peer = calloc(1, sizeof *peer);
+    if (!peer)
+        return NULL;
+    name = BMI_addr_rev_lookup_unexpected(addr);
+    snprintf(peer->name, sizeof peer->name, "%s", name ? name : "?");
+    peer->server = server;
+    peer->addr = addr;
+    peer->watch.done = watch_done;
+    BMI_set_info(addr, BMI_INC_ADDR_REF, NULL);
+    peer->next = server->peers;
+    server->peers = peer;
+    log_line(LOG_DECISIONS, "%s: new client", peer->name);
+    error = peer_watch(peer);
+    if (error) {
+        peer->gone = true; /* goes with the request that brought it here */
+        log_line(LOG_DECISIONS, "%s: gone already (%s)", peer->name, strerror(-error));
+    }
+    return peer;
+}
+
+void peer_release(struct peer *peer)
+{
+    struct peer **at = &peer->server->peers;
+
+    if (!peer->gone || peer->watching || peer->transfers || peer->request_count)
+        return;
+    while (*at != peer)
+        at = &(*at)->next;
+    *at = peer->next;
+    BMI_set_info(peer->addr, BMI_DEC_ADDR_REF, NULL);
+    free(peer);
+}
+
+/* ---- the clock --------------------------------------------------------------------------------- */
+
+static void check_transfer(struct transfer *t, int64_t now)
+{
+    int limit = t->server->config.client_timeout_ms;
+
+    if (t->flow && flow_waits_for_peer(t->flow) && now - flow_moved_at(t->flow) > limit) {
+        log_line(LOG_DECISIONS, "%s: %s: no progress for %d s, given up", t->peer->name, t->name,
+                 limit / 1000);
+        flow_cancel(t->flow, -ETIMEDOUT);
+    } else if (!transfer_is_busy(t) && !t->closing && now - t->used_at > limit) {
+        log_line(LOG_DECISIONS, "%s: %s: unused for %d s, closed", t->peer->name, t->name,
+                 limit / 1000);
+        transfer_close(t, NULL, ETIMEDOUT);
+    }
+}
+
+static void tick(struct server *server)
+{
+    int64_t now = clock_ms();
+
+    if (now - server->ticked_at < TICK_MS)
+        return;
+    pthread_mutex_lock(&server->lock);
+    server->ticked_at = now;
+    for (struct peer *peer = server->peers; peer; peer = peer->next)
+        for (struct transfer *t = peer->transfers; t; t = t->next)
+            check_transfer(t, now);
+    for (struct request *r = server->requests, *next; r; r = next) {
+        next = r->next;
+        if (r->working && now - r->since >= SERVER_KEEPALIVE_MS) {
+            r->since = now;
+            request_keep_alive(r);
+        }
+    }
+    pthread_mutex_unlock(&server->lock);
+}
+
+/* ---- serving ----------------------------------------------------------------------------------- */
+
+int server_run(struct server *server, int idle_ms)
+{
+    struct BMI_unexpected_info info[UNEXPECTED_BATCH];
+    int count = 0;
+    int result = BMI_testunexpected(UNEXPECTED_BATCH, &count, info, 0);
+
+    if (result < 0)
+        return -bmi_error_to_errno(result);
+    for (int i = 0; i < count; i++)
+        if (info[i].error_code == 0)
+            request_arrived(server, &info[i]);
+    result = net_poll(server->context, count ? 0 : idle_ms < TICK_MS ? idle_ms : TICK_MS);
+    tick(server);
+    return result < 0 ? result : 0;
+}
+
+void server_drain(struct server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    server->draining = true;
+    pthread_mutex_unlock(&server->lock);
+}
+
+void server_abort(struct server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    server->draining = true;
+    for (struct peer *peer = server->peers; peer; peer = peer->next)
+        for (struct transfer *t = peer->transfers; t; t = t->next)
+            transfer_close(t, NULL, ESHUTDOWN);
+    pthread_mutex_unlock(&server->lock);
+}
+
+bool server_is_idle(struct server *server)
+{
+    bool idle;
+
+    pthread_mutex_lock(&server->lock);
+    idle = server->requests == NULL;
+    for (struct peer *peer = server->peers; peer; peer = peer->next)
+        idle &= peer->transfers == NULL;
+    pthread_mutex_unlock(&server->lock);
+    return idle;
+}
+
+static void report_counters(const char *whose, const struct server_counters *c)
+{
+    char line[512];
+    size_t at = 0;
+
+#define SERVER_COUNTER(name, text)                                                                 \
+    at += (size_t)snprintf(line + at, sizeof line - at, "%s%s %llu", at ? ", " : "", text,         \
+                           (unsigned long long)c->name);
+    SERVER_COUNTERS(SERVER_COUNTER)
+#undef SERVER_COUNTER
+    log_line(LOG_ERRORS, "%s: %s", whose, line);
+}
+
+void server_report(struct server *server)
+{
+    int peers = 0;
+
+    pthread_mutex_lock(&server->lock);
+    for (struct peer *peer = server->peers; peer; peer = peer->next) {
+        char whose[200];
+        snprintf(whose, sizeof whose, "peer %s: %u transfers open", peer->name,
+                 peer->transfer_count);
+        report_counters(whose, &peer->counters);
+        peers++;
+    }
+    log_line(LOG_ERRORS, "total: %d peers, %d buffers of %zu bytes in use", peers,
+             pool_in_use(server->pool), pool_buffer_size(server->pool));
+    report_counters("total", &server->counters);
+    pthread_mutex_unlock(&server->lock);
+}
+
+/* ---- start and end ----------------------------------------------------------------------------- */
+
+static int open_network(struct server *server, const struct server_config *c)
+{
+    const char *failed = NULL;
+    int error = net_open(c->listen, c->options, &server->context, &failed);
+
+    if (error)
+        log_line(LOG_ERRORS, "cannot listen on %s: %s: %s", c->listen, failed,
+                 net_error_text(error));
+    return error;
+}
+
+static int open_store(struct server *server, const struct server_config *c)
+{
+    int error = store_open(c->folder, c->sync, &server->store);
+
+    if (error == -EWOULDBLOCK)
+        log_line(LOG_ERRORS, "cannot use %s: another bmi-iod uses it; give each its own folder",
+                 c->folder);
+    else if (error)
+        log_line(LOG_ERRORS, "cannot use %s: %s; --store needs a folder that this user may write",
+                 c->folder, strerror(-error));
+    else if (store_removed(server->store))
+        log_line(LOG_DECISIONS, "removed %d unfinished uploads of an earlier run",
+                 store_removed(server->store));
+    return error;
+}
+
+int server_open(const struct server_config *config, struct server **out)
+{
+    struct server *server = calloc(1, sizeof *server);
+    uint64_t buffers = config->memory / config->buffer_size;
+    int error = -ENOMEM;
+
+    if (!server)
+        goto no_memory;
+    server->config = *config;
+    pthread_mutex_init(&server->lock, NULL);
+    error = open_store(server, config);
+    if (error)
+        goto no_store;
+    error = workers_start(config->threads, &server->workers);
+    if (error)
+        goto no_workers;
+    error = open_network(server, config);
+    if (error)
+        goto no_network;
+    error = pool_new(server->workers, config->buffer_size, buffers > 1 ? (int)buffers : 1, 1,
+                     &server->pool);
+    if (error)
+        goto no_pool;
+    *out = server;
+    return 0;
+
+no_pool:
+    net_close(server->context);
+no_network:
+    workers_stop(server->workers);
+no_workers:
+    store_close(server->store);
+no_store:
+    pthread_mutex_destroy(&server->lock);
+    free(server);
+no_memory:
+    if (error == -ENOMEM)
+        log_line(LOG_ERRORS, "no memory; give the machine more, or bmi-iod a smaller --memory");
+    return error;
+}
+
+/* What did not end by itself: the memory of peers, transfers and requests whose operations BMI no longer reports. */
+static void free_rest(struct server *server)
+{
+    while (server->peers) {
+        struct peer *peer = server->peers;
+        server->peers = peer->next;
+        while (peer->transfers) {
+            struct transfer *t = peer->transfers;
+            peer->transfers = t->next;
+            store_release(t->object);
+            free(t);
+        }
+        free(peer);
+    }
+    while (server->requests) {
+        struct request *r = server->requests;
+        server->requests = r->next;
+        free(r->reply);
+        free(r);
+    }
+}
+
+void server_close(struct server *server)
+{
+    workers_stop(server->workers);
+    pool_free(server->pool);
+    net_close(server->context);
+    free_rest(server);
+    store_close(server->store);
+    pthread_mutex_destroy(&server->lock);
+    free(server);
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * server_impl.h - the server's insides, shared by server.c (peers, time-outs, reports), request.c (requests and replies)
+ * and transfer.c (open objects and their data).
+ *
+ * One lock guards everything here.  It is not held while the disk works.  Lock order: server, flow, pool, BMI.
+ */
+#ifndef IOD_SERVER_IMPL_H
+#define IOD_SERVER_IMPL_H
+
+#include <pthread.h>
+
+#include "embedded/iod/flow.h"
+#include "embedded/iod/net.h"
+#include "embedded/iod/pool.h"
+#include "embedded/iod/proto.h"
+#include "embedded/iod/server.h"
+#include "embedded/iod/store.h"
+#include "embedded/iod/workers.h"
+
+#define SERVER_KEEPALIVE_MS  2000 /* a request that takes longer gets a sign of life this often */
+#define SERVER_PEER_REQUESTS 64   /* unanswered requests of one peer; more are dropped */
+
+/* Counters: member, what one says about it. */
+#define SERVER_COUNTERS(X)                                                                         \
+    X(requests, "requests")                                                                        \
+    X(refused, "requests refused")                                                                 \
+    X(malformed, "malformed requests")                                                             \
+    X(uploads, "uploads committed")                                                                \
+    X(discarded, "uploads discarded")                                                              \
+    X(downloads, "downloads opened")                                                               \
+    X(bytes_in, "bytes in")                                                                        \
+    X(bytes_out, "bytes out")
+
+struct server_counters {
+#define SERVER_COUNTER(name, text) uint64_t name;
+    SERVER_COUNTERS(SERVER_COUNTER)
+#undef SERVER_COUNTER
+};
+
+/*
+ * Somebody who sent us something.  It keeps one reference to its BMI address, and one receive with a tag that nobody
+ * uses (`watch`): that receive ends when the connection does, which is how we hear of it.
+ */
+struct peer {
+    struct server *server;
+    struct peer *next;
+    BMI_addr_t addr;
+    char name[128];
+    struct net_op watch;
+    bool watching;
+    bool gone;
+    struct transfer *transfers;
+    uint32_t transfer_count;
+    uint32_t request_count;
+    struct server_counters counters;
+};
+
+/* A request from its arrival until its reply is out. */
+struct request {
+    struct server *server;
+    struct request *next; /* all requests of the server */
+    struct peer *peer;
+    struct transfer *transfer;
+    void *message; /* BMI's, behind `decoded` */
+    struct iod_request decoded;
+    bmi_msg_tag_t tag;
+    int64_t since;    /* clock_ms() of the arrival, or of the last sign of life */
+    bool working;     /* not answered yet */
+    bool replying;    /* the reply is on its way */
+    bool keeping;     /* a sign of life is on its way */
+    struct job job;
+    struct net_op reply_op, keep_op;
+    uint8_t *reply;
+    uint8_t keep[32];
+};
+
+/* An object that a client has open. */
+struct transfer {
+    struct server *server;
+    struct peer *peer;
+    struct transfer *next; /* of the peer */
+    uint64_t handle;
+    bool upload;
+    bool sealed;
+    bool failed; /* data is missing: it cannot be sealed */
+    bool committed;
+    bool closing;  /* goes as soon as nothing works on it */
+    bool busy;     /* a job works on it */
+    bool released; /* the closing job is on its way */
+    char name[IOD_NAME_MAX + 1];
+    struct object *object;
+    uint32_t buffer_size, buffers;
+    uint64_t written; /* data before this offset of the object was announced */
+    struct flow *flow;
+    struct request *active; /* whom the flow is for; NULL when answered */
+    struct request *closer; /* who wants to hear that it is closed */
+    struct job close_job;
+    int64_t used_at;
+};
+
+struct server {
+    struct server_config config;
+    bmi_context_id context;
+    struct workers *workers;
+    struct pool *pool;
+    struct store *store;
+    pthread_mutex_t lock;
+    struct peer *peers;
+    struct request *requests;
+    uint64_t last_handle;
+    bool draining;
+    int64_t ticked_at;
+    struct server_counters counters;
+};
+
+/* Adds to a counter of the server and of a peer. */
+#define SERVER_COUNT(peer, name, n)                                                                \
+    ((peer)->counters.name += (n), (peer)->server->counters.name += (n))
+
+/* request.c; all with the lock held, but for request_arrived */
+void request_arrived(struct server *server, struct BMI_unexpected_info *info);
+void request_reply(struct request *request, const struct iod_reply *reply);
+void request_refuse(struct request *request, int error, const char *what);
+void request_forget(struct request *request); /* ends it without a reply */
+void request_keep_alive(struct request *request);
+
+/* transfer.c; `work_` ones run on a worker, without the lock, the others with it */
+void work_put_open(struct request *request);
+void work_get_open(struct request *request);
+void work_extents(struct request *request);
+void work_seal(struct request *request);
+void work_commit(struct request *request);
+struct transfer *transfer_find(struct peer *peer, uint64_t handle);
+bool transfer_is_busy(const struct transfer *transfer);
+void transfer_start_flow(struct transfer *transfer, struct request *request);
+void transfer_close(struct transfer *transfer, struct request *closer, int error);
+void transfer_job_ended(struct transfer *transfer);
+
+/* server.c; with the lock held */
+struct peer *peer_get(struct server *server, BMI_addr_t addr);
+void peer_release(struct peer *peer); /* frees it when it is gone and nothing is left of it */
+
+#endif

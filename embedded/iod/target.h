@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * target.h - the file that a copy out makes: hidden and temporary in the destination's folder until it is complete, then
+ * renamed.  An existing file keeps its permission bits, and a symbolic link keeps pointing at it.
+ */
+#ifndef IOD_TARGET_H
+#define IOD_TARGET_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct target {
+    char path[PATH_MAX]; /* where the file will be */
+    char temp[PATH_MAX]; /* where it is; empty when there is nothing to rename or to remove */
+    int fd;
+    bool device; /* /dev/null: written in place */
+    bool exists;
+    mode_t mode; /* of the file that is there already */
+};
+
+/* Finds the place: `destination`, or `name` in it if it is a folder.  False: `why` is one line. */
+bool target_find(struct target *target, const char *destination, const char *name, char *why,
+                 size_t size);
+
+/* Makes the temporary file. */
+bool target_open(struct target *target, char *why, size_t size);
+
+/* Gives the file its size, its mode (`mode` less the umask if it is new) and its name. */
+bool target_finish(struct target *target, uint64_t bytes, mode_t mode, bool sync, char *why,
+                   size_t size);
+
+/* Closes; removes what was not finished.  Harmless on a target that was only zeroed with fd -1. */
+void target_close(struct target *target);
+
+#endif

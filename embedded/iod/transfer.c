@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Transfers: objects that a client has open, to write or to read.
+ *
+ * An upload goes PUT_OPEN, WRITE (one or more), SEAL, COMMIT; a download GET_OPEN, EXTENTS, READ (any number), CLOSE.  At
+ * any time at most one thing works on a transfer: a job (`busy`) or a flow.  Closing is asked for by the client, by the
+ * loss of the client, by a time-out, or follows a commit; it waits for what works on the transfer, then a job releases
+ * the object (which removes an upload that was not committed) and the transfer is gone.
+ *
+ * A flow that cannot write (disk full) goes on receiving and throws away: its request is answered with the error at once,
+ * the client stops and closes, and no message is left hanging on either side.
+ */
+#include "config.h"
+#include "embedded/iod/server_impl.h"
+#include "embedded/iod/clock.h"
+#include "embedded/iod/layout.h"
+#include "embedded/iod/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+struct transfer *transfer_find(struct peer *peer, uint64_t handle)
+{
+    for (struct transfer *t = peer->transfers; t; t = t->next)
+        if (t->handle == handle && !t->closing)
+            return t;
+    return NULL;
+}
+
+bool transfer_is_busy(const struct transfer *t)
+{
+    return t->busy || t->flow;
+}
+
+/* ---- closing ----------------------------------------------------------------------------------- */
+
+static void transfer_remove(struct transfer *t)
+{
+    struct transfer **at = &t->peer->transfers;
+
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
+    t->peer->transfer_count--;
+}
+
+/* On a worker. */
+static void transfer_release(struct job *job)
+{
+    struct transfer *t = (struct transfer *)((char *)job - offsetof(struct transfer, close_job));
+    struct server *server = t->server;
+    struct peer *peer = t->peer;
+
+    store_release(t->object);
+    pthread_mutex_lock(&server->lock);
+    transfer_remove(t);
+    if (t->upload && !t->committed) {
+        SERVER_COUNT(peer, discarded, 1);
+        log_line(LOG_DECISIONS, "%s: %s: upload discarded", peer->name, t->name);
+    }
+    if (t->closer) {
+        struct iod_reply reply = {.op = IOD_OP_CLOSE};
+        request_reply(t->closer, &reply);
+    }
+    free(t);
+    peer_release(peer);
+    pthread_mutex_unlock(&server->lock);
+}
+
+static void transfer_settle(struct transfer *t)
+{
+    if (t->closing && !transfer_is_busy(t) && !t->released) {
+        t->released = true;
+        workers_add(t->server->workers, &t->close_job);
+    }
+}
+
+void transfer_close(struct transfer *t, struct request *closer, int error)
+{
+    t->closing = true;
+    if (closer)
+        t->closer = closer;
+    if (t->active) {
+        request_forget(t->active);
+        t->active = NULL;
+    }
+    if (t->flow)
+        flow_cancel(t->flow, -error);
+    transfer_settle(t);
+}
+
+void transfer_job_ended(struct transfer *t)
+{
+    t->busy = false;
+    t->used_at = clock_ms();
+    transfer_settle(t);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+static uint32_t smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* A handle that cannot be guessed, so that a client that reconnects cannot meet another one's. */
+static uint64_t new_handle(struct server *server)
+{
+    uint64_t random = 0;
+
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
+        random = (uint64_t)clock_ms();
+    return (random << 20) | (++server->last_handle & 0xfffff);
+}
+
+/* With the lock held.  Takes the object over, also when there is no memory (NULL). */
+static struct transfer *transfer_new(struct request *r, struct object *object, bool upload)
+{
+    struct transfer *t = calloc(1, sizeof *t);
+    const struct iod_request *q = &r->decoded;
+    const struct pool *pool = r->server->pool;
+
+    if (!t) {
+        store_release(object);
+        return NULL;
+    }
+    t->server = r->server;
+    t->peer = r->peer;
+    t->handle = new_handle(r->server);
+    t->upload = upload;
+    t->object = object;
+    t->buffer_size = smaller(q->buffer_size, (uint32_t)pool_buffer_size(pool));
+    t->buffers = q->buffers;
+    t->close_job.run = transfer_release;
+    t->used_at = clock_ms();
+    snprintf(t->name, sizeof t->name, "%.*s", (int)q->name.length, q->name.text);
+    t->next = r->peer->transfers;
+    r->peer->transfers = t;
+    r->peer->transfer_count++;
+    if (r->peer->gone)
+        transfer_close(t, NULL, ECONNRESET);
+    return t;
+}
+
+void work_put_open(struct request *r)
+{
+    const struct iod_request *q = &r->decoded;
+    struct iod_reply reply = {.op = q->op};
+    struct object_meta meta = {.layout = q->layout, .upload = q->upload, .mode = q->mode};
+    struct object *object;
+    struct transfer *t = NULL;
+    int error;
+
+    memcpy(meta.servers, q->servers.text, q->servers.length);
+    error = store_create(r->server->store, &q->name, &meta, &object);
+    pthread_mutex_lock(&r->server->lock);
+    if (!error)
+        t = transfer_new(r, object, true);
+    if (!t) {
+        request_refuse(r, error ? error : ENOMEM, "opening the upload");
+    } else {
+        log_line(LOG_DECISIONS, "%s: %s: upload of part %u of %u, %llu bytes", r->peer->name,
+                 t->name, q->layout.index + 1, q->layout.count,
+                 (unsigned long long)layout_object_size(&q->layout));
+        reply.handle = t->handle;
+        reply.buffer_size = t->buffer_size;
+        reply.buffers = t->buffers;
+        request_reply(r, &reply);
+    }
+    pthread_mutex_unlock(&r->server->lock);
+}
+
+void work_get_open(struct request *r)
+{
+    const struct iod_request *q = &r->decoded;
+    struct iod_reply reply = {.op = q->op};
+    struct object *object;
+    struct transfer *t = NULL;
+    int error = store_lookup(r->server->store, &q->name, &object);
+
+    pthread_mutex_lock(&r->server->lock);
+    if (!error)
+        t = transfer_new(r, object, false);
+    if (!t) {
+        request_refuse(r, error ? error : ENOMEM, error == -ENOENT ? "no such object"
+                                                                   : "opening the object");
+    } else {
+        const struct object_meta *meta = object_meta(object);
+        log_line(LOG_DECISIONS, "%s: %s: download of part %u of %u, %llu bytes", r->peer->name,
+                 t->name, meta->layout.index + 1, meta->layout.count,
+                 (unsigned long long)layout_object_size(&meta->layout));
+        SERVER_COUNT(r->peer, downloads, 1);
+        reply.handle = t->handle;
+        reply.buffer_size = t->buffer_size;
+        reply.buffers = t->buffers;
+        reply.layout = meta->layout;
+        reply.upload = meta->upload;
+        reply.mode = meta->mode;
+        reply.servers = iod_string_of(meta->servers);
+        request_reply(r, &reply);
+    }
+    pthread_mutex_unlock(&r->server->lock);
+}
+
+/* ---- jobs on an open transfer ------------------------------------------------------------------ */
+
+static void end_job(struct request *r, int error, const char *what, const struct iod_reply *reply)
+{
+    struct transfer *t = r->transfer;
+
+    if (error)
+        request_refuse(r, error, what);
+    else
+        request_reply(r, reply);
+    transfer_job_ended(t);
+}
+
+void work_extents(struct request *r)
+{
+    struct transfer *t = r->transfer;
+    struct server *server = r->server;
+    uint64_t size = layout_object_size(&object_meta(t->object)->layout);
+    struct iod_reply reply = {.op = IOD_OP_EXTENTS};
+    struct extent_list list = {0};
+    int error = 0;
+
+    reply.from = size;
+    if (!t->upload && r->decoded.from < size)
+        error = extents_of_file(object_fd(t->object), STORE_HEAD, r->decoded.from, size,
+                                IOD_EXTENTS_MAX, &list, &reply.from);
+    reply.flags = reply.from < size ? IOD_FLAG_MORE : 0;
+    reply.extents.array = list.item;
+    reply.extents.count = (uint32_t)list.count;
+    pthread_mutex_lock(&server->lock);
+    end_job(r, error, "looking for the object's data", &reply);
+    pthread_mutex_unlock(&server->lock);
+    extent_list_free(&list);
+}
+
+void work_seal(struct request *r)
+{
+    struct transfer *t = r->transfer;
+    struct server *server = r->server;
+    struct iod_reply reply = {.op = IOD_OP_SEAL};
+    int error = t->upload && !t->failed ? store_seal(t->object) : -EINVAL;
+
+    pthread_mutex_lock(&server->lock);
+    t->sealed = error == 0;
+    end_job(r, error, t->failed ? "an earlier write failed" : "writing the object's end", &reply);
+    pthread_mutex_unlock(&server->lock);
+}
+
+void work_commit(struct request *r)
+{
+    struct transfer *t = r->transfer;
+    struct server *server = r->server;
+    struct iod_reply reply = {.op = IOD_OP_COMMIT};
+    int error = t->sealed ? store_commit(t->object) : -EINVAL;
+
+    pthread_mutex_lock(&server->lock);
+    if (!error) {
+        t->committed = true;
+        t->closing = true;
+        SERVER_COUNT(t->peer, uploads, 1);
+        log_line(LOG_DECISIONS, "%s: %s: upload committed", t->peer->name, t->name);
+    }
+    end_job(r, error, "giving the object its name", &reply);
+    pthread_mutex_unlock(&server->lock);
+}
+
+/* ---- data -------------------------------------------------------------------------------------- */
+
+static void refuse_for_flow(struct transfer *t, int error, enum flow_side side)
+{
+    const char *what = t->upload ? "writing the object" : "reading the object";
+
+    if (side == FLOW_MEMORY)
+        what = "getting a buffer";
+    else if (side == FLOW_NETWORK && error == -ETIMEDOUT)
+        what = "the client was silent for too long";
+    else if (side == FLOW_NETWORK)
+        what = t->upload ? "receiving data" : "sending data";
+    request_refuse(t->active, error, what);
+    t->active = NULL;
+}
+
+/* On a worker: the disk failed, data is thrown away from now on. */
+static void flow_failed(void *arg)
+{
+    struct transfer *t = arg;
+    enum flow_side side;
+
+    pthread_mutex_lock(&t->server->lock);
+    t->failed = true;
+    if (t->active) {
+        int error = flow_error(t->flow, &side);
+        refuse_for_flow(t, error, side);
+    }
+    pthread_mutex_unlock(&t->server->lock);
+}
+
+/* On a worker: the flow ended. */
+static void flow_ended(void *arg)
+{
+    struct transfer *t = arg;
+    struct server *server = t->server;
+    struct iod_reply reply = {.op = t->upload ? IOD_OP_WRITE : IOD_OP_READ};
+    enum flow_side side;
+    int error;
+
+    pthread_mutex_lock(&server->lock);
+    error = flow_error(t->flow, &side);
+    if (t->upload)
+        SERVER_COUNT(t->peer, bytes_in, flow_bytes(t->flow));
+    else
+        SERVER_COUNT(t->peer, bytes_out, flow_bytes(t->flow));
+    flow_free(t->flow);
+    t->flow = NULL;
+    t->used_at = clock_ms();
+    t->failed |= error != 0;
+    if (t->active && error) {
+        refuse_for_flow(t, error, side);
+    } else if (t->active) {
+        request_reply(t->active, &reply);
+        t->active = NULL;
+    }
+    transfer_settle(t);
+    pthread_mutex_unlock(&server->lock);
+}
+
+/* NULL, or what is wrong with a READ or WRITE. */
+static const char *check_data_request(const struct transfer *t, const struct iod_request *q)
+{
+    struct iod_extent first = iod_extents_at(&q->extents, 0);
+    struct iod_extent last = iod_extents_at(&q->extents, q->extents.count - 1);
+
+    if (t->upload != (q->op == IOD_OP_WRITE))
+        return "the transfer has the other direction";
+    if (t->sealed || t->failed)
+        return "the transfer is complete or failed";
+    if (last.offset + last.length > layout_object_size(&object_meta(t->object)->layout))
+        return "data behind the object's end";
+    if (t->upload && first.offset < t->written)
+        return "data that was written before";
+    return NULL;
+}
+
+void transfer_start_flow(struct transfer *t, struct request *r)
+{
+    const struct iod_request *q = &r->decoded;
+    struct iod_extent last = iod_extents_at(&q->extents, q->extents.count - 1);
+    const char *wrong = check_data_request(t, q);
+    struct flow_config config = {
+        .context = t->server->context,
+        .workers = t->server->workers,
+        .pool = t->server->pool,
+        .addr = t->peer->addr,
+        .tag = q->data_tag,
+        .send = !t->upload,
+        .sparse = true,
+        .drain = t->upload,
+        .fd = object_fd(t->object),
+        .map = file_map_plain(STORE_HEAD),
+        .extents = q->extents,
+        .message = t->buffer_size,
+        .depth = t->buffers,
+        .failed = flow_failed,
+        .done = flow_ended,
+        .arg = t,
+    };
+    int error;
+
+    if (wrong) {
+        request_refuse(r, EINVAL, wrong);
+        return;
+    }
+    t->active = r;
+    t->written = last.offset + last.length;
+    error = flow_start(&config, &t->flow);
+    if (error) {
+        t->active = NULL;
+        t->failed = true;
+        request_refuse(r, error, "starting the transfer");
+    }
+}

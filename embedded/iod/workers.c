@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "config.h"
+#include "embedded/iod/workers.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+struct workers {
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    struct job *first, *last;
+    int running; /* jobs being run now */
+    bool stop;
+    int count;
+    pthread_t thread[];
+};
+
+static void *worker(void *arg)
+{
+    struct workers *w = arg;
+
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        struct job *job = w->first;
+
+        if (job) {
+            w->first = job->next;
+            w->running++;
+            pthread_mutex_unlock(&w->lock);
+            job->run(job);
+            pthread_mutex_lock(&w->lock);
+            if (--w->running == 0 && w->stop)
+                pthread_cond_broadcast(&w->work);
+        } else if (w->stop && w->running == 0) {
+            break;
+        } else {
+            pthread_cond_wait(&w->work, &w->lock);
+        }
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+int workers_start(int count, struct workers **out)
+{
+    struct workers *w = calloc(1, sizeof *w + (size_t)count * sizeof w->thread[0]);
+
+    if (!w)
+        return -ENOMEM;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->work, NULL);
+    for (; w->count < count; w->count++) {
+        int error = pthread_create(&w->thread[w->count], NULL, worker, w);
+        if (error) {
+            workers_stop(w);
+            return -error;
+        }
+    }
+    *out = w;
+    return 0;
+}
+
+void workers_add(struct workers *w, struct job *job)
+{
+    job->next = NULL;
+    pthread_mutex_lock(&w->lock);
+    if (w->first)
+        w->last->next = job;
+    else
+        w->first = job;
+    w->last = job;
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void workers_stop(struct workers *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    pthread_cond_broadcast(&w->work);
+    pthread_mutex_unlock(&w->lock);
+    for (int i = 0; i < w->count; i++)
+        pthread_join(w->thread[i], NULL);
+    pthread_cond_destroy(&w->work);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Asynchronous events: a list per context, and an eventfd that counts its entries, so that
+ * programs may poll the descriptor, set it non-blocking, or sleep in ibv_get_async_event.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void emu_async_raise(struct emu_ctx *ctx, const struct ibv_async_event *ev)
+{
+    struct emu_async *a = calloc(1, sizeof(*a));
+    uint64_t one = 1;
+
+    if (!a)
+        return;
+    a->ev = *ev;
+    pthread_mutex_lock(&ctx->async_lock);
+    *ctx->async_tail = a;
+    ctx->async_tail = &a->next;
+    pthread_mutex_unlock(&ctx->async_lock);
+    emu_count(COUNT_async_events, 1);
+    if (write(ctx->v.context.async_fd, &one, sizeof(one)) < 0)
+        return; /* the counter is at its limit: the descriptor is readable anyway */
+}
+
+void emu_async_purge(struct emu_ctx *ctx, const void *element)
+{
+    pthread_mutex_lock(&ctx->async_lock);
+    struct emu_async **pp = &ctx->async_head;
+    while (*pp) {
+        struct emu_async *a = *pp;
+        if (!element || a->ev.element.cq == element) {
+            *pp = a->next;
+            free(a);
+        } else {
+            pp = &a->next;
+        }
+    }
+    ctx->async_tail = pp;
+    pthread_mutex_unlock(&ctx->async_lock);
+}
+
+void emu_async_cq(struct emu_cq *cq, enum ibv_event_type type)
+{
+    struct ibv_async_event ev = {.element.cq = &cq->cq, .event_type = type};
+
+    emu_async_raise(emu_ctx_of(cq->cq.context), &ev);
+}
+
+void emu_async_qp(struct emu_qp *qp, enum ibv_event_type type)
+{
+    struct ibv_async_event ev = {.element.qp = &qp->qp, .event_type = type};
+
+    emu_async_raise(emu_ctx_of(qp->qp.context), &ev);
+}
+
+void emu_async_srq(struct emu_srq *srq, enum ibv_event_type type)
+{
+    struct ibv_async_event ev = {.element.srq = &srq->srq, .event_type = type};
+
+    emu_async_raise(emu_ctx_of(srq->srq.context), &ev);
+}
+
+/* What an event belongs to, if it must be acknowledged before that can be destroyed. */
+static uint32_t *fetched(const struct ibv_async_event *ev, pthread_mutex_t **lock,
+                         pthread_cond_t **cond, uint32_t **acked)
+{
+    switch (ev->event_type) {
+    case IBV_EVENT_CQ_ERR: {
+        struct emu_cq *cq = (struct emu_cq *)ev->element.cq;
+        *lock = &cq->cq.mutex;
+        *cond = &cq->cq.cond;
+        *acked = &cq->cq.async_events_completed;
+        return &cq->async_events;
+    }
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED: {
+        struct emu_qp *qp = (struct emu_qp *)ev->element.qp;
+        *lock = &qp->qp.mutex;
+        *cond = &qp->qp.cond;
+        *acked = &qp->qp.events_completed;
+        return &qp->async_events;
+    }
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED: {
+        struct emu_srq *srq = (struct emu_srq *)ev->element.srq;
+        *lock = &srq->srq.mutex;
+        *cond = &srq->srq.cond;
+        *acked = &srq->srq.events_completed;
+        return &srq->async_events;
+    }
+    default:
+        return NULL;
+    }
+}
+
+EMU_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+    struct emu_ctx *ctx = emu_ctx_of(context);
+    pthread_mutex_t *lock;
+    pthread_cond_t *cond;
+    uint32_t *acked;
+
+    if (emu_call(CALL_ibv_get_async_event)) {
+        errno = EIO;
+        return -1;
+    }
+    for (;;) {
+        uint64_t one;
+        if (read(context->async_fd, &one, sizeof(one)) < 0)
+            return -1;
+        pthread_mutex_lock(&ctx->async_lock);
+        struct emu_async *a = ctx->async_head;
+        if (a) {
+            ctx->async_head = a->next;
+            if (!ctx->async_head)
+                ctx->async_tail = &ctx->async_head;
+            *event = a->ev;
+            uint32_t *n = fetched(event, &lock, &cond, &acked);
+            if (n)
+                ++*n;
+        }
+        pthread_mutex_unlock(&ctx->async_lock);
+        free(a);
+        if (a)
+            return 0;
+        /* the event's object was destroyed meanwhile: wait for the next one */
+    }
+}
+
+EMU_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
+{
+    pthread_mutex_t *lock;
+    pthread_cond_t *cond;
+    uint32_t *acked;
+
+    emu_call(CALL_ibv_ack_async_event);
+    if (!fetched(event, &lock, &cond, &acked))
+        return;
+    pthread_mutex_lock(lock);
+    ++*acked;
+    pthread_cond_signal(cond);
+    pthread_mutex_unlock(lock);
+}

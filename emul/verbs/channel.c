@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Completion channels. The descriptor that programs poll is an eventfd in semaphore mode: it
+ * counts events. Which queue an event belongs to is counted in the queue itself, so a channel
+ * needs no shared list.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+EMU_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
+{
+    struct emu_dev *d = emu_dev_peek();
+    struct emu_chan *c = NULL;
+
+    if (emu_call(CALL_ibv_create_comp_channel))
+        errno = EMFILE;
+    else if (!d)
+        errno = EIO;
+    else
+        c = calloc(1, sizeof(*c));
+    if (!c)
+        return NULL;
+    c->ch.context = context;
+    c->ch.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+    if (c->ch.fd < 0) {
+        free(c);
+        return NULL;
+    }
+    pthread_mutex_lock(&d->lock);
+    uint32_t n, i = 0;
+    for (n = 0; n < EMU_MAX_CHANS; n++) {
+        i = (d->next_chan + n) % EMU_MAX_CHANS;
+        if (!(atomic_load(&shm_chan(d->seg, i)->gen) & 1))
+            break;
+    }
+    if (n < EMU_MAX_CHANS) {
+        d->next_chan = i + 1;
+        c->index = i;
+        atomic_store(&shm_chan(d->seg, i)->fd, c->ch.fd);
+        atomic_fetch_add(&shm_chan(d->seg, i)->gen, 1);
+    }
+    pthread_mutex_unlock(&d->lock);
+    if (n == EMU_MAX_CHANS) {
+        close(c->ch.fd);
+        free(c);
+        errno = ENOMEM;
+        return NULL;
+    }
+    emu_count(COUNT_live_channel, 1);
+    return &c->ch;
+}
+
+EMU_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
+{
+    struct emu_chan *c = (struct emu_chan *)channel;
+    struct emu_dev *d = emu_dev_peek();
+
+    if (emu_call(CALL_ibv_destroy_comp_channel))
+        return EIO;
+    if (!d)
+        return EIO;
+    pthread_mutex_lock(&d->lock);
+    bool busy = c->cqs != NULL;
+    if (!busy)
+        atomic_fetch_add(&shm_chan(d->seg, c->index)->gen, 1);
+    pthread_mutex_unlock(&d->lock);
+    if (busy)
+        return EBUSY;
+    close(c->ch.fd);
+    free(c);
+    emu_uncount(COUNT_live_channel, 1);
+    return 0;
+}
+
+EMU_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
+                                void **cq_context)
+{
+    struct emu_chan *c = (struct emu_chan *)channel;
+    struct emu_dev *d = emu_dev_peek();
+
+    if (emu_call(CALL_ibv_get_cq_event) || !d) {
+        errno = EIO;
+        return -1;
+    }
+    for (;;) {
+        uint64_t one;
+        struct emu_cq *found = NULL;
+        if (read(channel->fd, &one, sizeof(one)) < 0)
+            return -1;
+        pthread_mutex_lock(&d->lock);
+        for (struct emu_cq **pp = &c->cqs; *pp; pp = &(*pp)->chan_next) {
+            struct emu_cq *q = *pp;
+            if (atomic_load(&q->s->ev_pending) == 0)
+                continue;
+            atomic_fetch_sub(&q->s->ev_pending, 1);
+            found = q;
+            if (q->chan_next) { /* to the end: the others come first next time */
+                *pp = q->chan_next;
+                while (*pp)
+                    pp = &(*pp)->chan_next;
+                *pp = q;
+                q->chan_next = NULL;
+            }
+            break;
+        }
+        if (found) {
+            pthread_mutex_lock(&found->cq.mutex);
+            found->comp_events++;
+            pthread_mutex_unlock(&found->cq.mutex);
+        }
+        pthread_mutex_unlock(&d->lock);
+        if (found) {
+            emu_count(COUNT_comp_events, 1);
+            *cq = &found->cq;
+            *cq_context = found->cq.cq_context;
+            return 0;
+        }
+        /* the event's queue was destroyed meanwhile: wait for the next event */
+    }
+}
+
+EMU_EXPORT void ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned int nevents)
+{
+    emu_call(CALL_ibv_ack_cq_events);
+    pthread_mutex_lock(&ibcq->mutex);
+    ibcq->comp_events_completed += nevents;
+    pthread_cond_signal(&ibcq->cond);
+    pthread_mutex_unlock(&ibcq->mutex);
+}

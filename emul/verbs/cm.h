@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The connection manager: what rdma_cm's library and kernel part do together.
+ *
+ * Messages (REQ, REP, RTU, REJ, DREQ, DREP) travel through inboxes in shared memory and are
+ * handled by the service thread of the process they are for; so a stopped process answers nothing,
+ * and a killed one is noticed by its pidfd. A listener is found by the abstract unix socket that
+ * carries its address in its name.
+ */
+#ifndef EMUL_VERBS_CM_H
+#define EMUL_VERBS_CM_H
+
+#include <netinet/in.h>
+#include <rdma/rdma_cma.h>
+
+#include "emul/verbs/emu.h"
+
+/* Sizes of private data, as InfiniBand's CM has them for RDMA_PS_TCP. */
+#define CM_REQ_PRIVATE  56
+#define CM_REP_PRIVATE  196
+#define CM_REJ_PRIVATE  148
+#define CM_DREQ_PRIVATE 220
+
+/* Reasons in a REJ that programs see. */
+#define CM_REJ_TIMEOUT         4
+#define CM_REJ_INVALID_COMM_ID 6
+#define CM_REJ_NO_LISTENER     8
+#define CM_REJ_CONSUMER        28
+
+#define CM_STATES(X)                                                                              \
+    X(IDLE)                                                                                       \
+    X(BOUND)                                                                                      \
+    X(ADDR_RESOLVED)                                                                              \
+    X(ROUTE_RESOLVED)                                                                             \
+    X(LISTEN)                                                                                     \
+    X(REQ_SENT)                                                                                   \
+    X(REQ_RCVD)                                                                                   \
+    X(REP_SENT)                                                                                   \
+    X(REP_RCVD)                                                                                   \
+    X(ESTABLISHED)                                                                                \
+    X(DREQ_SENT)                                                                                  \
+    X(DREQ_RCVD)                                                                                  \
+    X(TIMEWAIT)                                                                                   \
+    X(CLOSED)
+
+enum cm_state {
+#define X(name) CM_##name,
+    CM_STATES(X)
+#undef X
+};
+
+enum cm_type { CM_REQ = 1, CM_REP, CM_RTU, CM_REJ, CM_DREQ, CM_DREP };
+
+union cm_addr {
+    struct sockaddr sa;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+};
+
+struct cm_msg {
+    uint32_t type; /* enum cm_type */
+    uint32_t src_slot;
+    uint64_t src_inc;
+    uint32_t local_id;  /* the sender's number for the connection */
+    uint32_t remote_id; /* the receiver's, 0 in a REQ */
+    uint32_t qpn;
+    uint16_t ps;
+    uint16_t reason;
+    uint8_t responder_resources, initiator_depth, flow_control, retry_count, rnr_retry_count, srq;
+    uint8_t private_len, pad;
+    union cm_addr src, dst;
+    unsigned char private_data[224];
+};
+_Static_assert(sizeof(struct cm_msg) <= EMU_INBOX_PAYLOAD, "a CM message fits an inbox entry");
+
+struct cm_chan {
+    struct rdma_event_channel ch;
+    struct cm_event *head, **tail;
+};
+
+struct cm_event {
+    struct rdma_cm_event ev;
+    struct cm_event *next;
+    struct cm_id *owner; /* whose destruction waits for the acknowledgement */
+    unsigned char private_data[256];
+};
+
+struct cm_id {
+    struct rdma_cm_id id;
+    struct cm_id *next, *prev; /* cm.ids */
+    uint32_t num;
+    enum cm_state state;
+    bool sync; /* made without a channel: calls wait for their events */
+    bool own_channel;
+    bool bound, reuse, afonly;
+    int claim; /* abstract socket that claims the address, or -1 */
+    int backlog, pending; /* listener: requests not yet fetched */
+    uint64_t deadline;    /* 0: none */
+    struct emu_peer *peer;
+    uint32_t remote_num, remote_qpn;
+    uint8_t responder_resources, initiator_depth, retry_count, rnr_retry, remote_rnr_retry;
+    struct cm_msg req; /* active: kept for another try while the peer's inbox is full */
+    bool req_delivered;
+    uint32_t fetched, acked;
+    pthread_cond_t acked_cond;
+    struct cm_id *listener; /* passive, until the request is fetched */
+    struct ibv_qp_init_attr ep_attr;
+    bool has_ep_attr;
+    bool own_cqs;
+    struct ibv_sa_path_rec path;
+};
+
+struct cm_state_all {
+    pthread_mutex_t lock;
+    struct cm_id *ids;
+    struct cm_id **table; /* by number */
+    uint32_t table_size, next_num;
+    struct emu_timer timer;
+    uint16_t next_port;
+    struct ibv_pd *pd; /* default protection domain */
+};
+extern struct cm_state_all cm;
+
+/* cm_addr.c */
+size_t cm_addr_len(const struct sockaddr *sa); /* 0 for families we do not know */
+bool cm_addr_copy(union cm_addr *to, const struct sockaddr *from);
+uint16_t cm_addr_port(const struct sockaddr *sa); /* host order */
+void cm_addr_set_port(struct sockaddr *sa, uint16_t port);
+bool cm_addr_is_any(const struct sockaddr *sa);
+bool cm_addr_equal(const union cm_addr *a, const union cm_addr *b); /* ports not compared */
+bool cm_addr_is_local(const struct sockaddr *sa);
+/* The address this machine would use to reach `dst`, with port 0; 0 or -errno. */
+int cm_addr_source(const union cm_addr *dst, union cm_addr *src);
+bool cm_addr_blackholed(const struct emu_knobs *k, const struct sockaddr *dst);
+/* Claims an address for listening: a socket or -errno. */
+int cm_addr_claim(const struct sockaddr *sa, int ps, bool reuse, bool afonly);
+/* The process that claims the address, or -errno (ECONNREFUSED: nobody). */
+int cm_addr_find(const union cm_addr *dst, int ps);
+
+/* cm_event.c */
+/* Queues an event for `id` on its channel. Under cm.lock. `m` may be NULL. */
+void cm_event_post(struct cm_id *id, enum rdma_cm_event_type type, int status,
+                   const struct cm_msg *m, size_t private_len);
+void cm_event_post_request(struct cm_id *listener, struct cm_id *child, const struct cm_msg *m);
+/* Drops the events of an id that have not been fetched. Under cm.lock. */
+void cm_event_purge(struct cm_id *id);
+struct cm_chan *cm_chan_new(void);
+void cm_chan_free(struct cm_chan *c);
+/* For ids made without a channel: waits for the call's event; 0 or -1 with errno. */
+int cm_complete(struct cm_id *id);
+
+/* cm_id.c */
+struct cm_id *cm_id_new(struct cm_chan *chan, void *context, enum rdma_port_space ps);
+void cm_id_free(struct cm_id *id); /* under cm.lock */
+struct cm_id *cm_id_by_num(uint32_t num);
+void cm_set_verbs(struct cm_id *id);
+
+/* cm_proto.c */
+/* Fills the header of a message from `id` to its peer and sends it. Under cm.lock. */
+bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type);
+void cm_send_rej(struct cm_id *id, uint16_t reason, const void *data, uint8_t len);
+void cm_set_deadline(struct cm_id *id, uint64_t ms); /* 0 ms: none */
+void cm_enter_timewait(struct cm_id *id);
+/* Sends a prepared REQ, or arranges that it is tried again. Under cm.lock. */
+void cm_try_request(struct cm_id *id);
+/* What destroying an id tells its peer. Under cm.lock. */
+void cm_farewell(struct cm_id *id);
+
+/* cm_conn.c */
+int cm_qp_rtr(struct cm_id *id, int responder_resources); /* -1 with errno */
+int cm_qp_rts(struct cm_id *id, int initiator_depth);
+void cm_qp_err(struct cm_id *id);
+int cm_qp_init(struct cm_id *id);
+/* Active side, when the program fetches the response: QP to RTS, RTU. 0 or -1 with errno. */
+int cm_process_response(struct cm_id *id);
+
+#endif

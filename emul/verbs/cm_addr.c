@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Addresses of the connection manager: which are this machine's, who listens on which.
+ *
+ * A claim is an abstract unix socket named emuverbs/cm/PS/PORT/ADDRESS. Wildcard addresses claim
+ * "4:0" or "6:0" ("6:0o" when only IPv6 was asked for). Whether a wildcard and a specific address
+ * collide is looked up in /proc/net/unix, since the names differ.
+ */
+#include "emul/verbs/cm.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+size_t cm_addr_len(const struct sockaddr *sa)
+{
+    return !sa                         ? 0
+           : sa->sa_family == AF_INET  ? sizeof(struct sockaddr_in)
+           : sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                       : 0;
+}
+
+bool cm_addr_copy(union cm_addr *to, const struct sockaddr *from)
+{
+    size_t len = cm_addr_len(from);
+
+    memset(to, 0, sizeof(*to));
+    if (len)
+        memcpy(to, from, len);
+    return len != 0;
+}
+
+uint16_t cm_addr_port(const struct sockaddr *sa)
+{
+    const union cm_addr *a = (const union cm_addr *)(const void *)sa;
+
+    return ntohs(sa->sa_family == AF_INET6 ? a->in6.sin6_port : a->in.sin_port);
+}
+
+void cm_addr_set_port(struct sockaddr *sa, uint16_t port)
+{
+    union cm_addr *a = (union cm_addr *)(void *)sa;
+
+    if (sa->sa_family == AF_INET6)
+        a->in6.sin6_port = htons(port);
+    else
+        a->in.sin_port = htons(port);
+}
+
+bool cm_addr_is_any(const struct sockaddr *sa)
+{
+    const union cm_addr *a = (const union cm_addr *)(const void *)sa;
+
+    return sa->sa_family == AF_INET6 ? IN6_IS_ADDR_UNSPECIFIED(&a->in6.sin6_addr)
+                                     : a->in.sin_addr.s_addr == 0;
+}
+
+/* IPv4 in IPv6's clothes becomes IPv4. */
+static union cm_addr plain(const union cm_addr *a)
+{
+    union cm_addr p = *a;
+
+    if (a->sa.sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&a->in6.sin6_addr)) {
+        memset(&p, 0, sizeof(p));
+        p.in.sin_family = AF_INET;
+        p.in.sin_port = a->in6.sin6_port;
+        memcpy(&p.in.sin_addr, &a->in6.sin6_addr.s6_addr[12], 4);
+    }
+    return p;
+}
+
+bool cm_addr_equal(const union cm_addr *x, const union cm_addr *y)
+{
+    union cm_addr a = plain(x), b = plain(y);
+
+    if (a.sa.sa_family != b.sa.sa_family)
+        return false;
+    if (a.sa.sa_family == AF_INET)
+        return a.in.sin_addr.s_addr == b.in.sin_addr.s_addr;
+    return memcmp(&a.in6.sin6_addr, &b.in6.sin6_addr, 16) == 0;
+}
+
+bool cm_addr_is_local(const struct sockaddr *sa)
+{
+    union cm_addr a;
+
+    cm_addr_copy(&a, sa);
+    cm_addr_set_port(&a.sa, 0);
+    int s = socket(a.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (s < 0)
+        return false;
+    bool ok = bind(s, &a.sa, (socklen_t)cm_addr_len(&a.sa)) == 0;
+    close(s);
+    return ok;
+}
+
+int cm_addr_source(const union cm_addr *dst, union cm_addr *src)
+{
+    union cm_addr a = *dst;
+    socklen_t len = (socklen_t)cm_addr_len(&dst->sa);
+    int s = socket(dst->sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int err = 0;
+
+    if (s < 0)
+        return -errno;
+    if (cm_addr_port(&a.sa) == 0)
+        cm_addr_set_port(&a.sa, 1);
+    memset(src, 0, sizeof(*src));
+    if (connect(s, &a.sa, len) < 0 || getsockname(s, &src->sa, &len) < 0)
+        err = -errno;
+    close(s);
+    cm_addr_set_port(&src->sa, 0);
+    return err;
+}
+
+bool cm_addr_blackholed(const struct emu_knobs *k, const struct sockaddr *dst)
+{
+    union cm_addr d, a;
+    char one[128];
+
+    cm_addr_copy(&d, dst);
+    for (const char *p = k->blackhole; *p;) {
+        size_t len = strcspn(p, ",");
+        const char *host = one;
+        unsigned port = 0;
+        snprintf(one, sizeof(one), "%.*s", (int)len, p);
+        p += len + (p[len] == ',');
+        memset(&a, 0, sizeof(a));
+        char *close = one[0] == '[' ? strchr(one, ']') : NULL;
+        char *colon = strrchr(one, ':');
+        if (close) {
+            host = one + 1;
+            if (colon < close)
+                colon = NULL;
+        } else if (colon && strchr(one, ':') != colon) {
+            colon = NULL; /* a bare IPv6 address */
+        }
+        if (colon)
+            port = (unsigned)strtoul(colon + 1, NULL, 10);
+        if (close)
+            *close = 0;
+        else if (colon)
+            *colon = 0;
+        if (inet_pton(AF_INET, host, &a.in.sin_addr) == 1)
+            a.sa.sa_family = AF_INET;
+        else if (inet_pton(AF_INET6, host, &a.in6.sin6_addr) == 1)
+            a.sa.sa_family = AF_INET6;
+        else
+            continue;
+        if (cm_addr_equal(&a, &d) && (port == 0 || port == cm_addr_port(dst)))
+            return true;
+    }
+    return false;
+}
+
+static void name_of(char *name, size_t size, const union cm_addr *addr, int ps, bool afonly)
+{
+    union cm_addr a = plain(addr);
+    char text[64] = "";
+
+    if (cm_addr_is_any(&a.sa))
+        snprintf(text, sizeof(text), a.sa.sa_family == AF_INET ? "4:0"
+                                     : afonly                  ? "6:0o"
+                                                               : "6:0");
+    else if (a.sa.sa_family == AF_INET)
+        snprintf(text, sizeof(text), "4:%08x", ntohl(a.in.sin_addr.s_addr));
+    else
+        inet_ntop(AF_INET6, &a.in6.sin6_addr, text, sizeof(text));
+    snprintf(name, size, "emuverbs/cm/%x/%u/%s", (unsigned)ps, cm_addr_port(&a.sa), text);
+}
+
+/* Whether an address that overlaps `mine` is claimed already. */
+static bool collides(const char *mine, int ps, uint16_t port)
+{
+    char prefix[64], line[512];
+    bool hit = false;
+    FILE *f = fopen("/proc/net/unix", "r");
+
+    if (!f)
+        return false;
+    snprintf(prefix, sizeof(prefix), "@emuverbs/cm/%x/%u/", (unsigned)ps, port);
+    const char *my = mine + strlen(prefix) - 1; /* the name has no @ */
+    bool my_any = strcmp(my, "4:0") == 0 || strncmp(my, "6:0", 3) == 0;
+    while (!hit && fgets(line, sizeof(line), f)) {
+        char *at = strstr(line, prefix);
+        if (!at)
+            continue;
+        char *other = at + strlen(prefix);
+        other[strcspn(other, "\n")] = 0;
+        bool other_any = strcmp(other, "4:0") == 0 || strncmp(other, "6:0", 3) == 0;
+        bool v4only = my[0] == '4' && other[0] == '4';
+        bool both6 = my[0] != '4' && other[0] != '4';
+        bool dual = (my_any && strcmp(my, "6:0") == 0) || (other_any && strcmp(other, "6:0") == 0);
+        hit = strcmp(my, other) == 0 || ((my_any || other_any) && (v4only || both6 || dual));
+    }
+    fclose(f);
+    return hit;
+}
+
+int cm_addr_claim(const struct sockaddr *sa, int ps, bool reuse, bool afonly)
+{
+    char name[100];
+    union cm_addr a;
+
+    cm_addr_copy(&a, sa);
+    name_of(name, sizeof(name), &a, ps, afonly);
+    if (!reuse && collides(name, ps, cm_addr_port(sa)))
+        return -EADDRINUSE;
+    return emu_listen_abstract(name);
+}
+
+int cm_addr_find(const union cm_addr *dst, int ps)
+{
+    char name[100];
+    union cm_addr d = plain(dst), any = {0};
+    int pid;
+
+    name_of(name, sizeof(name), &d, ps, false);
+    pid = emu_listener_pid(name);
+    if (pid != -ECONNREFUSED)
+        return pid;
+    any.sa.sa_family = d.sa.sa_family;
+    cm_addr_set_port(&any.sa, cm_addr_port(&d.sa));
+    name_of(name, sizeof(name), &any, ps, d.sa.sa_family == AF_INET6);
+    pid = emu_listener_pid(name);
+    if (pid != -ECONNREFUSED)
+        return pid;
+    memset(&any, 0, sizeof(any));
+    any.sa.sa_family = AF_INET6;
+    cm_addr_set_port(&any.sa, cm_addr_port(&d.sa));
+    name_of(name, sizeof(name), &any, ps, false);
+    return emu_listener_pid(name);
+}

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Connecting, accepting, rejecting, disconnecting, and the QP transitions that go with them. */
+#include "emul/verbs/cm.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Ack time-out of connections, as a subnet manager's path record would give it: about 1 s. */
+#define ACK_TIMEOUT 18
+
+static int fail(int err)
+{
+    errno = err;
+    return -1;
+}
+
+static uint8_t device_depth(void)
+{
+    return (uint8_t)emu_dev_base()->knobs.max_rd_atom;
+}
+
+static bool connected(const struct cm_id *id)
+{
+    return id->state >= CM_REQ_SENT && id->state <= CM_TIMEWAIT;
+}
+
+/* The attributes for a transition, as the kernel's CM gives them. */
+static int qp_attr(struct cm_id *id, struct ibv_qp_attr *a, int *mask)
+{
+    struct emu_dev *d = emu_dev_peek();
+
+    if (!d)
+        return EIO;
+    switch (a->qp_state) {
+    case IBV_QPS_INIT:
+        *mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+        a->pkey_index = 0;
+        a->port_num = 1;
+        a->qp_access_flags = connected(id) ? IBV_ACCESS_REMOTE_WRITE : 0;
+        if (connected(id) && id->responder_resources)
+            a->qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+        return 0;
+    case IBV_QPS_RTR:
+        if (!connected(id))
+            return EINVAL;
+        *mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+        memset(&a->ah_attr, 0, sizeof(a->ah_attr));
+        a->ah_attr.port_num = 1;
+        a->ah_attr.dlid = d->knobs.ethernet ? 0 : 1;
+        if (d->knobs.ethernet) {
+            a->ah_attr.is_global = 1;
+            emu_gid(d, &a->ah_attr.grh.dgid);
+            a->ah_attr.grh.hop_limit = 64;
+        }
+        a->path_mtu = (enum ibv_mtu)(__builtin_ctzll(d->knobs.mtu) - 7);
+        a->dest_qp_num = id->remote_qpn;
+        a->rq_psn = id->remote_qpn & 0xffffff;
+        a->max_dest_rd_atomic = id->responder_resources;
+        a->min_rnr_timer = 0;
+        return 0;
+    case IBV_QPS_RTS:
+        if (!connected(id))
+            return EINVAL;
+        *mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+        a->timeout = ACK_TIMEOUT;
+        a->retry_cnt = id->retry_count;
+        a->rnr_retry = id->rnr_retry;
+        a->sq_psn = id->id.qp ? id->id.qp->qp_num : 0;
+        a->max_rd_atomic = id->initiator_depth;
+        return 0;
+    default:
+        return EINVAL;
+    }
+}
+
+EMU_EXPORT int rdma_init_qp_attr(struct rdma_cm_id *ibid, struct ibv_qp_attr *attr, int *mask)
+{
+    if (emu_call(CALL_rdma_init_qp_attr))
+        return fail(ENOMEM);
+    pthread_mutex_lock(&cm.lock);
+    int err = qp_attr((struct cm_id *)ibid, attr, mask);
+    pthread_mutex_unlock(&cm.lock);
+    return err ? fail(err) : 0;
+}
+
+static int modify(struct cm_id *id, enum ibv_qp_state state, int depth)
+{
+    struct ibv_qp_attr a = {.qp_state = state};
+    int mask = 0;
+    int err = qp_attr(id, &a, &mask);
+
+    if (!err && state == IBV_QPS_RTR && depth >= 0)
+        a.max_dest_rd_atomic = (uint8_t)depth;
+    if (!err && state == IBV_QPS_RTS && depth >= 0)
+        a.max_rd_atomic = (uint8_t)depth;
+    if (!err)
+        err = ibv_modify_qp(id->id.qp, &a, mask);
+    return err ? fail(err) : 0;
+}
+
+int cm_qp_init(struct cm_id *id)
+{
+    return modify(id, IBV_QPS_INIT, -1);
+}
+
+int cm_qp_rtr(struct cm_id *id, int responder_resources)
+{
+    /* again to INIT: now the access flags are known */
+    if (modify(id, IBV_QPS_INIT, -1))
+        return -1;
+    return modify(id, IBV_QPS_RTR, responder_resources);
+}
+
+int cm_qp_rts(struct cm_id *id, int initiator_depth)
+{
+    return modify(id, IBV_QPS_RTS, initiator_depth);
+}
+
+void cm_qp_err(struct cm_id *id)
+{
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
+
+    if (id->id.qp)
+        ibv_modify_qp(id->id.qp, &a, IBV_QP_STATE);
+}
+
+static uint8_t depth_of(uint8_t asked, uint8_t max)
+{
+    return asked == 0xff || asked > max ? max : asked;
+}
+
+static void fill(struct cm_msg *m, struct cm_id *id, const struct rdma_conn_param *p)
+{
+    m->qpn = id->id.qp ? id->id.qp->qp_num : p ? p->qp_num : 0;
+    m->responder_resources = id->responder_resources;
+    m->initiator_depth = id->initiator_depth;
+    if (p) {
+        m->flow_control = p->flow_control;
+        m->retry_count = p->retry_count & 7;
+        m->rnr_retry_count = p->rnr_retry_count & 7;
+        m->srq = id->id.qp ? id->id.qp->srq != NULL : p->srq;
+        m->private_len = p->private_data_len;
+        if (p->private_data_len)
+            memcpy(m->private_data, p->private_data, p->private_data_len);
+    }
+}
+
+EMU_EXPORT int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+    struct emu_dev *d = emu_dev_peek();
+    uint8_t max = device_depth();
+
+    if (emu_call(CALL_rdma_connect))
+        return fail(ENOMEM);
+    if (!d)
+        return fail(EIO);
+    if ((!p && !ibid->qp) || (p && p->private_data_len > CM_REQ_PRIVATE) ||
+        (p && p->private_data_len && !p->private_data))
+        return fail(EINVAL);
+    if (p && ((p->responder_resources != 0xff && p->responder_resources > max) ||
+              (p->initiator_depth != 0xff && p->initiator_depth > max)))
+        return fail(EINVAL);
+    pthread_mutex_lock(&cm.lock);
+    if (id->state != CM_ROUTE_RESOLVED) {
+        pthread_mutex_unlock(&cm.lock);
+        return fail(EINVAL);
+    }
+    id->responder_resources = depth_of(p ? p->responder_resources : 0xff, max);
+    id->initiator_depth = depth_of(p ? p->initiator_depth : 0xff, max);
+    id->retry_count = p ? p->retry_count & 7 : 7;
+    memset(&id->req, 0, sizeof(id->req));
+    fill(&id->req, id, p);
+    id->req.retry_count = id->retry_count;
+    id->req.ps = (uint16_t)ibid->ps;
+    cm_addr_copy(&id->req.src, &ibid->route.addr.src_addr);
+    cm_addr_copy(&id->req.dst, &ibid->route.addr.dst_addr);
+    id->state = CM_REQ_SENT;
+    id->req_delivered = false;
+    cm_set_deadline(id, d->knobs.cm_timeout_ms);
+    cm_try_request(id);
+    pthread_mutex_unlock(&cm.lock);
+    return cm_complete(id);
+}
+
+/* Sends RTU; the connection is up on this side. Under cm.lock. */
+static int ready_to_use(struct cm_id *id)
+{
+    struct cm_msg m = {0};
+
+    if (id->state != CM_REP_RCVD)
+        return fail(EINVAL);
+    cm_send(id, &m, CM_RTU);
+    id->state = CM_ESTABLISHED;
+    return 0;
+}
+
+int cm_process_response(struct cm_id *id)
+{
+    int ret = cm_qp_rtr(id, -1);
+
+    if (!ret)
+        ret = cm_qp_rts(id, -1);
+    int err = errno;
+    pthread_mutex_lock(&cm.lock);
+    if (!ret) {
+        ret = ready_to_use(id);
+        err = errno;
+        if (ret && id->state == CM_DREQ_RCVD)
+            ret = 0; /* established and disconnected already: the event follows */
+    } else {
+        cm_send_rej(id, CM_REJ_CONSUMER, NULL, 0);
+        id->state = CM_CLOSED;
+    }
+    pthread_mutex_unlock(&cm.lock);
+    if (ret)
+        cm_qp_err(id);
+    errno = err;
+    return ret;
+}
+
+EMU_EXPORT int rdma_establish(struct rdma_cm_id *ibid)
+{
+    if (emu_call(CALL_rdma_establish))
+        return fail(ENOMEM);
+    if (ibid->qp)
+        return fail(EINVAL);
+    pthread_mutex_lock(&cm.lock);
+    int ret = ready_to_use((struct cm_id *)ibid);
+    pthread_mutex_unlock(&cm.lock);
+    return ret;
+}
+
+EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+    struct emu_dev *d = emu_dev_peek();
+    uint8_t max = device_depth();
+    struct cm_msg m = {0};
+
+    if (emu_call(CALL_rdma_accept))
+        return fail(ENOMEM);
+    if (!d)
+        return fail(EIO);
+    if ((!p && !ibid->qp) || (p && p->private_data_len > CM_REP_PRIVATE) ||
+        (p && p->private_data_len && !p->private_data))
+        return fail(EINVAL);
+    if (p && ((p->responder_resources != 0xff && p->responder_resources > max) ||
+              (p->initiator_depth != 0xff && p->initiator_depth > max)))
+        return fail(EINVAL);
+    pthread_mutex_lock(&cm.lock);
+    if (id->state == CM_REP_RCVD) { /* active side without a QP here: the old form of establish */
+        int ret = ready_to_use(id);
+        pthread_mutex_unlock(&cm.lock);
+        return ret;
+    }
+    if (id->state != CM_REQ_RCVD) {
+        pthread_mutex_unlock(&cm.lock);
+        return fail(EINVAL);
+    }
+    id->responder_resources = depth_of(
+        p && p->responder_resources != 0xff ? p->responder_resources : id->responder_resources,
+        max);
+    id->initiator_depth = depth_of(
+        p && p->initiator_depth != 0xff ? p->initiator_depth : id->initiator_depth, max);
+    pthread_mutex_unlock(&cm.lock);
+
+    if (ibid->qp && (cm_qp_rtr(id, id->responder_resources) || cm_qp_rts(id, id->initiator_depth)))
+        return -1;
+    pthread_mutex_lock(&cm.lock);
+    int ret = 0;
+    if (id->state == CM_REQ_RCVD) {
+        fill(&m, id, p);
+        cm_send(id, &m, CM_REP);
+        id->state = CM_REP_SENT;
+        cm_set_deadline(id, d->knobs.cm_timeout_ms);
+    } else {
+        ret = fail(EINVAL); /* the other side gave up meanwhile */
+    }
+    pthread_mutex_unlock(&cm.lock);
+    if (ret) {
+        cm_qp_err(id);
+        errno = EINVAL;
+        return ret;
+    }
+    return cm_complete(id);
+}
+
+EMU_EXPORT int rdma_reject(struct rdma_cm_id *ibid, const void *data, uint8_t len)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+    int ret = 0;
+
+    if (emu_call(CALL_rdma_reject))
+        return fail(ENOMEM);
+    if (len > CM_REJ_PRIVATE || (len && !data))
+        return fail(EINVAL);
+    pthread_mutex_lock(&cm.lock);
+    if (id->state == CM_REQ_RCVD || id->state == CM_REP_RCVD) {
+        cm_send_rej(id, CM_REJ_CONSUMER, data, len);
+        id->state = CM_CLOSED;
+    } else {
+        ret = fail(EINVAL);
+    }
+    pthread_mutex_unlock(&cm.lock);
+    return ret;
+}
+
+EMU_EXPORT int rdma_reject_ece(struct rdma_cm_id *ibid, const void *data, uint8_t len)
+{
+    return rdma_reject(ibid, data, len);
+}
+
+EMU_EXPORT int rdma_disconnect(struct rdma_cm_id *ibid)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+    struct emu_dev *d = emu_dev_peek();
+    struct cm_msg m = {0};
+    int ret = 0;
+
+    if (emu_call(CALL_rdma_disconnect))
+        return fail(EIO);
+    if (!d)
+        return fail(EIO);
+    cm_qp_err(id);
+    pthread_mutex_lock(&cm.lock);
+    switch (id->state) {
+    case CM_ESTABLISHED:
+    case CM_REP_SENT:
+        cm_send(id, &m, CM_DREQ);
+        id->state = CM_DREQ_SENT;
+        cm_set_deadline(id, d->knobs.cm_timeout_ms);
+        break;
+    case CM_DREQ_RCVD:
+        cm_send(id, &m, CM_DREP);
+        cm_enter_timewait(id);
+        break;
+    case CM_REQ_SENT:
+    case CM_REQ_RCVD:
+    case CM_REP_RCVD:
+    case CM_DREQ_SENT:
+    case CM_TIMEWAIT:
+    case CM_CLOSED:
+        break; /* nothing to say any more, or not yet */
+    case CM_IDLE:
+    case CM_BOUND:
+    case CM_ADDR_RESOLVED:
+    case CM_ROUTE_RESOLVED:
+    case CM_LISTEN:
+        ret = fail(EINVAL);
+        break;
+    }
+    bool wait = !ret && id->state == CM_DREQ_SENT;
+    pthread_mutex_unlock(&cm.lock);
+    return wait ? cm_complete(id) : ret;
+}
+
+EMU_EXPORT int rdma_notify(struct rdma_cm_id *ibid, enum ibv_event_type event)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+
+    if (event != IBV_EVENT_COMM_EST)
+        return fail(EINVAL);
+    pthread_mutex_lock(&cm.lock);
+    if (id->state == CM_REP_SENT) {
+        id->state = CM_ESTABLISHED;
+        cm_set_deadline(id, 0);
+        cm_event_post(id, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
+    }
+    pthread_mutex_unlock(&cm.lock);
+    return 0;
+}
+
+EMU_EXPORT int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context)
+{
+    (void)id, (void)addr, (void)context;
+    return fail(EOPNOTSUPP);
+}
+
+EMU_EXPORT int rdma_join_multicast_ex(struct rdma_cm_id *id,
+                                      struct rdma_cm_join_mc_attr_ex *attr, void *context)
+{
+    (void)id, (void)attr, (void)context;
+    return fail(EOPNOTSUPP);
+}
+
+EMU_EXPORT int rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr)
+{
+    (void)id, (void)addr;
+    return fail(EOPNOTSUPP);
+}
+
+EMU_EXPORT int rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
+{
+    (void)id, (void)ece;
+    return fail(EOPNOTSUPP);
+}
+
+EMU_EXPORT int rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
+{
+    (void)id;
+    memset(ece, 0, sizeof(*ece));
+    return 0;
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Event channels: a list and an eventfd that counts it. What the real library does when a program
+ * fetches an event is done here too: a connection response moves the QP to RTS and answers with
+ * RTU, a rejection moves it to the error state.
+ */
+#include "emul/verbs/cm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+struct cm_chan *cm_chan_new(void)
+{
+    struct cm_chan *c = calloc(1, sizeof(*c));
+
+    if (!c)
+        return NULL;
+    c->ch.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+    if (c->ch.fd < 0) {
+        free(c);
+        return NULL;
+    }
+    c->tail = &c->head;
+    return c;
+}
+
+void cm_chan_free(struct cm_chan *c)
+{
+    while (c->head) {
+        struct cm_event *e = c->head;
+        c->head = e->next;
+        free(e);
+    }
+    close(c->ch.fd);
+    free(c);
+}
+
+EMU_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
+{
+    if (emu_call(CALL_rdma_create_event_channel)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    if (!emu_dev())
+        return NULL;
+    struct cm_chan *c = cm_chan_new();
+    if (!c)
+        return NULL;
+    emu_count(COUNT_live_cm_channel, 1);
+    return &c->ch;
+}
+
+EMU_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
+{
+    emu_call(CALL_rdma_destroy_event_channel);
+    pthread_mutex_lock(&cm.lock);
+    cm_chan_free((struct cm_chan *)channel);
+    pthread_mutex_unlock(&cm.lock);
+    emu_uncount(COUNT_live_cm_channel, 1);
+}
+
+/* What an event becomes when fault injection strikes: the failure of the same step. */
+static enum rdma_cm_event_type failed_form(enum rdma_cm_event_type type, int *status)
+{
+    switch (type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+        *status = -EHOSTUNREACH;
+        return RDMA_CM_EVENT_ADDR_ERROR;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+        *status = -EHOSTUNREACH;
+        return RDMA_CM_EVENT_ROUTE_ERROR;
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+        *status = -ETIMEDOUT;
+        return RDMA_CM_EVENT_UNREACHABLE;
+    case RDMA_CM_EVENT_ESTABLISHED:
+        *status = -ECONNABORTED;
+        return RDMA_CM_EVENT_CONNECT_ERROR;
+    default:
+        return type;
+    }
+}
+
+static void put(struct cm_chan *c, struct cm_event *e)
+{
+    uint64_t one = 1;
+
+    *c->tail = e;
+    c->tail = &e->next;
+    if (write(c->ch.fd, &one, sizeof(one)) < 0)
+        return; /* the counter is at its limit: the descriptor is readable anyway */
+}
+
+static void conn_param(struct rdma_conn_param *p, const struct cm_msg *m)
+{
+    /* what the other side offers to answer is what we may ask, and the other way round */
+    p->responder_resources = m->initiator_depth;
+    p->initiator_depth = m->responder_resources;
+    p->flow_control = m->flow_control;
+    p->retry_count = m->retry_count;
+    p->rnr_retry_count = m->rnr_retry_count;
+    p->srq = m->srq;
+    p->qp_num = m->qpn;
+}
+
+static struct cm_event *make(struct cm_id *owner, struct cm_id *id, enum rdma_cm_event_type type,
+                             int status, const struct cm_msg *m, size_t private_len)
+{
+    struct cm_event *e = calloc(1, sizeof(*e));
+
+    if (!e)
+        return NULL;
+    e->owner = owner;
+    e->ev.id = &id->id;
+    e->ev.event = type;
+    e->ev.status = status;
+    if (m) {
+        conn_param(&e->ev.param.conn, m);
+        memcpy(e->private_data, m->private_data, sizeof(m->private_data));
+        if (private_len) {
+            e->ev.param.conn.private_data = e->private_data;
+            e->ev.param.conn.private_data_len = (uint8_t)private_len;
+        }
+    }
+    return e;
+}
+
+void cm_event_post(struct cm_id *id, enum rdma_cm_event_type type, int status,
+                   const struct cm_msg *m, size_t private_len)
+{
+    if (emu_call(CALL_cm_event)) {
+        enum rdma_cm_event_type failed = failed_form(type, &status);
+        if (failed != type) {
+            if (type == RDMA_CM_EVENT_CONNECT_RESPONSE)
+                cm_send_rej(id, CM_REJ_TIMEOUT, NULL, 0);
+            else if (type == RDMA_CM_EVENT_ESTABLISHED)
+                cm_farewell(id);
+            id->state = CM_CLOSED;
+            cm_set_deadline(id, 0);
+        }
+        type = failed;
+    }
+    struct cm_event *e = make(id, id, type, status, m, private_len);
+    if (e)
+        put((struct cm_chan *)id->id.channel, e);
+}
+
+void cm_event_post_request(struct cm_id *listener, struct cm_id *child, const struct cm_msg *m)
+{
+    struct cm_event *e = make(listener, child, RDMA_CM_EVENT_CONNECT_REQUEST, 0, m,
+                              CM_REQ_PRIVATE);
+
+    emu_call(CALL_cm_event);
+    if (!e)
+        return;
+    e->ev.listen_id = &listener->id;
+    listener->pending++;
+    put((struct cm_chan *)listener->id.channel, e);
+}
+
+void cm_event_purge(struct cm_id *id)
+{
+    struct cm_chan *c = (struct cm_chan *)id->id.channel;
+    struct cm_event **pp = &c->head;
+
+    while (*pp) {
+        struct cm_event *e = *pp;
+        if (e->owner != id) {
+            pp = &e->next;
+            continue;
+        }
+        *pp = e->next;
+        uint64_t one;
+        struct iovec v = {&one, sizeof(one)};
+        if (preadv2(c->ch.fd, &v, 1, -1, RWF_NOWAIT) < 0 && errno != EAGAIN)
+            continue; /* a fetcher took the count: it will find nothing and wait again */
+        if (e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+            struct cm_id *child = (struct cm_id *)e->ev.id;
+            cm_farewell(child);
+            cm_id_free(child);
+        }
+        free(e);
+    }
+    c->tail = pp;
+}
+
+/* The part of fetching that the real library does in the program's thread. */
+static void digest(struct cm_event *e)
+{
+    struct cm_id *id = (struct cm_id *)e->ev.id;
+
+    switch (e->ev.event) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+        cm_set_verbs(id);
+        break;
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+        cm_set_verbs(id);
+        if (id->sync && rdma_migrate_id(&id->id, NULL))
+            e->ev.status = -errno;
+        break;
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+        if (!id->id.qp)
+            break;
+        if (cm_process_response(id) < 0) {
+            e->ev.event = RDMA_CM_EVENT_CONNECT_ERROR;
+            e->ev.status = -errno;
+        } else {
+            e->ev.event = RDMA_CM_EVENT_ESTABLISHED;
+            emu_count(COUNT_connects, 1);
+        }
+        break;
+    case RDMA_CM_EVENT_ESTABLISHED:
+        emu_count(COUNT_connects, 1);
+        break;
+    case RDMA_CM_EVENT_REJECTED:
+        emu_count(COUNT_rejects, 1);
+        cm_qp_err(id);
+        break;
+    case RDMA_CM_EVENT_DISCONNECTED:
+        emu_count(COUNT_disconnects, 1);
+        break;
+    default:
+        break;
+    }
+}
+
+EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
+{
+    struct cm_chan *c = (struct cm_chan *)channel;
+
+    if (emu_call(CALL_rdma_get_cm_event)) {
+        errno = ENOMEM;
+        return -1;
+    }
+    for (;;) {
+        uint64_t one;
+        if (read(channel->fd, &one, sizeof(one)) < 0)
+            return -1;
+        pthread_mutex_lock(&cm.lock);
+        struct cm_event *e = c->head;
+        if (e) {
+            c->head = e->next;
+            if (!c->head)
+                c->tail = &c->head;
+            e->next = NULL;
+            e->owner->fetched++;
+            if (e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+                e->owner->pending--;
+                ((struct cm_id *)e->ev.id)->listener = NULL;
+            }
+        }
+        pthread_mutex_unlock(&cm.lock);
+        if (!e)
+            continue; /* its id was destroyed meanwhile: wait for the next */
+        digest(e);
+        emu_count(COUNT_live_cm_event, 1);
+        if (e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+            emu_count(COUNT_live_cm_id, 1);
+        *event = &e->ev;
+        return 0;
+    }
+}
+
+EMU_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
+{
+    struct cm_event *e = (struct cm_event *)event;
+
+    emu_call(CALL_rdma_ack_cm_event);
+    if (!event) {
+        errno = EINVAL;
+        return -1;
+    }
+    pthread_mutex_lock(&cm.lock);
+    e->owner->acked++;
+    pthread_cond_broadcast(&e->owner->acked_cond);
+    pthread_mutex_unlock(&cm.lock);
+    free(e);
+    emu_uncount(COUNT_live_cm_event, 1);
+    return 0;
+}
+
+int cm_complete(struct cm_id *id)
+{
+    struct rdma_cm_event *e;
+
+    if (!id->sync)
+        return 0;
+    if (id->id.event) {
+        rdma_ack_cm_event(id->id.event);
+        id->id.event = NULL;
+    }
+    if (rdma_get_cm_event(id->id.channel, &e))
+        return -1;
+    id->id.event = e;
+    if (e->status == 0)
+        return 0;
+    errno = e->event == RDMA_CM_EVENT_REJECTED ? ECONNREFUSED
+            : e->status < 0                    ? -e->status
+                                               : EIO;
+    return -1;
+}
+
+EMU_EXPORT int rdma_migrate_id(struct rdma_cm_id *ibid, struct rdma_event_channel *channel)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+    struct cm_chan *to = (struct cm_chan *)channel, *from = (struct cm_chan *)ibid->channel;
+    struct cm_chan *drop = NULL;
+
+    if (emu_call(CALL_rdma_migrate_id)) {
+        errno = ENOMEM;
+        return -1;
+    }
+    if (!channel && id->own_channel) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (id->own_channel && ibid->event) {
+        rdma_ack_cm_event(ibid->event);
+        ibid->event = NULL;
+    }
+    if (!to) {
+        to = cm_chan_new();
+        if (!to)
+            return -1;
+    }
+    pthread_mutex_lock(&cm.lock);
+    if (id->own_channel)
+        drop = from;
+    struct cm_event **pp = &from->head;
+    while (*pp) {
+        struct cm_event *e = *pp;
+        if (e->owner != id) {
+            pp = &e->next;
+            continue;
+        }
+        uint64_t one;
+        struct iovec v = {&one, sizeof(one)};
+        *pp = e->next;
+        e->next = NULL;
+        if (preadv2(from->ch.fd, &v, 1, -1, RWF_NOWAIT) < 0 && errno != EAGAIN)
+            one = 0;
+        put(to, e);
+    }
+    from->tail = pp;
+    ibid->channel = &to->ch;
+    id->own_channel = channel == NULL;
+    id->sync = channel == NULL;
+    if (drop)
+        cm_chan_free(drop);
+    pthread_mutex_unlock(&cm.lock);
+    return 0;
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Identifiers of the connection manager: making, addresses, routes, listening, destroying. */
+#include "emul/verbs/cm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct cm_state_all cm = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+#define NUM_MASK 0xffffu
+
+/* Gives `id` a number that no living one has. Under cm.lock. */
+static bool number(struct cm_id *id)
+{
+    if (!cm.table) {
+        cm.table = calloc(NUM_MASK + 1, sizeof(*cm.table));
+        if (!cm.table)
+            return false;
+        cm.next_num = 1;
+    }
+    for (uint32_t n = 0; n <= NUM_MASK; n++) {
+        uint32_t num = cm.next_num++;
+        if (num == 0)
+            num = cm.next_num++;
+        if (cm.table[num & NUM_MASK])
+            continue;
+        cm.table[num & NUM_MASK] = id;
+        id->num = num;
+        return true;
+    }
+    return false;
+}
+
+struct cm_id *cm_id_by_num(uint32_t num)
+{
+    struct cm_id *id = cm.table ? cm.table[num & NUM_MASK] : NULL;
+
+    return id && id->num == num ? id : NULL;
+}
+
+/* Under cm.lock. */
+struct cm_id *cm_id_new(struct cm_chan *chan, void *context, enum rdma_port_space ps)
+{
+    struct cm_id *id = calloc(1, sizeof(*id));
+
+    if (!id)
+        return NULL;
+    if (!number(id)) {
+        free(id);
+        errno = ENOMEM;
+        return NULL;
+    }
+    id->id.channel = &chan->ch;
+    id->id.context = context;
+    id->id.ps = ps;
+    id->id.qp_type = IBV_QPT_RC;
+    id->claim = -1;
+    pthread_cond_init(&id->acked_cond, NULL);
+    id->next = cm.ids;
+    if (cm.ids)
+        cm.ids->prev = id;
+    cm.ids = id;
+    return id;
+}
+
+void cm_id_free(struct cm_id *id)
+{
+    struct emu_dev *d = emu_dev_peek();
+
+    if (id->prev)
+        id->prev->next = id->next;
+    else
+        cm.ids = id->next;
+    if (id->next)
+        id->next->prev = id->prev;
+    cm.table[id->num & NUM_MASK] = NULL;
+    if (id->claim >= 0)
+        close(id->claim);
+    if (d)
+        emu_peer_put(d, id->peer);
+    pthread_cond_destroy(&id->acked_cond);
+    free(id);
+}
+
+void cm_set_verbs(struct cm_id *id)
+{
+    struct emu_dev *d = emu_dev_peek();
+    struct emu_ctx *c = d ? emu_ctx_get(d) : NULL;
+
+    if (!c || id->id.verbs)
+        return;
+    id->id.verbs = &c->v.context;
+    id->id.port_num = 1;
+}
+
+static int fail(int err)
+{
+    errno = err;
+    return -1;
+}
+
+EMU_EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **out,
+                              void *context, enum rdma_port_space ps)
+{
+    struct cm_chan *chan = (struct cm_chan *)channel;
+
+    if (emu_call(CALL_rdma_create_id))
+        return fail(ENOMEM);
+    if (!emu_dev())
+        return -1;
+    if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB)
+        return fail(EOPNOTSUPP); /* no datagrams here */
+    if (!chan) {
+        chan = cm_chan_new();
+        if (!chan)
+            return -1;
+    }
+    pthread_mutex_lock(&cm.lock);
+    struct cm_id *id = cm_id_new(chan, context, ps);
+    if (id)
+        id->sync = id->own_channel = channel == NULL;
+    else if (!channel)
+        cm_chan_free(chan);
+    pthread_mutex_unlock(&cm.lock);
+    if (!id)
+        return -1;
+    emu_count(COUNT_live_cm_id, 1);
+    *out = &id->id;
+    return 0;
+}
+
+EMU_EXPORT int rdma_destroy_id(struct rdma_cm_id *ibid)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+
+    emu_call(CALL_rdma_destroy_id);
+    if (ibid->event) {
+        rdma_ack_cm_event(ibid->event);
+        ibid->event = NULL;
+    }
+    pthread_mutex_lock(&cm.lock);
+    cm_farewell(id);
+    id->state = CM_CLOSED; /* messages for it are answered as for an unknown one */
+    cm_event_purge(id);
+    while (id->acked != id->fetched)
+        pthread_cond_wait(&id->acked_cond, &cm.lock);
+    cm_event_purge(id);
+    struct cm_chan *own = id->own_channel ? (struct cm_chan *)ibid->channel : NULL;
+    cm_id_free(id);
+    if (own)
+        cm_chan_free(own);
+    pthread_mutex_unlock(&cm.lock);
+    emu_uncount(COUNT_live_cm_id, 1);
+    return 0;
+}
+
+/* Claims an address for an id; a port is chosen if there is none. 0 or -errno. Under cm.lock. */
+static int claim(struct cm_id *id, struct sockaddr *sa)
+{
+    if (cm_addr_port(sa)) {
+        id->claim = cm_addr_claim(sa, id->id.ps, id->reuse, id->afonly);
+        return id->claim < 0 ? id->claim : 0;
+    }
+    if (!cm.next_port)
+        cm.next_port = (uint16_t)(32768 + (unsigned)getpid() % 16384);
+    for (int n = 0; n < 28000; n++) {
+        cm.next_port = cm.next_port >= 60999 ? 32768 : cm.next_port + 1;
+        cm_addr_set_port(sa, cm.next_port);
+        id->claim = cm_addr_claim(sa, id->id.ps, false, id->afonly);
+        if (id->claim >= 0)
+            return 0;
+        if (id->claim != -EADDRINUSE)
+            return id->claim;
+    }
+    return -EADDRNOTAVAIL;
+}
+
+EMU_EXPORT int rdma_bind_addr(struct rdma_cm_id *ibid, struct sockaddr *addr)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+
+    if (emu_call(CALL_rdma_bind_addr))
+        return fail(ENOMEM);
+    if (!cm_addr_len(addr) || id->state != CM_IDLE)
+        return fail(EINVAL);
+    if (!cm_addr_is_any(addr) && !cm_addr_is_local(addr))
+        return fail(EADDRNOTAVAIL);
+    pthread_mutex_lock(&cm.lock);
+    memset(&ibid->route.addr.src_storage, 0, sizeof(ibid->route.addr.src_storage));
+    memcpy(&ibid->route.addr.src_storage, addr, cm_addr_len(addr));
+    int err = claim(id, &ibid->route.addr.src_addr);
+    if (!err) {
+        id->bound = true;
+        id->state = CM_BOUND;
+    }
+    pthread_mutex_unlock(&cm.lock);
+    if (err)
+        return fail(-err);
+    if (!cm_addr_is_any(addr))
+        cm_set_verbs(id);
+    return 0;
+}
+
+EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
+                                 struct sockaddr *dst, int timeout_ms)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+    union cm_addr s, d, picked;
+    int status = 0;
+    (void)timeout_ms;
+
+    if (emu_call(CALL_rdma_resolve_addr))
+        return fail(ENOMEM);
+    if (!cm_addr_copy(&d, dst) || (src && !cm_addr_copy(&s, src)) ||
+        (id->state != CM_IDLE && id->state != CM_BOUND))
+        return fail(EINVAL);
+    if (src && !cm_addr_is_any(src)) {
+        if (!cm_addr_is_local(src))
+            return fail(EADDRNOTAVAIL);
+        picked = s;
+    } else if (id->bound && !cm_addr_is_any(&ibid->route.addr.src_addr)) {
+        cm_addr_copy(&picked, &ibid->route.addr.src_addr);
+    } else if (cm_addr_source(&d, &picked) < 0) {
+        status = -ENETUNREACH;
+    }
+    bool hole = cm_addr_blackholed(&emu_dev_base()->knobs, dst);
+    if (!status && !hole && !cm_addr_is_local(dst))
+        status = -EHOSTUNREACH;
+    pthread_mutex_lock(&cm.lock);
+    if (!status) {
+        uint16_t port = id->bound ? cm_addr_port(&ibid->route.addr.src_addr) : 0;
+        if (!port)
+            port = src ? cm_addr_port(src) : 0;
+        if (!port) {
+            if (!cm.next_port)
+                cm.next_port = (uint16_t)(32768 + (unsigned)getpid() % 16384);
+            cm.next_port = cm.next_port >= 60999 ? 32768 : cm.next_port + 1;
+            port = cm.next_port;
+        }
+        memset(&ibid->route.addr.src_storage, 0, sizeof(ibid->route.addr.src_storage));
+        memcpy(&ibid->route.addr.src_storage, &picked, cm_addr_len(&picked.sa));
+        cm_addr_set_port(&ibid->route.addr.src_addr, port);
+        id->state = CM_ADDR_RESOLVED;
+    }
+    memset(&ibid->route.addr.dst_storage, 0, sizeof(ibid->route.addr.dst_storage));
+    memcpy(&ibid->route.addr.dst_storage, &d, cm_addr_len(&d.sa));
+    cm_event_post(id, status ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, status,
+                  NULL, 0);
+    pthread_mutex_unlock(&cm.lock);
+    return cm_complete(id);
+}
+
+EMU_EXPORT int rdma_resolve_route(struct rdma_cm_id *ibid, int timeout_ms)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+    struct emu_dev *d = emu_dev_peek();
+    (void)timeout_ms;
+
+    if (emu_call(CALL_rdma_resolve_route))
+        return fail(ENOMEM);
+    if (!d)
+        return fail(EIO);
+    pthread_mutex_lock(&cm.lock);
+    if (id->state != CM_ADDR_RESOLVED) {
+        pthread_mutex_unlock(&cm.lock);
+        return fail(EINVAL);
+    }
+    emu_gid(d, &id->path.sgid);
+    emu_gid(d, &id->path.dgid);
+    id->path.dlid = id->path.slid = htobe16(d->knobs.ethernet ? 0 : 1);
+    id->path.pkey = htobe16(0xffff);
+    id->path.reversible = 1;
+    id->path.numb_path = 1;
+    id->path.mtu_selector = 2;
+    id->path.mtu = (uint8_t)(__builtin_ctzll(d->knobs.mtu) - 7);
+    id->path.packet_life_time_selector = 2;
+    id->path.packet_life_time = 17;
+    ibid->route.path_rec = &id->path;
+    ibid->route.num_paths = 1;
+    ibid->route.addr.addr.ibaddr.sgid = id->path.sgid;
+    ibid->route.addr.addr.ibaddr.dgid = id->path.dgid;
+    ibid->route.addr.addr.ibaddr.pkey = id->path.pkey;
+    id->state = CM_ROUTE_RESOLVED;
+    cm_event_post(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
+    pthread_mutex_unlock(&cm.lock);
+    return cm_complete(id);
+}
+
+EMU_EXPORT int rdma_listen(struct rdma_cm_id *ibid, int backlog)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+    int err = 0;
+
+    if (emu_call(CALL_rdma_listen))
+        return fail(ENOMEM);
+    pthread_mutex_lock(&cm.lock);
+    if (id->state == CM_IDLE) {
+        ibid->route.addr.src_addr.sa_family = AF_INET;
+        err = claim(id, &ibid->route.addr.src_addr);
+        if (!err)
+            id->state = CM_BOUND;
+    }
+    if (!err && id->state != CM_BOUND)
+        err = -EINVAL;
+    if (!err)
+        err = emu_service_watch_listener(id->claim);
+    if (!err) {
+        id->backlog = backlog > 0 ? backlog : 1024;
+        id->state = CM_LISTEN;
+    }
+    pthread_mutex_unlock(&cm.lock);
+    return err ? fail(-err) : 0;
+}
+
+EMU_EXPORT int rdma_set_option(struct rdma_cm_id *ibid, int level, int optname, void *optval,
+                               size_t optlen)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+
+    if (emu_call(CALL_rdma_set_option))
+        return fail(ENOMEM);
+    if (level == RDMA_OPTION_IB && optname == RDMA_OPTION_IB_PATH)
+        return 0;
+    if (level != RDMA_OPTION_ID)
+        return fail(ENOSYS);
+    switch (optname) {
+    case RDMA_OPTION_ID_REUSEADDR:
+    case RDMA_OPTION_ID_AFONLY:
+        if (optlen != sizeof(int) || id->state != CM_IDLE)
+            return fail(EINVAL);
+        *(optname == RDMA_OPTION_ID_REUSEADDR ? &id->reuse : &id->afonly) = *(int *)optval != 0;
+        return 0;
+    case RDMA_OPTION_ID_TOS:
+    case RDMA_OPTION_ID_ACK_TIMEOUT:
+        return optlen == 1 ? 0 : fail(EINVAL);
+    default:
+        return fail(ENOSYS);
+    }
+}
+
+EMU_EXPORT __be16 rdma_get_src_port(struct rdma_cm_id *id)
+{
+    return htobe16(cm_addr_len(&id->route.addr.src_addr) ? cm_addr_port(&id->route.addr.src_addr)
+                                                         : 0);
+}
+
+EMU_EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *id)
+{
+    return htobe16(cm_addr_len(&id->route.addr.dst_addr) ? cm_addr_port(&id->route.addr.dst_addr)
+                                                         : 0);
+}
+
+EMU_EXPORT struct ibv_context **rdma_get_devices(int *num_devices)
+{
+    struct ibv_context **list = calloc(2, sizeof(*list));
+    struct emu_dev *d = list ? emu_dev() : NULL;
+    struct emu_ctx *c = d ? emu_ctx_get(d) : NULL;
+
+    if (num_devices)
+        *num_devices = 0;
+    if (!c) {
+        free(list);
+        return NULL;
+    }
+    list[0] = &c->v.context;
+    if (num_devices)
+        *num_devices = 1;
+    return list;
+}
+
+EMU_EXPORT void rdma_free_devices(struct ibv_context **list)
+{
+    free(list);
+}
+
+void emu_cm_forked(void)
+{
+    for (struct cm_id *id = cm.ids; id; id = id->next)
+        if (id->claim >= 0)
+            close(id->claim);
+    memset(&cm, 0, sizeof(cm));
+    pthread_mutex_init(&cm.lock, NULL);
+}

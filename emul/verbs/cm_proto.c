@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The connection manager's protocol: messages in and out, time-outs, and the death of a peer.
+ *
+ *   active                         passive
+ *   REQ_SENT   --- REQ --------->  REQ_RCVD      CONNECT_REQUEST
+ *   REP_RCVD   <-- REP ----------  REP_SENT      (rdma_accept)
+ *   ESTABLISHED -- RTU --------->  ESTABLISHED   ESTABLISHED
+ *   DREQ_SENT  --- DREQ -------->  DREQ_RCVD     DISCONNECTED
+ *   TIMEWAIT   <-- DREP ----------  TIMEWAIT     (rdma_disconnect)
+ *
+ * Either side may disconnect. REJ answers REQ and REP. Messages are never lost once they are in
+ * the peer's inbox; a REQ that does not find room, or whose listener has a full backlog, is tried
+ * again until its time is over, which is what retransmission comes to here.
+ */
+#include "emul/verbs/cm.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define REQ_RETRY_MS 50
+
+static void on_timer(struct emu_timer *t);
+
+/* Under cm.lock. */
+static void arm(uint64_t due)
+{
+    struct emu_dev *d = emu_dev_peek();
+
+    if (d && (!cm.timer.armed || due < cm.timer.due)) {
+        cm.timer.fn = on_timer;
+        emu_timer_arm(d, &cm.timer, due);
+    }
+}
+
+void cm_set_deadline(struct cm_id *id, uint64_t ms)
+{
+    id->deadline = ms ? emu_now() + ms * (EMU_NSEC / 1000) : 0;
+    if (ms)
+        arm(id->deadline);
+}
+
+bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type)
+{
+    struct emu_dev *d = emu_dev_peek();
+
+    if (!d || !id->peer || d->knobs.silent || atomic_load(&id->peer->seg->silent))
+        return true; /* lost on the way */
+    m->type = type;
+    m->src_slot = d->slot;
+    m->src_inc = d->self.incarnation;
+    m->local_id = id->num;
+    m->remote_id = id->remote_num;
+    return emu_peer_send(d, id->peer, INBOX_CM, 0, 0, m, sizeof(*m));
+}
+
+static void send_simple(struct cm_id *id, enum cm_type type)
+{
+    struct cm_msg m = {0};
+
+    cm_send(id, &m, type);
+}
+
+void cm_send_rej(struct cm_id *id, uint16_t reason, const void *data, uint8_t len)
+{
+    struct cm_msg m = {.reason = reason, .private_len = len};
+
+    if (len)
+        memcpy(m.private_data, data, len);
+    cm_send(id, &m, CM_REJ);
+}
+
+void cm_enter_timewait(struct cm_id *id)
+{
+    struct emu_dev *d = emu_dev_peek();
+
+    id->state = CM_TIMEWAIT;
+    cm_set_deadline(id, d && d->knobs.timewait_ms ? d->knobs.timewait_ms : 1);
+}
+
+void cm_farewell(struct cm_id *id)
+{
+    switch (id->state) {
+    case CM_REQ_SENT:
+        cm_send_rej(id, CM_REJ_TIMEOUT, NULL, 0);
+        break;
+    case CM_REQ_RCVD:
+    case CM_REP_RCVD:
+        cm_send_rej(id, CM_REJ_CONSUMER, NULL, 0);
+        break;
+    case CM_REP_SENT:
+    case CM_ESTABLISHED:
+        send_simple(id, CM_DREQ);
+        break;
+    case CM_DREQ_RCVD:
+        send_simple(id, CM_DREP);
+        break;
+    case CM_IDLE:
+    case CM_BOUND:
+    case CM_ADDR_RESOLVED:
+    case CM_ROUTE_RESOLVED:
+    case CM_LISTEN:
+    case CM_DREQ_SENT:
+    case CM_TIMEWAIT:
+    case CM_CLOSED:
+        break;
+    }
+}
+
+/* Ends an attempt to connect. Under cm.lock. */
+static void give_up(struct cm_id *id, enum rdma_cm_event_type type, int status,
+                    const struct cm_msg *m)
+{
+    id->state = CM_CLOSED;
+    cm_set_deadline(id, 0);
+    cm_event_post(id, type, status, m,
+                  type == RDMA_CM_EVENT_REJECTED && m ? CM_REJ_PRIVATE : 0);
+}
+
+void cm_try_request(struct cm_id *id)
+{
+    struct emu_dev *d = emu_dev_peek();
+    union cm_addr dst;
+
+    if (!d)
+        return;
+    cm_addr_copy(&dst, &id->id.route.addr.dst_addr);
+    if (d->knobs.silent || cm_addr_blackholed(&d->knobs, &dst.sa)) {
+        id->req_delivered = true; /* it went out; nobody will answer */
+        return;
+    }
+    if (!id->peer) {
+        int pid = cm_addr_find(&dst, id->id.ps);
+        if (pid == -ECONNREFUSED) {
+            struct cm_msg none = {0};
+            give_up(id, RDMA_CM_EVENT_REJECTED, CM_REJ_NO_LISTENER, &none);
+            return;
+        }
+        if (pid > 0)
+            id->peer = emu_peer_by_pid(d, pid);
+        if (!id->peer && pid > 0 && errno == EPERM) {
+            give_up(id, RDMA_CM_EVENT_UNREACHABLE, -EPERM, NULL);
+            return;
+        }
+    }
+    if (id->peer && cm_send(id, &id->req, CM_REQ))
+        id->req_delivered = true;
+    else
+        arm(emu_now() + REQ_RETRY_MS * (EMU_NSEC / 1000));
+}
+
+static void expired(struct cm_id *id)
+{
+    switch (id->state) {
+    case CM_REQ_SENT:
+        cm_send_rej(id, CM_REJ_TIMEOUT, NULL, 0);
+        give_up(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL);
+        break;
+    case CM_REP_SENT:
+        give_up(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL);
+        break;
+    case CM_DREQ_SENT:
+        cm_enter_timewait(id);
+        cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, -ETIMEDOUT, NULL, 0);
+        break;
+    case CM_TIMEWAIT:
+        id->state = CM_CLOSED;
+        id->deadline = 0;
+        cm_event_post(id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, NULL, 0);
+        break;
+    default:
+        id->deadline = 0;
+        break;
+    }
+}
+
+static void on_timer(struct emu_timer *t)
+{
+    uint64_t now = emu_now(), next = UINT64_MAX;
+    (void)t;
+
+    pthread_mutex_lock(&cm.lock);
+    for (struct cm_id *id = cm.ids; id; id = id->next) {
+        if (id->state == CM_REQ_SENT && !id->req_delivered) {
+            cm_try_request(id);
+            if (id->state == CM_REQ_SENT && !id->req_delivered &&
+                now + REQ_RETRY_MS * (EMU_NSEC / 1000) < next)
+                next = now + REQ_RETRY_MS * (EMU_NSEC / 1000);
+        }
+        if (id->deadline && id->deadline <= now)
+            expired(id);
+        if (id->deadline && id->deadline < next)
+            next = id->deadline;
+    }
+    if (next != UINT64_MAX)
+        arm(next);
+    pthread_mutex_unlock(&cm.lock);
+}
+
+/* Answers a message for which there is no id. */
+static void answer(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m,
+                   enum cm_type type, uint16_t reason)
+{
+    struct cm_msg a = {.type = type,
+                       .src_slot = d->slot,
+                       .src_inc = d->self.incarnation,
+                       .local_id = m->remote_id,
+                       .remote_id = m->local_id,
+                       .reason = reason};
+
+    if (p)
+        emu_peer_send(d, p, INBOX_CM, 0, 0, &a, sizeof(a));
+}
+
+/* The listener for a request: the exact address before a wildcard. Under cm.lock. */
+static struct cm_id *find_listener(const struct cm_msg *m)
+{
+    struct cm_id *any = NULL;
+
+    for (struct cm_id *id = cm.ids; id; id = id->next) {
+        struct sockaddr *sa = &id->id.route.addr.src_addr;
+        union cm_addr mine;
+        if (id->state != CM_LISTEN || id->id.ps != m->ps ||
+            cm_addr_port(sa) != cm_addr_port(&m->dst.sa))
+            continue;
+        cm_addr_copy(&mine, sa);
+        if (cm_addr_equal(&mine, &m->dst))
+            return id;
+        bool v4 = m->dst.sa.sa_family == AF_INET;
+        if (cm_addr_is_any(sa) && (sa->sa_family == m->dst.sa.sa_family ||
+                                   (v4 && sa->sa_family == AF_INET6 && !id->afonly)))
+            any = id;
+    }
+    return any;
+}
+
+static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m)
+{
+    struct cm_id *l = find_listener(m);
+
+    if (!l) {
+        answer(d, p, m, CM_REJ, CM_REJ_NO_LISTENER);
+        return;
+    }
+    struct cm_id *c = l->pending < l->backlog
+                          ? cm_id_new((struct cm_chan *)l->id.channel, l->id.context, l->id.ps)
+                          : NULL;
+    if (!c) {
+        answer(d, p, m, CM_REJ, CM_REJ_CONSUMER);
+        return;
+    }
+    struct rdma_addr *a = &c->id.route.addr;
+    memcpy(&a->src_storage, &m->dst, cm_addr_len(&m->dst.sa));
+    memcpy(&a->dst_storage, &m->src, cm_addr_len(&m->src.sa));
+    c->state = CM_REQ_RCVD;
+    c->sync = l->sync;
+    c->listener = l;
+    c->peer = p;
+    emu_peer_ref(d, p);
+    c->remote_num = m->local_id;
+    c->remote_qpn = m->qpn;
+    c->responder_resources = m->initiator_depth;
+    c->initiator_depth = m->responder_resources;
+    c->retry_count = m->retry_count;
+    c->rnr_retry = m->rnr_retry_count;
+    emu_gid(d, &a->addr.ibaddr.sgid);
+    a->addr.ibaddr.dgid = a->addr.ibaddr.sgid;
+    a->addr.ibaddr.pkey = htobe16(0xffff);
+    cm_event_post_request(l, c, m);
+}
+
+static void on_rep(struct cm_id *id, const struct cm_msg *m)
+{
+    if (id->state != CM_REQ_SENT)
+        return;
+    id->state = CM_REP_RCVD;
+    cm_set_deadline(id, 0);
+    id->remote_num = m->local_id;
+    id->remote_qpn = m->qpn;
+    id->responder_resources = m->initiator_depth;
+    id->initiator_depth = m->responder_resources;
+    id->rnr_retry = m->rnr_retry_count;
+    cm_event_post(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, m, CM_REP_PRIVATE);
+}
+
+static void on_dreq(struct cm_id *id)
+{
+    switch (id->state) {
+    case CM_ESTABLISHED:
+    case CM_REP_SENT:
+    case CM_REP_RCVD:
+        id->state = CM_DREQ_RCVD;
+        cm_set_deadline(id, 0);
+        cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
+        break;
+    case CM_DREQ_SENT: /* both at once */
+        send_simple(id, CM_DREP);
+        cm_enter_timewait(id);
+        cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
+        break;
+    default:
+        send_simple(id, CM_DREP);
+        break;
+    }
+}
+
+void emu_cm_inbox(struct emu_dev *d, const void *payload, size_t len)
+{
+    struct cm_msg m;
+    (void)len;
+
+    memcpy(&m, payload, sizeof(m));
+    if (d->knobs.silent || !cm_addr_len(&m.dst.sa) != !cm_addr_len(&m.src.sa))
+        return;
+    struct emu_peer *p = emu_peer_get(d, m.src_slot & (EMU_MAX_SLOTS - 1));
+    if (p && p->incarnation != m.src_inc) {
+        emu_peer_put(d, p);
+        p = NULL;
+    }
+    if (!p)
+        return; /* the sender is gone already */
+    pthread_mutex_lock(&cm.lock);
+    struct cm_id *id = m.type == CM_REQ ? NULL : cm_id_by_num(m.remote_id);
+    if (id && (id->state == CM_CLOSED || id->peer != p))
+        id = NULL;
+    switch ((enum cm_type)m.type) {
+    case CM_REQ:
+        if (cm_addr_len(&m.dst.sa))
+            on_req(d, p, &m);
+        break;
+    case CM_REP:
+        if (id)
+            on_rep(id, &m);
+        else
+            answer(d, p, &m, CM_REJ, CM_REJ_INVALID_COMM_ID);
+        break;
+    case CM_RTU:
+        if (id && id->state == CM_REP_SENT) {
+            id->state = CM_ESTABLISHED;
+            cm_set_deadline(id, 0);
+            cm_event_post(id, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
+        }
+        break;
+    case CM_REJ:
+        if (id && (id->state == CM_REQ_SENT || id->state == CM_REP_SENT ||
+                   id->state == CM_REQ_RCVD))
+            give_up(id, RDMA_CM_EVENT_REJECTED, m.reason, &m);
+        break;
+    case CM_DREQ:
+        if (id)
+            on_dreq(id);
+        else
+            answer(d, p, &m, CM_DREP, 0);
+        break;
+    case CM_DREP:
+        if (id && id->state == CM_DREQ_SENT) {
+            cm_enter_timewait(id);
+            cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
+        }
+        break;
+    }
+    pthread_mutex_unlock(&cm.lock);
+    emu_peer_put(d, p);
+}
+
+void emu_cm_peer_died(struct emu_dev *d, struct emu_peer *p)
+{
+    struct cm_msg none = {0};
+    (void)d;
+
+    pthread_mutex_lock(&cm.lock);
+    for (struct cm_id *id = cm.ids; id; id = id->next) {
+        if (id->peer != p)
+            continue;
+        switch (id->state) {
+        case CM_ESTABLISHED:
+        case CM_REP_SENT:
+        case CM_REP_RCVD:
+        case CM_DREQ_SENT:
+            cm_enter_timewait(id);
+            cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
+            break;
+        case CM_REQ_SENT:
+            give_up(id, RDMA_CM_EVENT_REJECTED, CM_REJ_CONSUMER, &none);
+            break;
+        case CM_REQ_RCVD:
+            give_up(id, RDMA_CM_EVENT_REJECTED, CM_REJ_TIMEOUT, &none);
+            break;
+        default:
+            break;
+        }
+    }
+    pthread_mutex_unlock(&cm.lock);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Moving data between address spaces, in one system call for a whole work request.
+ *
+ * Also within one process: process_vm_writev reports memory that is gone with EFAULT where memcpy
+ * would kill the program, and an RDMA device does not kill programs.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+/* Drops the first n bytes of a vector. */
+static void advance(struct iovec **v, unsigned *nv, size_t n)
+{
+    while (*nv && n >= (*v)->iov_len) {
+        n -= (*v)->iov_len;
+        ++*v;
+        --*nv;
+    }
+    if (*nv && n) {
+        (*v)->iov_base = (char *)(*v)->iov_base + n;
+        (*v)->iov_len -= n;
+    }
+}
+
+/* Whether the memory at the start of a vector of this process can be read. */
+static bool local_ok(const struct iovec *v, unsigned nv)
+{
+    char byte;
+    struct iovec l = {&byte, 1}, r = {nv ? v->iov_base : &byte, 1};
+
+    return process_vm_readv(getpid(), &l, 1, &r, 1, 0) == 1;
+}
+
+static int move(struct emu_peer *p, bool to, struct iovec *l, unsigned nl, struct iovec *r,
+                unsigned nr, uint64_t total)
+{
+    while (total) {
+        ssize_t n = to ? process_vm_writev(p->pid, l, nl, r, nr, 0)
+                       : process_vm_readv(p->pid, l, nl, r, nr, 0);
+        if (n > 0) {
+            total -= (uint64_t)n < total ? (uint64_t)n : total;
+            advance(&l, &nl, (size_t)n);
+            advance(&r, &nr, (size_t)n);
+            continue;
+        }
+        if (n < 0 && errno == EINTR)
+            continue;
+        int err = n == 0 ? EFAULT : errno;
+        if (err == EPERM || err == ENOSYS) {
+            emu_explain_eperm(p->pid);
+            return -EPERM;
+        }
+        if (err == ESRCH)
+            return -ESRCH;
+        return local_ok(l, nl) ? -EFAULT : -EINVAL;
+    }
+    return 0;
+}
+
+int emu_copy_to(struct emu_peer *p, struct iovec *local, unsigned nl, struct iovec *remote,
+                unsigned nr, uint64_t total)
+{
+    return move(p, true, local, nl, remote, nr, total);
+}
+
+int emu_copy_from(struct emu_peer *p, struct iovec *local, unsigned nl, struct iovec *remote,
+                  unsigned nr, uint64_t total)
+{
+    return move(p, false, local, nl, remote, nr, total);
+}

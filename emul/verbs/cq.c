@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Completion queues.
+ *
+ * The ring is shared: posters of any process push into it without a lock, threads of the owner
+ * take from it under a private one. Polling an empty queue takes no lock at all.
+ *
+ * Notification is free of races by two fences: the owner sets `armed` and then looks at the ring;
+ * a poster makes its entry ready and then looks at `armed`. At least one of them sees the other.
+ *
+ * A small send may arrive with its payload in a bounce slot. The poster has checked the receive's
+ * segments and left their addresses there; the copy into the program's buffer is made by whoever
+ * comes first of: the poll that returns the completion, or a deregistration of memory, which
+ * settles all such copies. So nothing is written after ibv_dereg_mr has returned.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t pow2_at_least(uint64_t n)
+{
+    uint32_t p = 1;
+
+    while (p < n)
+        p <<= 1;
+    return p;
+}
+
+/* Copies a bounced payload to its segments and gives the slot back. */
+static void land(struct emu_dev *d, struct shm_cqe *e)
+{
+    struct shm_bounce *b = shm_bounce(d->seg, e->bounce - 1);
+    uint32_t left = b->length, done = 0;
+
+    for (uint32_t i = 0; i < b->nsge && left; i++) {
+        const struct shm_sge *s = &b->sge[i];
+        uint32_t n = s->length < left ? s->length : left;
+        if (n && atomic_load(&shm_mr(d->seg, s->lkey >> 8)->lkey) == s->lkey)
+            memcpy((void *)(uintptr_t)s->addr, b->data + done, n);
+        done += n;
+        left -= n;
+    }
+    shm_bounce_put(d->seg, e->bounce - 1);
+    e->bounce = 0;
+}
+
+bool emu_cq_push(struct emu_dev *d, struct emu_peer *owner, uint32_t index,
+                 const struct shm_cqe *c)
+{
+    struct shm_cq *s = shm_cq(owner->seg, index);
+    uint64_t seq;
+    struct shm_cqe *e;
+
+    if (!atomic_load_explicit(&s->in_use, memory_order_relaxed))
+        return false;
+    e = shm_ring_claim(owner->seg, &s->ring, d->slot, &seq);
+    if (!e) {
+        emu_count(COUNT_cq_overruns, 1);
+        if (!atomic_exchange(&s->overrun, 1))
+            emu_peer_send(d, owner, INBOX_CQ_OVERRUN, index, 0, NULL, 0);
+        return false;
+    }
+    memcpy((char *)e + sizeof(e->state), (const char *)c + sizeof(c->state),
+           sizeof(*c) - sizeof(c->state));
+    shm_ring_publish(e, seq, d->slot);
+    return true;
+}
+
+void emu_cq_notify(struct emu_dev *d, struct emu_peer *owner, uint32_t index, bool solicited)
+{
+    struct shm_cq *s = shm_cq(owner->seg, index);
+
+    atomic_thread_fence(memory_order_seq_cst);
+    uint32_t armed = atomic_load_explicit(&s->armed, memory_order_relaxed);
+    if (armed == CQ_ARMED_NO || (armed == CQ_ARMED_SOLICITED && !solicited))
+        return;
+    if (atomic_compare_exchange_strong(&s->armed, &armed, CQ_ARMED_NO) && s->chan) {
+        atomic_fetch_add(&s->ev_pending, 1);
+        emu_peer_signal_chan(d, owner, s->chan - 1);
+    }
+}
+
+static struct emu_cq *create(struct ibv_context *context, int cqe, void *cq_context,
+                             struct ibv_comp_channel *channel, int comp_vector)
+{
+    struct emu_dev *d = emu_dev_peek();
+    struct emu_cq *cq = NULL;
+    int err = 0;
+
+    if (emu_call(CALL_ibv_create_cq))
+        err = ENOMEM;
+    else if (!d)
+        err = EIO;
+    else if (cqe < 1 || (uint64_t)cqe > d->knobs.max_cqe || comp_vector != 0)
+        err = EINVAL;
+    else if (!(cq = calloc(1, sizeof(*cq))))
+        err = ENOMEM;
+    if (err) {
+        errno = err;
+        return NULL;
+    }
+    uint32_t entries = pow2_at_least((uint64_t)cqe);
+    cq->ring_bytes = (uint64_t)entries * sizeof(struct shm_cqe);
+    uint64_t off = emu_arena_alloc(d, cq->ring_bytes);
+    pthread_mutex_lock(&d->lock);
+    uint32_t index = 0, n;
+    for (n = 0; n < EMU_MAX_CQS; n++) {
+        index = (d->next_cq + n) % EMU_MAX_CQS;
+        if (!d->cq[index])
+            break;
+    }
+    if (!off || n == EMU_MAX_CQS) {
+        pthread_mutex_unlock(&d->lock);
+        if (off)
+            emu_arena_free(d, off, cq->ring_bytes);
+        free(cq);
+        errno = ENOMEM;
+        return NULL;
+    }
+    d->next_cq = index + 1;
+    d->cq[index] = cq;
+    cq->index = index;
+    cq->s = shm_cq(d->seg, index);
+    shm_ring_init(d->seg, &cq->s->ring, off, entries, sizeof(struct shm_cqe), (uint32_t)cqe);
+    atomic_store(&cq->s->armed, CQ_ARMED_NO);
+    atomic_store(&cq->s->ev_pending, 0);
+    atomic_store(&cq->s->overrun, 0);
+    cq->s->chan = 0;
+    if (channel) {
+        cq->chan = (struct emu_chan *)channel;
+        cq->s->chan = cq->chan->index + 1;
+        cq->chan_next = cq->chan->cqs;
+        cq->chan->cqs = cq;
+        channel->refcnt++;
+    }
+    atomic_store(&cq->s->in_use, 1);
+    pthread_mutex_unlock(&d->lock);
+
+    cq->cq.context = context;
+    cq->cq.channel = channel;
+    cq->cq.cq_context = cq_context;
+    cq->cq.handle = index;
+    cq->cq.cqe = cqe;
+    pthread_mutex_init(&cq->cq.mutex, NULL);
+    pthread_cond_init(&cq->cq.cond, NULL);
+    pthread_mutex_init(&cq->lock, NULL);
+    emu_count(COUNT_live_cq, 1);
+    return cq;
+}
+
+EMU_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+                                        struct ibv_comp_channel *channel, int comp_vector)
+{
+    struct emu_cq *cq = create(context, cqe, cq_context, channel, comp_vector);
+
+    return cq ? &cq->cq : NULL;
+}
+
+EMU_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
+{
+    if (emu_call(CALL_ibv_resize_cq))
+        return ENOMEM;
+    return cqe <= cq->cqe ? 0 : EOPNOTSUPP;
+}
+
+EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
+{
+    struct emu_cq *cq = (struct emu_cq *)ibcq;
+    struct emu_dev *d = emu_dev_peek();
+
+    if (emu_call(CALL_ibv_destroy_cq))
+        return EIO;
+    if (!d)
+        return EIO;
+    if (atomic_load(&cq->users))
+        return EBUSY;
+    pthread_mutex_lock(&d->lock);
+    atomic_store(&cq->s->in_use, 0);
+    d->cq[cq->index] = NULL;
+    if (cq->chan) {
+        for (struct emu_cq **pp = &cq->chan->cqs; *pp; pp = &(*pp)->chan_next)
+            if (*pp == cq) {
+                *pp = cq->chan_next;
+                break;
+            }
+        cq->chan->ch.refcnt--;
+    }
+    pthread_mutex_unlock(&d->lock);
+    emu_async_purge(emu_ctx_of(cq->cq.context), &cq->cq);
+
+    pthread_mutex_lock(&cq->cq.mutex);
+    while (cq->comp_events != cq->cq.comp_events_completed ||
+           cq->async_events != cq->cq.async_events_completed)
+        pthread_cond_wait(&cq->cq.cond, &cq->cq.mutex);
+    pthread_mutex_unlock(&cq->cq.mutex);
+
+    for (struct shm_cqe *e; (e = shm_ring_peek(d->seg, &cq->s->ring)) != NULL;) {
+        if (e->bounce)
+            shm_bounce_put(d->seg, e->bounce - 1);
+        shm_ring_pop(d->seg, &cq->s->ring);
+    }
+    emu_arena_free(d, cq->s->ring.off, cq->ring_bytes);
+    pthread_mutex_destroy(&cq->lock);
+    pthread_mutex_destroy(&cq->cq.mutex);
+    pthread_cond_destroy(&cq->cq.cond);
+    free(cq);
+    emu_uncount(COUNT_live_cq, 1);
+    return 0;
+}
+
+/* Frees the place of the work request that a completion reports. Under cq->lock. */
+static void retire(struct emu_dev *d, const struct shm_cqe *e)
+{
+    struct emu_qp *qp = d->qp[e->qpn & (EMU_MAX_QPS - 1)];
+
+    if (!qp || qp->qp.qp_num != e->qpn)
+        return;
+    if (e->from_sq)
+        atomic_store(&qp->sq_freed, e->sq_index + 1);
+    else if (e->srq && qp->srq)
+        atomic_fetch_add(&qp->srq->rq.polled, 1);
+    else
+        atomic_fetch_add(&qp->rq.polled, 1);
+}
+
+static void report(const struct shm_cqe *e, struct ibv_wc *wc)
+{
+    wc->wr_id = e->wr_id;
+    wc->status = (enum ibv_wc_status)e->status;
+    wc->vendor_err = e->status;
+    wc->qp_num = e->qpn;
+    if (e->status != IBV_WC_SUCCESS)
+        return; /* nothing else has a meaning, and real devices leave the rest as it was */
+    wc->opcode = (enum ibv_wc_opcode)e->opcode;
+    wc->byte_len = e->byte_len;
+    wc->imm_data = e->imm;
+    wc->src_qp = e->src_qp;
+    wc->wc_flags = e->wc_flags;
+    wc->pkey_index = 0;
+    wc->slid = 1;
+    wc->sl = 0;
+    wc->dlid_path_bits = 0;
+}
+
+int emu_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
+{
+    struct emu_cq *cq = (struct emu_cq *)ibcq;
+    struct emu_dev *d = emu_dev_peek();
+    struct shm_cqe *e;
+    int n = 0;
+
+    if (emu_call(CALL_ibv_poll_cq) || !d)
+        return -1;
+    if (!shm_ring_peek(d->seg, &cq->s->ring)) {
+        emu_timers_poll();
+        emu_count(COUNT_polls_empty, 1);
+        return atomic_load(&cq->s->overrun) ? -1 : 0;
+    }
+    pthread_mutex_lock(&cq->lock);
+    while (n < max && (e = shm_ring_peek(d->seg, &cq->s->ring)) != NULL) {
+        if (e->skip) {
+            if (e->bounce)
+                shm_bounce_put(d->seg, e->bounce - 1);
+        } else {
+            if (e->bounce)
+                land(d, e);
+            retire(d, e);
+            report(e, &wc[n++]);
+        }
+        shm_ring_pop(d->seg, &cq->s->ring);
+    }
+    pthread_mutex_unlock(&cq->lock);
+    emu_count(COUNT_cqes, (uint64_t)n);
+    return n;
+}
+
+int emu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
+{
+    struct emu_cq *cq = (struct emu_cq *)ibcq;
+
+    if (emu_call(CALL_ibv_req_notify_cq))
+        return EIO;
+    /* a request for any completion is not weakened by a later one for solicited ones */
+    if (!solicited_only || atomic_load(&cq->s->armed) == CQ_ARMED_NO)
+        atomic_store(&cq->s->armed, solicited_only ? CQ_ARMED_SOLICITED : CQ_ARMED_ANY);
+    atomic_thread_fence(memory_order_seq_cst);
+    return 0;
+}
+
+/* Visits every unread completion of a CQ. Under cq->lock. */
+static struct shm_cqe *unread(struct emu_dev *d, struct emu_cq *cq, uint64_t i)
+{
+    uint64_t seq = atomic_load(&cq->s->ring.head) + i;
+
+    if (i > cq->s->ring.mask)
+        return NULL;
+    struct shm_cqe *e =
+        shm_at(d->seg, cq->s->ring.off + (seq & cq->s->ring.mask) * sizeof(struct shm_cqe));
+    uint64_t s = atomic_load_explicit(&e->state, memory_order_acquire);
+    return RING_SEQ(s) == seq && RING_PHASE(s) == RING_READY ? e : NULL;
+}
+
+void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu_srq *srq,
+                  struct emu_rq *rq)
+{
+    struct shm_cqe *e;
+
+    pthread_mutex_lock(&cq->lock);
+    for (uint64_t i = 0; (e = unread(d, cq, i)) != NULL; i++) {
+        if (e->skip || e->qpn != qpn)
+            continue;
+        e->skip = 1;
+        if (!e->from_sq)
+            atomic_fetch_add(e->srq && srq ? &srq->rq.polled : &rq->polled, 1);
+    }
+    pthread_mutex_unlock(&cq->lock);
+}
+
+void emu_cq_settle(struct emu_dev *d)
+{
+    bool any = false;
+
+    for (uint32_t w = 0; w < EMU_BOUNCE_SLOTS / 64 && !any; w++)
+        any = atomic_load(&d->seg->bounce_free[w]) != ~UINT64_C(0);
+    if (!any)
+        return;
+    pthread_mutex_lock(&d->lock);
+    for (uint32_t k = 0; k < EMU_MAX_CQS; k++) {
+        struct emu_cq *cq = d->cq[k];
+        if (!cq)
+            continue;
+        struct shm_cqe *e;
+        pthread_mutex_lock(&cq->lock);
+        for (uint64_t i = 0; (e = unread(d, cq, i)) != NULL; i++)
+            if (e->bounce && !e->skip)
+                land(d, e);
+        pthread_mutex_unlock(&cq->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
+{
+    for (uint32_t k = 0; k < EMU_MAX_CQS; k++) {
+        pthread_mutex_lock(&d->lock);
+        struct emu_cq *cq = d->cq[k];
+        if (cq) {
+            pthread_mutex_lock(&cq->lock);
+            shm_ring_recover(d->seg, &cq->s->ring, slot, offsetof(struct shm_cqe, skip));
+            pthread_mutex_unlock(&cq->lock);
+        }
+        pthread_mutex_unlock(&d->lock);
+    }
+}
+
+/* The iterator of ibv_cq_ex: one completion at a time, kept in the CQ. */
+
+static int ex_next(struct ibv_cq_ex *ex)
+{
+    struct emu_cq *cq = (struct emu_cq *)ex;
+    int n = emu_poll_cq(&cq->cq, 1, &cq->ex_wc);
+
+    if (n < 0)
+        return EIO;
+    if (n == 0)
+        return ENOENT;
+    ex->wr_id = cq->ex_wc.wr_id;
+    ex->status = cq->ex_wc.status;
+    return 0;
+}
+static int ex_start(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
+{
+    return attr->comp_mask ? EINVAL : ex_next(ex);
+}
+static void ex_end(struct ibv_cq_ex *ex)
+{
+    (void)ex;
+}
+static enum ibv_wc_opcode ex_opcode(struct ibv_cq_ex *ex)
+{
+    return ((struct emu_cq *)ex)->ex_wc.opcode;
+}
+static uint32_t ex_vendor_err(struct ibv_cq_ex *ex)
+{
+    return ((struct emu_cq *)ex)->ex_wc.vendor_err;
+}
+static uint32_t ex_byte_len(struct ibv_cq_ex *ex)
+{
+    return ((struct emu_cq *)ex)->ex_wc.byte_len;
+}
+static __be32 ex_imm(struct ibv_cq_ex *ex)
+{
+    return ((struct emu_cq *)ex)->ex_wc.imm_data;
+}
+static uint32_t ex_qp_num(struct ibv_cq_ex *ex)
+{
+    return ((struct emu_cq *)ex)->ex_wc.qp_num;
+}
+static uint32_t ex_src_qp(struct ibv_cq_ex *ex)
+{
+    return ((struct emu_cq *)ex)->ex_wc.src_qp;
+}
+static unsigned int ex_wc_flags(struct ibv_cq_ex *ex)
+{
+    return ((struct emu_cq *)ex)->ex_wc.wc_flags;
+}
+static uint32_t ex_slid(struct ibv_cq_ex *ex)
+{
+    return ((struct emu_cq *)ex)->ex_wc.slid;
+}
+static uint8_t ex_zero(struct ibv_cq_ex *ex)
+{
+    (void)ex;
+    return 0;
+}
+
+struct ibv_cq_ex *emu_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+    if ((attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS) ||
+        (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))) {
+        errno = EOPNOTSUPP;
+        return NULL;
+    }
+    struct emu_cq *cq = create(context, (int)attr->cqe, attr->cq_context, attr->channel,
+                               (int)attr->comp_vector);
+    if (!cq)
+        return NULL;
+    struct ibv_cq_ex *ex = &cq->ex;
+    ex->start_poll = ex_start;
+    ex->next_poll = ex_next;
+    ex->end_poll = ex_end;
+    ex->read_opcode = ex_opcode;
+    ex->read_vendor_err = ex_vendor_err;
+    ex->read_byte_len = ex_byte_len;
+    ex->read_imm_data = ex_imm;
+    ex->read_qp_num = ex_qp_num;
+    ex->read_src_qp = ex_src_qp;
+    ex->read_wc_flags = ex_wc_flags;
+    ex->read_slid = ex_slid;
+    ex->read_sl = ex_zero;
+    ex->read_dlid_path_bits = ex_zero;
+    return ex;
+}

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The device of this process: what its parts share. Objects that programs see embed the structure
+ * of verbs.h as their first member.
+ *
+ * Locks (all private to the process), outermost first:
+ *   cm.lock                     connection manager (cm.h)
+ *   emu_dev.qp_life             a QP found by its index stays alive under it (service thread)
+ *   emu_qp.sq_lock              send queue, state changes of one QP
+ *   emu_dev.lock                object tables, peers, arena
+ *   emu_cq.lock                 consumer side of one CQ
+ *   timer lock (service.c), async lock of a context
+ * No lock is held while sleeping, and none is visible to another process.
+ */
+#ifndef EMUL_VERBS_EMU_H
+#define EMUL_VERBS_EMU_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <sys/uio.h>
+
+#include "emul/verbs/counters.h"
+#include "emul/verbs/fault.h"
+#include "emul/verbs/knobs.h"
+#include "emul/verbs/shm.h"
+
+#define EMU_EXPORT __attribute__((visibility("default")))
+
+#define EMU_NSEC 1000000000ull
+
+/* Another process, or this one. */
+struct emu_peer {
+    struct emu_peer *next; /* same slot, older incarnation still referenced by a QP */
+    struct shm_head *seg;
+    uint64_t incarnation;
+    uint64_t size;
+    uint32_t slot;
+    int pid;
+    int pidfd;
+    _Atomic int bell; /* our copy of its eventfd, -1 until needed */
+    unsigned refs;
+    _Atomic bool dead;
+    bool self;
+    pthread_mutex_t chan_lock;
+    struct emu_peer_chan {
+        uint32_t gen;
+        int fd;
+    } *chan; /* our copies of its channels' eventfds, by index; made when first needed */
+};
+
+/* Something to do later, in the service thread or in a thread that polls meanwhile. */
+struct emu_timer {
+    struct emu_timer *next, *prev;
+    uint64_t due; /* CLOCK_MONOTONIC, ns */
+    void (*fn)(struct emu_timer *t);
+    bool armed;
+    unsigned running;
+};
+
+struct emu_async {
+    struct emu_async *next;
+    struct ibv_async_event ev;
+};
+
+struct emu_ctx {
+    pthread_mutex_t async_lock;
+    struct emu_async *async_head, **async_tail;
+    struct emu_ctx *next; /* dev.contexts */
+    unsigned refs;        /* opens by the program and by rdma_cm */
+    struct verbs_context v; /* last: grows upwards */
+};
+
+struct emu_pd {
+    struct ibv_pd pd;
+    _Atomic int users;
+};
+
+struct emu_mr {
+    struct ibv_mr mr;
+    uint32_t index;
+};
+
+struct emu_chan {
+    struct ibv_comp_channel ch;
+    uint32_t index;
+    struct emu_cq *cqs; /* under dev.lock */
+};
+
+struct emu_cq {
+    union {
+        struct ibv_cq cq;
+        struct ibv_cq_ex ex;
+    };
+    struct emu_chan *chan;
+    struct emu_cq *chan_next;
+    pthread_mutex_t lock;
+    struct shm_cq *s;
+    uint32_t index;
+    uint64_t ring_bytes;
+    _Atomic int users;
+    uint32_t comp_events;  /* fetched */
+    uint32_t async_events; /* raised */
+    bool ex_ok;            /* created by ibv_create_cq_ex */
+    struct ibv_wc ex_wc;
+};
+
+/* The owner's side of a receive ring. */
+struct emu_rq {
+    pthread_mutex_t lock;
+    struct shm_rq *s;
+    uint32_t max_wr, max_sge;
+    uint64_t bytes;
+    uint64_t posted;
+    _Atomic uint64_t polled; /* completions that a program has seen: only these free a place */
+};
+
+struct emu_srq {
+    struct ibv_srq srq;
+    struct emu_rq rq;
+    uint32_t index;
+    uint32_t limit;
+    uint32_t async_events;
+    _Atomic int users;
+};
+
+enum sqe_state { SQE_QUEUED, SQE_READING, SQE_DONE };
+
+/* A work request as the executor sees it; `sge` may be the caller's list. */
+struct emu_wr {
+    uint64_t wr_id;
+    uint64_t raddr;
+    const struct ibv_sge *sge;
+    const void *inl; /* inline data gathered already, or NULL */
+    uint32_t nsge;
+    uint32_t length;
+    uint32_t rkey;
+    uint32_t imm; /* or the key to invalidate */
+    uint32_t flags;
+    enum ibv_wr_opcode opcode;
+    struct ibv_mw *mw;
+    struct ibv_mw_bind_info bind;
+    uint32_t bind_rkey;
+};
+
+struct emu_sqe {
+    struct emu_wr wr;
+    enum sqe_state state;
+    bool started; /* counted and offered to fault injection already */
+    enum ibv_wc_status status;
+    uint64_t due; /* SQE_READING: when to fetch */
+    void *inl;    /* owned copy */
+};
+
+struct emu_qp {
+    union {
+        struct ibv_qp qp;
+        struct ibv_qp_ex ex;
+    };
+    pthread_mutex_t sq_lock;
+    struct shm_qp *s;
+    uint32_t index;
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    struct emu_peer *peer;
+
+    /* send queue: retire <= exec <= tail; freed (by polling) <= retire */
+    struct emu_sqe *sq;
+    struct ibv_sge *sq_sge;
+    uint32_t sq_mask;
+    uint64_t sq_tail, sq_exec, sq_retire;
+    _Atomic uint64_t sq_freed;
+    uint32_t reads_out;
+    int rnr_left;
+    uint64_t rnr_due;       /* not before this time after an RNR */
+    uint64_t retry_until;   /* unanswered since; 0 when not retrying */
+    struct emu_timer timer; /* for whatever of the above is next */
+    bool lost;              /* knob kill_after hit: nothing gets through */
+
+    struct emu_rq rq;
+    struct emu_srq *srq;
+    struct emu_cq *scq, *rcq;
+    uint32_t async_events;
+
+    /* ibv_wr_*: requests between wr_start and wr_complete */
+    bool is_ex;
+    int wr_err;
+    uint32_t wr_count, wr_max;
+    struct emu_wr_build **wr_build;
+};
+
+struct emu_dev {
+    struct emu_knobs knobs;
+    pthread_mutex_t lock, qp_life;
+    int pid;
+    int seg_fd;
+    struct shm_head *seg;
+    uint32_t slot;
+    int slot_sock;
+    struct emu_peer self;
+    struct emu_peer *peers[EMU_MAX_SLOTS];
+    uint64_t arena_next;
+    struct arena_free *arena_free[48];
+
+    struct ibv_device ibdev;
+    struct emu_ctx *contexts;
+    struct emu_ctx *cm_ctx; /* the one that rdma_cm hands out */
+
+    uint32_t next_qp, next_cq, next_srq, next_chan, next_mr, next_pd;
+    uint32_t live_mr;
+    struct emu_qp *qp[EMU_MAX_QPS];
+    struct emu_cq *cq[EMU_MAX_CQS];
+    struct emu_srq *srq[EMU_MAX_SRQS];
+    uint8_t mr_tag[EMU_MAX_MRS];
+
+    _Atomic uint64_t wr_total; /* executed, for kill_after */
+};
+
+/* device.c */
+/* The device, made at the first call; NULL with errno set when that fails or there is none. */
+struct emu_dev *emu_dev(void);
+/* Only knobs and names: no segment, no thread. Never NULL. */
+struct emu_dev *emu_dev_base(void);
+/* The device if it has been made, without making it. */
+struct emu_dev *emu_dev_peek(void);
+struct emu_ctx *emu_ctx_get(struct emu_dev *d); /* the context that rdma_cm hands out */
+void emu_gid(struct emu_dev *d, union ibv_gid *gid); /* the port's only one */
+static inline struct emu_ctx *emu_ctx_of(struct ibv_context *c)
+{
+    return (struct emu_ctx *)((char *)c - offsetof(struct emu_ctx, v.context));
+}
+
+/* segment.c: this process's segment */
+int emu_segment_create(struct emu_dev *d); /* 0 or -errno */
+/* Bytes in the segment at the returned offset, zeroed; 0 when it is full. Under no lock. */
+uint64_t emu_arena_alloc(struct emu_dev *d, uint64_t bytes);
+void emu_arena_free(struct emu_dev *d, uint64_t off, uint64_t bytes);
+
+/* registry.c: slots and peers */
+int emu_slot_claim(struct emu_dev *d); /* 0 or -errno */
+/* Binds and listens on an abstract unix socket: its fd or -errno. */
+int emu_listen_abstract(const char *name);
+/* The process in `slot`, with a reference; NULL with errno when there is none or it is closed. */
+struct emu_peer *emu_peer_get(struct emu_dev *d, uint32_t slot);
+/* The process `pid`, likewise. */
+struct emu_peer *emu_peer_by_pid(struct emu_dev *d, int pid);
+void emu_peer_ref(struct emu_dev *d, struct emu_peer *p);
+void emu_peer_put(struct emu_dev *d, struct emu_peer *p);
+void emu_peer_died(struct emu_dev *d, struct emu_peer *p); /* service thread: its pidfd fired */
+void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p);
+void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan);
+/* Puts a message into a peer's inbox and wakes its service thread; false when it is full. */
+bool emu_peer_send(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_t index,
+                   uint32_t arg, const void *payload, size_t len);
+/* Explains, once per process, that the kernel forbids to reach another process's memory. */
+void emu_explain_eperm(int pid);
+/* Pid of the process that listens on an abstract socket, or -errno. */
+int emu_listener_pid(const char *name);
+
+/* service.c: the one thread, and timers */
+int emu_service_start(struct emu_dev *d); /* 0 or -errno */
+void emu_service_watch_peer(struct emu_dev *d, struct emu_peer *p);
+void emu_service_unwatch_peer(struct emu_dev *d, struct emu_peer *p);
+int emu_service_watch_listener(int sock);
+void emu_service_wake(struct emu_dev *d);
+void emu_service_stop(void);
+uint64_t emu_now(void);
+void emu_timer_arm(struct emu_dev *d, struct emu_timer *t, uint64_t due);
+/* Disarms, and waits until a run in another thread is over. */
+void emu_timer_cancel(struct emu_timer *t);
+/* Runs what is due; called by threads that poll and find nothing. */
+void emu_timers_poll(void);
+
+/* mr.c */
+/* Checks a segment of a local work request; `access` are rights it needs. 0 or -1. */
+int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint32_t access,
+                 struct iovec *out);
+/*
+ * Checks an access by key to memory of the process whose segment is `seg` and pins the region's
+ * table entry: it is unpinned by emu_mr_unpin. 0, or -1 for a bad key, range, PD or right.
+ */
+int emu_mr_pin(struct shm_head *seg, uint32_t key, bool remote, uint32_t pd, uint64_t addr,
+               uint64_t len, uint32_t access, struct iovec *out, struct shm_mr **pin);
+void emu_mr_unpin(struct shm_mr *pin);
+
+/* cq.c */
+/*
+ * Adds a completion to a CQ of any process. When the CQ is full the completion is lost, its owner
+ * is told, and false is returned.
+ */
+bool emu_cq_push(struct emu_dev *d, struct emu_peer *owner, uint32_t cq, const struct shm_cqe *c);
+/* After a push: raises the event if the CQ is armed. `solicited` also for errors. */
+void emu_cq_notify(struct emu_dev *d, struct emu_peer *owner, uint32_t cq, bool solicited);
+/* Forgets the completions of a QP that is going away. */
+void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu_srq *srq,
+                  struct emu_rq *rq);
+/* Copies payloads still in bounce slots to where they belong, before memory is deregistered. */
+void emu_cq_settle(struct emu_dev *d);
+void emu_cq_peer_died(struct emu_dev *d, uint32_t slot);
+int emu_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+int emu_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+struct ibv_cq_ex *emu_create_cq_ex(struct ibv_context *context,
+                                   struct ibv_cq_init_attr_ex *attr);
+
+/* async.c */
+void emu_async_raise(struct emu_ctx *ctx, const struct ibv_async_event *ev);
+void emu_async_purge(struct emu_ctx *ctx, const void *element);
+void emu_async_cq(struct emu_cq *cq, enum ibv_event_type type);
+void emu_async_qp(struct emu_qp *qp, enum ibv_event_type type);
+void emu_async_srq(struct emu_srq *srq, enum ibv_event_type type);
+
+/* rq.c */
+int emu_rq_init(struct emu_dev *d, struct emu_rq *rq, struct shm_rq *s, uint32_t max_wr,
+                uint32_t max_sge);
+void emu_rq_fini(struct emu_dev *d, struct emu_rq *rq);
+/* Posts one receive; 0 or a positive errno. Caller holds rq->lock. */
+int emu_rq_post(struct emu_dev *d, struct emu_rq *rq, const struct ibv_recv_wr *wr);
+/* Takes the oldest receive of a ring in any process; false when there is none. */
+bool emu_rq_take(struct shm_head *seg, struct shm_rq *rq, uint64_t *wr_id, uint32_t *nsge,
+                 struct shm_sge *sge);
+/* Completes with a flush error every receive still in the ring of a QP. */
+void emu_rq_flush(struct emu_dev *d, struct emu_qp *qp);
+int emu_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int emu_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* qp.c, qp_state.c */
+struct ibv_qp *emu_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+/*
+ * Moves a QP to the error state and flushes it; `event` is raised unless it is -1. Under
+ * sq_lock. Does nothing when the QP is already there.
+ */
+void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event);
+/* Moves a QP to RESET: queues emptied, completions forgotten, peer released. Takes sq_lock. */
+void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp);
+/* Failing one from the service thread, by table index, when a peer asked for it. */
+void emu_qp_remote_error(struct emu_dev *d, uint32_t index, uint32_t qpn, int event);
+void emu_qp_remote_event(struct emu_dev *d, uint32_t index, uint32_t qpn, int event);
+
+/* post.c */
+int emu_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+/* Hands over one normalised request. Under sq_lock. 0 or a positive errno. */
+int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr);
+/* Checks that a request can be posted at all: 0 or a positive errno. */
+int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr);
+void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp); /* under sq_lock */
+void emu_sq_flush(struct emu_dev *d, struct emu_qp *qp);    /* under sq_lock */
+void emu_sq_timer(struct emu_timer *t);
+
+/* exec.c */
+enum exec_result { EXEC_DONE, EXEC_RNR, EXEC_NO_ANSWER };
+/* Executes one request against the peer. Under sq_lock. `status` is set for EXEC_DONE. */
+enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr,
+                          enum ibv_wc_status *status, uint32_t *rnr_timer);
+
+/* copy.c */
+/* Moves `total` bytes between local and remote vectors: 0, -EFAULT (remote), -EINVAL (local),
+ * -EPERM, -ESRCH. The vectors are consumed. */
+int emu_copy_to(struct emu_peer *p, struct iovec *local, unsigned nl, struct iovec *remote,
+                unsigned nr, uint64_t total);
+int emu_copy_from(struct emu_peer *p, struct iovec *local, unsigned nl, struct iovec *remote,
+                  unsigned nr, uint64_t total);
+
+/* wr_api.c */
+void emu_wr_api_init(struct emu_qp *qp);
+void emu_wr_api_fini(struct emu_qp *qp);
+
+/* cm */
+void emu_cm_inbox(struct emu_dev *d, const void *payload, size_t len);
+void emu_cm_peer_died(struct emu_dev *d, struct emu_peer *p);
+void emu_cm_forked(void);
+
+#endif

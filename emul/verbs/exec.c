@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Executing one work request: both halves of the transport, run by the poster.
+ *
+ * The requester's half checks the local segments. The responder's half works on the peer's segment
+ * as the peer's device would: it checks that the QP there expects us, its access flags, the remote
+ * key, takes a receive, moves the data, and leaves a completion. The passive process does not run.
+ *
+ * Exclusion between a poster and the owner of the responding QP (who may fail, reset or destroy
+ * it) is the word `busy`. The poster puts its token there before it looks at the QP's state, and
+ * the owner changes the state before it looks at the token, so one of them sees the other. An
+ * owner waits for a busy token, but not for ever: a poster may be stopped in the middle, so the
+ * owner may revoke it. Before a poster makes anything visible (completion), it turns its token to
+ * "committing", which fails if it was revoked; committing spans no system call.
+ *
+ * A receive that was taken but not completed is noted in the QP (`taken`), so that an owner that
+ * revoked the poster, or whose peer died, can still flush it: no posted receive is ever lost.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct run {
+    struct emu_dev *d;
+    struct emu_qp *qp;
+    const struct emu_wr *wr;
+    struct emu_peer *peer;
+    struct shm_qp *rs; /* the responder */
+    uint64_t token;
+    struct iovec local[EMU_MAX_SGE];
+    unsigned nlocal;
+};
+
+static bool enter(struct run *r)
+{
+    struct emu_dev *d = r->d;
+    struct emu_peer *p = r->peer;
+    uint64_t idle = 0;
+
+    if (!p || r->qp->lost || atomic_load_explicit(&p->dead, memory_order_relaxed) ||
+        atomic_load_explicit(&p->seg->silent, memory_order_relaxed) || d->knobs.silent)
+        return false;
+    r->rs = shm_qp(p->seg, r->qp->attr.dest_qp_num);
+    uint64_t serial = atomic_fetch_add_explicit(&d->seg->busy_serial, 1, memory_order_relaxed);
+    r->token = RX_TOKEN(serial + 1, d->slot, RX_BUSY);
+    if (!atomic_compare_exchange_strong(&r->rs->busy, &idle, r->token))
+        return false;
+    uint32_t state = atomic_load(&r->rs->state);
+    if (atomic_load(&r->rs->qpn) == r->qp->attr.dest_qp_num &&
+        r->rs->dest_qpn == r->qp->qp.qp_num && r->rs->dest_inc == d->self.incarnation &&
+        (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD))
+        return true;
+    atomic_compare_exchange_strong(&r->rs->busy, &r->token, 0);
+    return false;
+}
+
+static bool commit(struct run *r)
+{
+    uint64_t expect = r->token;
+
+    return atomic_compare_exchange_strong(&r->rs->busy, &expect,
+                                          r->token - RX_BUSY + RX_COMMIT);
+}
+
+/* Gives up the token in whatever phase it is, unless the owner has revoked it. */
+static void leave(struct run *r)
+{
+    uint64_t expect = r->token;
+
+    if (!atomic_compare_exchange_strong(&r->rs->busy, &expect, 0)) {
+        expect = r->token - RX_BUSY + RX_COMMIT;
+        atomic_compare_exchange_strong(&r->rs->busy, &expect, 0);
+    }
+}
+
+/* The responder refuses: its QP fails, its owner is told to flush it. Leaves. */
+static void refuse(struct run *r, enum ibv_event_type event)
+{
+    uint32_t qpn = r->qp->attr.dest_qp_num;
+
+    atomic_store(&r->rs->state, IBV_QPS_ERR);
+    leave(r);
+    emu_peer_send(r->d, r->peer, INBOX_QP_ERROR, qpn & (EMU_MAX_QPS - 1), (uint32_t)event, &qpn,
+                  sizeof(qpn));
+}
+
+/* Completes the receive that was taken, successfully or not, and leaves. False when revoked. */
+static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
+{
+    uint32_t cq = r->rs->recv_cq;
+    bool est = false;
+
+    if (!commit(r)) {
+        if (c->bounce)
+            shm_bounce_put(r->peer->seg, c->bounce - 1);
+        return false;
+    }
+    c->qpn = r->qp->attr.dest_qp_num;
+    c->src_qp = r->qp->qp.qp_num;
+    c->srq = r->rs->srq != 0;
+    bool pushed = emu_cq_push(r->d, r->peer, cq, c);
+    atomic_store(&r->rs->taken, 0);
+    if (!pushed && c->bounce)
+        shm_bounce_put(r->peer->seg, c->bounce - 1);
+    if (!pushed || fatal) {
+        refuse(r, pushed ? IBV_EVENT_QP_FATAL : IBV_EVENT_QP_REQ_ERR);
+    } else {
+        est = atomic_load_explicit(&r->rs->state, memory_order_relaxed) == IBV_QPS_RTR &&
+              !atomic_exchange(&r->rs->comm_est, 1);
+        leave(r);
+    }
+    emu_cq_notify(r->d, r->peer, cq,
+                  (r->wr->flags & IBV_SEND_SOLICITED) || c->status != IBV_WC_SUCCESS);
+    if (est)
+        emu_peer_send(r->d, r->peer, INBOX_COMM_EST, c->qpn & (EMU_MAX_QPS - 1),
+                      IBV_EVENT_COMM_EST, &c->qpn, sizeof(c->qpn));
+    return pushed;
+}
+
+/* Takes the next receive of the responder. */
+static bool take(struct run *r, uint64_t *wr_id, uint32_t *nsge, struct shm_sge *sge)
+{
+    struct shm_head *seg = r->peer->seg;
+    uint32_t srq = r->rs->srq;
+    struct shm_rq *rq = srq ? &shm_srq(seg, srq - 1)->rq : &r->rs->rq;
+
+    if (!emu_rq_take(seg, rq, wr_id, nsge, sge))
+        return false;
+    r->rs->taken_wr_id = *wr_id;
+    atomic_store(&r->rs->taken, 1);
+    uint32_t limit = atomic_load_explicit(&rq->limit, memory_order_relaxed);
+    if (srq && limit && atomic_load(&rq->tail) - atomic_load(&rq->head) < limit &&
+        atomic_compare_exchange_strong(&rq->limit, &limit, 0))
+        emu_peer_send(r->d, r->peer, INBOX_SRQ_LIMIT, srq - 1, 0, NULL, 0);
+    return true;
+}
+
+static enum ibv_wc_status copy_failure(int err)
+{
+    return err == -EPERM ? IBV_WC_GENERAL_ERR
+           : err == -EINVAL ? IBV_WC_LOC_PROT_ERR
+                            : IBV_WC_REM_OP_ERR;
+}
+
+static void imm_fields(const struct emu_wr *wr, struct shm_cqe *c)
+{
+    if (wr->opcode == IBV_WR_SEND_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+        c->wc_flags = IBV_WC_WITH_IMM;
+        c->imm = wr->imm;
+    }
+}
+
+/* Gathers a small message into a bounce slot of the peer; 0 when there is none free. */
+static uint32_t bounce(struct run *r, const struct shm_sge *sge, const struct iovec *remote,
+                       uint32_t nsge)
+{
+    int slot = shm_bounce_get(r->peer->seg, 0);
+
+    if (slot < 0)
+        return 0;
+    struct shm_bounce *b = shm_bounce(r->peer->seg, (uint32_t)slot);
+    b->length = r->wr->length;
+    b->nsge = nsge;
+    for (uint32_t i = 0; i < nsge; i++) {
+        b->sge[i].addr = (uintptr_t)remote[i].iov_base;
+        b->sge[i].length = (uint32_t)remote[i].iov_len;
+        b->sge[i].lkey = sge[i].lkey;
+    }
+    unsigned char *to = b->data;
+    for (unsigned i = 0; i < r->nlocal; i++) {
+        memcpy(to, r->local[i].iov_base, r->local[i].iov_len);
+        to += r->local[i].iov_len;
+    }
+    emu_count(COUNT_bounced, 1);
+    return (uint32_t)slot + 1;
+}
+
+static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint32_t *rnr_timer)
+{
+    struct shm_sge sge[EMU_MAX_SGE];
+    struct iovec remote[EMU_MAX_SGE];
+    struct shm_mr *pin[EMU_MAX_SGE];
+    struct shm_cqe c = {.opcode = IBV_WC_RECV, .byte_len = r->wr->length};
+    uint32_t nsge, used = 0, left = r->wr->length;
+    int err = 0;
+
+    if (!take(r, &c.wr_id, &nsge, sge)) {
+        *rnr_timer = r->rs->min_rnr_timer;
+        leave(r);
+        return EXEC_RNR;
+    }
+    *status = IBV_WC_SUCCESS;
+    imm_fields(r->wr, &c);
+    for (uint32_t i = 0; i < nsge && left && !err; i++) {
+        uint32_t n = sge[i].length < left ? sge[i].length : left;
+        if (n == 0)
+            continue;
+        if (emu_mr_pin(r->peer->seg, sge[i].lkey, false, r->rs->pd, sge[i].addr, n,
+                       IBV_ACCESS_LOCAL_WRITE, &remote[used], &pin[used]) < 0) {
+            err = -EFAULT;
+            c.status = IBV_WC_LOC_PROT_ERR;
+            *status = IBV_WC_REM_OP_ERR;
+        } else {
+            sge[used].lkey = sge[i].lkey;
+            used++;
+            left -= n;
+        }
+    }
+    if (!err && left) {
+        err = -EMSGSIZE;
+        c.status = IBV_WC_LOC_LEN_ERR;
+        *status = IBV_WC_REM_INV_REQ_ERR;
+    }
+    if (!err && r->wr->length) {
+        if (r->wr->length <= r->d->knobs.bounce_max)
+            c.bounce = bounce(r, sge, remote, used);
+        if (!c.bounce) {
+            err = emu_copy_to(r->peer, r->local, r->nlocal, remote, used, r->wr->length);
+            if (err) {
+                *status = copy_failure(err);
+                c.status = err == -EFAULT ? IBV_WC_LOC_PROT_ERR : IBV_WC_GENERAL_ERR;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < used; i++)
+        emu_mr_unpin(pin[i]);
+    if (err == -ESRCH) {
+        leave(r);
+        return EXEC_NO_ANSWER;
+    }
+    if (!complete_receive(r, &c, err != 0) && !err)
+        return EXEC_NO_ANSWER;
+    return EXEC_DONE;
+}
+
+static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint32_t *rnr_timer)
+{
+    const struct emu_wr *wr = r->wr;
+    bool imm = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    struct shm_sge sge[EMU_MAX_SGE];
+    struct shm_cqe c = {.opcode = IBV_WC_RECV_RDMA_WITH_IMM, .byte_len = wr->length};
+    struct iovec remote;
+    struct shm_mr *pin = NULL;
+    uint32_t nsge;
+
+    if (!(r->rs->access & IBV_ACCESS_REMOTE_WRITE)) {
+        *status = IBV_WC_REM_INV_REQ_ERR;
+        refuse(r, IBV_EVENT_QP_REQ_ERR);
+        return EXEC_DONE;
+    }
+    if (wr->length && emu_mr_pin(r->peer->seg, wr->rkey, true, r->rs->pd, wr->raddr, wr->length,
+                                 IBV_ACCESS_REMOTE_WRITE, &remote, &pin) < 0) {
+        *status = IBV_WC_REM_ACCESS_ERR;
+        refuse(r, IBV_EVENT_QP_ACCESS_ERR);
+        return EXEC_DONE;
+    }
+    if (imm && !take(r, &c.wr_id, &nsge, sge)) {
+        if (pin)
+            emu_mr_unpin(pin);
+        *rnr_timer = r->rs->min_rnr_timer;
+        leave(r);
+        return EXEC_RNR;
+    }
+    int err = 0;
+    if (wr->length)
+        err = emu_copy_to(r->peer, r->local, r->nlocal, &remote, 1, wr->length);
+    if (pin)
+        emu_mr_unpin(pin);
+    *status = err ? copy_failure(err) : IBV_WC_SUCCESS;
+    if (err == -ESRCH) {
+        leave(r);
+        return EXEC_NO_ANSWER;
+    }
+    if (imm) {
+        imm_fields(wr, &c);
+        if (err)
+            c.status = IBV_WC_GENERAL_ERR;
+        if (!complete_receive(r, &c, err != 0) && !err)
+            return EXEC_NO_ANSWER;
+    } else if (err == -EFAULT) {
+        refuse(r, IBV_EVENT_QP_FATAL);
+    } else {
+        leave(r);
+    }
+    return EXEC_DONE;
+}
+
+static enum exec_result do_read(struct run *r, enum ibv_wc_status *status)
+{
+    const struct emu_wr *wr = r->wr;
+    struct iovec remote;
+    struct shm_mr *pin = NULL;
+    int err = 0;
+
+    if (!(r->rs->access & IBV_ACCESS_REMOTE_READ) || r->rs->max_dest_rd == 0) {
+        *status = IBV_WC_REM_INV_REQ_ERR;
+        refuse(r, IBV_EVENT_QP_REQ_ERR);
+        return EXEC_DONE;
+    }
+    if (wr->length && emu_mr_pin(r->peer->seg, wr->rkey, true, r->rs->pd, wr->raddr, wr->length,
+                                 IBV_ACCESS_REMOTE_READ, &remote, &pin) < 0) {
+        *status = IBV_WC_REM_ACCESS_ERR;
+        refuse(r, IBV_EVENT_QP_ACCESS_ERR);
+        return EXEC_DONE;
+    }
+    if (wr->length)
+        err = emu_copy_from(r->peer, r->local, r->nlocal, &remote, 1, wr->length);
+    if (pin)
+        emu_mr_unpin(pin);
+    *status = err ? copy_failure(err) : IBV_WC_SUCCESS;
+    if (err == -EFAULT)
+        refuse(r, IBV_EVENT_QP_FATAL);
+    else
+        leave(r);
+    return err == -ESRCH ? EXEC_NO_ANSWER : EXEC_DONE;
+}
+
+/* Checks the local segments and turns them into addresses. */
+static bool resolve_local(struct run *r)
+{
+    const struct emu_wr *wr = r->wr;
+    uint32_t access = wr->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0;
+
+    if (wr->inl) {
+        r->local[0] = (struct iovec){(void *)(uintptr_t)wr->inl, wr->length};
+        r->nlocal = 1;
+        return true;
+    }
+    for (uint32_t i = 0; i < wr->nsge; i++) {
+        const struct ibv_sge *s = &wr->sge[i];
+        struct iovec *v = &r->local[r->nlocal];
+        if (s->length == 0)
+            continue;
+        if (wr->flags & IBV_SEND_INLINE)
+            *v = (struct iovec){(void *)(uintptr_t)s->addr, s->length};
+        else if (emu_mr_local(r->d, ((struct ibv_pd *)r->qp->qp.pd)->handle, s, access, v) < 0)
+            return false;
+        r->nlocal++;
+    }
+    return true;
+}
+
+enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr,
+                          enum ibv_wc_status *status, uint32_t *rnr_timer)
+{
+    struct run r; /* not cleared: the vectors are large */
+    enum exec_result res;
+
+    r.d = d;
+    r.qp = qp;
+    r.wr = wr;
+    r.peer = qp->peer;
+    r.nlocal = 0;
+    if (!resolve_local(&r)) {
+        *status = IBV_WC_LOC_PROT_ERR;
+        return EXEC_DONE;
+    }
+    if (!enter(&r))
+        return EXEC_NO_ANSWER;
+    switch (wr->opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+        res = do_send(&r, status, rnr_timer);
+        break;
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        res = do_write(&r, status, rnr_timer);
+        break;
+    case IBV_WR_RDMA_READ:
+        res = do_read(&r, status);
+        break;
+    default:
+        leave(&r);
+        *status = IBV_WC_LOC_QP_OP_ERR;
+        res = EXEC_DONE;
+        break;
+    }
+    return res;
+}

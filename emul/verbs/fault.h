@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Counting of calls and injection of single failures. */
+#ifndef EMUL_VERBS_FAULT_H
+#define EMUL_VERBS_FAULT_H
+
+#include <stdbool.h>
+
+#include "emul/verbs/counters.h"
+#include "emul/verbs/knobs.h"
+
+/* Reads EMUVERBS_FAIL, EMUVERBS_ROLE and EMUVERBS_FAIL_ROLE. A wrong form is reported on stderr. */
+void emu_fault_init(const struct emu_knobs *k);
+
+/* Counts one call; true when this one must fail. Any thread. */
+bool emu_call(enum emu_call call);
+
+#endif

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Protection domains and memory regions.
+ *
+ * A key is the region's index in the table shifted by eight, and a tag that changes at each reuse;
+ * indices are reused in turn, so that a stale key is found out. Registering makes every page
+ * present and, for local write, writable, which refuses holes and read-only memory as pinning
+ * does. Deregistering clears the key and then waits for remote operations that have checked it
+ * already: after it returns, nothing more is written. A poster that was stopped between check and
+ * copy is not waited for longer than PIN_WAIT.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define PIN_WAIT (EMU_NSEC / 5)
+
+EMU_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+    struct emu_dev *d = emu_dev_peek();
+    struct emu_pd *pd = NULL;
+
+    if (emu_call(CALL_ibv_alloc_pd))
+        errno = ENOMEM;
+    else if (!d)
+        errno = EIO;
+    else
+        pd = calloc(1, sizeof(*pd));
+    if (!pd)
+        return NULL;
+    pd->pd.context = context;
+    pthread_mutex_lock(&d->lock);
+    pd->pd.handle = d->next_pd++;
+    pthread_mutex_unlock(&d->lock);
+    emu_count(COUNT_live_pd, 1);
+    return &pd->pd;
+}
+
+EMU_EXPORT int ibv_dealloc_pd(struct ibv_pd *ibpd)
+{
+    struct emu_pd *pd = (struct emu_pd *)ibpd;
+
+    if (emu_call(CALL_ibv_dealloc_pd))
+        return EIO;
+    if (atomic_load(&pd->users))
+        return EBUSY;
+    free(pd);
+    emu_uncount(COUNT_live_pd, 1);
+    return 0;
+}
+
+/* Makes the pages present with the right that is needed. 0 or a positive errno. */
+static int populate(void *addr, size_t length, bool write)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)addr & ~(page - 1);
+    uintptr_t to = ((uintptr_t)addr + length + page - 1) & ~(page - 1);
+
+    if (length == 0)
+        return 0;
+    if (to < from)
+        return EINVAL;
+    while (madvise((void *)from, to - from, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) < 0) {
+        if (errno == EAGAIN || errno == EINTR)
+            continue;
+        if (errno != EINVAL)
+            return EFAULT;
+        /* no right, or a kernel before 5.14: look whether everything is at least mapped */
+        size_t pages = (to - from) / page;
+        unsigned char *vec = malloc(pages);
+        if (!vec)
+            return ENOMEM;
+        char probe;
+        struct iovec l = {&probe, 1}, r = {(void *)from, 1};
+        bool old_kernel = madvise((void *)&probe, 0, MADV_POPULATE_READ) < 0;
+        bool mapped = mincore((void *)from, to - from, vec) == 0 &&
+                      process_vm_readv(getpid(), &l, 1, &r, 1, 0) == 1;
+        free(vec);
+        return old_kernel && mapped ? 0 : EFAULT;
+    }
+    return 0;
+}
+
+/* Adds to the pinned bytes if the limit allows it. */
+static bool account(struct emu_dev *d, size_t length)
+{
+    struct emu_counters *c = emu_counters;
+    uint64_t now = atomic_fetch_add(&c->count[COUNT_pinned_bytes], length) + length;
+
+    if (d->knobs.memlock && now > d->knobs.memlock) {
+        emu_uncount(COUNT_pinned_bytes, length);
+        return false;
+    }
+    uint64_t peak = atomic_load(&c->count[COUNT_pinned_peak]);
+    while (now > peak && !atomic_compare_exchange_weak(&c->count[COUNT_pinned_peak], &peak, now))
+        ;
+    return true;
+}
+
+/* A free table entry, or -1. Under d->lock. */
+static int64_t take_index(struct emu_dev *d)
+{
+    if (d->live_mr >= d->knobs.max_mr)
+        return -1;
+    for (uint32_t n = 0; n < EMU_MAX_MRS; n++) {
+        uint32_t i = 1 + (d->next_mr + n) % (EMU_MAX_MRS - 1);
+        struct shm_mr *s = shm_mr(d->seg, i);
+        if (atomic_load(&s->lkey) == 0 && atomic_load(&s->users) == 0) {
+            d->next_mr = i;
+            d->live_mr++;
+            return i;
+        }
+    }
+    return -1;
+}
+
+static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                          unsigned access)
+{
+    struct emu_dev *d = emu_dev_peek();
+    const unsigned remote_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+    const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | remote_write |
+                           IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
+                           IBV_ACCESS_OPTIONAL_RANGE;
+    int err = 0;
+
+    if (emu_call(CALL_ibv_reg_mr))
+        err = ENOMEM;
+    else if (!d)
+        err = EIO;
+    else if ((access & ~known) || ((access & remote_write) && !(access & IBV_ACCESS_LOCAL_WRITE)))
+        err = EINVAL;
+    else if (length == 0 || (uintptr_t)addr + length < (uintptr_t)addr)
+        err = EINVAL;
+    else
+        err = populate(addr, length, access & (IBV_ACCESS_LOCAL_WRITE | remote_write));
+    struct emu_mr *mr = err ? NULL : calloc(1, sizeof(*mr));
+    if (!mr) {
+        errno = err ? err : ENOMEM;
+        return NULL;
+    }
+    if (!account(d, length)) {
+        free(mr);
+        errno = ENOMEM;
+        return NULL;
+    }
+    pthread_mutex_lock(&d->lock);
+    int64_t index = take_index(d);
+    if (index < 0) {
+        pthread_mutex_unlock(&d->lock);
+        emu_uncount(COUNT_pinned_bytes, length);
+        free(mr);
+        errno = ENOMEM;
+        return NULL;
+    }
+    struct shm_mr *s = shm_mr(d->seg, (uint32_t)index);
+    uint32_t lkey = ((uint32_t)index << 8) | ++d->mr_tag[index];
+    s->pd = pd->handle;
+    s->access = access;
+    s->addr = (uintptr_t)addr;
+    s->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
+    s->length = length;
+    atomic_store(&s->lkey, lkey);
+    pthread_mutex_unlock(&d->lock);
+
+    mr->index = (uint32_t)index;
+    mr->mr.context = pd->context;
+    mr->mr.pd = pd;
+    mr->mr.addr = addr;
+    mr->mr.length = length;
+    mr->mr.handle = (uint32_t)index;
+    mr->mr.lkey = lkey;
+    mr->mr.rkey = lkey | EMU_RKEY_BIT;
+    atomic_fetch_add(&((struct emu_pd *)pd)->users, 1);
+    emu_count(COUNT_live_mr, 1);
+    emu_count(COUNT_reg_bytes_total, length);
+    return &mr->mr;
+}
+
+#undef ibv_reg_mr
+EMU_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+    return reg(pd, addr, length, (uintptr_t)addr, (unsigned)access);
+}
+
+#undef ibv_reg_mr_iova
+EMU_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
+                                          uint64_t iova, int access)
+{
+    return reg(pd, addr, length, iova, (unsigned)access);
+}
+
+EMU_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
+                                           uint64_t iova, unsigned int access)
+{
+    return reg(pd, addr, length, iova, access);
+}
+
+EMU_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+                                            uint64_t iova, int fd, int access)
+{
+    (void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
+    errno = EOPNOTSUPP;
+    return NULL;
+}
+
+EMU_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+                            size_t length, int access)
+{
+    (void)mr, (void)flags, (void)pd, (void)addr, (void)length, (void)access;
+    emu_call(CALL_ibv_rereg_mr);
+    errno = EOPNOTSUPP;
+    return IBV_REREG_MR_ERR_INPUT;
+}
+
+EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
+{
+    struct emu_mr *mr = (struct emu_mr *)ibmr;
+    struct emu_dev *d = emu_dev_peek();
+
+    if (emu_call(CALL_ibv_dereg_mr))
+        return EIO;
+    if (!d)
+        return EIO;
+    struct shm_mr *s = shm_mr(d->seg, mr->index);
+    emu_cq_settle(d);
+    atomic_store(&s->lkey, 0);
+    for (uint64_t until = 0; atomic_load(&s->users) > 0; sched_yield()) {
+        if (!until)
+            until = emu_now() + PIN_WAIT;
+        else if (emu_now() > until) {
+            atomic_store(&s->users, 0); /* its poster is stopped or dead */
+            break;
+        }
+    }
+    pthread_mutex_lock(&d->lock);
+    d->live_mr--;
+    pthread_mutex_unlock(&d->lock);
+    emu_uncount(COUNT_pinned_bytes, mr->mr.length);
+    emu_uncount(COUNT_live_mr, 1);
+    atomic_fetch_sub(&((struct emu_pd *)mr->mr.pd)->users, 1);
+    free(mr);
+    return 0;
+}
+
+int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint32_t access,
+                 struct iovec *out)
+{
+    struct shm_mr *s = shm_mr(d->seg, sge->lkey >> 8);
+
+    if (sge->lkey == 0 || atomic_load_explicit(&s->lkey, memory_order_acquire) != sge->lkey)
+        return -1;
+    uint64_t off = sge->addr - s->iova;
+    if (s->pd != pd || off > s->length || sge->length > s->length - off ||
+        (s->access & access) != access)
+        return -1;
+    out->iov_base = (void *)(uintptr_t)(s->addr + off);
+    out->iov_len = sge->length;
+    return 0;
+}
+
+int emu_mr_pin(struct shm_head *seg, uint32_t key, bool remote, uint32_t pd, uint64_t addr,
+               uint64_t len, uint32_t access, struct iovec *out, struct shm_mr **pin)
+{
+    uint32_t lkey = remote ? key & ~EMU_RKEY_BIT : key;
+    struct shm_mr *s = shm_mr(seg, lkey >> 8);
+
+    if (lkey == 0 || remote != !!(key & EMU_RKEY_BIT))
+        return -1;
+    atomic_fetch_add(&s->users, 1);
+    if (atomic_load(&s->lkey) == lkey) {
+        uint64_t off = addr - s->iova;
+        if (s->pd == pd && off <= s->length && len <= s->length - off &&
+            (s->access & access) == access) {
+            out->iov_base = (void *)(uintptr_t)(s->addr + off);
+            out->iov_len = len;
+            *pin = s;
+            return 0;
+        }
+    }
+    emu_mr_unpin(s);
+    return -1;
+}
+
+void emu_mr_unpin(struct shm_mr *pin)
+{
+    uint32_t n = atomic_load(&pin->users);
+
+    /* never below zero: the owner may have given up on us and reset it */
+    while (n && !atomic_compare_exchange_weak(&pin->users, &n, n - 1))
+        ;
+}

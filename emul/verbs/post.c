@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The send queue.
+ *
+ * A request is executed inside the post call if nothing is ahead of it. It is queued when the
+ * receiver has no receive posted (RNR), when the peer does not answer yet, when the read depth is
+ * exhausted, when a fence waits for reads, or when reads are delayed by a knob. Three counters
+ * walk over the ring: `exec` is the next request to start, `retire` the oldest whose completion
+ * has not been reported, so completions come in order although a delayed read is overtaken by the
+ * data of later requests. A timer goes on with the queue when its wait is over.
+ *
+ * A place in the queue is free again when the program has polled a completion that covers it.
+ * An error completes the request that had it, moves the QP to the error state, and flushes the
+ * rest, signalled or not.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* min_rnr_timer codes to microseconds. */
+static const uint32_t rnr_us[32] = {655360, 10,    20,    30,    40,    60,     80,     120,
+                                    160,    240,   320,   480,   640,   960,    1280,   1920,
+                                    2560,   3840,  5120,  7680,  10240, 15360,  20480,  30720,
+                                    40960,  61440, 81920, 122880, 163840, 245760, 327680, 491520};
+
+#define RETRY_TICK (EMU_NSEC / 1000)
+
+static struct emu_sqe *sqe(struct emu_qp *qp, uint64_t i)
+{
+    return &qp->sq[i & qp->sq_mask];
+}
+
+static uint8_t wc_opcode(enum ibv_wr_opcode op)
+{
+    switch (op) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return IBV_WC_RDMA_WRITE;
+    case IBV_WR_RDMA_READ:
+        return IBV_WC_RDMA_READ;
+    case IBV_WR_LOCAL_INV:
+        return IBV_WC_LOCAL_INV;
+    case IBV_WR_BIND_MW:
+        return IBV_WC_BIND_MW;
+    default:
+        return IBV_WC_SEND;
+    }
+}
+
+/* Reports request `i` if it must be reported. False when the completion queue was full. */
+static bool complete(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
+                     enum ibv_wc_status status)
+{
+    struct shm_cqe c = {.wr_id = wr->wr_id,
+                        .sq_index = i,
+                        .qpn = qp->qp.qp_num,
+                        .src_qp = qp->attr.dest_qp_num,
+                        .status = (uint8_t)status,
+                        .opcode = wc_opcode(wr->opcode),
+                        .from_sq = 1};
+
+    if (status == IBV_WC_SUCCESS) {
+        if (wr->opcode == IBV_WR_RDMA_READ)
+            emu_count(COUNT_bytes_read, wr->length);
+        else if (c.opcode == IBV_WC_RDMA_WRITE)
+            emu_count(COUNT_bytes_write, wr->length);
+        else
+            emu_count(COUNT_bytes_send, wr->length);
+        if (!(wr->flags & IBV_SEND_SIGNALED))
+            return true;
+        c.byte_len = wr->length;
+    } else {
+        emu_count(status == IBV_WC_WR_FLUSH_ERR ? COUNT_wr_flushed : COUNT_wr_failed, 1);
+    }
+    if (!emu_cq_push(d, &d->self, qp->scq->index, &c))
+        return false;
+    emu_cq_notify(d, &d->self, qp->scq->index, status != IBV_WC_SUCCESS);
+    return true;
+}
+
+static uint64_t retry_bound(struct emu_dev *d, struct emu_qp *qp)
+{
+    uint64_t max = d->knobs.retry_max_ms * (EMU_NSEC / 1000);
+    uint64_t t = qp->attr.timeout ? (UINT64_C(4096) << (qp->attr.timeout & 31)) : max;
+
+    t *= (uint64_t)qp->attr.retry_cnt + 1;
+    return t < max ? t : max;
+}
+
+/* Tries to execute; true when it is over, with its status. */
+static bool attempt(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr,
+                    enum ibv_wc_status *status)
+{
+    uint32_t timer = 0;
+
+    switch (emu_exec(d, qp, wr, status, &timer)) {
+    case EXEC_DONE:
+        qp->rnr_left = qp->attr.rnr_retry;
+        qp->rnr_due = 0;
+        qp->retry_until = 0;
+        return true;
+    case EXEC_RNR:
+        emu_count(COUNT_rnr_events, 1);
+        if (qp->rnr_left == 0) {
+            *status = IBV_WC_RNR_RETRY_EXC_ERR;
+            return true;
+        }
+        if (qp->rnr_left < 7)
+            qp->rnr_left--;
+        qp->rnr_due = emu_now() + rnr_us[timer & 31] * UINT64_C(1000);
+        return false;
+    case EXEC_NO_ANSWER:
+        emu_count(COUNT_retries, 1);
+        if (!qp->retry_until)
+            qp->retry_until = emu_now() + retry_bound(d, qp);
+        if (emu_now() >= qp->retry_until) {
+            *status = IBV_WC_RETRY_EXC_ERR;
+            return true;
+        }
+        return false;
+    }
+    return false;
+}
+
+enum start { START_DONE, START_READING, START_BLOCKED };
+
+/* Starts the request at `exec` if it may start now. */
+static enum start start(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr, bool first,
+                        enum ibv_wc_status *status)
+{
+    if (qp->rnr_due && emu_now() < qp->rnr_due)
+        return START_BLOCKED;
+    if ((wr->flags & IBV_SEND_FENCE) && qp->reads_out)
+        return START_BLOCKED;
+    if (first) {
+        uint64_t n = 1 + atomic_fetch_add_explicit(&d->wr_total, 1, memory_order_relaxed);
+        if (d->knobs.kill_after && n == d->knobs.kill_after)
+            qp->lost = true;
+        if (emu_call(CALL_completion)) {
+            *status = IBV_WC_RETRY_EXC_ERR;
+            return START_DONE;
+        }
+    }
+    if (wr->opcode == IBV_WR_RDMA_READ) {
+        if (qp->attr.max_rd_atomic == 0) {
+            *status = IBV_WC_LOC_QP_OP_ERR;
+            return START_DONE;
+        }
+        if (qp->reads_out >= qp->attr.max_rd_atomic)
+            return START_BLOCKED;
+        if (d->knobs.read_delay_us)
+            return START_READING;
+    }
+    return attempt(d, qp, wr, status) ? START_DONE : START_BLOCKED;
+}
+
+static void forget(struct emu_sqe *e)
+{
+    free(e->inl);
+    e->inl = NULL;
+}
+
+/* Copies a request whose lists belong to the caller into the queue. */
+static int keep(struct emu_qp *qp, uint64_t i, const struct emu_wr *wr)
+{
+    struct emu_sqe *e = sqe(qp, i);
+    struct ibv_sge *sge = qp->sq_sge + (i & qp->sq_mask) * qp->init.cap.max_send_sge;
+
+    e->wr = *wr;
+    e->state = SQE_QUEUED;
+    e->started = false;
+    e->inl = NULL;
+    if ((wr->flags & IBV_SEND_INLINE) && wr->length) {
+        unsigned char *to = e->inl = malloc(wr->length);
+        if (!to)
+            return ENOMEM;
+        if (wr->inl)
+            memcpy(to, wr->inl, wr->length);
+        for (uint32_t k = 0; !wr->inl && k < wr->nsge; k++) {
+            memcpy(to, (void *)(uintptr_t)wr->sge[k].addr, wr->sge[k].length);
+            to += wr->sge[k].length;
+        }
+        e->wr.inl = e->inl;
+    } else if (wr->nsge) {
+        memcpy(sge, wr->sge, wr->nsge * sizeof(*sge));
+    }
+    e->wr.sge = sge;
+    return 0;
+}
+
+/* Fetches the data of delayed reads that are due; all of them when `force`. */
+static void fetch_reads(struct emu_dev *d, struct emu_qp *qp, bool force)
+{
+    uint64_t now = emu_now(), n = qp->sq_exec - qp->sq_retire;
+
+    for (uint64_t k = 0; k < n && qp->reads_out; k++) {
+        uint64_t i = d->knobs.read_reverse ? qp->sq_exec - 1 - k : qp->sq_retire + k;
+        struct emu_sqe *e = sqe(qp, i);
+        uint32_t timer;
+        if (e->state != SQE_READING || (!force && e->due > now))
+            continue;
+        if (emu_exec(d, qp, &e->wr, &e->status, &timer) != EXEC_DONE) {
+            if (!qp->retry_until)
+                qp->retry_until = now + retry_bound(d, qp);
+            if (!force && now < qp->retry_until) {
+                e->due = now + RETRY_TICK;
+                continue;
+            }
+            e->status = IBV_WC_RETRY_EXC_ERR;
+        }
+        e->state = SQE_DONE;
+        qp->reads_out--;
+    }
+}
+
+/* Reports finished requests from the oldest on; false when one of them failed. */
+static bool retire(struct emu_dev *d, struct emu_qp *qp)
+{
+    while (qp->sq_retire < qp->sq_exec) {
+        struct emu_sqe *e = sqe(qp, qp->sq_retire);
+        if (e->state != SQE_DONE)
+            break;
+        uint64_t i = qp->sq_retire++;
+        bool ok = complete(d, qp, i, &e->wr, e->status) && e->status == IBV_WC_SUCCESS;
+        forget(e);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+static void set_timer(struct emu_dev *d, struct emu_qp *qp)
+{
+    uint64_t due = UINT64_MAX, now = emu_now();
+
+    for (uint64_t i = qp->sq_retire; qp->reads_out && i < qp->sq_exec; i++)
+        if (sqe(qp, i)->state == SQE_READING && sqe(qp, i)->due < due)
+            due = sqe(qp, i)->due;
+    if (qp->sq_exec < qp->sq_tail) {
+        if (qp->rnr_due > now && qp->rnr_due < due)
+            due = qp->rnr_due;
+        else if (qp->retry_until && now + RETRY_TICK < due)
+            due = now + RETRY_TICK;
+    }
+    if (due != UINT64_MAX)
+        emu_timer_arm(d, &qp->timer, due);
+}
+
+void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp)
+{
+    bool ok = true;
+
+    if (qp->qp.state != IBV_QPS_RTS)
+        return;
+    if (qp->reads_out) {
+        fetch_reads(d, qp, false);
+        ok = retire(d, qp);
+    }
+    while (ok && qp->sq_exec < qp->sq_tail) {
+        struct emu_sqe *e = sqe(qp, qp->sq_exec);
+        enum start s = start(d, qp, &e->wr, !e->started, &e->status);
+        e->started = true;
+        if (s == START_BLOCKED)
+            break;
+        qp->sq_exec++;
+        if (s == START_READING) {
+            e->state = SQE_READING;
+            e->due = emu_now() + d->knobs.read_delay_us * 1000;
+            qp->reads_out++;
+            continue;
+        }
+        e->state = SQE_DONE;
+        if (e->status != IBV_WC_SUCCESS)
+            fetch_reads(d, qp, true); /* what is ahead of the failure completes before it */
+        ok = retire(d, qp);
+    }
+    if (!ok)
+        emu_qp_to_error(d, qp, -1);
+    else
+        set_timer(d, qp);
+}
+
+void emu_sq_timer(struct emu_timer *t)
+{
+    struct emu_qp *qp = (struct emu_qp *)((char *)t - offsetof(struct emu_qp, timer));
+    struct emu_dev *d = emu_dev_peek();
+
+    pthread_mutex_lock(&qp->sq_lock);
+    if (d)
+        emu_sq_progress(d, qp);
+    pthread_mutex_unlock(&qp->sq_lock);
+}
+
+void emu_sq_flush(struct emu_dev *d, struct emu_qp *qp)
+{
+    while (qp->sq_retire < qp->sq_tail) {
+        uint64_t i = qp->sq_retire++;
+        struct emu_sqe *e = sqe(qp, i);
+        complete(d, qp, i, &e->wr, e->state == SQE_DONE ? e->status : IBV_WC_WR_FLUSH_ERR);
+        forget(e);
+    }
+    qp->sq_exec = qp->sq_tail;
+    qp->reads_out = 0;
+}
+
+int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
+{
+    bool inl = wr->flags & IBV_SEND_INLINE;
+    (void)d;
+
+    if (qp->qp.state != IBV_QPS_RTS && qp->qp.state != IBV_QPS_SQD &&
+        qp->qp.state != IBV_QPS_ERR)
+        return EINVAL;
+    if (wr->nsge > qp->init.cap.max_send_sge && !wr->inl)
+        return EINVAL;
+    switch (wr->opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return inl && wr->length > qp->init.cap.max_inline_data ? EINVAL : 0;
+    case IBV_WR_RDMA_READ:
+        return inl ? EINVAL : 0;
+    default:
+        return EOPNOTSUPP;
+    }
+}
+
+static void count_wr(const struct emu_wr *wr)
+{
+    switch (wr->opcode) {
+    case IBV_WR_RDMA_WRITE:
+        emu_count(COUNT_wr_write, 1);
+        break;
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        emu_count(COUNT_wr_write_imm, 1);
+        break;
+    case IBV_WR_RDMA_READ:
+        emu_count(COUNT_wr_read, 1);
+        break;
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_SEND_WITH_INV:
+        emu_count(COUNT_wr_send, 1);
+        break;
+    default:
+        emu_count(COUNT_wr_other, 1);
+        break;
+    }
+    if (wr->flags & IBV_SEND_SIGNALED)
+        emu_count(COUNT_wr_signalled, 1);
+    if (wr->flags & IBV_SEND_INLINE)
+        emu_count(COUNT_wr_inline, 1);
+}
+
+int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr)
+{
+    enum ibv_wc_status status = IBV_WC_SUCCESS;
+    uint64_t i = qp->sq_tail;
+    bool started = false;
+
+    if (i - atomic_load(&qp->sq_freed) >= qp->init.cap.max_send_wr)
+        return ENOMEM;
+    if (qp->init.sq_sig_all)
+        wr->flags |= IBV_SEND_SIGNALED;
+    count_wr(wr);
+    if (qp->qp.state == IBV_QPS_ERR || atomic_load(&qp->s->state) == IBV_QPS_ERR) {
+        if (qp->qp.state != IBV_QPS_ERR)
+            emu_qp_to_error(d, qp, -1); /* a peer failed it; the event follows by the inbox */
+        qp->sq_tail = qp->sq_exec = qp->sq_retire = i + 1;
+        complete(d, qp, i, wr, IBV_WC_WR_FLUSH_ERR);
+        return 0;
+    }
+    if (qp->sq_retire == i && qp->qp.state == IBV_QPS_RTS) {
+        enum start s = start(d, qp, wr, true, &status);
+        started = true;
+        if (s == START_DONE) {
+            qp->sq_tail = qp->sq_exec = qp->sq_retire = i + 1;
+            if (!complete(d, qp, i, wr, status) || status != IBV_WC_SUCCESS)
+                emu_qp_to_error(d, qp, -1);
+            return 0;
+        }
+    }
+    int err = keep(qp, i, wr);
+    if (err)
+        return err;
+    qp->sq_tail++;
+    sqe(qp, i)->started = started;
+    emu_sq_progress(d, qp);
+    return 0;
+}
+
+static void normalise(const struct ibv_send_wr *wr, struct emu_wr *w)
+{
+    w->wr_id = wr->wr_id;
+    w->raddr = wr->wr.rdma.remote_addr;
+    w->rkey = wr->wr.rdma.rkey;
+    w->sge = wr->sg_list;
+    w->inl = NULL;
+    w->nsge = (uint32_t)wr->num_sge;
+    w->length = 0;
+    w->imm = wr->imm_data;
+    w->flags = wr->send_flags;
+    w->opcode = wr->opcode;
+}
+
+/* The length of a request, or -1 when it is over the port's largest message. */
+static int64_t total_length(const struct emu_wr *w)
+{
+    uint64_t total = 0;
+
+    for (uint32_t i = 0; i < w->nsge; i++)
+        total += w->sge[i].length;
+    return total <= (1u << 30) ? (int64_t)total : -1;
+}
+
+int emu_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    struct emu_qp *qp = (struct emu_qp *)ibqp;
+    struct emu_dev *d = emu_dev_peek();
+    int err = 0;
+
+    if (emu_call(CALL_ibv_post_send) || !d) {
+        *bad = wr;
+        return ENOMEM;
+    }
+    emu_count(COUNT_doorbells, 1);
+    pthread_mutex_lock(&qp->sq_lock);
+    for (; wr; wr = wr->next) {
+        struct emu_wr w;
+        int64_t length = -1;
+        normalise(wr, &w);
+        err = wr->num_sge < 0 || w.nsge > EMU_MAX_SGE ? EINVAL : 0;
+        if (!err)
+            length = total_length(&w);
+        if (length < 0)
+            err = EINVAL;
+        w.length = (uint32_t)length;
+        if (!err)
+            err = emu_sq_check(d, qp, &w);
+        if (!err)
+            err = emu_sq_post(d, qp, &w);
+        if (err) {
+            *bad = wr;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&qp->sq_lock);
+    return err;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Making, asking and destroying queue pairs, and what peers' messages do to them. */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int check_caps(struct emu_dev *d, const struct ibv_qp_init_attr_ex *a)
+{
+    const struct emu_knobs *k = &d->knobs;
+
+    if (a->qp_type != IBV_QPT_RC)
+        return EOPNOTSUPP;
+    if (!a->pd || !a->send_cq || !a->recv_cq)
+        return EINVAL;
+    if (a->cap.max_send_wr > k->max_qp_wr || a->cap.max_send_sge > k->max_sge ||
+        a->cap.max_inline_data > k->max_inline)
+        return EINVAL;
+    if (!a->srq && (a->cap.max_recv_wr > k->max_qp_wr || a->cap.max_recv_sge > k->max_sge))
+        return EINVAL;
+    if (((a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && a->create_flags) ||
+        (a->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+                                    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)))
+        return EOPNOTSUPP;
+    if ((a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
+        (a->send_ops_flags &
+         ~(uint64_t)(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                     IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ)))
+        return EOPNOTSUPP;
+    return 0;
+}
+
+/* Reserves a table entry; its index or -1. */
+static int take_index(struct emu_dev *d, struct emu_qp *qp)
+{
+    int found = -1;
+
+    pthread_mutex_lock(&d->lock);
+    for (uint32_t n = 0; n < d->knobs.max_qp && found < 0; n++) {
+        uint32_t i = 1 + (d->next_qp + n) % (uint32_t)d->knobs.max_qp;
+        if (!d->qp[i])
+            found = (int)i;
+    }
+    if (found >= 0) {
+        d->next_qp = (uint32_t)found;
+        d->qp[found] = qp;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return found;
+}
+
+static int alloc_sq(struct emu_qp *qp)
+{
+    uint32_t n = 1;
+
+    while (n < qp->init.cap.max_send_wr)
+        n <<= 1;
+    qp->sq_mask = n - 1;
+    qp->sq = calloc(n, sizeof(*qp->sq));
+    qp->sq_sge = calloc((size_t)n * qp->init.cap.max_send_sge, sizeof(*qp->sq_sge));
+    return qp->sq && qp->sq_sge ? 0 : ENOMEM;
+}
+
+static int build(struct emu_dev *d, struct emu_qp *qp, struct ibv_qp_init_attr_ex *a)
+{
+    struct ibv_qp_cap *cap = &qp->init.cap;
+
+    memcpy(&qp->init, a, sizeof(qp->init));
+    if (!cap->max_send_sge)
+        cap->max_send_sge = 1;
+    if (a->srq) {
+        cap->max_recv_wr = 0;
+        cap->max_recv_sge = 0;
+    } else {
+        if (!cap->max_recv_sge)
+            cap->max_recv_sge = 1;
+        if (!cap->max_recv_wr)
+            cap->max_recv_wr = 1;
+    }
+    if (alloc_sq(qp))
+        return ENOMEM;
+    int index = take_index(d, qp);
+    if (index < 0)
+        return ENOMEM;
+    qp->index = (uint32_t)index;
+    qp->s = shm_qp(d->seg, qp->index);
+    memset(&qp->s->rq, 0, sizeof(qp->s->rq));
+    if (!a->srq && emu_rq_init(d, &qp->rq, &qp->s->rq, cap->max_recv_wr, cap->max_recv_sge)) {
+        d->qp[index] = NULL;
+        return ENOMEM;
+    }
+    return 0;
+}
+
+static struct emu_qp *create(struct ibv_qp_init_attr_ex *a)
+{
+    struct emu_dev *d = emu_dev_peek();
+    struct emu_qp *qp = NULL;
+    int err = 0;
+
+    if (emu_call(CALL_ibv_create_qp))
+        err = ENOMEM;
+    else if (!d)
+        err = EIO;
+    else
+        err = check_caps(d, a);
+    if (!err && !(qp = calloc(1, sizeof(*qp))))
+        err = ENOMEM;
+    if (!err)
+        err = build(d, qp, a);
+    if (err) {
+        if (qp) {
+            free(qp->sq);
+            free(qp->sq_sge);
+        }
+        free(qp);
+        errno = err;
+        return NULL;
+    }
+    uint32_t qpn = d->slot << EMU_QP_BITS | qp->index;
+    a->cap = qp->init.cap;
+    qp->qp.context = a->pd->context;
+    qp->qp.qp_context = a->qp_context;
+    qp->qp.pd = a->pd;
+    qp->qp.send_cq = a->send_cq;
+    qp->qp.recv_cq = a->recv_cq;
+    qp->qp.srq = a->srq;
+    qp->qp.handle = qp->index;
+    qp->qp.qp_num = qpn;
+    qp->qp.state = IBV_QPS_RESET;
+    qp->qp.qp_type = a->qp_type;
+    pthread_mutex_init(&qp->qp.mutex, NULL);
+    pthread_cond_init(&qp->qp.cond, NULL);
+    pthread_mutex_init(&qp->sq_lock, NULL);
+    qp->timer.fn = emu_sq_timer;
+    qp->scq = (struct emu_cq *)a->send_cq;
+    qp->rcq = (struct emu_cq *)a->recv_cq;
+    qp->srq = (struct emu_srq *)a->srq;
+    qp->is_ex = a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    emu_wr_api_init(qp);
+
+    struct shm_qp *s = qp->s;
+    atomic_store(&s->busy, 0);
+    atomic_store(&s->taken, 0);
+    atomic_store(&s->comm_est, 0);
+    s->dest_qpn = 0;
+    s->dest_inc = 0;
+    s->pd = a->pd->handle;
+    s->access = 0;
+    s->recv_cq = qp->rcq->index;
+    s->srq = qp->srq ? qp->srq->index + 1 : 0;
+    atomic_store(&s->state, IBV_QPS_RESET);
+    atomic_store(&s->qpn, qpn);
+
+    atomic_fetch_add(&((struct emu_pd *)a->pd)->users, 1);
+    atomic_fetch_add(&qp->scq->users, 1);
+    atomic_fetch_add(&qp->rcq->users, 1);
+    if (qp->srq)
+        atomic_fetch_add(&qp->srq->users, 1);
+    emu_count(COUNT_live_qp, 1);
+    return qp;
+}
+
+EMU_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+{
+    struct ibv_qp_init_attr_ex a = {0};
+
+    memcpy(&a, init, sizeof(*init));
+    a.comp_mask = IBV_QP_INIT_ATTR_PD;
+    a.pd = pd;
+    struct emu_qp *qp = create(&a);
+    if (!qp)
+        return NULL;
+    init->cap = a.cap;
+    return &qp->qp;
+}
+
+struct ibv_qp *emu_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+    (void)context;
+    if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    struct emu_qp *qp = create(attr);
+    return qp ? &qp->qp : NULL;
+}
+
+EMU_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *ibqp)
+{
+    struct emu_qp *qp = (struct emu_qp *)ibqp;
+
+    return qp->is_ex ? &qp->ex : NULL;
+}
+
+EMU_EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
+                            struct ibv_qp_init_attr *init)
+{
+    struct emu_qp *qp = (struct emu_qp *)ibqp;
+    (void)mask;
+
+    if (emu_call(CALL_ibv_query_qp))
+        return ENOMEM;
+    pthread_mutex_lock(&qp->sq_lock);
+    *attr = qp->attr;
+    attr->qp_state = attr->cur_qp_state = (enum ibv_qp_state)atomic_load(&qp->s->state);
+    attr->cap = qp->init.cap;
+    *init = qp->init;
+    pthread_mutex_unlock(&qp->sq_lock);
+    return 0;
+}
+
+EMU_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
+                                          uint32_t flags)
+{
+    (void)qp, (void)op, (void)flags;
+    return 0;
+}
+
+EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
+{
+    struct emu_qp *qp = (struct emu_qp *)ibqp;
+    struct emu_dev *d = emu_dev_peek();
+
+    if (emu_call(CALL_ibv_destroy_qp))
+        return EIO;
+    if (!d)
+        return EIO;
+    /* nobody executes into it any more, its queues are empty, its completions forgotten */
+    emu_qp_reset(d, qp);
+    emu_timer_cancel(&qp->timer);
+    atomic_store(&qp->s->qpn, 0);
+    pthread_mutex_lock(&d->qp_life);
+    pthread_mutex_lock(&d->lock);
+    d->qp[qp->index] = NULL;
+    pthread_mutex_unlock(&d->lock);
+    pthread_mutex_unlock(&d->qp_life);
+    emu_async_purge(emu_ctx_of(ibqp->context), ibqp);
+    pthread_mutex_lock(&ibqp->mutex);
+    while (qp->async_events != ibqp->events_completed)
+        pthread_cond_wait(&ibqp->cond, &ibqp->mutex);
+    pthread_mutex_unlock(&ibqp->mutex);
+
+    atomic_fetch_sub(&((struct emu_pd *)ibqp->pd)->users, 1);
+    atomic_fetch_sub(&qp->scq->users, 1);
+    atomic_fetch_sub(&qp->rcq->users, 1);
+    if (qp->srq)
+        atomic_fetch_sub(&qp->srq->users, 1);
+    else
+        emu_rq_fini(d, &qp->rq);
+    emu_wr_api_fini(qp);
+    free(qp->sq);
+    free(qp->sq_sge);
+    pthread_mutex_destroy(&ibqp->mutex);
+    pthread_cond_destroy(&ibqp->cond);
+    pthread_mutex_destroy(&qp->sq_lock);
+    free(qp);
+    emu_uncount(COUNT_live_qp, 1);
+    return 0;
+}
+
+/* The QP with this number, alive under qp_life, or NULL. */
+static struct emu_qp *lookup(struct emu_dev *d, uint32_t index, uint32_t qpn)
+{
+    struct emu_qp *qp = index < EMU_MAX_QPS ? d->qp[index] : NULL;
+
+    return qp && qp->s && atomic_load(&qp->s->qpn) == qpn ? qp : NULL;
+}
+
+void emu_qp_remote_error(struct emu_dev *d, uint32_t index, uint32_t qpn, int event)
+{
+    pthread_mutex_lock(&d->qp_life);
+    struct emu_qp *qp = lookup(d, index, qpn);
+    if (qp) {
+        pthread_mutex_lock(&qp->sq_lock);
+        if (atomic_load(&qp->s->state) == IBV_QPS_ERR) {
+            bool known = qp->qp.state == IBV_QPS_ERR;
+            emu_qp_to_error(d, qp, event);
+            if (known)
+                emu_async_qp(qp, (enum ibv_event_type)event);
+        }
+        pthread_mutex_unlock(&qp->sq_lock);
+    }
+    pthread_mutex_unlock(&d->qp_life);
+}
+
+void emu_qp_remote_event(struct emu_dev *d, uint32_t index, uint32_t qpn, int event)
+{
+    pthread_mutex_lock(&d->qp_life);
+    struct emu_qp *qp = lookup(d, index, qpn);
+    if (qp)
+        emu_async_qp(qp, (enum ibv_event_type)event);
+    pthread_mutex_unlock(&d->qp_life);
+}

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The state machine of an RC queue pair, as one table of transitions with the attributes each
+ * needs and allows; any state may go to RESET or to ERR.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+
+/* Waits for a poster that is executing into a failing QP before it is revoked. */
+#define BUSY_WAIT   (EMU_NSEC / 10)
+#define COMMIT_WAIT (EMU_NSEC * 2)
+
+#define OPT_RTS                                                                                   \
+    (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE |           \
+     IBV_QP_MIN_RNR_TIMER)
+#define OPT_INIT (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
+
+static const struct {
+    enum ibv_qp_state from, to;
+    int required, optional;
+} transitions[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, OPT_INIT, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, OPT_INIT},
+    {IBV_QPS_INIT, IBV_QPS_RTR,
+     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+         IBV_QP_MIN_RNR_TIMER,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RTS,
+     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+         IBV_QP_MAX_QP_RD_ATOMIC,
+     OPT_RTS},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, OPT_RTS},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, OPT_RTS},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0,
+     OPT_RTS | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV | IBV_QP_MAX_QP_RD_ATOMIC |
+         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY},
+};
+
+static bool allowed(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+{
+    if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
+        return !(mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE));
+    for (unsigned i = 0; i < sizeof(transitions) / sizeof(transitions[0]); i++)
+        if (transitions[i].from == from && transitions[i].to == to) {
+            int all = transitions[i].required | transitions[i].optional | IBV_QP_STATE;
+            return (mask & transitions[i].required) == transitions[i].required && !(mask & ~all);
+        }
+    return false;
+}
+
+static int check_values(struct emu_dev *d, const struct ibv_qp_attr *a, int mask)
+{
+    uint64_t depth = d->knobs.max_rd_atom;
+
+    if ((mask & IBV_QP_PORT) && a->port_num != 1)
+        return EINVAL;
+    if ((mask & IBV_QP_PKEY_INDEX) && a->pkey_index != 0)
+        return EINVAL;
+    if ((mask & IBV_QP_PATH_MTU) &&
+        (a->path_mtu < IBV_MTU_256 || (128u << a->path_mtu) > d->knobs.mtu))
+        return EINVAL;
+    if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) && a->max_rd_atomic > depth)
+        return EINVAL;
+    if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && a->max_dest_rd_atomic > depth)
+        return EINVAL;
+    if ((mask & IBV_QP_MIN_RNR_TIMER) && a->min_rnr_timer > 31)
+        return EINVAL;
+    if ((mask & IBV_QP_TIMEOUT) && a->timeout > 31)
+        return EINVAL;
+    if ((mask & IBV_QP_RETRY_CNT) && a->retry_cnt > 7)
+        return EINVAL;
+    if ((mask & IBV_QP_RNR_RETRY) && a->rnr_retry > 7)
+        return EINVAL;
+    if ((mask & IBV_QP_DEST_QPN) && a->dest_qp_num >= 1u << 24)
+        return EINVAL;
+    if ((mask & IBV_QP_ALT_PATH))
+        return EINVAL; /* automatic path migration is not advertised */
+    if (mask & IBV_QP_AV) {
+        const struct ibv_ah_attr *av = &a->ah_attr;
+        if (av->port_num != 1 || (av->is_global && av->grh.sgid_index != 0) ||
+            (d->knobs.ethernet && !av->is_global))
+            return EINVAL;
+    }
+    return 0;
+}
+
+/* Whether the address names this machine, the only one there is. */
+static bool reachable(struct emu_dev *d, const struct ibv_ah_attr *av)
+{
+    union ibv_gid own;
+
+    if (av->is_global) {
+        emu_gid(d, &own);
+        if (memcmp(&own, &av->grh.dgid, sizeof(own)) == 0)
+            return true;
+        if (d->knobs.ethernet)
+            return false;
+    }
+    return !d->knobs.ethernet && av->dlid == 1;
+}
+
+static void apply(struct emu_qp *qp, const struct ibv_qp_attr *a, int mask)
+{
+    struct ibv_qp_attr *q = &qp->attr;
+
+    if (mask & IBV_QP_ACCESS_FLAGS) {
+        q->qp_access_flags = a->qp_access_flags;
+        qp->s->access = a->qp_access_flags;
+    }
+    if (mask & IBV_QP_PKEY_INDEX)
+        q->pkey_index = a->pkey_index;
+    if (mask & IBV_QP_PORT)
+        q->port_num = a->port_num;
+    if (mask & IBV_QP_AV)
+        q->ah_attr = a->ah_attr;
+    if (mask & IBV_QP_PATH_MTU)
+        q->path_mtu = a->path_mtu;
+    if (mask & IBV_QP_TIMEOUT)
+        q->timeout = a->timeout;
+    if (mask & IBV_QP_RETRY_CNT)
+        q->retry_cnt = a->retry_cnt;
+    if (mask & IBV_QP_RNR_RETRY) {
+        q->rnr_retry = a->rnr_retry;
+        qp->rnr_left = a->rnr_retry;
+    }
+    if (mask & IBV_QP_RQ_PSN)
+        q->rq_psn = a->rq_psn & 0xffffff;
+    if (mask & IBV_QP_SQ_PSN)
+        q->sq_psn = a->sq_psn & 0xffffff;
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+        q->max_rd_atomic = a->max_rd_atomic;
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) {
+        q->max_dest_rd_atomic = a->max_dest_rd_atomic;
+        qp->s->max_dest_rd = a->max_dest_rd_atomic;
+    }
+    if (mask & IBV_QP_MIN_RNR_TIMER) {
+        q->min_rnr_timer = a->min_rnr_timer;
+        qp->s->min_rnr_timer = a->min_rnr_timer;
+    }
+    if (mask & IBV_QP_DEST_QPN)
+        q->dest_qp_num = a->dest_qp_num;
+}
+
+static void set_state(struct emu_qp *qp, enum ibv_qp_state state)
+{
+    qp->qp.state = state;
+    qp->attr.qp_state = state;
+    atomic_store(&qp->s->state, state);
+}
+
+/* Waits until no poster executes into the QP; revokes one that does not come back. */
+static void quiesce(struct emu_dev *d, struct emu_qp *qp)
+{
+    uint64_t since = 0;
+
+    atomic_thread_fence(memory_order_seq_cst);
+    for (;; sched_yield()) {
+        uint64_t t = atomic_load(&qp->s->busy);
+        if (t == 0)
+            break;
+        uint64_t now = emu_now();
+        if (!since)
+            since = now;
+        bool gone = qp->peer && atomic_load(&qp->peer->dead);
+        bool committing = (t & 3) == RX_COMMIT;
+        if ((gone || now - since > (committing ? COMMIT_WAIT : BUSY_WAIT)) &&
+            atomic_compare_exchange_strong(&qp->s->busy, &t, 0))
+            break;
+    }
+    if (atomic_exchange(&qp->s->taken, 0)) {
+        struct shm_cqe c = {.wr_id = qp->s->taken_wr_id,
+                            .qpn = qp->qp.qp_num,
+                            .srq = qp->srq != NULL,
+                            .status = IBV_WC_WR_FLUSH_ERR};
+        emu_count(COUNT_wr_flushed, 1);
+        emu_cq_push(d, &d->self, qp->rcq->index, &c);
+        emu_cq_notify(d, &d->self, qp->rcq->index, true);
+    }
+}
+
+void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event)
+{
+    if (qp->qp.state == IBV_QPS_ERR)
+        return;
+    enum ibv_qp_state old = qp->qp.state;
+    set_state(qp, IBV_QPS_ERR);
+    quiesce(d, qp);
+    emu_sq_flush(d, qp);
+    if (!qp->srq)
+        emu_rq_flush(d, qp);
+    if (event >= 0)
+        emu_async_qp(qp, (enum ibv_event_type)event);
+    if (qp->srq && old != IBV_QPS_RESET)
+        emu_async_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
+void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
+{
+    pthread_mutex_lock(&qp->sq_lock);
+    set_state(qp, IBV_QPS_RESET);
+    quiesce(d, qp);
+    emu_sq_flush(d, qp);
+    emu_cq_purge(d, qp->scq, qp->qp.qp_num, qp->srq, &qp->rq);
+    if (qp->rcq != qp->scq)
+        emu_cq_purge(d, qp->rcq, qp->qp.qp_num, qp->srq, &qp->rq);
+    if (!qp->srq) {
+        pthread_mutex_lock(&qp->rq.lock);
+        atomic_store(&qp->s->rq.head, 0);
+        atomic_store(&qp->s->rq.tail, 0);
+        qp->rq.posted = 0;
+        atomic_store(&qp->rq.polled, 0);
+        pthread_mutex_unlock(&qp->rq.lock);
+    }
+    struct emu_peer *peer = qp->peer;
+    qp->peer = NULL;
+    qp->sq_tail = qp->sq_exec = qp->sq_retire = 0;
+    atomic_store(&qp->sq_freed, 0);
+    qp->rnr_due = qp->retry_until = 0;
+    qp->lost = false;
+    qp->s->dest_inc = 0;
+    atomic_store(&qp->s->comm_est, 0);
+    memset(&qp->attr, 0, sizeof(qp->attr));
+    pthread_mutex_unlock(&qp->sq_lock);
+    emu_peer_put(d, peer);
+}
+
+/* Finds the process of the destination QP. Not finding it is no error: nobody will answer. */
+static void bind_peer(struct emu_dev *d, struct emu_qp *qp, struct emu_peer *peer)
+{
+    struct emu_peer *old = qp->peer;
+
+    qp->peer = peer;
+    qp->s->dest_qpn = qp->attr.dest_qp_num;
+    qp->s->dest_inc = peer ? peer->incarnation : 0;
+    emu_peer_put(d, old);
+}
+
+EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
+{
+    struct emu_qp *qp = (struct emu_qp *)ibqp;
+    struct emu_dev *d = emu_dev_peek();
+    struct emu_peer *peer = NULL;
+
+    if (emu_call(CALL_ibv_modify_qp))
+        return ENOMEM;
+    if (!d)
+        return EIO;
+    enum ibv_qp_state now = (enum ibv_qp_state)atomic_load(&qp->s->state);
+    enum ibv_qp_state from = mask & IBV_QP_CUR_STATE ? attr->cur_qp_state : now;
+    enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
+    if (from != now || !allowed(from, to, mask))
+        return EINVAL;
+    int err = check_values(d, attr, mask);
+    if (err)
+        return err;
+    if (to == IBV_QPS_RESET) {
+        emu_qp_reset(d, qp);
+        return 0;
+    }
+    if (to == IBV_QPS_RTR && reachable(d, &attr->ah_attr))
+        peer = emu_peer_get(d, attr->dest_qp_num >> EMU_QP_BITS);
+    pthread_mutex_lock(&qp->sq_lock);
+    if (atomic_load(&qp->s->state) != now) { /* a peer failed it meanwhile */
+        pthread_mutex_unlock(&qp->sq_lock);
+        emu_peer_put(d, peer);
+        return EINVAL;
+    }
+    if (to == IBV_QPS_ERR) {
+        emu_qp_to_error(d, qp, -1);
+    } else {
+        apply(qp, attr, mask);
+        if (to == IBV_QPS_RTR)
+            bind_peer(d, qp, peer);
+        if (to != now)
+            set_state(qp, to);
+        if (to == IBV_QPS_RTS)
+            emu_sq_progress(d, qp);
+        if (to == IBV_QPS_SQD && (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) &&
+            attr->en_sqd_async_notify)
+            emu_async_qp(qp, IBV_EVENT_SQ_DRAINED);
+    }
+    pthread_mutex_unlock(&qp->sq_lock);
+    return 0;
+}

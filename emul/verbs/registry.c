@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Who is on this machine: slots, and the segments of other processes.
+ *
+ * A process owns slot N while it holds the abstract unix socket "emuverbs/slot/N". Such a name
+ * lives in the kernel's network namespace and vanishes with its holder, so nothing is ever left
+ * behind and two processes never hold one slot. Whoever needs the process in a slot (or the one
+ * that listens on an rdma_cm address) connects to the name; that works even while the holder is
+ * stopped, since connecting needs only its backlog, and the kernel then tells the holder's pid.
+ * The holder's segment is the memfd of the right name among /proc/PID/fd. Its event descriptors
+ * are copied by pidfd_getfd. All of that needs the same right as process_vm_writev, which the data
+ * path needs anyway.
+ *
+ * A peer's structure is kept while the peer lives or anything refers to it. When its pidfd says
+ * that it died, it leaves the table, but stays mapped for the QPs that still point at it.
+ */
+#include "emul/verbs/emu.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static int pidfd_open_(int pid)
+{
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+static int pidfd_getfd_(int pidfd, int fd)
+{
+    return (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
+}
+
+static socklen_t abstract_addr(struct sockaddr_un *sun, const char *name)
+{
+    size_t len = strlen(name);
+
+    memset(sun, 0, sizeof(*sun));
+    sun->sun_family = AF_UNIX;
+    if (len > sizeof(sun->sun_path) - 1)
+        len = sizeof(sun->sun_path) - 1;
+    memcpy(sun->sun_path + 1, name, len);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len);
+}
+
+int emu_listen_abstract(const char *name)
+{
+    struct sockaddr_un sun;
+    socklen_t len = abstract_addr(&sun, name);
+    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (s < 0)
+        return -errno;
+    if (bind(s, (struct sockaddr *)&sun, len) < 0 || listen(s, 4096) < 0) {
+        int err = errno;
+        close(s);
+        return -err;
+    }
+    return s;
+}
+
+int emu_listener_pid(const char *name)
+{
+    struct sockaddr_un sun;
+    socklen_t len = abstract_addr(&sun, name);
+    struct ucred cred;
+    socklen_t clen = sizeof(cred);
+    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int ret;
+
+    if (s < 0)
+        return -errno;
+    if (connect(s, (struct sockaddr *)&sun, len) < 0)
+        ret = -errno;
+    else if (getsockopt(s, SOL_SOCKET, SO_PEERCRED, &cred, &clen) < 0)
+        ret = -errno;
+    else
+        ret = cred.pid > 0 ? cred.pid : -ESRCH;
+    close(s);
+    return ret;
+}
+
+int emu_slot_claim(struct emu_dev *d)
+{
+    char name[64];
+    uint32_t start = (uint32_t)d->pid % (EMU_MAX_SLOTS - 1);
+
+    for (uint32_t i = 0; i < EMU_MAX_SLOTS - 1; i++) {
+        uint32_t slot = 1 + (start + i) % (EMU_MAX_SLOTS - 1);
+        snprintf(name, sizeof(name), "emuverbs/slot/%u", slot);
+        int s = emu_listen_abstract(name);
+        if (s >= 0) {
+            d->slot = slot;
+            d->slot_sock = s;
+            return 0;
+        }
+        if (s != -EADDRINUSE)
+            return s;
+    }
+    return -EUSERS;
+}
+
+void emu_explain_eperm(int pid)
+{
+    static _Atomic int said;
+
+    if (atomic_exchange(&said, 1))
+        return;
+    fprintf(stderr,
+            "emuverbs: the kernel forbids access to the memory of process %d (EPERM). Remedy: run "
+            "both processes as the same user, set /proc/sys/kernel/yama/ptrace_scope to 0 or 1, "
+            "and in a container allow process_vm_readv (Docker: --cap-add=SYS_PTRACE)\n",
+            pid);
+}
+
+/* Finds the memfd of a process and maps it. */
+static struct shm_head *map_segment(int pid, uint64_t *size)
+{
+    char path[300], link[128];
+    struct shm_head *seg = NULL;
+    int err = ESRCH;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+    DIR *dir = opendir(path);
+    if (!dir) {
+        if (errno == EACCES || errno == EPERM) {
+            emu_explain_eperm(pid);
+            errno = EPERM;
+        }
+        return NULL;
+    }
+    for (struct dirent *e; !seg && (e = readdir(dir)) != NULL;) {
+        snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, e->d_name);
+        ssize_t n = readlink(path, link, sizeof(link) - 1);
+        if (n <= 0)
+            continue;
+        link[n] = 0;
+        if (strncmp(link, "/memfd:emuverbs-", 16) != 0)
+            continue;
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        if (fd < 0) {
+            err = errno;
+            continue;
+        }
+        struct stat st;
+        if (fstat(fd, &st) == 0 && (uint64_t)st.st_size > sizeof(struct shm_head)) {
+            seg = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+            if (seg == MAP_FAILED) {
+                err = errno;
+                seg = NULL;
+            } else if (seg->magic != EMU_SHM_MAGIC || seg->version != EMU_SHM_VERSION ||
+                       seg->size != (uint64_t)st.st_size || !atomic_load(&seg->ready)) {
+                err = EPROTO;
+                munmap(seg, (size_t)st.st_size);
+                seg = NULL;
+            } else {
+                *size = (uint64_t)st.st_size;
+            }
+        }
+        close(fd);
+    }
+    closedir(dir);
+    if (!seg)
+        errno = err;
+    return seg;
+}
+
+static bool pid_gone(int pidfd)
+{
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+
+    return poll(&p, 1, 0) > 0;
+}
+
+static struct emu_peer *peer_open(struct emu_dev *d, int pid)
+{
+    uint64_t size = 0;
+    int pidfd = pidfd_open_(pid);
+
+    if (pidfd < 0)
+        return NULL;
+    struct shm_head *seg = map_segment(pid, &size);
+    struct emu_peer *p = seg ? calloc(1, sizeof(*p)) : NULL;
+    if (!p || pid_gone(pidfd)) {
+        int err = p ? ESRCH : errno;
+        if (seg)
+            munmap(seg, size);
+        free(p);
+        close(pidfd);
+        errno = err;
+        return NULL;
+    }
+    p->seg = seg;
+    p->size = size;
+    p->slot = seg->slot & (EMU_MAX_SLOTS - 1);
+    p->incarnation = seg->incarnation;
+    p->pid = pid;
+    p->pidfd = pidfd;
+    p->refs = 1; /* the table's */
+    atomic_store(&p->bell, -1);
+    pthread_mutex_init(&p->chan_lock, NULL);
+
+    pthread_mutex_lock(&d->lock);
+    struct emu_peer *old = d->peers[p->slot];
+    if (old && old->incarnation == p->incarnation) {
+        /* another thread was faster */
+        old->refs++;
+        pthread_mutex_unlock(&d->lock);
+        munmap(seg, size);
+        close(pidfd);
+        free(p);
+        return old;
+    }
+    p->refs++;
+    p->next = old;
+    d->peers[p->slot] = p;
+    pthread_mutex_unlock(&d->lock);
+    emu_service_watch_peer(d, p);
+    return p;
+}
+
+/* A living peer that we know already, with a reference. */
+static struct emu_peer *peer_known(struct emu_dev *d, int pid, uint32_t slot)
+{
+    struct emu_peer *found = NULL;
+
+    if (pid ? pid == d->pid : slot == d->slot)
+        return &d->self;
+    pthread_mutex_lock(&d->lock);
+    uint32_t from = pid ? 0 : slot, to = pid ? EMU_MAX_SLOTS - 1 : slot;
+    for (uint32_t i = from; i <= to && !found; i++) {
+        struct emu_peer *p = d->peers[i];
+        if (p && (!pid || p->pid == pid) && !atomic_load(&p->dead) && !pid_gone(p->pidfd))
+            found = p;
+    }
+    if (found)
+        found->refs++;
+    pthread_mutex_unlock(&d->lock);
+    return found;
+}
+
+struct emu_peer *emu_peer_by_pid(struct emu_dev *d, int pid)
+{
+    struct emu_peer *p = peer_known(d, pid, 0);
+
+    return p ? p : peer_open(d, pid);
+}
+
+struct emu_peer *emu_peer_get(struct emu_dev *d, uint32_t slot)
+{
+    char name[64];
+    struct emu_peer *p = peer_known(d, 0, slot);
+
+    if (p)
+        return p;
+    snprintf(name, sizeof(name), "emuverbs/slot/%u", slot);
+    int pid = emu_listener_pid(name);
+    if (pid < 0) {
+        errno = -pid;
+        return NULL;
+    }
+    return peer_open(d, pid);
+}
+
+void emu_peer_ref(struct emu_dev *d, struct emu_peer *p)
+{
+    if (p->self)
+        return;
+    pthread_mutex_lock(&d->lock);
+    p->refs++;
+    pthread_mutex_unlock(&d->lock);
+}
+
+void emu_peer_put(struct emu_dev *d, struct emu_peer *p)
+{
+    if (!p || p->self)
+        return;
+    pthread_mutex_lock(&d->lock);
+    bool last = --p->refs == 0;
+    pthread_mutex_unlock(&d->lock);
+    if (!last)
+        return;
+    if (p->chan) {
+        for (uint32_t i = 0; i < EMU_MAX_CHANS; i++)
+            if (p->chan[i].gen)
+                close(p->chan[i].fd);
+        free(p->chan);
+    }
+    if (atomic_load(&p->bell) >= 0)
+        close(atomic_load(&p->bell));
+    close(p->pidfd);
+    munmap(p->seg, p->size);
+    pthread_mutex_destroy(&p->chan_lock);
+    free(p);
+}
+
+void emu_peer_died(struct emu_dev *d, struct emu_peer *p)
+{
+    bool listed = false;
+
+    atomic_store(&p->dead, true);
+    emu_service_unwatch_peer(d, p);
+    pthread_mutex_lock(&d->lock);
+    for (struct emu_peer **pp = &d->peers[p->slot]; *pp; pp = &(*pp)->next)
+        if (*pp == p) {
+            *pp = p->next;
+            listed = true;
+            break;
+        }
+    pthread_mutex_unlock(&d->lock);
+    emu_cq_peer_died(d, p->slot);
+    shm_ring_recover(d->seg, &d->seg->inbox, p->slot, offsetof(struct shm_msg, skip));
+    emu_service_wake(d);
+    emu_cm_peer_died(d, p);
+    if (listed)
+        emu_peer_put(d, p);
+}
+
+static void kick(int fd)
+{
+    uint64_t one = 1;
+    ssize_t n;
+
+    do
+        n = write(fd, &one, sizeof(one));
+    while (n < 0 && errno == EINTR);
+}
+
+void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p)
+{
+    if (p->self) {
+        kick(d->seg->bell_fd);
+        return;
+    }
+    int fd = atomic_load(&p->bell);
+    if (fd < 0) {
+        fd = pidfd_getfd_(p->pidfd, p->seg->bell_fd);
+        if (fd < 0) {
+            if (errno == EPERM)
+                emu_explain_eperm(p->pid);
+            return;
+        }
+        int none = -1;
+        if (!atomic_compare_exchange_strong(&p->bell, &none, fd)) {
+            close(fd);
+            fd = none;
+        }
+    }
+    kick(fd);
+}
+
+void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
+{
+    if (p->self) {
+        kick(atomic_load(&shm_chan(d->seg, chan)->fd));
+        return;
+    }
+    if (atomic_load(&p->dead))
+        return;
+    struct shm_chan *s = shm_chan(p->seg, chan);
+    uint32_t gen = atomic_load(&s->gen);
+
+    pthread_mutex_lock(&p->chan_lock);
+    if (!p->chan)
+        p->chan = calloc(EMU_MAX_CHANS, sizeof(*p->chan));
+    struct emu_peer_chan *c = p->chan ? &p->chan[chan] : NULL;
+    if (c && c->gen != gen) {
+        if (c->gen)
+            close(c->fd);
+        c->gen = 0;
+        int fd = gen & 1 ? pidfd_getfd_(p->pidfd, atomic_load(&s->fd)) : -1;
+        if (fd >= 0) {
+            c->fd = fd;
+            c->gen = gen;
+        } else if (errno == EPERM) {
+            emu_explain_eperm(p->pid);
+        }
+    }
+    if (c && c->gen)
+        kick(c->fd);
+    pthread_mutex_unlock(&p->chan_lock);
+}
+
+bool emu_peer_send(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_t index,
+                   uint32_t arg, const void *payload, size_t len)
+{
+    uint64_t seq;
+    struct shm_msg *m;
+
+    if (atomic_load(&p->dead))
+        return false;
+    m = shm_ring_claim(p->seg, &p->seg->inbox, d->slot, &seq);
+    if (!m)
+        return false;
+    m->kind = kind;
+    m->index = index;
+    m->arg = arg;
+    m->skip = 0;
+    if (len > EMU_INBOX_PAYLOAD)
+        len = EMU_INBOX_PAYLOAD;
+    if (len)
+        memcpy(m->payload, payload, len);
+    shm_ring_publish(m, seq, d->slot);
+    emu_peer_ring_bell(d, p);
+    return true;
+}

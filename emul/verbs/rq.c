@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Receive queues of QPs and shared receive queues: one ring for both (shm.h).
+ *
+ * A place in the queue is free again when the program has polled the completion of the receive
+ * that held it, as on real devices, not when a sender took the receive.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int emu_rq_init(struct emu_dev *d, struct emu_rq *rq, struct shm_rq *s, uint32_t max_wr,
+                uint32_t max_sge)
+{
+    uint32_t entries = 1;
+
+    rq->s = s;
+    rq->max_wr = max_wr;
+    rq->max_sge = max_sge;
+    rq->posted = 0;
+    atomic_store(&rq->polled, 0);
+    while (entries < max_wr)
+        entries <<= 1;
+    s->mask = entries - 1;
+    s->stride = (uint32_t)(sizeof(struct shm_rwqe) + max_sge * sizeof(struct shm_sge));
+    s->max_sge = max_sge;
+    rq->bytes = (uint64_t)entries * s->stride;
+    s->off = emu_arena_alloc(d, rq->bytes);
+    if (!s->off)
+        return ENOMEM;
+    atomic_store(&s->head, 0);
+    atomic_store(&s->tail, 0);
+    atomic_store(&s->limit, 0);
+    pthread_mutex_init(&rq->lock, NULL);
+    return 0;
+}
+
+void emu_rq_fini(struct emu_dev *d, struct emu_rq *rq)
+{
+    if (!rq->s || !rq->s->off)
+        return;
+    emu_arena_free(d, rq->s->off, rq->bytes);
+    rq->s->off = 0;
+    pthread_mutex_destroy(&rq->lock);
+}
+
+int emu_rq_post(struct emu_dev *d, struct emu_rq *rq, const struct ibv_recv_wr *wr)
+{
+    struct shm_rq *s = rq->s;
+
+    if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge)
+        return EINVAL;
+    if (rq->posted - atomic_load(&rq->polled) >= rq->max_wr)
+        return ENOMEM;
+    uint64_t t = atomic_load_explicit(&s->tail, memory_order_relaxed);
+    struct shm_rwqe *e = shm_at(d->seg, s->off + (t & s->mask) * s->stride);
+    e->wr_id = wr->wr_id;
+    e->nsge = (uint32_t)wr->num_sge;
+    for (int i = 0; i < wr->num_sge; i++) {
+        e->sge[i].addr = wr->sg_list[i].addr;
+        e->sge[i].length = wr->sg_list[i].length;
+        e->sge[i].lkey = wr->sg_list[i].lkey;
+    }
+    atomic_store_explicit(&s->tail, t + 1, memory_order_release);
+    rq->posted++;
+    return 0;
+}
+
+bool emu_rq_take(struct shm_head *seg, struct shm_rq *s, uint64_t *wr_id, uint32_t *nsge,
+                 struct shm_sge *sge)
+{
+    uint64_t h = atomic_load(&s->head);
+
+    for (;;) {
+        if (h >= atomic_load_explicit(&s->tail, memory_order_acquire))
+            return false;
+        struct shm_rwqe *e = shm_at(seg, s->off + (h & s->mask) * s->stride);
+        uint32_t n = e->nsge < EMU_MAX_SGE ? e->nsge : EMU_MAX_SGE;
+        *wr_id = e->wr_id;
+        *nsge = n;
+        memcpy(sge, e->sge, n * sizeof(*sge));
+        if (atomic_compare_exchange_strong(&s->head, &h, h + 1))
+            return true;
+    }
+}
+
+void emu_rq_flush(struct emu_dev *d, struct emu_qp *qp)
+{
+    struct shm_cqe c = {.qpn = qp->qp.qp_num, .status = IBV_WC_WR_FLUSH_ERR};
+    struct shm_sge sge[EMU_MAX_SGE];
+    uint32_t nsge;
+    bool any = false;
+
+    while (emu_rq_take(d->seg, &qp->s->rq, &c.wr_id, &nsge, sge)) {
+        emu_count(COUNT_wr_flushed, 1);
+        emu_cq_push(d, &d->self, qp->rcq->index, &c);
+        any = true;
+    }
+    if (any)
+        emu_cq_notify(d, &d->self, qp->rcq->index, true);
+}
+
+int emu_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    struct emu_qp *qp = (struct emu_qp *)ibqp;
+    struct emu_dev *d = emu_dev_peek();
+    int err = 0;
+
+    if (emu_call(CALL_ibv_post_recv))
+        err = ENOMEM;
+    else if (!d)
+        err = EIO;
+    else if (qp->srq || atomic_load(&qp->s->state) == IBV_QPS_RESET)
+        err = EINVAL;
+    if (err) {
+        *bad = wr;
+        return err;
+    }
+    emu_count(COUNT_doorbells, 1);
+    pthread_mutex_lock(&qp->rq.lock);
+    for (; wr; wr = wr->next) {
+        err = emu_rq_post(d, &qp->rq, wr);
+        if (err) {
+            *bad = wr;
+            break;
+        }
+        emu_count(COUNT_wr_recv, 1);
+    }
+    pthread_mutex_unlock(&qp->rq.lock);
+    /* posted while or after the QP failed: the flush may have run already, so look again */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load(&qp->s->state) == IBV_QPS_ERR)
+        emu_rq_flush(d, qp);
+    return err;
+}
+
+EMU_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
+{
+    struct emu_dev *d = emu_dev_peek();
+    struct emu_srq *srq = NULL;
+    int err = 0;
+
+    if (emu_call(CALL_ibv_create_srq))
+        err = ENOMEM;
+    else if (!d)
+        err = EIO;
+    else if (!d->knobs.srq)
+        err = EOPNOTSUPP;
+    else if (init->attr.max_wr == 0 || init->attr.max_wr > d->knobs.max_qp_wr ||
+             init->attr.max_sge > d->knobs.max_sge)
+        err = EINVAL;
+    else if (!(srq = calloc(1, sizeof(*srq))))
+        err = ENOMEM;
+    if (err) {
+        errno = err;
+        return NULL;
+    }
+    uint32_t max_sge = init->attr.max_sge ? init->attr.max_sge : 1;
+    pthread_mutex_lock(&d->lock);
+    uint32_t n, i = 0;
+    for (n = 0; n < EMU_MAX_SRQS; n++) {
+        i = (d->next_srq + n) % EMU_MAX_SRQS;
+        if (!atomic_load(&shm_srq(d->seg, i)->in_use))
+            break;
+    }
+    if (n < EMU_MAX_SRQS) {
+        d->next_srq = i + 1;
+        atomic_store(&shm_srq(d->seg, i)->in_use, 1);
+    }
+    pthread_mutex_unlock(&d->lock);
+    struct shm_srq *s = n < EMU_MAX_SRQS ? shm_srq(d->seg, i) : NULL;
+    if (!s || emu_rq_init(d, &srq->rq, &s->rq, init->attr.max_wr, max_sge)) {
+        if (s)
+            atomic_store(&s->in_use, 0);
+        free(srq);
+        errno = ENOMEM;
+        return NULL;
+    }
+    s->pd = pd->handle;
+    srq->index = i;
+    srq->srq.context = pd->context;
+    srq->srq.srq_context = init->srq_context;
+    srq->srq.pd = pd;
+    srq->srq.handle = i;
+    pthread_mutex_init(&srq->srq.mutex, NULL);
+    pthread_cond_init(&srq->srq.cond, NULL);
+    init->attr.max_sge = max_sge;
+    pthread_mutex_lock(&d->lock);
+    d->srq[i] = srq;
+    pthread_mutex_unlock(&d->lock);
+    atomic_fetch_add(&((struct emu_pd *)pd)->users, 1);
+    emu_count(COUNT_live_srq, 1);
+    return &srq->srq;
+}
+
+EMU_EXPORT int ibv_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, int mask)
+{
+    struct emu_srq *srq = (struct emu_srq *)ibsrq;
+
+    if (emu_call(CALL_ibv_modify_srq))
+        return ENOMEM;
+    if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
+        return EINVAL;
+    if (mask & IBV_SRQ_MAX_WR)
+        return EOPNOTSUPP; /* IBV_DEVICE_SRQ_RESIZE is not advertised */
+    if (mask & IBV_SRQ_LIMIT) {
+        if (attr->srq_limit > srq->rq.max_wr)
+            return EINVAL;
+        atomic_store(&srq->rq.s->limit, attr->srq_limit);
+    }
+    return 0;
+}
+
+EMU_EXPORT int ibv_query_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr)
+{
+    struct emu_srq *srq = (struct emu_srq *)ibsrq;
+
+    if (emu_call(CALL_ibv_query_srq))
+        return ENOMEM;
+    attr->max_wr = srq->rq.max_wr;
+    attr->max_sge = srq->rq.max_sge;
+    attr->srq_limit = atomic_load(&srq->rq.s->limit);
+    return 0;
+}
+
+EMU_EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
+{
+    struct emu_srq *srq = (struct emu_srq *)ibsrq;
+    struct emu_dev *d = emu_dev_peek();
+
+    if (emu_call(CALL_ibv_destroy_srq))
+        return EIO;
+    if (!d)
+        return EIO;
+    if (atomic_load(&srq->users))
+        return EBUSY;
+    pthread_mutex_lock(&d->lock);
+    d->srq[srq->index] = NULL;
+    pthread_mutex_unlock(&d->lock);
+    emu_async_purge(emu_ctx_of(ibsrq->context), ibsrq);
+    pthread_mutex_lock(&ibsrq->mutex);
+    while (srq->async_events != ibsrq->events_completed)
+        pthread_cond_wait(&ibsrq->cond, &ibsrq->mutex);
+    pthread_mutex_unlock(&ibsrq->mutex);
+    emu_rq_fini(d, &srq->rq);
+    atomic_store(&shm_srq(d->seg, srq->index)->in_use, 0);
+    atomic_fetch_sub(&((struct emu_pd *)ibsrq->pd)->users, 1);
+    pthread_mutex_destroy(&ibsrq->mutex);
+    pthread_cond_destroy(&ibsrq->cond);
+    free(srq);
+    emu_uncount(COUNT_live_srq, 1);
+    return 0;
+}
+
+int emu_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    struct emu_srq *srq = (struct emu_srq *)ibsrq;
+    struct emu_dev *d = emu_dev_peek();
+    int err = 0;
+
+    if (emu_call(CALL_ibv_post_srq_recv) || !d) {
+        *bad = wr;
+        return ENOMEM;
+    }
+    emu_count(COUNT_doorbells, 1);
+    pthread_mutex_lock(&srq->rq.lock);
+    for (; wr; wr = wr->next) {
+        err = emu_rq_post(d, &srq->rq, wr);
+        if (err) {
+            *bad = wr;
+            break;
+        }
+        emu_count(COUNT_wr_srq_recv, 1);
+    }
+    pthread_mutex_unlock(&srq->rq.lock);
+    return err;
+}

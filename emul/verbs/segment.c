@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * This process's segment: a sparse memfd, and an allocator for the rings in it.
+ *
+ * The memfd has no name in any file system: when the last process that maps it is gone, so is it,
+ * whatever killed them. The arena hands out powers of two from free lists; its bookkeeping is
+ * private memory, since only the owner allocates.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MIN_CLASS 8 /* 256 bytes */
+
+struct arena_free {
+    struct arena_free *next;
+    uint64_t off;
+};
+
+static uint64_t align_up(uint64_t v, uint64_t a)
+{
+    return (v + a - 1) & ~(a - 1);
+}
+
+int emu_segment_create(struct emu_dev *d)
+{
+    char name[64];
+    uint64_t size = d->knobs.segment_mib << 20;
+    uint64_t inc = 0;
+
+    snprintf(name, sizeof(name), "emuverbs-%u", d->slot);
+    int fd = memfd_create(name, MFD_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (ftruncate(fd, (off_t)size) < 0) {
+        int err = errno;
+        close(fd);
+        return -err;
+    }
+    struct shm_head *seg = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (seg == MAP_FAILED) {
+        int err = errno;
+        close(fd);
+        return -err;
+    }
+    if (getrandom(&inc, sizeof(inc), GRND_NONBLOCK) != sizeof(inc))
+        inc = ((uint64_t)d->pid << 32) ^ emu_now();
+    seg->version = EMU_SHM_VERSION;
+    seg->slot = d->slot;
+    seg->pid = d->pid;
+    seg->bell_fd = -1;
+    seg->incarnation = inc | 1;
+    seg->size = size;
+    atomic_store(&seg->silent, (uint32_t)d->knobs.silent);
+
+    uint64_t off = align_up(sizeof(*seg), 4096);
+    seg->off_mr = off;
+    off = align_up(off + sizeof(struct shm_mr) * EMU_MAX_MRS, 4096);
+    seg->off_qp = off;
+    off = align_up(off + sizeof(struct shm_qp) * EMU_MAX_QPS, 4096);
+    seg->off_cq = off;
+    off = align_up(off + sizeof(struct shm_cq) * EMU_MAX_CQS, 4096);
+    seg->off_srq = off;
+    off = align_up(off + sizeof(struct shm_srq) * EMU_MAX_SRQS, 4096);
+    seg->off_chan = off;
+    off = align_up(off + sizeof(struct shm_chan) * EMU_MAX_CHANS, 4096);
+    seg->off_bounce = off;
+    off = align_up(off + sizeof(struct shm_bounce) * EMU_BOUNCE_SLOTS, 4096);
+    uint64_t off_inbox = off;
+    off = align_up(off + sizeof(struct shm_msg) * EMU_INBOX_ENTRIES, 4096);
+    seg->off_arena = off;
+
+    for (uint32_t i = 0; i < EMU_BOUNCE_SLOTS / 64; i++)
+        atomic_store(&seg->bounce_free[i], ~UINT64_C(0));
+    shm_ring_init(seg, &seg->inbox, off_inbox, EMU_INBOX_ENTRIES, sizeof(struct shm_msg),
+                  EMU_INBOX_ENTRIES);
+    d->arena_next = off;
+    d->seg = seg;
+    d->seg_fd = fd;
+    emu_counters_move(&seg->counters);
+    return 0;
+}
+
+static unsigned size_class(uint64_t bytes)
+{
+    unsigned c = MIN_CLASS;
+
+    while ((UINT64_C(1) << c) < bytes)
+        c++;
+    return c;
+}
+
+uint64_t emu_arena_alloc(struct emu_dev *d, uint64_t bytes)
+{
+    if (bytes == 0 || bytes > d->seg->size)
+        return 0;
+    unsigned c = size_class(bytes);
+    uint64_t off = 0;
+
+    pthread_mutex_lock(&d->lock);
+    struct arena_free *f = d->arena_free[c];
+    if (f) {
+        d->arena_free[c] = f->next;
+        off = f->off;
+    } else if (d->arena_next + (UINT64_C(1) << c) <= d->seg->size) {
+        off = d->arena_next;
+        d->arena_next += UINT64_C(1) << c;
+    }
+    pthread_mutex_unlock(&d->lock);
+    if (f) {
+        free(f);
+        memset(shm_at(d->seg, off), 0, bytes);
+    }
+    return off;
+}
+
+void emu_arena_free(struct emu_dev *d, uint64_t off, uint64_t bytes)
+{
+    struct arena_free *f = malloc(sizeof(*f));
+
+    if (!f)
+        return; /* the range is lost until the process ends */
+    f->off = off;
+    unsigned c = size_class(bytes);
+    pthread_mutex_lock(&d->lock);
+    f->next = d->arena_free[c];
+    d->arena_free[c] = f;
+    pthread_mutex_unlock(&d->lock);
+}

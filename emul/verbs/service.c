@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The service thread: what a kernel and the device's own engine would do while the program sleeps.
+ * It reads the inbox, notices dead peers, empties the backlogs of listening names (connecting to
+ * them is only how pids are found), and runs timers: waits after an RNR, delayed reads, time-outs
+ * of the connection manager. A thread of the program that polls an empty completion queue runs
+ * due timers too, so that a busy machine does not delay them.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+enum watch { WATCH_BELL, WATCH_TIMER, WATCH_LISTENER, WATCH_PEER };
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    struct emu_timer *head;
+    _Atomic uint64_t next_due;
+    int epfd, timerfd;
+    pthread_t thread;
+    bool started;
+    _Atomic bool stop;
+} svc = {.lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER, .epfd = -1,
+         .timerfd = -1};
+
+uint64_t emu_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * EMU_NSEC + (uint64_t)ts.tv_nsec;
+}
+
+/* Under svc.lock. */
+static void set_alarm(void)
+{
+    uint64_t due = svc.head ? svc.head->due : 0;
+    struct itimerspec its = {0};
+
+    atomic_store(&svc.next_due, due);
+    its.it_value.tv_sec = (time_t)(due / EMU_NSEC);
+    its.it_value.tv_nsec = (long)(due % EMU_NSEC);
+    timerfd_settime(svc.timerfd, TFD_TIMER_ABSTIME, &its, NULL);
+}
+
+static void unlink_timer(struct emu_timer *t)
+{
+    if (t->prev)
+        t->prev->next = t->next;
+    else
+        svc.head = t->next;
+    if (t->next)
+        t->next->prev = t->prev;
+    t->armed = false;
+}
+
+void emu_timer_arm(struct emu_dev *d, struct emu_timer *t, uint64_t due)
+{
+    (void)d;
+    if (due == 0)
+        due = 1;
+    pthread_mutex_lock(&svc.lock);
+    if (t->armed)
+        unlink_timer(t);
+    struct emu_timer *prev = NULL, *next = svc.head;
+    while (next && next->due <= due) {
+        prev = next;
+        next = next->next;
+    }
+    t->due = due;
+    t->prev = prev;
+    t->next = next;
+    if (prev)
+        prev->next = t;
+    else
+        svc.head = t;
+    if (next)
+        next->prev = t;
+    t->armed = true;
+    if (svc.head == t)
+        set_alarm();
+    pthread_mutex_unlock(&svc.lock);
+}
+
+void emu_timer_cancel(struct emu_timer *t)
+{
+    pthread_mutex_lock(&svc.lock);
+    if (t->armed)
+        unlink_timer(t);
+    while (t->running)
+        pthread_cond_wait(&svc.done, &svc.lock);
+    pthread_mutex_unlock(&svc.lock);
+}
+
+static void run_due(void)
+{
+    pthread_mutex_lock(&svc.lock);
+    uint64_t now = emu_now();
+    for (struct emu_timer *t; (t = svc.head) != NULL && t->due <= now;) {
+        unlink_timer(t);
+        t->running++;
+        pthread_mutex_unlock(&svc.lock);
+        t->fn(t);
+        pthread_mutex_lock(&svc.lock);
+        t->running--;
+        pthread_cond_broadcast(&svc.done);
+    }
+    set_alarm();
+    pthread_mutex_unlock(&svc.lock);
+}
+
+void emu_timers_poll(void)
+{
+    uint64_t due = atomic_load_explicit(&svc.next_due, memory_order_relaxed);
+
+    if (due && due <= emu_now())
+        run_due();
+}
+
+static void read_inbox(struct emu_dev *d)
+{
+    struct shm_msg *m;
+
+    while ((m = shm_ring_peek(d->seg, &d->seg->inbox)) != NULL) {
+        struct shm_msg copy;
+        memcpy(&copy.kind, &m->kind, sizeof(copy) - offsetof(struct shm_msg, kind));
+        shm_ring_pop(d->seg, &d->seg->inbox);
+        if (copy.skip)
+            continue;
+        switch ((enum inbox_kind)copy.kind) {
+        case INBOX_QP_ERROR: {
+            uint32_t qpn;
+            memcpy(&qpn, copy.payload, sizeof(qpn));
+            emu_qp_remote_error(d, copy.index, qpn, (int)copy.arg);
+            break;
+        }
+        case INBOX_COMM_EST: {
+            uint32_t qpn;
+            memcpy(&qpn, copy.payload, sizeof(qpn));
+            emu_qp_remote_event(d, copy.index, qpn, (int)copy.arg);
+            break;
+        }
+        case INBOX_SRQ_LIMIT:
+            pthread_mutex_lock(&d->lock);
+            if (copy.index < EMU_MAX_SRQS && d->srq[copy.index])
+                emu_async_srq(d->srq[copy.index], IBV_EVENT_SRQ_LIMIT_REACHED);
+            pthread_mutex_unlock(&d->lock);
+            break;
+        case INBOX_CQ_OVERRUN:
+            pthread_mutex_lock(&d->lock);
+            if (copy.index < EMU_MAX_CQS && d->cq[copy.index])
+                emu_async_cq(d->cq[copy.index], IBV_EVENT_CQ_ERR);
+            pthread_mutex_unlock(&d->lock);
+            break;
+        case INBOX_CM:
+            emu_cm_inbox(d, copy.payload, sizeof(copy.payload));
+            break;
+        }
+    }
+}
+
+static void *service_main(void *arg)
+{
+    struct emu_dev *d = arg;
+    struct epoll_event ev[32];
+
+    while (!atomic_load(&svc.stop)) {
+        int n = epoll_wait(svc.epfd, ev, 32, -1);
+        for (int i = 0; i < n && !atomic_load(&svc.stop); i++) {
+            uint64_t drop;
+            ssize_t got;
+            int fd;
+            switch ((enum watch)(ev[i].data.u64 & 7)) {
+            case WATCH_BELL:
+                got = read(d->seg->bell_fd, &drop, sizeof(drop));
+                (void)got;
+                read_inbox(d);
+                break;
+            case WATCH_TIMER:
+                got = read(svc.timerfd, &drop, sizeof(drop));
+                (void)got;
+                run_due();
+                break;
+            case WATCH_LISTENER:
+                while ((fd = accept4((int)(ev[i].data.u64 >> 3), NULL, NULL, SOCK_CLOEXEC)) >= 0)
+                    close(fd);
+                break;
+            case WATCH_PEER:
+                emu_peer_died(d, (struct emu_peer *)(uintptr_t)(ev[i].data.u64 & ~UINT64_C(7)));
+                break;
+            }
+        }
+    }
+    return NULL;
+}
+
+static int watch(int fd, uint64_t data)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.u64 = data};
+
+    return epoll_ctl(svc.epfd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
+}
+
+int emu_service_watch_listener(int sock)
+{
+    return watch(sock, ((uint64_t)sock << 3) | WATCH_LISTENER);
+}
+
+void emu_service_watch_peer(struct emu_dev *d, struct emu_peer *p)
+{
+    (void)d;
+    watch(p->pidfd, (uint64_t)(uintptr_t)p | WATCH_PEER);
+}
+
+void emu_service_unwatch_peer(struct emu_dev *d, struct emu_peer *p)
+{
+    (void)d;
+    epoll_ctl(svc.epfd, EPOLL_CTL_DEL, p->pidfd, NULL);
+}
+
+void emu_service_wake(struct emu_dev *d)
+{
+    emu_peer_ring_bell(d, &d->self);
+}
+
+int emu_service_start(struct emu_dev *d)
+{
+    sigset_t all, old;
+    int err = 0;
+
+    pthread_mutex_init(&svc.lock, NULL);
+    pthread_cond_init(&svc.done, NULL);
+    svc.head = NULL;
+    atomic_store(&svc.next_due, 0);
+    atomic_store(&svc.stop, false);
+    svc.epfd = epoll_create1(EPOLL_CLOEXEC);
+    svc.timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    d->seg->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (svc.epfd < 0 || svc.timerfd < 0 || d->seg->bell_fd < 0)
+        return -errno;
+    err = watch(d->seg->bell_fd, WATCH_BELL);
+    if (!err)
+        err = watch(svc.timerfd, WATCH_TIMER);
+    if (!err)
+        err = emu_service_watch_listener(d->slot_sock);
+    if (err)
+        return err;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    err = pthread_create(&svc.thread, NULL, service_main, d);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (err)
+        return -err;
+    pthread_setname_np(svc.thread, "emuverbs");
+    svc.started = true;
+    return 0;
+}
+
+void emu_service_stop(void)
+{
+    if (!svc.started)
+        return;
+    atomic_store(&svc.stop, true);
+    svc.started = false;
+    struct emu_dev *d = emu_dev_peek();
+    if (d) {
+        emu_service_wake(d);
+        pthread_join(svc.thread, NULL);
+    }
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The memory that processes share: one segment per process, mapped by every peer.
+ *
+ * A process that opens the device creates one sparse memfd (the segment) and owns it. Whatever a
+ * peer must see or change while this process sleeps, is stopped or has died lives in it: the
+ * memory region table, the responder half of every queue pair, receive rings, completion rings,
+ * and an inbox for messages of the connection manager. Peers never take a lock in it. Two kinds
+ * of ring are enough:
+ *
+ *   claim ring (struct shm_ring): many producers, one consumer (the owner). Each entry carries a
+ *     state word with its sequence number and a phase. A producer claims the entry at the tail by
+ *     one compare-and-swap that also records the producer's slot, fills it, and marks it ready.
+ *     Anybody may then help to move the tail. A producer that dies between claim and ready leaves
+ *     an entry that names the dead slot, and the owner skips it when it learns of the death.
+ *
+ *   receive ring (struct shm_rq): one producer (the owner, under its own private lock), many
+ *     consumers (posters). A consumer copies the entry at the head and owns it if its
+ *     compare-and-swap of the head succeeds; a torn copy always loses that swap.
+ *
+ * All counters that index rings are 64-bit and never wrap.
+ */
+#ifndef EMUL_VERBS_SHM_H
+#define EMUL_VERBS_SHM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "emul/verbs/counters.h"
+
+/* A QP number is the process's slot and an index in its table: unique on the machine. */
+#define EMU_QP_BITS   13
+#define EMU_SLOT_BITS 11
+#define EMU_MAX_QPS   (1u << EMU_QP_BITS)
+#define EMU_MAX_SLOTS (1u << EMU_SLOT_BITS)
+#define EMU_MAX_CQS   16384u
+#define EMU_MAX_SRQS  2048u
+#define EMU_MAX_CHANS 8192u
+#define EMU_MAX_MRS   (1u << 18)
+#define EMU_MAX_SGE   64u
+
+#define EMU_BOUNCE_SLOTS 1024u
+#define EMU_BOUNCE_BYTES 4096u
+
+#define EMU_INBOX_ENTRIES 4096u
+
+#define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
+#define EMU_SHM_VERSION 1u
+
+/* rkeys have this bit, lkeys have not: mixing them up is an error here as on real devices. */
+#define EMU_RKEY_BIT 0x80000000u
+
+/* Phases of a claim ring's entry, in the low bits of its state word. */
+enum ring_phase { RING_FREE = 0, RING_CLAIMED = 1, RING_READY = 2 };
+
+#define RING_STATE(seq, slot, phase) (((uint64_t)(seq) << 16) | ((uint64_t)(slot) << 2) | (phase))
+#define RING_SEQ(state)              ((state) >> 16)
+#define RING_SLOT(state)             ((uint32_t)((state) >> 2) & (EMU_MAX_SLOTS - 1))
+#define RING_PHASE(state)            ((enum ring_phase)((state) & 3))
+
+struct shm_ring {
+    _Alignas(64) _Atomic uint64_t tail; /* next entry to claim */
+    _Alignas(64) _Atomic uint64_t head; /* next entry to consume */
+    uint64_t off;                       /* of the entries, from the segment's start */
+    uint32_t mask;                      /* entries - 1, entries a power of two */
+    uint32_t stride;                    /* bytes of an entry; its state word comes first */
+    uint32_t cap;                       /* how many may be unread */
+};
+
+/* One completion. Exactly one cache line. */
+struct shm_cqe {
+    _Atomic uint64_t state;
+    uint64_t wr_id;
+    uint64_t sq_index;  /* work request counter of the send queue (from_sq) */
+    uint32_t byte_len;
+    uint32_t imm;       /* as on the wire, or the invalidated rkey */
+    uint32_t qpn;
+    uint32_t src_qp;
+    uint32_t bounce;    /* slot number + 1 of a payload still to be copied, or 0 */
+    uint8_t status;
+    uint8_t opcode;
+    uint8_t wc_flags;
+    uint8_t from_sq;
+    uint8_t skip;       /* consumed without being reported: its QP is gone or its writer died */
+    uint8_t srq;        /* a receive taken from a shared receive queue */
+    uint8_t pad[14];
+};
+_Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
+
+enum cq_armed { CQ_ARMED_NO, CQ_ARMED_SOLICITED, CQ_ARMED_ANY };
+
+struct shm_cq {
+    struct shm_ring ring;
+    _Atomic uint32_t armed;      /* enum cq_armed */
+    _Atomic uint32_t ev_pending; /* events signalled and not yet fetched */
+    _Atomic uint32_t overrun;
+    _Atomic uint32_t in_use;
+    uint32_t chan;               /* channel index + 1, 0 without */
+};
+
+struct shm_chan {
+    _Atomic uint32_t gen; /* odd while in use */
+    _Atomic int32_t fd;   /* the eventfd's number in the owner */
+};
+
+struct shm_sge {
+    uint64_t addr;
+    uint32_t length;
+    uint32_t lkey;
+};
+
+struct shm_rwqe {
+    uint64_t wr_id;
+    uint32_t nsge;
+    uint32_t pad;
+    struct shm_sge sge[];
+};
+
+struct shm_rq {
+    _Alignas(64) _Atomic uint64_t tail;
+    _Alignas(64) _Atomic uint64_t head;
+    uint64_t off;
+    uint32_t mask;
+    uint32_t stride;
+    uint32_t max_sge;
+    _Atomic uint32_t limit; /* SRQ: raise an event when fewer are left; 0 when disarmed */
+};
+
+struct shm_srq {
+    struct shm_rq rq;
+    uint32_t pd;
+    _Atomic uint32_t in_use;
+};
+
+struct shm_mr {
+    _Atomic uint32_t lkey;  /* 0 when free */
+    _Atomic uint32_t users; /* remote operations that are using it now */
+    uint32_t pd;
+    uint32_t access;
+    uint64_t addr; /* in the owner's address space */
+    uint64_t iova; /* what work requests call it */
+    uint64_t length;
+};
+
+/*
+ * Who is executing into a responder: 0, or a token of the poster. A busy token may be revoked by
+ * the owner (the poster was stopped or died); a committing one may not, it lasts a few dozen
+ * instructions without a system call.
+ */
+enum rx_phase { RX_IDLE = 0, RX_BUSY = 1, RX_COMMIT = 2 };
+#define RX_TOKEN(n, slot, phase) (((uint64_t)(n) << 16) | ((uint64_t)(slot) << 2) | (phase))
+
+/* The responder half of a queue pair. */
+struct shm_qp {
+    _Atomic uint32_t qpn;   /* 0 when free */
+    _Atomic uint32_t state; /* enum ibv_qp_state */
+    _Atomic uint64_t busy;  /* RX_TOKEN of the poster executing now */
+    uint64_t dest_inc;      /* incarnation of the process whose QP may execute here */
+    uint32_t dest_qpn;
+    uint32_t pd;
+    uint32_t access;
+    uint32_t recv_cq;
+    uint32_t srq; /* index + 1, 0 without */
+    uint8_t min_rnr_timer;
+    uint8_t max_dest_rd;
+    _Atomic uint8_t comm_est; /* first message seen since RTR */
+    uint8_t pad;
+    /* The receive that the poster has taken and not yet completed, for its owner to flush. */
+    _Atomic uint32_t taken;
+    uint64_t taken_wr_id;
+    struct shm_rq rq;
+};
+
+/* A small message on its way into a posted receive: copied by the receiver's ibv_poll_cq. */
+struct shm_bounce {
+    uint32_t length;
+    uint32_t nsge;
+    struct shm_sge sge[EMU_MAX_SGE];
+    unsigned char data[EMU_BOUNCE_BYTES];
+};
+
+/* What arrives in an inbox. CM messages are defined in cm.h and use the payload. */
+enum inbox_kind { INBOX_QP_ERROR = 1, INBOX_SRQ_LIMIT, INBOX_CQ_OVERRUN, INBOX_COMM_EST, INBOX_CM };
+
+#define EMU_INBOX_PAYLOAD 480u
+
+struct shm_msg {
+    _Atomic uint64_t state;
+    uint32_t kind;
+    uint32_t index; /* of the object concerned */
+    uint32_t arg;   /* kind's own: an event type */
+    uint32_t skip;
+    _Alignas(8) unsigned char payload[EMU_INBOX_PAYLOAD];
+};
+_Static_assert(sizeof(struct shm_msg) <= 512, "an inbox entry");
+
+struct shm_head {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t slot;
+    int32_t pid;
+    int32_t bell_fd; /* eventfd that wakes the service thread */
+    uint64_t incarnation;
+    uint64_t size;
+    _Atomic uint32_t ready;
+    _Atomic uint32_t silent; /* knob: this process answers nothing */
+    _Atomic uint64_t busy_serial;
+    struct shm_ring inbox;
+    _Alignas(64) _Atomic uint64_t bounce_free[EMU_BOUNCE_SLOTS / 64];
+    _Alignas(64) struct emu_counters counters;
+    uint64_t off_mr, off_qp, off_cq, off_srq, off_chan, off_bounce, off_arena;
+};
+
+static inline void *shm_at(const struct shm_head *seg, uint64_t off)
+{
+    return (char *)(uintptr_t)seg + off;
+}
+static inline struct shm_qp *shm_qp(const struct shm_head *seg, uint32_t i)
+{
+    return (struct shm_qp *)shm_at(seg, seg->off_qp) + (i & (EMU_MAX_QPS - 1));
+}
+static inline struct shm_cq *shm_cq(const struct shm_head *seg, uint32_t i)
+{
+    return (struct shm_cq *)shm_at(seg, seg->off_cq) + (i & (EMU_MAX_CQS - 1));
+}
+static inline struct shm_srq *shm_srq(const struct shm_head *seg, uint32_t i)
+{
+    return (struct shm_srq *)shm_at(seg, seg->off_srq) + (i & (EMU_MAX_SRQS - 1));
+}
+static inline struct shm_chan *shm_chan(const struct shm_head *seg, uint32_t i)
+{
+    return (struct shm_chan *)shm_at(seg, seg->off_chan) + (i & (EMU_MAX_CHANS - 1));
+}
+static inline struct shm_mr *shm_mr(const struct shm_head *seg, uint32_t i)
+{
+    return (struct shm_mr *)shm_at(seg, seg->off_mr) + (i & (EMU_MAX_MRS - 1));
+}
+static inline struct shm_bounce *shm_bounce(const struct shm_head *seg, uint32_t i)
+{
+    return (struct shm_bounce *)shm_at(seg, seg->off_bounce) + (i & (EMU_BOUNCE_SLOTS - 1));
+}
+
+/* Prepares `ring` with `entries` (a power of two) at `off`; every entry is zeroed. Owner only. */
+void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, uint32_t entries,
+                   uint32_t stride, uint32_t cap);
+
+/*
+ * Claims the next entry for the process in `slot`; NULL when `cap` entries are unread. The entry
+ * must be filled and given to shm_ring_publish with the same sequence number. Any thread.
+ */
+void *shm_ring_claim(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot,
+                     uint64_t *seq);
+
+static inline void shm_ring_publish(void *entry, uint64_t seq, uint32_t slot)
+{
+    atomic_store_explicit((_Atomic uint64_t *)entry, RING_STATE(seq, slot, RING_READY),
+                          memory_order_release);
+}
+
+/* The entry at the head if it is ready, or NULL. Consumer only. */
+void *shm_ring_peek(const struct shm_head *seg, struct shm_ring *ring);
+
+/* Gives back the entry that shm_ring_peek returned. Consumer only. */
+void shm_ring_pop(const struct shm_head *seg, struct shm_ring *ring);
+
+/*
+ * After the process in `slot` has died: entries it claimed and never finished are made ready, with
+ * the byte at `skip_off` set so that the consumer drops them. Consumer only. Returns how many.
+ */
+unsigned shm_ring_recover(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot,
+                          size_t skip_off);
+
+/* Takes a bounce slot of `seg`, or returns -1 when all are in use. Any process. */
+int shm_bounce_get(struct shm_head *seg, uint32_t hint);
+void shm_bounce_put(struct shm_head *seg, uint32_t i);
+
+#endif

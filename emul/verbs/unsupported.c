@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Calls of libibverbs that concern what this device has not: datagrams, multicast, device
+ * sharing. They exist here so that the real library, which does not know our objects, is never
+ * entered with them.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+
+EMU_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+    (void)pd, (void)attr;
+    errno = EOPNOTSUPP;
+    return NULL;
+}
+
+EMU_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
+                                                struct ibv_grh *grh, uint8_t port)
+{
+    (void)pd, (void)wc, (void)grh, (void)port;
+    errno = EOPNOTSUPP;
+    return NULL;
+}
+
+EMU_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
+                                   struct ibv_grh *grh, struct ibv_ah_attr *attr)
+{
+    (void)context, (void)port, (void)wc, (void)grh, (void)attr;
+    return EOPNOTSUPP;
+}
+
+EMU_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
+{
+    (void)ah;
+    return EOPNOTSUPP;
+}
+
+EMU_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+    (void)qp, (void)gid, (void)lid;
+    return EOPNOTSUPP;
+}
+
+EMU_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+    (void)qp, (void)gid, (void)lid;
+    return EOPNOTSUPP;
+}
+
+EMU_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
+                                           uint8_t mac[ETHERNET_LL_SIZE], uint16_t *vid)
+{
+    (void)context, (void)attr, (void)mac, (void)vid;
+    return -EOPNOTSUPP;
+}
+
+EMU_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+    (void)qp, (void)ece;
+    return EOPNOTSUPP;
+}
+
+EMU_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+    (void)qp, (void)ece;
+    return EOPNOTSUPP;
+}
+
+EMU_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
+{
+    (void)cmd_fd;
+    errno = EOPNOTSUPP;
+    return NULL;
+}
+
+EMU_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
+{
+    (void)context, (void)handle;
+    errno = EOPNOTSUPP;
+    return NULL;
+}
+
+EMU_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
+{
+    (void)pd;
+}
+
+EMU_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+    (void)pd, (void)handle;
+    errno = EOPNOTSUPP;
+    return NULL;
+}
+
+EMU_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
+{
+    (void)mr;
+}
+
+/* Nothing of this device lives in sysfs; ibv_devices and others take the failure for "unknown". */
+EMU_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
+EMU_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size)
+{
+    (void)dir, (void)file, (void)buf, (void)size;
+    errno = ENOENT;
+    return -1;
+}
+
+/* Memory registered here is reached through the process's page tables: copy-on-write is harmless. */
+EMU_EXPORT int ibv_fork_init(void)
+{
+    return 0;
+}
+
+EMU_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
+{
+    return IBV_FORK_UNNEEDED;
+}

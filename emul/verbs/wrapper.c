@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * emuverbs: runs a program on the software HCA, explains the knobs, and shows the counters of a
+ * process that is running.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "emul/verbs/counters.h"
+#include "emul/verbs/knobs.h"
+#include "emul/verbs/shm.h"
+
+#define LIBRARY "libemuverbs.so"
+
+static void usage(FILE *out)
+{
+    fprintf(out, "usage: emuverbs [--counters-dir DIR] PROGRAM [ARGUMENT...]\n"
+                 "       emuverbs --show PID\n"
+                 "       emuverbs --help\n\n"
+                 "Runs PROGRAM with a software RDMA device in place of hardware: libibverbs and\n"
+                 "librdmacm of every process started this way on this machine reach each other\n"
+                 "by any of its addresses. No driver and no privilege is needed.\n");
+}
+
+static void help(void)
+{
+    usage(stdout);
+    printf("\nOptions:\n"
+           "  --counters-dir DIR  at exit each process writes its counters to\n"
+           "                      DIR/emuverbs-PID.json (sets EMUVERBS_COUNTERS_DIR)\n"
+           "  --show PID          print the counters of a running process as JSON\n"
+           "\nKnobs (environment variables):\n");
+    emu_knobs_help(stdout);
+    printf("\nCounters besides the number of each call:\n");
+    emu_counters_help(stdout);
+}
+
+/* Finds the library beside this program (build tree) or where it was installed. */
+static int find_library(char *path, size_t size)
+{
+    char self[PATH_MAX];
+    const char *env = getenv("EMUVERBS_LIBRARY");
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (env && *env) {
+        snprintf(path, size, "%s", env);
+        return access(path, R_OK);
+    }
+    if (n > 0) {
+        self[n] = 0;
+        char *slash = strrchr(self, '/');
+        if (slash)
+            *slash = 0;
+        static const char *const places[] = {"%s/.libs/" LIBRARY, "%s/" LIBRARY,
+                                             "%s/../.libs/" LIBRARY};
+        for (unsigned i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+            snprintf(path, size, places[i], self);
+#pragma GCC diagnostic pop
+            if (access(path, R_OK) == 0)
+                return 0;
+        }
+    }
+    snprintf(path, size, "%s/%s", EMUVERBS_LIBDIR, LIBRARY);
+    return access(path, R_OK);
+}
+
+static int show(const char *text)
+{
+    char path[300], link[128], comm[64] = "";
+    int pid = atoi(text), ret = 1;
+
+    snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+    FILE *f = fopen(path, "r");
+    if (f) {
+        if (fgets(comm, sizeof(comm), f))
+            comm[strcspn(comm, "\n")] = 0;
+        fclose(f);
+    }
+    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+    DIR *dir = opendir(path);
+    if (!dir) {
+        fprintf(stderr, "emuverbs: process %s: %s\n", text, strerror(errno));
+        return 1;
+    }
+    for (struct dirent *e; ret && (e = readdir(dir)) != NULL;) {
+        struct stat st;
+        snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, e->d_name);
+        ssize_t n = readlink(path, link, sizeof(link) - 1);
+        link[n > 0 ? n : 0] = 0;
+        if (strncmp(link, "/memfd:emuverbs-", 16) != 0)
+            continue;
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &st) < 0 || (size_t)st.st_size < sizeof(struct shm_head)) {
+            if (fd >= 0)
+                close(fd);
+            continue;
+        }
+        struct shm_head *seg = mmap(NULL, sizeof(*seg), PROT_READ, MAP_SHARED, fd, 0);
+        if (seg != MAP_FAILED && seg->magic == EMU_SHM_MAGIC) {
+            emu_counters_json(&seg->counters, pid, comm, stdout);
+            ret = 0;
+        }
+        close(fd);
+    }
+    closedir(dir);
+    if (ret)
+        fprintf(stderr, "emuverbs: process %s does not run on emuverbs\n", text);
+    return ret;
+}
+
+/* Puts `first` at the head of a list in the environment. */
+static void prepend(const char *var, const char *first, const char *sep)
+{
+    const char *old = getenv(var);
+    char *joined = NULL;
+
+    if (old && *old) {
+        if (asprintf(&joined, "%s%s%s", first, sep, old) < 0)
+            return;
+        first = joined;
+    }
+    setenv(var, first, 1);
+    free(joined);
+}
+
+int main(int argc, char **argv)
+{
+    char library[PATH_MAX + 64];
+    int i = 1;
+
+    for (; i < argc && argv[i][0] == '-'; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            help();
+            return 0;
+        }
+        if (strcmp(argv[i], "--show") == 0 && i + 1 < argc)
+            return show(argv[i + 1]);
+        if (strcmp(argv[i], "--counters-dir") == 0 && i + 1 < argc) {
+            char full[PATH_MAX];
+            i++;
+            if (mkdir(argv[i], 0777) < 0 && errno != EEXIST) {
+                fprintf(stderr, "emuverbs: cannot make the directory %s: %s\n", argv[i],
+                        strerror(errno));
+                return 2;
+            }
+            setenv("EMUVERBS_COUNTERS_DIR", realpath(argv[i], full) ? full : argv[i], 1);
+        } else if (strcmp(argv[i], "--") == 0) {
+            i++;
+            break;
+        } else {
+            fprintf(stderr, "emuverbs: unknown option %s; emuverbs --help lists them\n", argv[i]);
+            return 2;
+        }
+    }
+    if (i >= argc) {
+        usage(stderr);
+        return 2;
+    }
+    if (find_library(library, sizeof(library)) < 0) {
+        fprintf(stderr, "emuverbs: %s was not found; set EMUVERBS_LIBRARY to its path\n", LIBRARY);
+        return 2;
+    }
+    prepend("LD_PRELOAD", library, ":");
+    /* programs built with AddressSanitizer insist on being first in LD_PRELOAD otherwise */
+    prepend("ASAN_OPTIONS", "verify_asan_link_order=0", ":");
+    execvp(argv[i], argv + i);
+    fprintf(stderr, "emuverbs: %s: %s\n", argv[i], strerror(errno));
+    return 127;
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Jobs on the wire and in memory, contents of messages, sizes on the command line. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bench/args.h"
+#include "bench/job.h"
+#include "bench/pattern.h"
+
+static struct job good_job(void)
+{
+    return (struct job){.test = JOB_STREAM,
+                        .direction = JOB_GET,
+                        .memory = JOB_BMI,
+                        .verify = 1,
+                        .size = 512 << 10,
+                        .warm = 3,
+                        .count = 70,
+                        .window = 8,
+                        .extent = 2048,
+                        .stride = 4096,
+                        .split = 64,
+                        .both = 1,
+                        .tag = 77};
+}
+
+static void a_job_survives_the_wire(void **state)
+{
+    struct job job = good_job(), back;
+    unsigned char wire[JOB_WIRE_SIZE];
+
+    (void)state;
+    job.reply = 5;
+    job_encode(&job, wire);
+    assert_int_equal(job_decode(&back, wire, sizeof wire), 0);
+    assert_memory_equal(&job, &back, sizeof job);
+}
+
+static void foreign_bytes_are_no_job(void **state)
+{
+    struct job job = good_job(), back;
+    unsigned char wire[JOB_WIRE_SIZE];
+
+    (void)state;
+    job_encode(&job, wire);
+    assert_int_equal(job_decode(&back, wire, sizeof wire - 1), -EPROTO);
+    wire[0] ^= 1;
+    assert_int_equal(job_decode(&back, wire, sizeof wire), -EPROTO);
+}
+
+/* What a job out of range looks like after the wire. */
+static int decoded(const struct job *job)
+{
+    struct job back;
+    unsigned char wire[JOB_WIRE_SIZE];
+
+    job_encode(job, wire);
+    return job_decode(&back, wire, sizeof wire);
+}
+
+static void jobs_out_of_range_are_refused(void **state)
+{
+    struct job job;
+
+    (void)state;
+#define REFUSED(change)                                                                        \
+    job = good_job();                                                                          \
+    assert_int_equal(decoded(&job), 0);                                                        \
+    job.change;                                                                                \
+    assert_int_equal(decoded(&job), -EPROTO)
+    REFUSED(test = JOB_TESTS);
+    REFUSED(direction = 3);
+    REFUSED(memory = 2);
+    REFUSED(verify = 2);
+    REFUSED(size = JOB_MAX_SIZE + 2048);
+    REFUSED(size = 2049);
+    REFUSED(size = 0);
+    REFUSED(reply = UINT64_MAX);
+    REFUSED(count = 0);
+    REFUSED(count = (uint64_t)1 << 32);
+    REFUSED(warm = UINT64_MAX);
+    REFUSED(window = 0);
+    REFUSED(window = JOB_MAX_WINDOW + 1);
+    REFUSED(window = 4096); /* times 1 MiB is too much memory */
+    REFUSED(stride = 2047);
+    REFUSED(stride = UINT64_MAX);
+    REFUSED(split = 0);
+    REFUSED(split = 65);
+    REFUSED(both = 2);
+    REFUSED(tag = INT32_MAX);
+#undef REFUSED
+}
+
+static void pieces_make_the_message(void **state)
+{
+    struct job job = good_job();
+    uint64_t sum = 0;
+    unsigned piece;
+
+    (void)state;
+    job.size = 130 * 2048;
+    assert_int_equal(job_pieces(&job), 3);
+    for (piece = 0; piece < 3; piece++)
+        sum += job_piece_size(&job, piece);
+    assert_int_equal(sum, job.size);
+    assert_int_equal(job_piece_size(&job, 2), 2 * 2048);
+    assert_int_equal(job_footprint(&job, true), 130 * 4096);
+    assert_int_equal(job_footprint(&job, false), 130 * 2048);
+    job.extent = 0;
+    assert_int_equal(job_pieces(&job), 1);
+    assert_int_equal(job_piece_size(&job, 0), job.size);
+}
+
+static void a_report_survives_the_wire(void **state)
+{
+    struct report report = {5, UINT64_MAX, 1, 2}, back;
+    unsigned char wire[REPORT_WIRE_SIZE];
+
+    (void)state;
+    report_encode(&report, wire);
+    assert_int_equal(report_decode(&back, wire, sizeof wire), 0);
+    assert_memory_equal(&report, &back, sizeof report);
+    assert_int_equal(report_decode(&back, wire, sizeof wire - 8), -EPROTO);
+    wire[7] ^= 0x80;
+    assert_int_equal(report_decode(&back, wire, sizeof wire), -EPROTO);
+}
+
+/* Filled in parts of any size and alignment, the contents are those of the whole. */
+static void parts_of_contents_make_the_whole(void **state)
+{
+    unsigned char whole[257], parts[257];
+    uint64_t key = pattern_key(1, 2, true);
+    size_t step, at;
+
+    (void)state;
+    pattern_fill(whole, sizeof whole, key, 0);
+    for (step = 1; step < 40; step++) {
+        memset(parts, 0, sizeof parts);
+        for (at = 0; at < sizeof parts; at += step) {
+            size_t n = sizeof parts - at < step ? sizeof parts - at : step;
+            pattern_fill(parts + at, n, key, at);
+            assert_true(pattern_matches(whole + at, n, key, at));
+        }
+        assert_memory_equal(whole, parts, sizeof whole);
+    }
+}
+
+static void wrong_contents_are_seen(void **state)
+{
+    unsigned char data[64];
+    uint64_t key = pattern_key(0, 0, false);
+    size_t at;
+
+    (void)state;
+    pattern_fill(data, sizeof data, key, 0);
+    assert_true(pattern_matches(data, sizeof data, key, 0));
+    assert_false(pattern_matches(data, sizeof data, key, 8)); /* shifted */
+    assert_false(
+        pattern_matches(data, sizeof data, pattern_key(0, 1, false), 0)); /* another message */
+    assert_false(
+        pattern_matches(data, sizeof data, pattern_key(1, 0, false), 0)); /* another phase */
+    assert_false(
+        pattern_matches(data, sizeof data, pattern_key(0, 0, true), 0)); /* another way */
+    for (at = 0; at < sizeof data; at++) {
+        data[at] ^= 4;
+        assert_false(pattern_matches(data, sizeof data, key, 0));
+        data[at] ^= 4;
+    }
+}
+
+static void sizes_are_read_as_written(void **state)
+{
+    uint64_t value;
+
+    (void)state;
+    assert_true(args_size("0", &value) && value == 0);
+    assert_true(args_size("13", &value) && value == 13);
+    assert_true(args_size("64K", &value) && value == 65536);
+    assert_true(args_size("3m", &value) && value == 3 << 20);
+    assert_true(args_size("5G", &value) && value == (uint64_t)5 << 30);
+    assert_false(args_size("", &value));
+    assert_false(args_size("-1", &value));
+    assert_false(args_size("K", &value));
+    assert_false(args_size("1KB", &value));
+    assert_false(args_size("1x", &value));
+    assert_false(args_size("18446744073709551616", &value));
+    assert_false(args_size("18014398509481984K", &value));
+}
+
+static void lists_and_ranges_of_sizes(void **state)
+{
+    char *argv[] = {"bmi-perf", "bw", "--sizes", "3,8-32,1K", "x", NULL};
+    struct args args;
+
+    (void)state;
+    assert_int_equal(args_parse(&args, 5, argv), 0);
+    assert_string_equal(args.mode, "bw");
+    assert_int_equal(args.nsizes, 5);
+    assert_int_equal(args.sizes[0], 3);
+    assert_int_equal(args.sizes[1], 8);
+    assert_int_equal(args.sizes[3], 32);
+    assert_int_equal(args.sizes[4], 1024);
+    assert_int_equal(args.npositional, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_survives_the_wire),
+        cmocka_unit_test(foreign_bytes_are_no_job),
+        cmocka_unit_test(jobs_out_of_range_are_refused),
+        cmocka_unit_test(pieces_make_the_message),
+        cmocka_unit_test(a_report_survives_the_wire),
+        cmocka_unit_test(parts_of_contents_make_the_whole),
+        cmocka_unit_test(wrong_contents_are_seen),
+        cmocka_unit_test(sizes_are_read_as_written),
+        cmocka_unit_test(lists_and_ranges_of_sizes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Stripe arithmetic against the definition, byte by byte; and extents under it. */
+#include "tests/unit/common/unit.h"
+#include "embedded/iod/extents.h"
+#include "embedded/iod/layout.h"
+
+/* Deals the bytes of a file one by one; every function must agree with that. */
+static void compare_with_dealing(uint64_t size, uint64_t strip, uint32_t count)
+{
+    uint64_t have[8] = {0};
+    struct iod_layout l = {.size = size, .strip = strip, .count = count};
+
+    for (uint64_t at = 0; at <= size; at++) {
+        for (l.index = 0; l.index < count; l.index++)
+            assert_true(layout_object_before(&l, at) == have[l.index]);
+        l.index = (uint32_t)(at / strip % count);
+        assert_true(layout_file_offset(&l, have[l.index]) == at);
+        if (count > 1)
+            assert_true(layout_contiguous(&l, have[l.index]) == strip - at % strip);
+        if (at < size)
+            have[l.index]++;
+    }
+    for (l.index = 0; l.index < count; l.index++)
+        assert_true(layout_object_size(&l) == have[l.index]);
+}
+
+static void small_files(void **state)
+{
+    static const uint64_t sizes[] = {0, 1, 6, 7, 8, 13, 14, 15, 27, 28, 29, 200};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        for (uint32_t count = 1; count <= 5; count++) {
+            compare_with_dealing(sizes[i], 7, count);
+            compare_with_dealing(sizes[i], 64, count);
+        }
+}
+
+static void ranges(void **state)
+{
+    struct iod_layout l = {.size = 1000, .strip = 10, .count = 3};
+    struct iod_extent e;
+
+    (void)state;
+    for (uint64_t from = 0; from < 100; from++)
+        for (uint64_t length = 0; length < 100; length++) {
+            uint64_t sum = 0;
+            for (l.index = 0; l.index < 3; l.index++) {
+                e = layout_object_range(&l, from, length);
+                sum += e.length;
+                if (e.length) {
+                    uint64_t first = layout_file_offset(&l, e.offset);
+                    uint64_t last = layout_file_offset(&l, e.offset + e.length - 1);
+                    assert_true(first >= from && last < from + length);
+                }
+            }
+            assert_true(sum == length);
+        }
+}
+
+static void beyond_4_gib(void **state)
+{
+    struct iod_layout l = {.size = (UINT64_C(5) << 30) + 1, .strip = 65536, .index = 0, .count = 2};
+
+    (void)state;
+    assert_true(layout_object_size(&l) == (UINT64_C(5) << 29) + 1);
+    assert_true(layout_file_offset(&l, UINT64_C(5) << 29) == UINT64_C(5) << 30);
+    l.index = 1;
+    assert_true(layout_object_size(&l) == UINT64_C(5) << 29);
+    assert_true(layout_file_offset(&l, 0) == 65536);
+}
+
+static void largest(void **state)
+{
+    struct iod_layout l = {.size = IOD_SIZE_MAX, .strip = IOD_STRIP_MAX, .index = 255, .count = 256};
+    uint64_t size = layout_object_size(&l);
+
+    (void)state;
+    assert_true(size == IOD_SIZE_MAX / 256);
+    assert_true(layout_file_offset(&l, size - 1) == IOD_SIZE_MAX - 1);
+}
+
+static void extents_of_parts(void **state)
+{
+    struct extent_list file = {0}, object = {0};
+    struct iod_layout l = {.size = 100, .strip = 10, .index = 1, .count = 2};
+
+    (void)state;
+    assert_int_equal(extent_list_add(&file, 0, 5), 0);
+    assert_int_equal(extent_list_add(&file, 5, 10), 0); /* joins */
+    assert_int_equal(extent_list_add(&file, 15, 0), 0); /* nothing */
+    assert_int_equal(extent_list_add(&file, 35, 40), 0);
+    assert_int_equal(file.count, 2);
+    assert_true(extent_list_bytes(&file) == 55);
+    assert_int_equal(extents_of_object(&file, &l, &object), 0);
+    assert_int_equal(object.count, 2);
+    assert_true(object.item[0].offset == 0 && object.item[0].length == 5);
+    assert_true(object.item[1].offset == 15 && object.item[1].length == 20);
+    extent_list_free(&file);
+    extent_list_free(&object);
+}
+
+static void cursor(void **state)
+{
+    static const struct iod_extent items[] = {{10, 5}, {100, 1}, {200, 10}};
+    struct extent_cursor c = {.item = items, .count = 3};
+    uint64_t offset = 0;
+
+    (void)state;
+    assert_true(extent_cursor_take(&c, 3, &offset) == 3 && offset == 10);
+    assert_true(extent_cursor_take(&c, 3, &offset) == 2 && offset == 13);
+    extent_cursor_skip(&c, 4);
+    assert_true(extent_cursor_take(&c, 100, &offset) == 7 && offset == 203);
+    assert_true(extent_cursor_take(&c, 100, &offset) == 0);
+    extent_cursor_skip(&c, 100);
+    assert_int_equal(c.at, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_files),  cmocka_unit_test(ranges),
+        cmocka_unit_test(beyond_4_gib), cmocka_unit_test(largest),
+        cmocka_unit_test(extents_of_parts), cmocka_unit_test(cursor),
+    };
+
+    return cmocka_run_group_tests_name("iod/layout", tests, NULL, NULL);
+}

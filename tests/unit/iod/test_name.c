@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Names: no object's name leaves the store, hides in it, or is taken for another one. */
+#include "tests/unit/common/unit.h"
+#include "embedded/iod/args.h"
+#include "embedded/iod/name.h"
+
+static const char *encoded(const char *name)
+{
+    static char file[NAME_FILE_MAX];
+    struct iod_string string = iod_string_of(name);
+
+    assert_int_equal(name_encode(&string, file, sizeof file), 0);
+    return file;
+}
+
+static void encodes(void **state)
+{
+    (void)state;
+    assert_string_equal(encoded("plain-Name_1.txt"), "plain-Name_1.txt");
+    assert_string_equal(encoded("a/b"), "a%2Fb");
+    assert_string_equal(encoded("../../etc/passwd"), "%2E.%2F..%2Fetc%2Fpasswd");
+    assert_string_equal(encoded("."), "%2E");
+    assert_string_equal(encoded(".."), "%2E.");
+    assert_string_equal(encoded(".hidden"), "%2Ehidden");
+    assert_string_equal(encoded("100%"), "100%25");
+    assert_string_equal(encoded(" \n\x7f\xff"), "%20%0A%7F%FF");
+}
+
+/* Every one- and two-byte name comes back, has no slash, and begins with no dot. */
+static void comes_back(void **state)
+{
+    char back[NAME_FILE_MAX];
+
+    (void)state;
+    for (int a = 1; a < 256; a++)
+        for (int b = 0; b < 256; b++) {
+            char name[3] = {(char)a, (char)b, 0};
+            const char *file = encoded(name);
+
+            assert_null(strchr(file, '/'));
+            assert_int_not_equal(file[0], '.');
+            assert_int_equal(name_decode(file, back, sizeof back), strlen(name));
+            assert_string_equal(back, name);
+        }
+}
+
+static void refuses(void **state)
+{
+    char file[NAME_FILE_MAX], name[300];
+    struct iod_string string = {"", 0};
+
+    (void)state;
+    assert_int_equal(name_encode(&string, file, sizeof file), -EINVAL);
+    string = (struct iod_string){"a\0b", 3};
+    assert_int_equal(name_encode(&string, file, sizeof file), -EINVAL);
+    memset(name, 'n', sizeof name);
+    string = (struct iod_string){name, 255};
+    assert_int_equal(name_encode(&string, file, sizeof file), 0);
+    assert_int_equal(strlen(file), 255);
+    string.length = 256;
+    assert_int_equal(name_encode(&string, file, sizeof file), -ENAMETOOLONG);
+    memset(name, '/', sizeof name);
+    string.length = 85;
+    assert_int_equal(name_encode(&string, file, sizeof file), 0);
+    string.length = 86;
+    assert_int_equal(name_encode(&string, file, sizeof file), -ENAMETOOLONG);
+}
+
+/* What the encoder does not write is no object: else two files could be one object. */
+static void foreign_files(void **state)
+{
+    static const char *const foreign[] = {"",     ".",    "..",     ".lock", "a b",  "a%",  "a%2",
+                                          "a%2f", "a%41", "a%2",    "%",     "a%00", "a/b", "a%G0",
+                                          "%2e",  "a%2E", "\xc3\xa4"};
+    char name[NAME_FILE_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
+        assert_int_equal(name_decode(foreign[i], name, sizeof name), -EINVAL);
+    assert_int_equal(name_decode("abcd", name, 4), -EINVAL);
+    assert_int_equal(name_decode("abc", name, 4), 3);
+}
+
+static void remote_names(void **state)
+{
+    size_t length = 0;
+    const char *name = NULL;
+
+    (void)state;
+    assert_true(name_split_remote("ib://h:1/a/b", &length, &name));
+    assert_int_equal(length, 8);
+    assert_string_equal(name, "a/b");
+    assert_true(name_split_remote("elan4://n:2", &length, &name));
+    assert_int_equal(length, 11);
+    assert_string_equal(name, "");
+    assert_true(name_split_remote("ib://[::1]:7/x", &length, &name));
+    assert_int_equal(length, 12);
+    assert_false(name_split_remote("/tmp/ib://x", &length, &name));
+    assert_false(name_split_remote("./a://b", &length, &name));
+    assert_false(name_split_remote("://b", &length, &name));
+    assert_false(name_split_remote("file", &length, &name));
+}
+
+static void server_lists(void **state)
+{
+    struct args_list list;
+
+    (void)state;
+    assert_int_equal(args_split("ib://a:1,ib://b:2/", &list), ARGS_GOOD);
+    assert_int_equal(list.count, 2);
+    assert_string_equal(list.item[1], "ib://b:2");
+    args_list_free(&list);
+    assert_int_equal(args_split("ib://a:1,ib://a:1", &list), ARGS_TWICE);
+    args_list_free(&list);
+    assert_int_equal(args_split("ib://a:1,", &list), ARGS_NO_ADDRESS);
+    args_list_free(&list);
+    assert_int_equal(args_split("ib://", &list), ARGS_NO_ADDRESS);
+    args_list_free(&list);
+    assert_int_equal(args_split("", &list), ARGS_NO_ADDRESS);
+    args_list_free(&list);
+}
+
+static void sizes(void **state)
+{
+    char text[24];
+    uint64_t n = 0;
+
+    (void)state;
+    assert_true(args_number("x", "64K", 1, 1 << 20, &n) && n == 65536);
+    assert_true(args_number("x", "7", 1, 10, &n) && n == 7);
+    assert_false(args_number("x", "-1", 0, 10, &n));
+    assert_false(args_number("x", "", 0, 10, &n));
+    assert_false(args_number("x", "1Q", 0, 10, &n));
+    assert_false(args_number("x", "1KK", 0, 10000, &n));
+    assert_false(args_number("x", "99999999999999999999", 0, UINT64_MAX, &n));
+    assert_false(args_number("x", "18446744073709551615G", 0, UINT64_MAX, &n));
+    assert_false(args_number("x", "11", 1, 10, &n));
+    assert_string_equal(args_size_text(65536, text, sizeof text), "64K");
+    assert_string_equal(args_size_text(1000, text, sizeof text), "1000");
+    assert_string_equal(args_size_text(UINT64_C(5) << 30, text, sizeof text), "5G");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(encodes),      cmocka_unit_test(comes_back),
+        cmocka_unit_test(refuses),      cmocka_unit_test(foreign_files),
+        cmocka_unit_test(remote_names), cmocka_unit_test(server_lists),
+        cmocka_unit_test(sizes),
+    };
+
+    return cmocka_run_group_tests_name("iod/name", tests, NULL, NULL);
+}
