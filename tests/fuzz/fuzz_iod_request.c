@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Any bytes as a request to the I/O server: what is accepted keeps its limits and comes out the same when encoded anew. */
+#include "fuzz.h"
+#include "embedded/iod/name.h"
+#include "embedded/iod/proto.h"
+
+static void check_extents(const struct iod_extents *extents)
+{
+    uint64_t end = 0;
+
+    FUZZ_CHECK(extents->count <= IOD_EXTENTS_MAX);
+    for (uint32_t i = 0; i < extents->count; i++) {
+        struct iod_extent extent = iod_extents_at(extents, i);
+
+        FUZZ_CHECK(extent.offset >= end);
+        end = extent.offset + extent.length;
+        FUZZ_CHECK(end >= extent.offset);
+    }
+    FUZZ_CHECK(iod_extents_bytes(extents) <= end);
+}
+
+static void check_name(const struct iod_string *name)
+{
+    char file[NAME_FILE_MAX], back[IOD_NAME_MAX + 1];
+    int length;
+
+    FUZZ_CHECK(name->length <= IOD_NAME_MAX);
+    if (name_encode(name, file, sizeof(file)) != 0)
+        return;
+    FUZZ_CHECK(file[0] != '.' && strchr(file, '/') == NULL);
+    length = name_decode(file, back, sizeof(back));
+    FUZZ_CHECK(length == (int)name->length && memcmp(back, name->text, name->length) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *bytes = fuzz_copy(data, size, 0);
+    struct iod_request request;
+
+    if (iod_request_decode(bytes, size, &request) == 0) {
+        char out[IOD_REQUEST_MAX];
+
+        FUZZ_CHECK(size <= IOD_REQUEST_MAX);
+        check_extents(&request.extents);
+        check_name(&request.name);
+        FUZZ_CHECK(iod_op_name(request.op) != NULL);
+        if (request.extents.count == 0) {
+            FUZZ_CHECK(iod_request_encode(&request, out, sizeof(out)) == (int64_t)size);
+            FUZZ_CHECK(memcmp(out, bytes, size) == 0);
+        }
+    }
+    free(bytes);
+    return 0;
+}
