@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Finding, starting and stopping methods, and looking addresses up, which may start one. */
+#include <errno.h>
+#include <string.h>
+#include "core.h"
+#include "gossip.h"
+#include "pvfs2-debug.h"
+
+const char *bmi_method_scheme(const struct bmi_method_ops *ops)
+{
+    return strncmp(ops->method_name, "bmi_", 4) == 0 ? ops->method_name + 4 : ops->method_name;
+}
+
+struct bmi_method_ops *bmi_method_by_name(const char *name, size_t length)
+{
+    for (int i = 0; bmi_static_methods[i]; i++) {
+        const char *known = bmi_static_methods[i]->method_name;
+        if (strlen(known) == length && memcmp(known, name, length) == 0)
+            return bmi_static_methods[i];
+    }
+    return NULL;
+}
+
+bool bmi_has_scheme(const char *text, const char *scheme)
+{
+    size_t length = strlen(scheme);
+    for (const char *part = text; part; part = strchr(part, ',')) {
+        part += strspn(part, ", \t\n");
+        if (strncmp(part, scheme, length) == 0 && (part[length] == '-' || strncmp(part + length, "://", 3) == 0))
+            return true;
+    }
+    return false;
+}
+
+int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char *options)
+{
+    int number = bmi_active_count();
+    bmi_method_addr_p addr = NULL;
+
+    for (int i = 0; i < number; i++)
+        if (bmi_core.active[i] == ops)
+            return 0;
+    if (number == BMI_MAX_METHODS) {
+        gossip_err("BMI: %s is one method too many: %d are active\n", ops->method_name, number);
+        return -BMI_EBUSY;
+    }
+    if (listen) {
+        addr = ops->method_addr_lookup(listen);
+        if (!addr) {
+            gossip_err("BMI: %s cannot listen on \"%s\": this is no address of the form %s://host:port\n",
+                       ops->method_name, listen, bmi_method_scheme(ops));
+            return -BMI_EINVAL;
+        }
+        addr->method_type = number;
+    }
+    int ret = ops->initialize(addr, number, flags, options);
+    if (ret < 0) {
+        ret = bmi_errno_to_pvfs(ret);
+        gossip_debug(GOSSIP_BMI_DEBUG_CONTROL, "BMI: %s did not start: %s\n", ops->method_name,
+                     bmi_status_string(ret));
+        return ret;
+    }
+    for (int context = 0; context < BMI_MAX_CONTEXTS; context++) {
+        if (!bmi_context_is_open(context))
+            continue;
+        ret = ops->open_context(context);
+        if (ret < 0) {
+            ops->finalize();
+            return bmi_errno_to_pvfs(ret);
+        }
+    }
+    bmi_core.active[number] = ops;
+    atomic_store_explicit(&bmi_core.active_count, number + 1, memory_order_release);
+    gossip_debug(GOSSIP_BMI_DEBUG_CONTROL, "BMI: %s started as method %d\n", ops->method_name, number);
+    return 0;
+}
+
+void bmi_deactivate_all(void)
+{
+    int number = bmi_active_count();
+    while (number > 0)
+        bmi_core.active[--number]->finalize();
+    atomic_store_explicit(&bmi_core.active_count, 0, memory_order_release);
+}
+
+static bool is_active(const struct bmi_method_ops *ops)
+{
+    for (int i = 0; i < bmi_active_count(); i++)
+        if (bmi_core.active[i] == ops)
+            return true;
+    return false;
+}
+
+/*
+ * Offers a string to the active methods, then to those that must be started for it, in the order of the program's
+ * table.  A method that cannot start (no device) does not keep a later part of the string from being used; its error is
+ * the result only when nobody takes the string.
+ */
+static int find_method(const char *text, char *options, struct bmi_method_ops **ops, bmi_method_addr_p *addr)
+{
+    int ret = -BMI_ENOPROTOOPT;
+
+    pthread_mutex_lock(&bmi_core.methods);
+    *addr = NULL;
+    for (int i = 0; !*addr && i < bmi_active_count(); i++) {
+        *ops = bmi_core.active[i];
+        *addr = (*ops)->method_addr_lookup(text);
+    }
+    for (int i = 0; !*addr && bmi_static_methods[i]; i++) {
+        *ops = bmi_static_methods[i];
+        if (is_active(*ops) || !bmi_has_scheme(text, bmi_method_scheme(*ops)))
+            continue;
+        int started = bmi_activate(*ops, NULL, 0, options);
+        if (started == 0)
+            *addr = (*ops)->method_addr_lookup(text);
+        else if (ret == -BMI_ENOPROTOOPT)
+            ret = started;
+    }
+    pthread_mutex_unlock(&bmi_core.methods);
+    return *addr ? 0 : ret;
+}
+
+int BMI_addr_lookup(BMI_addr_t *new_addr, const char *id_string, char *bmi_opts)
+{
+    struct bmi_method_ops *ops;
+    bmi_method_addr_p method_addr;
+    bool found;
+
+    if (!new_addr || !id_string)
+        return -BMI_EINVAL;
+    *new_addr = 0;
+    if (!bmi_is_up())
+        return -BMI_ENETDOWN;
+    if (strnlen(id_string, BMI_MAX_ADDR_LEN) == BMI_MAX_ADDR_LEN)
+        return -BMI_ENAMETOOLONG;
+
+    struct bmi_ref *ref = bmi_refs_pin_name(&bmi_core.refs, id_string);
+    if (!ref) {
+        int ret = find_method(id_string, bmi_opts, &ops, &method_addr);
+        if (ret < 0)
+            return ret;
+        ref = bmi_refs_add(&bmi_core.refs, ops, method_addr, id_string, &found);
+        /* Another thread may have looked the same string up in the meantime. */
+        if (!ref || found)
+            ops->set_info(BMI_DROP_ADDR, method_addr);
+        if (!ref)
+            return -BMI_ENOMEM;
+    }
+    *new_addr = ref->id;
+    bmi_refs_unpin(&bmi_core.refs, ref);
+    return 0;
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The address table.
+ *
+ * A BMI_addr_t is a slot number plus one in the low 32 bits and the slot's generation above them.  Each slot has one
+ * atomic word that says all about its life:
+ *
+ *     bits 63…33  generation      bit 32  alive      bits 31…0  pins
+ *
+ * To pin is to add one to the word while its generation is ours and it is alive: a single compare-and-swap, no lock,
+ * and it cannot succeed once somebody has taken the alive bit away.  To drop an address is to clear that bit; whoever
+ * then takes the last pin away finds a word that is neither alive nor pinned and is the only one who does, so exactly
+ * one thread tells the method (BMI_DROP_ADDR) and puts the slot, with the next generation, on the free list.
+ *
+ * Slots live in chunks that double in size and never move; a chunk pointer is written once, before any number in it is
+ * given out.  The lock guards everything else: names, counts, the free list, the queue of forgotten addresses.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "refs.h"
+
+#define FIRST_CHUNK 64u
+#define PIN_MASK UINT64_C(0xffffffff)
+#define ALIVE (UINT64_C(1) << 32)
+#define GENERATION_SHIFT 33
+#define GENERATION_MASK UINT32_C(0x7fffffff)
+
+static struct bmi_ref *slot_at(struct bmi_refs *refs, uint32_t index)
+{
+    uint32_t scaled = index / FIRST_CHUNK + 1;
+    int k = 31 - __builtin_clz(scaled);
+    if (k >= BMI_REF_CHUNKS)
+        return NULL;
+    struct bmi_ref *chunk = atomic_load_explicit(&refs->chunk[k], memory_order_acquire);
+    return chunk ? &chunk[index - FIRST_CHUNK * ((1u << k) - 1)] : NULL;
+}
+
+static uint32_t hash_name(const char *name)
+{
+    uint32_t h = 2166136261u; /* FNV-1a */
+    for (; *name; name++)
+        h = (h ^ (unsigned char)*name) * 16777619u;
+    return h;
+}
+
+static struct bmi_ref **bucket_of(struct bmi_refs *refs, const char *name)
+{
+    return &refs->bucket[hash_name(name) & (refs->buckets - 1)];
+}
+
+static bool pin(struct bmi_ref *ref, uint64_t generation)
+{
+    uint64_t word = atomic_load_explicit(&ref->word, memory_order_relaxed);
+    do {
+        if (word >> GENERATION_SHIFT != generation || !(word & ALIVE))
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(&ref->word, &word, word + 1, memory_order_acquire,
+                                                    memory_order_relaxed));
+    return true;
+}
+
+/* Finds a living address by name and pins it; the lock is held. */
+static struct bmi_ref *pin_name_locked(struct bmi_refs *refs, const char *name)
+{
+    if (!refs->buckets)
+        return NULL;
+    for (struct bmi_ref *r = *bucket_of(refs, name); r; r = r->next)
+        if (strcmp(r->name, name) == 0 && pin(r, (uint64_t)r->id >> 32))
+            return r;
+    return NULL;
+}
+
+static bool grow_names(struct bmi_refs *refs)
+{
+    uint32_t buckets = refs->buckets ? refs->buckets * 2 : 64;
+    struct bmi_ref **bucket = calloc(buckets, sizeof(*bucket));
+    if (!bucket)
+        return false;
+    struct bmi_ref **old = refs->bucket;
+    uint32_t old_count = refs->buckets;
+    refs->bucket = bucket;
+    refs->buckets = buckets;
+    for (uint32_t i = 0; i < old_count; i++) {
+        for (struct bmi_ref *r = old[i], *next; r; r = next) {
+            next = r->next;
+            struct bmi_ref **head = bucket_of(refs, r->name);
+            r->next = *head;
+            *head = r;
+        }
+    }
+    free(old);
+    return true;
+}
+
+static void unlink_name(struct bmi_refs *refs, struct bmi_ref *ref)
+{
+    struct bmi_ref **at = bucket_of(refs, ref->name);
+    while (*at != ref)
+        at = &(*at)->next;
+    *at = ref->next;
+    refs->named--;
+}
+
+/* A slot without life, from the free list or a fresh one; the lock is held. */
+static struct bmi_ref *take_slot(struct bmi_refs *refs)
+{
+    struct bmi_ref *ref = refs->unused;
+    if (ref) {
+        refs->unused = ref->next;
+        return ref;
+    }
+    uint32_t index = refs->used;
+    int k = 31 - __builtin_clz(index / FIRST_CHUNK + 1);
+    if (k >= BMI_REF_CHUNKS)
+        return NULL;
+    if (!atomic_load_explicit(&refs->chunk[k], memory_order_relaxed)) {
+        struct bmi_ref *chunk = calloc((size_t)FIRST_CHUNK << k, sizeof(*chunk));
+        if (!chunk)
+            return NULL;
+        atomic_store_explicit(&refs->chunk[k], chunk, memory_order_release);
+    }
+    refs->used++;
+    ref = slot_at(refs, index);
+    ref->id = (BMI_addr_t)((uint64_t)refs->generation << 32 | (index + 1));
+    return ref;
+}
+
+struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops, bmi_method_addr_p method_addr,
+                             const char *name, bool *found)
+{
+    struct bmi_ref *ref = NULL;
+    char *copy = NULL;
+
+    *found = false;
+    if (name && !(copy = strdup(name)))
+        return NULL;
+    pthread_mutex_lock(&refs->lock);
+    if (name && (ref = pin_name_locked(refs, name)) != NULL) {
+        *found = true;
+        goto out;
+    }
+    if (name && refs->named >= refs->buckets && !grow_names(refs))
+        goto out;
+    ref = take_slot(refs);
+    if (!ref)
+        goto out;
+    ref->ops = ops;
+    ref->method_addr = method_addr;
+    ref->name = copy;
+    ref->count = 0;
+    ref->forget = false;
+    ref->next = NULL;
+    if (name) {
+        struct bmi_ref **head = bucket_of(refs, name);
+        ref->next = *head;
+        *head = ref;
+        refs->named++;
+        copy = NULL;
+    }
+    method_addr->parent = ref;
+    uint64_t generation = (uint64_t)ref->id >> 32;
+    atomic_store_explicit(&ref->word, generation << GENERATION_SHIFT | ALIVE | 1, memory_order_release);
+out:
+    pthread_mutex_unlock(&refs->lock);
+    free(copy);
+    return ref;
+}
+
+struct bmi_ref *bmi_refs_pin(struct bmi_refs *refs, BMI_addr_t id)
+{
+    uint32_t number = (uint32_t)id;
+    if (id <= 0 || number == 0)
+        return NULL;
+    struct bmi_ref *ref = slot_at(refs, number - 1);
+    return ref && pin(ref, (uint64_t)id >> 32) ? ref : NULL;
+}
+
+struct bmi_ref *bmi_refs_pin_name(struct bmi_refs *refs, const char *name)
+{
+    pthread_mutex_lock(&refs->lock);
+    struct bmi_ref *ref = pin_name_locked(refs, name);
+    pthread_mutex_unlock(&refs->lock);
+    return ref;
+}
+
+struct bmi_ref *bmi_refs_pin_method_addr(struct bmi_refs *refs, bmi_method_addr_p method_addr)
+{
+    pthread_mutex_lock(&refs->lock);
+    struct bmi_ref *ref = method_addr->parent;
+    if (ref && !pin(ref, (uint64_t)ref->id >> 32))
+        ref = NULL;
+    pthread_mutex_unlock(&refs->lock);
+    return ref;
+}
+
+/*
+ * A method may give the same object for several names.  When the one that the object points back to goes, another one
+ * takes its place.  The lock is held.
+ */
+static void hand_parent_over(struct bmi_refs *refs, struct bmi_ref *ref)
+{
+    if (ref->method_addr->parent != ref)
+        return;
+    ref->method_addr->parent = NULL;
+    if (!ref->name)
+        return;
+    for (uint32_t i = 0; i < refs->used; i++) {
+        struct bmi_ref *r = slot_at(refs, i);
+        if (r != ref && r->method_addr == ref->method_addr && (atomic_load(&r->word) & ALIVE))
+            ref->method_addr->parent = r;
+    }
+}
+
+/* The last pin of a dead address is gone: nobody else can reach it. */
+static void release(struct bmi_refs *refs, struct bmi_ref *ref)
+{
+    bmi_method_addr_p method_addr = ref->method_addr;
+    char *name = ref->name;
+
+    pthread_mutex_lock(&refs->lock);
+    hand_parent_over(refs, ref);
+    if (name)
+        unlink_name(refs, ref);
+    ref->name = NULL;
+    ref->method_addr = NULL;
+    pthread_mutex_unlock(&refs->lock);
+
+    ref->ops->set_info(BMI_DROP_ADDR, method_addr);
+    free(name);
+
+    pthread_mutex_lock(&refs->lock);
+    uint64_t generation = ((uint64_t)ref->id >> 32) + 1;
+    if (generation > GENERATION_MASK)
+        generation = 1;
+    ref->id = (BMI_addr_t)(generation << 32 | (uint32_t)ref->id);
+    ref->next = refs->unused;
+    refs->unused = ref;
+    pthread_mutex_unlock(&refs->lock);
+}
+
+void bmi_refs_unpin(struct bmi_refs *refs, struct bmi_ref *ref)
+{
+    uint64_t word = atomic_fetch_sub_explicit(&ref->word, 1, memory_order_acq_rel);
+    if (!(word & ALIVE) && (word & PIN_MASK) == 1)
+        release(refs, ref);
+}
+
+int bmi_refs_count(struct bmi_refs *refs, struct bmi_ref *ref, int change)
+{
+    int count = -1;
+    pthread_mutex_lock(&refs->lock);
+    if (ref->count + change >= 0)
+        count = ref->count += change;
+    pthread_mutex_unlock(&refs->lock);
+    return count;
+}
+
+void bmi_refs_kill_unused(struct bmi_refs *refs, struct bmi_ref *ref)
+{
+    pthread_mutex_lock(&refs->lock);
+    if (ref->count == 0)
+        atomic_fetch_and_explicit(&ref->word, ~ALIVE, memory_order_acq_rel);
+    pthread_mutex_unlock(&refs->lock);
+}
+
+void bmi_refs_forget(struct bmi_refs *refs, struct bmi_ref *ref)
+{
+    pthread_mutex_lock(&refs->lock);
+    if (!ref->forget && pin(ref, (uint64_t)ref->id >> 32)) {
+        ref->forget = true;
+        ref->next_forget = refs->forgotten;
+        refs->forgotten = ref;
+        atomic_fetch_add(&refs->forgotten_count, 1);
+    }
+    pthread_mutex_unlock(&refs->lock);
+}
+
+struct bmi_ref *bmi_refs_next_forgotten(struct bmi_refs *refs)
+{
+    if (atomic_load_explicit(&refs->forgotten_count, memory_order_relaxed) == 0)
+        return NULL;
+    pthread_mutex_lock(&refs->lock);
+    struct bmi_ref *ref = refs->forgotten;
+    if (ref) {
+        refs->forgotten = ref->next_forget;
+        ref->forget = false;
+        atomic_fetch_sub(&refs->forgotten_count, 1);
+    }
+    pthread_mutex_unlock(&refs->lock);
+    return ref;
+}
+
+void bmi_refs_clear(struct bmi_refs *refs)
+{
+    struct bmi_ref *ref;
+    uint64_t newest = refs->generation;
+
+    while ((ref = bmi_refs_next_forgotten(refs)) != NULL)
+        bmi_refs_unpin(refs, ref);
+    for (uint32_t i = 0; i < refs->used; i++) {
+        ref = slot_at(refs, i);
+        uint64_t generation = (uint64_t)ref->id >> 32;
+        if (pin(ref, generation)) {
+            atomic_fetch_and(&ref->word, ~ALIVE);
+            bmi_refs_unpin(refs, ref);
+        }
+        if (generation > newest)
+            newest = generation;
+    }
+    for (int k = 0; k < BMI_REF_CHUNKS; k++)
+        free(atomic_exchange(&refs->chunk[k], NULL));
+    free(refs->bucket);
+    refs->bucket = NULL;
+    refs->buckets = refs->named = refs->used = 0;
+    refs->unused = NULL;
+    refs->generation = (uint32_t)(newest + 1) & GENERATION_MASK;
+    if (refs->generation == 0)
+        refs->generation = 1;
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Addresses and unexpected messages.
+ *
+ * Two kinds of address.  One that was looked up is the host's for ever: it is connected when needed, again and again,
+ * and is shared by all strings that name the same hosts and ports.  One of a peer that came to us is made when its
+ * first message is reported and is of no more use when that connection is gone.
+ *
+ * The end of a peer.  Each testunexpected looks at one peer of the ring, so the cost does not grow with their number.
+ * A dead one is reported to the host (forget), which asks us (DROP_ADDR_QUERY) as soon as it has no reference to it.
+ * The answer is "drop it" only if no message of the peer is with the host or on its way there:
+ *
+ *   - `held` counts messages from the moment we know their sender until they are freed;
+ *   - `scans` is not 0 while some thread may have a message that is not counted yet.
+ *
+ * If the answer was "not now" for one of these reasons, the host is told again later.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+#include "bmi-method-callback.h"
+#include "gossip.h"
+
+#define HELD_FIRST 64u
+
+struct shim_addr *shim_addr_of(const struct shim *s, bmi_method_addr_p host)
+{
+    return host && host->method_type == s->method_id ? host->method_data : NULL;
+}
+
+static void link_into(struct shim_addr *ring, struct shim_addr *a)
+{
+    a->next = ring;
+    a->prev = ring->prev;
+    ring->prev->next = a;
+    ring->prev = a;
+}
+
+static void unlink_from(struct shim *s, struct shim_addr *a)
+{
+    if (s->cursor == a)
+        s->cursor = a->next;
+    a->prev->next = a->next;
+    a->next->prev = a->prev;
+}
+
+static struct shim_addr *new_addr(struct shim *s, struct rme_addr *peer)
+{
+    bmi_method_addr_p host = bmi_alloc_method_addr(s->method_id, sizeof(struct shim_addr));
+    if (!host)
+        return NULL;
+    struct shim_addr *a = host->method_data;
+    memset(a->guard, 0xff, sizeof(a->guard));
+    a->host = host;
+    a->peer = peer;
+    a->refs = 1;
+    return a;
+}
+
+/*
+ * The hosts and ports of the parts with our scheme, "h1:p1,h2:p2": what follows a '/' says which file system is meant,
+ * not which peer.
+ */
+static char *make_key(const struct shim *s, const char *text)
+{
+    size_t scheme = strlen(s->scheme), length = 0;
+    char *key = malloc(strlen(text) + 1);
+
+    if (!key)
+        return NULL;
+    while (*(text += strspn(text, ", \t\n"))) {
+        if (strncmp(text, s->scheme, scheme) == 0 && strncmp(text + scheme, "://", 3) == 0) {
+            const char *place = text + scheme + 3;
+            size_t n = strcspn(place, "/, \t\n");
+            if (length > 0)
+                key[length++] = ',';
+            memcpy(key + length, place, n);
+            length += n;
+        }
+        text += strcspn(text, ", \t\n");
+    }
+    key[length] = '\0';
+    return key;
+}
+
+static struct shim_addr *find_lookup(struct shim *s, const char *key)
+{
+    for (struct shim_addr *a = s->lookups.next; a != &s->lookups; a = a->next)
+        if (strcmp(a->key, key) == 0)
+            return a;
+    return NULL;
+}
+
+/* Called before initialize on a server, and with the host's locks held: it only reads the text. */
+bmi_method_addr_p shim_lookup(struct shim *s, const char *text)
+{
+    struct rme_addr *peer = NULL;
+    struct shim_addr *a = NULL;
+
+    int ret = rme_addr_parse(s->scheme, text, &peer);
+    if (ret < 0) {
+        if (ret == -EDESTADDRREQ)
+            gossip_err("bmi_%s: bad address \"%s\": expected %s://host:port\n", s->scheme, text, s->scheme);
+        return NULL;
+    }
+    char *key = make_key(s, text);
+    if (!key)
+        goto no_key;
+    pthread_mutex_lock(&s->lock);
+    a = find_lookup(s, key);
+    if (a) {
+        a->refs++;
+    } else if ((a = new_addr(s, peer)) != NULL) {
+        a->key = key;
+        key = NULL;
+        rme_addr_set_host(peer, a);
+        peer = NULL;
+        link_into(&s->lookups, a);
+    }
+    pthread_mutex_unlock(&s->lock);
+    free(key);
+no_key:
+    if (peer)
+        rme_addr_free(peer);
+    return a ? a->host : NULL;
+}
+
+void shim_adopt_lookups(struct shim *s)
+{
+    pthread_mutex_lock(&s->lock);
+    for (struct shim_addr *a = s->lookups.next; a != &s->lookups; a = a->next)
+        a->host->method_type = s->method_id;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Also after finalize; then the engine is gone, but its addresses are still there. */
+void shim_drop_addr(struct shim *s, bmi_method_addr_p host)
+{
+    struct shim_addr *a = host ? host->method_data : NULL;
+
+    if (!a)
+        return;
+    pthread_mutex_lock(&s->lock);
+    bool last = --a->refs == 0;
+    if (last)
+        unlink_from(s, a);
+    pthread_mutex_unlock(&s->lock);
+    if (!last)
+        return;
+    rme_addr_free(a->peer);
+    free(a->key);
+    bmi_dealloc_method_addr(host);
+}
+
+void shim_drop_query(struct shim *s, struct method_drop_addr_query *query)
+{
+    struct shim_addr *a = shim_addr_of(s, query->addr);
+
+    query->response = 0;
+    if (!a)
+        return;
+    pthread_mutex_lock(&s->lock);
+    if (!a->key && a->held == 0 && rme_addr_is_dead(a->peer)) {
+        if (atomic_load(&s->scans) == 0)
+            query->response = 1;
+        else
+            a->forgotten = false;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+const char *shim_rev_lookup(struct shim *s, bmi_method_addr_p host)
+{
+    const struct shim_addr *a = shim_addr_of(s, host);
+    return a ? rme_addr_name(a->peer) : "UNKNOWN";
+}
+
+/* The rule may be for our scheme and the address another method's; then it does not match. */
+int shim_query_range(struct shim *s, bmi_method_addr_p host, const char *pattern, int netmask)
+{
+    const struct shim_addr *a = shim_addr_of(s, host);
+    return a && rme_addr_match(a->peer, pattern, netmask) > 0;
+}
+
+/* ---- Buffers that the host holds ---- */
+
+static uint32_t held_slot(const struct shim *s, const void *buffer)
+{
+    uint64_t h = (uint64_t)(uintptr_t)buffer * UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)(h >> 32) & (s->held_room - 1);
+}
+
+static void put_held(struct shim *s, void *buffer, struct shim_addr *from)
+{
+    uint32_t i = held_slot(s, buffer);
+    while (s->held[i].buffer)
+        i = (i + 1) & (s->held_room - 1);
+    s->held[i] = (struct shim_held){.buffer = buffer, .from = from};
+}
+
+static bool grow_held(struct shim *s)
+{
+    uint32_t old_room = s->held_room, room = old_room ? old_room * 2 : HELD_FIRST;
+    struct shim_held *old = s->held, *table = calloc(room, sizeof(*table));
+
+    if (!table)
+        return false;
+    s->held = table;
+    s->held_room = room;
+    for (uint32_t i = 0; i < old_room; i++)
+        if (old[i].buffer)
+            put_held(s, old[i].buffer, old[i].from);
+    free(old);
+    return true;
+}
+
+/* Without memory for the table the message is counted but never uncounted: its dead sender stays, nothing worse. */
+static void hold(struct shim *s, void *buffer, struct shim_addr *from)
+{
+    from->held++;
+    if (s->held_count * 2 >= s->held_room && !grow_held(s) && s->held_count + 1 >= s->held_room)
+        return;
+    put_held(s, buffer, from);
+    s->held_count++;
+}
+
+static struct shim_addr *take_held(struct shim *s, const void *buffer)
+{
+    if (s->held_count == 0)
+        return NULL;
+    uint32_t mask = s->held_room - 1, i = held_slot(s, buffer);
+    while (s->held[i].buffer != buffer) {
+        if (!s->held[i].buffer)
+            return NULL;
+        i = (i + 1) & mask;
+    }
+    struct shim_addr *from = s->held[i].from;
+    /* Move up what would not be found any more across the gap. */
+    for (uint32_t j = (i + 1) & mask; s->held[j].buffer; j = (j + 1) & mask) {
+        uint32_t home = held_slot(s, s->held[j].buffer);
+        if (((j - home) & mask) >= ((j - i) & mask)) {
+            s->held[i] = s->held[j];
+            i = j;
+        }
+    }
+    s->held[i].buffer = NULL;
+    s->held_count--;
+    return from;
+}
+
+void shim_free_held(struct shim *s)
+{
+    free(s->held);
+    s->held = NULL;
+    s->held_room = s->held_count = 0;
+}
+
+/* ---- Unexpected messages ---- */
+
+/* Looks at one peer; tells the host if it is dead and the host has not heard of it. */
+static void check_one_peer(struct shim *s)
+{
+    BMI_addr_t gone = 0;
+
+    pthread_mutex_lock(&s->lock);
+    struct shim_addr *a = s->cursor;
+    if (!a || a == &s->peers)
+        a = s->peers.next;
+    if (a != &s->peers) {
+        s->cursor = a->next;
+        if (!a->forgotten && rme_addr_is_dead(a->peer)) {
+            a->forgotten = true;
+            gone = a->known_as;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (gone)
+        bmi_method_addr_forget_callback(gone);
+}
+
+/* The address of a message's sender, if it is known, with the message counted. */
+static struct shim_addr *hold_known(struct shim *s, const struct rme_unexpected *m)
+{
+    pthread_mutex_lock(&s->lock);
+    struct shim_addr *a = rme_addr_host(m->addr);
+    if (a)
+        hold(s, m->buffer, a);
+    pthread_mutex_unlock(&s->lock);
+    return a;
+}
+
+/* Makes a sender known to the host; other threads see its address when that is done. */
+static bool introduce(struct shim *s, struct rme_addr *peer)
+{
+    struct shim_addr *a = new_addr(s, peer);
+    if (!a)
+        return false;
+    a->known_as = bmi_method_addr_reg_callback(a->host);
+    if (!a->known_as) {
+        bmi_dealloc_method_addr(a->host);
+        return false;
+    }
+    pthread_mutex_lock(&s->lock);
+    rme_addr_set_host(peer, a);
+    link_into(&s->peers, a);
+    pthread_mutex_unlock(&s->lock);
+    return true;
+}
+
+static struct shim_addr *sender_of(struct shim *s, const struct rme_unexpected *m)
+{
+    struct shim_addr *a = hold_known(s, m);
+    if (a)
+        return a;
+    pthread_mutex_lock(&s->newcomer);
+    a = hold_known(s, m);
+    if (!a && introduce(s, m->addr))
+        a = hold_known(s, m);
+    pthread_mutex_unlock(&s->newcomer);
+    if (!a)
+        gossip_err("bmi_%s: out of memory: a message of %s is lost\n", s->scheme, rme_addr_name(m->addr));
+    return a;
+}
+
+int shim_test_unexpected(struct shim *s, int incount, int *outcount, struct bmi_method_unexpected_info *info,
+                         int idle_ms)
+{
+    struct rme_unexpected message[SHIM_AT_ONCE];
+    int count = 0;
+
+    *outcount = 0;
+    if (!s->rme || incount <= 0)
+        return 0;
+    check_one_peer(s);
+    atomic_fetch_add(&s->scans, 1);
+    int n = rme_test_unexpected(s->rme, message, incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE, idle_ms);
+    for (int i = 0; i < n; i++) {
+        const struct rme_unexpected *m = &message[i];
+        struct shim_addr *a = sender_of(s, m);
+        if (!a) {
+            rme_unexpected_free(s->rme, m->buffer);
+            continue;
+        }
+        info[count++] = (struct bmi_method_unexpected_info){
+            .addr = a->host, .buffer = m->buffer, .size = m->size, .tag = m->tag};
+    }
+    atomic_fetch_sub(&s->scans, 1);
+    *outcount = count;
+    return count > 0 && atomic_load_explicit(&s->shared, memory_order_relaxed);
+}
+
+int shim_unexpected_free(struct shim *s, void *buffer)
+{
+    if (!s->rme) /* the engine took its memory with it */
+        return 0;
+    pthread_mutex_lock(&s->lock);
+    struct shim_addr *a = take_held(s, buffer);
+    if (a && --a->held == 0)
+        a->forgotten = false;
+    pthread_mutex_unlock(&s->lock);
+    return shim_error(rme_unexpected_free(s->rme, buffer));
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Start and stop of the method, its options, its memory, its errors. */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+
+#include "shim.h"
+#include "gossip.h"
+#include "pvfs2-debug.h"
+
+static void log_line(void *arg, enum rme_log_level level, const char *line)
+{
+    const struct shim *s = arg;
+
+    if (level <= RME_LOG_WARN)
+        gossip_err("bmi_%s: %s\n", s->scheme, line);
+    else
+        gossip_debug(GOSSIP_BMI_DEBUG_IB, "bmi_%s: %s\n", s->scheme, line);
+}
+
+/*
+ * The engine's errors are errno values, nearly all of which have a BMI code with OrangeFS's "try again" bit.  The rest
+ * is named here; what nobody has named is an I/O error, never an unknown number.
+ */
+bmi_error_code_t shim_error(int error)
+{
+    switch (error) {
+    case 0:
+        return 0;
+    case -ECANCELED:
+        return -BMI_ECANCEL;
+    case -ESHUTDOWN:
+    case -ENOTCONN:
+    case -ECONNABORTED:
+        return -BMI_ECONNRESET;
+    default:
+        error = bmi_errno_to_pvfs(error);
+        return -error & BMI_ERROR_BIT ? error : -BMI_EIO;
+    }
+}
+
+int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int flags, const char *options)
+{
+    struct shim_addr *addr = NULL;
+    int ret;
+
+    if (listen) {
+        listen->method_type = method_id;
+        addr = listen->method_data;
+    }
+    struct rme_config config = {
+        .fabric = s->fabric(),
+        .listen = addr ? addr->peer : NULL,
+        .bind_specific = (flags & BMI_TCP_BIND_SPECIFIC) != 0,
+        .options = options,
+        .log = log_line,
+        .log_arg = s,
+    };
+    ret = rme_open(&config, &s->rme);
+    if (ret < 0) {
+        s->rme = NULL;
+        if (listen) /* the host forgets it without dropping it */
+            shim_drop_addr(s, listen);
+        return shim_error(ret);
+    }
+    s->listen = addr;
+    s->method_id = method_id;
+    s->op_addr.method_type = method_id;
+    atomic_store(&s->shared, method_id > 0);
+    shim_adopt_lookups(s);
+    return 0;
+}
+
+/* Addresses stay: the host drops them afterwards, and may use others of this method after the next initialize. */
+int shim_finalize(struct shim *s)
+{
+    if (!s->rme)
+        return 0;
+    rme_close(s->rme);
+    s->rme = NULL;
+    s->method_id = -1;
+    shim_free_held(s);
+    shim_free_ops(s);
+    if (s->listen)
+        shim_drop_addr(s, s->listen->host);
+    s->listen = NULL;
+    return 0;
+}
+
+/*
+ * Options of other methods, and of hosts that know more than we do, are accepted: OrangeFS gives up on all methods when
+ * one of them refuses.
+ */
+int shim_set_info(struct shim *s, int option, void *value)
+{
+    switch (option) {
+    case BMI_DROP_ADDR:
+        shim_drop_addr(s, value);
+        break;
+    case BMI_FORCEFUL_CANCEL_MODE:
+        if (s->rme)
+            rme_set_forceful_cancel(s->rme);
+        break;
+    case BMI_OPTIMISTIC_BUFFER_REG: {
+        const struct bmi_optimistic_buffer_info *hint = value;
+        if (s->rme && hint && hint->buffer && hint->len > 0)
+            rme_memory_hint(s->rme, hint->buffer, (size_t)hint->len);
+        break;
+    }
+    default:
+        break;
+    }
+    return 0;
+}
+
+int shim_get_info(struct shim *s, int option, void *value)
+{
+    switch (option) {
+    case BMI_CHECK_MAXSIZE:
+        *(int *)value = INT_MAX;
+        return 0;
+    case BMI_GET_UNEXP_SIZE: /* OrangeFS has buffers for no more */
+        *(int *)value = RME_UNEXPECTED_MAX;
+        return 0;
+    case BMI_DROP_ADDR_QUERY:
+        shim_drop_query(s, value);
+        return 0;
+    default:
+        return -BMI_ENOSYS;
+    }
+}
+
+void *shim_memalloc(struct shim *s, bmi_size_t size)
+{
+    return s->rme && size >= 0 ? rme_memory_alloc(s->rme, (size_t)size) : NULL;
+}
+
+int shim_memfree(struct shim *s, void *buffer)
+{
+    if (!s->rme) /* the engine took its memory with it */
+        return 0;
+    return shim_error(rme_memory_free(s->rme, buffer));
+}
+
+int shim_open_context(struct shim *s, bmi_context_id context)
+{
+    if (!s->rme)
+        return -BMI_ENETDOWN;
+    if (context < 0 || context >= BMI_MAX_CONTEXTS)
+        return -BMI_EINVAL;
+    return shim_error(rme_context_open(s->rme, (int)context));
+}
+
+void shim_close_context(struct shim *s, bmi_context_id context)
+{
+    if (s->rme && context >= 0 && context < BMI_MAX_CONTEXTS)
+        rme_context_close(s->rme, (int)context);
+}
