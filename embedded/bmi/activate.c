@@ -55,7 +55,7 @@ int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char
     }
     int ret = ops->initialize(addr, number, flags, options);
     if (ret < 0) {
-        ret = bmi_errno_to_pvfs(ret);
+        ret = bmi_result(ret);
         gossip_debug(GOSSIP_BMI_DEBUG_CONTROL, "BMI: %s did not start: %s\n", ops->method_name,
                      bmi_status_string(ret));
         return ret;
@@ -66,7 +66,7 @@ int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char
         ret = ops->open_context(context);
         if (ret < 0) {
             ops->finalize();
-            return bmi_errno_to_pvfs(ret);
+            return bmi_result(ret);
         }
     }
     bmi_core.active[number] = ops;

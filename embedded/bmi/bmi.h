@@ -122,7 +122,10 @@ int BMI_unexpected_free(BMI_addr_t addr, void *buffer);
 void *BMI_memalloc(BMI_addr_t addr, bmi_size_t size, enum bmi_op_type send_recv);
 int BMI_memfree(BMI_addr_t addr, void *buffer, bmi_size_t size, enum bmi_op_type send_recv);
 
-/* Options (bmi-types.h).  With address 0 set_info goes to every active method. */
+/*
+ * Options (bmi-types.h).  With address 0 set_info goes to every active method.  get_info hands options that it does not
+ * know to the address's method.
+ */
 int BMI_set_info(BMI_addr_t addr, int option, void *inout_parameter);
 int BMI_get_info(BMI_addr_t addr, int option, void *inout_parameter);
 

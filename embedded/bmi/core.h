@@ -54,6 +54,12 @@ static inline bool bmi_context_is_open(bmi_context_id context)
            (atomic_load_explicit(&bmi_core.contexts, memory_order_acquire) >> context & 1u);
 }
 
+/* What a method returned, as the program sees it: errors as BMI codes, anything else as it is. */
+static inline int bmi_result(int ret)
+{
+    return ret < 0 ? bmi_errno_to_pvfs(ret) : ret;
+}
+
 /*
  * Starts a method if it is not active yet (activate.c); the caller holds `methods`.  listen is NULL on a client.
  * 0 or a negative BMI error.

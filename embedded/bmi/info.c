@@ -28,7 +28,7 @@ static int set_everywhere(int option, void *value)
     for (int i = 0; i < bmi_active_count(); i++) {
         int one = bmi_core.active[i]->set_info(option, value);
         if (one < 0 && ret == 0)
-            ret = bmi_errno_to_pvfs(one);
+            ret = bmi_result(one);
     }
     return ret;
 }
@@ -56,7 +56,7 @@ int BMI_set_info(BMI_addr_t addr, int option, void *inout_parameter)
         ret = ret < 0 ? -BMI_EINVAL : 0;
         break;
     default:
-        ret = bmi_errno_to_pvfs(ref->ops->set_info(option, inout_parameter));
+        ret = bmi_result(ref->ops->set_info(option, inout_parameter));
         break;
     }
     unpin(ref);
@@ -72,7 +72,7 @@ static int get_maxsize(int *maxsize)
         int one = 0;
         int ret = bmi_core.active[i]->get_info(BMI_CHECK_MAXSIZE, &one);
         if (ret < 0)
-            return bmi_errno_to_pvfs(ret);
+            return bmi_result(ret);
         if (i == 0 || one < *maxsize)
             *maxsize = one;
     }
@@ -111,19 +111,16 @@ int BMI_get_info(BMI_addr_t addr, int option, void *inout_parameter)
         return bmi_is_up() ? get_maxsize(inout_parameter) : -BMI_ENETDOWN;
     case BMI_TRANSPORT_METHODS_STRING:
         return get_methods_string(inout_parameter);
-    case BMI_GET_METH_ADDR:
-    case BMI_GET_UNEXP_SIZE:
+    default: /* of one address; what the core does not know, its method may */
         ref = pin(addr);
         if (!ref)
             return no_address();
         if (option == BMI_GET_METH_ADDR)
             *(void **)inout_parameter = ref->method_addr;
         else
-            ret = bmi_errno_to_pvfs(ref->ops->get_info(option, inout_parameter));
+            ret = bmi_result(ref->ops->get_info(option, inout_parameter));
         unpin(ref);
         return ret;
-    default:
-        return -BMI_ENOSYS;
     }
 }
 
@@ -161,7 +158,7 @@ int BMI_query_addr_range(BMI_addr_t addr, const char *id_string, int netmask)
     int ret = 0; /* a rule for another network says nothing about this peer */
     if (bmi_has_scheme(id_string, bmi_method_scheme(ref->ops)))
         ret = ref->ops->query_addr_range
-                  ? bmi_errno_to_pvfs(ref->ops->query_addr_range(ref->method_addr, id_string, netmask))
+                  ? bmi_result(ref->ops->query_addr_range(ref->method_addr, id_string, netmask))
                   : -BMI_ENOSYS;
     unpin(ref);
     return ret;
@@ -186,7 +183,7 @@ int BMI_memfree(BMI_addr_t addr, void *buffer, bmi_size_t size, enum bmi_op_type
     struct bmi_ref *ref = pin(addr);
     if (!ref)
         return no_address();
-    int ret = bmi_errno_to_pvfs(ref->ops->memfree(buffer, size, send_recv));
+    int ret = bmi_result(ref->ops->memfree(buffer, size, send_recv));
     unpin(ref);
     return ret;
 }
@@ -196,7 +193,7 @@ int BMI_unexpected_free(BMI_addr_t addr, void *buffer)
     struct bmi_ref *ref = pin(addr);
     if (!ref)
         return no_address();
-    int ret = bmi_errno_to_pvfs(ref->ops->unexpected_free(buffer));
+    int ret = bmi_result(ref->ops->unexpected_free(buffer));
     unpin(ref);
     return ret;
 }

@@ -120,7 +120,7 @@ int BMI_open_context(bmi_context_id *context_id)
     }
     int told = 0;
     for (; told < bmi_active_count(); told++) {
-        ret = bmi_errno_to_pvfs(bmi_core.active[told]->open_context(context));
+        ret = bmi_result(bmi_core.active[told]->open_context(context));
         if (ret < 0)
             goto undo;
     }

@@ -20,7 +20,7 @@ static int begin(bmi_op_id_t *id, BMI_addr_t addr, bmi_context_id context, struc
 static int end(struct bmi_ref *ref, int ret)
 {
     bmi_refs_unpin(&bmi_core.refs, ref);
-    return bmi_errno_to_pvfs(ret);
+    return bmi_result(ret);
 }
 
 static bool is_bad_buffer(const void *buffer, bmi_size_t size)
@@ -121,7 +121,7 @@ int BMI_cancel(bmi_op_id_t id, bmi_context_id context_id)
     for (int i = 0; i < bmi_active_count(); i++) {
         int one = bmi_core.active[i]->cancel(id, context_id);
         if (one < 0 && ret == 0)
-            ret = bmi_errno_to_pvfs(one);
+            ret = bmi_result(one);
     }
     return ret;
 }

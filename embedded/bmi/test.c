@@ -62,13 +62,11 @@ static int ask_all(ask_fn ask, void *call, int idle_ms)
 }
 
 /* The end of each test function: what the call returns for what ask_all returned. */
-static int result(const char *what, int found, int outcount)
+static int result(const char *what, int found)
 {
-    if (found < 0) {
+    if (found < 0)
         gossip_err("BMI: a method failed to %s: %s\n", what, bmi_status_string(found));
-        return found;
-    }
-    return outcount > 0;
+    return found > 0 ? 1 : found;
 }
 
 struct test_call {
@@ -91,7 +89,7 @@ static int finish_ask(const struct test_call *c, int ret, int n)
 {
     if (n > 0)
         *c->outcount += n;
-    return ret < 0 ? bmi_errno_to_pvfs(ret) : n;
+    return ret < 0 ? bmi_result(ret) : n;
 }
 
 static int ask_test(struct bmi_method_ops *ops, int idle_ms, void *call)
@@ -149,7 +147,7 @@ int BMI_test(bmi_op_id_t id, int *outcount, bmi_error_code_t *error_code, bmi_si
     int ret = check_call(&c, max_idle_time_ms);
     if (ret < 0 || id == 0)
         return ret;
-    return result("test", ask_all(ask_test, &c, max_idle_time_ms), *outcount);
+    return result("test", ask_all(ask_test, &c, max_idle_time_ms));
 }
 
 int BMI_testsome(int incount, bmi_op_id_t *id_array, int *outcount, int *index_array,
@@ -164,7 +162,7 @@ int BMI_testsome(int incount, bmi_op_id_t *id_array, int *outcount, int *index_a
         return ret;
     if (!index_array)
         return -BMI_EINVAL;
-    return result("test some operations", ask_all(ask_testsome, &c, max_idle_time_ms), *outcount);
+    return result("test some operations", ask_all(ask_testsome, &c, max_idle_time_ms));
 }
 
 int BMI_testcontext(int incount, bmi_op_id_t *out_id_array, int *outcount, bmi_error_code_t *error_code_array,
@@ -177,7 +175,7 @@ int BMI_testcontext(int incount, bmi_op_id_t *out_id_array, int *outcount, bmi_e
     if (ret < 0 || incount == 0)
         return ret;
     bmi_check_forgotten();
-    return result("test a context", ask_all(ask_testcontext, &c, max_idle_time_ms), *outcount);
+    return result("test a context", ask_all(ask_testcontext, &c, max_idle_time_ms));
 }
 
 struct unexpected_call {
@@ -221,7 +219,7 @@ static int ask_unexpected(struct bmi_method_ops *ops, int idle_ms, void *call)
         if (deliver(ops, &info[i], &c->info[c->outcount + added]))
             added++;
     c->outcount += added;
-    return ret < 0 ? bmi_errno_to_pvfs(ret) : added;
+    return ret < 0 ? bmi_result(ret) : added;
 }
 
 int BMI_testunexpected(int incount, int *outcount, struct BMI_unexpected_info *info_array, int max_idle_time_ms)
@@ -239,5 +237,5 @@ int BMI_testunexpected(int incount, int *outcount, struct BMI_unexpected_info *i
     struct unexpected_call c = {.incount = incount, .info = info_array};
     int found = ask_all(ask_unexpected, &c, max_idle_time_ms);
     *outcount = c.outcount;
-    return result("test for unexpected messages", found, c.outcount);
+    return result("test for unexpected messages", found);
 }

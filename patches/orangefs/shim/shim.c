@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "shim.h"
+#include "shim-engine.h"
 #include "gossip.h"
 #include "pvfs2-debug.h"
 
@@ -125,6 +126,9 @@ int shim_get_info(struct shim *s, int option, void *value)
     case BMI_DROP_ADDR_QUERY:
         shim_drop_query(s, value);
         return 0;
+    case SHIM_GET_ENGINE:
+        *(struct rme **)value = s->rme;
+        return s->rme ? 0 : -BMI_ENETDOWN;
     default:
         return -BMI_ENOSYS;
     }

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fake_rme.h"
+
+struct rme_addr {
+    char name[128];
+    atomic_bool dead;
+    void *host;
+};
+
+struct operation {
+    struct rme_done done;
+    int ctx;
+    bool complete;
+    struct operation *next;
+};
+
+struct message {
+    struct rme_unexpected what;
+    struct message *next;
+};
+
+struct rme {
+    rme_log_fn log;
+    void *log_arg;
+    pthread_mutex_t lock;
+    struct operation *ops;
+    struct message *messages, *given; /* waiting; with the host */
+    rme_id next_id;
+};
+
+struct fake fake;
+static struct rme *engine;
+
+void fake_reset(void)
+{
+    memset(&fake, 0, sizeof(fake));
+}
+
+void fake_log(enum rme_log_level level, const char *line)
+{
+    engine->log(engine->log_arg, level, line);
+}
+
+int rme_open(const struct rme_config *config, struct rme **out)
+{
+    if (fake.open_error)
+        return fake.open_error;
+    struct rme *r = calloc(1, sizeof(*r));
+    r->log = config->log;
+    r->log_arg = config->log_arg;
+    pthread_mutex_init(&r->lock, NULL);
+    r->next_id = 1000;
+    snprintf(fake.options, sizeof(fake.options), "%s", config->options ? config->options : "(none)");
+    snprintf(fake.listening, sizeof(fake.listening), "%s", config->listen ? config->listen->name : "(nowhere)");
+    fake.bind_specific = config->bind_specific;
+    fake.contexts = 0;
+    fake.engines++;
+    engine = *out = r;
+    return 0;
+}
+
+static void free_messages(struct message *m)
+{
+    for (struct message *next; m; m = next) {
+        next = m->next;
+        free(m->what.buffer);
+        free(m);
+    }
+}
+
+void rme_close(struct rme *r)
+{
+    for (struct operation *op = r->ops, *next; op; op = next) {
+        next = op->next;
+        free(op);
+    }
+    free_messages(r->messages);
+    free_messages(r->given);
+    pthread_mutex_destroy(&r->lock);
+    free(r);
+    fake.engines--;
+    engine = NULL;
+}
+
+static struct rme_addr *new_addr(const char *name)
+{
+    struct rme_addr *a = calloc(1, sizeof(*a));
+    snprintf(a->name, sizeof(a->name), "%s", name);
+    fake.addrs++;
+    return a;
+}
+
+int rme_addr_parse(const char *scheme, const char *text, struct rme_addr **out)
+{
+    char prefix[32];
+    snprintf(prefix, sizeof(prefix), "%s://", scheme);
+    const char *at = strstr(text, prefix);
+    if (!at)
+        return -EINVAL;
+    if (!strchr(at + strlen(prefix), ':'))
+        return -EDESTADDRREQ;
+    *out = new_addr(text);
+    return 0;
+}
+
+void rme_addr_free(struct rme_addr *addr)
+{
+    free(addr);
+    fake.addrs--;
+}
+
+const char *rme_addr_name(const struct rme_addr *addr)
+{
+    return addr->name;
+}
+
+bool rme_addr_is_dead(const struct rme_addr *addr)
+{
+    return addr->dead;
+}
+
+int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask)
+{
+    return netmask == 32 && strstr(pattern, addr->name) != NULL;
+}
+
+void rme_addr_set_host(struct rme_addr *addr, void *host)
+{
+    addr->host = host;
+}
+
+void *rme_addr_host(const struct rme_addr *addr)
+{
+    return addr->host;
+}
+
+int rme_context_open(struct rme *r, int ctx)
+{
+    (void)r;
+    if (fake.contexts >> ctx & 1)
+        return -EEXIST;
+    fake.contexts |= 1u << ctx;
+    return 0;
+}
+
+void rme_context_close(struct rme *r, int ctx)
+{
+    (void)r;
+    fake.contexts &= ~(1u << ctx);
+}
+
+static int post(struct rme *r, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx, void *user,
+                rme_id *id)
+{
+    *id = 0;
+    if (fake.post_result)
+        return fake.post_result;
+    struct operation *op = calloc(1, sizeof(*op));
+    pthread_mutex_lock(&r->lock);
+    op->done = (struct rme_done){.id = r->next_id++, .user = user};
+    op->ctx = ctx;
+    op->complete = fake.finish_at_once;
+    op->next = r->ops;
+    r->ops = op;
+    *id = fake.last_id = op->done.id;
+    fake.last_list = *list;
+    fake.last_tag = tag;
+    fake.last_addr = addr;
+    fake.operations++;
+    pthread_mutex_unlock(&r->lock);
+    return 0;
+}
+
+int rme_post_send(struct rme *r, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx, void *user,
+                  rme_id *id)
+{
+    return post(r, addr, list, tag, ctx, user, id);
+}
+
+int rme_post_unexpected(struct rme *r, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
+                        void *user, rme_id *id)
+{
+    int64_t total = 0;
+    for (int i = 0; i < list->count; i++)
+        total += list->length[i];
+    return total > RME_UNEXPECTED_MAX ? -EMSGSIZE : post(r, addr, list, tag, ctx, user, id);
+}
+
+int rme_post_recv(struct rme *r, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx, void *user,
+                  int64_t *actual, rme_id *id)
+{
+    (void)actual;
+    return post(r, addr, list, tag, ctx, user, id);
+}
+
+void fake_complete(rme_id id, int error, int64_t actual)
+{
+    pthread_mutex_lock(&engine->lock);
+    for (struct operation *op = engine->ops; op; op = op->next) {
+        if (op->done.id == id && !op->complete) {
+            op->complete = true;
+            op->done.error = error;
+            op->done.actual = actual;
+        }
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void wait_ms(int found, int ms)
+{
+    const struct timespec t = {.tv_nsec = 1000000L};
+    if (found == 0 && ms > 0) {
+        fake.waited_ms += ms;
+        nanosleep(&t, NULL);
+    }
+}
+
+static int collect(struct rme *r, const rme_id *ids, int count, int ctx, int *index, struct rme_done *done, int max)
+{
+    int n = 0;
+    pthread_mutex_lock(&r->lock);
+    for (struct operation **at = &r->ops; *at && n < max;) {
+        struct operation *op = *at;
+        int i = 0;
+        while (ids && i < count && ids[i] != op->done.id)
+            i++;
+        if (!op->complete || (ids ? i == count : op->ctx != ctx)) {
+            at = &op->next;
+            continue;
+        }
+        *at = op->next;
+        if (index)
+            index[n] = i;
+        done[n++] = op->done;
+        free(op);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return n;
+}
+
+int rme_test(struct rme *r, rme_id id, struct rme_done *done, int ms)
+{
+    int n = collect(r, &id, 1, 0, NULL, done, 1);
+    wait_ms(n, ms);
+    return n;
+}
+
+int rme_test_some(struct rme *r, const rme_id *ids, int count, int *index, struct rme_done *done, int ms)
+{
+    int n = collect(r, ids, count, 0, index, done, count);
+    wait_ms(n, ms);
+    return n;
+}
+
+int rme_test_context(struct rme *r, int ctx, struct rme_done *done, int max, int ms)
+{
+    int n = collect(r, NULL, 0, ctx, NULL, done, max);
+    wait_ms(n, ms);
+    return n;
+}
+
+struct rme_addr *fake_new_peer(const char *name)
+{
+    return new_addr(name);
+}
+
+void fake_peer_sends(struct rme_addr *peer, int32_t tag, int64_t size)
+{
+    struct message *m = calloc(1, sizeof(*m)), **at;
+    m->what = (struct rme_unexpected){.addr = peer, .tag = tag, .size = size, .buffer = calloc(1, (size_t)size + 1)};
+    pthread_mutex_lock(&engine->lock);
+    for (at = &engine->messages; *at; at = &(*at)->next)
+        ;
+    *at = m;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void fake_peer_dies(struct rme_addr *peer)
+{
+    peer->dead = true;
+}
+
+int rme_test_unexpected(struct rme *r, struct rme_unexpected *out, int max, int ms)
+{
+    int n = 0;
+    pthread_mutex_lock(&r->lock);
+    while (n < max && r->messages) {
+        struct message *m = r->messages;
+        r->messages = m->next;
+        m->next = r->given;
+        r->given = m;
+        out[n++] = m->what;
+    }
+    pthread_mutex_unlock(&r->lock);
+    wait_ms(n, ms);
+    return n;
+}
+
+int rme_unexpected_free(struct rme *r, void *buffer)
+{
+    int ret = -EINVAL;
+    pthread_mutex_lock(&r->lock);
+    for (struct message **at = &r->given; *at; at = &(*at)->next) {
+        struct message *m = *at;
+        if (m->what.buffer != buffer)
+            continue;
+        *at = m->next;
+        free(m->what.buffer);
+        free(m);
+        ret = 0;
+        break;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return ret;
+}
+
+int rme_cancel(struct rme *r, rme_id id)
+{
+    (void)r;
+    fake.cancels++;
+    fake_complete(id, -ECANCELED, 0);
+    return 0;
+}
+
+void rme_set_forceful_cancel(struct rme *r)
+{
+    (void)r;
+    fake.forceful++;
+}
+
+void *rme_memory_alloc(struct rme *r, size_t size)
+{
+    (void)r;
+    return aligned_alloc(64, (size + 64) & ~(size_t)63);
+}
+
+int rme_memory_free(struct rme *r, void *memory)
+{
+    (void)r;
+    if (!memory)
+        return -EINVAL;
+    free(memory);
+    return 0;
+}
+
+void rme_memory_hint(struct rme *r, const void *memory, size_t size)
+{
+    (void)r;
+    (void)memory;
+    fake.hints++;
+    fake.hinted = size;
+}
+
+static const struct rme_fabric_ops *fake_fabric(void)
+{
+    return NULL;
+}
+
+#define SHIM_OPS bmi_fake_ops
+#define SHIM_SCHEME "fake"
+#define SHIM_FABRIC fake_fabric
+#include "patches/orangefs/shim/shim-table.h"

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* fake_rme.h - an engine for tests of the shim: rme.h's functions over a list of operations that the test completes. */
+#ifndef FAKE_RME_H
+#define FAKE_RME_H
+
+#include <stdatomic.h>
+#include "bmi-method-support.h"
+#include "rme.h"
+
+struct fake {
+    /* what a test may set */
+    int open_error;
+    int post_result;  /* what posts return */
+    bool finish_at_once; /* operations are complete before the post returns */
+    /* what a test may look at */
+    char options[128], listening[128];
+    bool bind_specific;
+    atomic_int engines, addrs, operations, cancels, forceful, hints, waited_ms;
+    size_t hinted;
+    uint32_t contexts;
+    rme_id last_id;
+    struct rme_list last_list; /* pointers of the caller: compare, do not follow */
+    int32_t last_tag;
+    struct rme_addr *last_addr;
+};
+
+extern struct fake fake;
+extern struct bmi_method_ops bmi_fake_ops; /* the shim over this engine: "fake://host:port" */
+
+void fake_reset(void);
+void fake_log(enum rme_log_level level, const char *line); /* a line of the open engine */
+void fake_complete(rme_id id, int error, int64_t actual);
+struct rme_addr *fake_new_peer(const char *name);
+void fake_peer_sends(struct rme_addr *peer, int32_t tag, int64_t size);
+void fake_peer_dies(struct rme_addr *peer);
+
+#endif

@@ -1,0 +1,762 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The shim between the BMI core and an engine whose every step the test decides. */
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "bmi.h"
+#include "fake_rme.h"
+#include "gossip.h"
+#include "pvfs2-debug.h"
+#include "patches/orangefs/shim/shim-engine.h"
+
+/* A method that no test starts. */
+static struct bmi_method_ops other_ops = {.method_name = "bmi_other"};
+struct bmi_method_ops *const bmi_static_methods[] = {&bmi_fake_ops, &other_ops, NULL};
+
+static char last_error[1200];
+static int error_lines, debug_lines;
+
+static void count_lines(void *arg, char kind, const char *line)
+{
+    (void)arg;
+    if (kind == 'E') {
+        error_lines++;
+        snprintf(last_error, sizeof(last_error), "%s", line);
+    } else {
+        debug_lines++;
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    fake_reset();
+    error_lines = debug_lines = 0;
+    gossip_set_sink(count_lines, NULL);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    while (BMI_finalize() == 0)
+        ;
+    return fake.engines != 0 || fake.addrs != 0;
+}
+
+static bmi_context_id context;
+static BMI_addr_t peer;
+
+static void start_client(void)
+{
+    assert_int_equal(BMI_initialize(NULL, NULL, 0, NULL), 0);
+    assert_int_equal(BMI_open_context(&context), 0);
+    assert_int_equal(BMI_addr_lookup(&peer, "fake://host:1", NULL), 0);
+}
+
+static void start_server(int flags)
+{
+    assert_int_equal(BMI_initialize("bmi_fake", "fake://me:1", BMI_INIT_SERVER | flags, "depth=3"), 0);
+    assert_int_equal(BMI_open_context(&context), 0);
+}
+
+static bmi_op_id_t post_recv(int tag, void *user)
+{
+    static char buffer[8];
+    bmi_op_id_t id;
+    assert_int_equal(BMI_post_recv(&id, peer, buffer, 8, NULL, BMI_EXT_ALLOC, tag, user, context, NULL), 0);
+    assert_true(id != 0);
+    return id;
+}
+
+static void server_start(void **state)
+{
+    (void)state;
+    start_server(BMI_TCP_BIND_SPECIFIC);
+    assert_string_equal(fake.options, "depth=3");
+    assert_string_equal(fake.listening, "fake://me:1");
+    assert_true(fake.bind_specific);
+    assert_int_equal(fake.contexts, 1);
+    /* The server's own address may be looked up; it is the same one. */
+    BMI_addr_t self;
+    assert_int_equal(BMI_addr_lookup(&self, "fake://me:1/fs", NULL), 0);
+    assert_int_equal(fake.addrs, 1);
+    BMI_close_context(context);
+    assert_int_equal(fake.contexts, 0);
+}
+
+static void start_failure_leaves_nothing(void **state)
+{
+    (void)state;
+    BMI_addr_t addr;
+    fake.open_error = -ENODEV;
+    assert_int_equal(BMI_initialize("bmi_fake", "fake://me:1", BMI_INIT_SERVER, NULL), -BMI_ENODEV);
+    assert_int_equal(fake.addrs, 0);
+    assert_int_equal(BMI_initialize(NULL, NULL, 0, NULL), 0);
+    assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), -BMI_ENODEV);
+    fake.open_error = 0;
+    assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), 0);
+    assert_string_equal(fake.listening, "(nowhere)");
+}
+
+static void lookup_before_initialize_and_drop_after_finalize(void **state)
+{
+    (void)state;
+    struct bmi_method_ops *ops = &bmi_fake_ops;
+
+    bmi_method_addr_p a = ops->method_addr_lookup("fake://me:1");
+    bmi_method_addr_p early = ops->method_addr_lookup("fake://other:1");
+    assert_non_null(a);
+    assert_non_null(early);
+    assert_null(ops->method_addr_lookup("tcp://me:1"));
+    assert_int_equal(error_lines, 0);
+    assert_null(ops->method_addr_lookup("fake://malformed"));
+    assert_int_equal(error_lines, 1);
+    assert_int_equal(ops->set_info(BMI_FORCEFUL_CANCEL_MODE, NULL), 0);
+    assert_null(ops->memalloc(100, BMI_SEND));
+    for (int round = 0; round < 3; round++) {
+        a->method_type = 3;
+        assert_int_equal(ops->initialize(a, 3, BMI_INIT_SERVER, NULL), 0);
+        assert_int_equal(early->method_type, 3);
+        bmi_method_addr_p late = ops->method_addr_lookup("fake://late:1");
+        assert_int_equal(late->method_type, 3);
+        assert_int_equal(ops->finalize(), 0);
+        assert_int_equal(fake.addrs, 2); /* the listen address was the method's */
+        assert_int_equal(ops->set_info(BMI_DROP_ADDR, late), 0);
+        assert_int_equal(fake.addrs, 1);
+        a = ops->method_addr_lookup("fake://me:1");
+    }
+    assert_int_equal(ops->finalize(), 0);
+    assert_int_equal(ops->unexpected_free(a), 0);
+    assert_int_equal(ops->set_info(BMI_DROP_ADDR, a), 0);
+    assert_int_equal(ops->set_info(BMI_DROP_ADDR, early), 0);
+    assert_int_equal(fake.addrs, 0);
+}
+
+static void strings_of_one_peer_share_an_address(void **state)
+{
+    (void)state;
+    static const char *const same[] = {"fake://h:1,fake://h:2", "fake://h:1/a,fake://h:2/b", "tcp://x:1,fake://h:1,fake://h:2",
+                                       " fake://h:1 , fake://h:2\n"};
+    static const char *const other[] = {"fake://h:1", "fake://h:2,fake://h:1", "fake://h:11,fake://h:2", "fake://h:1,fake://h:2,fake://h:3"};
+    struct bmi_method_ops *ops = &bmi_fake_ops;
+    bmi_method_addr_p a[4], b[4];
+
+    for (int i = 0; i < 4; i++) {
+        a[i] = ops->method_addr_lookup(same[i]);
+        assert_ptr_equal(a[i], a[0]);
+    }
+    for (int i = 0; i < 4; i++) {
+        b[i] = ops->method_addr_lookup(other[i]);
+        for (int j = 0; j < i; j++)
+            assert_ptr_not_equal(b[i], b[j]);
+        assert_ptr_not_equal(b[i], a[0]);
+    }
+    assert_int_equal(fake.addrs, 5);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(ops->set_info(BMI_DROP_ADDR, b[i]), 0);
+        assert_int_equal(ops->set_info(BMI_DROP_ADDR, a[i]), 0);
+        assert_int_equal(fake.addrs, i < 3 ? 4 - i : 0);
+    }
+}
+
+/* OrangeFS lets bmi_tcp read our data as a struct of its own. */
+static void guard_and_foreign_addresses(void **state)
+{
+    (void)state;
+    void *method_addr;
+    struct bmi_method_addr foreign = {.method_type = 1};
+
+    start_client();
+    assert_int_equal(BMI_get_info(peer, BMI_GET_METH_ADDR, &method_addr), 0);
+    const int *data = ((bmi_method_addr_p)method_addr)->method_data;
+    for (int i = 0; i < 16; i++)
+        assert_int_equal(data[i], -1);
+    assert_int_equal(BMI_query_addr_range(peer, "fake://host:1", 32), 1);
+    assert_int_equal(BMI_query_addr_range(peer, "fake://host:1", 24), 0);
+    assert_int_equal(BMI_query_addr_range(peer, "fake://guest:1", 32), 0);
+    assert_int_equal(bmi_fake_ops.query_addr_range(&foreign, "fake://host:1", 32), 0);
+    assert_string_equal(bmi_fake_ops.rev_lookup_unexpected(&foreign), "UNKNOWN");
+    bmi_op_id_t id;
+    assert_int_equal(bmi_fake_ops.post_send(&id, &foreign, "x", 1, BMI_EXT_ALLOC, 1, NULL, 0, NULL), -BMI_EINVAL);
+}
+
+static void info_options(void **state)
+{
+    (void)state;
+    int value = 0;
+    char memory[10];
+    struct bmi_optimistic_buffer_info hint = {.buffer = memory, .len = 10, .rw = BMI_IO_READ};
+
+    start_client();
+    assert_int_equal(BMI_get_info(peer, BMI_GET_UNEXP_SIZE, &value), 0);
+    assert_int_equal(value, 16384);
+    assert_int_equal(BMI_get_info(0, BMI_CHECK_MAXSIZE, &value), 0);
+    assert_int_equal(value, INT_MAX);
+    assert_int_equal(bmi_fake_ops.get_info(77, &value), -BMI_ENOSYS);
+    assert_int_equal(BMI_get_info(peer, 77, &value), -BMI_ENOSYS);
+    struct rme *engine = NULL;
+    assert_int_equal(BMI_get_info(peer, SHIM_GET_ENGINE, &engine), 0);
+    assert_non_null(engine);
+    for (int option = BMI_CHECK_INIT; option < 40; option++)
+        if (option != BMI_INC_ADDR_REF && option != BMI_DEC_ADDR_REF && option != BMI_OPTIMISTIC_BUFFER_REG)
+            assert_int_equal(BMI_set_info(0, option, NULL), 0);
+    assert_int_equal(fake.forceful, 1);
+    assert_int_equal(BMI_set_info(peer, BMI_OPTIMISTIC_BUFFER_REG, &hint), 0);
+    assert_int_equal(fake.hints, 1);
+    assert_int_equal(fake.hinted, 10);
+    hint.buffer = NULL;
+    assert_int_equal(BMI_set_info(peer, BMI_OPTIMISTIC_BUFFER_REG, &hint), 0);
+    assert_int_equal(BMI_set_info(peer, BMI_OPTIMISTIC_BUFFER_REG, NULL), 0);
+    assert_int_equal(fake.hints, 1);
+}
+
+static void memory_is_freed_by_address(void **state)
+{
+    (void)state;
+    start_client();
+    unsigned char *memory = BMI_memalloc(peer, 1000, BMI_SEND);
+    assert_non_null(memory);
+    assert_int_equal((uintptr_t)memory % 64, 0);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(memory[i], 0);
+    assert_int_equal(BMI_memfree(peer, memory, 7, BMI_RECV), 0);
+    assert_int_equal(BMI_memfree(peer, NULL, 7, BMI_RECV), -BMI_EINVAL);
+}
+
+static void posts_reach_the_engine(void **state)
+{
+    (void)state;
+    bmi_op_id_t id;
+    const void *pieces[2] = {"ab", "cde"};
+    const bmi_size_t sizes[2] = {2, 3}, wrong[2] = {6, -1}, huge[2] = {INT64_MAX, 1};
+    char big[16385];
+
+    start_client();
+    assert_int_equal(BMI_post_send_list(&id, peer, pieces, sizes, 2, 5, BMI_EXT_ALLOC, -8, NULL, context, NULL), 0);
+    assert_int_equal(fake.last_list.count, 2);
+    assert_ptr_equal(fake.last_list.base, pieces);
+    assert_ptr_equal(fake.last_list.length, sizes);
+    assert_int_equal(fake.last_tag, -8);
+    assert_int_equal(BMI_post_send_list(&id, peer, pieces, sizes, 2, 6, BMI_EXT_ALLOC, 1, NULL, context, NULL),
+                     -BMI_EINVAL);
+    assert_int_equal(BMI_post_send_list(&id, peer, pieces, wrong, 2, 5, BMI_EXT_ALLOC, 1, NULL, context, NULL),
+                     -BMI_EINVAL);
+    assert_int_equal(BMI_post_send_list(&id, peer, pieces, huge, 2, INT64_MAX, BMI_EXT_ALLOC, 1, NULL, context, NULL),
+                     -BMI_EINVAL);
+    assert_int_equal(BMI_post_recv_list(&id, peer, NULL, NULL, 0, 0, NULL, BMI_EXT_ALLOC, 1, NULL, context, NULL), 0);
+    assert_int_equal(fake.last_list.count, 0);
+    assert_int_equal(BMI_post_send(&id, peer, NULL, 0, BMI_EXT_ALLOC, 1, NULL, context, NULL), 0);
+    assert_int_equal(BMI_post_sendunexpected(&id, peer, big, 16384, BMI_EXT_ALLOC, 1, NULL, context, NULL), 0);
+    assert_int_equal(BMI_post_sendunexpected(&id, peer, big, 16385, BMI_EXT_ALLOC, 1, NULL, context, NULL),
+                     -BMI_EMSGSIZE);
+    assert_int_equal(id, 0);
+    assert_int_equal(fake.operations, 4);
+
+    fake.post_result = 1;
+    id = 5;
+    assert_int_equal(BMI_post_send(&id, peer, big, 10, BMI_EXT_ALLOC, 1, NULL, context, NULL), 1);
+    assert_int_equal(id, 0);
+    fake.post_result = -ECONNRESET;
+    assert_int_equal(BMI_post_send(&id, peer, big, 10, BMI_EXT_ALLOC, 1, NULL, context, NULL), -BMI_ECONNRESET);
+    assert_int_equal(id, 0);
+}
+
+static void completions_and_error_codes(void **state)
+{
+    (void)state;
+    static const struct {
+        int engine;
+        bmi_error_code_t bmi;
+    } map[] = {{0, 0}, {-ECANCELED, -BMI_ECANCEL}, {-ETIMEDOUT, -BMI_ETIMEDOUT}, {-ECONNREFUSED, -BMI_ECONNREFUSED},
+               {-ECONNRESET, -BMI_ECONNRESET}, {-ESHUTDOWN, -BMI_ECONNRESET}, {-EHOSTUNREACH, -BMI_EHOSTUNREACH},
+               {-EMSGSIZE, -BMI_EMSGSIZE}, {-EPROTO, -BMI_EPROTO}, {-ENOMEM, -BMI_ENOMEM}, {-EACCES, -BMI_EACCES},
+               {-EOWNERDEAD, -BMI_EIO}, {-99999, -BMI_EIO}};
+    int n, marker[sizeof(map) / sizeof(map[0])];
+    bmi_op_id_t done;
+    bmi_error_code_t error;
+    bmi_size_t actual;
+    void *user;
+
+    start_client();
+    for (size_t i = 0; i < sizeof(map) / sizeof(map[0]); i++) {
+        bmi_op_id_t id = post_recv(4, &marker[i]);
+        assert_int_equal(BMI_testcontext(1, &done, &n, &error, &actual, &user, 0, context), 0);
+        fake_complete(fake.last_id, map[i].engine, 5);
+        assert_int_equal(BMI_testcontext(1, &done, &n, &error, &actual, i % 2 ? &user : NULL, 0, context), 1);
+        assert_int_equal(n, 1);
+        assert_true(done == id);
+        if (i % 2)
+            assert_ptr_equal(user, &marker[i]);
+        assert_int_equal(error, map[i].bmi);
+        assert_int_equal(actual, map[i].engine ? 0 : 5);
+        if (error) /* what OrangeFS retries */
+            assert_true(-error & BMI_ERROR);
+    }
+}
+
+/* bmi.c of OrangeFS reads through an id at any time before finalize. */
+static void operation_ids_stay_readable(void **state)
+{
+    (void)state;
+    enum { COUNT = 500 };
+    static bmi_op_id_t ids[COUNT];
+    int n;
+    bmi_error_code_t error;
+    bmi_size_t actual;
+    void *user;
+
+    start_client();
+    for (int i = 0; i < COUNT; i++) {
+        ids[i] = post_recv(i, &ids[i]);
+        const struct method_op *op = (const struct method_op *)(uintptr_t)ids[i];
+        assert_true(op->op_id == ids[i]);
+        assert_int_equal(op->addr->method_type, 0);
+        assert_ptr_equal(op->user_ptr, &ids[i]);
+        fake_complete(fake.last_id, 0, 1);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(BMI_test(ids[i], &n, &error, &actual, &user, 0, context), 1);
+        assert_ptr_equal(user, &ids[i]);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        const struct method_op *op = (const struct method_op *)(uintptr_t)ids[i];
+        assert_int_equal(op->op_id, 0);
+        assert_int_equal(op->addr->method_type, 0);
+        assert_int_equal(BMI_test(ids[i], &n, &error, &actual, &user, 0, context), 0);
+        assert_int_equal(BMI_cancel(ids[i], context), 0);
+    }
+    /* A finished operation's id rests before it is used again. */
+    for (int i = 0; i < 32; i++)
+        assert_true(post_recv(1, NULL) != ids[COUNT - 1]);
+    assert_int_equal(fake.cancels, 0);
+}
+
+static void wrong_ids_are_nobodys(void **state)
+{
+    (void)state;
+    int n, index[2];
+    bmi_error_code_t error[2];
+    bmi_size_t actual[2];
+
+    start_client();
+    bmi_op_id_t good = post_recv(1, NULL);
+    bmi_op_id_t wrong[] = {0, 1, -1, good + 1, good + 8, good - 1, INT64_MAX, INT64_MIN, good ^ (1 << 20)};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        assert_int_equal(BMI_test(wrong[i], &n, error, actual, NULL, 0, context), 0);
+        assert_int_equal(bmi_fake_ops.cancel(wrong[i], context), 0);
+        assert_int_equal(BMI_testsome(1, &wrong[i], &n, index, error, actual, NULL, 5, context), 0);
+    }
+    assert_int_equal(fake.cancels, 0);
+    assert_int_equal(fake.waited_ms, 0);
+}
+
+static void cancelled_once(void **state)
+{
+    (void)state;
+    int n;
+    bmi_op_id_t done[2];
+    bmi_error_code_t error[2];
+    bmi_size_t actual[2];
+
+    start_client();
+    bmi_op_id_t id = post_recv(1, NULL);
+    assert_int_equal(BMI_cancel(id, context), 0);
+    assert_int_equal(BMI_cancel(id, context), 0);
+    assert_int_equal(BMI_testcontext(2, done, &n, error, actual, NULL, 0, context), 1);
+    assert_int_equal(n, 1);
+    assert_true(done[0] == id);
+    assert_int_equal(error[0], -BMI_ECANCEL);
+    assert_int_equal(BMI_cancel(id, context), 0);
+    assert_int_equal(BMI_testcontext(2, done, &n, error, actual, NULL, 0, context), 0);
+}
+
+static void testsome_small_and_large(void **state)
+{
+    (void)state;
+    enum { COUNT = 200 };
+    static bmi_op_id_t ids[COUNT];
+    static rme_id engine_ids[COUNT];
+    static int index[COUNT];
+    static bmi_error_code_t error[COUNT];
+    static bmi_size_t actual[COUNT];
+    static void *user[COUNT];
+    bool seen[COUNT] = {false};
+    int n;
+
+    start_client();
+    for (int count = 2; count <= COUNT; count += 198) {
+        memset(seen, 0, sizeof(seen));
+        for (int i = 0; i < count; i++) {
+            ids[i] = post_recv(i, &ids[i]);
+            engine_ids[i] = fake.last_id;
+        }
+        assert_int_equal(BMI_testsome(count, ids, &n, index, error, actual, user, 0, context), 0);
+        for (int i = 0; i < count; i += 2)
+            fake_complete(engine_ids[i], 0, i);
+        assert_int_equal(BMI_testsome(count, ids, &n, index, error, actual, user, 0, context), 1);
+        assert_int_equal(n, count / 2);
+        for (int i = 0; i < n; i++) {
+            assert_int_equal(index[i] % 2, 0);
+            assert_false(seen[index[i]]);
+            seen[index[i]] = true;
+            assert_ptr_equal(user[i], &ids[index[i]]);
+            assert_int_equal(actual[i], index[i]);
+            ids[index[i]] = 0;
+        }
+        for (int i = 1; i < count; i += 2)
+            fake_complete(engine_ids[i], 0, i);
+        assert_int_equal(BMI_testsome(count, ids, &n, index, error, actual, NULL, 0, context), 1);
+        assert_int_equal(n, count / 2);
+    }
+}
+
+static void small_incount_and_other_contexts(void **state)
+{
+    (void)state;
+    bmi_context_id second;
+    bmi_op_id_t done[9];
+    bmi_error_code_t error[9];
+    bmi_size_t actual[9];
+    int n, total = 0;
+
+    start_client();
+    assert_int_equal(BMI_open_context(&second), 0);
+    for (int i = 0; i < 100; i++) {
+        post_recv(i, NULL);
+        fake_complete(fake.last_id, 0, 1);
+    }
+    assert_int_equal(BMI_testcontext(9, done, &n, error, actual, NULL, 0, second), 0);
+    for (int i = 0; i < 9; i++)
+        done[i] = error[i] = 77;
+    while (BMI_testcontext(3, done, &n, error, actual, NULL, 0, context) == 1) {
+        assert_true(n <= 3);
+        total += n;
+        for (int i = 3; i < 9; i++)
+            assert_true(done[i] == 77 && error[i] == 77);
+    }
+    assert_int_equal(total, 100);
+}
+
+/* What testcontext and testunexpected say about activity: nothing when alone, the truth beside others. */
+static void activity_is_told_only_beside_others(void **state)
+{
+    (void)state;
+    struct bmi_method_ops *ops = &bmi_fake_ops;
+    bmi_op_id_t id;
+    bmi_error_code_t error;
+    bmi_size_t actual;
+    struct bmi_method_unexpected_info info;
+    void *method_addr;
+    int n;
+
+    start_client();
+    assert_int_equal(BMI_get_info(peer, BMI_GET_METH_ADDR, &method_addr), 0);
+    for (int shared = 0; shared < 2; shared++) {
+        assert_int_equal(ops->testcontext(1, &id, &n, &error, &actual, NULL, shared ? 5 : 10, context), 0);
+        post_recv(1, NULL);
+        fake_complete(fake.last_id, 0, 1);
+        assert_int_equal(ops->testcontext(1, &id, &n, &error, &actual, NULL, 0, context), shared);
+        assert_int_equal(n, 1);
+        struct rme_addr *from = rme_addr_host(fake.last_addr) ? fake.last_addr : NULL;
+        assert_non_null(from);
+        fake_peer_sends(from, 1, 1);
+        assert_int_equal(ops->testunexpected(1, &n, &info, 0), shared);
+        assert_int_equal(n, 1);
+        assert_ptr_equal(info.addr, method_addr);
+        assert_int_equal(ops->unexpected_free(info.buffer), 0);
+    }
+    assert_int_equal(BMI_finalize(), 0);
+    /* The second of several methods knows from its number. */
+    assert_int_equal(ops->initialize(NULL, 1, 0, NULL), 0);
+    assert_int_equal(ops->open_context(0), 0);
+    bmi_method_addr_p a = ops->method_addr_lookup("fake://x:1");
+    assert_int_equal(ops->post_send(&id, a, "x", 1, BMI_EXT_ALLOC, 1, NULL, 0, NULL), 0);
+    fake_complete(fake.last_id, 0, 1);
+    assert_int_equal(ops->testcontext(1, &id, &n, &error, &actual, NULL, 0, 0), 1);
+    assert_int_equal(ops->finalize(), 0);
+    assert_int_equal(ops->set_info(BMI_DROP_ADDR, a), 0);
+}
+
+static void messages_of_peers(void **state)
+{
+    (void)state;
+    struct BMI_unexpected_info info[8];
+    int n;
+
+    start_server(BMI_AUTO_REF_COUNT);
+    struct rme_addr *a = fake_new_peer("10.0.0.1:5"), *b = fake_new_peer("10.0.0.2:5");
+    fake_peer_sends(a, 1, 16384);
+    fake_peer_sends(b, 2, 0);
+    fake_peer_sends(a, 3, 8);
+    assert_int_equal(BMI_testunexpected(8, &n, info, 0), 1);
+    assert_int_equal(n, 3);
+    assert_int_equal(info[0].size, 16384);
+    assert_int_equal(info[1].size, 0);
+    assert_true(info[0].addr == info[2].addr && info[0].addr != info[1].addr);
+    assert_string_equal(BMI_addr_rev_lookup_unexpected(info[1].addr), "10.0.0.2:5");
+    assert_int_equal(BMI_query_addr_range(info[1].addr, "fake://10.0.0.2:5", 32), 1);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(BMI_unexpected_free(info[i].addr, info[i].buffer), 0);
+    assert_int_equal(BMI_unexpected_free(info[0].addr, info[0].buffer), -BMI_EINVAL);
+}
+
+/* A peer dies while the server still works on its requests. */
+static void dead_peer_goes_after_its_last_request(void **state)
+{
+    (void)state;
+    struct BMI_unexpected_info info[2], none[2];
+    int n;
+
+    start_server(BMI_AUTO_REF_COUNT);
+    struct rme_addr *a = fake_new_peer("10.0.0.1:5");
+    fake_peer_sends(a, 1, 10);
+    fake_peer_sends(a, 2, 10);
+    assert_int_equal(BMI_testunexpected(2, &n, info, 0), 1);
+    assert_int_equal(n, 2);
+    fake_peer_dies(a);
+    assert_int_equal(BMI_testunexpected(2, &n, none, 0), 0); /* forgotten, but referred to */
+    assert_int_equal(BMI_testunexpected(2, &n, none, 0), 0);
+    assert_int_equal(BMI_unexpected_free(info[0].addr, info[0].buffer), 0);
+    assert_int_equal(BMI_set_info(info[0].addr, BMI_DEC_ADDR_REF, NULL), 0);
+    assert_int_equal(fake.addrs, 2);
+    assert_int_equal(BMI_unexpected_free(info[1].addr, info[1].buffer), 0);
+    assert_int_equal(BMI_set_info(info[1].addr, BMI_DEC_ADDR_REF, NULL), 0);
+    assert_int_equal(fake.addrs, 1);
+    assert_int_equal(BMI_set_info(info[1].addr, BMI_INC_ADDR_REF, NULL), -BMI_EINVAL);
+}
+
+/* The last reference goes before the buffer does: the address must wait for the buffer, then go by itself. */
+static void dead_peer_waits_for_its_buffer(void **state)
+{
+    (void)state;
+    struct BMI_unexpected_info info, none;
+    int n;
+
+    start_server(BMI_AUTO_REF_COUNT);
+    struct rme_addr *a = fake_new_peer("10.0.0.1:5");
+    fake_peer_sends(a, 1, 10);
+    assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
+    fake_peer_dies(a);
+    assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(BMI_testunexpected(1, &n, &none, 0), 0);
+    assert_int_equal(fake.addrs, 2);
+    assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
+    for (int i = 0; i < 5 && fake.addrs == 2; i++)
+        assert_int_equal(BMI_testunexpected(1, &n, &none, 0), 0);
+    assert_int_equal(fake.addrs, 1);
+}
+
+static void idle_dead_peers_go_by_themselves(void **state)
+{
+    (void)state;
+    enum { PEERS = 100 };
+    struct rme_addr *a[PEERS];
+    struct BMI_unexpected_info info;
+    int n;
+
+    start_server(BMI_AUTO_REF_COUNT);
+    for (int i = 0; i < PEERS; i++) {
+        a[i] = fake_new_peer("10.0.0.1:5");
+        fake_peer_sends(a[i], i, 10);
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
+        assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
+        assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
+    }
+    assert_int_equal(fake.addrs, PEERS + 1);
+    for (int i = 0; i < PEERS; i += 2)
+        fake_peer_dies(a[i]);
+    for (int i = 0; i < 2 * PEERS; i++)
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
+    assert_int_equal(fake.addrs, PEERS / 2 + 1);
+}
+
+/* Many buffers in the hands of the host, given back in another order: none is lost in the table. */
+static void many_held_buffers(void **state)
+{
+    (void)state;
+    enum { PEERS = 10, MESSAGES = 1000 };
+    struct rme_addr *a[PEERS];
+    static struct BMI_unexpected_info info[MESSAGES];
+    int n, got = 0;
+    uint32_t random = 1;
+
+    start_server(BMI_AUTO_REF_COUNT);
+    for (int i = 0; i < PEERS; i++)
+        a[i] = fake_new_peer("10.0.0.1:5");
+    for (int i = 0; i < MESSAGES; i++)
+        fake_peer_sends(a[i % PEERS], i, 16);
+    while (BMI_testunexpected(MESSAGES - got, &n, info + got, 0) == 1)
+        got += n;
+    assert_int_equal(got, MESSAGES);
+    for (int i = 0; i < PEERS; i++)
+        fake_peer_dies(a[i]);
+    for (int left = MESSAGES; left > 0; left--) {
+        random = random * 1664525u + 1013904223u;
+        int i = (int)((random >> 8) % (uint32_t)left);
+        assert_int_equal(BMI_unexpected_free(info[i].addr, info[i].buffer), 0);
+        assert_int_equal(BMI_set_info(info[i].addr, BMI_DEC_ADDR_REF, NULL), 0);
+        info[i] = info[left - 1];
+    }
+    assert_int_equal(fake.addrs, 1);
+}
+
+static void finalize_with_work_in_hand(void **state)
+{
+    (void)state;
+    struct BMI_unexpected_info info;
+    int n;
+
+    for (int round = 0; round < 3; round++) {
+        start_server(BMI_AUTO_REF_COUNT);
+        assert_int_equal(BMI_addr_lookup(&peer, "fake://other:1", NULL), 0);
+        for (int i = 0; i < 100; i++)
+            post_recv(i, NULL);
+        fake_peer_sends(fake_new_peer("10.0.0.1:5"), 1, 10);
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
+        assert_int_equal(BMI_finalize(), 0);
+        assert_int_equal(fake.engines, 0);
+        assert_int_equal(fake.addrs, 0);
+    }
+}
+
+static void log_goes_to_gossip(void **state)
+{
+    (void)state;
+    start_client();
+    fake_log(RME_LOG_WARN, "a warning");
+    assert_string_equal(last_error, "bmi_fake: a warning");
+    fake_log(RME_LOG_INFO, "not seen");
+    assert_int_equal(debug_lines, 0);
+    gossip_set_debug_mask(1, GOSSIP_BMI_DEBUG_IB);
+    fake_log(RME_LOG_DEBUG, "seen");
+    gossip_set_debug_mask(0, 0);
+    assert_int_equal(debug_lines, 1);
+}
+
+/* ---- Threads ---- */
+
+enum { THREADS = 4, ROUNDS = 5000 };
+
+/* Operations end before their post returns, and whoever tests first reports them. */
+static void *post_and_collect(void *arg)
+{
+    atomic_int *balance = arg;
+    bmi_op_id_t id, done[3];
+    bmi_error_code_t error[3];
+    bmi_size_t actual[3];
+    void *user[3];
+    int n;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        if (BMI_post_send(&id, peer, "x", 1, BMI_EXT_ALLOC, i, balance, context, NULL) == 0)
+            atomic_fetch_add(balance, 1);
+        BMI_cancel(id, context);
+        BMI_testcontext(3, done, &n, error, actual, user, 0, context);
+        for (int k = 0; k < n; k++)
+            atomic_fetch_sub((atomic_int *)user[k], error[k] ? 1000000 : 1);
+    }
+    return NULL;
+}
+
+static void operations_end_before_their_post_returns(void **state)
+{
+    (void)state;
+    pthread_t thread[THREADS];
+    atomic_int balance = 0;
+    bmi_op_id_t done[8];
+    bmi_error_code_t error[8];
+    bmi_size_t actual[8];
+    int n;
+
+    start_client();
+    fake.finish_at_once = true;
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, post_and_collect, &balance), 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    while (BMI_testcontext(8, done, &n, error, actual, NULL, 0, context) == 1)
+        balance -= n;
+    assert_int_equal(balance, 0);
+}
+
+/* Peers appear, send and die while several threads serve. */
+static void *serve_the_dying(void *arg)
+{
+    atomic_int *served = arg;
+    struct BMI_unexpected_info info[2];
+    int n;
+
+    for (int i = 0; i < ROUNDS / 5; i++) {
+        struct rme_addr *a = fake_new_peer("10.0.0.1:5");
+        fake_peer_sends(a, i, 8);
+        fake_peer_sends(a, i, 8);
+        BMI_testunexpected(2, &n, info, 0);
+        for (int k = 0; k < n; k++) {
+            BMI_unexpected_free(info[k].addr, info[k].buffer);
+            BMI_set_info(info[k].addr, BMI_DEC_ADDR_REF, NULL);
+            atomic_fetch_add(served, 1);
+        }
+    }
+    return NULL;
+}
+
+static void threads_serve_many_peers(void **state)
+{
+    (void)state;
+    pthread_t thread[THREADS];
+    atomic_int served = 0;
+    struct BMI_unexpected_info info;
+    int n;
+
+    start_server(BMI_AUTO_REF_COUNT);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, serve_the_dying, &served), 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    while (BMI_testunexpected(1, &n, &info, 0) == 1)
+        served += n;
+    assert_int_equal(served, THREADS * ROUNDS / 5 * 2);
+    assert_int_equal(fake.addrs, THREADS * ROUNDS / 5 + 1);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(server_start),
+        TEST(start_failure_leaves_nothing),
+        TEST(lookup_before_initialize_and_drop_after_finalize),
+        TEST(strings_of_one_peer_share_an_address),
+        TEST(guard_and_foreign_addresses),
+        TEST(info_options),
+        TEST(memory_is_freed_by_address),
+        TEST(posts_reach_the_engine),
+        TEST(completions_and_error_codes),
+        TEST(operation_ids_stay_readable),
+        TEST(wrong_ids_are_nobodys),
+        TEST(cancelled_once),
+        TEST(testsome_small_and_large),
+        TEST(small_incount_and_other_contexts),
+        TEST(activity_is_told_only_beside_others),
+        TEST(messages_of_peers),
+        TEST(dead_peer_goes_after_its_last_request),
+        TEST(dead_peer_waits_for_its_buffer),
+        TEST(idle_dead_peers_go_by_themselves),
+        TEST(many_held_buffers),
+        TEST(finalize_with_work_in_hand),
+        TEST(log_goes_to_gossip),
+        TEST(operations_end_before_their_post_returns),
+        TEST(threads_serve_many_peers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
