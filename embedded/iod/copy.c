@@ -169,7 +169,7 @@ static bool all_moved(struct client *client)
 bool copy_data(struct copy *copy)
 {
     struct client *client = &copy->client;
-    int error = pool_new(client->workers, copy->o.buffer_size,
+    int error = pool_new(client->workers, client->remote[0]->addr, copy->o.buffer_size,
                          (int)copy->o.buffers * client->count, copy->o.list, &client->pool);
 
     if (error)

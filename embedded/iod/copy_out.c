@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Servers to a file: open the object at each server, check that the parts fit together, learn where they have data, move
- * it, and give the file its name.
+ * Servers to a file: make the temporary file, open the object at each server, check that the parts fit together, learn
+ * where they have data, move it, and give the file its name.
  *
  * With --servers exactly those are asked, in any order: each part says which one it is.  Without, the object is opened at
  * the one address given, and if it is striped, the other parts are looked for where the copy in recorded them.
@@ -181,8 +181,6 @@ static bool move_to_target(struct copy *copy, struct target *target, mode_t mode
     struct client *client = &copy->client;
     char why[CLIENT_WHY];
 
-    if (!target_open(target, why, sizeof why))
-        return client_fail(client, "%s", why);
     copy->fd = target->fd;
     copy->sparse = !target->device;
     copy->path = target->path;
@@ -202,7 +200,8 @@ bool copy_out(struct copy *copy, const struct copy_options *options, const char 
     char why[CLIENT_WHY];
     bool good = copy_begin(copy, options) && copy_set_name(copy, name);
 
-    if (good && !target_find(&target, destination, name, why, sizeof why))
+    if (good && (!target_find(&target, destination, name, why, sizeof why) ||
+                 !target_open(&target, why, sizeof why)))
         good = client_fail(client, "%s", why);
     good = good && (copy->o.servers->count ? open_given(copy)
                                            : open_recorded(copy, address, &recorded));

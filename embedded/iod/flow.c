@@ -247,10 +247,10 @@ static struct slot *find_idle(struct flow *f)
 static bool find_buffer(struct flow *f, struct slot *s)
 {
     if (!s->buffer && f->held > 0) {
-        s->buffer = pool_try(f->c.pool, f->c.addr);
+        s->buffer = pool_try(f->c.pool);
         f->held += s->buffer != NULL;
     } else if (!s->buffer && !f->waiting) {
-        int got = pool_get(f->c.pool, f->c.addr, &f->waiter);
+        int got = pool_get(f->c.pool, &f->waiter);
         if (got == 0) {
             f->waiting = true;
         } else if (got > 0) {

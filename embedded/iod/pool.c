@@ -11,6 +11,7 @@
 
 struct pool {
     struct workers *workers;
+    BMI_addr_t home;
     size_t size;
     int limit;
     int pieces;
@@ -21,13 +22,15 @@ struct pool {
     struct waiter *first, *last;
 };
 
-int pool_new(struct workers *workers, size_t size, int count, int pieces, struct pool **out)
+int pool_new(struct workers *workers, BMI_addr_t home, size_t size, int count, int pieces,
+             struct pool **out)
 {
     struct pool *pool = calloc(1, sizeof *pool);
 
     if (!pool)
         return -ENOMEM;
     pool->workers = workers;
+    pool->home = home;
     pool->size = size;
     pool->limit = count;
     pool->pieces = pieces;
@@ -39,7 +42,7 @@ int pool_new(struct workers *workers, size_t size, int count, int pieces, struct
 static void buffer_free(const struct pool *pool, struct buffer *buffer)
 {
     if (buffer->memory.type == BMI_PRE_ALLOC)
-        BMI_memfree(buffer->addr, buffer->block, (bmi_size_t)pool->size, BMI_SEND);
+        BMI_memfree(pool->home, buffer->block, (bmi_size_t)pool->size, BMI_SEND);
     else
         free(buffer->block);
     free(buffer->memory.piece);
@@ -47,7 +50,7 @@ static void buffer_free(const struct pool *pool, struct buffer *buffer)
 }
 
 /* One block for all pieces; each piece but the last has the same length. */
-static struct buffer *buffer_new(const struct pool *pool, BMI_addr_t addr)
+static struct buffer *buffer_new(const struct pool *pool)
 {
     struct buffer *buffer = calloc(1, sizeof *buffer);
     size_t step = pool->size / (size_t)pool->pieces;
@@ -55,14 +58,13 @@ static struct buffer *buffer_new(const struct pool *pool, BMI_addr_t addr)
 
     if (!buffer)
         return NULL;
-    buffer->addr = addr;
     buffer->memory.pieces = pool->pieces;
     buffer->memory.piece = calloc((size_t)pool->pieces, sizeof *buffer->memory.piece);
     if (!buffer->memory.piece)
         goto no_pieces;
     if (pool->pieces == 1) {
         buffer->memory.type = BMI_PRE_ALLOC;
-        buffer->block = BMI_memalloc(addr, (bmi_size_t)pool->size, BMI_SEND);
+        buffer->block = BMI_memalloc(pool->home, (bmi_size_t)pool->size, BMI_SEND);
     } else {
         buffer->memory.type = BMI_EXT_ALLOC;
         if (posix_memalign(&buffer->block, page,
@@ -97,14 +99,14 @@ void pool_free(struct pool *pool)
 }
 
 /* With the lock held. */
-static struct buffer *take(struct pool *pool, BMI_addr_t addr)
+static struct buffer *take(struct pool *pool)
 {
     struct buffer *buffer = pool->spare;
 
     if (buffer) {
         pool->spare = buffer->next;
     } else if (pool->made < pool->limit) {
-        buffer = buffer_new(pool, addr);
+        buffer = buffer_new(pool);
         if (buffer)
             pool->made++;
     }
@@ -113,24 +115,24 @@ static struct buffer *take(struct pool *pool, BMI_addr_t addr)
     return buffer;
 }
 
-struct buffer *pool_try(struct pool *pool, BMI_addr_t addr)
+struct buffer *pool_try(struct pool *pool)
 {
     struct buffer *buffer = NULL;
 
     pthread_mutex_lock(&pool->lock);
     if (!pool->first)
-        buffer = take(pool, addr);
+        buffer = take(pool);
     pthread_mutex_unlock(&pool->lock);
     return buffer;
 }
 
-int pool_get(struct pool *pool, BMI_addr_t addr, struct waiter *waiter)
+int pool_get(struct pool *pool, struct waiter *waiter)
 {
     int result = 1;
 
     pthread_mutex_lock(&pool->lock);
     waiter->next = NULL;
-    waiter->buffer = pool->first ? NULL : take(pool, addr);
+    waiter->buffer = pool->first ? NULL : take(pool);
     if (!waiter->buffer && pool->used == 0) {
         result = -ENOMEM;
     } else if (!waiter->buffer) {

@@ -18,7 +18,6 @@ struct pool;
 struct buffer {
     struct net_memory memory; /* holds pool_buffer_size() bytes */
     struct buffer *next;
-    BMI_addr_t addr; /* whose method the memory came from */
     void *block;
 };
 
@@ -30,22 +29,24 @@ struct waiter {
 };
 
 /*
- * At most `count` buffers of `size` bytes, made when first needed.  pieces == 1: memory from BMI_memalloc; more: that
- * many pieces of ordinary memory with gaps between them.  0 or -ENOMEM.
+ * At most `count` buffers of `size` bytes, made when first needed.  pieces == 1: memory from BMI_memalloc, of the method
+ * of `home`, an address that must outlive the pool; more: that many pieces of ordinary memory with gaps between them.  0
+ * or -ENOMEM.
  */
-int pool_new(struct workers *workers, size_t size, int count, int pieces, struct pool **out);
+int pool_new(struct workers *workers, BMI_addr_t home, size_t size, int count, int pieces,
+             struct pool **out);
 
 /* Frees all.  Every buffer is back, nobody waits, BMI still runs. */
 void pool_free(struct pool *pool);
 
-/* A buffer, or NULL when none is left.  `addr` is an address of the method that will use it. */
-struct buffer *pool_try(struct pool *pool, BMI_addr_t addr);
+/* A buffer, or NULL when none is left. */
+struct buffer *pool_try(struct pool *pool);
 
 /*
  * The same into waiter->buffer, and queues when there is none.  1: got it; 0: queued; -ENOMEM: there is none, and nobody
  * has one that could come back.
  */
-int pool_get(struct pool *pool, BMI_addr_t addr, struct waiter *waiter);
+int pool_get(struct pool *pool, struct waiter *waiter);
 
 /* Leaves the queue.  False when the waiter has its buffer already: then its job runs. */
 bool pool_unwait(struct pool *pool, struct waiter *waiter);

@@ -182,22 +182,23 @@ void request_keep_alive(struct request *r)
 
 static void work_list(struct request *r)
 {
+    struct server *server = r->server; /* replying may end the request */
     struct iod_reply reply = {.op = IOD_OP_LIST};
     uint8_t *packed = malloc(IOD_REPLY_MAX);
     bool more = false;
     int error = -ENOMEM;
 
     if (packed)
-        error = store_list(r->server->store, &r->decoded.name, packed, IOD_REPLY_MAX - 64,
+        error = store_list(server->store, &r->decoded.name, packed, IOD_REPLY_MAX - 64,
                            &reply.entries, &more);
-    pthread_mutex_lock(&r->server->lock);
+    pthread_mutex_lock(&server->lock);
     if (error) {
         request_refuse(r, error, "reading the store");
     } else {
         reply.flags = more ? IOD_FLAG_MORE : 0;
         request_reply(r, &reply);
     }
-    pthread_mutex_unlock(&r->server->lock);
+    pthread_mutex_unlock(&server->lock);
     free(packed);
 }
 

@@ -228,6 +228,12 @@ static int open_network(struct server *server, const struct server_config *c)
     const char *failed = NULL;
     int error = net_open(c->listen, c->options, &server->context, &failed);
 
+    if (!error) {
+        failed = "looking up its own address";
+        error = -bmi_error_to_errno(BMI_addr_lookup(&server->self, c->listen, NULL));
+        if (error)
+            net_close(server->context);
+    }
     if (error)
         log_line(LOG_ERRORS, "cannot listen on %s: %s: %s", c->listen, failed,
                  net_error_text(error));
@@ -269,8 +275,8 @@ int server_open(const struct server_config *config, struct server **out)
     error = open_network(server, config);
     if (error)
         goto no_network;
-    error = pool_new(server->workers, config->buffer_size, buffers > 1 ? (int)buffers : 1, 1,
-                     &server->pool);
+    error = pool_new(server->workers, server->self, config->buffer_size,
+                     buffers > 1 ? (int)buffers : 1, 1, &server->pool);
     if (error)
         goto no_pool;
     *out = server;

@@ -147,6 +147,7 @@ static struct transfer *transfer_new(struct request *r, struct object *object, b
 
 void work_put_open(struct request *r)
 {
+    struct server *server = r->server; /* replying may end the request */
     const struct iod_request *q = &r->decoded;
     struct iod_reply reply = {.op = q->op};
     struct object_meta meta = {.layout = q->layout, .upload = q->upload, .mode = q->mode};
@@ -155,8 +156,8 @@ void work_put_open(struct request *r)
     int error;
 
     memcpy(meta.servers, q->servers.text, q->servers.length);
-    error = store_create(r->server->store, &q->name, &meta, &object);
-    pthread_mutex_lock(&r->server->lock);
+    error = store_create(server->store, &q->name, &meta, &object);
+    pthread_mutex_lock(&server->lock);
     if (!error)
         t = transfer_new(r, object, true);
     if (!t) {
@@ -170,18 +171,19 @@ void work_put_open(struct request *r)
         reply.buffers = t->buffers;
         request_reply(r, &reply);
     }
-    pthread_mutex_unlock(&r->server->lock);
+    pthread_mutex_unlock(&server->lock);
 }
 
 void work_get_open(struct request *r)
 {
+    struct server *server = r->server; /* replying may end the request */
     const struct iod_request *q = &r->decoded;
     struct iod_reply reply = {.op = q->op};
     struct object *object;
     struct transfer *t = NULL;
-    int error = store_lookup(r->server->store, &q->name, &object);
+    int error = store_lookup(server->store, &q->name, &object);
 
-    pthread_mutex_lock(&r->server->lock);
+    pthread_mutex_lock(&server->lock);
     if (!error)
         t = transfer_new(r, object, false);
     if (!t) {
@@ -202,7 +204,7 @@ void work_get_open(struct request *r)
         reply.servers = iod_string_of(meta->servers);
         request_reply(r, &reply);
     }
-    pthread_mutex_unlock(&r->server->lock);
+    pthread_mutex_unlock(&server->lock);
 }
 
 /* ---- jobs on an open transfer ------------------------------------------------------------------ */

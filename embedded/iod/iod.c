@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* bmi-iod: the program around server.h. */
+#include "config.h"
+#include "embedded/iod/args.h"
+#include "embedded/iod/clock.h"
+#include "embedded/iod/log.h"
+#include "embedded/iod/proto.h"
+#include "embedded/iod/server.h"
+
+#include <getopt.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IDLE_MS 250 /* how late a signal may be noticed */
+
+static volatile sig_atomic_t want_report;
+static volatile sig_atomic_t want_end;
+
+static void on_signal(int number)
+{
+    if (number == SIGUSR1)
+        want_report = 1;
+    else
+        want_end++;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL); /* a file size limit is then an error of the write */
+}
+
+static const char help[] =
+    "usage: bmi-iod --listen ADDR --store DIR [OPTION]...\n"
+    "Stores objects for bmi-cp and bmi-ls in a folder.\n"
+    "\n"
+    "  -l, --listen ADDR        serve at ib://host:port (several with commas)\n"
+    "  -d, --store DIR          keep objects in this folder, which must exist\n"
+    "  -o, --options STR        key=value,... for the BMI methods\n"
+    "  -t, --threads N          threads for the disk (4)\n"
+    "  -m, --memory SIZE        memory of all data buffers (256M)\n"
+    "  -b, --buffer-size SIZE   of one of them, the longest data message (1M)\n"
+    "  -n, --transfers N        open transfers of one client (64)\n"
+    "  -c, --client-timeout S   give up a client that is silent for so long (60)\n"
+    "  -g, --grace S            on SIGTERM, time for open transfers to end (5)\n"
+    "  -s, --fsync              a copy is on the disk before it is reported complete\n"
+    "  -q, --quiet              log errors only\n"
+    "  -v, --verbose            log details\n"
+    "  -h, --help  -V, --version\n"
+    "\n"
+    "SIGUSR1 prints one line per client and the counters, SIGTERM ends the server.\n";
+
+struct settings {
+    struct server_config server;
+    int grace_ms;
+    bool done; /* --help or --version was all */
+};
+
+static bool set_option(int option, const char *text, struct settings *s)
+{
+    uint64_t n = 0;
+
+    switch (option) {
+    case 'l':
+        s->server.listen = text;
+        return true;
+    case 'd':
+        s->server.folder = text;
+        return true;
+    case 'o':
+        s->server.options = text;
+        return true;
+    case 't':
+        if (!args_number("--threads", text, 1, 64, &n))
+            return false;
+        s->server.threads = (int)n;
+        return true;
+    case 'm':
+        return args_number("--memory", text, IOD_BUFFER_MIN, UINT64_C(1) << 40, &s->server.memory);
+    case 'b':
+        if (!args_number("--buffer-size", text, IOD_BUFFER_MIN, IOD_BUFFER_MAX, &n))
+            return false;
+        s->server.buffer_size = (uint32_t)n;
+        return true;
+    case 'n':
+        if (!args_number("--transfers", text, 1, 10000, &n))
+            return false;
+        s->server.peer_transfers = (uint32_t)n;
+        return true;
+    case 'c':
+        if (!args_number("--client-timeout", text, 1, 86400, &n))
+            return false;
+        s->server.client_timeout_ms = (int)n * 1000;
+        return true;
+    case 'g':
+        if (!args_number("--grace", text, 0, 3600, &n))
+            return false;
+        s->grace_ms = (int)n * 1000;
+        return true;
+    case 's':
+        s->server.sync = true;
+        return true;
+    case 'q':
+        log_set_level(LOG_ERRORS);
+        return true;
+    case 'v':
+        log_set_level(LOG_DETAILS);
+        return true;
+    case 'h':
+        fputs(help, stdout);
+        s->done = true;
+        return true;
+    case 'V':
+        printf("bmi-iod (%s) %s\n", PACKAGE_NAME, PACKAGE_VERSION);
+        s->done = true;
+        return true;
+    }
+    return args_complain("see bmi-iod --help");
+}
+
+static bool read_arguments(int argc, char **argv, struct settings *s)
+{
+    static const struct option options[] = {
+        {"listen", required_argument, NULL, 'l'},
+        {"store", required_argument, NULL, 'd'},
+        {"options", required_argument, NULL, 'o'},
+        {"threads", required_argument, NULL, 't'},
+        {"memory", required_argument, NULL, 'm'},
+        {"buffer-size", required_argument, NULL, 'b'},
+        {"transfers", required_argument, NULL, 'n'},
+        {"client-timeout", required_argument, NULL, 'c'},
+        {"grace", required_argument, NULL, 'g'},
+        {"fsync", no_argument, NULL, 's'},
+        {"quiet", no_argument, NULL, 'q'},
+        {"verbose", no_argument, NULL, 'v'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0},
+    };
+    int option;
+
+    while ((option = getopt_long(argc, argv, "l:d:o:t:m:b:n:c:g:sqvhV", options, NULL)) != -1) {
+        if (!set_option(option, optarg, s))
+            return false;
+        if (s->done)
+            return true;
+    }
+    if (optind < argc)
+        return args_complain("'%s' is not understood; see bmi-iod --help", argv[optind]);
+    if (!s->server.listen)
+        return args_complain("no address to serve; give --listen ib://host:port");
+    if (!s->server.folder)
+        return args_complain("no folder for the objects; give --store DIR");
+    return true;
+}
+
+/* Until SIGTERM, and then until nothing is open or the time is up.  0 or -errno. */
+static int serve(struct server *server, int grace_ms)
+{
+    int64_t deadline = 0;
+    int ends = 0, error = 0;
+
+    while (!error && !(ends && (server_is_idle(server) || clock_ms() > deadline))) {
+        error = server_run(server, ends ? 20 : IDLE_MS);
+        if (want_report) {
+            want_report = 0;
+            server_report(server);
+        }
+        if (want_end > ends) {
+            ends = want_end;
+            deadline = clock_ms() + (ends > 1 ? 0 : grace_ms);
+            log_line(LOG_DECISIONS, ends > 1 ? "ending now" : "ending, open transfers may finish");
+            server_drain(server);
+        }
+    }
+    return error;
+}
+
+/* Gives up what is still open, and waits a little for it to be gone. */
+static void wind_down(struct server *server)
+{
+    int64_t deadline = clock_ms() + 2000;
+
+    server_abort(server);
+    while (!server_is_idle(server) && clock_ms() < deadline)
+        if (server_run(server, 20) < 0)
+            break;
+}
+
+int main(int argc, char **argv)
+{
+    struct settings s = {
+        .server = {.threads = 4,
+                   .memory = UINT64_C(256) << 20,
+                   .buffer_size = 1u << 20,
+                   .peer_transfers = 64,
+                   .client_timeout_ms = 60000},
+        .grace_ms = 5000,
+    };
+    struct server *server;
+    int error;
+
+    args_set_program(argv[0]);
+    if (!read_arguments(argc, argv, &s))
+        return 2;
+    if (s.done)
+        return 0;
+    catch_signals();
+    if (server_open(&s.server, &server) < 0)
+        return 1;
+    log_line(LOG_ERRORS, "listening on %s, objects in %s", s.server.listen, s.server.folder);
+    error = serve(server, s.grace_ms);
+    if (error)
+        log_line(LOG_ERRORS, "BMI failed: %s; start the server again", strerror(-error));
+    wind_down(server);
+    server_close(server);
+    log_line(LOG_DECISIONS, "ended");
+    return error ? 1 : 0;
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* bmi-ls: lists the objects of one or more servers.  Parts of one file on several servers become one line. */
+#include "config.h"
+#include "embedded/iod/args.h"
+#include "embedded/iod/client.h"
+#include "embedded/iod/json.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const char help[] =
+    "usage: bmi-ls [OPTION]... ADDR[,ADDR]...\n"
+    "Lists the objects of bmi-iod servers: size of the file, strip size, parts seen of parts in\n"
+    "all, time of the copy, servers that hold the parts, name.\n"
+    "\n"
+    "  -j, --json         print JSON\n"
+    "  -o, --options STR  key=value,... for the BMI methods\n"
+    "  -t, --timeout S    fail when a server is silent for so long (6)\n"
+    "  -h, --help  -V, --version\n";
+
+/* One object on one server. */
+struct part {
+    char name[IOD_NAME_MAX + 1];
+    struct iod_entry entry;
+    const char *server;
+};
+
+struct listing {
+    struct client client; /* first: the session's callbacks get at the listing from it */
+    struct part *part;
+    size_t count, room;
+};
+
+struct settings {
+    struct client_options client;
+    struct args_list servers;
+    bool json;
+    bool done;
+};
+
+/* ---- asking ------------------------------------------------------------------------------------ */
+
+static bool add_part(struct listing *l, const struct remote *r, const struct iod_entry *entry)
+{
+    struct part *part;
+
+    if (l->count == l->room) {
+        size_t room = l->room ? 2 * l->room : 64;
+        part = realloc(l->part, room * sizeof *part);
+        if (!part)
+            return client_fail(&l->client, "no memory for %zu objects; close other programs", room);
+        l->part = part;
+        l->room = room;
+    }
+    part = &l->part[l->count++];
+    part->entry = *entry;
+    part->server = r->uri;
+    memcpy(part->name, entry->name.text, entry->name.length);
+    part->name[entry->name.length] = 0;
+    return true;
+}
+
+/* Takes one answer; asks on behind its last name when there is more. */
+static bool take_answer(struct listing *l, struct remote *r)
+{
+    struct iod_request request = {.op = IOD_OP_LIST};
+    struct iod_entry entry;
+    uint32_t at = 0;
+
+    r->state = REMOTE_IDLE;
+    while (iod_entry_next(&r->reply.entries, &at, &entry))
+        if (!add_part(l, r, &entry))
+            return false;
+    if (!(r->reply.flags & IOD_FLAG_MORE))
+        return true;
+    if (r->reply.entries.count == 0)
+        return remote_fail(r, "the answer makes no sense; are client and server of one release?");
+    request.name = iod_string_of(l->part[l->count - 1].name);
+    return remote_ask(r, &request);
+}
+
+static bool all_listed(struct client *client)
+{
+    bool listed = true;
+
+    for (int i = 0; i < client->count && !client->failed; i++) {
+        struct remote *r = client->remote[i];
+        if (r->state == REMOTE_ANSWERED)
+            take_answer((struct listing *)client, r);
+        listed &= r->state == REMOTE_IDLE;
+    }
+    return listed && !client->failed;
+}
+
+static bool list(struct listing *l, const struct settings *s)
+{
+    struct client *client = &l->client;
+    struct iod_request request = {.op = IOD_OP_LIST};
+
+    if (!client_open(client, &s->client))
+        return false;
+    for (int i = 0; i < s->servers.count; i++)
+        if (!client_add(client, s->servers.item[i]))
+            return false;
+    return client_ask_all(client, &request) && client_wait(client, all_listed);
+}
+
+/* ---- printing ---------------------------------------------------------------------------------- */
+
+static int compare_parts(const void *a, const void *b)
+{
+    const struct part *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+
+    if (order)
+        return order;
+    if (x->entry.upload != y->entry.upload)
+        return x->entry.upload < y->entry.upload ? -1 : 1;
+    if (x->entry.layout.index != y->entry.layout.index)
+        return x->entry.layout.index < y->entry.layout.index ? -1 : 1;
+    return 0;
+}
+
+/* How many parts from `first` on are of one copy. */
+static size_t group(const struct listing *l, size_t first)
+{
+    size_t n = 1;
+
+    while (first + n < l->count && strcmp(l->part[first].name, l->part[first + n].name) == 0 &&
+           l->part[first].entry.upload == l->part[first + n].entry.upload)
+        n++;
+    return n;
+}
+
+static void print_name(const char *name)
+{
+    for (; *name; name++)
+        putchar((unsigned char)*name < ' ' || *name == 127 ? '?' : *name);
+}
+
+static void print_row(const struct part *part, size_t n)
+{
+    const struct iod_entry *e = &part->entry;
+    time_t when = (time_t)e->mtime;
+    char strip[24], parts[24], date[32] = "-";
+    struct tm tm;
+
+    args_size_text(e->layout.strip, strip, sizeof strip);
+    snprintf(parts, sizeof parts, "%zu/%u", n, e->layout.count);
+    if (gmtime_r(&when, &tm))
+        strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    printf("%15llu %8s %7s %20s  ", (unsigned long long)e->layout.size, strip, parts, date);
+    for (size_t i = 0; i < n; i++)
+        printf("%s%s", i ? "," : "", part[i].server);
+    printf("  ");
+    print_name(part->name);
+    putchar('\n');
+}
+
+static void print_object(const struct part *part, size_t n, bool first)
+{
+    const struct iod_entry *e = &part->entry;
+
+    printf("%s\n  {\"name\": ", first ? "" : ",");
+    json_string(stdout, part->name, strlen(part->name));
+    printf(", \"size\": %llu, \"strip\": %llu, \"servers\": %u, \"complete\": %s, "
+           "\"upload\": \"%016llx\", \"mtime\": %llu, \"parts\": [",
+           (unsigned long long)e->layout.size, (unsigned long long)e->layout.strip,
+           e->layout.count, n == e->layout.count ? "true" : "false",
+           (unsigned long long)e->upload, (unsigned long long)e->mtime);
+    for (size_t i = 0; i < n; i++) {
+        printf("%s{\"server\": ", i ? ", " : "");
+        json_string(stdout, part[i].server, strlen(part[i].server));
+        printf(", \"index\": %u, \"bytes\": %llu}", part[i].entry.layout.index,
+               (unsigned long long)part[i].entry.stored);
+    }
+    printf("]}");
+}
+
+static void print_all(struct listing *l, bool json)
+{
+    size_t n;
+
+    if (l->count)
+        qsort(l->part, l->count, sizeof l->part[0], compare_parts);
+    if (json)
+        printf("[");
+    else
+        printf("%15s %8s %7s %20s  %s\n", "SIZE", "STRIP", "PARTS", "COPIED", "SERVERS  NAME");
+    for (size_t i = 0; i < l->count; i += n) {
+        n = group(l, i);
+        if (json)
+            print_object(&l->part[i], n, i == 0);
+        else
+            print_row(&l->part[i], n);
+    }
+    if (json)
+        printf("%s]\n", l->count ? "\n" : "");
+}
+
+/* ---- the program ------------------------------------------------------------------------------- */
+
+static bool set_option(int option, const char *text, struct settings *s)
+{
+    uint64_t n = 0;
+
+    switch (option) {
+    case 'j':
+        s->json = true;
+        return true;
+    case 'o':
+        s->client.options = text;
+        return true;
+    case 't':
+        if (!args_number("--timeout", text, 1, 86400, &n))
+            return false;
+        s->client.timeout_ms = (int)n * 1000;
+        return true;
+    case 'h':
+        fputs(help, stdout);
+        s->done = true;
+        return true;
+    case 'V':
+        printf("bmi-ls (%s) %s\n", PACKAGE_NAME, PACKAGE_VERSION);
+        s->done = true;
+        return true;
+    }
+    return args_complain("see bmi-ls --help");
+}
+
+static bool read_arguments(int argc, char **argv, struct settings *s)
+{
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'},           {"options", required_argument, NULL, 'o'},
+        {"timeout", required_argument, NULL, 't'},  {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},        {NULL, 0, NULL, 0},
+    };
+    int option;
+
+    while ((option = getopt_long(argc, argv, "jo:t:hV", options, NULL)) != -1) {
+        if (!set_option(option, optarg, s))
+            return false;
+        if (s->done)
+            return true;
+    }
+    if (argc - optind != 1)
+        return args_complain("%d addresses given; give one argument, several servers with commas",
+                             argc - optind);
+    return args_list("ADDR", argv[optind], IOD_STRIPE_MAX, &s->servers);
+}
+
+int main(int argc, char **argv)
+{
+    struct settings s = {.client = {.timeout_ms = 6000, .threads = 1}};
+    struct listing l = {0};
+    bool good;
+
+    args_set_program(argv[0]);
+    if (!read_arguments(argc, argv, &s))
+        return 1;
+    if (s.done)
+        return 0;
+    good = list(&l, &s);
+    client_close(&l.client);
+    if (good)
+        print_all(&l, s.json);
+    else
+        args_complain("%s", l.client.why);
+    free(l.part);
+    args_list_free(&s.servers);
+    return good && fflush(stdout) == 0 ? 0 : 1;
+}
