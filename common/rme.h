@@ -216,6 +216,12 @@ RME_API void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric);
 /* Value of an option as this engine uses it; -ENOENT unknown. */
 RME_API int rme_option_get(struct rme *rme, const char *name, int64_t *value);
 
+/*
+ * What the planner thinks of a message of `bytes` that this engine sends in `segments` pieces of unregistered memory to
+ * a peer with one piece, both idle: the cost table, the predicted time of each protocol, the choice.  Waits for nothing.
+ */
+RME_API void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out);
+
 #ifdef __cplusplus
 }
 #endif
