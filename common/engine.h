@@ -40,7 +40,7 @@ struct rme_tuning {
 /* A context: finished operations that wait for the host. */
 struct rme_ctx {
     pthread_mutex_t lock;  /* guards both rings and `queued` of their ops */
-    bool open;             /* guarded by the engine's lock */
+    _Atomic bool open;     /* changed under the engine's lock */
     struct rme_node done;  /* to be reported */
     struct rme_node spent; /* reported, to be recycled under the engine's lock */
 };

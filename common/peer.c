@@ -228,6 +228,32 @@ void rme_peer_push(struct rme_peer *peer)
         send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN);
 }
 
+/* ---- Errors ------------------------------------------------------------------------------------------------------ */
+
+/* What the host hears of a link that could not be made. */
+static int connect_error(int error)
+{
+    switch (error) {
+    case -ECONNREFUSED:
+    case -EHOSTUNREACH:
+    case -ETIMEDOUT:
+    case -ECONNRESET:
+    case -EPROTO:
+    case -ENOMEM:
+        return error;
+    case -EACCES: /* the peer's engine said no */
+        return -ECONNREFUSED;
+    default:
+        return -EHOSTUNREACH;
+    }
+}
+
+/* What the host hears of a link that was lost. */
+static int link_error(int error)
+{
+    return error == -ETIMEDOUT || error == -EPROTO || error == -ENOMEM ? error : -ECONNRESET;
+}
+
 /* ---- Connecting -------------------------------------------------------------------------------------------------- */
 
 /* A pause of ms, or up to half of it less. */
@@ -284,7 +310,7 @@ static void connect_failed(struct rme_peer *peer)
                                                                           : rme->tuning.backoff_max_ms;
     rme_log_put(rme->log, RME_LOG_WARN, "%s: cannot connect: %s", rme_peer_name(peer),
                 strerror(-peer->last_part_error));
-    fail_waiting(peer, peer->last_part_error);
+    fail_waiting(peer, connect_error(peer->last_part_error));
 }
 
 /* Tries the part peer->part, or the next ones, until one is under way or none is left. */
@@ -302,6 +328,7 @@ static void connect_part(struct rme_peer *peer)
                                            rme->tuning.credits, peer, &peer->link);
 
         if (error == 0) {
+            peer->error = 0;
             set_timer(peer, now + left / (uint64_t)(parts - peer->part) + 1);
             return;
         }
@@ -556,7 +583,6 @@ static void part_failed(struct rme_peer *peer, const struct rme_event *event)
     struct rme_reject why;
 
     peer->last_part_error = peer->error != 0 ? peer->error : event->error;
-    peer->error = 0;
     if (event->hello != NULL && rme_reject_decode(event->hello, event->hello_length, &why) == 0)
         rme_log_put(rme->log, RME_LOG_WARN, "%s: refused by the peer: %s; it accepts %u", rme_peer_name(peer),
                     rme_reject_text(why.reason), (unsigned)why.acceptable);
@@ -573,11 +599,10 @@ void rme_peer_down(struct rme_peer *peer, const struct rme_event *event)
         return;
     }
     if (peer->state != RME_PEER_CLOSING) {
-        int error = event->error != 0 && event->error != -ESHUTDOWN ? event->error : -ECONNRESET;
-
-        rme_log_put(peer->rme->log, RME_LOG_INFO, "%s: connection lost: %s", rme_peer_name(peer), strerror(-error));
+        rme_log_put(peer->rme->log, RME_LOG_INFO, "%s: connection lost: %s", rme_peer_name(peer),
+                    strerror(-event->error));
         rme_count(peer->rme, RME_C_LINK_FAILURES);
-        leave_link(peer, error);
+        leave_link(peer, link_error(event->error));
     }
     bury(peer);
 }
@@ -667,6 +692,11 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
     }
     if (next != UINT64_MAX)
         set_timer(peer, next);
+}
+
+bool rme_peer_timer_idle(const struct rme_peer *peer)
+{
+    return peer->state == RME_PEER_UP && rme_node_alone(&peer->ops);
 }
 
 void rme_peer_timer(struct rme_peer *peer, uint64_t now)

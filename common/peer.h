@@ -112,6 +112,8 @@ void rme_peer_protocol_error(struct rme_peer *peer, const char *why);
 /* A cancel waits for the peer: bounds the time. */
 void rme_peer_watch_cancel(struct rme_peer *peer);
 
+/* Is its timer set for nothing, as the work that it watched is done? */
+bool rme_peer_timer_idle(const struct rme_peer *peer);
 /* Its timer is due. */
 void rme_peer_timer(struct rme_peer *peer, uint64_t now);
 

@@ -4,6 +4,8 @@
 
 #include "engine.h"
 
+#define PACKED_OFFERS 16 /* copies of messages in zones that wait for receives, for each peer */
+
 static enum rme_stream stream_of(const struct rme_op *op)
 {
     return op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
@@ -44,6 +46,16 @@ static int plan_send(struct rme *rme, struct rme_op *op)
     return 0;
 }
 
+/*
+ * An offer may wait long for its receive.  What is held meanwhile is bounded: a few copies for each peer, no reserve block;
+ * without an offer the memory is made ready when the receiver answers.
+ */
+static bool offerable(const struct rme_op *op, uint8_t memory)
+{
+    return memory == RME_MEMORY_DIRECT ||
+           (memory == RME_MEMORY_PACK && op->peer->rts_out[stream_of(op)] < PACKED_OFFERS);
+}
+
 /* The first unit, which goes along with RTS; NULL with *wait: not ready yet, or there will be none. */
 static struct rme_unit *offered_unit(struct rme *rme, struct rme_op *op, bool *wait)
 {
@@ -51,20 +63,17 @@ static struct rme_unit *offered_unit(struct rme *rme, struct rme_op *op, bool *w
     struct rme_unit *unit;
 
     *wait = false;
-    if (!r->offers)
+    if (!r->offers || (rme_node_alone(&r->units) && !offerable(op, r->memory)))
         return NULL;
     if (rme_node_alone(&r->units) && !rme_unit_next(rme, op)) {
         *wait = true; /* it was stopped */
         return NULL;
     }
     unit = rme_entry(r->units.next, struct rme_unit, link);
-    if (unit->state == RME_UNIT_READY && unit->memory != RME_MEMORY_RESERVE)
-        return unit;
-    if (unit->memory != RME_MEMORY_RESERVE) {
-        *wait = true;
-        return NULL;
+    if (offerable(op, unit->memory)) {
+        *wait = unit->state != RME_UNIT_READY;
+        return *wait ? NULL : unit;
     }
-    /* the reserve is not for offers, which may wait long for a receive */
     rme_unit_free(rme, unit);
     r->prepared = 0;
     r->offers = false;

@@ -112,7 +112,7 @@ int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max, i
 {
     struct context_wait wait = {.waiter = {.ctx = ctx, .ready = context_ready}, .done = done, .max = max};
 
-    if (ctx < 0 || ctx >= RME_MAX_CONTEXTS || max < 0)
+    if (ctx < 0 || ctx >= RME_MAX_CONTEXTS || max < 0 || !rme->ctx[ctx].open)
         return -EINVAL;
     return rme_wait(rme, &wait.waiter, max == 0 ? 0 : wait_ms);
 }

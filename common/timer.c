@@ -98,6 +98,11 @@ struct rme_timer *rme_timers_due(struct rme_timers *timers, uint64_t now)
     return timer;
 }
 
+struct rme_timer *rme_timers_first(const struct rme_timers *timers)
+{
+    return timers->count == 0 ? NULL : timers->heap[0];
+}
+
 uint64_t rme_timers_next(const struct rme_timers *timers)
 {
     return timers->count == 0 ? UINT64_MAX : timers->heap[0]->when;

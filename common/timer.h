@@ -27,6 +27,8 @@ void rme_timer_stop(struct rme_timers *timers, struct rme_timer *timer);
 
 /* The earliest timer if it is due at `now`, stopped; else NULL. */
 struct rme_timer *rme_timers_due(struct rme_timers *timers, uint64_t now);
+/* The earliest, not stopped; NULL: none. */
+struct rme_timer *rme_timers_first(const struct rme_timers *timers);
 /* When the earliest is due; UINT64_MAX for never. */
 uint64_t rme_timers_next(const struct rme_timers *timers);
 

@@ -62,12 +62,24 @@ static int look(struct rme *rme, struct rme_waiter *waiter, bool *over)
     return n;
 }
 
+/* Timers of links whose work is done are stopped here, not when the work is done: that would cost every message. */
+static void stop_idle_timers(struct rme *rme)
+{
+    struct rme_timer *timer;
+
+    while ((timer = rme_timers_first(&rme->timers)) != NULL &&
+           rme_peer_timer_idle(rme_entry(timer, struct rme_peer, timer)))
+        rme_timer_stop(&rme->timers, timer);
+}
+
 /* When the leader must be awake again, at the latest. */
 static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
 {
-    uint64_t timer = rme_timers_next(&rme->timers);
     int fabric = rme->ops->deadline(rme->fabric);
+    uint64_t timer;
 
+    stop_idle_timers(rme);
+    timer = rme_timers_next(&rme->timers);
     if (timer < until)
         until = timer;
     if (fabric >= 0 && now + (uint64_t)fabric < until)
