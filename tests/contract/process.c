@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Processes of a test: starting them, waiting for them, and what a client needs. */
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "contract.h"
+#include "patches/orangefs/shim/shim-engine.h"
+
+#define FIRST_PORT 21000
+#define PORTS 400
+
+static int port_offset;
+static int stop_fd = -1;
+
+_Noreturn void check_failed(const char *file, int line, const char *what)
+{
+    fprintf(stderr, "# %s:%d: process %d: not true: %s\n", file, line, (int)getpid(), what);
+    _exit(1);
+}
+
+void check_equal(const char *file, int line, const char *what, int64_t a, int64_t b)
+{
+    if (a == b)
+        return;
+    fprintf(stderr, "# %s:%d: process %d: %s is %lld (%s), not %lld (%s)\n", file, line, (int)getpid(), what,
+            (long long)a, bmi_status_string((int)a), (long long)b, bmi_status_string((int)b));
+    _exit(1);
+}
+
+static time_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec;
+}
+
+/* ---- Contents ---- */
+
+int64_t mixed_size(int i)
+{
+    static const int64_t sizes[8] = {64, 256 * 1024, 0, 4096, 100000, 3, MIXED_MAX, 16384};
+    return sizes[i % 8];
+}
+
+static uint64_t next_word(uint64_t *state)
+{
+    *state += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = (*state ^ (*state >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    return z ^ (z >> 27);
+}
+
+void fill(void *memory, int64_t size, int tag, int i)
+{
+    uint64_t state = (uint64_t)tag << 32 ^ (uint64_t)i;
+    unsigned char *at = memory;
+    for (; size > 0; size -= 8, at += 8) {
+        uint64_t word = next_word(&state);
+        memcpy(at, &word, size < 8 ? (size_t)size : 8);
+    }
+}
+
+bool is_filled(const void *memory, int64_t size, int tag, int i)
+{
+    uint64_t state = (uint64_t)tag << 32 ^ (uint64_t)i;
+    const unsigned char *at = memory;
+    for (; size > 0; size -= 8, at += 8) {
+        uint64_t word = next_word(&state);
+        if (memcmp(at, &word, size < 8 ? (size_t)size : 8) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* ---- Operations ---- */
+
+void collect(bmi_context_id context, int idle_ms)
+{
+    bmi_op_id_t ids[8];
+    bmi_error_code_t error[8];
+    bmi_size_t actual[8];
+    void *user[8];
+    int n;
+
+    CHECK(BMI_testcontext(8, ids, &n, error, actual, user, idle_ms, context) >= 0);
+    for (int i = 0; i < n; i++) {
+        struct flight *f = user[i];
+        CHECK(f != NULL);
+        f->id = ids[i];
+        f->error = error[i];
+        f->actual = actual[i];
+        f->reports++;
+    }
+}
+
+void wait_for(bmi_context_id context, struct flight *f)
+{
+    time_t end = now() + PATIENCE_S;
+    while (f->reports == 0) {
+        collect(context, 10);
+        CHECK(now() < end);
+    }
+}
+
+void settle(bmi_context_id context)
+{
+    for (int i = 0; i < 20; i++)
+        collect(context, 5);
+}
+
+static void note_post(struct flight *f, int ret, int64_t actual)
+{
+    CHECK(ret >= 0);
+    if (ret == 1) {
+        f->reports = 1;
+        f->actual = actual;
+    }
+}
+
+void post_send(struct flight *f, BMI_addr_t to, const void *memory, int64_t size, int tag, bmi_context_id context)
+{
+    *f = (struct flight){0};
+    note_post(f, BMI_post_send(&f->id, to, memory, size, BMI_EXT_ALLOC, tag, f, context, NULL), size);
+}
+
+void post_recv(struct flight *f, BMI_addr_t from, void *memory, int64_t size, int tag, bmi_context_id context)
+{
+    bmi_size_t actual = 0;
+    *f = (struct flight){0};
+    int ret = BMI_post_recv(&f->id, from, memory, size, &actual, BMI_EXT_ALLOC, tag, f, context, NULL);
+    CHECK(ret == 0); /* OrangeFS dies of a receive that is complete at once */
+}
+
+/* ---- Clients ---- */
+
+void client_start(struct client *c)
+{
+    CHECK_EQUAL(BMI_initialize(NULL, NULL, 0, NULL), 0);
+    CHECK_EQUAL(BMI_open_context(&c->context), 0);
+    CHECK_EQUAL(BMI_addr_lookup(&c->server, test_uri(), NULL), 0);
+}
+
+void client_stop(struct client *c)
+{
+    check_engine(c->server);
+    BMI_close_context(c->context);
+    CHECK_EQUAL(BMI_finalize(), 0);
+}
+
+/* The reply's receive is posted first, on an address that may not be connected yet: OrangeFS's order. */
+void ask_begin(struct client *c, struct request ask)
+{
+    c->ask = ask;
+    c->ask.reply_tag = REPLY_TAG + c->calls++;
+    post_recv(&c->answer, c->server, &c->reply, sizeof(c->reply), c->ask.reply_tag, c->context);
+    c->request = (struct flight){0};
+    note_post(&c->request,
+              BMI_post_sendunexpected(&c->request.id, c->server, &c->ask, sizeof(c->ask), BMI_EXT_ALLOC, c->calls,
+                                      &c->request, c->context, NULL),
+              sizeof(c->ask));
+}
+
+void ask_end(struct client *c)
+{
+    wait_for(c->context, &c->request);
+    CHECK_EQUAL(c->request.error, 0);
+    wait_for(c->context, &c->answer);
+    CHECK_EQUAL(c->answer.error, 0);
+    CHECK_EQUAL(c->answer.actual, sizeof(c->reply));
+}
+
+void ask(struct client *c, struct request ask)
+{
+    ask_begin(c, ask);
+    ask_end(c);
+}
+
+void check_engine(BMI_addr_t addr)
+{
+    struct rme *engine = NULL;
+    CHECK_EQUAL(BMI_get_info(addr, SHIM_GET_ENGINE, &engine), 0);
+    CHECK_EQUAL(rme_counter_value(engine, "rnr"), 0);
+}
+
+/* ---- Processes ---- */
+
+const char *test_uri(void)
+{
+    static char uri[64];
+    const char *base = getenv("CONTRACT_PORT");
+    snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", (base ? atoi(base) : FIRST_PORT) + port_offset);
+    return uri;
+}
+
+void new_test(void)
+{
+    port_offset = (port_offset + 1) % PORTS;
+}
+
+/* A child that dies with its parent and writes nothing of what the parent had in its buffers. */
+static pid_t fork_child(void)
+{
+    fflush(stdout);
+    fflush(stderr);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(3 * PATIENCE_S);
+    }
+    return pid;
+}
+
+pid_t start_server(void)
+{
+    int ready[2], stop[2];
+    char byte;
+
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(stop), 0);
+    pid_t pid = fork_child();
+    if (pid == 0) {
+        close(ready[0]);
+        close(stop[1]);
+        serve(ready[1], stop[0]);
+        _exit(0);
+    }
+    close(ready[1]);
+    close(stop[0]);
+    ssize_t n = read(ready[0], &byte, 1);
+    close(ready[0]);
+    if (n != 1)
+        fail_msg("the server did not start");
+    if (stop_fd >= 0)
+        close(stop_fd);
+    stop_fd = stop[1];
+    return pid;
+}
+
+static void wait_well(pid_t pid, const char *who)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (WIFSIGNALED(status))
+        fail_msg("%s ended by signal %d", who, WTERMSIG(status));
+    if (WEXITSTATUS(status) != 0)
+        fail_msg("%s ended with status %d", who, WEXITSTATUS(status));
+}
+
+void stop_server(pid_t server)
+{
+    close(stop_fd);
+    stop_fd = -1;
+    wait_well(server, "the server");
+}
+
+pid_t start_client(client_fn client, int number)
+{
+    pid_t pid = fork_child();
+    if (pid == 0) {
+        struct client c = {.number = number};
+        client_start(&c);
+        client(&c);
+        client_stop(&c);
+        _exit(0);
+    }
+    return pid;
+}
+
+void wait_client(pid_t client)
+{
+    wait_well(client, "a client");
+}
+
+void run_clients(client_fn client, int clients)
+{
+    pid_t pid[clients];
+
+    new_test();
+    pid_t server = start_server();
+    for (int i = 0; i < clients; i++)
+        pid[i] = start_client(client, i);
+    for (int i = 0; i < clients; i++)
+        wait_client(pid[i]);
+    stop_server(server);
+}

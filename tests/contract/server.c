@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The server of the contract tests: any number of clients, each request a small state of its own. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "contract.h"
+
+/* One message of a request. */
+struct part {
+    struct flight flight;
+    struct job *job;
+    char *memory;
+    int64_t size;
+};
+
+struct job {
+    struct request ask;
+    struct reply reply;
+    BMI_addr_t client;
+    void *buffer; /* the unexpected message, held until the end as OrangeFS does */
+    int open;     /* parts under way */
+    struct part *part;
+    struct flight answer;
+    struct job *next;
+};
+
+struct server {
+    bmi_context_id context;
+    struct job *jobs;
+    BMI_addr_t last_client;
+};
+
+static int64_t part_size(const struct request *ask, int i)
+{
+    return ask->size != MIXED_SIZES ? ask->size : ask->ask == ASK_TAKE ? MIXED_MAX : mixed_size(i);
+}
+
+static int64_t part_expect(const struct request *ask, int i)
+{
+    return ask->size == MIXED_SIZES ? mixed_size(i) : ask->expect;
+}
+
+static void note_end(struct job *job, int i)
+{
+    struct part *p = &job->part[i];
+
+    job->open--;
+    if (p->flight.error) {
+        if (job->reply.errors++ == 0)
+            job->reply.error = p->flight.error;
+    } else if (job->ask.ask == ASK_TAKE) {
+        int64_t expect = part_expect(&job->ask, i);
+        if (p->flight.actual != expect || !is_filled(p->memory, expect, job->ask.tag, i))
+            job->reply.bad++;
+    }
+    free(p->memory);
+    p->memory = NULL;
+}
+
+/* A peer that died makes posts fail; then the part is over at once. */
+static void start_part(struct server *s, struct job *job, int i)
+{
+    struct part *p = &job->part[i];
+    struct flight *f = &p->flight;
+    bmi_size_t actual = 0;
+    int ret;
+
+    p->size = part_size(&job->ask, i);
+    p->memory = malloc((size_t)p->size + 1);
+    CHECK(p->memory != NULL);
+    if (job->ask.ask == ASK_TAKE) {
+        ret = BMI_post_recv(&f->id, job->client, p->memory, p->size, &actual, BMI_EXT_ALLOC, job->ask.tag, f,
+                            s->context, NULL);
+        CHECK(ret <= 0);
+    } else {
+        fill(p->memory, p->size, job->ask.tag, i);
+        ret = BMI_post_send(&f->id, job->client, p->memory, p->size, BMI_EXT_ALLOC, job->ask.tag, f, s->context, NULL);
+    }
+    job->open++;
+    if (ret != 0) {
+        f->reports = 1;
+        f->error = ret < 0 ? ret : 0;
+        f->actual = p->size;
+    }
+}
+
+static void finish(struct job *job)
+{
+    CHECK_EQUAL(BMI_unexpected_free(job->client, job->buffer), 0);
+    CHECK_EQUAL(BMI_set_info(job->client, BMI_DEC_ADDR_REF, NULL), 0);
+    free(job->part);
+    free(job);
+}
+
+static void start_job(struct server *s, const struct BMI_unexpected_info *info)
+{
+    struct job *job = calloc(1, sizeof(*job));
+
+    CHECK(job != NULL);
+    CHECK_EQUAL(info->error_code, 0);
+    CHECK(info->size >= (bmi_size_t)sizeof(job->ask));
+    CHECK((uintptr_t)info->buffer % 8 == 0);
+    memcpy(&job->ask, info->buffer, sizeof(job->ask));
+    /* What follows the request is a pattern up to the end of the message. */
+    CHECK(is_filled((char *)info->buffer + sizeof(job->ask), info->size - (bmi_size_t)sizeof(job->ask),
+                    job->ask.tag, 0));
+    job->client = s->last_client = info->addr;
+    job->buffer = info->buffer;
+    job->reply.pid = (int32_t)getpid();
+    if (job->ask.ask == ASK_TAKE || job->ask.ask == ASK_GIVE) {
+        job->part = calloc((size_t)job->ask.count, sizeof(*job->part));
+        CHECK(job->part != NULL);
+        for (int i = 0; i < job->ask.count; i++)
+            start_part(s, job, i);
+    }
+    job->next = s->jobs;
+    s->jobs = job;
+}
+
+/* True when the job is over. */
+static bool advance(struct server *s, struct job *job)
+{
+    for (int i = 0; job->open > 0 && i < job->ask.count; i++)
+        if (job->part[i].memory && job->part[i].flight.reports)
+            note_end(job, i);
+    if (job->open > 0)
+        return false;
+    if (job->answer.reports == 0 && job->answer.id == 0) {
+        int ret = BMI_post_send(&job->answer.id, job->client, &job->reply, sizeof(job->reply), BMI_EXT_ALLOC,
+                                job->ask.reply_tag, &job->answer, s->context, NULL);
+        if (ret != 0)
+            job->answer.reports = 1;
+    }
+    return job->answer.reports > 0;
+}
+
+static bool may_read(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return poll(&p, 1, 0) > 0;
+}
+
+void serve(int ready, int stop)
+{
+    struct server s = {.jobs = NULL};
+    struct BMI_unexpected_info info[5];
+    int n;
+
+    CHECK_EQUAL(BMI_initialize("bmi_ib", test_uri(), BMI_INIT_SERVER | BMI_AUTO_REF_COUNT, NULL), 0);
+    CHECK_EQUAL(BMI_open_context(&s.context), 0);
+    CHECK(write(ready, "r", 1) == 1);
+    while (s.jobs || !may_read(stop)) {
+        CHECK(BMI_testunexpected(5, &n, info, 0) >= 0);
+        for (int i = 0; i < n; i++)
+            start_job(&s, &info[i]);
+        collect(s.context, n > 0 ? 0 : 10);
+        for (struct job **at = &s.jobs; *at;) {
+            struct job *job = *at;
+            if (advance(&s, job)) {
+                *at = job->next;
+                finish(job);
+            } else {
+                at = &job->next;
+            }
+        }
+    }
+    BMI_close_context(s.context);
+    CHECK_EQUAL(BMI_finalize(), 0);
+}

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Addresses and connections from beginning to end: lookups, restarts, deaths, many clients. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "contract.h"
+#include "bmi-method-support.h"
+
+#define LARGE (512 * 1024)
+
+extern struct bmi_method_ops bmi_ib_ops;
+
+/* Runs a function of the method itself in a fresh process. */
+static void run_alone(void (*body)(void))
+{
+    new_test();
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(3 * PATIENCE_S);
+        body();
+        _exit(0);
+    }
+    wait_client(pid);
+}
+
+static void lookup_body(void)
+{
+    struct bmi_method_ops *ops = &bmi_ib_ops;
+
+    bmi_method_addr_p listen = ops->method_addr_lookup(test_uri());
+    CHECK(listen != NULL);
+    CHECK(ops->method_addr_lookup("tcp://127.0.0.1:1") == NULL);
+    CHECK(ops->method_addr_lookup("ib_exp://127.0.0.1:1") == NULL);
+    CHECK(ops->method_addr_lookup("ib://") == NULL);
+    CHECK(ops->method_addr_lookup("ib://host") == NULL);
+    bmi_method_addr_p v6 = ops->method_addr_lookup("ib://[::1]:1/fs,tcp://x:1");
+    CHECK(v6 != NULL);
+    CHECK_EQUAL(ops->set_info(BMI_DROP_ADDR, v6), 0);
+    listen->method_type = 0;
+    CHECK_EQUAL(ops->initialize(listen, 0, BMI_INIT_SERVER, NULL), 0);
+    /* The server's own address, to which nobody may ever send. */
+    bmi_method_addr_p self = ops->method_addr_lookup(test_uri());
+    CHECK(self != NULL && self->method_type == 0);
+    CHECK_EQUAL(ops->finalize(), 0);
+    CHECK_EQUAL(ops->set_info(BMI_DROP_ADDR, self), 0);
+}
+
+static void method_addr_lookup_before_initialize(void **state)
+{
+    (void)state;
+    run_alone(lookup_body);
+}
+
+/* Finalize with a connection that is up, then the drop, then all of it again in the same process. */
+static void drop_client(struct client *c)
+{
+    struct bmi_method_ops *ops = &bmi_ib_ops;
+    static char memory[LARGE];
+
+    for (int round = 0; round < 3; round++) {
+        void *method_addr;
+        bmi_op_id_t id;
+        ask(c, (struct request){.ask = ASK_PING});
+        CHECK_EQUAL(BMI_get_info(c->server, BMI_GET_METH_ADDR, &method_addr), 0);
+        /* Operations under way: a receive nobody serves, a send nobody takes. */
+        CHECK_EQUAL(ops->post_recv(&id, method_addr, memory, LARGE, NULL, BMI_EXT_ALLOC, 1, c, c->context, NULL), 0);
+        CHECK(ops->post_send(&id, method_addr, memory, LARGE, BMI_EXT_ALLOC, 2, c, c->context, NULL) >= 0);
+        /* One reference more than the core has, so that the address outlives the core's drop. */
+        CHECK(ops->method_addr_lookup(test_uri()) == method_addr);
+        CHECK_EQUAL(BMI_finalize(), 0);
+        CHECK_EQUAL(ops->set_info(BMI_DROP_ADDR, method_addr), 0);
+        client_start(c);
+    }
+    ask(c, (struct request){.ask = ASK_PING});
+}
+
+static void drop_addr_after_finalize(void **state)
+{
+    (void)state;
+    run_clients(drop_client, 1);
+}
+
+static void again_client(struct client *c)
+{
+    BMI_addr_t last = 0;
+    for (int round = 0; round < 5; round++) {
+        ask(c, (struct request){.ask = ASK_PING});
+        CHECK(c->server != last);
+        last = c->server;
+        client_stop(c);
+        client_start(c);
+    }
+    ask(c, (struct request){.ask = ASK_PING});
+}
+
+static void client_initialize_finalize_initialize(void **state)
+{
+    (void)state;
+    run_clients(again_client, 1);
+}
+
+/* A server that starts and stops its BMI several times, on the same port. */
+static void server_again_body(void)
+{
+    bmi_context_id context;
+
+    for (int round = 0; round < 5; round++) {
+        CHECK_EQUAL(BMI_initialize("bmi_ib", test_uri(), BMI_INIT_SERVER, NULL), 0);
+        CHECK_EQUAL(BMI_open_context(&context), 0);
+        CHECK_EQUAL(BMI_finalize(), 0);
+        /* In between a client, with nobody there any more. */
+        struct client c = {.number = 0};
+        struct flight f = {0};
+        client_start(&c);
+        int ret = BMI_post_sendunexpected(&f.id, c.server, "x", 1, BMI_EXT_ALLOC, 1, &f, c.context, NULL);
+        CHECK_EQUAL(ret, 0);
+        wait_for(c.context, &f);
+        CHECK(f.error != 0 && (-f.error & BMI_ERROR));
+        client_stop(&c);
+    }
+}
+
+static void server_initialize_finalize_initialize(void **state)
+{
+    (void)state;
+    run_alone(server_again_body);
+}
+
+/* A port in use is an error, not an end; afterwards the process may do something else. */
+static void port_in_use_body(struct client *c)
+{
+    CHECK_EQUAL(BMI_finalize(), 0);
+    CHECK_EQUAL(BMI_initialize("bmi_ib", test_uri(), BMI_INIT_SERVER, NULL), -BMI_EADDRINUSE);
+    client_start(c);
+    ask(c, (struct request){.ask = ASK_PING});
+}
+
+static void listen_port_in_use(void **state)
+{
+    (void)state;
+    run_clients(port_in_use_body, 1);
+}
+
+static void wrong_option_body(void)
+{
+    BMI_addr_t addr;
+    char wrong[] = "spin_us=banana", other[] = "tcp_only=7,ib_port=1";
+
+    CHECK_EQUAL(BMI_initialize("bmi_ib", test_uri(), BMI_INIT_SERVER, wrong), -BMI_EINVAL);
+    CHECK_EQUAL(BMI_initialize(NULL, NULL, 0, NULL), 0);
+    CHECK_EQUAL(BMI_addr_lookup(&addr, test_uri(), wrong), -BMI_EINVAL);
+    CHECK_EQUAL(BMI_addr_lookup(&addr, test_uri(), other), 0);
+    CHECK_EQUAL(BMI_finalize(), 0);
+}
+
+static void wrong_options_are_refused_and_unknown_ones_ignored(void **state)
+{
+    (void)state;
+    run_alone(wrong_option_body);
+}
+
+/* ---- Many clients ---- */
+
+static void one_of_many_client(struct client *c)
+{
+    char *memory = malloc(LARGE);
+    struct flight f;
+
+    for (int round = 0; round < 3; round++) {
+        int tag = 10 + round;
+        int64_t size = round == 1 ? LARGE : 100 + c->number;
+        fill(memory, size, tag, 0);
+        ask_begin(c, (struct request){.ask = ASK_TAKE, .tag = tag, .count = 1, .size = LARGE, .expect = size});
+        post_send(&f, c->server, memory, size, tag, c->context);
+        ask_end(c);
+        CHECK_EQUAL(c->reply.errors + c->reply.bad, 0);
+        wait_for(c->context, &f);
+        CHECK_EQUAL(f.error, 0);
+    }
+    free(memory);
+}
+
+static void two_hundred_clients_of_one_server(void **state)
+{
+    (void)state;
+    run_clients(one_of_many_client, 200);
+}
+
+/* ---- Deaths ---- */
+
+static time_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec;
+}
+
+/* One call that may fail; every operation of it ends within 10 s.  True when all of it was right. */
+static bool try_call(struct client *c, char *memory, int64_t size, int tag)
+{
+    struct flight data = {0}, request = {0}, answer = {0};
+    struct flight *all[3] = {&answer, &request, &data};
+    struct request ask = {.ask = ASK_TAKE, .reply_tag = REPLY_TAG + c->calls++, .tag = tag, .count = 1, .size = size,
+                          .expect = size};
+    bool posted[3], good = true;
+    time_t begin = now();
+
+    int ret = BMI_post_recv(&answer.id, c->server, &c->reply, sizeof(c->reply), NULL, BMI_EXT_ALLOC, ask.reply_tag,
+                            &answer, c->context, NULL);
+    posted[0] = ret == 0;
+    ret = BMI_post_sendunexpected(&request.id, c->server, &ask, sizeof(ask), BMI_EXT_ALLOC, 1, &request, c->context,
+                                  NULL);
+    posted[1] = ret == 0;
+    good = good && ret >= 0;
+    ret = BMI_post_send(&data.id, c->server, memory, size, BMI_EXT_ALLOC, tag, &data, c->context, NULL);
+    posted[2] = ret == 0;
+    good = good && ret >= 0;
+    for (int i = 0; i < 3; i++) {
+        good = good && (i > 0 || posted[i]);
+        /* What was sent fails by itself; a reply that will not come is cancelled, as OrangeFS does it. */
+        if (i == 0)
+            continue;
+        if (posted[i])
+            wait_for(c->context, all[i]);
+        good = good && all[i]->error == 0;
+    }
+    if (!good && posted[0])
+        CHECK_EQUAL(BMI_cancel(answer.id, c->context), 0);
+    if (posted[0])
+        wait_for(c->context, &answer);
+    good = good && answer.error == 0 && c->reply.errors == 0 && c->reply.bad == 0;
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQUAL(all[i]->error == 0 || (-all[i]->error & BMI_ERROR), 1);
+        CHECK(all[i]->reports <= 1);
+    }
+    CHECK(good || now() - begin <= 10 + PATIENCE_S / 4);
+    return good;
+}
+
+static int progress_fd[2];
+
+/* Works until 40 calls have gone well; reports each to the parent. */
+static void working_client(struct client *c)
+{
+    char *memory = malloc(LARGE);
+    int good = 0, first_pid = 0, second_pid = 0;
+    time_t end = now() + 2 * PATIENCE_S;
+
+    for (int call = 0; second_pid == 0 || good < 40; call++) {
+        int tag = 10 + call;
+        int64_t size = call % 3 ? LARGE : 200;
+        CHECK(now() < end);
+        fill(memory, size, tag, 0);
+        if (!try_call(c, memory, size, tag)) {
+            usleep(20000);
+            continue;
+        }
+        good++;
+        if (first_pid == 0)
+            first_pid = c->reply.pid;
+        else if (c->reply.pid != first_pid)
+            second_pid = c->reply.pid;
+        CHECK(write(progress_fd[1], "+", 1) == 1);
+    }
+    free(memory);
+}
+
+static void server_killed_and_restarted_under_load(void **state)
+{
+    (void)state;
+    enum { CLIENTS = 4 };
+    pid_t client[CLIENTS];
+    char byte;
+
+    new_test();
+    assert_int_equal(pipe(progress_fd), 0);
+    pid_t server = start_server();
+    for (int i = 0; i < CLIENTS; i++)
+        client[i] = start_client(working_client, i);
+    for (int i = 0; i < 10 * CLIENTS; i++)
+        assert_int_equal(read(progress_fd[0], &byte, 1), 1);
+    kill(server, SIGKILL);
+    assert_int_equal(waitpid(server, NULL, 0), server);
+    server = start_server();
+    for (int i = 0; i < CLIENTS; i++)
+        wait_client(client[i]);
+    stop_server(server);
+    close(progress_fd[0]);
+    close(progress_fd[1]);
+}
+
+/* Dies in the middle of its work; the server must not notice more than that. */
+static void dying_client(struct client *c)
+{
+    static char memory[LARGE];
+    struct flight f;
+
+    ask_begin(c, (struct request){.ask = ASK_TAKE, .tag = 5, .count = 3, .size = LARGE, .expect = LARGE});
+    for (int i = 0; i < 2; i++) {
+        fill(memory, LARGE, 5, i);
+        post_send(&f, c->server, memory, LARGE, 5, c->context);
+    }
+    for (int i = 0; i < 20 * c->number; i++)
+        collect(c->context, 0);
+    kill(getpid(), SIGKILL);
+}
+
+static void clients_die_and_the_server_lives(void **state)
+{
+    (void)state;
+    enum { DYING = 20 };
+    pid_t dying[DYING];
+
+    new_test();
+    pid_t server = start_server();
+    for (int i = 0; i < DYING; i++)
+        dying[i] = start_client(dying_client, i);
+    pid_t living = start_client(one_of_many_client, 0);
+    for (int i = 0; i < DYING; i++)
+        assert_int_equal(waitpid(dying[i], NULL, 0), dying[i]);
+    wait_client(living);
+    living = start_client(one_of_many_client, 1);
+    wait_client(living);
+    stop_server(server); /* it ends only when the jobs of the dead are over */
+}
+
+/* Nobody listens there: each operation fails by itself, with an error that OrangeFS retries. */
+static void refused_client(void)
+{
+    struct client c = {.number = 0};
+    struct flight f[3];
+    static char memory[LARGE];
+
+    client_start(&c);
+    f[0] = (struct flight){0};
+    int ret = BMI_post_sendunexpected(&f[0].id, c.server, "x", 1, BMI_EXT_ALLOC, 1, &f[0], c.context, NULL);
+    CHECK_EQUAL(ret, 0);
+    post_send(&f[1], c.server, memory, LARGE, 2, c.context);
+    post_recv(&f[2], c.server, memory, LARGE, 3, c.context);
+    for (int i = 0; i < 3; i++) {
+        wait_for(c.context, &f[i]);
+        CHECK_EQUAL(f[i].error, -BMI_ECONNREFUSED);
+    }
+    client_stop(&c);
+}
+
+static void nobody_listens(void **state)
+{
+    (void)state;
+    run_alone(refused_client);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(method_addr_lookup_before_initialize),
+        cmocka_unit_test(drop_addr_after_finalize),
+        cmocka_unit_test(client_initialize_finalize_initialize),
+        cmocka_unit_test(server_initialize_finalize_initialize),
+        cmocka_unit_test(listen_port_in_use),
+        cmocka_unit_test(wrong_options_are_refused_and_unknown_ones_ignored),
+        cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(two_hundred_clients_of_one_server),
+        cmocka_unit_test(clients_die_and_the_server_lives),
+        cmocka_unit_test(server_killed_and_restarted_under_load),
+    };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
