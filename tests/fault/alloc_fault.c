@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,6 +20,11 @@ void alloc_fault_start(unsigned long kth)
 unsigned long alloc_fault_count(void)
 {
     return atomic_load(&calls);
+}
+
+bool alloc_fault_hit(void)
+{
+    return fail_at != 0 && atomic_load(&calls) >= fail_at;
 }
 
 /* Counts one call; true when it has to fail. */

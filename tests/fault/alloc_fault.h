@@ -6,10 +6,13 @@
 #ifndef ALLOC_FAULT_H
 #define ALLOC_FAULT_H
 
+#include <stdbool.h>
+
 /* The K-th allocation from now on returns as if there were no memory; 0: none.  Call it once, before any. */
 void alloc_fault_start(unsigned long kth);
 
-/* Allocations so far. */
+/* Allocations so far, and whether the K-th was among them. */
 unsigned long alloc_fault_count(void);
+bool alloc_fault_hit(void);
 
 #endif

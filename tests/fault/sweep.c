@@ -49,15 +49,17 @@ struct job {
     pid_t pid[ROLES];
     int status[ROLES];
     FILE *output[ROLES];
+    pid_t started[ROLES]; /* the process ids, also when they have ended */
     int64_t deadline;
 };
 
 struct tally {
-    unsigned long points, failed;
+    unsigned long points, reached, failed;
 };
 
 static struct {
     const char *emuverbs, *exchange;
+    char counters[64]; /* a folder where the software HCA leaves its counters */
     unsigned long max_points;
     int jobs;
     bool show_all; /* what good runs wrote as well */
@@ -91,6 +93,7 @@ static void set_environment(const struct point *point, enum role role)
     setenv("EMUVERBS_ROLE", role_name[role], 1);
     setenv("EMUVERBS_CENSUS", "1", 1);
     setenv("EMUVERBS_COUNT_CALLS", "1", 1);
+    setenv("EMUVERBS_COUNTERS_DIR", sweep.counters, 1);
     setenv("ASAN_OPTIONS", "verify_asan_link_order=0:detect_leaks=1:exitcode=99", 1);
     setenv("UBSAN_OPTIONS", "print_stacktrace=1", 1);
     if (point->kth == 0)
@@ -122,7 +125,7 @@ static void start_role(struct job *job, enum role role, int port, int control, i
         perror(sweep.emuverbs);
         _exit(127);
     }
-    job->pid[role] = pid;
+    job->pid[role] = job->started[role] = pid;
 }
 
 static void start(struct job *job, const struct point *point)
@@ -162,6 +165,24 @@ static bool has_ended(struct job *job)
 
 /* ---- judging ---- */
 
+/* Did the software HCA inject its fault into this process?  Takes its counters away. */
+static bool was_injected(pid_t pid)
+{
+    char path[128], text[16384];
+    const char *at;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/emuverbs-%d.json", sweep.counters, (int)pid);
+    file = fopen(path, "r");
+    if (file == NULL)
+        return false;
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    unlink(path);
+    at = strstr(text, "\"faults_injected\":");
+    return at != NULL && strtoul(at + strlen("\"faults_injected\":"), NULL, 10) > 0;
+}
+
 /* All that a process wrote, cut at the end. */
 static const char *text_of(FILE *output, char *text)
 {
@@ -200,21 +221,24 @@ static void print_indented(const char *text)
     }
 }
 
-static bool judge(struct job *job)
+/* Looks at how a run ended.  *reached: the call that should fail was made (a process that was killed cannot tell). */
+static bool judge(struct job *job, bool *reached)
 {
     static char text[ROLES][OUTPUT];
     const char *why[ROLES];
     bool good = true;
 
+    *reached = false;
     for (int role = 0; role < ROLES; role++) {
         why[role] = complaint(job->status[role], text_of(job->output[role], text[role]));
         good = good && why[role] == NULL;
         fclose(job->output[role]);
+        *reached |= was_injected(job->started[role]) || strstr(text[role], "fault injected") != NULL;
     }
     if (good && !sweep.show_all)
         return true;
     if (good)
-        printf("ended well\n");
+        printf("ended well, the fault was %s\n", *reached ? "injected" : "never reached");
     else if (job->point.kth == 0)
         printf("FAILED without any fault\n");
     else
@@ -231,10 +255,11 @@ static bool judge(struct job *job)
 static void finish(struct job *job)
 {
     struct tally *tally = &sweep.tally[job->point.fault][job->point.role];
-    bool good = judge(job);
+    bool reached, good = judge(job, &reached);
 
     job->busy = false;
     tally->points++;
+    tally->reached += reached;
     tally->failed += !good;
     sweep.passed += good;
     sweep.failed += !good;
@@ -278,6 +303,7 @@ static bool count_calls(unsigned long count[FAULTS][ROLES])
     static const char *const word[FAULTS] = {" calls", " allocations"};
     static char text[OUTPUT];
     struct job job = {0};
+    bool reached;
 
     memset(count, 0, sizeof(unsigned long[FAULTS][ROLES]));
     for (int run = 0; run < CLEAN_RUNS; run++) {
@@ -293,7 +319,7 @@ static bool count_calls(unsigned long count[FAULTS][ROLES])
                     count[fault][role] = seen;
             }
         }
-        if (!judge(&job))
+        if (!judge(&job, &reached))
             return false;
     }
     return true;
@@ -304,6 +330,14 @@ static bool count_calls(unsigned long count[FAULTS][ROLES])
 static void run_point(const struct point *point)
 {
     start(wait_for_job(false), point);
+}
+
+static void print_tally(enum fault fault, enum role role, unsigned long count)
+{
+    const struct tally *tally = &sweep.tally[fault][role];
+
+    printf("%s calls of the %s: %lu in a clean run; %lu runs with one failing, %lu of them reached it, %lu went wrong\n",
+           fault_name[fault], role_name[role], count, tally->points, tally->reached, tally->failed);
 }
 
 static void run_all(void)
@@ -334,9 +368,7 @@ static void run_all(void)
                 if (index++ % step == 0)
                     run_point(&point);
             wait_for_job(true);
-            printf("%s calls of the %s: %lu in a clean run, %lu failed one at a time, %lu of these runs went wrong\n",
-                   fault_name[fault], role_name[role], count[fault][role], sweep.tally[fault][role].points,
-                   sweep.tally[fault][role].failed);
+            print_tally((enum fault)fault, (enum role)role, count[fault][role]);
             fflush(stdout);
         }
     }
@@ -380,6 +412,9 @@ int main(int argc, char **argv)
     sweep.emuverbs = argv[at];
     sweep.exchange = argv[at + 1];
     sweep.next_port = (int)(getpid() % PORTS);
+    snprintf(sweep.counters, sizeof(sweep.counters), "/tmp/fault-sweep-XXXXXX");
+    if (mkdtemp(sweep.counters) == NULL)
+        die("mkdtemp");
     if (only.kth > 0) {
         sweep.show_all = true;
         run_point(&only);
@@ -387,6 +422,7 @@ int main(int argc, char **argv)
     } else {
         run_all();
     }
+    rmdir(sweep.counters);
     printf("%lu passed, %lu failed\n", sweep.passed, sweep.failed);
     return sweep.failed > 0;
 }
