@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # Runs the verbs fabric's tests over the software HCA, once for each lane: a device or options that take another path.
-# Usage: lanes.sh EMUVERBS PROGRAM [LANE]
-emuverbs=$1 program=$2 only=$3
+# Usage, in the top of the build: lanes.sh [LANE]; the variable EMUVERBS names another wrapper.
+emuverbs=${EMUVERBS:-./emul/verbs/emuverbs} program=./tests/unit/bmi_ib/test_wire only=$1
 [ -x "$emuverbs" ] || { echo "skipped: $emuverbs was not built"; exit 77; }
 port=${TEST_PORT:-20500}
 failed=0

@@ -36,7 +36,7 @@ int wire_try(struct wire *w, const struct rme_addr *listen, struct rme_fabric **
     return w->ops->open(&config, out);
 }
 
-void wire_open(struct wire *w, const char *listen)
+int wire_start(struct wire *w, const char *listen)
 {
     char why[256] = "";
     memset(w, 0, sizeof(*w));
@@ -49,17 +49,28 @@ void wire_open(struct wire *w, const char *listen)
         fail_msg("%s", why);
     if (listen)
         assert_int_equal(rme_addr_parse("ib", listen, &w->listen), 0);
-    assert_int_equal(wire_try(w, w->listen, &w->f), 0);
+    return wire_try(w, w->listen, &w->f);
+}
+
+void wire_stop(struct wire *w)
+{
+    if (w->f)
+        w->ops->close(w->f);
+    rme_options_free(w->options);
+    if (w->listen)
+        rme_addr_put(w->listen);
+    free(w->seen);
+}
+
+void wire_open(struct wire *w, const char *listen)
+{
+    assert_int_equal(wire_start(w, listen), 0);
 }
 
 void wire_close(struct wire *w)
 {
     assert_int_equal(w->stats.value[RME_C_RNR], 0);
-    w->ops->close(w->f);
-    rme_options_free(w->options);
-    if (w->listen)
-        rme_addr_put(w->listen);
-    free(w->seen);
+    wire_stop(w);
 }
 
 static void note(struct wire *w, const struct rme_event *e)

@@ -50,6 +50,10 @@ struct wire {
 /* The options of this run: argv[1] of the program. */
 extern const char *wire_options;
 
+/* Opens and closes; the first may fail, the second undoes it in either case. */
+int wire_start(struct wire *w, const char *listen);
+void wire_stop(struct wire *w);
+/* The same, where failing fails the test, and so does a receiver that was not ready. */
 void wire_open(struct wire *w, const char *listen);
 /* Opens one more fabric with the options of w. */
 int wire_try(struct wire *w, const struct rme_addr *listen, struct rme_fabric **out);
