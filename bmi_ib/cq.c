@@ -4,7 +4,8 @@
  *
  * Space is booked before a queue pair is made: everything it could ever complete at once (its send queue, its receives,
  * two markers) fits, and with shared receives each queue also has room for all of those.  So no queue overruns.  When
- * the first is booked out a larger one is made; their number grows with the logarithm of the connections.
+ * the last is booked out it is made four times as large where the device can do that, else a larger one is added: their
+ * number grows with the logarithm of the connections at most.
  *
  * A completion's id leads to its link or buffer by handle, so that a late one finds nothing.  Of a failed completion
  * only id, status and queue pair number mean anything.
@@ -13,36 +14,63 @@
 #include <string.h>
 #include "ib.h"
 
+#define CQ_LISTENING 65536 /* first sizes: 300 connections in one queue */
+#define CQ_CONNECTING 8192
+
 /* ---- Space ------------------------------------------------------------------------------------------------------ */
 
-static int cq_create(struct rme_fabric *f, uint32_t n)
+static uint32_t granted(const struct ib_cq *c, uint64_t wanted)
 {
-    uint32_t base = f->srq ? f->srq_depth : 0, max = (uint32_t)f->dev.attr.max_cqe;
-    uint64_t size = (uint64_t)ib_option(f, "cq_depth") + base;
-    for (unsigned i = 0; i < f->cqs; i++)
-        size *= 4;
-    if (size < base + n)
-        size = base + n;
-    if (size > max)
-        size = max;
-    if (f->cqs == IB_CQS_MAX || size < base + n)
+    return (uint64_t)c->cq->cqe < wanted ? (uint32_t)c->cq->cqe : (uint32_t)wanted;
+}
+
+/* The size for a queue that shall hold n completions beside the shared receives, at least `wanted`; 0: impossible. */
+static uint64_t fitting(const struct rme_fabric *f, uint64_t wanted, uint32_t n)
+{
+    uint64_t least = (uint64_t)(f->srq ? f->srq_depth : 0) + n, most = (uint32_t)f->dev.attr.max_cqe;
+    uint64_t size = wanted > least ? wanted : least;
+    if (size > most)
+        size = most;
+    return size < least ? 0 : size;
+}
+
+static int cq_create(struct rme_fabric *f, uint64_t wanted, uint32_t n)
+{
+    uint32_t base = f->srq ? f->srq_depth : 0;
+    uint64_t size = fitting(f, wanted, n);
+    if (f->cqs == IB_CQS_MAX || !size)
         return -ENOSPC;
     struct ib_cq *c = &f->cq[f->cqs];
     *c = (struct ib_cq){.used = base};
     c->cq = ibv_create_cq(f->dev.ctx, (int)size, c, f->comp, 0);
     if (!c->cq)
         return ib_errno();
-    c->size = (uint32_t)c->cq->cqe < size ? (uint32_t)c->cq->cqe : (uint32_t)size;
+    c->size = granted(c, size);
     f->cqs++;
+    return 0;
+}
+
+static int cq_grow(struct rme_fabric *f, struct ib_cq *c, uint32_t n)
+{
+    uint64_t size = fitting(f, (uint64_t)c->size * 4, c->used - (f->srq ? f->srq_depth : 0) + n);
+    if (c->broken || size <= c->size)
+        return -ENOSPC;
+    int ret = ibv_resize_cq(c->cq, (int)size);
+    if (ret)
+        return ib_error(ret);
+    c->size = granted(c, size);
     return 0;
 }
 
 int ib_cq_open(struct rme_fabric *f)
 {
+    uint64_t first = (uint64_t)ib_option(f, "cq_depth");
+    if (!first)
+        first = f->config.listen ? CQ_LISTENING : CQ_CONNECTING;
     f->comp = ibv_create_comp_channel(f->dev.ctx);
     int error = f->comp ? ib_nonblocking(f->comp->fd) : ib_errno();
     if (!error)
-        error = cq_create(f, 1);
+        error = cq_create(f, first + (f->srq ? f->srq_depth : 0), 1);
     if (error)
         ib_log(f, RME_LOG_ERROR, "device %s gives no completion queue: %s", f->dev.name, strerror(-error));
     return error;
@@ -77,11 +105,16 @@ int ib_cq_reserve(struct rme_fabric *f, uint32_t n, struct ib_cq **out)
             *out = &f->cq[i];
             return 0;
         }
-    int error = cq_create(f, n);
+    struct ib_cq *last = &f->cq[f->cqs - 1];
+    int error = cq_grow(f, last, n);
+    if (error) {
+        error = cq_create(f, (uint64_t)last->size * 4, n);
+        last = &f->cq[f->cqs - 1];
+    }
     if (error)
         return error;
-    *out = &f->cq[f->cqs - 1];
-    return ib_cq_extend(*out, n);
+    *out = last;
+    return ib_cq_extend(last, n);
 }
 
 void ib_cq_release(struct ib_cq *c, uint32_t n)

@@ -27,6 +27,7 @@
 #define IB_BATCH_SGE 256 /* and their segments */
 #define IB_POLL_BATCH 32 /* completions of one poll call */
 #define IB_RX_BATCH 32   /* receives of one post call */
+#define IB_RX_SLACK 16   /* shared receives posted beyond the promise */
 #define IB_SLAB 32       /* buffers registered at a time */
 #define IB_PEER_MAX 64   /* "host:port" for log lines; longer names are cut there */
 
@@ -231,6 +232,9 @@ struct rme_link {
 };
 TAILQ_HEAD(ib_link_list, rme_link);
 
+#define IB_SLOT_BITS 20 /* of a handle; the rest is the generation */
+#define IB_SLOT_MASK ((1u << IB_SLOT_BITS) - 1)
+
 struct ib_link_slot {
     struct rme_link *link;
     uint16_t generation;
@@ -288,6 +292,8 @@ struct rme_fabric {
     struct ib_rx_pool rx;
     struct ib_rx_list rx_chain; /* shared queue: to be posted at the next flush */
     uint32_t rx_promised, rx_posted, rx_held; /* shared queue: over all links */
+    uint32_t rx_chained;  /* shared queue: of the posted ones, those still in the chain */
+    uint32_t rx_slack;    /* shared queue: posted beyond the promise, so that the chain may wait */
     struct ib_rx_list rx_ready;
     struct ib_tx_pool tx;
 
@@ -374,7 +380,6 @@ int ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **
 /* ---- link.c ----------------------------------------------------------------------------------------------------- */
 extern const char *const ib_link_state_name[];
 struct rme_link *ib_link_new(struct rme_fabric *f);
-struct rme_link *ib_link_by_handle(struct rme_fabric *f, uint32_t handle);
 struct rme_link *ib_link_by_qp(struct rme_fabric *f, uint32_t qp_num);
 int ib_link_hash(struct rme_link *l);
 void ib_link_unhash(struct rme_link *l);
@@ -439,8 +444,8 @@ void ib_xfer_mark_dirty(struct rme_link *l);
 void ib_xfer_completed(struct rme_link *l, uint32_t position);
 void ib_xfer_purge(struct rme_link *l);
 void ib_emit_done(struct rme_fabric *f);
-/* Builds requests for the head of the link's queue; the pure part of posting.  True: more could follow at once. */
-bool ib_xfer_build(struct rme_link *l, struct ib_batch *b);
+/* Fills f->batch from the head of the link's queue; the pure part of posting.  True: more could follow at once. */
+bool ib_xfer_build(struct rme_link *l);
 
 /* ---- cq.c ------------------------------------------------------------------------------------------------------- */
 int ib_cq_open(struct rme_fabric *f);
@@ -464,6 +469,14 @@ int ib_poll(struct rme_fabric *f, struct rme_event *events, int max);
 int ib_arm(struct rme_fabric *f);
 void ib_wait(struct rme_fabric *f, int timeout_ms);
 void ib_wake(struct rme_fabric *f);
+
+/* The link that has this handle, NULL when it is gone. */
+static inline struct rme_link *ib_link_by_handle(const struct rme_fabric *f, uint32_t handle)
+{
+    uint32_t i = handle & IB_SLOT_MASK;
+    struct rme_link *l = i < f->nslots ? f->slots[i].link : NULL;
+    return l && l->handle == handle ? l : NULL;
+}
 
 /* The next free event of the caller's array, or NULL. */
 static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l)

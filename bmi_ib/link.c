@@ -26,8 +26,6 @@
 #include <string.h>
 #include "ib.h"
 
-#define SLOT_BITS 20
-#define SLOT_MASK ((1u << SLOT_BITS) - 1)
 #define GENERATIONS 0xfffu
 #define LAST_WQE_MS 50 /* patience for "last WQE reached" */
 
@@ -42,7 +40,7 @@ const char *const ib_link_state_name[] = {
 static int slots_grow(struct rme_fabric *f)
 {
     uint32_t n = f->nslots ? f->nslots * 2 : 16;
-    if (n > SLOT_MASK)
+    if (n > IB_SLOT_MASK)
         return -ENOSPC;
     struct ib_link_slot *more = realloc(f->slots, n * sizeof(*more));
     if (!more)
@@ -68,24 +66,17 @@ static int slot_take(struct rme_fabric *f, struct rme_link *l)
     struct ib_link_slot *s = &f->slots[i];
     s->link = l;
     s->generation = s->generation % GENERATIONS + 1;
-    l->handle = (uint32_t)s->generation << SLOT_BITS | i;
+    l->handle = (uint32_t)s->generation << IB_SLOT_BITS | i;
     f->free_slot_hint = i + 1;
     return 0;
 }
 
 static void slot_give(struct rme_fabric *f, struct rme_link *l)
 {
-    uint32_t i = l->handle & SLOT_MASK;
+    uint32_t i = l->handle & IB_SLOT_MASK;
     f->slots[i].link = NULL;
     if (i < f->free_slot_hint)
         f->free_slot_hint = i;
-}
-
-struct rme_link *ib_link_by_handle(struct rme_fabric *f, uint32_t handle)
-{
-    uint32_t i = handle & SLOT_MASK;
-    struct rme_link *l = i < f->nslots ? f->slots[i].link : NULL;
-    return l && l->handle == handle ? l : NULL;
 }
 
 /* By queue pair number: a completion of the shared queue names nothing else. */

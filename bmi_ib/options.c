@@ -16,8 +16,10 @@ const struct rme_option_row ib_options[] = {
      "a power of two.",
      NULL},
     {"rq_depth", "count", 255, 8, 32767, "Most receive buffers of one connection when they are not shared.", NULL},
-    {"cq_depth", "count", 8192, 64, 1 << 22,
-     "Completions the first completion queue holds; further ones are made as connections need them.", NULL},
+    {"cq_depth", "count", 0, 0, 1 << 22,
+     "Completions that the completion queue holds at first; it grows, or more are made, as connections need it.  0 takes "
+     "64K when listening, else 8K.",
+     NULL},
     {"max_sge", "count", 16, 1, 64, "Segments of one work request at most, as far as the device allows.", NULL},
     {"max_inline", "bytes", 256, 0, 4096,
      "Messages up to this size travel inside the work request, as far as the device allows.", NULL},

@@ -8,7 +8,8 @@
  * needs it, else it goes to the pool (that is how a promise shrinks: posted receives cannot be taken back).
  *
  * Order.  Buffers to be posted wait in a chain that is handed over before the next send is (xfer.c), so a peer that
- * hears of a credit finds the buffer posted.
+ * hears of a credit finds the buffer posted.  The shared queue holds a few buffers more than promised; as long as no more
+ * than those wait, the chain may go on waiting, and receives are posted many at a time.
  *
  * A receive's id carries the buffer's index and how often it was posted; a completion that does not fit is dropped.
  */
@@ -79,6 +80,7 @@ static void chain(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
     if (f->srq) {
         rx->link = 0;
         f->rx_posted++;
+        f->rx_chained++;
         STAILQ_INSERT_TAIL(&f->rx_chain, rx, next);
         return;
     }
@@ -91,7 +93,7 @@ static void chain(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 /* How many buffers the promise lacks. */
 static uint32_t lacking(const struct rme_fabric *f, const struct rme_link *l)
 {
-    uint32_t promised = f->srq ? f->rx_promised : l->rx_promised;
+    uint32_t promised = f->srq ? f->rx_promised + f->rx_slack : l->rx_promised;
     uint32_t there = f->srq ? f->rx_posted + f->rx_held : l->rx_posted + l->rx_held;
     return promised > there ? promised - there : 0;
 }
@@ -142,7 +144,7 @@ int ib_rx_reserve(struct rme_link *l, uint32_t n)
 {
     struct rme_fabric *f = l->f;
     uint32_t *promised = f->srq ? &f->rx_promised : &l->rx_promised;
-    uint32_t limit = f->srq ? f->srq_depth : f->dev.rq_depth;
+    uint32_t limit = f->srq ? f->srq_depth - f->rx_slack : f->dev.rq_depth;
     if (n > limit || *promised > limit - n)
         return -ENOSPC;
     int error = extend_share(l, l->rx_promised + n);
@@ -175,7 +177,7 @@ struct rx_batch {
     unsigned n;
 };
 
-/* Takes up to a batch of buffers from a chain and builds their requests. */
+/* Takes up to a batch of buffers from a chain that has some, and builds their requests. */
 static void batch_build(const struct rme_fabric *f, struct ib_rx_list *list, struct rx_batch *b)
 {
     struct ib_rx *rx;
@@ -183,17 +185,16 @@ static void batch_build(const struct rme_fabric *f, struct ib_rx_list *list, str
     while (b->n < IB_RX_BATCH && (rx = STAILQ_FIRST(list))) {
         STAILQ_REMOVE_HEAD(list, next);
         rx->generation++;
-        b->sge[b->n] = (struct ibv_sge){(uintptr_t)rx->data, f->config.rx_size, rx->lkey};
-        b->wr[b->n] = (struct ibv_recv_wr){
-            .wr_id = ib_wr_id(IB_WR_RECV, rx->generation, rx->index),
-            .next = &b->wr[b->n + 1],
-            .sg_list = &b->sge[b->n],
-            .num_sge = 1,
-        };
+        struct ibv_sge *sge = &b->sge[b->n];
+        struct ibv_recv_wr *wr = &b->wr[b->n];
+        *sge = (struct ibv_sge){(uintptr_t)rx->data, f->config.rx_size, rx->lkey};
+        wr->wr_id = ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
+        wr->next = wr + 1;
+        wr->sg_list = sge;
+        wr->num_sge = 1;
         b->rx[b->n++] = rx;
     }
-    if (b->n)
-        b->wr[b->n - 1].next = NULL;
+    b->wr[b->n - 1].next = NULL;
 }
 
 /* After a failure: those from `bad` on were not taken. */
@@ -231,6 +232,7 @@ int ib_rx_post_shared(struct rme_fabric *f)
         struct rx_batch b;
         struct ibv_recv_wr *bad = NULL;
         batch_build(f, &f->rx_chain, &b);
+        f->rx_chained -= b.n;
         int ret = ibv_post_srq_recv(f->srq, b.wr, &bad);
         ib_count(f, RECV_DOORBELLS, 1);
         if (ret) {
@@ -387,6 +389,7 @@ int ib_rx_open(struct rme_fabric *f)
         return 0;
     }
     f->srq_depth = depth;
+    f->rx_slack = depth > 4 * IB_RX_SLACK ? IB_RX_SLACK : 0;
     f->caps.shared_rx = true;
     return 0;
 }

@@ -42,7 +42,7 @@ static uint32_t requests_of(const struct rme_xfer *x)
     return x->npiece;
 }
 
-static void add_segment(struct ib_batch *b, struct ibv_send_wr *wr, const void *base, uint64_t length, uint64_t lkey)
+static inline void add_segment(struct ib_batch *b, struct ibv_send_wr *wr, const void *base, uint64_t length, uint64_t lkey)
 {
     b->sge[b->sges++] = (struct ibv_sge){(uintptr_t)base, (uint32_t)length, (uint32_t)lkey};
     wr->num_sge++;
@@ -59,6 +59,7 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
         if (l->ring.reads)
             wr->send_flags |= IBV_SEND_FENCE;
     }
+    wr->wr.rdma.remote_addr = wr->wr.rdma.rkey = 0;
     if (x->npiece) {
         const struct rme_piece *p = &x->piece[x->fabric.at];
         wr->wr.rdma.remote_addr = p->raddr;
@@ -72,23 +73,20 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
         ib_count(l->f, RDMA_WRITES, 1);
 }
 
+/* The send of a message or of a notification: its buffer, in the request itself where it fits. */
 static void build_send(struct rme_link *l, struct ib_batch *b, struct ibv_send_wr *wr, const struct rme_xfer *x)
 {
     struct ib_tx *tx = ib_tx_of(x->tx);
     wr->opcode = IBV_WR_SEND;
-    if (x->tx_length)
-        add_segment(b, wr, x->tx, x->tx_length, tx->lkey);
+    add_segment(b, wr, x->tx, x->tx_length, tx->lkey);
     if (is_inline(l->f, x)) {
         wr->send_flags |= IBV_SEND_INLINE;
         b->inlined[b->inlines++] = tx;
     }
-    if (x != &tx->x && (x->read || l->ring.reads))
-        wr->send_flags |= IBV_SEND_FENCE;
 }
 
-static void signal_last(struct rme_link *l, struct ib_batch *b)
+static void signal_request(struct rme_link *l, struct ibv_send_wr *wr)
 {
-    struct ibv_send_wr *wr = &b->wr[b->wrs - 1];
     if (wr->send_flags & IBV_SEND_SIGNALED)
         return;
     wr->send_flags |= IBV_SEND_SIGNALED;
@@ -98,35 +96,60 @@ static void signal_last(struct rme_link *l, struct ib_batch *b)
     ib_count(l->f, SIGNALLED, 1);
 }
 
-/* Builds the next request of the transfer at the head of the queue.  The caller has checked that all of it fits. */
-static void build_next(struct rme_link *l, struct ib_batch *b, struct rme_xfer *x)
+/* Enters a built request into the ring; `ends` is what its completion ends, `holds`: a send buffer until then. */
+static void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *ends, bool holds, bool signal)
 {
     struct rme_fabric *f = l->f;
-    bool message = ib_is_message(x);
-    bool send = x->fabric.at >= x->npiece && x->notify == RME_NOTIFY_MSG;
-    bool holds = send && !is_inline(f, x); /* a send buffer is held until this request is known to be complete */
-    bool last = x->fabric.at + 1 == requests_of(x);
-    bool due = (last && !message) || ib_ring_due(&l->ring) || (holds && f->tx.quiet >= f->tx.quiet_max);
-
-    struct ibv_send_wr *wr = &b->wr[b->wrs++];
-    *wr = (struct ibv_send_wr){.sg_list = &b->sge[b->sges]};
-    if (send)
-        build_send(l, b, wr, x);
-    else
-        build_rdma(l, b, wr, x, last);
-    x->fabric.at++;
-    if (last)
-        ib_queue_get(&l->queue);
-    uint32_t position = ib_ring_push(&l->ring, last && (!message || holds) ? x : NULL, wr->opcode == IBV_WR_RDMA_READ);
+    signal = signal || ib_ring_due(&l->ring);
+    uint32_t position = ib_ring_push(&l->ring, ends, wr->opcode == IBV_WR_RDMA_READ);
     wr->wr_id = ib_wr_id(IB_WR_SEND, position, l->handle);
-    if (b->wrs > 1)
-        wr[-1].next = wr;
     if (holds) {
+        signal = signal || f->tx.quiet >= f->tx.quiet_max;
         l->tx_quiet++;
         f->tx.quiet++;
     }
-    if (due)
-        signal_last(l, b);
+    if (signal)
+        signal_request(l, wr);
+}
+
+/* A plain message: the short way of what build_transfer does. */
+static void build_message(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *x)
+{
+    bool holds = !is_inline(l->f, x);
+    build_send(l, &l->f->batch, wr, x);
+    ib_queue_get(&l->queue);
+    enter(l, wr, holds ? x : NULL, holds, false);
+}
+
+/* The next request of the transfer at the head of the queue. */
+static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *x)
+{
+    struct ib_batch *b = &l->f->batch;
+    bool last = x->fabric.at + 1 == requests_of(x);
+    bool send = x->fabric.at >= x->npiece && x->notify == RME_NOTIFY_MSG;
+    if (send) {
+        build_send(l, b, wr, x);
+        if (x->read || l->ring.reads)
+            wr->send_flags |= IBV_SEND_FENCE;
+    } else {
+        build_rdma(l, b, wr, x, last);
+    }
+    x->fabric.at++;
+    if (last)
+        ib_queue_get(&l->queue);
+    enter(l, wr, last ? x : NULL, send && !is_inline(l->f, x), last);
+}
+
+static struct ibv_send_wr *next_request(struct ib_batch *b)
+{
+    struct ibv_send_wr *wr = &b->wr[b->wrs];
+    wr->next = NULL;
+    wr->sg_list = &b->sge[b->sges];
+    wr->num_sge = 0;
+    wr->send_flags = 0;
+    if (b->wrs++)
+        wr[-1].next = wr;
+    return wr;
 }
 
 /* Segments that the next request of x needs. */
@@ -135,29 +158,39 @@ static uint32_t segments_of(const struct rme_xfer *x)
     return x->fabric.at < x->npiece ? x->piece[x->fabric.at].nseg : 1;
 }
 
-bool ib_xfer_build(struct rme_link *l, struct ib_batch *b)
+static bool batch_full(const struct ib_batch *b, uint32_t segments)
+{
+    return b->wrs == IB_BATCH || b->sges + segments > IB_BATCH_SGE;
+}
+
+bool ib_xfer_build(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
+    struct ib_batch *b = &f->batch;
     struct rme_xfer *x;
     bool full = false;
 
     b->wrs = b->sges = b->inlines = 0;
     while ((x = l->queue.head)) {
-        if (requests_of(x) == 0) {
+        bool message = ib_is_message(x);
+        if (!message && requests_of(x) == 0) {
             ib_queue_get(&l->queue);
             x->fabric.mark = l->handle;
             ib_queue_put(&f->done, x);
             continue;
         }
-        full = b->wrs == IB_BATCH || b->sges + segments_of(x) > IB_BATCH_SGE;
+        full = batch_full(b, message ? 1 : segments_of(x));
         bool held_back = x->read && x->fabric.at < x->npiece && l->ring.reads >= f->read_limit;
         l->stalled = !full && (held_back || !ib_ring_room(&l->ring));
         if (full || l->stalled)
             break;
-        build_next(l, b, x);
+        if (message)
+            build_message(l, next_request(b), x);
+        else
+            build_transfer(l, next_request(b), x);
     }
     if (x && b->wrs)
-        signal_last(l, b);
+        signal_request(l, &b->wr[b->wrs - 1]);
     return full;
 }
 
@@ -185,7 +218,7 @@ static void flush_link(struct rme_link *l)
     int error = l->qp ? ib_rx_post(l) : 0;
     bool more = true;
     while (!error && more && l->state == IB_UP && l->queue.head) {
-        more = ib_xfer_build(l, &l->f->batch);
+        more = ib_xfer_build(l);
         if (l->f->batch.wrs)
             error = post(l, &l->f->batch);
     }
@@ -196,7 +229,7 @@ static void flush_link(struct rme_link *l)
 void ib_flush(struct rme_fabric *f)
 {
     struct rme_link *l;
-    if (f->srq) {
+    if (f->rx_chained > f->rx_slack) {
         int error = ib_rx_post_shared(f);
         if (error) {
             ib_log(f, RME_LOG_ERROR, "device %s: posting shared receives: %s; all connections fail", f->dev.name, strerror(-error));

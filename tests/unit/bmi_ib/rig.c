@@ -88,6 +88,13 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     return rig.fail_modify ? EINVAL : 0;
 }
 
+int ibv_resize_cq(struct ibv_cq *q, int cqe)
+{
+    (void)q;
+    (void)cqe;
+    return EOPNOTSUPP;
+}
+
 int rdma_create_id(struct rdma_event_channel *c, struct rdma_cm_id **id, void *ctx, enum rdma_port_space ps)
 {
     (void)ps;

@@ -7,7 +7,7 @@
  */
 #include <time.h>
 #include <unistd.h>
-#include "wire.h"
+#include "wire_host.h"
 
 #define SIZE 65536
 

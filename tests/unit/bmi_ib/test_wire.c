@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "wire.h"
+#include "wire_host.h"
 
 static void addresses(void **state)
 {

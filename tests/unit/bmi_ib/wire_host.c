@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "wire.h"
+#include "wire_host.h"
 
 #define PATIENCE_S 20
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * wire.h - one host of the verbs fabric in a process of its own, for tests over a device: what it sees is written down,
+ * wire_host.h - one host of the verbs fabric in a process of its own, for tests over a device: what it sees is written down,
  * a server answers by a small script of its own.
  */
-#ifndef WIRE_H
-#define WIRE_H
+#ifndef WIRE_HOST_H
+#define WIRE_HOST_H
 
 #include <sys/types.h>
 #include "../common/unit.h"
