@@ -130,7 +130,7 @@ static bool exchange(const char *uri)
             if (time(NULL) > patience)
                 client.ops->link_disconnect(link, -ETIMEDOUT);
         }
-        good = ups && exchange_on_link();
+        good = ups && !downs && exchange_on_link();
         if (!downs)
             client.ops->link_disconnect(link, -ESHUTDOWN);
         while (!downs)
