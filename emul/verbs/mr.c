@@ -82,7 +82,7 @@ static int populate(void *addr, size_t length, bool write)
             return ENOMEM;
         char probe;
         struct iovec l = {&probe, 1}, r = {(void *)from, 1};
-        bool old_kernel = madvise((void *)&probe, 0, MADV_POPULATE_READ) < 0;
+        bool old_kernel = madvise((void *)from, 0, MADV_POPULATE_READ) < 0;
         bool mapped = mincore((void *)from, to - from, vec) == 0 &&
                       process_vm_readv(getpid(), &l, 1, &r, 1, 0) == 1;
         free(vec);

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Helpers of the software HCA's tests: processes, and short forms of the verbs. */
+#include "tests/emul/pair.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+
+void run_under_emuverbs(char **argv)
+{
+    const char *preload = getenv("LD_PRELOAD");
+    const char *emuverbs = getenv("EMUVERBS");
+    char *args[64] = {0};
+
+    if (preload && strstr(preload, "libemuverbs"))
+        return;
+    if (!emuverbs)
+        emuverbs = "emul/verbs/emuverbs"; /* from the top of the build tree, where make runs us */
+    args[0] = (char *)(uintptr_t)emuverbs;
+    for (int i = 0; argv[i] && i < 62; i++)
+        args[i + 1] = argv[i];
+    execv(emuverbs, args);
+    fprintf(stderr, "cannot run %s: %s; set EMUVERBS to its path\n", emuverbs, strerror(errno));
+    _exit(99);
+}
+
+static pid_t start(side_fn fn, int sock, int other, pid_t peer)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        struct side s = {.sock = sock, .peer = peer};
+        if (other >= 0)
+            close(other);
+        alarm(60);
+        fn(&s);
+        exit(0);
+    }
+    return pid;
+}
+
+static int finish(pid_t pid, bool killed)
+{
+    int st = 0;
+
+    if (waitpid(pid, &st, 0) != pid)
+        return -1;
+    if (killed)
+        return WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL ? 0 : -1;
+    return WIFEXITED(st) && WEXITSTATUS(st) == 0 ? 0 : -1;
+}
+
+int run_one(side_fn fn)
+{
+    return finish(start(fn, -1, -1, 0), false);
+}
+
+static int two(side_fn active, side_fn passive, bool killed)
+{
+    int sv[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sv) < 0)
+        return -1;
+    pid_t p = start(passive, sv[1], sv[0], 0);
+    pid_t a = start(active, sv[0], sv[1], p);
+    close(sv[0]);
+    close(sv[1]);
+    int ra = finish(a, false);
+    if (ra)
+        kill(p, SIGKILL);
+    int rp = finish(p, killed);
+    return ra ? ra : rp;
+}
+
+int run_two(side_fn active, side_fn passive)
+{
+    return two(active, passive, false);
+}
+
+int run_two_kill(side_fn active, side_fn passive)
+{
+    return two(active, passive, true);
+}
+
+static int def(int value, int fallback)
+{
+    return value == 0 ? fallback : value < 0 ? 0 : value;
+}
+
+void side_open(struct side *s)
+{
+    int n;
+    struct ibv_device **list = ibv_get_device_list(&n);
+
+    CHECK(list && n == 1);
+    s->ctx = ibv_open_device(list[0]);
+    CHECK(s->ctx);
+    ibv_free_device_list(list);
+    s->pd = ibv_alloc_pd(s->ctx);
+    CHECK(s->pd);
+    if (s->use_chan) {
+        s->chan = ibv_create_comp_channel(s->ctx);
+        CHECK(s->chan);
+    }
+    s->scq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
+    s->rcq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
+    CHECK(s->scq && s->rcq);
+    if (s->use_srq) {
+        struct ibv_srq_init_attr si = {.attr = {.max_wr = (uint32_t)def(s->srq_wr, 64),
+                                                .max_sge = (uint32_t)def(s->max_sge, 4)}};
+        s->srq = ibv_create_srq(s->pd, &si);
+        CHECK(s->srq);
+    }
+    struct ibv_qp_init_attr qi = {.send_cq = s->scq,
+                                  .recv_cq = s->rcq,
+                                  .srq = s->srq,
+                                  .qp_type = IBV_QPT_RC,
+                                  .sq_sig_all = s->sig_all,
+                                  .cap = {.max_send_wr = (uint32_t)def(s->max_wr, 64),
+                                          .max_recv_wr = (uint32_t)def(s->max_wr, 64),
+                                          .max_send_sge = (uint32_t)def(s->max_sge, 4),
+                                          .max_recv_sge = (uint32_t)def(s->max_sge, 4),
+                                          .max_inline_data = (uint32_t)def(s->max_inline, 64)}};
+    s->qp = ibv_create_qp(s->pd, &qi);
+    CHECK(s->qp);
+    s->buf = aligned_alloc(4096, BUF_SIZE);
+    CHECK(s->buf);
+    memset(s->buf, 0, BUF_SIZE);
+    s->mr = ibv_reg_mr(s->pd, s->buf, BUF_SIZE,
+                       def(s->access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                          IBV_ACCESS_REMOTE_READ));
+    CHECK(s->mr);
+    CHECK_EQ(qp_init(s), 0);
+}
+
+int qp_init(struct side *s)
+{
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
+                            .port_num = 1,
+                            .qp_access_flags = (unsigned)def(
+                                s->qp_access, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)};
+
+    return ibv_modify_qp(s->qp, &a,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+int qp_rtr(struct side *s, uint32_t dest)
+{
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
+                            .path_mtu = IBV_MTU_1024,
+                            .dest_qp_num = dest,
+                            .max_dest_rd_atomic = (uint8_t)def(s->rd_depth, 4),
+                            .min_rnr_timer = (uint8_t)def(s->min_rnr_timer, 12),
+                            .ah_attr = {.dlid = 1, .port_num = 1}};
+
+    return ibv_modify_qp(s->qp, &a,
+                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+int qp_rts(struct side *s)
+{
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTS,
+                            .timeout = 14,
+                            .retry_cnt = 7,
+                            .rnr_retry = (uint8_t)def(s->rnr_retry, 7),
+                            .max_rd_atomic = (uint8_t)def(s->rd_depth, 4)};
+
+    return ibv_modify_qp(s->qp, &a,
+                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                             IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+int qp_error(struct side *s)
+{
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
+
+    return ibv_modify_qp(s->qp, &a, IBV_QP_STATE);
+}
+
+enum ibv_qp_state qp_state(struct side *s)
+{
+    struct ibv_qp_attr a;
+    struct ibv_qp_init_attr i;
+
+    CHECK_EQ(ibv_query_qp(s->qp, &a, IBV_QP_STATE, &i), 0);
+    return a.qp_state;
+}
+
+struct where {
+    uint64_t addr;
+    uint32_t rkey, qpn;
+};
+
+static void swap(struct side *s, const void *mine, void *theirs, size_t len)
+{
+    CHECK(write(s->sock, mine, len) == (ssize_t)len);
+    for (size_t got = 0; got < len;) {
+        ssize_t n = read(s->sock, (char *)theirs + got, len - got);
+        CHECK(n > 0);
+        got += (size_t)n;
+    }
+}
+
+void meet(struct side *s)
+{
+    char c = 'm', d;
+
+    swap(s, &c, &d, 1);
+}
+
+void side_connect(struct side *s)
+{
+    struct where me = {(uintptr_t)s->buf, s->mr->rkey, s->qp->qp_num}, you;
+
+    swap(s, &me, &you, sizeof(me));
+    s->raddr = you.addr;
+    s->rkey = you.rkey;
+    s->rqpn = you.qpn;
+    CHECK_EQ(qp_rtr(s, you.qpn), 0);
+    CHECK_EQ(qp_rts(s), 0);
+    meet(s);
+}
+
+void side_close(struct side *s)
+{
+    if (s->qp)
+        CHECK_EQ(ibv_destroy_qp(s->qp), 0);
+    if (s->srq)
+        CHECK_EQ(ibv_destroy_srq(s->srq), 0);
+    CHECK_EQ(ibv_destroy_cq(s->scq), 0);
+    CHECK_EQ(ibv_destroy_cq(s->rcq), 0);
+    if (s->chan)
+        CHECK_EQ(ibv_destroy_comp_channel(s->chan), 0);
+    if (s->mr)
+        CHECK_EQ(ibv_dereg_mr(s->mr), 0);
+    CHECK_EQ(ibv_dealloc_pd(s->pd), 0);
+    CHECK_EQ(ibv_close_device(s->ctx), 0);
+    free(s->buf);
+    const char *const kinds[] = {"live_context", "live_pd", "live_mr",  "live_channel",
+                                 "live_cq",      "live_qp", "live_srq", "pinned_bytes"};
+    for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (counter(kinds[i]) != 0 && counter("live_context") == 0) {
+            fprintf(stderr, "%s is %lld after everything was destroyed\n", kinds[i],
+                    (long long)counter(kinds[i]));
+            _exit(1);
+        }
+}
+
+static void aim(struct side *s, struct side *at)
+{
+    s->raddr = (uintptr_t)at->buf;
+    s->rkey = at->mr->rkey;
+    s->rqpn = at->qp->qp_num;
+}
+
+void loop_open(struct side *a, struct side *b)
+{
+    side_open(a);
+    side_open(b);
+    CHECK_EQ(qp_rtr(a, b->qp->qp_num), 0);
+    CHECK_EQ(qp_rtr(b, a->qp->qp_num), 0);
+    CHECK_EQ(qp_rts(a), 0);
+    CHECK_EQ(qp_rts(b), 0);
+    aim(a, b);
+    aim(b, a);
+}
+
+void loop_close(struct side *a, struct side *b)
+{
+    side_close(a);
+    side_close(b);
+}
+
+void post_recv(struct side *s, uint64_t id, uint32_t off, uint32_t len)
+{
+    struct ibv_sge sge = {(uintptr_t)s->buf + off, len, s->mr->lkey};
+    struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
+
+    if (s->srq)
+        CHECK_EQ(ibv_post_srq_recv(s->srq, &wr, &bad), 0);
+    else
+        CHECK_EQ(ibv_post_recv(s->qp, &wr, &bad), 0);
+}
+
+int try_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, uint32_t len,
+             unsigned flags, uint64_t raddr, uint32_t rkey)
+{
+    struct ibv_sge sge = {(uintptr_t)s->buf + off, len, s->mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = id,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = op,
+                             .send_flags = flags,
+                             .imm_data = 0x01020304,
+                             .wr.rdma = {raddr, rkey}},
+                       *bad = NULL;
+    int err = ibv_post_send(s->qp, &wr, &bad);
+
+    CHECK(err == 0 || bad == &wr);
+    return err;
+}
+
+void post_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, uint32_t len,
+               uint64_t roff)
+{
+    CHECK_EQ(try_send(s, id, op, off, len, IBV_SEND_SIGNALED, s->raddr + roff, s->rkey), 0);
+}
+
+uint64_t now_ms(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+struct ibv_wc wait_wc(struct ibv_cq *cq)
+{
+    struct ibv_wc wc = {0};
+    uint64_t end = now_ms() + 20000;
+    int n;
+
+    while ((n = ibv_poll_cq(cq, 1, &wc)) == 0) {
+        CHECK(now_ms() < end);
+        sched_yield();
+    }
+    CHECK_EQ(n, 1);
+    return wc;
+}
+
+struct ibv_wc expect_wc(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status)
+{
+    struct ibv_wc wc = wait_wc(cq);
+
+    if (wc.wr_id != id || wc.status != status) {
+        fprintf(stderr, "completion of %llu with %s (expected %llu with %s)\n",
+                (unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status),
+                (unsigned long long)id, ibv_wc_status_str(status));
+        _exit(1);
+    }
+    return wc;
+}
+
+void expect_none(struct ibv_cq *cq)
+{
+    struct ibv_wc wc;
+
+    CHECK_EQ(ibv_poll_cq(cq, 1, &wc), 0);
+}
+
+bool readable(int fd, int ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+
+    return poll(&p, 1, ms) == 1;
+}
+
+void expect_async(struct side *s, enum ibv_event_type type, void *element)
+{
+    struct ibv_async_event ev;
+
+    for (;;) {
+        CHECK(readable(s->ctx->async_fd, 20000));
+        CHECK_EQ(ibv_get_async_event(s->ctx, &ev), 0);
+        ibv_ack_async_event(&ev);
+        if (ev.event_type == type && ev.element.cq == element)
+            return;
+    }
+}
+
+int64_t counter(const char *name)
+{
+    int64_t (*fn)(const char *) =
+        (int64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_counter");
+
+    CHECK(fn);
+    int64_t v = fn(name);
+    CHECK(v >= 0);
+    return v;
+}

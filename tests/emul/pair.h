@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A test of the software HCA runs in processes of its own, so that each starts with a fresh
+ * device, may set its own knobs, and may be stopped or killed. The program runs itself under
+ * emuverbs first.
+ */
+#ifndef TESTS_EMUL_PAIR_H
+#define TESTS_EMUL_PAIR_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* In a test process: ends it with a message when the condition does not hold. */
+#define CHECK(cond)                                                                               \
+    do {                                                                                          \
+        if (!(cond)) {                                                                            \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                            \
+            _exit(1);                                                                             \
+        }                                                                                         \
+    } while (0)
+#define CHECK_EQ(a, b)                                                                            \
+    do {                                                                                          \
+        long long a_ = (long long)(a), b_ = (long long)(b);                                       \
+        if (a_ != b_) {                                                                           \
+            fprintf(stderr, "%s:%d: %s is %lld, not %s = %lld\n", __FILE__, __LINE__, #a, a_, #b, \
+                    b_);                                                                          \
+            _exit(1);                                                                             \
+        }                                                                                         \
+    } while (0)
+
+#define BUF_SIZE (1 << 20)
+
+struct side {
+    int sock;   /* to the other process */
+    pid_t peer; /* the other process, in the active one */
+    struct ibv_context *ctx;
+    struct ibv_pd *pd;
+    struct ibv_comp_channel *chan;
+    struct ibv_cq *scq, *rcq;
+    struct ibv_srq *srq;
+    struct ibv_qp *qp;
+    struct ibv_mr *mr;
+    unsigned char *buf;
+    /* options, set before side_open */
+    bool use_srq, use_chan;
+    int cqe, max_wr, max_sge, max_inline, access, qp_access, rnr_retry, min_rnr_timer, rd_depth;
+    int sig_all, srq_wr;
+    /* the other side's, after side_connect */
+    uint64_t raddr;
+    uint32_t rkey, rqpn;
+};
+
+typedef void (*side_fn)(struct side *s);
+
+/* Runs itself under emuverbs unless it does already. Call first in main. */
+void run_under_emuverbs(char **argv);
+
+/* Runs `fn` in one process; 0 when it ended well. */
+int run_one(side_fn fn);
+/* Runs `active` and `passive` in two processes that share a socket; 0 when both ended well. */
+int run_two(side_fn active, side_fn passive);
+/* The same, but the passive one is expected to be killed by the active one. */
+int run_two_kill(side_fn active, side_fn passive);
+
+/* Opens the device, makes a QP in INIT, registers BUF_SIZE bytes. */
+void side_open(struct side *s);
+/* Exchanges addresses over the socket and goes to RTS. */
+void side_connect(struct side *s);
+void side_close(struct side *s);
+/* Two QPs in one process, connected to each other. */
+void loop_open(struct side *a, struct side *b);
+void loop_close(struct side *a, struct side *b);
+
+int qp_init(struct side *s);
+int qp_rtr(struct side *s, uint32_t dest);
+int qp_rts(struct side *s);
+int qp_error(struct side *s);
+enum ibv_qp_state qp_state(struct side *s);
+
+/* Meets the other process. */
+void meet(struct side *s);
+
+void post_recv(struct side *s, uint64_t id, uint32_t off, uint32_t len);
+int try_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, uint32_t len,
+             unsigned flags, uint64_t raddr, uint32_t rkey);
+/* Sends from the buffer's start, signalled; the call must succeed. */
+void post_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, uint32_t len,
+               uint64_t roff);
+
+/* Waits up to 20 s for a completion. */
+struct ibv_wc wait_wc(struct ibv_cq *cq);
+/* Waits for one with this id and status. */
+struct ibv_wc expect_wc(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status);
+void expect_none(struct ibv_cq *cq);
+/* Waits up to 20 s for an asynchronous event of this type on this object. */
+void expect_async(struct side *s, enum ibv_event_type type, void *element);
+bool readable(int fd, int ms);
+
+int64_t counter(const char *name);
+uint64_t now_ms(void);
+
+#endif

@@ -1,0 +1,112 @@
+#!/bin/sh
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# Debian's own verbs programs, unmodified, on the software HCA: each pair of client and server must
+# end with status 0. Exit 77 when none of the programs is installed.
+: "${EMUVERBS:=emul/verbs/emuverbs}"
+port=20200
+ran=0
+failed=0
+missing=
+tmp=$(mktemp -d) || exit 99
+server=
+trap 'test -n "$server" && kill "$server" 2>/dev/null; rm -rf "$tmp"' EXIT
+
+have() {
+    command -v "$1" >/dev/null 2>&1 && return 0
+    case " $missing " in *" $1 "*) ;; *) missing="$missing $1" ;; esac
+    return 1
+}
+
+result() { # name status
+    ran=$((ran + 1))
+    if [ "$2" -eq 0 ]; then
+        echo "PASS: $1"
+    else
+        failed=$((failed + 1))
+        echo "FAIL: $1 (status $2)"
+        sed 's/^/    server: /' "$tmp/server"
+        sed 's/^/    client: /' "$tmp/client"
+    fi
+}
+
+# pair NAME SERVER-COMMAND -- CLIENT-COMMAND: the client is tried again until the server is there
+pair() {
+    name=$1
+    shift
+    have "$1" || return 0
+    server_cmd=
+    while [ "$1" != -- ]; do
+        server_cmd="$server_cmd $1"
+        shift
+    done
+    shift
+    timeout 60 "$EMUVERBS" $server_cmd >"$tmp/server" 2>&1 &
+    server=$!
+    status=1
+    for try in 1 2 3 4 5 6 7 8 9 10; do
+        sleep 0.3
+        timeout 60 "$EMUVERBS" "$@" >"$tmp/client" 2>&1
+        status=$?
+        [ $status -eq 0 ] && break
+        grep -qiE 'refused|unable to connect|couldn.t connect|not connect' "$tmp/client" || break
+        kill -0 "$server" 2>/dev/null || break
+    done
+    [ $status -eq 0 ] || kill "$server" 2>/dev/null
+    wait "$server"
+    server_status=$?
+    server=
+    [ $status -eq 0 ] && status=$server_status
+    result "$name" $status
+    port=$((port + 2))
+}
+
+single() {
+    name=$1
+    want=$2
+    shift 2
+    have "$1" || return 0
+    : >"$tmp/server"
+    timeout 60 "$EMUVERBS" "$@" >"$tmp/client" 2>&1
+    status=$?
+    [ $status -eq 0 ] && { grep -q "$want" "$tmp/client" || status=90; }
+    result "$name" $status
+}
+
+single ibv_devices emu0 ibv_devices
+single ibv_devinfo PORT_ACTIVE ibv_devinfo -v
+pair ibv_rc_pingpong ibv_rc_pingpong -p $port -- ibv_rc_pingpong -p $port 127.0.0.1
+pair "ibv_rc_pingpong -e" ibv_rc_pingpong -e -p $port -- ibv_rc_pingpong -e -p $port 127.0.0.1
+pair "ibv_rc_pingpong -g 0" ibv_rc_pingpong -g 0 -p $port -- ibv_rc_pingpong -g 0 -p $port 127.0.0.1
+pair ibv_srq_pingpong ibv_srq_pingpong -p $port -- ibv_srq_pingpong -p $port 127.0.0.1
+pair rping rping -s -a 127.0.0.1 -p $port -C 20 -V -- rping -c -a 127.0.0.1 -p $port -C 20 -V
+pair "rping IPv6" rping -s -a ::1 -p $port -C 5 -S 4096 -V -- rping -c -a ::1 -p $port -C 5 -S 4096 -V
+pair rdma_client rdma_server -p $port -- rdma_client -s 127.0.0.1 -p $port
+pair ucmatose ucmatose -p $port -c 8 -- ucmatose -s 127.0.0.1 -p $port -c 8
+for test in ib_send_lat ib_write_lat ib_read_lat; do
+    pair $test $test -p $port -n 1000 -s 64 -- $test -p $port -n 1000 -s 64 127.0.0.1
+done
+for test in ib_send_bw ib_write_bw ib_read_bw; do
+    pair $test $test -p $port -n 1000 -s 65536 -- $test -p $port -n 1000 -s 65536 127.0.0.1
+done
+pair "ib_send_bw all sizes" ib_send_bw -a -p $port -n 50 -- ib_send_bw -a -p $port -n 50 127.0.0.1
+pair "ib_write_bw rdma_cm" ib_write_bw -R -p $port -n 500 -- ib_write_bw -R -p $port -n 500 127.0.0.1
+pair "ib_send_lat events" ib_send_lat -e -p $port -n 500 -- ib_send_lat -e -p $port -n 500 127.0.0.1
+pair "ib_write_bw 8 QPs" ib_write_bw -q 8 -p $port -n 200 -- ib_write_bw -q 8 -p $port -n 200 127.0.0.1
+if have qperf; then
+    timeout 120 "$EMUVERBS" qperf -lp $port >"$tmp/server" 2>&1 &
+    server=$!
+    sleep 0.5
+    for test in rc_lat rc_bw rc_bi_bw rc_rdma_read_lat rc_rdma_read_bw rc_rdma_write_lat \
+        rc_rdma_write_bw; do
+        timeout 60 "$EMUVERBS" qperf -lp $port -t 1 127.0.0.1 $test >"$tmp/client" 2>&1
+        result "qperf $test" $?
+    done
+    timeout 10 qperf -lp $port 127.0.0.1 quit >/dev/null 2>&1
+    wait "$server"
+    server=
+fi
+
+[ -n "$missing" ] && echo "not installed, not run:$missing (Debian: ibverbs-utils rdmacm-utils perftest qperf)"
+echo "$ran run, $failed failed"
+[ $ran -eq 0 ] && exit 77
+[ $failed -eq 0 ]

@@ -1,0 +1,770 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The software HCA's connection manager: addresses, every event, refusals, time-outs, deaths. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <signal.h>
+
+#include "tests/emul/pair.h"
+
+#define PORT 20100
+
+#define ONE(name)                                                                                 \
+    static void name##_body(struct side *s);                                                      \
+    static void name(void **state)                                                                \
+    {                                                                                             \
+        (void)state;                                                                              \
+        assert_int_equal(run_one(name##_body), 0);                                                \
+    }                                                                                             \
+    static void name##_body(struct side *s __attribute__((unused)))
+
+#define PAIR(name, run)                                                                           \
+    static void name##_active(struct side *s);                                                    \
+    static void name##_passive(struct side *s);                                                   \
+    static void name(void **state)                                                                \
+    {                                                                                             \
+        (void)state;                                                                              \
+        assert_int_equal(run(name##_active, name##_passive), 0);                                  \
+    }
+#define ACTIVE(name)  static void name##_active(struct side *s)
+#define PASSIVE(name) static void name##_passive(struct side *s)
+
+static struct rdma_event_channel *chan;
+
+static struct rdma_cm_id *new_id(void *context)
+{
+    struct rdma_cm_id *id;
+
+    if (!chan)
+        chan = rdma_create_event_channel();
+    CHECK(chan);
+    CHECK_EQ(rdma_create_id(chan, &id, context, RDMA_PS_TCP), 0);
+    return id;
+}
+
+static union {
+    struct sockaddr sa;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+} addr;
+
+static struct sockaddr *at(const char *host, int port)
+{
+    memset(&addr, 0, sizeof(addr));
+    if (strchr(host, ':')) {
+        addr.in6.sin6_family = AF_INET6;
+        addr.in6.sin6_port = htons((uint16_t)port);
+        CHECK(inet_pton(AF_INET6, host, &addr.in6.sin6_addr) == 1);
+    } else {
+        addr.in.sin_family = AF_INET;
+        addr.in.sin_port = htons((uint16_t)port);
+        CHECK(inet_pton(AF_INET, host, &addr.in.sin_addr) == 1);
+    }
+    return &addr.sa;
+}
+
+static struct rdma_cm_event *next_event(enum rdma_cm_event_type type)
+{
+    struct rdma_cm_event *e;
+
+    CHECK(readable(chan->fd, 20000));
+    CHECK_EQ(rdma_get_cm_event(chan, &e), 0);
+    if (e->event != type) {
+        fprintf(stderr, "event %s (%d) instead of %s\n", rdma_event_str(e->event), e->status,
+                rdma_event_str(type));
+        _exit(1);
+    }
+    return e;
+}
+
+static int eat(enum rdma_cm_event_type type)
+{
+    struct rdma_cm_event *e = next_event(type);
+    int status = e->status;
+
+    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    return status;
+}
+
+/* A QP on an id, with CQs made by the library. */
+static void give_qp(struct rdma_cm_id *id)
+{
+    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_RC, .cap = {16, 16, 2, 2, 32}};
+
+    CHECK_EQ(rdma_create_qp(id, NULL, &qi), 0);
+    CHECK(id->qp && id->send_cq && id->recv_cq && id->pd);
+}
+
+static void resolve(struct rdma_cm_id *id, const char *host, int port)
+{
+    CHECK_EQ(rdma_resolve_addr(id, NULL, at(host, port), 1000), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+    CHECK(id->verbs);
+    CHECK_EQ(rdma_resolve_route(id, 1000), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
+}
+
+static struct rdma_cm_id *listen_at(const char *host, int port, int backlog)
+{
+    struct rdma_cm_id *id = new_id((void *)0x77);
+
+    CHECK_EQ(rdma_bind_addr(id, at(host, port)), 0);
+    CHECK_EQ(rdma_listen(id, backlog), 0);
+    return id;
+}
+
+/* Accepts one request, with a QP; the id. */
+static struct rdma_cm_id *accept_one(void)
+{
+    struct rdma_conn_param p = {.responder_resources = 2,
+                                .initiator_depth = 2,
+                                .rnr_retry_count = 7,
+                                .private_data = "reply",
+                                .private_data_len = 5};
+    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+    struct rdma_cm_id *id = e->id;
+
+    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    give_qp(id);
+    CHECK_EQ(rdma_accept(id, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
+    return id;
+}
+
+static struct rdma_cm_id *connect_to(const char *host, int port)
+{
+    struct rdma_conn_param p = {
+        .responder_resources = 2, .initiator_depth = 2, .retry_count = 7, .rnr_retry_count = 7};
+    struct rdma_cm_id *id = new_id(NULL);
+
+    resolve(id, host, port);
+    give_qp(id);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
+    return id;
+}
+
+static void drop(struct rdma_cm_id *id)
+{
+    if (id->qp)
+        rdma_destroy_qp(id);
+    CHECK_EQ(rdma_destroy_id(id), 0);
+}
+
+static void all_gone(void)
+{
+    rdma_destroy_event_channel(chan);
+    static const char *const kinds[] = {"live_cm_id", "live_cm_channel", "live_cm_event", "live_qp",
+                                        "live_cq",    "live_channel",    "live_pd"};
+    for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        CHECK_EQ(counter(kinds[i]), 0);
+}
+
+PAIR(connect_private_data_transfer_disconnect, run_two)
+ACTIVE(connect_private_data_transfer_disconnect)
+{
+    unsigned char data[57];
+    struct rdma_conn_param p = {.private_data = data,
+                                .private_data_len = 57,
+                                .responder_resources = 3,
+                                .initiator_depth = 5,
+                                .retry_count = 6,
+                                .rnr_retry_count = 4};
+    struct rdma_cm_id *id = new_id(NULL);
+    struct ibv_qp_attr qa;
+    struct ibv_qp_init_attr qi;
+
+    memset(data, 0xab, sizeof(data));
+    meet(s);
+    resolve(id, "127.0.0.1", PORT);
+    CHECK(rdma_get_src_port(id) != 0);
+    CHECK_EQ(ntohs(rdma_get_dst_port(id)), PORT);
+    give_qp(id);
+    CHECK(rdma_connect(id, &p) < 0); /* one byte too many */
+    CHECK_EQ(errno, EINVAL);
+    p.private_data_len = 50;
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_ESTABLISHED);
+    const unsigned char *got = e->param.conn.private_data;
+    CHECK_EQ(e->param.conn.private_data_len, 196);
+    CHECK(memcmp(got, "reply", 5) == 0);
+    for (int i = 5; i < 196; i++)
+        CHECK_EQ(got[i], 0);
+    CHECK_EQ(e->param.conn.responder_resources, 2); /* what the other asks of us */
+    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    CHECK_EQ(ibv_query_qp(id->qp, &qa, 0, &qi), 0);
+    CHECK_EQ(qa.qp_state, IBV_QPS_RTS);
+    CHECK_EQ(qa.max_rd_atomic, 2);
+    CHECK_EQ(qa.retry_cnt, 6);
+    CHECK_EQ(qa.rnr_retry, 7); /* from the other side's accept */
+    CHECK(qa.qp_access_flags & IBV_ACCESS_REMOTE_READ);
+    meet(s);
+    CHECK_EQ(rdma_disconnect(id), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_TIMEWAIT_EXIT), 0);
+    drop(id);
+    all_gone();
+}
+PASSIVE(connect_private_data_transfer_disconnect)
+{
+    struct rdma_cm_id *l = listen_at("0.0.0.0", PORT, 4);
+
+    meet(s);
+    CHECK(!l->verbs); /* a wildcard is on no device */
+    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+    CHECK(e->listen_id == l && e->id != l && e->id->context == (void *)0x77);
+    CHECK(e->id->verbs && e->id->channel == chan);
+    CHECK_EQ(e->param.conn.private_data_len, 56);
+    const unsigned char *got = e->param.conn.private_data;
+    for (int i = 0; i < 56; i++)
+        CHECK_EQ(got[i], i < 50 ? 0xab : 0);
+    CHECK_EQ(e->param.conn.responder_resources, 5); /* seen from this side */
+    CHECK_EQ(e->param.conn.initiator_depth, 3);
+    CHECK_EQ(e->param.conn.rnr_retry_count, 4);
+    struct sockaddr_in *peer = (struct sockaddr_in *)rdma_get_peer_addr(e->id);
+    CHECK_EQ(ntohl(peer->sin_addr.s_addr), INADDR_LOOPBACK);
+    struct rdma_cm_id *id = e->id;
+    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    give_qp(id);
+    struct rdma_conn_param p = {.responder_resources = 2,
+                                .initiator_depth = 2,
+                                .rnr_retry_count = 7,
+                                .private_data = "reply",
+                                .private_data_len = 5};
+    CHECK_EQ(rdma_accept(id, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
+    struct ibv_qp_attr qa;
+    struct ibv_qp_init_attr qi;
+    CHECK_EQ(ibv_query_qp(id->qp, &qa, 0, &qi), 0);
+    CHECK_EQ(qa.rnr_retry, 4);
+    meet(s);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    CHECK_EQ(rdma_disconnect(id), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_TIMEWAIT_EXIT), 0);
+    drop(id);
+    drop(l);
+    all_gone();
+}
+
+PAIR(every_local_address_connects, run_two)
+static const char *const places[] = {"127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"};
+ACTIVE(every_local_address_connects)
+{
+    meet(s);
+    for (int i = 0; i < 4; i++) {
+        struct rdma_cm_id *id = connect_to(places[i], PORT + 1);
+        meet(s);
+        drop(id);
+    }
+    meet(s);
+    all_gone();
+}
+PASSIVE(every_local_address_connects)
+{
+    struct rdma_cm_id *l = listen_at("::", PORT + 1, 4); /* dual stack */
+
+    meet(s);
+    for (int i = 0; i < 4; i++) {
+        struct rdma_cm_id *id = accept_one();
+        meet(s);
+        CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0); /* destroying disconnects */
+        drop(id);
+    }
+    meet(s);
+    drop(l);
+    all_gone();
+}
+
+ONE(refused_without_a_listener)
+{
+    struct rdma_conn_param p = {.retry_count = 7};
+    struct rdma_cm_id *id = new_id(NULL);
+    struct ibv_qp_attr qa;
+    struct ibv_qp_init_attr qi;
+
+    resolve(id, "127.0.0.1", PORT + 2);
+    give_qp(id);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 8);
+    CHECK_EQ(ibv_query_qp(id->qp, &qa, 0, &qi), 0);
+    CHECK_EQ(qa.qp_state, IBV_QPS_ERR);
+    drop(id);
+    all_gone();
+}
+
+PAIR(rejected_by_the_program, run_two)
+ACTIVE(rejected_by_the_program)
+{
+    struct rdma_conn_param p = {.retry_count = 7};
+    struct rdma_cm_id *id = new_id(NULL);
+
+    meet(s);
+    resolve(id, "127.0.0.1", PORT + 3);
+    give_qp(id);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_REJECTED);
+    CHECK_EQ(e->status, 28);
+    CHECK_EQ(e->param.conn.private_data_len, 148);
+    CHECK(memcmp(e->param.conn.private_data, "no", 3) == 0);
+    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    drop(id);
+    all_gone();
+}
+PASSIVE(rejected_by_the_program)
+{
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 3, 4);
+    unsigned char big[149] = {0};
+
+    CHECK(l->verbs);
+    meet(s);
+    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+    struct rdma_cm_id *id = e->id;
+    CHECK(rdma_reject(id, big, 149) < 0);
+    CHECK_EQ(rdma_reject(id, "no", 2), 0);
+    CHECK_EQ(rdma_destroy_id(id), 0); /* before the acknowledgement: it counts for the listener */
+    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    drop(l);
+    all_gone();
+}
+
+ONE(addresses_that_are_not_ours)
+{
+    struct rdma_cm_id *id = new_id(NULL);
+
+    CHECK_EQ(rdma_resolve_addr(id, NULL, at("198.51.100.7", 1), 100), 0);
+    CHECK(eat(RDMA_CM_EVENT_ADDR_ERROR) < 0);
+    CHECK(rdma_bind_addr(id, at("198.51.100.7", 1)) < 0);
+    CHECK_EQ(errno, EADDRNOTAVAIL);
+    CHECK(rdma_resolve_route(id, 100) < 0);
+    CHECK_EQ(errno, EINVAL);
+    drop(id);
+    all_gone();
+}
+
+ONE(ports_are_claimed)
+{
+    struct rdma_cm_id *a = listen_at("127.0.0.1", PORT + 4, 1), *b = new_id(NULL);
+    int yes = 1;
+
+    CHECK(rdma_bind_addr(b, at("127.0.0.1", PORT + 4)) < 0);
+    CHECK_EQ(errno, EADDRINUSE);
+    CHECK(rdma_bind_addr(b, at("0.0.0.0", PORT + 4)) < 0);
+    CHECK_EQ(errno, EADDRINUSE);
+    CHECK(rdma_bind_addr(b, at("::", PORT + 4)) < 0);
+    CHECK_EQ(rdma_set_option(b, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof(yes)), 0);
+    CHECK_EQ(rdma_bind_addr(b, at("127.0.0.2", PORT + 4)), 0);
+    struct rdma_cm_id *c = new_id(NULL);
+    CHECK_EQ(rdma_bind_addr(c, at("127.0.0.1", 0)), 0);
+    CHECK(ntohs(rdma_get_src_port(c)) >= 1024);
+    struct rdma_cm_id *e = new_id(NULL);
+    CHECK_EQ(rdma_listen(e, 1), 0); /* without an address: any, with a port */
+    CHECK(ntohs(rdma_get_src_port(e)) >= 1024);
+    drop(a);
+    drop(b);
+    drop(c);
+    drop(e);
+    a = listen_at("0.0.0.0", PORT + 4, 1);
+    drop(a);
+    all_gone();
+}
+
+ONE(black_holes_run_into_the_time_out)
+{
+    struct rdma_conn_param p = {.retry_count = 7};
+    setenv("EMUVERBS_CM_TIMEOUT_MS", "200", 1);
+    setenv("EMUVERBS_BLACKHOLE", "203.0.113.5:20105,[2001:db8::1]", 1);
+    static const char *const holes[] = {"203.0.113.5", "2001:db8::1"};
+
+    for (int i = 0; i < 2; i++) {
+        struct rdma_cm_id *id = new_id(NULL);
+        struct sockaddr_storage src;
+        memcpy(&src, at(i ? "::1" : "127.0.0.1", 0), sizeof(addr));
+        CHECK_EQ(rdma_resolve_addr(id, (struct sockaddr *)&src, at(holes[i], 20105), 1000), 0);
+        CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+        CHECK_EQ(rdma_resolve_route(id, 1000), 0);
+        CHECK_EQ(eat(RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
+        give_qp(id);
+        CHECK_EQ(rdma_connect(id, &p), 0);
+        CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -ETIMEDOUT);
+        drop(id);
+    }
+    all_gone();
+}
+
+PAIR(a_stopped_listener_is_a_black_hole, run_two_kill)
+ACTIVE(a_stopped_listener_is_a_black_hole)
+{
+    struct rdma_conn_param p = {.retry_count = 7};
+
+    setenv("EMUVERBS_CM_TIMEOUT_MS", "300", 1);
+    meet(s);
+    struct rdma_cm_id *id = new_id(NULL);
+    resolve(id, "127.0.0.1", PORT + 6);
+    give_qp(id);
+    kill(s->peer, SIGSTOP);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -ETIMEDOUT);
+    drop(id);
+    kill(s->peer, SIGKILL);
+    all_gone();
+}
+PASSIVE(a_stopped_listener_is_a_black_hole)
+{
+    listen_at("127.0.0.1", PORT + 6, 4);
+    meet(s);
+    for (;;)
+        pause();
+}
+
+PAIR(a_killed_peer_disconnects, run_two_kill)
+ACTIVE(a_killed_peer_disconnects)
+{
+    meet(s);
+    struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 7);
+    struct rdma_conn_param p = {.retry_count = 7};
+    struct rdma_cm_id *waiting = new_id(NULL);
+    resolve(waiting, "127.0.0.1", PORT + 7);
+    give_qp(waiting);
+    CHECK_EQ(rdma_connect(waiting, &p), 0); /* never answered */
+    meet(s);
+    kill(s->peer, SIGKILL);
+    for (int i = 0; i < 2; i++) {
+        struct rdma_cm_event *e;
+        CHECK_EQ(rdma_get_cm_event(chan, &e), 0);
+        CHECK(e->id == id ? e->event == RDMA_CM_EVENT_DISCONNECTED
+                          : e->event == RDMA_CM_EVENT_REJECTED);
+        rdma_ack_cm_event(e);
+    }
+    CHECK_EQ(eat(RDMA_CM_EVENT_TIMEWAIT_EXIT), 0);
+    struct rdma_cm_id *again = new_id(NULL);
+    resolve(again, "127.0.0.1", PORT + 7);
+    give_qp(again);
+    CHECK_EQ(rdma_connect(again, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 8);
+    drop(id);
+    drop(waiting);
+    drop(again);
+    all_gone();
+}
+PASSIVE(a_killed_peer_disconnects)
+{
+    listen_at("127.0.0.1", PORT + 7, 4);
+    meet(s);
+    accept_one();
+    CHECK(readable(chan->fd, 20000)); /* the second request waits */
+    meet(s);
+    for (;;)
+        pause();
+}
+
+PAIR(both_disconnect_at_once, run_two)
+static void end_together(struct side *s, struct rdma_cm_id *id)
+{
+    meet(s);
+    CHECK_EQ(rdma_disconnect(id), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    CHECK_EQ(rdma_disconnect(id), 0); /* harmless */
+    CHECK_EQ(eat(RDMA_CM_EVENT_TIMEWAIT_EXIT), 0);
+    drop(id);
+}
+ACTIVE(both_disconnect_at_once)
+{
+    meet(s);
+    for (int i = 0; i < 20; i++)
+        end_together(s, connect_to("127.0.0.1", PORT + 8));
+    all_gone();
+}
+PASSIVE(both_disconnect_at_once)
+{
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 8, 4);
+    meet(s);
+    for (int i = 0; i < 20; i++)
+        end_together(s, accept_one());
+    drop(l);
+    all_gone();
+}
+
+PAIR(the_backlog_is_bounded, run_two)
+ACTIVE(the_backlog_is_bounded)
+{
+    struct rdma_conn_param p = {.retry_count = 7};
+    struct rdma_cm_id *id[3];
+
+    meet(s);
+    for (int i = 0; i < 3; i++) {
+        id[i] = new_id(NULL);
+        resolve(id[i], "127.0.0.1", PORT + 9);
+        give_qp(id[i]);
+        CHECK_EQ(rdma_connect(id[i], &p), 0);
+    }
+    CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 28); /* the third */
+    meet(s);
+    CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 28); /* its listener is gone */
+    CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 28);
+    for (int i = 0; i < 3; i++)
+        drop(id[i]);
+    all_gone();
+}
+PASSIVE(the_backlog_is_bounded)
+{
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 9, 2);
+    meet(s);
+    meet(s);
+    drop(l); /* with requests that were never fetched */
+    all_gone();
+}
+
+PAIR(a_non_blocking_channel, run_two)
+ACTIVE(a_non_blocking_channel)
+{
+    struct rdma_cm_event *e;
+    struct rdma_cm_id *id = new_id(NULL);
+
+    CHECK_EQ(fcntl(chan->fd, F_SETFL, fcntl(chan->fd, F_GETFL) | O_NONBLOCK), 0);
+    CHECK(rdma_get_cm_event(chan, &e) < 0);
+    CHECK_EQ(errno, EAGAIN);
+    meet(s);
+    drop(id);
+    id = connect_to("127.0.0.1", PORT + 10);
+    CHECK(rdma_get_cm_event(chan, &e) < 0);
+    CHECK_EQ(errno, EAGAIN);
+    meet(s);
+    drop(id);
+    all_gone();
+}
+PASSIVE(a_non_blocking_channel)
+{
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 10, 2);
+    meet(s);
+    struct rdma_cm_id *id = accept_one();
+    meet(s);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    drop(id);
+    drop(l);
+    all_gone();
+}
+
+static void *late_ack(void *arg)
+{
+    usleep(100000);
+    rdma_ack_cm_event(arg);
+    return NULL;
+}
+
+ONE(destroying_an_id_waits_for_acknowledgements)
+{
+    struct rdma_cm_id *id = new_id(NULL);
+    pthread_t t;
+
+    CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.1", 1), 1000), 0);
+    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_ADDR_RESOLVED);
+    CHECK_EQ(pthread_create(&t, NULL, late_ack, e), 0);
+    CHECK_EQ(rdma_destroy_id(id), 0);
+    CHECK_EQ(counter("rdma_ack_cm_event"), 1);
+    pthread_join(t, NULL);
+    /* and events that nobody fetched go with their id, leaving the descriptor quiet */
+    id = new_id(NULL);
+    CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.1", 1), 1000), 0);
+    CHECK(readable(chan->fd, 1000));
+    drop(id);
+    CHECK(!readable(chan->fd, 0));
+    all_gone();
+}
+
+PAIR(qps_without_rdma_create_qp, run_two)
+static void by_hand(struct rdma_cm_id *id, struct side *s)
+{
+    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_RC, .cap = {16, 16, 2, 2, 32}};
+    s->pd = ibv_alloc_pd(id->verbs);
+    qi.send_cq = qi.recv_cq = s->scq = ibv_create_cq(id->verbs, 16, NULL, NULL, 0);
+    s->qp = ibv_create_qp(s->pd, &qi);
+    CHECK(s->qp);
+}
+static void walk(struct rdma_cm_id *id, struct side *s)
+{
+    for (enum ibv_qp_state st = IBV_QPS_INIT; st <= IBV_QPS_RTS; st++) {
+        struct ibv_qp_attr qa = {.qp_state = st};
+        int mask;
+        CHECK_EQ(rdma_init_qp_attr(id, &qa, &mask), 0);
+        CHECK_EQ(ibv_modify_qp(s->qp, &qa, mask), 0);
+    }
+}
+static void clean(struct side *s)
+{
+    CHECK_EQ(ibv_destroy_qp(s->qp), 0);
+    CHECK_EQ(ibv_destroy_cq(s->scq), 0);
+    CHECK_EQ(ibv_dealloc_pd(s->pd), 0);
+}
+ACTIVE(qps_without_rdma_create_qp)
+{
+    struct rdma_cm_id *id = new_id(NULL);
+
+    meet(s);
+    resolve(id, "127.0.0.1", PORT + 11);
+    by_hand(id, s);
+    struct rdma_conn_param p = {.qp_num = s->qp->qp_num, .retry_count = 7, .rnr_retry_count = 7};
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_CONNECT_RESPONSE), 0);
+    walk(id, s);
+    CHECK_EQ(rdma_establish(id), 0);
+    meet(s);
+    struct ibv_send_wr wr = {.wr_id = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_send_wr *bad;
+    CHECK_EQ(ibv_post_send(s->qp, &wr, &bad), 0);
+    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    meet(s);
+    clean(s);
+    drop(id);
+    all_gone();
+}
+PASSIVE(qps_without_rdma_create_qp)
+{
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 11, 2);
+    struct ibv_recv_wr wr = {.wr_id = 2}, *bad;
+
+    meet(s);
+    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+    struct rdma_cm_id *id = e->id;
+    rdma_ack_cm_event(e);
+    by_hand(id, s);
+    walk(id, s);
+    CHECK_EQ(ibv_post_recv(s->qp, &wr, &bad), 0);
+    struct rdma_conn_param p = {.qp_num = s->qp->qp_num, .rnr_retry_count = 7};
+    CHECK_EQ(rdma_accept(id, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
+    meet(s);
+    expect_wc(s->scq, 2, IBV_WC_SUCCESS);
+    meet(s);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    clean(s);
+    drop(id);
+    drop(l);
+    all_gone();
+}
+
+PAIR(a_thousand_connections_come_and_go, run_two)
+static unsigned open_fds(void)
+{
+    unsigned n = 0;
+    for (int fd = 0; fd < 20000; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+ACTIVE(a_thousand_connections_come_and_go)
+{
+    unsigned before = 0;
+
+    setenv("EMUVERBS_TIMEWAIT_MS", "0", 1);
+    meet(s);
+    for (int i = 0; i < 1000; i++) {
+        struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 12);
+        CHECK_EQ(rdma_disconnect(id), 0);
+        CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+        drop(id);
+        if (i == 10)
+            before = open_fds();
+    }
+    CHECK_EQ(open_fds(), before);
+    meet(s);
+    all_gone();
+}
+PASSIVE(a_thousand_connections_come_and_go)
+{
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 12, 4);
+    unsigned before = 0;
+
+    meet(s);
+    for (int i = 0; i < 1000; i++) {
+        struct rdma_cm_id *id = accept_one();
+        CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+        CHECK_EQ(rdma_disconnect(id), 0);
+        drop(id);
+        if (i == 10)
+            before = open_fds();
+    }
+    CHECK_EQ(open_fds(), before);
+    meet(s);
+    drop(l);
+    all_gone();
+}
+
+PAIR(endpoints_work_without_channels, run_two)
+static struct rdma_cm_id *endpoint(bool passive, const char *port)
+{
+    struct rdma_addrinfo hints = {.ai_flags = passive ? RAI_PASSIVE : 0,
+                                  .ai_port_space = RDMA_PS_TCP},
+                         *res;
+    struct ibv_qp_init_attr qi = {.cap = {4, 4, 1, 1, 16}, .sq_sig_all = 1};
+    struct rdma_cm_id *id;
+
+    CHECK_EQ(rdma_getaddrinfo("127.0.0.1", port, &hints, &res), 0);
+    CHECK_EQ(rdma_create_ep(&id, res, NULL, &qi), 0);
+    rdma_freeaddrinfo(res);
+    return id;
+}
+ACTIVE(endpoints_work_without_channels)
+{
+    struct rdma_cm_id *id;
+
+    id = endpoint(false, "20114");
+    CHECK(rdma_connect(id, NULL) < 0); /* nobody listens there */
+    CHECK_EQ(errno, ECONNREFUSED);
+    rdma_destroy_ep(id);
+    meet(s);
+    id = endpoint(false, "20113");
+    CHECK_EQ(rdma_connect(id, NULL), 0);
+    CHECK_EQ(rdma_disconnect(id), 0);
+    rdma_destroy_ep(id);
+    CHECK_EQ(counter("live_cm_id"), 0);
+    CHECK_EQ(counter("live_cm_event"), 0);
+    CHECK_EQ(counter("live_cq"), 0);
+}
+PASSIVE(endpoints_work_without_channels)
+{
+    struct rdma_cm_id *l = endpoint(true, "20113"), *id;
+
+    CHECK_EQ(rdma_listen(l, 0), 0);
+    meet(s);
+    CHECK_EQ(rdma_get_request(l, &id), 0);
+    CHECK(id->qp);
+    CHECK_EQ(rdma_accept(id, NULL), 0);
+    rdma_disconnect(id);
+    rdma_destroy_ep(id);
+    rdma_destroy_ep(l);
+    CHECK_EQ(counter("live_cm_id"), 0);
+    CHECK_EQ(counter("live_cm_event"), 0);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        T(connect_private_data_transfer_disconnect),
+        T(every_local_address_connects),
+        T(refused_without_a_listener),
+        T(rejected_by_the_program),
+        T(addresses_that_are_not_ours),
+        T(ports_are_claimed),
+        T(black_holes_run_into_the_time_out),
+        T(a_stopped_listener_is_a_black_hole),
+        T(a_killed_peer_disconnects),
+        T(both_disconnect_at_once),
+        T(the_backlog_is_bounded),
+        T(a_non_blocking_channel),
+        T(destroying_an_id_waits_for_acknowledgements),
+        T(qps_without_rdma_create_qp),
+        T(a_thousand_connections_come_and_go),
+        T(endpoints_work_without_channels),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The software HCA between processes: passive peers, stopped and killed ones, wake-ups, load. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "tests/emul/pair.h"
+
+#define WRITE IBV_WR_RDMA_WRITE
+#define READ  IBV_WR_RDMA_READ
+#define SEND  IBV_WR_SEND
+#define WIMM  IBV_WR_RDMA_WRITE_WITH_IMM
+
+#define PAIR(name, run)                                                                           \
+    static void name##_active(struct side *s);                                                    \
+    static void name##_passive(struct side *s);                                                   \
+    static void name(void **state)                                                                \
+    {                                                                                             \
+        (void)state;                                                                              \
+        assert_int_equal(run(name##_active, name##_passive), 0);                                  \
+    }
+#define ACTIVE(name)  static void name##_active(struct side *s)
+#define PASSIVE(name) static void name##_passive(struct side *s)
+
+static void stop(pid_t pid)
+{
+    char path[64], state = 0;
+
+    CHECK_EQ(kill(pid, SIGSTOP), 0);
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    while (state != 'T') {
+        FILE *f = fopen(path, "r");
+        CHECK(f);
+        CHECK(fscanf(f, "%*d (%*[^)]) %c", &state) == 1);
+        fclose(f);
+    }
+}
+
+PAIR(a_stopped_process_still_serves_everything, run_two)
+ACTIVE(a_stopped_process_still_serves_everything)
+{
+    side_open(s);
+    side_connect(s);
+    meet(s);
+    stop(s->peer);
+    memset(s->buf, 0x42, 100000);
+    post_send(s, 1, WRITE, 0, 100000, 0);
+    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    memset(s->buf, 0, 100000);
+    post_send(s, 2, READ, 0, 100000, 0);
+    expect_wc(s->scq, 2, IBV_WC_SUCCESS);
+    for (int i = 0; i < 100000; i++)
+        CHECK_EQ(s->buf[i], 0x42);
+    memset(s->buf, 7, 100);
+    post_send(s, 3, SEND, 0, 100, 0);
+    post_send(s, 4, WIMM, 0, 100, 200000);
+    post_send(s, 5, SEND, 0, 9000, 0);
+    for (unsigned i = 3; i < 6; i++)
+        expect_wc(s->scq, i, IBV_WC_SUCCESS);
+    kill(s->peer, SIGCONT);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(a_stopped_process_still_serves_everything)
+{
+    side_open(s);
+    for (unsigned i = 0; i < 3; i++)
+        post_recv(s, i, 300000 + 10000 * i, 10000);
+    side_connect(s);
+    meet(s);
+    meet(s);
+    expect_wc(s->rcq, 0, IBV_WC_SUCCESS);
+    CHECK_EQ(s->buf[300000], 7);
+    CHECK_EQ(expect_wc(s->rcq, 1, IBV_WC_SUCCESS).opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+    CHECK_EQ(expect_wc(s->rcq, 2, IBV_WC_SUCCESS).byte_len, 9000);
+    CHECK_EQ(s->buf[200000], 7);
+    side_close(s);
+}
+
+PAIR(a_killed_peer_ends_requests_in_bounded_time, run_two_kill)
+ACTIVE(a_killed_peer_ends_requests_in_bounded_time)
+{
+    s->rnr_retry = 7;
+    side_open(s);
+    side_connect(s);
+    post_send(s, 1, SEND, 0, 8, 0); /* no receive there: waits */
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    uint64_t t = now_ms();
+    expect_wc(s->scq, 1, IBV_WC_RETRY_EXC_ERR);
+    CHECK(now_ms() - t < 10000);
+    post_recv(s, 3, 0, 8);
+    post_send(s, 2, WRITE, 0, 8, 0);
+    expect_wc(s->scq, 2, IBV_WC_WR_FLUSH_ERR);
+    expect_wc(s->rcq, 3, IBV_WC_WR_FLUSH_ERR);
+    side_close(s);
+}
+PASSIVE(a_killed_peer_ends_requests_in_bounded_time)
+{
+    side_open(s);
+    side_connect(s);
+    for (;;)
+        pause();
+}
+
+PAIR(kill_in_the_middle_of_traffic, run_two_kill)
+ACTIVE(kill_in_the_middle_of_traffic)
+{
+    struct ibv_wc wc;
+    uint64_t n = 0;
+    bool alive = true;
+
+    s->rnr_retry = 7;
+    s->min_rnr_timer = 1;
+    side_open(s);
+    side_connect(s);
+    while (alive) {
+        int err = try_send(s, n, n & 1 ? SEND : WRITE, 0, n % 3 ? 64 : 20000, IBV_SEND_SIGNALED,
+                           s->raddr, s->rkey);
+        CHECK(err == 0 || err == ENOMEM);
+        n += !err;
+        if (n == 2000)
+            kill(s->peer, SIGKILL);
+        while (ibv_poll_cq(s->scq, 1, &wc) > 0)
+            if (wc.status != IBV_WC_SUCCESS) {
+                CHECK_EQ(wc.status, IBV_WC_RETRY_EXC_ERR);
+                alive = false;
+                break;
+            }
+    }
+    CHECK_EQ(qp_state(s), IBV_QPS_ERR);
+    side_close(s);
+}
+PASSIVE(kill_in_the_middle_of_traffic)
+{
+    s->min_rnr_timer = 1;
+    side_open(s);
+    side_connect(s);
+    for (unsigned i = 0; i < 60; i++)
+        post_recv(s, i, 0, 65536);
+    for (;;) {
+        expect_wc(s->rcq, 0, IBV_WC_SUCCESS);
+        for (unsigned i = 1; i < 60; i++)
+            expect_wc(s->rcq, i, IBV_WC_SUCCESS);
+        for (unsigned i = 0; i < 60; i++)
+            post_recv(s, i, 0, 65536);
+    }
+}
+
+PAIR(ping_pong_sleeping_on_channels, run_two)
+static void sleep_for(struct side *s, uint64_t id)
+{
+    struct ibv_wc wc;
+    struct ibv_cq *cq;
+    void *ctx;
+
+    /* the usual loop: arm, look again, sleep; it hangs if a wake-up is ever lost */
+    for (;;) {
+        int n = ibv_poll_cq(s->rcq, 1, &wc);
+        CHECK(n >= 0);
+        if (n == 1) {
+            CHECK_EQ(wc.wr_id, id);
+            CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+            return;
+        }
+        CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
+        n = ibv_poll_cq(s->rcq, 1, &wc);
+        if (n == 1) {
+            CHECK_EQ(wc.wr_id, id);
+            return;
+        }
+        CHECK(readable(s->chan->fd, 20000));
+        CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
+        ibv_ack_cq_events(cq, 1);
+    }
+}
+ACTIVE(ping_pong_sleeping_on_channels)
+{
+    s->use_chan = true;
+    side_open(s);
+    post_recv(s, 0, 0, 64);
+    side_connect(s);
+    for (unsigned i = 0; i < 20000; i++) {
+        post_send(s, i, SEND, 0, 8, 0);
+        sleep_for(s, i);
+        post_recv(s, i + 1, 0, 64);
+        expect_wc(s->scq, i, IBV_WC_SUCCESS);
+    }
+    meet(s);
+    side_close(s);
+}
+PASSIVE(ping_pong_sleeping_on_channels)
+{
+    s->use_chan = true;
+    side_open(s);
+    post_recv(s, 0, 0, 64);
+    side_connect(s);
+    for (unsigned i = 0; i < 20000; i++) {
+        sleep_for(s, i);
+        post_recv(s, i + 1, 0, 64);
+        post_send(s, i, SEND, 0, 8, 0);
+        expect_wc(s->scq, i, IBV_WC_SUCCESS);
+    }
+    meet(s);
+    side_close(s);
+}
+
+PAIR(access_errors_reach_the_responder, run_two)
+ACTIVE(access_errors_reach_the_responder)
+{
+    side_open(s);
+    side_connect(s);
+    CHECK_EQ(try_send(s, 1, WRITE, 0, 8, IBV_SEND_SIGNALED, s->raddr + BUF_SIZE - 4, s->rkey), 0);
+    expect_wc(s->scq, 1, IBV_WC_REM_ACCESS_ERR);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(access_errors_reach_the_responder)
+{
+    side_open(s);
+    post_recv(s, 5, 0, 64);
+    side_connect(s);
+    expect_async(s, IBV_EVENT_QP_ACCESS_ERR, s->qp);
+    expect_wc(s->rcq, 5, IBV_WC_WR_FLUSH_ERR);
+    CHECK_EQ(qp_state(s), IBV_QPS_ERR);
+    meet(s);
+    side_close(s);
+}
+
+PAIR(first_message_before_rts_is_communication_established, run_two)
+ACTIVE(first_message_before_rts_is_communication_established)
+{
+    side_open(s);
+    side_connect(s);
+    meet(s);
+    post_send(s, 1, SEND, 0, 8, 0);
+    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(first_message_before_rts_is_communication_established)
+{
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+
+    side_open(s);
+    side_connect(s);
+    CHECK_EQ(ibv_modify_qp(s->qp, &reset, IBV_QP_STATE), 0);
+    CHECK_EQ(qp_init(s), 0);
+    post_recv(s, 1, 0, 64);
+    CHECK_EQ(qp_rtr(s, s->rqpn), 0);
+    meet(s);
+    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
+    expect_async(s, IBV_EVENT_COMM_EST, s->qp);
+    meet(s);
+    side_close(s);
+}
+
+PAIR(a_silent_process_is_not_reached, run_two)
+ACTIVE(a_silent_process_is_not_reached)
+{
+    side_open(s);
+    side_connect(s);
+    post_send(s, 1, WRITE, 0, 8, 0);
+    expect_wc(s->scq, 1, IBV_WC_RETRY_EXC_ERR);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(a_silent_process_is_not_reached)
+{
+    setenv("EMUVERBS_SILENT", "1", 1);
+    side_open(s);
+    side_connect(s);
+    meet(s);
+    side_close(s);
+}
+
+PAIR(a_connection_killed_after_k_requests, run_two)
+ACTIVE(a_connection_killed_after_k_requests)
+{
+    setenv("EMUVERBS_KILL_AFTER", "4", 1);
+    side_open(s);
+    side_connect(s);
+    for (unsigned i = 1; i < 4; i++) {
+        post_send(s, i, WRITE, 0, 8, 0);
+        expect_wc(s->scq, i, IBV_WC_SUCCESS);
+    }
+    post_send(s, 4, WRITE, 0, 8, 0);
+    expect_wc(s->scq, 4, IBV_WC_RETRY_EXC_ERR);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(a_connection_killed_after_k_requests)
+{
+    side_open(s);
+    side_connect(s);
+    meet(s);
+    side_close(s);
+}
+
+/*
+ * Both flood each other through shared receive queues without a single RNR: a sender stays within
+ * the window of receives posted, and learns how far the other got by an RDMA write.
+ */
+PAIR(messages_both_ways_keep_order_and_content, run_two)
+static void flood(struct side *s)
+{
+    enum { TOTAL = 50000, WINDOW = 32, ACK_AT = 500000, ACK_FROM = 500064 };
+    uint64_t sent = 0, posted = 0, got = 0, acked = 0;
+    volatile uint64_t *ack = NULL;
+    struct ibv_wc wc[16];
+    int n;
+
+    s->use_srq = true;
+    s->srq_wr = WINDOW;
+    s->rnr_retry = -1;
+    s->max_wr = 256;
+    side_open(s);
+    ack = (volatile uint64_t *)(s->buf + ACK_AT);
+    for (unsigned i = 0; i < WINDOW; i++)
+        post_recv(s, i, 65536 + 64 * i, 64);
+    side_connect(s);
+    while (sent < TOTAL || acked < TOTAL || *ack < TOTAL) {
+        if (sent < TOTAL && sent - *ack < WINDOW && posted < 200) {
+            uint64_t *slot = (uint64_t *)(s->buf + 64 * (sent % 64));
+            slot[0] = sent * 3;
+            CHECK_EQ(try_send(s, 0, SEND, (uint32_t)(64 * (sent % 64)), 16, IBV_SEND_SIGNALED, 0,
+                              0),
+                     0);
+            sent++;
+            posted++;
+        }
+        if (got - acked >= 8 || (got == TOTAL && acked < TOTAL)) {
+            *(uint64_t *)(s->buf + ACK_FROM) = acked = got;
+            CHECK_EQ(try_send(s, 1, WRITE, ACK_FROM, 8, IBV_SEND_SIGNALED | IBV_SEND_INLINE,
+                              s->raddr + ACK_AT, s->rkey),
+                     0);
+            posted++;
+        }
+        n = ibv_poll_cq(s->scq, 16, wc);
+        CHECK(n >= 0);
+        for (int i = 0; i < n; i++, posted--)
+            CHECK_EQ(wc[i].status, IBV_WC_SUCCESS);
+        n = ibv_poll_cq(s->rcq, 16, wc);
+        CHECK(n >= 0);
+        for (int i = 0; i < n; i++) {
+            CHECK_EQ(wc[i].status, IBV_WC_SUCCESS);
+            CHECK_EQ(*(uint64_t *)(s->buf + 65536 + 64 * wc[i].wr_id), got * 3);
+            got++;
+            post_recv(s, wc[i].wr_id, (uint32_t)(65536 + 64 * wc[i].wr_id), 64);
+        }
+        if (n == 0)
+            sched_yield();
+    }
+    CHECK_EQ(counter("rnr_events"), 0);
+    meet(s);
+    while (posted)
+        posted -= (uint64_t)ibv_poll_cq(s->scq, 1, wc);
+    side_close(s);
+}
+ACTIVE(messages_both_ways_keep_order_and_content)
+{
+    flood(s);
+}
+PASSIVE(messages_both_ways_keep_order_and_content)
+{
+    flood(s);
+}
+
+PAIR(deregistering_waits_for_remote_writes, run_two)
+ACTIVE(deregistering_waits_for_remote_writes)
+{
+    struct ibv_wc wc = {0};
+
+    side_open(s);
+    side_connect(s);
+    memset(s->buf, 0xee, BUF_SIZE);
+    /* writes until the other side takes the memory away */
+    for (uint64_t i = 0; wc.status == IBV_WC_SUCCESS; i++) {
+        post_send(s, i, WRITE, 0, BUF_SIZE, 0);
+        wc = wait_wc(s->scq);
+    }
+    CHECK_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(deregistering_waits_for_remote_writes)
+{
+    side_open(s);
+    side_connect(s);
+    while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
+        ;
+    CHECK_EQ(ibv_dereg_mr(s->mr), 0);
+    memset(s->buf, 0, BUF_SIZE);
+    meet(s);
+    for (int i = 0; i < BUF_SIZE; i++)
+        CHECK_EQ(s->buf[i], 0);
+    s->mr = NULL;
+    side_close(s);
+}
+
+/* A stopped poster must not hold up its peer's tear-down. */
+PAIR(tear_down_while_the_poster_is_stopped, run_two_kill)
+ACTIVE(tear_down_while_the_poster_is_stopped)
+{
+    struct ibv_wc wc;
+    side_open(s);
+    for (unsigned i = 0; i < 60; i++)
+        post_recv(s, i, 0, 65536);
+    side_connect(s);
+    unsigned got = 0;
+    while (got < 30)
+        got += (unsigned)ibv_poll_cq(s->rcq, 1, &wc);
+    stop(s->peer);
+    uint64_t t = now_ms();
+    CHECK_EQ(qp_error(s), 0);
+    while (got < 60) { /* every receive comes back, whatever the poster was doing */
+        int n = ibv_poll_cq(s->rcq, 1, &wc);
+        CHECK(n >= 0);
+        got += (unsigned)n;
+        CHECK(now_ms() - t < 10000);
+    }
+    expect_none(s->rcq);
+    kill(s->peer, SIGKILL);
+    side_close(s);
+}
+PASSIVE(tear_down_while_the_poster_is_stopped)
+{
+    struct ibv_wc wc;
+
+    s->min_rnr_timer = 1;
+    side_open(s);
+    side_connect(s);
+    for (uint64_t i = 0;; i++) {
+        if (try_send(s, i, SEND, 0, i & 1 ? 50000 : 64, IBV_SEND_SIGNALED, 0, 0) == ENOMEM)
+            continue;
+        while (ibv_poll_cq(s->scq, 1, &wc) > 0)
+            ;
+    }
+}
+
+/* A child of a program that uses the device starts afresh and does not disturb its parent. */
+PAIR(a_forked_child_is_a_process_of_its_own, run_two)
+ACTIVE(a_forked_child_is_a_process_of_its_own)
+{
+    side_open(s);
+    side_connect(s);
+    pid_t child = fork();
+    if (child == 0) {
+        struct side a = {0}, b = {0};
+        loop_open(&a, &b);
+        post_recv(&b, 1, 0, 64);
+        post_send(&a, 2, SEND, 0, 8, 0);
+        expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+        expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+        loop_close(&a, &b);
+        exit(0);
+    }
+    int st;
+    CHECK_EQ(waitpid(child, &st, 0), child);
+    CHECK_EQ(st, 0);
+    post_send(s, 1, SEND, 0, 8, 0);
+    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(a_forked_child_is_a_process_of_its_own)
+{
+    side_open(s);
+    post_recv(s, 1, 0, 64);
+    side_connect(s);
+    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
+    meet(s);
+    side_close(s);
+}
+
+static unsigned entries(const char *dir, const char *prefix)
+{
+    unsigned n = 0;
+    DIR *d = opendir(dir);
+
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        n += strncmp(e->d_name, prefix, strlen(prefix)) == 0;
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static void nothing_is_left_behind(void **state)
+{
+    (void)state;
+    assert_int_equal(run_two_kill(a_killed_peer_ends_requests_in_bounded_time_active,
+                                  a_killed_peer_ends_requests_in_bounded_time_passive),
+                     0);
+    assert_int_equal(entries("/dev/shm", "emuverbs"), 0);
+    assert_int_equal(entries("/tmp", "emuverbs"), 0);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        T(a_stopped_process_still_serves_everything),
+        T(a_killed_peer_ends_requests_in_bounded_time),
+        T(kill_in_the_middle_of_traffic),
+        T(ping_pong_sleeping_on_channels),
+        T(access_errors_reach_the_responder),
+        T(first_message_before_rts_is_communication_established),
+        T(a_silent_process_is_not_reached),
+        T(a_connection_killed_after_k_requests),
+        T(messages_both_ways_keep_order_and_content),
+        T(deregistering_waits_for_remote_writes),
+        T(tear_down_while_the_poster_is_stopped),
+        T(a_forked_child_is_a_process_of_its_own),
+        T(nothing_is_left_behind),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,985 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Conformance of the software HCA, what one process can see: checks, states, queues, errors. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "tests/emul/pair.h"
+
+#define WRITE IBV_WR_RDMA_WRITE
+#define READ  IBV_WR_RDMA_READ
+#define SEND  IBV_WR_SEND
+#define WIMM  IBV_WR_RDMA_WRITE_WITH_IMM
+
+/* Each TEST(name) is a process of its own. */
+#define TEST(name)                                                                                \
+    static void name##_body(struct side *unused);                                                 \
+    static void name(void **state)                                                                \
+    {                                                                                             \
+        (void)state;                                                                              \
+        assert_int_equal(run_one(name##_body), 0);                                                \
+    }                                                                                             \
+    static void name##_body(struct side *unused __attribute__((unused)))
+
+static void pattern(unsigned char *p, size_t n, unsigned seed)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = (unsigned char)(i * 7 + seed + (i >> 8));
+}
+
+static bool is_pattern(const unsigned char *p, size_t n, unsigned seed)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i] != (unsigned char)(i * 7 + seed + (i >> 8)))
+            return false;
+    return true;
+}
+
+TEST(every_size_arrives_by_send_write_read)
+{
+    struct side a = {0}, b = {0};
+    static const uint32_t sizes[] = {0, 1, 7, 64, 255, 256, 4095, 4096, 4097, 65536, 300000};
+
+    loop_open(&a, &b);
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        uint32_t n = sizes[i];
+        pattern(a.buf, n, i);
+        post_recv(&b, 100 + i, 0, n);
+        post_send(&a, i, SEND, 0, n, 0);
+        CHECK_EQ(expect_wc(a.scq, i, IBV_WC_SUCCESS).opcode, IBV_WC_SEND);
+        struct ibv_wc wc = expect_wc(b.rcq, 100 + i, IBV_WC_SUCCESS);
+        CHECK_EQ(wc.opcode, IBV_WC_RECV);
+        CHECK_EQ(wc.byte_len, n);
+        CHECK_EQ(wc.qp_num, b.qp->qp_num);
+        CHECK_EQ(wc.src_qp, a.qp->qp_num);
+        CHECK_EQ(wc.wc_flags, 0);
+        CHECK(is_pattern(b.buf, n, i));
+
+        pattern(a.buf, n, i + 50);
+        post_send(&a, i, WRITE, 0, n, 400000);
+        CHECK_EQ(expect_wc(a.scq, i, IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_WRITE);
+        CHECK(is_pattern(b.buf + 400000, n, i + 50));
+
+        memset(a.buf, 0, n);
+        post_send(&a, i, READ, 0, n, 400000);
+        CHECK_EQ(expect_wc(a.scq, i, IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_READ);
+        CHECK(is_pattern(a.buf, n, i + 50));
+    }
+    loop_close(&a, &b);
+}
+
+TEST(write_with_immediate_consumes_a_receive)
+{
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    pattern(a.buf, 5000, 3);
+    post_recv(&b, 1, 0, 0);
+    post_send(&a, 2, WIMM, 0, 5000, 4096);
+    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+    struct ibv_wc wc = expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+    CHECK_EQ(wc.byte_len, 5000);
+    CHECK_EQ(wc.wc_flags, IBV_WC_WITH_IMM);
+    CHECK_EQ(wc.imm_data, 0x01020304);
+    CHECK(is_pattern(b.buf + 4096, 5000, 3));
+    loop_close(&a, &b);
+}
+
+TEST(gather_and_scatter_lists)
+{
+    struct side a = {.max_sge = 16}, b = {.max_sge = 16};
+    struct ibv_sge from[16], to[16];
+    struct ibv_recv_wr rwr = {.wr_id = 1, .sg_list = to, .num_sge = 16}, *rbad;
+    struct ibv_send_wr swr = {.wr_id = 2,
+                              .sg_list = from,
+                              .num_sge = 16,
+                              .opcode = SEND,
+                              .send_flags = IBV_SEND_SIGNALED},
+                       *sbad;
+    unsigned char want[20000];
+    uint32_t total = 0;
+
+    loop_open(&a, &b);
+    for (unsigned big = 0; big < 2; big++) {
+        total = 0;
+        for (unsigned i = 0; i < 16; i++) {
+            uint32_t n = big ? 1000 + i : i; /* zero-length segments too */
+            from[i] = (struct ibv_sge){(uintptr_t)a.buf + 3000 * i + i, n, a.mr->lkey};
+            to[i] = (struct ibv_sge){(uintptr_t)b.buf + 2000 * (15 - i), n + (i & 1 ? 1 : -1u) * (i > 0 && i < 15),
+                                     b.mr->lkey};
+            total += n;
+        }
+        pattern(a.buf, 60000, big);
+        memset(b.buf, 0, 60000);
+        uint32_t at = 0;
+        for (unsigned i = 0; i < 16; i++) {
+            memcpy(want + at, a.buf + 3000 * i + i, from[i].length);
+            at += from[i].length;
+        }
+        CHECK_EQ(ibv_post_recv(b.qp, &rwr, &rbad), 0);
+        CHECK_EQ(ibv_post_send(a.qp, &swr, &sbad), 0);
+        expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+        CHECK_EQ(expect_wc(b.rcq, 1, IBV_WC_SUCCESS).byte_len, total);
+        at = 0;
+        for (unsigned i = 0; i < 16 && at < total; i++) {
+            uint32_t n = to[i].length < total - at ? to[i].length : total - at;
+            CHECK(memcmp(want + at, (void *)(uintptr_t)to[i].addr, n) == 0);
+            at += n;
+        }
+        CHECK_EQ(at, total);
+    }
+    loop_close(&a, &b);
+}
+
+TEST(segment_count_over_the_limit_is_refused)
+{
+    struct side a = {.max_sge = 4}, b = {0};
+    struct ibv_sge sge[5] = {{0}};
+    struct ibv_send_wr wr = {.sg_list = sge, .num_sge = 5, .opcode = SEND}, *bad;
+    struct ibv_recv_wr rwr = {.sg_list = sge, .num_sge = 5}, *rbad;
+    struct ibv_qp_init_attr qi = {0};
+    struct ibv_device_attr da;
+
+    loop_open(&a, &b);
+    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), EINVAL);
+    CHECK(bad == &wr);
+    CHECK_EQ(ibv_post_recv(a.qp, &rwr, &rbad), EINVAL);
+    CHECK_EQ(ibv_query_device(a.ctx, &da), 0);
+    qi = (struct ibv_qp_init_attr){.send_cq = a.scq,
+                                   .recv_cq = a.rcq,
+                                   .qp_type = IBV_QPT_RC,
+                                   .cap = {1, 1, (uint32_t)da.max_sge + 1, 1, 0}};
+    CHECK(!ibv_create_qp(a.pd, &qi));
+    CHECK_EQ(errno, EINVAL);
+    loop_close(&a, &b);
+}
+
+TEST(inline_data_may_be_overwritten_and_needs_no_key)
+{
+    struct side a = {.max_inline = 64}, b = {0};
+    unsigned char local[65];
+    struct ibv_sge sge = {(uintptr_t)local, 64, 0};
+    struct ibv_send_wr wr = {.wr_id = 5,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = SEND,
+                             .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE},
+                       *bad;
+
+    loop_open(&a, &b);
+    /* no receive yet: the request is queued, the data must have been taken */
+    pattern(local, 64, 9);
+    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
+    memset(local, 0, sizeof(local));
+    post_recv(&b, 1, 0, 64);
+    expect_wc(a.scq, 5, IBV_WC_SUCCESS);
+    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+    CHECK(is_pattern(b.buf, 64, 9));
+    sge.length = 65;
+    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), EINVAL);
+    wr.opcode = READ;
+    sge.length = 8;
+    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), EINVAL);
+    loop_close(&a, &b);
+}
+
+/* A request that must fail at the requester with `status` and leave both QPs as said. */
+static void refused(enum ibv_wr_opcode op, uint64_t roff, uint32_t len, uint32_t rkey_xor,
+                    int peer_access, int peer_qp_access, enum ibv_wc_status status,
+                    enum ibv_event_type event)
+{
+    struct side a = {0}, b = {.access = peer_access, .qp_access = peer_qp_access};
+
+    loop_open(&a, &b);
+    memset(b.buf, 0x55, BUF_SIZE);
+    memset(a.buf, 0xaa, 4096);
+    post_recv(&b, 77, 0, 4096);
+    post_recv(&a, 78, 0, 4096);
+    CHECK_EQ(try_send(&a, 1, op, 0, len, IBV_SEND_SIGNALED, b.qp ? a.raddr + roff : 0,
+                      a.rkey ^ rkey_xor),
+             0);
+    CHECK_EQ(try_send(&a, 2, SEND, 0, 8, 0, 0, 0), 0);
+    expect_wc(a.scq, 1, status);
+    expect_wc(a.scq, 2, IBV_WC_WR_FLUSH_ERR); /* although it was not signalled */
+    expect_wc(a.rcq, 78, IBV_WC_WR_FLUSH_ERR);
+    expect_async(&b, event, b.qp);
+    expect_wc(b.rcq, 77, IBV_WC_WR_FLUSH_ERR);
+    CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
+    CHECK_EQ(qp_state(&b), IBV_QPS_ERR);
+    for (unsigned i = 0; i < BUF_SIZE; i++)
+        CHECK_EQ(b.buf[i], 0x55);
+    loop_close(&a, &b);
+}
+
+#define ALL_RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+
+TEST(write_with_a_wrong_key)
+{
+    refused(WRITE, 0, 16, 0x100, 0, 0, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+}
+TEST(write_with_a_local_key)
+{
+    refused(WRITE, 0, 16, 0x80000000, 0, 0, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+}
+TEST(write_beyond_the_region)
+{
+    refused(WRITE, BUF_SIZE - 8, 16, 0, 0, 0, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+}
+TEST(write_before_the_region)
+{
+    refused(WRITE, -8ull, 16, 0, 0, 0, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+}
+TEST(write_without_the_right)
+{
+    refused(WRITE, 0, 16, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, 0,
+            IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+}
+TEST(read_without_the_right)
+{
+    refused(READ, 0, 16, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, 0,
+            IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+}
+TEST(write_to_a_qp_that_does_not_allow_it)
+{
+    refused(WRITE, 0, 16, 0, ALL_RIGHTS, IBV_ACCESS_REMOTE_READ, IBV_WC_REM_INV_REQ_ERR,
+            IBV_EVENT_QP_REQ_ERR);
+}
+TEST(read_from_a_qp_that_does_not_allow_it)
+{
+    refused(READ, 0, 16, 0, ALL_RIGHTS, IBV_ACCESS_REMOTE_WRITE, IBV_WC_REM_INV_REQ_ERR,
+            IBV_EVENT_QP_REQ_ERR);
+}
+
+TEST(region_of_another_protection_domain)
+{
+    struct side a = {0}, b = {0};
+    static unsigned char mem[4096];
+
+    loop_open(&a, &b);
+    struct ibv_pd *pd = ibv_alloc_pd(b.ctx);
+    struct ibv_mr *mr = ibv_reg_mr(pd, mem, sizeof(mem), ALL_RIGHTS);
+    CHECK(mr);
+    CHECK_EQ(try_send(&a, 1, WRITE, 0, 16, IBV_SEND_SIGNALED, (uintptr_t)mem, mr->rkey), 0);
+    expect_wc(a.scq, 1, IBV_WC_REM_ACCESS_ERR);
+    CHECK_EQ(ibv_dealloc_pd(pd), EBUSY);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK_EQ(ibv_dealloc_pd(pd), 0);
+    loop_close(&a, &b);
+}
+
+TEST(stale_key_after_deregistration)
+{
+    struct side a = {0}, b = {0};
+    static unsigned char mem[4096];
+
+    loop_open(&a, &b);
+    struct ibv_mr *mr = ibv_reg_mr(b.pd, mem, sizeof(mem), ALL_RIGHTS);
+    uint32_t rkey = mr->rkey;
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    struct ibv_mr *again = ibv_reg_mr(b.pd, mem, sizeof(mem), ALL_RIGHTS);
+    CHECK(again->rkey != rkey);
+    CHECK_EQ(try_send(&a, 1, WRITE, 0, 16, IBV_SEND_SIGNALED, (uintptr_t)mem, rkey), 0);
+    expect_wc(a.scq, 1, IBV_WC_REM_ACCESS_ERR);
+    CHECK_EQ(ibv_dereg_mr(again), 0);
+    loop_close(&a, &b);
+}
+
+TEST(zero_length_write_needs_no_key)
+{
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    CHECK_EQ(try_send(&a, 1, WRITE, 0, 0, IBV_SEND_SIGNALED, 0, 0), 0);
+    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
+    loop_close(&a, &b);
+}
+
+TEST(local_key_errors_at_the_sender)
+{
+    struct side a = {0}, b = {0};
+    struct ibv_sge sge;
+    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = SEND}, *bad;
+
+    loop_open(&a, &b);
+    post_recv(&b, 9, 0, 4096);
+    sge = (struct ibv_sge){(uintptr_t)a.buf, 16, a.mr->lkey + 1};
+    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
+    expect_wc(a.scq, 1, IBV_WC_LOC_PROT_ERR);
+    CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
+    CHECK_EQ(qp_state(&b), IBV_QPS_RTS); /* it has heard nothing */
+    expect_none(b.rcq);
+    loop_close(&a, &b);
+}
+
+TEST(read_into_memory_without_local_write)
+{
+    struct side a = {.access = IBV_ACCESS_REMOTE_READ}, b = {0};
+
+    loop_open(&a, &b);
+    post_send(&a, 1, READ, 0, 16, 0);
+    expect_wc(a.scq, 1, IBV_WC_LOC_PROT_ERR);
+    loop_close(&a, &b);
+}
+
+TEST(receive_too_small)
+{
+    for (unsigned len = 65; len < 10000; len += 9000) { /* through the segment, and directly */
+        struct side a = {0}, b = {0};
+        loop_open(&a, &b);
+        memset(b.buf, 0x55, 4096);
+        post_recv(&b, 1, 0, 64);
+        post_recv(&b, 2, 0, 64);
+        post_send(&a, 3, SEND, 0, len, 0);
+        expect_wc(b.rcq, 1, IBV_WC_LOC_LEN_ERR);
+        expect_wc(b.rcq, 2, IBV_WC_WR_FLUSH_ERR);
+        expect_wc(a.scq, 3, IBV_WC_REM_INV_REQ_ERR);
+        CHECK_EQ(qp_state(&b), IBV_QPS_ERR);
+        for (unsigned i = 64; i < 4096; i++)
+            CHECK_EQ(b.buf[i], 0x55);
+        loop_close(&a, &b);
+    }
+}
+
+TEST(receive_with_a_wrong_key)
+{
+    struct side a = {0}, b = {0};
+    struct ibv_sge sge;
+    struct ibv_recv_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1}, *bad;
+
+    loop_open(&a, &b);
+    sge = (struct ibv_sge){(uintptr_t)b.buf, 64, b.mr->lkey + 1};
+    CHECK_EQ(ibv_post_recv(b.qp, &wr, &bad), 0);
+    post_send(&a, 3, SEND, 0, 8, 0);
+    expect_wc(b.rcq, 1, IBV_WC_LOC_PROT_ERR);
+    expect_wc(a.scq, 3, IBV_WC_REM_OP_ERR);
+    loop_close(&a, &b);
+}
+
+TEST(memory_that_is_gone_is_an_error_and_no_crash)
+{
+    struct side a = {0}, b = {0};
+    void *mem = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    loop_open(&a, &b);
+    struct ibv_mr *mr = ibv_reg_mr(b.pd, mem, 65536, ALL_RIGHTS);
+    CHECK(mr);
+    munmap(mem, 65536);
+    CHECK_EQ(try_send(&a, 1, WRITE, 0, 16, IBV_SEND_SIGNALED, (uintptr_t)mem, mr->rkey), 0);
+    expect_wc(a.scq, 1, IBV_WC_REM_OP_ERR);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    loop_close(&a, &b);
+}
+
+TEST(registering_what_cannot_be_pinned_fails)
+{
+    struct side a = {0};
+    unsigned char *mem =
+        mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    side_open(&a);
+    munmap(mem + 4096, 4096);
+    CHECK(!ibv_reg_mr(a.pd, mem, 3 * 4096, IBV_ACCESS_LOCAL_WRITE));
+    CHECK_EQ(errno, EFAULT);
+    mprotect(mem, 4096, PROT_READ);
+    CHECK(!ibv_reg_mr(a.pd, mem, 4096, IBV_ACCESS_LOCAL_WRITE));
+    CHECK_EQ(errno, EFAULT);
+    struct ibv_mr *mr = ibv_reg_mr(a.pd, mem, 4096, 0);
+    CHECK(mr);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK(!ibv_reg_mr(a.pd, mem + 8192, 4096, IBV_ACCESS_REMOTE_WRITE));
+    CHECK_EQ(errno, EINVAL);
+    side_close(&a);
+}
+
+TEST(memlock_limit)
+{
+    struct side a = {0};
+    static unsigned char mem[2 << 20];
+
+    setenv("EMUVERBS_MEMLOCK", "2097152", 1);
+    side_open(&a); /* registers BUF_SIZE = 1 MiB */
+    CHECK(!ibv_reg_mr(a.pd, mem, (1 << 20) + 1, IBV_ACCESS_LOCAL_WRITE));
+    CHECK_EQ(errno, ENOMEM);
+    struct ibv_mr *mr = ibv_reg_mr(a.pd, mem, 1 << 20, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr);
+    CHECK_EQ(counter("pinned_bytes"), 2 << 20);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK_EQ(counter("pinned_bytes"), 1 << 20);
+    side_close(&a);
+}
+
+TEST(send_queue_overflow)
+{
+    struct side a = {.max_wr = 8}, b = {.max_wr = 64};
+
+    loop_open(&a, &b);
+    for (unsigned i = 0; i < 32; i++)
+        post_recv(&b, i, 0, 64);
+    for (unsigned i = 0; i < 8; i++) /* executed, but not polled: the places stay taken */
+        CHECK_EQ(try_send(&a, i, SEND, 0, 8, i == 7 ? IBV_SEND_SIGNALED : 0, 0, 0), 0);
+    CHECK_EQ(try_send(&a, 8, SEND, 0, 8, 0, 0, 0), ENOMEM);
+    expect_wc(a.scq, 7, IBV_WC_SUCCESS);
+    for (unsigned i = 0; i < 8; i++)
+        CHECK_EQ(try_send(&a, i, SEND, 0, 8, 0, 0, 0), 0);
+    CHECK_EQ(try_send(&a, 8, SEND, 0, 8, 0, 0, 0), ENOMEM); /* nothing signalled: stuck */
+    loop_close(&a, &b);
+}
+
+TEST(receive_queue_overflow)
+{
+    struct side a = {0}, b = {.max_wr = 4};
+    struct ibv_recv_wr wr = {.wr_id = 9}, *bad;
+
+    loop_open(&a, &b);
+    for (unsigned i = 0; i < 4; i++)
+        post_recv(&b, i, 0, 64);
+    CHECK_EQ(ibv_post_recv(b.qp, &wr, &bad), ENOMEM);
+    CHECK(bad == &wr);
+    post_send(&a, 1, SEND, 0, 8, 0);
+    CHECK_EQ(ibv_post_recv(b.qp, &wr, &bad), ENOMEM); /* its completion is not polled yet */
+    expect_wc(b.rcq, 0, IBV_WC_SUCCESS);
+    CHECK_EQ(ibv_post_recv(b.qp, &wr, &bad), 0);
+    loop_close(&a, &b);
+}
+
+TEST(completion_queue_overrun)
+{
+    struct side a = {.cqe = 4}, b = {0};
+    struct ibv_wc wc[8];
+
+    loop_open(&a, &b);
+    for (unsigned i = 0; i < 8; i++)
+        post_recv(&b, i, 0, 64);
+    for (unsigned i = 0; i < 5; i++)
+        CHECK_EQ(try_send(&a, i, SEND, 0, 8, IBV_SEND_SIGNALED, 0, 0), 0);
+    expect_async(&a, IBV_EVENT_CQ_ERR, a.scq);
+    CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
+    CHECK_EQ(ibv_poll_cq(a.scq, 8, wc), 4);
+    CHECK(ibv_poll_cq(a.scq, 8, wc) < 0);
+    loop_close(&a, &b);
+}
+
+TEST(rnr_retry_zero_fails_at_once)
+{
+    struct side a = {.rnr_retry = -1}, b = {0};
+
+    loop_open(&a, &b);
+    post_send(&a, 1, SEND, 0, 8, 0);
+    expect_wc(a.scq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+    CHECK_EQ(counter("rnr_events"), 1);
+    CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
+    CHECK_EQ(qp_state(&b), IBV_QPS_RTS);
+    loop_close(&a, &b);
+}
+
+TEST(rnr_retry_count_is_kept)
+{
+    struct side a = {.rnr_retry = 3}, b = {.min_rnr_timer = 1};
+
+    loop_open(&a, &b);
+    post_send(&a, 1, SEND, 0, 8, 0);
+    expect_wc(a.scq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+    CHECK_EQ(counter("rnr_events"), 4);
+    loop_close(&a, &b);
+}
+
+TEST(rnr_retry_seven_waits_for_ever)
+{
+    struct side a = {.rnr_retry = 7, .min_rnr_timer = 1}, b = {.min_rnr_timer = 1};
+    struct ibv_wc wc;
+
+    loop_open(&a, &b);
+    post_send(&a, 1, SEND, 0, 8, 0);
+    post_send(&a, 2, WRITE, 0, 8, 0); /* waits behind it */
+    while (counter("rnr_events") < 50)
+        CHECK_EQ(ibv_poll_cq(a.scq, 1, &wc), 0);
+    post_recv(&b, 5, 0, 64);
+    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
+    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+    expect_wc(b.rcq, 5, IBV_WC_SUCCESS);
+    loop_close(&a, &b);
+}
+
+TEST(queued_work_goes_on_while_the_program_sleeps)
+{
+    struct side a = {.use_chan = true}, b = {0};
+    struct ibv_cq *cq;
+    void *ctx;
+
+    loop_open(&a, &b);
+    CHECK_EQ(ibv_req_notify_cq(a.scq, 0), 0);
+    post_send(&a, 1, SEND, 0, 8, 0);
+    CHECK(!readable(a.chan->fd, 50));
+    post_recv(&b, 5, 0, 64);
+    CHECK(readable(a.chan->fd, 20000)); /* nobody polls: the service thread must do it */
+    CHECK_EQ(ibv_get_cq_event(a.chan, &cq, &ctx), 0);
+    CHECK(cq == a.scq && ctx == &a);
+    ibv_ack_cq_events(cq, 1);
+    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
+    loop_close(&a, &b);
+}
+
+TEST(modify_to_error_flushes_both_queues)
+{
+    struct side a = {.rnr_retry = 7}, b = {0};
+
+    loop_open(&a, &b);
+    for (unsigned i = 0; i < 3; i++)
+        post_recv(&a, 10 + i, 0, 64);
+    CHECK_EQ(try_send(&a, 1, SEND, 0, 8, 0, 0, 0), 0); /* waits for a receive */
+    CHECK_EQ(try_send(&a, 2, WRITE, 0, 8, 0, a.raddr, a.rkey), 0);
+    CHECK_EQ(qp_error(&a), 0);
+    expect_wc(a.scq, 1, IBV_WC_WR_FLUSH_ERR);
+    expect_wc(a.scq, 2, IBV_WC_WR_FLUSH_ERR);
+    for (unsigned i = 0; i < 3; i++)
+        expect_wc(a.rcq, 10 + i, IBV_WC_WR_FLUSH_ERR);
+    /* what is posted from now on is flushed too */
+    post_recv(&a, 20, 0, 64);
+    CHECK_EQ(try_send(&a, 3, SEND, 0, 8, 0, 0, 0), 0);
+    expect_wc(a.rcq, 20, IBV_WC_WR_FLUSH_ERR);
+    expect_wc(a.scq, 3, IBV_WC_WR_FLUSH_ERR);
+    expect_none(a.scq);
+    expect_none(a.rcq);
+    loop_close(&a, &b);
+}
+
+TEST(a_send_to_a_failed_qp_runs_into_the_retry_limit)
+{
+    struct side a = {0}, b = {0};
+
+    setenv("EMUVERBS_RETRY_MAX_MS", "50", 1);
+    loop_open(&a, &b);
+    post_recv(&b, 1, 0, 64);
+    CHECK_EQ(qp_error(&b), 0);
+    post_send(&a, 2, SEND, 0, 8, 0);
+    expect_wc(a.scq, 2, IBV_WC_RETRY_EXC_ERR);
+    expect_wc(b.rcq, 1, IBV_WC_WR_FLUSH_ERR);
+    loop_close(&a, &b);
+}
+
+TEST(reset_forgets_everything_and_the_qp_can_be_used_again)
+{
+    struct side a = {0}, b = {0};
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+
+    loop_open(&a, &b);
+    post_recv(&b, 1, 0, 64);
+    post_recv(&b, 2, 0, 64);
+    post_send(&a, 3, SEND, 0, 8, 0);
+    CHECK_EQ(ibv_modify_qp(a.qp, &reset, IBV_QP_STATE), 0);
+    CHECK_EQ(ibv_modify_qp(b.qp, &reset, IBV_QP_STATE), 0);
+    expect_none(a.scq);
+    expect_none(b.rcq);
+    CHECK_EQ(qp_init(&a), 0);
+    CHECK_EQ(qp_init(&b), 0);
+    CHECK_EQ(qp_rtr(&a, b.qp->qp_num), 0);
+    CHECK_EQ(qp_rtr(&b, a.qp->qp_num), 0);
+    CHECK_EQ(qp_rts(&a), 0);
+    CHECK_EQ(qp_rts(&b), 0);
+    post_recv(&b, 4, 0, 64);
+    post_send(&a, 5, SEND, 0, 8, 0);
+    expect_wc(a.scq, 5, IBV_WC_SUCCESS);
+    expect_wc(b.rcq, 4, IBV_WC_SUCCESS);
+    loop_close(&a, &b);
+}
+
+TEST(state_machine)
+{
+    struct side a = {0};
+    struct ibv_qp_attr at = {.qp_state = IBV_QPS_RTS};
+    struct ibv_recv_wr rwr = {.wr_id = 1}, *rbad;
+
+    side_open(&a);
+    CHECK_EQ(qp_rts(&a), EINVAL); /* INIT to RTS */
+    CHECK_EQ(try_send(&a, 1, SEND, 0, 8, 0, 0, 0), EINVAL);
+    CHECK_EQ(ibv_post_recv(a.qp, &rwr, &rbad), 0); /* allowed from INIT on */
+    at.qp_state = IBV_QPS_RTR;
+    CHECK_EQ(ibv_modify_qp(a.qp, &at, IBV_QP_STATE), EINVAL); /* attributes missing */
+    a.rd_depth = 200;
+    CHECK_EQ(qp_rtr(&a, a.qp->qp_num), EINVAL); /* beyond the device */
+    a.rd_depth = 0;
+    CHECK_EQ(qp_rtr(&a, a.qp->qp_num), 0);
+    CHECK_EQ(try_send(&a, 1, SEND, 0, 8, 0, 0, 0), EINVAL);
+    CHECK_EQ(qp_rtr(&a, a.qp->qp_num), EINVAL); /* RTR to RTR */
+    at.qp_state = IBV_QPS_RTS;
+    at.cur_qp_state = IBV_QPS_INIT;
+    CHECK_EQ(ibv_modify_qp(a.qp, &at, IBV_QP_STATE | IBV_QP_CUR_STATE), EINVAL);
+    CHECK_EQ(qp_rts(&a), 0);
+    CHECK_EQ(qp_init(&a), EINVAL); /* RTS to INIT */
+    at.qp_state = IBV_QPS_SQD;
+    CHECK_EQ(ibv_modify_qp(a.qp, &at, IBV_QP_STATE), 0);
+    CHECK_EQ(try_send(&a, 2, SEND, 0, 8, IBV_SEND_SIGNALED, 0, 0), 0);
+    expect_none(a.scq); /* drained: nothing starts */
+    at.qp_state = IBV_QPS_RTS;
+    CHECK_EQ(ibv_modify_qp(a.qp, &at, IBV_QP_STATE), 0);
+    expect_wc(a.scq, 2, IBV_WC_REM_INV_REQ_ERR); /* to itself, into a receive of no length */
+    CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
+    CHECK_EQ(qp_init(&a), EINVAL);
+    side_close(&a);
+}
+
+TEST(objects_in_use_cannot_be_destroyed)
+{
+    struct side a = {.use_srq = true, .use_chan = true};
+
+    side_open(&a);
+    CHECK_EQ(ibv_destroy_cq(a.scq), EBUSY);
+    CHECK_EQ(ibv_destroy_srq(a.srq), EBUSY);
+    CHECK_EQ(ibv_dealloc_pd(a.pd), EBUSY);
+    CHECK_EQ(ibv_destroy_comp_channel(a.chan), EBUSY);
+    side_close(&a);
+}
+
+TEST(shared_receive_queue)
+{
+    struct side a = {0}, b = {.use_srq = true, .srq_wr = 4};
+    struct ibv_srq_attr sa;
+    struct ibv_recv_wr wr = {.wr_id = 1}, *bad;
+
+    loop_open(&a, &b);
+    for (unsigned i = 0; i < 4; i++)
+        post_recv(&b, i, 4096 * i, 64);
+    CHECK_EQ(ibv_post_srq_recv(b.srq, &wr, &bad), ENOMEM);
+    CHECK_EQ(ibv_post_recv(b.qp, &wr, &bad), EINVAL); /* the QP has no queue of its own */
+    sa.srq_limit = 3;
+    CHECK_EQ(ibv_modify_srq(b.srq, &sa, IBV_SRQ_LIMIT), 0);
+    post_send(&a, 1, SEND, 0, 8, 0);
+    CHECK(!readable(b.ctx->async_fd, 20));
+    post_send(&a, 2, SEND, 0, 8, 0); /* now two are left */
+    expect_async(&b, IBV_EVENT_SRQ_LIMIT_REACHED, b.srq);
+    CHECK_EQ(ibv_query_srq(b.srq, &sa), 0);
+    CHECK_EQ(sa.srq_limit, 0); /* one shot */
+    for (unsigned i = 0; i < 2; i++)
+        expect_wc(b.rcq, i, IBV_WC_SUCCESS);
+    CHECK_EQ(qp_error(&b), 0);
+    expect_async(&b, IBV_EVENT_QP_LAST_WQE_REACHED, b.qp);
+    expect_none(b.rcq); /* the queue belongs to nobody: not flushed */
+    loop_close(&a, &b);
+}
+
+TEST(fence_waits_for_reads_and_unfenced_passes_them)
+{
+    struct side a = {0}, b = {0};
+
+    setenv("EMUVERBS_READ_DELAY_US", "200000", 1);
+    loop_open(&a, &b);
+    memset(b.buf, 1, 8);
+    memset(a.buf + 4096, 2, 8);
+    post_recv(&b, 50, 8192, 64);
+    post_recv(&b, 51, 8192, 64);
+    post_send(&a, 1, READ, 0, 8, 0);
+    post_send(&a, 2, WRITE, 4096, 8, 0); /* overwrites what the read has not fetched yet */
+    post_send(&a, 3, SEND, 0, 8, 0);
+    CHECK_EQ(b.buf[0], 2);
+    expect_wc(b.rcq, 50, IBV_WC_SUCCESS); /* arrived while the read is outstanding */
+    expect_none(a.scq);                   /* but completions stay in order */
+    CHECK_EQ(try_send(&a, 4, SEND, 0, 8, IBV_SEND_SIGNALED | IBV_SEND_FENCE, 0, 0), 0);
+    expect_none(b.rcq);
+    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
+    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
+    expect_wc(a.scq, 4, IBV_WC_SUCCESS);
+    CHECK_EQ(a.buf[0], 2); /* the read really came late */
+    expect_wc(b.rcq, 51, IBV_WC_SUCCESS);
+    loop_close(&a, &b);
+}
+
+TEST(read_depth_holds_back_what_is_behind)
+{
+    struct side a = {.rd_depth = 2}, b = {.rd_depth = 2};
+
+    setenv("EMUVERBS_READ_DELAY_US", "100000", 1);
+    setenv("EMUVERBS_READ_REVERSE", "1", 1);
+    loop_open(&a, &b);
+    pattern(b.buf, 4096, 5);
+    post_recv(&b, 50, 8192, 64);
+    for (unsigned i = 0; i < 6; i++)
+        post_send(&a, i, READ, 512 * i, 512, 512 * i);
+    post_send(&a, 6, SEND, 0, 8, 0);
+    expect_none(b.rcq); /* the send waits behind the third read */
+    for (unsigned i = 0; i < 7; i++)
+        expect_wc(a.scq, i, IBV_WC_SUCCESS);
+    CHECK(is_pattern(a.buf, 3072, 5));
+    loop_close(&a, &b);
+}
+
+TEST(read_depth_zero_cannot_read)
+{
+    struct side a = {.rd_depth = -1}, b = {.rd_depth = -1};
+
+    loop_open(&a, &b);
+    post_send(&a, 1, READ, 0, 8, 0);
+    expect_wc(a.scq, 1, IBV_WC_LOC_QP_OP_ERR);
+    loop_close(&a, &b);
+}
+
+TEST(events_are_solicited_and_one_shot)
+{
+    struct side a = {0}, b = {.use_chan = true};
+    struct ibv_cq *cq;
+    void *ctx;
+
+    loop_open(&a, &b);
+    for (unsigned i = 0; i < 8; i++)
+        post_recv(&b, i, 0, 64);
+    post_send(&a, 1, SEND, 0, 8, 0);
+    CHECK(!readable(b.chan->fd, 0)); /* not armed */
+    CHECK_EQ(ibv_req_notify_cq(b.rcq, 1), 0);
+    CHECK(!readable(b.chan->fd, 0)); /* what is there already is no event */
+    post_send(&a, 2, SEND, 0, 8, 0);
+    CHECK(!readable(b.chan->fd, 0)); /* not solicited */
+    CHECK_EQ(try_send(&a, 3, SEND, 0, 8, IBV_SEND_SOLICITED, 0, 0), 0);
+    CHECK(readable(b.chan->fd, 0));
+    CHECK_EQ(ibv_get_cq_event(b.chan, &cq, &ctx), 0);
+    CHECK(cq == b.rcq && ctx == &b);
+    ibv_ack_cq_events(cq, 1);
+    CHECK_EQ(try_send(&a, 4, SEND, 0, 8, IBV_SEND_SOLICITED, 0, 0), 0);
+    CHECK(!readable(b.chan->fd, 0)); /* one shot */
+    CHECK_EQ(ibv_req_notify_cq(b.rcq, 0), 0);
+    post_send(&a, 5, SEND, 0, 8, 0);
+    CHECK(readable(b.chan->fd, 0));
+    CHECK_EQ(ibv_get_cq_event(b.chan, &cq, &ctx), 0);
+    ibv_ack_cq_events(cq, 1);
+    loop_close(&a, &b);
+}
+
+TEST(destroying_a_qp_forgets_its_completions)
+{
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    post_recv(&b, 1, 0, 64);
+    post_send(&a, 2, SEND, 0, 8, 0);
+    CHECK_EQ(ibv_destroy_qp(a.qp), 0);
+    CHECK_EQ(ibv_destroy_qp(b.qp), 0);
+    a.qp = b.qp = NULL;
+    expect_none(a.scq);
+    expect_none(b.rcq);
+    loop_close(&a, &b);
+}
+
+TEST(payload_lands_before_its_memory_is_deregistered)
+{
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    pattern(a.buf, 64, 3);
+    post_recv(&b, 1, 0, 64);
+    post_send(&a, 2, SEND, 0, 64, 0);
+    CHECK_EQ(ibv_dereg_mr(b.mr), 0);
+    CHECK(is_pattern(b.buf, 64, 3));
+    memset(b.buf, 0, 64);
+    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+    CHECK_EQ(b.buf[1], 0); /* not written again */
+    b.mr = NULL;
+    loop_close(&a, &b);
+}
+
+TEST(extended_post_interface)
+{
+    struct side a = {0}, b = {0};
+    loop_open(&a, &b);
+    struct ibv_qp_init_attr_ex qi = {.send_cq = a.scq,
+                                     .recv_cq = a.rcq,
+                                     .qp_type = IBV_QPT_RC,
+                                     .pd = a.pd,
+                                     .cap = {16, 16, 4, 4, 64},
+                                     .comp_mask =
+                                         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+                                     .send_ops_flags = IBV_QP_EX_WITH_SEND |
+                                                       IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                                                       IBV_QP_EX_WITH_RDMA_READ};
+    CHECK(!ibv_qp_to_qp_ex(a.qp));
+    CHECK_EQ(ibv_destroy_qp(a.qp), 0);
+    a.qp = ibv_create_qp_ex(a.ctx, &qi);
+    CHECK(a.qp);
+    struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(a.qp);
+    CHECK(ex);
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+    CHECK_EQ(ibv_modify_qp(b.qp, &reset, IBV_QP_STATE), 0);
+    CHECK_EQ(qp_init(&a) | qp_init(&b), 0);
+    CHECK_EQ(qp_rtr(&a, b.qp->qp_num) | qp_rtr(&b, a.qp->qp_num), 0);
+    CHECK_EQ(qp_rts(&a) | qp_rts(&b), 0);
+    post_recv(&b, 1, 0, 64);
+    post_recv(&b, 2, 0, 64);
+    pattern(a.buf, 64, 1);
+    ibv_wr_start(ex);
+    ex->wr_id = 10;
+    ex->wr_flags = 0;
+    ibv_wr_send(ex);
+    ibv_wr_set_sge(ex, a.mr->lkey, (uintptr_t)a.buf, 64);
+    ex->wr_id = 11;
+    ex->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_rdma_write_imm(ex, b.mr->rkey, (uintptr_t)b.buf + 4096, 7);
+    ibv_wr_set_inline_data(ex, "hello", 5);
+    CHECK_EQ(ibv_wr_complete(ex), 0);
+    expect_wc(a.scq, 11, IBV_WC_SUCCESS);
+    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+    CHECK_EQ(expect_wc(b.rcq, 2, IBV_WC_SUCCESS).imm_data, 7);
+    CHECK(is_pattern(b.buf, 64, 1));
+    CHECK(memcmp(b.buf + 4096, "hello", 5) == 0);
+    ibv_wr_start(ex);
+    ibv_wr_send(ex);
+    ibv_wr_abort(ex);
+    expect_none(a.scq);
+    ibv_wr_start(ex);
+    ibv_wr_send(ex);
+    ibv_wr_set_inline_data(ex, a.buf, 65);
+    CHECK_EQ(ibv_wr_complete(ex), EINVAL);
+    loop_close(&a, &b);
+}
+
+TEST(no_device)
+{
+    int n = 5;
+
+    setenv("EMUVERBS_DEVICES", "0", 1);
+    struct ibv_device **list = ibv_get_device_list(&n);
+    CHECK(list && !list[0]);
+    CHECK_EQ(n, 0);
+    ibv_free_device_list(list);
+}
+
+TEST(device_limits_follow_the_knobs)
+{
+    struct side a = {0};
+    struct ibv_device_attr da;
+    struct ibv_port_attr pa;
+    struct ibv_srq_init_attr si = {.attr = {4, 1, 0}};
+
+    setenv("EMUVERBS_MAX_SGE", "5", 1);
+    setenv("EMUVERBS_SRQ", "0", 1);
+    setenv("EMUVERBS_MTU", "1024", 1);
+    setenv("EMUVERBS_MAX_RD_ATOM", "4", 1);
+    side_open(&a);
+    CHECK_EQ(ibv_query_device(a.ctx, &da), 0);
+    CHECK_EQ(da.max_sge, 5);
+    CHECK_EQ(da.max_srq, 0);
+    CHECK_EQ(da.max_qp_rd_atom, 4);
+    CHECK(!ibv_create_srq(a.pd, &si));
+    CHECK_EQ(ibv_query_port(a.ctx, 1, &pa), 0);
+    CHECK_EQ(pa.active_mtu, IBV_MTU_1024);
+    CHECK_EQ(pa.state, IBV_PORT_ACTIVE);
+    side_close(&a);
+}
+
+TEST(faults_by_name_by_number_and_by_role)
+{
+    struct side a = {0};
+
+    setenv("EMUVERBS_FAIL", "ibv_alloc_pd:2,completion:1", 1);
+    setenv("EMUVERBS_ROLE", "server", 1);
+    setenv("EMUVERBS_FAIL_ROLE", "server", 1);
+    side_open(&a);
+    CHECK(!ibv_alloc_pd(a.ctx));
+    CHECK_EQ(errno, ENOMEM);
+    struct ibv_pd *pd = ibv_alloc_pd(a.ctx);
+    CHECK(pd);
+    CHECK_EQ(ibv_dealloc_pd(pd), 0);
+    CHECK_EQ(qp_rtr(&a, a.qp->qp_num), 0);
+    CHECK_EQ(qp_rts(&a), 0);
+    CHECK_EQ(try_send(&a, 1, WRITE, 0, 8, 0, (uintptr_t)a.buf, a.mr->rkey), 0);
+    expect_wc(a.scq, 1, IBV_WC_RETRY_EXC_ERR);
+    CHECK_EQ(counter("faults_injected"), 2);
+    side_close(&a);
+}
+
+TEST(faults_of_another_role_do_not_strike)
+{
+    struct side a = {0};
+
+    setenv("EMUVERBS_FAIL", "1,2,3,4,5", 1);
+    setenv("EMUVERBS_ROLE", "client", 1);
+    setenv("EMUVERBS_FAIL_ROLE", "server", 1);
+    side_open(&a);
+    CHECK_EQ(counter("faults_injected"), 0);
+    CHECK(counter("sweep_calls") > 5);
+    side_close(&a);
+}
+
+TEST(four_thousand_queue_pairs)
+{
+    struct side a = {.max_wr = 4};
+    enum { N = 4096 };
+    static struct ibv_qp *qp[N];
+
+    side_open(&a);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < N; i++) {
+            struct ibv_qp_init_attr qi = {.send_cq = a.scq,
+                                          .recv_cq = a.rcq,
+                                          .qp_type = IBV_QPT_RC,
+                                          .cap = {4, 16, 1, 1, 0}};
+            qp[i] = ibv_create_qp(a.pd, &qi);
+            CHECK(qp[i]);
+            CHECK(qp[i]->qp_num < 1u << 24);
+        }
+        for (int i = 0; i < N; i++)
+            CHECK_EQ(ibv_destroy_qp(qp[i]), 0);
+    }
+    side_close(&a);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        T(every_size_arrives_by_send_write_read),
+        T(write_with_immediate_consumes_a_receive),
+        T(gather_and_scatter_lists),
+        T(segment_count_over_the_limit_is_refused),
+        T(inline_data_may_be_overwritten_and_needs_no_key),
+        T(write_with_a_wrong_key),
+        T(write_with_a_local_key),
+        T(write_beyond_the_region),
+        T(write_before_the_region),
+        T(write_without_the_right),
+        T(read_without_the_right),
+        T(write_to_a_qp_that_does_not_allow_it),
+        T(read_from_a_qp_that_does_not_allow_it),
+        T(region_of_another_protection_domain),
+        T(stale_key_after_deregistration),
+        T(zero_length_write_needs_no_key),
+        T(local_key_errors_at_the_sender),
+        T(read_into_memory_without_local_write),
+        T(receive_too_small),
+        T(receive_with_a_wrong_key),
+        T(memory_that_is_gone_is_an_error_and_no_crash),
+        T(registering_what_cannot_be_pinned_fails),
+        T(memlock_limit),
+        T(send_queue_overflow),
+        T(receive_queue_overflow),
+        T(completion_queue_overrun),
+        T(rnr_retry_zero_fails_at_once),
+        T(rnr_retry_count_is_kept),
+        T(rnr_retry_seven_waits_for_ever),
+        T(queued_work_goes_on_while_the_program_sleeps),
+        T(modify_to_error_flushes_both_queues),
+        T(a_send_to_a_failed_qp_runs_into_the_retry_limit),
+        T(reset_forgets_everything_and_the_qp_can_be_used_again),
+        T(state_machine),
+        T(objects_in_use_cannot_be_destroyed),
+        T(shared_receive_queue),
+        T(fence_waits_for_reads_and_unfenced_passes_them),
+        T(read_depth_holds_back_what_is_behind),
+        T(read_depth_zero_cannot_read),
+        T(events_are_solicited_and_one_shot),
+        T(destroying_a_qp_forgets_its_completions),
+        T(payload_lands_before_its_memory_is_deregistered),
+        T(extended_post_interface),
+        T(no_device),
+        T(device_limits_follow_the_knobs),
+        T(faults_by_name_by_number_and_by_role),
+        T(faults_of_another_role_do_not_strike),
+        T(four_thousand_queue_pairs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
