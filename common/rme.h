@@ -123,7 +123,8 @@ struct rme_list {
  *
  * A peer that is not connected is connected in the background.  Messages with the same (peer, tag) match receives in
  * the order of posting, whatever their sizes.  A receive larger than the message is right; a smaller one ends with
- * -EMSGSIZE on both sides.
+ * -EMSGSIZE, and so does the send unless it was complete already: a small (eager) send is complete when its bytes are copied
+ * out, long before it meets a receive.
  *
  * Errors: -EINVAL bad list or context, -EMSGSIZE unexpected message too large, -ENOMEM, -ECONNRESET the address is dead.
  * Errors at completion: -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -ECONNRESET (the peer), -EMSGSIZE, -EPROTO,

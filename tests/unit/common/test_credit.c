@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Flow control as arithmetic: the claims at the head of credit.c, by exploring a model of two peers. */
+#include "credit.h"
+#include "unit.h"
+
+static void reserves(void **state)
+{
+    struct rme_credit c;
+
+    (void)state;
+    rme_credit_start(&c, 8, 3);
+    assert_true(rme_credit_may(&c, RME_CREDIT_DATA));
+    rme_credit_spend(&c);
+    assert_false(rme_credit_may(&c, RME_CREDIT_DATA));
+    assert_true(rme_credit_may(&c, RME_CREDIT_CONTROL));
+    rme_credit_spend(&c);
+    assert_false(rme_credit_may(&c, RME_CREDIT_CONTROL));
+    assert_true(rme_credit_may(&c, RME_CREDIT_RETURN));
+    rme_credit_spend(&c);
+    assert_false(rme_credit_may(&c, RME_CREDIT_RETURN));
+}
+
+static void returns_at_half(void **state)
+{
+    struct rme_credit c;
+
+    (void)state;
+    rme_credit_start(&c, 8, 8);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(rme_credit_used(&c), 0);
+    assert_false(rme_credit_due(&c));
+    assert_int_equal(rme_credit_used(&c), 0);
+    assert_true(rme_credit_due(&c));
+    assert_int_equal(rme_credit_give(&c), 4);
+    assert_false(rme_credit_due(&c));
+    assert_int_equal(rme_credit_give(&c), 0);
+}
+
+static void overdrawn_peers_are_seen(void **state)
+{
+    struct rme_credit c;
+
+    (void)state;
+    rme_credit_start(&c, 4, 4);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(rme_credit_used(&c), 0);
+    assert_int_equal(rme_credit_used(&c), -EPROTO);
+    assert_int_equal(rme_credit_gain(&c, UINT32_MAX), -EPROTO);
+    assert_int_equal(rme_credit_gain(&c, 10), 0);
+    assert_int_equal(c.have, 14);
+}
+
+static void growing_grants_more(void **state)
+{
+    struct rme_credit c;
+
+    (void)state;
+    rme_credit_start(&c, 8, 8);
+    rme_credit_grow(&c, 8);
+    assert_int_equal(c.promised, 16);
+    assert_true(rme_credit_due(&c));
+    assert_int_equal(rme_credit_give(&c), 8);
+    rme_credit_grow(&c, 100000);
+    assert_int_equal(rme_credit_give(&c), UINT16_MAX); /* the rest goes with the next message */
+    assert_int_equal(rme_credit_give(&c), 100000 - UINT16_MAX);
+}
+
+/* ---- Two peers, every order of events ---------------------------------------------------------------------------- */
+
+/*
+ * One side: its account, the data and control messages that it still has to send, and what is on the way to it.  A message
+ * in flight is the number of credits in it.  The state space is explored to the end: in no state may a message meet no
+ * buffer, and no state without a possible step may have anything left to send.
+ */
+#define IN_FLIGHT 8
+
+struct side {
+    struct rme_credit credit;
+    uint8_t data, control;
+    uint8_t flight[IN_FLIGHT]; /* to this side, oldest first */
+    uint8_t nflight;
+};
+
+struct model {
+    struct side side[2];
+};
+
+#define MODELS_MAX 400000
+
+static struct model *seen;
+static size_t nseen;
+static size_t *table;
+#define TABLE (1u << 20)
+
+static uint64_t hash_of(const struct model *m)
+{
+    const unsigned char *p = (const unsigned char *)m;
+    uint64_t h = 1469598103934665603ULL;
+
+    for (size_t i = 0; i < sizeof(*m); i++)
+        h = (h ^ p[i]) * 1099511628211ULL;
+    return h;
+}
+
+static void visit(const struct model *m)
+{
+    size_t at = hash_of(m) % TABLE;
+
+    while (table[at] != 0 && memcmp(&seen[table[at] - 1], m, sizeof(*m)) != 0)
+        at = (at + 1) % TABLE;
+    if (table[at] != 0)
+        return;
+    assert_true(nseen < MODELS_MAX);
+    seen[nseen++] = *m;
+    table[at] = nseen;
+}
+
+static bool send_one(const struct model *from, int s, enum rme_credit_class class)
+{
+    struct model m = *from;
+    struct side *me = &m.side[s], *peer = &m.side[1 - s];
+
+    if (!rme_credit_may(&me->credit, class) || peer->nflight == IN_FLIGHT)
+        return false;
+    if (class == RME_CREDIT_DATA) {
+        if (me->data == 0)
+            return false;
+        me->data--;
+    } else if (class == RME_CREDIT_CONTROL) {
+        if (me->control == 0)
+            return false;
+        me->control--;
+    } else if (!rme_credit_due(&me->credit)) {
+        return false;
+    }
+    peer->flight[peer->nflight++] = (uint8_t)rme_credit_give(&me->credit);
+    rme_credit_spend(&me->credit);
+    visit(&m);
+    return true;
+}
+
+static bool receive_one(const struct model *from, int s)
+{
+    struct model m = *from;
+    struct side *me = &m.side[s];
+
+    if (me->nflight == 0)
+        return false;
+    assert_int_equal(rme_credit_gain(&me->credit, me->flight[0]), 0);
+    memmove(me->flight, me->flight + 1, --me->nflight);
+    me->flight[me->nflight] = 0;
+    assert_int_equal(rme_credit_used(&me->credit), 0); /* there was a buffer */
+    visit(&m);
+    return true;
+}
+
+static void explore(uint32_t credits, uint8_t data, uint8_t control)
+{
+    struct model start;
+
+    memset(&start, 0, sizeof(start));
+    for (int s = 0; s < 2; s++) {
+        rme_credit_start(&start.side[s].credit, credits, credits);
+        start.side[s].data = data;
+        start.side[s].control = control;
+    }
+    nseen = 0;
+    memset(table, 0, TABLE * sizeof(*table));
+    visit(&start);
+    for (size_t i = 0; i < nseen; i++) {
+        struct model m = seen[i];
+        bool stepped = false;
+
+        for (int s = 0; s < 2; s++) {
+            stepped |= send_one(&m, s, RME_CREDIT_DATA);
+            stepped |= send_one(&m, s, RME_CREDIT_CONTROL);
+            stepped |= send_one(&m, s, RME_CREDIT_RETURN);
+            stepped |= receive_one(&m, s);
+        }
+        if (!stepped) {
+            for (int s = 0; s < 2; s++) {
+                assert_int_equal(m.side[s].data, 0);
+                assert_int_equal(m.side[s].control, 0);
+            }
+        }
+    }
+}
+
+static void no_order_of_events_blocks(void **state)
+{
+    (void)state;
+    seen = malloc(MODELS_MAX * sizeof(*seen));
+    table = malloc(TABLE * sizeof(*table));
+    assert_non_null(seen);
+    assert_non_null(table);
+    explore(4, 5, 2);
+    explore(4, 2, 4);
+    explore(5, 4, 3);
+    explore(8, 4, 2);
+    free(seen);
+    free(table);
+}
+
+/* ---- Windows ----------------------------------------------------------------------------------------------------- */
+
+static void windows_agree(void **state)
+{
+    struct rme_window w = {.limit = 1000, .sent = UINT32_MAX - 100, .taken = UINT32_MAX - 100}; /* about to wrap */
+    struct rme_holding h = {.limit = 1000, .got = UINT32_MAX - 100, .taken = UINT32_MAX - 100};
+
+    (void)state;
+    assert_true(rme_window_fits(&w, 1000 - RME_HELD_COST));
+    assert_false(rme_window_fits(&w, 1001 - RME_HELD_COST));
+    assert_false(rme_window_fits(&w, UINT64_MAX - 10 * RME_HELD_COST));
+    rme_window_sent(&w, 500);
+    assert_int_equal(rme_holding_got(&h, 500), 0);
+    assert_true(rme_window_fits(&w, 300));
+    assert_false(rme_window_fits(&w, 400));
+    assert_int_equal(rme_holding_got(&h, 400), -EPROTO);
+    rme_holding_took(&h, 500);
+    assert_int_equal(rme_window_report(&w, h.taken), 0);
+    assert_true(rme_window_fits(&w, 900));
+    assert_int_equal(rme_window_report(&w, h.taken + 1), -EPROTO);
+    assert_int_equal(rme_window_report(&w, h.taken - 1), -EPROTO);
+}
+
+static void empty_messages_cost_too(void **state)
+{
+    struct rme_window w = {.limit = 10 * RME_HELD_COST};
+    int n = 0;
+
+    (void)state;
+    while (rme_window_fits(&w, 0)) {
+        rme_window_sent(&w, 0);
+        n++;
+    }
+    assert_int_equal(n, 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reserves),
+        cmocka_unit_test(returns_at_half),
+        cmocka_unit_test(overdrawn_peers_are_seen),
+        cmocka_unit_test(growing_grants_more),
+        cmocka_unit_test(no_order_of_events_blocks),
+        cmocka_unit_test(windows_agree),
+        cmocka_unit_test(empty_messages_cost_too),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

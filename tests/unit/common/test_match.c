@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The match table, the table of operations, the timers: small structures with rules of their own. */
+#include "match.h"
+#include "op.h"
+#include "timer.h"
+#include "unit.h"
+
+/* ---- Matching ---------------------------------------------------------------------------------------------------- */
+
+struct item {
+    struct rme_node link;
+    int number;
+};
+
+static void slots_are_found_and_go(void **state)
+{
+    struct rme_match match;
+    struct item a, b;
+
+    (void)state;
+    assert_int_equal(rme_match_init(&match), 0);
+    assert_null(rme_match_find(&match, rme_match_key(1, 2)));
+    struct rme_slot *slot = rme_match_get(&match, rme_match_key(1, 2));
+    assert_non_null(slot);
+    rme_node_append(&slot->recvs, &a.link);
+    rme_node_append(&slot->recvs, &b.link);
+    assert_ptr_equal(rme_match_get(&match, rme_match_key(1, 2)), slot);
+    assert_null(rme_match_find(&match, rme_match_key(2, 1)));
+    assert_null(rme_match_find(&match, rme_match_key(1, -2)));
+    rme_match_release(&match, slot);
+    assert_ptr_equal(rme_match_find(&match, rme_match_key(1, 2)), slot);
+    assert_ptr_equal(rme_node_take(&slot->recvs), &a.link);
+    assert_ptr_equal(rme_node_take(&slot->recvs), &b.link);
+    rme_match_release(&match, slot);
+    assert_null(rme_match_find(&match, rme_match_key(1, 2)));
+    rme_match_clear(&match);
+}
+
+/* Many keys: all are found, and chains stay short however many there are. */
+static void chains_stay_short(void **state)
+{
+    enum { N = 20000 };
+    static struct item items[N];
+    struct rme_match match;
+    unsigned longest = 0;
+
+    (void)state;
+    assert_int_equal(rme_match_init(&match), 0);
+    for (int i = 0; i < N; i++) {
+        struct rme_slot *slot = rme_match_get(&match, rme_match_key((uint32_t)i / 100, i % 100 - 50));
+
+        assert_non_null(slot);
+        items[i].number = i;
+        rme_node_append(&slot->messages, &items[i].link);
+    }
+    for (uint32_t b = 0; b <= match.mask; b++) {
+        unsigned length = 0;
+
+        for (struct rme_slot *slot = match.bucket[b]; slot != NULL; slot = slot->next)
+            length++;
+        longest = length > longest ? length : longest;
+    }
+    assert_in_range(longest, 1, 12);
+    for (int i = 0; i < N; i++) {
+        struct rme_slot *slot = rme_match_find(&match, rme_match_key((uint32_t)i / 100, i % 100 - 50));
+
+        assert_non_null(slot);
+        assert_int_equal(rme_entry(slot->messages.next, struct item, link)->number, i);
+        rme_node_take(&slot->messages);
+        rme_match_release(&match, slot);
+    }
+    assert_int_equal(match.used, 0);
+    rme_match_clear(&match);
+}
+
+static void rings(void **state)
+{
+    struct rme_node one, two;
+    struct item items[4];
+
+    (void)state;
+    rme_node_init(&one);
+    rme_node_init(&two);
+    assert_null(rme_node_take(&one));
+    rme_node_splice(&one, &two);
+    assert_true(rme_node_alone(&one));
+    for (int i = 0; i < 4; i++) {
+        items[i].number = i;
+        rme_node_append(i < 2 ? &one : &two, &items[i].link);
+    }
+    rme_node_splice(&one, &two);
+    assert_true(rme_node_alone(&two));
+    rme_node_remove(&items[1].link);
+    assert_true(rme_node_alone(&items[1].link));
+    assert_int_equal(rme_entry(rme_node_take(&one), struct item, link)->number, 0);
+    assert_int_equal(rme_entry(rme_node_take(&one), struct item, link)->number, 2);
+    assert_int_equal(rme_entry(rme_node_take(&one), struct item, link)->number, 3);
+    assert_null(rme_node_take(&one));
+}
+
+/* ---- Operations -------------------------------------------------------------------------------------------------- */
+
+static void ids_are_never_used_again(void **state)
+{
+    struct rme_op_table *table = malloc(sizeof(*table));
+    struct rme_op *op;
+    rme_id first;
+
+    (void)state;
+    assert_non_null(table);
+    rme_op_table_init(table);
+    op = rme_op_new(table, 1);
+    assert_non_null(op);
+    op->state = RME_OP_POSTED;
+    first = op->id;
+    assert_int_not_equal(first, 0);
+    assert_int_not_equal(rme_op_handle(op), 0);
+    assert_ptr_equal(rme_op_find(table, first), op);
+    assert_ptr_equal(rme_op_find_handle(table, rme_op_handle(op)), op);
+    rme_op_recycle(table, op);
+    assert_null(rme_op_find(table, first));
+    assert_null(rme_op_find_handle(table, (uint32_t)first));
+    for (int i = 0; i < 5000; i++) { /* more than a handle's generations */
+        struct rme_op *again = rme_op_new(table, 1);
+
+        again->state = RME_OP_POSTED;
+        assert_ptr_equal(again, op); /* the one used last */
+        assert_true(again->id != first);
+        assert_null(rme_op_find(table, first));
+        rme_op_recycle(table, again);
+    }
+    assert_null(rme_op_find(table, 0));
+    assert_null(rme_op_find(table, UINT64_MAX));
+    assert_null(rme_op_find_handle(table, 0));
+    assert_null(rme_op_find_handle(table, UINT32_MAX));
+    rme_op_table_clear(table);
+    free(table);
+}
+
+static void many_ops_with_room(void **state)
+{
+    enum { N = 3000 };
+    struct rme_op_table *table = malloc(sizeof(*table));
+    static struct rme_op *ops[N];
+
+    (void)state;
+    assert_non_null(table);
+    rme_op_table_init(table);
+    for (uint32_t i = 0; i < N; i++) {
+        ops[i] = rme_op_new(table, i % 200);
+        assert_non_null(ops[i]);
+        assert_true(ops[i]->seg_room >= i % 200);
+        ops[i]->state = RME_OP_QUEUED;
+        for (uint32_t s = 0; s < i % 200; s++)
+            ops[i]->seg[s] = (struct rme_seg){ops[i], s};
+    }
+    assert_int_equal(table->live, N);
+    for (uint32_t i = 0; i < N; i++)
+        assert_ptr_equal(rme_op_find_handle(table, rme_op_handle(ops[i])), ops[i]);
+    for (uint32_t i = 0; i < N; i += 2)
+        rme_op_recycle(table, ops[i]);
+    assert_int_equal(table->live, N / 2);
+    rme_op_table_clear(table);
+    free(table);
+}
+
+static void states_and_steps(void **state)
+{
+    (void)state;
+    assert_string_equal(rme_op_state_name(RME_OP_FREE), "free");
+    assert_string_equal(rme_op_state_name(RME_OP_CANCELLING), "cancelling");
+    assert_true(rme_op_may_step(RME_OP_FREE, RME_OP_QUEUED));
+    assert_true(rme_op_may_step(RME_OP_RTS, RME_OP_MOVING));
+    assert_false(rme_op_may_step(RME_OP_DONE, RME_OP_MOVING));
+    assert_false(rme_op_may_step(RME_OP_CANCELLING, RME_OP_EXPOSED));
+    for (int s = 0; s < RME_OP_STATE_COUNT; s++) /* every op can end, whatever it does */
+        if (s != RME_OP_FREE && s != RME_OP_ENDING && s != RME_OP_DONE)
+            assert_true(rme_op_may_step((enum rme_op_state)s, RME_OP_ENDING));
+}
+
+/* ---- Timers ------------------------------------------------------------------------------------------------------ */
+
+static void timers_come_in_order(void **state)
+{
+    enum { N = 500 };
+    static struct rme_timer timer[N];
+    struct rme_timers timers = {0};
+    struct rme_timer *due;
+    uint64_t seed = 99, last = 0;
+    int left = 0;
+
+    (void)state;
+    assert_int_equal(rme_timers_next(&timers), UINT64_MAX);
+    assert_null(rme_timers_first(&timers));
+    assert_int_equal(rme_timers_reserve(&timers, N), 0);
+    for (int round = 0; round < 5000; round++) {
+        seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+        if (seed >> 60 < 11)
+            rme_timer_set(&timers, &timer[(seed >> 33) % N], (seed >> 13) % 1000);
+        else
+            rme_timer_stop(&timers, &timer[(seed >> 33) % N]);
+    }
+    for (int i = 0; i < N; i++)
+        left += timer[i].place != 0;
+    assert_int_equal(timers.count, left);
+    assert_null(rme_timers_due(&timers, rme_timers_next(&timers) - 1));
+    while ((due = rme_timers_due(&timers, 1000)) != NULL) {
+        assert_true(due->when >= last);
+        assert_int_equal(due->place, 0);
+        last = due->when;
+        left--;
+    }
+    assert_int_equal(left, 0);
+    rme_timers_clear(&timers);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slots_are_found_and_go),   cmocka_unit_test(chains_stay_short),
+        cmocka_unit_test(rings),                    cmocka_unit_test(ids_are_never_used_again),
+        cmocka_unit_test(many_ops_with_room),       cmocka_unit_test(states_and_steps),
+        cmocka_unit_test(timers_come_in_order),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Segments to pieces: against a byte by byte model, with random lists. */
+#include "split.h"
+#include "unit.h"
+
+#define BYTES 4096
+#define LIST 64
+
+static uint64_t seed = 12345;
+
+static uint32_t draw(uint32_t bound)
+{
+    seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+    return (uint32_t)(seed >> 33) % bound;
+}
+
+/* Cuts `total` bytes at `memory` into a list of up to `max` segments in order, some of them empty. */
+static uint32_t cut_local(struct rme_mseg *list, uint8_t *memory, uint64_t total, uint32_t max)
+{
+    uint64_t at = 0;
+    uint32_t n = 0;
+
+    while (at < total) {
+        uint64_t length = n == max - 1 ? total - at : draw((uint32_t)(total - at) + 1) / (1 + draw(8));
+
+        list[n++] = (struct rme_mseg){.base = memory + at, .length = length, .lkey = 100 + n};
+        at += length;
+    }
+    return n;
+}
+
+static uint32_t cut_remote(struct rme_wire_segment *list, uint8_t *memory, uint64_t total, uint32_t max)
+{
+    struct rme_mseg local[LIST];
+    uint32_t n = cut_local(local, memory, total, max);
+
+    for (uint32_t i = 0; i < n; i++)
+        list[i] = (struct rme_wire_segment){(uintptr_t)local[i].base, 200 + i, local[i].length};
+    return n;
+}
+
+/* Writes as a device would. */
+static void execute(const struct rme_piece *piece, uint32_t npiece, const struct rme_split_limits *limits)
+{
+    for (uint32_t p = 0; p < npiece; p++) {
+        uint8_t *to = (uint8_t *)(uintptr_t)piece[p].raddr;
+        uint64_t bytes = 0;
+
+        assert_in_range(piece[p].nseg, 1, limits->max_sge);
+        for (uint32_t s = 0; s < piece[p].nseg; s++) {
+            assert_true(piece[p].seg[s].length > 0);
+            memcpy(to + bytes, piece[p].seg[s].base, piece[p].seg[s].length);
+            bytes += piece[p].seg[s].length;
+        }
+        assert_in_range(bytes, 1, limits->max_piece);
+    }
+}
+
+static void random_lists(void **state)
+{
+    static uint8_t from[BYTES], to[BYTES], want[BYTES];
+
+    (void)state;
+    for (int round = 0; round < 3000; round++) {
+        struct rme_split_limits limits = {1 + draw(6), 1 + draw(round % 2 ? 100 : 100000)};
+        uint64_t total = 1 + draw(BYTES), lskip = draw((uint32_t)total), rskip = draw((uint32_t)total);
+        uint64_t most = total - (lskip > rskip ? lskip : rskip), length = 1 + draw((uint32_t)most);
+        struct rme_mseg local[LIST];
+        struct rme_wire_segment remote[LIST];
+        struct rme_split_size size, again;
+        struct rme_piece *piece;
+        struct rme_lseg *seg;
+
+        for (int i = 0; i < BYTES; i++)
+            from[i] = (uint8_t)draw(256);
+        memset(to, 0, sizeof(to));
+        memset(want, 0, sizeof(want));
+        memcpy(want + rskip, from + lskip, length);
+        cut_local(local, from, total, LIST);
+        cut_remote(remote, to, total, LIST);
+        size = rme_split(local, lskip, remote, rskip, length, &limits, NULL, NULL);
+        piece = calloc(size.npiece, sizeof(*piece));
+        seg = calloc(size.nseg, sizeof(*seg));
+        assert_non_null(piece);
+        assert_non_null(seg);
+        again = rme_split(local, lskip, remote, rskip, length, &limits, piece, seg);
+        assert_int_equal(again.npiece, size.npiece);
+        assert_int_equal(again.nseg, size.nseg);
+        execute(piece, size.npiece, &limits);
+        assert_memory_equal(to, want, sizeof(to));
+        free(piece);
+        free(seg);
+    }
+}
+
+/* The case that the old module got wrong: many fragments into one range, more than two work requests. */
+static void fragments_into_one_range(void **state)
+{
+    enum { N = 64, EACH = 4096 };
+    struct rme_split_limits limits = {16, UINT64_MAX};
+    struct rme_wire_segment remote = {0x100000, 7, (uint64_t)N * EACH};
+    struct rme_mseg local[N];
+    struct rme_piece piece[N];
+    struct rme_lseg seg[N];
+    struct rme_split_size size;
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        local[i] = (struct rme_mseg){.base = (void *)(uintptr_t)(0x1000000 + i * 0x10000), .length = EACH};
+    size = rme_split(local, 0, &remote, 0, (uint64_t)N * EACH, &limits, piece, seg);
+    assert_int_equal(size.npiece, 4);
+    for (uint32_t p = 0; p < 4; p++) {
+        assert_int_equal(piece[p].raddr, 0x100000 + p * 16 * EACH);
+        assert_int_equal(piece[p].nseg, 16);
+    }
+}
+
+static void beyond_four_gib(void **state)
+{
+    struct rme_split_limits limits = {4, 1ULL << 31};
+    struct rme_mseg local = {.base = NULL, .length = 1ULL << 40};
+    struct rme_wire_segment remote = {0, 1, 1ULL << 40};
+    struct rme_piece piece[4];
+    struct rme_lseg seg[4];
+    struct rme_split_size size;
+
+    (void)state;
+    size = rme_split(&local, 5ULL << 32, &remote, 6ULL << 32, 3ULL << 31, &limits, piece, seg);
+    assert_int_equal(size.npiece, 3);
+    assert_int_equal(piece[2].raddr, (6ULL << 32) + (2ULL << 31));
+    assert_int_equal((uintptr_t)piece[2].seg[0].base, (5ULL << 32) + (2ULL << 31));
+}
+
+static void counting_cutting_copying(void **state)
+{
+    static uint8_t memory[BYTES], flat[BYTES], back[BYTES];
+
+    (void)state;
+    for (int i = 0; i < BYTES; i++)
+        memory[i] = (uint8_t)draw(256);
+    for (int round = 0; round < 3000; round++) {
+        struct rme_mseg cut[LIST];
+        struct rme_seg seg[LIST], out[LIST];
+        uint32_t n = cut_local(cut, memory, BYTES, LIST), count;
+        uint64_t offset = draw(BYTES), length = 1 + draw((uint32_t)(BYTES - offset)), covered, sum = 0;
+        uint32_t max = 1 + draw(LIST);
+
+        for (uint32_t i = 0; i < n; i++)
+            seg[i] = (struct rme_seg){cut[i].base, cut[i].length};
+        count = rme_seg_count(seg, n, offset, length, max, &covered);
+        assert_true(count <= max && covered <= length && (covered == length || count == max));
+        rme_seg_cut(seg, n, offset, covered, out);
+        for (uint32_t i = 0; i < count; i++)
+            sum += out[i].length;
+        assert_int_equal(sum, covered);
+        assert_ptr_equal(out[0].base, memory + offset);
+        rme_seg_gather(seg, n, offset, flat, length);
+        assert_memory_equal(flat, memory + offset, length);
+        for (uint32_t i = 0; i < n; i++)
+            seg[i].base = back + ((uint8_t *)seg[i].base - memory);
+        memset(back, 0, sizeof(back));
+        rme_seg_scatter(seg, n, offset, flat, length);
+        assert_memory_equal(back + offset, flat, length);
+        for (uint64_t i = 0; i < BYTES; i++)
+            assert_true((i >= offset && i < offset + length) || back[i] == 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_lists),
+        cmocka_unit_test(fragments_into_one_range),
+        cmocka_unit_test(beyond_four_gib),
+        cmocka_unit_test(counting_cutting_copying),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The wire codec: golden bytes (they may never change within a protocol version), and bytes that nobody should send. */
+#include "unit.h"
+#include "wire.h"
+
+#define ROOM 256
+
+/* One message of each type with all its fields, and the bytes that doc/wire-protocol.md gives for it. */
+struct golden {
+    struct rme_wire_message message;
+    struct rme_wire_segment segment[2];
+    size_t length;
+    const char *hex;
+};
+
+static const struct golden goldens[] = {
+    {{.type = RME_WIRE_EAGER, .flags = 1, .credits = 0x0203, .eager_taken = 0x04050607, .unexpected_taken = 0x08090a0b, .tag = -2},
+     {{0, 0, 0}},
+     16,
+     "01010302070605040b0a0908feffffff"},
+    {{.type = RME_WIRE_UNEXPECTED, .tag = 7}, {{0, 0, 0}}, 16, "02000000000000000000000007000000"},
+    {{.type = RME_WIRE_RTS,
+      .flags = RME_WIRE_F_UNEXPECTED | RME_WIRE_F_READY,
+      .tag = 5,
+      .from = 0x11223344,
+      .shape = 3,
+      .total = 0x100000002ULL,
+      .load_bytes = 0x0102030405060708ULL,
+      .load_ops = 9,
+      .nsegment = 1},
+     {{0x1000, 0xaabb, 0x20}},
+     72,
+     "03060000000000000000000005000000"
+     "4433221101000300020000000100000008070605040302010900000000000000"
+     "0010000000000000bbaa0000000000002000000000000000"},
+    {{.type = RME_WIRE_CTS, .to = 1, .from = 2, .offset = 0x300, .nsegment = 2},
+     {{0x10, 1, 2}, {0x20, 3, 4}},
+     88,
+     "04000000000000000000000000000000"
+     "010000000200000000030000000000000200000000000000"
+     "100000000000000001000000000000000200000000000000"
+     "200000000000000003000000000000000400000000000000"},
+    {{.type = RME_WIRE_OFFER, .to = 1, .from = 2, .offset = 3},
+     {{0, 0, 0}},
+     40,
+     "05000000000000000000000000000000"
+     "010000000200000003000000000000000000000000000000"},
+    {{.type = RME_WIRE_GO, .to = 1, .from = 2}, {{0, 0, 0}}, 24, "060000000000000000000000000000000100000002000000"},
+    {{.type = RME_WIRE_FIN, .to = 1, .status = RME_WIRE_TOO_LARGE, .offset = 4},
+     {{0, 0, 0}},
+     32,
+     "0700000000000000000000000000000001000000010000000400000000000000"},
+    {{.type = RME_WIRE_CREDIT, .credits = 4}, {{0, 0, 0}}, 16, "08000400000000000000000000000000"},
+    {{.type = RME_WIRE_CANCEL, .flags = RME_WIRE_F_FROM_SENDER, .tag = 6, .to = 1, .from = 2},
+     {{0, 0, 0}},
+     24,
+     "090800000000000000000000060000000100000002000000"},
+    {{.type = RME_WIRE_CANCEL_ACK, .to = 1}, {{0, 0, 0}}, 20, "0a00000000000000000000000000000001000000"},
+    {{.type = RME_WIRE_PING}, {{0, 0, 0}}, 16, "0b000000000000000000000000000000"},
+    {{.type = RME_WIRE_PONG}, {{0, 0, 0}}, 16, "0c000000000000000000000000000000"},
+    {{.type = RME_WIRE_BYE}, {{0, 0, 0}}, 16, "0d000000000000000000000000000000"},
+};
+
+#define GOLDENS (sizeof(goldens) / sizeof(goldens[0]))
+
+static size_t unhex(const char *hex, uint8_t *out)
+{
+    size_t n = strlen(hex) / 2;
+
+    for (size_t i = 0; i < n; i++) {
+        unsigned byte;
+
+        assert_int_equal(sscanf(hex + 2 * i, "%2x", &byte), 1);
+        out[i] = (uint8_t)byte;
+    }
+    return n;
+}
+
+static void encoding_is_golden(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < GOLDENS; i++) {
+        const struct golden *g = &goldens[i];
+        uint8_t want[ROOM], got[ROOM];
+
+        memset(got, 0xee, sizeof(got));
+        assert_int_equal(unhex(g->hex, want), g->length);
+        assert_int_equal(rme_wire_length(g->message.type, g->message.nsegment), g->length);
+        rme_wire_encode(&g->message, got);
+        for (uint32_t s = 0; s < g->message.nsegment; s++)
+            rme_wire_put_segment(got, g->message.type, s, &g->segment[s]);
+        assert_memory_equal(got, want, g->length);
+        assert_int_equal(got[g->length], 0xee);
+    }
+}
+
+static void decoding_gives_back(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < GOLDENS; i++) {
+        const struct golden *g = &goldens[i];
+        struct rme_wire_message m;
+        uint8_t bytes[ROOM];
+
+        assert_int_equal(rme_wire_decode(bytes, unhex(g->hex, bytes), &m), 0);
+        assert_int_equal(m.type, g->message.type);
+        assert_int_equal(m.flags, g->message.flags);
+        assert_int_equal(m.credits, g->message.credits);
+        assert_int_equal(m.eager_taken, g->message.eager_taken);
+        assert_int_equal(m.unexpected_taken, g->message.unexpected_taken);
+        assert_int_equal(m.tag, g->message.tag);
+        assert_int_equal(m.to, g->message.to);
+        assert_int_equal(m.from, g->message.from);
+        assert_int_equal(m.offset, g->message.offset);
+        assert_int_equal(m.total, g->message.total);
+        assert_int_equal(m.load_bytes, g->message.load_bytes);
+        assert_int_equal(m.load_ops, g->message.load_ops);
+        assert_int_equal(m.status, g->message.status);
+        assert_int_equal(m.shape, g->message.shape);
+        assert_int_equal(m.nsegment, g->message.nsegment);
+        for (uint32_t s = 0; s < m.nsegment; s++) {
+            struct rme_wire_segment segment;
+
+            rme_wire_segment_at(&m, s, &segment);
+            assert_memory_equal(&segment, &g->segment[s], sizeof(segment));
+        }
+    }
+}
+
+/* Every message cut short anywhere is malformed; with bytes behind its end it is the same message. */
+static void length_is_checked(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < GOLDENS; i++) {
+        uint8_t bytes[ROOM] = {0};
+        size_t length = unhex(goldens[i].hex, bytes);
+        struct rme_wire_message m;
+
+        for (size_t cut = 0; cut < length; cut++) {
+            uint8_t *tight = malloc(cut + 1); /* a sanitizer sees every byte read behind it */
+
+            assert_non_null(tight);
+            memcpy(tight, bytes, cut);
+            assert_int_equal(rme_wire_decode(tight, cut, &m), -EPROTO);
+            free(tight);
+        }
+        assert_int_equal(rme_wire_decode(bytes, length + 8, &m), 0);
+        assert_int_equal(m.nsegment, goldens[i].message.nsegment);
+    }
+}
+
+static void payload_is_the_rest(void **state)
+{
+    uint8_t bytes[RME_WIRE_HEADER_SIZE + 5] = {RME_WIRE_EAGER};
+    struct rme_wire_message m;
+
+    (void)state;
+    assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), 0);
+    assert_int_equal(m.payload_length, 5);
+    assert_ptr_equal(m.payload, bytes + RME_WIRE_HEADER_SIZE);
+}
+
+static void segments_that_cannot_be(void **state)
+{
+    struct rme_wire_message m = {.type = RME_WIRE_CTS, .nsegment = 2};
+    struct rme_wire_segment huge = {0, 1, UINT64_MAX}, wraps = {UINT64_MAX - 1, 1, 4}, one = {0, 1, 1};
+    struct rme_wire_message rts = {.type = RME_WIRE_RTS, .nsegment = 1, .total = 10};
+    struct rme_wire_segment eleven = {0, 1, 11};
+    uint8_t bytes[ROOM];
+
+    (void)state;
+    rme_wire_encode(&m, bytes);
+    rme_wire_put_segment(bytes, m.type, 0, &huge);
+    rme_wire_put_segment(bytes, m.type, 1, &one);
+    assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), -EPROTO);
+    rme_wire_put_segment(bytes, RME_WIRE_CTS, 0, &wraps);
+    assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), -EPROTO);
+    rme_wire_encode(&rts, bytes);
+    rme_wire_put_segment(bytes, rts.type, 0, &eleven);
+    assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), -EPROTO);
+}
+
+static void unknown_types(void **state)
+{
+    uint8_t bytes[RME_WIRE_HEADER_SIZE] = {0x70};
+    struct rme_wire_message m;
+
+    (void)state;
+    assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), -EPROTO);
+    bytes[1] = RME_WIRE_F_OPTIONAL;
+    bytes[2] = 3;
+    assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), -EOPNOTSUPP);
+    assert_int_equal(m.credits, 3);
+    assert_string_equal(rme_wire_type_name(0x70), "unknown");
+    assert_string_equal(rme_wire_type_name(RME_WIRE_RTS), "RTS");
+}
+
+static void segments_that_fit(void **state)
+{
+    (void)state;
+    assert_int_equal(rme_wire_segments_max(RME_WIRE_RTS, RME_WIRE_RTS_SIZE), 0);
+    assert_int_equal(rme_wire_segments_max(RME_WIRE_RTS, 10), 0);
+    assert_int_equal(rme_wire_segments_max(RME_WIRE_RTS, 4096), 168);
+    assert_true(rme_wire_length(RME_WIRE_CTS, rme_wire_segments_max(RME_WIRE_CTS, 1024)) <= 1024);
+    assert_int_equal(rme_wire_segments_max(RME_WIRE_CTS, SIZE_MAX), UINT16_MAX);
+}
+
+static void statuses_are_errors(void **state)
+{
+    static const int errors[] = {0, -EMSGSIZE, -ECANCELED, -ENOMEM};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
+        assert_int_equal(rme_wire_status_error(rme_wire_status_of(errors[i])), errors[i]);
+    assert_int_equal(rme_wire_status_error(rme_wire_status_of(-EFAULT)), -EPROTO);
+    assert_int_equal(rme_wire_status_error(12345), -EPROTO);
+}
+
+/* ---- Connection data --------------------------------------------------------------------------------------------- */
+
+static const struct rme_hello example = {
+    .version = 1,
+    .version_min = 1,
+    .flags = RME_HELLO_F_SERVER | RME_HELLO_F_READ,
+    .incarnation = 0x1122334455667788ULL,
+    .rx_size = 4096,
+    .credits = 8,
+    .eager_window = 0x100000,
+    .unexpected_window = 0x40000,
+    .rts_max = 0x10000,
+};
+
+static const char example_hex[] = "524d4531010128038877665544332211001000000800000000001000000004000000010000000000";
+
+static void hello_is_golden(void **state)
+{
+    uint8_t got[RME_HELLO_SIZE], want[RME_HELLO_MAX] = {0};
+    struct rme_reject why;
+    struct rme_hello back;
+
+    (void)state;
+    assert_true(RME_HELLO_SIZE <= RME_HELLO_MAX);
+    assert_int_equal(unhex(example_hex, want), RME_HELLO_SIZE);
+    rme_hello_encode(&example, got);
+    assert_memory_equal(got, want, sizeof(got));
+    assert_int_equal(rme_hello_decode(want, sizeof(want), &back, &why), 0); /* padded */
+    assert_memory_equal(&back, &example, sizeof(back));
+}
+
+static void hello_of_a_later_version(void **state)
+{
+    uint8_t bytes[RME_HELLO_MAX] = {0};
+    struct rme_reject why;
+    struct rme_hello back;
+
+    (void)state;
+    rme_hello_encode(&example, bytes);
+    bytes[4] = 9; /* speaks 9, understands 1, and says more than we know */
+    bytes[6] = RME_HELLO_MAX;
+    assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), 0);
+    assert_int_equal(back.rx_size, example.rx_size);
+    bytes[5] = 2; /* no longer understands 1 */
+    assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
+    assert_int_equal(why.reason, RME_REJECT_VERSION);
+    assert_int_equal(why.version, RME_WIRE_VERSION);
+}
+
+static void hello_that_is_refused(void **state)
+{
+    uint8_t bytes[RME_HELLO_SIZE];
+    struct rme_hello bad = example, back;
+    struct rme_reject why;
+
+    (void)state;
+    for (size_t length = 0; length < RME_HELLO_SIZE; length++) {
+        rme_hello_encode(&example, bytes);
+        assert_int_equal(rme_hello_decode(bytes, length, &back, &why), -EPROTO);
+        assert_int_equal(why.reason, RME_REJECT_MAGIC);
+    }
+    bytes[0] ^= 1;
+    assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
+    assert_int_equal(why.reason, RME_REJECT_MAGIC);
+    bad.rx_size = RME_HELLO_RX_MIN - 1;
+    rme_hello_encode(&bad, bytes);
+    assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
+    assert_int_equal(why.reason, RME_REJECT_RX_SIZE);
+    assert_int_equal(why.acceptable, RME_HELLO_RX_MIN);
+    bad = example;
+    bad.credits = RME_HELLO_CREDITS_MIN - 1;
+    rme_hello_encode(&bad, bytes);
+    assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
+    assert_int_equal(why.reason, RME_REJECT_CREDITS);
+    assert_int_equal(why.acceptable, RME_HELLO_CREDITS_MIN);
+}
+
+static void reject_gives_back(void **state)
+{
+    const struct rme_reject why = {1, 1, RME_REJECT_RX_SIZE, 512};
+    uint8_t bytes[RME_REJECT_SIZE], want[RME_REJECT_SIZE];
+    struct rme_reject back;
+
+    (void)state;
+    rme_reject_encode(&why, bytes);
+    unhex("524d4531010110030002000000000000", want);
+    assert_memory_equal(bytes, want, sizeof(want));
+    assert_int_equal(rme_reject_decode(bytes, sizeof(bytes), &back), 0);
+    assert_memory_equal(&back, &why, sizeof(back));
+    for (size_t length = 0; length < sizeof(bytes); length++)
+        assert_int_equal(rme_reject_decode(bytes, length, &back), -EPROTO);
+    assert_string_equal(rme_reject_text(RME_REJECT_VERSION), "no common protocol version");
+    assert_non_null(rme_reject_text(200));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(encoding_is_golden),    cmocka_unit_test(decoding_gives_back),
+        cmocka_unit_test(length_is_checked),     cmocka_unit_test(payload_is_the_rest),
+        cmocka_unit_test(segments_that_cannot_be), cmocka_unit_test(unknown_types),
+        cmocka_unit_test(segments_that_fit),     cmocka_unit_test(statuses_are_errors),
+        cmocka_unit_test(hello_is_golden),       cmocka_unit_test(hello_of_a_later_version),
+        cmocka_unit_test(hello_that_is_refused), cmocka_unit_test(reject_gives_back),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
