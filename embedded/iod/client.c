@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define AGAIN_MS      500  /* before the second attempt */
-#define GIVE_UP_MS    1000 /* how long the end of a failed session may take, in each of its two steps */
+#define GIVE_UP_MS    500  /* how long each step of ending a failed session may take */
 #define FLOW_GRACE_MS 500  /* a server may explain why a flow broke */
 
 /* ---- failures ---------------------------------------------------------------------------------- */
@@ -285,7 +285,7 @@ bool client_ask_all(struct client *client, const struct iod_request *request)
 
 bool client_open(struct client *client, const struct client_options *options)
 {
-    const char *failed = NULL;
+    char text[512];
     int error;
 
     *client = (struct client){.o = *options, .tag = 16};
@@ -295,11 +295,14 @@ bool client_open(struct client *client, const struct client_options *options)
         return client_fail(client, "starting threads: %s; allow more processes (ulimit -u)",
                            strerror(-error));
     }
-    error = net_open(NULL, options->options, &client->context, &failed);
+    net_log_begin(&client->log, options->line);
+    error = net_open(NULL, options->options, &client->context);
     if (error) {
+        net_log_explain(&client->log, error, text, sizeof text);
+        net_log_end(&client->log);
         workers_stop(client->workers);
         client->workers = NULL;
-        return client_fail(client, "%s: %s", failed, net_error_text(error));
+        return client_fail(client, "starting the network: %s", text);
     }
     return true;
 }
@@ -309,6 +312,7 @@ struct remote *client_add(struct client *client, const char *uri)
     struct remote *r = calloc(1, sizeof *r);
     struct remote **grown = realloc(client->remote, ((size_t)client->count + 1) * sizeof *grown);
     char *options = client->o.options ? strdup(client->o.options) : NULL;
+    char text[512];
     int error;
 
     if (grown)
@@ -323,7 +327,8 @@ struct remote *client_add(struct client *client, const char *uri)
     r->reply_op.done = reply_done;
     error = bmi_error_to_errno(BMI_addr_lookup(&r->addr, uri, options));
     if (error) {
-        remote_fail(r, "%s", net_error_text(error));
+        net_log_explain(&client->log, error, text, sizeof text);
+        remote_fail(r, "%s", text);
         goto failed;
     }
     r->reply_bytes = BMI_memalloc(r->addr, IOD_REPLY_MAX, BMI_RECV);
@@ -341,27 +346,28 @@ failed:
     return NULL;
 }
 
-static bool quiet(struct client *client)
+static bool remote_is_quiet(const struct remote *r)
 {
-    for (int i = 0; i < client->count; i++) {
-        const struct remote *r = client->remote[i];
-        if (r->requesting || r->receiving || (r->flow && !atomic_load(&r->flow_ended)))
-            return false;
-    }
-    return true;
+    return !r->requesting && !r->receiving && (!r->flow || atomic_load(&r->flow_ended));
 }
 
-/* Lets operations end, for a moment. */
-static void settle(struct client *client)
+/* Lets operations end, for a moment; those with lost servers may not, as long as the device has not given them up. */
+static void settle(struct client *client, bool lost_too)
 {
     int64_t deadline = clock_ms() + GIVE_UP_MS;
+    bool quiet = false;
 
-    while (!quiet(client) && clock_ms() < deadline)
-        if (net_poll(client->context, 10) < 0)
+    while (!quiet && clock_ms() < deadline) {
+        quiet = true;
+        for (int i = 0; i < client->count; i++)
+            if (lost_too || !client->remote[i]->lost)
+                quiet &= remote_is_quiet(client->remote[i]);
+        if (!quiet && net_poll(client->context, 10) < 0)
             return;
+    }
 }
 
-static void cancel_all(struct client *client)
+static void cancel_all(struct client *client, bool lost_too)
 {
     for (int i = 0; i < client->count; i++) {
         struct remote *r = client->remote[i];
@@ -373,7 +379,7 @@ static void cancel_all(struct client *client)
         if (r->flow)
             flow_cancel(r->flow, -ECANCELED);
     }
-    settle(client);
+    settle(client, lost_too);
 }
 
 /* Tells the servers that objects are no longer needed, without insisting. */
@@ -392,22 +398,19 @@ static void close_objects(struct client *client)
             remote_ask(r, &request);
         client->failed = false;
     }
-    settle(client);
+    settle(client, false);
     client->failed = failed;
     memcpy(client->why, why, sizeof why);
 }
 
 static void remote_free(struct remote *r)
 {
-    bool ended = !r->flow || atomic_load(&r->flow_ended);
-
-    if (r->flow && ended)
+    if (r->flow)
         flow_free(r->flow);
-    if (r->reply_bytes && !r->receiving)
+    if (r->reply_bytes)
         BMI_memfree(r->addr, r->reply_bytes, IOD_REPLY_MAX, BMI_RECV);
     extent_list_free(&r->extents);
-    if (ended)
-        free(r); /* else the flow's last call still needs it */
+    free(r);
 }
 
 void client_close(struct client *client)
@@ -417,17 +420,20 @@ void client_close(struct client *client)
     if (!client->workers)
         return;
     if (client->failed)
-        cancel_all(client);
+        cancel_all(client, true);
     close_objects(client);
-    cancel_all(client);
+    cancel_all(client, false);
     for (int i = 0; i < client->count; i++)
-        ended &= !client->remote[i]->flow || atomic_load(&client->remote[i]->flow_ended);
+        ended &= remote_is_quiet(client->remote[i]);
     workers_stop(client->workers);
-    for (int i = 0; i < client->count; i++)
-        remote_free(client->remote[i]);
-    free(client->remote);
-    if (client->pool && ended)
-        pool_free(client->pool);
+    if (ended) { /* else BMI may still use all that, until it is stopped; then the process ends */
+        for (int i = 0; i < client->count; i++)
+            remote_free(client->remote[i]);
+        free(client->remote);
+        if (client->pool)
+            pool_free(client->pool);
+    }
     net_close(client->context);
+    net_log_end(&client->log);
     client->workers = NULL;
 }

@@ -64,12 +64,14 @@ struct client_options {
     const char *options; /* for the BMI methods; NULL for none */
     int timeout_ms;      /* of silence */
     int threads;         /* for the disk */
+    void (*line)(const char *line); /* takes what BMI says; NULL: nobody does */
     const volatile sig_atomic_t *interrupted; /* set by a signal; may be NULL */
 };
 
 struct client {
     struct client_options o;
     bmi_context_id context;
+    struct net_log log;
     struct workers *workers;
     struct pool *pool; /* NULL until there is data to move */
     struct remote **remote;

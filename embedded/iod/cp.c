@@ -20,6 +20,11 @@ static void on_signal(int number)
     interrupted = 1;
 }
 
+static void say(const char *line)
+{
+    fprintf(stderr, "%s\n", line);
+}
+
 static const char help[] =
     "usage: bmi-cp [OPTION]... SRC DST\n"
     "Copies a file to or from bmi-iod.  One of SRC and DST is a remote name, ADDR/name, like\n"
@@ -109,6 +114,7 @@ static bool set_option(int option, const char *text, struct settings *s)
         return true;
     case 'v':
         s->verbose = true;
+        c->client.line = say;
         return true;
     case 'h':
         fputs(help, stdout);

@@ -209,7 +209,7 @@ int main(int argc, char **argv)
 
     args_set_program(argv[0]);
     if (!read_arguments(argc, argv, &s))
-        return 2;
+        return 1;
     if (s.done)
         return 0;
     catch_signals();

@@ -255,7 +255,7 @@ static bool read_arguments(int argc, char **argv, struct settings *s)
 int main(int argc, char **argv)
 {
     struct settings s = {.client = {.timeout_ms = 6000, .threads = 1}};
-    struct listing l = {0};
+    static struct listing l; /* the only one */
     bool good;
 
     args_set_program(argv[0]);

@@ -1,13 +1,48 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "config.h"
 #include "embedded/iod/net.h"
+#include "embedded/bmi/gossip.h"
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define POLL_BATCH 32
+
+static void keep_line(void *arg, char kind, const char *line)
+{
+    struct net_log *log = arg;
+
+    (void)kind;
+    pthread_mutex_lock(&log->lock);
+    snprintf(log->last, sizeof log->last, "%s", line);
+    pthread_mutex_unlock(&log->lock);
+    if (log->line)
+        log->line(line);
+}
+
+void net_log_begin(struct net_log *log, void (*line)(const char *line))
+{
+    pthread_mutex_init(&log->lock, NULL);
+    log->last[0] = 0;
+    log->line = line;
+    gossip_set_sink(keep_line, log);
+}
+
+void net_log_end(struct net_log *log)
+{
+    gossip_set_sink(NULL, NULL);
+    pthread_mutex_destroy(&log->lock);
+}
+
+void net_log_explain(struct net_log *log, int error, char *text, size_t size)
+{
+    pthread_mutex_lock(&log->lock);
+    snprintf(text, size, "%s", log->last[0] ? log->last : net_error_text(error));
+    pthread_mutex_unlock(&log->lock);
+}
 
 static int from_bmi(int error)
 {
@@ -46,24 +81,20 @@ static char *methods_of(const char *listen)
     return NULL;
 }
 
-int net_open(const char *listen, const char *options, bmi_context_id *context,
-             const char **failed)
+int net_open(const char *listen, const char *options, bmi_context_id *context)
 {
     char *methods = listen ? methods_of(listen) : NULL;
     char *opts = options ? strdup(options) : NULL;
-    const char *what = "starting BMI";
     int error;
 
     if (listen && !methods) {
-        what = "reading the listen address";
-        error = -EINVAL;
+        error = -ENOPROTOOPT;
     } else if (options && !opts) {
         error = -ENOMEM;
     } else {
         error = from_bmi(BMI_initialize(methods, listen,
                                         listen ? BMI_INIT_SERVER | BMI_AUTO_REF_COUNT : 0, opts));
         if (!error) {
-            what = "opening a BMI context";
             error = from_bmi(BMI_open_context(context));
             if (error)
                 BMI_finalize();
@@ -71,8 +102,6 @@ int net_open(const char *listen, const char *options, bmi_context_id *context,
     }
     free(opts);
     free(methods);
-    if (error && failed)
-        *failed = what;
     return error;
 }
 

@@ -9,6 +9,7 @@
 #ifndef IOD_NET_H
 #define IOD_NET_H
 
+#include <pthread.h>
 #include <sys/uio.h>
 
 #include "embedded/bmi/bmi.h"
@@ -28,11 +29,26 @@ struct net_memory {
 };
 
 /*
- * Starts BMI and opens a context.  A server gives its listen addresses ("ib://host:port", several with commas); NULL for
- * a client.  0 or -errno; *failed (if not NULL) then names what failed.
+ * What BMI and its methods have to say goes here instead of to standard error.  `line`, if not NULL, takes every line, on
+ * any thread.  The last one is kept: it is the best explanation when BMI does not start or does not take an address.
  */
-int net_open(const char *listen, const char *options, bmi_context_id *context,
-             const char **failed);
+struct net_log {
+    pthread_mutex_t lock;
+    char last[512]; /* empty: nothing was said */
+    void (*line)(const char *line);
+};
+
+void net_log_begin(struct net_log *log, void (*line)(const char *line));
+void net_log_end(struct net_log *log);
+
+/* Copies the last line, or else what net_error_text() says. */
+void net_log_explain(struct net_log *log, int error, char *text, size_t size);
+
+/*
+ * Starts BMI and opens a context.  A server gives its listen addresses ("ib://host:port", several with commas); NULL for
+ * a client.  0 or -errno.
+ */
+int net_open(const char *listen, const char *options, bmi_context_id *context);
 void net_close(bmi_context_id context);
 
 /* Runs completions; sleeps up to `idle_ms` when there are none.  The number of completions, or -errno. */

@@ -14,6 +14,8 @@
 #include "embedded/iod/server_impl.h"
 #include "embedded/iod/clock.h"
 #include "embedded/iod/log.h"
+#include "patches/orangefs/shim/shim-engine.h"
+#include "common/rme.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -203,9 +205,32 @@ static void report_counters(const char *whose, const struct server_counters *c)
     log_line(LOG_ERRORS, "%s: %s", whose, line);
 }
 
+static void report_engine_line(void *arg, const char *line)
+{
+    (void)arg;
+    log_line(LOG_ERRORS, "link %s", line);
+}
+
+/* What the engine below knows: its links, and its counters that are not zero. */
+static void report_engine(struct server *server)
+{
+    struct rme *rme = NULL;
+    struct rme_counter counter;
+
+    if (BMI_get_info(server->self, SHIM_GET_ENGINE, &rme) < 0 || !rme)
+        return;
+    rme_print_peers(rme, report_engine_line, NULL);
+    for (int i = 0; rme_counter_get(rme, i, &counter) == 0; i++)
+        if (counter.value)
+            log_line(LOG_ERRORS, "counter %s %llu %s: %s", counter.name,
+                     (unsigned long long)counter.value, counter.unit, counter.text);
+}
+
 void server_report(struct server *server)
 {
     int peers = 0;
+
+    report_engine(server);
 
     pthread_mutex_lock(&server->lock);
     for (struct peer *peer = server->peers; peer; peer = peer->next) {
@@ -223,20 +248,29 @@ void server_report(struct server *server)
 
 /* ---- start and end ----------------------------------------------------------------------------- */
 
+static void log_bmi(const char *line)
+{
+    log_line(LOG_DECISIONS, "%s", line);
+}
+
 static int open_network(struct server *server, const struct server_config *c)
 {
-    const char *failed = NULL;
-    int error = net_open(c->listen, c->options, &server->context, &failed);
+    char text[512];
+    int error;
 
+    net_log_begin(&server->log, NULL); /* a failure to start is one line, below */
+    error = net_open(c->listen, c->options, &server->context);
     if (!error) {
-        failed = "looking up its own address";
         error = -bmi_error_to_errno(BMI_addr_lookup(&server->self, c->listen, NULL));
         if (error)
             net_close(server->context);
     }
-    if (error)
-        log_line(LOG_ERRORS, "cannot listen on %s: %s: %s", c->listen, failed,
-                 net_error_text(error));
+    server->log.line = log_bmi;
+    if (error) {
+        net_log_explain(&server->log, error, text, sizeof text);
+        net_log_end(&server->log);
+        log_line(LOG_ERRORS, "cannot listen on %s: %s", c->listen, text);
+    }
     return error;
 }
 
@@ -284,6 +318,7 @@ int server_open(const struct server_config *config, struct server **out)
 
 no_pool:
     net_close(server->context);
+    net_log_end(&server->log);
 no_network:
     workers_stop(server->workers);
 no_workers:
@@ -324,6 +359,7 @@ void server_close(struct server *server)
     workers_stop(server->workers);
     pool_free(server->pool);
     net_close(server->context);
+    net_log_end(&server->log);
     free_rest(server);
     store_close(server->store);
     pthread_mutex_destroy(&server->lock);

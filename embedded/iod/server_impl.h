@@ -102,6 +102,7 @@ struct transfer {
 struct server {
     struct server_config config;
     bmi_context_id context;
+    struct net_log log;
     BMI_addr_t self; /* our own address: what buffers are allocated by */
     struct workers *workers;
     struct pool *pool;
