@@ -77,8 +77,10 @@ void emu_cq_notify(struct emu_dev *d, struct emu_peer *owner, uint32_t index, bo
     if (armed == CQ_ARMED_NO || (armed == CQ_ARMED_SOLICITED && !solicited))
         return;
     if (atomic_compare_exchange_strong(&s->armed, &armed, CQ_ARMED_NO) && s->chan) {
+        atomic_store(&s->notifier, d->slot);
         atomic_fetch_add(&s->ev_pending, 1);
         emu_peer_signal_chan(d, owner, s->chan - 1);
+        atomic_store(&s->notifier, 0);
     }
 }
 
@@ -128,6 +130,7 @@ static struct emu_cq *create(struct ibv_context *context, int cqe, void *cq_cont
     atomic_store(&cq->s->ev_pending, 0);
     atomic_store(&cq->s->overrun, 0);
     cq->s->chan = 0;
+    atomic_store(&cq->s->notifier, 0);
     if (channel) {
         cq->chan = (struct emu_chan *)channel;
         cq->s->chan = cq->chan->index + 1;
@@ -341,18 +344,40 @@ void emu_cq_settle(struct emu_dev *d)
     pthread_mutex_unlock(&d->lock);
 }
 
+/*
+ * What a poster may leave behind when it is killed: a claimed entry, a bounce slot that no
+ * completion refers to, a queue that it disarmed without signalling.
+ */
 void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
 {
+    uint64_t used[EMU_BOUNCE_SLOTS / 64] = {0};
+    struct shm_cqe *e;
+
+    pthread_mutex_lock(&d->lock);
     for (uint32_t k = 0; k < EMU_MAX_CQS; k++) {
-        pthread_mutex_lock(&d->lock);
         struct emu_cq *cq = d->cq[k];
-        if (cq) {
-            pthread_mutex_lock(&cq->lock);
-            shm_ring_recover(d->seg, &cq->s->ring, slot, offsetof(struct shm_cqe, skip));
-            pthread_mutex_unlock(&cq->lock);
+        if (!cq)
+            continue;
+        pthread_mutex_lock(&cq->lock);
+        shm_ring_recover(d->seg, &cq->s->ring, slot, offsetof(struct shm_cqe, skip));
+        for (uint64_t i = 0; (e = unread(d, cq, i)) != NULL; i++)
+            if (e->bounce)
+                used[(e->bounce - 1) / 64] |= UINT64_C(1) << ((e->bounce - 1) % 64);
+        pthread_mutex_unlock(&cq->lock);
+        if (atomic_load(&cq->s->notifier) == slot) {
+            atomic_store(&cq->s->notifier, 0);
+            if (cq->s->chan) {
+                atomic_fetch_add(&cq->s->ev_pending, 1);
+                emu_peer_signal_chan(d, &d->self, cq->s->chan - 1);
+            }
         }
-        pthread_mutex_unlock(&d->lock);
     }
+    pthread_mutex_unlock(&d->lock);
+    for (uint32_t i = 0; i < EMU_BOUNCE_SLOTS; i++)
+        if (atomic_load(&shm_bounce(d->seg, i)->owner) == slot &&
+            !(used[i / 64] >> (i % 64) & 1) &&
+            !(atomic_load(&d->seg->bounce_free[i / 64]) >> (i % 64) & 1))
+            shm_bounce_put(d->seg, i);
 }
 
 /* The iterator of ibv_cq_ex: one completion at a time, kept in the CQ. */

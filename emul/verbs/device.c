@@ -22,6 +22,7 @@
 static pthread_mutex_t make_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct emu_dev *base; /* knobs and names */
 static _Atomic(struct emu_dev *) device;
+static struct emu_dev *inherited; /* the parent's, in a forked child: its objects point there */
 
 static const char *const object_name[] = {
     "context", "pd", "mr", "mw", "channel", "cq", "srq", "qp", "cm_channel", "cm_id", "cm_event",
@@ -71,9 +72,11 @@ static void after_fork_child(void)
     base = NULL;
     atomic_store(&device, NULL);
     if (d) {
+        inherited = d;
         mmap(d->seg, d->seg->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, d->seg_fd, 0);
         close(d->seg_fd);
         close(d->slot_sock);
+        emu_service_forked();
         emu_cm_forked();
     }
 }

@@ -263,6 +263,7 @@ void emu_service_unwatch_peer(struct emu_dev *d, struct emu_peer *p);
 int emu_service_watch_listener(int sock);
 void emu_service_wake(struct emu_dev *d);
 void emu_service_stop(void);
+void emu_service_forked(void); /* in the child, where the thread does not exist */
 uint64_t emu_now(void);
 void emu_timer_arm(struct emu_dev *d, struct emu_timer *t, uint64_t due);
 /* Disarms, and waits until a run in another thread is over. */

@@ -155,7 +155,7 @@ static void imm_fields(const struct emu_wr *wr, struct shm_cqe *c)
 static uint32_t bounce(struct run *r, const struct shm_sge *sge, const struct iovec *remote,
                        uint32_t nsge)
 {
-    int slot = shm_bounce_get(r->peer->seg, 0);
+    int slot = shm_bounce_get(r->peer->seg, r->d->slot);
 
     if (slot < 0)
         return 0;

@@ -252,13 +252,14 @@ void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp)
 {
     bool ok = true;
 
-    if (qp->qp.state != IBV_QPS_RTS)
+    if (qp->qp.state != IBV_QPS_RTS && qp->qp.state != IBV_QPS_SQD)
         return;
     if (qp->reads_out) {
         fetch_reads(d, qp, false);
         ok = retire(d, qp);
     }
-    while (ok && qp->sq_exec < qp->sq_tail) {
+    /* a draining queue finishes what it has started and starts nothing */
+    while (ok && qp->qp.state == IBV_QPS_RTS && qp->sq_exec < qp->sq_tail) {
         struct emu_sqe *e = sqe(qp, qp->sq_exec);
         enum start s = start(d, qp, &e->wr, !e->started, &e->status);
         e->started = true;

@@ -192,7 +192,12 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
     struct shm_head *seg = map_segment(pid, &size);
     struct emu_peer *p = seg ? calloc(1, sizeof(*p)) : NULL;
     if (!p || pid_gone(pidfd)) {
+        static _Atomic int said;
         int err = p ? ESRCH : errno;
+        if ((err == EMFILE || err == ENFILE || err == ENOMEM) && !atomic_exchange(&said, 1))
+            fprintf(stderr, "emuverbs: process %d cannot be reached: %s; every peer takes three "
+                            "descriptors (see ulimit -n)\n",
+                    pid, strerror(err));
         if (seg)
             munmap(seg, size);
         free(p);
@@ -326,7 +331,7 @@ void emu_peer_died(struct emu_dev *d, struct emu_peer *p)
         emu_peer_put(d, p);
 }
 
-static void kick(int fd)
+static bool kick(int fd)
 {
     uint64_t one = 1;
     ssize_t n;
@@ -334,6 +339,17 @@ static void kick(int fd)
     do
         n = write(fd, &one, sizeof(one));
     while (n < 0 && errno == EINTR);
+    return n > 0;
+}
+
+/* Copies a descriptor of a peer; -1 when that is not possible (too many open, an old kernel). */
+static int copy_fd(struct emu_peer *p, int fd)
+{
+    int copy = fd >= 0 ? pidfd_getfd_(p->pidfd, fd) : -1;
+
+    if (copy < 0 && errno == EPERM)
+        emu_explain_eperm(p->pid);
+    return copy;
 }
 
 void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p)
@@ -344,10 +360,12 @@ void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p)
     }
     int fd = atomic_load(&p->bell);
     if (fd < 0) {
-        fd = pidfd_getfd_(p->pidfd, p->seg->bell_fd);
+        fd = copy_fd(p, p->seg->bell_fd);
         if (fd < 0) {
-            if (errno == EPERM)
-                emu_explain_eperm(p->pid);
+            /* connecting to its slot wakes the service thread just as well */
+            char name[64];
+            snprintf(name, sizeof(name), "emuverbs/slot/%u", p->slot);
+            emu_listener_pid(name);
             return;
         }
         int none = -1;
@@ -378,17 +396,16 @@ void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
         if (c->gen)
             close(c->fd);
         c->gen = 0;
-        int fd = gen & 1 ? pidfd_getfd_(p->pidfd, atomic_load(&s->fd)) : -1;
+        int fd = gen & 1 ? copy_fd(p, atomic_load(&s->fd)) : -1;
         if (fd >= 0) {
             c->fd = fd;
             c->gen = gen;
-        } else if (errno == EPERM) {
-            emu_explain_eperm(p->pid);
         }
     }
-    if (c && c->gen)
-        kick(c->fd);
+    bool done = c && c->gen && kick(c->fd);
     pthread_mutex_unlock(&p->chan_lock);
+    if (!done && (gen & 1))
+        emu_peer_send(d, p, INBOX_SIGNAL, chan, gen, NULL, 0);
 }
 
 bool emu_peer_send(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_t index,

@@ -92,18 +92,18 @@ unsigned shm_ring_recover(const struct shm_head *seg, struct shm_ring *ring, uin
     return n;
 }
 
-int shm_bounce_get(struct shm_head *seg, uint32_t hint)
+int shm_bounce_get(struct shm_head *seg, uint32_t slot)
 {
-    const uint32_t words = EMU_BOUNCE_SLOTS / 64;
-
-    for (uint32_t k = 0; k < words; k++) {
-        uint32_t w = (hint + k) % words;
+    /* from the front: the slots used last are the ones in the caches */
+    for (uint32_t w = 0; w < EMU_BOUNCE_SLOTS / 64; w++) {
         uint64_t bits = atomic_load_explicit(&seg->bounce_free[w], memory_order_relaxed);
         while (bits) {
             unsigned bit = (unsigned)__builtin_ctzll(bits);
             if (atomic_compare_exchange_weak(&seg->bounce_free[w], &bits,
-                                             bits & ~(UINT64_C(1) << bit)))
+                                             bits & ~(UINT64_C(1) << bit))) {
+                atomic_store(&shm_bounce(seg, w * 64 + bit)->owner, slot);
                 return (int)(w * 64 + bit);
+            }
         }
     }
     return -1;
@@ -111,5 +111,6 @@ int shm_bounce_get(struct shm_head *seg, uint32_t hint)
 
 void shm_bounce_put(struct shm_head *seg, uint32_t i)
 {
+    atomic_store(&shm_bounce(seg, i)->owner, 0);
     atomic_fetch_or(&seg->bounce_free[i / 64], UINT64_C(1) << (i % 64));
 }

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum watch { WATCH_BELL, WATCH_TIMER, WATCH_LISTENER, WATCH_PEER };
+enum watch { WATCH_BELL, WATCH_TIMER, WATCH_SLOT, WATCH_LISTENER, WATCH_PEER };
 
 static struct {
     pthread_mutex_t lock;
@@ -161,6 +161,10 @@ static void read_inbox(struct emu_dev *d)
                 emu_async_cq(d->cq[copy.index], IBV_EVENT_CQ_ERR);
             pthread_mutex_unlock(&d->lock);
             break;
+        case INBOX_SIGNAL:
+            if (atomic_load(&shm_chan(d->seg, copy.index)->gen) == copy.arg)
+                emu_peer_signal_chan(d, &d->self, copy.index);
+            break;
         case INBOX_CM:
             emu_cm_inbox(d, copy.payload, sizeof(copy.payload));
             break;
@@ -190,9 +194,12 @@ static void *service_main(void *arg)
                 (void)got;
                 run_due();
                 break;
+            case WATCH_SLOT: /* somebody asks who we are, or rings without our eventfd */
             case WATCH_LISTENER:
                 while ((fd = accept4((int)(ev[i].data.u64 >> 3), NULL, NULL, SOCK_CLOEXEC)) >= 0)
                     close(fd);
+                if ((ev[i].data.u64 & 7) == WATCH_SLOT)
+                    read_inbox(d);
                 break;
             case WATCH_PEER:
                 emu_peer_died(d, (struct emu_peer *)(uintptr_t)(ev[i].data.u64 & ~UINT64_C(7)));
@@ -251,7 +258,7 @@ int emu_service_start(struct emu_dev *d)
     if (!err)
         err = watch(svc.timerfd, WATCH_TIMER);
     if (!err)
-        err = emu_service_watch_listener(d->slot_sock);
+        err = watch(d->slot_sock, ((uint64_t)d->slot_sock << 3) | WATCH_SLOT);
     if (err)
         return err;
     sigfillset(&all);
@@ -273,7 +280,18 @@ void emu_service_stop(void)
     svc.started = false;
     struct emu_dev *d = emu_dev_peek();
     if (d) {
+        struct timespec until;
         emu_service_wake(d);
-        pthread_join(svc.thread, NULL);
+        /* not for ever: exit may have been called by a thread that holds one of our locks */
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 1;
+        pthread_timedjoin_np(svc.thread, NULL, &until);
     }
+}
+
+void emu_service_forked(void)
+{
+    close(svc.epfd);
+    close(svc.timerfd);
+    svc.started = false;
 }

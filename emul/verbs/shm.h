@@ -98,6 +98,7 @@ struct shm_cq {
     _Atomic uint32_t overrun;
     _Atomic uint32_t in_use;
     uint32_t chan;               /* channel index + 1, 0 without */
+    _Atomic uint32_t notifier;   /* slot of who disarmed it and has not signalled yet, or 0 */
 };
 
 struct shm_chan {
@@ -175,6 +176,7 @@ struct shm_qp {
 
 /* A small message on its way into a posted receive: copied by the receiver's ibv_poll_cq. */
 struct shm_bounce {
+    _Atomic uint32_t owner; /* slot of the process that filled it; 0 when free or just taken */
     uint32_t length;
     uint32_t nsge;
     struct shm_sge sge[EMU_MAX_SGE];
@@ -182,7 +184,14 @@ struct shm_bounce {
 };
 
 /* What arrives in an inbox. CM messages are defined in cm.h and use the payload. */
-enum inbox_kind { INBOX_QP_ERROR = 1, INBOX_SRQ_LIMIT, INBOX_CQ_OVERRUN, INBOX_COMM_EST, INBOX_CM };
+enum inbox_kind {
+    INBOX_QP_ERROR = 1,
+    INBOX_SRQ_LIMIT,
+    INBOX_CQ_OVERRUN,
+    INBOX_COMM_EST,
+    INBOX_SIGNAL, /* a poster could not get the channel's descriptor: signal it yourself */
+    INBOX_CM
+};
 
 #define EMU_INBOX_PAYLOAD 480u
 
@@ -272,8 +281,8 @@ void shm_ring_pop(const struct shm_head *seg, struct shm_ring *ring);
 unsigned shm_ring_recover(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot,
                           size_t skip_off);
 
-/* Takes a bounce slot of `seg`, or returns -1 when all are in use. Any process. */
-int shm_bounce_get(struct shm_head *seg, uint32_t hint);
+/* Takes a bounce slot of `seg` for the process in `slot`; -1 when all are in use. Any process. */
+int shm_bounce_get(struct shm_head *seg, uint32_t slot);
 void shm_bounce_put(struct shm_head *seg, uint32_t i);
 
 #endif
