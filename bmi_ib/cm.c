@@ -126,7 +126,7 @@ static int prepare(struct rme_link *l)
         return error;
     error = ib_rx_fill(l);
     if (!error)
-        error = l->f->srq ? ib_rx_post_shared(l->f) : ib_rx_post(l);
+        error = ib_rx_post(l->f, l);
     if (error) {
         ib_log(l->f, RME_LOG_ERROR, "%s: no receive buffers: %s", l->peer, strerror(-error));
         ib_qp_destroy(l);

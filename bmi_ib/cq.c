@@ -89,6 +89,13 @@ void ib_cq_close(struct rme_fabric *f)
     f->comp = NULL;
 }
 
+/* Completions a link may produce at once: its sends, both markers, its own receives (a few without asking again). */
+uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t promised)
+{
+    uint32_t own = (promised > 64 ? promised : 64) + f->rx_slack;
+    return f->dev.sq_depth + 2 + (f->srq ? 0 : own);
+}
+
 int ib_cq_extend(struct ib_cq *c, uint32_t n)
 {
     if (c->broken || c->size - c->used < n)

@@ -27,7 +27,6 @@
 #define IB_BATCH_SGE 256 /* and their segments */
 #define IB_POLL_BATCH 32 /* completions of one poll call */
 #define IB_RX_BATCH 32   /* receives of one post call */
-#define IB_RX_SLACK 16   /* shared receives posted beyond the promise */
 #define IB_SLAB 32       /* buffers registered at a time */
 #define IB_PEER_MAX 64   /* "host:port" for log lines; longer names are cut there */
 
@@ -135,6 +134,15 @@ struct ib_rx_slab {
     struct ib_rx rx[IB_SLAB];
 };
 
+/* A receive queue, shared or a link's own: posted + held covers promised and a little more. */
+struct ib_rx_queue {
+    struct ib_rx_list chain; /* to be handed to the device */
+    uint32_t chained;        /* how many, at most f->rx_slack after a flush */
+    uint32_t promised;       /* to the engine */
+    uint32_t posted;         /* with the device or in the chain */
+    uint32_t held;           /* in the engine's hands, or on the way there */
+};
+
 struct ib_rx_pool {
     struct ib_rx_slab **slab;
     uint32_t slabs;
@@ -199,12 +207,8 @@ struct rme_link {
     uint32_t tx_held;  /* send buffers in the engine's or the device's hands for this link */
     uint32_t tx_quiet; /* those covered by no signalled request */
     uint32_t read_depth;
-    /* receives: posted + held covers promised; without shared receives only */
-    struct ib_rx_list rx_chain; /* to be posted at the next flush */
-    uint32_t rx_promised;
-    uint32_t rx_posted;
-    uint32_t rx_held;
-    uint32_t rx_depth; /* of the queue pair's own receive queue */
+    struct ib_rx_queue rxq; /* without shared receives */
+    uint32_t rx_promised;   /* to this link, whichever queue serves it */
     /* the cold part: life */
     struct rdma_cm_id *id;
     struct ib_cq *cq;
@@ -290,10 +294,8 @@ struct rme_fabric {
     struct ibv_srq *srq;
     uint32_t srq_depth;
     struct ib_rx_pool rx;
-    struct ib_rx_list rx_chain; /* shared queue: to be posted at the next flush */
-    uint32_t rx_promised, rx_posted, rx_held; /* shared queue: over all links */
-    uint32_t rx_chained;  /* shared queue: of the posted ones, those still in the chain */
-    uint32_t rx_slack;    /* shared queue: posted beyond the promise, so that the chain may wait */
+    struct ib_rx_queue rxq; /* shared by all links */
+    uint32_t rx_slack;      /* receives of a queue beyond the promise, so that the chain may wait */
     struct ib_rx_list rx_ready;
     struct ib_tx_pool tx;
 
@@ -412,8 +414,7 @@ void ib_qp_destroy(struct rme_link *l);
 int ib_rx_open(struct rme_fabric *f);
 void ib_rx_close(struct rme_fabric *f);
 int ib_rx_fill(struct rme_link *l);
-int ib_rx_post(struct rme_link *l);
-int ib_rx_post_shared(struct rme_fabric *f);
+int ib_rx_post(struct rme_fabric *f, struct rme_link *l);
 struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id);
 void ib_rx_settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx);
 void ib_rx_forget(struct rme_link *l);
@@ -450,6 +451,7 @@ bool ib_xfer_build(struct rme_link *l);
 /* ---- cq.c ------------------------------------------------------------------------------------------------------- */
 int ib_cq_open(struct rme_fabric *f);
 void ib_cq_close(struct rme_fabric *f);
+uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t promised);
 int ib_cq_reserve(struct rme_fabric *f, uint32_t n, struct ib_cq **out);
 int ib_cq_extend(struct ib_cq *cq, uint32_t n);
 void ib_cq_release(struct ib_cq *cq, uint32_t n);

@@ -137,7 +137,7 @@ struct rme_link *ib_link_new(struct rme_fabric *f)
     l->f = f;
     l->state = IB_DOWN; /* until ib_link_state_set */
     l->deliver = true;
-    STAILQ_INIT(&l->rx_chain);
+    STAILQ_INIT(&l->rxq.chain);
     if (slot_take(f, l)) {
         free(l);
         return NULL;
@@ -162,7 +162,7 @@ void ib_link_destroy(struct rme_link *l)
     if (l->dirty)
         TAILQ_REMOVE(&f->dirty, l, dirty_entry);
     if (f->srq)
-        f->rx_promised -= l->rx_promised;
+        f->rxq.promised -= l->rx_promised;
     ib_tx_forget(l);
     ib_ring_fini(&l->ring);
     if (l->addresses)

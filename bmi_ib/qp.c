@@ -18,17 +18,10 @@
 #include <string.h>
 #include "ib.h"
 
-/* Completions a link may produce at once: its sends, both markers, its own receives. */
-static uint32_t cq_share(const struct rme_link *l)
-{
-    uint32_t rx = l->rx_promised > 64 ? l->rx_promised : 64;
-    return l->f->dev.sq_depth + 2 + (l->f->srq ? 0 : rx);
-}
-
 int ib_qp_create(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    uint32_t share = cq_share(l);
+    uint32_t share = ib_cq_share(f, l->rx_promised);
     int error = ib_cq_reserve(f, share, &l->cq);
     if (error) {
         ib_log(f, RME_LOG_ERROR, "%s: no room in the completion queues (%s): close connections, or lower sq_depth", l->peer,
@@ -61,7 +54,6 @@ int ib_qp_create(struct rme_link *l)
     }
     l->qp = l->id->qp;
     l->qp_num = l->qp->qp_num;
-    l->rx_depth = f->dev.rq_depth;
     l->send_drained = l->recv_drained = l->last_wqe = false;
     error = f->srq ? ib_link_hash(l) : 0;
     if (error) {

@@ -8,8 +8,9 @@
  * needs it, else it goes to the pool (that is how a promise shrinks: posted receives cannot be taken back).
  *
  * Order.  Buffers to be posted wait in a chain that is handed over before the next send is (xfer.c), so a peer that
- * hears of a credit finds the buffer posted.  The shared queue holds a few buffers more than promised; as long as no more
- * than those wait, the chain may go on waiting, and receives are posted many at a time.
+ * hears of a credit finds the buffer posted.  A queue may hold a few buffers more than promised (the slack); as long as no
+ * more than those wait, the chain may go on waiting, and receives are posted several at a time.  A listener without
+ * shared receives has no slack: it would cost memory for every connection.
  *
  * A receive's id carries the buffer's index and how often it was posted; a completion that does not fit is dropped.
  */
@@ -17,6 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ib.h"
+
+#define SLACK_SHARED 16 /* receives beyond the promise, of the shared queue */
+#define SLACK_OWN 8     /* of each connection where we connect */
 
 /* ---- The pool --------------------------------------------------------------------------------------------------- */
 
@@ -73,44 +77,44 @@ static int pool_ensure(struct rme_fabric *f, uint32_t n)
 
 /* ---- Promises --------------------------------------------------------------------------------------------------- */
 
+static struct ib_rx_queue *queue_of(struct rme_fabric *f, struct rme_link *l)
+{
+    return f->srq ? &f->rxq : &l->rxq;
+}
+
 /* Hands a buffer to the chain of its queue. */
 static void chain(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
+    struct ib_rx_queue *q = queue_of(f, l);
     rx->state = IB_RX_POSTED;
-    if (f->srq) {
-        rx->link = 0;
-        f->rx_posted++;
-        f->rx_chained++;
-        STAILQ_INSERT_TAIL(&f->rx_chain, rx, next);
-        return;
-    }
-    rx->link = l->handle;
-    l->rx_posted++;
-    STAILQ_INSERT_TAIL(&l->rx_chain, rx, next);
-    ib_xfer_mark_dirty(l);
+    rx->link = f->srq ? 0 : l->handle;
+    q->posted++;
+    q->chained++;
+    STAILQ_INSERT_TAIL(&q->chain, rx, next);
+    if (!f->srq && q->chained > f->rx_slack)
+        ib_xfer_mark_dirty(l);
 }
 
-/* How many buffers the promise lacks. */
-static uint32_t lacking(const struct rme_fabric *f, const struct rme_link *l)
+/* How many buffers the queue lacks. */
+static uint32_t lacking(const struct rme_fabric *f, const struct ib_rx_queue *q)
 {
-    uint32_t promised = f->srq ? f->rx_promised + f->rx_slack : l->rx_promised;
-    uint32_t there = f->srq ? f->rx_posted + f->rx_held : l->rx_posted + l->rx_held;
-    return promised > there ? promised - there : 0;
+    uint32_t wanted = q->promised + f->rx_slack, there = q->posted + q->held;
+    return wanted > there ? wanted - there : 0;
 }
 
-/* A link whose receives the device still takes. */
-static bool can_post(const struct rme_link *l)
+/* Does the device take receives there?  l may be NULL with the shared queue. */
+static bool can_post(const struct rme_fabric *f, const struct rme_link *l)
 {
-    return l && l->qp && l->state != IB_DRAINING;
+    return f->srq || (l && l->qp && l->state != IB_DRAINING);
 }
 
 /* Brings what is posted up to the promise. */
 int ib_rx_fill(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    if (!f->srq && !can_post(l))
+    if (!can_post(f, l))
         return 0; /* its queue pair will ask again */
-    uint32_t n = lacking(f, l);
+    uint32_t n = lacking(f, queue_of(f, l));
     int error = pool_ensure(f, n);
     if (error)
         return error;
@@ -122,7 +126,7 @@ int ib_rx_fill(struct rme_link *l)
 /* A buffer without further use: to the device if the promise needs it, else to the pool. */
 void ib_rx_settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
-    if ((f->srq || can_post(l)) && lacking(f, l))
+    if (can_post(f, l) && lacking(f, queue_of(f, l)))
         chain(f, l, rx);
     else
         pool_put(f, rx);
@@ -131,8 +135,8 @@ void ib_rx_settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 /* Completion queue space for receives beyond the share that every link has. */
 static int extend_share(struct rme_link *l, uint32_t promised)
 {
-    uint32_t share = l->f->dev.sq_depth + 2 + promised;
-    if (l->f->srq || !l->cq || share <= l->cq_share)
+    uint32_t share = ib_cq_share(l->f, promised);
+    if (!l->cq || share <= l->cq_share)
         return 0;
     int error = ib_cq_extend(l->cq, share - l->cq_share);
     if (!error)
@@ -143,18 +147,18 @@ static int extend_share(struct rme_link *l, uint32_t promised)
 int ib_rx_reserve(struct rme_link *l, uint32_t n)
 {
     struct rme_fabric *f = l->f;
-    uint32_t *promised = f->srq ? &f->rx_promised : &l->rx_promised;
-    uint32_t limit = f->srq ? f->srq_depth - f->rx_slack : f->dev.rq_depth;
-    if (n > limit || *promised > limit - n)
+    struct ib_rx_queue *q = queue_of(f, l);
+    uint32_t limit = (f->srq ? f->srq_depth : f->dev.rq_depth) - f->rx_slack;
+    if (n > limit || q->promised > limit - n)
         return -ENOSPC;
     int error = extend_share(l, l->rx_promised + n);
     if (error)
         return error;
-    *promised += n;
+    q->promised += n;
     error = ib_rx_fill(l);
     if (error)
-        *promised -= n;
-    else if (f->srq)
+        q->promised -= n;
+    else
         l->rx_promised += n;
     return error;
 }
@@ -164,8 +168,7 @@ void ib_rx_release(struct rme_link *l, uint32_t n)
     if (n > l->rx_promised)
         n = l->rx_promised;
     l->rx_promised -= n;
-    if (l->f->srq)
-        l->f->rx_promised -= n;
+    queue_of(l->f, l)->promised -= n;
 }
 
 /* ---- Posting ---------------------------------------------------------------------------------------------------- */
@@ -207,36 +210,19 @@ static uint32_t batch_undo(struct rme_fabric *f, struct rx_batch *b, const struc
     return undone;
 }
 
-/* Posts a link's own chain; a failure is the caller's to act on. */
-int ib_rx_post(struct rme_link *l)
+/* Posts a queue's chain; a failure is the caller's to act on.  l may be NULL with the shared queue. */
+int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
 {
-    struct rme_fabric *f = l->f;
-    while (!STAILQ_EMPTY(&l->rx_chain)) {
+    struct ib_rx_queue *q = queue_of(f, l);
+    while (!STAILQ_EMPTY(&q->chain)) {
         struct rx_batch b;
         struct ibv_recv_wr *bad = NULL;
-        batch_build(f, &l->rx_chain, &b);
-        int ret = ibv_post_recv(l->qp, b.wr, &bad);
+        batch_build(f, &q->chain, &b);
+        q->chained -= b.n;
+        int ret = f->srq ? ibv_post_srq_recv(f->srq, b.wr, &bad) : ibv_post_recv(l->qp, b.wr, &bad);
         ib_count(f, RECV_DOORBELLS, 1);
         if (ret) {
-            l->rx_posted -= batch_undo(f, &b, bad);
-            return ib_error(ret);
-        }
-        ib_count(f, RECV_REQUESTS, b.n);
-    }
-    return 0;
-}
-
-int ib_rx_post_shared(struct rme_fabric *f)
-{
-    while (!STAILQ_EMPTY(&f->rx_chain)) {
-        struct rx_batch b;
-        struct ibv_recv_wr *bad = NULL;
-        batch_build(f, &f->rx_chain, &b);
-        f->rx_chained -= b.n;
-        int ret = ibv_post_srq_recv(f->srq, b.wr, &bad);
-        ib_count(f, RECV_DOORBELLS, 1);
-        if (ret) {
-            f->rx_posted -= batch_undo(f, &b, bad);
+            q->posted -= batch_undo(f, &b, bad);
             return ib_error(ret);
         }
         ib_count(f, RECV_REQUESTS, b.n);
@@ -258,16 +244,6 @@ struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id)
     return rx;
 }
 
-static uint32_t *posted_count(struct rme_fabric *f, struct rme_link *l)
-{
-    return f->srq ? &f->rx_posted : &l->rx_posted;
-}
-
-static uint32_t *held_count(struct rme_fabric *f, struct rme_link *l)
-{
-    return f->srq ? &f->rx_held : &l->rx_held;
-}
-
 /* Tells the engine.  The buffer counts as held. */
 static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
@@ -276,7 +252,7 @@ static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
         return false;
     if (rx->is_imm) {
         e->imm = rx->value;
-        --*held_count(f, l);
+        queue_of(f, l)->held--;
         ib_rx_settle(f, l, rx);
         return true;
     }
@@ -290,14 +266,14 @@ static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 /* A message or an immediate came in. l may be NULL with the shared queue: its queue pair is gone. */
 void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm, uint32_t value)
 {
-    --*posted_count(f, l);
+    queue_of(f, l)->posted--;
     if (!l || !l->deliver) {
         ib_rx_settle(f, l, rx);
         return;
     }
     if (l->state == IB_ACCEPTING)
         ib_cm_established(l);
-    ++*held_count(f, l);
+    queue_of(f, l)->held++;
     rx->link = l->handle;
     rx->is_imm = is_imm;
     rx->value = value;
@@ -309,7 +285,7 @@ void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, 
 /* A receive came back without a message. */
 void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
-    --*posted_count(f, l);
+    queue_of(f, l)->posted--;
     ib_rx_settle(f, l, rx);
 }
 
@@ -334,7 +310,7 @@ void ib_rx_return(struct rme_fabric *f, void *token)
     struct ib_rx *rx = token;
     struct rme_link *l = f->srq ? NULL : ib_link_by_handle(f, rx->link);
     if (f->srq || l)
-        --*held_count(f, l);
+        queue_of(f, l)->held--;
     ib_rx_settle(f, l, rx);
 }
 
@@ -342,12 +318,14 @@ void ib_rx_return(struct rme_fabric *f, void *token)
 void ib_rx_forget(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    STAILQ_INIT(&l->rx_chain);
-    for (uint32_t i = 0; l->rx_posted && i < f->rx.slabs * IB_SLAB; i++) {
+    struct ib_rx_queue *q = &l->rxq;
+    STAILQ_INIT(&q->chain);
+    q->chained = 0;
+    for (uint32_t i = 0; q->posted && i < f->rx.slabs * IB_SLAB; i++) {
         struct ib_rx *rx = &f->rx.slab[i / IB_SLAB]->rx[i % IB_SLAB];
         if (rx->state == IB_RX_POSTED && rx->link == l->handle) {
             pool_put(f, rx);
-            l->rx_posted--;
+            q->posted--;
         }
     }
 }
@@ -370,12 +348,15 @@ int ib_rx_open(struct rme_fabric *f)
 {
     const char *mode = rme_option_string(f->config.options, "srq");
     STAILQ_INIT(&f->rx.free);
-    STAILQ_INIT(&f->rx_chain);
+    STAILQ_INIT(&f->rxq.chain);
     STAILQ_INIT(&f->rx_ready);
     if (strcmp(mode, "auto") != 0 && strcmp(mode, "on") != 0 && strcmp(mode, "off") != 0) {
         ib_log(f, RME_LOG_ERROR, "option srq=%s: allowed are auto, on and off", mode);
         return -EINVAL;
     }
+    f->rx_slack = f->config.listen ? 0 : SLACK_OWN;
+    if (f->rx_slack > f->dev.rq_depth / 4)
+        f->rx_slack = 0;
     if (!want_srq(f, mode))
         return 0;
     uint32_t depth = (uint32_t)ib_option(f, "srq_depth");
@@ -389,7 +370,7 @@ int ib_rx_open(struct rme_fabric *f)
         return 0;
     }
     f->srq_depth = depth;
-    f->rx_slack = depth > 4 * IB_RX_SLACK ? IB_RX_SLACK : 0;
+    f->rx_slack = depth > 4 * SLACK_SHARED ? SLACK_SHARED : 0;
     f->caps.shared_rx = true;
     return 0;
 }

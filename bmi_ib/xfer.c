@@ -215,7 +215,7 @@ static int post(struct rme_link *l, struct ib_batch *b)
 /* Receives first: what is sent may tell the peer of them. */
 static void flush_link(struct rme_link *l)
 {
-    int error = l->qp ? ib_rx_post(l) : 0;
+    int error = l->qp && l->rxq.chained > l->f->rx_slack ? ib_rx_post(l->f, l) : 0;
     bool more = true;
     while (!error && more && l->state == IB_UP && l->queue.head) {
         more = ib_xfer_build(l);
@@ -229,8 +229,8 @@ static void flush_link(struct rme_link *l)
 void ib_flush(struct rme_fabric *f)
 {
     struct rme_link *l;
-    if (f->rx_chained > f->rx_slack) {
-        int error = ib_rx_post_shared(f);
+    if (f->rxq.chained > f->rx_slack) {
+        int error = ib_rx_post(f, NULL);
         if (error) {
             ib_log(f, RME_LOG_ERROR, "device %s: posting shared receives: %s; all connections fail", f->dev.name, strerror(-error));
             ib_link_fail_all(f, NULL, error);

@@ -272,7 +272,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     TAILQ_INIT(&f->tx_waiters);
     TAILQ_INIT(&f->draining);
     STAILQ_INIT(&f->rx.free);
-    STAILQ_INIT(&f->rx_chain);
+    STAILQ_INIT(&f->rxq.chain);
     STAILQ_INIT(&f->rx_ready);
     assert_int_equal(ib_tx_open(f), 0);
 }
@@ -303,7 +303,7 @@ struct rme_link *rig_link_in(enum ib_link_state state)
     struct rme_fabric *f = rig.f;
     struct rme_link *l = ib_link_new(f);
     assert_non_null(l);
-    l->rx_promised = 8;
+    assert_int_equal(ib_rx_reserve(l, 8), 0);
     l->passive = state == IB_REQUESTED || state == IB_ACCEPTING;
     strcpy(l->peer, "peer:1");
     if (state != IB_NAMING)
@@ -311,7 +311,7 @@ struct rme_link *rig_link_in(enum ib_link_state state)
     if (state == IB_CONNECTING || state == IB_ACCEPTING || state == IB_UP || state >= IB_DRAINING) {
         assert_int_equal(ib_qp_create(l), 0);
         assert_int_equal(ib_rx_fill(l), 0);
-        assert_int_equal(ib_rx_post(l), 0);
+        assert_int_equal(ib_rx_post(f, l), 0);
         l->read_depth = 16;
     }
     if (state < IB_DRAINING) {

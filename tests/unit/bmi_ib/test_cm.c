@@ -157,7 +157,7 @@ static void message_before_confirmation(void **state)
     rig_cm(l, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
     assert_int_equal(count(RME_EV_LINK_UP, NULL), 0);
     ib_rx_return(rig.f, events[1].rx);
-    assert_int_equal(l->rx_posted, 8);
+    assert_int_equal(l->rxq.posted, 8);
     ib_link_disconnect(l, 0);
     drain(l);
     assert_int_equal(count(RME_EV_LINK_DOWN, NULL), 1);
@@ -263,7 +263,7 @@ static void completion_space_is_booked(void **state)
     assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64) + 64);
     assert_int_equal(ib_rx_reserve(a, 5), -ENOSPC);
     assert_int_equal(a->rx_promised, 64);
-    assert_int_equal(a->rx_posted, 64);
+    assert_int_equal(a->rxq.posted, 64);
     rig.f->cq[0].broken = false;
     rig.f->dev.attr.max_cqe = 100; /* a further queue would be too small */
     struct rme_link *c = rig_link_in(IB_ROUTING);
@@ -280,23 +280,23 @@ static void promises(void **state)
     (void)state;
     rig_open(NULL, 16, 256);
     struct rme_link *l = rig_link();
-    assert_int_equal(l->rx_posted, 8);
+    assert_int_equal(l->rxq.posted, 8);
     for (uint32_t i = 0; i < 8; i++)
         rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, 1, i), .opcode = IBV_WC_RECV, .byte_len = i});
     assert_int_equal(rig_poll(e, EVENTS), 8);
-    assert_int_equal(l->rx_posted, 0);
-    assert_int_equal(l->rx_held, 8);
+    assert_int_equal(l->rxq.posted, 0);
+    assert_int_equal(l->rxq.held, 8);
     ib_rx_release(l, 3);
     for (int i = 0; i < 8; i++)
         ib_rx_return(rig.f, e[i].rx);
-    assert_int_equal(l->rx_posted, 5);
-    assert_int_equal(l->rx_held, 0);
+    assert_int_equal(l->rxq.posted, 5);
+    assert_int_equal(l->rxq.held, 0);
     unsigned before = rig.nrecv;
     ib_flush(rig.f);
     assert_int_equal(rig.nrecv, before + 5);
     assert_int_equal(ib_rx_reserve(l, 100000), -ENOSPC);
     assert_int_equal(ib_rx_reserve(l, 100), 0);
-    assert_int_equal(l->rx_posted, 105);
+    assert_int_equal(l->rxq.posted, 105);
     rig_close();
 }
 
