@@ -36,6 +36,59 @@ bool args_complain(const char *format, ...)
     return false;
 }
 
+#define OPTIONS_MAX 30
+
+/* The options with --help and --version, and their letters as getopt wants them. */
+static void complete(const struct option *options, struct option *all, char *letters)
+{
+    static const struct option common[] = {
+        {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {0}};
+    int n = 0;
+
+    while (options[n].name && n < OPTIONS_MAX) {
+        all[n] = options[n];
+        n++;
+    }
+    memcpy(all + n, common, sizeof common);
+    for (; all->name; all++) {
+        *letters++ = (char)all->val;
+        if (all->has_arg == required_argument)
+            *letters++ = ':';
+    }
+    *letters = 0;
+}
+
+enum args_result args_read(int argc, char **argv, const struct option *options, const char *help,
+                           bool (*set)(int option, const char *text, void *settings),
+                           void *settings)
+{
+    struct option all[OPTIONS_MAX + 3];
+    char letters[2 * OPTIONS_MAX + 7];
+    int option;
+
+    args_set_program(argv[0]);
+    opterr = 0;
+    complete(options, all, letters);
+    while ((option = getopt_long(argc, argv, letters, all, NULL)) != -1) {
+        switch (option) {
+        case 'h':
+            fputs(help, stdout);
+            return ARGS_DONE;
+        case 'V':
+            printf("%s (%s) %s\n", program, PACKAGE_NAME, PACKAGE_VERSION);
+            return ARGS_DONE;
+        case '?':
+            args_complain("'%s' is no option or lacks its value; see %s --help", argv[optind - 1],
+                          program);
+            return ARGS_WRONG;
+        default:
+            if (!set(option, optarg, settings))
+                return ARGS_WRONG;
+        }
+    }
+    return ARGS_READ;
+}
+
 static int shift_of(char unit)
 {
     switch (unit) {

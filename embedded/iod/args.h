@@ -3,6 +3,7 @@
 #ifndef IOD_ARGS_H
 #define IOD_ARGS_H
 
+#include <getopt.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,17 @@ bool args_complain(const char *format, ...) __attribute__((format(printf, 1, 2))
 /* The program's name for messages; from argv[0]. */
 void args_set_program(const char *argv0);
 const char *args_program(void);
+
+/*
+ * Walks the options of a command line.  `options` ends with a zero row; `val` of each is its letter.  `set` takes each
+ * option, and complains itself about a value.  ARGS_DONE: --help (which prints `help`) or --version was asked for, which
+ * belong to every program; ARGS_WRONG: somebody complained; ARGS_READ: `optind` is where names begin.
+ */
+enum args_result { ARGS_READ, ARGS_DONE, ARGS_WRONG };
+
+enum args_result args_read(int argc, char **argv, const struct option *options, const char *help,
+                           bool (*set)(int option, const char *text, void *settings),
+                           void *settings);
 
 /* A number of `unit` with an optional K, M or G (powers of 1024), between least and most. */
 bool args_number(const char *option, const char *text, uint64_t least, uint64_t most,

@@ -201,8 +201,10 @@ static void check_silence(struct remote *r, int64_t now)
         send_request(r);
     if (r->state != REMOTE_ASKED)
         return;
-    if (r->flow && flow_moved_at(r->flow) > heard)
-        heard = flow_moved_at(r->flow);
+    if (r->flow) {
+        int64_t moved = flow_status(r->flow).moved_at;
+        heard = moved > heard ? moved : heard;
+    }
     if (now - heard <= r->client->o.timeout_ms)
         return;
     r->lost = true;
@@ -215,18 +217,17 @@ static void check_silence(struct remote *r, int64_t now)
 /* A flow that broke is explained by its server, or else by its error. */
 static void check_flow(struct remote *r, int64_t now)
 {
-    enum flow_side side;
-    int error;
+    struct flow_status status;
 
     if (!r->flow || !atomic_load(&r->flow_ended))
         return;
-    error = flow_error(r->flow, &side);
-    if (!error || side != FLOW_NETWORK)
+    status = flow_status(r->flow);
+    if (!status.error || status.side != FLOW_NETWORK)
         return;
     if (!r->flow_broke_at)
         r->flow_broke_at = now;
     if (now - r->flow_broke_at > FLOW_GRACE_MS)
-        remote_lost(r, error);
+        remote_lost(r, status.error);
 }
 
 static void look_around(struct client *client)

@@ -18,7 +18,7 @@ static void show_progress(struct client *client, void *arg)
 
     for (int i = 0; i < client->count; i++) {
         const struct remote *r = client->remote[i];
-        done += r->moved + (r->flow ? flow_bytes(r->flow) : 0);
+        done += r->moved + (r->flow ? flow_status(r->flow).bytes : 0);
     }
     progress_show(&copy->progress, done);
 }
@@ -134,19 +134,18 @@ static bool file_failed(struct copy *copy, int error)
 /* Takes notice of what ended at one server.  True when it has nothing left to do. */
 static bool step(struct copy *copy, struct remote *r)
 {
-    enum flow_side side = FLOW_FILE;
-    int error = 0;
+    struct flow_status status;
 
     if (r->flow && atomic_load(&r->flow_ended)) {
-        error = flow_error(r->flow, &side);
-        if (error && side == FLOW_FILE)
-            return file_failed(copy, error);
-        if (error && side == FLOW_MEMORY)
+        status = flow_status(r->flow);
+        if (status.error && status.side == FLOW_FILE)
+            return file_failed(copy, status.error);
+        if (status.error && status.side == FLOW_MEMORY)
             return client_fail(&copy->client, "no memory for buffers; use smaller --buffers or "
                                               "--buffer-size");
-        if (error || r->state != REMOTE_ANSWERED)
+        if (status.error || r->state != REMOTE_ANSWERED)
             return false; /* the session looks after network errors */
-        r->moved += flow_bytes(r->flow);
+        r->moved += status.bytes;
         flow_free(r->flow);
         r->flow = NULL;
         r->state = REMOTE_IDLE;

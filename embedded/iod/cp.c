@@ -7,7 +7,6 @@
 #include "embedded/iod/json.h"
 #include "embedded/iod/name.h"
 
-#include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +48,6 @@ struct settings {
     struct copy_options copy;
     struct args_list servers;
     bool json, quiet, verbose;
-    bool done; /* --help or --version was all */
 };
 
 /* One side of a copy. */
@@ -70,8 +68,9 @@ static bool set_count(const char *option, const char *text, uint64_t most, int *
     return true;
 }
 
-static bool set_option(int option, const char *text, struct settings *s)
+static bool set_option(int option, const char *text, void *settings)
 {
+    struct settings *s = settings;
     struct copy_options *c = &s->copy;
     int n = 0;
     bool good = true;
@@ -116,16 +115,8 @@ static bool set_option(int option, const char *text, struct settings *s)
         s->verbose = true;
         c->client.line = say;
         return true;
-    case 'h':
-        fputs(help, stdout);
-        s->done = true;
-        return true;
-    case 'V':
-        printf("bmi-cp (%s) %s\n", PACKAGE_NAME, PACKAGE_VERSION);
-        s->done = true;
-        return true;
     }
-    return args_complain("see bmi-cp --help");
+    return false;
 }
 
 static bool read_side(const char *text, struct side *side)
@@ -169,8 +160,8 @@ static bool check_sides(const struct settings *s, const struct side *from, const
     return check_servers(s, from->remote ? from : to);
 }
 
-static bool read_arguments(int argc, char **argv, struct settings *s, struct side *from,
-                           struct side *to)
+static enum args_result read_arguments(int argc, char **argv, struct settings *s,
+                                       struct side *from, struct side *to)
 {
     static const struct option options[] = {
         {"servers", required_argument, NULL, 's'},
@@ -185,25 +176,20 @@ static bool read_arguments(int argc, char **argv, struct settings *s, struct sid
         {"json", no_argument, NULL, 'j'},
         {"quiet", no_argument, NULL, 'q'},
         {"verbose", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
+        {0},
     };
-    int option;
+    enum args_result result = args_read(argc, argv, options, help, set_option, s);
 
-    while ((option = getopt_long(argc, argv, "s:S:b:B:L:T:o:t:fjqvhV", options, NULL)) != -1) {
-        if (!set_option(option, optarg, s))
-            return false;
-        if (s->done)
-            return true;
+    if (result != ARGS_READ)
+        return result;
+    if (argc - optind != 2) {
+        args_complain("%d names given; give a source and a destination", argc - optind);
+        return ARGS_WRONG;
     }
-    if (argc - optind != 2)
-        return args_complain("%d names given; give a source and a destination", argc - optind);
-    if ((uint32_t)s->copy.list > s->copy.buffer_size)
-        return args_complain("--list: %d pieces of %u bytes; give fewer", s->copy.list,
-                             s->copy.buffer_size);
     return read_side(argv[optind], from) && read_side(argv[optind + 1], to) &&
-           check_sides(s, from, to);
+                   check_sides(s, from, to)
+               ? ARGS_READ
+               : ARGS_WRONG;
 }
 
 static void print_result(const struct settings *s, const struct copy *copy, double seconds)
@@ -245,16 +231,14 @@ int main(int argc, char **argv)
     };
     struct side from, to;
     static struct copy copy; /* large, and the only one */
+    enum args_result result = read_arguments(argc, argv, &s, &from, &to);
     double began;
     bool good;
 
-    args_set_program(argv[0]);
-    if (!read_arguments(argc, argv, &s, &from, &to)) {
+    if (result != ARGS_READ) {
         args_list_free(&s.servers);
-        return 1;
+        return result == ARGS_DONE ? 0 : 1;
     }
-    if (s.done)
-        return 0;
     s.copy.servers = &s.servers;
     s.copy.bar = !s.quiet;
     catch_signals();

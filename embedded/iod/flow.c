@@ -391,14 +391,6 @@ int flow_start(const struct flow_config *config, struct flow **out)
     return 0;
 }
 
-void flow_stop(struct flow *f)
-{
-    pthread_mutex_lock(&f->lock);
-    f->stopped = true;
-    advance(f);
-    pthread_mutex_unlock(&f->lock);
-}
-
 void flow_cancel(struct flow *f, int error)
 {
     pthread_mutex_lock(&f->lock);
@@ -412,47 +404,17 @@ void flow_cancel(struct flow *f, int error)
     pthread_mutex_unlock(&f->lock);
 }
 
-int flow_error(struct flow *f, enum flow_side *side)
+struct flow_status flow_status(struct flow *f)
 {
-    int error;
+    struct flow_status status;
 
     pthread_mutex_lock(&f->lock);
-    error = f->error;
-    if (side)
-        *side = f->side;
-    pthread_mutex_unlock(&f->lock);
-    return error;
-}
-
-uint64_t flow_bytes(struct flow *f)
-{
-    uint64_t bytes;
-
-    pthread_mutex_lock(&f->lock);
-    bytes = f->bytes;
-    pthread_mutex_unlock(&f->lock);
-    return bytes;
-}
-
-int64_t flow_moved_at(struct flow *f)
-{
-    int64_t at;
-
-    pthread_mutex_lock(&f->lock);
-    at = f->moved_at;
-    pthread_mutex_unlock(&f->lock);
-    return at;
-}
-
-bool flow_waits_for_peer(struct flow *f)
-{
-    bool waits = false;
-
-    pthread_mutex_lock(&f->lock);
+    status = (struct flow_status){
+        .error = f->error, .side = f->side, .bytes = f->bytes, .moved_at = f->moved_at};
     for (uint32_t i = 0; i < f->c.depth; i++)
-        waits |= f->slot[i].state == SLOT_NET;
+        status.waits_for_peer |= f->slot[i].state == SLOT_NET;
     pthread_mutex_unlock(&f->lock);
-    return waits;
+    return status;
 }
 
 void flow_free(struct flow *f)

@@ -45,18 +45,18 @@ struct flow_config {
 /* Starts a flow.  *out is set before `done` can be called.  0 or -errno (then no call comes). */
 int flow_start(const struct flow_config *config, struct flow **out);
 
-/* Starts no further message; those on their way end by themselves, as the peer takes or sends them. */
-void flow_stop(struct flow *flow);
-
 /* Ends all as soon as possible.  The error is `error` (-errno) unless there was one before. */
 void flow_cancel(struct flow *flow, int error);
 
-/* The first error (0 or -errno), and where it happened. */
-int flow_error(struct flow *flow, enum flow_side *side);
+struct flow_status {
+    int error; /* the first one, 0 or -errno, */
+    enum flow_side side; /* and where it happened */
+    uint64_t bytes;      /* that reached their end here */
+    int64_t moved_at;    /* clock_ms() of the last progress */
+    bool waits_for_peer; /* a message is posted and not complete */
+};
 
-uint64_t flow_bytes(struct flow *flow);   /* bytes that reached their end here */
-int64_t flow_moved_at(struct flow *flow); /* clock_ms() of the last progress */
-bool flow_waits_for_peer(struct flow *flow); /* a message is posted and not complete */
+struct flow_status flow_status(struct flow *flow);
 void flow_free(struct flow *flow);
 
 #endif

@@ -7,7 +7,6 @@
 #include "embedded/iod/proto.h"
 #include "embedded/iod/server.h"
 
-#include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,11 +59,11 @@ static const char help[] =
 struct settings {
     struct server_config server;
     int grace_ms;
-    bool done; /* --help or --version was all */
 };
 
-static bool set_option(int option, const char *text, struct settings *s)
+static bool set_option(int option, const char *text, void *settings)
 {
+    struct settings *s = settings;
     uint64_t n = 0;
 
     switch (option) {
@@ -113,19 +112,11 @@ static bool set_option(int option, const char *text, struct settings *s)
     case 'v':
         log_set_level(LOG_DETAILS);
         return true;
-    case 'h':
-        fputs(help, stdout);
-        s->done = true;
-        return true;
-    case 'V':
-        printf("bmi-iod (%s) %s\n", PACKAGE_NAME, PACKAGE_VERSION);
-        s->done = true;
-        return true;
     }
-    return args_complain("see bmi-iod --help");
+    return false;
 }
 
-static bool read_arguments(int argc, char **argv, struct settings *s)
+static enum args_result read_arguments(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
         {"listen", required_argument, NULL, 'l'},
@@ -140,25 +131,21 @@ static bool read_arguments(int argc, char **argv, struct settings *s)
         {"fsync", no_argument, NULL, 's'},
         {"quiet", no_argument, NULL, 'q'},
         {"verbose", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
+        {0},
     };
-    int option;
+    enum args_result result = args_read(argc, argv, options, help, set_option, s);
 
-    while ((option = getopt_long(argc, argv, "l:d:o:t:m:b:n:c:g:sqvhV", options, NULL)) != -1) {
-        if (!set_option(option, optarg, s))
-            return false;
-        if (s->done)
-            return true;
-    }
+    if (result != ARGS_READ)
+        return result;
     if (optind < argc)
-        return args_complain("'%s' is not understood; see bmi-iod --help", argv[optind]);
-    if (!s->server.listen)
-        return args_complain("no address to serve; give --listen ib://host:port");
-    if (!s->server.folder)
-        return args_complain("no folder for the objects; give --store DIR");
-    return true;
+        args_complain("'%s' is not understood; see bmi-iod --help", argv[optind]);
+    else if (!s->server.listen)
+        args_complain("no address to serve; give --listen ib://host:port");
+    else if (!s->server.folder)
+        args_complain("no folder for the objects; give --store DIR");
+    else
+        return ARGS_READ;
+    return ARGS_WRONG;
 }
 
 /* Until SIGTERM, and then until nothing is open or the time is up.  0 or -errno. */
@@ -204,14 +191,12 @@ int main(int argc, char **argv)
                    .client_timeout_ms = 60000},
         .grace_ms = 5000,
     };
+    enum args_result result = read_arguments(argc, argv, &s);
     struct server *server;
     int error;
 
-    args_set_program(argv[0]);
-    if (!read_arguments(argc, argv, &s))
-        return 1;
-    if (s.done)
-        return 0;
+    if (result != ARGS_READ)
+        return result == ARGS_DONE ? 0 : 1;
     catch_signals();
     if (server_open(&s.server, &server) < 0)
         return 1;

@@ -6,7 +6,6 @@
 #include "embedded/iod/json.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -38,7 +37,6 @@ struct settings {
     struct client_options client;
     struct args_list servers;
     bool json;
-    bool done;
 };
 
 /* ---- asking ------------------------------------------------------------------------------------ */
@@ -203,8 +201,9 @@ static void print_all(struct listing *l, bool json)
 
 /* ---- the program ------------------------------------------------------------------------------- */
 
-static bool set_option(int option, const char *text, struct settings *s)
+static bool set_option(int option, const char *text, void *settings)
 {
+    struct settings *s = settings;
     uint64_t n = 0;
 
     switch (option) {
@@ -219,50 +218,39 @@ static bool set_option(int option, const char *text, struct settings *s)
             return false;
         s->client.timeout_ms = (int)n * 1000;
         return true;
-    case 'h':
-        fputs(help, stdout);
-        s->done = true;
-        return true;
-    case 'V':
-        printf("bmi-ls (%s) %s\n", PACKAGE_NAME, PACKAGE_VERSION);
-        s->done = true;
-        return true;
     }
-    return args_complain("see bmi-ls --help");
+    return false;
 }
 
-static bool read_arguments(int argc, char **argv, struct settings *s)
+static enum args_result read_arguments(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'},           {"options", required_argument, NULL, 'o'},
-        {"timeout", required_argument, NULL, 't'},  {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},        {NULL, 0, NULL, 0},
+        {"json", no_argument, NULL, 'j'},
+        {"options", required_argument, NULL, 'o'},
+        {"timeout", required_argument, NULL, 't'},
+        {0},
     };
-    int option;
+    enum args_result result = args_read(argc, argv, options, help, set_option, s);
 
-    while ((option = getopt_long(argc, argv, "jo:t:hV", options, NULL)) != -1) {
-        if (!set_option(option, optarg, s))
-            return false;
-        if (s->done)
-            return true;
+    if (result != ARGS_READ)
+        return result;
+    if (argc - optind != 1) {
+        args_complain("%d addresses given; give one argument, several servers with commas",
+                      argc - optind);
+        return ARGS_WRONG;
     }
-    if (argc - optind != 1)
-        return args_complain("%d addresses given; give one argument, several servers with commas",
-                             argc - optind);
-    return args_list("ADDR", argv[optind], IOD_STRIPE_MAX, &s->servers);
+    return args_list("ADDR", argv[optind], IOD_STRIPE_MAX, &s->servers) ? ARGS_READ : ARGS_WRONG;
 }
 
 int main(int argc, char **argv)
 {
     struct settings s = {.client = {.timeout_ms = 6000, .threads = 1}};
     static struct listing l; /* the only one */
+    enum args_result result = read_arguments(argc, argv, &s);
     bool good;
 
-    args_set_program(argv[0]);
-    if (!read_arguments(argc, argv, &s))
-        return 1;
-    if (s.done)
-        return 0;
+    if (result != ARGS_READ)
+        return result == ARGS_DONE ? 0 : 1;
     good = list(&l, &s);
     client_close(&l.client);
     if (good)

@@ -112,8 +112,11 @@ void peer_release(struct peer *peer)
 static void check_transfer(struct transfer *t, int64_t now)
 {
     int limit = t->server->config.client_timeout_ms;
+    struct flow_status status = {.moved_at = now};
 
-    if (t->flow && flow_waits_for_peer(t->flow) && now - flow_moved_at(t->flow) > limit) {
+    if (t->flow)
+        status = flow_status(t->flow);
+    if (status.waits_for_peer && now - status.moved_at > limit) {
         log_line(LOG_DECISIONS, "%s: %s: no progress for %d s, given up", t->peer->name, t->name,
                  limit / 1000);
         flow_cancel(t->flow, -ETIMEDOUT);

@@ -275,8 +275,11 @@ void work_commit(struct request *r)
 
 /* ---- data -------------------------------------------------------------------------------------- */
 
-static void refuse_for_flow(struct transfer *t, int error, enum flow_side side)
+static void refuse_for_flow(struct transfer *t, const struct flow_status *status)
 {
+    enum flow_side side = status->side;
+    int error = status->error;
+
     const char *what = t->upload ? "writing the object" : "reading the object";
 
     if (side == FLOW_MEMORY)
@@ -293,14 +296,12 @@ static void refuse_for_flow(struct transfer *t, int error, enum flow_side side)
 static void flow_failed(void *arg)
 {
     struct transfer *t = arg;
-    enum flow_side side;
+    struct flow_status status = flow_status(t->flow);
 
     pthread_mutex_lock(&t->server->lock);
     t->failed = true;
-    if (t->active) {
-        int error = flow_error(t->flow, &side);
-        refuse_for_flow(t, error, side);
-    }
+    if (t->active)
+        refuse_for_flow(t, &status);
     pthread_mutex_unlock(&t->server->lock);
 }
 
@@ -310,21 +311,20 @@ static void flow_ended(void *arg)
     struct transfer *t = arg;
     struct server *server = t->server;
     struct iod_reply reply = {.op = t->upload ? IOD_OP_WRITE : IOD_OP_READ};
-    enum flow_side side;
-    int error;
+    struct flow_status status;
 
     pthread_mutex_lock(&server->lock);
-    error = flow_error(t->flow, &side);
+    status = flow_status(t->flow);
     if (t->upload)
-        SERVER_COUNT(t->peer, bytes_in, flow_bytes(t->flow));
+        SERVER_COUNT(t->peer, bytes_in, status.bytes);
     else
-        SERVER_COUNT(t->peer, bytes_out, flow_bytes(t->flow));
+        SERVER_COUNT(t->peer, bytes_out, status.bytes);
     flow_free(t->flow);
     t->flow = NULL;
     t->used_at = clock_ms();
-    t->failed |= error != 0;
-    if (t->active && error) {
-        refuse_for_flow(t, error, side);
+    t->failed |= status.error != 0;
+    if (t->active && status.error) {
+        refuse_for_flow(t, &status);
     } else if (t->active) {
         request_reply(t->active, &reply);
         t->active = NULL;
