@@ -7,13 +7,15 @@
  * first message is reported and is of no more use when that connection is gone.
  *
  * The end of a peer.  Each testunexpected looks at one peer of the ring, so the cost does not grow with their number.
- * A dead one is reported to the host (forget), which asks us (DROP_ADDR_QUERY) as soon as it has no reference to it.
- * The answer is "drop it" only if no message of the peer is with the host or on its way there:
+ * When it is dead and the engine has no message left, so that none of this peer can be there, the host is told to
+ * forget it, and asks us (DROP_ADDR_QUERY) as soon as it has no reference to it.  The answer is "drop it" only if no
+ * message of the peer is with the host or on its way there:
  *
+ *   - `drained`: the engine had no message left after the peer's death;
  *   - `held` counts messages from the moment we know their sender until they are freed;
  *   - `scans` is not 0 while some thread may have a message that is not counted yet.
  *
- * If the answer was "not now" for one of these reasons, the host is told again later.
+ * If the answer was "not now", the host is told again later.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -162,7 +164,7 @@ void shim_drop_query(struct shim *s, struct method_drop_addr_query *query)
     if (!a)
         return;
     pthread_mutex_lock(&s->lock);
-    if (!a->key && a->held == 0 && rme_addr_is_dead(a->peer)) {
+    if (a->drained && a->held == 0) {
         if (atomic_load(&s->scans) == 0)
             query->response = 1;
         else
@@ -259,10 +261,10 @@ void shim_free_held(struct shim *s)
 
 /* ---- Unexpected messages ---- */
 
-/* Looks at one peer; tells the host if it is dead and the host has not heard of it. */
-static void check_one_peer(struct shim *s)
+/* Looks at one peer.  Returns it if it is dead and the host has not heard of that; it stays until `scans` is 0. */
+static struct shim_addr *look_at_one_peer(struct shim *s)
 {
-    BMI_addr_t gone = 0;
+    struct shim_addr *dead = NULL;
 
     pthread_mutex_lock(&s->lock);
     struct shim_addr *a = s->cursor;
@@ -270,10 +272,23 @@ static void check_one_peer(struct shim *s)
         a = s->peers.next;
     if (a != &s->peers) {
         s->cursor = a->next;
-        if (!a->forgotten && rme_addr_is_dead(a->peer)) {
-            a->forgotten = true;
-            gone = a->known_as;
-        }
+        if (!a->forgotten && rme_addr_is_dead(a->peer))
+            dead = a;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return dead;
+}
+
+/* Nothing of this dead peer is left in the engine. */
+static void tell_host(struct shim *s, struct shim_addr *dead)
+{
+    BMI_addr_t gone = 0;
+
+    pthread_mutex_lock(&s->lock);
+    dead->drained = true;
+    if (!dead->forgotten) {
+        dead->forgotten = true;
+        gone = dead->known_as;
     }
     pthread_mutex_unlock(&s->lock);
     if (gone)
@@ -333,9 +348,10 @@ int shim_test_unexpected(struct shim *s, int incount, int *outcount, struct bmi_
     *outcount = 0;
     if (!s->rme || incount <= 0)
         return 0;
-    check_one_peer(s);
+    int max = incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE;
     atomic_fetch_add(&s->scans, 1);
-    int n = rme_test_unexpected(s->rme, message, incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE, idle_ms);
+    struct shim_addr *dead = look_at_one_peer(s);
+    int n = rme_test_unexpected(s->rme, message, max, idle_ms);
     for (int i = 0; i < n; i++) {
         const struct rme_unexpected *m = &message[i];
         struct shim_addr *a = sender_of(s, m);
@@ -346,6 +362,8 @@ int shim_test_unexpected(struct shim *s, int incount, int *outcount, struct bmi_
         info[count++] = (struct bmi_method_unexpected_info){
             .addr = a->host, .buffer = m->buffer, .size = m->size, .tag = m->tag};
     }
+    if (dead && n < max)
+        tell_host(s, dead);
     atomic_fetch_sub(&s->scans, 1);
     *outcount = count;
     return count > 0 && atomic_load_explicit(&s->shared, memory_order_relaxed);

@@ -48,6 +48,7 @@ struct shim_addr {
     char *key;           /* "host:port,host:port" that was looked up; NULL: a peer that came to us */
     int refs;            /* references the host has, and one of ours for the listen address */
     BMI_addr_t known_as; /* a peer that came to us: its number at the host */
+    bool drained;        /* it is dead, and the engine has no message of it left */
     bool forgotten;      /* the host was told that it is dead */
     unsigned held;       /* its unexpected messages that the host has not freed */
     struct shim_addr *prev, *next;

@@ -156,6 +156,15 @@ void rme_context_close(struct rme *r, int ctx)
     fake.contexts &= ~(1u << ctx);
 }
 
+static void call_once(void (**hook)(void))
+{
+    void (*call)(void) = *hook;
+    if (call) {
+        *hook = NULL;
+        call();
+    }
+}
+
 static int post(struct rme *r, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx, void *user,
                 rme_id *id)
 {
@@ -175,6 +184,7 @@ static int post(struct rme *r, struct rme_addr *addr, const struct rme_list *lis
     fake.last_addr = addr;
     fake.operations++;
     pthread_mutex_unlock(&r->lock);
+    call_once(&fake.on_post);
     return 0;
 }
 
@@ -299,6 +309,8 @@ int rme_test_unexpected(struct rme *r, struct rme_unexpected *out, int max, int 
         out[n++] = m->what;
     }
     pthread_mutex_unlock(&r->lock);
+    if (n > 0)
+        call_once(&fake.on_scan);
     wait_ms(n, ms);
     return n;
 }

@@ -12,6 +12,8 @@ struct fake {
     int open_error;
     int post_result;  /* what posts return */
     bool finish_at_once; /* operations are complete before the post returns */
+    void (*on_post)(void); /* called once, before the post of a complete operation returns */
+    void (*on_scan)(void); /* called once, when messages are on their way to the host */
     /* what a test may look at */
     char options[128], listening[128];
     bool bind_specific;

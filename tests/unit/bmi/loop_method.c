@@ -45,6 +45,8 @@ void loop_reset(void)
         struct loop *l = &loops[i];
         l->initialize_error = l->context_error = l->set_info_error = l->test_error = 0;
         l->report_more = false;
+        l->on_query = NULL;
+        l->on_lookup = NULL;
         l->initialized = l->finalized = l->lookups = l->drops = l->queries = l->cancels = l->freed = 0;
         l->asked = l->slept = 0;
         l->options[0] = l->listening[0] = '\0';
@@ -96,6 +98,8 @@ static bmi_method_addr_p loop_lookup(struct loop *l, const char *text)
     l->lookups++;
     if (!at)
         return NULL;
+    if (l->on_lookup)
+        l->on_lookup();
     if (strstr(at, "same") && l->last_lookup) {
         l->last_lookup_refs++;
         return l->last_lookup;
@@ -137,6 +141,8 @@ static int loop_get_info(struct loop *l, int option, void *value)
         return 0;
     case BMI_DROP_ADDR_QUERY:
         l->queries++;
+        if (l->on_query)
+            l->on_query(query->addr);
         query->response = ((struct loop_addr *)query->addr->method_data)->dead;
         return 0;
     default:

@@ -24,6 +24,8 @@ struct loop {
     int set_info_error;
     int test_error;    /* of the test functions */
     bool report_more;  /* testcontext says "active" */
+    void (*on_query)(bmi_method_addr_p addr); /* called while the method is asked whether a peer is dead */
+    void (*on_lookup)(void);                  /* called while an address is looked up */
     /* what a test may look at */
     atomic_int initialized, finalized, lookups, drops, queries, cancels, freed;
     atomic_int asked;   /* calls of test functions */

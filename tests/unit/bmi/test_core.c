@@ -12,6 +12,7 @@
 
 #include "bmi.h"
 #include "bmi-method-callback.h"
+#include "core.h"
 #include "gossip.h"
 #include "loop_method.h"
 
@@ -274,6 +275,56 @@ static void two_names_of_one_method_address(void **state)
     assert_int_equal(BMI_finalize(), 0);
     assert_int_equal(A->drops, 2);
     assert_null(A->last_lookup);
+}
+
+/* When one name of a shared object goes, messages of that peer come under another one. */
+static void a_shared_address_loses_one_name(void **state)
+{
+    (void)state;
+    void *object;
+    struct BMI_unexpected_info info;
+    int n;
+
+    start_server(0);
+    BMI_addr_t a = lookup("loopa://same/1"), b = lookup("loopa://same/2");
+    assert_int_equal(BMI_get_info(b, BMI_GET_METH_ADDR, &object), 0);
+    loop_peer_dies(object);
+    assert_int_equal(BMI_set_info(b, BMI_INC_ADDR_REF, NULL), 0);
+    assert_int_equal(BMI_set_info(b, BMI_DEC_ADDR_REF, NULL), 0);
+    assert_int_equal(A->drops, 1);
+    assert_null(BMI_addr_rev_lookup(b));
+    loop_peer_sends(A, object, 1, 1);
+    assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
+    assert_int_equal(info.addr, a);
+    assert_int_equal(BMI_unexpected_free(a, info.buffer), 0);
+    BMI_addr_t again = lookup("loopa://same/2");
+    assert_true(again != a && again != b);
+}
+
+/* Two threads look the same name up: the second one's object goes back to the method. */
+static void other_thread_looks_up(void)
+{
+    bool found;
+    bmi_method_addr_p object = bmi_alloc_method_addr(0, 128);
+    struct bmi_ref *ref = bmi_refs_add(&bmi_core.refs, &bmi_loopa_ops, object, "loopa://x", &found);
+    assert_false(found);
+    bmi_refs_unpin(&bmi_core.refs, ref);
+}
+
+static void two_lookups_of_one_name_at_once(void **state)
+{
+    (void)state;
+    bmi_context_id context;
+
+    start_client(&context);
+    lookup("loopa://w");
+    A->on_lookup = other_thread_looks_up;
+    BMI_addr_t addr = lookup("loopa://x");
+    A->on_lookup = NULL;
+    assert_int_equal(A->drops, 1);
+    assert_int_equal(lookup("loopa://x"), addr);
+    assert_int_equal(BMI_finalize(), 0);
+    assert_int_equal(A->drops, 3);
 }
 
 static void contexts(void **state)
@@ -625,6 +676,37 @@ static void forgotten_peers_go_when_nobody_needs_them(void **state)
     assert_int_equal(B->drops, 2);
 }
 
+/* A message comes while the method is asked: its reference saves the address. */
+static void another_message_comes(bmi_method_addr_p addr)
+{
+    struct BMI_unexpected_info info;
+    int n;
+
+    A->on_query = NULL;
+    loop_peer_sends(A, addr, 2, 1);
+    assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
+    assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
+}
+
+static void a_new_reference_saves_a_dying_address(void **state)
+{
+    (void)state;
+    struct BMI_unexpected_info info;
+    int n;
+
+    start_server(BMI_AUTO_REF_COUNT);
+    bmi_method_addr_p peer = loop_new_peer(A, "late", true);
+    loop_peer_dies(peer);
+    loop_peer_sends(A, peer, 1, 1);
+    assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
+    assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
+    A->on_query = another_message_comes;
+    assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
+    assert_int_equal(A->drops, 0);
+    assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
+    assert_int_equal(A->drops, 1);
+}
+
 /* 10,000 peers come and go: slots are used again, numbers are not. */
 static void addresses_of_dead_peers_are_used_up(void **state)
 {
@@ -791,6 +873,8 @@ int main(void)
         TEST(many_addresses),
         TEST(wrong_address_numbers),
         TEST(two_names_of_one_method_address),
+        TEST(a_shared_address_loses_one_name),
+        TEST(two_lookups_of_one_name_at_once),
         TEST(contexts),
         TEST(messages_in_two_contexts_of_two_methods),
         TEST(test_and_testsome),
@@ -802,6 +886,7 @@ int main(void)
         TEST(test_without_any_method),
         TEST(unexpected_messages_and_references),
         TEST(forgotten_peers_go_when_nobody_needs_them),
+        TEST(a_new_reference_saves_a_dying_address),
         TEST(addresses_of_dead_peers_are_used_up),
         TEST(message_of_an_unknown_peer),
         TEST(many_unexpected_at_once),

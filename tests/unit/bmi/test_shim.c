@@ -334,10 +334,29 @@ static void operation_ids_stay_readable(void **state)
         assert_int_equal(BMI_test(ids[i], &n, &error, &actual, &user, 0, context), 0);
         assert_int_equal(BMI_cancel(ids[i], context), 0);
     }
-    /* A finished operation's id rests before it is used again. */
-    for (int i = 0; i < 32; i++)
-        assert_true(post_recv(1, NULL) != ids[COUNT - 1]);
     assert_int_equal(fake.cancels, 0);
+}
+
+/* However few operations are free, an id rests while 32 others are used. */
+static void ids_rest_before_they_come_back(void **state)
+{
+    (void)state;
+    bmi_op_id_t last[32] = {0};
+    int n;
+    bmi_error_code_t error;
+    bmi_size_t actual;
+
+    start_client();
+    for (int i = 0; i < 60; i++)
+        post_recv(1, NULL);
+    for (int i = 0; i < 500; i++) {
+        bmi_op_id_t id = post_recv(2, NULL);
+        for (int k = 0; k < 32; k++)
+            assert_true(last[k] != id);
+        last[i % 32] = id;
+        fake_complete(fake.last_id, 0, 1);
+        assert_int_equal(BMI_test(id, &n, &error, &actual, NULL, 0, context), 1);
+    }
 }
 
 static void wrong_ids_are_nobodys(void **state)
@@ -377,6 +396,35 @@ static void cancelled_once(void **state)
     assert_int_equal(error[0], -BMI_ECANCEL);
     assert_int_equal(BMI_cancel(id, context), 0);
     assert_int_equal(BMI_testcontext(2, done, &n, error, actual, NULL, 0, context), 0);
+}
+
+/* An operation is reported before its post returns: what comes back is an id that is over. */
+static bmi_op_id_t reported;
+
+static void report_it(void)
+{
+    int n;
+    bmi_error_code_t error;
+    bmi_size_t actual;
+    assert_int_equal(BMI_testcontext(1, &reported, &n, &error, &actual, NULL, 0, context), 1);
+}
+
+static void reported_before_the_post_returns(void **state)
+{
+    (void)state;
+    int n;
+    bmi_error_code_t error;
+    bmi_size_t actual;
+
+    start_client();
+    fake.finish_at_once = true;
+    fake.on_post = report_it;
+    bmi_op_id_t id = post_recv(1, NULL);
+    assert_true(id == reported);
+    assert_int_equal(BMI_cancel(id, context), 0);
+    assert_int_equal(fake.cancels, 0);
+    assert_int_equal(BMI_test(id, &n, &error, &actual, NULL, 5, context), 0);
+    assert_int_equal(fake.waited_ms, 0);
 }
 
 static void testsome_small_and_large(void **state)
@@ -556,6 +604,65 @@ static void dead_peer_waits_for_its_buffer(void **state)
     assert_int_equal(fake.addrs, 1);
 }
 
+/* One thread has the last message of a dead peer in hand, not counted yet, when another one finds nothing left. */
+static void another_thread_finds_nothing(void)
+{
+    struct BMI_unexpected_info info;
+    int n;
+
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
+}
+
+static void message_on_its_way_keeps_its_sender(void **state)
+{
+    (void)state;
+    struct BMI_unexpected_info info;
+    int n;
+
+    start_server(BMI_AUTO_REF_COUNT);
+    struct rme_addr *a = fake_new_peer("10.0.0.1:5");
+    for (int i = 0; i < 2; i++) {
+        fake_peer_sends(a, i, 10);
+        if (i == 1) {
+            fake_peer_dies(a);
+            fake.on_scan = another_thread_finds_nothing;
+        }
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
+        assert_int_equal(fake.addrs, 2);
+        assert_string_equal(BMI_addr_rev_lookup_unexpected(info.addr), "10.0.0.1:5");
+        assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
+        assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
+    assert_int_equal(fake.addrs, 1);
+}
+
+/* What a peer had sent before it died comes out before its address goes, however few are asked for at a time. */
+static void messages_of_a_dead_peer_come_out(void **state)
+{
+    (void)state;
+    struct BMI_unexpected_info info;
+    int n;
+
+    start_server(BMI_AUTO_REF_COUNT);
+    struct rme_addr *a = fake_new_peer("10.0.0.1:5");
+    for (int i = 0; i < 10; i++)
+        fake_peer_sends(a, i, 10);
+    fake_peer_dies(a);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
+        assert_int_equal(info.tag, i);
+        assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
+        assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
+        assert_int_equal(fake.addrs, 2);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
+    assert_int_equal(fake.addrs, 1);
+}
+
 static void idle_dead_peers_go_by_themselves(void **state)
 {
     (void)state;
@@ -607,6 +714,9 @@ static void many_held_buffers(void **state)
         assert_int_equal(BMI_set_info(info[i].addr, BMI_DEC_ADDR_REF, NULL), 0);
         info[i] = info[left - 1];
     }
+    assert_int_equal(fake.addrs, PEERS + 1);
+    for (int i = 0; i < 2 * PEERS; i++)
+        assert_int_equal(BMI_testunexpected(1, &n, info, 0), 0);
     assert_int_equal(fake.addrs, 1);
 }
 
@@ -687,6 +797,7 @@ static void operations_end_before_their_post_returns(void **state)
     while (BMI_testcontext(8, done, &n, error, actual, NULL, 0, context) == 1)
         balance -= n;
     assert_int_equal(balance, 0);
+    assert_int_equal(fake.operations, THREADS * ROUNDS);
 }
 
 /* Peers appear, send and die while several threads serve. */
@@ -700,11 +811,14 @@ static void *serve_the_dying(void *arg)
         struct rme_addr *a = fake_new_peer("10.0.0.1:5");
         fake_peer_sends(a, i, 8);
         fake_peer_sends(a, i, 8);
-        BMI_testunexpected(2, &n, info, 0);
+        if (i % 2)
+            fake_peer_dies(a);
+        BMI_testunexpected(2, &n, info, i % 50 == 0);
         for (int k = 0; k < n; k++) {
-            BMI_unexpected_free(info[k].addr, info[k].buffer);
-            BMI_set_info(info[k].addr, BMI_DEC_ADDR_REF, NULL);
-            atomic_fetch_add(served, 1);
+            int good = BMI_addr_rev_lookup_unexpected(info[k].addr)[0] == '1';
+            good &= BMI_unexpected_free(info[k].addr, info[k].buffer) == 0;
+            good &= BMI_set_info(info[k].addr, BMI_DEC_ADDR_REF, NULL) == 0;
+            atomic_fetch_add(served, good);
         }
     }
     return NULL;
@@ -723,10 +837,16 @@ static void threads_serve_many_peers(void **state)
         assert_int_equal(pthread_create(&thread[i], NULL, serve_the_dying, &served), 0);
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(thread[i], NULL), 0);
-    while (BMI_testunexpected(1, &n, &info, 0) == 1)
+    while (BMI_testunexpected(1, &n, &info, 0) == 1) {
         served += n;
+        assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
+        assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
+    }
     assert_int_equal(served, THREADS * ROUNDS / 5 * 2);
-    assert_int_equal(fake.addrs, THREADS * ROUNDS / 5 + 1);
+    /* Half of the peers lives. */
+    for (int i = 0; i < 2 * THREADS * ROUNDS / 5; i++)
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
+    assert_int_equal(fake.addrs, THREADS * ROUNDS / 5 / 2 + 1);
 }
 
 int main(void)
@@ -743,14 +863,18 @@ int main(void)
         TEST(posts_reach_the_engine),
         TEST(completions_and_error_codes),
         TEST(operation_ids_stay_readable),
+        TEST(ids_rest_before_they_come_back),
         TEST(wrong_ids_are_nobodys),
         TEST(cancelled_once),
+        TEST(reported_before_the_post_returns),
         TEST(testsome_small_and_large),
         TEST(small_incount_and_other_contexts),
         TEST(activity_is_told_only_beside_others),
         TEST(messages_of_peers),
         TEST(dead_peer_goes_after_its_last_request),
         TEST(dead_peer_waits_for_its_buffer),
+        TEST(message_on_its_way_keeps_its_sender),
+        TEST(messages_of_a_dead_peer_come_out),
         TEST(idle_dead_peers_go_by_themselves),
         TEST(many_held_buffers),
         TEST(finalize_with_work_in_hand),
