@@ -36,7 +36,7 @@ struct emu_peer {
     uint64_t size;
     uint32_t slot;
     int pid;
-    int pidfd;
+    int pidfd; /* -1 where the kernel has none */
     _Atomic int bell; /* our copy of its eventfd, -1 until needed */
     unsigned refs;
     _Atomic bool dead;
@@ -246,6 +246,7 @@ struct emu_peer *emu_peer_by_pid(struct emu_dev *d, int pid);
 void emu_peer_ref(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_put(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_died(struct emu_dev *d, struct emu_peer *p); /* service thread: its pidfd fired */
+void emu_peers_check(struct emu_dev *d); /* service thread: finds dead peers without pidfd */
 void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan);
 /* Puts a message into a peer's inbox and wakes its service thread; false when it is full. */

@@ -239,9 +239,9 @@ static void set_timer(struct emu_dev *d, struct emu_qp *qp)
         if (sqe(qp, i)->state == SQE_READING && sqe(qp, i)->due < due)
             due = sqe(qp, i)->due;
     if (qp->sq_exec < qp->sq_tail) {
-        if (qp->rnr_due > now && qp->rnr_due < due)
-            due = qp->rnr_due;
-        else if (qp->retry_until && now + RETRY_TICK < due)
+        if (qp->rnr_due && qp->rnr_due < due)
+            due = qp->rnr_due; /* a timer that is due already runs at once */
+        if (qp->retry_until && now + RETRY_TICK < due)
             due = now + RETRY_TICK;
     }
     if (due != UINT64_MAX)

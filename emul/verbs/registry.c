@@ -175,11 +175,17 @@ static struct shm_head *map_segment(int pid, uint64_t *size)
     return seg;
 }
 
-static bool pid_gone(int pidfd)
+/* Whether a process has ended, be it reaped or not. */
+static bool pid_gone(int pid, int pidfd)
 {
     struct pollfd p = {.fd = pidfd, .events = POLLIN};
 
-    return poll(&p, 1, 0) > 0;
+    if (pidfd >= 0)
+        return poll(&p, 1, 0) > 0;
+    /* no pidfds here (an old kernel, valgrind): what is dead has no memory, not even unmapped */
+    char byte;
+    struct iovec l = {&byte, 1}, r = {NULL, 1};
+    return process_vm_readv(pid, &l, 1, &r, 1, 0) < 0 && errno == ESRCH;
 }
 
 static struct emu_peer *peer_open(struct emu_dev *d, int pid)
@@ -187,11 +193,11 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
     uint64_t size = 0;
     int pidfd = pidfd_open_(pid);
 
-    if (pidfd < 0)
+    if (pidfd < 0 && errno != ENOSYS)
         return NULL;
     struct shm_head *seg = map_segment(pid, &size);
     struct emu_peer *p = seg ? calloc(1, sizeof(*p)) : NULL;
-    if (!p || pid_gone(pidfd)) {
+    if (!p || pid_gone(pid, pidfd)) {
         static _Atomic int said;
         int err = p ? ESRCH : errno;
         if ((err == EMFILE || err == ENFILE || err == ENOMEM) && !atomic_exchange(&said, 1))
@@ -201,7 +207,8 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
         if (seg)
             munmap(seg, size);
         free(p);
-        close(pidfd);
+        if (pidfd >= 0)
+            close(pidfd);
         errno = err;
         return NULL;
     }
@@ -222,7 +229,8 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
         old->refs++;
         pthread_mutex_unlock(&d->lock);
         munmap(seg, size);
-        close(pidfd);
+        if (pidfd >= 0)
+            close(pidfd);
         free(p);
         return old;
     }
@@ -245,7 +253,7 @@ static struct emu_peer *peer_known(struct emu_dev *d, int pid, uint32_t slot)
     uint32_t from = pid ? 0 : slot, to = pid ? EMU_MAX_SLOTS - 1 : slot;
     for (uint32_t i = from; i <= to && !found; i++) {
         struct emu_peer *p = d->peers[i];
-        if (p && (!pid || p->pid == pid) && !atomic_load(&p->dead) && !pid_gone(p->pidfd))
+        if (p && (!pid || p->pid == pid) && !atomic_load(&p->dead) && !pid_gone(p->pid, p->pidfd))
             found = p;
     }
     if (found)
@@ -303,7 +311,8 @@ void emu_peer_put(struct emu_dev *d, struct emu_peer *p)
     }
     if (atomic_load(&p->bell) >= 0)
         close(atomic_load(&p->bell));
-    close(p->pidfd);
+    if (p->pidfd >= 0)
+        close(p->pidfd);
     munmap(p->seg, p->size);
     pthread_mutex_destroy(&p->chan_lock);
     free(p);
@@ -331,6 +340,19 @@ void emu_peer_died(struct emu_dev *d, struct emu_peer *p)
         emu_peer_put(d, p);
 }
 
+void emu_peers_check(struct emu_dev *d)
+{
+    for (uint32_t i = 0; i < EMU_MAX_SLOTS; i++) {
+        pthread_mutex_lock(&d->lock);
+        struct emu_peer *p = d->peers[i];
+        while (p && (p->pidfd >= 0 || !pid_gone(p->pid, p->pidfd)))
+            p = p->next;
+        pthread_mutex_unlock(&d->lock);
+        if (p)
+            emu_peer_died(d, p);
+    }
+}
+
 static bool kick(int fd)
 {
     uint64_t one = 1;
@@ -345,9 +367,9 @@ static bool kick(int fd)
 /* Copies a descriptor of a peer; -1 when that is not possible (too many open, an old kernel). */
 static int copy_fd(struct emu_peer *p, int fd)
 {
-    int copy = fd >= 0 ? pidfd_getfd_(p->pidfd, fd) : -1;
+    int copy = fd >= 0 && p->pidfd >= 0 ? pidfd_getfd_(p->pidfd, fd) : -1;
 
-    if (copy < 0 && errno == EPERM)
+    if (copy < 0 && p->pidfd >= 0 && errno == EPERM)
         emu_explain_eperm(p->pid);
     return copy;
 }

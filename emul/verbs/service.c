@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define PEER_CHECK_MS 100
+
 enum watch { WATCH_BELL, WATCH_TIMER, WATCH_SLOT, WATCH_LISTENER, WATCH_PEER };
 
 static struct {
@@ -29,6 +31,7 @@ static struct {
     pthread_t thread;
     bool started;
     _Atomic bool stop;
+    _Atomic bool check_peers; /* some have no pidfd: look after them by time */
 } svc = {.lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER, .epfd = -1,
          .timerfd = -1};
 
@@ -178,7 +181,9 @@ static void *service_main(void *arg)
     struct epoll_event ev[32];
 
     while (!atomic_load(&svc.stop)) {
-        int n = epoll_wait(svc.epfd, ev, 32, -1);
+        int n = epoll_wait(svc.epfd, ev, 32, atomic_load(&svc.check_peers) ? PEER_CHECK_MS : -1);
+        if (atomic_load(&svc.check_peers))
+            emu_peers_check(d);
         for (int i = 0; i < n && !atomic_load(&svc.stop); i++) {
             uint64_t drop;
             ssize_t got;
@@ -224,14 +229,18 @@ int emu_service_watch_listener(int sock)
 
 void emu_service_watch_peer(struct emu_dev *d, struct emu_peer *p)
 {
-    (void)d;
-    watch(p->pidfd, (uint64_t)(uintptr_t)p | WATCH_PEER);
+    if (p->pidfd >= 0) {
+        watch(p->pidfd, (uint64_t)(uintptr_t)p | WATCH_PEER);
+    } else if (!atomic_exchange(&svc.check_peers, true)) {
+        emu_service_wake(d);
+    }
 }
 
 void emu_service_unwatch_peer(struct emu_dev *d, struct emu_peer *p)
 {
     (void)d;
-    epoll_ctl(svc.epfd, EPOLL_CTL_DEL, p->pidfd, NULL);
+    if (p->pidfd >= 0)
+        epoll_ctl(svc.epfd, EPOLL_CTL_DEL, p->pidfd, NULL);
 }
 
 void emu_service_wake(struct emu_dev *d)
@@ -249,6 +258,7 @@ int emu_service_start(struct emu_dev *d)
     svc.head = NULL;
     atomic_store(&svc.next_due, 0);
     atomic_store(&svc.stop, false);
+    atomic_store(&svc.check_peers, false);
     svc.epfd = epoll_create1(EPOLL_CLOEXEC);
     svc.timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     d->seg->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
