@@ -103,6 +103,7 @@ static bool attempt(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *w
         return true;
     case EXEC_RNR:
         emu_count(COUNT_rnr_events, 1);
+        qp->retry_until = 0; /* it does answer */
         if (qp->rnr_left == 0) {
             *status = IBV_WC_RNR_RETRY_EXC_ERR;
             return true;
@@ -113,6 +114,7 @@ static bool attempt(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *w
         return false;
     case EXEC_NO_ANSWER:
         emu_count(COUNT_retries, 1);
+        qp->rnr_due = 0;
         if (!qp->retry_until)
             qp->retry_until = emu_now() + retry_bound(d, qp);
         if (emu_now() >= qp->retry_until) {

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include "tests/emul/pair.h"
 
@@ -694,6 +695,128 @@ PASSIVE(a_thousand_connections_come_and_go)
     all_gone();
 }
 
+/* Many processes at once: each connects, sends one message that is checked, and disconnects. */
+enum { CLIENTS = 200 };
+
+static void one_client(void)
+{
+    struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 15);
+    uint64_t me = (uint64_t)getpid();
+    struct ibv_sge sge = {(uintptr_t)&me, sizeof(me), 0};
+    struct ibv_send_wr wr = {.wr_id = 1,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_SEND,
+                             .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE};
+    struct ibv_send_wr *bad;
+
+    CHECK_EQ(ibv_post_send(id->qp, &wr, &bad), 0);
+    expect_wc(id->send_cq, 1, IBV_WC_SUCCESS);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    drop(id);
+    exit(0);
+}
+
+ONE(two_hundred_processes_at_once)
+{
+    struct rdma_conn_param p = {.rnr_retry_count = 7};
+    static uint64_t got[CLIENTS];
+    struct ibv_mr *mr = NULL;
+    pid_t pid[CLIENTS];
+    struct ibv_wc wc;
+    int ready[2];
+    char c;
+
+    CHECK_EQ(pipe(ready), 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        pid[i] = fork();
+        if (pid[i] == 0) {
+            close(ready[1]);
+            CHECK_EQ(read(ready[0], &c, 1), 0);
+            one_client();
+        }
+    }
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 15, CLIENTS);
+    close(ready[0]);
+    close(ready[1]);
+    unsigned established = 0, gone = 0;
+    while (gone < CLIENTS) {
+        struct rdma_cm_event *e;
+        CHECK(readable(chan->fd, 50000));
+        CHECK_EQ(rdma_get_cm_event(chan, &e), 0);
+        struct rdma_cm_id *id = e->id;
+        enum rdma_cm_event_type type = e->event;
+        rdma_ack_cm_event(e);
+        if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+            give_qp(id);
+            if (!mr)
+                mr = ibv_reg_mr(id->pd, got, sizeof(got), IBV_ACCESS_LOCAL_WRITE);
+            CHECK(mr);
+            struct ibv_sge sge = {(uintptr_t)&got[established], sizeof(got[0]), mr->lkey};
+            struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+            CHECK_EQ(ibv_post_recv(id->qp, &wr, &bad), 0);
+            CHECK_EQ(rdma_accept(id, &p), 0);
+            established++;
+        } else if (type == RDMA_CM_EVENT_ESTABLISHED) {
+            wc = wait_wc(id->recv_cq);
+            CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+            CHECK_EQ(rdma_disconnect(id), 0);
+        } else if (type == RDMA_CM_EVENT_DISCONNECTED) {
+            drop(id);
+            gone++;
+        }
+    }
+    uint64_t sum = 0;
+    for (int i = 0; i < CLIENTS; i++) {
+        int st;
+        CHECK_EQ(waitpid(pid[i], &st, 0), pid[i]);
+        CHECK_EQ(st, 0);
+        sum += got[i] - (uint64_t)pid[i];
+    }
+    CHECK_EQ(sum, 0);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    drop(l);
+    all_gone();
+}
+
+/* Another user's process cannot be reached; that is said, and nothing crashes. */
+PAIR(no_permission_is_a_clear_error, run_two)
+ACTIVE(no_permission_is_a_clear_error)
+{
+    struct rdma_conn_param p = {.retry_count = 7};
+    char text[2000] = "";
+    int err[2];
+
+    meet(s);
+    if (geteuid() == 0) {
+        CHECK_EQ(setgid(65534), 0);
+        CHECK_EQ(setuid(65534), 0);
+        CHECK_EQ(pipe(err), 0);
+        int keep = dup(2);
+        dup2(err[1], 2);
+        struct rdma_cm_id *id = new_id(NULL);
+        resolve(id, "127.0.0.1", PORT + 16);
+        give_qp(id);
+        CHECK_EQ(rdma_connect(id, &p), 0);
+        CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EPERM);
+        drop(id);
+        dup2(keep, 2);
+        CHECK(read(err[0], text, sizeof(text) - 1) > 0);
+        CHECK(strstr(text, "/proc/sys/kernel/yama/ptrace_scope"));
+        all_gone();
+    }
+    meet(s);
+}
+PASSIVE(no_permission_is_a_clear_error)
+{
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 16, 1);
+
+    meet(s);
+    meet(s);
+    drop(l);
+    all_gone();
+}
+
 PAIR(endpoints_work_without_channels, run_two)
 static struct rdma_cm_id *endpoint(bool passive, const char *port)
 {
@@ -764,6 +887,8 @@ int main(int argc, char **argv)
         T(destroying_an_id_waits_for_acknowledgements),
         T(qps_without_rdma_create_qp),
         T(a_thousand_connections_come_and_go),
+        T(two_hundred_processes_at_once),
+        T(no_permission_is_a_clear_error),
         T(endpoints_work_without_channels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
