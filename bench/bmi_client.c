@@ -12,6 +12,7 @@
 #include <string.h>
 #include "bench/exchange.h"
 #include "bench/inspect.h"
+#include "bench/lastline.h"
 #include "bench/session.h"
 
 #define SILENCE_MS 60000 /* nothing at all happens for that long: the server is lost */
@@ -28,6 +29,7 @@ struct session {
 };
 
 struct bmi_client {
+    struct lastline last;
     bool initialized;
     bool context_open;
     bmi_context_id context;
@@ -49,10 +51,15 @@ static int fail(char *why, const char *format, ...)
     return -1;
 }
 
-static int fail_at(char *why, const struct session *session, const char *what, int error)
+/* The error, and what BMI itself said last. */
+static int fail_at(char *why, struct bmi_client *client, const struct session *session,
+                   const char *what, int error)
 {
-    return fail(why, "%s: %s: %s (%s)", session->server, what,
-                strerror(bmi_error_to_errno(error)), bmi_status_string(error));
+    char said[LASTLINE_SIZE];
+
+    lastline_get(&client->last, said);
+    return fail(why, "%s: %s: %s%s%s", session->server, what,
+                strerror(bmi_error_to_errno(error)), *said ? "; " : "", said);
 }
 
 static struct session *part_session(struct bmi_client *client, unsigned i)
@@ -92,6 +99,7 @@ static void bmi_close(void *state)
         BMI_close_context(client->context);
     if (client->initialized)
         BMI_finalize();
+    lastline_end(&client->last);
     free(client);
 }
 
@@ -106,6 +114,7 @@ static int bmi_open(char *const *servers, unsigned count, const char *options, v
     *state = client;
     if (!client)
         return fail(why, "out of memory");
+    lastline_begin(&client->last);
     rc = BMI_initialize(NULL, NULL, 0, NULL);
     if (rc < 0) {
         fail(why, "BMI does not start: %s", bmi_status_string(rc));
@@ -124,7 +133,7 @@ static int bmi_open(char *const *servers, unsigned count, const char *options, v
         session->server = servers[i];
         rc = BMI_addr_lookup(&session->addr, servers[i], copy);
         if (rc < 0)
-            fail_at(why, session, "cannot use this address", rc);
+            fail_at(why, client, session, "cannot use this address", rc);
         session->request.context = session->go.context = session->report.context =
             client->context;
     }
@@ -167,14 +176,14 @@ static int wait_all(struct bmi_client *client, char *why)
         int rc, error = session_error(session);
 
         if (error)
-            return fail_at(why, session, "the exchange failed", error);
+            return fail_at(why, client, session, "the exchange failed", error);
         if (session_ready(session)) {
             i++;
             continue;
         }
         rc = pending_reap(client->context, SLICE_MS);
         if (rc < 0)
-            return fail_at(why, session, "waiting failed", rc);
+            return fail_at(why, client, session, "waiting failed", rc);
         if (rc > 0)
             last = clock_ns();
         else if (clock_ns() - last > SILENCE_MS * UINT64_C(1000000))
@@ -208,7 +217,7 @@ static int session_open(struct bmi_client *client, struct session *session, char
     tag = (bmi_msg_tag_t)job.tag;
     rc = exchange_open(&session->exchange, &job, session->addr, client->context, false);
     if (rc < 0)
-        return fail_at(why, session, "no memory for the messages", rc);
+        return fail_at(why, client, session, "no memory for the messages", rc);
     session->open = true;
     session->request.error = session->go.error = session->report.error = 0;
     job_encode(&job, session->request_wire);
@@ -217,7 +226,7 @@ static int session_open(struct bmi_client *client, struct session *session, char
     if (!rc)
         rc = control_send(&session->request, session->addr, session->request_wire,
                           JOB_WIRE_SIZE, SESSION_OPEN_TAG, true);
-    return rc ? fail_at(why, session, "cannot send", rc) : 0;
+    return rc ? fail_at(why, client, session, "cannot send", rc) : 0;
 }
 
 static int phase(struct bmi_client *client, uint64_t number, char *why)
@@ -234,7 +243,7 @@ static int phase(struct bmi_client *client, uint64_t number, char *why)
         if (!rc && exchange_needs_go(&client->job))
             rc = control_send(&session->go, session->addr, NULL, 0, tag, false);
         if (rc)
-            return fail_at(why, session, "cannot send", rc);
+            return fail_at(why, client, session, "cannot send", rc);
     }
     return wait_all(client, why);
 }
@@ -306,7 +315,7 @@ static int server_counters(struct bmi_client *client, struct session *session, c
             error = rc;
     }
     if (error)
-        return fail_at(why, session, "no counters", error);
+        return fail_at(why, client, session, "no counters", error);
     text[session->report.actual] = 0;
     return 0;
 }

@@ -18,6 +18,7 @@
 #include <string.h>
 #include "bench/exchange.h"
 #include "bench/inspect.h"
+#include "bench/lastline.h"
 #include "bench/session.h"
 #include "bench/transport.h"
 
@@ -261,6 +262,8 @@ int bmi_serve(const char *address, const char *options, const volatile sig_atomi
               char *why)
 {
     struct server server = {0};
+    struct lastline last;
+    char said[LASTLINE_SIZE];
     const char *scheme_end = strstr(address, "://");
     char *copy = options ? strdup(options) : NULL;
     char method[32];
@@ -273,11 +276,14 @@ int bmi_serve(const char *address, const char *options, const volatile sig_atomi
         return -1;
     }
     snprintf(method, sizeof method, "bmi_%.*s", (int)(scheme_end - address), address);
+    lastline_begin(&last);
     rc = BMI_initialize(method, address, BMI_INIT_SERVER | BMI_AUTO_REF_COUNT, copy);
+    lastline_get(&last, said);
+    lastline_end(&last);
     free(copy);
     if (rc < 0) {
-        snprintf(why, WHY_SIZE, "%s: cannot listen: %s (%s)", address,
-                 strerror(bmi_error_to_errno(rc)), bmi_status_string(rc));
+        snprintf(why, WHY_SIZE, "%.300s: cannot listen: %s%s%s", address,
+                 strerror(bmi_error_to_errno(rc)), *said ? "; " : "", said);
         return -1;
     }
     rc = BMI_open_context(&server.context);
