@@ -7,7 +7,7 @@
 #include "bench/job.h"
 
 #define MAX_SERVERS 16
-#define WHY_SIZE    256
+#define WHY_SIZE    1024
 
 /* What a client process found out in the timed phase of a job. */
 struct outcome {
