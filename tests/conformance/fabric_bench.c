@@ -16,7 +16,8 @@ static void log_line(void *arg, enum rme_log_level level, const char *format, ..
     va_list list;
 
     (void)arg;
-    (void)level;
+    if (level > RME_LOG_WARN && !lane_env("CONFORMANCE_VERBOSE", 0))
+        return;
     va_start(list, format);
     fputs("# ", stderr);
     vfprintf(stderr, format, list);

@@ -489,18 +489,28 @@ void loop_kill_at_message(uint64_t n)
     pthread_mutex_unlock(&loop_net.lock);
 }
 
+void loop_kill_at_step(uint64_t n)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    loop_net.kill_at_step = n;
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+void loop_cut(struct loop_fabric *f)
+{
+    for (struct rme_link *l = f->links, *next; l; l = next) {
+        next = l->next;
+        if (l->state == LOOP_STATE_UP || (l->state == LOOP_STATE_CONNECTING && l->request_sent))
+            loop_link_end(l, -ECONNRESET, NULL, 0);
+    }
+}
+
 void loop_kill_links(const char *name)
 {
     pthread_mutex_lock(&loop_net.lock);
-    for (struct loop_fabric *f = loop_net.fabrics; f; f = f->next) {
-        if (strcmp(f->name, name))
-            continue;
-        for (struct rme_link *l = f->links, *next; l; l = next) {
-            next = l->next;
-            if (l->state == LOOP_STATE_UP || (l->state == LOOP_STATE_CONNECTING && l->request_sent))
-                loop_link_end(l, -ECONNRESET, NULL, 0);
-        }
-    }
+    for (struct loop_fabric *f = loop_net.fabrics; f; f = f->next)
+        if (!strcmp(f->name, name))
+            loop_cut(f);
     pthread_mutex_unlock(&loop_net.lock);
 }
 
@@ -537,6 +547,7 @@ void loop_clear(void)
     memset(loop_net.faults, 0, sizeof loop_net.faults);
     memset(loop_net.calls, 0, sizeof loop_net.calls);
     loop_net.kill_at = 0;
+    loop_net.kill_at_step = 0;
     loop_net.held = 0;
     pthread_mutex_unlock(&loop_net.lock);
 }

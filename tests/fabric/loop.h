@@ -58,6 +58,8 @@ uint64_t loop_calls(enum loop_call call);
 
 /* Kills the link that carries the n-th message or immediate from now, before it is delivered.  0: never. */
 void loop_kill_at_message(uint64_t n);
+/* Kills all links at the n-th step of the device from now.  0: never. */
+void loop_kill_at_step(uint64_t n);
 /* Kills all links of a host at once, as if its cables were cut. */
 void loop_kill_links(const char *name);
 

@@ -378,6 +378,9 @@ bool loop_device_step(void)
 {
     bool worked = false;
 
+    if (loop_net.kill_at_step && !--loop_net.kill_at_step)
+        for (struct loop_fabric *f = loop_net.fabrics; f; f = f->next)
+            loop_cut(f);
     for (struct rme_link *link = loop_net.busy, *next; link; link = next) {
         next = link->busy_next; /* a link that runs takes no other one off the list */
         worked |= run_link(link);

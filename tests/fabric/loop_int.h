@@ -129,7 +129,8 @@ struct loop_net {
     struct rme_link *busy;
     struct loop_fault_rule faults[LOOP_CALL_COUNT];
     uint64_t calls[LOOP_CALL_COUNT];
-    uint64_t kill_at;
+    uint64_t kill_at;      /* messages to go */
+    uint64_t kill_at_step; /* steps to go */
     unsigned held;
     uint16_t next_port;
     struct loop_census census;
@@ -157,6 +158,8 @@ struct rme_link *loop_link_new(struct loop_fabric *f);
 void loop_link_delete(struct rme_link *link);
 /* The link is over: queues its LINK_DOWN, drops its work, and lets the device end the other side. */
 void loop_link_end(struct rme_link *link, int error, const void *hello, size_t length);
+/* All links of a host, as if its cables were cut. */
+void loop_cut(struct loop_fabric *f);
 void loop_work_free(struct rme_link *link, struct loop_work *w);
 void loop_rx_give(struct rme_link *link, uint32_t n);
 
