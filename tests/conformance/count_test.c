@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Exact counts: what a message costs in steady state, and what an idle engine does (nothing). */
+#include <errno.h>
+#include <sys/resource.h>
+#include "cases.h"
+
+struct books {
+    uint64_t control, credit, registrations, deregistrations, signalled, stalls;
+};
+
+static struct books books(const struct node *n)
+{
+    return (struct books){
+        .control = node_counter(n, "control_sent"),
+        .credit = node_counter(n, "credit_sent"),
+        .registrations = node_counter(n, "registrations"),
+        .deregistrations = node_counter(n, "deregistrations"),
+        .signalled = node_counter(n, "signalled"),
+        .stalls = node_counter(n, "credit_stalls"),
+    };
+}
+
+enum { WARM = 8, ROUNDS = 50 };
+
+/* A large message between memory that the engine handed out: 2 control messages, no registration. */
+static void large_transfer(const char *options)
+{
+    struct pair p;
+    struct blob out, in;
+    struct books client = {0}, server = {0};
+    uint64_t sends;
+
+    bed_options(options);
+    pair_open(&p);
+    blob_zone(&out, p.client, 262144);
+    blob_zone(&in, p.server, 262144);
+    for (int i = 0; i < WARM + ROUNDS; i++) {
+        struct op send, recv;
+        if (i == WARM) {
+            client = books(p.client);
+            server = books(p.server);
+        }
+        blob_fill(&out, (uint64_t)i);
+        post_recv(&recv, p.server, p.to_client, &in, 1);
+        post_send(&send, p.client, p.to_server, &out, 1);
+        pump_until_reported(&send);
+        pump_until_reported(&recv);
+        op_check(&recv, 262144);
+        blob_check(&in, (uint64_t)i, 262144);
+    }
+    struct books client_after = books(p.client), server_after = books(p.server);
+    assert_int_equal(client_after.control - client.control + server_after.control - server.control, 2 * ROUNDS);
+    assert_int_equal(client_after.registrations, client.registrations);
+    assert_int_equal(server_after.registrations, server.registrations);
+    assert_int_equal(client_after.deregistrations, client.deregistrations);
+    assert_int_equal(client_after.credit + server_after.credit, client.credit + server.credit);
+    assert_int_equal(client_after.stalls + server_after.stalls, client.stalls + server.stalls);
+    sends = client_after.signalled - client.signalled;
+    if (sends > ROUNDS)
+        fail_msg("the sender asked for %llu completions in %d messages", (unsigned long long)sends, ROUNDS);
+    sends = server_after.signalled - server.signalled;
+    if (sends > ROUNDS)
+        fail_msg("the receiver asked for %llu completions in %d messages", (unsigned long long)sends, ROUNDS);
+    blob_free(&out);
+    blob_free(&in);
+}
+
+void counts_of_a_large_write(void **state)
+{
+    (void)state;
+    large_transfer("rndv=write");
+}
+
+void counts_of_a_large_read(void **state)
+{
+    (void)state;
+    large_transfer("rndv=read");
+}
+
+/* A small ping-pong: no control message, no explicit credit, one doorbell a message, no registration. */
+void counts_of_a_small_message(void **state)
+{
+    struct pair p;
+    struct books client, server;
+
+    (void)state;
+    pair_open(&p);
+    for (int i = 0; i < WARM; i++)
+        pair_exchange(&p, 64, 1);
+    client = books(p.client);
+    server = books(p.server);
+    uint64_t doorbells = node_counter(p.client, "doorbells");
+    for (int i = 0; i < 500; i++)
+        pair_exchange(&p, 64, 1);
+    assert_int_equal(books(p.client).control + books(p.server).control, client.control + server.control);
+    assert_int_equal(books(p.client).credit + books(p.server).credit, client.credit + server.credit);
+    assert_int_equal(books(p.client).registrations + books(p.server).registrations,
+                     client.registrations + server.registrations);
+    assert_true(node_counter(p.client, "doorbells") - doorbells <= 500);
+}
+
+/* One-way traffic needs explicit credits, but few. */
+void counts_of_one_way_traffic(void **state)
+{
+    enum { N = 1000 };
+    struct pair p;
+    struct blob out, in;
+
+    (void)state;
+    pair_open(&p);
+    blob_flat(&out, 64);
+    blob_flat(&in, 64);
+    for (int i = 0; i < N; i++) {
+        struct op send, recv;
+        post_recv(&recv, p.server, p.to_client, &in, 1);
+        post_send(&send, p.client, p.to_server, &out, 1);
+        pump_until_reported(&recv);
+        pump_until_reported(&send);
+    }
+    uint64_t credit = node_counter(p.server, "credit_sent");
+    if (credit < 1 || credit > N / 2)
+        fail_msg("%llu credit messages for %d messages", (unsigned long long)credit, N);
+    blob_free(&out);
+    blob_free(&in);
+}
+
+/* Sleeping without anything to do: the engine's sleep is not cut short, and it does not poll. */
+void idle_engine_sleeps(void **state)
+{
+    struct pair p;
+    struct rme_done done;
+    struct rusage before, after;
+
+    (void)state;
+    bed_options("spin_us=0,keepalive_ms=0");
+    pair_open(&p);
+    pair_exchange(&p, 100, 1);
+    pump_times(50);
+    uint64_t sleeps = node_counter(p.server, "sleeps"), polls = node_counter(p.server, "cq_polls");
+    getrusage(RUSAGE_THREAD, &before);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(rme_test_context(p.server->rme, 0, &done, 1, 200), 0);
+    getrusage(RUSAGE_THREAD, &after);
+    sleeps = node_counter(p.server, "sleeps") - sleeps;
+    polls = node_counter(p.server, "cq_polls") - polls;
+    if (sleeps < 5 || sleeps > 10)
+        fail_msg("%llu sleeps in 5 calls", (unsigned long long)sleeps);
+    if (polls > 60)
+        fail_msg("%llu polls in 5 idle calls", (unsigned long long)polls);
+    assert_true(after.ru_nvcsw - before.ru_nvcsw <= 60);
+}
+
+/* A server with 100 silent clients: no thread of the process wakes up, neither ours nor the fabric's. */
+void idle_server_of_100_clients(void **state)
+{
+    enum { CLIENTS = 100, CALLS = 4 };
+    struct rme_done done;
+    struct rusage before, after;
+
+    (void)state;
+    bed_options("spin_us=0,keepalive_ms=100");
+    struct node *server = node_open("server", lane_uri(0));
+    for (int i = 0; i < CLIENTS; i++) {
+        struct pair p = {.server = server, .client = node_open("client", NULL)};
+        p.to_server = node_dial(p.client, lane_uri(0));
+        pair_meet(&p);
+        if (i % 10 == 0)
+            pair_exchange(&p, 100000, 1);
+    }
+    pump_times(20);
+    /* Timers of the work before may end once more. */
+    assert_int_equal(rme_test_context(server->rme, 0, &done, 1, 300), 0);
+    uint64_t sleeps = node_counter(server, "sleeps"), wakeups = node_counter(server, "wakeups");
+    getrusage(RUSAGE_SELF, &before);
+    for (int i = 0; i < CALLS; i++)
+        assert_int_equal(rme_test_context(server->rme, 0, &done, 1, 500), 0);
+    getrusage(RUSAGE_SELF, &after);
+    assert_int_equal(node_counter(server, "sleeps") - sleeps, CALLS);
+    assert_int_equal(node_counter(server, "wakeups") - wakeups, 0);
+    long switches = after.ru_nvcsw - before.ru_nvcsw;
+    if (switches > 5 * CALLS)
+        fail_msg("%ld wake-ups of the process in %d idle calls", switches, CALLS);
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The end of links and peers, at every point of every protocol.
+ *
+ * Within one process the loop fabric cuts links; an engine that closes is the same for any fabric.  Killed processes are
+ * in process_test.c.
+ */
+#include <errno.h>
+#include <string.h>
+#include "cases.h"
+#include "../fabric/loop.h"
+
+struct traffic {
+    struct op send[4], recv[4];
+    struct blob out[4], in[4];
+    struct op un;
+    struct blob hello;
+};
+
+/* Something of every protocol, both ways. */
+static void traffic_post(struct traffic *t, struct pair *p, size_t size)
+{
+    for (int i = 0; i < 4; i++) {
+        size_t bytes = i < 2 ? 500 : size;
+        blob_flat(&t->out[i], bytes);
+        blob_flat(&t->in[i], bytes);
+        blob_fill(&t->out[i], (uint64_t)i);
+    }
+    blob_flat(&t->hello, 10000);
+    for (int i = 0; i < 4; i++) {
+        if (i % 2)
+            post_recv(&t->recv[i], p->client, p->to_server, &t->in[i], i);
+        else
+            post_recv(&t->recv[i], p->server, p->to_client, &t->in[i], i);
+    }
+    post_unexpected(&t->un, p->client, p->to_server, &t->hello, 1);
+    for (int i = 0; i < 4; i++) {
+        if (i % 2)
+            post_send(&t->send[i], p->server, p->to_client, &t->out[i], i);
+        else
+            post_send(&t->send[i], p->client, p->to_server, &t->out[i], i);
+    }
+}
+
+static void ended_somehow(const struct op *op)
+{
+    if (op->rc >= 0)
+        op_check_error(op, 0, -ECONNRESET);
+    else
+        assert_int_equal(op->rc, -ECONNRESET);
+}
+
+/* All end, each once; what was received whole is right.  True: nothing failed. */
+static bool traffic_end(struct traffic *t)
+{
+    int failed = 0;
+
+    for (int i = 0; i < 4; i++) {
+        if (t->recv[i].rc >= 0)
+            pump_until_reported(&t->recv[i]);
+        if (t->send[i].rc >= 0)
+            pump_until_reported(&t->send[i]);
+        ended_somehow(&t->recv[i]);
+        ended_somehow(&t->send[i]);
+        failed += t->recv[i].error || t->send[i].error || t->recv[i].rc < 0 || t->send[i].rc < 0;
+        if (!t->recv[i].error && t->recv[i].rc >= 0)
+            blob_check(&t->in[i], (uint64_t)i, t->out[i].total);
+        else
+            blob_canary(&t->in[i]);
+    }
+    pump_until_reported(&t->un);
+    ended_somehow(&t->un);
+    failed += t->un.error != 0;
+    pump_times(30);
+    for (int i = 0; i < 4; i++) {
+        if (t->recv[i].error)
+            blob_check(&t->in[i], 0, 0);
+        blob_free(&t->in[i]);
+        blob_free(&t->out[i]);
+    }
+    blob_free(&t->hello);
+    return !failed;
+}
+
+/* By message: at each of them until the exchange needs no more.  By step of a chaotic schedule: at some of the first 600. */
+static void kill_sweep(const char *options, bool by_message)
+{
+    struct traffic t;
+    struct pair p;
+    int whole = 0, cut = 0;
+
+    bed_options(options);
+    pair_open(&p);
+    for (int k = 1; k < 200 && !(by_message && whole); k++) {
+        traffic_post(&t, &p, 200000);
+        if (by_message)
+            loop_kill_at_message((uint64_t)k);
+        else
+            loop_kill_at_step((uint64_t)k * 3);
+        if (traffic_end(&t))
+            whole++;
+        else
+            cut++;
+        loop_kill_at_message(0);
+        loop_kill_at_step(0);
+        inbox_drop(p.server);
+        pair_reconnect(&p);
+        pair_exchange(&p, 1000, 50);
+        pair_exchange(&p, 100000, 50);
+    }
+    if (whole < 1 || cut < 4)
+        fail_msg("%d exchanges were over before the end of the link, %d were cut", whole, cut);
+    assert_true(node_counter(p.client, "reconnects") >= (uint64_t)cut);
+    assert_int_equal(node_counter(p.server, "peers"), 1);
+}
+
+void link_dies_at_each_message(void **state)
+{
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    kill_sweep("rndv=write,backoff_min_ms=1,backoff_max_ms=1", true);
+}
+
+void link_dies_at_each_message_reading(void **state)
+{
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    kill_sweep("rndv=read,backoff_min_ms=1,backoff_max_ms=1", true);
+}
+
+void link_dies_at_each_step(void **state)
+{
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    kill_sweep("loop_chaos=1,rndv=write,unit=64K,backoff_min_ms=1,backoff_max_ms=1", false);
+}
+
+void link_dies_at_each_step_reading(void **state)
+{
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    kill_sweep("loop_chaos=1,rndv=read,unit=64K,backoff_min_ms=1,backoff_max_ms=1", false);
+}
+
+/* Each call of the fabric fails once, wherever it is made: operations end, engines live, the next exchange works. */
+void each_call_fails_once(void **state)
+{
+    static const int errors[LOOP_CALL_COUNT] = {
+        [LOOP_REG] = -ENOMEM,   [LOOP_CONNECT] = -ENOMEM, [LOOP_ACCEPT] = -ENOMEM, [LOOP_RX_RESERVE] = -ENOSPC,
+        [LOOP_TX_SEND] = -EIO, [LOOP_XFER] = -EIO,       [LOOP_FLUSH] = -EIO,     [LOOP_ARM] = -EIO,
+    };
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    for (int call = LOOP_REG; call < LOOP_CALL_COUNT; call++) {
+        bool whole = false;
+        for (int k = 1; k < 200 && !whole; k++) {
+            struct traffic t;
+            struct pair p;
+            void *none = NULL;
+
+            bed_options(k % 2 ? "rndv=read,backoff_min_ms=1,backoff_max_ms=1"
+                              : "rndv=write,backoff_min_ms=1,backoff_max_ms=1");
+            p.server = node_open("server", lane_uri(0));
+            p.client = node_open("client", NULL);
+            p.to_server = node_dial(p.client, lane_uri(0));
+            loop_clear();
+            loop_fault(NULL, call, (uint64_t)k, 1, errors[call]);
+            pair_reconnect(&p);
+            traffic_post(&t, &p, 100000);
+            traffic_end(&t);
+            inbox_drop(p.server);
+            whole = loop_calls(call) < (uint64_t)k;
+            loop_fault(NULL, call, 1, 0, 0);
+            pair_reconnect(&p);
+            pair_exchange(&p, 1000, 50);
+            pair_exchange(&p, 100000, 50);
+            bed_teardown(&none);
+            bed_setup(&none);
+        }
+    }
+}
+
+static void server_goes(struct pair *p, struct traffic *t, int steps)
+{
+    traffic_post(t, p, 300000);
+    pump_times(steps);
+    /* The server's operations go with its engine. */
+    for (int i = 0; i < 4; i++) {
+        struct op *own = i % 2 ? &t->send[i] : &t->recv[i];
+        if (!own->reports)
+            own->rc = -ECONNRESET;
+    }
+    node_close(p->server);
+    pump_until_reported(&t->un);
+    for (int i = 0; i < 4; i++) {
+        struct op *other = i % 2 ? &t->recv[i] : &t->send[i];
+        pump_until_reported(other);
+        op_check_error(other, 0, -ECONNRESET);
+        blob_free(&t->in[i]);
+        blob_free(&t->out[i]);
+    }
+    blob_free(&t->hello);
+}
+
+/* The server goes with work under way and comes back: the client's address is still good. */
+void server_restarts_under_load(void **state)
+{
+    struct traffic t;
+    struct pair p;
+
+    (void)state;
+    bed_options("backoff_min_ms=1,backoff_max_ms=10");
+    pair_open(&p);
+    for (int round = 0; round < 12; round++) {
+        server_goes(&p, &t, round * 2);
+        assert_false(rme_addr_is_dead(p.to_server));
+        p.server = node_open("server", lane_uri(0));
+        pair_reconnect(&p);
+        pair_exchange(&p, 500, 7);
+        pair_exchange(&p, 200000, 7);
+    }
+    assert_int_equal(node_counter(p.client, "reconnects"), 12);
+    assert_int_equal(node_counter(p.client, "ops_live"), 0);
+}
+
+/* The client goes with work under way: the server's operations end, and its memory is free. */
+void client_goes_under_load(void **state)
+{
+    (void)state;
+    struct node *server = node_open("server", lane_uri(0));
+    for (int round = 0; round < 12; round++) {
+        struct traffic t;
+        struct pair p = {.server = server, .client = node_open("client", NULL)};
+        p.to_server = node_dial(p.client, lane_uri(0));
+        pair_meet(&p);
+        traffic_post(&t, &p, 300000);
+        pump_times(round * 2);
+        node_close(p.client);
+        for (int i = 0; i < 4; i++) {
+            struct op *own = i % 2 ? &t.send[i] : &t.recv[i];
+            pump_until_reported(own);
+            op_check_error(own, 0, -ECONNRESET);
+            blob_canary(&t.in[i]);
+        }
+        pump_times(30);
+        for (int i = 0; i < 4; i += 2)
+            blob_check(&t.in[i], 0, 0);
+        for (int i = 0; i < 4; i++) {
+            blob_free(&t.in[i]);
+            blob_free(&t.out[i]);
+        }
+        blob_free(&t.hello);
+        inbox_drop(server);
+    }
+    assert_int_equal(node_counter(server, "ops_live"), 0);
+    assert_int_equal(node_counter(server, "peers"), 0);
+}
+
+/* An engine closes with operations of every kind alive; their memory is the host's again. */
+void close_with_operations_alive(void **state)
+{
+    (void)state;
+    for (int steps = 0; steps < 20; steps++) {
+        struct traffic t;
+        struct pair p;
+        void *none = NULL;
+
+        bed_options(steps % 2 ? "rndv=read" : "rndv=write");
+        pair_open(&p);
+        traffic_post(&t, &p, 300000);
+        pump_times(steps);
+        node_close(steps % 4 < 2 ? p.client : p.server);
+        node_close(steps % 4 < 2 ? p.server : p.client);
+        for (int i = 0; i < 4; i++) {
+            blob_canary(&t.in[i]);
+            blob_check(&t.in[i], 0, 0);
+            blob_free(&t.in[i]);
+            blob_free(&t.out[i]);
+        }
+        blob_free(&t.hello);
+        bed_teardown(&none);
+        bed_setup(&none);
+    }
+}
+
+/* Opening fails at any point: an error, one line, nothing left. */
+void opening_fails_cleanly(void **state)
+{
+    static const enum loop_call calls[] = {LOOP_OPEN, LOOP_REG};
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    for (int i = 0; i < 2; i++) {
+        for (uint64_t k = 1; k < 20; k++) {
+            struct node *n = NULL;
+            loop_clear();
+            loop_fault(NULL, calls[i], k, 1, -ENOMEM);
+            int rc = node_try("server", lane_uri(0), &n);
+            assert_true(rc == 0 || rc == -ENOMEM);
+            if (!rc)
+                node_close(n);
+            struct loop_census census;
+            loop_census(&census);
+            assert_int_equal(census.fabrics, 0);
+            assert_int_equal(census.registrations, 0);
+            if (loop_calls(calls[i]) < k)
+                break;
+        }
+    }
+    loop_clear();
+    struct pair p;
+    pair_open(&p);
+    pair_exchange(&p, 100, 1);
+}

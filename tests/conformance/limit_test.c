@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Lengths beyond 32 bits, and memory that cannot be registered. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "cases.h"
+#include "../fabric/loop.h"
+
+#define GIB (INT64_C(1) << 30)
+
+/* A receive of 5 GiB is fine, and a small message into it as well. */
+void receive_of_5_gib(void **state)
+{
+    static const int64_t sizes[] = {0, 100, 100000, 3000000};
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    uint8_t *huge = mmap(NULL, (size_t)(5 * GIB), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_ptr_not_equal(huge, MAP_FAILED);
+    for (size_t i = 0; i < 4; i++) {
+        for (int recv_first = 0; recv_first < 2; recv_first++) {
+            struct blob out, in = {.count = 1, .base = {huge}, .length = {5 * GIB}, .total = 5 * GIB};
+            struct op send, recv;
+            blob_flat(&out, (size_t)sizes[i]);
+            blob_fill(&out, i);
+            if (recv_first)
+                post_recv(&recv, p.server, p.to_client, &in, 1);
+            post_send(&send, p.client, p.to_server, &out, 1);
+            pump_times(20);
+            if (!recv_first)
+                post_recv(&recv, p.server, p.to_client, &in, 1);
+            pump_until_reported(&send);
+            pump_until_reported(&recv);
+            op_check(&send, sizes[i]);
+            op_check(&recv, sizes[i]);
+            for (int64_t at = 0; at < sizes[i]; at++)
+                if (huge[at] != pattern_byte(i, at))
+                    fail_msg("byte %lld is wrong", (long long)at);
+            assert_int_equal(huge[sizes[i]], huge[5 * GIB - 1]);
+            memset(huge, 0, (size_t)sizes[i]);
+            blob_free(&out);
+        }
+    }
+    node_close(p.server);
+    munmap(huge, (size_t)(5 * GIB));
+}
+
+/* A range of more than 4 GiB that shows the same few pages again and again, but for its last page. */
+static uint8_t *repeated(int64_t size, int64_t chunk)
+{
+    int fd = memfd_create("repeated", 0);
+    uint8_t *range = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    assert_true(fd >= 0);
+    assert_ptr_not_equal(range, MAP_FAILED);
+    assert_int_equal(ftruncate(fd, chunk), 0);
+    for (int64_t at = 0; at + chunk < size; at += chunk)
+        assert_ptr_not_equal(mmap(range + at, (size_t)chunk, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0),
+                             MAP_FAILED);
+    close(fd);
+    return range;
+}
+
+/* One message of more than 4 GiB, as one piece: its end lands where it belongs. */
+void message_beyond_4_gib(void **state)
+{
+    enum { CHUNK = 4 << 20 };
+    const int64_t size = 4 * GIB + CHUNK + 12345;
+    struct pair p;
+    struct op send, recv;
+
+    (void)state;
+    if (!lane_env("CONFORMANCE_SLOW", 0))
+        skip();
+    for (int i = 0; i < 2; i++) {
+        void *none = NULL;
+        bed_options(i ? "rndv=read,unit=64M" : "rndv=write,unit=64M");
+        pair_open(&p);
+        uint8_t *from = repeated(size, CHUNK), *to = repeated(size, CHUNK);
+        struct blob out = {.count = 1, .base = {from}, .length = {size}, .total = size};
+        struct blob in = {.count = 1, .base = {to}, .length = {size}, .total = size};
+        for (int64_t at = 0; at < CHUNK; at++)
+            from[at] = pattern_byte(1, at);
+        for (int64_t at = size - 10000; at < size; at++)
+            from[at] = pattern_byte(2, at);
+        post_recv(&recv, p.server, p.to_client, &in, 1);
+        post_send(&send, p.client, p.to_server, &out, 1);
+        pump_until_reported(&send);
+        pump_until_reported(&recv);
+        op_check(&send, size);
+        op_check(&recv, size);
+        assert_memory_equal(to, from, CHUNK);
+        for (int64_t at = size - 10000; at < size; at++)
+            if (to[at] != pattern_byte(2, at))
+                fail_msg("byte %lld is wrong", (long long)at);
+        node_close(p.client);
+        node_close(p.server);
+        munmap(from, (size_t)size);
+        munmap(to, (size_t)size);
+        bed_teardown(&none);
+        bed_setup(&none);
+    }
+}
+
+/* Lists whose sum is beyond 4 GiB, and a message longer than the receive by more than 4 GiB. */
+void lengths_beyond_4_gib(void **state)
+{
+    struct pair p;
+    struct op send, recv;
+
+    (void)state;
+    pair_open(&p);
+    uint8_t *huge = mmap(NULL, (size_t)(5 * GIB), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_ptr_not_equal(huge, MAP_FAILED);
+    struct blob in, out = {.count = 2, .base = {huge, huge + 3 * GIB}, .length = {3 * GIB, GIB + 100},
+                           .total = 4 * GIB + 100};
+    blob_flat(&in, 100); /* equal in the low 32 bits */
+    post_recv(&recv, p.server, p.to_client, &in, 1);
+    post_send(&send, p.client, p.to_server, &out, 1);
+    pump_until_reported(&send);
+    pump_until_reported(&recv);
+    op_check_error(&send, -EMSGSIZE, -EMSGSIZE);
+    op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
+    blob_check(&in, 0, 0);
+    blob_free(&in);
+    node_close(p.client);
+    munmap(huge, (size_t)(5 * GIB));
+}
+
+/* No memory of the user's can be registered: everything is copied and right. */
+void registration_refused(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    for (int i = 0; i < 3; i++) {
+        static const char *const options[] = {"rndv=write", "rndv=read", ""};
+        void *none = NULL;
+        bed_options(options[i]);
+        pair_open(&p);
+        loop_fault(NULL, LOOP_REG, 1, UINT64_MAX, -ENOMEM);
+        pair_exchange(&p, 100, 1);
+        pair_exchange(&p, 10000, 1);
+        pair_exchange(&p, 5000000, 1);
+        loop_fault("client", LOOP_REG, 1, UINT64_MAX, -ENOMEM);
+        pair_exchange(&p, 300000, 1);
+        loop_fault("server", LOOP_REG, 1, UINT64_MAX, -ENOMEM);
+        pair_exchange(&p, 300000, 1);
+        loop_fault(NULL, LOOP_REG, 1, 0, 0);
+        pair_exchange(&p, 300000, 1);
+        assert_true(node_counter(p.client, "reg_refused") > 0);
+        bed_teardown(&none);
+        bed_setup(&none);
+    }
+}
+
+/* Every second registration is refused, lists of pieces. */
+void registration_refused_now_and_then(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    pair_open(&p);
+    for (int k = 1; k < 30; k++) {
+        struct blob out, in;
+        struct op send, recv;
+        blob_pieces(&out, 40, 1, 20000, true, (uint64_t)k);
+        blob_split(&in, out.total, 30, (uint64_t)k);
+        blob_fill(&out, (uint64_t)k);
+        loop_fault(NULL, LOOP_REG, (uint64_t)k % 7 + 1, (uint64_t)k % 5, -ENOMEM);
+        post_recv(&recv, p.server, p.to_client, &in, 1);
+        post_send(&send, p.client, p.to_server, &out, 1);
+        pump_until_reported(&send);
+        pump_until_reported(&recv);
+        op_check(&recv, out.total);
+        blob_check(&in, (uint64_t)k, out.total);
+        blob_free(&out);
+        blob_free(&in);
+    }
+}
+
+/* Memory that may only be read can be sent. */
+void send_from_read_only_memory(void **state)
+{
+    static const size_t sizes[] = {100, 10000, 500000};
+    struct pair p;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        void *none = NULL;
+        bed_options(i ? "rndv=read" : "rndv=write");
+        pair_open(&p);
+        uint8_t *memory = mmap(NULL, 500000, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_ptr_not_equal(memory, MAP_FAILED);
+        for (int64_t at = 0; at < 500000; at++)
+            memory[at] = pattern_byte(4, at);
+        assert_int_equal(mprotect(memory, 500000, PROT_READ), 0);
+        for (size_t s = 0; s < 3; s++) {
+            struct blob out = {.count = 1, .base = {memory}, .length = {(int64_t)sizes[s]}, .total = (int64_t)sizes[s]};
+            struct blob in;
+            struct op send, recv;
+            blob_flat(&in, sizes[s]);
+            post_recv(&recv, p.server, p.to_client, &in, 1);
+            post_send(&send, p.client, p.to_server, &out, 1);
+            pump_until_reported(&send);
+            pump_until_reported(&recv);
+            op_check(&recv, out.total);
+            blob_check(&in, 4, out.total);
+            blob_free(&in);
+        }
+        node_close(p.client);
+        munmap(memory, 500000);
+        bed_teardown(&none);
+        bed_setup(&none);
+    }
+}

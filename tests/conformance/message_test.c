@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Sizes, lists and contents of messages. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include "cases.h"
+
+/* How an exchange is arranged. */
+enum arrangement { RECV_FIRST, SEND_FIRST, ARRANGEMENTS };
+
+/* One message from client to server (or back) between given memories. */
+static void carry(struct pair *p, bool back, enum arrangement how, struct blob *out, struct blob *in, int tag,
+                  struct op *send, struct op *recv)
+{
+    struct node *from = back ? p->server : p->client, *to = back ? p->client : p->server;
+    struct rme_addr *dest = back ? p->to_client : p->to_server, *src = back ? p->to_server : p->to_client;
+
+    if (how == RECV_FIRST) {
+        post_recv(recv, to, src, in, tag);
+        pump_times(3);
+        post_send(send, from, dest, out, tag);
+    } else {
+        post_send(send, from, dest, out, tag);
+        pump_times(30);
+        post_recv(recv, to, src, in, tag);
+    }
+    pump_until_reported(send);
+    pump_until_reported(recv);
+}
+
+static void carry_whole(struct pair *p, bool back, enum arrangement how, struct blob *out, struct blob *in, int tag)
+{
+    struct op send, recv;
+
+    blob_fill(out, (uint64_t)tag);
+    blob_canary(in);
+    carry(p, back, how, out, in, tag, &send, &recv);
+    op_check(&send, out->total);
+    op_check(&recv, out->total);
+    blob_check(in, (uint64_t)tag, out->total);
+    blob_check(out, (uint64_t)tag, out->total);
+}
+
+static size_t rx_size(const struct pair *p)
+{
+    int64_t value;
+
+    assert_int_equal(rme_option_get(p->client->rme, "rx_size", &value), 0);
+    return (size_t)value;
+}
+
+void receive_before_connect(void **state)
+{
+    struct op recv, send, hello;
+    struct blob in, out, b;
+
+    (void)state;
+    struct node *server = node_open("server", lane_uri(0));
+    struct node *client = node_open("client", NULL);
+    struct rme_addr *to = node_dial(client, lane_uri(0));
+    blob_flat(&in, 300);
+    blob_flat(&out, 300);
+    blob_flat(&b, 8);
+    blob_fill(&out, 3);
+    post_recv(&recv, client, to, &in, 77);
+    assert_int_equal(recv.rc, 0);
+    post_unexpected(&hello, client, to, &b, 77);
+    pump_until_unexpected(server, 1);
+    struct rme_unexpected u = inbox_take(server);
+    assert_true(u.first);
+    post_send(&send, server, u.addr, &out, 77);
+    assert_int_equal(rme_unexpected_free(server->rme, u.buffer), 0);
+    pump_until_reported(&recv);
+    pump_until_reported(&send);
+    pump_until_reported(&hello);
+    op_check(&recv, 300);
+    blob_check(&in, 3, 300);
+    blob_free(&in);
+    blob_free(&out);
+    blob_free(&b);
+}
+
+/* A receive alone connects, or at least does no harm until something is sent. */
+void receive_without_server(void **state)
+{
+    struct op recv;
+    struct blob in;
+
+    (void)state;
+    struct node *client = node_open("client", NULL);
+    struct rme_addr *to = node_dial(client, lane_uri(0));
+    blob_flat(&in, 300);
+    post_recv(&recv, client, to, &in, 77);
+    assert_int_equal(recv.rc, 0);
+    pump_times(50);
+    op_cancel(&recv);
+    pump_until_reported(&recv);
+    op_check_error(&recv, -ECANCELED, -ECONNREFUSED);
+    blob_free(&in);
+}
+
+static void unexpected_round(struct pair *p, struct blob *b, int tag)
+{
+    struct op op;
+
+    blob_fill(b, (uint64_t)tag);
+    post_unexpected(&op, p->client, p->to_server, b, tag);
+    pump_until_unexpected(p->server, 1);
+    pump_until_reported(&op);
+    op_check(&op, b->total);
+    struct rme_unexpected u = inbox_take(p->server);
+    assert_int_equal(u.tag, tag);
+    assert_int_equal(u.size, b->total);
+    assert_ptr_equal(u.addr, p->to_client);
+    assert_false(u.first);
+    for (int64_t i = 0; i < u.size; i++)
+        if (((uint8_t *)u.buffer)[i] != pattern_byte((uint64_t)tag, i))
+            fail_msg("unexpected message of %lld bytes: byte %lld is wrong", (long long)u.size, (long long)i);
+    assert_int_equal(rme_unexpected_free(p->server->rme, u.buffer), 0);
+    assert_int_equal(p->server->ninbox, 0);
+}
+
+void unexpected_of_every_size(void **state)
+{
+    static const int sizes[] = {0, 1, 7, 8, 63, 64, 65, 1000, 3900, 4000, 4032, 4064, 4080, 4095, 4096, 4097,
+                                5000, 8191, 8192, 8193, 12288, 16000, 16383, 16384};
+    struct pair p;
+    struct blob b;
+
+    (void)state;
+    pair_open(&p);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        blob_misaligned(&b, (size_t)sizes[i], i % 9);
+        unexpected_round(&p, &b, (int)i + 1);
+        blob_free(&b);
+    }
+    for (int i = 1; i < 30; i++) {
+        blob_pieces(&b, i, 0, RME_UNEXPECTED_MAX / i, true, (uint64_t)i);
+        unexpected_round(&p, &b, i);
+        blob_free(&b);
+    }
+    assert_int_equal(rme_unexpected_free(p.server->rme, &p), -EINVAL);
+}
+
+void unexpected_too_large_is_refused(void **state)
+{
+    struct pair p;
+    struct op op;
+    struct blob b;
+
+    (void)state;
+    pair_open(&p);
+    blob_flat(&b, RME_UNEXPECTED_MAX + 1);
+    post_unexpected(&op, p.client, p.to_server, &b, 1);
+    assert_int_equal(op.rc, -EMSGSIZE);
+    blob_free(&b);
+    blob_pieces(&b, 2, RME_UNEXPECTED_MAX / 2 + 1, RME_UNEXPECTED_MAX / 2 + 1, false, 1);
+    post_unexpected(&op, p.client, p.to_server, &b, 1);
+    assert_int_equal(op.rc, -EMSGSIZE);
+    blob_free(&b);
+    blob_flat(&b, RME_UNEXPECTED_MAX);
+    unexpected_round(&p, &b, 4);
+    blob_free(&b);
+}
+
+/* Unexpected messages stay valid while their peer goes, and are freed after it. */
+void unexpected_outlives_its_peer(void **state)
+{
+    struct pair p;
+    struct op ops[3];
+    struct blob b;
+
+    (void)state;
+    pair_open(&p);
+    blob_flat(&b, 16384);
+    blob_fill(&b, 8);
+    for (int i = 0; i < 3; i++) {
+        b.length[0] = b.total = i == 0 ? 16384 : i == 1 ? 100 : 0;
+        post_unexpected(&ops[i], p.client, p.to_server, &b, i);
+    }
+    pump_until_all(ops, 3);
+    pump_until_unexpected(p.server, 3);
+    node_close(p.client);
+    pump_times(100);
+    for (int i = 0; i < 3; i++) {
+        struct rme_unexpected u = inbox_take(p.server);
+        assert_int_equal(u.size, i == 0 ? 16384 : i == 1 ? 100 : 0);
+        for (int64_t k = 0; k < u.size; k++)
+            assert_int_equal(((uint8_t *)u.buffer)[k], pattern_byte(8, k));
+        assert_int_equal(rme_unexpected_free(p.server->rme, u.buffer), 0);
+    }
+    blob_free(&b);
+}
+
+/* Tags of unexpected and of expected messages have nothing to do with each other. */
+void unexpected_tags_are_their_own(void **state)
+{
+    struct pair p;
+    struct op recv, un, send;
+    struct blob in, b;
+
+    (void)state;
+    pair_open(&p);
+    blob_flat(&in, 64);
+    blob_flat(&b, 64);
+    blob_fill(&b, 1);
+    post_recv(&recv, p.server, p.to_client, &in, 5);
+    post_unexpected(&un, p.client, p.to_server, &b, 5);
+    pump_until_unexpected(p.server, 1);
+    inbox_drop(p.server);
+    assert_int_equal(recv.reports, 0);
+    post_send(&send, p.client, p.to_server, &b, 5);
+    pump_until_reported(&recv);
+    pump_until_reported(&send);
+    pump_until_reported(&un);
+    op_check(&recv, 64);
+    assert_int_equal(p.server->ninbox, 0);
+    blob_free(&in);
+    blob_free(&b);
+}
+
+/* Every size around the limits of buffers, of packing, of units. */
+void sizes_around_every_limit(void **state)
+{
+    static const int limits[] = {64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 1 << 20,
+                                 2 << 20};
+    struct pair p;
+    int tag = 0;
+
+    (void)state;
+    pair_open(&p);
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        for (int off = -1; off <= 1; off++) {
+            struct blob out, in;
+            size_t size = (size_t)(limits[i] + off);
+            blob_misaligned(&out, size, (unsigned)tag % 9);
+            blob_misaligned(&in, size, (unsigned)tag % 7);
+            for (int how = 0; how < ARRANGEMENTS; how++) {
+                tag++;
+                carry_whole(&p, tag % 3 == 0, how, &out, &in, tag);
+            }
+            blob_free(&out);
+            blob_free(&in);
+        }
+    }
+    /* Every size in the last bytes below the buffer: the header's size is nobody's business, but its edge is. */
+    for (size_t size = rx_size(&p) - 140; size <= rx_size(&p) + 8; size++) {
+        struct blob out, in;
+        blob_flat(&out, size);
+        blob_flat(&in, size);
+        carry_whole(&p, size % 2, size / 2 % 2 ? RECV_FIRST : SEND_FIRST, &out, &in, (int)size);
+        blob_free(&out);
+        blob_free(&in);
+    }
+}
+
+/* In each protocol, a receive may be larger, and the rest of it is not touched. */
+void receive_larger_than_send(void **state)
+{
+    static const int sizes[] = {0, 1, 100, 4000, 5000, 70000, 300000};
+    struct pair p;
+    int tag = 0;
+
+    (void)state;
+    pair_open(&p);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        for (size_t k = 0; k < 4; k++) {
+            static const int more[] = {1, 100, 10000, 400000};
+            struct blob out, in;
+            blob_flat(&out, (size_t)sizes[i]);
+            blob_split(&in, sizes[i] + more[k], 3, (uint64_t)tag);
+            for (int how = 0; how < ARRANGEMENTS; how++) {
+                tag++;
+                carry_whole(&p, tag % 2, how, &out, &in, tag);
+            }
+            blob_free(&out);
+            blob_free(&in);
+        }
+    }
+}
+
+static void too_large(struct pair *p, bool back, enum arrangement how, size_t out_size, size_t in_size, int tag)
+{
+    struct blob out, in;
+    struct op send, recv;
+
+    blob_flat(&out, out_size);
+    blob_flat(&in, in_size);
+    blob_fill(&out, 6);
+    carry(p, back, how, &out, &in, tag, &send, &recv);
+    op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
+    /* An eager send may have ended before there was a receive at all. */
+    op_check_error(&send, -EMSGSIZE, out_size <= rx_size(p) ? 0 : -EMSGSIZE);
+    if (blob_foreign(&in, 6) >= 0)
+        fail_msg("something else than the message was written into the receive");
+    blob_free(&out);
+    blob_free(&in);
+}
+
+/* Both sides learn of it (of an eager message the receiver at least), nothing is written past the buffer, and the connection goes on. */
+void send_larger_than_receive(void **state)
+{
+    static const struct {
+        size_t out, in;
+    } cases[] = {{1, 0}, {2, 1}, {100, 99}, {3000, 10}, {5000, 4999}, {70000, 100}, {70000, 69999},
+                 {300000, 0}, {300000, 299999}, {3000000, 2999999}};
+    struct pair p;
+    int tag = 0;
+
+    (void)state;
+    pair_open(&p);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (int how = 0; how < ARRANGEMENTS; how++) {
+            too_large(&p, tag % 2, how, cases[i].out, cases[i].in, 50);
+            tag++;
+            pair_exchange(&p, 1000, 50);
+        }
+    }
+    pair_exchange(&p, 100000, 50);
+    assert_int_equal(node_counter(p.client, "connects"), 1);
+}
+
+/* The same with canaries checked byte by byte. */
+void send_larger_leaves_canaries(void **state)
+{
+    static const size_t sizes[] = {3000, 50000, 400000};
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    for (size_t i = 0; i < 3; i++) {
+        for (int how = 0; how < ARRANGEMENTS; how++) {
+            struct blob out, in;
+            struct op send, recv;
+            blob_flat(&out, sizes[i]);
+            blob_pieces(&in, 5, 1, (int)sizes[i] / 6, false, i + 1);
+            blob_fill(&out, 2);
+            carry(&p, false, how, &out, &in, 8, &send, &recv);
+            op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
+            op_check_error(&send, -EMSGSIZE, sizes[i] <= rx_size(&p) ? 0 : -EMSGSIZE);
+            assert_int_equal(blob_foreign(&in, 2), -1);
+            blob_canary(&out); /* a late reader would not be seen, a late writer is */
+            for (int k = 0; k < in.count; k++)
+                memset(in.base[k], 0xc5, (size_t)in.length[k]);
+            pump_times(50);
+            blob_check(&in, 2, 0);
+            blob_free(&out);
+            blob_free(&in);
+        }
+    }
+}
+
+void zero_length_everywhere(void **state)
+{
+    struct pair p;
+    struct blob none, empty, pieces;
+
+    (void)state;
+    pair_open(&p);
+    blob_flat(&none, 0);
+    none.count = 0;
+    blob_flat(&empty, 0);
+    blob_pieces(&pieces, 64, 0, 0, true, 1);
+    struct blob *all[] = {&none, &empty, &pieces};
+    for (int o = 0; o < 3; o++) {
+        for (int i = 0; i < 3; i++)
+            for (int how = 0; how < ARRANGEMENTS; how++)
+                carry_whole(&p, how, how, all[o], all[i], o * 3 + i);
+        unexpected_round(&p, all[o], o + 1);
+    }
+    blob_free(&none);
+    blob_free(&empty);
+    blob_free(&pieces);
+}
+
+/* 64 pieces on each side, odd sizes, every alignment, cut differently, some without bytes. */
+void lists_of_64_by_64(void **state)
+{
+    struct pair p;
+    int tag = 0;
+
+    (void)state;
+    pair_open(&p);
+    static const int max[] = {9, 40, 200, 900, 5000, 30000};
+    for (size_t m = 0; m < sizeof max / sizeof max[0]; m++) {
+        for (int variant = 0; variant < 4; variant++) {
+            struct blob out, in;
+            blob_pieces(&out, variant == 2 ? 1 : 64, 1, variant == 2 ? max[m] * 32 : max[m], variant == 1,
+                        (uint64_t)tag + 1);
+            blob_split(&in, out.total, variant == 3 ? 1 : 64, (uint64_t)tag + 2);
+            for (int how = 0; how < ARRANGEMENTS; how++) {
+                tag++;
+                carry_whole(&p, tag / 2 % 2, how, &out, &in, tag);
+            }
+            blob_free(&out);
+            blob_free(&in);
+        }
+    }
+}
+
+/* More pieces than any device gathers, of a few bytes, and very uneven ones. */
+void lists_of_uneven_pieces(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    for (int i = 0; i < 12; i++) {
+        struct blob out, in;
+        blob_pieces(&out, 200 + i, 1, 9, true, (uint64_t)i + 1);
+        blob_split(&in, out.total, 3 + i, (uint64_t)i);
+        carry_whole(&p, i % 2, i / 2 % 2, &out, &in, i);
+        blob_free(&out);
+        blob_free(&in);
+        blob_split(&out, 1500000, 7 + i, (uint64_t)i);
+        blob_split(&in, 1500000 + i % 3, 180, (uint64_t)i + 50);
+        carry_whole(&p, i % 2, i / 2 % 2, &out, &in, i);
+        blob_free(&out);
+        blob_free(&in);
+    }
+}
+
+/* Memory that the engine handed out, on either side and on both. */
+void zone_memory_everywhere(void **state)
+{
+    static const int sizes[] = {10, 5000, 65536, 700000};
+    struct pair p;
+    int tag = 0;
+
+    (void)state;
+    pair_open(&p);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        for (int kind = 1; kind < 4; kind++) {
+            struct blob out, in;
+            if (kind & 1)
+                blob_zone(&out, p.client, (size_t)sizes[i]);
+            else
+                blob_flat(&out, (size_t)sizes[i]);
+            if (kind & 2)
+                blob_zone(&in, p.server, (size_t)sizes[i]);
+            else
+                blob_flat(&in, (size_t)sizes[i]);
+            carry_whole(&p, false, tag % 2, &out, &in, tag);
+            tag++;
+            blob_free(&out);
+            blob_free(&in);
+        }
+    }
+}
+
+/* The same memory sent to many, and sent while it is sent. */
+void one_buffer_sent_many_times(void **state)
+{
+    enum { N = 12 };
+    struct pair p;
+    struct blob out, in[N];
+    struct op send[N], recv[N];
+
+    (void)state;
+    pair_open(&p);
+    blob_flat(&out, 200000);
+    blob_fill(&out, 1);
+    for (int i = 0; i < N; i++) {
+        blob_flat(&in[i], 200000);
+        post_recv(&recv[i], p.server, p.to_client, &in[i], i);
+    }
+    for (int i = 0; i < N; i++)
+        post_send(&send[i], p.client, p.to_server, &out, i);
+    pump_until_all(send, N);
+    pump_until_all(recv, N);
+    for (int i = 0; i < N; i++) {
+        op_check(&recv[i], 200000);
+        blob_check(&in[i], 1, 200000);
+        blob_free(&in[i]);
+    }
+    blob_free(&out);
+}

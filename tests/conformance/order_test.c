@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Matching: messages of one peer and tag meet receives in the order of posting, whatever their protocols. */
+#include <errno.h>
+#include "cases.h"
+
+enum { BURST = 8, MANY_TAGS = 500 };
+
+struct burst {
+    struct op send[BURST], recv[BURST];
+    struct blob out[BURST], in[BURST];
+};
+
+/* Sizes alternate between protocols in another way for each variant. */
+static size_t burst_size(int variant, int i)
+{
+    static const size_t sizes[] = {100, 200000, 4000, 70000, 0, 1000000, 5000, 30};
+
+    return sizes[(i * (2 * variant + 1) + variant) % 8];
+}
+
+static void burst_open(struct burst *b, int variant, bool back)
+{
+    for (int i = 0; i < BURST; i++) {
+        size_t size = burst_size(variant, i);
+        blob_flat(&b->out[i], size);
+        blob_fill(&b->out[i], (uint64_t)(variant * 100 + i + (back ? 50 : 0)));
+        blob_flat(&b->in[i], variant % 3 == 2 ? 1000000 : size); /* the server posts full buffers */
+    }
+}
+
+static void burst_check(struct burst *b, int variant, bool back)
+{
+    for (int i = 0; i < BURST; i++) {
+        int64_t size = (int64_t)burst_size(variant, i);
+        op_check(&b->send[i], size);
+        op_check(&b->recv[i], size);
+        blob_check(&b->in[i], (uint64_t)(variant * 100 + i + (back ? 50 : 0)), size);
+        blob_free(&b->in[i]);
+        blob_free(&b->out[i]);
+    }
+}
+
+/* Both ways at one time: to the server and back. */
+static void two_bursts(struct pair *p, int variant, bool in_advance)
+{
+    static struct burst to, from;
+
+    burst_open(&to, variant, false);
+    burst_open(&from, variant, true);
+    for (int i = 0; in_advance && i < BURST; i++) {
+        post_recv(&to.recv[i], p->server, p->to_client, &to.in[i], 9);
+        post_recv(&from.recv[i], p->client, p->to_server, &from.in[i], 9);
+    }
+    for (int i = 0; i < BURST; i++) {
+        post_send(&to.send[i], p->client, p->to_server, &to.out[i], 9);
+        post_send(&from.send[i], p->server, p->to_client, &from.out[i], 9);
+        if (variant % 2)
+            pump();
+    }
+    for (int i = 0; i < BURST; i++) {
+        if (!in_advance) {
+            post_recv(&to.recv[i], p->server, p->to_client, &to.in[i], 9);
+            post_recv(&from.recv[i], p->client, p->to_server, &from.in[i], 9);
+        }
+        pump_until_reported(&to.recv[i]);
+        pump_until_reported(&from.recv[i]);
+    }
+    pump_until_all(to.send, BURST);
+    pump_until_all(from.send, BURST);
+    burst_check(&to, variant, false);
+    burst_check(&from, variant, true);
+}
+
+void fifo_receives_in_advance(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    for (int variant = 0; variant < 6; variant++)
+        two_bursts(&p, variant, true);
+}
+
+void fifo_receives_one_at_a_time(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    for (int variant = 0; variant < 6; variant++)
+        two_bursts(&p, variant, false);
+}
+
+/* A cancelled receive in the middle is skipped; the messages meet the others in order. */
+void fifo_skips_cancelled_receives(void **state)
+{
+    enum { N = 6 };
+    struct pair p;
+    struct op recv[N], send[N];
+    struct blob in[N], out[N];
+
+    (void)state;
+    pair_open(&p);
+    for (int i = 0; i < N; i++) {
+        blob_flat(&in[i], 100000);
+        post_recv(&recv[i], p.server, p.to_client, &in[i], 1);
+    }
+    op_cancel(&recv[1]);
+    op_cancel(&recv[4]);
+    op_cancel(&recv[5]);
+    for (int i = 1; i < N; i = i == 1 ? 4 : i + 1) {
+        pump_until_reported(&recv[i]);
+        op_check_error(&recv[i], -ECANCELED, -ECANCELED);
+    }
+    static const int takes[] = {0, 2, 3};
+    for (int i = 0; i < 3; i++) {
+        blob_flat(&out[i], i % 2 ? 100000 : 500);
+        blob_fill(&out[i], (uint64_t)i);
+        post_send(&send[i], p.client, p.to_server, &out[i], 1);
+    }
+    for (int i = 0; i < 3; i++) {
+        pump_until_reported(&recv[takes[i]]);
+        pump_until_reported(&send[i]);
+        op_check(&recv[takes[i]], out[i].total);
+        blob_check(&in[takes[i]], (uint64_t)i, out[i].total);
+        blob_free(&out[i]);
+    }
+    for (int i = 0; i < N; i++)
+        blob_free(&in[i]);
+}
+
+/* Hundreds of tags, receives posted in another order than the messages. */
+void many_tags(void **state)
+{
+    static struct op send[MANY_TAGS], recv[MANY_TAGS];
+    static struct blob in[MANY_TAGS], out[MANY_TAGS];
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    for (int i = 0; i < MANY_TAGS; i++) {
+        size_t size = i % 50 == 49 ? 80000 : (size_t)i % 300;
+        blob_flat(&out[i], size);
+        blob_flat(&in[i], size);
+        blob_fill(&out[i], (uint64_t)i);
+    }
+    for (int i = 0; i < MANY_TAGS; i += 2)
+        post_recv(&recv[i], p.server, p.to_client, &in[i], i * 1000003);
+    for (int i = MANY_TAGS - 1; i >= 0; i--)
+        post_send(&send[i], p.client, p.to_server, &out[i], i * 1000003);
+    pump_times(50);
+    for (int i = 1; i < MANY_TAGS; i += 2)
+        post_recv(&recv[i], p.server, p.to_client, &in[i], i * 1000003);
+    pump_until_all(recv, MANY_TAGS);
+    pump_until_all(send, MANY_TAGS);
+    for (int i = 0; i < MANY_TAGS; i++) {
+        op_check(&recv[i], out[i].total);
+        blob_check(&in[i], (uint64_t)i, out[i].total);
+        blob_free(&in[i]);
+        blob_free(&out[i]);
+    }
+}
+
+void extreme_tags(void **state)
+{
+    static const int tags[] = {0, -1, INT32_MAX, INT32_MIN, 1};
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    for (int i = 0; i < 5; i++) {
+        pair_exchange(&p, 10, tags[i]);
+        pair_exchange(&p, 100000, tags[i]);
+    }
+}
+
+/* The same tag from two peers: each meets its own receive. */
+void peers_do_not_mix(void **state)
+{
+    struct pair a, b;
+    struct op send[2], recv[2];
+    struct blob in[2], out[2];
+
+    (void)state;
+    pair_open(&a);
+    b.server = a.server;
+    b.client = node_open("other", NULL);
+    b.to_server = node_dial(b.client, lane_uri(0));
+    pair_meet(&b);
+    assert_ptr_not_equal(a.to_client, b.to_client);
+    for (int round = 0; round < 4; round++) {
+        size_t size = round % 2 ? 90000 : 90;
+        for (int i = 0; i < 2; i++) {
+            blob_flat(&out[i], size);
+            blob_flat(&in[i], size);
+            blob_fill(&out[i], (uint64_t)i + 1);
+        }
+        post_recv(&recv[0], a.server, a.to_client, &in[0], 4);
+        post_recv(&recv[1], b.server, b.to_client, &in[1], 4);
+        post_send(&send[1], b.client, b.to_server, &out[1], 4);
+        pump_until_reported(&recv[1]);
+        assert_int_equal(recv[0].reports, 0);
+        post_send(&send[0], a.client, a.to_server, &out[0], 4);
+        pump_until_all(recv, 2);
+        pump_until_all(send, 2);
+        for (int i = 0; i < 2; i++) {
+            op_check(&recv[i], (int64_t)size);
+            blob_check(&in[i], (uint64_t)i + 1, (int64_t)size);
+            blob_free(&in[i]);
+            blob_free(&out[i]);
+        }
+    }
+}
+
+/* Two servers that are clients of each other use one or two links, as they like, and everything arrives. */
+void server_to_server(void **state)
+{
+    struct node *a, *b;
+    struct op send[2], recv[2], un[2];
+    struct blob out, in[2];
+
+    (void)state;
+    a = node_open("server", lane_uri(0));
+    b = node_open("second", lane_uri(1));
+    struct rme_addr *to_b = node_dial(a, lane_uri(1)), *to_a = node_dial(b, lane_uri(0));
+    blob_flat(&out, 100);
+    blob_fill(&out, 1);
+    post_unexpected(&un[0], a, to_b, &out, 1);
+    post_unexpected(&un[1], b, to_a, &out, 2);
+    pump_until_unexpected(a, 1);
+    pump_until_unexpected(b, 1);
+    struct rme_unexpected at_a = inbox_take(a), at_b = inbox_take(b);
+    blob_flat(&in[0], 100);
+    blob_flat(&in[1], 100);
+    post_recv(&recv[0], a, to_b, &in[0], 3);
+    post_recv(&recv[1], b, to_a, &in[1], 3);
+    post_send(&send[0], b, at_b.addr, &out, 3);
+    post_send(&send[1], a, at_a.addr, &out, 3);
+    assert_int_equal(rme_unexpected_free(a->rme, at_a.buffer), 0);
+    assert_int_equal(rme_unexpected_free(b->rme, at_b.buffer), 0);
+    pump_until_all(recv, 2);
+    pump_until_all(send, 2);
+    pump_until_all(un, 2);
+    for (int i = 0; i < 2; i++) {
+        op_check(&recv[i], 100);
+        blob_check(&in[i], 1, 100);
+        blob_free(&in[i]);
+    }
+    blob_free(&out);
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* More of everything than fits: messages nobody receives, unexpected ones nobody asks for, many clients. */
+#include <errno.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cases.h"
+
+enum { FLOOD = 10000, CLIENTS = 200 };
+
+static struct op flood_send[FLOOD], flood_recv[FLOOD];
+
+/* Kilobytes of the process's memory that are in use now. */
+static long resident_kb(void)
+{
+    long pages = 0, total = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%ld %ld", &total, &pages), 2);
+    fclose(f);
+    return pages * 4;
+}
+
+/* Nobody receives 10,000 messages: what is held is bounded, other tags go on, and in the end all arrive in order. */
+void eager_flood_unposted(void **state)
+{
+    struct pair p;
+    struct blob out, in;
+
+    (void)state;
+    pair_open(&p);
+    blob_flat(&out, 2000);
+    blob_flat(&in, 2000);
+    blob_fill(&out, 1);
+    pair_exchange(&p, 2000, 1);
+    malloc_trim(0);
+    long before = resident_kb();
+    for (int i = 0; i < FLOOD; i++) {
+        post_send(&flood_send[i], p.client, p.to_server, &out, 666);
+        if (flood_send[i].rc < 0)
+            fail_msg("message %d was refused: %s", i, strerror(-flood_send[i].rc));
+        if (i % 100 == 0)
+            pump();
+    }
+    pump_times(200);
+    /* Each operation costs its sender something; the 20 MB of data must not pile up at the receiver. */
+    if (resident_kb() - before > 12 * 1024)
+        fail_msg("%ld KiB more in use", resident_kb() - before);
+    for (int i = 0; i < 20; i++)
+        pair_exchange(&p, i % 2 ? 100000 : 100, i);
+    for (int i = 0; i < FLOOD; i++) {
+        blob_canary(&in);
+        post_recv(&flood_recv[i], p.server, p.to_client, &in, 666);
+        pump_until_reported(&flood_recv[i]);
+        op_check(&flood_recv[i], 2000);
+        if (i % 500 == 0)
+            blob_check(&in, 1, 2000);
+    }
+    pump_until_all(flood_send, FLOOD);
+    for (int i = 0; i < FLOOD; i++)
+        op_check(&flood_send[i], 2000);
+    pair_exchange(&p, 100000, 666);
+    blob_free(&out);
+    blob_free(&in);
+}
+
+/* The same of rendezvous messages: only their announcements travel. */
+void rendezvous_flood_unposted(void **state)
+{
+    enum { N = 3000 };
+    struct pair p;
+    struct blob out, in;
+
+    (void)state;
+    pair_open(&p);
+    blob_flat(&out, 20000);
+    blob_flat(&in, 20000);
+    blob_fill(&out, 1);
+    for (int i = 0; i < N; i++) {
+        post_send(&flood_send[i], p.client, p.to_server, &out, 666);
+        assert_int_equal(flood_send[i].rc, 0);
+    }
+    pump_times(200);
+    for (int i = 0; i < 20; i++)
+        pair_exchange(&p, i % 2 ? 100000 : 100, i);
+    for (int i = 0; i < N; i++) {
+        post_recv(&flood_recv[i], p.server, p.to_client, &in, 666);
+        pump_until_reported(&flood_recv[i]);
+        op_check(&flood_recv[i], 20000);
+    }
+    pump_until_all(flood_send, N);
+    blob_free(&out);
+    blob_free(&in);
+}
+
+/* Nobody asks for unexpected messages: expected ones flow, memory is bounded, nothing is lost. */
+void unexpected_flood_unclaimed(void **state)
+{
+    enum { N = 5000 };
+    struct pair p;
+    struct blob out;
+
+    (void)state;
+    pair_open(&p);
+    blob_flat(&out, 3000);
+    blob_fill(&out, 1);
+    p.server->no_unexpected = true;
+    malloc_trim(0);
+    long before = resident_kb();
+    for (int i = 0; i < N; i++) {
+        post_unexpected(&flood_send[i], p.client, p.to_server, &out, i);
+        assert_true(flood_send[i].rc >= 0);
+        if (i % 100 == 0)
+            pump();
+    }
+    pump_times(200);
+    if (resident_kb() - before > 12 * 1024)
+        fail_msg("%ld KiB more in use", resident_kb() - before);
+    for (int i = 0; i < 20; i++)
+        pair_exchange(&p, i % 2 ? 100000 : 100, i);
+    p.server->no_unexpected = false;
+    for (int i = 0; i < N; i++) {
+        pump_until_unexpected(p.server, 1);
+        struct rme_unexpected u = inbox_take(p.server);
+        assert_int_equal(u.tag, i);
+        assert_int_equal(u.size, 3000);
+        assert_int_equal(((uint8_t *)u.buffer)[2999], pattern_byte(1, 2999));
+        assert_int_equal(rme_unexpected_free(p.server->rme, u.buffer), 0);
+    }
+    pump_until_all(flood_send, N);
+    for (int i = 0; i < N; i++)
+        op_check(&flood_send[i], 3000);
+    blob_free(&out);
+}
+
+/* Claimed messages are kept for the life of a request, hundreds of them, while others come and go. */
+void unexpected_kept_by_the_host(void **state)
+{
+    enum { KEPT = 400 };
+    static struct rme_unexpected kept[KEPT];
+    struct pair p;
+    struct blob b;
+
+    (void)state;
+    pair_open(&p);
+    for (int i = 0; i < KEPT; i++) {
+        struct op op;
+        blob_flat(&b, i % 10 ? 1500 : 16384);
+        blob_fill(&b, (uint64_t)i);
+        post_unexpected(&op, p.client, p.to_server, &b, i);
+        pump_until_unexpected(p.server, 1);
+        kept[i] = inbox_take(p.server);
+        pump_until_reported(&op);
+        blob_free(&b);
+        if (i % 20 == 0)
+            pair_exchange(&p, 5000, 1);
+    }
+    for (int i = 0; i < KEPT; i++) {
+        int k = (i * 7) % KEPT; /* freed in another order */
+        for (int64_t at = 0; at < kept[k].size; at += 37)
+            assert_int_equal(((uint8_t *)kept[k].buffer)[at], pattern_byte((uint64_t)k, at));
+        assert_int_equal(rme_unexpected_free(p.server->rme, kept[k].buffer), 0);
+    }
+    pair_exchange(&p, 100000, 1);
+}
+
+/* test_context comes back at once when an unexpected message waits, however long it might sleep. */
+void unexpected_ends_the_wait(void **state)
+{
+    struct pair p;
+    struct op op;
+    struct blob b;
+    struct rme_done done;
+
+    (void)state;
+    pair_open(&p);
+    p.server->no_unexpected = true;
+    blob_flat(&b, 100);
+    for (int round = 0; round < 5; round++) {
+        post_unexpected(&op, p.client, p.to_server, &b, 1);
+        pump_until_reported(&op);
+        pump_times(20);
+        int64_t begin = lane_now();
+        assert_int_equal(rme_test_context(p.server->rme, 0, &done, 1, 120000), 0);
+        assert_int_equal(rme_test_context(p.server->rme, 0, &done, 1, 120000), 0);
+        assert_true(lane_now() - begin < 120000);
+        struct rme_unexpected u;
+        assert_int_equal(rme_test_unexpected(p.server->rme, &u, 1, 120000), 1);
+        assert_int_equal(rme_unexpected_free(p.server->rme, u.buffer), 0);
+    }
+    blob_free(&b);
+}
+
+struct crowd {
+    struct pair pair;
+    struct op send[2], recv[2];
+    struct blob out[2], in[2];
+};
+
+/* 200 clients of one server: each talks, all at one time, small and large. */
+void clients_200(void **state)
+{
+    static struct crowd crowd[CLIENTS];
+
+    (void)state;
+    struct node *server = node_open("server", lane_uri(0));
+    for (int i = 0; i < CLIENTS; i++) {
+        struct pair *p = &crowd[i].pair;
+        char name[16];
+        snprintf(name, sizeof name, "client%d", i);
+        p->server = server;
+        p->client = node_open(name, NULL);
+        p->to_server = node_dial(p->client, lane_uri(0));
+        pair_meet(p);
+    }
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < CLIENTS; i++) {
+            struct crowd *c = &crowd[i];
+            for (int k = 0; k < 2; k++) {
+                size_t size = round ? 30000 : 300;
+                blob_flat(&c->out[k], size);
+                blob_flat(&c->in[k], size);
+                blob_fill(&c->out[k], (uint64_t)(i * 2 + k));
+            }
+            post_recv(&c->recv[0], server, c->pair.to_client, &c->in[0], 1);
+            post_recv(&c->recv[1], c->pair.client, c->pair.to_server, &c->in[1], 1);
+            post_send(&c->send[0], c->pair.client, c->pair.to_server, &c->out[0], 1);
+            post_send(&c->send[1], server, c->pair.to_client, &c->out[1], 1);
+        }
+        for (int i = 0; i < CLIENTS; i++) {
+            struct crowd *c = &crowd[i];
+            pump_until_all(c->send, 2);
+            pump_until_all(c->recv, 2);
+            for (int k = 0; k < 2; k++) {
+                op_check(&c->recv[k], c->out[k].total);
+                blob_check(&c->in[k], (uint64_t)(i * 2 + k), c->out[k].total);
+                blob_free(&c->out[k]);
+                blob_free(&c->in[k]);
+            }
+        }
+    }
+    assert_int_equal(node_counter(server, "peers"), CLIENTS);
+    for (int i = 0; i < CLIENTS; i += 2)
+        node_close(crowd[i].pair.client);
+    int64_t end = lane_now() + BED_PATIENCE_MS;
+    while (node_counter(server, "peers") > CLIENTS / 2 && lane_now() < end)
+        pump();
+    assert_int_equal(node_counter(server, "peers"), CLIENTS / 2);
+    for (int i = 1; i < CLIENTS; i += 40)
+        pair_exchange(&crowd[i].pair, 50000, 2);
+}
+
+/* Clients come and go; nothing of them stays at the server. */
+void clients_come_and_go(void **state)
+{
+    (void)state;
+    struct node *server = node_open("server", lane_uri(0));
+    for (int i = 0; i < 60; i++) {
+        struct pair p = {.server = server, .client = node_open("guest", NULL)};
+        p.to_server = node_dial(p.client, lane_uri(0));
+        pair_meet(&p);
+        pair_exchange(&p, i % 2 ? 60000 : 60, 1);
+        node_forget(p.to_server);
+        node_close(p.client);
+        int64_t end = lane_now() + BED_PATIENCE_MS;
+        while (!rme_addr_is_dead(p.to_client) && lane_now() < end)
+            pump();
+        assert_true(rme_addr_is_dead(p.to_client));
+        node_forget(p.to_client);
+    }
+    assert_int_equal(node_counter(server, "peers"), 0);
+    assert_int_equal(node_counter(server, "ops_live"), 0);
+}

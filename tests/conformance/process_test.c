@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Peers in processes of their own, some of which are killed.  The program starts itself again with --peer: that one is a
+ * server which does what unexpected messages tell it.  Skipped over the loop fabric, which ends with its process.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "cases.h"
+
+/* What a peer is told, in this byte order: both are the same program. */
+struct command {
+    char what; /* R receive, S send, Q close and exit */
+    int32_t tag;
+    int64_t size;
+};
+
+/* ---- The peer -------------------------------------------------------------------------------------------------------- */
+
+struct chore {
+    struct op op;
+    struct blob blob;
+};
+
+static void chore_begin(struct node *n, struct rme_addr *from, const struct command *c)
+{
+    struct chore *chore = calloc(1, sizeof *chore);
+    struct rme_list list;
+
+    if (!chore)
+        exit(3);
+    blob_flat(&chore->blob, (size_t)c->size);
+    blob_fill(&chore->blob, (uint64_t)c->tag);
+    list = blob_list(&chore->blob);
+    rme_id id;
+    int rc = c->what == 'R' ? rme_post_recv(n->rme, from, &list, c->tag, 0, chore, NULL, &id)
+                            : rme_post_send(n->rme, from, &list, c->tag, 0, chore, &id);
+    if (rc) {
+        blob_free(&chore->blob);
+        free(chore);
+    }
+}
+
+int process_peer(const char *uri)
+{
+    struct node *n = node_open("peer", uri);
+
+    puts("ready");
+    fflush(stdout);
+    for (;;) {
+        struct rme_done done;
+        struct rme_unexpected u;
+        while (rme_test_unexpected(n->rme, &u, 1, 0) == 1) {
+            struct command c;
+            memcpy(&c, u.buffer, sizeof c);
+            rme_unexpected_free(n->rme, u.buffer);
+            if (c.what == 'Q') {
+                node_close(n);
+                return 0;
+            }
+            chore_begin(n, u.addr, &c);
+        }
+        if (rme_test_context(n->rme, 0, &done, 1, 100) == 1) {
+            struct chore *chore = done.user;
+            blob_free(&chore->blob);
+            free(chore);
+        }
+        if (getppid() == 1)
+            return 1; /* the test is gone */
+    }
+}
+
+/* ---- The test's side ---------------------------------------------------------------------------------------------------- */
+
+static pid_t peer = -1;
+
+static void peer_start(const char *uri)
+{
+    char options[512], line[16];
+    int out[2];
+
+    snprintf(options, sizeof options, "%s", lane.options ? lane.options : "");
+    assert_int_equal(pipe(out), 0);
+    peer = fork();
+    assert_true(peer >= 0);
+    if (!peer) {
+        dup2(out[1], 1);
+        close(out[0]);
+        close(out[1]);
+        execl("/proc/self/exe", lane.program, "--fabric", lane.ops->scheme, "--addr", uri, "--options", options, "--peer",
+              (char *)NULL);
+        _exit(127);
+    }
+    close(out[1]);
+    FILE *f = fdopen(out[0], "r");
+    assert_non_null(f);
+    char *got = fgets(line, sizeof line, f);
+    fclose(f);
+    if (!got)
+        fail_msg("the peer did not start");
+    assert_string_equal(line, "ready\n");
+}
+
+static void peer_kill(void)
+{
+    if (peer <= 0)
+        return;
+    kill(peer, SIGKILL);
+    kill(peer, SIGCONT);
+    waitpid(peer, NULL, 0);
+    peer = -1;
+}
+
+int process_setup(void **state)
+{
+    return bed_setup(state);
+}
+
+int process_teardown(void **state)
+{
+    peer_kill();
+    return bed_teardown(state);
+}
+
+static void only_with_processes(void)
+{
+    if (lane.is_loop)
+        skip();
+}
+
+/* Tells the peer something; retries until the message has gone out whole. */
+static void tell(struct node *n, struct rme_addr *to, char what, int tag, int64_t size)
+{
+    struct command c = {.what = what, .tag = tag, .size = size};
+    struct blob b = {.count = 1, .base = {&c}, .length = {sizeof c}, .total = sizeof c};
+    int64_t end = lane_now() + BED_PATIENCE_MS;
+    struct op op;
+
+    do {
+        post_unexpected(&op, n, to, &b, tag);
+        if (op.rc >= 0)
+            pump_until_reported(&op);
+    } while ((op.rc < 0 || op.error) && lane_now() < end);
+    op_check(&op, sizeof c);
+}
+
+/* A message to the peer and one from it. */
+static void exchange(struct node *n, struct rme_addr *to, size_t size, int tag)
+{
+    struct blob out, in;
+    struct op send, recv;
+
+    blob_flat(&out, size);
+    blob_flat(&in, size);
+    post_recv(&recv, n, to, &in, tag);
+    tell(n, to, 'R', tag, (int64_t)size);
+    tell(n, to, 'S', tag, (int64_t)size);
+    post_send(&send, n, to, &out, tag);
+    pump_until_reported(&recv);
+    pump_until_reported(&send);
+    op_check(&recv, (int64_t)size);
+    op_check(&send, (int64_t)size);
+    blob_check(&in, (uint64_t)tag, (int64_t)size);
+    blob_free(&out);
+    blob_free(&in);
+}
+
+void process_exchange(void **state)
+{
+    static const size_t sizes[] = {0, 1, 64, 4000, 5000, 65536, 1000000, 5000000};
+
+    (void)state;
+    only_with_processes();
+    peer_start(lane_uri(0));
+    struct node *n = node_open("client", NULL);
+    struct rme_addr *to = node_dial(n, lane_uri(0));
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        exchange(n, to, sizes[i], (int)i + 1);
+    tell(n, to, 'Q', 0, 0);
+    int status;
+    assert_int_equal(waitpid(peer, &status, 0), peer);
+    peer = -1;
+    assert_int_equal(status, 0);
+}
+
+/* kill -9 after so many steps of each protocol, in both directions; then a new server at the same address. */
+static void killed_at_each_step(const char *options, char what, size_t size)
+{
+    enum { STRIDE = 3, STEPS = 60 };
+
+    bed_options(options);
+    struct node *n = node_open("client", NULL);
+    struct rme_addr *to = node_dial(n, lane_uri(0));
+    for (int k = 0; k < STEPS; k += STRIDE) {
+        struct blob b;
+        struct op op, other;
+        peer_start(lane_uri(0));
+        blob_flat(&b, size);
+        blob_fill(&b, 7);
+        if (what == 'S') {
+            post_recv(&op, n, to, &b, 7);
+            tell(n, to, 'S', 7, (int64_t)size);
+        } else {
+            tell(n, to, 'R', 7, (int64_t)size);
+            post_send(&op, n, to, &b, 7);
+        }
+        post_recv(&other, n, to, &b, 8); /* nothing ever comes for this one */
+        pump_times(k);
+        peer_kill();
+        pump_until_reported(&op);
+        pump_until_reported(&other);
+        op_check_error(&op, 0, -ECONNRESET);
+        op_check_error(&other, -ECONNRESET, -ECONNRESET);
+        assert_false(rme_addr_is_dead(to));
+        blob_canary(&b);
+        pump_times(20);
+        blob_check(&b, 0, 0);
+        blob_free(&b);
+    }
+    peer_start(lane_uri(0));
+    exchange(n, to, 100000, 9);
+    assert_int_equal(node_counter(n, "ops_live"), 0);
+}
+
+void peer_killed_while_it_sends(void **state)
+{
+    (void)state;
+    only_with_processes();
+    killed_at_each_step("rndv=write,backoff_min_ms=1,backoff_max_ms=20", 'S', 2000000);
+}
+
+void peer_killed_while_it_receives(void **state)
+{
+    (void)state;
+    only_with_processes();
+    killed_at_each_step("rndv=read,backoff_min_ms=1,backoff_max_ms=20", 'R', 2000000);
+}
+
+void peer_killed_in_eager_traffic(void **state)
+{
+    (void)state;
+    only_with_processes();
+    killed_at_each_step("backoff_min_ms=1,backoff_max_ms=20", 'S', 500);
+}
+
+/* Stopped, not dead: nobody closes the connection, the engine has to notice the silence. */
+void silent_peer_times_out(void **state)
+{
+    struct op ops[2];
+    struct blob b;
+
+    (void)state;
+    only_with_processes();
+    bed_options("keepalive_ms=100,peer_timeout_ms=1000,backoff_min_ms=1,backoff_max_ms=20");
+    peer_start(lane_uri(0));
+    struct node *n = node_open("client", NULL);
+    struct rme_addr *to = node_dial(n, lane_uri(0));
+    exchange(n, to, 100, 1);
+    assert_int_equal(kill(peer, SIGSTOP), 0);
+    blob_flat(&b, 100000);
+    post_recv(&ops[0], n, to, &b, 1);
+    post_send(&ops[1], n, to, &b, 2);
+    pump_until_all(ops, 2);
+    for (int i = 0; i < 2; i++)
+        op_check_error(&ops[i], -ETIMEDOUT, -ECONNRESET);
+    peer_kill();
+    peer_start(lane_uri(0));
+    exchange(n, to, 100000, 1);
+    blob_free(&b);
+}
+
+/* A client in a process is killed: the server gives everything back.  The roles are turned round: we are the server. */
+void client_process_killed(void **state)
+{
+    (void)state;
+    only_with_processes();
+    struct node *server = node_open("server", lane_uri(0));
+    for (int round = 0; round < 6; round++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (!child) {
+            execl("/proc/self/exe", lane.program, "--fabric", lane.ops->scheme, "--addr", lane_uri(0), "--options",
+                  lane.options ? lane.options : "", "--guest", (char *)NULL);
+            _exit(127);
+        }
+        pump_until_unexpected(server, 1);
+        struct rme_unexpected u = inbox_take(server);
+        struct op ops[2];
+        struct blob b[2];
+        blob_flat(&b[0], 3000000);
+        blob_flat(&b[1], 3000000);
+        post_recv(&ops[0], server, u.addr, &b[0], 1);
+        post_send(&ops[1], server, u.addr, &b[1], 2);
+        assert_int_equal(rme_unexpected_free(server->rme, u.buffer), 0);
+        pump_times(round * 5);
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        pump_until_all(ops, 2);
+        for (int i = 0; i < 2; i++) {
+            op_check_error(&ops[i], 0, -ECONNRESET);
+            blob_free(&b[i]);
+        }
+        int64_t end = lane_now() + BED_PATIENCE_MS;
+        while (!rme_addr_is_dead(u.addr) && lane_now() < end)
+            pump();
+        assert_true(rme_addr_is_dead(u.addr));
+        node_forget(u.addr);
+        inbox_drop(server);
+    }
+    assert_int_equal(node_counter(server, "peers"), 0);
+    assert_int_equal(node_counter(server, "ops_live"), 0);
+}
+
+/* The guest: says hello, sends and receives, and waits to be killed. */
+int process_guest(const char *uri)
+{
+    struct node *n = node_open("guest", NULL);
+    struct rme_addr *to = node_dial(n, uri);
+    static struct blob b[2];
+    static struct op ops[3];
+
+    blob_flat(&b[0], 3000000);
+    blob_flat(&b[1], 3000000);
+    post_send(&ops[0], n, to, &b[0], 1);
+    post_recv(&ops[1], n, to, &b[1], 2);
+    struct blob hello = {.count = 0};
+    post_unexpected(&ops[2], n, to, &hello, 1);
+    while (getppid() != 1)
+        pump();
+    return 1;
+}

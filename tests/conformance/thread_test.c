@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Calls from several threads, and sleeping.
+ *
+ * Threads do not use cmocka: they count what is wrong, and the test looks at the count.  A sleep of two minutes stands
+ * for one that never ends: the alarm of the fixture is behind it.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "cases.h"
+
+enum { LONG_MS = 120000 };
+
+/* A host in a thread of its own: asks for completions until it is told to stop. */
+struct tester {
+    pthread_t thread;
+    struct node *node;
+    int ctx;
+    int wait_ms;
+    atomic_bool stop;
+    atomic_int seen, wrong;
+    bool unexpected; /* takes and frees them */
+    atomic_int taken;
+};
+
+static void take_unexpected(struct tester *t)
+{
+    struct rme_unexpected u;
+
+    while (rme_test_unexpected(t->node->rme, &u, 1, 0) == 1) {
+        t->taken++;
+        t->wrong += rme_unexpected_free(t->node->rme, u.buffer) != 0;
+    }
+}
+
+static void *test_in_thread(void *arg)
+{
+    struct tester *t = arg;
+
+    while (!t->stop) {
+        struct rme_done done[4];
+        int n = rme_test_context(t->node->rme, t->ctx, done, 4, t->wait_ms);
+        if (n < 0 || n > 4)
+            t->wrong++;
+        for (int i = 0; i < n; i++) {
+            struct op *op = done[i].user;
+            t->wrong += op->reports++ != 0;
+            op->error = done[i].error;
+            op->actual = done[i].actual;
+            t->seen++;
+        }
+        if (t->unexpected)
+            take_unexpected(t);
+    }
+    return NULL;
+}
+
+static void tester_start(struct tester *t, struct node *n, int ctx, int wait_ms)
+{
+    *t = (struct tester){.node = n, .ctx = ctx, .wait_ms = wait_ms};
+    n->asleep = true;
+    assert_int_equal(pthread_create(&t->thread, NULL, test_in_thread, t), 0);
+}
+
+static void tester_stop(struct tester *t)
+{
+    t->stop = true;
+    pthread_join(t->thread, NULL);
+    t->node->asleep = false;
+    assert_int_equal(t->wrong, 0);
+}
+
+static bool wait_for(atomic_int *count, int value)
+{
+    int64_t end = lane_now() + BED_PATIENCE_MS;
+
+    while (*count < value && lane_now() < end)
+        usleep(500);
+    return *count >= value;
+}
+
+enum { POSTS = 400, POSTERS = 2 };
+
+struct poster {
+    pthread_t thread;
+    struct pair *pair;
+    int number;
+    int wrong;
+    struct op send[POSTS], recv[POSTS];
+    struct blob out, in[POSTS];
+};
+
+/* Thread number k sends with tags of its own and receives what the server's host thread of the test sends back. */
+static void *post_in_thread(void *arg)
+{
+    struct poster *p = arg;
+    struct rme_list out = blob_list(&p->out);
+
+    for (int i = 0; i < POSTS; i++) {
+        struct rme_list in = blob_list(&p->in[i]);
+        struct op *send = &p->send[i], *recv = &p->recv[i];
+        int tag = p->number * POSTS + i;
+        recv->rc = rme_post_recv(p->pair->client->rme, p->pair->to_server, &in, tag, 0, recv, NULL, &recv->id);
+        send->rc = rme_post_send(p->pair->client->rme, p->pair->to_server, &out, tag, 0, send, &send->id);
+        p->wrong += recv->rc != 0 || send->rc < 0;
+        if (send->rc == 1)
+            send->reports = 1;
+    }
+    return NULL;
+}
+
+static int completed_at_once(const struct op *ops)
+{
+    int n = 0;
+
+    for (int i = 0; i < POSTS; i++)
+        n += ops[i].rc == 1;
+    return n;
+}
+
+void two_threads_post_one_tests(void **state)
+{
+    static struct poster posters[POSTERS];
+    static struct op answers[POSTERS * POSTS], taken[POSTERS * POSTS];
+    struct tester client, server;
+    struct pair p;
+    struct blob sink;
+
+    (void)state;
+    pair_open(&p);
+    blob_flat(&sink, 20000);
+    for (int k = 0; k < POSTERS; k++) {
+        struct poster *q = &posters[k];
+        memset(q, 0, sizeof *q);
+        q->pair = &p;
+        q->number = k;
+        blob_flat(&q->out, k ? 20000 : 700);
+        blob_fill(&q->out, (uint64_t)k);
+        for (int i = 0; i < POSTS; i++)
+            blob_flat(&q->in[i], k ? 700 : 20000);
+    }
+    tester_start(&client, p.client, 0, 10);
+    tester_start(&server, p.server, 0, 10);
+    for (int k = 0; k < POSTERS; k++)
+        assert_int_equal(pthread_create(&posters[k].thread, NULL, post_in_thread, &posters[k]), 0);
+    int at_once = 0;
+    for (int i = 0; i < POSTERS * POSTS; i++) {
+        int k = i % POSTERS, tag = k * POSTS + i / POSTERS;
+        post_recv(&taken[i], p.server, p.to_client, &sink, tag);
+        post_send(&answers[i], p.server, p.to_client, &posters[1 - k].out, tag);
+        at_once += answers[i].rc == 1;
+    }
+    for (int k = 0; k < POSTERS; k++)
+        pthread_join(posters[k].thread, NULL);
+    int client_at_once = completed_at_once(posters[0].send) + completed_at_once(posters[1].send);
+    bool all = wait_for(&client.seen, POSTERS * POSTS * 2 - client_at_once) &&
+               wait_for(&server.seen, POSTERS * POSTS * 2 - at_once);
+    tester_stop(&client);
+    tester_stop(&server);
+    assert_true(all);
+    for (int k = 0; k < POSTERS; k++) {
+        assert_int_equal(posters[k].wrong, 0);
+        for (int i = 0; i < POSTS; i++) {
+            assert_int_equal(posters[k].send[i].reports, 1);
+            assert_int_equal(posters[k].recv[i].reports, 1);
+            assert_int_equal(posters[k].recv[i].error, 0);
+            blob_check(&posters[k].in[i], (uint64_t)(1 - k), posters[k].in[i].total);
+            blob_free(&posters[k].in[i]);
+        }
+        blob_free(&posters[k].out);
+    }
+    blob_free(&sink);
+}
+
+/* One call of test_context that sleeps. */
+struct sleeper {
+    pthread_t thread;
+    struct node *node;
+    int ctx;
+    atomic_int woken;
+    int count;
+    struct rme_done done;
+};
+
+static void *sleep_in_thread(void *arg)
+{
+    struct sleeper *s = arg;
+
+    s->count = rme_test_context(s->node->rme, s->ctx, &s->done, 1, LONG_MS);
+    s->woken = 1;
+    return NULL;
+}
+
+static void sleeper_start(struct sleeper *s, struct node *n, int ctx)
+{
+    *s = (struct sleeper){.node = n, .ctx = ctx};
+    n->asleep = true;
+    n->no_unexpected = true;
+    assert_int_equal(pthread_create(&s->thread, NULL, sleep_in_thread, s), 0);
+    usleep(20000); /* most likely asleep by now; right if not, too */
+}
+
+static void sleeper_check(struct sleeper *s, const struct op *op, int error)
+{
+    pthread_join(s->thread, NULL);
+    s->node->asleep = false;
+    assert_int_equal(s->count, 1);
+    assert_ptr_equal(s->done.user, op);
+    assert_int_equal(s->done.error, error);
+}
+
+void message_wakes_sleeper(void **state)
+{
+    static const size_t sizes[] = {64, 100000};
+    struct pair p;
+
+    (void)state;
+    bed_options("spin_us=0");
+    pair_open(&p);
+    for (int round = 0; round < 6; round++) {
+        struct sleeper s;
+        struct op send, recv;
+        struct blob b, in;
+        blob_flat(&b, sizes[round % 2]);
+        blob_flat(&in, sizes[round % 2]);
+        post_recv(&recv, p.client, p.to_server, &in, 1);
+        sleeper_start(&s, p.client, 0);
+        post_send(&send, p.server, p.to_client, &b, 1);
+        pump_until_reported(&send);
+        int64_t end = lane_now() + BED_PATIENCE_MS;
+        while (!s.woken && lane_now() < end)
+            pump();
+        sleeper_check(&s, &recv, 0);
+        blob_free(&b);
+        blob_free(&in);
+    }
+}
+
+/* What another thread posts is carried on by the sleeping one. */
+void post_is_carried_by_the_sleeper(void **state)
+{
+    struct pair p;
+    struct sleeper s;
+    struct op send, recv;
+    struct blob b, in;
+
+    (void)state;
+    bed_options("spin_us=0");
+    pair_open(&p);
+    blob_flat(&b, 1000000);
+    blob_flat(&in, 1000000);
+    for (int round = 0; round < 4; round++) {
+        post_recv(&recv, p.server, p.to_client, &in, 1);
+        sleeper_start(&s, p.client, 0);
+        post_send(&send, p.client, p.to_server, &b, 1);
+        pump_until_reported(&recv);
+        sleeper_check(&s, &send, 0);
+    }
+    blob_free(&b);
+    blob_free(&in);
+}
+
+void cancel_wakes_sleeper(void **state)
+{
+    struct pair p;
+    struct sleeper s;
+    struct op recv;
+    struct blob in;
+
+    (void)state;
+    bed_options("spin_us=0");
+    pair_open(&p);
+    blob_flat(&in, 1000);
+    for (int round = 0; round < 4; round++) {
+        post_recv(&recv, p.client, p.to_server, &in, 1);
+        sleeper_start(&s, p.client, 0);
+        op_cancel(&recv);
+        sleeper_check(&s, &recv, -ECANCELED);
+    }
+    blob_free(&in);
+}
+
+/* Several sleepers on contexts of their own: each gets what is its own. */
+void sleepers_of_several_contexts(void **state)
+{
+    enum { N = 3 };
+    struct pair p;
+    struct sleeper s[N];
+    struct op send, recv[N];
+    struct blob b, in[N];
+
+    (void)state;
+    bed_options("spin_us=0");
+    pair_open(&p);
+    for (int c = 1; c < N; c++)
+        assert_int_equal(rme_context_open(p.client->rme, c), 0);
+    blob_flat(&b, 100);
+    for (int c = 0; c < N; c++) {
+        blob_flat(&in[c], 100);
+        post_recv_ctx(&recv[c], p.client, p.to_server, &in[c], c, c);
+        sleeper_start(&s[c], p.client, c);
+    }
+    static const int order[N] = {1, 2, 0};
+    for (int i = 0; i < N; i++) {
+        int c = order[i];
+        post_send(&send, p.server, p.to_client, &b, c);
+        pump_until_reported(&send);
+        int64_t end = lane_now() + BED_PATIENCE_MS;
+        while (!s[c].woken && lane_now() < end)
+            pump();
+        assert_int_equal(s[c].woken, 1);
+        for (int k = i + 1; k < N; k++)
+            assert_int_equal(s[order[k]].woken, 0);
+    }
+    for (int c = 0; c < N; c++) {
+        sleeper_check(&s[c], &recv[c], 0);
+        blob_free(&in[c]);
+    }
+    blob_free(&b);
+}
+
+/* Posts, cancels, tests and memory from several threads at once, for the sanitizers to look at. */
+struct mixer {
+    pthread_t thread;
+    struct pair *pair;
+    int number;
+    int wrong;
+};
+
+static void mix_once(struct mixer *m, struct op *recv, struct op *send, struct blob *in, struct blob *out, int i)
+{
+    struct rme_list in_list = blob_list(in), out_list = blob_list(out);
+    struct rme *rme = m->pair->client->rme;
+    void *memory = rme_memory_alloc(rme, 1000 + (size_t)i * 10);
+
+    *recv = (struct op){.node = m->pair->client};
+    *send = (struct op){.node = m->pair->client};
+    recv->rc = rme_post_recv(rme, m->pair->to_server, &in_list, m->number, m->number, recv, NULL, &recv->id);
+    send->rc = rme_post_send(rme, m->pair->to_server, &out_list, m->number, m->number, send, &send->id);
+    m->wrong += recv->rc != 0 || send->rc < 0 || !memory;
+    rme_cancel(rme, recv->id);
+    if (i % 2)
+        rme_cancel(rme, send->id);
+    int64_t end = lane_now() + BED_PATIENCE_MS;
+    int want = send->rc == 0 ? 2 : 1;
+    for (int got = 0; got < want && lane_now() < end;) {
+        struct rme_done done;
+        int n = rme_test_context(rme, m->number, &done, 1, 50);
+        if (n == 1) {
+            struct op *op = done.user;
+            op->reports++;
+            got++;
+        }
+    }
+    m->wrong += recv->reports != 1 || (send->rc == 0 && send->reports != 1);
+    m->wrong += rme_memory_free(rme, memory) != 0;
+}
+
+static void *mix_in_thread(void *arg)
+{
+    struct mixer *m = arg;
+    struct blob in, out;
+    struct op recv, send;
+
+    blob_flat(&in, 200);
+    blob_flat(&out, m->number == 2 ? 40000 : 200);
+    for (int i = 0; i < 100; i++)
+        mix_once(m, &recv, &send, &in, &out, i);
+    blob_free(&in);
+    blob_free(&out);
+    return NULL;
+}
+
+void threads_of_every_kind(void **state)
+{
+    enum { N = 4 };
+    static struct op sinks[100];
+    struct mixer m[N];
+    struct tester server;
+    struct pair p;
+    struct blob sink;
+
+    (void)state;
+    pair_open(&p);
+    blob_flat(&sink, 40000);
+    for (int c = 1; c < N; c++)
+        assert_int_equal(rme_context_open(p.client->rme, c), 0);
+    for (int i = 0; i < 100; i++)
+        post_recv(&sinks[i], p.server, p.to_client, &sink, 2);
+    p.client->asleep = true;
+    tester_start(&server, p.server, 0, 10);
+    for (int k = 0; k < N; k++) {
+        m[k] = (struct mixer){.pair = &p, .number = k};
+        assert_int_equal(pthread_create(&m[k].thread, NULL, mix_in_thread, &m[k]), 0);
+    }
+    for (int k = 0; k < N; k++)
+        pthread_join(m[k].thread, NULL);
+    tester_stop(&server);
+    p.client->asleep = false;
+    for (int k = 0; k < N; k++)
+        assert_int_equal(m[k].wrong, 0);
+    node_close(p.client);
+    node_close(p.server);
+    blob_free(&sink);
+}
