@@ -111,7 +111,10 @@ const char *test_uri(void);
 /* Runs `clients` processes with one server; returns when all have ended as they should. */
 void run_clients(client_fn client, int clients);
 
-/* Parts of that, for tests that do more. */
+/* Runs one process of another kind. */
+void run_alone(void (*body)(void));
+
+/* Parts of the first, for tests that do more. */
 pid_t start_server(void);
 void stop_server(pid_t server); /* asks it to end and checks that it ends well */
 pid_t start_client(client_fn client, int number);

@@ -17,20 +17,6 @@
 
 extern struct bmi_method_ops bmi_ib_ops;
 
-/* Runs a function of the method itself in a fresh process. */
-static void run_alone(void (*body)(void))
-{
-    new_test();
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        alarm(3 * PATIENCE_S);
-        body();
-        _exit(0);
-    }
-    wait_client(pid);
-}
-
 static void lookup_body(void)
 {
     struct bmi_method_ops *ops = &bmi_ib_ops;
