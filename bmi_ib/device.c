@@ -11,8 +11,10 @@
  * library opened.  What the device says about itself is not believed blindly: a queue pair is made on trial with the
  * sizes we want, and sizes are lowered until one is granted.
  *
- * Fork: a child must not use an engine of its parent.  The parent's memory stays right after a fork when the kernel
- * copies pinned pages (since 5.12) or when fork_safe is on.
+ * Fork: a child must not use an engine of its parent, and after the parent opened one it cannot open one of its own
+ * either: librdmacm keeps the parent's descriptors, and the kernel refuses them to the child.  A host that goes into the
+ * background forks before it initialises us, or executes itself.  The parent's memory stays right after a fork when the
+ * kernel copies pinned pages (since 5.12) or when fork_safe is on.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -4,12 +4,17 @@
  *
  * Drain.  In the error state the device completes everything that was posted, in order, as flushed.  A marker request
  * on each queue therefore completes last, and when both have come in nothing of this link is left with the device.
- * Both queues keep one slot free for it.  With shared receives there is no receive queue of the pair to mark: the
- * device then raises "last WQE reached" once it takes no more from the shared queue for this pair.  That event is waited
- * for only briefly: some devices do not raise it (a quirk says which), and rdma_cm gives all engines of a process one
- * device context, so that another engine may have fetched it.  Without it a receive that the device had taken for this
- * pair and not completed would be missing from the pool; the pair is gone all the same.  Of a flushed completion only id,
- * status and queue pair number are looked at.
+ * Both queues keep one slot free for it.  The receive marker is posted before the state changes, because rxe flushes a
+ * receive queue only when the state is set.  (Should a message of a peer that knows no credits take the marker, everything
+ * before it is complete all the same.)  The send marker must come after, or it would be sent.
+ *
+ * With shared receives there is no receive queue of the pair to mark: the device then raises "last WQE reached" once it
+ * takes no more from the shared queue for this pair.  That event is waited for only briefly: some devices do not raise it
+ * (a quirk says which), and rdma_cm gives all engines of a process one device context, so that another engine may have
+ * fetched it.  Without it a receive that the device had taken for this pair and not completed would be missing from the
+ * pool; the pair is gone all the same.
+ *
+ * Of a flushed completion only id, status and queue pair number are looked at.
  *
  * A call that fails during the drain counts as done: ib_qp_destroy ends all access by itself, the drain before it only
  * makes sure that no completion is left behind.
@@ -91,6 +96,8 @@ void ib_qp_drain(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    l->last_wqe = l->last_wqe || !f->srq || ib_quirk_no_last_wqe(f);
+    l->recv_drained = f->srq || !mark_recv(l);
     int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
     if (ret) {
         ib_log(f, RME_LOG_WARN, "%s: the queue pair cannot be stopped: %s; destroying it", l->peer, strerror(-ib_error(ret)));
@@ -99,9 +106,7 @@ void ib_qp_drain(struct rme_link *l)
     }
     if (l->was_up || l->passive)
         rdma_disconnect(l->id); /* tells the peer; a silent one is not waited for */
-    l->last_wqe = l->last_wqe || !f->srq || ib_quirk_no_last_wqe(f);
     l->send_drained = !mark_send(l);
-    l->recv_drained = f->srq || !mark_recv(l);
 }
 
 /* Ends all access by the device and returns what the link held. */

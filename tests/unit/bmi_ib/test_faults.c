@@ -166,7 +166,7 @@ int main(int argc, char **argv)
 {
     const char *uri = wire_uri("127.0.0.1");
     int attempts = 0;
-    wire_options = argc > 1 ? argv[1] : NULL;
+    wire_main(argc, argv);
     end = time(NULL) + 10;
     open_twice(&server, uri);
     open_twice(&client, NULL);

@@ -323,7 +323,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(silent_peer),    cmocka_unit_test(given_up_in_every_state),
         cmocka_unit_test(listening_fails),
     };
-    wire_options = argc > 1 ? argv[1] : NULL;
+    wire_main(argc, argv);
     if (argc > 2)
         cmocka_set_test_filter(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,8 +47,11 @@ struct wire {
     int nseen;
 };
 
-/* The options of this run: argv[1] of the program. */
+/* The options of this run. */
 extern const char *wire_options;
+
+/* First thing in main: takes the options from argv[1]; in a process started by wire_server or wire_client, never returns. */
+void wire_main(int argc, char **argv);
 
 /* Opens and closes; the first may fail, the second undoes it in either case. */
 int wire_start(struct wire *w, const char *listen);
@@ -80,7 +83,10 @@ pid_t wire_server(const char *uri, size_t size);
 pid_t wire_client(const char *uri);
 void wire_kill(pid_t pid);
 
-/* "ib://HOST:PORT" with ports of the environment's TEST_PORT (20500) on, in turn, so that no test meets another's. */
+/*
+ * "ib://HOST:PORT" with ports of the environment's TEST_PORT (20500) on, in turn, so that no test meets another's.
+ * TEST_HOST stands in for 127.0.0.1, where a device does not serve that.
+ */
 const char *wire_uri(const char *host);
 
 #endif
