@@ -73,6 +73,7 @@ struct rme_zone {
     uint64_t held;                     /* bytes counted against the bound: registered or about to be */
     uint64_t idle_bytes;               /* of registered idle slabs */
     uint64_t plain_idle;               /* of idle slabs that are not registered */
+    atomic_bool surplus;               /* more is idle than is kept; also read without the lock */
 };
 
 /* ---- sizes ---- */
@@ -212,6 +213,14 @@ static struct slab_list *list_of(struct rme_zone *zone, const struct slab *slab)
     return slab->free == 0 ? &zone->full : &zone->partial[slab->class];
 }
 
+/* An idle slab came (its size) or went (minus its size). */
+static void count_idle(struct rme_zone *zone, const struct slab *slab, uint64_t change)
+{
+    *(slab->registered ? &zone->idle_bytes : &zone->plain_idle) += change;
+    atomic_store_explicit(&zone->surplus, zone->idle_bytes > zone->config.keep_bytes || zone->plain_idle > 0,
+                          memory_order_relaxed);
+}
+
 /* Registered slabs go to the front, so that they are used first. */
 static void enlist(struct rme_zone *zone, struct slab *slab)
 {
@@ -220,14 +229,14 @@ static void enlist(struct rme_zone *zone, struct slab *slab)
     else
         TAILQ_INSERT_TAIL(list_of(zone, slab), slab, link);
     if (is_idle(slab))
-        *(slab->registered ? &zone->idle_bytes : &zone->plain_idle) += slab->size;
+        count_idle(zone, slab, slab->size);
 }
 
 static void delist(struct rme_zone *zone, struct slab *slab)
 {
     TAILQ_REMOVE(list_of(zone, slab), slab, link);
     if (is_idle(slab))
-        *(slab->registered ? &zone->idle_bytes : &zone->plain_idle) -= slab->size;
+        count_idle(zone, slab, -(uint64_t)slab->size);
 }
 
 static void *take_block(struct rme_zone *zone, struct slab *slab)
@@ -495,14 +504,9 @@ int rme_zone_put(struct rme_zone *zone, void *block)
     return ret;
 }
 
-bool rme_zone_wants_trim(struct rme_zone *zone)
+bool rme_zone_wants_trim(const struct rme_zone *zone)
 {
-    bool wants;
-
-    pthread_mutex_lock(&zone->lock);
-    wants = zone->idle_bytes > zone->config.keep_bytes || zone->plain_idle > 0;
-    pthread_mutex_unlock(&zone->lock);
-    return wants;
+    return atomic_load_explicit(&zone->surplus, memory_order_relaxed);
 }
 
 void rme_zone_trim(struct rme_zone *zone)

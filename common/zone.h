@@ -46,10 +46,10 @@ int rme_zone_release(struct rme_zone *zone, void *block);
 
 /*
  * The same without giving memory back to the system: for callers that hold the engine's lock.  rme_zone_trim does that
- * later; rme_zone_wants_trim says whether there is anything to trim.
+ * later; rme_zone_wants_trim says, without a lock, whether there is anything to trim.
  */
 int rme_zone_put(struct rme_zone *zone, void *block);
-bool rme_zone_wants_trim(struct rme_zone *zone);
+bool rme_zone_wants_trim(const struct rme_zone *zone);
 void rme_zone_trim(struct rme_zone *zone);
 
 /* The registration that covers a range inside one block in use; -ENOENT: none.  Valid while the block is in use. */
