@@ -148,6 +148,100 @@ static void replies(void)
     put("iod_reply", "not-found", out, (size_t)iod_reply_encode(&base, out, sizeof(out)));
 }
 
+/* ---- lives of messages, in the steps of fuzz_peer.c ---- */
+
+#define UNEXP(size, tag) 0, 0, 0, size, tag, 0
+#define SEND(size, tag)  0, 1, 0, size, tag, 1
+#define RECV(size, tag)  0, 2, 0, size, tag, 2
+#define RUN              19
+#define UP               7, 0, 0, RUN
+#define REQUEST          6, 0, RUN, UP
+#define FINISH           16, 0, RUN
+#define CANCEL(op)       4, op, RUN
+#define DOWN             15, 0, RUN
+/* link 0; flags; type; tag; to: the most recent name; from 1; total; offset; status; shape; load */
+#define SAY(flags, type, tag, total, offset, status, load) 9, 0, flags, (type) - 1, tag, 0, 0, total, offset, status, 0, load
+#define IMM              14, 0, 0, 0, RUN
+/* indices of fuzz_peer's sizes */
+#define B0   0
+#define B64  2
+#define B1000 3
+#define B16K 7
+#define B70K 9
+#define B300K 10
+#define B1M  11
+
+static void lives(void)
+{
+    static const uint8_t eager_send[] = {SEND(B1000, 1), RUN, UP, RUN};
+    static const uint8_t eager_recv[] = {RECV(B1000, 1), UP, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN};
+    static const uint8_t eager_early[] = {REQUEST, SAY(0, RME_WIRE_UNEXPECTED, 2, 0, 0, 0, 0), B64, RUN,
+                                          SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN, RECV(B1000, 1), RUN};
+    static const uint8_t written[] = {SEND(B300K, 1), UP, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1, B300K, RUN,
+                                      FINISH, FINISH, FINISH, FINISH};
+    static const uint8_t written_in_windows[] = {SEND(B300K, 1), UP, RUN,
+                                                 SAY(0, RME_WIRE_CTS, 1, 0, B0, 0, 0), 1, B70K, RUN,
+                                                 SAY(0, RME_WIRE_CTS, 1, 0, B70K, 0, 0), 2, B70K, B70K, RUN,
+                                                 FINISH, FINISH, FINISH, FINISH};
+    static const uint8_t read_by_peer[] = {SEND(B300K, 1), UP, RUN, SAY(0, RME_WIRE_GO, 1, 0, 0, 0, 0), RUN,
+                                           SAY(0, RME_WIRE_FIN, 1, 0, B300K, 0, 0), RUN};
+    static const uint8_t read_by_us[] = {RECV(B300K, 1), UP, RUN,
+                                         SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2), 1, B300K, RUN, FINISH, FINISH, FINISH,
+                                         FINISH};
+    static const uint8_t read_in_windows[] = {RECV(B300K, 1), UP, RUN,
+                                              SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2), 1, B70K, RUN, FINISH,
+                                              SAY(0, RME_WIRE_OFFER, 1, 0, B70K, 0, 0), 1, B70K, RUN, FINISH, FINISH};
+    static const uint8_t peer_writes[] = {RECV(B300K, 1), UP, RUN, SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 0), 0, RUN,
+                                          18, 0, 5, 18, 1, 6, IMM, IMM, IMM, IMM, IMM};
+    static const uint8_t early_rts[] = {REQUEST, SAY(0, RME_WIRE_UNEXPECTED, 2, 0, 0, 0, 0), B64, RUN,
+                                        SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2), 1, B300K, RUN, RECV(B300K, 1), RUN, FINISH,
+                                        FINISH};
+    static const uint8_t pulled[] = {REQUEST, SAY(6, RME_WIRE_RTS, 2, B16K, 0, 0, 2), 1, B16K, RUN, FINISH, RUN, FINISH,
+                                     RUN};
+    static const uint8_t unexpected_sent[] = {UNEXP(B16K, 1), UP, RUN, SAY(0, RME_WIRE_FIN, 1, 0, B16K, 0, 0), RUN};
+    static const uint8_t too_large[] = {RECV(B1000, 1), UP, RUN, SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2), 1, B300K, RUN,
+                                        SEND(B300K, 1), RUN, SAY(0, RME_WIRE_FIN, 1, 0, 0, 1, 0), RUN};
+    static const uint8_t cancelled_recv[] = {RECV(B300K, 1), UP, RUN, SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 0), 0, RUN,
+                                             CANCEL(0), SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0), RUN};
+    static const uint8_t cancelled_send[] = {SEND(B300K, 1), UP, RUN, CANCEL(0),
+                                             SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0), RUN};
+    static const uint8_t cancelled_by_peer[] = {SEND(B300K, 1), UP, RUN, SAY(0, RME_WIRE_CANCEL, 1, 0, 0, 0, 0), RUN};
+    static const uint8_t lost_while_moving[] = {SEND(B1M, 1), UP, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1, B1M, RUN,
+                                                FINISH, DOWN, RUN, UP, RUN};
+    static const uint8_t without_memory[] = {17, 6, SEND(B300K, 1), RECV(B300K, 2), UP, RUN,
+                                             SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1, B300K, RUN,
+                                             SAY(4, RME_WIRE_RTS, 2, B300K, 0, 0, 2), 1, B300K, RUN, FINISH, FINISH};
+    static const uint8_t without_buffers[] = {SEND(B1000, 1), UP, 17, 1, SEND(B1000, 1), SEND(B300K, 1), RUN, 17, 0, RUN};
+    static const uint8_t freed[] = {SEND(B300K, 1), RECV(B1000, 2), UP, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1, B300K,
+                                    RUN, 5, 0, RUN};
+    static const uint8_t bye[] = {RECV(B1000, 1), UP, RUN, SAY(0, RME_WIRE_PING, 1, 0, 0, 0, 0), RUN,
+                                  SAY(0, RME_WIRE_BYE, 1, 0, 0, 0, 0), RUN};
+
+#define SEED_LIFE(name) put("peer", #name, name, sizeof(name))
+    SEED_LIFE(eager_send);
+    SEED_LIFE(eager_recv);
+    SEED_LIFE(eager_early);
+    SEED_LIFE(written);
+    SEED_LIFE(written_in_windows);
+    SEED_LIFE(read_by_peer);
+    SEED_LIFE(read_by_us);
+    SEED_LIFE(read_in_windows);
+    SEED_LIFE(peer_writes);
+    SEED_LIFE(early_rts);
+    SEED_LIFE(pulled);
+    SEED_LIFE(unexpected_sent);
+    SEED_LIFE(too_large);
+    SEED_LIFE(cancelled_recv);
+    SEED_LIFE(cancelled_send);
+    SEED_LIFE(cancelled_by_peer);
+    SEED_LIFE(lost_while_moving);
+    SEED_LIFE(without_memory);
+    SEED_LIFE(without_buffers);
+    SEED_LIFE(freed);
+    SEED_LIFE(bye);
+#undef SEED_LIFE
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -158,6 +252,7 @@ int main(int argc, char **argv)
     texts();
     messages();
     connection_data();
+    lives();
     requests();
     replies();
     return 0;

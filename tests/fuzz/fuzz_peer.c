@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A whole engine against a peer that says anything at any time.  The input is a list of steps: what the host does (post,
+ * cancel, free an address), what the device does (finish a transfer, run out of buffers), and what peers do (connect,
+ * send messages that make sense, almost make sense, or make none, write into open memory, go away).
+ *
+ * Checked: every operation ends exactly once; memory of an operation is freed as soon as it has ended, so a sanitizer sees
+ * who still touches it; after all links are cut nothing is left of the input.
+ */
+#include <errno.h>
+
+#include "fuzz.h"
+#include "rme.h"
+#include "script_fabric.h"
+
+#define OPS       32
+#define ADDRESSES 8
+#define PATIENCE  2000
+
+struct input {
+    const uint8_t *at;
+    size_t left;
+};
+
+struct op {
+    bool used;
+    rme_id id;
+    void *base[3];
+    int64_t length[3];
+};
+
+static struct rme *rme;
+static struct op op_at[OPS];
+static struct rme_addr *addr_at[ADDRESSES];
+static unsigned live;
+
+static const uint32_t sizes[] = {0, 1, 64, 1000, 4064, 4096, 5000, 16384, 16385, 70000, 300000, 1 << 20};
+
+static unsigned take(struct input *in)
+{
+    if (in->left == 0)
+        return 0;
+    in->left--;
+    return *in->at++;
+}
+
+static uint32_t take32(struct input *in)
+{
+    uint32_t value = take(in);
+
+    value |= take(in) << 8;
+    value |= take(in) << 16;
+    return value | (uint32_t)take(in) << 24;
+}
+
+static uint32_t take_size(struct input *in)
+{
+    unsigned which = take(in);
+
+    return which < 200 ? sizes[which % (sizeof(sizes) / sizeof(sizes[0]))] : take32(in) >> (which % 32);
+}
+
+/* ---- the host ---- */
+
+static void open_engine(void)
+{
+    struct rme_addr *listen = NULL;
+    struct rme_config config = {.fabric = &script_ops,
+                                .options = "regcache_entries=0,spin_us=0,keepalive_ms=0,backoff_min_ms=1,backoff_max_ms=1,"
+                                           "credits=8,unit=64K,zone_bytes=64M,zone_keep_bytes=64M,dont_fork=off"};
+
+    FUZZ_CHECK(rme_addr_parse("ib", "ib://self:1", &listen) == 0);
+    config.listen = listen;
+    FUZZ_CHECK(rme_open(&config, &rme) == 0);
+    FUZZ_CHECK(rme_context_open(rme, 0) == 0);
+    rme_addr_free(listen);
+}
+
+static void forget(struct op *op)
+{
+    FUZZ_CHECK(op->used);
+    for (int i = 0; i < 3; i++)
+        free(op->base[i]);
+    memset(op, 0, sizeof(*op));
+    live--;
+}
+
+static void keep_address(struct rme_addr *addr)
+{
+    for (int i = 0; i < ADDRESSES; i++) {
+        if (addr_at[i] == NULL) {
+            addr_at[i] = addr;
+            return;
+        }
+    }
+    rme_addr_free(addr);
+}
+
+/* Progress until nothing more happens. */
+static void run(void)
+{
+    struct rme_done done[4];
+    struct rme_unexpected got[2];
+    int count;
+
+    for (int i = 0; i < PATIENCE; i++) {
+        bool quiet = script_is_quiet();
+
+        count = rme_test_context(rme, 0, done, 4, 0);
+        FUZZ_CHECK(count >= 0);
+        for (int k = 0; k < count; k++) {
+            struct op *op = done[k].user;
+
+            FUZZ_CHECK(op->used && op->id == done[k].id);
+            FUZZ_CHECK(done[k].error <= 0 && done[k].actual >= 0);
+            forget(op);
+        }
+        quiet = quiet && count == 0;
+        count = rme_test_unexpected(rme, got, 2, 0);
+        FUZZ_CHECK(count >= 0);
+        for (int k = 0; k < count; k++) {
+            FUZZ_CHECK(got[k].size >= 0 && got[k].size <= RME_UNEXPECTED_MAX);
+            memset(got[k].buffer, 1, (size_t)got[k].size);
+            FUZZ_CHECK(rme_unexpected_free(rme, got[k].buffer) == 0);
+            if (got[k].first)
+                keep_address(got[k].addr);
+        }
+        if (quiet && count == 0)
+            return;
+    }
+    FUZZ_CHECK(!"the engine comes to rest");
+}
+
+static void post(struct input *in)
+{
+    unsigned kind = take(in) % 4, where = take(in);
+    struct rme_addr **addr = &addr_at[where % ADDRESSES];
+    struct rme_list list;
+    struct op *op = op_at;
+    uint32_t size = take_size(in) % (2 << 20);
+    int32_t tag = (int32_t)take(in) % 4;
+    int ret, pieces = 1 + (int)(take(in) % 3);
+    int64_t actual;
+
+    if (*addr == NULL && rme_addr_parse("ib", "ib://peer:1", addr) != 0)
+        return;
+    while (op < op_at + OPS && op->used)
+        op++;
+    if (op == op_at + OPS)
+        return;
+    op->used = true;
+    live++;
+    for (int i = 0; i < pieces; i++) {
+        op->length[i] = i == pieces - 1 ? size - size / (uint32_t)pieces * (uint32_t)(pieces - 1) : size / (uint32_t)pieces;
+        op->base[i] = calloc(1, (size_t)op->length[i] + (op->length[i] == 0));
+        FUZZ_CHECK(op->base[i] != NULL);
+    }
+    list = (struct rme_list){.base = op->base, .length = op->length, .count = pieces};
+    if (kind == 0)
+        ret = rme_post_unexpected(rme, *addr, &list, tag, 0, op, &op->id);
+    else if (kind == 1)
+        ret = rme_post_send(rme, *addr, &list, tag, 0, op, &op->id);
+    else
+        ret = rme_post_recv(rme, *addr, &list, tag, 0, op, &actual, &op->id);
+    FUZZ_CHECK(ret <= 1 && !(ret == 1 && kind > 1));
+    if (ret != 0)
+        forget(op);
+}
+
+static void cancel(unsigned which)
+{
+    if (op_at[which % OPS].used)
+        FUZZ_CHECK(rme_cancel(rme, op_at[which % OPS].id) == 0);
+}
+
+static void free_address(unsigned which)
+{
+    struct rme_addr **addr = &addr_at[which % ADDRESSES];
+
+    if (*addr != NULL)
+        rme_addr_free(*addr);
+    *addr = NULL;
+}
+
+/* ---- peers ---- */
+
+static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
+{
+    unsigned how = take(in);
+    struct rme_hello hello = {.version = RME_WIRE_VERSION,
+                              .version_min = RME_WIRE_VERSION_MIN,
+                              .flags = RME_HELLO_F_READ,
+                              .incarnation = 1 + how % 3,
+                              .rx_size = how & 0x10 ? 512 : 4096,
+                              .credits = how & 0x20 ? 4 : 64,
+                              .eager_window = how & 0x40 ? 5000 : 1 << 20,
+                              .unexpected_window = how & 0x40 ? 5000 : 1 << 20,
+                              .rts_max = how & 0x80 ? 1 : 64};
+
+    memset(out, 0, RME_HELLO_MAX);
+    rme_hello_encode(&hello, out);
+    if (how == 0xff)
+        out[take(in) % RME_HELLO_SIZE] = (uint8_t)take(in);
+    return RME_HELLO_SIZE;
+}
+
+/* A message put together from the names that the engine has used, and sizes that could be right. */
+static void say(struct input *in)
+{
+    unsigned link = take(in), how = take(in);
+    struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 13),
+                                 .flags = (uint8_t)(how & 0x8f),
+                                 .credits = (uint16_t)(how & 0x10 ? take(in) : 1),
+                                 .tag = (int32_t)take(in) % 4};
+    uint8_t buffer[8192] = {0};
+    size_t length, payload = 0;
+
+    if (how & 0x20) {
+        m.eager_taken = take32(in);
+        m.unexpected_taken = take32(in);
+    }
+    m.to = how & 0x40 ? take32(in) : script.handle[SCRIPT_HANDLES - 1 - take(in) % SCRIPT_HANDLES];
+    m.from = 1 + take(in) % 8;
+    m.total = take_size(in);
+    m.offset = take_size(in);
+    m.status = take(in) % 6;
+    m.shape = 1 + take(in) % 4;
+    m.load_ops = take(in) % 3;
+    if (m.type == RME_WIRE_RTS || m.type == RME_WIRE_CTS || m.type == RME_WIRE_OFFER)
+        m.nsegment = take(in) % 5;
+    if (m.type == RME_WIRE_EAGER || m.type == RME_WIRE_UNEXPECTED)
+        payload = take_size(in) % 5000;
+    rme_wire_encode(&m, buffer);
+    for (uint32_t i = 0; i < m.nsegment; i++) {
+        struct rme_wire_segment segment = {.address = 0x1000 * (1 + i), .key = 7, .length = take_size(in)};
+
+        rme_wire_put_segment(buffer, m.type, i, &segment);
+    }
+    length = rme_wire_length(m.type, m.nsegment) + payload;
+    script_message(link, buffer, length < sizeof(buffer) ? length : sizeof(buffer));
+}
+
+static void say_raw(struct input *in)
+{
+    unsigned link = take(in);
+    size_t length = take(in);
+
+    if (length > in->left)
+        length = in->left;
+    script_message(link, in->at, length);
+    in->at += length;
+    in->left -= length;
+}
+
+static void step(struct input *in)
+{
+    uint8_t hello[RME_HELLO_MAX];
+    size_t length;
+    unsigned which;
+
+    switch (take(in) % 20) {
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+        post(in);
+        break;
+    case 4:
+        cancel(take(in));
+        break;
+    case 5:
+        free_address(take(in));
+        break;
+    case 6:
+        length = make_hello(in, hello);
+        script_request(hello, length);
+        break;
+    case 7:
+    case 8:
+        which = take(in);
+        length = make_hello(in, hello);
+        script_up(which, hello, length);
+        break;
+    case 9:
+    case 10:
+    case 11:
+    case 12:
+        say(in);
+        break;
+    case 13:
+        say_raw(in);
+        break;
+    case 14:
+        which = take(in);
+        script_imm(which, take(in) & 1 ? take32(in) : script.handle[SCRIPT_HANDLES - 1 - take(in) % SCRIPT_HANDLES]);
+        break;
+    case 15:
+        script_down(take(in), -ECONNRESET);
+        break;
+    case 16:
+        script_finish(take(in));
+        break;
+    case 17:
+        which = take(in);
+        script.no_tx = which & 1;
+        script.no_regs = (which & 6) == 6;
+        if (!script.no_tx)
+            script_tx_room();
+        break;
+    case 18:
+        which = take(in);
+        script_scribble(which, take(in));
+        break;
+    default:
+        run();
+        break;
+    }
+}
+
+/* Nothing of this input may be left. */
+static void clean_up(void)
+{
+    script.no_regs = false;
+    script_tx_room();
+    for (unsigned i = 0; i < ADDRESSES; i++)
+        free_address(i);
+    run();
+    for (int i = 0; i < PATIENCE && (script.links > 0 || live > 0); i++) {
+        uint8_t hello[RME_HELLO_MAX] = {0};
+
+        for (unsigned link = 0; link < SCRIPT_LINKS; link++)
+            script_up(link, hello, sizeof(hello)); /* whoever was accepted; then it can go down */
+        script_cut();
+        run();
+        for (unsigned k = 0; k < ADDRESSES; k++)
+            free_address(k); /* of unexpected messages that came late */
+    }
+    FUZZ_CHECK(live == 0);
+    FUZZ_CHECK(script.links == 0 && script.xfers == 0 && script.held_rx == 0 && script.held_tx == 0);
+    FUZZ_CHECK(rme_counter_value(rme, "ops_live") == 0);
+    memset(script.handle, 0, sizeof(script.handle));
+    script.handles = 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct input in = {data, size};
+
+    if (rme == NULL)
+        open_engine();
+    while (in.left > 0)
+        step(&in);
+    run();
+    clean_up();
+    return 0;
+}

@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
+#include <sys/queue.h>
+
+#include "fuzz.h"
+#include "pagemap.h"
+#include "script_fabric.h"
+
+#define RX_SIZE 4096
+#define REGS    4096
+#define OPEN    64 /* segments of which peers were told, the most recent ones */
+
+struct pending {
+    TAILQ_ENTRY(pending) entry;
+    struct rme_event event;
+    size_t size;
+    unsigned char data[]; /* hello or message */
+};
+
+TAILQ_HEAD(pending_list, pending);
+
+enum stage { MAKING, REQUESTED, UP, ENDED };
+
+struct rme_link {
+    unsigned number;
+    enum stage stage;
+    bool down_told; /* LINK_DOWN was polled */
+    bool wants_room;
+    void *owner;
+};
+
+struct rme_fabric {
+    struct rme_fabric_config config;
+    struct pending_list queue;
+    struct pending *polled; /* its data is valid until the next poll */
+};
+
+static struct rme_caps script_caps = {.max_sge = 4,
+                                      .max_read_sge = 3,
+                                      .max_piece = 1 << 20,
+                                      .max_inline = 64,
+                                      .hello_max = RME_HELLO_MAX,
+                                      .max_regs = REGS,
+                                      .has_read = true,
+                                      .shared_rx = true};
+
+struct script script;
+static struct rme_fabric *fabric;
+static struct rme_link *link_at[SCRIPT_LINKS];
+static struct rme_mr *mr_at[REGS];
+static unsigned access_at[REGS];
+static struct rme_xfer *xfers; /* under way, linked by fabric.next */
+static struct rme_wire_segment open_at[OPEN];
+static unsigned opened;
+static uint64_t next_key;
+
+static void read_all(const unsigned char *at, size_t length)
+{
+    unsigned char sum = 0;
+
+    for (size_t i = 0; i < length; i++)
+        sum ^= at[i];
+    __asm__ volatile("" : : "r"(sum));
+}
+
+/* The registration with this key, if it still covers the range. */
+static const struct rme_mr *live_mr(uint64_t key, uint64_t start, uint64_t length)
+{
+    const struct rme_mr *mr = mr_at[key % REGS];
+
+    return mr != NULL && mr->rkey == key && start >= mr->base && start + length <= mr->base + mr->length ? mr : NULL;
+}
+
+/* A slab of a zone stays registered: what was open in it may be free by now, and an honest peer knows. */
+static bool is_zone(const struct rme_mr *mr)
+{
+    return mr->base % RME_PAGEMAP_PAGE == 0 && mr->length % RME_PAGEMAP_PAGE == 0;
+}
+
+/* ---- events ---- */
+
+static struct pending *queue_event(enum rme_event_type type, struct rme_link *link, const void *data, size_t size)
+{
+    struct pending *p = calloc(1, sizeof(*p) + size);
+
+    FUZZ_CHECK(p != NULL);
+    p->event.type = type;
+    p->event.link = link;
+    p->event.owner = link != NULL ? link->owner : NULL;
+    p->size = size;
+    if (size > 0)
+        memcpy(p->data, data, size);
+    TAILQ_INSERT_TAIL(&fabric->queue, p, entry);
+    return p;
+}
+
+static struct rme_link *link_in(unsigned which, enum stage stage)
+{
+    struct rme_link *link = link_at[which % SCRIPT_LINKS];
+
+    return link != NULL && link->stage == stage ? link : NULL;
+}
+
+static struct rme_link *link_new(enum stage stage, void *owner)
+{
+    for (unsigned i = 0; i < SCRIPT_LINKS; i++) {
+        if (link_at[i] != NULL)
+            continue;
+        link_at[i] = calloc(1, sizeof(*link_at[i]));
+        FUZZ_CHECK(link_at[i] != NULL);
+        link_at[i]->number = i;
+        link_at[i]->stage = stage;
+        link_at[i]->owner = owner;
+        script.links++;
+        return link_at[i];
+    }
+    return NULL;
+}
+
+static void link_gone(struct rme_link *link)
+{
+    link_at[link->number] = NULL;
+    script.links--;
+    free(link);
+}
+
+/* Transfers of a link that ends are gone without an event of their own. */
+static void drop_xfers(struct rme_link *link)
+{
+    struct rme_xfer **at = &xfers;
+
+    while (*at != NULL) {
+        if ((*at)->fabric.mark == (uintptr_t)link) {
+            *at = (*at)->fabric.next;
+            script.xfers--;
+        } else {
+            at = &(*at)->fabric.next;
+        }
+    }
+}
+
+/* After LINK_DOWN nothing of the link may come: what is queued for it goes. */
+static void end_link(struct rme_link *link, int error)
+{
+    struct pending *p, *next;
+
+    link->stage = ENDED;
+    drop_xfers(link);
+    for (p = TAILQ_FIRST(&fabric->queue); p != NULL; p = next) {
+        next = TAILQ_NEXT(p, entry);
+        if (p->event.link == link) {
+            TAILQ_REMOVE(&fabric->queue, p, entry);
+            free(p);
+        }
+    }
+    queue_event(RME_EV_LINK_DOWN, link, NULL, 0)->event.error = error;
+}
+
+void script_request(const void *hello, size_t length)
+{
+    struct rme_link *link = link_new(REQUESTED, NULL);
+
+    if (link != NULL)
+        queue_event(RME_EV_LINK_REQUEST, link, hello, length);
+}
+
+void script_up(unsigned which, const void *hello, size_t length)
+{
+    struct rme_link *link = link_in(which, MAKING);
+
+    if (link != NULL) {
+        link->stage = UP;
+        queue_event(RME_EV_LINK_UP, link, hello, length);
+    }
+}
+
+void script_message(unsigned which, const void *data, size_t length)
+{
+    struct rme_link *link = link_in(which, UP);
+
+    if (link != NULL)
+        queue_event(RME_EV_RECV, link, data, length < RX_SIZE ? length : RX_SIZE);
+}
+
+void script_imm(unsigned which, uint32_t imm)
+{
+    struct rme_link *link = link_in(which, UP);
+
+    if (link != NULL)
+        queue_event(RME_EV_IMM, link, NULL, 0)->event.imm = imm;
+}
+
+void script_down(unsigned which, int error)
+{
+    struct rme_link *link = link_at[which % SCRIPT_LINKS];
+
+    if (link != NULL && (link->stage == UP || link->stage == MAKING))
+        end_link(link, error);
+}
+
+void script_cut(void)
+{
+    for (unsigned i = 0; i < SCRIPT_LINKS; i++)
+        script_down(i, -ECONNRESET);
+}
+
+void script_finish(unsigned which)
+{
+    struct rme_xfer **at = &xfers;
+    struct rme_xfer *xfer;
+
+    if (script.xfers == 0)
+        return;
+    for (which %= script.xfers; which > 0; which--)
+        at = &(*at)->fabric.next;
+    xfer = *at;
+    *at = xfer->fabric.next;
+    script.xfers--;
+    queue_event(RME_EV_XFER_DONE, (struct rme_link *)(uintptr_t)xfer->fabric.mark, NULL, 0)->event.xfer = xfer;
+}
+
+void script_tx_room(void)
+{
+    script.no_tx = false;
+    for (unsigned i = 0; i < SCRIPT_LINKS; i++) {
+        struct rme_link *link = link_in(i, UP);
+
+        if (link != NULL && link->wants_room) {
+            link->wants_room = false;
+            queue_event(RME_EV_TX_ROOM, link, NULL, 0);
+        }
+    }
+}
+
+void script_scribble(unsigned which, unsigned value)
+{
+    const struct rme_wire_segment *segment = &open_at[which % OPEN];
+    const struct rme_mr *mr = live_mr(segment->key, segment->address, segment->length);
+
+    if (mr == NULL || is_zone(mr))
+        return;
+    if (access_at[segment->key % REGS] & RME_ACCESS_REMOTE_WRITE)
+        memset((void *)(uintptr_t)segment->address, (int)value, segment->length);
+    else
+        read_all((const void *)(uintptr_t)segment->address, segment->length);
+}
+
+bool script_is_quiet(void)
+{
+    return fabric == NULL || TAILQ_EMPTY(&fabric->queue);
+}
+
+/* ---- the fabric ---- */
+
+static int script_open(const struct rme_fabric_config *config, struct rme_fabric **out)
+{
+    fabric = calloc(1, sizeof(*fabric));
+    if (fabric == NULL)
+        return -ENOMEM;
+    fabric->config = *config;
+    TAILQ_INIT(&fabric->queue);
+    *out = fabric;
+    return 0;
+}
+
+static void script_close(struct rme_fabric *f)
+{
+    struct pending *p;
+
+    FUZZ_CHECK(script.links == 0 && script.regs == 0 && script.xfers == 0 && script.held_tx == 0 && script.held_rx == 0);
+    while ((p = TAILQ_FIRST(&f->queue)) != NULL) {
+        TAILQ_REMOVE(&f->queue, p, entry);
+        free(p);
+    }
+    free(f->polled);
+    free(f);
+    fabric = NULL;
+}
+
+static const struct rme_caps *caps(const struct rme_fabric *f)
+{
+    (void)f;
+    return &script_caps;
+}
+
+static int reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr)
+{
+    (void)f;
+    if (script.no_regs)
+        return -ENOMEM;
+    for (unsigned i = 0; i < REGS; i++) {
+        uint64_t key = ++next_key;
+
+        if (mr_at[key % REGS] != NULL)
+            continue;
+        *mr = (struct rme_mr){
+            .handle = malloc(sizeof(*mr)), .base = (uintptr_t)base, .length = length, .lkey = key, .rkey = key};
+        FUZZ_CHECK(mr->handle != NULL);
+        memcpy(mr->handle, mr, sizeof(*mr));
+        mr_at[key % REGS] = mr->handle;
+        access_at[key % REGS] = access;
+        script.regs++;
+        return 0;
+    }
+    return -ENOMEM;
+}
+
+static void dereg(struct rme_fabric *f, struct rme_mr *mr)
+{
+    (void)f;
+    FUZZ_CHECK(mr_at[mr->lkey % REGS] == mr->handle);
+    mr_at[mr->lkey % REGS] = NULL;
+    free(mr->handle);
+    script.regs--;
+}
+
+static int link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part, const void *hello, size_t length,
+                        uint32_t rx, void *owner, struct rme_link **out)
+{
+    (void)f;
+    (void)addr;
+    (void)part;
+    (void)rx;
+    FUZZ_CHECK(length <= RME_HELLO_MAX && hello != NULL);
+    *out = link_new(MAKING, owner);
+    return *out != NULL ? 0 : -ENOMEM;
+}
+
+static int link_accept(struct rme_link *link, const void *hello, size_t length, uint32_t rx, void *owner)
+{
+    (void)rx;
+    FUZZ_CHECK(link->stage == REQUESTED && length <= RME_HELLO_MAX && hello != NULL);
+    link->owner = owner;
+    link->stage = MAKING;
+    return 0;
+}
+
+static void link_reject(struct rme_link *link, const void *hello, size_t length)
+{
+    FUZZ_CHECK(link->stage == REQUESTED && length <= RME_HELLO_MAX && hello != NULL);
+    link_gone(link);
+}
+
+static void link_disconnect(struct rme_link *link, int error)
+{
+    (void)error;
+    if (link->stage != ENDED)
+        end_link(link, -ESHUTDOWN);
+}
+
+static void link_free(struct rme_link *link)
+{
+    FUZZ_CHECK(link->down_told);
+    link_gone(link);
+}
+
+static const char *link_peer(const struct rme_link *link)
+{
+    return link != NULL ? "peer:1" : "";
+}
+
+static const void *link_sockaddr(const struct rme_link *link)
+{
+    (void)link;
+    return NULL;
+}
+
+static int rx_reserve(struct rme_link *link, uint32_t n)
+{
+    (void)link;
+    (void)n;
+    return 0;
+}
+
+static void rx_release(struct rme_link *link, uint32_t n)
+{
+    (void)link;
+    (void)n;
+}
+
+static void rx_return(struct rme_fabric *f, void *rx)
+{
+    (void)f;
+    script.held_rx--;
+    free(rx);
+}
+
+static void *tx_get(struct rme_link *link)
+{
+    FUZZ_CHECK(link->stage != MAKING && link->stage != REQUESTED);
+    if (script.no_tx) {
+        link->wants_room = true;
+        return NULL;
+    }
+    script.held_tx++;
+    return malloc(fabric->config.rx_size);
+}
+
+static void tx_put(struct rme_link *link, void *tx)
+{
+    (void)link;
+    script.held_tx--;
+    free(tx);
+}
+
+/* Reads what the engine says, as its peer would, and keeps the names of operations. */
+static void listen_to(const void *tx, size_t length)
+{
+    char *exact = fuzz_copy(tx, length, 0);
+    struct rme_wire_message message;
+
+    FUZZ_CHECK(length <= fabric->config.rx_size);
+    FUZZ_CHECK(rme_wire_decode(exact, length, &message) == 0);
+    if (message.from != 0) {
+        memmove(script.handle, script.handle + 1, sizeof(script.handle) - sizeof(script.handle[0]));
+        script.handle[SCRIPT_HANDLES - 1] = message.from;
+        script.handles += script.handles < SCRIPT_HANDLES;
+    }
+    for (uint32_t i = 0; i < message.nsegment; i++)
+        rme_wire_segment_at(&message, i, &open_at[opened++ % OPEN]);
+    free(exact);
+}
+
+static void tx_send(struct rme_link *link, void *tx, size_t length)
+{
+    listen_to(tx, length);
+    tx_put(link, tx);
+}
+
+/* The device may touch all local memory of a transfer. */
+static void touch(const struct rme_xfer *x)
+{
+    for (uint32_t i = 0; i < x->npiece; i++) {
+        FUZZ_CHECK(x->piece[i].nseg >= 1 && x->piece[i].nseg <= (x->read ? script_caps.max_read_sge : script_caps.max_sge));
+        for (uint32_t s = 0; s < x->piece[i].nseg; s++) {
+            const struct rme_lseg *seg = &x->piece[i].seg[s];
+
+            FUZZ_CHECK(live_mr(seg->lkey, (uintptr_t)seg->base, seg->length) != NULL);
+            if (x->read)
+                memset(seg->base, 0x5a, seg->length);
+            else
+                read_all(seg->base, seg->length);
+        }
+    }
+}
+
+static void start_xfer(struct rme_link *link, struct rme_xfer *x)
+{
+    touch(x);
+    if (x->notify == RME_NOTIFY_MSG)
+        tx_send(link, x->tx, x->tx_length);
+    if (link->stage == ENDED)
+        return; /* gone with its link */
+    x->fabric.mark = (uintptr_t)link;
+    x->fabric.next = xfers;
+    xfers = x;
+    script.xfers++;
+}
+
+static void flush(struct rme_fabric *f)
+{
+    (void)f;
+}
+
+static int poll_events(struct rme_fabric *f, struct rme_event *events, int max)
+{
+    struct pending *p = TAILQ_FIRST(&f->queue);
+
+    free(f->polled);
+    f->polled = NULL;
+    if (p == NULL || max < 1)
+        return 0;
+    TAILQ_REMOVE(&f->queue, p, entry);
+    f->polled = p;
+    switch (p->event.type) {
+    case RME_EV_LINK_REQUEST:
+    case RME_EV_LINK_UP:
+        p->event.hello = p->data;
+        p->event.hello_length = p->size;
+        break;
+    case RME_EV_LINK_DOWN:
+        p->event.link->down_told = true;
+        break;
+    case RME_EV_RECV:
+        p->event.data = p->event.rx = fuzz_copy(p->data, p->size, 0);
+        p->event.length = p->size;
+        script.held_rx++;
+        break;
+    case RME_EV_XFER_DONE:
+        if (p->event.xfer->read)
+            touch(p->event.xfer);
+        break;
+    default:
+        break;
+    }
+    events[0] = p->event;
+    return 1;
+}
+
+static int arm(struct rme_fabric *f)
+{
+    (void)f;
+    return 0;
+}
+
+static void wait_for(struct rme_fabric *f, int timeout_ms)
+{
+    (void)f;
+    (void)timeout_ms;
+}
+
+static void wake(struct rme_fabric *f)
+{
+    (void)f;
+}
+
+static int deadline(struct rme_fabric *f)
+{
+    (void)f;
+    return -1;
+}
+
+const struct rme_fabric_ops script_ops = {
+    .scheme = "ib",
+    .open = script_open,
+    .close = script_close,
+    .caps = caps,
+    .reg = reg,
+    .dereg = dereg,
+    .link_connect = link_connect,
+    .link_accept = link_accept,
+    .link_reject = link_reject,
+    .link_disconnect = link_disconnect,
+    .link_free = link_free,
+    .link_peer = link_peer,
+    .link_sockaddr = link_sockaddr,
+    .rx_reserve = rx_reserve,
+    .rx_release = rx_release,
+    .rx_return = rx_return,
+    .tx_get = tx_get,
+    .tx_put = tx_put,
+    .tx_send = tx_send,
+    .xfer = start_xfer,
+    .flush = flush,
+    .poll = poll_events,
+    .arm = arm,
+    .wait = wait_for,
+    .wake = wake,
+    .deadline = deadline,
+};
