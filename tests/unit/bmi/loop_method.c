@@ -377,3 +377,5 @@ static int loop_query_range(bmi_method_addr_p addr, const char *pattern, int net
 #define PREFIX(name) b_##name
 #define LOOP_NAME "bmi_loopb"
 #include "loop_table.h"
+
+struct bmi_method_ops *const bmi_static_methods[] = {&bmi_loopa_ops, &bmi_loopb_ops, NULL};

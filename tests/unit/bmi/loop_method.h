@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * loop_method.h - BMI methods inside one process, for tests of the core: bmi_loopa and bmi_loopb.
+ * loop_method.h - BMI methods inside one process, for tests of the core: bmi_loopa and bmi_loopb, and the
+ * table that has these two.
  *
  * What is sent to an address comes out of the receives posted on the same address.  Tests can make functions fail, make
  * peers appear and die, and see which calls arrived.
@@ -8,6 +9,7 @@
 #ifndef LOOP_METHOD_H
 #define LOOP_METHOD_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "bmi-method-support.h"

@@ -13,8 +13,6 @@
 #include "bmi-method-callback.h"
 #include "loop_method.h"
 
-struct bmi_method_ops *const bmi_static_methods[] = {&bmi_loopa_ops, &bmi_loopb_ops, NULL};
-
 enum { THREADS = 4, ROUNDS = 2000 };
 
 struct job {

@@ -1,81 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The shim between the BMI core and an engine whose every step the test decides. */
+/* The shim: start and stop, addresses, options, operations. */
 #include <errno.h>
 #include <limits.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
-#include "bmi.h"
-#include "fake_rme.h"
 #include "gossip.h"
-#include "pvfs2-debug.h"
 #include "patches/orangefs/shim/shim-engine.h"
-
-/* A method that no test starts. */
-static struct bmi_method_ops other_ops = {.method_name = "bmi_other"};
-struct bmi_method_ops *const bmi_static_methods[] = {&bmi_fake_ops, &other_ops, NULL};
-
-static char last_error[1200];
-static int error_lines, debug_lines;
-
-static void count_lines(void *arg, char kind, const char *line)
-{
-    (void)arg;
-    if (kind == 'E') {
-        error_lines++;
-        snprintf(last_error, sizeof(last_error), "%s", line);
-    } else {
-        debug_lines++;
-    }
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    fake_reset();
-    error_lines = debug_lines = 0;
-    gossip_set_sink(count_lines, NULL);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    while (BMI_finalize() == 0)
-        ;
-    return fake.engines != 0 || fake.addrs != 0;
-}
-
-static bmi_context_id context;
-static BMI_addr_t peer;
-
-static void start_client(void)
-{
-    assert_int_equal(BMI_initialize(NULL, NULL, 0, NULL), 0);
-    assert_int_equal(BMI_open_context(&context), 0);
-    assert_int_equal(BMI_addr_lookup(&peer, "fake://host:1", NULL), 0);
-}
-
-static void start_server(int flags)
-{
-    assert_int_equal(BMI_initialize("bmi_fake", "fake://me:1", BMI_INIT_SERVER | flags, "depth=3"), 0);
-    assert_int_equal(BMI_open_context(&context), 0);
-}
-
-static bmi_op_id_t post_recv(int tag, void *user)
-{
-    static char buffer[8];
-    bmi_op_id_t id;
-    assert_int_equal(BMI_post_recv(&id, peer, buffer, 8, NULL, BMI_EXT_ALLOC, tag, user, context, NULL), 0);
-    assert_true(id != 0);
-    return id;
-}
+#include "pvfs2-debug.h"
+#include "shim_rig.h"
 
 static void server_start(void **state)
 {
@@ -117,9 +49,9 @@ static void lookup_before_initialize_and_drop_after_finalize(void **state)
     assert_non_null(a);
     assert_non_null(early);
     assert_null(ops->method_addr_lookup("tcp://me:1"));
-    assert_int_equal(error_lines, 0);
+    assert_int_equal(lines.errors, 0);
     assert_null(ops->method_addr_lookup("fake://malformed"));
-    assert_int_equal(error_lines, 1);
+    assert_int_equal(lines.errors, 1);
     assert_int_equal(ops->set_info(BMI_FORCEFUL_CANCEL_MODE, NULL), 0);
     assert_null(ops->memalloc(100, BMI_SEND));
     for (int round = 0; round < 3; round++) {
@@ -534,324 +466,22 @@ static void activity_is_told_only_beside_others(void **state)
     assert_int_equal(ops->set_info(BMI_DROP_ADDR, a), 0);
 }
 
-static void messages_of_peers(void **state)
-{
-    (void)state;
-    struct BMI_unexpected_info info[8];
-    int n;
-
-    start_server(BMI_AUTO_REF_COUNT);
-    struct rme_addr *a = fake_new_peer("10.0.0.1:5"), *b = fake_new_peer("10.0.0.2:5");
-    fake_peer_sends(a, 1, 16384);
-    fake_peer_sends(b, 2, 0);
-    fake_peer_sends(a, 3, 8);
-    assert_int_equal(BMI_testunexpected(8, &n, info, 0), 1);
-    assert_int_equal(n, 3);
-    assert_int_equal(info[0].size, 16384);
-    assert_int_equal(info[1].size, 0);
-    assert_true(info[0].addr == info[2].addr && info[0].addr != info[1].addr);
-    assert_string_equal(BMI_addr_rev_lookup_unexpected(info[1].addr), "10.0.0.2:5");
-    assert_int_equal(BMI_query_addr_range(info[1].addr, "fake://10.0.0.2:5", 32), 1);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(BMI_unexpected_free(info[i].addr, info[i].buffer), 0);
-    assert_int_equal(BMI_unexpected_free(info[0].addr, info[0].buffer), -BMI_EINVAL);
-}
-
-/* A peer dies while the server still works on its requests. */
-static void dead_peer_goes_after_its_last_request(void **state)
-{
-    (void)state;
-    struct BMI_unexpected_info info[2], none[2];
-    int n;
-
-    start_server(BMI_AUTO_REF_COUNT);
-    struct rme_addr *a = fake_new_peer("10.0.0.1:5");
-    fake_peer_sends(a, 1, 10);
-    fake_peer_sends(a, 2, 10);
-    assert_int_equal(BMI_testunexpected(2, &n, info, 0), 1);
-    assert_int_equal(n, 2);
-    fake_peer_dies(a);
-    assert_int_equal(BMI_testunexpected(2, &n, none, 0), 0); /* forgotten, but referred to */
-    assert_int_equal(BMI_testunexpected(2, &n, none, 0), 0);
-    assert_int_equal(BMI_unexpected_free(info[0].addr, info[0].buffer), 0);
-    assert_int_equal(BMI_set_info(info[0].addr, BMI_DEC_ADDR_REF, NULL), 0);
-    assert_int_equal(fake.addrs, 2);
-    assert_int_equal(BMI_unexpected_free(info[1].addr, info[1].buffer), 0);
-    assert_int_equal(BMI_set_info(info[1].addr, BMI_DEC_ADDR_REF, NULL), 0);
-    assert_int_equal(fake.addrs, 1);
-    assert_int_equal(BMI_set_info(info[1].addr, BMI_INC_ADDR_REF, NULL), -BMI_EINVAL);
-}
-
-/* The last reference goes before the buffer does: the address must wait for the buffer, then go by itself. */
-static void dead_peer_waits_for_its_buffer(void **state)
-{
-    (void)state;
-    struct BMI_unexpected_info info, none;
-    int n;
-
-    start_server(BMI_AUTO_REF_COUNT);
-    struct rme_addr *a = fake_new_peer("10.0.0.1:5");
-    fake_peer_sends(a, 1, 10);
-    assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
-    fake_peer_dies(a);
-    assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
-    for (int i = 0; i < 5; i++)
-        assert_int_equal(BMI_testunexpected(1, &n, &none, 0), 0);
-    assert_int_equal(fake.addrs, 2);
-    assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
-    for (int i = 0; i < 5 && fake.addrs == 2; i++)
-        assert_int_equal(BMI_testunexpected(1, &n, &none, 0), 0);
-    assert_int_equal(fake.addrs, 1);
-}
-
-/* One thread has the last message of a dead peer in hand, not counted yet, when another one finds nothing left. */
-static void another_thread_finds_nothing(void)
-{
-    struct BMI_unexpected_info info;
-    int n;
-
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
-}
-
-static void message_on_its_way_keeps_its_sender(void **state)
-{
-    (void)state;
-    struct BMI_unexpected_info info;
-    int n;
-
-    start_server(BMI_AUTO_REF_COUNT);
-    struct rme_addr *a = fake_new_peer("10.0.0.1:5");
-    for (int i = 0; i < 2; i++) {
-        fake_peer_sends(a, i, 10);
-        if (i == 1) {
-            fake_peer_dies(a);
-            fake.on_scan = another_thread_finds_nothing;
-        }
-        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
-        assert_int_equal(fake.addrs, 2);
-        assert_string_equal(BMI_addr_rev_lookup_unexpected(info.addr), "10.0.0.1:5");
-        assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
-        assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
-    }
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
-    assert_int_equal(fake.addrs, 1);
-}
-
-/* What a peer had sent before it died comes out before its address goes, however few are asked for at a time. */
-static void messages_of_a_dead_peer_come_out(void **state)
-{
-    (void)state;
-    struct BMI_unexpected_info info;
-    int n;
-
-    start_server(BMI_AUTO_REF_COUNT);
-    struct rme_addr *a = fake_new_peer("10.0.0.1:5");
-    for (int i = 0; i < 10; i++)
-        fake_peer_sends(a, i, 10);
-    fake_peer_dies(a);
-    for (int i = 0; i < 10; i++) {
-        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
-        assert_int_equal(info.tag, i);
-        assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
-        assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
-        assert_int_equal(fake.addrs, 2);
-    }
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
-    assert_int_equal(fake.addrs, 1);
-}
-
-static void idle_dead_peers_go_by_themselves(void **state)
-{
-    (void)state;
-    enum { PEERS = 100 };
-    struct rme_addr *a[PEERS];
-    struct BMI_unexpected_info info;
-    int n;
-
-    start_server(BMI_AUTO_REF_COUNT);
-    for (int i = 0; i < PEERS; i++) {
-        a[i] = fake_new_peer("10.0.0.1:5");
-        fake_peer_sends(a[i], i, 10);
-        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
-        assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
-        assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
-    }
-    assert_int_equal(fake.addrs, PEERS + 1);
-    for (int i = 0; i < PEERS; i += 2)
-        fake_peer_dies(a[i]);
-    for (int i = 0; i < 2 * PEERS; i++)
-        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
-    assert_int_equal(fake.addrs, PEERS / 2 + 1);
-}
-
-/* Many buffers in the hands of the host, given back in another order: none is lost in the table. */
-static void many_held_buffers(void **state)
-{
-    (void)state;
-    enum { PEERS = 10, MESSAGES = 1000 };
-    struct rme_addr *a[PEERS];
-    static struct BMI_unexpected_info info[MESSAGES];
-    int n, got = 0;
-    uint32_t random = 1;
-
-    start_server(BMI_AUTO_REF_COUNT);
-    for (int i = 0; i < PEERS; i++)
-        a[i] = fake_new_peer("10.0.0.1:5");
-    for (int i = 0; i < MESSAGES; i++)
-        fake_peer_sends(a[i % PEERS], i, 16);
-    while (BMI_testunexpected(MESSAGES - got, &n, info + got, 0) == 1)
-        got += n;
-    assert_int_equal(got, MESSAGES);
-    for (int i = 0; i < PEERS; i++)
-        fake_peer_dies(a[i]);
-    for (int left = MESSAGES; left > 0; left--) {
-        random = random * 1664525u + 1013904223u;
-        int i = (int)((random >> 8) % (uint32_t)left);
-        assert_int_equal(BMI_unexpected_free(info[i].addr, info[i].buffer), 0);
-        assert_int_equal(BMI_set_info(info[i].addr, BMI_DEC_ADDR_REF, NULL), 0);
-        info[i] = info[left - 1];
-    }
-    assert_int_equal(fake.addrs, PEERS + 1);
-    for (int i = 0; i < 2 * PEERS; i++)
-        assert_int_equal(BMI_testunexpected(1, &n, info, 0), 0);
-    assert_int_equal(fake.addrs, 1);
-}
-
-static void finalize_with_work_in_hand(void **state)
-{
-    (void)state;
-    struct BMI_unexpected_info info;
-    int n;
-
-    for (int round = 0; round < 3; round++) {
-        start_server(BMI_AUTO_REF_COUNT);
-        assert_int_equal(BMI_addr_lookup(&peer, "fake://other:1", NULL), 0);
-        for (int i = 0; i < 100; i++)
-            post_recv(i, NULL);
-        fake_peer_sends(fake_new_peer("10.0.0.1:5"), 1, 10);
-        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 1);
-        assert_int_equal(BMI_finalize(), 0);
-        assert_int_equal(fake.engines, 0);
-        assert_int_equal(fake.addrs, 0);
-    }
-}
-
 static void log_goes_to_gossip(void **state)
 {
     (void)state;
     start_client();
     fake_log(RME_LOG_WARN, "a warning");
-    assert_string_equal(last_error, "bmi_fake: a warning");
+    assert_string_equal(lines.last_error, "bmi_fake: a warning");
     fake_log(RME_LOG_INFO, "not seen");
-    assert_int_equal(debug_lines, 0);
+    assert_int_equal(lines.debug, 0);
     gossip_set_debug_mask(1, GOSSIP_BMI_DEBUG_IB);
     fake_log(RME_LOG_DEBUG, "seen");
     gossip_set_debug_mask(0, 0);
-    assert_int_equal(debug_lines, 1);
-}
-
-/* ---- Threads ---- */
-
-enum { THREADS = 4, ROUNDS = 5000 };
-
-/* Operations end before their post returns, and whoever tests first reports them. */
-static void *post_and_collect(void *arg)
-{
-    atomic_int *balance = arg;
-    bmi_op_id_t id, done[3];
-    bmi_error_code_t error[3];
-    bmi_size_t actual[3];
-    void *user[3];
-    int n;
-
-    for (int i = 0; i < ROUNDS; i++) {
-        if (BMI_post_send(&id, peer, "x", 1, BMI_EXT_ALLOC, i, balance, context, NULL) == 0)
-            atomic_fetch_add(balance, 1);
-        BMI_cancel(id, context);
-        BMI_testcontext(3, done, &n, error, actual, user, 0, context);
-        for (int k = 0; k < n; k++)
-            atomic_fetch_sub((atomic_int *)user[k], error[k] ? 1000000 : 1);
-    }
-    return NULL;
-}
-
-static void operations_end_before_their_post_returns(void **state)
-{
-    (void)state;
-    pthread_t thread[THREADS];
-    atomic_int balance = 0;
-    bmi_op_id_t done[8];
-    bmi_error_code_t error[8];
-    bmi_size_t actual[8];
-    int n;
-
-    start_client();
-    fake.finish_at_once = true;
-    for (int i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_create(&thread[i], NULL, post_and_collect, &balance), 0);
-    for (int i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_join(thread[i], NULL), 0);
-    while (BMI_testcontext(8, done, &n, error, actual, NULL, 0, context) == 1)
-        balance -= n;
-    assert_int_equal(balance, 0);
-    assert_int_equal(fake.operations, THREADS * ROUNDS);
-}
-
-/* Peers appear, send and die while several threads serve. */
-static void *serve_the_dying(void *arg)
-{
-    atomic_int *served = arg;
-    struct BMI_unexpected_info info[2];
-    int n;
-
-    for (int i = 0; i < ROUNDS / 5; i++) {
-        struct rme_addr *a = fake_new_peer("10.0.0.1:5");
-        fake_peer_sends(a, i, 8);
-        fake_peer_sends(a, i, 8);
-        if (i % 2)
-            fake_peer_dies(a);
-        BMI_testunexpected(2, &n, info, i % 50 == 0);
-        for (int k = 0; k < n; k++) {
-            int good = BMI_addr_rev_lookup_unexpected(info[k].addr)[0] == '1';
-            good &= BMI_unexpected_free(info[k].addr, info[k].buffer) == 0;
-            good &= BMI_set_info(info[k].addr, BMI_DEC_ADDR_REF, NULL) == 0;
-            atomic_fetch_add(served, good);
-        }
-    }
-    return NULL;
-}
-
-static void threads_serve_many_peers(void **state)
-{
-    (void)state;
-    pthread_t thread[THREADS];
-    atomic_int served = 0;
-    struct BMI_unexpected_info info;
-    int n;
-
-    start_server(BMI_AUTO_REF_COUNT);
-    for (int i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_create(&thread[i], NULL, serve_the_dying, &served), 0);
-    for (int i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_join(thread[i], NULL), 0);
-    while (BMI_testunexpected(1, &n, &info, 0) == 1) {
-        served += n;
-        assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
-        assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
-    }
-    assert_int_equal(served, THREADS * ROUNDS / 5 * 2);
-    /* Half of the peers lives. */
-    for (int i = 0; i < 2 * THREADS * ROUNDS / 5; i++)
-        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
-    assert_int_equal(fake.addrs, THREADS * ROUNDS / 5 / 2 + 1);
+    assert_int_equal(lines.debug, 1);
 }
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(server_start),
         TEST(start_failure_leaves_nothing),
@@ -870,17 +500,7 @@ int main(void)
         TEST(testsome_small_and_large),
         TEST(small_incount_and_other_contexts),
         TEST(activity_is_told_only_beside_others),
-        TEST(messages_of_peers),
-        TEST(dead_peer_goes_after_its_last_request),
-        TEST(dead_peer_waits_for_its_buffer),
-        TEST(message_on_its_way_keeps_its_sender),
-        TEST(messages_of_a_dead_peer_come_out),
-        TEST(idle_dead_peers_go_by_themselves),
-        TEST(many_held_buffers),
-        TEST(finalize_with_work_in_hand),
         TEST(log_goes_to_gossip),
-        TEST(operations_end_before_their_post_returns),
-        TEST(threads_serve_many_peers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

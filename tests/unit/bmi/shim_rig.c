@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "shim_rig.h"
+
+/* A method that no test starts. */
+static struct bmi_method_ops other_ops = {.method_name = "bmi_other"};
+struct bmi_method_ops *const bmi_static_methods[] = {&bmi_fake_ops, &other_ops, NULL};
+
+int shim_setup(void **state)
+{
+    (void)state;
+    fake_reset();
+    lines_count();
+    return 0;
+}
+
+int shim_teardown(void **state)
+{
+    (void)state;
+    while (BMI_finalize() == 0)
+        ;
+    return fake.engines != 0 || fake.addrs != 0;
+}
+
+bmi_context_id context;
+BMI_addr_t peer;
+
+void start_client(void)
+{
+    assert_int_equal(BMI_initialize(NULL, NULL, 0, NULL), 0);
+    assert_int_equal(BMI_open_context(&context), 0);
+    assert_int_equal(BMI_addr_lookup(&peer, "fake://host:1", NULL), 0);
+}
+
+void start_server(int flags)
+{
+    assert_int_equal(BMI_initialize("bmi_fake", "fake://me:1", BMI_INIT_SERVER | flags, "depth=3"), 0);
+    assert_int_equal(BMI_open_context(&context), 0);
+}
+
+bmi_op_id_t post_recv(int tag, void *user)
+{
+    static char buffer[8];
+    bmi_op_id_t id;
+    assert_int_equal(BMI_post_recv(&id, peer, buffer, 8, NULL, BMI_EXT_ALLOC, tag, user, context, NULL), 0);
+    assert_true(id != 0);
+    return id;
+}
