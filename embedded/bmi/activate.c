@@ -26,7 +26,8 @@ bool bmi_has_scheme(const char *text, const char *scheme)
     size_t length = strlen(scheme);
     for (const char *part = text; part; part = strchr(part, ',')) {
         part += strspn(part, ", \t\n");
-        if (strncmp(part, scheme, length) == 0 && (part[length] == '-' || strncmp(part + length, "://", 3) == 0))
+        if (strncmp(part, scheme, length) == 0 &&
+            (part[length] == '-' || strncmp(part + length, "://", 3) == 0))
             return true;
     }
     return false;
@@ -47,7 +48,8 @@ int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char
     if (listen) {
         addr = ops->method_addr_lookup(listen);
         if (!addr) {
-            gossip_err("BMI: %s cannot listen on \"%s\": this is no address of the form %s://host:port\n",
+            gossip_err("BMI: %s cannot listen on \"%s\": this is no address of the form "
+                       "%s://host:port\n",
                        ops->method_name, listen, bmi_method_scheme(ops));
             return -BMI_EINVAL;
         }
@@ -71,7 +73,8 @@ int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char
     }
     bmi_core.active[number] = ops;
     atomic_store_explicit(&bmi_core.active_count, number + 1, memory_order_release);
-    gossip_debug(GOSSIP_BMI_DEBUG_CONTROL, "BMI: %s started as method %d\n", ops->method_name, number);
+    gossip_debug(GOSSIP_BMI_DEBUG_CONTROL, "BMI: %s started as method %d\n", ops->method_name,
+                 number);
     return 0;
 }
 
@@ -92,11 +95,13 @@ static bool is_active(const struct bmi_method_ops *ops)
 }
 
 /*
- * Offers a string to the active methods, then to those that must be started for it, in the order of the program's
- * table.  A method that cannot start (no device) does not keep a later part of the string from being used; its error is
- * the result only when nobody takes the string.
+ * Offers a string to the active methods, then to those that must be started for it, in the
+ * order of the program's table.  A method that cannot start (no device) does not keep a later
+ * part of the string from being used; its error is the result only when nobody takes the
+ * string.
  */
-static int find_method(const char *text, char *options, struct bmi_method_ops **ops, bmi_method_addr_p *addr)
+static int find_method(const char *text, char *options, struct bmi_method_ops **ops,
+                       bmi_method_addr_p *addr)
 {
     int ret = -BMI_ENOPROTOOPT;
 

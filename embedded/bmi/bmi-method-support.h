@@ -2,8 +2,9 @@
 /*
  * bmi-method-support.h - what a BMI method offers to its host.
  *
- * The host calls a method with no lock of its own held, except initialize, open_context, close_context,
- * method_addr_lookup and the DROP_ADDR options, which must therefore not call back.
+ * The host calls a method with no lock of its own held, except initialize, open_context,
+ * close_context, method_addr_lookup and the DROP_ADDR options, which must therefore not call
+ * back.
  */
 #ifndef BMI_METHOD_SUPPORT_H
 #define BMI_METHOD_SUPPORT_H
@@ -33,9 +34,9 @@ struct bmi_method_unexpected_info {
 #define BMI_METHOD_FLAG_NO_POLLING 1 /* the host should not poll the method busily */
 
 /*
- * A method.  Post functions return 0, 1 or a negative error as in bmi.h; the test functions return 0 or, when there was
- * any activity, a positive number, and count what they report in *outcount.  An id that is not the method's own is
- * skipped silently.
+ * A method.  Post functions return 0, 1 or a negative error as in bmi.h; the test functions
+ * return 0 or, when there was any activity, a positive number, and count what they report in
+ * *outcount.  An id that is not the method's own is skipped silently.
  */
 struct bmi_method_ops {
     const char *method_name; /* "bmi_" and the scheme of its addresses */
@@ -47,30 +48,38 @@ struct bmi_method_ops {
     void *(*memalloc)(bmi_size_t size, enum bmi_op_type send_recv);
     int (*memfree)(void *buffer, bmi_size_t size, enum bmi_op_type send_recv);
     int (*unexpected_free)(void *buffer);
-    int (*post_send)(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer, bmi_size_t size,
-                     enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user, bmi_context_id context, PVFS_hint hints);
-    int (*post_sendunexpected)(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer, bmi_size_t size,
-                               enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user, bmi_context_id context,
-                               PVFS_hint hints);
-    int (*post_recv)(bmi_op_id_t *id, bmi_method_addr_p src, void *buffer, bmi_size_t expected, bmi_size_t *actual,
-                     enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user, bmi_context_id context, PVFS_hint hints);
-    int (*test)(bmi_op_id_t id, int *outcount, bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms,
-                bmi_context_id context);
-    int (*testsome)(int incount, bmi_op_id_t *ids, int *outcount, int *index, bmi_error_code_t *error,
-                    bmi_size_t *actual, void **user, int idle_ms, bmi_context_id context);
-    int (*testcontext)(int incount, bmi_op_id_t *ids, int *outcount, bmi_error_code_t *error, bmi_size_t *actual,
-                       void **user, int idle_ms, bmi_context_id context);
-    int (*testunexpected)(int incount, int *outcount, struct bmi_method_unexpected_info *info, int idle_ms);
+    int (*post_send)(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer,
+                     bmi_size_t size, enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
+                     bmi_context_id context, PVFS_hint hints);
+    int (*post_sendunexpected)(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer,
+                               bmi_size_t size, enum bmi_buffer_type type, bmi_msg_tag_t tag,
+                               void *user, bmi_context_id context, PVFS_hint hints);
+    int (*post_recv)(bmi_op_id_t *id, bmi_method_addr_p src, void *buffer, bmi_size_t expected,
+                     bmi_size_t *actual, enum bmi_buffer_type type, bmi_msg_tag_t tag,
+                     void *user, bmi_context_id context, PVFS_hint hints);
+    int (*test)(bmi_op_id_t id, int *outcount, bmi_error_code_t *error, bmi_size_t *actual,
+                void **user, int idle_ms, bmi_context_id context);
+    int (*testsome)(int incount, bmi_op_id_t *ids, int *outcount, int *index,
+                    bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms,
+                    bmi_context_id context);
+    int (*testcontext)(int incount, bmi_op_id_t *ids, int *outcount, bmi_error_code_t *error,
+                       bmi_size_t *actual, void **user, int idle_ms, bmi_context_id context);
+    int (*testunexpected)(int incount, int *outcount, struct bmi_method_unexpected_info *info,
+                          int idle_ms);
     bmi_method_addr_p (*method_addr_lookup)(const char *id_string);
-    int (*post_send_list)(bmi_op_id_t *id, bmi_method_addr_p dest, const void *const *buffers, const bmi_size_t *sizes,
-                          int count, bmi_size_t total, enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
+    int (*post_send_list)(bmi_op_id_t *id, bmi_method_addr_p dest, const void *const *buffers,
+                          const bmi_size_t *sizes, int count, bmi_size_t total,
+                          enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
                           bmi_context_id context, PVFS_hint hints);
-    int (*post_recv_list)(bmi_op_id_t *id, bmi_method_addr_p src, void *const *buffers, const bmi_size_t *sizes,
-                          int count, bmi_size_t total, bmi_size_t *actual, enum bmi_buffer_type type, bmi_msg_tag_t tag,
+    int (*post_recv_list)(bmi_op_id_t *id, bmi_method_addr_p src, void *const *buffers,
+                          const bmi_size_t *sizes, int count, bmi_size_t total,
+                          bmi_size_t *actual, enum bmi_buffer_type type, bmi_msg_tag_t tag,
                           void *user, bmi_context_id context, PVFS_hint hints);
-    int (*post_sendunexpected_list)(bmi_op_id_t *id, bmi_method_addr_p dest, const void *const *buffers,
-                                    const bmi_size_t *sizes, int count, bmi_size_t total, enum bmi_buffer_type type,
-                                    bmi_msg_tag_t tag, void *user, bmi_context_id context, PVFS_hint hints);
+    int (*post_sendunexpected_list)(bmi_op_id_t *id, bmi_method_addr_p dest,
+                                    const void *const *buffers, const bmi_size_t *sizes,
+                                    int count, bmi_size_t total, enum bmi_buffer_type type,
+                                    bmi_msg_tag_t tag, void *user, bmi_context_id context,
+                                    PVFS_hint hints);
     int (*open_context)(bmi_context_id context);
     void (*close_context)(bmi_context_id context);
     int (*cancel)(bmi_op_id_t id, bmi_context_id context);
@@ -79,14 +88,15 @@ struct bmi_method_ops {
 };
 
 /*
- * The methods of a program in order of preference, ended by NULL.  Every program that uses this BMI defines it once
- * (methods.c for the usual ones).
+ * The methods of a program in order of preference, ended by NULL.  Every program that uses this
+ * BMI defines it once (methods.c for the usual ones).
  */
 extern struct bmi_method_ops *const bmi_static_methods[];
 
 /*
- * What an operation id points to in OrangeFS.  OrangeFS reads op_id and addr through an id without asking the method,
- * so a method that shall run in both hosts keeps such an object behind each id.  This core reads none of it.
+ * What an operation id points to in OrangeFS.  OrangeFS reads op_id and addr through an id
+ * without asking the method, so a method that shall run in both hosts keeps such an object
+ * behind each id.  This core reads none of it.
  */
 struct method_op {
     bmi_op_id_t op_id;
@@ -102,13 +112,15 @@ struct method_op {
 };
 typedef struct method_op method_op_st, *method_op_p;
 
-/* The value of BMI_DROP_ADDR_QUERY: the method answers 1 when the peer is dead and its address of no more use. */
+/* The value of BMI_DROP_ADDR_QUERY: the method answers 1 when the peer is dead and its address
+ * of no more use. */
 struct method_drop_addr_query {
     struct bmi_method_addr *addr;
     int response;
 };
 
-/* A zeroed address object with payload_size bytes at method_data; NULL when there is no memory. */
+/* A zeroed address object with payload_size bytes at method_data; NULL when there is no memory.
+ */
 bmi_method_addr_p bmi_alloc_method_addr(int method_type, bmi_size_t payload_size);
 void bmi_dealloc_method_addr(bmi_method_addr_p addr);
 

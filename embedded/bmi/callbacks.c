@@ -12,7 +12,7 @@ bmi_method_addr_p bmi_alloc_method_addr(int method_type, bmi_size_t payload_size
     struct {
         struct bmi_method_addr addr;
         _Alignas(max_align_t) char payload[];
-    } *object;
+    } * object;
 
     if (payload_size < 0)
         return NULL;
@@ -34,10 +34,12 @@ BMI_addr_t bmi_method_addr_reg_callback(bmi_method_addr_p map)
     bool found;
 
     if (map->method_type < 0 || map->method_type >= bmi_active_count()) {
-        gossip_err("BMI: a peer of method %d, which is not active, cannot be made known\n", map->method_type);
+        gossip_err("BMI: a peer of method %d, which is not active, cannot be made known\n",
+                   map->method_type);
         return 0;
     }
-    struct bmi_ref *ref = bmi_refs_add(&bmi_core.refs, bmi_core.active[map->method_type], map, NULL, &found);
+    struct bmi_ref *ref =
+        bmi_refs_add(&bmi_core.refs, bmi_core.active[map->method_type], map, NULL, &found);
     if (!ref)
         return 0;
     BMI_addr_t id = ref->id;
@@ -56,15 +58,16 @@ int bmi_method_addr_forget_callback(BMI_addr_t addr)
 }
 
 /*
- * The method is asked without a lock; a reference that somebody takes in the meantime saves the address.  A method that
- * says "dead" reports no more messages of that peer.
+ * The method is asked without a lock; a reference that somebody takes in the meantime saves the
+ * address.  A method that says "dead" reports no more messages of that peer.
  */
 void bmi_drop_if_dead(struct bmi_ref *ref)
 {
     struct method_drop_addr_query query = {.addr = ref->method_addr};
 
     if (ref->ops->get_info(BMI_DROP_ADDR_QUERY, &query) == 0 && query.response == 1) {
-        gossip_debug(GOSSIP_BMI_DEBUG_CONTROL, "BMI: address %lld is dead and goes\n", (long long)ref->id);
+        gossip_debug(GOSSIP_BMI_DEBUG_CONTROL, "BMI: address %lld is dead and goes\n",
+                     (long long)ref->id);
         bmi_refs_kill_unused(&bmi_core.refs, ref);
     }
 }

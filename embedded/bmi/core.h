@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * core.h - the inside of the BMI core: its one state, and what the files of this folder offer each other.
+ * core.h - the inside of the BMI core: its one state, and what the files of this folder offer
+ * each other.
  *
- * The API of BMI has no handle, so there is one struct bmi_core for the process; nothing else here is global.
+ * The API of BMI has no handle, so there is one struct bmi_core for the process; nothing else
+ * here is global.
  *
  * Locks, in the order in which they may be taken:
  *   life     BMI_initialize and BMI_finalize; held from beginning to end
  *   methods  starting methods, opening and closing contexts; held while the method does so
  *   refs     the address table (refs.c); never held while a method is called
- * Posting, testing and cancelling take none of the first two: the table of active methods only grows while BMI is up,
- * and the address they use is pinned (refs.h).
+ * Posting, testing and cancelling take none of the first two: the table of active methods only
+ * grows while BMI is up, and the address they use is pinned (refs.h).
  */
 #ifndef BMI_CORE_H
 #define BMI_CORE_H
@@ -28,7 +30,8 @@ struct bmi_core {
     atomic_int users; /* calls of BMI_initialize without their BMI_finalize */
     atomic_int flags; /* of the first of them */
     pthread_mutex_t methods;
-    struct bmi_method_ops *active[BMI_MAX_METHODS]; /* [0 … active_count-1]; written before the count is */
+    struct bmi_method_ops
+        *active[BMI_MAX_METHODS]; /* [0 … active_count-1]; written before the count is */
     atomic_int active_count;
     atomic_uint contexts; /* one bit for each open context */
     atomic_uint turn;     /* whose turn it is to be asked first */
@@ -54,22 +57,24 @@ static inline bool bmi_context_is_open(bmi_context_id context)
            (atomic_load_explicit(&bmi_core.contexts, memory_order_acquire) >> context & 1u);
 }
 
-/* What a method returned, as the program sees it: errors as BMI codes, anything else as it is. */
+/* What a method returned, as the program sees it: errors as BMI codes, anything else as it is.
+ */
 static inline int bmi_result(int ret)
 {
     return ret < 0 ? bmi_errno_to_pvfs(ret) : ret;
 }
 
 /*
- * Starts a method if it is not active yet (activate.c); the caller holds `methods`.  listen is NULL on a client.
- * 0 or a negative BMI error.
+ * Starts a method if it is not active yet (activate.c); the caller holds `methods`.  listen is
+ * NULL on a client. 0 or a negative BMI error.
  */
 int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char *options);
 
 /* Stops all active methods, the last one first; the caller holds `methods`. */
 void bmi_deactivate_all(void);
 
-/* The method called "bmi_<scheme>", by the name's first `length` characters; NULL when this program has none. */
+/* The method called "bmi_<scheme>", by the name's first `length` characters; NULL when this
+ * program has none. */
 struct bmi_method_ops *bmi_method_by_name(const char *name, size_t length);
 
 /* Does one of the comma-separated parts of `text` start with "scheme://" or "scheme-…://"? */
@@ -78,7 +83,8 @@ bool bmi_has_scheme(const char *text, const char *scheme);
 /* The scheme of a method's addresses: its name without "bmi_". */
 const char *bmi_method_scheme(const struct bmi_method_ops *ops);
 
-/* Drops an address that nobody refers to, if its method says that the peer is dead.  The caller has it pinned. */
+/* Drops an address that nobody refers to, if its method says that the peer is dead.  The caller
+ * has it pinned. */
 void bmi_drop_if_dead(struct bmi_ref *ref);
 
 /* Asks about the addresses that methods told us to forget (callbacks.c). */

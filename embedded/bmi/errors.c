@@ -17,7 +17,7 @@ static const struct code codes[] = {
     BMI_ERRNO_CODES(X)
 #undef X
 #define X(name, number) {BMI_##name, 0, "BMI_" #name},
-    BMI_OTHER_CODES(X)
+        BMI_OTHER_CODES(X)
 #undef X
 };
 

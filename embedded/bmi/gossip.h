@@ -2,8 +2,8 @@
 /*
  * gossip.h - log lines of the BMI core and of its methods, under OrangeFS's names.
  *
- * Lines go to stderr until a program says otherwise.  Debug lines are off until their mask is set.  Any thread may log;
- * a line is written in one piece.
+ * Lines go to stderr until a program says otherwise.  Debug lines are off until their mask is
+ * set.  Any thread may log; a line is written in one piece.
  */
 #ifndef GOSSIP_H
 #define GOSSIP_H

@@ -21,7 +21,8 @@ static int no_address(void)
     return bmi_is_up() ? -BMI_EINVAL : -BMI_ENETDOWN;
 }
 
-/* Every method hears the option, also when one of them refuses; the first refusal is the result. */
+/* Every method hears the option, also when one of them refuses; the first refusal is the
+ * result. */
 static int set_everywhere(int option, void *value)
 {
     int ret = 0;

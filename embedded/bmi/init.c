@@ -20,25 +20,29 @@ static int check_arguments(const char *method_list, const char *listen_addr, int
             return -BMI_EINVAL;
         }
     } else if (listen_addr) {
-        gossip_err("BMI: a client cannot listen on %s: the flag BMI_INIT_SERVER is missing\n", listen_addr);
+        gossip_err("BMI: a client cannot listen on %s: the flag BMI_INIT_SERVER is missing\n",
+                   listen_addr);
         return -BMI_EINVAL;
     }
     return 0;
 }
 
 /* Starts one method of the list; `name` is not terminated. */
-static int start_listed(const char *name, size_t length, const char *listen_addr, int flags, char *options)
+static int start_listed(const char *name, size_t length, const char *listen_addr, int flags,
+                        char *options)
 {
     struct bmi_method_ops *ops = bmi_method_by_name(name, length);
     if (!ops) {
-        gossip_err("BMI: this program has no method \"%.*s\"; methods are called bmi_ and the scheme of their "
+        gossip_err("BMI: this program has no method \"%.*s\"; methods are called bmi_ and the "
+                   "scheme of their "
                    "addresses\n",
                    (int)length, name);
         return -BMI_ENOPROTOOPT;
     }
     if (listen_addr && !bmi_has_scheme(listen_addr, bmi_method_scheme(ops))) {
-        gossip_err("BMI: no address for %s to listen on in \"%s\"; add one like %s://host:port\n", ops->method_name,
-                   listen_addr, bmi_method_scheme(ops));
+        gossip_err(
+            "BMI: no address for %s to listen on in \"%s\"; add one like %s://host:port\n",
+            ops->method_name, listen_addr, bmi_method_scheme(ops));
         return -BMI_EINVAL;
     }
     return bmi_activate(ops, listen_addr, flags, options);
@@ -129,8 +133,8 @@ int BMI_open_context(bmi_context_id *context_id)
     *context_id = context;
     goto out;
 undo:
-    gossip_err("BMI: %s cannot open context %d: %s\n", bmi_core.active[told]->method_name, context,
-               bmi_status_string(ret));
+    gossip_err("BMI: %s cannot open context %d: %s\n", bmi_core.active[told]->method_name,
+               context, bmi_status_string(ret));
     while (told-- > 0)
         bmi_core.active[told]->close_context(context);
 out:

@@ -28,64 +28,73 @@ static bool is_bad_buffer(const void *buffer, bmi_size_t size)
     return size < 0 || (size > 0 && !buffer);
 }
 
-static bool is_bad_list(const void *buffers, const bmi_size_t *sizes, int count, bmi_size_t total)
+static bool is_bad_list(const void *buffers, const bmi_size_t *sizes, int count,
+                        bmi_size_t total)
 {
     return count < 0 || total < 0 || (count > 0 && (!buffers || !sizes));
 }
 
 int BMI_post_send(bmi_op_id_t *id, BMI_addr_t dest, const void *buffer, bmi_size_t size,
-                  enum bmi_buffer_type buffer_type, bmi_msg_tag_t tag, void *user_ptr, bmi_context_id context_id,
-                  bmi_hint hints)
+                  enum bmi_buffer_type buffer_type, bmi_msg_tag_t tag, void *user_ptr,
+                  bmi_context_id context_id, bmi_hint hints)
 {
     struct bmi_ref *ref;
     int ret = is_bad_buffer(buffer, size) ? -BMI_EINVAL : begin(id, dest, context_id, &ref);
     if (ret < 0)
         return ret;
-    return end(ref, ref->ops->post_send(id, ref->method_addr, buffer, size, buffer_type, tag, user_ptr, context_id,
-                                        hints));
-}
-
-int BMI_post_sendunexpected(bmi_op_id_t *id, BMI_addr_t dest, const void *buffer, bmi_size_t size,
-                            enum bmi_buffer_type buffer_type, bmi_msg_tag_t tag, void *user_ptr,
-                            bmi_context_id context_id, bmi_hint hints)
-{
-    struct bmi_ref *ref;
-    int ret = is_bad_buffer(buffer, size) ? -BMI_EINVAL : begin(id, dest, context_id, &ref);
-    if (ret < 0)
-        return ret;
-    return end(ref, ref->ops->post_sendunexpected(id, ref->method_addr, buffer, size, buffer_type, tag, user_ptr,
-                                                  context_id, hints));
-}
-
-int BMI_post_recv(bmi_op_id_t *id, BMI_addr_t src, void *buffer, bmi_size_t expected_size, bmi_size_t *actual_size,
-                  enum bmi_buffer_type buffer_type, bmi_msg_tag_t tag, void *user_ptr, bmi_context_id context_id,
-                  bmi_hint hints)
-{
-    struct bmi_ref *ref;
-    int ret = is_bad_buffer(buffer, expected_size) ? -BMI_EINVAL : begin(id, src, context_id, &ref);
-    if (ret < 0)
-        return ret;
-    return end(ref, ref->ops->post_recv(id, ref->method_addr, buffer, expected_size, actual_size, buffer_type, tag,
+    return end(ref, ref->ops->post_send(id, ref->method_addr, buffer, size, buffer_type, tag,
                                         user_ptr, context_id, hints));
 }
 
-int BMI_post_send_list(bmi_op_id_t *id, BMI_addr_t dest, const void *const *buffer_list, const bmi_size_t *size_list,
-                       int list_count, bmi_size_t total_size, enum bmi_buffer_type buffer_type, bmi_msg_tag_t tag,
-                       void *user_ptr, bmi_context_id context_id, bmi_hint hints)
+int BMI_post_sendunexpected(bmi_op_id_t *id, BMI_addr_t dest, const void *buffer,
+                            bmi_size_t size, enum bmi_buffer_type buffer_type,
+                            bmi_msg_tag_t tag, void *user_ptr, bmi_context_id context_id,
+                            bmi_hint hints)
 {
     struct bmi_ref *ref;
-    int ret = is_bad_list(buffer_list, size_list, list_count, total_size) ? -BMI_EINVAL
-                                                                         : begin(id, dest, context_id, &ref);
+    int ret = is_bad_buffer(buffer, size) ? -BMI_EINVAL : begin(id, dest, context_id, &ref);
     if (ret < 0)
         return ret;
-    return end(ref, ref->ops->post_send_list(id, ref->method_addr, buffer_list, size_list, list_count, total_size,
-                                             buffer_type, tag, user_ptr, context_id, hints));
+    return end(ref,
+               ref->ops->post_sendunexpected(id, ref->method_addr, buffer, size, buffer_type,
+                                             tag, user_ptr, context_id, hints));
 }
 
-int BMI_post_recv_list(bmi_op_id_t *id, BMI_addr_t src, void *const *buffer_list, const bmi_size_t *size_list,
-                       int list_count, bmi_size_t total_expected_size, bmi_size_t *total_actual_size,
-                       enum bmi_buffer_type buffer_type, bmi_msg_tag_t tag, void *user_ptr, bmi_context_id context_id,
-                       bmi_hint hints)
+int BMI_post_recv(bmi_op_id_t *id, BMI_addr_t src, void *buffer, bmi_size_t expected_size,
+                  bmi_size_t *actual_size, enum bmi_buffer_type buffer_type, bmi_msg_tag_t tag,
+                  void *user_ptr, bmi_context_id context_id, bmi_hint hints)
+{
+    struct bmi_ref *ref;
+    int ret =
+        is_bad_buffer(buffer, expected_size) ? -BMI_EINVAL : begin(id, src, context_id, &ref);
+    if (ret < 0)
+        return ret;
+    return end(ref,
+               ref->ops->post_recv(id, ref->method_addr, buffer, expected_size, actual_size,
+                                   buffer_type, tag, user_ptr, context_id, hints));
+}
+
+int BMI_post_send_list(bmi_op_id_t *id, BMI_addr_t dest, const void *const *buffer_list,
+                       const bmi_size_t *size_list, int list_count, bmi_size_t total_size,
+                       enum bmi_buffer_type buffer_type, bmi_msg_tag_t tag, void *user_ptr,
+                       bmi_context_id context_id, bmi_hint hints)
+{
+    struct bmi_ref *ref;
+    int ret = is_bad_list(buffer_list, size_list, list_count, total_size)
+                  ? -BMI_EINVAL
+                  : begin(id, dest, context_id, &ref);
+    if (ret < 0)
+        return ret;
+    return end(ref, ref->ops->post_send_list(id, ref->method_addr, buffer_list, size_list,
+                                             list_count, total_size, buffer_type, tag, user_ptr,
+                                             context_id, hints));
+}
+
+int BMI_post_recv_list(bmi_op_id_t *id, BMI_addr_t src, void *const *buffer_list,
+                       const bmi_size_t *size_list, int list_count,
+                       bmi_size_t total_expected_size, bmi_size_t *total_actual_size,
+                       enum bmi_buffer_type buffer_type, bmi_msg_tag_t tag, void *user_ptr,
+                       bmi_context_id context_id, bmi_hint hints)
 {
     struct bmi_ref *ref;
     int ret = is_bad_list(buffer_list, size_list, list_count, total_expected_size)
@@ -93,26 +102,30 @@ int BMI_post_recv_list(bmi_op_id_t *id, BMI_addr_t src, void *const *buffer_list
                   : begin(id, src, context_id, &ref);
     if (ret < 0)
         return ret;
-    return end(ref, ref->ops->post_recv_list(id, ref->method_addr, buffer_list, size_list, list_count,
-                                             total_expected_size, total_actual_size, buffer_type, tag, user_ptr,
-                                             context_id, hints));
+    return end(ref, ref->ops->post_recv_list(id, ref->method_addr, buffer_list, size_list,
+                                             list_count, total_expected_size, total_actual_size,
+                                             buffer_type, tag, user_ptr, context_id, hints));
 }
 
-int BMI_post_sendunexpected_list(bmi_op_id_t *id, BMI_addr_t dest, const void *const *buffer_list,
-                                 const bmi_size_t *size_list, int list_count, bmi_size_t total_size,
-                                 enum bmi_buffer_type buffer_type, bmi_msg_tag_t tag, void *user_ptr,
-                                 bmi_context_id context_id, bmi_hint hints)
+int BMI_post_sendunexpected_list(bmi_op_id_t *id, BMI_addr_t dest,
+                                 const void *const *buffer_list, const bmi_size_t *size_list,
+                                 int list_count, bmi_size_t total_size,
+                                 enum bmi_buffer_type buffer_type, bmi_msg_tag_t tag,
+                                 void *user_ptr, bmi_context_id context_id, bmi_hint hints)
 {
     struct bmi_ref *ref;
-    int ret = is_bad_list(buffer_list, size_list, list_count, total_size) ? -BMI_EINVAL
-                                                                         : begin(id, dest, context_id, &ref);
+    int ret = is_bad_list(buffer_list, size_list, list_count, total_size)
+                  ? -BMI_EINVAL
+                  : begin(id, dest, context_id, &ref);
     if (ret < 0)
         return ret;
-    return end(ref, ref->ops->post_sendunexpected_list(id, ref->method_addr, buffer_list, size_list, list_count,
-                                                       total_size, buffer_type, tag, user_ptr, context_id, hints));
+    return end(ref, ref->ops->post_sendunexpected_list(
+                        id, ref->method_addr, buffer_list, size_list, list_count, total_size,
+                        buffer_type, tag, user_ptr, context_id, hints));
 }
 
-/* An id says nothing about its method here; each method knows its own ids and ignores others. */
+/* An id says nothing about its method here; each method knows its own ids and ignores others.
+ */
 int BMI_cancel(bmi_op_id_t id, bmi_context_id context_id)
 {
     int ret = 0;

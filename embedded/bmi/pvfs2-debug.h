@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define GOSSIP_BMI_DEBUG_CONTROL ((uint64_t)1 << 1) /* methods, addresses, references */
-#define GOSSIP_BMI_DEBUG_IB ((uint64_t)1 << 19)     /* inside the RDMA methods */
+#define GOSSIP_BMI_DEBUG_CONTROL ((uint64_t)1 << 1)  /* methods, addresses, references */
+#define GOSSIP_BMI_DEBUG_IB      ((uint64_t)1 << 19) /* inside the RDMA methods */
 
 #endif

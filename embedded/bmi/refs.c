@@ -2,28 +2,30 @@
 /*
  * The address table.
  *
- * A BMI_addr_t is a slot number plus one in the low 32 bits and the slot's generation above them.  Each slot has one
- * atomic word that says all about its life:
+ * A BMI_addr_t is a slot number plus one in the low 32 bits and the slot's generation above
+ * them.  Each slot has one atomic word that says all about its life:
  *
  *     bits 63…33  generation      bit 32  alive      bits 31…0  pins
  *
- * To pin is to add one to the word while its generation is ours and it is alive: a single compare-and-swap, no lock,
- * and it cannot succeed once somebody has taken the alive bit away.  To drop an address is to clear that bit; whoever
- * then takes the last pin away finds a word that is neither alive nor pinned and is the only one who does, so exactly
- * one thread tells the method (BMI_DROP_ADDR) and puts the slot, with the next generation, on the free list.
+ * To pin is to add one to the word while its generation is ours and it is alive: a single
+ * compare-and-swap, no lock, and it cannot succeed once somebody has taken the alive bit away.
+ * To drop an address is to clear that bit; whoever then takes the last pin away finds a word
+ * that is neither alive nor pinned and is the only one who does, so exactly one thread tells
+ * the method (BMI_DROP_ADDR) and puts the slot, with the next generation, on the free list.
  *
- * Slots live in chunks that double in size and never move; a chunk pointer is written once, before any number in it is
- * given out.  The lock guards everything else: names, counts, the free list, the queue of forgotten addresses.
+ * Slots live in chunks that double in size and never move; a chunk pointer is written once,
+ * before any number in it is given out.  The lock guards everything else: names, counts, the
+ * free list, the queue of forgotten addresses.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "refs.h"
 
-#define FIRST_CHUNK 64u
-#define PIN_MASK UINT64_C(0xffffffff)
-#define ALIVE (UINT64_C(1) << 32)
+#define FIRST_CHUNK      64u
+#define PIN_MASK         UINT64_C(0xffffffff)
+#define ALIVE            (UINT64_C(1) << 32)
 #define GENERATION_SHIFT 33
-#define GENERATION_MASK UINT32_C(0x7fffffff)
+#define GENERATION_MASK  UINT32_C(0x7fffffff)
 
 static struct bmi_ref *slot_at(struct bmi_refs *refs, uint32_t index)
 {
@@ -54,8 +56,8 @@ static bool pin(struct bmi_ref *ref, uint64_t generation)
     do {
         if (word >> GENERATION_SHIFT != generation || !(word & ALIVE))
             return false;
-    } while (!atomic_compare_exchange_weak_explicit(&ref->word, &word, word + 1, memory_order_acquire,
-                                                    memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(
+        &ref->word, &word, word + 1, memory_order_acquire, memory_order_relaxed));
     return true;
 }
 
@@ -125,8 +127,8 @@ static struct bmi_ref *take_slot(struct bmi_refs *refs)
     return ref;
 }
 
-struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops, bmi_method_addr_p method_addr,
-                             const char *name, bool *found)
+struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops,
+                             bmi_method_addr_p method_addr, const char *name, bool *found)
 {
     struct bmi_ref *ref = NULL;
     char *copy = NULL;
@@ -159,7 +161,8 @@ struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops, 
     }
     method_addr->parent = ref;
     uint64_t generation = (uint64_t)ref->id >> 32;
-    atomic_store_explicit(&ref->word, generation << GENERATION_SHIFT | ALIVE | 1, memory_order_release);
+    atomic_store_explicit(&ref->word, generation << GENERATION_SHIFT | ALIVE | 1,
+                          memory_order_release);
 out:
     pthread_mutex_unlock(&refs->lock);
     free(copy);
@@ -194,8 +197,8 @@ struct bmi_ref *bmi_refs_pin_method_addr(struct bmi_refs *refs, bmi_method_addr_
 }
 
 /*
- * A method may give the same object for several names.  When the one that the object points back to goes, another one
- * takes its place.  The lock is held.
+ * A method may give the same object for several names.  When the one that the object points
+ * back to goes, another one takes its place.  The lock is held.
  */
 static void hand_parent_over(struct bmi_refs *refs, struct bmi_ref *ref)
 {

@@ -2,8 +2,9 @@
 /*
  * refs.h - the addresses a program holds: BMI_addr_t to method address and back.
  *
- * An address is found by its number without a lock and is pinned while it is used, so that a thread may drop it while
- * another one is posting to it: the method is told to forget it when the last pin is gone.
+ * An address is found by its number without a lock and is pinned while it is used, so that a
+ * thread may drop it while another one is posting to it: the method is told to forget it when
+ * the last pin is gone.
  */
 #ifndef BMI_REFS_H
 #define BMI_REFS_H
@@ -43,11 +44,12 @@ struct bmi_refs {
 };
 
 /*
- * Adds an address (name may be NULL; it is copied).  Returns it pinned, or NULL when there is no memory.  When the name
- * is there already, that address is returned and *found is true: the caller still owns method_addr.
+ * Adds an address (name may be NULL; it is copied).  Returns it pinned, or NULL when there is
+ * no memory.  When the name is there already, that address is returned and *found is true: the
+ * caller still owns method_addr.
  */
-struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops, bmi_method_addr_p method_addr,
-                             const char *name, bool *found);
+struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops,
+                             bmi_method_addr_p method_addr, const char *name, bool *found);
 
 /* Finds and pins; NULL when there is no such address. */
 struct bmi_ref *bmi_refs_pin(struct bmi_refs *refs, BMI_addr_t id);
@@ -55,17 +57,20 @@ struct bmi_ref *bmi_refs_pin_name(struct bmi_refs *refs, const char *name);
 struct bmi_ref *bmi_refs_pin_method_addr(struct bmi_refs *refs, bmi_method_addr_p method_addr);
 void bmi_refs_unpin(struct bmi_refs *refs, struct bmi_ref *ref);
 
-/* Adds `change` to the references of an address; the new number, or -1 (and no change) when it would be negative. */
+/* Adds `change` to the references of an address; the new number, or -1 (and no change) when it
+ * would be negative. */
 int bmi_refs_count(struct bmi_refs *refs, struct bmi_ref *ref, int change);
 
-/* Ends a pinned address if it has no references: it is not found any more, and goes with the last pin. */
+/* Ends a pinned address if it has no references: it is not found any more, and goes with the
+ * last pin. */
 void bmi_refs_kill_unused(struct bmi_refs *refs, struct bmi_ref *ref);
 
 /* Queues an address for bmi_refs_next_forgotten; once until it came out again. */
 void bmi_refs_forget(struct bmi_refs *refs, struct bmi_ref *ref);
 struct bmi_ref *bmi_refs_next_forgotten(struct bmi_refs *refs); /* pinned, or NULL */
 
-/* Tells the methods to forget every address and frees the table.  Numbers given out stay unknown for ever. */
+/* Tells the methods to forget every address and frees the table.  Numbers given out stay
+ * unknown for ever. */
 void bmi_refs_clear(struct bmi_refs *refs);
 
 #endif

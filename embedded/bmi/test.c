@@ -2,12 +2,13 @@
 /*
  * Testing: ask the active methods for what is complete.
  *
- * With one method the call goes straight through.  With several, each is asked once without waiting, beginning with
- * another one each time so that none of them fills the caller's arrays for ever.  Only when none has anything is the
- * idle time spent, in equal shares, until one of them has.  No method is ever skipped because another one is busy.
+ * With one method the call goes straight through.  With several, each is asked once without
+ * waiting, beginning with another one each time so that none of them fills the caller's arrays
+ * for ever.  Only when none has anything is the idle time spent, in equal shares, until one of
+ * them has.  No method is ever skipped because another one is busy.
  *
- * An operation's id does not say whose it is; a method skips the ids of others.  So nothing here looks behind an id,
- * and a wrong one harms nobody.
+ * An operation's id does not say whose it is; a method skips the ids of others.  So nothing
+ * here looks behind an id, and a wrong one harms nobody.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -17,7 +18,8 @@
 
 #define UNEXPECTED_AT_ONCE 32
 
-/* Asks one method, waiting up to idle_ms; returns how many results it added or a negative error. */
+/* Asks one method, waiting up to idle_ms; returns how many results it added or a negative
+ * error. */
 typedef int (*ask_fn)(struct bmi_method_ops *ops, int idle_ms, void *call);
 
 /* Nothing is active yet: waits for that, as long as the caller would wait for a message. */
@@ -108,8 +110,8 @@ static int ask_testsome(struct bmi_method_ops *ops, int idle_ms, void *call)
     int done = *c->outcount, n = 0;
     if (done == c->incount)
         return 0;
-    int ret = ops->testsome(c->incount, c->ids, &n, c->index + done, c->error + done, c->actual + done, user_at(c),
-                            idle_ms, c->context);
+    int ret = ops->testsome(c->incount, c->ids, &n, c->index + done, c->error + done,
+                            c->actual + done, user_at(c), idle_ms, c->context);
     return finish_ask(c, ret, n);
 }
 
@@ -119,8 +121,8 @@ static int ask_testcontext(struct bmi_method_ops *ops, int idle_ms, void *call)
     int done = *c->outcount, n = 0;
     if (done == c->incount)
         return 0;
-    int ret = ops->testcontext(c->incount - done, c->ids + done, &n, c->error + done, c->actual + done, user_at(c),
-                               idle_ms, c->context);
+    int ret = ops->testcontext(c->incount - done, c->ids + done, &n, c->error + done,
+                               c->actual + done, user_at(c), idle_ms, c->context);
     return finish_ask(c, ret, n);
 }
 
@@ -139,11 +141,17 @@ static int check_call(const struct test_call *c, int idle_ms)
     return 0;
 }
 
-int BMI_test(bmi_op_id_t id, int *outcount, bmi_error_code_t *error_code, bmi_size_t *actual_size, void **user_ptr,
-             int max_idle_time_ms, bmi_context_id context_id)
+int BMI_test(bmi_op_id_t id, int *outcount, bmi_error_code_t *error_code,
+             bmi_size_t *actual_size, void **user_ptr, int max_idle_time_ms,
+             bmi_context_id context_id)
 {
-    struct test_call c = {.incount = 1, .ids = &id, .outcount = outcount, .error = error_code,
-                          .actual = actual_size, .user = user_ptr, .context = context_id};
+    struct test_call c = {.incount = 1,
+                          .ids = &id,
+                          .outcount = outcount,
+                          .error = error_code,
+                          .actual = actual_size,
+                          .user = user_ptr,
+                          .context = context_id};
     int ret = check_call(&c, max_idle_time_ms);
     if (ret < 0 || id == 0)
         return ret;
@@ -151,11 +159,16 @@ int BMI_test(bmi_op_id_t id, int *outcount, bmi_error_code_t *error_code, bmi_si
 }
 
 int BMI_testsome(int incount, bmi_op_id_t *id_array, int *outcount, int *index_array,
-                 bmi_error_code_t *error_code_array, bmi_size_t *actual_size_array, void **user_ptr_array,
-                 int max_idle_time_ms, bmi_context_id context_id)
+                 bmi_error_code_t *error_code_array, bmi_size_t *actual_size_array,
+                 void **user_ptr_array, int max_idle_time_ms, bmi_context_id context_id)
 {
-    struct test_call c = {.incount = incount, .ids = id_array, .outcount = outcount, .index = index_array,
-                          .error = error_code_array, .actual = actual_size_array, .user = user_ptr_array,
+    struct test_call c = {.incount = incount,
+                          .ids = id_array,
+                          .outcount = outcount,
+                          .index = index_array,
+                          .error = error_code_array,
+                          .actual = actual_size_array,
+                          .user = user_ptr_array,
                           .context = context_id};
     int ret = check_call(&c, max_idle_time_ms);
     if (ret < 0 || incount == 0)
@@ -165,12 +178,17 @@ int BMI_testsome(int incount, bmi_op_id_t *id_array, int *outcount, int *index_a
     return result("test some operations", ask_all(ask_testsome, &c, max_idle_time_ms));
 }
 
-int BMI_testcontext(int incount, bmi_op_id_t *out_id_array, int *outcount, bmi_error_code_t *error_code_array,
-                    bmi_size_t *actual_size_array, void **user_ptr_array, int max_idle_time_ms,
-                    bmi_context_id context_id)
+int BMI_testcontext(int incount, bmi_op_id_t *out_id_array, int *outcount,
+                    bmi_error_code_t *error_code_array, bmi_size_t *actual_size_array,
+                    void **user_ptr_array, int max_idle_time_ms, bmi_context_id context_id)
 {
-    struct test_call c = {.incount = incount, .ids = out_id_array, .outcount = outcount, .error = error_code_array,
-                          .actual = actual_size_array, .user = user_ptr_array, .context = context_id};
+    struct test_call c = {.incount = incount,
+                          .ids = out_id_array,
+                          .outcount = outcount,
+                          .error = error_code_array,
+                          .actual = actual_size_array,
+                          .user = user_ptr_array,
+                          .context = context_id};
     int ret = check_call(&c, max_idle_time_ms);
     if (ret < 0 || incount == 0)
         return ret;
@@ -185,21 +203,25 @@ struct unexpected_call {
 };
 
 /*
- * Turns a method's message into one for the program.  The method has made its sender known, unless memory ran out: then
- * the message cannot be answered and is given back.
+ * Turns a method's message into one for the program.  The method has made its sender known,
+ * unless memory ran out: then the message cannot be answered and is given back.
  */
 static bool deliver(struct bmi_method_ops *ops, const struct bmi_method_unexpected_info *from,
                     struct BMI_unexpected_info *to)
 {
     struct bmi_ref *ref = bmi_refs_pin_method_addr(&bmi_core.refs, from->addr);
     if (!ref) {
-        gossip_err("BMI: %s reports a message of a peer it did not make known; the message is lost\n",
-                   ops->method_name);
+        gossip_err(
+            "BMI: %s reports a message of a peer it did not make known; the message is lost\n",
+            ops->method_name);
         ops->unexpected_free(from->buffer);
         return false;
     }
-    *to = (struct BMI_unexpected_info){.error_code = from->error_code, .addr = ref->id, .buffer = from->buffer,
-                                       .size = from->size, .tag = from->tag};
+    *to = (struct BMI_unexpected_info){.error_code = from->error_code,
+                                       .addr = ref->id,
+                                       .buffer = from->buffer,
+                                       .size = from->size,
+                                       .tag = from->tag};
     if (atomic_load_explicit(&bmi_core.flags, memory_order_relaxed) & BMI_AUTO_REF_COUNT)
         bmi_refs_count(&bmi_core.refs, ref, 1);
     bmi_refs_unpin(&bmi_core.refs, ref);
@@ -214,7 +236,8 @@ static int ask_unexpected(struct bmi_method_ops *ops, int idle_ms, void *call)
 
     if (room == 0)
         return 0;
-    int ret = ops->testunexpected(room < UNEXPECTED_AT_ONCE ? room : UNEXPECTED_AT_ONCE, &n, info, idle_ms);
+    int ret = ops->testunexpected(room < UNEXPECTED_AT_ONCE ? room : UNEXPECTED_AT_ONCE, &n,
+                                  info, idle_ms);
     for (int i = 0; i < n; i++)
         if (deliver(ops, &info[i], &c->info[c->outcount + added]))
             added++;
@@ -222,7 +245,8 @@ static int ask_unexpected(struct bmi_method_ops *ops, int idle_ms, void *call)
     return ret < 0 ? bmi_result(ret) : added;
 }
 
-int BMI_testunexpected(int incount, int *outcount, struct BMI_unexpected_info *info_array, int max_idle_time_ms)
+int BMI_testunexpected(int incount, int *outcount, struct BMI_unexpected_info *info_array,
+                       int max_idle_time_ms)
 {
     if (!outcount)
         return -BMI_EINVAL;

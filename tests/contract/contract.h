@@ -2,9 +2,9 @@
 /*
  * contract.h - tests of what BMI promises, over the real method, between processes.
  *
- * A test forks a server and its clients before anything of BMI runs, so that each is a fresh process.  The server does
- * what clients ask for in unexpected messages; a client is a function of the test.  A CHECK that fails ends its process
- * with one line, which fails the test.
+ * A test forks a server and its clients before anything of BMI runs, so that each is a fresh
+ * process.  The server does what clients ask for in unexpected messages; a client is a function
+ * of the test.  A CHECK that fails ends its process with one line, which fails the test.
  */
 #ifndef CONTRACT_H
 #define CONTRACT_H
@@ -16,13 +16,13 @@
 #include "bmi.h"
 #include "rme.h"
 
-#define PATIENCE_S 60    /* for anything that must happen */
-#define REPLY_TAG 0x7000 /* replies have tags from here on, one for each call of a client */
+#define PATIENCE_S 60     /* for anything that must happen */
+#define REPLY_TAG  0x7000 /* replies have tags from here on, one for each call of a client */
 
-#define CHECK(what)                                                                                                  \
-    do {                                                                                                             \
-        if (!(what))                                                                                                 \
-            check_failed(__FILE__, __LINE__, #what);                                                                 \
+#define CHECK(what)                                                                            \
+    do {                                                                                       \
+        if (!(what))                                                                           \
+            check_failed(__FILE__, __LINE__, #what);                                           \
     } while (0)
 
 /* The same for two numbers, which the line shows. */
@@ -34,13 +34,16 @@ void check_equal(const char *file, int line, const char *what, int64_t a, int64_
 /* ---- What clients ask of a server ---- */
 
 enum ask {
-    ASK_PING,   /* answer */
-    ASK_TAKE,   /* post `count` receives of `size` bytes with `tag`, answer when they are complete */
-    ASK_GIVE,   /* post `count` sends, answer when they are complete */
+    ASK_PING, /* answer */
+    ASK_TAKE, /* post `count` receives of `size` bytes with `tag`, answer when they are complete
+               */
+    ASK_GIVE, /* post `count` sends, answer when they are complete */
     ASK_IGNORE, /* answer and never post anything with that tag */
 };
 
-#define MIXED_SIZES (-1) /* as `size`: message i has mixed_size(i) bytes, receives have room for the largest */
+#define MIXED_SIZES                                                                            \
+    (-1) /* as `size`: message i has mixed_size(i) bytes, receives have room for the largest   \
+          */
 
 struct request {
     int32_t ask;
@@ -48,7 +51,8 @@ struct request {
     int32_t tag;
     int32_t count;
     int64_t size;
-    int64_t expect; /* ASK_TAKE: bytes that each message really has, for the check of the pattern */
+    int64_t
+        expect; /* ASK_TAKE: bytes that each message really has, for the check of the pattern */
 };
 
 struct reply {
@@ -75,13 +79,15 @@ struct flight {
     int64_t actual;
 };
 
-void collect(bmi_context_id context, int idle_ms);      /* one BMI_testcontext of the context */
+void collect(bmi_context_id context, int idle_ms); /* one BMI_testcontext of the context */
 void wait_for(bmi_context_id context, struct flight *f); /* until it is reported */
-void settle(bmi_context_id context);                     /* collects for a while in which nothing should come */
+void settle(bmi_context_id context); /* collects for a while in which nothing should come */
 
 /* Posts; what is complete at once counts as reported. */
-void post_send(struct flight *f, BMI_addr_t to, const void *memory, int64_t size, int tag, bmi_context_id context);
-void post_recv(struct flight *f, BMI_addr_t from, void *memory, int64_t size, int tag, bmi_context_id context);
+void post_send(struct flight *f, BMI_addr_t to, const void *memory, int64_t size, int tag,
+               bmi_context_id context);
+void post_recv(struct flight *f, BMI_addr_t from, void *memory, int64_t size, int tag,
+               bmi_context_id context);
 
 /* ---- Processes ---- */
 

@@ -18,7 +18,7 @@
 #include "patches/orangefs/shim/shim-engine.h"
 
 #define FIRST_PORT 21000
-#define PORTS 400
+#define PORTS      400
 
 static int port_offset;
 static int stop_fd = -1;
@@ -33,8 +33,9 @@ void check_equal(const char *file, int line, const char *what, int64_t a, int64_
 {
     if (a == b)
         return;
-    fprintf(stderr, "# %s:%d: process %d: %s is %lld (%s), not %lld (%s)\n", file, line, (int)getpid(), what,
-            (long long)a, bmi_status_string((int)a), (long long)b, bmi_status_string((int)b));
+    fprintf(stderr, "# %s:%d: process %d: %s is %lld (%s), not %lld (%s)\n", file, line,
+            (int)getpid(), what, (long long)a, bmi_status_string((int)a), (long long)b,
+            bmi_status_string((int)b));
     _exit(1);
 }
 
@@ -45,7 +46,8 @@ static time_t now(void)
     return t.tv_sec;
 }
 
-/* With AddressSanitizer a process that ends well has nothing left; it skips exit handlers, so it asks itself. */
+/* With AddressSanitizer a process that ends well has nothing left; it skips exit handlers, so
+ * it asks itself. */
 extern int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
 
 _Noreturn static void end_well(void)
@@ -137,17 +139,21 @@ static void note_post(struct flight *f, int ret, int64_t actual)
     }
 }
 
-void post_send(struct flight *f, BMI_addr_t to, const void *memory, int64_t size, int tag, bmi_context_id context)
+void post_send(struct flight *f, BMI_addr_t to, const void *memory, int64_t size, int tag,
+               bmi_context_id context)
 {
     *f = (struct flight){0};
-    note_post(f, BMI_post_send(&f->id, to, memory, size, BMI_EXT_ALLOC, tag, f, context, NULL), size);
+    note_post(f, BMI_post_send(&f->id, to, memory, size, BMI_EXT_ALLOC, tag, f, context, NULL),
+              size);
 }
 
-void post_recv(struct flight *f, BMI_addr_t from, void *memory, int64_t size, int tag, bmi_context_id context)
+void post_recv(struct flight *f, BMI_addr_t from, void *memory, int64_t size, int tag,
+               bmi_context_id context)
 {
     bmi_size_t actual = 0;
     *f = (struct flight){0};
-    int ret = BMI_post_recv(&f->id, from, memory, size, &actual, BMI_EXT_ALLOC, tag, f, context, NULL);
+    int ret = BMI_post_recv(&f->id, from, memory, size, &actual, BMI_EXT_ALLOC, tag, f, context,
+                            NULL);
     CHECK(ret == 0); /* OrangeFS dies of a receive that is complete at once */
 }
 
@@ -167,7 +173,8 @@ void client_stop(struct client *c)
     CHECK_EQUAL(BMI_finalize(), 0);
 }
 
-/* The reply's receive is posted first, on an address that may not be connected yet: OrangeFS's order. */
+/* The reply's receive is posted first, on an address that may not be connected yet: OrangeFS's
+ * order. */
 void ask_begin(struct client *c, struct request ask)
 {
     c->ask = ask;
@@ -175,8 +182,8 @@ void ask_begin(struct client *c, struct request ask)
     post_recv(&c->answer, c->server, &c->reply, sizeof(c->reply), c->ask.reply_tag, c->context);
     c->request = (struct flight){0};
     note_post(&c->request,
-              BMI_post_sendunexpected(&c->request.id, c->server, &c->ask, sizeof(c->ask), BMI_EXT_ALLOC, c->calls,
-                                      &c->request, c->context, NULL),
+              BMI_post_sendunexpected(&c->request.id, c->server, &c->ask, sizeof(c->ask),
+                                      BMI_EXT_ALLOC, c->calls, &c->request, c->context, NULL),
               sizeof(c->ask));
 }
 
@@ -208,7 +215,8 @@ const char *test_uri(void)
 {
     static char uri[64];
     const char *base = getenv("CONTRACT_PORT");
-    snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", (base ? atoi(base) : FIRST_PORT) + port_offset);
+    snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d",
+             (base ? atoi(base) : FIRST_PORT) + port_offset);
     return uri;
 }
 
@@ -217,7 +225,8 @@ void new_test(void)
     port_offset = (port_offset + 1) % PORTS;
 }
 
-/* A child that dies with its parent and writes nothing of what the parent had in its buffers. */
+/* A child that dies with its parent and writes nothing of what the parent had in its buffers.
+ */
 static pid_t fork_child(void)
 {
     fflush(stdout);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The server of the contract tests: any number of clients, each request a small state of its own. */
+/* The server of the contract tests: any number of clients, each request a small state of its
+ * own. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,9 @@ struct server {
 
 static int64_t part_size(const struct request *ask, int i)
 {
-    return ask->size != MIXED_SIZES ? ask->size : ask->ask == ASK_TAKE ? MIXED_MAX : mixed_size(i);
+    return ask->size != MIXED_SIZES ? ask->size
+           : ask->ask == ASK_TAKE   ? MIXED_MAX
+                                    : mixed_size(i);
 }
 
 static int64_t part_expect(const struct request *ask, int i)
@@ -72,12 +75,13 @@ static void start_part(struct server *s, struct job *job, int i)
     p->memory = malloc((size_t)p->size + 1);
     CHECK(p->memory != NULL);
     if (job->ask.ask == ASK_TAKE) {
-        ret = BMI_post_recv(&f->id, job->client, p->memory, p->size, &actual, BMI_EXT_ALLOC, job->ask.tag, f,
-                            s->context, NULL);
+        ret = BMI_post_recv(&f->id, job->client, p->memory, p->size, &actual, BMI_EXT_ALLOC,
+                            job->ask.tag, f, s->context, NULL);
         CHECK(ret <= 0);
     } else {
         fill(p->memory, p->size, job->ask.tag, i);
-        ret = BMI_post_send(&f->id, job->client, p->memory, p->size, BMI_EXT_ALLOC, job->ask.tag, f, s->context, NULL);
+        ret = BMI_post_send(&f->id, job->client, p->memory, p->size, BMI_EXT_ALLOC,
+                            job->ask.tag, f, s->context, NULL);
     }
     job->open++;
     if (ret != 0) {
@@ -105,8 +109,8 @@ static void start_job(struct server *s, const struct BMI_unexpected_info *info)
     CHECK((uintptr_t)info->buffer % 8 == 0);
     memcpy(&job->ask, info->buffer, sizeof(job->ask));
     /* What follows the request is a pattern up to the end of the message. */
-    CHECK(is_filled((char *)info->buffer + sizeof(job->ask), info->size - (bmi_size_t)sizeof(job->ask),
-                    job->ask.tag, 0));
+    CHECK(is_filled((char *)info->buffer + sizeof(job->ask),
+                    info->size - (bmi_size_t)sizeof(job->ask), job->ask.tag, 0));
     job->client = s->last_client = info->addr;
     job->buffer = info->buffer;
     job->reply.pid = (int32_t)getpid();
@@ -129,8 +133,9 @@ static bool advance(struct server *s, struct job *job)
     if (job->open > 0)
         return false;
     if (job->answer.reports == 0 && job->answer.id == 0) {
-        int ret = BMI_post_send(&job->answer.id, job->client, &job->reply, sizeof(job->reply), BMI_EXT_ALLOC,
-                                job->ask.reply_tag, &job->answer, s->context, NULL);
+        int ret =
+            BMI_post_send(&job->answer.id, job->client, &job->reply, sizeof(job->reply),
+                          BMI_EXT_ALLOC, job->ask.reply_tag, &job->answer, s->context, NULL);
         if (ret != 0)
             job->answer.reports = 1;
     }
@@ -149,7 +154,8 @@ void serve(int ready, int stop)
     struct BMI_unexpected_info info[5];
     int n;
 
-    CHECK_EQUAL(BMI_initialize("bmi_ib", test_uri(), BMI_INIT_SERVER | BMI_AUTO_REF_COUNT, NULL), 0);
+    CHECK_EQUAL(
+        BMI_initialize("bmi_ib", test_uri(), BMI_INIT_SERVER | BMI_AUTO_REF_COUNT, NULL), 0);
     CHECK_EQUAL(BMI_open_context(&s.context), 0);
     CHECK(write(ready, "r", 1) == 1);
     while (s.jobs || !may_read(stop)) {

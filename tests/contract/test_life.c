@@ -45,7 +45,8 @@ static void method_addr_lookup_before_initialize(void **state)
     run_alone(lookup_body);
 }
 
-/* Finalize with a connection that is up, then the drop, then all of it again in the same process. */
+/* Finalize with a connection that is up, then the drop, then all of it again in the same
+ * process. */
 static void drop_client(struct client *c)
 {
     struct bmi_method_ops *ops = &bmi_ib_ops;
@@ -57,9 +58,13 @@ static void drop_client(struct client *c)
         ask(c, (struct request){.ask = ASK_PING});
         CHECK_EQUAL(BMI_get_info(c->server, BMI_GET_METH_ADDR, &method_addr), 0);
         /* Operations under way: a receive nobody serves, a send nobody takes. */
-        CHECK_EQUAL(ops->post_recv(&id, method_addr, memory, LARGE, NULL, BMI_EXT_ALLOC, 1, c, c->context, NULL), 0);
-        CHECK(ops->post_send(&id, method_addr, memory, LARGE, BMI_EXT_ALLOC, 2, c, c->context, NULL) >= 0);
-        /* One reference more than the core has, so that the address outlives the core's drop. */
+        CHECK_EQUAL(ops->post_recv(&id, method_addr, memory, LARGE, NULL, BMI_EXT_ALLOC, 1, c,
+                                   c->context, NULL),
+                    0);
+        CHECK(ops->post_send(&id, method_addr, memory, LARGE, BMI_EXT_ALLOC, 2, c, c->context,
+                             NULL) >= 0);
+        /* One reference more than the core has, so that the address outlives the core's drop.
+         */
         CHECK(ops->method_addr_lookup(test_uri()) == method_addr);
         CHECK_EQUAL(BMI_finalize(), 0);
         CHECK_EQUAL(ops->set_info(BMI_DROP_ADDR, method_addr), 0);
@@ -106,7 +111,8 @@ static void server_again_body(void)
         struct client c = {.number = 0};
         struct flight f = {0};
         client_start(&c);
-        int ret = BMI_post_sendunexpected(&f.id, c.server, "x", 1, BMI_EXT_ALLOC, 1, &f, c.context, NULL);
+        int ret = BMI_post_sendunexpected(&f.id, c.server, "x", 1, BMI_EXT_ALLOC, 1, &f,
+                                          c.context, NULL);
         CHECK_EQUAL(ret, 0);
         wait_for(c.context, &f);
         CHECK(f.error != 0 && (-f.error & BMI_ERROR));
@@ -164,7 +170,9 @@ static void one_of_many_client(struct client *c)
         int tag = 10 + round;
         int64_t size = round == 1 ? LARGE : 100 + c->number;
         fill(memory, size, tag, 0);
-        ask_begin(c, (struct request){.ask = ASK_TAKE, .tag = tag, .count = 1, .size = LARGE, .expect = size});
+        ask_begin(c,
+                  (struct request){
+                      .ask = ASK_TAKE, .tag = tag, .count = 1, .size = LARGE, .expect = size});
         post_send(&f, c->server, memory, size, tag, c->context);
         ask_end(c);
         CHECK_EQUAL(c->reply.errors + c->reply.bad, 0);
@@ -189,29 +197,36 @@ static time_t now(void)
     return t.tv_sec;
 }
 
-/* One call that may fail; every operation of it ends within 10 s.  True when all of it was right. */
+/* One call that may fail; every operation of it ends within 10 s.  True when all of it was
+ * right. */
 static bool try_call(struct client *c, char *memory, int64_t size, int tag)
 {
     struct flight data = {0}, request = {0}, answer = {0};
     struct flight *all[3] = {&answer, &request, &data};
-    struct request ask = {.ask = ASK_TAKE, .reply_tag = REPLY_TAG + c->calls++, .tag = tag, .count = 1, .size = size,
+    struct request ask = {.ask = ASK_TAKE,
+                          .reply_tag = REPLY_TAG + c->calls++,
+                          .tag = tag,
+                          .count = 1,
+                          .size = size,
                           .expect = size};
     bool posted[3], good = true;
     time_t begin = now();
 
-    int ret = BMI_post_recv(&answer.id, c->server, &c->reply, sizeof(c->reply), NULL, BMI_EXT_ALLOC, ask.reply_tag,
-                            &answer, c->context, NULL);
+    int ret = BMI_post_recv(&answer.id, c->server, &c->reply, sizeof(c->reply), NULL,
+                            BMI_EXT_ALLOC, ask.reply_tag, &answer, c->context, NULL);
     posted[0] = ret == 0;
-    ret = BMI_post_sendunexpected(&request.id, c->server, &ask, sizeof(ask), BMI_EXT_ALLOC, 1, &request, c->context,
-                                  NULL);
+    ret = BMI_post_sendunexpected(&request.id, c->server, &ask, sizeof(ask), BMI_EXT_ALLOC, 1,
+                                  &request, c->context, NULL);
     posted[1] = ret == 0;
     good = good && ret >= 0;
-    ret = BMI_post_send(&data.id, c->server, memory, size, BMI_EXT_ALLOC, tag, &data, c->context, NULL);
+    ret = BMI_post_send(&data.id, c->server, memory, size, BMI_EXT_ALLOC, tag, &data,
+                        c->context, NULL);
     posted[2] = ret == 0;
     good = good && ret >= 0;
     for (int i = 0; i < 3; i++) {
         good = good && (i > 0 || posted[i]);
-        /* What was sent fails by itself; a reply that will not come is cancelled, as OrangeFS does it. */
+        /* What was sent fails by itself; a reply that will not come is cancelled, as OrangeFS
+         * does it. */
         if (i == 0)
             continue;
         if (posted[i])
@@ -289,7 +304,8 @@ static void dying_client(struct client *c)
     static char memory[LARGE];
     struct flight f;
 
-    ask_begin(c, (struct request){.ask = ASK_TAKE, .tag = 5, .count = 3, .size = LARGE, .expect = LARGE});
+    ask_begin(c, (struct request){
+                     .ask = ASK_TAKE, .tag = 5, .count = 3, .size = LARGE, .expect = LARGE});
     for (int i = 0; i < 2; i++) {
         fill(memory, LARGE, 5, i);
         post_send(&f, c->server, memory, LARGE, 5, c->context);
@@ -327,7 +343,8 @@ static void refused_client(void)
 
     client_start(&c);
     f[0] = (struct flight){0};
-    int ret = BMI_post_sendunexpected(&f[0].id, c.server, "x", 1, BMI_EXT_ALLOC, 1, &f[0], c.context, NULL);
+    int ret = BMI_post_sendunexpected(&f[0].id, c.server, "x", 1, BMI_EXT_ALLOC, 1, &f[0],
+                                      c.context, NULL);
     CHECK_EQUAL(ret, 0);
     post_send(&f[1], c.server, memory, LARGE, 2, c.context);
     post_recv(&f[2], c.server, memory, LARGE, 3, c.context);

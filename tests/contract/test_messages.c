@@ -47,7 +47,8 @@ static int post_unexpected(struct client *c, char *memory, int64_t size, struct 
     memcpy(memory, &ask, sizeof(ask));
     fill(memory + sizeof(ask), size - (int64_t)sizeof(ask), ask.tag, 0);
     *f = (struct flight){0};
-    int ret = BMI_post_sendunexpected(&f->id, c->server, memory, size, BMI_EXT_ALLOC, 1, f, c->context, NULL);
+    int ret = BMI_post_sendunexpected(&f->id, c->server, memory, size, BMI_EXT_ALLOC, 1, f,
+                                      c->context, NULL);
     f->reports = ret == 1;
     return ret;
 }
@@ -61,7 +62,8 @@ static void unexpected_16384_client(struct client *c)
     CHECK_EQUAL(BMI_get_info(c->server, BMI_GET_UNEXP_SIZE, &value), 0);
     CHECK_EQUAL(value, 16384);
     for (int i = 0; i < 100; i++) {
-        post_recv(&answer, c->server, &c->reply, sizeof(c->reply), REPLY_TAG + c->calls, c->context);
+        post_recv(&answer, c->server, &c->reply, sizeof(c->reply), REPLY_TAG + c->calls,
+                  c->context);
         CHECK(post_unexpected(c, memory, 16384 - i, &sent) >= 0);
         wait_for(c->context, &sent);
         CHECK_EQUAL(sent.error, 0);
@@ -108,8 +110,8 @@ static void zero_length_client(struct client *c)
     post_send(&f[0], c->server, NULL, 0, 3, c->context);
     post_send(&f[1], c->server, guard, 0, 3, c->context);
     f[2] = (struct flight){0};
-    int ret = BMI_post_send_list(&f[2].id, c->server, (const void *const *)pieces, none, 2, 0, BMI_EXT_ALLOC, 3, &f[2],
-                                 c->context, NULL);
+    int ret = BMI_post_send_list(&f[2].id, c->server, (const void *const *)pieces, none, 2, 0,
+                                 BMI_EXT_ALLOC, 3, &f[2], c->context, NULL);
     CHECK(ret >= 0);
     f[2].reports = ret;
     ask_end(c);
@@ -122,8 +124,8 @@ static void zero_length_client(struct client *c)
     post_recv(&f[0], c->server, NULL, 0, 4, c->context);
     post_recv(&f[1], c->server, guard, sizeof(guard), 4, c->context);
     f[2] = (struct flight){0};
-    CHECK_EQUAL(BMI_post_recv_list(&f[2].id, c->server, NULL, NULL, 0, 0, NULL, BMI_EXT_ALLOC, 4, &f[2], c->context,
-                                   NULL),
+    CHECK_EQUAL(BMI_post_recv_list(&f[2].id, c->server, NULL, NULL, 0, 0, NULL, BMI_EXT_ALLOC,
+                                   4, &f[2], c->context, NULL),
                 0);
     ask(c, (struct request){.ask = ASK_GIVE, .tag = 4, .count = 3, .size = 0});
     CHECK_EQUAL(c->reply.errors, 0);
@@ -141,7 +143,8 @@ static void zero_length(void **state)
     run_clients(zero_length_client, 1);
 }
 
-/* Both sides get an error, nothing is written behind the buffer, and the next message is right. */
+/* Both sides get an error, nothing is written behind the buffer, and the next message is right.
+ */
 static void too_large(struct client *c, int64_t send, int64_t room)
 {
     struct flight f;
@@ -149,25 +152,29 @@ static void too_large(struct client *c, int64_t send, int64_t room)
 
     /* The server's receive is too small. */
     fill(memory, send, 20, 0);
-    ask_begin(c, (struct request){.ask = ASK_TAKE, .tag = 20, .count = 1, .size = room, .expect = send});
+    ask_begin(c, (struct request){
+                     .ask = ASK_TAKE, .tag = 20, .count = 1, .size = room, .expect = send});
     post_send(&f, c->server, memory, send, 20, c->context);
     ask_end(c);
     CHECK_EQUAL(c->reply.errors, 1);
     CHECK_EQUAL(c->reply.error, -BMI_EMSGSIZE);
     wait_for(c->context, &f);
-    if (send > 16384) /* a short one has left with its data before the receiver could refuse it */
+    if (send >
+        16384) /* a short one has left with its data before the receiver could refuse it */
         CHECK_EQUAL(f.error, -BMI_EMSGSIZE);
     ping(c);
     /* Ours is too small; posted before and after the message came. */
     for (int late = 0; late < 2; late++) {
         memset(memory, 0x77, (size_t)send + 64);
         if (late) {
-            ask_begin(c, (struct request){.ask = ASK_GIVE, .tag = 21, .count = 1, .size = send});
+            ask_begin(c,
+                      (struct request){.ask = ASK_GIVE, .tag = 21, .count = 1, .size = send});
             settle(c->context);
             post_recv(&f, c->server, memory, room, 21, c->context);
         } else {
             post_recv(&f, c->server, memory, room, 21, c->context);
-            ask_begin(c, (struct request){.ask = ASK_GIVE, .tag = 21, .count = 1, .size = send});
+            ask_begin(c,
+                      (struct request){.ask = ASK_GIVE, .tag = 21, .count = 1, .size = send});
         }
         wait_for(c->context, &f);
         CHECK_EQUAL(f.error, -BMI_EMSGSIZE);
@@ -206,7 +213,10 @@ static void receive_larger_client(struct client *c)
     struct flight f;
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        ask_begin(c, (struct request){.ask = ASK_TAKE, .tag = 30, .count = 1, .size = 2 * LARGE, .expect = sizes[i]});
+        ask_begin(
+            c,
+            (struct request){
+                .ask = ASK_TAKE, .tag = 30, .count = 1, .size = 2 * LARGE, .expect = sizes[i]});
         fill(memory, sizes[i], 30, 0);
         post_send(&f, c->server, memory, sizes[i], 30, c->context);
         ask_end(c);
@@ -229,7 +239,8 @@ static void receive_larger_than_the_send(void **state)
     run_clients(receive_larger_client, 1);
 }
 
-/* Eight messages of one tag, eager and large mixed, in both directions at once, several times. */
+/* Eight messages of one tag, eager and large mixed, in both directions at once, several times.
+ */
 static void same_tag_client(struct client *c)
 {
     enum { COUNT = 8 };
@@ -242,13 +253,15 @@ static void same_tag_client(struct client *c)
             in[i] = malloc(MIXED_MAX);
             fill(out[i], mixed_size(i), 40, i);
         }
-        ask_begin(c, (struct request){.ask = ASK_TAKE, .tag = 40, .count = COUNT, .size = MIXED_SIZES});
+        ask_begin(c, (struct request){
+                         .ask = ASK_TAKE, .tag = 40, .count = COUNT, .size = MIXED_SIZES});
         for (int i = 0; i < COUNT; i++)
             post_send(&sent[i], c->server, out[i], mixed_size(i), 40, c->context);
         ask_end(c);
         CHECK_EQUAL(c->reply.errors, 0);
         CHECK_EQUAL(c->reply.bad, 0);
-        ask_begin(c, (struct request){.ask = ASK_GIVE, .tag = 41, .count = COUNT, .size = MIXED_SIZES});
+        ask_begin(c, (struct request){
+                         .ask = ASK_GIVE, .tag = 41, .count = COUNT, .size = MIXED_SIZES});
         if (round % 2) /* all have come before the first receive is posted */
             settle(c->context);
         for (int i = 0; i < COUNT; i++)
@@ -305,7 +318,8 @@ static void cancel_client(struct client *c)
         }
         ping(c);
     }
-    /* A message that comes for a cancelled receive does not reach its memory, and is there for the next receive. */
+    /* A message that comes for a cancelled receive does not reach its memory, and is there for
+     * the next receive. */
     memset(memory, 0x33, LARGE);
     post_recv(&f[0], c->server, memory, LARGE, 70, c->context);
     ping(c);
@@ -324,16 +338,19 @@ static void cancel_client(struct client *c)
     CHECK_EQUAL(BMI_cancel(done.id, c->context), 0);
     settle(c->context);
     CHECK_EQUAL(done.reports, 1);
-    /* Cancels in the middle of transfers: each operation ends once, with success or as cancelled. */
+    /* Cancels in the middle of transfers: each operation ends once, with success or as
+     * cancelled. */
     for (int round = 0; round < 50; round++) {
         post_recv(&f[0], c->server, memory, LARGE, 100 + round, c->context);
-        ask_begin(c, (struct request){.ask = ASK_GIVE, .tag = 100 + round, .count = 1, .size = LARGE});
+        ask_begin(c, (struct request){
+                         .ask = ASK_GIVE, .tag = 100 + round, .count = 1, .size = LARGE});
         for (int i = 0; i < round % 10; i++)
             collect(c->context, 0);
         CHECK_EQUAL(BMI_cancel(f[0].id, c->context), 0);
         wait_for(c->context, &f[0]);
         CHECK(f[0].error == 0 || f[0].error == -BMI_ECANCEL);
-        if (f[0].error == -BMI_ECANCEL) { /* the message still waits if the cancel was early, or has failed there */
+        if (f[0].error == -BMI_ECANCEL) { /* the message still waits if the cancel was early, or
+                                             has failed there */
             post_recv(&f[1], c->server, memory + LARGE, LARGE, 100 + round, c->context);
             ask_end(c);
             if (f[1].reports == 0 && c->reply.errors) {
@@ -386,7 +403,8 @@ static void contexts_client(struct client *c)
             if (n == 0)
                 continue;
             struct flight *of = user[0];
-            CHECK(of >= f[k] && of < f[k] + EACH && of->id == id[0] && of->reports++ == 0 && error[0] == 0);
+            CHECK(of >= f[k] && of < f[k] + EACH && of->id == id[0] && of->reports++ == 0 &&
+                  error[0] == 0);
             got++;
         }
         for (int i = 0; i < EACH; i++)
@@ -460,7 +478,10 @@ static void memory_client(struct client *c)
             fill(memory[i], sizes[i], 400, 0);
             if (round > 0)
                 continue;
-            ask_begin(c, (struct request){.ask = ASK_TAKE, .tag = 400, .count = 1, .size = sizes[i],
+            ask_begin(c, (struct request){.ask = ASK_TAKE,
+                                          .tag = 400,
+                                          .count = 1,
+                                          .size = sizes[i],
                                           .expect = sizes[i]});
             post_send(&f, c->server, memory[i], sizes[i], 400, c->context);
             ask_end(c);
@@ -468,7 +489,8 @@ static void memory_client(struct client *c)
             CHECK_EQUAL(c->reply.errors + c->reply.bad + f.error, 0);
         }
         for (int i = 0; i < SIZES; i++)
-            CHECK_EQUAL(BMI_memfree(c->server, memory[i], sizes[(i + round) % SIZES], BMI_RECV), 0);
+            CHECK_EQUAL(BMI_memfree(c->server, memory[i], sizes[(i + round) % SIZES], BMI_RECV),
+                        0);
     }
     CHECK(BMI_memfree(c->server, &f, 10, BMI_SEND) < 0);
 }
@@ -504,10 +526,12 @@ static void list_client(struct client *c)
             from[i] = area[0][i] + i;
             memcpy(area[0][i] + i, flat + at, (size_t)from_size[i]);
         }
-        ask_begin(c, (struct request){.ask = ASK_TAKE, .tag = 500, .count = 1, .size = total, .expect = total});
+        ask_begin(c,
+                  (struct request){
+                      .ask = ASK_TAKE, .tag = 500, .count = 1, .size = total, .expect = total});
         sent = (struct flight){0};
-        int ret = BMI_post_send_list(&sent.id, c->server, from, from_size, PIECES, total, BMI_EXT_ALLOC, 500, &sent,
-                                     c->context, NULL);
+        int ret = BMI_post_send_list(&sent.id, c->server, from, from_size, PIECES, total,
+                                     BMI_EXT_ALLOC, 500, &sent, c->context, NULL);
         CHECK(ret >= 0);
         sent.reports = ret;
         ask_end(c);
@@ -518,8 +542,8 @@ static void list_client(struct client *c)
         for (int i = 0; i < PIECES; i++)
             to[i] = area[1][i] + (63 - i);
         got = (struct flight){0};
-        CHECK_EQUAL(BMI_post_recv_list(&got.id, c->server, to, to_size, PIECES, total, NULL, BMI_EXT_ALLOC, 501, &got,
-                                       c->context, NULL),
+        CHECK_EQUAL(BMI_post_recv_list(&got.id, c->server, to, to_size, PIECES, total, NULL,
+                                       BMI_EXT_ALLOC, 501, &got, c->context, NULL),
                     0);
         ask(c, (struct request){.ask = ASK_GIVE, .tag = 501, .count = 1, .size = total});
         wait_for(c->context, &got);
@@ -572,21 +596,26 @@ static void *post_calls(void *arg)
     for (int round = 0; round < THREAD_ROUNDS; round++) {
         int64_t size = round % 10 ? EAGER * (round % 50) : LARGE;
         int tag = 1000 + 2 * round + p->number;
-        struct request ask = {.ask = ASK_TAKE, .reply_tag = 100000 + tag, .tag = tag, .count = 1, .size = size,
+        struct request ask = {.ask = ASK_TAKE,
+                              .reply_tag = 100000 + tag,
+                              .tag = tag,
+                              .count = 1,
+                              .size = size,
                               .expect = size};
         struct reply reply;
         struct signal answer = {0}, request = {0}, data = {0};
         bmi_op_id_t id;
         fill(memory, size, tag, 0);
-        CHECK_EQUAL(BMI_post_recv(&id, c->server, &reply, sizeof(reply), NULL, BMI_EXT_ALLOC, ask.reply_tag, &answer,
-                                  c->context, NULL),
+        CHECK_EQUAL(BMI_post_recv(&id, c->server, &reply, sizeof(reply), NULL, BMI_EXT_ALLOC,
+                                  ask.reply_tag, &answer, c->context, NULL),
                     0);
-        int ret = BMI_post_sendunexpected(&id, c->server, &ask, sizeof(ask), BMI_EXT_ALLOC, 1, &request, c->context,
-                                          NULL);
+        int ret = BMI_post_sendunexpected(&id, c->server, &ask, sizeof(ask), BMI_EXT_ALLOC, 1,
+                                          &request, c->context, NULL);
         CHECK(ret >= 0);
         if (ret == 1)
             atomic_store(&request.reports, 1);
-        ret = BMI_post_send(&id, c->server, memory, size, BMI_EXT_ALLOC, tag, &data, c->context, NULL);
+        ret = BMI_post_send(&id, c->server, memory, size, BMI_EXT_ALLOC, tag, &data, c->context,
+                            NULL);
         CHECK(ret >= 0);
         if (ret == 1)
             atomic_store(&data.reports, 1);

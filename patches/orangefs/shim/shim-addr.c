@@ -2,14 +2,16 @@
 /*
  * Addresses and unexpected messages.
  *
- * Two kinds of address.  One that was looked up is the host's for ever: it is connected when needed, again and again,
- * and is shared by all strings that name the same hosts and ports.  One of a peer that came to us is made when its
- * first message is reported and is of no more use when that connection is gone.
+ * Two kinds of address.  One that was looked up is the host's for ever: it is connected when
+ * needed, again and again, and is shared by all strings that name the same hosts and ports. One
+ * of a peer that came to us is made when its first message is reported and is of no more use
+ * when that connection is gone.
  *
- * The end of a peer.  Each testunexpected looks at one peer of the ring, so the cost does not grow with their number.
- * When it is dead and the engine has no message left, so that none of this peer can be there, the host is told to
- * forget it, and asks us (DROP_ADDR_QUERY) as soon as it has no reference to it.  The answer is "drop it" only if no
- * message of the peer is with the host or on its way there:
+ * The end of a peer.  Each testunexpected looks at one peer of the ring, so the cost does not
+ * grow with their number. When it is dead and the engine has no message left, so that none of
+ * this peer can be there, the host is told to forget it, and asks us (DROP_ADDR_QUERY) as soon
+ * as it has no reference to it.  The answer is "drop it" only if no message of the peer is with
+ * the host or on its way there:
  *
  *   - `drained`: the engine had no message left after the peer's death;
  *   - `held` counts messages from the moment we know their sender until they are freed;
@@ -62,8 +64,8 @@ static struct shim_addr *new_addr(struct shim *s, struct rme_addr *peer)
 }
 
 /*
- * The hosts and ports of the parts with our scheme, "h1:p1,h2:p2": what follows a '/' says which file system is meant,
- * not which peer.
+ * The hosts and ports of the parts with our scheme, "h1:p1,h2:p2": what follows a '/' says
+ * which file system is meant, not which peer.
  */
 static char *make_key(const struct shim *s, const char *text)
 {
@@ -95,7 +97,8 @@ static struct shim_addr *find_lookup(struct shim *s, const char *key)
     return NULL;
 }
 
-/* Called before initialize on a server, and with the host's locks held: it only reads the text. */
+/* Called before initialize on a server, and with the host's locks held: it only reads the text.
+ */
 bmi_method_addr_p shim_lookup(struct shim *s, const char *text)
 {
     struct rme_addr *peer = NULL;
@@ -104,7 +107,8 @@ bmi_method_addr_p shim_lookup(struct shim *s, const char *text)
     int ret = rme_addr_parse(s->scheme, text, &peer);
     if (ret < 0) {
         if (ret == -EDESTADDRREQ)
-            gossip_err("bmi_%s: bad address \"%s\": expected %s://host:port\n", s->scheme, text, s->scheme);
+            gossip_err("bmi_%s: bad address \"%s\": expected %s://host:port\n", s->scheme, text,
+                       s->scheme);
         return NULL;
     }
     char *key = make_key(s, text);
@@ -218,7 +222,8 @@ static bool grow_held(struct shim *s)
     return true;
 }
 
-/* Without memory for the table the message is counted but never uncounted: its dead sender stays, nothing worse. */
+/* Without memory for the table the message is counted but never uncounted: its dead sender
+ * stays, nothing worse. */
 static void hold(struct shim *s, void *buffer, struct shim_addr *from)
 {
     from->held++;
@@ -261,7 +266,8 @@ void shim_free_held(struct shim *s)
 
 /* ---- Unexpected messages ---- */
 
-/* Looks at one peer.  Returns it if it is dead and the host has not heard of that; it stays until `scans` is 0. */
+/* Looks at one peer.  Returns it if it is dead and the host has not heard of that; it stays
+ * until `scans` is 0. */
 static struct shim_addr *look_at_one_peer(struct shim *s)
 {
     struct shim_addr *dead = NULL;
@@ -335,12 +341,13 @@ static struct shim_addr *sender_of(struct shim *s, const struct rme_unexpected *
         a = hold_known(s, m);
     pthread_mutex_unlock(&s->newcomer);
     if (!a)
-        gossip_err("bmi_%s: out of memory: a message of %s is lost\n", s->scheme, rme_addr_name(m->addr));
+        gossip_err("bmi_%s: out of memory: a message of %s is lost\n", s->scheme,
+                   rme_addr_name(m->addr));
     return a;
 }
 
-int shim_test_unexpected(struct shim *s, int incount, int *outcount, struct bmi_method_unexpected_info *info,
-                         int idle_ms)
+int shim_test_unexpected(struct shim *s, int incount, int *outcount,
+                         struct bmi_method_unexpected_info *info, int idle_ms)
 {
     struct rme_unexpected message[SHIM_AT_ONCE];
     int count = 0;

@@ -2,20 +2,22 @@
 /*
  * Operations: from BMI's ids to the engine's and back.
  *
- * In OrangeFS an operation's id is the address of a struct method_op, and bmi.c reads op_id and addr through any id it
- * is given, also one whose operation is long over.  So operations live in chunks that stay until finalize, show a
- * constant address object of the method, and have op_id 0 while they are free.  An id may come back for a later
- * operation; those that have been free longest are used first, and some always rest, so that a late cancel of a
- * finished operation finds nothing rather than a stranger.
+ * In OrangeFS an operation's id is the address of a struct method_op, and bmi.c reads op_id and
+ * addr through any id it is given, also one whose operation is long over.  So operations live
+ * in chunks that stay until finalize, show a constant address object of the method, and have
+ * op_id 0 while they are free.  An id may come back for a later operation; those that have been
+ * free longest are used first, and some always rest, so that a late cancel of a finished
+ * operation finds nothing rather than a stranger.
  *
  * `engine_id` tells who may touch an operation:
  *
  *     0                     free
- *     POSTING | n           given to the engine, whose id is not known yet; n is different each time
- *     anything else         the engine's id
+ *     POSTING | n           given to the engine, whose id is not known yet; n is different each
+ * time anything else         the engine's id
  *
- * A test in another thread may report the operation before the thread that posts it has the engine's id: the poster
- * then finds something else than its own POSTING | n and leaves it alone.
+ * A test in another thread may report the operation before the thread that posts it has the
+ * engine's id: the poster then finds something else than its own POSTING | n and leaves it
+ * alone.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -23,9 +25,9 @@
 
 #include "shim.h"
 
-#define POSTING (UINT64_C(1) << 63)
+#define POSTING     (UINT64_C(1) << 63)
 #define FIRST_CHUNK 64u
-#define RESTING 32u /* free operations that are not used again yet */
+#define RESTING     32u /* free operations that are not used again yet */
 
 struct shim_op {
     struct method_op op;
@@ -136,9 +138,11 @@ static bool is_sum(const struct shim_post *post)
     return sum == post->total;
 }
 
-static int post_to_engine(struct shim *s, const struct shim_post *post, struct rme_addr *peer, void *user, rme_id *id)
+static int post_to_engine(struct shim *s, const struct shim_post *post, struct rme_addr *peer,
+                          void *user, rme_id *id)
 {
-    const struct rme_list list = {.base = post->buffers, .length = post->sizes, .count = post->count};
+    const struct rme_list list = {
+        .base = post->buffers, .length = post->sizes, .count = post->count};
     int context = (int)post->context;
 
     switch (post->kind) {
@@ -195,8 +199,8 @@ int shim_cancel(struct shim *s, bmi_op_id_t id)
 }
 
 /* Reports one completion; id and user may be NULL. */
-static void report(struct shim *s, const struct rme_done *done, bmi_op_id_t *id, bmi_error_code_t *error,
-                   bmi_size_t *actual, void **user)
+static void report(struct shim *s, const struct rme_done *done, bmi_op_id_t *id,
+                   bmi_error_code_t *error, bmi_size_t *actual, void **user)
 {
     struct shim_op *op = done->user;
 
@@ -209,8 +213,8 @@ static void report(struct shim *s, const struct rme_done *done, bmi_op_id_t *id,
     give_op_back(s, op);
 }
 
-int shim_test(struct shim *s, bmi_op_id_t id, int *outcount, bmi_error_code_t *error, bmi_size_t *actual, void **user,
-              int idle_ms)
+int shim_test(struct shim *s, bmi_op_id_t id, int *outcount, bmi_error_code_t *error,
+              bmi_size_t *actual, void **user, int idle_ms)
 {
     struct rme_done done;
 
@@ -224,8 +228,9 @@ int shim_test(struct shim *s, bmi_op_id_t id, int *outcount, bmi_error_code_t *e
 }
 
 /* testsome for as many ids as the three arrays have room. */
-static int test_some(struct shim *s, int incount, const bmi_op_id_t *ids, rme_id *engine, int *index,
-                     struct rme_done *done, bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms)
+static int test_some(struct shim *s, int incount, const bmi_op_id_t *ids, rme_id *engine,
+                     int *index, struct rme_done *done, bmi_error_code_t *error,
+                     bmi_size_t *actual, void **user, int idle_ms)
 {
     int known = 0;
 
@@ -241,8 +246,9 @@ static int test_some(struct shim *s, int incount, const bmi_op_id_t *ids, rme_id
     return n < 0 ? shim_error(n) : n;
 }
 
-int shim_test_some(struct shim *s, int incount, const bmi_op_id_t *ids, int *outcount, int *index,
-                   bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms)
+int shim_test_some(struct shim *s, int incount, const bmi_op_id_t *ids, int *outcount,
+                   int *index, bmi_error_code_t *error, bmi_size_t *actual, void **user,
+                   int idle_ms)
 {
     rme_id few_ids[SHIM_AT_ONCE];
     struct rme_done few_done[SHIM_AT_ONCE];
@@ -269,20 +275,22 @@ int shim_test_some(struct shim *s, int incount, const bmi_op_id_t *ids, int *out
 }
 
 /*
- * What the returned number means to OrangeFS: a method that says "active" (1) is polled without idle time for the next
- * 10,000 calls, and methods that do not say it are left out for as long.
+ * What the returned number means to OrangeFS: a method that says "active" (1) is polled without
+ * idle time for the next 10,000 calls, and methods that do not say it are left out for as long.
  *
- * Alone in its process, a method that says so only burns time: the engine itself spins and then sleeps as its options
- * tell it.  So the answer is 0.  Beside other methods it would be left out whenever one of them is busy; so the answer
- * is the truth.  That others are there is seen from our number, or from idle time that has been split: OrangeFS's BMI
- * thread offers 10 ms, of which bmi.c passes on an equal share.  (Taking another caller's short idle time for a share
- * costs some polling, no more.)
+ * Alone in its process, a method that says so only burns time: the engine itself spins and then
+ * sleeps as its options tell it.  So the answer is 0.  Beside other methods it would be left
+ * out whenever one of them is busy; so the answer is the truth.  That others are there is seen
+ * from our number, or from idle time that has been split: OrangeFS's BMI thread offers 10 ms,
+ * of which bmi.c passes on an equal share.  (Taking another caller's short idle time for a
+ * share costs some polling, no more.)
  *
- * A negative number would end OrangeFS's BMI thread for good.  The engine returns errors here only for a wrong context,
- * so an error is no result.
+ * A negative number would end OrangeFS's BMI thread for good.  The engine returns errors here
+ * only for a wrong context, so an error is no result.
  */
-int shim_test_context(struct shim *s, int incount, bmi_op_id_t *ids, int *outcount, bmi_error_code_t *error,
-                      bmi_size_t *actual, void **user, int idle_ms, bmi_context_id context)
+int shim_test_context(struct shim *s, int incount, bmi_op_id_t *ids, int *outcount,
+                      bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms,
+                      bmi_context_id context)
 {
     struct rme_done done[SHIM_AT_ONCE];
 
@@ -291,7 +299,8 @@ int shim_test_context(struct shim *s, int incount, bmi_op_id_t *ids, int *outcou
         return 0;
     if (idle_ms > 0 && idle_ms < 10)
         atomic_store_explicit(&s->shared, true, memory_order_relaxed);
-    int n = rme_test_context(s->rme, (int)context, done, incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE, idle_ms);
+    int n = rme_test_context(s->rme, (int)context, done,
+                             incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE, idle_ms);
     for (int i = 0; i < n; i++)
         report(s, &done[i], &ids[i], &error[i], &actual[i], user ? &user[i] : NULL);
     if (n > 0)

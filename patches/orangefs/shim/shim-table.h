@@ -2,8 +2,8 @@
 /*
  * shim-table.h - the method table of one scheme.
  *
- * BMI's functions get no hint which method is meant, so each method has its own set of them, each of which only adds
- * its struct shim.  A file that includes this one has defined
+ * BMI's functions get no hint which method is meant, so each method has its own set of them,
+ * each of which only adds its struct shim.  A file that includes this one has defined
  *
  *     SHIM_OPS      the symbol that the host looks for: bmi_ib_ops
  *     SHIM_SCHEME   "ib"
@@ -59,85 +59,115 @@ static int unexpected_free(void *buffer)
     return shim_unexpected_free(&self, buffer);
 }
 
-static int post_send_list(bmi_op_id_t *id, bmi_method_addr_p dest, const void *const *buffers, const bmi_size_t *sizes,
-                          int count, bmi_size_t total, enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
+static int post_send_list(bmi_op_id_t *id, bmi_method_addr_p dest, const void *const *buffers,
+                          const bmi_size_t *sizes, int count, bmi_size_t total,
+                          enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
                           bmi_context_id context, PVFS_hint hints)
 {
     (void)type;
     (void)hints;
     return shim_post(&self,
-                     &(struct shim_post){.kind = SHIM_SEND, .addr = dest, .buffers = (void *const *)buffers,
-                                         .sizes = sizes, .count = count, .total = total, .tag = tag, .user = user,
+                     &(struct shim_post){.kind = SHIM_SEND,
+                                         .addr = dest,
+                                         .buffers = (void *const *)buffers,
+                                         .sizes = sizes,
+                                         .count = count,
+                                         .total = total,
+                                         .tag = tag,
+                                         .user = user,
                                          .context = context},
                      id);
 }
 
-static int post_sendunexpected_list(bmi_op_id_t *id, bmi_method_addr_p dest, const void *const *buffers,
-                                    const bmi_size_t *sizes, int count, bmi_size_t total, enum bmi_buffer_type type,
-                                    bmi_msg_tag_t tag, void *user, bmi_context_id context, PVFS_hint hints)
+static int post_sendunexpected_list(bmi_op_id_t *id, bmi_method_addr_p dest,
+                                    const void *const *buffers, const bmi_size_t *sizes,
+                                    int count, bmi_size_t total, enum bmi_buffer_type type,
+                                    bmi_msg_tag_t tag, void *user, bmi_context_id context,
+                                    PVFS_hint hints)
 {
     (void)type;
     (void)hints;
     return shim_post(&self,
-                     &(struct shim_post){.kind = SHIM_UNEXPECTED, .addr = dest, .buffers = (void *const *)buffers,
-                                         .sizes = sizes, .count = count, .total = total, .tag = tag, .user = user,
+                     &(struct shim_post){.kind = SHIM_UNEXPECTED,
+                                         .addr = dest,
+                                         .buffers = (void *const *)buffers,
+                                         .sizes = sizes,
+                                         .count = count,
+                                         .total = total,
+                                         .tag = tag,
+                                         .user = user,
                                          .context = context},
                      id);
 }
 
-static int post_recv_list(bmi_op_id_t *id, bmi_method_addr_p src, void *const *buffers, const bmi_size_t *sizes,
-                          int count, bmi_size_t total, bmi_size_t *actual, enum bmi_buffer_type type,
-                          bmi_msg_tag_t tag, void *user, bmi_context_id context, PVFS_hint hints)
+static int post_recv_list(bmi_op_id_t *id, bmi_method_addr_p src, void *const *buffers,
+                          const bmi_size_t *sizes, int count, bmi_size_t total,
+                          bmi_size_t *actual, enum bmi_buffer_type type, bmi_msg_tag_t tag,
+                          void *user, bmi_context_id context, PVFS_hint hints)
 {
     (void)type;
     (void)hints;
     return shim_post(&self,
-                     &(struct shim_post){.kind = SHIM_RECV, .addr = src, .buffers = buffers, .sizes = sizes,
-                                         .count = count, .total = total, .actual = actual, .tag = tag, .user = user,
+                     &(struct shim_post){.kind = SHIM_RECV,
+                                         .addr = src,
+                                         .buffers = buffers,
+                                         .sizes = sizes,
+                                         .count = count,
+                                         .total = total,
+                                         .actual = actual,
+                                         .tag = tag,
+                                         .user = user,
                                          .context = context},
                      id);
 }
 
-static int post_send(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer, bmi_size_t size,
-                     enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user, bmi_context_id context, PVFS_hint hints)
+static int post_send(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer,
+                     bmi_size_t size, enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
+                     bmi_context_id context, PVFS_hint hints)
 {
     return post_send_list(id, dest, &buffer, &size, 1, size, type, tag, user, context, hints);
 }
 
-static int post_sendunexpected(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer, bmi_size_t size,
-                               enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user, bmi_context_id context,
-                               PVFS_hint hints)
+static int post_sendunexpected(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer,
+                               bmi_size_t size, enum bmi_buffer_type type, bmi_msg_tag_t tag,
+                               void *user, bmi_context_id context, PVFS_hint hints)
 {
-    return post_sendunexpected_list(id, dest, &buffer, &size, 1, size, type, tag, user, context, hints);
+    return post_sendunexpected_list(id, dest, &buffer, &size, 1, size, type, tag, user, context,
+                                    hints);
 }
 
-static int post_recv(bmi_op_id_t *id, bmi_method_addr_p src, void *buffer, bmi_size_t expected, bmi_size_t *actual,
-                     enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user, bmi_context_id context, PVFS_hint hints)
+static int post_recv(bmi_op_id_t *id, bmi_method_addr_p src, void *buffer, bmi_size_t expected,
+                     bmi_size_t *actual, enum bmi_buffer_type type, bmi_msg_tag_t tag,
+                     void *user, bmi_context_id context, PVFS_hint hints)
 {
-    return post_recv_list(id, src, &buffer, &expected, 1, expected, actual, type, tag, user, context, hints);
+    return post_recv_list(id, src, &buffer, &expected, 1, expected, actual, type, tag, user,
+                          context, hints);
 }
 
-static int test(bmi_op_id_t id, int *outcount, bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms,
-                bmi_context_id context)
+static int test(bmi_op_id_t id, int *outcount, bmi_error_code_t *error, bmi_size_t *actual,
+                void **user, int idle_ms, bmi_context_id context)
 {
     (void)context;
     return shim_test(&self, id, outcount, error, actual, user, idle_ms);
 }
 
-static int testsome(int incount, bmi_op_id_t *ids, int *outcount, int *index, bmi_error_code_t *error,
-                    bmi_size_t *actual, void **user, int idle_ms, bmi_context_id context)
+static int testsome(int incount, bmi_op_id_t *ids, int *outcount, int *index,
+                    bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms,
+                    bmi_context_id context)
 {
     (void)context;
     return shim_test_some(&self, incount, ids, outcount, index, error, actual, user, idle_ms);
 }
 
-static int testcontext(int incount, bmi_op_id_t *ids, int *outcount, bmi_error_code_t *error, bmi_size_t *actual,
-                       void **user, int idle_ms, bmi_context_id context)
+static int testcontext(int incount, bmi_op_id_t *ids, int *outcount, bmi_error_code_t *error,
+                       bmi_size_t *actual, void **user, int idle_ms, bmi_context_id context)
 {
-    return shim_test_context(&self, incount, ids, outcount, error, actual, user, idle_ms, context);
+    return shim_test_context(&self, incount, ids, outcount, error, actual, user, idle_ms,
+                             context);
 }
 
-static int testunexpected(int incount, int *outcount, struct bmi_method_unexpected_info *info, int idle_ms)
+static int testunexpected(int incount, int *outcount, struct bmi_method_unexpected_info *info,
+                          int idle_ms)
 {
     return shim_test_unexpected(&self, incount, outcount, info, idle_ms);
 }

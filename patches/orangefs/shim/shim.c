@@ -20,8 +20,9 @@ static void log_line(void *arg, enum rme_log_level level, const char *line)
 }
 
 /*
- * The engine's errors are errno values, nearly all of which have a BMI code with OrangeFS's "try again" bit.  The rest
- * is named here; what nobody has named is an I/O error, never an unknown number.
+ * The engine's errors are errno values, nearly all of which have a BMI code with OrangeFS's
+ * "try again" bit.  The rest is named here; what nobody has named is an I/O error, never an
+ * unknown number.
  */
 bmi_error_code_t shim_error(int error)
 {
@@ -40,7 +41,8 @@ bmi_error_code_t shim_error(int error)
     }
 }
 
-int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int flags, const char *options)
+int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int flags,
+                    const char *options)
 {
     struct shim_addr *addr = NULL;
     int ret;
@@ -72,7 +74,8 @@ int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int
     return 0;
 }
 
-/* Addresses stay: the host drops them afterwards, and may use others of this method after the next initialize. */
+/* Addresses stay: the host drops them afterwards, and may use others of this method after the
+ * next initialize. */
 int shim_finalize(struct shim *s)
 {
     if (!s->rme)
@@ -89,8 +92,8 @@ int shim_finalize(struct shim *s)
 }
 
 /*
- * Options of other methods, and of hosts that know more than we do, are accepted: OrangeFS gives up on all methods when
- * one of them refuses.
+ * Options of other methods, and of hosts that know more than we do, are accepted: OrangeFS
+ * gives up on all methods when one of them refuses.
  */
 int shim_set_info(struct shim *s, int option, void *value)
 {

@@ -2,19 +2,21 @@
 /*
  * shim.h - turns the neutral engine (rme.h) into a BMI method.
  *
- * The files of this folder are the only ones that see a host's BMI headers.  They are compiled inside an OrangeFS tree,
- * of any release, or beside the embedded BMI core, whose headers have the same names.
+ * The files of this folder are the only ones that see a host's BMI headers.  They are compiled
+ * inside an OrangeFS tree, of any release, or beside the embedded BMI core, whose headers have
+ * the same names.
  *
- * Memory.  OrangeFS redefines malloc and free in what is compiled inside its tree.  So nothing that was allocated here
- * is ever freed by the engine and the other way round: the engine's memory goes back through rme_ functions only.
+ * Memory.  OrangeFS redefines malloc and free in what is compiled inside its tree.  So nothing
+ * that was allocated here is ever freed by the engine and the other way round: the engine's
+ * memory goes back through rme_ functions only.
  *
- * Locks.  OrangeFS calls set_info and get_info with a lock of its own (ref_mutex) held, and takes that lock in the
- * callbacks that a method may use.  The order is therefore
+ * Locks.  OrangeFS calls set_info and get_info with a lock of its own (ref_mutex) held, and
+ * takes that lock in the callbacks that a method may use.  The order is therefore
  *
  *     newcomer → the host's locks → lock → the engine's lock
  *
- * and the host's callbacks are never called with `lock` or `op_lock` held.  `newcomer` is taken only where a new peer
- * is made known, which no host does with a lock held.
+ * and the host's callbacks are never called with `lock` or `op_lock` held.  `newcomer` is taken
+ * only where a new peer is made known, which no host does with a lock held.
  */
 #ifndef RME_SHIM_H
 #define RME_SHIM_H
@@ -30,23 +32,23 @@
 /* The tree's libraries are built with default visibility; nothing here is for anybody else. */
 #pragma GCC visibility push(hidden)
 
-#define SHIM_GUARD 64     /* bytes */
-#define SHIM_AT_ONCE 32   /* completions or messages handled in one go */
+#define SHIM_GUARD     64 /* bytes */
+#define SHIM_AT_ONCE   32 /* completions or messages handled in one go */
 #define SHIM_OP_CHUNKS 20 /* chunk k has 64 << k operations */
 
 struct shim_op;
 
 /*
- * What stands behind method_data.  OrangeFS chooses the method that answers query_addr_range by the rule's scheme, not
- * by the address's, so bmi_tcp may read this as its own structure and call getpeername() on what it takes for a socket:
- * the guard makes every int in reach -1.
+ * What stands behind method_data.  OrangeFS chooses the method that answers query_addr_range by
+ * the rule's scheme, not by the address's, so bmi_tcp may read this as its own structure and
+ * call getpeername() on what it takes for a socket: the guard makes every int in reach -1.
  */
 struct shim_addr {
     unsigned char guard[SHIM_GUARD]; /* 0xff */
     bmi_method_addr_p host;          /* the object that this is the data of */
     struct rme_addr *peer;
-    char *key;           /* "host:port,host:port" that was looked up; NULL: a peer that came to us */
-    int refs;            /* references the host has, and one of ours for the listen address */
+    char *key; /* "host:port,host:port" that was looked up; NULL: a peer that came to us */
+    int refs;  /* references the host has, and one of ours for the listen address */
     BMI_addr_t known_as; /* a peer that came to us: its number at the host */
     bool drained;        /* it is dead, and the engine has no message of it left */
     bool forgotten;      /* the host was told that it is dead */
@@ -60,19 +62,21 @@ struct shim_held {
     struct shim_addr *from;
 };
 
-/* A method.  The first part is constant; the rest is zero, or -1, whenever the method is not initialized. */
+/* A method.  The first part is constant; the rest is zero, or -1, whenever the method is not
+ * initialized. */
 struct shim {
     const char *scheme; /* of addresses; the method is called bmi_<scheme> */
     const struct rme_fabric_ops *(*fabric)(void);
 
     pthread_mutex_t newcomer;
-    pthread_mutex_t lock; /* lookups, peers, cursor, held; all of struct shim_addr */
+    pthread_mutex_t lock;     /* lookups, peers, cursor, held; all of struct shim_addr */
     struct shim_addr lookups; /* heads of rings */
     struct shim_addr peers;
     struct shim_addr *cursor; /* the peer that is checked next */
     struct shim_held *held;
     uint32_t held_room, held_count;
-    atomic_int scans; /* threads that may have a message in hand which `held` does not count yet */
+    atomic_int
+        scans; /* threads that may have a message in hand which `held` does not count yet */
 
     struct rme *rme; /* NULL: not initialized */
     int method_id;
@@ -86,17 +90,18 @@ struct shim {
     struct bmi_method_addr op_addr; /* what every operation shows as its address */
 };
 
-#define SHIM_INITIALIZER(self, scheme_, fabric_)                                                                     \
-    {                                                                                                                \
-        .scheme = (scheme_), .fabric = (fabric_), .newcomer = PTHREAD_MUTEX_INITIALIZER,                             \
-        .lock = PTHREAD_MUTEX_INITIALIZER, .op_lock = PTHREAD_MUTEX_INITIALIZER, .method_id = -1,                    \
-        .lookups = {.prev = &(self).lookups, .next = &(self).lookups},                                               \
-        .peers = {.prev = &(self).peers, .next = &(self).peers},                                                     \
+#define SHIM_INITIALIZER(self, scheme_, fabric_)                                               \
+    {                                                                                          \
+        .scheme = (scheme_), .fabric = (fabric_), .newcomer = PTHREAD_MUTEX_INITIALIZER,       \
+        .lock = PTHREAD_MUTEX_INITIALIZER, .op_lock = PTHREAD_MUTEX_INITIALIZER,               \
+        .method_id = -1, .lookups = {.prev = &(self).lookups, .next = &(self).lookups},        \
+        .peers = {.prev = &(self).peers, .next = &(self).peers},                               \
     }
 
 /* ---- shim.c: start, stop, options, memory ---- */
 
-int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int flags, const char *options);
+int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int flags,
+                    const char *options);
 int shim_finalize(struct shim *s);
 int shim_set_info(struct shim *s, int option, void *value);
 int shim_get_info(struct shim *s, int option, void *value);
@@ -105,7 +110,8 @@ int shim_memfree(struct shim *s, void *buffer);
 int shim_open_context(struct shim *s, bmi_context_id context);
 void shim_close_context(struct shim *s, bmi_context_id context);
 
-/* A negative errno of the engine as a negative BMI code, one that makes OrangeFS retry; 0 for 0. */
+/* A negative errno of the engine as a negative BMI code, one that makes OrangeFS retry; 0 for
+ * 0. */
 bmi_error_code_t shim_error(int error);
 
 /* ---- shim-addr.c: addresses and unexpected messages ---- */
@@ -116,11 +122,12 @@ void shim_drop_query(struct shim *s, struct method_drop_addr_query *query);
 void shim_adopt_lookups(struct shim *s); /* those made before the method had its number */
 const char *shim_rev_lookup(struct shim *s, bmi_method_addr_p host);
 int shim_query_range(struct shim *s, bmi_method_addr_p host, const char *pattern, int netmask);
-int shim_test_unexpected(struct shim *s, int incount, int *outcount, struct bmi_method_unexpected_info *info,
-                         int idle_ms);
+int shim_test_unexpected(struct shim *s, int incount, int *outcount,
+                         struct bmi_method_unexpected_info *info, int idle_ms);
 int shim_unexpected_free(struct shim *s, void *buffer);
 void shim_free_held(struct shim *s);
-struct shim_addr *shim_addr_of(const struct shim *s, bmi_method_addr_p host); /* NULL: not ours */
+struct shim_addr *shim_addr_of(const struct shim *s,
+                               bmi_method_addr_p host); /* NULL: not ours */
 
 /* ---- shim-op.c: operations ---- */
 
@@ -142,12 +149,14 @@ struct shim_post {
 
 int shim_post(struct shim *s, const struct shim_post *post, bmi_op_id_t *id);
 int shim_cancel(struct shim *s, bmi_op_id_t id);
-int shim_test(struct shim *s, bmi_op_id_t id, int *outcount, bmi_error_code_t *error, bmi_size_t *actual, void **user,
-              int idle_ms);
-int shim_test_some(struct shim *s, int incount, const bmi_op_id_t *ids, int *outcount, int *index,
-                   bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms);
-int shim_test_context(struct shim *s, int incount, bmi_op_id_t *ids, int *outcount, bmi_error_code_t *error,
-                      bmi_size_t *actual, void **user, int idle_ms, bmi_context_id context);
+int shim_test(struct shim *s, bmi_op_id_t id, int *outcount, bmi_error_code_t *error,
+              bmi_size_t *actual, void **user, int idle_ms);
+int shim_test_some(struct shim *s, int incount, const bmi_op_id_t *ids, int *outcount,
+                   int *index, bmi_error_code_t *error, bmi_size_t *actual, void **user,
+                   int idle_ms);
+int shim_test_context(struct shim *s, int incount, bmi_op_id_t *ids, int *outcount,
+                      bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms,
+                      bmi_context_id context);
 void shim_free_ops(struct shim *s);
 
 #pragma GCC visibility pop

@@ -34,6 +34,7 @@ void start_client(bmi_context_id *context)
 
 void start_server(int flags)
 {
-    assert_int_equal(BMI_initialize("bmi_loopa,bmi_loopb", "loopa://me,loopb://me", BMI_INIT_SERVER | flags, "k=v"),
+    assert_int_equal(BMI_initialize("bmi_loopa,bmi_loopb", "loopa://me,loopb://me",
+                                    BMI_INIT_SERVER | flags, "k=v"),
                      0);
 }

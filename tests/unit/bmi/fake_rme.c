@@ -57,8 +57,10 @@ int rme_open(const struct rme_config *config, struct rme **out)
     r->log_arg = config->log_arg;
     pthread_mutex_init(&r->lock, NULL);
     r->next_id = 1000;
-    snprintf(fake.options, sizeof(fake.options), "%s", config->options ? config->options : "(none)");
-    snprintf(fake.listening, sizeof(fake.listening), "%s", config->listen ? config->listen->name : "(nowhere)");
+    snprintf(fake.options, sizeof(fake.options), "%s",
+             config->options ? config->options : "(none)");
+    snprintf(fake.listening, sizeof(fake.listening), "%s",
+             config->listen ? config->listen->name : "(nowhere)");
     fake.bind_specific = config->bind_specific;
     fake.contexts = 0;
     fake.engines++;
@@ -165,8 +167,8 @@ static void call_once(void (**hook)(void))
     }
 }
 
-static int post(struct rme *r, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx, void *user,
-                rme_id *id)
+static int post(struct rme *r, struct rme_addr *addr, const struct rme_list *list, int32_t tag,
+                int ctx, void *user, rme_id *id)
 {
     *id = 0;
     if (fake.post_result)
@@ -188,14 +190,14 @@ static int post(struct rme *r, struct rme_addr *addr, const struct rme_list *lis
     return 0;
 }
 
-int rme_post_send(struct rme *r, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx, void *user,
-                  rme_id *id)
+int rme_post_send(struct rme *r, struct rme_addr *addr, const struct rme_list *list,
+                  int32_t tag, int ctx, void *user, rme_id *id)
 {
     return post(r, addr, list, tag, ctx, user, id);
 }
 
-int rme_post_unexpected(struct rme *r, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
-                        void *user, rme_id *id)
+int rme_post_unexpected(struct rme *r, struct rme_addr *addr, const struct rme_list *list,
+                        int32_t tag, int ctx, void *user, rme_id *id)
 {
     int64_t total = 0;
     for (int i = 0; i < list->count; i++)
@@ -203,8 +205,8 @@ int rme_post_unexpected(struct rme *r, struct rme_addr *addr, const struct rme_l
     return total > RME_UNEXPECTED_MAX ? -EMSGSIZE : post(r, addr, list, tag, ctx, user, id);
 }
 
-int rme_post_recv(struct rme *r, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx, void *user,
-                  int64_t *actual, rme_id *id)
+int rme_post_recv(struct rme *r, struct rme_addr *addr, const struct rme_list *list,
+                  int32_t tag, int ctx, void *user, int64_t *actual, rme_id *id)
 {
     (void)actual;
     return post(r, addr, list, tag, ctx, user, id);
@@ -232,7 +234,8 @@ static void wait_ms(int found, int ms)
     }
 }
 
-static int collect(struct rme *r, const rme_id *ids, int count, int ctx, int *index, struct rme_done *done, int max)
+static int collect(struct rme *r, const rme_id *ids, int count, int ctx, int *index,
+                   struct rme_done *done, int max)
 {
     int n = 0;
     pthread_mutex_lock(&r->lock);
@@ -262,7 +265,8 @@ int rme_test(struct rme *r, rme_id id, struct rme_done *done, int ms)
     return n;
 }
 
-int rme_test_some(struct rme *r, const rme_id *ids, int count, int *index, struct rme_done *done, int ms)
+int rme_test_some(struct rme *r, const rme_id *ids, int count, int *index,
+                  struct rme_done *done, int ms)
 {
     int n = collect(r, ids, count, 0, index, done, count);
     wait_ms(n, ms);
@@ -284,7 +288,8 @@ struct rme_addr *fake_new_peer(const char *name)
 void fake_peer_sends(struct rme_addr *peer, int32_t tag, int64_t size)
 {
     struct message *m = calloc(1, sizeof(*m)), **at;
-    m->what = (struct rme_unexpected){.addr = peer, .tag = tag, .size = size, .buffer = calloc(1, (size_t)size + 1)};
+    m->what = (struct rme_unexpected){
+        .addr = peer, .tag = tag, .size = size, .buffer = calloc(1, (size_t)size + 1)};
     pthread_mutex_lock(&engine->lock);
     for (at = &engine->messages; *at; at = &(*at)->next)
         ;
@@ -375,7 +380,7 @@ static const struct rme_fabric_ops *fake_fabric(void)
     return NULL;
 }
 
-#define SHIM_OPS bmi_fake_ops
+#define SHIM_OPS    bmi_fake_ops
 #define SHIM_SCHEME "fake"
 #define SHIM_FABRIC fake_fabric
 #include "patches/orangefs/shim/shim-table.h"

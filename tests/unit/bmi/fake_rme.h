@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* fake_rme.h - an engine for tests of the shim: rme.h's functions over a list of operations that the test completes. */
+/* fake_rme.h - an engine for tests of the shim: rme.h's functions over a list of operations
+ * that the test completes. */
 #ifndef FAKE_RME_H
 #define FAKE_RME_H
 
@@ -10,8 +11,8 @@
 struct fake {
     /* what a test may set */
     int open_error;
-    int post_result;  /* what posts return */
-    bool finish_at_once; /* operations are complete before the post returns */
+    int post_result;       /* what posts return */
+    bool finish_at_once;   /* operations are complete before the post returns */
     void (*on_post)(void); /* called once, before the post of a complete operation returns */
     void (*on_scan)(void); /* called once, when messages are on their way to the host */
     /* what a test may look at */

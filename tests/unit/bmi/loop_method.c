@@ -47,13 +47,15 @@ void loop_reset(void)
         l->report_more = false;
         l->on_query = NULL;
         l->on_lookup = NULL;
-        l->initialized = l->finalized = l->lookups = l->drops = l->queries = l->cancels = l->freed = 0;
+        l->initialized = l->finalized = l->lookups = l->drops = l->queries = l->cancels =
+            l->freed = 0;
         l->asked = l->slept = 0;
         l->options[0] = l->listening[0] = '\0';
     }
 }
 
-static int loop_initialize(struct loop *l, bmi_method_addr_p listen, int method_id, int flags, char *options)
+static int loop_initialize(struct loop *l, bmi_method_addr_p listen, int method_id, int flags,
+                           char *options)
 {
     l->initialized++;
     if (l->initialize_error) {
@@ -62,7 +64,8 @@ static int loop_initialize(struct loop *l, bmi_method_addr_p listen, int method_
     }
     snprintf(l->options, sizeof(l->options), "%s", options ? options : "");
     if (listen)
-        snprintf(l->listening, sizeof(l->listening), "%s", ((struct loop_addr *)listen->method_data)->name);
+        snprintf(l->listening, sizeof(l->listening), "%s",
+                 ((struct loop_addr *)listen->method_data)->name);
     l->listen = listen;
     l->flags = flags;
     l->method_id = method_id;
@@ -152,8 +155,8 @@ static int loop_get_info(struct loop *l, int option, void *value)
 
 static bool matches(const struct loop_op *a, const struct loop_op *b)
 {
-    return a->addr == b->addr && a->op.msg_tag == b->op.msg_tag && a->op.send_recv != b->op.send_recv && !a->done &&
-           !b->done;
+    return a->addr == b->addr && a->op.msg_tag == b->op.msg_tag &&
+           a->op.send_recv != b->op.send_recv && !a->done && !b->done;
 }
 
 /* Copies piece by piece; both sides may be lists. */
@@ -168,7 +171,8 @@ static void transfer(struct loop_op *send, struct loop_op *recv)
             memcpy(flat + at, send->base[i], (size_t)send->length[i]);
         at = 0;
         for (int i = 0; i < recv->count && at < send->total; i++) {
-            bmi_size_t n = recv->length[i] < send->total - at ? recv->length[i] : send->total - at;
+            bmi_size_t n =
+                recv->length[i] < send->total - at ? recv->length[i] : send->total - at;
             memcpy(recv->base[i], flat + at, (size_t)n);
             at += n;
         }
@@ -178,9 +182,10 @@ static void transfer(struct loop_op *send, struct loop_op *recv)
     send->done = recv->done = true;
 }
 
-static int loop_post(struct loop *l, enum bmi_op_type type, bmi_op_id_t *id, bmi_method_addr_p addr,
-                     const void *const *buffers, const bmi_size_t *sizes, int count, bmi_size_t total,
-                     bmi_msg_tag_t tag, void *user, bmi_context_id context)
+static int loop_post(struct loop *l, enum bmi_op_type type, bmi_op_id_t *id,
+                     bmi_method_addr_p addr, const void *const *buffers,
+                     const bmi_size_t *sizes, int count, bmi_size_t total, bmi_msg_tag_t tag,
+                     void *user, bmi_context_id context)
 {
     struct loop_op *op = calloc(1, sizeof(*op)), **tail;
 
@@ -213,8 +218,8 @@ static int loop_post(struct loop *l, enum bmi_op_type type, bmi_op_id_t *id, bmi
 static struct loop_message *new_message(bmi_method_addr_p peer, int tag, bmi_size_t size)
 {
     struct loop_message *m = calloc(1, sizeof(*m));
-    m->info = (struct bmi_method_unexpected_info){.addr = peer, .buffer = malloc((size_t)size + 1), .size = size,
-                                                  .tag = tag};
+    m->info = (struct bmi_method_unexpected_info){
+        .addr = peer, .buffer = malloc((size_t)size + 1), .size = size, .tag = tag};
     memset(m->info.buffer, tag, (size_t)size);
     return m;
 }
@@ -253,9 +258,11 @@ static void pass_idle_time(struct loop *l, int found, int idle_ms)
     }
 }
 
-/* Takes up to `max` finished operations out of the list: of a context, or those with an id among `ids`. */
-static int collect(struct loop *l, int max, const bmi_op_id_t *ids, int count, bmi_context_id context,
-                   bmi_op_id_t *out, int *index, bmi_error_code_t *error, bmi_size_t *actual, void **user)
+/* Takes up to `max` finished operations out of the list: of a context, or those with an id
+ * among `ids`. */
+static int collect(struct loop *l, int max, const bmi_op_id_t *ids, int count,
+                   bmi_context_id context, bmi_op_id_t *out, int *index,
+                   bmi_error_code_t *error, bmi_size_t *actual, void **user)
 {
     int n = 0;
     pthread_mutex_lock(l->lock);
@@ -284,8 +291,9 @@ static int collect(struct loop *l, int max, const bmi_op_id_t *ids, int count, b
     return n;
 }
 
-static int loop_testsome(struct loop *l, int incount, const bmi_op_id_t *ids, int *outcount, int *index,
-                         bmi_error_code_t *error, bmi_size_t *actual, void **user, int idle_ms)
+static int loop_testsome(struct loop *l, int incount, const bmi_op_id_t *ids, int *outcount,
+                         int *index, bmi_error_code_t *error, bmi_size_t *actual, void **user,
+                         int idle_ms)
 {
     if (l->test_error)
         return l->test_error;
@@ -294,8 +302,9 @@ static int loop_testsome(struct loop *l, int incount, const bmi_op_id_t *ids, in
     return 0;
 }
 
-static int loop_testcontext(struct loop *l, int incount, bmi_op_id_t *ids, int *outcount, bmi_error_code_t *error,
-                            bmi_size_t *actual, void **user, int idle_ms, bmi_context_id context)
+static int loop_testcontext(struct loop *l, int incount, bmi_op_id_t *ids, int *outcount,
+                            bmi_error_code_t *error, bmi_size_t *actual, void **user,
+                            int idle_ms, bmi_context_id context)
 {
     if (l->test_error)
         return l->test_error;
@@ -304,8 +313,8 @@ static int loop_testcontext(struct loop *l, int incount, bmi_op_id_t *ids, int *
     return l->report_more;
 }
 
-static int loop_testunexpected(struct loop *l, int incount, int *outcount, struct bmi_method_unexpected_info *info,
-                               int idle_ms)
+static int loop_testunexpected(struct loop *l, int incount, int *outcount,
+                               struct bmi_method_unexpected_info *info, int idle_ms)
 {
     int n = 0;
     if (l->test_error)
@@ -363,19 +372,19 @@ static int loop_query_range(bmi_method_addr_p addr, const char *pattern, int net
     return strstr(pattern, ((struct loop_addr *)addr->method_data)->name) != NULL;
 }
 
-#define LOOP bmi_loopa_ops
-#define SELF (&loops[LOOP_A])
+#define LOOP         bmi_loopa_ops
+#define SELF         (&loops[LOOP_A])
 #define PREFIX(name) a_##name
-#define LOOP_NAME "bmi_loopa"
+#define LOOP_NAME    "bmi_loopa"
 #include "loop_table.h"
 #undef LOOP
 #undef SELF
 #undef PREFIX
 #undef LOOP_NAME
-#define LOOP bmi_loopb_ops
-#define SELF (&loops[LOOP_B])
+#define LOOP         bmi_loopb_ops
+#define SELF         (&loops[LOOP_B])
 #define PREFIX(name) b_##name
-#define LOOP_NAME "bmi_loopb"
+#define LOOP_NAME    "bmi_loopb"
 #include "loop_table.h"
 
 struct bmi_method_ops *const bmi_static_methods[] = {&bmi_loopa_ops, &bmi_loopb_ops, NULL};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * loop_method.h - BMI methods inside one process, for tests of the core: bmi_loopa and bmi_loopb, and the
- * table that has these two.
+ * loop_method.h - BMI methods inside one process, for tests of the core: bmi_loopa and
+ * bmi_loopb, and the table that has these two.
  *
- * What is sent to an address comes out of the receives posted on the same address.  Tests can make functions fail, make
- * peers appear and die, and see which calls arrived.
+ * What is sent to an address comes out of the receives posted on the same address.  Tests can
+ * make functions fail, make peers appear and die, and see which calls arrived.
  */
 #ifndef LOOP_METHOD_H
 #define LOOP_METHOD_H
@@ -24,14 +24,15 @@ struct loop {
     int initialize_error;
     int context_error; /* of open_context */
     int set_info_error;
-    int test_error;    /* of the test functions */
-    bool report_more;  /* testcontext says "active" */
-    void (*on_query)(bmi_method_addr_p addr); /* called while the method is asked whether a peer is dead */
-    void (*on_lookup)(void);                  /* called while an address is looked up */
+    int test_error;   /* of the test functions */
+    bool report_more; /* testcontext says "active" */
+    void (*on_query)(
+        bmi_method_addr_p addr); /* called while the method is asked whether a peer is dead */
+    void (*on_lookup)(void);     /* called while an address is looked up */
     /* what a test may look at */
     atomic_int initialized, finalized, lookups, drops, queries, cancels, freed;
-    atomic_int asked;   /* calls of test functions */
-    atomic_int slept;   /* ms of idle time that test functions got with nothing to report */
+    atomic_int asked; /* calls of test functions */
+    atomic_int slept; /* ms of idle time that test functions got with nothing to report */
     atomic_uint contexts;
     char options[64], listening[64];
     int flags;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The method table of one loop; included once for each, with LOOP, SELF, PREFIX and LOOP_NAME defined. */
+/* The method table of one loop; included once for each, with LOOP, SELF, PREFIX and LOOP_NAME
+ * defined. */
 
 static int PREFIX(initialize)(bmi_method_addr_p listen, int method_id, int flags, char *options)
 {
@@ -43,68 +44,80 @@ static int PREFIX(unexpected_free)(void *buffer)
     return loop_unexpected_free(SELF, buffer);
 }
 
-static int PREFIX(send_list)(bmi_op_id_t *id, bmi_method_addr_p dest, const void *const *buffers,
-                             const bmi_size_t *sizes, int count, bmi_size_t total, enum bmi_buffer_type type,
-                             bmi_msg_tag_t tag, void *user, bmi_context_id context, PVFS_hint hints)
+static int PREFIX(send_list)(bmi_op_id_t *id, bmi_method_addr_p dest,
+                             const void *const *buffers, const bmi_size_t *sizes, int count,
+                             bmi_size_t total, enum bmi_buffer_type type, bmi_msg_tag_t tag,
+                             void *user, bmi_context_id context, PVFS_hint hints)
 {
     (void)type;
     (void)hints;
-    return loop_post(SELF, BMI_SEND, id, dest, buffers, sizes, count, total, tag, user, context);
+    return loop_post(SELF, BMI_SEND, id, dest, buffers, sizes, count, total, tag, user,
+                     context);
 }
 
-static int PREFIX(recv_list)(bmi_op_id_t *id, bmi_method_addr_p src, void *const *buffers, const bmi_size_t *sizes,
-                             int count, bmi_size_t total, bmi_size_t *actual, enum bmi_buffer_type type,
-                             bmi_msg_tag_t tag, void *user, bmi_context_id context, PVFS_hint hints)
+static int PREFIX(recv_list)(bmi_op_id_t *id, bmi_method_addr_p src, void *const *buffers,
+                             const bmi_size_t *sizes, int count, bmi_size_t total,
+                             bmi_size_t *actual, enum bmi_buffer_type type, bmi_msg_tag_t tag,
+                             void *user, bmi_context_id context, PVFS_hint hints)
 {
     (void)type;
     (void)hints;
     (void)actual;
-    return loop_post(SELF, BMI_RECV, id, src, (const void *const *)buffers, sizes, count, total, tag, user, context);
+    return loop_post(SELF, BMI_RECV, id, src, (const void *const *)buffers, sizes, count, total,
+                     tag, user, context);
 }
 
-static int PREFIX(send)(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer, bmi_size_t size,
-                        enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user, bmi_context_id context,
-                        PVFS_hint hints)
+static int PREFIX(send)(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer,
+                        bmi_size_t size, enum bmi_buffer_type type, bmi_msg_tag_t tag,
+                        void *user, bmi_context_id context, PVFS_hint hints)
 {
-    return PREFIX(send_list)(id, dest, &buffer, &size, 1, size, type, tag, user, context, hints);
+    return PREFIX(send_list)(id, dest, &buffer, &size, 1, size, type, tag, user, context,
+                             hints);
 }
 
-static int PREFIX(send_unexpected)(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer, bmi_size_t size,
-                                   enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user, bmi_context_id context,
+static int PREFIX(send_unexpected)(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer,
+                                   bmi_size_t size, enum bmi_buffer_type type,
+                                   bmi_msg_tag_t tag, void *user, bmi_context_id context,
                                    PVFS_hint hints)
 {
-    (void)id, (void)dest, (void)buffer, (void)type, (void)tag, (void)user, (void)context, (void)hints;
+    (void)id, (void)dest, (void)buffer, (void)type, (void)tag, (void)user, (void)context,
+        (void)hints;
     return size > 100 ? -EMSGSIZE : 1;
 }
 
-static int PREFIX(recv)(bmi_op_id_t *id, bmi_method_addr_p src, void *buffer, bmi_size_t expected,
-                        bmi_size_t *actual, enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
-                        bmi_context_id context, PVFS_hint hints)
+static int PREFIX(recv)(bmi_op_id_t *id, bmi_method_addr_p src, void *buffer,
+                        bmi_size_t expected, bmi_size_t *actual, enum bmi_buffer_type type,
+                        bmi_msg_tag_t tag, void *user, bmi_context_id context, PVFS_hint hints)
 {
-    return PREFIX(recv_list)(id, src, &buffer, &expected, 1, expected, actual, type, tag, user, context, hints);
+    return PREFIX(recv_list)(id, src, &buffer, &expected, 1, expected, actual, type, tag, user,
+                             context, hints);
 }
 
-static int PREFIX(testsome)(int incount, bmi_op_id_t *ids, int *outcount, int *index, bmi_error_code_t *error,
-                            bmi_size_t *actual, void **user, int idle_ms, bmi_context_id context)
+static int PREFIX(testsome)(int incount, bmi_op_id_t *ids, int *outcount, int *index,
+                            bmi_error_code_t *error, bmi_size_t *actual, void **user,
+                            int idle_ms, bmi_context_id context)
 {
     (void)context;
     return loop_testsome(SELF, incount, ids, outcount, index, error, actual, user, idle_ms);
 }
 
-static int PREFIX(test)(bmi_op_id_t id, int *outcount, bmi_error_code_t *error, bmi_size_t *actual, void **user,
-                        int idle_ms, bmi_context_id context)
+static int PREFIX(test)(bmi_op_id_t id, int *outcount, bmi_error_code_t *error,
+                        bmi_size_t *actual, void **user, int idle_ms, bmi_context_id context)
 {
     int index;
     return PREFIX(testsome)(1, &id, outcount, &index, error, actual, user, idle_ms, context);
 }
 
-static int PREFIX(testcontext)(int incount, bmi_op_id_t *ids, int *outcount, bmi_error_code_t *error,
-                               bmi_size_t *actual, void **user, int idle_ms, bmi_context_id context)
+static int PREFIX(testcontext)(int incount, bmi_op_id_t *ids, int *outcount,
+                               bmi_error_code_t *error, bmi_size_t *actual, void **user,
+                               int idle_ms, bmi_context_id context)
 {
-    return loop_testcontext(SELF, incount, ids, outcount, error, actual, user, idle_ms, context);
+    return loop_testcontext(SELF, incount, ids, outcount, error, actual, user, idle_ms,
+                            context);
 }
 
-static int PREFIX(testunexpected)(int incount, int *outcount, struct bmi_method_unexpected_info *info, int idle_ms)
+static int PREFIX(testunexpected)(int incount, int *outcount,
+                                  struct bmi_method_unexpected_info *info, int idle_ms)
 {
     return loop_testunexpected(SELF, incount, outcount, info, idle_ms);
 }

@@ -33,7 +33,8 @@ void start_client(void)
 
 void start_server(int flags)
 {
-    assert_int_equal(BMI_initialize("bmi_fake", "fake://me:1", BMI_INIT_SERVER | flags, "depth=3"), 0);
+    assert_int_equal(
+        BMI_initialize("bmi_fake", "fake://me:1", BMI_INIT_SERVER | flags, "depth=3"), 0);
     assert_int_equal(BMI_open_context(&context), 0);
 }
 
@@ -41,7 +42,8 @@ bmi_op_id_t post_recv(int tag, void *user)
 {
     static char buffer[8];
     bmi_op_id_t id;
-    assert_int_equal(BMI_post_recv(&id, peer, buffer, 8, NULL, BMI_EXT_ALLOC, tag, user, context, NULL), 0);
+    assert_int_equal(
+        BMI_post_recv(&id, peer, buffer, 8, NULL, BMI_EXT_ALLOC, tag, user, context, NULL), 0);
     assert_true(id != 0);
     return id;
 }

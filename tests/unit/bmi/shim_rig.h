@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* shim_rig.h - what tests of the shim, between the BMI core and an engine that the test drives, have in common. */
+/* shim_rig.h - what tests of the shim, between the BMI core and an engine that the test drives,
+ * have in common. */
 #ifndef SHIM_RIG_H
 #define SHIM_RIG_H
 

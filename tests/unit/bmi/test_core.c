@@ -23,7 +23,8 @@ static void calls_outside_initialize_fail(void **state)
     assert_int_equal(BMI_addr_lookup(&addr, "loopa://x", NULL), -BMI_ENETDOWN);
     assert_int_equal(addr, 0);
     assert_int_equal(BMI_open_context(&context), -BMI_ENETDOWN);
-    assert_int_equal(BMI_post_send(&id, 1, "x", 1, BMI_EXT_ALLOC, 0, NULL, 0, NULL), -BMI_ENETDOWN);
+    assert_int_equal(BMI_post_send(&id, 1, "x", 1, BMI_EXT_ALLOC, 0, NULL, 0, NULL),
+                     -BMI_ENETDOWN);
     assert_int_equal(BMI_test(1, &n, &error, &actual, NULL, 0, 0), -BMI_ENETDOWN);
     assert_int_equal(n, 0);
     assert_int_equal(BMI_testunexpected(1, &n, &info, 0), -BMI_ENETDOWN);
@@ -45,19 +46,23 @@ static void bad_arguments_of_initialize(void **state)
     assert_int_equal(BMI_initialize("bmi_loopa", NULL, BMI_INIT_SERVER, NULL), -BMI_EINVAL);
     assert_int_equal(BMI_initialize("bmi_loopa", "loopa://me", 0, NULL), -BMI_EINVAL);
     assert_int_equal(BMI_initialize(" , ", "loopa://me", BMI_INIT_SERVER, NULL), -BMI_EINVAL);
-    assert_int_equal(BMI_initialize("bmi_nothing", "nothing://me", BMI_INIT_SERVER, NULL), -BMI_ENOPROTOOPT);
-    assert_int_equal(BMI_initialize("bmi_loopa", "loopb://me", BMI_INIT_SERVER, NULL), -BMI_EINVAL);
+    assert_int_equal(BMI_initialize("bmi_nothing", "nothing://me", BMI_INIT_SERVER, NULL),
+                     -BMI_ENOPROTOOPT);
+    assert_int_equal(BMI_initialize("bmi_loopa", "loopb://me", BMI_INIT_SERVER, NULL),
+                     -BMI_EINVAL);
     assert_int_equal(lines.errors, 6);
     assert_int_equal(A->initialized, 0);
 }
 
-/* The first method has started when the second one fails: it is stopped again, and nothing is left that would count. */
+/* The first method has started when the second one fails: it is stopped again, and nothing is
+ * left that would count. */
 static void initialize_failure_undoes_itself(void **state)
 {
     (void)state;
     B->initialize_error = -ENODEV;
-    assert_int_equal(BMI_initialize("bmi_loopa,bmi_loopb", "loopa://me,loopb://me", BMI_INIT_SERVER, NULL),
-                     -BMI_ENODEV);
+    assert_int_equal(
+        BMI_initialize("bmi_loopa,bmi_loopb", "loopa://me,loopb://me", BMI_INIT_SERVER, NULL),
+        -BMI_ENODEV);
     assert_int_equal(A->initialized, 1);
     assert_int_equal(A->finalized, 1);
     assert_int_equal(B->finalized, 0);
@@ -186,10 +191,20 @@ static void wrong_address_numbers(void **state)
 
     start_client(&context);
     BMI_addr_t addr = lookup("loopa://x");
-    const BMI_addr_t wrong[] = {0, -1, 1, addr + 1, addr - 1, addr + (INT64_C(1) << 32), addr | INT64_MIN,
-                                INT64_MAX, INT64_MIN, (addr & ~INT64_C(0xffffffff)) | 0xffffffff};
+    const BMI_addr_t wrong[] = {0,
+                                -1,
+                                1,
+                                addr + 1,
+                                addr - 1,
+                                addr + (INT64_C(1) << 32),
+                                addr | INT64_MIN,
+                                INT64_MAX,
+                                INT64_MIN,
+                                (addr & ~INT64_C(0xffffffff)) | 0xffffffff};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        assert_int_equal(BMI_post_send(&id, wrong[i], "x", 1, BMI_EXT_ALLOC, 0, NULL, context, NULL), -BMI_EPROTO);
+        assert_int_equal(
+            BMI_post_send(&id, wrong[i], "x", 1, BMI_EXT_ALLOC, 0, NULL, context, NULL),
+            -BMI_EPROTO);
         assert_int_equal(BMI_get_info(wrong[i], BMI_GET_UNEXP_SIZE, &value), -BMI_EINVAL);
         assert_null(BMI_memalloc(wrong[i], 8, BMI_SEND));
         assert_null(BMI_addr_rev_lookup(wrong[i]));
@@ -244,7 +259,8 @@ static void other_thread_looks_up(void)
 {
     bool found;
     bmi_method_addr_p object = bmi_alloc_method_addr(0, 128);
-    struct bmi_ref *ref = bmi_refs_add(&bmi_core.refs, &bmi_loopa_ops, object, "loopa://x", &found);
+    struct bmi_ref *ref =
+        bmi_refs_add(&bmi_core.refs, &bmi_loopa_ops, object, "loopa://x", &found);
     assert_false(found);
     bmi_refs_unpin(&bmi_core.refs, ref);
 }

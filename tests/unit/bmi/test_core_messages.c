@@ -22,15 +22,21 @@ static void messages_in_two_contexts_of_two_methods(void **state)
     assert_int_equal(BMI_open_context(&c1), 0);
     BMI_addr_t addr[2] = {lookup("loopa://x"), lookup("loopb://x")};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(BMI_post_recv(&recv[i], addr[i], in[i], 8, NULL, BMI_EXT_ALLOC, 9, &in[i], c0, NULL), 0);
-        assert_int_equal(BMI_post_send(&send[i], addr[i], i ? "two" : "one", 4, BMI_EXT_ALLOC, 9, NULL, c1, NULL), 0);
+        assert_int_equal(BMI_post_recv(&recv[i], addr[i], in[i], 8, NULL, BMI_EXT_ALLOC, 9,
+                                       &in[i], c0, NULL),
+                         0);
+        assert_int_equal(BMI_post_send(&send[i], addr[i], i ? "two" : "one", 4, BMI_EXT_ALLOC,
+                                       9, NULL, c1, NULL),
+                         0);
     }
     /* One at a time: each method comes to its turn. */
     assert_int_equal(BMI_testcontext(1, done, &n, error, actual, user, 0, c0), 1);
     assert_int_equal(n, 1);
-    assert_int_equal(BMI_testcontext(1, done + 1, &n, error + 1, actual + 1, user + 1, 0, c0), 1);
+    assert_int_equal(BMI_testcontext(1, done + 1, &n, error + 1, actual + 1, user + 1, 0, c0),
+                     1);
     assert_int_equal(n, 1);
-    assert_true((done[0] == recv[0] && done[1] == recv[1]) || (done[0] == recv[1] && done[1] == recv[0]));
+    assert_true((done[0] == recv[0] && done[1] == recv[1]) ||
+                (done[0] == recv[1] && done[1] == recv[0]));
     for (int i = 0; i < 2; i++) {
         assert_ptr_equal(user[i], done[i] == recv[0] ? in[0] : in[1]);
         assert_int_equal(error[i], 0);
@@ -58,15 +64,22 @@ static void test_and_testsome(void **state)
     start_client(&context);
     BMI_addr_t addr[2] = {lookup("loopa://x"), lookup("loopb://x")};
     /* ids: hole, recv a, garbage, recv b, pending recv a, hole */
-    assert_int_equal(BMI_post_recv(&ids[1], addr[0], in[0], 4, NULL, BMI_EXT_ALLOC, 1, in[0], context, NULL), 0);
-    assert_int_equal(BMI_post_recv(&ids[3], addr[1], in[1], 4, NULL, BMI_EXT_ALLOC, 1, in[1], context, NULL), 0);
-    assert_int_equal(BMI_post_recv(&ids[4], addr[0], in[2], 4, NULL, BMI_EXT_ALLOC, 2, in[2], context, NULL), 0);
+    assert_int_equal(
+        BMI_post_recv(&ids[1], addr[0], in[0], 4, NULL, BMI_EXT_ALLOC, 1, in[0], context, NULL),
+        0);
+    assert_int_equal(
+        BMI_post_recv(&ids[3], addr[1], in[1], 4, NULL, BMI_EXT_ALLOC, 1, in[1], context, NULL),
+        0);
+    assert_int_equal(
+        BMI_post_recv(&ids[4], addr[0], in[2], 4, NULL, BMI_EXT_ALLOC, 2, in[2], context, NULL),
+        0);
     ids[2] = 0x1234567;
     assert_int_equal(BMI_testsome(6, ids, &n, index, error, actual, user, 0, context), 0);
     assert_int_equal(n, 0);
     bmi_op_id_t send[2];
     for (int i = 0; i < 2; i++)
-        assert_int_equal(BMI_post_send(&send[i], addr[i], "abc", 4, BMI_EXT_ALLOC, 1, in, context, NULL), 0);
+        assert_int_equal(
+            BMI_post_send(&send[i], addr[i], "abc", 4, BMI_EXT_ALLOC, 1, in, context, NULL), 0);
     assert_int_equal(BMI_testsome(6, ids, &n, index, error, actual, user, 1, context), 1);
     assert_int_equal(n, 2);
     for (int i = 0; i < 2; i++) {
@@ -107,37 +120,54 @@ static void bad_arguments_of_tests_and_posts(void **state)
 
     start_client(&context);
     BMI_addr_t addr = lookup("loopa://x");
-    assert_int_equal(BMI_testcontext(1, &id, &n, &error, &actual, NULL, -1, context), -BMI_EINVAL);
+    assert_int_equal(BMI_testcontext(1, &id, &n, &error, &actual, NULL, -1, context),
+                     -BMI_EINVAL);
     assert_int_equal(n, 0);
-    assert_int_equal(BMI_testcontext(-1, &id, &n, &error, &actual, NULL, 0, context), -BMI_EINVAL);
+    assert_int_equal(BMI_testcontext(-1, &id, &n, &error, &actual, NULL, 0, context),
+                     -BMI_EINVAL);
     assert_int_equal(BMI_testcontext(0, NULL, &n, NULL, NULL, NULL, 0, context), 0);
-    assert_int_equal(BMI_testcontext(1, &id, &n, &error, &actual, NULL, 0, context + 1), -BMI_EINVAL);
+    assert_int_equal(BMI_testcontext(1, &id, &n, &error, &actual, NULL, 0, context + 1),
+                     -BMI_EINVAL);
     assert_int_equal(BMI_testcontext(1, &id, &n, NULL, &actual, NULL, 0, context), -BMI_EINVAL);
-    assert_int_equal(BMI_testsome(1, &id, &n, NULL, &error, &actual, NULL, 0, context), -BMI_EINVAL);
+    assert_int_equal(BMI_testsome(1, &id, &n, NULL, &error, &actual, NULL, 0, context),
+                     -BMI_EINVAL);
     assert_int_equal(BMI_testsome(0, &id, &n, &index, &error, &actual, NULL, 0, context), 0);
     assert_int_equal(BMI_test(1, &n, &error, &actual, NULL, 0, 99), -BMI_EINVAL);
     assert_int_equal(BMI_testunexpected(-1, &n, NULL, 0), -BMI_EINVAL);
     assert_int_equal(BMI_testunexpected(1, &n, NULL, 0), -BMI_EINVAL);
     assert_int_equal(BMI_testunexpected(0, &n, NULL, 0), 0);
 
-    assert_int_equal(BMI_post_send(NULL, addr, buffer, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL), -BMI_EINVAL);
-    assert_int_equal(BMI_post_send(&id, addr, NULL, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL), -BMI_EINVAL);
-    assert_int_equal(BMI_post_send(&id, addr, buffer, -4, BMI_EXT_ALLOC, 0, NULL, context, NULL), -BMI_EINVAL);
-    assert_int_equal(BMI_post_send(&id, addr, buffer, 4, BMI_EXT_ALLOC, 0, NULL, -1, NULL), -BMI_EINVAL);
-    assert_int_equal(BMI_post_send(&id, addr, buffer, 4, BMI_EXT_ALLOC, 0, NULL, 16, NULL), -BMI_EINVAL);
-    assert_int_equal(BMI_post_send_list(&id, addr, &buffer, &size, -1, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
+    assert_int_equal(
+        BMI_post_send(NULL, addr, buffer, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
+        -BMI_EINVAL);
+    assert_int_equal(BMI_post_send(&id, addr, NULL, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
                      -BMI_EINVAL);
-    assert_int_equal(BMI_post_send_list(&id, addr, NULL, &size, 1, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
+    assert_int_equal(
+        BMI_post_send(&id, addr, buffer, -4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
+        -BMI_EINVAL);
+    assert_int_equal(BMI_post_send(&id, addr, buffer, 4, BMI_EXT_ALLOC, 0, NULL, -1, NULL),
                      -BMI_EINVAL);
-    assert_int_equal(BMI_post_recv_list(&id, addr, NULL, NULL, 0, -1, NULL, BMI_EXT_ALLOC, 0, NULL, context, NULL),
+    assert_int_equal(BMI_post_send(&id, addr, buffer, 4, BMI_EXT_ALLOC, 0, NULL, 16, NULL),
+                     -BMI_EINVAL);
+    assert_int_equal(BMI_post_send_list(&id, addr, &buffer, &size, -1, 4, BMI_EXT_ALLOC, 0,
+                                        NULL, context, NULL),
+                     -BMI_EINVAL);
+    assert_int_equal(
+        BMI_post_send_list(&id, addr, NULL, &size, 1, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
+        -BMI_EINVAL);
+    assert_int_equal(BMI_post_recv_list(&id, addr, NULL, NULL, 0, -1, NULL, BMI_EXT_ALLOC, 0,
+                                        NULL, context, NULL),
                      -BMI_EINVAL);
     /* What a method answers: complete at once, and an errno. */
     id = 4;
-    assert_int_equal(BMI_post_sendunexpected(&id, addr, buffer, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL), 1);
+    assert_int_equal(
+        BMI_post_sendunexpected(&id, addr, buffer, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
+        1);
     assert_int_equal(id, 0);
     char big[101] = "";
-    assert_int_equal(BMI_post_sendunexpected(&id, addr, big, 101, BMI_EXT_ALLOC, 0, NULL, context, NULL),
-                     -BMI_EMSGSIZE);
+    assert_int_equal(
+        BMI_post_sendunexpected(&id, addr, big, 101, BMI_EXT_ALLOC, 0, NULL, context, NULL),
+        -BMI_EMSGSIZE);
 }
 
 static void list_messages(void **state)
@@ -155,9 +185,11 @@ static void list_messages(void **state)
 
     start_client(&context);
     BMI_addr_t addr = lookup("loopb://x");
-    assert_int_equal(BMI_post_recv_list(&id[0], addr, to, to_size, 2, 8, NULL, BMI_EXT_ALLOC, 3, NULL, context, NULL),
+    assert_int_equal(BMI_post_recv_list(&id[0], addr, to, to_size, 2, 8, NULL, BMI_EXT_ALLOC, 3,
+                                        NULL, context, NULL),
                      0);
-    assert_int_equal(BMI_post_send_list(&id[1], addr, from, from_size, 3, 7, BMI_EXT_ALLOC, 3, NULL, context, NULL),
+    assert_int_equal(BMI_post_send_list(&id[1], addr, from, from_size, 3, 7, BMI_EXT_ALLOC, 3,
+                                        NULL, context, NULL),
                      0);
     assert_int_equal(BMI_testsome(2, id, &n, index, error, actual, NULL, 0, context), 1);
     assert_int_equal(n, 2);
@@ -228,8 +260,10 @@ static void one_failing_method_does_not_hide_the_other(void **state)
     A->test_error = -EIO;
     assert_int_equal(BMI_testcontext(2, done, &n, error, actual, NULL, 0, context), -BMI_EIO);
     assert_int_equal(lines.errors, 1);
-    assert_int_equal(BMI_post_recv(&id[0], addr, in, 4, NULL, BMI_EXT_ALLOC, 1, NULL, context, NULL), 0);
-    assert_int_equal(BMI_post_send(&id[1], addr, "abc", 4, BMI_EXT_ALLOC, 1, NULL, context, NULL), 0);
+    assert_int_equal(
+        BMI_post_recv(&id[0], addr, in, 4, NULL, BMI_EXT_ALLOC, 1, NULL, context, NULL), 0);
+    assert_int_equal(
+        BMI_post_send(&id[1], addr, "abc", 4, BMI_EXT_ALLOC, 1, NULL, context, NULL), 0);
     assert_int_equal(BMI_testcontext(2, done, &n, error, actual, NULL, 0, context), 1);
     assert_int_equal(n, 2);
 }

@@ -22,10 +22,10 @@ struct job {
     atomic_int *failures;
 };
 
-#define EXPECT(job, what)                                                                                            \
-    do {                                                                                                             \
-        if (!(what))                                                                                                 \
-            atomic_fetch_add((job)->failures, 1);                                                                    \
+#define EXPECT(job, what)                                                                      \
+    do {                                                                                       \
+        if (!(what))                                                                           \
+            atomic_fetch_add((job)->failures, 1);                                              \
     } while (0)
 
 static void run(void *(*body)(void *), atomic_int *failures)
@@ -46,7 +46,8 @@ static void run(void *(*body)(void *), atomic_int *failures)
     assert_int_equal(atomic_load(failures), 0);
 }
 
-/* Every thread looks the same names up, sends to itself over both methods and collects what it sent. */
+/* Every thread looks the same names up, sends to itself over both methods and collects what it
+ * sent. */
 static void *look_up_and_send(void *arg)
 {
     struct job *job = arg;
@@ -61,14 +62,15 @@ static void *look_up_and_send(void *arg)
         for (int i = 0; i < 2; i++) {
             snprintf(text, sizeof(text), "loop%c://host%d", 'a' + i, round % 50);
             EXPECT(job, BMI_addr_lookup(&addr[i], text, NULL) == 0);
-            EXPECT(job, BMI_post_recv(&ids[2 * i], addr[i], in[i], 4, NULL, BMI_EXT_ALLOC, job->number, job,
-                                      job->context, NULL) == 0);
-            EXPECT(job, BMI_post_send(&ids[2 * i + 1], addr[i], "abc", 4, BMI_EXT_ALLOC, job->number, job,
-                                      job->context, NULL) == 0);
+            EXPECT(job, BMI_post_recv(&ids[2 * i], addr[i], in[i], 4, NULL, BMI_EXT_ALLOC,
+                                      job->number, job, job->context, NULL) == 0);
+            EXPECT(job, BMI_post_send(&ids[2 * i + 1], addr[i], "abc", 4, BMI_EXT_ALLOC,
+                                      job->number, job, job->context, NULL) == 0);
         }
         int total = 0, n;
         while (total < 4) {
-            EXPECT(job, BMI_testcontext(4, done, &n, error, actual, user, 0, job->context) >= 0);
+            EXPECT(job,
+                   BMI_testcontext(4, done, &n, error, actual, user, 0, job->context) >= 0);
             for (int i = 0; i < n; i++)
                 EXPECT(job, error[i] == 0 && actual[i] == 4 && user[i] == job);
             total += n;
@@ -94,7 +96,8 @@ static void threads_look_up_and_send(void **state)
     assert_int_equal(loops[LOOP_A].drops, lookups + 50);
 }
 
-/* Every thread is peers that come, send and die, and a server that takes whatever message comes next. */
+/* Every thread is peers that come, send and die, and a server that takes whatever message comes
+ * next. */
 static void *come_and_go(void *arg)
 {
     struct job *job = arg;

@@ -30,7 +30,8 @@ static void start_failure_leaves_nothing(void **state)
     (void)state;
     BMI_addr_t addr;
     fake.open_error = -ENODEV;
-    assert_int_equal(BMI_initialize("bmi_fake", "fake://me:1", BMI_INIT_SERVER, NULL), -BMI_ENODEV);
+    assert_int_equal(BMI_initialize("bmi_fake", "fake://me:1", BMI_INIT_SERVER, NULL),
+                     -BMI_ENODEV);
     assert_int_equal(fake.addrs, 0);
     assert_int_equal(BMI_initialize(NULL, NULL, 0, NULL), 0);
     assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), -BMI_ENODEV);
@@ -76,9 +77,12 @@ static void lookup_before_initialize_and_drop_after_finalize(void **state)
 static void strings_of_one_peer_share_an_address(void **state)
 {
     (void)state;
-    static const char *const same[] = {"fake://h:1,fake://h:2", "fake://h:1/a,fake://h:2/b", "tcp://x:1,fake://h:1,fake://h:2",
+    static const char *const same[] = {"fake://h:1,fake://h:2", "fake://h:1/a,fake://h:2/b",
+                                       "tcp://x:1,fake://h:1,fake://h:2",
                                        " fake://h:1 , fake://h:2\n"};
-    static const char *const other[] = {"fake://h:1", "fake://h:2,fake://h:1", "fake://h:11,fake://h:2", "fake://h:1,fake://h:2,fake://h:3"};
+    static const char *const other[] = {"fake://h:1", "fake://h:2,fake://h:1",
+                                        "fake://h:11,fake://h:2",
+                                        "fake://h:1,fake://h:2,fake://h:3"};
     struct bmi_method_ops *ops = &bmi_fake_ops;
     bmi_method_addr_p a[4], b[4];
 
@@ -118,7 +122,9 @@ static void guard_and_foreign_addresses(void **state)
     assert_int_equal(bmi_fake_ops.query_addr_range(&foreign, "fake://host:1", 32), 0);
     assert_string_equal(bmi_fake_ops.rev_lookup_unexpected(&foreign), "UNKNOWN");
     bmi_op_id_t id;
-    assert_int_equal(bmi_fake_ops.post_send(&id, &foreign, "x", 1, BMI_EXT_ALLOC, 1, NULL, 0, NULL), -BMI_EINVAL);
+    assert_int_equal(
+        bmi_fake_ops.post_send(&id, &foreign, "x", 1, BMI_EXT_ALLOC, 1, NULL, 0, NULL),
+        -BMI_EINVAL);
 }
 
 static void info_options(void **state)
@@ -139,7 +145,8 @@ static void info_options(void **state)
     assert_int_equal(BMI_get_info(peer, SHIM_GET_ENGINE, &engine), 0);
     assert_non_null(engine);
     for (int option = BMI_CHECK_INIT; option < 40; option++)
-        if (option != BMI_INC_ADDR_REF && option != BMI_DEC_ADDR_REF && option != BMI_OPTIMISTIC_BUFFER_REG)
+        if (option != BMI_INC_ADDR_REF && option != BMI_DEC_ADDR_REF &&
+            option != BMI_OPTIMISTIC_BUFFER_REG)
             assert_int_equal(BMI_set_info(0, option, NULL), 0);
     assert_int_equal(fake.forceful, 1);
     assert_int_equal(BMI_set_info(peer, BMI_OPTIMISTIC_BUFFER_REG, &hint), 0);
@@ -173,32 +180,45 @@ static void posts_reach_the_engine(void **state)
     char big[16385];
 
     start_client();
-    assert_int_equal(BMI_post_send_list(&id, peer, pieces, sizes, 2, 5, BMI_EXT_ALLOC, -8, NULL, context, NULL), 0);
+    assert_int_equal(BMI_post_send_list(&id, peer, pieces, sizes, 2, 5, BMI_EXT_ALLOC, -8, NULL,
+                                        context, NULL),
+                     0);
     assert_int_equal(fake.last_list.count, 2);
     assert_ptr_equal(fake.last_list.base, pieces);
     assert_ptr_equal(fake.last_list.length, sizes);
     assert_int_equal(fake.last_tag, -8);
-    assert_int_equal(BMI_post_send_list(&id, peer, pieces, sizes, 2, 6, BMI_EXT_ALLOC, 1, NULL, context, NULL),
+    assert_int_equal(BMI_post_send_list(&id, peer, pieces, sizes, 2, 6, BMI_EXT_ALLOC, 1, NULL,
+                                        context, NULL),
                      -BMI_EINVAL);
-    assert_int_equal(BMI_post_send_list(&id, peer, pieces, wrong, 2, 5, BMI_EXT_ALLOC, 1, NULL, context, NULL),
+    assert_int_equal(BMI_post_send_list(&id, peer, pieces, wrong, 2, 5, BMI_EXT_ALLOC, 1, NULL,
+                                        context, NULL),
                      -BMI_EINVAL);
-    assert_int_equal(BMI_post_send_list(&id, peer, pieces, huge, 2, INT64_MAX, BMI_EXT_ALLOC, 1, NULL, context, NULL),
+    assert_int_equal(BMI_post_send_list(&id, peer, pieces, huge, 2, INT64_MAX, BMI_EXT_ALLOC, 1,
+                                        NULL, context, NULL),
                      -BMI_EINVAL);
-    assert_int_equal(BMI_post_recv_list(&id, peer, NULL, NULL, 0, 0, NULL, BMI_EXT_ALLOC, 1, NULL, context, NULL), 0);
+    assert_int_equal(BMI_post_recv_list(&id, peer, NULL, NULL, 0, 0, NULL, BMI_EXT_ALLOC, 1,
+                                        NULL, context, NULL),
+                     0);
     assert_int_equal(fake.last_list.count, 0);
-    assert_int_equal(BMI_post_send(&id, peer, NULL, 0, BMI_EXT_ALLOC, 1, NULL, context, NULL), 0);
-    assert_int_equal(BMI_post_sendunexpected(&id, peer, big, 16384, BMI_EXT_ALLOC, 1, NULL, context, NULL), 0);
-    assert_int_equal(BMI_post_sendunexpected(&id, peer, big, 16385, BMI_EXT_ALLOC, 1, NULL, context, NULL),
-                     -BMI_EMSGSIZE);
+    assert_int_equal(BMI_post_send(&id, peer, NULL, 0, BMI_EXT_ALLOC, 1, NULL, context, NULL),
+                     0);
+    assert_int_equal(
+        BMI_post_sendunexpected(&id, peer, big, 16384, BMI_EXT_ALLOC, 1, NULL, context, NULL),
+        0);
+    assert_int_equal(
+        BMI_post_sendunexpected(&id, peer, big, 16385, BMI_EXT_ALLOC, 1, NULL, context, NULL),
+        -BMI_EMSGSIZE);
     assert_int_equal(id, 0);
     assert_int_equal(fake.operations, 4);
 
     fake.post_result = 1;
     id = 5;
-    assert_int_equal(BMI_post_send(&id, peer, big, 10, BMI_EXT_ALLOC, 1, NULL, context, NULL), 1);
+    assert_int_equal(BMI_post_send(&id, peer, big, 10, BMI_EXT_ALLOC, 1, NULL, context, NULL),
+                     1);
     assert_int_equal(id, 0);
     fake.post_result = -ECONNRESET;
-    assert_int_equal(BMI_post_send(&id, peer, big, 10, BMI_EXT_ALLOC, 1, NULL, context, NULL), -BMI_ECONNRESET);
+    assert_int_equal(BMI_post_send(&id, peer, big, 10, BMI_EXT_ALLOC, 1, NULL, context, NULL),
+                     -BMI_ECONNRESET);
     assert_int_equal(id, 0);
 }
 
@@ -208,10 +228,19 @@ static void completions_and_error_codes(void **state)
     static const struct {
         int engine;
         bmi_error_code_t bmi;
-    } map[] = {{0, 0}, {-ECANCELED, -BMI_ECANCEL}, {-ETIMEDOUT, -BMI_ETIMEDOUT}, {-ECONNREFUSED, -BMI_ECONNREFUSED},
-               {-ECONNRESET, -BMI_ECONNRESET}, {-ESHUTDOWN, -BMI_ECONNRESET}, {-EHOSTUNREACH, -BMI_EHOSTUNREACH},
-               {-EMSGSIZE, -BMI_EMSGSIZE}, {-EPROTO, -BMI_EPROTO}, {-ENOMEM, -BMI_ENOMEM}, {-EACCES, -BMI_EACCES},
-               {-EOWNERDEAD, -BMI_EIO}, {-99999, -BMI_EIO}};
+    } map[] = {{0, 0},
+               {-ECANCELED, -BMI_ECANCEL},
+               {-ETIMEDOUT, -BMI_ETIMEDOUT},
+               {-ECONNREFUSED, -BMI_ECONNREFUSED},
+               {-ECONNRESET, -BMI_ECONNRESET},
+               {-ESHUTDOWN, -BMI_ECONNRESET},
+               {-EHOSTUNREACH, -BMI_EHOSTUNREACH},
+               {-EMSGSIZE, -BMI_EMSGSIZE},
+               {-EPROTO, -BMI_EPROTO},
+               {-ENOMEM, -BMI_ENOMEM},
+               {-EACCES, -BMI_EACCES},
+               {-EOWNERDEAD, -BMI_EIO},
+               {-99999, -BMI_EIO}};
     int n, marker[sizeof(map) / sizeof(map[0])];
     bmi_op_id_t done;
     bmi_error_code_t error;
@@ -223,7 +252,9 @@ static void completions_and_error_codes(void **state)
         bmi_op_id_t id = post_recv(4, &marker[i]);
         assert_int_equal(BMI_testcontext(1, &done, &n, &error, &actual, &user, 0, context), 0);
         fake_complete(fake.last_id, map[i].engine, 5);
-        assert_int_equal(BMI_testcontext(1, &done, &n, &error, &actual, i % 2 ? &user : NULL, 0, context), 1);
+        assert_int_equal(
+            BMI_testcontext(1, &done, &n, &error, &actual, i % 2 ? &user : NULL, 0, context),
+            1);
         assert_int_equal(n, 1);
         assert_true(done == id);
         if (i % 2)
@@ -300,11 +331,13 @@ static void wrong_ids_are_nobodys(void **state)
 
     start_client();
     bmi_op_id_t good = post_recv(1, NULL);
-    bmi_op_id_t wrong[] = {0, 1, -1, good + 1, good + 8, good - 1, INT64_MAX, INT64_MIN, good ^ (1 << 20)};
+    bmi_op_id_t wrong[] = {0,        1,         -1,        good + 1,        good + 8,
+                           good - 1, INT64_MAX, INT64_MIN, good ^ (1 << 20)};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         assert_int_equal(BMI_test(wrong[i], &n, error, actual, NULL, 0, context), 0);
         assert_int_equal(bmi_fake_ops.cancel(wrong[i], context), 0);
-        assert_int_equal(BMI_testsome(1, &wrong[i], &n, index, error, actual, NULL, 5, context), 0);
+        assert_int_equal(BMI_testsome(1, &wrong[i], &n, index, error, actual, NULL, 5, context),
+                         0);
     }
     assert_int_equal(fake.cancels, 0);
     assert_int_equal(fake.waited_ms, 0);
@@ -379,10 +412,12 @@ static void testsome_small_and_large(void **state)
             ids[i] = post_recv(i, &ids[i]);
             engine_ids[i] = fake.last_id;
         }
-        assert_int_equal(BMI_testsome(count, ids, &n, index, error, actual, user, 0, context), 0);
+        assert_int_equal(BMI_testsome(count, ids, &n, index, error, actual, user, 0, context),
+                         0);
         for (int i = 0; i < count; i += 2)
             fake_complete(engine_ids[i], 0, i);
-        assert_int_equal(BMI_testsome(count, ids, &n, index, error, actual, user, 0, context), 1);
+        assert_int_equal(BMI_testsome(count, ids, &n, index, error, actual, user, 0, context),
+                         1);
         assert_int_equal(n, count / 2);
         for (int i = 0; i < n; i++) {
             assert_int_equal(index[i] % 2, 0);
@@ -394,7 +429,8 @@ static void testsome_small_and_large(void **state)
         }
         for (int i = 1; i < count; i += 2)
             fake_complete(engine_ids[i], 0, i);
-        assert_int_equal(BMI_testsome(count, ids, &n, index, error, actual, NULL, 0, context), 1);
+        assert_int_equal(BMI_testsome(count, ids, &n, index, error, actual, NULL, 0, context),
+                         1);
         assert_int_equal(n, count / 2);
     }
 }
@@ -426,7 +462,8 @@ static void small_incount_and_other_contexts(void **state)
     assert_int_equal(total, 100);
 }
 
-/* What testcontext and testunexpected say about activity: nothing when alone, the truth beside others. */
+/* What testcontext and testunexpected say about activity: nothing when alone, the truth beside
+ * others. */
 static void activity_is_told_only_beside_others(void **state)
 {
     (void)state;
@@ -441,10 +478,12 @@ static void activity_is_told_only_beside_others(void **state)
     start_client();
     assert_int_equal(BMI_get_info(peer, BMI_GET_METH_ADDR, &method_addr), 0);
     for (int shared = 0; shared < 2; shared++) {
-        assert_int_equal(ops->testcontext(1, &id, &n, &error, &actual, NULL, shared ? 5 : 10, context), 0);
+        assert_int_equal(
+            ops->testcontext(1, &id, &n, &error, &actual, NULL, shared ? 5 : 10, context), 0);
         post_recv(1, NULL);
         fake_complete(fake.last_id, 0, 1);
-        assert_int_equal(ops->testcontext(1, &id, &n, &error, &actual, NULL, 0, context), shared);
+        assert_int_equal(ops->testcontext(1, &id, &n, &error, &actual, NULL, 0, context),
+                         shared);
         assert_int_equal(n, 1);
         struct rme_addr *from = rme_addr_host(fake.last_addr) ? fake.last_addr : NULL;
         assert_non_null(from);

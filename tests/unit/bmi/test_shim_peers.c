@@ -53,7 +53,8 @@ static void dead_peer_goes_after_its_last_request(void **state)
     assert_int_equal(BMI_set_info(info[1].addr, BMI_INC_ADDR_REF, NULL), -BMI_EINVAL);
 }
 
-/* The last reference goes before the buffer does: the address must wait for the buffer, then go by itself. */
+/* The last reference goes before the buffer does: the address must wait for the buffer, then go
+ * by itself. */
 static void dead_peer_waits_for_its_buffer(void **state)
 {
     (void)state;
@@ -75,7 +76,8 @@ static void dead_peer_waits_for_its_buffer(void **state)
     assert_int_equal(fake.addrs, 1);
 }
 
-/* One thread has the last message of a dead peer in hand, not counted yet, when another one finds nothing left. */
+/* One thread has the last message of a dead peer in hand, not counted yet, when another one
+ * finds nothing left. */
 static void another_thread_finds_nothing(void)
 {
     struct BMI_unexpected_info info;
@@ -110,7 +112,8 @@ static void message_on_its_way_keeps_its_sender(void **state)
     assert_int_equal(fake.addrs, 1);
 }
 
-/* What a peer had sent before it died comes out before its address goes, however few are asked for at a time. */
+/* What a peer had sent before it died comes out before its address goes, however few are asked
+ * for at a time. */
 static void messages_of_a_dead_peer_come_out(void **state)
 {
     (void)state;
@@ -158,7 +161,8 @@ static void idle_dead_peers_go_by_themselves(void **state)
     assert_int_equal(fake.addrs, PEERS / 2 + 1);
 }
 
-/* Many buffers in the hands of the host, given back in another order: none is lost in the table. */
+/* Many buffers in the hands of the host, given back in another order: none is lost in the
+ * table. */
 static void many_held_buffers(void **state)
 {
     (void)state;
