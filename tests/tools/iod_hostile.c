@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * iod-hostile ADDR: a client that does everything wrong.  The server must answer each of it with the status that fits,
+ * and live.  Status 0 when it does; ends in the middle of an upload.
+ */
+#include "config.h"
+#include "embedded/iod/clock.h"
+#include "embedded/iod/net.h"
+#include "embedded/iod/proto.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WAIT_MS 20000
+
+static struct {
+    bmi_context_id context;
+    BMI_addr_t server;
+    bmi_msg_tag_t tag;
+    int checks, failures;
+} me;
+
+/* ---- one operation at a time ------------------------------------------------------------------- */
+
+struct wait {
+    struct net_op op;
+    bool done;
+    int error;
+    int64_t actual;
+};
+
+static void wait_done(struct net_op *op, int error, int64_t actual)
+{
+    struct wait *w = (struct wait *)op;
+
+    op->id = 0;
+    w->done = true;
+    w->error = error;
+    w->actual = actual;
+}
+
+static void posted(struct wait *w, int result)
+{
+    if (result == 0)
+        return;
+    w->done = true;
+    w->error = result < 0 ? result : 0;
+}
+
+static bool wait_for(struct wait *w)
+{
+    int64_t deadline = clock_ms() + WAIT_MS;
+
+    while (!w->done && clock_ms() < deadline)
+        if (net_poll(me.context, 100) < 0)
+            return false;
+    return w->done;
+}
+
+static void recv_begin(struct wait *w, void *buf, int64_t size, bmi_msg_tag_t tag)
+{
+    struct iovec piece = {buf, (size_t)size};
+    struct net_memory memory = {.type = BMI_EXT_ALLOC, .pieces = 1, .piece = &piece};
+
+    *w = (struct wait){.op = {.done = wait_done}};
+    posted(w, net_recv(me.context, me.server, &memory, size, tag, &w->op, &w->actual));
+}
+
+static void send_data(struct wait *w, void *buf, int64_t size, bmi_msg_tag_t tag)
+{
+    struct iovec piece = {buf, (size_t)size};
+    struct net_memory memory = {.type = BMI_EXT_ALLOC, .pieces = 1, .piece = &piece};
+
+    *w = (struct wait){.op = {.done = wait_done}};
+    posted(w, net_send(me.context, me.server, &memory, size, tag, &w->op));
+}
+
+static void send_bytes(const void *bytes, int64_t length, bmi_msg_tag_t tag)
+{
+    struct wait w = {.op = {.done = wait_done}};
+
+    posted(&w, net_send_request(me.context, me.server, bytes, length, tag, &w.op));
+    if (!wait_for(&w) || w.error) {
+        printf("a request could not be sent: %s\n", strerror(-w.error));
+        exit(1);
+    }
+}
+
+static void send_request(const struct iod_request *request, bmi_msg_tag_t tag)
+{
+    static uint8_t bytes[IOD_REQUEST_MAX];
+    int64_t length = iod_request_encode(request, bytes, sizeof bytes);
+
+    if (length < 0) {
+        printf("%s cannot be encoded\n", iod_op_name(request->op));
+        exit(1);
+    }
+    send_bytes(bytes, length, tag);
+}
+
+/* ---- requests and what they must bring --------------------------------------------------------- */
+
+static uint8_t reply_bytes[IOD_REPLY_MAX];
+static struct wait reply_wait;
+
+static void expect_begin(bmi_msg_tag_t tag)
+{
+    recv_begin(&reply_wait, reply_bytes, sizeof reply_bytes, tag);
+}
+
+/* The reply to what was sent with `tag`; signs of life are skipped. */
+static bool expect_end(const char *what, enum iod_status status, bmi_msg_tag_t tag,
+                       struct iod_reply *reply)
+{
+    int error;
+
+    me.checks++;
+    for (;;) {
+        if (!wait_for(&reply_wait) || reply_wait.error) {
+            printf("FAILED: %s: no reply (%s)\n", what, strerror(-reply_wait.error));
+            me.failures++;
+            return false;
+        }
+        error = iod_reply_decode(reply_bytes, (size_t)reply_wait.actual, reply);
+        if (error || !(reply->flags & IOD_FLAG_WORKING))
+            break;
+        expect_begin(tag);
+    }
+    if (!error && reply->status == status)
+        return true;
+    printf("FAILED: %s: status %d instead of %d, %.*s\n", what, error ? error : (int)reply->status,
+           (int)status, error ? 0 : (int)reply->text.length, error ? "" : reply->text.text);
+    me.failures++;
+    return false;
+}
+
+static bool expect_bytes(const char *what, const void *bytes, int64_t length, enum iod_status status)
+{
+    struct iod_reply reply;
+    bmi_msg_tag_t tag = me.tag++;
+
+    expect_begin(tag);
+    send_bytes(bytes, length, tag);
+    return expect_end(what, status, tag, &reply);
+}
+
+static bool expect(const char *what, const struct iod_request *request, enum iod_status status,
+                   struct iod_reply *reply)
+{
+    bmi_msg_tag_t tag = me.tag++;
+
+    expect_begin(tag);
+    send_request(request, tag);
+    return expect_end(what, status, tag, reply);
+}
+
+static struct iod_request put_open(const char *name, uint64_t size)
+{
+    return (struct iod_request){.op = IOD_OP_PUT_OPEN,
+                                .upload = 1,
+                                .layout = {size, 65536, 0, 1},
+                                .mode = 0600,
+                                .buffer_size = 65536,
+                                .buffers = 2,
+                                .name = iod_string_of(name)};
+}
+
+static uint64_t open_upload(const char *name, uint64_t size)
+{
+    struct iod_request request = put_open(name, size);
+    struct iod_reply reply;
+
+    return expect("opening an upload", &request, IOD_OK, &reply) ? reply.handle : 0;
+}
+
+static enum iod_status any_status(const struct iod_request *request)
+{
+    struct iod_reply reply;
+    bmi_msg_tag_t tag = me.tag++;
+
+    expect_begin(tag);
+    send_request(request, tag);
+    me.checks--;
+    expect_end("a handle's request", IOD_OK, tag, &reply);
+    return reply.status;
+}
+
+static struct iod_request of_handle(enum iod_op op, uint64_t handle)
+{
+    return (struct iod_request){.op = op, .handle = handle};
+}
+
+static struct iod_request data_request(enum iod_op op, uint64_t handle, bmi_msg_tag_t tag,
+                                       const struct iod_extent *extent)
+{
+    return (struct iod_request){
+        .op = op, .handle = handle, .data_tag = tag, .extents = {.count = 1, .array = extent}};
+}
+
+/* ---- the cases --------------------------------------------------------------------------------- */
+
+static void malformed(void)
+{
+    static uint8_t bytes[IOD_REQUEST_MAX];
+    struct iod_request list = {.op = IOD_OP_LIST};
+    int64_t length;
+
+    expect_bytes("an empty message", bytes, 0, IOD_PROTOCOL);
+    expect_bytes("one byte", bytes, 1, IOD_PROTOCOL);
+    expect_bytes("zeros", bytes, sizeof bytes, IOD_PROTOCOL);
+    srandom(1);
+    for (int i = 0; i < 200; i++) {
+        for (size_t b = 0; b < sizeof bytes; b++)
+            bytes[b] = (uint8_t)random();
+        expect_bytes("random bytes", bytes, random() % IOD_REQUEST_MAX, IOD_PROTOCOL);
+    }
+    length = iod_request_encode(&list, bytes, sizeof bytes);
+    bytes[4]++;
+    expect_bytes("another version", bytes, length, IOD_PROTOCOL);
+    bytes[4]--;
+    bytes[6] = 200;
+    expect_bytes("an unknown operation", bytes, length, IOD_PROTOCOL);
+    bytes[6] = IOD_OP_LIST;
+    expect_bytes("a byte too many", bytes, length + 1, IOD_PROTOCOL);
+    expect_bytes("a byte too few", bytes, length - 1, IOD_PROTOCOL);
+    list = put_open("x", 5);
+    length = iod_request_encode(&list, bytes, sizeof bytes);
+    memset(bytes + 12 + 8 + 8, 0, 8);
+    expect_bytes("a strip of no bytes", bytes, length, IOD_INVALID);
+}
+
+static void unknown_handles(void)
+{
+    static const enum iod_op ops[] = {IOD_OP_SEAL, IOD_OP_COMMIT, IOD_OP_EXTENTS, IOD_OP_CLOSE};
+    struct iod_extent extent = {0, 10};
+    struct iod_request request;
+    struct iod_reply reply;
+
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        request = of_handle(ops[i], 12345);
+        expect("a handle that is none", &request, IOD_NO_HANDLE, &reply);
+    }
+    request = data_request(IOD_OP_WRITE, 12345, 7, &extent);
+    expect("a write to no handle", &request, IOD_NO_HANDLE, &reply);
+    request = data_request(IOD_OP_READ, 12345, 7, &extent);
+    expect("a read from no handle", &request, IOD_NO_HANDLE, &reply);
+}
+
+static void wrong_order(void)
+{
+    struct iod_extent inside = {0, 100}, behind = {50, 100};
+    uint64_t handle = open_upload("order", 100);
+    struct iod_request request = of_handle(IOD_OP_COMMIT, handle);
+    struct iod_reply reply;
+
+    expect("a commit before the seal", &request, IOD_INVALID, &reply);
+    request = data_request(IOD_OP_READ, handle, me.tag++, &inside);
+    expect("reading an upload", &request, IOD_INVALID, &reply);
+    request = data_request(IOD_OP_WRITE, handle, me.tag++, &behind);
+    expect("writing behind the end", &request, IOD_INVALID, &reply);
+    request = of_handle(IOD_OP_SEAL, handle);
+    expect("the seal", &request, IOD_OK, &reply);
+    request = data_request(IOD_OP_WRITE, handle, me.tag++, &inside);
+    expect("writing what is sealed", &request, IOD_INVALID, &reply);
+    request = of_handle(IOD_OP_CLOSE, handle);
+    expect("closing", &request, IOD_OK, &reply);
+    expect("closing twice", &request, IOD_NO_HANDLE, &reply);
+}
+
+static void wrong_data(int64_t length, const char *what)
+{
+    static char data[200000];
+    struct iod_extent extent = {0, 100000}; /* messages of 65536 and 34464 bytes */
+    uint64_t handle = open_upload("data", 100000);
+    bmi_msg_tag_t data_tag = me.tag++, tag = me.tag++;
+    struct iod_request request = data_request(IOD_OP_WRITE, handle, data_tag, &extent);
+    struct iod_reply reply;
+    struct wait w;
+
+    expect_begin(tag);
+    send_request(&request, tag);
+    send_data(&w, data, length, data_tag);
+    if (!wait_for(&w)) {
+        printf("FAILED: %s: the send does not end\n", what);
+        me.failures++;
+        return;
+    }
+    me.checks++;
+    if (!wait_for(&reply_wait) || iod_reply_decode(reply_bytes, (size_t)reply_wait.actual, &reply) ||
+        reply.status == IOD_OK) {
+        printf("FAILED: %s: no refusal\n", what);
+        me.failures++;
+    }
+    request = of_handle(IOD_OP_SEAL, handle);
+    expect("sealing what failed", &request, IOD_INVALID, &reply);
+    request = of_handle(IOD_OP_CLOSE, handle);
+    expect("closing what failed", &request, IOD_OK, &reply);
+}
+
+static void busy(void)
+{
+    struct iod_extent extent = {0, 1000000}, rest = {10, 20};
+    uint64_t handle = open_upload("busy", 1000000);
+    struct iod_request request = data_request(IOD_OP_WRITE, handle, me.tag++, &extent);
+    struct iod_reply reply;
+
+    send_request(&request, me.tag++); /* its data never comes */
+    request = data_request(IOD_OP_WRITE, handle, me.tag++, &rest);
+    expect("two writes at once", &request, IOD_BUSY, &reply);
+    request = of_handle(IOD_OP_SEAL, handle);
+    expect("a seal during a write", &request, IOD_BUSY, &reply);
+    request = of_handle(IOD_OP_CLOSE, handle);
+    expect("closing during a write", &request, IOD_OK, &reply);
+    expect("closing twice", &request, IOD_NO_HANDLE, &reply);
+}
+
+static void too_many_transfers(int limit)
+{
+    uint64_t *handle = calloc((size_t)limit, sizeof *handle);
+    struct iod_request request = put_open("many", 10);
+    struct iod_reply reply;
+
+    for (int i = 0; i < limit; i++)
+        handle[i] = open_upload("many", 10);
+    expect("one transfer too many", &request, IOD_BUSY, &reply);
+    for (int i = 0; i < limit; i++) {
+        request = of_handle(IOD_OP_CLOSE, handle[i]);
+        any_status(&request);
+    }
+    free(handle);
+    open_upload("again", 10);
+}
+
+/*
+ * Requests without anybody who takes the answers.  The server may drop what comes too fast; it must come round to serve
+ * the same client again.
+ */
+static void flood(void)
+{
+    struct iod_request list = {.op = IOD_OP_LIST};
+    int64_t deadline = clock_ms() + WAIT_MS;
+    bool answered = false;
+
+    for (int i = 0; i < 500; i++)
+        send_request(&list, me.tag++);
+    me.checks++;
+    while (!answered && clock_ms() < deadline) {
+        struct wait *w = &reply_wait;
+        bmi_msg_tag_t tag = me.tag++;
+
+        expect_begin(tag);
+        send_request(&list, tag);
+        for (int i = 0; i < 10 && !w->done; i++)
+            net_poll(me.context, 100);
+        answered = w->done && !w->error;
+        net_cancel(me.context, &w->op);
+        wait_for(w);
+    }
+    if (!answered) {
+        printf("FAILED: no answer after a flood\n");
+        me.failures++;
+    }
+}
+
+/* Leaves uploads open, one of them waiting for data, and goes. */
+static void walk_away(void)
+{
+    struct iod_extent extent = {0, 1000000};
+    uint64_t handle = open_upload("gone", 1000000);
+    struct iod_request request = data_request(IOD_OP_WRITE, handle, me.tag++, &extent);
+
+    send_request(&request, me.tag++);
+    open_upload("gone too", 5);
+}
+
+int main(int argc, char **argv)
+{
+    int error;
+
+    if (argc != 2)
+        return 2;
+    me.tag = 1;
+    error = net_open(NULL, NULL, &me.context);
+    if (!error)
+        error = -bmi_error_to_errno(BMI_addr_lookup(&me.server, argv[1], NULL));
+    if (error) {
+        printf("%s: %s\n", argv[1], net_error_text(error));
+        return 1;
+    }
+    malformed();
+    unknown_handles();
+    wrong_order();
+    wrong_data(100, "a message that is too short");
+    wrong_data(65537, "a message that is too long");
+    wrong_data(200000, "a message that is much too long");
+    busy();
+    too_many_transfers(64);
+    flood();
+    walk_away();
+    printf("%d checks, %d failed\n", me.checks, me.failures);
+    return me.failures ? 1 : 0;
+}
