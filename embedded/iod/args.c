@@ -15,7 +15,8 @@ void args_set_program(const char *argv0)
     const char *slash = strrchr(argv0, '/');
 
     program = slash ? slash + 1 : argv0;
-    if (strncmp(program, "lt-", 3) == 0) /* libtool's name for a program that is not installed yet */
+    if (strncmp(program, "lt-", 3) ==
+        0) /* libtool's name for a program that is not installed yet */
         program += 3;
 }
 
@@ -58,7 +59,8 @@ static void complete(const struct option *options, struct option *all, char *let
     *letters = 0;
 }
 
-enum args_result args_read(int argc, char **argv, const struct option *options, const char *help,
+enum args_result args_read(int argc, char **argv, const struct option *options,
+                           const char *help,
                            bool (*set)(int option, const char *text, void *settings),
                            void *settings)
 {
@@ -78,8 +80,8 @@ enum args_result args_read(int argc, char **argv, const struct option *options, 
             printf("%s (%s) %s\n", program, PACKAGE_NAME, PACKAGE_VERSION);
             return ARGS_DONE;
         case '?':
-            args_complain("'%s' is no option or lacks its value; see %s --help", argv[optind - 1],
-                          program);
+            args_complain("'%s' is no option or lacks its value; see %s --help",
+                          argv[optind - 1], program);
             return ARGS_WRONG;
         default:
             if (!set(option, optarg, settings))
@@ -158,7 +160,8 @@ enum args_fault args_split(const char *text, struct args_list *list)
 
     for (const char *at = text; *at; at++)
         room += *at == ',';
-    *list = (struct args_list){.text = strdup(text), .item = calloc((size_t)room, sizeof(char *))};
+    *list =
+        (struct args_list){.text = strdup(text), .item = calloc((size_t)room, sizeof(char *))};
     if (!list->text || !list->item)
         return ARGS_NO_MEMORY;
     for (char *at = list->text, *next; at; at = next) {
@@ -185,7 +188,8 @@ bool args_list(const char *option, const char *text, int most, struct args_list 
     if (fault == ARGS_NO_MEMORY)
         args_complain("%s: no memory", option);
     else if (fault == ARGS_NO_ADDRESS)
-        args_complain("%s: '%s' is no server; give addresses like ib://host:port", option, last);
+        args_complain("%s: '%s' is no server; give addresses like ib://host:port", option,
+                      last);
     else if (fault == ARGS_TWICE)
         args_complain("%s: %s comes twice; name each server once", option, last);
     else if (list->count > most)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* args.h - values on command lines.  Every failure prints one line on standard error, led by the program's name. */
+/* args.h - values on command lines.  Every failure prints one line on standard error, led by
+ * the program's name. */
 #ifndef IOD_ARGS_H
 #define IOD_ARGS_H
 
@@ -16,13 +17,15 @@ void args_set_program(const char *argv0);
 const char *args_program(void);
 
 /*
- * Walks the options of a command line.  `options` ends with a zero row; `val` of each is its letter.  `set` takes each
- * option, and complains itself about a value.  ARGS_DONE: --help (which prints `help`) or --version was asked for, which
- * belong to every program; ARGS_WRONG: somebody complained; ARGS_READ: `optind` is where names begin.
+ * Walks the options of a command line.  `options` ends with a zero row; `val` of each is its
+ * letter.  `set` takes each option, and complains itself about a value.  ARGS_DONE: --help
+ * (which prints `help`) or --version was asked for, which belong to every program; ARGS_WRONG:
+ * somebody complained; ARGS_READ: `optind` is where names begin.
  */
 enum args_result { ARGS_READ, ARGS_DONE, ARGS_WRONG };
 
-enum args_result args_read(int argc, char **argv, const struct option *options, const char *help,
+enum args_result args_read(int argc, char **argv, const struct option *options,
+                           const char *help,
                            bool (*set)(int option, const char *text, void *settings),
                            void *settings);
 
@@ -42,12 +45,13 @@ struct args_list {
 
 enum args_fault { ARGS_GOOD, ARGS_NO_ADDRESS, ARGS_TWICE, ARGS_NO_MEMORY };
 
-/* Cuts a list.  At a fault the last item is the one at fault (if it is not the memory); free the list in any case. */
+/* Cuts a list.  At a fault the last item is the one at fault (if it is not the memory); free
+ * the list in any case. */
 enum args_fault args_split(const char *text, struct args_list *list);
 
 /*
- * The same for an option, with complaints.  Each address must look like "scheme://host:port", none may come twice, there
- * may be at most `most`.
+ * The same for an option, with complaints.  Each address must look like "scheme://host:port",
+ * none may come twice, there may be at most `most`.
  */
 bool args_list(const char *option, const char *text, int most, struct args_list *list);
 void args_list_free(struct args_list *list);

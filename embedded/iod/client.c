@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A request: the receive for the reply is posted, then the request is sent.  Signs of life come to the same receive,
- * which is posted again.  A server that is silent for the time-out while it owes us something fails the session, as does
- * a connection that breaks; only the opening of an object is tried once more, half a second later, because a server that
- * was just restarted looks like that.
+ * A request: the receive for the reply is posted, then the request is sent.  Signs of life come
+ * to the same receive, which is posted again.  A server that is silent for the time-out while
+ * it owes us something fails the session, as does a connection that breaks; only the opening of
+ * an object is tried once more, half a second later, because a server that was just restarted
+ * looks like that.
  *
- * All operations of this file are posted and completed by the one thread that uses the session, so they need no lock.
+ * All operations of this file are posted and completed by the one thread that uses the session,
+ * so they need no lock.
  */
 #include "config.h"
 #include "embedded/iod/client.h"
@@ -17,11 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AGAIN_MS      500  /* before the second attempt */
-#define GIVE_UP_MS    500  /* how long each step of ending a failed session may take */
-#define FLOW_GRACE_MS 500  /* a server may explain why a flow broke */
+#define AGAIN_MS      500 /* before the second attempt */
+#define GIVE_UP_MS    500 /* how long each step of ending a failed session may take */
+#define FLOW_GRACE_MS 500 /* a server may explain why a flow broke */
 
-/* ---- failures ---------------------------------------------------------------------------------- */
+/* ---- failures
+ * ---------------------------------------------------------------------------------- */
 
 static bool fail_with(struct client *client, const char *lead, const char *format, va_list args)
 {
@@ -30,7 +33,8 @@ static bool fail_with(struct client *client, const char *lead, const char *forma
         if (at < sizeof client->why)
             vsnprintf(client->why + at, sizeof client->why - at, format, args);
         client->failed = true;
-        for (char *c = client->why; *c; c++) /* one line, whatever a name or a server's text holds */
+        for (char *c = client->why; *c;
+             c++) /* one line, whatever a name or a server's text holds */
             if ((unsigned char)*c < ' ' || *c == 127)
                 *c = '?';
     }
@@ -67,7 +71,8 @@ bool remote_lost(struct remote *remote, int error)
     return remote_fail(remote, "%s", net_error_text(error));
 }
 
-/* ---- one request ------------------------------------------------------------------------------- */
+/* ---- one request
+ * ------------------------------------------------------------------------------- */
 
 static void post_reply_receive(struct remote *r);
 
@@ -140,8 +145,8 @@ static void post_reply_receive(struct remote *r)
     struct iovec piece = {r->reply_bytes, IOD_REPLY_MAX};
     struct net_memory memory = {.type = BMI_PRE_ALLOC, .pieces = 1, .piece = &piece};
     int64_t actual = 0;
-    int result = net_recv(r->client->context, r->addr, &memory, IOD_REPLY_MAX, r->tag, &r->reply_op,
-                          &actual);
+    int result = net_recv(r->client->context, r->addr, &memory, IOD_REPLY_MAX, r->tag,
+                          &r->reply_op, &actual);
 
     r->receiving = result == 0;
     if (result > 0)
@@ -161,8 +166,8 @@ static void send_request(struct remote *r)
     post_reply_receive(r);
     if (r->client->failed || r->again_at)
         return;
-    result = net_send_request(r->client->context, r->addr, r->request, r->request_length, r->tag,
-                              &r->request_op);
+    result = net_send_request(r->client->context, r->addr, r->request, r->request_length,
+                              r->tag, &r->request_op);
     r->requesting = result == 0;
     if (result < 0)
         request_broke(r, result);
@@ -174,8 +179,9 @@ bool remote_ask(struct remote *r, const struct iod_request *request)
         return false;
     r->request_length = iod_request_encode(request, r->request, sizeof r->request);
     if (r->request_length < 0)
-        return remote_fail(r, "the request cannot be expressed (%s); use a shorter name or fewer servers",
-                           strerror((int)-r->request_length));
+        return remote_fail(
+            r, "the request cannot be expressed (%s); use a shorter name or fewer servers",
+            strerror((int)-r->request_length));
     r->asked = *request;
     r->state = REMOTE_ASKED;
     r->attempts = 0;
@@ -183,7 +189,8 @@ bool remote_ask(struct remote *r, const struct iod_request *request)
     return !r->client->failed;
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------- */
+/* ---- waiting
+ * ----------------------------------------------------------------------------------- */
 
 static bool flows_run(const struct client *client)
 {
@@ -282,7 +289,8 @@ bool client_ask_all(struct client *client, const struct iod_request *request)
     return client_wait_answers(client);
 }
 
-/* ---- start and end ----------------------------------------------------------------------------- */
+/* ---- start and end
+ * ----------------------------------------------------------------------------- */
 
 bool client_open(struct client *client, const struct client_options *options)
 {
@@ -311,7 +319,8 @@ bool client_open(struct client *client, const struct client_options *options)
 struct remote *client_add(struct client *client, const char *uri)
 {
     struct remote *r = calloc(1, sizeof *r);
-    struct remote **grown = realloc(client->remote, ((size_t)client->count + 1) * sizeof *grown);
+    struct remote **grown =
+        realloc(client->remote, ((size_t)client->count + 1) * sizeof *grown);
     char *options = client->o.options ? strdup(client->o.options) : NULL;
     char text[512];
     int error;
@@ -352,7 +361,8 @@ static bool remote_is_quiet(const struct remote *r)
     return !r->requesting && !r->receiving && (!r->flow || atomic_load(&r->flow_ended));
 }
 
-/* Lets operations end, for a moment; those with lost servers may not, as long as the device has not given them up. */
+/* Lets operations end, for a moment; those with lost servers may not, as long as the device has
+ * not given them up. */
 static void settle(struct client *client, bool lost_too)
 {
     int64_t deadline = clock_ms() + GIVE_UP_MS;
@@ -427,7 +437,8 @@ void client_close(struct client *client)
     for (int i = 0; i < client->count; i++)
         ended &= remote_is_quiet(client->remote[i]);
     workers_stop(client->workers);
-    if (ended) { /* else BMI may still use all that, until it is stopped; then the process ends */
+    if (ended) { /* else BMI may still use all that, until it is stopped; then the process ends
+                  */
         for (int i = 0; i < client->count; i++)
             remote_free(client->remote[i]);
         free(client->remote);

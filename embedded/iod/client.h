@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * client.h - a client's session with its servers: one request at a time to each of them, data flows beside it.
+ * client.h - a client's session with its servers: one request at a time to each of them, data
+ * flows beside it.
  *
- * All calls come from one thread.  The first failure ends the session: it is kept as one line that names cause, value
- * and remedy, and nothing new is started after it.
+ * All calls come from one thread.  The first failure ends the session: it is kept as one line
+ * that names cause, value and remedy, and nothing new is started after it.
  */
 #ifndef IOD_CLIENT_H
 #define IOD_CLIENT_H
@@ -61,10 +62,10 @@ struct remote {
 };
 
 struct client_options {
-    const char *options; /* for the BMI methods; NULL for none */
-    int timeout_ms;      /* of silence */
-    int threads;         /* for the disk */
-    void (*line)(const char *line); /* takes what BMI says; NULL: nobody does */
+    const char *options;                      /* for the BMI methods; NULL for none */
+    int timeout_ms;                           /* of silence */
+    int threads;                              /* for the disk */
+    void (*line)(const char *line);           /* takes what BMI says; NULL: nobody does */
     const volatile sig_atomic_t *interrupted; /* set by a signal; may be NULL */
 };
 
@@ -80,7 +81,8 @@ struct client {
     bool failed;
     char why[CLIENT_WHY];
     const char *subject; /* the object's name, for messages; NULL for none */
-    void (*tick)(struct client *client, void *arg); /* now and then while waiting; may be NULL */
+    void (*tick)(struct client *client,
+                 void *arg); /* now and then while waiting; may be NULL */
     void *tick_arg;
 };
 
@@ -104,16 +106,19 @@ bool remote_fail(struct remote *remote, const char *format, ...)
 /* The same when its network failed. */
 bool remote_lost(struct remote *remote, int error);
 
-/* Sends a request (its strings and extents may go afterwards).  The server must not be asked something already. */
+/* Sends a request (its strings and extents may go afterwards).  The server must not be asked
+ * something already. */
 bool remote_ask(struct remote *remote, const struct iod_request *request);
 
 /* Waits until `finished` says so.  False when the session failed first. */
 bool client_wait(struct client *client, bool (*finished)(struct client *client));
 
-/* Waits for the answers of all servers that were asked; an answer that is an error fails the session. */
+/* Waits for the answers of all servers that were asked; an answer that is an error fails the
+ * session. */
 bool client_wait_answers(struct client *client);
 
-/* Sends the same request, with each server's own handle and layout, to all, and waits for the answers. */
+/* Sends the same request, with each server's own handle and layout, to all, and waits for the
+ * answers. */
 bool client_ask_all(struct client *client, const struct iod_request *request);
 
 #endif

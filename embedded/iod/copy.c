@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The part of a copy where data moves.  Each server gets its extents in requests of at most IOD_EXTENTS_MAX; beside each
- * request a flow moves the data.  The servers go on independently; all flows share one pool of buffers that has room for
- * `buffers` messages of each.
+ * The part of a copy where data moves.  Each server gets its extents in requests of at most
+ * IOD_EXTENTS_MAX; beside each request a flow moves the data.  The servers go on independently;
+ * all flows share one pool of buffers that has room for `buffers` messages of each.
  */
 #include "config.h"
 #include "embedded/iod/copy.h"
@@ -46,8 +46,8 @@ bool copy_set_name(struct copy *copy, const char *name)
     if (length == 0)
         return client_fail(&copy->client, "the remote name is empty; write ADDR/name");
     if (length > IOD_NAME_MAX)
-        return client_fail(&copy->client, "%.60s...: the name has %zu bytes; use at most %d", name,
-                           length, IOD_NAME_MAX);
+        return client_fail(&copy->client, "%.60s...: the name has %zu bytes; use at most %d",
+                           name, length, IOD_NAME_MAX);
     memcpy(copy->name, name, length + 1);
     copy->client.subject = copy->name;
     return true;
@@ -58,8 +58,9 @@ bool copy_take_grant(struct copy *copy, struct remote *r)
     r->buffer_size = r->reply.buffer_size;
     r->buffers = r->reply.buffers;
     if (r->buffer_size > copy->o.buffer_size || r->buffers > copy->o.buffers)
-        return remote_fail(r, "the server grants more than was asked for; are client and server of "
-                              "one release?");
+        return remote_fail(
+            r, "the server grants more than was asked for; are client and server of "
+               "one release?");
     return true;
 }
 
@@ -94,7 +95,8 @@ static bool start_flow(struct copy *copy, struct remote *r, const struct iod_req
     atomic_store(&r->flow_ended, false);
     error = flow_start(&config, &r->flow);
     if (error)
-        return remote_fail(r, "starting the transfer: %s; use fewer --buffers", strerror(-error));
+        return remote_fail(r, "starting the transfer: %s; use fewer --buffers",
+                           strerror(-error));
     return true;
 }
 
@@ -121,8 +123,8 @@ static bool file_failed(struct copy *copy, int error)
     const char *remedy = "check the disk";
 
     if (error == -ENODATA)
-        return client_fail(&copy->client, "%s: it became shorter while it was copied; copy again",
-                           copy->path);
+        return client_fail(&copy->client,
+                           "%s: it became shorter while it was copied; copy again", copy->path);
     if (error == -ENOSPC || error == -EDQUOT)
         remedy = "free space there or choose another destination";
     else if (error == -EFBIG)

@@ -22,23 +22,23 @@ struct copy_options {
 
 /* A copy under way.  copy_in() and copy_out() fill `size` to `servers` for the report. */
 struct copy {
-    struct client client;      /* first: the session's callbacks get at the copy from it */
+    struct client client; /* first: the session's callbacks get at the copy from it */
     struct copy_options o;
     struct progress progress;
     char name[IOD_NAME_MAX + 1]; /* of the object */
-    const char *path;          /* of the local file, for messages */
+    const char *path;            /* of the local file, for messages */
     int fd;
     bool put;
     bool sparse;
-    uint64_t size;             /* bytes of the file */
-    uint64_t data;             /* bytes that had to be moved: without holes */
+    uint64_t size; /* bytes of the file */
+    uint64_t data; /* bytes that had to be moved: without holes */
     uint64_t strip;
     int servers;
 };
 
 /*
- * Starts the session, copies, ends the session.  `address` is where the object is named, `name` its name.  On failure
- * they return false, and copy->client.why is one line.
+ * Starts the session, copies, ends the session.  `address` is where the object is named, `name`
+ * its name.  On failure they return false, and copy->client.why is one line.
  */
 bool copy_in(struct copy *copy, const struct copy_options *options, const char *source,
              const char *address, const char *name);

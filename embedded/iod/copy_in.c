@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A file to servers: open an upload at each, move the data, seal all, and only when all are sealed commit all.  Should a
- * server die between the first and the last commit, the parts carry different upload numbers and no copy out accepts
- * them.
+ * A file to servers: open an upload at each, move the data, seal all, and only when all are
+ * sealed commit all.  Should a server die between the first and the last commit, the parts
+ * carry different upload numbers and no copy out accepts them.
  */
 #include "config.h"
 #include "embedded/iod/copy.h"
@@ -46,10 +46,11 @@ static bool server_text(struct copy *copy, char *text, size_t size)
         size_t length = strlen(uri);
 
         if (at + length + 2 > size)
-            return client_fail(&copy->client,
-                               "the addresses of %d servers are longer than %d bytes together; use "
-                               "shorter host names",
-                               copy->client.count, IOD_SERVERS_MAX);
+            return client_fail(
+                &copy->client,
+                "the addresses of %d servers are longer than %d bytes together; use "
+                "shorter host names",
+                copy->client.count, IOD_SERVERS_MAX);
         if (i)
             text[at++] = ',';
         memcpy(text + at, uri, length + 1);
@@ -83,8 +84,9 @@ static bool divide(struct copy *copy, const struct extent_list *file)
                                         .index = (uint32_t)i,
                                         .count = (uint32_t)client->count};
         if (extents_of_object(file, &r->layout, &r->extents) < 0)
-            return client_fail(client, "%s: no memory for its list of data ranges; close other "
-                                       "programs",
+            return client_fail(client,
+                               "%s: no memory for its list of data ranges; close other "
+                               "programs",
                                copy->path);
     }
     return true;
@@ -133,8 +135,8 @@ static bool map_source(struct copy *copy, const char *source, struct extent_list
     int error = extents_of_file(copy->fd, 0, 0, copy->size, SIZE_MAX / 2, file, &next);
 
     if (error)
-        return client_fail(&copy->client, "%s: cannot find its data: %s; check the disk", source,
-                           strerror(-error));
+        return client_fail(&copy->client, "%s: cannot find its data: %s; check the disk",
+                           source, strerror(-error));
     return true;
 }
 

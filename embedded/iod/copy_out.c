@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Servers to a file: make the temporary file, open the object at each server, check that the parts fit together, learn
- * where they have data, move it, and give the file its name.
+ * Servers to a file: make the temporary file, open the object at each server, check that the
+ * parts fit together, learn where they have data, move it, and give the file its name.
  *
- * With --servers exactly those are asked, in any order: each part says which one it is.  Without, the object is opened at
- * the one address given, and if it is striped, the other parts are looked for where the copy in recorded them.
+ * With --servers exactly those are asked, in any order: each part says which one it is.
+ * Without, the object is opened at the one address given, and if it is striped, the other parts
+ * are looked for where the copy in recorded them.
  */
 #include "config.h"
 #include "embedded/iod/copy.h"
@@ -15,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- opening the parts ------------------------------------------------------------------------- */
+/* ---- opening the parts
+ * ------------------------------------------------------------------------- */
 
 static bool ask_open(struct copy *copy, struct remote *r)
 {
@@ -60,8 +62,9 @@ static bool read_recorded(struct remote *r, struct args_list *recorded)
     memcpy(text, r->reply.servers.text, r->reply.servers.length);
     text[r->reply.servers.length] = 0;
     if (args_split(text, recorded) != ARGS_GOOD || recorded->count != (int)r->layout.count)
-        return remote_fail(r, "it is striped over %u servers, which are not recorded; name them "
-                              "with --servers",
+        return remote_fail(r,
+                           "it is striped over %u servers, which are not recorded; name them "
+                           "with --servers",
                            r->layout.count);
     return true;
 }
@@ -90,7 +93,8 @@ static bool open_given(struct copy *copy)
     return open_parts(copy, 0);
 }
 
-/* ---- do the parts fit together? ---------------------------------------------------------------- */
+/* ---- do the parts fit together?
+ * ---------------------------------------------------------------- */
 
 static bool check_part(struct remote *r, const struct remote *first, const struct remote **seen)
 {
@@ -98,12 +102,13 @@ static bool check_part(struct remote *r, const struct remote *first, const struc
 
     if (r->upload != first->upload || r->layout.size != first->layout.size ||
         r->layout.strip != first->layout.strip || r->layout.count != first->layout.count)
-        return remote_fail(r, "this part and the one at %s are of different copies; copy the file "
-                              "in again",
+        return remote_fail(r,
+                           "this part and the one at %s are of different copies; copy the file "
+                           "in again",
                            first->uri);
     if (seen[index])
-        return remote_fail(r, "part %u of %u is here and at %s; name each server once", index + 1,
-                           r->layout.count, seen[index]->uri);
+        return remote_fail(r, "part %u of %u is here and at %s; name each server once",
+                           index + 1, r->layout.count, seen[index]->uri);
     seen[index] = r;
     return true;
 }
@@ -115,8 +120,9 @@ static bool check_layout(struct copy *copy)
     const struct remote *seen[IOD_STRIPE_MAX] = {NULL};
 
     if ((int)first->layout.count != client->count)
-        return remote_fail(first, "it is striped over %u servers, and --servers names %d; name the "
-                                  "right ones, or leave --servers out to use those recorded",
+        return remote_fail(first,
+                           "it is striped over %u servers, and --servers names %d; name the "
+                           "right ones, or leave --servers out to use those recorded",
                            first->layout.count, client->count);
     for (int i = 0; i < client->count; i++)
         if (!check_part(client->remote[i], first, seen))
@@ -127,7 +133,8 @@ static bool check_layout(struct copy *copy)
     return true;
 }
 
-/* ---- where is data? ---------------------------------------------------------------------------- */
+/* ---- where is data?
+ * ---------------------------------------------------------------------------- */
 
 /* Takes one reply's extents: behind those before, and inside the object. */
 static bool take_extents(struct remote *r)
@@ -140,9 +147,11 @@ static bool take_extents(struct remote *r)
             r->extents.count ? &r->extents.item[r->extents.count - 1] : NULL;
 
         if (e.offset + e.length > size || (last && e.offset < last->offset + last->length))
-            return remote_fail(r, "the answer makes no sense; are client and server of one release?");
+            return remote_fail(
+                r, "the answer makes no sense; are client and server of one release?");
         if (extent_list_add(&r->extents, e.offset, e.length) < 0)
-            return remote_fail(r, "no memory for the list of data ranges; close other programs");
+            return remote_fail(r,
+                               "no memory for the list of data ranges; close other programs");
     }
     return true;
 }
@@ -174,7 +183,8 @@ static bool learn_extents(struct copy *copy)
     return client_ask_all(&copy->client, &request) && client_wait(&copy->client, all_known);
 }
 
-/* ---- all of it --------------------------------------------------------------------------------- */
+/* ---- all of it
+ * --------------------------------------------------------------------------------- */
 
 static bool move_to_target(struct copy *copy, struct target *target, mode_t mode)
 {
@@ -207,8 +217,7 @@ bool copy_out(struct copy *copy, const struct copy_options *options, const char 
                                            : open_recorded(copy, address, &recorded));
     if (good) {
         mode_t mode = client->remote[0]->reply.mode;
-        good = check_layout(copy) && learn_extents(copy) &&
-               move_to_target(copy, &target, mode);
+        good = check_layout(copy) && learn_extents(copy) && move_to_target(copy, &target, mode);
     }
     copy_end(copy); /* before the file is closed: workers may still write to it */
     target_close(&target);

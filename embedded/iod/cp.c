@@ -29,7 +29,8 @@ static const char help[] =
     "Copies a file to or from bmi-iod.  One of SRC and DST is a remote name, ADDR/name, like\n"
     "ib://host:port/name; the other one is a file (DST may be a folder).\n"
     "\n"
-    "  -s, --servers ADDR,...   stripe over these servers, ADDR being one of them; copying out,\n"
+    "  -s, --servers ADDR,...   stripe over these servers, ADDR being one of them; copying "
+    "out,\n"
     "                           look there and not where the copy in recorded it\n"
     "  -S, --strip SIZE         bytes on one server before the next one follows (64K)\n"
     "  -b, --buffers N          messages in flight per server (4)\n"
@@ -149,7 +150,8 @@ static bool check_servers(const struct settings *s, const struct side *remote)
                          remote->address, s->servers.item[0], remote->name);
 }
 
-static bool check_sides(const struct settings *s, const struct side *from, const struct side *to)
+static bool check_sides(const struct settings *s, const struct side *from,
+                        const struct side *to)
 {
     if (from->remote && to->remote)
         return args_complain("%s: both names are remote; copy to a file, then from there",
@@ -199,12 +201,14 @@ static void print_result(const struct settings *s, const struct copy *copy, doub
     if (s->json) {
         printf("{\"direction\": \"%s\", \"name\": ", copy->put ? "in" : "out");
         json_string(stdout, copy->name, strlen(copy->name));
-        printf(", \"bytes\": %llu, \"data_bytes\": %llu, \"seconds\": %.6f, \"mb_per_s\": %.3f, "
-               "\"servers\": %d, \"strip\": %llu, \"list\": %d}\n",
-               (unsigned long long)copy->size, (unsigned long long)copy->data, seconds, rate,
-               copy->servers, (unsigned long long)copy->strip, copy->o.list);
+        printf(
+            ", \"bytes\": %llu, \"data_bytes\": %llu, \"seconds\": %.6f, \"mb_per_s\": %.3f, "
+            "\"servers\": %d, \"strip\": %llu, \"list\": %d}\n",
+            (unsigned long long)copy->size, (unsigned long long)copy->data, seconds, rate,
+            copy->servers, (unsigned long long)copy->strip, copy->o.list);
     } else if (!s->quiet) {
-        printf("%llu bytes in %.3f s, %.1f MB/s\n", (unsigned long long)copy->size, seconds, rate);
+        printf("%llu bytes in %.3f s, %.1f MB/s\n", (unsigned long long)copy->size, seconds,
+               rate);
     }
 }
 

@@ -47,7 +47,8 @@ uint64_t extent_list_bytes(const struct extent_list *list)
     return sum;
 }
 
-/* The next data range at or behind `at`, in file offsets; its length is 0 when there is none before `end`. */
+/* The next data range at or behind `at`, in file offsets; its length is 0 when there is none
+ * before `end`. */
 static int next_data(int fd, uint64_t at, uint64_t end, struct iod_extent *range)
 {
     off_t data = lseek(fd, (off_t)at, SEEK_DATA);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The bytes of a message are walked in order, once through the file (extents, strips) and once through the memory
- * (pieces).  A `batch` collects memory as long as it is one run in the file, and hands it to preadv or pwritev.
+ * The bytes of a message are walked in order, once through the file (extents, strips) and once
+ * through the memory (pieces).  A `batch` collects memory as long as it is one run in the file,
+ * and hands it to preadv or pwritev.
  */
 #include "config.h"
 #include "embedded/iod/fileio.h"
@@ -73,7 +74,8 @@ static int batch_flush(struct batch *b)
     return 0;
 }
 
-/* Appends memory that belongs at `offset`; flushes first when it does not continue the batch. */
+/* Appends memory that belongs at `offset`; flushes first when it does not continue the batch.
+ */
 static int batch_add(struct batch *b, void *base, size_t length, uint64_t offset)
 {
     struct iovec *last = b->pieces ? &b->piece[b->pieces - 1] : NULL;
@@ -138,8 +140,8 @@ static int move_run(struct batch *b, struct memory_cursor *memory, uint64_t offs
         room = memory->piece->iov_len - memory->inside;
         step = room < length ? room : (size_t)length;
         base = (char *)memory->piece->iov_base + memory->inside;
-        error = sparse ? batch_add_sparse(b, base, step, offset)
-                       : batch_add(b, base, step, offset);
+        error =
+            sparse ? batch_add_sparse(b, base, step, offset) : batch_add(b, base, step, offset);
         if (error)
             return error;
         memory->inside += step;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * fileio.h - moves one message between memory and a file.  The memory may lie in pieces, and so may the bytes in the
- * file: by extents, and by striping.
+ * fileio.h - moves one message between memory and a file.  The memory may lie in pieces, and so
+ * may the bytes in the file: by extents, and by striping.
  */
 #ifndef IOD_FILEIO_H
 #define IOD_FILEIO_H
@@ -11,7 +11,8 @@
 
 #include "embedded/iod/extents.h"
 
-/* From a byte of the object to a byte of the file at hand: by `layout`, then `base` bytes further. */
+/* From a byte of the object to a byte of the file at hand: by `layout`, then `base` bytes
+ * further. */
 struct file_map {
     struct iod_layout layout;
     uint64_t base;
@@ -21,9 +22,10 @@ struct file_map {
 struct file_map file_map_plain(uint64_t base);
 
 /*
- * Reads or writes `length` bytes: those that `from` (a copy) steps over.  They fill the pieces of memory in order, which
- * hold at least as many.  Blocks of zeros are not written when `sparse`: the file must read as zeros there already.
- * 0 or -errno; -ENODATA when a read met the end of the file.
+ * Reads or writes `length` bytes: those that `from` (a copy) steps over.  They fill the pieces
+ * of memory in order, which hold at least as many.  Blocks of zeros are not written when
+ * `sparse`: the file must read as zeros there already. 0 or -errno; -ENODATA when a read met
+ * the end of the file.
  */
 int file_read(int fd, const struct file_map *map, struct extent_cursor from,
               const struct iovec *memory, int pieces, uint64_t length);

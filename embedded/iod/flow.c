@@ -2,21 +2,24 @@
 /*
  * A flow has `depth` slots; each carries one message at a time through its states:
  *
- *   sending:    IDLE -> FILE (a worker reads) -> READY (read; not its turn yet) -> NET (posted) -> IDLE
- *   receiving:  IDLE -> NET (posted) -> FILE (a worker writes) -> IDLE
+ *   sending     IDLE -> FILE (a worker reads) -> READY (its turn comes) -> NET (posted) -> IDLE
+ *   receiving   IDLE -> NET (posted) -> FILE (a worker writes) -> IDLE
  *
- * Messages have one tag, and BMI matches those in the order of posting on both sides.  So messages are posted strictly
- * in order (`next_post`), under the flow's lock, while the file side runs ahead or behind, out of order, on as many
- * workers as there are.  A slot holds its buffer between messages unless others wait for one.
+ * Messages have one tag, and BMI matches those in the order of posting on both sides.  So
+ * messages are posted strictly in order (`next_post`), under the flow's lock, while the file
+ * side runs ahead or behind, out of order, on as many workers as there are.  A slot holds its
+ * buffer between messages unless others wait for one.
  *
- * advance() is the only place where anything is started, and where the end is noticed.  It runs, with the lock held,
- * after every event: a message complete, a file operation complete, a buffer granted, a cancel.  The end: nothing on its
- * way and nothing left to start.  It is announced by a job of its own, because the thread that notices it may hold locks
- * of the flow's owner.
+ * advance() is the only place where anything is started, and where the end is noticed.  It
+ * runs, with the lock held, after every event: a message complete, a file operation complete, a
+ * buffer granted, a cancel.  The end: nothing on its way and nothing left to start.  It is
+ * announced by a job of its own, because the thread that notices it may hold locks of the
+ * flow's owner.
  *
- * Failure.  The first error is kept.  A network error cancels all messages: the peer is gone or disagrees.  A file error
- * lets posted sends go on (the peer has receives for them).  A file error while receiving would leave the peer with sends
- * that nobody takes, so a draining flow goes on receiving into the void until its owner cancels it.
+ * Failure.  The first error is kept.  A network error cancels all messages: the peer is gone or
+ * disagrees.  A file error lets posted sends go on (the peer has receives for them).  A file
+ * error while receiving would leave the peer with sends that nobody takes, so a draining flow
+ * goes on receiving into the void until its owner cancels it.
  *
  * Locks: the owner's > flow > pool > BMI.
  */
@@ -72,7 +75,8 @@ static struct flow *flow_of_waiter(struct job *job)
     return (struct flow *)((char *)job - offsetof(struct flow, waiter.job));
 }
 
-/* ---- errors ------------------------------------------------------------------------------------ */
+/* ---- errors
+ * ------------------------------------------------------------------------------------ */
 
 static void run_failed(struct job *job)
 {
@@ -111,7 +115,8 @@ static void set_error(struct flow *f, int error, enum flow_side side)
     }
 }
 
-/* ---- one message ------------------------------------------------------------------------------- */
+/* ---- one message
+ * ------------------------------------------------------------------------------- */
 
 static void slot_idle(struct slot *s)
 {
@@ -213,10 +218,11 @@ static void slot_post(struct slot *s)
 
     s->state = SLOT_NET;
     if (f->c.send)
-        result = net_send(f->c.context, f->c.addr, &s->buffer->memory, s->length, f->c.tag, &s->op);
+        result =
+            net_send(f->c.context, f->c.addr, &s->buffer->memory, s->length, f->c.tag, &s->op);
     else
-        result = net_recv(f->c.context, f->c.addr, &s->buffer->memory, s->length, f->c.tag, &s->op,
-                          &actual);
+        result = net_recv(f->c.context, f->c.addr, &s->buffer->memory, s->length, f->c.tag,
+                          &s->op, &actual);
     if (result == 0) {
         f->busy++;
     } else if (result > 0) {
@@ -227,7 +233,8 @@ static void slot_post(struct slot *s)
     }
 }
 
-/* ---- starting and ending ----------------------------------------------------------------------- */
+/* ---- starting and ending
+ * ----------------------------------------------------------------------- */
 
 static struct slot *find_idle(struct flow *f)
 {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * flow.h - moves a list of extents between a file and a peer, as messages of one size with one tag.  Server and client
- * use the same code: the ends of a transfer differ only in direction and in where an object's bytes lie in the file.
+ * flow.h - moves a list of extents between a file and a peer, as messages of one size with one
+ * tag.  Server and client use the same code: the ends of a transfer differ only in direction
+ * and in where an object's bytes lie in the file.
  *
- * Both ends know the extents and the message size, so both derive the same messages from them: the extents' bytes, one
- * behind the other, cut into messages of `message` bytes (the last one may be shorter).  Nothing but data travels.
+ * Both ends know the extents and the message size, so both derive the same messages from them:
+ * the extents' bytes, one behind the other, cut into messages of `message` bytes (the last one
+ * may be shorter).  Nothing but data travels.
  */
 #ifndef IOD_FLOW_H
 #define IOD_FLOW_H
@@ -24,32 +26,34 @@ struct flow_config {
     struct pool *pool;
     BMI_addr_t addr;
     bmi_msg_tag_t tag;
-    bool send;             /* from the file to the peer; else from the peer to the file */
-    bool sparse;           /* the file reads as zeros where nothing was written: leave zeros out */
-    bool drain;            /* after a file error go on receiving, and throw away, until cancelled */
+    bool send;   /* from the file to the peer; else from the peer to the file */
+    bool sparse; /* the file reads as zeros where nothing was written: leave zeros out */
+    bool drain;  /* after a file error go on receiving, and throw away, until cancelled */
     int fd;
     struct file_map map;
     struct iod_extents extents; /* copied */
-    uint32_t message;      /* bytes of a message; at most the pool's buffer size */
-    uint32_t depth;        /* messages in flight, at most */
+    uint32_t message;           /* bytes of a message; at most the pool's buffer size */
+    uint32_t depth;             /* messages in flight, at most */
 
     /*
-     * Called on a worker thread, without locks.  `failed` at once at the first error, if it is one of a flow that drains;
-     * `done` as the last thing, always, exactly once, after which flow_free() is allowed.
+     * Called on a worker thread, without locks.  `failed` at once at the first error, if it is
+     * one of a flow that drains; `done` as the last thing, always, exactly once, after which
+     * flow_free() is allowed.
      */
     void (*failed)(void *arg);
     void (*done)(void *arg);
     void *arg;
 };
 
-/* Starts a flow.  *out is set before `done` can be called.  0 or -errno (then no call comes). */
+/* Starts a flow.  *out is set before `done` can be called.  0 or -errno (then no call comes).
+ */
 int flow_start(const struct flow_config *config, struct flow **out);
 
 /* Ends all as soon as possible.  The error is `error` (-errno) unless there was one before. */
 void flow_cancel(struct flow *flow, int error);
 
 struct flow_status {
-    int error; /* the first one, 0 or -errno, */
+    int error;           /* the first one, 0 or -errno, */
     enum flow_side side; /* and where it happened */
     uint64_t bytes;      /* that reached their end here */
     int64_t moved_at;    /* clock_ms() of the last progress */

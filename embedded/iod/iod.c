@@ -82,7 +82,8 @@ static bool set_option(int option, const char *text, void *settings)
         s->server.threads = (int)n;
         return true;
     case 'm':
-        return args_number("--memory", text, IOD_BUFFER_MIN, UINT64_C(1) << 40, &s->server.memory);
+        return args_number("--memory", text, IOD_BUFFER_MIN, UINT64_C(1) << 40,
+                           &s->server.memory);
     case 'b':
         if (!args_number("--buffer-size", text, IOD_BUFFER_MIN, IOD_BUFFER_MAX, &n))
             return false;
@@ -163,7 +164,8 @@ static int serve(struct server *server, int grace_ms)
         if (want_end > ends) {
             ends = want_end;
             deadline = clock_ms() + (ends > 1 ? 0 : grace_ms);
-            log_line(LOG_DECISIONS, ends > 1 ? "ending now" : "ending, open transfers may finish");
+            log_line(LOG_DECISIONS,
+                     ends > 1 ? "ending now" : "ending, open transfers may finish");
             server_drain(server);
         }
     }

@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* Prints `length` bytes in quotes; control characters are escaped, bytes of UTF-8 stay as they are. */
+/* Prints `length` bytes in quotes; control characters are escaped, bytes of UTF-8 stay as they
+ * are. */
 void json_string(FILE *out, const char *text, size_t length);
 
 #endif

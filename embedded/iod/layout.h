@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * layout.h - stripe arithmetic.  A file is cut into strips, dealt round-robin to `count` servers; each server's strips
- * lie one behind the other in its object.  Pure functions of a valid layout (strip > 0, index < count, offsets below
- * 2^62); no step can overflow.
+ * layout.h - stripe arithmetic.  A file is cut into strips, dealt round-robin to `count`
+ * servers; each server's strips lie one behind the other in its object.  Pure functions of a
+ * valid layout (strip > 0, index < count, offsets below 2^62); no step can overflow.
  */
 #ifndef IOD_LAYOUT_H
 #define IOD_LAYOUT_H

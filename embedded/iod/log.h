@@ -9,6 +9,7 @@ enum log_level { LOG_ERRORS, LOG_DECISIONS, LOG_DETAILS };
 void log_set_level(enum log_level level);
 
 /* Writes "<time> <line>\n" in one piece.  Any thread. */
-void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void log_line(enum log_level level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* bmi-ls: lists the objects of one or more servers.  Parts of one file on several servers become one line. */
+/* bmi-ls: lists the objects of one or more servers.  Parts of one file on several servers
+ * become one line. */
 #include "config.h"
 #include "embedded/iod/args.h"
 #include "embedded/iod/client.h"
@@ -10,15 +11,15 @@
 #include <string.h>
 #include <time.h>
 
-static const char help[] =
-    "usage: bmi-ls [OPTION]... ADDR[,ADDR]...\n"
-    "Lists the objects of bmi-iod servers: size of the file, strip size, parts seen of parts in\n"
-    "all, time of the copy, servers that hold the parts, name.\n"
-    "\n"
-    "  -j, --json         print JSON\n"
-    "  -o, --options STR  key=value,... for the BMI methods\n"
-    "  -t, --timeout S    fail when a server is silent for so long (6)\n"
-    "  -h, --help  -V, --version\n";
+static const char help[] = "usage: bmi-ls [OPTION]... ADDR[,ADDR]...\n"
+                           "Lists the objects of bmi-iod servers: size of the file, strip "
+                           "size, parts seen of parts in\n"
+                           "all, time of the copy, servers that hold the parts, name.\n"
+                           "\n"
+                           "  -j, --json         print JSON\n"
+                           "  -o, --options STR  key=value,... for the BMI methods\n"
+                           "  -t, --timeout S    fail when a server is silent for so long (6)\n"
+                           "  -h, --help  -V, --version\n";
 
 /* One object on one server. */
 struct part {
@@ -39,7 +40,8 @@ struct settings {
     bool json;
 };
 
-/* ---- asking ------------------------------------------------------------------------------------ */
+/* ---- asking
+ * ------------------------------------------------------------------------------------ */
 
 static bool add_part(struct listing *l, const struct remote *r, const struct iod_entry *entry)
 {
@@ -49,7 +51,8 @@ static bool add_part(struct listing *l, const struct remote *r, const struct iod
         size_t room = l->room ? 2 * l->room : 64;
         part = realloc(l->part, room * sizeof *part);
         if (!part)
-            return client_fail(&l->client, "no memory for %zu objects; close other programs", room);
+            return client_fail(&l->client, "no memory for %zu objects; close other programs",
+                               room);
         l->part = part;
         l->room = room;
     }
@@ -75,7 +78,8 @@ static bool take_answer(struct listing *l, struct remote *r)
     if (!(r->reply.flags & IOD_FLAG_MORE))
         return true;
     if (r->reply.entries.count == 0)
-        return remote_fail(r, "the answer makes no sense; are client and server of one release?");
+        return remote_fail(r,
+                           "the answer makes no sense; are client and server of one release?");
     request.name = iod_string_of(l->part[l->count - 1].name);
     return remote_ask(r, &request);
 }
@@ -106,7 +110,8 @@ static bool list(struct listing *l, const struct settings *s)
     return client_ask_all(client, &request) && client_wait(client, all_listed);
 }
 
-/* ---- printing ---------------------------------------------------------------------------------- */
+/* ---- printing
+ * ---------------------------------------------------------------------------------- */
 
 static int compare_parts(const void *a, const void *b)
 {
@@ -199,7 +204,8 @@ static void print_all(struct listing *l, bool json)
         printf("%s]\n", l->count ? "\n" : "");
 }
 
-/* ---- the program ------------------------------------------------------------------------------- */
+/* ---- the program
+ * ------------------------------------------------------------------------------- */
 
 static bool set_option(int option, const char *text, void *settings)
 {
@@ -239,7 +245,8 @@ static enum args_result read_arguments(int argc, char **argv, struct settings *s
                       argc - optind);
         return ARGS_WRONG;
     }
-    return args_list("ADDR", argv[optind], IOD_STRIPE_MAX, &s->servers) ? ARGS_READ : ARGS_WRONG;
+    return args_list("ADDR", argv[optind], IOD_STRIPE_MAX, &s->servers) ? ARGS_READ
+                                                                        : ARGS_WRONG;
 }
 
 int main(int argc, char **argv)

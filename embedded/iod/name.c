@@ -76,7 +76,8 @@ int name_decode(const char *file, char *name, size_t size)
 
 bool name_split_remote(const char *text, size_t *address_length, const char **name)
 {
-    size_t scheme = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+");
+    size_t scheme =
+        strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+");
     const char *slash;
 
     if (scheme == 0 || strncmp(text + scheme, "://", 3) != 0)

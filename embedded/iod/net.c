@@ -51,7 +51,8 @@ static int from_bmi(int error)
     return value < 0 ? value : -value;
 }
 
-/* "ib://a:1,tcp://b:2" gives "bmi_ib,bmi_tcp", each method once.  malloc'ed; NULL: no memory or no scheme. */
+/* "ib://a:1,tcp://b:2" gives "bmi_ib,bmi_tcp", each method once.  malloc'ed; NULL: no memory or
+ * no scheme. */
 static char *methods_of(const char *listen)
 {
     char *methods = calloc(1, 5 * strlen(listen) + 1);
@@ -92,8 +93,8 @@ int net_open(const char *listen, const char *options, bmi_context_id *context)
     } else if (options && !opts) {
         error = -ENOMEM;
     } else {
-        error = from_bmi(BMI_initialize(methods, listen,
-                                        listen ? BMI_INIT_SERVER | BMI_AUTO_REF_COUNT : 0, opts));
+        error = from_bmi(BMI_initialize(
+            methods, listen, listen ? BMI_INIT_SERVER | BMI_AUTO_REF_COUNT : 0, opts));
         if (!error) {
             error = from_bmi(BMI_open_context(context));
             if (error)
@@ -169,8 +170,8 @@ int net_send(bmi_context_id context, BMI_addr_t to, const struct net_memory *mem
     if (clip_memory(&clip, memory, length) < 0)
         return -EINVAL;
     if (clip.count <= 1)
-        return posted(BMI_post_send(&op->id, to, memory->piece[0].iov_base, length, memory->type,
-                                    tag, op, context, NULL),
+        return posted(BMI_post_send(&op->id, to, memory->piece[0].iov_base, length,
+                                    memory->type, tag, op, context, NULL),
                       op);
     return posted(BMI_post_send_list(&op->id, to, (const void *const *)clip.base, clip.length,
                                      clip.count, length, memory->type, tag, op, context, NULL),
@@ -219,13 +220,15 @@ const char *net_error_text(int error)
         return "no answer; check the address, and that bmi-iod is running and not stopped";
     case ECONNRESET:
     case EPIPE:
-        return "the connection broke; the server died or was restarted: start it and copy again";
+        return "the connection broke; the server died or was restarted: start it and copy "
+               "again";
     case EADDRINUSE:
         return "the address is in use; stop the other server or take another port";
     case EADDRNOTAVAIL:
         return "the address is not one of this host; give one that is";
     case ENODEV:
-        return "there is no usable device; install an adapter, or run under emuverbs or emuelan4";
+        return "there is no usable device; install an adapter, or run under emuverbs or "
+               "emuelan4";
     case ENOPROTOOPT:
     case EPROTONOSUPPORT:
         return "no such network method; use an address like ib://host:port";

@@ -2,9 +2,10 @@
 /*
  * net.h - BMI with completions delivered to the operation that they belong to.
  *
- * One thread calls net_poll(); it runs the `done` functions.  Any thread may post.  An operation that was posted (the
- * post returned 0) gets exactly one call of its `done`; it may come before the post has returned in another thread, so
- * posts are made with the lock held that `done` takes.
+ * One thread calls net_poll(); it runs the `done` functions.  Any thread may post.  An
+ * operation that was posted (the post returned 0) gets exactly one call of its `done`; it may
+ * come before the post has returned in another thread, so posts are made with the lock held
+ * that `done` takes.
  */
 #ifndef IOD_NET_H
 #define IOD_NET_H
@@ -18,7 +19,7 @@
 
 struct net_op {
     void (*done)(struct net_op *op, int error, int64_t actual); /* error: 0 or -errno */
-    bmi_op_id_t id; /* 0 when not posted */
+    bmi_op_id_t id;                                             /* 0 when not posted */
 };
 
 /* Memory for messages: one block, or pieces with gaps between them. */
@@ -29,8 +30,9 @@ struct net_memory {
 };
 
 /*
- * What BMI and its methods have to say goes here instead of to standard error.  `line`, if not NULL, takes every line, on
- * any thread.  The last one is kept: it is the best explanation when BMI does not start or does not take an address.
+ * What BMI and its methods have to say goes here instead of to standard error.  `line`, if not
+ * NULL, takes every line, on any thread.  The last one is kept: it is the best explanation when
+ * BMI does not start or does not take an address.
  */
 struct net_log {
     pthread_mutex_t lock;
@@ -45,18 +47,20 @@ void net_log_end(struct net_log *log);
 void net_log_explain(struct net_log *log, int error, char *text, size_t size);
 
 /*
- * Starts BMI and opens a context.  A server gives its listen addresses ("ib://host:port", several with commas); NULL for
- * a client.  0 or -errno.
+ * Starts BMI and opens a context.  A server gives its listen addresses ("ib://host:port",
+ * several with commas); NULL for a client.  0 or -errno.
  */
 int net_open(const char *listen, const char *options, bmi_context_id *context);
 void net_close(bmi_context_id context);
 
-/* Runs completions; sleeps up to `idle_ms` when there are none.  The number of completions, or -errno. */
+/* Runs completions; sleeps up to `idle_ms` when there are none.  The number of completions, or
+ * -errno. */
 int net_poll(bmi_context_id context, int idle_ms);
 
 /*
- * Post.  0: `done` will be called.  1: complete already, *actual set (receives), no call.  Negative: -errno, no call.
- * The first `length` bytes of the memory are sent, or receive the message.
+ * Post.  0: `done` will be called.  1: complete already, *actual set (receives), no call.
+ * Negative: -errno, no call. The first `length` bytes of the memory are sent, or receive the
+ * message.
  */
 int net_send(bmi_context_id context, BMI_addr_t to, const struct net_memory *memory,
              int64_t length, bmi_msg_tag_t tag, struct net_op *op);

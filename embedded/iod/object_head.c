@@ -2,10 +2,17 @@
 /*
  * The head, little-endian:
  *
- *   0  magic "BMIOBJ1\n"     24  strip  u64        48  mode            u32
- *   8  file size       u64   32  index  u32        52  length of list  u32
- *  16  upload          u64   36  count  u32        56  server list
- *                            40  zero   u64        4088 check sum (FNV-1a, 64 bits) of all before
+ *      0  magic "BMIOBJ1\n"
+ *      8  size of the file       u64
+ *     16  upload                 u64
+ *     24  strip                  u64
+ *     32  index                  u32
+ *     36  count                  u32
+ *     40  zero                   u64
+ *     48  mode                   u32
+ *     52  length of the list     u32
+ *     56  server list
+ *   4088  FNV-1a sum of all that u64
  */
 #include "config.h"
 #include "embedded/iod/object_head.h"

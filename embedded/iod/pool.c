@@ -74,10 +74,12 @@ static struct buffer *buffer_new(const struct pool *pool)
     if (!buffer->block)
         goto no_block;
     for (int i = 0; i < pool->pieces; i++) {
-        buffer->memory.piece[i].iov_base = (char *)buffer->block + (size_t)i * (step + PIECE_GAP);
+        buffer->memory.piece[i].iov_base =
+            (char *)buffer->block + (size_t)i * (step + PIECE_GAP);
         buffer->memory.piece[i].iov_len = step;
     }
-    buffer->memory.piece[pool->pieces - 1].iov_len = pool->size - step * (size_t)(pool->pieces - 1);
+    buffer->memory.piece[pool->pieces - 1].iov_len =
+        pool->size - step * (size_t)(pool->pieces - 1);
     return buffer;
 
 no_block:

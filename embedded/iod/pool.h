@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * pool.h - the buffers of all transfers of a process: a fixed number of one size, so memory is bounded whatever clients
- * ask for.  Who finds none queues; a buffer that comes back goes to the head of the queue.  A transfer that sees others
- * waiting (pool_wanted) gives its buffer back after each message, so all get their turn.
+ * pool.h - the buffers of all transfers of a process: a fixed number of one size, so memory is
+ * bounded whatever clients ask for.  Who finds none queues; a buffer that comes back goes to
+ * the head of the queue.  A transfer that sees others waiting (pool_wanted) gives its buffer
+ * back after each message, so all get their turn.
  */
 #ifndef IOD_POOL_H
 #define IOD_POOL_H
@@ -29,9 +30,9 @@ struct waiter {
 };
 
 /*
- * At most `count` buffers of `size` bytes, made when first needed.  pieces == 1: memory from BMI_memalloc, of the method
- * of `home`, an address that must outlive the pool; more: that many pieces of ordinary memory with gaps between them.  0
- * or -ENOMEM.
+ * At most `count` buffers of `size` bytes, made when first needed.  pieces == 1: memory from
+ * BMI_memalloc, of the method of `home`, an address that must outlive the pool; more: that many
+ * pieces of ordinary memory with gaps between them.  0 or -ENOMEM.
  */
 int pool_new(struct workers *workers, BMI_addr_t home, size_t size, int count, int pieces,
              struct pool **out);
@@ -43,8 +44,8 @@ void pool_free(struct pool *pool);
 struct buffer *pool_try(struct pool *pool);
 
 /*
- * The same into waiter->buffer, and queues when there is none.  1: got it; 0: queued; -ENOMEM: there is none, and nobody
- * has one that could come back.
+ * The same into waiter->buffer, and queues when there is none.  1: got it; 0: queued; -ENOMEM:
+ * there is none, and nobody has one that could come back.
  */
 int pool_get(struct pool *pool, struct waiter *waiter);
 

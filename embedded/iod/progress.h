@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* progress.h - a progress bar on standard error, if that is a terminal and somebody wants one. */
+/* progress.h - a progress bar on standard error, if that is a terminal and somebody wants one.
+ */
 #ifndef IOD_PROGRESS_H
 #define IOD_PROGRESS_H
 

@@ -2,10 +2,11 @@
 /*
  * The codec of proto.h.
  *
- * One visitor per message walks its fields in wire order.  The same visitor encodes and decodes: a `struct wire` knows
- * the direction, so the two cannot disagree.  Every step checks the room that is left; the first step that fails sets
- * `bad` and all later ones do nothing, so a visitor needs no error handling of its own.  Limits are checked after the
- * walk, by the same function in both directions.
+ * One visitor per message walks its fields in wire order.  The same visitor encodes and
+ * decodes: a `struct wire` knows the direction, so the two cannot disagree.  Every step checks
+ * the room that is left; the first step that fails sets `bad` and all later ones do nothing, so
+ * a visitor needs no error handling of its own.  Limits are checked after the walk, by the same
+ * function in both directions.
  */
 #include "config.h"
 #include "embedded/iod/proto.h"
@@ -143,7 +144,8 @@ static void wire_entries(struct wire *w, struct iod_entries *entries)
     wire_bytes(w, &entries->wire, entries->length);
 }
 
-/* ---- the visitors ------------------------------------------------------------------------------ */
+/* ---- the visitors
+ * ------------------------------------------------------------------------------ */
 
 static void request_body(struct wire *w, struct iod_request *r)
 {
@@ -224,7 +226,8 @@ static void reply_body(struct wire *w, struct iod_reply *r)
     w->bad = true;
 }
 
-/* ---- limits ------------------------------------------------------------------------------------ */
+/* ---- limits
+ * ------------------------------------------------------------------------------------ */
 
 static bool name_ok(const struct iod_string *name, uint32_t least)
 {
@@ -327,7 +330,8 @@ static bool reply_ok(const struct iod_reply *r)
     return false;
 }
 
-/* ---- messages: head, body, limits -------------------------------------------------------------- */
+/* ---- messages: head, body, limits
+ * -------------------------------------------------------------- */
 
 /* The head: magic, version, operation, length of the message. */
 static void wire_head(struct wire *w, uint32_t magic, uint32_t *op, uint32_t *length)
@@ -435,7 +439,8 @@ int64_t iod_reply_encode(const struct iod_reply *reply, void *buf, size_t size)
     return wire_finish(&w, buf, size);
 }
 
-/* ---- extents, entries, names ------------------------------------------------------------------- */
+/* ---- extents, entries, names
+ * ------------------------------------------------------------------- */
 
 struct iod_extent iod_extents_at(const struct iod_extents *extents, uint32_t i)
 {
@@ -460,7 +465,8 @@ uint64_t iod_extents_bytes(const struct iod_extents *extents)
     return sum;
 }
 
-bool iod_entry_append(const struct iod_entry *entry, uint8_t *buf, size_t size, uint32_t *length)
+bool iod_entry_append(const struct iod_entry *entry, uint8_t *buf, size_t size,
+                      uint32_t *length)
 {
     struct iod_entry copy = *entry;
     struct wire w = {.out = buf + *length, .left = size - *length};
@@ -488,8 +494,8 @@ bool iod_entry_next(const struct iod_entries *entries, uint32_t *at, struct iod_
 const char *iod_op_name(enum iod_op op)
 {
     switch (op) {
-#define IOD_OP_CASE(id, number, name)                                                              \
-    case IOD_OP_##id:                                                                              \
+#define IOD_OP_CASE(id, number, name)                                                          \
+    case IOD_OP_##id:                                                                          \
         return name;
         IOD_OPS(IOD_OP_CASE)
 #undef IOD_OP_CASE
@@ -500,8 +506,8 @@ const char *iod_op_name(enum iod_op op)
 int iod_status_errno(enum iod_status status)
 {
     switch (status) {
-#define IOD_STATUS_CASE(id, number, error)                                                         \
-    case IOD_##id:                                                                                 \
+#define IOD_STATUS_CASE(id, number, error)                                                     \
+    case IOD_##id:                                                                             \
         return error;
         IOD_STATUSES(IOD_STATUS_CASE)
 #undef IOD_STATUS_CASE
@@ -514,8 +520,8 @@ enum iod_status iod_status_from_errno(int error)
     if (error < 0)
         error = -error;
     switch (error) {
-#define IOD_STATUS_CASE(id, number, from)                                                          \
-    case from:                                                                                     \
+#define IOD_STATUS_CASE(id, number, from)                                                      \
+    case from:                                                                                 \
         return IOD_##id;
         IOD_STATUSES(IOD_STATUS_CASE)
 #undef IOD_STATUS_CASE
@@ -523,6 +529,8 @@ enum iod_status iod_status_from_errno(int error)
         return IOD_DENIED;
     case ENFILE:
         return IOD_FILES;
+    case ENODATA: /* the object's file ends too early */
+        return IOD_DAMAGED;
     }
     return IOD_IO;
 }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * proto.h - what bmi-iod and its clients say to each other: requests, replies, and their encoding.
+ * proto.h - what bmi-iod and its clients say to each other: requests, replies, and their
+ * encoding.
  *
- * A request is one unexpected BMI message; its BMI tag is the tag of the replies, which are expected messages.  File
- * data moves as further expected messages with a tag that the request names.  The format is described field by field in
- * doc/iod-protocol.md.
+ * A request is one unexpected BMI message; its BMI tag is the tag of the replies, which are
+ * expected messages.  File data moves as further expected messages with a tag that the request
+ * names.  The format is described field by field in doc/iod-protocol.md.
  *
- * Encoding and decoding are pure: they touch only their arguments, allocate nothing, and never read or write outside
- * the buffer given.  What a decoder accepted is safe to use without further range checks, with the limits stated here.
+ * Encoding and decoding are pure: they touch only their arguments, allocate nothing, and never
+ * read or write outside the buffer given.  What a decoder accepted is safe to use without
+ * further range checks, with the limits stated here.
  */
 #ifndef IOD_PROTO_H
 #define IOD_PROTO_H
@@ -16,31 +18,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IOD_VERSION        1
-#define IOD_REQUEST_MAX    16384                /* bytes of a request: BMI's unexpected maximum */
-#define IOD_REPLY_MAX      65536                /* bytes of a reply */
-#define IOD_NAME_MAX       240                  /* bytes of an object's name */
-#define IOD_SERVERS_MAX    2048                 /* bytes of a recorded server list */
-#define IOD_TEXT_MAX       512                  /* bytes of an error text */
-#define IOD_STRIPE_MAX     256                  /* servers of one object */
-#define IOD_STRIP_MIN      64                   /* bytes of a strip */
-#define IOD_STRIP_MAX      (UINT64_C(1) << 30)
-#define IOD_SIZE_MAX       (UINT64_C(1) << 62)  /* bytes of a file */
-#define IOD_BUFFER_MIN     4096                 /* bytes of a data message */
-#define IOD_BUFFER_MAX     (4u << 20)
-#define IOD_BUFFERS_MAX    64                   /* data messages in flight of one transfer */
-#define IOD_EXTENTS_MAX    1000                 /* extents in one request or reply */
+#define IOD_VERSION     1
+#define IOD_REQUEST_MAX 16384 /* bytes of a request: BMI's unexpected maximum */
+#define IOD_REPLY_MAX   65536 /* bytes of a reply */
+#define IOD_NAME_MAX    240   /* bytes of an object's name */
+#define IOD_SERVERS_MAX 2048  /* bytes of a recorded server list */
+#define IOD_TEXT_MAX    512   /* bytes of an error text */
+#define IOD_STRIPE_MAX  256   /* servers of one object */
+#define IOD_STRIP_MIN   64    /* bytes of a strip */
+#define IOD_STRIP_MAX   (UINT64_C(1) << 30)
+#define IOD_SIZE_MAX    (UINT64_C(1) << 62) /* bytes of a file */
+#define IOD_BUFFER_MIN  4096                /* bytes of a data message */
+#define IOD_BUFFER_MAX  (4u << 20)
+#define IOD_BUFFERS_MAX 64   /* data messages in flight of one transfer */
+#define IOD_EXTENTS_MAX 1000 /* extents in one request or reply */
 
 /* Operations: id, number on the wire, name. */
-#define IOD_OPS(X)                                                                                 \
-    X(PUT_OPEN, 1, "put-open")                                                                     \
-    X(WRITE, 2, "write")                                                                           \
-    X(SEAL, 3, "seal")                                                                             \
-    X(COMMIT, 4, "commit")                                                                         \
-    X(GET_OPEN, 5, "get-open")                                                                     \
-    X(EXTENTS, 6, "extents")                                                                       \
-    X(READ, 7, "read")                                                                             \
-    X(CLOSE, 8, "close")                                                                           \
+#define IOD_OPS(X)                                                                             \
+    X(PUT_OPEN, 1, "put-open")                                                                 \
+    X(WRITE, 2, "write")                                                                       \
+    X(SEAL, 3, "seal")                                                                         \
+    X(COMMIT, 4, "commit")                                                                     \
+    X(GET_OPEN, 5, "get-open")                                                                 \
+    X(EXTENTS, 6, "extents")                                                                   \
+    X(READ, 7, "read")                                                                         \
+    X(CLOSE, 8, "close")                                                                       \
     X(LIST, 9, "list")
 
 enum iod_op {
@@ -50,24 +52,24 @@ enum iod_op {
 };
 
 /* Results: id, number on the wire, errno that stands for it in this program. */
-#define IOD_STATUSES(X)                                                                            \
-    X(OK, 0, 0)                                                                                    \
-    X(NOT_FOUND, 1, ENOENT)                                                                        \
-    X(NO_SPACE, 2, ENOSPC)                                                                         \
-    X(DENIED, 3, EACCES)                                                                           \
-    X(IO, 4, EIO)                                                                                  \
-    X(INVALID, 5, EINVAL)                                                                          \
-    X(BUSY, 6, EBUSY)                                                                              \
-    X(NO_MEMORY, 7, ENOMEM)                                                                        \
-    X(TOO_LARGE, 8, EFBIG)                                                                         \
-    X(READ_ONLY, 9, EROFS)                                                                         \
-    X(NO_HANDLE, 10, EBADF)                                                                        \
-    X(TIMED_OUT, 11, ETIMEDOUT)                                                                    \
-    X(NAME_TOO_LONG, 12, ENAMETOOLONG)                                                             \
-    X(QUOTA, 13, EDQUOT)                                                                           \
-    X(DAMAGED, 14, EUCLEAN)                                                                        \
-    X(PROTOCOL, 15, EPROTO)                                                                        \
-    X(FILES, 16, EMFILE)                                                                           \
+#define IOD_STATUSES(X)                                                                        \
+    X(OK, 0, 0)                                                                                \
+    X(NOT_FOUND, 1, ENOENT)                                                                    \
+    X(NO_SPACE, 2, ENOSPC)                                                                     \
+    X(DENIED, 3, EACCES)                                                                       \
+    X(IO, 4, EIO)                                                                              \
+    X(INVALID, 5, EINVAL)                                                                      \
+    X(BUSY, 6, EBUSY)                                                                          \
+    X(NO_MEMORY, 7, ENOMEM)                                                                    \
+    X(TOO_LARGE, 8, EFBIG)                                                                     \
+    X(READ_ONLY, 9, EROFS)                                                                     \
+    X(NO_HANDLE, 10, EBADF)                                                                    \
+    X(TIMED_OUT, 11, ETIMEDOUT)                                                                \
+    X(NAME_TOO_LONG, 12, ENAMETOOLONG)                                                         \
+    X(QUOTA, 13, EDQUOT)                                                                       \
+    X(DAMAGED, 14, EUCLEAN)                                                                    \
+    X(PROTOCOL, 15, EPROTO)                                                                    \
+    X(FILES, 16, EMFILE)                                                                       \
     X(STOPPING, 17, ESHUTDOWN)
 
 enum iod_status {
@@ -76,7 +78,7 @@ enum iod_status {
 #undef IOD_STATUS_ENUM
 };
 
-#define IOD_FLAG_WORKING 1u /* not an answer yet: the server is alive, another reply follows */
+#define IOD_FLAG_WORKING 1u /* no answer yet: the server is alive, another reply follows */
 #define IOD_FLAG_MORE    2u /* the list goes on: ask again from where this one ended */
 
 /* Bytes inside a message (or of the caller, for encoding); not terminated. */
@@ -91,7 +93,8 @@ struct iod_extent {
     uint64_t length;
 };
 
-/* Extents of a message.  Encoding reads `array`; decoding sets `wire`.  Read them with iod_extents_at(). */
+/* Extents of a message.  Encoding reads `array`; decoding sets `wire`.  Read them with
+ * iod_extents_at(). */
 struct iod_extents {
     uint32_t count;
     const struct iod_extent *array;
@@ -100,7 +103,8 @@ struct iod_extents {
 
 struct iod_extent iod_extents_at(const struct iod_extents *extents, uint32_t i);
 
-/* The sum of all lengths; cannot overflow for decoded extents, which are ascending and end below 2^63. */
+/* The sum of all lengths; cannot overflow for decoded extents, which are ascending and end
+ * below 2^63. */
 uint64_t iod_extents_bytes(const struct iod_extents *extents);
 
 /* How a file lies on its servers, as recorded with each of its objects. */
@@ -113,9 +117,13 @@ struct iod_layout {
 
 /*
  * A request.  `op` says which fields count:
- *   PUT_OPEN  upload layout mode buffer_size buffers name servers      READ, WRITE        handle data_tag extents
- *   GET_OPEN  buffer_size buffers name                                 SEAL COMMIT CLOSE  handle
- *   EXTENTS   handle from                                              LIST               name (list what sorts behind)
+ *
+ *   PUT_OPEN             upload layout mode buffer_size buffers name servers
+ *   GET_OPEN             buffer_size buffers name
+ *   READ, WRITE          handle data_tag extents
+ *   EXTENTS              handle from
+ *   SEAL, COMMIT, CLOSE  handle
+ *   LIST                 name (list what sorts behind it)
  */
 struct iod_request {
     enum iod_op op;
@@ -148,11 +156,14 @@ struct iod_entry {
 };
 
 /*
- * A reply.  With a status other than IOD_OK only `text` counts; with IOD_FLAG_WORKING nothing else does.  Else:
+ * A reply.  With a status other than IOD_OK only `text` counts; with IOD_FLAG_WORKING nothing
+ * else does.  Otherwise:
+ *
  *   PUT_OPEN  handle buffer_size buffers
  *   GET_OPEN  handle buffer_size buffers layout upload mode servers
- *   EXTENTS   from (where to go on) extents               LIST  entries
- *   WRITE, READ, SEAL, COMMIT, CLOSE  nothing
+ *   EXTENTS   from (where to go on) extents
+ *   LIST      entries
+ *   others    nothing
  */
 struct iod_reply {
     enum iod_op op;
@@ -172,25 +183,30 @@ struct iod_reply {
 };
 
 /*
- * Decode a message of `len` bytes.  0, or -EPROTO (not of this protocol or version, or its length is wrong), -EINVAL (a
- * value outside its limits); then the output is undefined.  Strings, extents and entries point into `buf`.
+ * Decode a message of `len` bytes.  0, or -EPROTO (not of this protocol or version, or its
+ * length is wrong), -EINVAL (a value outside its limits); then the output is undefined.
+ * Strings, extents and entries point into `buf`.
  */
 int iod_request_decode(const void *buf, size_t len, struct iod_request *request);
 int iod_reply_decode(const void *buf, size_t len, struct iod_reply *reply);
 
-/* Encode into at most `size` bytes.  Returns the length, or -EMSGSIZE (no room), -EINVAL (a decoder would refuse it). */
+/* Encode into at most `size` bytes.  Returns the length, or -EMSGSIZE (no room), -EINVAL (a
+ * decoder would refuse it). */
 int64_t iod_request_encode(const struct iod_request *request, void *buf, size_t size);
 int64_t iod_reply_encode(const struct iod_reply *reply, void *buf, size_t size);
 
-/* Append an entry at *length of `buf`; false and nothing done when it does not fit into `size` bytes. */
-bool iod_entry_append(const struct iod_entry *entry, uint8_t *buf, size_t size, uint32_t *length);
+/* Append an entry at *length of `buf`; false and nothing done when it does not fit into `size`
+ * bytes. */
+bool iod_entry_append(const struct iod_entry *entry, uint8_t *buf, size_t size,
+                      uint32_t *length);
 
 /* The entry at *at of decoded entries, stepping *at (start with 0); false behind the last. */
 bool iod_entry_next(const struct iod_entries *entries, uint32_t *at, struct iod_entry *entry);
 
 const char *iod_op_name(enum iod_op op);
-int iod_status_errno(enum iod_status status);         /* a positive errno */
-enum iod_status iod_status_from_errno(int error);     /* positive or negative errno; IOD_IO for strangers */
-struct iod_string iod_string_of(const char *text);    /* NULL gives the empty string */
+int iod_status_errno(enum iod_status status); /* a positive errno */
+enum iod_status iod_status_from_errno(
+    int error); /* positive or negative errno; IOD_IO for strangers */
+struct iod_string iod_string_of(const char *text); /* NULL gives the empty string */
 
 #endif

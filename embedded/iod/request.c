@@ -2,13 +2,15 @@
 /*
  * Requests: from the unexpected message to the reply.
  *
- * A request is decoded in place; the message is kept until the request ends.  What needs the disk runs as a job on a
- * worker and then replies; READ and WRITE start a flow, whose end replies.  A request that takes long gets signs of life
- * in between, so that a client can tell a busy server from a dead one.  A request ends when its reply (and its last sign
- * of life) is complete, or failed: then the client is gone and nobody waits for it.
+ * A request is decoded in place; the message is kept until the request ends.  What needs the
+ * disk runs as a job on a worker and then replies; READ and WRITE start a flow, whose end
+ * replies.  A request that takes long gets signs of life in between, so that a client can tell
+ * a busy server from a dead one.  A request ends when its reply (and its last sign of life) is
+ * complete, or failed: then the client is gone and nobody waits for it.
  *
- * Nothing here trusts a client: every number was checked by the decoder, every handle is looked up among those of the
- * peer that sent it, and a peer that asks faster than it takes answers is cut off at SERVER_PEER_REQUESTS.
+ * Nothing here trusts a client: every number was checked by the decoder, every handle is looked
+ * up among those of the peer that sent it, and a peer that asks faster than it takes answers is
+ * cut off at SERVER_PEER_REQUESTS.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -20,14 +22,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REPLY_SMALL 4096 /* enough for every reply but lists: a server list and some numbers */
+#define REPLY_SMALL                                                                            \
+    4096 /* enough for every reply but lists: a server list and some numbers                   \
+          */
 
 static size_t reply_room(enum iod_op op)
 {
     return op == IOD_OP_LIST || op == IOD_OP_EXTENTS ? IOD_REPLY_MAX : REPLY_SMALL;
 }
 
-/* ---- the end of a request ---------------------------------------------------------------------- */
+/* ---- the end of a request
+ * ---------------------------------------------------------------------- */
 
 static void request_free(struct request *r)
 {
@@ -87,7 +92,8 @@ static void keep_done(struct net_op *op, int error, int64_t actual)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* ---- replies ----------------------------------------------------------------------------------- */
+/* ---- replies
+ * ----------------------------------------------------------------------------------- */
 
 static int post_reply(struct request *r, void *bytes, int64_t length, struct net_op *op)
 {
@@ -141,6 +147,7 @@ static const char *remedy(int error)
     case ENFILE:
         return "raise the server's limit of open files (ulimit -n)";
     case EUCLEAN:
+    case ENODATA:
         return "copy the file in again";
     case ESHUTDOWN:
         return "start it again and copy again";
@@ -162,10 +169,12 @@ void request_refuse(struct request *r, int error, const char *what)
     if (error < 0)
         error = -error;
     snprintf(text, sizeof text, "%s: %s; %s", what,
-             error == EUCLEAN ? "the object is damaged" : strerror(error), remedy(error));
+             error == EUCLEAN || error == ENODATA ? "the object is damaged" : strerror(error),
+             remedy(error));
     reply.text = iod_string_of(text);
     SERVER_COUNT(r->peer, refused, 1);
-    log_line(LOG_DECISIONS, "%s: %s refused: %s", r->peer->name, iod_op_name(r->decoded.op), text);
+    log_line(LOG_DECISIONS, "%s: %s refused: %s", r->peer->name, iod_op_name(r->decoded.op),
+             text);
     request_reply(r, &reply);
 }
 
@@ -178,7 +187,8 @@ void request_keep_alive(struct request *r)
         r->keeping = post_reply(r, r->keep, length, &r->keep_op) == 0;
 }
 
-/* ---- doing it ---------------------------------------------------------------------------------- */
+/* ---- doing it
+ * ---------------------------------------------------------------------------------- */
 
 static void work_list(struct request *r)
 {
@@ -313,8 +323,9 @@ static void request_new(struct peer *peer, struct BMI_unexpected_info *info)
     error = iod_request_decode(info->buffer, (size_t)info->size, &r->decoded);
     if (error) {
         SERVER_COUNT(peer, malformed, 1);
-        request_refuse(r, error, error == -EINVAL ? "a value of the request is out of range"
-                                                  : "the request is not understood");
+        request_refuse(r, error,
+                       error == -EINVAL ? "a value of the request is out of range"
+                                        : "the request is not understood");
         return;
     }
     request_start(r);

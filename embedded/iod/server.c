@@ -2,13 +2,14 @@
 /*
  * The server: its peers, its clock, its reports.
  *
- * One thread, the caller of server_run(), receives requests and runs the completions of BMI.  It never touches the disk:
- * that is for the workers, who post messages themselves when their part is done.  It sleeps in BMI_testcontext, which
- * returns early when a request arrives.
+ * One thread, the caller of server_run(), receives requests and runs the completions of BMI. It
+ * never touches the disk: that is for the workers, who post messages themselves when their part
+ * is done.  It sleeps in BMI_testcontext, which returns early when a request arrives.
  *
- * A peer is known from its first request on.  Each has a receive posted that can never match (`watch`): BMI ends it with
- * an error when the connection is lost, and with that everything the peer had open is closed.  A peer that is there but
- * silent is caught by the clock: twice a second all transfers are looked at.
+ * A peer is known from its first request on.  Each has a receive posted that can never match
+ * (`watch`): BMI ends it with an error when the connection is lost, and with that everything
+ * the peer had open is closed.  A peer that is there but silent is caught by the clock: twice a
+ * second all transfers are looked at.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -24,9 +25,11 @@
 
 #define UNEXPECTED_BATCH 16
 #define TICK_MS          500
-#define WATCH_TAG        INT32_MAX /* no message of the protocol has it: data tags of clients stay below */
+#define WATCH_TAG                                                                              \
+    INT32_MAX /* no message of the protocol has it: data tags of clients stay below */
 
-/* ---- peers ------------------------------------------------------------------------------------- */
+/* ---- peers
+ * ------------------------------------------------------------------------------------- */
 
 static void peer_lost(struct peer *peer, int error)
 {
@@ -57,8 +60,8 @@ static int peer_watch(struct peer *peer)
     struct iovec piece = {NULL, 0};
     struct net_memory memory = {.type = BMI_EXT_ALLOC, .pieces = 1, .piece = &piece};
     int64_t actual = 0;
-    int result = net_recv(peer->server->context, peer->addr, &memory, 0, WATCH_TAG, &peer->watch,
-                          &actual);
+    int result = net_recv(peer->server->context, peer->addr, &memory, 0, WATCH_TAG,
+                          &peer->watch, &actual);
 
     peer->watching = result == 0;
     return result > 0 ? -EPROTO : result;
@@ -107,7 +110,8 @@ void peer_release(struct peer *peer)
     free(peer);
 }
 
-/* ---- the clock --------------------------------------------------------------------------------- */
+/* ---- the clock
+ * --------------------------------------------------------------------------------- */
 
 static void check_transfer(struct transfer *t, int64_t now)
 {
@@ -117,8 +121,8 @@ static void check_transfer(struct transfer *t, int64_t now)
     if (t->flow)
         status = flow_status(t->flow);
     if (status.waits_for_peer && now - status.moved_at > limit) {
-        log_line(LOG_DECISIONS, "%s: %s: no progress for %d s, given up", t->peer->name, t->name,
-                 limit / 1000);
+        log_line(LOG_DECISIONS, "%s: %s: no progress for %d s, given up", t->peer->name,
+                 t->name, limit / 1000);
         flow_cancel(t->flow, -ETIMEDOUT);
     } else if (!transfer_is_busy(t) && !t->closing && now - t->used_at > limit) {
         log_line(LOG_DECISIONS, "%s: %s: unused for %d s, closed", t->peer->name, t->name,
@@ -148,7 +152,8 @@ static void tick(struct server *server)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* ---- serving ----------------------------------------------------------------------------------- */
+/* ---- serving
+ * ----------------------------------------------------------------------------------- */
 
 int server_run(struct server *server, int idle_ms)
 {
@@ -200,8 +205,8 @@ static void report_counters(const char *whose, const struct server_counters *c)
     char line[512];
     size_t at = 0;
 
-#define SERVER_COUNTER(name, text)                                                                 \
-    at += (size_t)snprintf(line + at, sizeof line - at, "%s%s %llu", at ? ", " : "", text,         \
+#define SERVER_COUNTER(name, text)                                                             \
+    at += (size_t)snprintf(line + at, sizeof line - at, "%s%s %llu", at ? ", " : "", text,     \
                            (unsigned long long)c->name);
     SERVER_COUNTERS(SERVER_COUNTER)
 #undef SERVER_COUNTER
@@ -249,7 +254,8 @@ void server_report(struct server *server)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* ---- start and end ----------------------------------------------------------------------------- */
+/* ---- start and end
+ * ----------------------------------------------------------------------------- */
 
 static void log_bmi(const char *line)
 {
@@ -285,7 +291,8 @@ static int open_store(struct server *server, const struct server_config *c)
         log_line(LOG_ERRORS, "cannot use %s: another bmi-iod uses it; give each its own folder",
                  c->folder);
     else if (error)
-        log_line(LOG_ERRORS, "cannot use %s: %s; --store needs a folder that this user may write",
+        log_line(LOG_ERRORS,
+                 "cannot use %s: %s; --store needs a folder that this user may write",
                  c->folder, strerror(-error));
     else if (store_removed(server->store))
         log_line(LOG_DECISIONS, "removed %d unfinished uploads of an earlier run",
@@ -335,7 +342,8 @@ no_memory:
     return error;
 }
 
-/* What did not end by itself: the memory of peers, transfers and requests whose operations BMI no longer reports. */
+/* What did not end by itself: the memory of peers, transfers and requests whose operations BMI
+ * no longer reports. */
 static void free_rest(struct server *server)
 {
     while (server->peers) {

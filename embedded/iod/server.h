@@ -13,18 +13,20 @@
 struct server;
 
 struct server_config {
-    const char *listen;   /* "ib://host:port", several with commas */
-    const char *folder;   /* the store */
-    const char *options;  /* for the BMI methods; NULL for none */
-    int threads;          /* that read and write the disk */
-    uint64_t memory;      /* bytes of all data buffers */
-    uint32_t buffer_size; /* bytes of one; the longest data message */
+    const char *listen;      /* "ib://host:port", several with commas */
+    const char *folder;      /* the store */
+    const char *options;     /* for the BMI methods; NULL for none */
+    int threads;             /* that read and write the disk */
+    uint64_t memory;         /* bytes of all data buffers */
+    uint32_t buffer_size;    /* bytes of one; the longest data message */
     uint32_t peer_transfers; /* open transfers of one client, at most */
-    int client_timeout_ms;   /* a client that owes us something for so long has lost its transfer */
-    bool sync;               /* see store.h */
+    int client_timeout_ms; /* a client that owes us something for so long has lost its transfer
+                            */
+    bool sync;             /* see store.h */
 };
 
-/* Starts the server; it serves as long as server_run() is called.  0 or -errno, after one log line that says why. */
+/* Starts the server; it serves as long as server_run() is called.  0 or -errno, after one log
+ * line that says why. */
 int server_open(const struct server_config *config, struct server **out);
 
 /* Serves for up to `idle_ms`.  0 or -errno: BMI itself is broken. */

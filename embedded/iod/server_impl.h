@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * server_impl.h - the server's insides, shared by server.c (peers, time-outs, reports), request.c (requests and replies)
- * and transfer.c (open objects and their data).
+ * server_impl.h - the server's insides, shared by server.c (peers, time-outs, reports),
+ * request.c (requests and replies) and transfer.c (open objects and their data).
  *
- * One lock guards everything here.  It is not held while the disk works.  Lock order: server, flow, pool, BMI.
+ * One lock guards everything here.  It is not held while the disk works.  Lock order: server,
+ * flow, pool, BMI.
  */
 #ifndef IOD_SERVER_IMPL_H
 #define IOD_SERVER_IMPL_H
@@ -18,18 +19,19 @@
 #include "embedded/iod/store.h"
 #include "embedded/iod/workers.h"
 
-#define SERVER_KEEPALIVE_MS  2000 /* a request that takes longer gets a sign of life this often */
-#define SERVER_PEER_REQUESTS 64   /* unanswered requests of one peer; more are dropped */
+#define SERVER_KEEPALIVE_MS                                                                    \
+    2000                        /* a request that takes longer gets a sign of life this often */
+#define SERVER_PEER_REQUESTS 64 /* unanswered requests of one peer; more are dropped */
 
 /* Counters: member, what one says about it. */
-#define SERVER_COUNTERS(X)                                                                         \
-    X(requests, "requests")                                                                        \
-    X(refused, "requests refused")                                                                 \
-    X(malformed, "malformed requests")                                                             \
-    X(uploads, "uploads committed")                                                                \
-    X(discarded, "uploads discarded")                                                              \
-    X(downloads, "downloads opened")                                                               \
-    X(bytes_in, "bytes in")                                                                        \
+#define SERVER_COUNTERS(X)                                                                     \
+    X(requests, "requests")                                                                    \
+    X(refused, "requests refused")                                                             \
+    X(malformed, "malformed requests")                                                         \
+    X(uploads, "uploads committed")                                                            \
+    X(discarded, "uploads discarded")                                                          \
+    X(downloads, "downloads opened")                                                           \
+    X(bytes_in, "bytes in")                                                                    \
     X(bytes_out, "bytes out")
 
 struct server_counters {
@@ -39,8 +41,9 @@ struct server_counters {
 };
 
 /*
- * Somebody who sent us something.  It keeps one reference to its BMI address, and one receive with a tag that nobody
- * uses (`watch`): that receive ends when the connection does, which is how we hear of it.
+ * Somebody who sent us something.  It keeps one reference to its BMI address, and one receive
+ * with a tag that nobody uses (`watch`): that receive ends when the connection does, which is
+ * how we hear of it.
  */
 struct peer {
     struct server *server;
@@ -65,10 +68,10 @@ struct request {
     void *message; /* BMI's, behind `decoded` */
     struct iod_request decoded;
     bmi_msg_tag_t tag;
-    int64_t since;    /* clock_ms() of the arrival, or of the last sign of life */
-    bool working;     /* not answered yet */
-    bool replying;    /* the reply is on its way */
-    bool keeping;     /* a sign of life is on its way */
+    int64_t since; /* clock_ms() of the arrival, or of the last sign of life */
+    bool working;  /* not answered yet */
+    bool replying; /* the reply is on its way */
+    bool keeping;  /* a sign of life is on its way */
     struct job job;
     struct net_op reply_op, keep_op;
     uint8_t *reply;
@@ -117,7 +120,7 @@ struct server {
 };
 
 /* Adds to a counter of the server and of a peer. */
-#define SERVER_COUNT(peer, name, n)                                                                \
+#define SERVER_COUNT(peer, name, n)                                                            \
     ((peer)->counters.name += (n), (peer)->server->counters.name += (n))
 
 /* request.c; all with the lock held, but for request_arrived */

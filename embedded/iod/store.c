@@ -36,7 +36,8 @@ struct object {
     char temp[40]; /* empty: not, or no longer, an upload */
 };
 
-/* ---- the store --------------------------------------------------------------------------------- */
+/* ---- the store
+ * --------------------------------------------------------------------------------- */
 
 /* A fresh stream of the folder's entries. */
 static int open_stream(const struct store *store, DIR **out)
@@ -121,7 +122,8 @@ int store_removed(const struct store *store)
     return store->removed;
 }
 
-/* ---- uploads ----------------------------------------------------------------------------------- */
+/* ---- uploads
+ * ----------------------------------------------------------------------------------- */
 
 static int object_new(struct store *store, const struct iod_string *name, struct object **out)
 {
@@ -141,8 +143,8 @@ static int object_new(struct store *store, const struct iod_string *name, struct
     return 0;
 }
 
-int store_create(struct store *store, const struct iod_string *name, const struct object_meta *meta,
-                 struct object **out)
+int store_create(struct store *store, const struct iod_string *name,
+                 const struct object_meta *meta, struct object **out)
 {
     struct object *object;
     int error = object_new(store, name, &object);
@@ -154,7 +156,8 @@ int store_create(struct store *store, const struct iod_string *name, const struc
     snprintf(object->temp, sizeof object->temp, TEMP_PREFIX "%llu",
              (unsigned long long)store->uploads++);
     pthread_mutex_unlock(&store->lock);
-    object->fd = openat(store->folder, object->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    object->fd =
+        openat(store->folder, object->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (object->fd < 0) {
         error = -errno;
         free(object);
@@ -206,7 +209,8 @@ int store_commit(struct object *object)
     return 0;
 }
 
-/* ---- finished objects -------------------------------------------------------------------------- */
+/* ---- finished objects
+ * -------------------------------------------------------------------------- */
 
 static int read_head(int fd, struct object_meta *meta)
 {
@@ -234,7 +238,8 @@ int store_lookup(struct store *store, const struct iod_string *name, struct obje
 
     if (error)
         return error;
-    object->fd = openat(store->folder, object->file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    object->fd =
+        openat(store->folder, object->file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     error = object->fd < 0 ? -errno : read_head(object->fd, &object->meta);
     if (error) {
         store_release(object);
@@ -263,7 +268,8 @@ const struct object_meta *object_meta(const struct object *object)
     return &object->meta;
 }
 
-/* ---- listing ----------------------------------------------------------------------------------- */
+/* ---- listing
+ * ----------------------------------------------------------------------------------- */
 
 struct names {
     char **item;
@@ -300,7 +306,8 @@ static int compare_names(const void *a, const void *b)
 }
 
 /* The decoded names behind `after`, sorted by their bytes. */
-static int collect_names(struct store *store, const struct iod_string *after, struct names *names)
+static int collect_names(struct store *store, const struct iod_string *after,
+                         struct names *names)
 {
     char name[IOD_NAME_MAX + 1], last[IOD_NAME_MAX + 1];
     struct dirent *entry;

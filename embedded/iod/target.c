@@ -67,9 +67,11 @@ static bool choose_path(struct target *t, const char *destination, const char *n
         length = snprintf(t->path, sizeof t->path, "%s", destination);
     }
     if (length < 0 || (size_t)length >= sizeof t->path)
-        return say(why, size, "%.100s...: the path is too long; choose a shorter one", destination);
+        return say(why, size, "%.100s...: the path is too long; choose a shorter one",
+                   destination);
     if (length == 0 || t->path[length - 1] == '/')
-        return say(why, size, "%s: there is no such folder; make it or choose another destination",
+        return say(why, size,
+                   "%s: there is no such folder; make it or choose another destination",
                    destination);
     return true;
 }
@@ -83,8 +85,8 @@ bool target_find(struct target *t, const char *destination, const char *name, ch
     if (!choose_path(t, destination, name, why, size))
         return false;
     if (stat(t->path, &st) < 0)
-        return errno == ENOENT || say(why, size, "%s: %s; %s", t->path, strerror(errno),
-                                      remedy(errno));
+        return errno == ENOENT ||
+               say(why, size, "%s: %s; %s", t->path, strerror(errno), remedy(errno));
     if (S_ISDIR(st.st_mode))
         return say(why, size, "%s: is a folder; choose another destination", t->path);
     t->exists = true;
@@ -109,7 +111,8 @@ bool target_open(struct target *t, char *why, size_t size)
 
     if (t->device) {
         t->fd = open(t->path, O_WRONLY | O_CLOEXEC);
-        return t->fd >= 0 || say(why, size, "%s: %s; %s", t->path, strerror(errno), remedy(errno));
+        return t->fd >= 0 ||
+               say(why, size, "%s: %s; %s", t->path, strerror(errno), remedy(errno));
     }
     length = snprintf(t->temp, sizeof t->temp, "%.*s.bmi-cp.XXXXXX", folder, t->path);
     if (length < 0 || (size_t)length >= sizeof t->temp) {
@@ -125,14 +128,17 @@ bool target_open(struct target *t, char *why, size_t size)
                folder ? t->path : ".", strerror(error), remedy(error));
 }
 
-static bool finish_step(const struct target *t, int result, const char *what, char *why, size_t size)
+static bool finish_step(const struct target *t, int result, const char *what, char *why,
+                        size_t size)
 {
     if (result == 0)
         return true;
-    return say(why, size, "%s: cannot %s: %s; %s", t->path, what, strerror(errno), remedy(errno));
+    return say(why, size, "%s: cannot %s: %s; %s", t->path, what, strerror(errno),
+               remedy(errno));
 }
 
-bool target_finish(struct target *t, uint64_t bytes, mode_t mode, bool sync, char *why, size_t size)
+bool target_finish(struct target *t, uint64_t bytes, mode_t mode, bool sync, char *why,
+                   size_t size)
 {
     mode_t mask;
 

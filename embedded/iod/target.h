@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * target.h - the file that a copy out makes: hidden and temporary in the destination's folder until it is complete, then
- * renamed.  An existing file keeps its permission bits, and a symbolic link keeps pointing at it.
+ * target.h - the file that a copy out makes: hidden and temporary in the destination's folder
+ * until it is complete, then renamed.  An existing file keeps its permission bits, and a
+ * symbolic link keeps pointing at it.
  */
 #ifndef IOD_TARGET_H
 #define IOD_TARGET_H
@@ -21,7 +22,8 @@ struct target {
     mode_t mode; /* of the file that is there already */
 };
 
-/* Finds the place: `destination`, or `name` in it if it is a folder.  False: `why` is one line. */
+/* Finds the place: `destination`, or `name` in it if it is a folder.  False: `why` is one line.
+ */
 bool target_find(struct target *target, const char *destination, const char *name, char *why,
                  size_t size);
 
@@ -32,7 +34,8 @@ bool target_open(struct target *target, char *why, size_t size);
 bool target_finish(struct target *target, uint64_t bytes, mode_t mode, bool sync, char *why,
                    size_t size);
 
-/* Closes; removes what was not finished.  Harmless on a target that was only zeroed with fd -1. */
+/* Closes; removes what was not finished.  Harmless on a target that was only zeroed with fd -1.
+ */
 void target_close(struct target *target);
 
 #endif

@@ -2,13 +2,15 @@
 /*
  * Transfers: objects that a client has open, to write or to read.
  *
- * An upload goes PUT_OPEN, WRITE (one or more), SEAL, COMMIT; a download GET_OPEN, EXTENTS, READ (any number), CLOSE.  At
- * any time at most one thing works on a transfer: a job (`busy`) or a flow.  Closing is asked for by the client, by the
- * loss of the client, by a time-out, or follows a commit; it waits for what works on the transfer, then a job releases
- * the object (which removes an upload that was not committed) and the transfer is gone.
+ * An upload goes PUT_OPEN, WRITE (one or more), SEAL, COMMIT; a download GET_OPEN, EXTENTS,
+ * READ (any number), CLOSE.  At any time at most one thing works on a transfer: a job (`busy`)
+ * or a flow.  Closing is asked for by the client, by the loss of the client, by a time-out, or
+ * follows a commit; it waits for what works on the transfer, then a job releases the object
+ * (which removes an upload that was not committed) and the transfer is gone.
  *
- * A flow that cannot write (disk full) goes on receiving and throws away: its request is answered with the error at once,
- * the client stops and closes, and no message is left hanging on either side.
+ * A flow that cannot write (disk full) goes on receiving and throws away: its request is
+ * answered with the error at once, the client stops and closes, and no message is left hanging
+ * on either side.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -35,7 +37,8 @@ bool transfer_is_busy(const struct transfer *t)
     return t->busy || t->flow;
 }
 
-/* ---- closing ----------------------------------------------------------------------------------- */
+/* ---- closing
+ * ----------------------------------------------------------------------------------- */
 
 static void transfer_remove(struct transfer *t)
 {
@@ -50,7 +53,8 @@ static void transfer_remove(struct transfer *t)
 /* On a worker. */
 static void transfer_release(struct job *job)
 {
-    struct transfer *t = (struct transfer *)((char *)job - offsetof(struct transfer, close_job));
+    struct transfer *t =
+        (struct transfer *)((char *)job - offsetof(struct transfer, close_job));
     struct server *server = t->server;
     struct peer *peer = t->peer;
 
@@ -99,14 +103,16 @@ void transfer_job_ended(struct transfer *t)
     transfer_settle(t);
 }
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening
+ * ----------------------------------------------------------------------------------- */
 
 static uint32_t smaller(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
 
-/* A handle that cannot be guessed, so that a client that reconnects cannot meet another one's. */
+/* A handle that cannot be guessed, so that a client that reconnects cannot meet another one's.
+ */
 static uint64_t new_handle(struct server *server)
 {
     uint64_t random = 0;
@@ -187,8 +193,8 @@ void work_get_open(struct request *r)
     if (!error)
         t = transfer_new(r, object, false);
     if (!t) {
-        request_refuse(r, error ? error : ENOMEM, error == -ENOENT ? "no such object"
-                                                                   : "opening the object");
+        request_refuse(r, error ? error : ENOMEM,
+                       error == -ENOENT ? "no such object" : "opening the object");
     } else {
         const struct object_meta *meta = object_meta(object);
         log_line(LOG_DECISIONS, "%s: %s: download of part %u of %u, %llu bytes", r->peer->name,
@@ -207,9 +213,11 @@ void work_get_open(struct request *r)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* ---- jobs on an open transfer ------------------------------------------------------------------ */
+/* ---- jobs on an open transfer
+ * ------------------------------------------------------------------ */
 
-static void end_job(struct request *r, int error, const char *what, const struct iod_reply *reply)
+static void end_job(struct request *r, int error, const char *what,
+                    const struct iod_reply *reply)
 {
     struct transfer *t = r->transfer;
 
@@ -251,7 +259,8 @@ void work_seal(struct request *r)
 
     pthread_mutex_lock(&server->lock);
     t->sealed = error == 0;
-    end_job(r, error, t->failed ? "an earlier write failed" : "writing the object's end", &reply);
+    end_job(r, error, t->failed ? "an earlier write failed" : "writing the object's end",
+            &reply);
     pthread_mutex_unlock(&server->lock);
 }
 
@@ -273,7 +282,8 @@ void work_commit(struct request *r)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* ---- data -------------------------------------------------------------------------------------- */
+/* ---- data
+ * -------------------------------------------------------------------------------------- */
 
 static void refuse_for_flow(struct transfer *t, const struct flow_status *status)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* workers.h - threads that do what may block on a disk.  Jobs start in the order in which they were added. */
+/* workers.h - threads that do what may block on a disk.  Jobs start in the order in which they
+ * were added. */
 #ifndef IOD_WORKERS_H
 #define IOD_WORKERS_H
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2034,SC2154
 # For the tests of bmi-iod, bmi-cp and bmi-ls, which source it in the build folder: servers that can be killed, copies
 # that must be equal, complaints that must be one line.
 set -u

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * iod-hostile ADDR: a client that does everything wrong.  The server must answer each of it with the status that fits,
- * and live.  Status 0 when it does; ends in the middle of an upload.
+ * iod-hostile ADDR: a client that does everything wrong.  The server must answer each of it
+ * with the status that fits, and live.  Status 0 when it does; ends in the middle of an upload.
  */
 #include "config.h"
 #include "embedded/iod/clock.h"
@@ -23,7 +23,8 @@ static struct {
     int checks, failures;
 } me;
 
-/* ---- one operation at a time ------------------------------------------------------------------- */
+/* ---- one operation at a time
+ * ------------------------------------------------------------------- */
 
 struct wait {
     struct net_op op;
@@ -101,7 +102,8 @@ static void send_request(const struct iod_request *request, bmi_msg_tag_t tag)
     send_bytes(bytes, length, tag);
 }
 
-/* ---- requests and what they must bring --------------------------------------------------------- */
+/* ---- requests and what they must bring
+ * --------------------------------------------------------- */
 
 static uint8_t reply_bytes[IOD_REPLY_MAX];
 static struct wait reply_wait;
@@ -131,13 +133,15 @@ static bool expect_end(const char *what, enum iod_status status, bmi_msg_tag_t t
     }
     if (!error && reply->status == status)
         return true;
-    printf("FAILED: %s: status %d instead of %d, %.*s\n", what, error ? error : (int)reply->status,
-           (int)status, error ? 0 : (int)reply->text.length, error ? "" : reply->text.text);
+    printf("FAILED: %s: status %d instead of %d, %.*s\n", what,
+           error ? error : (int)reply->status, (int)status, error ? 0 : (int)reply->text.length,
+           error ? "" : reply->text.text);
     me.failures++;
     return false;
 }
 
-static bool expect_bytes(const char *what, const void *bytes, int64_t length, enum iod_status status)
+static bool expect_bytes(const char *what, const void *bytes, int64_t length,
+                         enum iod_status status)
 {
     struct iod_reply reply;
     bmi_msg_tag_t tag = me.tag++;
@@ -200,7 +204,8 @@ static struct iod_request data_request(enum iod_op op, uint64_t handle, bmi_msg_
         .op = op, .handle = handle, .data_tag = tag, .extents = {.count = 1, .array = extent}};
 }
 
-/* ---- the cases --------------------------------------------------------------------------------- */
+/* ---- the cases
+ * --------------------------------------------------------------------------------- */
 
 static void malformed(void)
 {
@@ -289,7 +294,8 @@ static void wrong_data(int64_t length, const char *what)
         return;
     }
     me.checks++;
-    if (!wait_for(&reply_wait) || iod_reply_decode(reply_bytes, (size_t)reply_wait.actual, &reply) ||
+    if (!wait_for(&reply_wait) ||
+        iod_reply_decode(reply_bytes, (size_t)reply_wait.actual, &reply) ||
         reply.status == IOD_OK) {
         printf("FAILED: %s: no refusal\n", what);
         me.failures++;
@@ -335,8 +341,8 @@ static void too_many_transfers(int limit)
 }
 
 /*
- * Requests without anybody who takes the answers.  The server may drop what comes too fast; it must come round to serve
- * the same client again.
+ * Requests without anybody who takes the answers.  The server may drop what comes too fast; it
+ * must come round to serve the same client again.
  */
 static void flood(void)
 {

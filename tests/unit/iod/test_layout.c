@@ -60,7 +60,8 @@ static void ranges(void **state)
 
 static void beyond_4_gib(void **state)
 {
-    struct iod_layout l = {.size = (UINT64_C(5) << 30) + 1, .strip = 65536, .index = 0, .count = 2};
+    struct iod_layout l = {
+        .size = (UINT64_C(5) << 30) + 1, .strip = 65536, .index = 0, .count = 2};
 
     (void)state;
     assert_true(layout_object_size(&l) == (UINT64_C(5) << 29) + 1);
@@ -72,7 +73,8 @@ static void beyond_4_gib(void **state)
 
 static void largest(void **state)
 {
-    struct iod_layout l = {.size = IOD_SIZE_MAX, .strip = IOD_STRIP_MAX, .index = 255, .count = 256};
+    struct iod_layout l = {
+        .size = IOD_SIZE_MAX, .strip = IOD_STRIP_MAX, .index = 255, .count = 256};
     uint64_t size = layout_object_size(&l);
 
     (void)state;
@@ -119,8 +121,8 @@ static void cursor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_files),  cmocka_unit_test(ranges),
-        cmocka_unit_test(beyond_4_gib), cmocka_unit_test(largest),
+        cmocka_unit_test(small_files),      cmocka_unit_test(ranges),
+        cmocka_unit_test(beyond_4_gib),     cmocka_unit_test(largest),
         cmocka_unit_test(extents_of_parts), cmocka_unit_test(cursor),
     };
 

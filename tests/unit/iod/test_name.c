@@ -69,9 +69,9 @@ static void refuses(void **state)
 /* What the encoder does not write is no object: else two files could be one object. */
 static void foreign_files(void **state)
 {
-    static const char *const foreign[] = {"",     ".",    "..",     ".lock", "a b",  "a%",  "a%2",
-                                          "a%2f", "a%41", "a%2",    "%",     "a%00", "a/b", "a%G0",
-                                          "%2e",  "a%2E", "\xc3\xa4"};
+    static const char *const foreign[] = {"",    ".",    "..",   ".lock", "a b",     "a%",
+                                          "a%2", "a%2f", "a%41", "a%2",   "%",       "a%00",
+                                          "a/b", "a%G0", "%2e",  "a%2E",  "\xc3\xa4"};
     char name[NAME_FILE_MAX];
 
     (void)state;

@@ -105,8 +105,8 @@ static void round_trip_extents(void **state)
 /* The wire format is fixed: these bytes are what doc/iod-protocol.md says. */
 static void known_bytes(void **state)
 {
-    static const uint8_t want[] = {'I', 'O', 'D', 'Q', 1, 0, 8, 0, 20, 0, 0, 0,
-                                   8,   7,   6,   5,   4, 3, 2, 1};
+    static const uint8_t want[] = {'I', 'O', 'D', 'Q', 1, 0, 8, 0, 20, 0,
+                                   0,   0,   8,   7,   6, 5, 4, 3, 2,  1};
     struct iod_request in = {.op = IOD_OP_CLOSE, .handle = UINT64_C(0x0102030405060708)};
 
     (void)state;
@@ -173,9 +173,9 @@ static void values_out_of_range(void **state)
     char name[IOD_NAME_MAX + 2];
 
     (void)state;
-#define REFUSED(change)                                                                            \
-    r = put_open();                                                                                \
-    change;                                                                                        \
+#define REFUSED(change)                                                                        \
+    r = put_open();                                                                            \
+    change;                                                                                    \
     refused(&r)
     REFUSED(r.layout.size = IOD_SIZE_MAX + 1);
     REFUSED(r.layout.strip = IOD_STRIP_MIN - 1);
@@ -222,12 +222,12 @@ static void values_out_of_range_on_the_wire(void **state)
 static void bad_extents(void **state)
 {
     static const struct iod_extent bad[][2] = {
-        {{0, 0}, {1, 1}},                        /* empty */
-        {{0, 2}, {1, 1}},                        /* overlapping */
-        {{8, 1}, {0, 1}},                        /* descending */
-        {{0, 1}, {IOD_SIZE_MAX, 1}},             /* too far */
-        {{0, 1}, {1, IOD_SIZE_MAX}},             /* too long */
-        {{UINT64_MAX, 1}, {UINT64_MAX, 1}},      /* the sum wraps */
+        {{0, 0}, {1, 1}},                   /* empty */
+        {{0, 2}, {1, 1}},                   /* overlapping */
+        {{8, 1}, {0, 1}},                   /* descending */
+        {{0, 1}, {IOD_SIZE_MAX, 1}},        /* too far */
+        {{0, 1}, {1, IOD_SIZE_MAX}},        /* too long */
+        {{UINT64_MAX, 1}, {UINT64_MAX, 1}}, /* the sum wraps */
         {{1, UINT64_MAX}, {0, 1}},
     };
     struct iod_request r = write_request();
@@ -300,7 +300,8 @@ static void round_trip_replies(void **state)
 static void error_replies(void **state)
 {
     char long_text[IOD_TEXT_MAX + 2];
-    struct iod_reply in = {.op = IOD_OP_WRITE, .status = IOD_NO_SPACE, .text = of("the disk is full")};
+    struct iod_reply in = {
+        .op = IOD_OP_WRITE, .status = IOD_NO_SPACE, .text = of("the disk is full")};
     struct iod_reply out;
     int64_t n = iod_reply_encode(&in, buf, sizeof buf);
 
@@ -348,7 +349,8 @@ static void list_replies(void **state)
     assert_true(iod_reply_encode(&in, buf, sizeof buf) > 0);
 }
 
-/* Any byte of any request changed to any value: the decoder says yes or no, and a yes encodes back to the same bytes. */
+/* Any byte of any request changed to any value: the decoder says yes or no, and a yes encodes
+ * back to the same bytes. */
 static void changed_bytes(void **state)
 {
     static uint8_t again[IOD_REQUEST_MAX];

@@ -308,9 +308,9 @@ static void file_in_pieces(void **state)
         uint64_t place = 5 + (object / 70 * 3 + 1) * 70 + object % 70;
         assert_int_equal(got[place], file[place]);
     }
-    assert_int_equal(file_read(fd, &map, (struct extent_cursor){.item = items, .count = 3}, pieces,
-                               1, 501),
-                     -EINVAL); /* not enough memory named */
+    assert_int_equal(
+        file_read(fd, &map, (struct extent_cursor){.item = items, .count = 3}, pieces, 1, 501),
+        -EINVAL); /* not enough memory named */
     close(fd);
 }
 
@@ -334,7 +334,8 @@ static void zeros_become_holes(void **state)
     fd = open(path, O_RDWR | O_CREAT, 0600);
     assert_int_equal(file_write(fd, &map, from, &piece, 1, sizeof block, true), 0);
     assert_int_equal(fstat(fd, &st), 0);
-    assert_int_equal(st.st_size, 21 * 4096); /* the block that is not zero was the last one written */
+    assert_int_equal(st.st_size,
+                     21 * 4096); /* the block that is not zero was the last one written */
     assert_int_equal(ftruncate(fd, sizeof block), 0);
     assert_int_equal(extents_of_file(fd, 0, 0, sizeof block, 100, &found, &next), 0);
     assert_true(next == sizeof block);
