@@ -28,6 +28,24 @@ static uint32_t pow2_at_least(uint64_t n)
     return p;
 }
 
+/* The i-th unread completion of a CQ, or NULL. Under cq->lock. */
+static struct shm_cqe *unread(struct emu_dev *d, struct emu_cq *cq, uint64_t i)
+{
+    return shm_ring_peek(d->seg, &cq->s->ring, i);
+}
+
+/*
+ * Whether a completion must not be reported: its QP is gone, or its poster had its token revoked
+ * before it pushed this, and the receive was flushed instead.
+ */
+static bool stale(struct emu_dev *d, const struct shm_cqe *e)
+{
+    const struct shm_qp *s = shm_qp(d->seg, e->qpn);
+
+    return e->skip || atomic_load_explicit(&s->qpn, memory_order_relaxed) != e->qpn ||
+           (e->token && e->token == s->revoked);
+}
+
 /* Copies a bounced payload to its segments and gives the slot back. */
 static void land(struct emu_dev *d, struct shm_cqe *e)
 {
@@ -50,22 +68,22 @@ bool emu_cq_push(struct emu_dev *d, struct emu_peer *owner, uint32_t index,
                  const struct shm_cqe *c)
 {
     struct shm_cq *s = shm_cq(owner->seg, index);
-    uint64_t seq;
     struct shm_cqe *e;
 
     if (!atomic_load_explicit(&s->in_use, memory_order_relaxed))
         return false;
-    e = shm_ring_claim(owner->seg, &s->ring, d->slot, &seq);
-    if (!e) {
-        emu_count(COUNT_cq_overruns, 1);
-        if (!atomic_exchange(&s->overrun, 1))
-            emu_peer_send(d, owner, INBOX_CQ_OVERRUN, index, 0, NULL, 0);
-        return false;
+    e = shm_cell_get(owner->seg, &s->ring, d->slot);
+    if (e) {
+        memcpy((char *)e + sizeof(e->cell), (const char *)c + sizeof(c->cell),
+               sizeof(*c) - sizeof(c->cell));
+        if (shm_ring_push(owner->seg, &s->ring, e))
+            return true;
+        shm_cell_put(owner->seg, &s->ring, e);
     }
-    memcpy((char *)e + sizeof(e->state), (const char *)c + sizeof(c->state),
-           sizeof(*c) - sizeof(c->state));
-    shm_ring_publish(e, seq, d->slot);
-    return true;
+    emu_count(COUNT_cq_overruns, 1);
+    if (!atomic_exchange(&s->overrun, 1))
+        emu_peer_send(d, owner, INBOX_CQ_OVERRUN, index, 0, NULL, 0);
+    return false;
 }
 
 void emu_cq_notify(struct emu_dev *d, struct emu_peer *owner, uint32_t index, bool solicited)
@@ -104,7 +122,7 @@ static struct emu_cq *create(struct ibv_context *context, int cqe, void *cq_cont
         return NULL;
     }
     uint32_t entries = pow2_at_least((uint64_t)cqe);
-    cq->ring_bytes = (uint64_t)entries * sizeof(struct shm_cqe);
+    cq->ring_bytes = shm_ring_bytes(entries, sizeof(struct shm_cqe));
     uint64_t off = emu_arena_alloc(d, cq->ring_bytes);
     pthread_mutex_lock(&d->lock);
     uint32_t index = 0, n;
@@ -199,12 +217,12 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
         pthread_cond_wait(&cq->cq.cond, &cq->cq.mutex);
     pthread_mutex_unlock(&cq->cq.mutex);
 
-    for (struct shm_cqe *e; (e = shm_ring_peek(d->seg, &cq->s->ring)) != NULL;) {
+    for (struct shm_cqe *e; (e = unread(d, cq, 0)) != NULL;) {
         if (e->bounce)
             shm_bounce_put(d->seg, e->bounce - 1);
         shm_ring_pop(d->seg, &cq->s->ring);
     }
-    emu_arena_free(d, cq->s->ring.off, cq->ring_bytes);
+    emu_arena_free(d, cq->s->ring.off_cells, cq->ring_bytes);
     pthread_mutex_destroy(&cq->lock);
     pthread_mutex_destroy(&cq->cq.mutex);
     pthread_cond_destroy(&cq->cq.cond);
@@ -256,14 +274,14 @@ int emu_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
 
     if (emu_call(CALL_ibv_poll_cq) || !d)
         return -1;
-    if (!shm_ring_peek(d->seg, &cq->s->ring)) {
+    if (!unread(d, cq, 0)) {
         emu_timers_poll();
         emu_count(COUNT_polls_empty, 1);
         return atomic_load(&cq->s->overrun) ? -1 : 0;
     }
     pthread_mutex_lock(&cq->lock);
-    while (n < max && (e = shm_ring_peek(d->seg, &cq->s->ring)) != NULL) {
-        if (e->skip) {
+    while (n < max && (e = unread(d, cq, 0)) != NULL) {
+        if (stale(d, e)) {
             if (e->bounce)
                 shm_bounce_put(d->seg, e->bounce - 1);
         } else {
@@ -292,19 +310,6 @@ int emu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
     return 0;
 }
 
-/* Visits every unread completion of a CQ. Under cq->lock. */
-static struct shm_cqe *unread(struct emu_dev *d, struct emu_cq *cq, uint64_t i)
-{
-    uint64_t seq = atomic_load(&cq->s->ring.head) + i;
-
-    if (i > cq->s->ring.mask)
-        return NULL;
-    struct shm_cqe *e =
-        shm_at(d->seg, cq->s->ring.off + (seq & cq->s->ring.mask) * sizeof(struct shm_cqe));
-    uint64_t s = atomic_load_explicit(&e->state, memory_order_acquire);
-    return RING_SEQ(s) == seq && RING_PHASE(s) == RING_READY ? e : NULL;
-}
-
 void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu_srq *srq,
                   struct emu_rq *rq)
 {
@@ -312,7 +317,7 @@ void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu
 
     pthread_mutex_lock(&cq->lock);
     for (uint64_t i = 0; (e = unread(d, cq, i)) != NULL; i++) {
-        if (e->skip || e->qpn != qpn)
+        if (e->qpn != qpn || stale(d, e))
             continue;
         e->skip = 1;
         if (!e->from_sq)
@@ -337,7 +342,7 @@ void emu_cq_settle(struct emu_dev *d)
         struct shm_cqe *e;
         pthread_mutex_lock(&cq->lock);
         for (uint64_t i = 0; (e = unread(d, cq, i)) != NULL; i++)
-            if (e->bounce && !e->skip)
+            if (e->bounce && !stale(d, e))
                 land(d, e);
         pthread_mutex_unlock(&cq->lock);
     }
@@ -345,8 +350,8 @@ void emu_cq_settle(struct emu_dev *d)
 }
 
 /*
- * What a poster may leave behind when it is killed: a claimed entry, a bounce slot that no
- * completion refers to, a queue that it disarmed without signalling.
+ * What a poster may leave behind when it is killed: a cell that is not in the ring, a bounce slot
+ * that no completion refers to, a queue that it disarmed without signalling.
  */
 void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
 {
@@ -359,7 +364,7 @@ void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
         if (!cq)
             continue;
         pthread_mutex_lock(&cq->lock);
-        shm_ring_recover(d->seg, &cq->s->ring, slot, offsetof(struct shm_cqe, skip));
+        shm_ring_recover(d->seg, &cq->s->ring, slot);
         for (uint64_t i = 0; (e = unread(d, cq, i)) != NULL; i++)
             if (e->bounce)
                 used[(e->bounce - 1) / 64] |= UINT64_C(1) << ((e->bounce - 1) % 64);

@@ -246,6 +246,8 @@ struct emu_peer *emu_peer_by_pid(struct emu_dev *d, int pid);
 void emu_peer_ref(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_put(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_died(struct emu_dev *d, struct emu_peer *p); /* service thread: its pidfd fired */
+bool emu_peer_stopped(struct emu_peer *p); /* by a signal or a debugger, or dead */
+bool emu_peers_stopped(struct emu_dev *d); /* all that we know */
 void emu_peers_check(struct emu_dev *d); /* service thread: finds dead peers without pidfd */
 void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan);
@@ -277,12 +279,19 @@ void emu_timers_poll(void);
 int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint32_t access,
                  struct iovec *out);
 /*
- * Checks an access by key to memory of the process whose segment is `seg` and pins the region's
- * table entry: it is unpinned by emu_mr_unpin. 0, or -1 for a bad key, range, PD or right.
+ * Checks an access by key to memory of the process `p` and pins the region's table entry: it is
+ * unpinned by emu_mr_unpin. 0, or -1 for a bad key, range, PD or right.
  */
-int emu_mr_pin(struct shm_head *seg, uint32_t key, bool remote, uint32_t pd, uint64_t addr,
-               uint64_t len, uint32_t access, struct iovec *out, struct shm_mr **pin);
-void emu_mr_unpin(struct shm_mr *pin);
+struct emu_pin {
+    struct shm_mr *mr; /* NULL: nothing pinned */
+    _Atomic uint32_t *note;
+};
+int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote, uint32_t pd,
+               uint64_t addr, uint64_t len, uint32_t access, struct iovec *out,
+               struct emu_pin *pin);
+void emu_mr_unpin(struct emu_pin *pin);
+/* Undoes the pins of a process that died on regions of this one. */
+void emu_mr_peer_died(struct emu_dev *d, struct emu_peer *p);
 
 /* cq.c */
 /*

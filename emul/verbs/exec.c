@@ -9,12 +9,10 @@
  * Exclusion between a poster and the owner of the responding QP (who may fail, reset or destroy
  * it) is the word `busy`. The poster puts its token there before it looks at the QP's state, and
  * the owner changes the state before it looks at the token, so one of them sees the other. An
- * owner waits for a busy token, but not for ever: a poster may be stopped in the middle, so the
- * owner may revoke it. Before a poster makes anything visible (completion), it turns its token to
- * "committing", which fails if it was revoked; committing spans no system call.
- *
- * A receive that was taken but not completed is noted in the QP (`taken`), so that an owner that
- * revoked the poster, or whose peer died, can still flush it: no posted receive is ever lost.
+ * owner waits for a running poster; from one that is stopped or dead it takes the token away, and
+ * flushes the receive that the poster had taken (`taken`). Should such a poster wake up later and
+ * push its completion after all, the completion carries the revoked token and is dropped when it
+ * is polled. So every receive is reported once.
  */
 #include "emul/verbs/emu.h"
 
@@ -32,6 +30,14 @@ struct run {
     unsigned nlocal;
 };
 
+/* Gives up the token; false when the owner has revoked it. */
+static bool leave(struct run *r)
+{
+    uint64_t expect = r->token;
+
+    return atomic_compare_exchange_strong(&r->rs->busy, &expect, 0);
+}
+
 static bool enter(struct run *r)
 {
     struct emu_dev *d = r->d;
@@ -42,8 +48,8 @@ static bool enter(struct run *r)
         atomic_load_explicit(&p->seg->silent, memory_order_relaxed) || d->knobs.silent)
         return false;
     r->rs = shm_qp(p->seg, r->qp->attr.dest_qp_num);
-    uint64_t serial = atomic_fetch_add_explicit(&d->seg->busy_serial, 1, memory_order_relaxed);
-    r->token = RX_TOKEN(serial + 1, d->slot, RX_BUSY);
+    uint64_t serial = atomic_fetch_add_explicit(&d->seg->serial, 1, memory_order_relaxed);
+    r->token = RX_TOKEN(serial + 1, d->slot);
     if (!atomic_compare_exchange_strong(&r->rs->busy, &idle, r->token))
         return false;
     uint32_t state = atomic_load(&r->rs->state);
@@ -51,60 +57,44 @@ static bool enter(struct run *r)
         r->rs->dest_qpn == r->qp->qp.qp_num && r->rs->dest_inc == d->self.incarnation &&
         (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD))
         return true;
-    atomic_compare_exchange_strong(&r->rs->busy, &r->token, 0);
+    leave(r);
     return false;
-}
-
-static bool commit(struct run *r)
-{
-    uint64_t expect = r->token;
-
-    return atomic_compare_exchange_strong(&r->rs->busy, &expect,
-                                          r->token - RX_BUSY + RX_COMMIT);
-}
-
-/* Gives up the token in whatever phase it is, unless the owner has revoked it. */
-static void leave(struct run *r)
-{
-    uint64_t expect = r->token;
-
-    if (!atomic_compare_exchange_strong(&r->rs->busy, &expect, 0)) {
-        expect = r->token - RX_BUSY + RX_COMMIT;
-        atomic_compare_exchange_strong(&r->rs->busy, &expect, 0);
-    }
 }
 
 /* The responder refuses: its QP fails, its owner is told to flush it. Leaves. */
 static void refuse(struct run *r, enum ibv_event_type event)
 {
     uint32_t qpn = r->qp->attr.dest_qp_num;
+    uint32_t state = atomic_load(&r->rs->state);
 
-    atomic_store(&r->rs->state, IBV_QPS_ERR);
-    leave(r);
+    if (atomic_load(&r->rs->busy) == r->token &&
+        (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD))
+        atomic_compare_exchange_strong(&r->rs->state, &state, IBV_QPS_ERR);
+    if (!leave(r))
+        return;
     emu_peer_send(r->d, r->peer, INBOX_QP_ERROR, qpn & (EMU_MAX_QPS - 1), (uint32_t)event, &qpn,
                   sizeof(qpn));
 }
 
-/* Completes the receive that was taken, successfully or not, and leaves. False when revoked. */
+/* Completes the receive that was taken, successfully or not, and leaves. False when it could not. */
 static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
 {
     uint32_t cq = r->rs->recv_cq;
+    uint64_t token = r->token;
     bool est = false;
+    bool pushed = false;
 
-    if (!commit(r)) {
-        if (c->bounce)
-            shm_bounce_put(r->peer->seg, c->bounce - 1);
-        return false;
-    }
+    c->token = token;
     c->qpn = r->qp->attr.dest_qp_num;
     c->src_qp = r->qp->qp.qp_num;
     c->srq = r->rs->srq != 0;
-    bool pushed = emu_cq_push(r->d, r->peer, cq, c);
-    atomic_store(&r->rs->taken, 0);
+    if (atomic_load(&r->rs->busy) == token)
+        pushed = emu_cq_push(r->d, r->peer, cq, c);
+    atomic_compare_exchange_strong(&r->rs->taken, &token, token | RX_DONE);
     if (!pushed && c->bounce)
         shm_bounce_put(r->peer->seg, c->bounce - 1);
     if (!pushed || fatal) {
-        refuse(r, pushed ? IBV_EVENT_QP_FATAL : IBV_EVENT_QP_REQ_ERR);
+        refuse(r, pushed ? IBV_EVENT_QP_REQ_ERR : IBV_EVENT_QP_FATAL);
     } else {
         est = atomic_load_explicit(&r->rs->state, memory_order_relaxed) == IBV_QPS_RTR &&
               !atomic_exchange(&r->rs->comm_est, 1);
@@ -125,10 +115,10 @@ static bool take(struct run *r, uint64_t *wr_id, uint32_t *nsge, struct shm_sge 
     uint32_t srq = r->rs->srq;
     struct shm_rq *rq = srq ? &shm_srq(seg, srq - 1)->rq : &r->rs->rq;
 
-    if (!emu_rq_take(seg, rq, wr_id, nsge, sge))
+    if (atomic_load(&r->rs->busy) != r->token || !emu_rq_take(seg, rq, wr_id, nsge, sge))
         return false;
     r->rs->taken_wr_id = *wr_id;
-    atomic_store(&r->rs->taken, 1);
+    atomic_store(&r->rs->taken, r->token);
     uint32_t limit = atomic_load_explicit(&rq->limit, memory_order_relaxed);
     if (srq && limit && atomic_load(&rq->tail) - atomic_load(&rq->head) < limit &&
         atomic_compare_exchange_strong(&rq->limit, &limit, 0))
@@ -180,7 +170,7 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
 {
     struct shm_sge sge[EMU_MAX_SGE];
     struct iovec remote[EMU_MAX_SGE];
-    struct shm_mr *pin[EMU_MAX_SGE];
+    struct emu_pin pin[EMU_MAX_SGE];
     struct shm_cqe c = {.opcode = IBV_WC_RECV, .byte_len = r->wr->length};
     uint32_t nsge, used = 0, left = r->wr->length;
     int err = 0;
@@ -196,7 +186,7 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
         uint32_t n = sge[i].length < left ? sge[i].length : left;
         if (n == 0)
             continue;
-        if (emu_mr_pin(r->peer->seg, sge[i].lkey, false, r->rs->pd, sge[i].addr, n,
+        if (emu_mr_pin(r->d, r->peer, sge[i].lkey, false, r->rs->pd, sge[i].addr, n,
                        IBV_ACCESS_LOCAL_WRITE, &remote[used], &pin[used]) < 0) {
             err = -EFAULT;
             c.status = IBV_WC_LOC_PROT_ERR;
@@ -224,7 +214,7 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
         }
     }
     for (uint32_t i = 0; i < used; i++)
-        emu_mr_unpin(pin[i]);
+        emu_mr_unpin(&pin[i]);
     if (err == -ESRCH) {
         leave(r);
         return EXEC_NO_ANSWER;
@@ -241,7 +231,7 @@ static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint
     struct shm_sge sge[EMU_MAX_SGE];
     struct shm_cqe c = {.opcode = IBV_WC_RECV_RDMA_WITH_IMM, .byte_len = wr->length};
     struct iovec remote;
-    struct shm_mr *pin = NULL;
+    struct emu_pin pin = {0};
     uint32_t nsge;
 
     if (!(r->rs->access & IBV_ACCESS_REMOTE_WRITE)) {
@@ -249,15 +239,14 @@ static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint
         refuse(r, IBV_EVENT_QP_REQ_ERR);
         return EXEC_DONE;
     }
-    if (wr->length && emu_mr_pin(r->peer->seg, wr->rkey, true, r->rs->pd, wr->raddr, wr->length,
+    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs->pd, wr->raddr, wr->length,
                                  IBV_ACCESS_REMOTE_WRITE, &remote, &pin) < 0) {
         *status = IBV_WC_REM_ACCESS_ERR;
         refuse(r, IBV_EVENT_QP_ACCESS_ERR);
         return EXEC_DONE;
     }
     if (imm && !take(r, &c.wr_id, &nsge, sge)) {
-        if (pin)
-            emu_mr_unpin(pin);
+        emu_mr_unpin(&pin);
         *rnr_timer = r->rs->min_rnr_timer;
         leave(r);
         return EXEC_RNR;
@@ -265,8 +254,7 @@ static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint
     int err = 0;
     if (wr->length)
         err = emu_copy_to(r->peer, r->local, r->nlocal, &remote, 1, wr->length);
-    if (pin)
-        emu_mr_unpin(pin);
+    emu_mr_unpin(&pin);
     *status = err ? copy_failure(err) : IBV_WC_SUCCESS;
     if (err == -ESRCH) {
         leave(r);
@@ -290,7 +278,7 @@ static enum exec_result do_read(struct run *r, enum ibv_wc_status *status)
 {
     const struct emu_wr *wr = r->wr;
     struct iovec remote;
-    struct shm_mr *pin = NULL;
+    struct emu_pin pin = {0};
     int err = 0;
 
     if (!(r->rs->access & IBV_ACCESS_REMOTE_READ) || r->rs->max_dest_rd == 0) {
@@ -298,7 +286,7 @@ static enum exec_result do_read(struct run *r, enum ibv_wc_status *status)
         refuse(r, IBV_EVENT_QP_REQ_ERR);
         return EXEC_DONE;
     }
-    if (wr->length && emu_mr_pin(r->peer->seg, wr->rkey, true, r->rs->pd, wr->raddr, wr->length,
+    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs->pd, wr->raddr, wr->length,
                                  IBV_ACCESS_REMOTE_READ, &remote, &pin) < 0) {
         *status = IBV_WC_REM_ACCESS_ERR;
         refuse(r, IBV_EVENT_QP_ACCESS_ERR);
@@ -306,8 +294,7 @@ static enum exec_result do_read(struct run *r, enum ibv_wc_status *status)
     }
     if (wr->length)
         err = emu_copy_from(r->peer, r->local, r->nlocal, &remote, 1, wr->length);
-    if (pin)
-        emu_mr_unpin(pin);
+    emu_mr_unpin(&pin);
     *status = err ? copy_failure(err) : IBV_WC_SUCCESS;
     if (err == -EFAULT)
         refuse(r, IBV_EVENT_QP_FATAL);

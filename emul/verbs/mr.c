@@ -7,7 +7,7 @@
  * present and, for local write, writable, which refuses holes and read-only memory as pinning
  * does. Deregistering clears the key and then waits for remote operations that have checked it
  * already: after it returns, nothing more is written. A poster that was stopped between check and
- * copy is not waited for longer than PIN_WAIT.
+ * copy is not waited for; one that runs is, up to PIN_WAIT. One that died had noted its pins.
  */
 #include "emul/verbs/emu.h"
 
@@ -23,7 +23,8 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define PIN_WAIT (EMU_NSEC / 5)
+#define PIN_LOOK (EMU_NSEC / 50) /* time before it is looked whether posters are stopped */
+#define PIN_WAIT (5 * EMU_NSEC)
 
 EMU_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
@@ -235,13 +236,15 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
     struct shm_mr *s = shm_mr(d->seg, mr->index);
     emu_cq_settle(d);
     atomic_store(&s->lkey, 0);
-    for (uint64_t until = 0; atomic_load(&s->users) > 0; sched_yield()) {
-        if (!until)
-            until = emu_now() + PIN_WAIT;
-        else if (emu_now() > until) {
-            atomic_store(&s->users, 0); /* its poster is stopped or dead */
+    for (uint64_t since = emu_now(), look = since + PIN_LOOK; atomic_load(&s->users) > 0;
+         sched_yield()) {
+        uint64_t now = emu_now();
+        if (now > since + PIN_WAIT || (now > look && emu_peers_stopped(d))) {
+            atomic_store(&s->users, 0);
             break;
         }
+        if (now > look)
+            look = now + PIN_LOOK;
     }
     pthread_mutex_lock(&d->lock);
     d->live_mr--;
@@ -269,14 +272,44 @@ int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint
     return 0;
 }
 
-int emu_mr_pin(struct shm_head *seg, uint32_t key, bool remote, uint32_t pd, uint64_t addr,
-               uint64_t len, uint32_t access, struct iovec *out, struct shm_mr **pin)
+/* Notes a pin in this process's segment, for the owner to find if we die. */
+static _Atomic uint32_t *note_pin(struct emu_dev *d, uint32_t slot, uint32_t mr)
+{
+    static _Thread_local uint32_t hint;
+
+    for (uint32_t k = 0; k < EMU_PINS; k++) {
+        _Atomic uint32_t *e = &d->seg->pins[(hint + k) % EMU_PINS];
+        uint32_t none = 0;
+        if (atomic_load_explicit(e, memory_order_relaxed) == 0 &&
+            atomic_compare_exchange_strong(e, &none, SHM_PIN(slot, mr))) {
+            hint = (hint + k) % EMU_PINS;
+            return e;
+        }
+    }
+    return NULL;
+}
+
+static void drop_user(struct shm_mr *s)
+{
+    uint32_t n = atomic_load(&s->users);
+
+    /* never below zero: the owner may have given up on us and reset it */
+    while (n && !atomic_compare_exchange_weak(&s->users, &n, n - 1))
+        ;
+}
+
+int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote, uint32_t pd,
+               uint64_t addr, uint64_t len, uint32_t access, struct iovec *out,
+               struct emu_pin *pin)
 {
     uint32_t lkey = remote ? key & ~EMU_RKEY_BIT : key;
-    struct shm_mr *s = shm_mr(seg, lkey >> 8);
+    struct shm_mr *s = shm_mr(p->seg, lkey >> 8);
 
-    if (lkey == 0 || remote != !!(key & EMU_RKEY_BIT))
+    pin->mr = NULL;
+    if (lkey == 0 || remote != !!(key & EMU_RKEY_BIT) || atomic_load(&s->lkey) != lkey)
         return -1;
+    pin->note = note_pin(d, p->slot, lkey >> 8 & (EMU_MAX_MRS - 1));
+    pin->mr = s;
     atomic_fetch_add(&s->users, 1);
     if (atomic_load(&s->lkey) == lkey) {
         uint64_t off = addr - s->iova;
@@ -284,19 +317,30 @@ int emu_mr_pin(struct shm_head *seg, uint32_t key, bool remote, uint32_t pd, uin
             (s->access & access) == access) {
             out->iov_base = (void *)(uintptr_t)(s->addr + off);
             out->iov_len = len;
-            *pin = s;
             return 0;
         }
     }
-    emu_mr_unpin(s);
+    emu_mr_unpin(pin);
     return -1;
 }
 
-void emu_mr_unpin(struct shm_mr *pin)
+void emu_mr_unpin(struct emu_pin *pin)
 {
-    uint32_t n = atomic_load(&pin->users);
+    if (!pin->mr)
+        return;
+    drop_user(pin->mr);
+    if (pin->note)
+        atomic_store(pin->note, 0);
+    pin->mr = NULL;
+}
 
-    /* never below zero: the owner may have given up on us and reset it */
-    while (n && !atomic_compare_exchange_weak(&pin->users, &n, n - 1))
-        ;
+void emu_mr_peer_died(struct emu_dev *d, struct emu_peer *p)
+{
+    for (uint32_t i = 0; i < EMU_PINS; i++) {
+        uint32_t e = atomic_exchange(&p->seg->pins[i], 0);
+        if (e && SHM_PIN_SLOT(e) == d->slot)
+            drop_user(shm_mr(d->seg, SHM_PIN_MR(e)));
+        else if (e)
+            atomic_store(&p->seg->pins[i], e); /* another process's region: its owner's task */
+    }
 }

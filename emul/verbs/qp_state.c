@@ -9,9 +9,9 @@
 #include <sched.h>
 #include <string.h>
 
-/* Waits for a poster that is executing into a failing QP before it is revoked. */
-#define BUSY_WAIT   (EMU_NSEC / 10)
-#define COMMIT_WAIT (EMU_NSEC * 2)
+/* A poster that executes into a failing QP is looked at after the first, given up after the other. */
+#define BUSY_LOOK (EMU_NSEC / 50)
+#define BUSY_WAIT (EMU_NSEC * 5)
 
 #define OPT_RTS                                                                                   \
     (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE |           \
@@ -152,33 +152,52 @@ static void set_state(struct emu_qp *qp, enum ibv_qp_state state)
     atomic_store(&qp->s->state, state);
 }
 
-/* Waits until no poster executes into the QP; revokes one that does not come back. */
-static void quiesce(struct emu_dev *d, struct emu_qp *qp)
+/*
+ * Takes the token `t` away from a poster that does not come back. What it had taken is flushed,
+ * unless it got as far as the completion; a completion that it pushes from now on is dropped. The
+ * lock keeps polls from seeing a half of this. False when the poster has come back meanwhile.
+ */
+static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t)
 {
-    uint64_t since = 0;
+    struct shm_qp *s = qp->s;
+    struct shm_cqe c = {.qpn = qp->qp.qp_num,
+                        .srq = qp->srq != NULL,
+                        .status = IBV_WC_WR_FLUSH_ERR};
+    uint64_t old = s->revoked, busy = t, taken;
+    bool ok;
 
-    atomic_thread_fence(memory_order_seq_cst);
-    for (;; sched_yield()) {
-        uint64_t t = atomic_load(&qp->s->busy);
-        if (t == 0)
-            break;
-        uint64_t now = emu_now();
-        if (!since)
-            since = now;
-        bool gone = qp->peer && atomic_load(&qp->peer->dead);
-        bool committing = (t & 3) == RX_COMMIT;
-        if ((gone || now - since > (committing ? COMMIT_WAIT : BUSY_WAIT)) &&
-            atomic_compare_exchange_strong(&qp->s->busy, &t, 0))
-            break;
-    }
-    if (atomic_exchange(&qp->s->taken, 0)) {
-        struct shm_cqe c = {.wr_id = qp->s->taken_wr_id,
-                            .qpn = qp->qp.qp_num,
-                            .srq = qp->srq != NULL,
-                            .status = IBV_WC_WR_FLUSH_ERR};
+    pthread_mutex_lock(&qp->rcq->lock);
+    taken = atomic_load(&s->taken);
+    if (taken != (t | RX_DONE))
+        s->revoked = t;
+    ok = atomic_compare_exchange_strong(&s->busy, &busy, 0);
+    if (!ok)
+        s->revoked = old;
+    pthread_mutex_unlock(&qp->rcq->lock);
+    if (ok && taken == t) {
+        c.wr_id = s->taken_wr_id;
         emu_count(COUNT_wr_flushed, 1);
         emu_cq_push(d, &d->self, qp->rcq->index, &c);
         emu_cq_notify(d, &d->self, qp->rcq->index, true);
+    }
+    return ok;
+}
+
+/* Waits until no poster executes into the QP, but not for one that is stopped or dead. */
+static void quiesce(struct emu_dev *d, struct emu_qp *qp)
+{
+    uint64_t since = emu_now(), look = since + BUSY_LOOK, t;
+
+    atomic_thread_fence(memory_order_seq_cst);
+    for (; (t = atomic_load(&qp->s->busy)) != 0; sched_yield()) {
+        uint64_t now = emu_now();
+        bool gone = qp->peer && atomic_load(&qp->peer->dead);
+        if (!gone && now > look) {
+            gone = !qp->peer || now - since > BUSY_WAIT || emu_peer_stopped(qp->peer);
+            look = now + BUSY_LOOK;
+        }
+        if (gone && revoke(d, qp, t))
+            break;
     }
 }
 

@@ -333,11 +333,39 @@ void emu_peer_died(struct emu_dev *d, struct emu_peer *p)
         }
     pthread_mutex_unlock(&d->lock);
     emu_cq_peer_died(d, p->slot);
-    shm_ring_recover(d->seg, &d->seg->inbox, p->slot, offsetof(struct shm_msg, skip));
-    emu_service_wake(d);
+    shm_ring_recover(d->seg, &d->seg->inbox, p->slot);
+    emu_mr_peer_died(d, p);
     emu_cm_peer_died(d, p);
     if (listed)
         emu_peer_put(d, p);
+}
+
+bool emu_peer_stopped(struct emu_peer *p)
+{
+    char path[64], state = 0;
+
+    if (p->self)
+        return false;
+    snprintf(path, sizeof(path), "/proc/%d/stat", p->pid);
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return true; /* gone */
+    if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+        state = 0;
+    fclose(f);
+    return state == 'T' || state == 't' || state == 'Z' || state == 'X';
+}
+
+bool emu_peers_stopped(struct emu_dev *d)
+{
+    bool all = true;
+
+    pthread_mutex_lock(&d->lock);
+    for (uint32_t i = 0; i < EMU_MAX_SLOTS && all; i++)
+        for (struct emu_peer *p = d->peers[i]; p && all; p = p->next)
+            all = emu_peer_stopped(p);
+    pthread_mutex_unlock(&d->lock);
+    return all;
 }
 
 void emu_peers_check(struct emu_dev *d)
@@ -433,23 +461,22 @@ void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
 bool emu_peer_send(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_t index,
                    uint32_t arg, const void *payload, size_t len)
 {
-    uint64_t seq;
-    struct shm_msg *m;
+    struct shm_ring *inbox = &p->seg->inbox;
+    struct shm_msg *m = atomic_load(&p->dead) ? NULL : shm_cell_get(p->seg, inbox, d->slot);
 
-    if (atomic_load(&p->dead))
-        return false;
-    m = shm_ring_claim(p->seg, &p->seg->inbox, d->slot, &seq);
     if (!m)
         return false;
     m->kind = kind;
     m->index = index;
     m->arg = arg;
-    m->skip = 0;
     if (len > EMU_INBOX_PAYLOAD)
         len = EMU_INBOX_PAYLOAD;
     if (len)
         memcpy(m->payload, payload, len);
-    shm_ring_publish(m, seq, d->slot);
+    if (!shm_ring_push(p->seg, inbox, m)) {
+        shm_cell_put(p->seg, inbox, m);
+        return false;
+    }
     emu_peer_ring_bell(d, p);
     return true;
 }

@@ -1,94 +1,167 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The claim ring and the pool of bounce slots: see shm.h for why they need no lock. */
+/* The message ring and the pool of bounce slots: see shm.h for why they need no lock. */
 #include "emul/verbs/shm.h"
 
-#include <string.h>
+#include <stdlib.h>
 
-static inline _Atomic uint64_t *entry_at(const struct shm_head *seg, const struct shm_ring *ring,
-                                         uint64_t seq)
+/* More cells than places: some may be with posters that are stopped. */
+#define SPARE_CELLS 256u
+
+static inline _Atomic uint64_t *word_at(const struct shm_head *seg, const struct shm_ring *ring,
+                                        uint64_t seq)
 {
-    return shm_at(seg, ring->off + (seq & ring->mask) * ring->stride);
+    return (_Atomic uint64_t *)shm_at(seg, ring->off_words) + (seq & ring->mask);
 }
 
-void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, uint32_t entries,
+static inline void *cell_at(const struct shm_head *seg, const struct shm_ring *ring, uint32_t i)
+{
+    return shm_at(seg, ring->off_cells + (uint64_t)(i % ring->cells) * ring->stride);
+}
+
+static inline uint32_t cell_index(const struct shm_head *seg, const struct shm_ring *ring,
+                                  const void *cell)
+{
+    return (uint32_t)(((uint64_t)((const char *)cell - (const char *)seg) - ring->off_cells) /
+                      ring->stride);
+}
+
+static inline _Atomic uint64_t *free_word(const struct shm_head *seg, const struct shm_ring *ring,
+                                          uint32_t w)
+{
+    return (_Atomic uint64_t *)shm_at(seg, ring->off_free) + w;
+}
+
+static uint32_t cells_for(uint32_t places)
+{
+    return (places + SPARE_CELLS + 63) & ~63u;
+}
+
+uint64_t shm_ring_bytes(uint32_t places, uint32_t stride)
+{
+    uint64_t cells = cells_for(places);
+
+    return cells * stride + places * sizeof(uint64_t) + cells / 8;
+}
+
+void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, uint32_t places,
                    uint32_t stride, uint32_t cap)
 {
-    ring->off = off;
-    ring->mask = entries - 1;
+    ring->cells = cells_for(places);
+    ring->off_cells = off;
+    ring->off_words = off + (uint64_t)ring->cells * stride;
+    ring->off_free = ring->off_words + places * sizeof(uint64_t);
+    ring->mask = places - 1;
     ring->stride = stride;
     ring->cap = cap;
-    memset(shm_at(seg, off), 0, (size_t)entries * stride);
-    for (uint32_t i = 0; i < entries; i++)
-        atomic_store_explicit(entry_at(seg, ring, i), RING_STATE(i, 0, RING_FREE),
-                              memory_order_relaxed);
+    for (uint32_t i = 0; i < places; i++)
+        atomic_store_explicit(word_at(seg, ring, i), RING_WORD(i, 0), memory_order_relaxed);
+    for (uint32_t w = 0; w < ring->cells / 64; w++)
+        atomic_store_explicit(free_word(seg, ring, w), ~UINT64_C(0), memory_order_relaxed);
     atomic_store(&ring->head, 0);
     atomic_store(&ring->tail, 0);
 }
 
-void *shm_ring_claim(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot,
-                     uint64_t *seq)
+void *shm_cell_get(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot)
 {
+    uint32_t words = ring->cells / 64;
+    /* begin where the ring is: cells there are likely to be free again */
+    uint64_t t = atomic_load_explicit(&ring->tail, memory_order_relaxed) & ring->mask;
+    uint32_t from = (uint32_t)(t / 64) % words;
+
+    for (uint32_t k = 0; k < words; k++) {
+        uint32_t w = (from + k) % words;
+        uint64_t bits = atomic_load_explicit(free_word(seg, ring, w), memory_order_relaxed);
+        while (bits) {
+            unsigned bit = (unsigned)__builtin_ctzll(bits);
+            if (atomic_compare_exchange_weak(free_word(seg, ring, w), &bits,
+                                             bits & ~(UINT64_C(1) << bit))) {
+                struct shm_cell *c = cell_at(seg, ring, w * 64 + bit);
+                atomic_store(&c->owner, slot);
+                return c;
+            }
+        }
+    }
+    return NULL;
+}
+
+void shm_cell_put(const struct shm_head *seg, struct shm_ring *ring, void *cell)
+{
+    uint32_t i = cell_index(seg, ring, cell);
+
+    atomic_store(&((struct shm_cell *)cell)->owner, 0);
+    atomic_fetch_or(free_word(seg, ring, i / 64), UINT64_C(1) << (i % 64));
+}
+
+bool shm_ring_push(const struct shm_head *seg, struct shm_ring *ring, void *cell)
+{
+    uint32_t n = cell_index(seg, ring, cell) + 1;
+
     for (;;) {
         uint64_t t = atomic_load_explicit(&ring->tail, memory_order_acquire);
-        _Atomic uint64_t *e = entry_at(seg, ring, t);
-        uint64_t s = atomic_load_explicit(e, memory_order_acquire);
+        _Atomic uint64_t *w = word_at(seg, ring, t);
+        uint64_t s = atomic_load_explicit(w, memory_order_acquire);
 
-        if (RING_SEQ(s) > t || (RING_SEQ(s) == t && RING_PHASE(s) != RING_FREE)) {
-            /* somebody has claimed t already: help the tail along and look again */
+        if (RING_SEQ(s) > t || (RING_SEQ(s) == t && RING_CELL(s))) {
+            /* somebody has filled this place already: help the tail along and look again */
             atomic_compare_exchange_strong(&ring->tail, &t, t + 1);
             continue;
         }
         if (RING_SEQ(s) < t)
-            return NULL; /* the entry of one round ago is still unread */
+            return false; /* what was put here one round ago is still unread */
         uint64_t h = atomic_load_explicit(&ring->head, memory_order_acquire);
         if (t >= h && t - h >= ring->cap)
-            return NULL;
-        if (atomic_compare_exchange_strong(e, &s, RING_STATE(t, slot, RING_CLAIMED))) {
-            uint64_t expect = t;
-            atomic_compare_exchange_strong(&ring->tail, &expect, t + 1);
-            *seq = t;
-            return e;
+            return false;
+        if (atomic_compare_exchange_strong(w, &s, RING_WORD(t, n))) {
+            atomic_compare_exchange_strong(&ring->tail, &t, t + 1);
+            return true;
         }
     }
 }
 
-void *shm_ring_peek(const struct shm_head *seg, struct shm_ring *ring)
+void *shm_ring_peek(const struct shm_head *seg, const struct shm_ring *ring, uint64_t i)
 {
-    uint64_t h = atomic_load_explicit(&ring->head, memory_order_relaxed);
-    _Atomic uint64_t *e = entry_at(seg, ring, h);
-    uint64_t s = atomic_load_explicit(e, memory_order_acquire);
+    uint64_t seq = atomic_load_explicit(&ring->head, memory_order_relaxed) + i;
 
-    if (RING_SEQ(s) != h || RING_PHASE(s) != RING_READY)
+    if (i > ring->mask)
         return NULL;
-    return e;
+    uint64_t s = atomic_load_explicit(word_at(seg, ring, seq), memory_order_acquire);
+    return RING_SEQ(s) == seq && RING_CELL(s) ? cell_at(seg, ring, RING_CELL(s) - 1) : NULL;
 }
 
 void shm_ring_pop(const struct shm_head *seg, struct shm_ring *ring)
 {
     uint64_t h = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    void *cell = shm_ring_peek(seg, ring, 0);
 
-    atomic_store_explicit(entry_at(seg, ring, h),
-                          RING_STATE(h + ring->mask + 1, 0, RING_FREE), memory_order_release);
+    if (!cell)
+        return;
+    atomic_store_explicit(word_at(seg, ring, h), RING_WORD(h + ring->mask + 1, 0),
+                          memory_order_release);
     atomic_store_explicit(&ring->head, h + 1, memory_order_release);
+    shm_cell_put(seg, ring, cell);
 }
 
-unsigned shm_ring_recover(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot,
-                          size_t skip_off)
+unsigned shm_ring_recover(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot)
 {
-    uint64_t h = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    uint64_t *queued = calloc(ring->cells / 64, sizeof(*queued));
     unsigned n = 0;
+    void *q;
 
-    for (uint64_t seq = h; seq <= h + ring->mask; seq++) {
-        _Atomic uint64_t *e = entry_at(seg, ring, seq);
-        uint64_t s = atomic_load_explicit(e, memory_order_acquire);
-        if (RING_SEQ(s) != seq || RING_PHASE(s) == RING_FREE)
-            break;
-        if (RING_PHASE(s) == RING_CLAIMED && RING_SLOT(s) == slot) {
-            *((unsigned char *)e + skip_off) = 1;
-            shm_ring_publish(e, seq, slot);
-            n++;
-        }
+    if (!queued)
+        return 0; /* they stay away until the ring is destroyed */
+    for (uint64_t i = 0; (q = shm_ring_peek(seg, ring, i)) != NULL; i++) {
+        uint32_t k = cell_index(seg, ring, q);
+        queued[k / 64] |= UINT64_C(1) << (k % 64);
     }
+    for (uint32_t i = 0; i < ring->cells; i++) {
+        struct shm_cell *c = cell_at(seg, ring, i);
+        uint64_t bits = atomic_load(free_word(seg, ring, i / 64));
+        if ((bits | queued[i / 64]) >> (i % 64) & 1 || atomic_load(&c->owner) != slot)
+            continue;
+        shm_cell_put(seg, ring, c);
+        n++;
+    }
+    free(queued);
     return n;
 }
 

@@ -74,7 +74,7 @@ int emu_segment_create(struct emu_dev *d)
     seg->off_bounce = off;
     off = align_up(off + sizeof(struct shm_bounce) * EMU_BOUNCE_SLOTS, 4096);
     uint64_t off_inbox = off;
-    off = align_up(off + sizeof(struct shm_msg) * EMU_INBOX_ENTRIES, 4096);
+    off = align_up(off + shm_ring_bytes(EMU_INBOX_ENTRIES, sizeof(struct shm_msg)), 4096);
     seg->off_arena = off;
 
     for (uint32_t i = 0; i < EMU_BOUNCE_SLOTS / 64; i++)

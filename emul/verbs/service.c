@@ -133,12 +133,10 @@ static void read_inbox(struct emu_dev *d)
 {
     struct shm_msg *m;
 
-    while ((m = shm_ring_peek(d->seg, &d->seg->inbox)) != NULL) {
+    while ((m = shm_ring_peek(d->seg, &d->seg->inbox, 0)) != NULL) {
         struct shm_msg copy;
         memcpy(&copy.kind, &m->kind, sizeof(copy) - offsetof(struct shm_msg, kind));
         shm_ring_pop(d->seg, &d->seg->inbox);
-        if (copy.skip)
-            continue;
         switch ((enum inbox_kind)copy.kind) {
         case INBOX_QP_ERROR: {
             uint32_t qpn;

@@ -8,11 +8,12 @@
  * and an inbox for messages of the connection manager. Peers never take a lock in it. Two kinds
  * of ring are enough:
  *
- *   claim ring (struct shm_ring): many producers, one consumer (the owner). Each entry carries a
- *     state word with its sequence number and a phase. A producer claims the entry at the tail by
- *     one compare-and-swap that also records the producer's slot, fills it, and marks it ready.
- *     Anybody may then help to move the tail. A producer that dies between claim and ready leaves
- *     an entry that names the dead slot, and the owner skips it when it learns of the death.
+ *   message ring (struct shm_ring): many producers, one consumer (the owner). A producer takes a
+ *     free cell from a bitmap, fills it, and then puts its number into the word at the tail by one
+ *     compare-and-swap, which is the moment the message exists. Anybody may help to move the tail.
+ *     A producer that is stopped or killed at any point holds up nobody: it leaves at most a cell
+ *     that is not in the ring, which names its slot, so that the owner of the ring gets it back
+ *     when it learns of the death.
  *
  *   receive ring (struct shm_rq): one producer (the owner, under its own private lock), many
  *     consumers (posters). A consumer copies the entry at the head and owns it if its
@@ -46,35 +47,50 @@
 
 #define EMU_INBOX_ENTRIES 4096u
 
+/*
+ * A poster notes each region that it has pinned (shm_mr.users) in its own segment, so that the
+ * region's owner can undo that if the poster dies.
+ */
+#define EMU_PINS            1024u
+#define SHM_PIN(slot, mr)   (0x80000000u | (uint32_t)(slot) << 18 | (mr))
+#define SHM_PIN_SLOT(entry) ((entry) >> 18 & (EMU_MAX_SLOTS - 1))
+#define SHM_PIN_MR(entry)   ((entry) & (EMU_MAX_MRS - 1))
+
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
 #define EMU_SHM_VERSION 1u
 
 /* rkeys have this bit, lkeys have not: mixing them up is an error here as on real devices. */
 #define EMU_RKEY_BIT 0x80000000u
 
-/* Phases of a claim ring's entry, in the low bits of its state word. */
-enum ring_phase { RING_FREE = 0, RING_CLAIMED = 1, RING_READY = 2 };
-
-#define RING_STATE(seq, slot, phase) (((uint64_t)(seq) << 16) | ((uint64_t)(slot) << 2) | (phase))
-#define RING_SEQ(state)              ((state) >> 16)
-#define RING_SLOT(state)             ((uint32_t)((state) >> 2) & (EMU_MAX_SLOTS - 1))
-#define RING_PHASE(state)            ((enum ring_phase)((state) & 3))
+/* A ring's word: the sequence number of its place, and the cell in it + 1, or 0 while it is free. */
+#define RING_WORD(seq, cell) (((uint64_t)(seq) << 24) | (cell))
+#define RING_SEQ(word)       ((word) >> 24)
+#define RING_CELL(word)      ((uint32_t)(word) & 0xffffff)
 
 struct shm_ring {
-    _Alignas(64) _Atomic uint64_t tail; /* next entry to claim */
-    _Alignas(64) _Atomic uint64_t head; /* next entry to consume */
-    uint64_t off;                       /* of the entries, from the segment's start */
-    uint32_t mask;                      /* entries - 1, entries a power of two */
-    uint32_t stride;                    /* bytes of an entry; its state word comes first */
-    uint32_t cap;                       /* how many may be unread */
+    _Alignas(64) _Atomic uint64_t tail; /* next place to fill */
+    _Alignas(64) _Atomic uint64_t head; /* next place to consume */
+    uint64_t off_words;                 /* from the segment's start */
+    uint64_t off_cells;
+    uint64_t off_free; /* bitmap of cells: a set bit is a free cell */
+    uint32_t mask;     /* places - 1, places a power of two */
+    uint32_t cells;
+    uint32_t stride; /* bytes of a cell; it begins with struct shm_cell */
+    uint32_t cap;    /* how many may be unread */
+};
+
+/* Head of a cell: the slot of the process that has taken it; 0 when free or just taken. */
+struct shm_cell {
+    _Atomic uint32_t owner;
 };
 
 /* One completion. Exactly one cache line. */
 struct shm_cqe {
-    _Atomic uint64_t state;
-    uint64_t wr_id;
-    uint64_t sq_index;  /* work request counter of the send queue (from_sq) */
+    struct shm_cell cell;
     uint32_t byte_len;
+    uint64_t wr_id;
+    uint64_t sq_index;  /* from_sq: work request counter of the send queue */
+    uint64_t token;     /* else: of the poster that made it, see RX_TOKEN */
     uint32_t imm;       /* as on the wire, or the invalidated rkey */
     uint32_t qpn;
     uint32_t src_qp;
@@ -85,7 +101,7 @@ struct shm_cqe {
     uint8_t from_sq;
     uint8_t skip;       /* consumed without being reported: its QP is gone or its writer died */
     uint8_t srq;        /* a receive taken from a shared receive queue */
-    uint8_t pad[14];
+    uint8_t pad[10];
 };
 _Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
 
@@ -146,18 +162,18 @@ struct shm_mr {
 };
 
 /*
- * Who is executing into a responder: 0, or a token of the poster. A busy token may be revoked by
- * the owner (the poster was stopped or died); a committing one may not, it lasts a few dozen
- * instructions without a system call.
+ * Who is executing into a responder: 0, or a token that no other execution on this machine has.
+ * The owner may revoke it when the poster is stopped or dead.
  */
-enum rx_phase { RX_IDLE = 0, RX_BUSY = 1, RX_COMMIT = 2 };
-#define RX_TOKEN(n, slot, phase) (((uint64_t)(n) << 16) | ((uint64_t)(slot) << 2) | (phase))
+#define RX_TOKEN(serial, slot) (((uint64_t)(serial) << 16) | (slot))
+#define RX_DONE                0x8000u /* in `taken`: the receive has its completion */
 
 /* The responder half of a queue pair. */
 struct shm_qp {
     _Atomic uint32_t qpn;   /* 0 when free */
     _Atomic uint32_t state; /* enum ibv_qp_state */
     _Atomic uint64_t busy;  /* RX_TOKEN of the poster executing now */
+    uint64_t revoked;       /* the last token taken away; survives the QP, as its poster may */
     uint64_t dest_inc;      /* incarnation of the process whose QP may execute here */
     uint32_t dest_qpn;
     uint32_t pd;
@@ -169,7 +185,7 @@ struct shm_qp {
     _Atomic uint8_t comm_est; /* first message seen since RTR */
     uint8_t pad;
     /* The receive that the poster has taken and not yet completed, for its owner to flush. */
-    _Atomic uint32_t taken;
+    _Atomic uint64_t taken; /* the poster's token, with RX_DONE when it is completed; or 0 */
     uint64_t taken_wr_id;
     struct shm_rq rq;
 };
@@ -196,11 +212,10 @@ enum inbox_kind {
 #define EMU_INBOX_PAYLOAD 480u
 
 struct shm_msg {
-    _Atomic uint64_t state;
+    struct shm_cell cell;
     uint32_t kind;
     uint32_t index; /* of the object concerned */
     uint32_t arg;   /* kind's own: an event type */
-    uint32_t skip;
     _Alignas(8) unsigned char payload[EMU_INBOX_PAYLOAD];
 };
 _Static_assert(sizeof(struct shm_msg) <= 512, "an inbox entry");
@@ -215,7 +230,8 @@ struct shm_head {
     uint64_t size;
     _Atomic uint32_t ready;
     _Atomic uint32_t silent; /* knob: this process answers nothing */
-    _Atomic uint64_t busy_serial;
+    _Atomic uint64_t serial; /* of the tokens that this process has used as a poster */
+    _Atomic uint32_t pins[EMU_PINS]; /* regions of others that it is using now, see SHM_PIN */
     struct shm_ring inbox;
     _Alignas(64) _Atomic uint64_t bounce_free[EMU_BOUNCE_SLOTS / 64];
     _Alignas(64) struct emu_counters counters;
@@ -251,35 +267,31 @@ static inline struct shm_bounce *shm_bounce(const struct shm_head *seg, uint32_t
     return (struct shm_bounce *)shm_at(seg, seg->off_bounce) + (i & (EMU_BOUNCE_SLOTS - 1));
 }
 
-/* Prepares `ring` with `entries` (a power of two) at `off`; every entry is zeroed. Owner only. */
-void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, uint32_t entries,
+/* Bytes that a ring with this many places (a power of two) takes in the segment. */
+uint64_t shm_ring_bytes(uint32_t places, uint32_t stride);
+
+/* Prepares `ring` in shm_ring_bytes zeroed bytes at `off`. Owner only. */
+void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, uint32_t places,
                    uint32_t stride, uint32_t cap);
 
 /*
- * Claims the next entry for the process in `slot`; NULL when `cap` entries are unread. The entry
- * must be filled and given to shm_ring_publish with the same sequence number. Any thread.
+ * Takes a cell for the process in `slot`, to be filled and then pushed or given back; NULL when
+ * there is none. Any thread.
  */
-void *shm_ring_claim(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot,
-                     uint64_t *seq);
+void *shm_cell_get(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot);
+void shm_cell_put(const struct shm_head *seg, struct shm_ring *ring, void *cell);
 
-static inline void shm_ring_publish(void *entry, uint64_t seq, uint32_t slot)
-{
-    atomic_store_explicit((_Atomic uint64_t *)entry, RING_STATE(seq, slot, RING_READY),
-                          memory_order_release);
-}
+/* Puts a filled cell into the ring; false, and the cell is still the caller's, when it is full. */
+bool shm_ring_push(const struct shm_head *seg, struct shm_ring *ring, void *cell);
 
-/* The entry at the head if it is ready, or NULL. Consumer only. */
-void *shm_ring_peek(const struct shm_head *seg, struct shm_ring *ring);
+/* The cell `i` places behind the head, or NULL when there are not so many. Consumer only. */
+void *shm_ring_peek(const struct shm_head *seg, const struct shm_ring *ring, uint64_t i);
 
-/* Gives back the entry that shm_ring_peek returned. Consumer only. */
+/* Gives back the cell at the head. Consumer only. */
 void shm_ring_pop(const struct shm_head *seg, struct shm_ring *ring);
 
-/*
- * After the process in `slot` has died: entries it claimed and never finished are made ready, with
- * the byte at `skip_off` set so that the consumer drops them. Consumer only. Returns how many.
- */
-unsigned shm_ring_recover(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot,
-                          size_t skip_off);
+/* Gets back cells that a dead process had taken and not pushed. Consumer only. How many. */
+unsigned shm_ring_recover(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot);
 
 /* Takes a bounce slot of `seg` for the process in `slot`; -1 when all are in use. Any process. */
 int shm_bounce_get(struct shm_head *seg, uint32_t slot);

@@ -443,6 +443,76 @@ PASSIVE(tear_down_while_the_poster_is_stopped)
     }
 }
 
+/*
+ * Again and again: the poster is stopped at an arbitrary instruction, its peer fails the QP and
+ * must get each receive back exactly once, also after the poster has gone on.
+ */
+PAIR(stop_and_go, run_two)
+enum { ROUNDS = 40, RECVS = 60 };
+static void reconnect(struct side *s)
+{
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+
+    CHECK_EQ(ibv_modify_qp(s->qp, &reset, IBV_QP_STATE), 0);
+    CHECK_EQ(qp_init(s), 0);
+    for (unsigned i = 0; i < RECVS; i++)
+        post_recv(s, i, 0, 65536);
+    side_connect(s);
+}
+static void collect(struct side *s, unsigned *got, unsigned *seen)
+{
+    struct ibv_wc wc;
+    int n = ibv_poll_cq(s->rcq, 1, &wc);
+
+    CHECK(n >= 0);
+    if (n) {
+        CHECK(wc.wr_id < RECVS);
+        CHECK_EQ(seen[wc.wr_id], 0);
+        seen[wc.wr_id]++;
+        ++*got;
+    }
+}
+ACTIVE(stop_and_go)
+{
+    side_open(s);
+    for (unsigned r = 0; r < ROUNDS; r++) {
+        unsigned got = 0, seen[RECVS] = {0};
+        reconnect(s);
+        while (got < 1 + r % 40)
+            collect(s, &got, seen);
+        stop(s->peer);
+        uint64_t t = now_ms();
+        CHECK_EQ(qp_error(s), 0);
+        while (got < RECVS) {
+            collect(s, &got, seen);
+            CHECK(now_ms() - t < 10000);
+        }
+        kill(s->peer, SIGCONT);
+        meet(s);
+        expect_none(s->rcq);
+    }
+    side_close(s);
+}
+PASSIVE(stop_and_go)
+{
+    struct ibv_wc wc;
+
+    setenv("EMUVERBS_RETRY_MAX_MS", "20", 1);
+    s->min_rnr_timer = 1;
+    side_open(s);
+    for (unsigned r = 0; r < ROUNDS; r++) {
+        bool up = true;
+        reconnect(s);
+        for (uint64_t i = 0; up; i++) {
+            try_send(s, i, SEND, 0, i % 8 ? 64 : 50000, IBV_SEND_SIGNALED, 0, 0);
+            while (ibv_poll_cq(s->scq, 1, &wc) > 0)
+                up = up && wc.status == IBV_WC_SUCCESS;
+        }
+        meet(s);
+    }
+    side_close(s);
+}
+
 /* A child of a program that uses the device starts afresh and does not disturb its parent. */
 PAIR(a_forked_child_is_a_process_of_its_own, run_two)
 ACTIVE(a_forked_child_is_a_process_of_its_own)
@@ -519,6 +589,7 @@ int main(int argc, char **argv)
         T(messages_both_ways_keep_order_and_content),
         T(deregistering_waits_for_remote_writes),
         T(tear_down_while_the_poster_is_stopped),
+        T(stop_and_go),
         T(a_forked_child_is_a_process_of_its_own),
         T(nothing_is_left_behind),
     };
