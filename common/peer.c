@@ -286,11 +286,32 @@ static void set_timer(struct rme_peer *peer, uint64_t when)
     rme_wait_deadline(peer->rme);
 }
 
+/*
+ * Ops that fail together are reported sends first, receives after.  A host that posted a request and the receive of its
+ * answer looks for the failure at the receive, and may take no further step for a send that is reported after it.
+ */
+static void sends_first(struct rme_node *ops)
+{
+    struct rme_node receives;
+    struct rme_node *next;
+
+    rme_node_init(&receives);
+    for (struct rme_node *node = ops->next; node != ops; node = next) {
+        next = node->next;
+        if (!rme_op_sends(rme_entry(node, struct rme_op, of_peer))) {
+            rme_node_remove(node);
+            rme_node_append(&receives, node);
+        }
+    }
+    rme_node_splice(ops, &receives);
+}
+
 /* Ops that wait for a link that will not come. */
 static void fail_waiting(struct rme_peer *peer, int error)
 {
     struct rme_node *node;
 
+    sends_first(&peer->ops);
     while ((node = rme_node_take(&peer->ops)) != NULL) {
         struct rme_op *op = rme_entry(node, struct rme_op, of_peer);
 
@@ -548,6 +569,7 @@ static void bury(struct rme_peer *peer)
     rme_peer_bye_done(peer);
     while (!rme_node_alone(&peer->moving))
         rme_move_free(rme, rme_entry(peer->moving.next, struct rme_move, link));
+    sends_first(&peer->dying);
     while ((node = rme_node_take(&peer->dying)) != NULL)
         rme_op_unpin(rme, rme_entry(node, struct rme_op, of_peer));
     rme->ops->link_free(peer->link);

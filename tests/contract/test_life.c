@@ -361,6 +361,45 @@ static void nobody_listens(void **state)
     run_alone(refused_client);
 }
 
+/*
+ * The receive of an answer is posted before the request.  When both fail, the request must be reported first: OrangeFS
+ * decides about a retry at the receive, and waits for ever if the request's end comes after that.
+ */
+static void request_order_client(void)
+{
+    struct client c = {.number = 0};
+    struct flight answer = {0}, request = {0};
+    static char memory[64];
+
+    client_start(&c);
+    for (int round = 0; round < 3; round++) {
+        bmi_op_id_t id[2];
+        bmi_error_code_t error[2];
+        bmi_size_t actual[2];
+        void *user[2];
+        int n = 0;
+
+        post_recv(&answer, c.server, memory, sizeof(memory), 9, c.context);
+        int ret = BMI_post_sendunexpected(&request.id, c.server, "x", 1, BMI_EXT_ALLOC, 9, &request,
+                                          c.context, NULL);
+        CHECK_EQUAL(ret, 0);
+        for (int i = 0; i < PATIENCE_S * 10 && n == 0; i++)
+            CHECK(BMI_testcontext(1, id, &n, error, actual, user, 100, c.context) >= 0);
+        CHECK_EQUAL(n, 1);
+        CHECK(user[0] == &request);
+        answer.reports = 0;
+        wait_for(c.context, &answer);
+        CHECK_EQUAL(answer.error, -BMI_ECONNREFUSED);
+    }
+    client_stop(&c);
+}
+
+static void failed_request_is_reported_before_its_answer(void **state)
+{
+    (void)state;
+    run_alone(request_order_client);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -371,6 +410,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(listen_port_in_use),
         cmocka_unit_test(wrong_options_are_refused_and_unknown_ones_ignored),
         cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(failed_request_is_reported_before_its_answer),
         cmocka_unit_test(two_hundred_clients_of_one_server),
         cmocka_unit_test(clients_die_and_the_server_lives),
         cmocka_unit_test(server_killed_and_restarted_under_load),
