@@ -191,14 +191,19 @@ int rme_addr_parse(const char *scheme, const char *text, struct rme_addr **out)
     return 0;
 }
 
-struct rme_addr *rme_addr_new_passive(const char *name)
+struct rme_addr *rme_addr_new_passive(const char *name, const struct sockaddr *from)
 {
     struct span text = {name, strlen(name)};
     char *store;
     struct rme_addr *addr = allocate(0, text.length + 1, &store);
 
-    if (addr != NULL)
-        addr->name = append(&store, text);
+    if (addr == NULL)
+        return NULL;
+    addr->name = append(&store, text);
+    if (from != NULL && from->sa_family == AF_INET)
+        memcpy(&addr->from, from, sizeof(addr->from.v4));
+    else if (from != NULL && from->sa_family == AF_INET6)
+        memcpy(&addr->from, from, sizeof(addr->from.v6));
     return addr;
 }
 

@@ -11,16 +11,21 @@
 #ifndef RME_ADDR_INT_H
 #define RME_ADDR_INT_H
 
+#include <netinet/in.h>
 #include <stdatomic.h>
 #include "addr.h"
 
 struct rme_peer;
-struct sockaddr;
 
 struct rme_addr {
     char *name;                 /* for log lines: what was parsed, or host:port of a passive peer */
     struct rme_addr_part *part; /* parts with our scheme, in the order of the text */
     int nparts;                 /* 0: a peer that came to us, cannot be connected */
+    union {                     /* where such a peer came from; its family is 0 when the fabric does not say */
+        struct sockaddr sa;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } from;
     _Atomic(void *) host;       /* the host's word */
     atomic_uint refs;
     atomic_bool dead;           /* see rme_addr_is_dead */
@@ -28,8 +33,8 @@ struct rme_addr {
     struct rme_peer *peer;
 };
 
-/* An address for a peer that came to us, with one reference.  NULL: no memory. */
-struct rme_addr *rme_addr_new_passive(const char *name);
+/* An address for a peer that came to us from `from` (may be NULL), with one reference.  NULL: no memory. */
+struct rme_addr *rme_addr_new_passive(const char *name, const struct sockaddr *from);
 
 /* One more reference; one less (frees the text when it was the last).  Any thread. */
 void rme_addr_get(struct rme_addr *addr);

@@ -29,6 +29,10 @@ int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask
     const struct sockaddr *sa;
     int match = 0;
 
+    if (addr->nparts == 0) {
+        sa = addr->from.sa.sa_family != 0 ? &addr->from.sa : NULL;
+        return rme_addr_match_sockaddr(sa, addr->name, pattern, netmask);
+    }
     if (rme == NULL)
         return 0;
     rme_lock(rme);

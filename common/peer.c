@@ -467,7 +467,7 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
         reject(rme, event, &why);
         return;
     }
-    addr = rme_addr_new_passive(rme->ops->link_peer(event->link));
+    addr = rme_addr_new_passive(rme->ops->link_peer(event->link), rme->ops->link_sockaddr(event->link));
     peer = addr != NULL ? peer_new(rme, addr) : NULL;
     if (peer == NULL) {
         if (addr != NULL)

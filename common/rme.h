@@ -88,8 +88,9 @@ RME_API const char *rme_addr_name(const struct rme_addr *addr);
 RME_API bool rme_addr_is_dead(const struct rme_addr *addr);
 
 /*
- * Does the connected peer match "host", "a.b.c.d" or a network with `netmask` leading bits?  `pattern` may carry a
- * scheme.  1 yes, 0 no (also when not connected, or not parsable).
+ * Does the peer match "host", "a.b.c.d" or a network with `netmask` leading bits?  `pattern` may carry a scheme.
+ * 1 yes, 0 no (also when not parsable, or when we never connected it).  A peer that came to us is known by where it
+ * came from, also when it is gone: it does not escape the host's rules by leaving.
  */
 RME_API int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask);
 

@@ -31,7 +31,6 @@ struct job {
 struct server {
     bmi_context_id context;
     struct job *jobs;
-    BMI_addr_t last_client;
 };
 
 static int64_t part_size(const struct request *ask, int i)
@@ -91,8 +90,18 @@ static void start_part(struct server *s, struct job *job, int i)
     }
 }
 
+/* The host's rules find the client, also when it has died in the meantime. */
+static void check_range(BMI_addr_t client)
+{
+    CHECK_EQUAL(BMI_query_addr_range(client, "ib://127.0.0.1", 32), 1);
+    CHECK_EQUAL(BMI_query_addr_range(client, "ib://127.0.0.0", 8), 1);
+    CHECK_EQUAL(BMI_query_addr_range(client, "ib://10.0.0.0", 8), 0);
+    CHECK_EQUAL(BMI_query_addr_range(client, "tcp://127.0.0.1", 32), 0);
+}
+
 static void finish(struct job *job)
 {
+    check_range(job->client);
     CHECK_EQUAL(BMI_unexpected_free(job->client, job->buffer), 0);
     CHECK_EQUAL(BMI_set_info(job->client, BMI_DEC_ADDR_REF, NULL), 0);
     free(job->part);
@@ -111,7 +120,8 @@ static void start_job(struct server *s, const struct BMI_unexpected_info *info)
     /* What follows the request is a pattern up to the end of the message. */
     CHECK(is_filled((char *)info->buffer + sizeof(job->ask),
                     info->size - (bmi_size_t)sizeof(job->ask), job->ask.tag, 0));
-    job->client = s->last_client = info->addr;
+    job->client = info->addr;
+    check_range(job->client);
     job->buffer = info->buffer;
     job->reply.pid = (int32_t)getpid();
     if (job->ask.ask == ASK_TAKE || job->ask.ask == ASK_GIVE) {

@@ -98,7 +98,7 @@ static void other_scheme(void **state)
 
 static void host_word_and_references(void **state)
 {
-    struct rme_addr *addr = rme_addr_new_passive("10.0.0.9:4711");
+    struct rme_addr *addr = rme_addr_new_passive("10.0.0.9:4711", NULL);
     int word;
 
     (void)state;
@@ -184,12 +184,35 @@ static void matching(void **state)
     assert_int_equal(rme_addr_match_sockaddr(NULL, "n:1", NULL, -1), 0);
 }
 
+/* A peer that came to us is known by where it came from, with no engine and no connection left. */
+static void passive_address_matches_without_connection(void **state)
+{
+    struct sockaddr_storage v4 = numeric("10.1.2.3"), v6 = numeric("fd00::7");
+    struct rme_addr *a = rme_addr_new_passive("10.1.2.3:99", (struct sockaddr *)&v4);
+    struct rme_addr *b = rme_addr_new_passive("[fd00::7]:99", (struct sockaddr *)&v6);
+    struct rme_addr *c = rme_addr_new_passive("node7:2", NULL);
+
+    (void)state;
+    assert_true(a != NULL && b != NULL && c != NULL);
+    assert_int_equal(rme_addr_match(a, "ib://10.1.2.3", 32), 1);
+    assert_int_equal(rme_addr_match(a, "ib://10.1.0.0", 16), 1);
+    assert_int_equal(rme_addr_match(a, "ib://10.2.0.0", 16), 0);
+    assert_int_equal(rme_addr_match(b, "fd00::", 16), 1);
+    assert_int_equal(rme_addr_match(b, "fd01::", 16), 0);
+    assert_int_equal(rme_addr_match(c, "node7", 32), 1);
+    assert_int_equal(rme_addr_match(c, "10.1.2.3", 32), 0);
+    rme_addr_put(a);
+    rme_addr_put(b);
+    rme_addr_put(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_addresses), cmocka_unit_test(bad_addresses),
         cmocka_unit_test(length_is_limited), cmocka_unit_test(many_parts),
         cmocka_unit_test(other_scheme), cmocka_unit_test(host_word_and_references),
+        cmocka_unit_test(other_scheme), cmocka_unit_test(passive_address_matches_without_connection),
         cmocka_unit_test(matching),
     };
 
