@@ -28,6 +28,7 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
     switch ((enum rme_op_state)op->state) {
     case RME_OP_QUEUED:
         rme_node_remove(&op->link);
+        rme_peer_kick(op->peer); /* those behind it may go */
         rme_op_end(rme, op, -ECANCELED);
         break;
     case RME_OP_POSTED:

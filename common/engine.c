@@ -119,26 +119,20 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
 
 /* ---- What is done between the lock and the host ------------------------------------------------------------------ */
 
-static bool push_kicked(struct rme *rme)
+static void push_kicked(struct rme *rme)
 {
-    struct rme_node *node = rme_node_take(&rme->kicked);
+    struct rme_node *node;
 
-    if (node == NULL)
-        return false;
-    do
+    while ((node = rme_node_take(&rme->kicked)) != NULL)
         rme_peer_push(rme_entry(node, struct rme_peer, kick));
-    while ((node = rme_node_take(&rme->kicked)) != NULL);
-    return true;
 }
 
 /* Deregisters for the ops that have ended, and makes them visible. */
-static bool reap(struct rme *rme)
+static void reap(struct rme *rme)
 {
     struct rme_node batch;
     struct rme_node *node;
 
-    if (rme_node_alone(&rme->ended) && !rme_mreg_wants_reap(rme->mreg))
-        return false;
     rme_node_init(&batch);
     rme_node_splice(&batch, &rme->ended);
     pthread_mutex_unlock(&rme->lock);
@@ -146,16 +140,23 @@ static bool reap(struct rme *rme)
     rme_lock(rme);
     while ((node = rme_node_take(&batch)) != NULL)
         publish(rme, rme_entry(node, struct rme_op, link));
-    return true;
 }
 
 void rme_settle(struct rme *rme)
 {
-    do {
-        while (push_kicked(rme))
-            continue;
-        rme->ops->flush(rme->fabric);
-    } while (rme_unit_work(rme) || reap(rme) || !rme_node_alone(&rme->kicked));
+    for (;;) {
+        push_kicked(rme);
+        if (rme->unflushed) {
+            rme->unflushed = false;
+            rme->ops->flush(rme->fabric);
+        }
+        if (!rme_node_alone(&rme->work))
+            rme_unit_work(rme);
+        else if (!rme_node_alone(&rme->ended))
+            reap(rme);
+        else if (rme_node_alone(&rme->kicked))
+            return;
+    }
 }
 
 void rme_unlock(struct rme *rme)
@@ -168,6 +169,8 @@ void rme_unlock(struct rme *rme)
     pthread_mutex_unlock(&rme->lock);
     if (wake)
         rme->ops->wake(rme->fabric);
+    if (rme_mreg_wants_reap(rme->mreg)) /* what the cache gave up */
+        rme_mreg_reap(rme->mreg);
     if (rme_zone_wants_trim(rme->zone))
         rme_zone_trim(rme->zone);
     if (rme_log_pending(rme->log))

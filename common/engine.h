@@ -69,6 +69,7 @@ struct rme {
     struct rme_op_table op_table;
     struct rme_match match;
     struct rme_timers timers;
+    bool unflushed; /* something was queued at the fabric since the last flush */
     bool forceful;
     bool closing;
     uint32_t byes; /* BYE messages under way */

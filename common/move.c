@@ -134,6 +134,12 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
     }
 }
 
+void rme_move_turn(struct rme *rme)
+{
+    if (!rme_node_alone(&rme->xfer_turn) && rme->xfers < rme->tuning.xfers)
+        rme_peer_kick(rme_entry(rme_node_take(&rme->xfer_turn), struct rme_peer, xfer_turn));
+}
+
 /* The message behind the reads of a window: so much is read. */
 static void put_fin(struct rme_peer *peer, struct rme_move *move, void *tx)
 {
@@ -178,6 +184,7 @@ bool rme_move_push(struct rme_peer *peer)
     peer->xfers++;
     rme->xfers++;
     rme->xfer_bytes += move->xfer.bytes;
+    rme->unflushed = true;
     rme->ops->xfer(peer->link, &move->xfer);
     return true;
 }
@@ -187,14 +194,10 @@ void rme_move_free(struct rme *rme, struct rme_move *move)
     struct rme_op *op = move->op;
 
     if (move->posted) {
-        struct rme_node *node;
-
         op->peer->xfers--;
         rme->xfers--;
         rme->xfer_bytes -= move->xfer.bytes;
-        node = rme_node_take(&rme->xfer_turn);
-        if (node != NULL)
-            rme_peer_kick(rme_entry(node, struct rme_peer, xfer_turn));
+        rme_move_turn(rme);
     }
     rme_node_remove(&move->link);
     rme_node_append(&rme->free_moves, &move->link);

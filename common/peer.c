@@ -117,6 +117,7 @@ static void peer_destroy(struct rme_peer *peer)
     rme_node_remove(&peer->of_engine);
     rme_node_remove(&peer->kick);
     rme_node_remove(&peer->xfer_turn);
+    rme_move_turn(rme);
     rme->npeer--;
     addr->peer = NULL;
     atomic_store(&addr->engine, NULL);
@@ -173,6 +174,7 @@ void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_messag
 {
     memset(out, 0, sizeof(*out));
     out->type = type;
+    peer->rme->unflushed = true;
     out->flags = peer->credit.stalled ? RME_WIRE_F_STALLED : 0;
     peer->credit.stalled = false;
     out->credits = rme_credit_give(&peer->credit);
@@ -211,10 +213,8 @@ static int send_first(struct rme_peer *peer, enum rme_stream stream)
     return 1;
 }
 
-void rme_peer_push(struct rme_peer *peer)
+static void push(struct rme_peer *peer)
 {
-    if (peer->state != RME_PEER_UP)
-        return;
     while (!rme_node_alone(&peer->control) && rme_rndv_push_control(peer))
         continue;
     while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))
@@ -226,6 +226,13 @@ void rme_peer_push(struct rme_peer *peer)
             continue;
     if (rme_credit_due(&peer->credit))
         send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN);
+}
+
+void rme_peer_push(struct rme_peer *peer)
+{
+    if (peer->state == RME_PEER_UP)
+        push(peer);
+    rme_move_turn(peer->rme);
 }
 
 /* ---- Errors ------------------------------------------------------------------------------------------------------ */
@@ -486,6 +493,7 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
     }
     peer->link = event->link;
     peer->state = RME_PEER_ACCEPTING;
+    set_timer(peer, rme_now() + rme->tuning.connect_ms);
 }
 
 void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
@@ -730,6 +738,9 @@ void rme_peer_timer(struct rme_peer *peer, uint64_t now)
     case RME_PEER_CONNECTING:
         peer->error = -ETIMEDOUT;
         peer->rme->ops->link_disconnect(peer->link, -ETIMEDOUT);
+        break;
+    case RME_PEER_ACCEPTING:
+        rme_peer_fail(peer, -ETIMEDOUT, "it asked for a connection and did not complete it");
         break;
     case RME_PEER_UP:
         if (peer->cancel_by <= now && cancel_overdue(peer, now))

@@ -187,6 +187,8 @@ int rme_progress(struct rme *rme, bool timers)
         if (n < ROUND)
             break;
     }
+    if (total > 0)
+        rme->unflushed = true; /* buffers were given back */
     if (rme->timers.count != 0 && (timers || ++rme->timer_skip >= TIMER_SKIP))
         run_timers(rme);
     return total;

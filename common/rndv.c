@@ -417,6 +417,7 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
     switch ((enum rme_op_state)op->state) {
     case RME_OP_QUEUED:
         rme_node_remove(&op->link);
+        rme_peer_kick(op->peer); /* those behind it may go */
         rme_op_end(rme, op, r->stop_error);
         break;
     case RME_OP_RTS:

@@ -179,8 +179,8 @@ void rme_unit_free(struct rme *rme, struct rme_unit *unit);
 void rme_unit_describe(const struct rme_unit *unit, void *tx, uint8_t type);
 /* Copies out of the block what was received into it. */
 void rme_unit_unpack(struct rme *rme, struct rme_unit *unit);
-/* One unit's worth of registering, with the lock released meanwhile; false: nothing waits. */
-bool rme_unit_work(struct rme *rme);
+/* Registers the first unit of rme->work, with the lock released meanwhile. */
+void rme_unit_work(struct rme *rme);
 int rme_reserve_open(struct rme *rme);
 void rme_reserve_close(struct rme *rme);
 
@@ -190,6 +190,11 @@ void rme_reserve_close(struct rme *rme);
 void rme_move_start(struct rme *rme, struct rme_op *op);
 /* Posts the first waiting transfer of a peer; false: throttled, or no credit or buffer. */
 bool rme_move_push(struct rme_peer *peer);
+/*
+ * If the process's throttle has room, the next peer that waits for it is kicked.  Every push calls it in the end, so a peer that
+ * cannot use its turn passes it on.
+ */
+void rme_move_turn(struct rme *rme);
 void rme_move_done(struct rme *rme, struct rme_xfer *xfer);
 /* Forgets a transfer: one not posted, or any of a link that is down. */
 void rme_move_free(struct rme *rme, struct rme_move *move);

@@ -322,17 +322,12 @@ static int do_work(struct rme *rme, struct rme_unit *unit)
     return 0;
 }
 
-bool rme_unit_work(struct rme *rme)
+void rme_unit_work(struct rme *rme)
 {
-    struct rme_node *node = rme_node_take(&rme->work);
-    struct rme_unit *unit;
-    struct rme_op *op;
+    struct rme_unit *unit = rme_entry(rme_node_take(&rme->work), struct rme_unit, queue);
+    struct rme_op *op = unit->op;
     int result;
 
-    if (node == NULL)
-        return false;
-    unit = rme_entry(node, struct rme_unit, queue);
-    op = unit->op;
     op->pins++;
     unit->state = RME_UNIT_BUSY;
     pthread_mutex_unlock(&rme->lock);
@@ -358,7 +353,6 @@ bool rme_unit_work(struct rme *rme)
             rme_rndv_stop(rme, op, result == -EFAULT || result == -EINVAL ? -EFAULT : result);
     }
     rme_op_unpin(rme, op);
-    return true;
 }
 
 /* ---- The reserve ------------------------------------------------------------------------------------------------- */
