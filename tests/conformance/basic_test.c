@@ -78,7 +78,7 @@ void address_text_is_checked(void **state)
     rme_addr_free(addr);
 }
 
-/* A peer that came to us has a name, matches its network, and is dead for ever once it is gone. */
+/* A peer that came to us has a name, matches its network, and once it is gone is dead for ever and still matches. */
 void passive_address(void **state)
 {
     struct pair p;
@@ -105,7 +105,8 @@ void passive_address(void **state)
     assert_int_equal(op.rc, -ECONNRESET);
     post_recv(&op, p.server, p.to_client, &b, 1);
     assert_int_equal(op.rc, -ECONNRESET);
-    assert_int_equal(rme_addr_match(p.to_client, "127.0.0.1", 32), 0);
+    assert_int_equal(rme_addr_match(p.to_client, "127.0.0.1", 32), 1);
+    assert_int_equal(rme_addr_match(p.to_client, "10.0.0.0", 8), 0);
     blob_free(&b);
 }
 
