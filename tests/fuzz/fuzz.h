@@ -22,14 +22,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* A copy of the input that ends exactly where its memory ends, with a zero behind it if `zero`. */
 static inline char *fuzz_copy(const uint8_t *data, size_t size, int zero)
 {
-    char *copy = malloc(size + (zero ? 1 : size == 0));
+    char *copy = calloc(1, size + (zero ? 1 : size == 0));
 
     if (copy == NULL)
         abort();
     if (size > 0)
         memcpy(copy, data, size);
-    if (zero)
-        copy[size] = '\0';
     return copy;
 }
 
