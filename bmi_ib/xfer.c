@@ -104,9 +104,9 @@ static void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *e
     uint32_t position = ib_ring_push(&l->ring, ends, wr->opcode == IBV_WR_RDMA_READ);
     wr->wr_id = ib_wr_id(IB_WR_SEND, position, l->handle);
     if (holds) {
-        signal = signal || f->tx.quiet >= f->tx.quiet_max;
         l->tx_quiet++;
         f->tx.quiet++;
+        signal = signal || f->tx.quiet > f->tx.quiet_max || l->tx_quiet > f->tx.per_link / 4;
     }
     if (signal)
         signal_request(l, wr);

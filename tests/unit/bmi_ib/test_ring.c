@@ -95,6 +95,25 @@ static void quiet_messages_hold_few_buffers(void **state)
     rig_close();
 }
 
+/* However few buffers a link may have, it gets them back. */
+static void a_link_never_waits_for_itself(void **state)
+{
+    (void)state;
+    for (int per_link = 8; per_link <= 64; per_link *= 2) {
+        char options[64];
+        snprintf(options, sizeof(options), "tx_buffers=64,tx_per_link=%d,sq_depth=1024", per_link);
+        rig_open(options, 16, 0);
+        struct rme_link *l = rig_link();
+        for (int i = 0; i < 1000; i++) {
+            if (l->tx_held == (uint32_t)per_link)
+                rig_complete(l, rig.nposted);
+            queue_message(l, 64); /* fails when there is no buffer */
+            ib_flush(rig.f);
+        }
+        rig_close();
+    }
+}
+
 struct load {
     struct rme_lseg seg[64];
     struct rme_piece piece[64];
@@ -329,6 +348,7 @@ int main(void)
         cmocka_unit_test(small_messages_signal_rarely),
         cmocka_unit_test(one_flush_one_doorbell),
         cmocka_unit_test(quiet_messages_hold_few_buffers),
+        cmocka_unit_test(a_link_never_waits_for_itself),
         cmocka_unit_test(list_of_64_writes),
         cmocka_unit_test(fences),
         cmocka_unit_test(reads_are_limited),
