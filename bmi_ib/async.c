@@ -2,9 +2,10 @@
 /*
  * async.c - asynchronous events of the device.
  *
- * Each is noted, acknowledged (an object with an unacknowledged event cannot be destroyed), then handled: those of a
- * queue pair by its link, those of a completion queue by all its links, those of the device or the shared receive queue
- * by every link.  The rest is told to the log.
+ * Each is noted, acknowledged (an object with an unacknowledged event cannot be destroyed),
+ * then handled: those of a queue pair by its link, those of a completion queue by all its
+ * links, those of the device or the shared receive queue by every link.  The rest is told to
+ * the log.
  */
 #include <errno.h>
 #include <string.h>
@@ -19,8 +20,8 @@ static struct rme_link *link_of(struct rme_fabric *f, const struct ibv_qp *qp)
 {
     struct rme_link *l;
     TAILQ_FOREACH(l, &f->links, all_entry)
-        if (l->qp == qp)
-            return l;
+    if (l->qp == qp)
+        return l;
     return NULL;
 }
 
@@ -32,7 +33,8 @@ static struct ib_cq *cq_of(struct rme_fabric *f, const struct ibv_cq *cq)
     return NULL;
 }
 
-static void qp_failed(struct rme_fabric *f, struct rme_link *l, enum ibv_event_type type, int error)
+static void qp_failed(struct rme_fabric *f, struct rme_link *l, enum ibv_event_type type,
+                      int error)
 {
     if (!l || l->state >= IB_DRAINING)
         return;
@@ -42,7 +44,8 @@ static void qp_failed(struct rme_fabric *f, struct rme_link *l, enum ibv_event_t
 
 static void all_failed(struct rme_fabric *f, enum ibv_event_type type, int error)
 {
-    ib_log(f, RME_LOG_ERROR, "device %s: %s: all its connections fail", f->dev.name, ibv_event_type_str(type));
+    ib_log(f, RME_LOG_ERROR, "device %s: %s: all its connections fail", f->dev.name,
+           ibv_event_type_str(type));
     ib_link_fail_all(f, NULL, error);
 }
 
@@ -77,7 +80,8 @@ static void handle(struct rme_fabric *f, const struct ibv_async_event *e)
         return;
     case IBV_EVENT_CQ_ERR:
         c = cq_of(f, e->element.cq);
-        ib_log(f, RME_LOG_ERROR, "device %s: %s: its connections fail", f->dev.name, ibv_event_type_str(e->event_type));
+        ib_log(f, RME_LOG_ERROR, "device %s: %s: its connections fail", f->dev.name,
+               ibv_event_type_str(e->event_type));
         if (c) {
             c->broken = true;
             ib_link_fail_all(f, c, -EIO);
@@ -91,24 +95,29 @@ static void handle(struct rme_fabric *f, const struct ibv_async_event *e)
         all_failed(f, e->event_type, -ENODEV);
         return;
     case IBV_EVENT_PORT_ERR:
-    case IBV_EVENT_PORT_ACTIVE: /* the connections find out by themselves whether they survived */
-        ib_log(f, RME_LOG_WARN, "device %s port %d: %s", f->dev.name, e->element.port_num, ibv_event_type_str(e->event_type));
+    case IBV_EVENT_PORT_ACTIVE: /* the connections find out by themselves whether they survived
+                                 */
+        ib_log(f, RME_LOG_WARN, "device %s port %d: %s", f->dev.name, e->element.port_num,
+               ibv_event_type_str(e->event_type));
         return;
     case IBV_EVENT_LID_CHANGE:
     case IBV_EVENT_PKEY_CHANGE:
     case IBV_EVENT_SM_CHANGE:
     case IBV_EVENT_CLIENT_REREGISTER:
     case IBV_EVENT_GID_CHANGE:
-        ib_log(f, RME_LOG_INFO, "device %s port %d: %s", f->dev.name, e->element.port_num, ibv_event_type_str(e->event_type));
+        ib_log(f, RME_LOG_INFO, "device %s port %d: %s", f->dev.name, e->element.port_num,
+               ibv_event_type_str(e->event_type));
         return;
     case IBV_EVENT_SQ_DRAINED:
     case IBV_EVENT_PATH_MIG:
     case IBV_EVENT_SRQ_LIMIT_REACHED: /* never asked for */
     case IBV_EVENT_WQ_FATAL:
-        ib_log(f, RME_LOG_DEBUG, "device %s: %s ignored", f->dev.name, ibv_event_type_str(e->event_type));
+        ib_log(f, RME_LOG_DEBUG, "device %s: %s ignored", f->dev.name,
+               ibv_event_type_str(e->event_type));
         return;
     }
-    ib_log(f, RME_LOG_WARN, "device %s: asynchronous event %d is unknown and ignored", f->dev.name, (int)e->event_type);
+    ib_log(f, RME_LOG_WARN, "device %s: asynchronous event %d is unknown and ignored",
+           f->dev.name, (int)e->event_type);
 }
 
 void ib_async_events(struct rme_fabric *f)
@@ -120,5 +129,6 @@ void ib_async_events(struct rme_fabric *f)
         ibv_ack_async_event(&e);
         handle(f, &e);
     }
-    atomic_fetch_or(&f->hint, IB_HINT_ASYNC); /* there may be more: come back at the next poll */
+    atomic_fetch_or(&f->hint,
+                    IB_HINT_ASYNC); /* there may be more: come back at the next poll */
 }

@@ -2,8 +2,8 @@
 /*
  * bmi_ib.h - the verbs fabric: RDMA messages over libibverbs and librdmacm.
  *
- * Addresses are "ib://host:port", "ib://[v6]:port".  Give the table to rme_open (rme.h) as `fabric`.  The table is
- * constant and may be used by any number of engines in one process.
+ * Addresses are "ib://host:port", "ib://[v6]:port".  Give the table to rme_open (rme.h) as
+ * `fabric`.  The table is constant and may be used by any number of engines in one process.
  */
 #ifndef BMI_IB_H
 #define BMI_IB_H

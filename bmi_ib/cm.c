@@ -2,12 +2,14 @@
 /*
  * cm.c - connections by rdma_cm.
  *
- * One event channel per fabric, non-blocking.  Every step is asynchronous: a call starts it, an event ends it, and
- * dispatch() below has one case for each event that exists, judged by the state of the link.  An event is copied and
- * acknowledged before it is handled, because an id cannot be destroyed while one of its events is not.
+ * One event channel per fabric, non-blocking.  Every step is asynchronous: a call starts it, an
+ * event ends it, and dispatch() below has one case for each event that exists, judged by the
+ * state of the link.  An event is copied and acknowledged before it is handled, because an id
+ * cannot be destroyed while one of its events is not.
  *
- * The passive side may receive the first message before the event that confirms the connection; the queue pair is ready
- * by then, so the message itself counts as the confirmation (ib_cm_established is called from both).
+ * The passive side may receive the first message before the event that confirms the connection;
+ * the queue pair is ready by then, so the message itself counts as the confirmation
+ * (ib_cm_established is called from both).
  *
  * Receiver-not-ready retry is 0: the engine's credits promise that a receive is always posted.
  */
@@ -17,9 +19,9 @@
 #include "ib.h"
 
 /* InfiniBand's reasons for a reject; 28, "consumer", means that rdma_reject was called. */
-#define REJECTED_TIMEOUT 4
+#define REJECTED_TIMEOUT     4
 #define REJECTED_NO_LISTENER 8 /* "invalid service id" */
-#define REJECTED_STALE 10      /* the peer still has a connection with our old queue pair number */
+#define REJECTED_STALE       10 /* the peer still has a connection with our old queue pair number */
 
 struct cm_note {
     enum rdma_cm_event_type type;
@@ -35,7 +37,9 @@ int ib_cm_open(struct rme_fabric *f)
     f->cm = rdma_create_event_channel();
     int error = f->cm ? ib_nonblocking(f->cm->fd) : ib_errno();
     if (error)
-        ib_log(f, RME_LOG_ERROR, "no rdma_cm event channel: %s; is /dev/infiniband/rdma_cm accessible?", strerror(-error));
+        ib_log(f, RME_LOG_ERROR,
+               "no rdma_cm event channel: %s; is /dev/infiniband/rdma_cm accessible?",
+               strerror(-error));
     return error;
 }
 
@@ -46,7 +50,7 @@ void ib_cm_close(struct rme_fabric *f)
     f->cm = NULL;
 }
 
-/* ---- Steps ------------------------------------------------------------------------------------------------------ */
+/* ---- Steps ---- */
 
 /* Failures to find a way, as the seam names them. */
 static int no_way(int status)
@@ -70,9 +74,11 @@ static bool on_our_device(struct rme_fabric *f, const struct rdma_cm_id *id, con
     int64_t port = ib_option(f, "ib_port");
     if (id->verbs == f->dev.ctx && (!port || id->port_num == port))
         return true;
-    ib_log(f, RME_LOG_ERROR, "%s is reached by device %s port %u, but device %s%s is used; set the option device or ib_port", peer,
-           id->verbs ? ibv_get_device_name(id->verbs->device) : "none", id->port_num, f->dev.name,
-           port ? " with another port" : "");
+    ib_log(f, RME_LOG_ERROR,
+           "%s is reached by device %s port %u, but device %s%s is used; set the option device "
+           "or ib_port",
+           peer, id->verbs ? ibv_get_device_name(id->verbs->device) : "none", id->port_num,
+           f->dev.name, port ? " with another port" : "");
     return false;
 }
 
@@ -85,7 +91,8 @@ int ib_cm_start(struct rme_link *l)
         return ib_errno();
     }
     memcpy(&l->sockaddr, l->address->ai_addr, l->address->ai_addrlen);
-    if (rdma_resolve_addr(l->id, NULL, l->address->ai_addr, (int)ib_option(f, "resolve_timeout_ms"))) {
+    if (rdma_resolve_addr(l->id, NULL, l->address->ai_addr,
+                          (int)ib_option(f, "resolve_timeout_ms"))) {
         int error = no_way(ib_errno());
         rdma_destroy_id(l->id);
         l->id = NULL;
@@ -98,8 +105,10 @@ int ib_cm_start(struct rme_link *l)
 static void set_ack_timeout(struct rme_link *l)
 {
     uint8_t timeout = l->f->dev.ack_timeout;
-    if (rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout)))
-        ib_log(l->f, RME_LOG_DEBUG, "%s: the ack time-out stays the path's: %s", l->peer, strerror(errno));
+    if (rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
+                        sizeof(timeout)))
+        ib_log(l->f, RME_LOG_DEBUG, "%s: the ack time-out stays the path's: %s", l->peer,
+               strerror(errno));
 }
 
 static void route(struct rme_link *l)
@@ -163,8 +172,10 @@ int ib_cm_accept(struct rme_link *l, const void *hello, size_t length)
     struct rdma_conn_param param = {
         .private_data = hello,
         .private_data_len = (uint8_t)length,
-        .responder_resources = l->peer_responder < d->read_depth ? l->peer_responder : d->read_depth,
-        .initiator_depth = l->peer_initiator < d->read_depth ? l->peer_initiator : d->read_depth,
+        .responder_resources =
+            l->peer_responder < d->read_depth ? l->peer_responder : d->read_depth,
+        .initiator_depth =
+            l->peer_initiator < d->read_depth ? l->peer_initiator : d->read_depth,
         .retry_count = d->retry_count,
         .rnr_retry_count = 0,
     };
@@ -194,7 +205,7 @@ void ib_cm_established(struct rme_link *l)
         ib_xfer_mark_dirty(l);
 }
 
-/* ---- Events ----------------------------------------------------------------------------------------------------- */
+/* ---- Events ---- */
 
 /* A peer asks for a link. */
 static void requested(struct rme_fabric *f, const struct cm_note *n)
@@ -219,7 +230,8 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
     l->peer_responder = n->responder_resources;
     memcpy(l->peer, peer, sizeof(peer));
     memcpy(&l->sockaddr, rdma_get_peer_addr(n->id),
-           rdma_get_peer_addr(n->id)->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+           rdma_get_peer_addr(n->id)->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                                            : sizeof(struct sockaddr_in));
     memcpy(l->answer, n->data, n->length);
     l->answer_length = n->length;
     ib_link_state_set(l, IB_REQUESTED);
@@ -231,7 +243,8 @@ static void established(struct rme_link *l, const struct cm_note *n)
     if (l->state == IB_CONNECTING) {
         memcpy(l->answer, n->data, n->length);
         l->answer_length = n->length;
-        l->read_depth = n->initiator_depth < l->f->dev.read_depth ? n->initiator_depth : l->f->dev.read_depth;
+        l->read_depth = n->initiator_depth < l->f->dev.read_depth ? n->initiator_depth
+                                                                  : l->f->dev.read_depth;
     }
     ib_cm_established(l);
 }
@@ -245,8 +258,8 @@ static bool any_byte(const uint8_t *data, size_t length)
 }
 
 /*
- * The errno for a REJECTED event: who said no decides.  The kernel of a peer that died while it was asked says
- * "consumer" too, but without data; transports pad with zeros.
+ * The errno for a REJECTED event: who said no decides.  The kernel of a peer that died while it
+ * was asked says "consumer" too, but without data; transports pad with zeros.
  */
 int ib_reject_error(int status, const void *data, size_t length)
 {
@@ -271,15 +284,16 @@ static void rejected(struct rme_link *l, const struct cm_note *n)
         return;
     memcpy(l->answer, n->data, n->length);
     l->answer_length = n->length;
-    ib_log(l->f, RME_LOG_INFO, "%s: the connection was rejected: %s (reason %d)", l->peer, strerror(-error), n->status);
+    ib_log(l->f, RME_LOG_INFO, "%s: the connection was rejected: %s (reason %d)", l->peer,
+           strerror(-error), n->status);
     ib_link_fail(l, error, false);
 }
 
 static void failed(struct rme_link *l, const struct cm_note *n, int error)
 {
     if (l->state != IB_ENDING && l->state != IB_DOWN && l->state != IB_DRAINING)
-        ib_log(l->f, RME_LOG_WARN, "%s: %s while %s: %s", l->peer, rdma_event_str(n->type), ib_link_state_name[l->state],
-               strerror(-error));
+        ib_log(l->f, RME_LOG_WARN, "%s: %s while %s: %s", l->peer, rdma_event_str(n->type),
+               ib_link_state_name[l->state], strerror(-error));
     ib_link_fail(l, error, l->state == IB_UP);
 }
 
@@ -288,14 +302,18 @@ static void device_removed(struct rme_fabric *f)
     if (f->dev.dead)
         return;
     f->dev.dead = true;
-    ib_log(f, RME_LOG_ERROR, "device %s was removed: all its connections fail, restart to use another one", f->dev.name);
+    ib_log(f, RME_LOG_ERROR,
+           "device %s was removed: all its connections fail, restart to use another one",
+           f->dev.name);
     ib_link_fail_all(f, NULL, -ENODEV);
 }
 
 /* No default: the compiler names an event that has no case. */
 static void dispatch(struct rme_fabric *f, const struct cm_note *n)
 {
-    struct rme_link *l = n->type == RDMA_CM_EVENT_CONNECT_REQUEST ? NULL : n->id->context; /* NULL: a listening id */
+    struct rme_link *l = n->type == RDMA_CM_EVENT_CONNECT_REQUEST
+                             ? NULL
+                             : n->id->context; /* NULL: a listening id */
 
     switch (n->type) {
     case RDMA_CM_EVENT_CONNECT_REQUEST:
@@ -317,7 +335,8 @@ static void dispatch(struct rme_fabric *f, const struct cm_note *n)
         if (l)
             failed(l, n, no_way(n->status));
         return;
-    case RDMA_CM_EVENT_CONNECT_RESPONSE: /* the library answers this one itself when the id has a queue pair */
+    case RDMA_CM_EVENT_CONNECT_RESPONSE: /* the library answers this one itself when the id has
+                                            a queue pair */
         if (l)
             failed(l, n, -EPROTO);
         return;
@@ -327,7 +346,9 @@ static void dispatch(struct rme_fabric *f, const struct cm_note *n)
         return;
     case RDMA_CM_EVENT_UNREACHABLE:
         if (l)
-            failed(l, n, n->status == -ENETUNREACH || n->status == -EHOSTUNREACH ? -EHOSTUNREACH : -ETIMEDOUT);
+            failed(l, n,
+                   n->status == -ENETUNREACH || n->status == -EHOSTUNREACH ? -EHOSTUNREACH
+                                                                           : -ETIMEDOUT);
         return;
     case RDMA_CM_EVENT_REJECTED:
         if (l)
@@ -341,15 +362,18 @@ static void dispatch(struct rme_fabric *f, const struct cm_note *n)
         if (l)
             ib_link_fail(l, -ECONNRESET, true);
         return;
-    case RDMA_CM_EVENT_ADDR_CHANGE: /* bonding moved the address; a new connection finds the new way */
+    case RDMA_CM_EVENT_ADDR_CHANGE: /* bonding moved the address; a new connection finds the new
+                                       way */
         if (l)
             failed(l, n, -ECONNRESET);
         return;
-    case RDMA_CM_EVENT_TIMEWAIT_EXIT: /* the queue pair's number may be used again: ours is gone already */
+    case RDMA_CM_EVENT_TIMEWAIT_EXIT: /* the queue pair's number may be used again: ours is gone
+                                         already */
         return;
     case RDMA_CM_EVENT_MULTICAST_JOIN:
     case RDMA_CM_EVENT_MULTICAST_ERROR:
-        ib_log(f, RME_LOG_DEBUG, "%s ignored: no multicast group was joined", rdma_event_str(n->type));
+        ib_log(f, RME_LOG_DEBUG, "%s ignored: no multicast group was joined",
+               rdma_event_str(n->type));
         return;
     }
     ib_log(f, RME_LOG_WARN, "rdma_cm event %d is unknown and ignored", (int)n->type);

@@ -2,32 +2,35 @@
 /*
  * cq.c - completion queues: space, polling, dispatch.
  *
- * Space is booked before a queue pair is made: everything it could ever complete at once (its send queue, its receives,
- * two markers) fits, and with shared receives each queue also has room for all of those.  So no queue overruns.  When
- * the last is booked out it is made four times as large where the device can do that, else a larger one is added: their
- * number grows with the logarithm of the connections at most.
+ * Space is booked before a queue pair is made: everything it could ever complete at once (its
+ * send queue, its receives, two markers) fits, and with shared receives each queue also has
+ * room for all of those.  So no queue overruns.  When the last is booked out it is made four
+ * times as large where the device can do that, else a larger one is added: their number grows
+ * with the logarithm of the connections at most.
  *
- * A completion's id leads to its link or buffer by handle, so that a late one finds nothing.  Of a failed completion
- * only id, status and queue pair number mean anything.
+ * A completion's id leads to its link or buffer by handle, so that a late one finds nothing. Of
+ * a failed completion only id, status and queue pair number mean anything.
  */
 #include <errno.h>
 #include <string.h>
 #include "ib.h"
 
-#define CQ_LISTENING 65536 /* first sizes: 300 connections in one queue */
+#define CQ_LISTENING  65536 /* first sizes: 300 connections in one queue */
 #define CQ_CONNECTING 8192
 
-/* ---- Space ------------------------------------------------------------------------------------------------------ */
+/* ---- Space ---- */
 
 static uint32_t granted(const struct ib_cq *c, uint64_t wanted)
 {
     return (uint64_t)c->cq->cqe < wanted ? (uint32_t)c->cq->cqe : (uint32_t)wanted;
 }
 
-/* The size for a queue that shall hold n completions beside the shared receives, at least `wanted`; 0: impossible. */
+/* The size for a queue that shall hold n completions beside the shared receives, at least
+ * `wanted`; 0: impossible. */
 static uint64_t fitting(const struct rme_fabric *f, uint64_t wanted, uint32_t n)
 {
-    uint64_t least = (uint64_t)(f->srq ? f->srq_depth : 0) + n, most = (uint32_t)f->dev.attr.max_cqe;
+    uint64_t least = (uint64_t)(f->srq ? f->srq_depth : 0) + n,
+             most = (uint32_t)f->dev.attr.max_cqe;
     uint64_t size = wanted > least ? wanted : least;
     if (size > most)
         size = most;
@@ -52,7 +55,8 @@ static int cq_create(struct rme_fabric *f, uint64_t wanted, uint32_t n)
 
 static int cq_grow(struct rme_fabric *f, struct ib_cq *c, uint32_t n)
 {
-    uint64_t size = fitting(f, (uint64_t)c->size * 4, c->used - (f->srq ? f->srq_depth : 0) + n);
+    uint64_t size =
+        fitting(f, (uint64_t)c->size * 4, c->used - (f->srq ? f->srq_depth : 0) + n);
     if (c->broken || size <= c->size)
         return -ENOSPC;
     int ret = ibv_resize_cq(c->cq, (int)size);
@@ -72,7 +76,8 @@ int ib_cq_open(struct rme_fabric *f)
     if (!error)
         error = cq_create(f, first + (f->srq ? f->srq_depth : 0), 1);
     if (error)
-        ib_log(f, RME_LOG_ERROR, "device %s gives no completion queue: %s", f->dev.name, strerror(-error));
+        ib_log(f, RME_LOG_ERROR, "device %s gives no completion queue: %s", f->dev.name,
+               strerror(-error));
     return error;
 }
 
@@ -89,7 +94,8 @@ void ib_cq_close(struct rme_fabric *f)
     f->comp = NULL;
 }
 
-/* Completions a link may produce at once: its sends, both markers, its own receives (a few without asking again). */
+/* Completions a link may produce at once: its sends, both markers, its own receives (a few
+ * without asking again). */
 uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t promised)
 {
     uint32_t own = (promised > 64 ? promised : 64) + f->rx_slack;
@@ -129,7 +135,7 @@ void ib_cq_release(struct ib_cq *c, uint32_t n)
     c->used -= n;
 }
 
-/* ---- Dispatch --------------------------------------------------------------------------------------------------- */
+/* ---- Dispatch ---- */
 
 /* What a completion's failure means for the link. */
 int ib_wc_error(enum ibv_wc_status status)
@@ -159,7 +165,8 @@ int ib_wc_error(enum ibv_wc_status status)
 }
 
 /* A request failed.  The first failure says why; the flushes that follow say nothing. */
-static void wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc, const char *what)
+static void wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,
+                      const char *what)
 {
     if (wc->status == IBV_WC_RNR_RETRY_EXC_ERR)
         ib_count(f, RNR, 1);
@@ -227,19 +234,21 @@ static void dispatch(struct rme_fabric *f, const struct ibv_wc *wc)
     case IB_WR_NONE:
         break;
     }
-    ib_log(f, RME_LOG_WARN, "device %s: a completion with the unknown id %#llx is ignored", f->dev.name,
-           (unsigned long long)wc->wr_id);
+    ib_log(f, RME_LOG_WARN, "device %s: a completion with the unknown id %#llx is ignored",
+           f->dev.name, (unsigned long long)wc->wr_id);
 }
 
 static void cq_broken(struct rme_fabric *f, struct ib_cq *c, int error)
 {
     c->broken = true;
-    ib_log(f, RME_LOG_ERROR, "device %s: a completion queue cannot be polled: %s; its connections fail", f->dev.name,
-           strerror(-error));
+    ib_log(f, RME_LOG_ERROR,
+           "device %s: a completion queue cannot be polled: %s; its connections fail",
+           f->dev.name, strerror(-error));
     ib_link_fail_all(f, c, -EIO);
 }
 
-/* Takes completions while the caller has room for their events: each makes at most one of those that cannot wait. */
+/* Takes completions while the caller has room for their events: each makes at most one of those
+ * that cannot wait. */
 static void poll_one(struct rme_fabric *f, struct ib_cq *c)
 {
     struct ibv_wc wc[IB_POLL_BATCH];

@@ -2,19 +2,22 @@
 /*
  * device.c - one device per fabric: choice, capabilities, quirks, registered memory.
  *
- * Keys of registered memory hold on one protection domain, so a fabric works with a single device: the one named by the
- * option `device`, else the one that owns the listening address, else the first with an active port.  A connection that
- * the routing table sends through another device is refused with a line that names both.  What was chosen, and why the
- * others were not, is logged.
+ * Keys of registered memory hold on one protection domain, so a fabric works with a single
+ * device: the one named by the option `device`, else the one that owns the listening address,
+ * else the first with an active port.  A connection that the routing table sends through
+ * another device is refused with a line that names both.  What was chosen, and why the others
+ * were not, is logged.
  *
- * The contexts come from rdma_get_devices, because a queue pair of rdma_cm must live on the very context that the
- * library opened.  What the device says about itself is not believed blindly: a queue pair is made on trial with the
- * sizes we want, and sizes are lowered until one is granted.
+ * The contexts come from rdma_get_devices, because a queue pair of rdma_cm must live on the
+ * very context that the library opened.  What the device says about itself is not believed
+ * blindly: a queue pair is made on trial with the sizes we want, and sizes are lowered until
+ * one is granted.
  *
- * Fork: a child must not use an engine of its parent, and after the parent opened one it cannot open one of its own
- * either: librdmacm keeps the parent's descriptors, and the kernel refuses them to the child.  A host that goes into the
- * background forks before it initialises us, or executes itself.  The parent's memory stays right after a fork when the
- * kernel copies pinned pages (since 5.12) or when fork_safe is on.
+ * Fork: a child must not use an engine of its parent, and after the parent opened one it cannot
+ * open one of its own either: librdmacm keeps the parent's descriptors, and the kernel refuses
+ * them to the child.  A host that goes into the background forks before it initialises us, or
+ * executes itself.  The parent's memory stays right after a fork when the kernel copies pinned
+ * pages (since 5.12) or when fork_safe is on.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -43,7 +46,7 @@ uint64_t ib_now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* ---- Quirks ----------------------------------------------------------------------------------------------------- */
+/* ---- Quirks ---- */
 
 /* Soft-RoCE has no vendor: id 0 in older kernels, 0xffffff since. */
 static bool is_rxe(const struct ibv_device_attr *attr)
@@ -51,7 +54,8 @@ static bool is_rxe(const struct ibv_device_attr *attr)
     return attr->vendor_id == 0xffffff || attr->vendor_id == 0;
 }
 
-/* rxe: the shared queue's receive path has had memory errors in stable kernels as late as 2026 (get_srq_wqe). */
+/* rxe: the shared queue's receive path has had memory errors in stable kernels as late as 2026
+ * (get_srq_wqe). */
 bool ib_quirk_srq_unsafe(const struct rme_fabric *f)
 {
     return is_rxe(&f->dev.attr);
@@ -63,13 +67,14 @@ bool ib_quirk_no_last_wqe(const struct rme_fabric *f)
     return is_rxe(&f->dev.attr);
 }
 
-/* rxe: packets are handled by a CPU that may be busy or emulated; the usual time-out fires too early. */
+/* rxe: packets are handled by a CPU that may be busy or emulated; the usual time-out fires too
+ * early. */
 static bool quirk_slow_acks(const struct ibv_device_attr *attr)
 {
     return is_rxe(attr);
 }
 
-/* ---- Choice ----------------------------------------------------------------------------------------------------- */
+/* ---- Choice ---- */
 
 static void log_no_device(struct rme_fabric *f, int error)
 {
@@ -79,14 +84,16 @@ static void log_no_device(struct rme_fabric *f, int error)
     else if (access("/dev/infiniband/rdma_cm", R_OK | W_OK) != 0)
         cause = "no permission to open /dev/infiniband/rdma_cm";
     ib_log(f, RME_LOG_ERROR,
-           "no RDMA device: %s (%s); load rdma_ucm and the adapter's driver (or rdma_rxe), give this user access to "
+           "no RDMA device: %s (%s); load rdma_ucm and the adapter's driver (or rdma_rxe), "
+           "give this user access to "
            "/dev/infiniband, or run under emuverbs",
            cause, strerror(-error));
 }
 
 /* A usable port of the device, 0 if none; *why says what is wrong. */
-static unsigned find_port(struct rme_fabric *f, struct ibv_context *ctx, const struct ibv_device_attr *attr,
-                          struct ibv_port_attr *port, char *why, size_t size)
+static unsigned find_port(struct rme_fabric *f, struct ibv_context *ctx,
+                          const struct ibv_device_attr *attr, struct ibv_port_attr *port,
+                          char *why, size_t size)
 {
     unsigned wanted = (unsigned)ib_option(f, "ib_port");
     snprintf(why, size, "it has no port %u", wanted);
@@ -136,14 +143,15 @@ static int choose(struct rme_fabric *f, struct ibv_context *preferred)
         if (*c == d->ctx || (*c == preferred && !named))
             continue;
         if (d->ctx)
-            ib_log(f, RME_LOG_INFO, "device %s not used: %s was chosen before it", ibv_get_device_name((*c)->device),
-                   ibv_get_device_name(d->ctx->device));
+            ib_log(f, RME_LOG_INFO, "device %s not used: %s was chosen before it",
+                   ibv_get_device_name((*c)->device), ibv_get_device_name(d->ctx->device));
         else if (suits(f, *c, &d->attr, &port))
             d->ctx = *c;
     }
     if (!d->ctx) {
         ib_log(f, RME_LOG_ERROR,
-               "no usable RDMA device: see the lines above; bring a port up, or correct the options device and ib_port");
+               "no usable RDMA device: see the lines above; bring a port up, or correct the "
+               "options device and ib_port");
         return -ENODEV;
     }
     snprintf(d->name, sizeof(d->name), "%s", ibv_get_device_name(d->ctx->device));
@@ -151,7 +159,7 @@ static int choose(struct rme_fabric *f, struct ibv_context *preferred)
     return 0;
 }
 
-/* ---- Capabilities ----------------------------------------------------------------------------------------------- */
+/* ---- Capabilities ---- */
 
 static uint32_t lesser(int64_t wanted, int64_t limit)
 {
@@ -182,7 +190,8 @@ static int try_sizes(struct rme_fabric *f, struct ibv_qp_cap *cap)
     struct ibv_qp *qp = NULL;
     int error = cq ? 0 : ib_errno();
     while (cq && !qp) {
-        struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = *cap};
+        struct ibv_qp_init_attr attr = {
+            .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = *cap};
         qp = ibv_create_qp(f->dev.pd, &attr);
         if (qp)
             break;
@@ -210,8 +219,10 @@ static int learn(struct rme_fabric *f)
     };
     int error = try_sizes(f, &cap);
     if (error || cap.max_send_wr < 3 || cap.max_recv_wr < 3) {
-        ib_log(f, RME_LOG_ERROR, "device %s grants no queue pair: %s; too many are in use, or the memlock limit is low", d->name,
-               strerror(error ? -error : EINVAL));
+        ib_log(f, RME_LOG_ERROR,
+               "device %s grants no queue pair: %s; too many are in use, or the memlock limit "
+               "is low",
+               d->name, strerror(error ? -error : EINVAL));
         return error ? error : -ENODEV;
     }
     d->sq_depth = cap.max_send_wr - 1; /* one stays for the marker that ends a drain */
@@ -225,8 +236,9 @@ static int learn(struct rme_fabric *f)
         .max_sge = cap.max_send_sge,
         .max_read_sge = lesser(cap.max_send_sge, a->max_sge_rd),
         .max_piece = d->max_msg < 1u << 30 ? d->max_msg : 1u << 30,
-        .max_inline = cap.max_inline_data < ib_option(f, "max_inline") ? cap.max_inline_data
-                                                                      : (uint32_t)ib_option(f, "max_inline"),
+        .max_inline = cap.max_inline_data < ib_option(f, "max_inline")
+                          ? cap.max_inline_data
+                          : (uint32_t)ib_option(f, "max_inline"),
         .hello_max = IB_HELLO_MAX,
         .max_regs = a->max_mr > 64 ? (uint64_t)a->max_mr - 64 : 1,
         .has_read = a->max_qp_rd_atom > 0,
@@ -240,7 +252,8 @@ static void fork_safety(struct rme_fabric *f)
         return;
     int ret = ibv_fork_init();
     if (ret)
-        ib_log(f, RME_LOG_WARN, "fork_safe: ibv_fork_init: %s; memory was registered in this process before us",
+        ib_log(f, RME_LOG_WARN,
+               "fork_safe: ibv_fork_init: %s; memory was registered in this process before us",
                strerror(-ib_error(ret)));
 }
 
@@ -256,7 +269,8 @@ int ib_device_list(struct rme_fabric *f)
     return -ENODEV;
 }
 
-/* Opens the device, `preferred` if it will do.  On failure ib_device_close undoes what was done. */
+/* Opens the device, `preferred` if it will do.  On failure ib_device_close undoes what was
+ * done. */
 int ib_device_open(struct rme_fabric *f, struct ibv_context *preferred)
 {
     struct ib_device *d = &f->dev;
@@ -266,14 +280,18 @@ int ib_device_open(struct rme_fabric *f, struct ibv_context *preferred)
     d->pd = ibv_alloc_pd(d->ctx);
     if (!d->pd) {
         error = ib_errno();
-        ib_log(f, RME_LOG_ERROR, "device %s: no protection domain: %s", d->name, strerror(-error));
+        ib_log(f, RME_LOG_ERROR, "device %s: no protection domain: %s", d->name,
+               strerror(-error));
         return error;
     }
     error = learn(f);
     if (error)
         return error;
-    ib_log(f, RME_LOG_INFO, "device %s: %u segments, %u inline bytes, %u send requests, read depth %u, ack time-out 2^%u x 4 us",
-           d->name, f->caps.max_sge, f->caps.max_inline, d->sq_depth, d->read_depth, d->ack_timeout);
+    ib_log(f, RME_LOG_INFO,
+           "device %s: %u segments, %u inline bytes, %u send requests, read depth %u, ack "
+           "time-out 2^%u x 4 us",
+           d->name, f->caps.max_sge, f->caps.max_inline, d->sq_depth, d->read_depth,
+           d->ack_timeout);
     return 0;
 }
 
@@ -283,14 +301,15 @@ void ib_device_close(struct rme_fabric *f)
     if (d->pd) {
         int ret = ibv_dealloc_pd(d->pd);
         if (ret)
-            ib_log(f, RME_LOG_WARN, "device %s: its protection domain is still in use: %s", d->name, strerror(-ib_error(ret)));
+            ib_log(f, RME_LOG_WARN, "device %s: its protection domain is still in use: %s",
+                   d->name, strerror(-ib_error(ret)));
     }
     if (d->all)
         rdma_free_devices(d->all);
     *d = (struct ib_device){.all = NULL};
 }
 
-/* ---- Memory ----------------------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr)
 {
@@ -304,7 +323,11 @@ int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, str
     struct ibv_mr *m = ibv_reg_mr(f->dev.pd, base, length, flags);
     if (!m)
         return ib_errno();
-    *mr = (struct rme_mr){.handle = m, .base = (uintptr_t)base, .length = length, .lkey = m->lkey, .rkey = m->rkey};
+    *mr = (struct rme_mr){.handle = m,
+                          .base = (uintptr_t)base,
+                          .length = length,
+                          .lkey = m->lkey,
+                          .rkey = m->rkey};
     return 0;
 }
 
@@ -312,8 +335,8 @@ void ib_dereg(struct rme_fabric *f, struct rme_mr *mr)
 {
     int ret = ibv_dereg_mr(mr->handle);
     if (ret)
-        ib_log(f, RME_LOG_WARN, "device %s: memory at %#lx stays registered: %s", f->dev.name, (unsigned long)mr->base,
-               strerror(-ib_error(ret)));
+        ib_log(f, RME_LOG_WARN, "device %s: memory at %#lx stays registered: %s", f->dev.name,
+               (unsigned long)mr->base, strerror(-ib_error(ret)));
     mr->handle = NULL;
 }
 

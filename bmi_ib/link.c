@@ -5,20 +5,21 @@
  * Active:  NAMING -> ADDRESSING -> ROUTING -> CONNECTING -> UP -> DRAINING -> ENDING -> DOWN
  * Passive: REQUESTED -> ACCEPTING -> UP -> DRAINING -> ENDING -> DOWN
  *
- * Every failure goes through ib_link_fail, in whatever state.  A link without a queue pair ends at once.  One with a
- * queue pair is drained first: the pair goes to the error state, which makes the device give every request back as
- * flushed; marker requests behind them tell when the last one came (qp.c).  Only then the pair is destroyed, the
- * buffers return to their pools and LINK_DOWN is due.  When the device does not play along (a call fails, the markers do
- * not come in time) the pair is destroyed without them, which also ends all access to memory.
+ * Every failure goes through ib_link_fail, in whatever state.  A link without a queue pair ends
+ * at once.  One with a queue pair is drained first: the pair goes to the error state, which
+ * makes the device give every request back as flushed; marker requests behind them tell when
+ * the last one came (qp.c).  Only then the pair is destroyed, the buffers return to their pools
+ * and LINK_DOWN is due.  When the device does not play along (a call fails, the markers do not
+ * come in time) the pair is destroyed without them, which also ends all access to memory.
  *
- * A name with several addresses is tried address by address: a link that fails before it was up, without an answer of
- * the peer's engine, starts again with the next one.
+ * A name with several addresses is tried address by address: a link that fails before it was
+ * up, without an answer of the peer's engine, starts again with the next one.
  *
- * Links are named by handles (slot and generation) wherever the device or another thread keeps the name, so that
- * something late finds nobody instead of freed memory.
+ * Links are named by handles (slot and generation) wherever the device or another thread keeps
+ * the name, so that something late finds nobody instead of freed memory.
  *
- * Events of links are flags, delivered by poll in the order request, up, room, and down last, after every message and
- * completed transfer.  So nothing needs memory to report an event.
+ * Events of links are flags, delivered by poll in the order request, up, room, and down last,
+ * after every message and completed transfer.  So nothing needs memory to report an event.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -35,7 +36,7 @@ const char *const ib_link_state_name[] = {
 #undef IB_LINK_NAME
 };
 
-/* ---- The table of links ----------------------------------------------------------------------------------------- */
+/* ---- The table of links ---- */
 
 static int slots_grow(struct rme_fabric *f)
 {
@@ -175,7 +176,8 @@ void ib_link_destroy(struct rme_link *l)
 void ib_links_release(struct rme_fabric *f)
 {
     struct rme_link *l;
-    while ((l = TAILQ_FIRST(&f->links))) /* the engine freed its own; what is left never reached it */
+    while ((l = TAILQ_FIRST(
+                &f->links))) /* the engine freed its own; what is left never reached it */
         ib_link_destroy(l);
     free(f->slots);
     free(f->hash);
@@ -183,19 +185,21 @@ void ib_links_release(struct rme_fabric *f)
     f->hash = NULL;
 }
 
-/* ---- States and events ------------------------------------------------------------------------------------------ */
+/* ---- States and events ---- */
 
 /* Is something of rdma_cm or of the resolver on its way? */
 static bool is_rising(enum ib_link_state s)
 {
-    return s == IB_NAMING || s == IB_ADDRESSING || s == IB_ROUTING || s == IB_CONNECTING || s == IB_ACCEPTING;
+    return s == IB_NAMING || s == IB_ADDRESSING || s == IB_ROUTING || s == IB_CONNECTING ||
+           s == IB_ACCEPTING;
 }
 
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
 {
     l->f->connecting += (unsigned)is_rising(state) - (unsigned)is_rising(l->state);
     if (l->state != state)
-        ib_log(l->f, RME_LOG_DEBUG, "%s: %s -> %s", l->peer, ib_link_state_name[l->state], ib_link_state_name[state]);
+        ib_log(l->f, RME_LOG_DEBUG, "%s: %s -> %s", l->peer, ib_link_state_name[l->state],
+               ib_link_state_name[state]);
     l->state = state;
 }
 
@@ -262,13 +266,13 @@ void ib_emit_downs(struct rme_fabric *f)
     }
 }
 
-/* ---- Failure ---------------------------------------------------------------------------------------------------- */
+/* ---- Failure ---- */
 
 /* Nobody there, or no way there: worth another address of the same name. */
 static bool next_address_helps(const struct rme_link *l)
 {
-    return !l->passive && !l->was_up && !l->asked && !l->f->dev.dead && l->error != -EACCES && l->address &&
-           l->address->ai_next;
+    return !l->passive && !l->was_up && !l->asked && !l->f->dev.dead && l->error != -EACCES &&
+           l->address && l->address->ai_next;
 }
 
 /* The device is done with the link: start again with the next address, or end. */
@@ -300,8 +304,8 @@ static void withdraw(struct rme_link *l)
 }
 
 /*
- * The link is lost, for this reason; the first one counts.  `deliver`: what the peer sent before still reaches the
- * engine.
+ * The link is lost, for this reason; the first one counts.  `deliver`: what the peer sent
+ * before still reaches the engine.
  */
 void ib_link_fail(struct rme_link *l, int error, bool deliver)
 {
@@ -380,8 +384,9 @@ void ib_link_timers(struct rme_fabric *f)
         if (l->drain_end > now)
             continue;
         if (!l->send_drained || !l->recv_drained)
-            ib_log(f, RME_LOG_WARN, "%s: the device did not give all %s back in time; destroying the queue pair", l->peer,
-                   l->send_drained ? "receives" : "sends");
+            ib_log(f, RME_LOG_WARN,
+                   "%s: the device did not give all %s back in time; destroying the queue pair",
+                   l->peer, l->send_drained ? "receives" : "sends");
         l->send_drained = l->recv_drained = l->last_wqe = true;
         ib_link_drained(l);
     }
@@ -392,13 +397,13 @@ int ib_link_deadline(struct rme_fabric *f)
     struct rme_link *l;
     uint64_t now = TAILQ_EMPTY(&f->draining) ? 0 : ib_now_ms(), first = UINT64_MAX;
     TAILQ_FOREACH(l, &f->draining, drain_entry)
-        first = l->drain_end < first ? l->drain_end : first;
+    first = l->drain_end < first ? l->drain_end : first;
     if (first == UINT64_MAX)
         return -1;
     return first > now ? (int)(first - now) : 0;
 }
 
-/* ---- What the engine asks --------------------------------------------------------------------------------------- */
+/* ---- What the engine asks ---- */
 
 /* Results of the resolver. */
 void ib_link_names(struct rme_fabric *f)
@@ -414,7 +419,8 @@ void ib_link_names(struct rme_fabric *f)
             continue;
         }
         if (error) {
-            ib_log(f, RME_LOG_WARN, "%s: the host name cannot be resolved: %s", l->peer, strerror(-error));
+            ib_log(f, RME_LOG_WARN, "%s: the host name cannot be resolved: %s", l->peer,
+                   strerror(-error));
         } else {
             l->addresses = l->address = found;
             error = ib_cm_start(l);
@@ -424,10 +430,12 @@ void ib_link_names(struct rme_fabric *f)
     }
 }
 
-int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part, const void *hello, size_t length,
-                    uint32_t rx, void *owner, struct rme_link **out)
+int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
+                    const void *hello, size_t length, uint32_t rx, void *owner,
+                    struct rme_link **out)
 {
-    const struct rme_addr_part *p = part >= 0 && part < rme_addr_parts(addr) ? rme_addr_part(addr, part) : NULL;
+    const struct rme_addr_part *p =
+        part >= 0 && part < rme_addr_parts(addr) ? rme_addr_part(addr, part) : NULL;
     if (!p || length > IB_HELLO_MAX)
         return -EINVAL;
     if (f->dev.dead)
@@ -438,7 +446,8 @@ int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
     l->owner = owner;
     memcpy(l->hello, hello, length);
     l->hello_length = length;
-    snprintf(l->peer, sizeof(l->peer), strchr(p->host, ':') ? "[%s]:%s" : "%s:%s", p->host, p->port);
+    snprintf(l->peer, sizeof(l->peer), strchr(p->host, ':') ? "[%s]:%s" : "%s:%s", p->host,
+             p->port);
     int error = ib_rx_reserve(l, rx);
     if (error) {
         ib_link_destroy(l);
@@ -462,7 +471,8 @@ int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 }
 
 /* On failure the link stays a request; the engine then rejects it. */
-int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx, void *owner)
+int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx,
+                   void *owner)
 {
     if (l->state != IB_REQUESTED)
         return -ECONNRESET;

@@ -2,10 +2,11 @@
 /*
  * listen.c - the addresses we listen on.
  *
- * Every part of the listening address gets an rdma_cm id: bound to that very address when the host asked for it, else
- * to the wildcard of its family (both families for a name).  Binding comes before the choice of the device, because the
- * address may decide it; listening comes last, when connections can be served.  Host names are looked up here, blocking,
- * which is fine while a server starts.
+ * Every part of the listening address gets an rdma_cm id: bound to that very address when the
+ * host asked for it, else to the wildcard of its family (both families for a name).  Binding
+ * comes before the choice of the device, because the address may decide it; listening comes
+ * last, when connections can be served.  Host names are looked up here, blocking, which is fine
+ * while a server starts.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,8 +18,10 @@ void ib_sockaddr_text(const void *sa, char *text, size_t size)
 {
     char host[INET6_ADDRSTRLEN + 20], port[8];
     const struct sockaddr *s = sa;
-    socklen_t length = s->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-    if (getnameinfo(s, length, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    socklen_t length =
+        s->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    if (getnameinfo(s, length, host, sizeof(host), port, sizeof(port),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         snprintf(text, size, "unknown address");
     else
         snprintf(text, size, s->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
@@ -46,7 +49,8 @@ static int bind_one(struct rme_fabric *f, const struct sockaddr *sa, socklen_t l
     memcpy(&ls->sa, sa, length);
     if (rdma_create_id(f->cm, &ls->id, NULL, RDMA_PS_TCP))
         return ib_errno();
-    if (sa->sa_family == AF_INET6) { /* so that the wildcard leaves IPv4 to its own id; harmless if unknown */
+    if (sa->sa_family ==
+        AF_INET6) { /* so that the wildcard leaves IPv4 to its own id; harmless if unknown */
         int only = 1;
         rdma_set_option(ls->id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only));
     }
@@ -61,7 +65,9 @@ static int bind_one(struct rme_fabric *f, const struct sockaddr *sa, socklen_t l
 
 static int bind_specific(struct rme_fabric *f, const struct rme_addr_part *part)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | AI_PASSIVE}, *list;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICSERV | AI_PASSIVE},
+                    *list;
     if (getaddrinfo(part->host, part->port, &hints, &list) != 0)
         return -EADDRNOTAVAIL;
     int error = -EADDRNOTAVAIL;
@@ -74,7 +80,8 @@ static int bind_specific(struct rme_fabric *f, const struct rme_addr_part *part)
     return error;
 }
 
-/* The wildcard of the address's family; for a name those of both, IPv6 only where there is any. */
+/* The wildcard of the address's family; for a name those of both, IPv6 only where there is any.
+ */
 static int bind_wildcards(struct rme_fabric *f, const struct rme_addr_part *part)
 {
     struct addrinfo *numeric = NULL;
@@ -85,7 +92,8 @@ static int bind_wildcards(struct rme_fabric *f, const struct rme_addr_part *part
         freeaddrinfo(numeric);
     }
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = port};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = port, .sin6_addr = IN6ADDR_ANY_INIT};
+    struct sockaddr_in6 v6 = {
+        .sin6_family = AF_INET6, .sin6_port = port, .sin6_addr = IN6ADDR_ANY_INIT};
     int error = 0;
     if (family != AF_INET6)
         error = bind_one(f, (struct sockaddr *)&v4, sizeof(v4));
@@ -106,10 +114,12 @@ static void log_refusal(struct rme_fabric *f, const char *host, const char *port
         remedy = "another process listens there; choose another port or stop it";
     else if (error == -EACCES)
         remedy = "ports below 1024 need privilege";
-    ib_log(f, RME_LOG_ERROR, "cannot listen on ib://%s:%s: %s; %s", host, port, strerror(-error), remedy);
+    ib_log(f, RME_LOG_ERROR, "cannot listen on ib://%s:%s: %s; %s", host, port,
+           strerror(-error), remedy);
 }
 
-/* Binds all parts of the listening address.  On failure ib_listen_close undoes what was done. */
+/* Binds all parts of the listening address.  On failure ib_listen_close undoes what was done.
+ */
 int ib_listen_bind(struct rme_fabric *f)
 {
     const struct rme_addr *addr = f->config.listen;
@@ -140,8 +150,9 @@ int ib_listen_start(struct rme_fabric *f)
         char text[IB_PEER_MAX];
         ib_sockaddr_text(&f->listener[i].sa, text, sizeof(text));
         if (id->verbs && id->verbs != f->dev.ctx)
-            ib_log(f, RME_LOG_WARN, "%s belongs to device %s, but %s is used: connections there are refused", text,
-                   ibv_get_device_name(id->verbs->device), f->dev.name);
+            ib_log(f, RME_LOG_WARN,
+                   "%s belongs to device %s, but %s is used: connections there are refused",
+                   text, ibv_get_device_name(id->verbs->device), f->dev.name);
         if (rdma_listen(id, (int)ib_option(f, "backlog"))) {
             int error = ib_errno();
             ib_log(f, RME_LOG_ERROR, "cannot listen on %s: %s%s", text, strerror(-error),

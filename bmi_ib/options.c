@@ -4,41 +4,60 @@
 
 const struct rme_option_row ib_options[] = {
     {"device", "name", 0, 0, 0,
-     "RDMA device to use (a name of ibv_devices).  Empty takes the device that the listening address belongs to, else "
-     "the first one with an active port.",
+     "RDMA device to use (a name of ibv_devices).  Empty takes the device that the listening "
+     "address belongs to, else the first one with an active port.",
      ""},
-    {"ib_port", "port", 0, 0, 255, "Physical port of the device; connections that leave by another one are refused.  0 is any.", NULL},
+    {"ib_port", "port", 0, 0, 255,
+     "Physical port of the device; connections that leave by another one are refused.  0 is "
+     "any.",
+     NULL},
     {"srq", "name", 0, 0, 0,
-     "Receive buffers shared by all connections: auto (when listening, where the device does it well), on, off.", "auto"},
-    {"srq_depth", "count", 16384, 64, 1 << 20, "Most receive buffers of all connections together when they are shared.", NULL},
+     "Receive buffers shared by all connections: auto (when listening, where the device does "
+     "it well), on, off.",
+     "auto"},
+    {"srq_depth", "count", 16384, 64, 1 << 20,
+     "Most receive buffers of all connections together when they are shared.", NULL},
     {"sq_depth", "count", 127, 8, 32767,
-     "Send requests a connection may have with the device; more wait in memory.  The device keeps one more, and rounds up to "
-     "a power of two.",
+     "Send requests a connection may have with the device; more wait in memory.  The device "
+     "keeps one more, and rounds up to a power of two.",
      NULL},
-    {"rq_depth", "count", 255, 8, 32767, "Most receive buffers of one connection when they are not shared.", NULL},
+    {"rq_depth", "count", 255, 8, 32767,
+     "Most receive buffers of one connection when they are not shared.", NULL},
     {"cq_depth", "count", 0, 0, 1 << 22,
-     "Completions that the completion queue holds at first; it grows, or more are made, as connections need it.  0 takes "
-     "64K when listening, else 8K.",
+     "Completions that the completion queue holds at first; it grows, or more are made, as "
+     "connections need it.  0 takes 64K when listening, else 8K.",
      NULL},
-    {"max_sge", "count", 16, 1, 64, "Segments of one work request at most, as far as the device allows.", NULL},
+    {"max_sge", "count", 16, 1, 64,
+     "Segments of one work request at most, as far as the device allows.", NULL},
     {"max_inline", "bytes", 256, 0, 4096,
-     "Messages up to this size travel inside the work request, as far as the device allows.", NULL},
+     "Messages up to this size travel inside the work request, as far as the device allows.",
+     NULL},
     {"tx_buffers", "count", 1024, 32, 1 << 20, "Send buffers shared by all connections.", NULL},
-    {"tx_per_link", "count", 128, 8, 1 << 20, "Send buffers one connection may hold, so that a dead peer starves nobody.", NULL},
+    {"tx_per_link", "count", 128, 8, 1 << 20,
+     "Send buffers one connection may hold, so that a dead peer starves nobody.", NULL},
     {"ack_timeout", "exponent", 0, 0, 31,
-     "A request is repeated when it was not acknowledged within 4.096 us times two to this power.  0 takes 17 (0.5 s), "
-     "on software devices 18.",
+     "A request is repeated when it was not acknowledged within 4.096 us times two to this "
+     "power.  0 takes 17 (0.5 s), on software devices 18.",
      NULL},
     {"retry_count", "count", 7, 0, 7, "Repetitions before the peer counts as dead.", NULL},
-    {"read_depth", "count", 16, 1, 255, "RDMA reads in flight per connection offered to the peer; the smaller side decides.", NULL},
+    {"read_depth", "count", 16, 1, 255,
+     "RDMA reads in flight per connection offered to the peer; the smaller side decides.",
+     NULL},
     {"read_limit", "count", 64, 1, 32768,
-     "RDMA reads of one connection given to the device at once; those beyond the read depth queue there.", NULL},
-    {"resolve_timeout_ms", "ms", 2000, 10, 600000, "Time to find the device for an address, and again to find the route.", NULL},
+     "RDMA reads of one connection given to the device at once; those beyond the read depth "
+     "queue there.",
+     NULL},
+    {"resolve_timeout_ms", "ms", 2000, 10, 600000,
+     "Time to find the device for an address, and again to find the route.", NULL},
     {"drain_timeout_ms", "ms", 1000, 10, 600000,
-     "Time a failed connection's queue has to give its requests back before it is destroyed without.", NULL},
-    {"backlog", "count", 1024, 1, 65535, "Connection requests that may wait to be answered.", NULL},
+     "Time a failed connection's queue has to give its requests back before it is destroyed "
+     "without.",
+     NULL},
+    {"backlog", "count", 1024, 1, 65535, "Connection requests that may wait to be answered.",
+     NULL},
     {"fork_safe", "switch", 0, 0, 1,
-     "Call ibv_fork_init, for hosts that fork while connected on kernels before 5.12; costs a madvise for each registration.",
+     "Call ibv_fork_init, for hosts that fork while connected on kernels before 5.12; costs a "
+     "madvise for each registration.",
      NULL},
     {NULL, NULL, 0, 0, 0, NULL, NULL},
 };

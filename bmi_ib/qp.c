@@ -2,22 +2,25 @@
 /*
  * qp.c - a link's queue pair: made, drained, destroyed.
  *
- * Drain.  In the error state the device completes everything that was posted, in order, as flushed.  A marker request
- * on each queue therefore completes last, and when both have come in nothing of this link is left with the device.
- * Both queues keep one slot free for it.  The receive marker is posted before the state changes, because rxe flushes a
- * receive queue only when the state is set.  (Should a message of a peer that knows no credits take the marker, everything
- * before it is complete all the same.)  The send marker must come after, or it would be sent.
+ * Drain.  In the error state the device completes everything that was posted, in order, as
+ * flushed.  A marker request on each queue therefore completes last, and when both have come in
+ * nothing of this link is left with the device. Both queues keep one slot free for it.  The
+ * receive marker is posted before the state changes, because rxe flushes a receive queue only
+ * when the state is set.  (Should a message of a peer that knows no credits take the marker,
+ * everything before it is complete all the same.)  The send marker must come after, or it would
+ * be sent.
  *
- * With shared receives there is no receive queue of the pair to mark: the device then raises "last WQE reached" once it
- * takes no more from the shared queue for this pair.  That event is waited for only briefly: some devices do not raise it
- * (a quirk says which), and rdma_cm gives all engines of a process one device context, so that another engine may have
- * fetched it.  Without it a receive that the device had taken for this pair and not completed would be missing from the
- * pool; the pair is gone all the same.
+ * With shared receives there is no receive queue of the pair to mark: the device then raises
+ * "last WQE reached" once it takes no more from the shared queue for this pair.  That event is
+ * waited for only briefly: some devices do not raise it (a quirk says which), and rdma_cm gives
+ * all engines of a process one device context, so that another engine may have fetched it.
+ * Without it a receive that the device had taken for this pair and not completed would be
+ * missing from the pool; the pair is gone all the same.
  *
  * Of a flushed completion only id, status and queue pair number are looked at.
  *
- * A call that fails during the drain counts as done: ib_qp_destroy ends all access by itself, the drain before it only
- * makes sure that no completion is left behind.
+ * A call that fails during the drain counts as done: ib_qp_destroy ends all access by itself,
+ * the drain before it only makes sure that no completion is left behind.
  */
 #include <errno.h>
 #include <string.h>
@@ -29,8 +32,10 @@ int ib_qp_create(struct rme_link *l)
     uint32_t share = ib_cq_share(f, l->rx_promised);
     int error = ib_cq_reserve(f, share, &l->cq);
     if (error) {
-        ib_log(f, RME_LOG_ERROR, "%s: no room in the completion queues (%s): close connections, or lower sq_depth", l->peer,
-               strerror(-error));
+        ib_log(
+            f, RME_LOG_ERROR,
+            "%s: no room in the completion queues (%s): close connections, or lower sq_depth",
+            l->peer, strerror(-error));
         return error;
     }
     l->cq_share = share;
@@ -43,18 +48,21 @@ int ib_qp_create(struct rme_link *l)
         .recv_cq = l->cq->cq,
         .srq = f->srq,
         .qp_type = IBV_QPT_RC,
-        .cap = {
-            .max_send_wr = f->dev.sq_depth + 1,
-            .max_recv_wr = f->srq ? 0 : f->dev.rq_depth + 1,
-            .max_send_sge = f->caps.max_sge,
-            .max_recv_sge = f->srq ? 0 : 1,
-            .max_inline_data = f->caps.max_inline,
-        },
+        .cap =
+            {
+                .max_send_wr = f->dev.sq_depth + 1,
+                .max_recv_wr = f->srq ? 0 : f->dev.rq_depth + 1,
+                .max_send_sge = f->caps.max_sge,
+                .max_recv_sge = f->srq ? 0 : 1,
+                .max_inline_data = f->caps.max_inline,
+            },
     };
     if (rdma_create_qp(l->id, f->dev.pd, &attr)) {
         error = ib_errno();
-        ib_log(f, RME_LOG_ERROR, "%s: no queue pair: %s; the device's queue pairs or the memlock limit are used up", l->peer,
-               strerror(-error));
+        ib_log(
+            f, RME_LOG_ERROR,
+            "%s: no queue pair: %s; the device's queue pairs or the memlock limit are used up",
+            l->peer, strerror(-error));
         goto undo_share;
     }
     l->qp = l->id->qp;
@@ -100,7 +108,8 @@ void ib_qp_drain(struct rme_link *l)
     l->recv_drained = f->srq || !mark_recv(l);
     int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
     if (ret) {
-        ib_log(f, RME_LOG_WARN, "%s: the queue pair cannot be stopped: %s; destroying it", l->peer, strerror(-ib_error(ret)));
+        ib_log(f, RME_LOG_WARN, "%s: the queue pair cannot be stopped: %s; destroying it",
+               l->peer, strerror(-ib_error(ret)));
         l->send_drained = l->recv_drained = l->last_wqe = true;
         return;
     }

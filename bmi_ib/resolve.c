@@ -2,12 +2,14 @@
 /*
  * resolve.c - host names without blocking anybody.
  *
- * Numeric addresses are translated at once.  A name goes to a worker thread, made when the first name comes; its result
- * waits in a list, the hint bit and the wake descriptor tell poll() of it.  A lookup cannot be interrupted: when the
- * fabric closes during one, the thread is left behind with the resolver's memory and frees it when the lookup returns.
+ * Numeric addresses are translated at once.  A name goes to a worker thread, made when the
+ * first name comes; its result waits in a list, the hint bit and the wake descriptor tell
+ * poll() of it.  A lookup cannot be interrupted: when the fabric closes during one, the thread
+ * is left behind with the resolver's memory and frees it when the lookup returns.
  *
- * The mutex guards everything in the structure.  The worker touches the fabric (hint, wake descriptor) only while it
- * holds the mutex and `fabric` is set; closing clears it under the mutex.
+ * The mutex guards everything in the structure.  The worker touches the fabric (hint, wake
+ * descriptor) only while it holds the mutex and `fabric` is set; closing clears it under the
+ * mutex.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -36,7 +38,8 @@ struct ib_resolver {
     struct job_list todo, results;
 };
 
-static const struct addrinfo hints_stream = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+static const struct addrinfo hints_stream = {
+    .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
 
 /* What getaddrinfo says, as errno. */
 static int lookup_error(int gai)
@@ -102,7 +105,8 @@ static void *worker(void *arg)
         pthread_mutex_lock(&r->mutex);
         r->busy = false;
         STAILQ_INSERT_TAIL(&r->results, j, next);
-        if (!r->fabric) { /* closed during the lookup: this thread was detached and is the last user */
+        if (!r->fabric) { /* closed during the lookup: this thread was detached and is the last
+                             user */
             pthread_mutex_unlock(&r->mutex);
             resolver_free(r);
             return NULL;

@@ -2,14 +2,16 @@
 /*
  * ring.h - accounting of one send queue, and when to ask for a completion.
  *
- * A send queue completes in order, so one completion frees everything posted before it.  The ring remembers what each
- * request carried until then.  Positions are counters that run freely; a work request id carries the low 24 bits.
+ * A send queue completes in order, so one completion frees everything posted before it.  The
+ * ring remembers what each request carried until then.  Positions are counters that run freely;
+ * a work request id carries the low 24 bits.
  *
- * The signalling rule (pure, tested by itself): a request is signalled when it ends a transfer, when it is the last one
- * that fits while more waits, when a quarter of the queue went by without a signal, or when too many send buffers, of all
- * or of those that one link may have, would be held by requests that nobody will report.  Hence, whenever the queue is more than a quarter full, a completion is
- * on its way, and a queue that never fills up again holds at most a quarter of its slots and a bounded share of the
- * send buffers.
+ * The signalling rule (pure, tested by itself): a request is signalled when it ends a transfer,
+ * when it is the last one that fits while more waits, when a quarter of the queue went by
+ * without a signal, or when too many send buffers, of all or of those that one link may have,
+ * would be held by requests that nobody will report.  Hence, whenever the queue is more than a
+ * quarter full, a completion is on its way, and a queue that never fills up again holds at most
+ * a quarter of its slots and a bounded share of the send buffers.
  */
 #ifndef BMI_IB_RING_H
 #define BMI_IB_RING_H
@@ -56,7 +58,8 @@ static inline bool ib_ring_due(const struct ib_ring *r)
     return r->quiet + 1 >= (r->depth + 3) / 4;
 }
 
-/* Enters a request.  The caller has checked the room.  Returns the position to carry in the request's id. */
+/* Enters a request.  The caller has checked the room.  Returns the position to carry in the
+ * request's id. */
 static inline uint32_t ib_ring_push(struct ib_ring *r, struct rme_xfer *x, bool read)
 {
     struct ib_slot *s = &r->slot[r->head & r->mask];
@@ -68,7 +71,8 @@ static inline uint32_t ib_ring_push(struct ib_ring *r, struct rme_xfer *x, bool 
     return r->head & IB_POSITION_MASK;
 }
 
-/* How many requests a completion with this position covers; 0 when it is none of ours (stale). */
+/* How many requests a completion with this position covers; 0 when it is none of ours (stale).
+ */
 static inline uint32_t ib_ring_covered(const struct ib_ring *r, uint32_t position)
 {
     uint32_t n = (position - r->tail) & IB_POSITION_MASK;

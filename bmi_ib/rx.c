@@ -2,17 +2,20 @@
 /*
  * rx.c - receive buffers.
  *
- * One pool of registered buffers serves all links, whether they share a receive queue or have their own.  What is
- * counted is the promise: the sum of the buffers with the device and those in the engine's hands never falls below what
- * was promised, per link or, when shared, over all links.  A buffer that comes back is posted again if the promise
- * needs it, else it goes to the pool (that is how a promise shrinks: posted receives cannot be taken back).
+ * One pool of registered buffers serves all links, whether they share a receive queue or have
+ * their own.  What is counted is the promise: the sum of the buffers with the device and those
+ * in the engine's hands never falls below what was promised, per link or, when shared, over all
+ * links.  A buffer that comes back is posted again if the promise needs it, else it goes to the
+ * pool (that is how a promise shrinks: posted receives cannot be taken back).
  *
- * Order.  Buffers to be posted wait in a chain that is handed over before the next send is (xfer.c), so a peer that
- * hears of a credit finds the buffer posted.  A queue may hold a few buffers more than promised (the slack); as long as no
- * more than those wait, the chain may go on waiting, and receives are posted several at a time.  A listener without
- * shared receives has no slack: it would cost memory for every connection.
+ * Order.  Buffers to be posted wait in a chain that is handed over before the next send is
+ * (xfer.c), so a peer that hears of a credit finds the buffer posted.  A queue may hold a few
+ * buffers more than promised (the slack); as long as no more than those wait, the chain may go
+ * on waiting, and receives are posted several at a time.  A listener without shared receives
+ * has no slack: it would cost memory for every connection.
  *
- * A receive's id carries the buffer's index and how often it was posted; a completion that does not fit is dropped.
+ * A receive's id carries the buffer's index and how often it was posted; a completion that does
+ * not fit is dropped.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,9 +23,9 @@
 #include "ib.h"
 
 #define SLACK_SHARED 16 /* receives beyond the promise, of the shared queue */
-#define SLACK_OWN 8     /* of each connection where we connect */
+#define SLACK_OWN    8  /* of each connection where we connect */
 
-/* ---- The pool --------------------------------------------------------------------------------------------------- */
+/* ---- The pool ---- */
 
 static int pool_grow(struct rme_fabric *f)
 {
@@ -75,7 +78,7 @@ static int pool_ensure(struct rme_fabric *f, uint32_t n)
     return error;
 }
 
-/* ---- Promises --------------------------------------------------------------------------------------------------- */
+/* ---- Promises ---- */
 
 static struct ib_rx_queue *queue_of(struct rme_fabric *f, struct rme_link *l)
 {
@@ -171,7 +174,7 @@ void ib_rx_release(struct rme_link *l, uint32_t n)
     queue_of(l->f, l)->promised -= n;
 }
 
-/* ---- Posting ---------------------------------------------------------------------------------------------------- */
+/* ---- Posting ---- */
 
 struct rx_batch {
     struct ibv_recv_wr wr[IB_RX_BATCH];
@@ -201,7 +204,8 @@ static void batch_build(const struct rme_fabric *f, struct ib_rx_list *list, str
 }
 
 /* After a failure: those from `bad` on were not taken. */
-static uint32_t batch_undo(struct rme_fabric *f, struct rx_batch *b, const struct ibv_recv_wr *bad)
+static uint32_t batch_undo(struct rme_fabric *f, struct rx_batch *b,
+                           const struct ibv_recv_wr *bad)
 {
     unsigned i = bad >= b->wr && bad < b->wr + b->n ? (unsigned)(bad - b->wr) : 0;
     uint32_t undone = b->n - i;
@@ -210,7 +214,8 @@ static uint32_t batch_undo(struct rme_fabric *f, struct rx_batch *b, const struc
     return undone;
 }
 
-/* Posts a queue's chain; a failure is the caller's to act on.  l may be NULL with the shared queue. */
+/* Posts a queue's chain; a failure is the caller's to act on.  l may be NULL with the shared
+ * queue. */
 int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
 {
     struct ib_rx_queue *q = queue_of(f, l);
@@ -219,7 +224,8 @@ int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
         struct ibv_recv_wr *bad = NULL;
         batch_build(f, &q->chain, &b);
         q->chained -= b.n;
-        int ret = f->srq ? ibv_post_srq_recv(f->srq, b.wr, &bad) : ibv_post_recv(l->qp, b.wr, &bad);
+        int ret =
+            f->srq ? ibv_post_srq_recv(f->srq, b.wr, &bad) : ibv_post_recv(l->qp, b.wr, &bad);
         ib_count(f, RECV_DOORBELLS, 1);
         if (ret) {
             q->posted -= batch_undo(f, &b, bad);
@@ -230,16 +236,18 @@ int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
     return 0;
 }
 
-/* ---- Completions ------------------------------------------------------------------------------------------------ */
+/* ---- Completions ---- */
 
-/* The buffer of a completed receive; NULL when the completion is a late one of a queue pair that is gone. */
+/* The buffer of a completed receive; NULL when the completion is a late one of a queue pair
+ * that is gone. */
 struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id)
 {
     uint32_t index = ib_wr_low(wr_id);
     if (index / IB_SLAB >= f->rx.slabs)
         return NULL;
     struct ib_rx *rx = &f->rx.slab[index / IB_SLAB]->rx[index % IB_SLAB];
-    if (rx->state != IB_RX_POSTED || (rx->generation & IB_POSITION_MASK) != ib_wr_position(wr_id))
+    if (rx->state != IB_RX_POSTED ||
+        (rx->generation & IB_POSITION_MASK) != ib_wr_position(wr_id))
         return NULL;
     return rx;
 }
@@ -263,8 +271,10 @@ static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
     return true;
 }
 
-/* A message or an immediate came in. l may be NULL with the shared queue: its queue pair is gone. */
-void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm, uint32_t value)
+/* A message or an immediate came in. l may be NULL with the shared queue: its queue pair is
+ * gone. */
+void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm,
+                    uint32_t value)
 {
     queue_of(f, l)->posted--;
     if (!l || !l->deliver) {
@@ -278,7 +288,8 @@ void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, 
     rx->is_imm = is_imm;
     rx->value = value;
     rx->state = IB_RX_READY;
-    if (!STAILQ_EMPTY(&f->rx_ready) || l->event_up || l->state == IB_CONNECTING || !emit(f, l, rx))
+    if (!STAILQ_EMPTY(&f->rx_ready) || l->event_up || l->state == IB_CONNECTING ||
+        !emit(f, l, rx))
         STAILQ_INSERT_TAIL(&f->rx_ready, rx, next);
 }
 
@@ -289,7 +300,8 @@ void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
     ib_rx_settle(f, l, rx);
 }
 
-/* Delivers what found no room in the caller's array, or came before the answer to our request. */
+/* Delivers what found no room in the caller's array, or came before the answer to our request.
+ */
 void ib_emit_ready(struct rme_fabric *f)
 {
     struct ib_rx *rx;
@@ -330,13 +342,16 @@ void ib_rx_forget(struct rme_link *l)
     }
 }
 
-/* ---- Open and close --------------------------------------------------------------------------------------------- */
+/* ---- Open and close ---- */
 
 static bool want_srq(struct rme_fabric *f, const char *mode)
 {
     if (f->dev.attr.max_srq <= 0) {
         if (strcmp(mode, "on") == 0)
-            ib_log(f, RME_LOG_WARN, "device %s has no shared receive queues: each connection gets its own receives", f->dev.name);
+            ib_log(
+                f, RME_LOG_WARN,
+                "device %s has no shared receive queues: each connection gets its own receives",
+                f->dev.name);
         return false;
     }
     if (strcmp(mode, "auto") == 0)
@@ -365,8 +380,10 @@ int ib_rx_open(struct rme_fabric *f)
     struct ibv_srq_init_attr attr = {.attr = {.max_wr = depth, .max_sge = 1}};
     f->srq = ibv_create_srq(f->dev.pd, &attr);
     if (!f->srq) {
-        ib_log(f, RME_LOG_WARN, "device %s gives no shared receive queue: %s; each connection gets its own receives", f->dev.name,
-               strerror(-ib_errno()));
+        ib_log(f, RME_LOG_WARN,
+               "device %s gives no shared receive queue: %s; each connection gets its own "
+               "receives",
+               f->dev.name, strerror(-ib_errno()));
         return 0;
     }
     f->srq_depth = depth;

@@ -2,12 +2,14 @@
 /*
  * tx.c - send buffers: one pool for all links, grown by slabs up to the option tx_buffers.
  *
- * A buffer is the engine's from tx_get on, then the queue's, then the device's until a completion says that it was
- * sent; a message that travels inside its work request (inline) gives it back at once.  One link may hold a bounded
- * number, so that a peer that takes nothing does not starve the others.  A link that got none is told as soon as there
- * is one again, in turn.
+ * A buffer is the engine's from tx_get on, then the queue's, then the device's until a
+ * completion says that it was sent; a message that travels inside its work request (inline)
+ * gives it back at once.  One link may hold a bounded number, so that a peer that takes nothing
+ * does not starve the others.  A link that got none is told as soon as there is one again, in
+ * turn.
  *
- * The first slab is made at open: while the fabric lives there is always a buffer that comes back.
+ * The first slab is made at open: while the fabric lives there is always a buffer that comes
+ * back.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -75,7 +77,8 @@ void *ib_tx_get(struct rme_link *l)
         l->tx_held++;
         return ib_tx_data(tx);
     }
-    if (!l->want_tx && (l->state == IB_UP || l->state == IB_ACCEPTING || l->state == IB_CONNECTING)) {
+    if (!l->want_tx &&
+        (l->state == IB_UP || l->state == IB_ACCEPTING || l->state == IB_CONNECTING)) {
         l->want_tx = true;
         TAILQ_INSERT_TAIL(&l->f->tx_waiters, l, room_entry);
     }

@@ -2,16 +2,17 @@
 /*
  * wait.c - polling, sleeping and waking.
  *
- * Descriptors: the completion channel, the rdma_cm channel, the device's asynchronous events and an eventfd for wake().
- * A sleeper that finds one readable leaves a hint bit; the next poll, which has the lock, acts on it.
+ * Descriptors: the completion channel, the rdma_cm channel, the device's asynchronous events
+ * and an eventfd for wake(). A sleeper that finds one readable leaves a hint bit; the next
+ * poll, which has the lock, acts on it.
  *
- * A poll that was not preceded by a sleep looks at the completion queues, which costs no system call, and at the other
- * descriptors only now and then: every few polls while a link is on its way up or down, else when the coarse clock has
- * moved.
+ * A poll that was not preceded by a sleep looks at the completion queues, which costs no system
+ * call, and at the other descriptors only now and then: every few polls while a link is on its
+ * way up or down, else when the coarse clock has moved.
  *
- * Lost wake-ups: arm() asks each queue for an event, the engine polls once more and sleeps only if that found nothing.
- * A completion after the request makes the channel readable, so the sleep ends at once.  A queue stays armed until its
- * event was fetched.
+ * Lost wake-ups: arm() asks each queue for an event, the engine polls once more and sleeps only
+ * if that found nothing. A completion after the request makes the channel readable, so the
+ * sleep ends at once.  A queue stays armed until its event was fetched.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +47,7 @@ void ib_wait_close(struct rme_fabric *f)
     f->wake_fd = -1;
 }
 
-/* ---- Polling ---------------------------------------------------------------------------------------------------- */
+/* ---- Polling ---- */
 
 /* Fetches completion events: their queues want to be armed again. */
 void ib_comp_events(struct rme_fabric *f)
@@ -82,7 +83,8 @@ static bool control_due(struct rme_fabric *f)
 static void control(struct rme_fabric *f)
 {
     unsigned hint = atomic_exchange(&f->hint, 0);
-    struct pollfd p[] = {{.fd = f->cm->fd, .events = POLLIN}, {.fd = f->dev.ctx->async_fd, .events = POLLIN}};
+    struct pollfd p[] = {{.fd = f->cm->fd, .events = POLLIN},
+                         {.fd = f->dev.ctx->async_fd, .events = POLLIN}};
     if (!hint) /* else a sleeper has just looked at all of them */
         poll(p, 2, 0);
     if (hint & IB_HINT_COMP)
@@ -134,7 +136,7 @@ int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
     return f->out_used;
 }
 
-/* ---- Sleeping --------------------------------------------------------------------------------------------------- */
+/* ---- Sleeping ---- */
 
 int ib_arm(struct rme_fabric *f)
 {
@@ -182,6 +184,7 @@ void ib_wait(struct rme_fabric *f, int timeout_ms)
 void ib_wake(struct rme_fabric *f)
 {
     uint64_t one = 1;
-    if (write(f->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN) /* EAGAIN: it is awake already */
+    if (write(f->wake_fd, &one, sizeof(one)) < 0 &&
+        errno != EAGAIN) /* EAGAIN: it is awake already */
         ib_log(f, RME_LOG_WARN, "writing the wake descriptor: %s", strerror(errno));
 }

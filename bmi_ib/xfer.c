@@ -1,27 +1,31 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * xfer.c - from queued messages and transfers to posted work requests, and back from completions.
+ * xfer.c - from queued messages and transfers to posted work requests, and back from
+ * completions.
  *
- * Each link has one queue for both kinds: a message is a transfer without pieces whose notification is the message.  So
- * their order is the order of queueing, also when the device's queue is full or the read limit holds a read back.  A
- * flush builds requests from the head of the queue into one chain and rings one doorbell for it.
+ * Each link has one queue for both kinds: a message is a transfer without pieces whose
+ * notification is the message.  So their order is the order of queueing, also when the device's
+ * queue is full or the read limit holds a read back.  A flush builds requests from the head of
+ * the queue into one chain and rings one doorbell for it.
  *
- * Transfer to requests: one request per piece, then the notification: the immediate rides on the last write, a message
- * is one send more.  Sends and writes of one queue pair take effect in order; reads do not hold later requests back, so
- * a notification behind a read (its own or an earlier one that is still out) carries a fence.
+ * Transfer to requests: one request per piece, then the notification: the immediate rides on
+ * the last write, a message is one send more.  Sends and writes of one queue pair take effect
+ * in order; reads do not hold later requests back, so a notification behind a read (its own or
+ * an earlier one that is still out) carries a fence.
  *
- * Which requests are signalled is said in ring.h.  Besides, the last request built is signalled when work remains in the
- * queue: whatever stalled is woken by its completion.
+ * Which requests are signalled is said in ring.h.  Besides, the last request built is signalled
+ * when work remains in the queue: whatever stalled is woken by its completion.
  *
- * Failure: what is built counts as posted, also when the device refused it; the link is lost then, and the purge
- * returns the buffers of both ring and queue.  Transfers are not reported: the engine counts them off at LINK_DOWN.
+ * Failure: what is built counts as posted, also when the device refused it; the link is lost
+ * then, and the purge returns the buffers of both ring and queue.  Transfers are not reported:
+ * the engine counts them off at LINK_DOWN.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 #include "ib.h"
 
-/* ---- Building --------------------------------------------------------------------------------------------------- */
+/* ---- Building ---- */
 
 static bool is_inline(const struct rme_fabric *f, const struct rme_xfer *x)
 {
@@ -42,18 +46,21 @@ static uint32_t requests_of(const struct rme_xfer *x)
     return x->npiece;
 }
 
-static inline void add_segment(struct ib_batch *b, struct ibv_send_wr *wr, const void *base, uint64_t length, uint64_t lkey)
+static inline void add_segment(struct ib_batch *b, struct ibv_send_wr *wr, const void *base,
+                               uint64_t length, uint64_t lkey)
 {
     b->sge[b->sges++] = (struct ibv_sge){(uintptr_t)base, (uint32_t)length, (uint32_t)lkey};
     wr->num_sge++;
 }
 
 /* The request that carries piece `at`, or the bare immediate of a transfer without pieces. */
-static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_wr *wr, const struct rme_xfer *x,
-                       bool last)
+static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_wr *wr,
+                       const struct rme_xfer *x, bool last)
 {
     bool imm = last && x->notify == RME_NOTIFY_IMM;
-    wr->opcode = x->read ? IBV_WR_RDMA_READ : imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+    wr->opcode = x->read ? IBV_WR_RDMA_READ
+                 : imm   ? IBV_WR_RDMA_WRITE_WITH_IMM
+                         : IBV_WR_RDMA_WRITE;
     if (imm) {
         wr->imm_data = htonl(x->imm);
         if (l->ring.reads)
@@ -73,8 +80,10 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
         ib_count(l->f, RDMA_WRITES, 1);
 }
 
-/* The send of a message or of a notification: its buffer, in the request itself where it fits. */
-static void build_send(struct rme_link *l, struct ib_batch *b, struct ibv_send_wr *wr, const struct rme_xfer *x)
+/* The send of a message or of a notification: its buffer, in the request itself where it fits.
+ */
+static void build_send(struct rme_link *l, struct ib_batch *b, struct ibv_send_wr *wr,
+                       const struct rme_xfer *x)
 {
     struct ib_tx *tx = ib_tx_of(x->tx);
     wr->opcode = IBV_WR_SEND;
@@ -96,8 +105,10 @@ static void signal_request(struct rme_link *l, struct ibv_send_wr *wr)
     ib_count(l->f, SIGNALLED, 1);
 }
 
-/* Enters a built request into the ring; `ends` is what its completion ends, `holds`: a send buffer until then. */
-static void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *ends, bool holds, bool signal)
+/* Enters a built request into the ring; `ends` is what its completion ends, `holds`: a send
+ * buffer until then. */
+static void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *ends, bool holds,
+                  bool signal)
 {
     struct rme_fabric *f = l->f;
     signal = signal || ib_ring_due(&l->ring);
@@ -194,7 +205,7 @@ bool ib_xfer_build(struct rme_link *l)
     return full;
 }
 
-/* ---- Posting ---------------------------------------------------------------------------------------------------- */
+/* ---- Posting ---- */
 
 static int post(struct rme_link *l, struct ib_batch *b)
 {
@@ -208,7 +219,8 @@ static int post(struct rme_link *l, struct ib_batch *b)
     if (!ret)
         return 0;
     ib_log(f, RME_LOG_ERROR, "%s: posting %u requests failed at number %u: %s", l->peer, b->wrs,
-           bad >= b->wr && bad < b->wr + b->wrs ? (unsigned)(bad - b->wr) : 0, strerror(-ib_error(ret)));
+           bad >= b->wr && bad < b->wr + b->wrs ? (unsigned)(bad - b->wr) : 0,
+           strerror(-ib_error(ret)));
     return ib_error(ret);
 }
 
@@ -232,7 +244,9 @@ void ib_flush(struct rme_fabric *f)
     if (f->rxq.chained > f->rx_slack) {
         int error = ib_rx_post(f, NULL);
         if (error) {
-            ib_log(f, RME_LOG_ERROR, "device %s: posting shared receives: %s; all connections fail", f->dev.name, strerror(-error));
+            ib_log(f, RME_LOG_ERROR,
+                   "device %s: posting shared receives: %s; all connections fail", f->dev.name,
+                   strerror(-error));
             ib_link_fail_all(f, NULL, error);
         }
     }
@@ -270,7 +284,8 @@ void ib_xfer_enqueue(struct rme_link *l, struct rme_xfer *x)
         ib_xfer_mark_dirty(l);
 }
 
-/* A mistake of ours that would reach past the arrays, and a peer that admits no read: the link cannot do it. */
+/* A mistake of ours that would reach past the arrays, and a peer that admits no read: the link
+ * cannot do it. */
 static int impossible(const struct rme_link *l, const struct rme_xfer *x)
 {
     uint32_t most = x->read ? l->f->caps.max_read_sge : l->f->caps.max_sge;
@@ -286,7 +301,8 @@ void ib_xfer(struct rme_link *l, struct rme_xfer *x)
 {
     int error = impossible(l, x);
     if (error) {
-        ib_log(l->f, RME_LOG_ERROR, "%s: a transfer of %u pieces cannot be done: %s", l->peer, x->npiece, strerror(-error));
+        ib_log(l->f, RME_LOG_ERROR, "%s: a transfer of %u pieces cannot be done: %s", l->peer,
+               x->npiece, strerror(-error));
         drop(l->f, x);
         ib_link_fail(l, error, true);
         return;
@@ -294,7 +310,7 @@ void ib_xfer(struct rme_link *l, struct rme_xfer *x)
     ib_xfer_enqueue(l, x);
 }
 
-/* ---- Completion ------------------------------------------------------------------------------------------------- */
+/* ---- Completion ---- */
 
 static void finish(struct rme_link *l, struct rme_xfer *x)
 {

@@ -16,7 +16,7 @@ static struct ibv_cq cq;
 static struct ibv_wc waiting[64];
 static unsigned nwaiting;
 
-/* ---- The fake libraries ----------------------------------------------------------------------------------------- */
+/* ---- The fake libraries ---- */
 
 static int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
@@ -27,8 +27,13 @@ static int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_
             return rig.fail_post;
         }
         struct rig_posted *p = &rig.posted[rig.nposted++ % RIG_POSTED];
-        *p = (struct rig_posted){wr->wr_id, wr->opcode, wr->send_flags, wr->num_sge, wr->wr.rdma.remote_addr,
-                                 ntohl(wr->imm_data), 0};
+        *p = (struct rig_posted){wr->wr_id,
+                                 wr->opcode,
+                                 wr->send_flags,
+                                 wr->num_sge,
+                                 wr->wr.rdma.remote_addr,
+                                 ntohl(wr->imm_data),
+                                 0};
         for (int s = 0; s < wr->num_sge; s++)
             p->bytes += wr->sg_list[s].length;
     }
@@ -68,7 +73,8 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
     return mr;
 }
 
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                unsigned int access)
 {
     (void)iova;
     return ibv_reg_mr(pd, addr, length, (int)access);
@@ -95,7 +101,8 @@ int ibv_resize_cq(struct ibv_cq *q, int cqe)
     return EOPNOTSUPP;
 }
 
-int rdma_create_id(struct rdma_event_channel *c, struct rdma_cm_id **id, void *ctx, enum rdma_port_space ps)
+int rdma_create_id(struct rdma_event_channel *c, struct rdma_cm_id **id, void *ctx,
+                   enum rdma_port_space ps)
 {
     (void)ps;
     *id = calloc(1, sizeof(**id));
@@ -122,7 +129,8 @@ static int yes_or(bool no)
     return no ? -1 : 0;
 }
 
-int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst, int timeout)
+int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst,
+                      int timeout)
 {
     (void)id;
     (void)src;
@@ -221,7 +229,7 @@ int rdma_ack_cm_event(struct rdma_cm_event *e)
     return 0;
 }
 
-/* ---- The rig ---------------------------------------------------------------------------------------------------- */
+/* ---- The rig ---- */
 
 static void log_line(void *arg, enum rme_log_level level, const char *format, ...)
 {
@@ -243,7 +251,8 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     nwaiting = 0;
     rig.posted = calloc(RIG_POSTED, sizeof(*rig.posted));
     rig.options = rme_options_new(tables, 1);
-    assert_int_equal(rme_options_parse(rig.options, options ? options : "", why, sizeof(why)), 0);
+    assert_int_equal(rme_options_parse(rig.options, options ? options : "", why, sizeof(why)),
+                     0);
 
     context = (struct ibv_context){.device = &device};
     context.ops.post_send = fake_post_send;
@@ -257,10 +266,18 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     rig.f = calloc(1, sizeof(*rig.f));
     struct rme_fabric *f = rig.f;
     f->wake_fd = pipe_fd[1];
-    f->config = (struct rme_fabric_config){.rx_size = 4096, .options = rig.options, .stats = &rig.stats, .log = log_line};
-    f->dev = (struct ib_device){.ctx = &context, .pd = &domain, .read_depth = 16, .name = "fake0",
-                                .sq_depth = (uint32_t)ib_option(f, "sq_depth"), .rq_depth = (uint32_t)ib_option(f, "rq_depth")};
-    f->caps = (struct rme_caps){.max_sge = max_sge, .max_read_sge = max_sge, .max_inline = max_inline, .has_read = true};
+    f->config = (struct rme_fabric_config){
+        .rx_size = 4096, .options = rig.options, .stats = &rig.stats, .log = log_line};
+    f->dev = (struct ib_device){.ctx = &context,
+                                .pd = &domain,
+                                .read_depth = 16,
+                                .name = "fake0",
+                                .sq_depth = (uint32_t)ib_option(f, "sq_depth"),
+                                .rq_depth = (uint32_t)ib_option(f, "rq_depth")};
+    f->caps = (struct rme_caps){.max_sge = max_sge,
+                                .max_read_sge = max_sge,
+                                .max_inline = max_inline,
+                                .has_read = true};
     f->read_limit = (uint32_t)ib_option(f, "read_limit");
     f->cm = &channel;
     f->comp = &comp;
@@ -308,7 +325,8 @@ struct rme_link *rig_link_in(enum ib_link_state state)
     strcpy(l->peer, "peer:1");
     if (state != IB_NAMING)
         rdma_create_id(f->cm, &l->id, l, RDMA_PS_TCP);
-    if (state == IB_CONNECTING || state == IB_ACCEPTING || state == IB_UP || state >= IB_DRAINING) {
+    if (state == IB_CONNECTING || state == IB_ACCEPTING || state == IB_UP ||
+        state >= IB_DRAINING) {
         assert_int_equal(ib_qp_create(l), 0);
         assert_int_equal(ib_rx_fill(l), 0);
         assert_int_equal(ib_rx_post(f, l), 0);
@@ -348,7 +366,8 @@ int rig_poll(struct rme_event *events, int max)
     return ib_poll(rig.f, events, max);
 }
 
-void rig_cm(struct rme_link *l, enum rdma_cm_event_type type, int status, const void *data, size_t length)
+void rig_cm(struct rme_link *l, enum rdma_cm_event_type type, int status, const void *data,
+            size_t length)
 {
     struct rdma_cm_event e = {.id = l ? l->id : NULL, .event = type, .status = status};
     struct rdma_cm_id listening = {.context = NULL, .verbs = &context};

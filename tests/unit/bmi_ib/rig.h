@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * rig.h - a fabric put together by hand over fake verbs, for the parts of bmi_ib that need no device: accounting,
- * building of requests, handling of connection events.
+ * rig.h - a fabric put together by hand over fake verbs, for the parts of bmi_ib that need no
+ * device: accounting, building of requests, handling of connection events.
  *
- * Posted requests are written down in order; nothing completes by itself.  The fake functions of librdmacm and
- * libibverbs are linked before the real libraries.
+ * Posted requests are written down in order; nothing completes by itself.  The fake functions
+ * of librdmacm and libibverbs are linked before the real libraries.
  */
 #ifndef RIG_H
 #define RIG_H
@@ -30,11 +30,12 @@ struct rig {
     struct rme_options *options;
     struct rig_posted *posted; /* sends, in order */
     unsigned nposted;
-    unsigned nrecv;  /* receives posted */
-    int fail_post;   /* errno of the next post call, 0: none */
+    unsigned nrecv;   /* receives posted */
+    int fail_post;    /* errno of the next post call, 0: none */
     unsigned fail_at; /* the request of that call which is refused */
     /* what rdma_cm was asked */
-    unsigned created, destroyed, resolved_addr, resolved_route, connected, accepted, rejected, disconnected;
+    unsigned created, destroyed, resolved_addr, resolved_route, connected, accepted, rejected,
+        disconnected;
     unsigned qps, qps_gone, errors_set;
     bool fail_modify, fail_resolve, fail_connect, fail_accept, fail_qp;
     struct rdma_cm_event *pending; /* what rdma_get_cm_event returns next */
@@ -51,12 +52,14 @@ void rig_close(void);
 struct rme_link *rig_link(void);
 /* One of the given state, with what belongs to it. */
 struct rme_link *rig_link_in(enum ib_link_state state);
-/* Completes the first `n` posted requests of `l` that are not complete, as far as they are signalled. */
+/* Completes the first `n` posted requests of `l` that are not complete, as far as they are
+ * signalled. */
 void rig_complete(struct rme_link *l, unsigned upto);
 /* Runs one poll: returns the number of events. */
 int rig_poll(struct rme_event *events, int max);
 /* Hands the fabric a connection event and polls. */
-void rig_cm(struct rme_link *l, enum rdma_cm_event_type type, int status, const void *data, size_t length);
+void rig_cm(struct rme_link *l, enum rdma_cm_event_type type, int status, const void *data,
+            size_t length);
 /* Polls a completion into the fabric. */
 void rig_wc(struct ibv_wc wc);
 

@@ -7,7 +7,8 @@
 
 static struct rme_event events[EVENTS];
 
-/* Polls until nothing comes: returns how many events of a type there were; the last one is kept in *last. */
+/* Polls until nothing comes: returns how many events of a type there were; the last one is kept
+ * in *last. */
 static int count(enum rme_event_type type, struct rme_event *last)
 {
     int found = 0, n;
@@ -24,16 +25,20 @@ static int count(enum rme_event_type type, struct rme_event *last)
 /* Lets the device give the markers back. */
 static void drain(struct rme_link *l)
 {
-    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle), .status = IBV_WC_WR_FLUSH_ERR});
-    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, l->handle), .status = IBV_WC_WR_FLUSH_ERR});
+    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle),
+                           .status = IBV_WC_WR_FLUSH_ERR});
+    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, l->handle),
+                           .status = IBV_WC_WR_FLUSH_ERR});
 }
 
-/* Every event in every state: nothing breaks, what must end the link ends it with one LINK_DOWN, all comes back. */
+/* Every event in every state: nothing breaks, what must end the link ends it with one
+ * LINK_DOWN, all comes back. */
 static void every_event_in_every_state(void **state)
 {
     (void)state;
     for (int s = IB_ADDRESSING; s <= IB_ENDING; s++)
-        for (int type = RDMA_CM_EVENT_ADDR_RESOLVED; type <= RDMA_CM_EVENT_TIMEWAIT_EXIT; type++) {
+        for (int type = RDMA_CM_EVENT_ADDR_RESOLVED; type <= RDMA_CM_EVENT_TIMEWAIT_EXIT;
+             type++) {
             if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
                 continue;
             rig_open(NULL, 16, 256);
@@ -42,10 +47,11 @@ static void every_event_in_every_state(void **state)
             rig_cm(l, (enum rdma_cm_event_type)type, -ETIMEDOUT, "data", 5);
             l = ib_link_by_handle(rig.f, handle);
             assert_int_equal(rig.acked, 1);
-            bool lethal = type == RDMA_CM_EVENT_DISCONNECTED || type == RDMA_CM_EVENT_DEVICE_REMOVAL ||
-                          type == RDMA_CM_EVENT_UNREACHABLE || type == RDMA_CM_EVENT_CONNECT_ERROR ||
-                          type == RDMA_CM_EVENT_ADDR_ERROR || type == RDMA_CM_EVENT_ROUTE_ERROR ||
-                          type == RDMA_CM_EVENT_ADDR_CHANGE || type == RDMA_CM_EVENT_CONNECT_RESPONSE;
+            bool lethal =
+                type == RDMA_CM_EVENT_DISCONNECTED || type == RDMA_CM_EVENT_DEVICE_REMOVAL ||
+                type == RDMA_CM_EVENT_UNREACHABLE || type == RDMA_CM_EVENT_CONNECT_ERROR ||
+                type == RDMA_CM_EVENT_ADDR_ERROR || type == RDMA_CM_EVENT_ROUTE_ERROR ||
+                type == RDMA_CM_EVENT_ADDR_CHANGE || type == RDMA_CM_EVENT_CONNECT_RESPONSE;
             if (l && lethal)
                 assert_true(l->state == IB_DRAINING || l->state == IB_ENDING);
             if (l && l->state == IB_DRAINING)
@@ -59,7 +65,8 @@ static void every_event_in_every_state(void **state)
         }
 }
 
-/* Disconnecting in every state: one LINK_DOWN with the error given, unless it was lost before. */
+/* Disconnecting in every state: one LINK_DOWN with the error given, unless it was lost before.
+ */
 static void disconnect_in_every_state(void **state)
 {
     (void)state;
@@ -79,7 +86,8 @@ static void disconnect_in_every_state(void **state)
     }
 }
 
-/* A queue pair that cannot be stopped is destroyed at once; a device that gives nothing back is given up in time. */
+/* A queue pair that cannot be stopped is destroyed at once; a device that gives nothing back is
+ * given up in time. */
 static void drains_end_without_the_device(void **state)
 {
     (void)state;
@@ -105,7 +113,8 @@ static void drains_end_without_the_device(void **state)
     assert_int_equal(count(RME_EV_LINK_DOWN, NULL), 1);
     ib_link_free(l);
     drain(&(struct rme_link){.handle = handle}); /* late markers, and a late receive */
-    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, 1, 0), .status = IBV_WC_SUCCESS, .byte_len = 5});
+    rig_wc((struct ibv_wc){
+        .wr_id = ib_wr_id(IB_WR_RECV, 1, 0), .status = IBV_WC_SUCCESS, .byte_len = 5});
     rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_SEND, 1, handle), .status = IBV_WC_SUCCESS});
     assert_int_equal(count(RME_EV_RECV, NULL), 0);
     rig_close();
@@ -116,8 +125,10 @@ static const struct {
     size_t data;
     int error;
 } rejects[] = {
-    {28, 10, -EACCES}, {28, 0, -ECONNREFUSED}, {8, 0, -ECONNREFUSED}, {-ECONNREFUSED, 0, -ECONNREFUSED},
-    {10, 0, -ECONNRESET}, {1, 12, -EACCES},   {4, 0, -ETIMEDOUT},
+    {28, 10, -EACCES},     {28, 0, -ECONNREFUSED},
+    {8, 0, -ECONNREFUSED}, {-ECONNREFUSED, 0, -ECONNREFUSED},
+    {10, 0, -ECONNRESET},  {1, 12, -EACCES},
+    {4, 0, -ETIMEDOUT},
 };
 
 static void rejects_are_told_apart(void **state)
@@ -127,7 +138,8 @@ static void rejects_are_told_apart(void **state)
         struct rme_event down;
         rig_open(NULL, 16, 256);
         struct rme_link *l = rig_link_in(IB_CONNECTING);
-        rig_cm(l, RDMA_CM_EVENT_REJECTED, rejects[i].status, "because of that", rejects[i].data);
+        rig_cm(l, RDMA_CM_EVENT_REJECTED, rejects[i].status, "because of that",
+               rejects[i].data);
         drain(l);
         assert_int_equal(count(RME_EV_LINK_DOWN, &down), 1);
         assert_int_equal(down.error, rejects[i].error);
@@ -144,8 +156,11 @@ static void message_before_confirmation(void **state)
     (void)state;
     rig_open(NULL, 16, 256);
     struct rme_link *l = rig_link_in(IB_ACCEPTING);
-    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, 1, 0), .opcode = IBV_WC_RECV, .byte_len = 5});
-    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, 1, 1), .opcode = IBV_WC_RECV_RDMA_WITH_IMM, .imm_data = htonl(9)});
+    rig_wc((struct ibv_wc){
+        .wr_id = ib_wr_id(IB_WR_RECV, 1, 0), .opcode = IBV_WC_RECV, .byte_len = 5});
+    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, 1, 1),
+                           .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
+                           .imm_data = htonl(9)});
     int n = 0;
     while (n < 3) /* one event at a time, so that all of them wait for room */
         n += rig_poll(&events[n], 1);
@@ -249,7 +264,8 @@ static void steps_that_fail(void **state)
     }
 }
 
-/* Completion queue space is booked and returned; a link that does not fit gets a queue of its own or none. */
+/* Completion queue space is booked and returned; a link that does not fit gets a queue of its
+ * own or none. */
 static void completion_space_is_booked(void **state)
 {
     (void)state;
@@ -273,7 +289,8 @@ static void completion_space_is_booked(void **state)
     rig_close();
 }
 
-/* The promise counts buffers with the device and in the engine's hands; released ones go back as they come in. */
+/* The promise counts buffers with the device and in the engine's hands; released ones go back
+ * as they come in. */
 static void promises(void **state)
 {
     struct rme_event e[EVENTS];
@@ -282,7 +299,8 @@ static void promises(void **state)
     struct rme_link *l = rig_link();
     assert_int_equal(l->rxq.posted, 8);
     for (uint32_t i = 0; i < 8; i++)
-        rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, 1, i), .opcode = IBV_WC_RECV, .byte_len = i});
+        rig_wc((struct ibv_wc){
+            .wr_id = ib_wr_id(IB_WR_RECV, 1, i), .opcode = IBV_WC_RECV, .byte_len = i});
     assert_int_equal(rig_poll(e, EVENTS), 8);
     assert_int_equal(l->rxq.posted, 0);
     assert_int_equal(l->rxq.held, 8);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One exchange over the verbs fabric while one call fails (EMUVERBS_FAIL; faults.sh goes through all of them).
+ * One exchange over the verbs fabric while one call fails (EMUVERBS_FAIL; faults.sh goes
+ * through all of them).
  *
- * Server and client live in this process.  Whatever fails: what was asked ends with an error or succeeds, every link goes
- * down once, nothing hangs, and the same exchange works at the latest at the third attempt.
+ * Server and client live in this process.  Whatever fails: what was asked ends with an error or
+ * succeeds, every link goes down once, nothing hangs, and the same exchange works at the latest
+ * at the third attempt.
  */
 #include <time.h>
 #include <unistd.h>
@@ -77,7 +79,8 @@ static bool get(enum rme_event_type type, int n, const char *what)
     return true;
 }
 
-/* A message and its echo, a list read with a message behind, a list written with one behind, and the end. */
+/* A message and its echo, a list read with a message behind, a list written with one behind,
+ * and the end. */
 static bool exchange_on_link(void)
 {
     struct rme_lseg seg[32];
@@ -87,10 +90,15 @@ static bool exchange_on_link(void)
         good = wire_send(&client, "hello again") && get(RME_EV_RECV, 1, "the echo");
     for (int i = 0; i < 32; i++) {
         seg[i] = (struct rme_lseg){here.memory + 1000 * i, 999, here.mr.lkey};
-        piece[i] = (struct rme_piece){there.mr.base + 1000 * (uint64_t)i, there.mr.rkey, &seg[i], 1};
+        piece[i] =
+            (struct rme_piece){there.mr.base + 1000 * (uint64_t)i, there.mr.rkey, &seg[i], 1};
     }
     for (int read = 1; read >= 0 && good; read--) {
-        struct rme_xfer x = {.read = read, .notify = RME_NOTIFY_MSG, .piece = piece, .npiece = 32, .tx_length = 300};
+        struct rme_xfer x = {.read = read,
+                             .notify = RME_NOTIFY_MSG,
+                             .piece = piece,
+                             .npiece = 32,
+                             .tx_length = 300};
         x.tx = client.ops->tx_get(client.link);
         if (!x.tx)
             return false;
@@ -117,14 +125,17 @@ static bool exchange(const char *uri)
 {
     struct rme_addr *addr;
     struct rme_link *link = NULL;
-    bool good = ground_open(&server, &there, RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE) &&
-                ground_open(&client, &here, RME_ACCESS_LOCAL_WRITE);
+    bool good =
+        ground_open(&server, &there, RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE) &&
+        ground_open(&client, &here, RME_ACCESS_LOCAL_WRITE);
     ups = downs = 0;
     client.link = NULL;
     if (rme_addr_parse("ib", uri, &addr))
         return false;
-    if (good && client.ops->link_connect(client.f, addr, 0, "hello", 6, WIRE_RX, &client, &link) == 0) {
-        time_t patience = time(NULL) + 4; /* the engine's: a lost confirmation is nobody's event */
+    if (good &&
+        client.ops->link_connect(client.f, addr, 0, "hello", 6, WIRE_RX, &client, &link) == 0) {
+        time_t patience =
+            time(NULL) + 4; /* the engine's: a lost confirmation is nobody's event */
         while (!ups && !downs) {
             turn("connecting");
             if (time(NULL) > patience)

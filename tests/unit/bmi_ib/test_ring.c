@@ -16,11 +16,13 @@ static void ring_wraps(void **state)
         assert_int_equal(r.reads, 5);
         assert_int_equal(ib_ring_covered(&r, position), 10);
         assert_int_equal(ib_ring_covered(&r, (position - 3) & IB_POSITION_MASK), 7);
-        assert_int_equal(ib_ring_covered(&r, (position + 1) & IB_POSITION_MASK), 0); /* never posted */
+        assert_int_equal(ib_ring_covered(&r, (position + 1) & IB_POSITION_MASK),
+                         0); /* never posted */
         for (int i = 0; i < 10; i++)
             assert_null(ib_ring_pop(&r));
         assert_int_equal(r.reads, 0);
-        assert_int_equal(ib_ring_covered(&r, (position - 3) & IB_POSITION_MASK), 0); /* reported before */
+        assert_int_equal(ib_ring_covered(&r, (position - 3) & IB_POSITION_MASK),
+                         0); /* reported before */
     }
     ib_ring_fini(&r);
 }
@@ -101,7 +103,8 @@ static void a_link_never_waits_for_itself(void **state)
     (void)state;
     for (int per_link = 8; per_link <= 64; per_link *= 2) {
         char options[64];
-        snprintf(options, sizeof(options), "tx_buffers=64,tx_per_link=%d,sq_depth=1024", per_link);
+        snprintf(options, sizeof(options), "tx_buffers=64,tx_per_link=%d,sq_depth=1024",
+                 per_link);
         rig_open(options, 16, 0);
         struct rme_link *l = rig_link();
         for (int i = 0; i < 1000; i++) {
@@ -121,13 +124,15 @@ struct load {
     uint8_t data[64];
 };
 
-static struct rme_xfer *load(struct load *d, bool read, enum rme_notify notify, uint32_t npiece, uint32_t nseg)
+static struct rme_xfer *load(struct load *d, bool read, enum rme_notify notify, uint32_t npiece,
+                             uint32_t nseg)
 {
     for (uint32_t i = 0; i < 64; i++)
         d->seg[i] = (struct rme_lseg){d->data + i, 1, 1};
     for (uint32_t i = 0; i < npiece; i++)
         d->piece[i] = (struct rme_piece){1000 + i, 2, d->seg, nseg};
-    d->x = (struct rme_xfer){.read = read, .notify = notify, .imm = 77, .piece = d->piece, .npiece = npiece};
+    d->x = (struct rme_xfer){
+        .read = read, .notify = notify, .imm = 77, .piece = d->piece, .npiece = npiece};
     return &d->x;
 }
 
@@ -149,7 +154,8 @@ static void list_of_64_writes(void **state)
     assert_int_equal(rig.nposted, 64);
     assert_int_equal(rig.stats.value[RME_C_DOORBELLS], 1);
     for (unsigned i = 0; i < 64; i++) {
-        assert_int_equal(rig.posted[i].opcode, i == 63 ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE);
+        assert_int_equal(rig.posted[i].opcode,
+                         i == 63 ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE);
         assert_int_equal(rig.posted[i].raddr, 1000 + i);
         assert_int_equal(rig.posted[i].flags & IBV_SEND_FENCE, 0);
     }
@@ -186,9 +192,11 @@ static void fences(void **state)
         enum ibv_wr_opcode opcode;
         bool fence, signal;
     } want[] = {
-        {IBV_WR_RDMA_READ, false, false}, {IBV_WR_RDMA_READ, false, false}, {IBV_WR_RDMA_READ, false, false},
-        {IBV_WR_SEND, true, true},        {IBV_WR_RDMA_READ, false, true},  {IBV_WR_RDMA_WRITE_WITH_IMM, true, true},
-        {IBV_WR_SEND, false, false},      {IBV_WR_RDMA_WRITE, false, false}, {IBV_WR_SEND, true, true},
+        {IBV_WR_RDMA_READ, false, false}, {IBV_WR_RDMA_READ, false, false},
+        {IBV_WR_RDMA_READ, false, false}, {IBV_WR_SEND, true, true},
+        {IBV_WR_RDMA_READ, false, true},  {IBV_WR_RDMA_WRITE_WITH_IMM, true, true},
+        {IBV_WR_SEND, false, false},      {IBV_WR_RDMA_WRITE, false, false},
+        {IBV_WR_SEND, true, true},
     };
     assert_int_equal(rig.nposted, 9);
     for (unsigned i = 0; i < 9; i++) {
@@ -245,8 +253,10 @@ static void refused_post_loses_the_link(void **state)
         ib_flush(rig.f);
         assert_int_equal(rig.errors_set, 1);
         assert_int_equal(rig_poll(e, 8), 0); /* the receive marker has not come */
-        rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle), .status = IBV_WC_WR_FLUSH_ERR});
-        rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, l->handle), .status = IBV_WC_WR_FLUSH_ERR});
+        rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle),
+                               .status = IBV_WC_WR_FLUSH_ERR});
+        rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, l->handle),
+                               .status = IBV_WC_WR_FLUSH_ERR});
         assert_int_equal(rig_poll(e, 8), 1);
         assert_int_equal(e[0].type, RME_EV_LINK_DOWN);
         assert_int_equal(e[0].error, -ENOMEM);
@@ -285,7 +295,8 @@ static void random_loads(void **state)
         char options[128];
         srand(seed);
         uint32_t max_sge = seed % 3 ? 16 : 1, depth = 8u << (rand() % 4);
-        snprintf(options, sizeof(options), "sq_depth=%u,read_limit=%d,tx_buffers=%d", depth, 1 + rand() % 20, 32 << (rand() % 3));
+        snprintf(options, sizeof(options), "sq_depth=%u,read_limit=%d,tx_buffers=%d", depth,
+                 1 + rand() % 20, 32 << (rand() % 3));
         rig_open(options, max_sge, seed % 2 ? 64 : 0);
         struct rme_link *l = rig_link();
         unsigned queued = 0, done = 0, complete = 0, messages = 0, expected = 0;
@@ -296,14 +307,16 @@ static void random_loads(void **state)
                 enum rme_notify notify = read && rand() % 2 ? RME_NOTIFY_NONE
                                          : read             ? RME_NOTIFY_MSG
                                                             : (enum rme_notify)(rand() % 3);
-                struct rme_xfer *x = load(&d[queued], read, notify, (uint32_t)(rand() % 65), 1 + (uint32_t)rand() % max_sge);
+                struct rme_xfer *x = load(&d[queued], read, notify, (uint32_t)(rand() % 65),
+                                          1 + (uint32_t)rand() % max_sge);
                 if (notify == RME_NOTIFY_MSG) {
                     x->tx = ib_tx_get(l);
                     x->tx_length = (size_t)rand() % 128;
                     if (!x->tx)
                         x->notify = RME_NOTIFY_NONE;
                 }
-                expected += x->npiece + (x->notify == RME_NOTIFY_MSG) + (x->notify == RME_NOTIFY_IMM && !x->npiece);
+                expected += x->npiece + (x->notify == RME_NOTIFY_MSG) +
+                            (x->notify == RME_NOTIFY_IMM && !x->npiece);
                 x->bytes = queued; /* its number */
                 x->owner = &d[queued++];
                 ib_xfer(l, x);

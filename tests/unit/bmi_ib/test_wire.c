@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The verbs fabric over a device, between processes: addresses, big lists, pressure, death of a peer in many moments.
- * What fabric.h promises is tested for every fabric elsewhere (tests/conformance); here is what only processes and
- * verbs have.  The argument holds options of the fabric ("srq=on,max_inline=0").
+ * The verbs fabric over a device, between processes: addresses, big lists, pressure, death of a
+ * peer in many moments. What fabric.h promises is tested for every fabric elsewhere
+ * (tests/conformance); here is what only processes and verbs have.  The argument holds options
+ * of the fabric ("srq=on,max_inline=0").
  */
 #include <signal.h>
 #include <sys/socket.h>
@@ -32,7 +33,8 @@ static void addresses(void **state)
     }
 }
 
-/* A name that is none, and a port where nobody is: told by LINK_DOWN, the call itself returns at once. */
+/* A name that is none, and a port where nobody is: told by LINK_DOWN, the call itself returns
+ * at once. */
 static void nobody_there(void **state)
 {
     struct wire w;
@@ -50,7 +52,8 @@ static void nobody_there(void **state)
     wire_close(&w);
 }
 
-/* 64 pieces of 64 bytes and more to and from scattered places, as many segments as the device takes. */
+/* 64 pieces of 64 bytes and more to and from scattered places, as many segments as the device
+ * takes. */
 static void lists(void **state)
 {
     enum { PIECES = 64, SEGMENT = 61, SIZE = 1 << 20 };
@@ -73,31 +76,44 @@ static void lists(void **state)
     uint64_t each = (uint64_t)nseg * SEGMENT;
     for (uint32_t i = 0; i < PIECES; i++) {
         for (uint32_t s = 0; s < nseg; s++)
-            seg[i * nseg + s] = (struct rme_lseg){here + (i * nseg + s) * (SEGMENT + 7), SEGMENT, mr.lkey};
-        piece[i] = (struct rme_piece){w.offer.base + 1001 * i, w.offer.rkey, &seg[i * nseg], nseg};
+            seg[i * nseg + s] =
+                (struct rme_lseg){here + (i * nseg + s) * (SEGMENT + 7), SEGMENT, mr.lkey};
+        piece[i] =
+            (struct rme_piece){w.offer.base + 1001 * i, w.offer.rkey, &seg[i * nseg], nseg};
     }
     char *tx = w.ops->tx_get(w.link);
     strcpy(tx, "data is here");
-    struct rme_xfer read = {.read = true, .notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = 13, .piece = piece,
-                            .npiece = PIECES, .bytes = PIECES * each};
+    struct rme_xfer read = {.read = true,
+                            .notify = RME_NOTIFY_MSG,
+                            .tx = tx,
+                            .tx_length = 13,
+                            .piece = piece,
+                            .npiece = PIECES,
+                            .bytes = PIECES * each};
     w.ops->xfer(w.link, &read);
     w.ops->flush(w.f);
     wire_until(&w, RME_EV_RECV, 1); /* the echo */
     wire_until(&w, RME_EV_XFER_DONE, 1);
     for (uint32_t i = 0; i < PIECES; i++)
         for (uint32_t s = 0; s < nseg; s++)
-            assert_memory_equal(seg[i * nseg + s].base, pattern + 1001 * i + s * SEGMENT, SEGMENT);
+            assert_memory_equal(seg[i * nseg + s].base, pattern + 1001 * i + s * SEGMENT,
+                                SEGMENT);
 
     /* write it elsewhere, and read that back in one piece behind it */
     for (uint32_t i = 0; i < PIECES; i++)
         piece[i].raddr = w.offer.base + SIZE / 2 + each * i;
     tx = w.ops->tx_get(w.link);
     strcpy(tx, "written");
-    struct rme_xfer write = {.notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = 8, .piece = piece, .npiece = PIECES,
+    struct rme_xfer write = {.notify = RME_NOTIFY_MSG,
+                             .tx = tx,
+                             .tx_length = 8,
+                             .piece = piece,
+                             .npiece = PIECES,
                              .bytes = PIECES * each};
     struct rme_lseg whole = {back, PIECES * each, back_mr.lkey};
     struct rme_piece one = {w.offer.base + SIZE / 2, w.offer.rkey, &whole, 1};
-    struct rme_xfer again = {.read = true, .notify = RME_NOTIFY_NONE, .piece = &one, .npiece = 1};
+    struct rme_xfer again = {
+        .read = true, .notify = RME_NOTIFY_NONE, .piece = &one, .npiece = 1};
     w.ops->xfer(w.link, &write);
     wire_until(&w, RME_EV_RECV, 2);
     w.ops->xfer(w.link, &again);
@@ -127,7 +143,8 @@ struct pressure {
 static struct pressure *pressure_open(struct wire *w)
 {
     struct pressure *p = calloc(1, sizeof(*p));
-    assert_int_equal(w->ops->reg(w->f, p->data, sizeof(p->data), RME_ACCESS_LOCAL_WRITE, &p->mr), 0);
+    assert_int_equal(
+        w->ops->reg(w->f, p->data, sizeof(p->data), RME_ACCESS_LOCAL_WRITE, &p->mr), 0);
     return p;
 }
 
@@ -136,9 +153,11 @@ static void press(struct wire *w, struct pressure *p, int n)
 {
     for (int i = 0; i < 64; i++) {
         p->seg[i] = (struct rme_lseg){p->data + 64 * i, 64, p->mr.lkey};
-        p->piece[i] = (struct rme_piece){w->offer.base + 128 * (uint64_t)i, w->offer.rkey, &p->seg[i], 1};
+        p->piece[i] =
+            (struct rme_piece){w->offer.base + 128 * (uint64_t)i, w->offer.rkey, &p->seg[i], 1};
     }
-    p->x[n] = (struct rme_xfer){.read = n % 3 == 2, .piece = p->piece, .npiece = 64, .bytes = 64 * 64};
+    p->x[n] = (struct rme_xfer){
+        .read = n % 3 == 2, .piece = p->piece, .npiece = 64, .bytes = 64 * 64};
     w->ops->xfer(w->link, &p->x[n]);
 }
 
@@ -181,7 +200,8 @@ static void pressure_on_the_queue(void **state)
     wire_kill(server);
 }
 
-/* The server is killed in many moments of a load: one LINK_DOWN, all buffers back, and its successor is reached. */
+/* The server is killed in many moments of a load: one LINK_DOWN, all buffers back, and its
+ * successor is reached. */
 static void server_killed(void **state)
 {
     struct wire w;
@@ -296,7 +316,8 @@ static void given_up_in_every_state(void **state)
     assert_int_equal(waitpid(server, &status, WNOHANG), -1); /* wire_kill has reaped it */
 }
 
-/* An address that is taken, and one that is not ours: refused with the reason, nothing left behind. */
+/* An address that is taken, and one that is not ours: refused with the reason, nothing left
+ * behind. */
 static void listening_fails(void **state)
 {
     struct wire w;
@@ -317,10 +338,10 @@ static void listening_fails(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses),      cmocka_unit_test(nobody_there),
-        cmocka_unit_test(lists),          cmocka_unit_test(pressure_on_the_queue),
-        cmocka_unit_test(server_killed),  cmocka_unit_test(clients_killed),
-        cmocka_unit_test(silent_peer),    cmocka_unit_test(given_up_in_every_state),
+        cmocka_unit_test(addresses),       cmocka_unit_test(nobody_there),
+        cmocka_unit_test(lists),           cmocka_unit_test(pressure_on_the_queue),
+        cmocka_unit_test(server_killed),   cmocka_unit_test(clients_killed),
+        cmocka_unit_test(silent_peer),     cmocka_unit_test(given_up_in_every_state),
         cmocka_unit_test(listening_fails),
     };
     wire_main(argc, argv);

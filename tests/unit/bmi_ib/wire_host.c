@@ -78,7 +78,8 @@ static void note(struct wire *w, const struct rme_event *e)
     struct wire_seen *s = &w->seen[w->nseen++ % WIRE_SEEN];
     const void *data = e->type == RME_EV_RECV ? e->data : e->hello;
     size_t length = e->type == RME_EV_RECV ? e->length : e->hello_length;
-    *s = (struct wire_seen){.type = e->type, .link = e->link, .error = e->error, .imm = e->imm, .xfer = e->xfer};
+    *s = (struct wire_seen){
+        .type = e->type, .link = e->link, .error = e->error, .imm = e->imm, .xfer = e->xfer};
     if (data)
         memcpy(s->text, data, length < sizeof(s->text) ? length : sizeof(s->text));
 }
@@ -144,8 +145,8 @@ void wire_until(struct wire *w, enum rme_event_type type, int count)
     time_t end = time(NULL) + PATIENCE_S;
     while (wire_count(w, type) < count) {
         if (time(NULL) > end)
-            fail_msg("%d events of type %d did not come within %d s, but %d", count, (int)type, PATIENCE_S,
-                     wire_count(w, type));
+            fail_msg("%d events of type %d did not come within %d s, but %d", count, (int)type,
+                     PATIENCE_S, wire_count(w, type));
         wire_poll(w);
     }
 }
@@ -192,11 +193,11 @@ void wire_fill(uint8_t *memory, size_t size, unsigned seed)
         memory[i] = (uint8_t)(i * 2654435761u >> 11) ^ (uint8_t)(seed * 37);
 }
 
-/* ---- Processes -------------------------------------------------------------------------------------------------- */
+/* ---- Processes ---- */
 
 /*
- * Starts this program again with a role and waits until it is ready.  Not by fork alone: a child cannot use the verbs
- * descriptors that librdmacm opened in its parent.
+ * Starts this program again with a role and waits until it is ready.  Not by fork alone: a
+ * child cannot use the verbs descriptors that librdmacm opened in its parent.
  */
 static pid_t start(const char *role, const char *uri, size_t size)
 {
@@ -210,7 +211,8 @@ static pid_t start(const char *role, const char *uri, size_t size)
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() == parent)
-            execl("/proc/self/exe", "child", wire_options ? wire_options : "", role, uri, bytes, ready, NULL);
+            execl("/proc/self/exe", "child", wire_options ? wire_options : "", role, uri, bytes,
+                  ready, NULL);
         _exit(1);
     }
     close(fd[1]);
@@ -241,7 +243,8 @@ static void be_server(const char *uri, size_t size, int ready)
     if (size) {
         uint8_t *memory = malloc(size);
         wire_fill(memory, size, 5);
-        if (w.ops->reg(w.f, memory, size, RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE, &mr))
+        if (w.ops->reg(w.f, memory, size, RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE,
+                       &mr))
             _exit(1);
         w.own = (struct wire_offer){mr.base, mr.rkey, size};
     }
@@ -298,7 +301,8 @@ const char *wire_uri(const char *host)
     char *text = uri[n % 8];
     if (usual && strcmp(host, "127.0.0.1") == 0)
         host = usual;
-    snprintf(text, sizeof(uri[0]), "ib://%s:%u", host, (first ? (unsigned)atoi(first) : 20500) + n % 30);
+    snprintf(text, sizeof(uri[0]), "ib://%s:%u", host,
+             (first ? (unsigned)atoi(first) : 20500) + n % 30);
     n++;
     return text;
 }

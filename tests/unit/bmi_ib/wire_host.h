@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * wire_host.h - one host of the verbs fabric in a process of its own, for tests over a device: what it sees is written down,
- * a server answers by a small script of its own.
+ * wire_host.h - one host of the verbs fabric in a process of its own, for tests over a device:
+ * what it sees is written down, a server answers by a small script of its own.
  */
 #ifndef WIRE_HOST_H
 #define WIRE_HOST_H
@@ -14,7 +14,7 @@
 #include "options.h"
 #include "stats.h"
 
-#define WIRE_RX 32
+#define WIRE_RX   32
 #define WIRE_SEEN 65536
 
 /* Memory that the server offers; its whereabouts are the hello of its answer. */
@@ -39,10 +39,10 @@ struct wire {
     struct rme_options *options;
     struct rme_addr *listen;
     struct rme_stats stats;
-    struct rme_link *link;    /* the last one that came up */
-    struct wire_offer offer;  /* of the peer, after a connect */
-    struct wire_offer own;    /* a server's */
-    bool echo;                /* a server sends every message back */
+    struct rme_link *link;   /* the last one that came up */
+    struct wire_offer offer; /* of the peer, after a connect */
+    struct wire_offer own;   /* a server's */
+    bool echo;               /* a server sends every message back */
     struct wire_seen *seen;
     int nseen;
 };
@@ -50,7 +50,8 @@ struct wire {
 /* The options of this run. */
 extern const char *wire_options;
 
-/* First thing in main: takes the options from argv[1]; in a process started by wire_server or wire_client, never returns. */
+/* First thing in main: takes the options from argv[1]; in a process started by wire_server or
+ * wire_client, never returns. */
 void wire_main(int argc, char **argv);
 
 /* Opens and closes; the first may fail, the second undoes it in either case. */
@@ -75,8 +76,9 @@ bool wire_send(struct wire *w, const char *text);
 void wire_fill(uint8_t *memory, size_t size, unsigned seed);
 
 /*
- * A process that listens on `uri` and serves until it is killed: memory of `size` bytes filled with seed 5 is offered,
- * messages are echoed, every link that goes down is freed.  Returns when it listens.
+ * A process that listens on `uri` and serves until it is killed: memory of `size` bytes filled
+ * with seed 5 is offered, messages are echoed, every link that goes down is freed.  Returns
+ * when it listens.
  */
 pid_t wire_server(const char *uri, size_t size);
 /* A process that connects to `uri`, sends one message and then polls until it is killed. */
@@ -84,8 +86,8 @@ pid_t wire_client(const char *uri);
 void wire_kill(pid_t pid);
 
 /*
- * "ib://HOST:PORT" with ports of the environment's TEST_PORT (20500) on, in turn, so that no test meets another's.
- * TEST_HOST stands in for 127.0.0.1, where a device does not serve that.
+ * "ib://HOST:PORT" with ports of the environment's TEST_PORT (20500) on, in turn, so that no
+ * test meets another's. TEST_HOST stands in for 127.0.0.1, where a device does not serve that.
  */
 const char *wire_uri(const char *host);
 

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* buffers.h - receive and send buffers, their pools, receive queues, queues of transfers. */
+#ifndef BMI_IB_BUFFERS_H
+#define BMI_IB_BUFFERS_H
+
+#include <sys/queue.h>
+#include <infiniband/verbs.h>
+#include "fabric.h"
+
+#define IB_SLAB 32 /* buffers registered at a time */
+
+enum ib_rx_state {
+    IB_RX_FREE,   /* in the pool */
+    IB_RX_POSTED, /* with the device, or in the chain that goes to it at the next flush */
+    IB_RX_READY,  /* received, waits for room in the caller's event array */
+    IB_RX_HELD,   /* the engine's, until rx_return */
+};
+
+struct ib_rx {
+    STAILQ_ENTRY(ib_rx) next; /* free list, post chain or ready list */
+    void *data;
+    uint32_t lkey;
+    uint32_t index;      /* in the pool */
+    uint32_t generation; /* counts postings; a late completion of an older one is told by it */
+    uint32_t link;       /* handle; 0 while posted to the shared queue */
+    enum ib_rx_state state;
+    bool is_imm; /* ready: an immediate, `value` is it; else a message of `value` bytes */
+    uint32_t value;
+};
+STAILQ_HEAD(ib_rx_list, ib_rx);
+
+/* A send buffer: the data follows the structure.  A message is a transfer without pieces, so
+ * both queue alike. */
+struct ib_tx {
+    struct rme_xfer x;
+    struct ib_tx *next; /* free list */
+    struct rme_link *link;
+    uint32_t lkey;
+} __attribute__((aligned(64)));
+
+static inline void *ib_tx_data(struct ib_tx *tx)
+{
+    return tx + 1;
+}
+
+static inline struct ib_tx *ib_tx_of(void *data)
+{
+    return (struct ib_tx *)data - 1;
+}
+
+/* Is the transfer a plain message, made of a send buffer? */
+static inline bool ib_is_message(const struct rme_xfer *x)
+{
+    return x->tx && x == &ib_tx_of(x->tx)->x;
+}
+
+/* A queue of transfers through their fabric.next. */
+struct ib_xfer_queue {
+    struct rme_xfer *head, *tail;
+};
+
+static inline void ib_queue_put(struct ib_xfer_queue *q, struct rme_xfer *x)
+{
+    x->fabric.next = NULL;
+    if (q->head)
+        q->tail->fabric.next = x;
+    else
+        q->head = x;
+    q->tail = x;
+}
+
+static inline struct rme_xfer *ib_queue_get(struct ib_xfer_queue *q)
+{
+    struct rme_xfer *x = q->head;
+    if (x)
+        q->head = x->fabric.next;
+    return x;
+}
+
+struct ib_memory { /* one slab of registered memory */
+    void *base;
+    size_t length;
+    struct ibv_mr *mr;
+};
+
+struct ib_rx_slab {
+    struct ib_memory memory;
+    struct ib_rx rx[IB_SLAB];
+};
+
+/* A receive queue, shared or a link's own: posted + held covers promised and a little more. */
+struct ib_rx_queue {
+    struct ib_rx_list chain; /* to be handed to the device */
+    uint32_t chained;        /* how many, at most f->rx_slack after a flush */
+    uint32_t promised;       /* to the engine */
+    uint32_t posted;         /* with the device or in the chain */
+    uint32_t held;           /* in the engine's hands, or on the way there */
+};
+
+struct ib_rx_pool {
+    struct ib_rx_slab **slab;
+    uint32_t slabs;
+    struct ib_rx_list free;
+    uint32_t nfree;
+};
+
+struct ib_tx_pool {
+    struct ib_memory *slab;
+    uint32_t slabs;
+    struct ib_tx *free;
+    uint32_t nfree;
+    uint32_t per_link;  /* most that one link may hold */
+    uint32_t quiet;     /* buffers held by requests that no signalled request covers */
+    uint32_t quiet_max; /* beyond it every request is signalled */
+};
+
+/* ---- rx.c ---- */
+int ib_rx_open(struct rme_fabric *f);
+void ib_rx_close(struct rme_fabric *f);
+int ib_rx_fill(struct rme_link *l);
+int ib_rx_post(struct rme_fabric *f, struct rme_link *l);
+struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id);
+void ib_rx_settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx);
+void ib_rx_forget(struct rme_link *l);
+void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm,
+                    uint32_t value);
+void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx);
+void ib_emit_ready(struct rme_fabric *f);
+
+int ib_rx_reserve(struct rme_link *l, uint32_t n);
+void ib_rx_release(struct rme_link *l, uint32_t n);
+void ib_rx_return(struct rme_fabric *f, void *rx);
+
+/* ---- tx.c ---- */
+int ib_tx_open(struct rme_fabric *f);
+void ib_tx_close(struct rme_fabric *f);
+void ib_tx_release(struct rme_fabric *f, struct ib_tx *tx);
+void ib_tx_rooms(struct rme_fabric *f);
+void ib_tx_forget(struct rme_link *l);
+
+void *ib_tx_get(struct rme_link *l);
+void ib_tx_put(struct rme_link *l, void *tx);
+void ib_tx_send(struct rme_link *l, void *tx, size_t length);
+
+#endif

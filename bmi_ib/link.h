@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* link.h - a link: its states, its structure, and what is done with it. */
+#ifndef BMI_IB_LINK_H
+#define BMI_IB_LINK_H
+
+#include <netdb.h>
+#include <sys/queue.h>
+#include <rdma/rdma_cma.h>
+#include "addr.h"
+#include "buffers.h"
+#include "ring.h"
+
+/* Private data of a request in RDMA_PS_TCP; answers and rejects hold more. */
+#define IB_HELLO_MAX 56
+/* "host:port" for log lines; longer names are cut there. */
+#define IB_PEER_MAX 64
+
+struct ib_cq;
+
+#define IB_LINK_STATES(X)                                                                      \
+    X(NAMING, "resolving the name")        /* the resolver looks the host name up */           \
+    X(ADDRESSING, "resolving the address") /* rdma_resolve_addr */                             \
+    X(ROUTING, "resolving the route")      /* rdma_resolve_route */                            \
+    X(CONNECTING, "connecting")            /* request sent, the peer has not answered */       \
+    X(REQUESTED, "requested") /* the peer's request waits for the engine's answer */           \
+    X(ACCEPTING, "accepting") /* accepted, the peer has not confirmed */                       \
+    X(UP, "up")               /* usable */                                                     \
+    X(DRAINING, "draining")   /* queue pair in error, its last completions come in */          \
+    X(ENDING, "ending")       /* the device is done with it, LINK_DOWN not delivered */        \
+    X(DOWN, "down")           /* LINK_DOWN delivered, only link_free is left */
+
+enum ib_link_state {
+#define IB_LINK_ENUM(id, name) IB_##id,
+    IB_LINK_STATES(IB_LINK_ENUM)
+#undef IB_LINK_ENUM
+};
+
+struct rme_link {
+    /* the hot part: sending and receiving */
+    struct rme_fabric *f;
+    struct ibv_qp *qp;
+    struct ib_xfer_queue queue; /* messages and transfers not yet posted, in order */
+    struct ib_ring ring;
+    void *owner;
+    uint32_t handle;
+    enum ib_link_state state;
+    bool dirty;        /* in f->dirty */
+    bool stalled;      /* queue waits for room in the ring; a completion goes on with it */
+    bool deliver;      /* messages still go to the engine */
+    bool want_tx;      /* in f->tx_waiters */
+    uint32_t tx_held;  /* send buffers in the engine's or the device's hands for this link */
+    uint32_t tx_quiet; /* those covered by no signalled request */
+    uint32_t read_depth;
+    struct ib_rx_queue rxq; /* without shared receives */
+    uint32_t rx_promised;   /* to this link, whichever queue serves it */
+    /* the cold part: life */
+    struct rdma_cm_id *id;
+    struct ib_cq *cq;
+    uint32_t cq_share;
+    uint32_t qp_num;
+    int error;
+    bool passive;
+    bool asked; /* link_disconnect was called */
+    bool was_up;
+    bool event_request, event_up, event_room, event_down; /* events not yet delivered */
+    bool in_events;
+    bool send_drained, recv_drained, last_wqe;
+    bool draining; /* in f->draining */
+    uint64_t drain_end;
+    uint8_t peer_initiator, peer_responder; /* read depths of a request, as seen from here */
+    struct addrinfo *addresses, *address;   /* all of the name, and the one being tried */
+    uint8_t hello[IB_HELLO_MAX];            /* what we send in a request */
+    size_t hello_length;
+    uint8_t answer[IB_HELLO_MAX]; /* what came from the peer */
+    size_t answer_length;
+    char peer[IB_PEER_MAX];
+    struct sockaddr_storage sockaddr;
+    TAILQ_ENTRY(rme_link) all_entry, dirty_entry, event_entry, room_entry, drain_entry;
+    struct rme_link *hash_next;
+};
+TAILQ_HEAD(ib_link_list, rme_link);
+
+#define IB_SLOT_BITS 20 /* of a handle; the rest is the generation */
+#define IB_SLOT_MASK ((1u << IB_SLOT_BITS) - 1)
+
+struct ib_link_slot {
+    struct rme_link *link;
+    uint16_t generation;
+};
+
+/* ---- link.c ---- */
+extern const char *const ib_link_state_name[];
+struct rme_link *ib_link_new(struct rme_fabric *f);
+struct rme_link *ib_link_by_qp(struct rme_fabric *f, uint32_t qp_num);
+int ib_link_hash(struct rme_link *l);
+void ib_link_unhash(struct rme_link *l);
+void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
+void ib_link_event(struct rme_link *l, bool *which);
+void ib_link_fail(struct rme_link *l, int error, bool deliver);
+void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error);
+void ib_link_drained(struct rme_link *l);
+void ib_link_destroy(struct rme_link *l);
+void ib_link_timers(struct rme_fabric *f);
+int ib_link_deadline(struct rme_fabric *f);
+void ib_link_names(struct rme_fabric *f);
+void ib_links_release(struct rme_fabric *f);
+void ib_emit_links(struct rme_fabric *f);
+void ib_emit_downs(struct rme_fabric *f);
+
+int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
+                    const void *hello, size_t length, uint32_t rx, void *owner,
+                    struct rme_link **out);
+int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx,
+                   void *owner);
+void ib_link_reject(struct rme_link *l, const void *hello, size_t length);
+void ib_link_disconnect(struct rme_link *l, int error);
+void ib_link_free(struct rme_link *l);
+
+/* ---- qp.c ---- */
+int ib_qp_create(struct rme_link *l);
+void ib_qp_drain(struct rme_link *l);
+void ib_qp_destroy(struct rme_link *l);
+
+/* ---- xfer.c ---- */
+void ib_xfer(struct rme_link *l, struct rme_xfer *x);
+void ib_flush(struct rme_fabric *f);
+void ib_xfer_enqueue(struct rme_link *l, struct rme_xfer *x);
+void ib_xfer_mark_dirty(struct rme_link *l);
+void ib_xfer_completed(struct rme_link *l, uint32_t position);
+void ib_xfer_purge(struct rme_link *l);
+void ib_emit_done(struct rme_fabric *f);
+/* Fills f->batch from the head of the link's queue; the pure part of posting.  True: more could
+ * follow at once. */
+bool ib_xfer_build(struct rme_link *l);
+
+#endif
