@@ -294,7 +294,7 @@ bool client_ask_all(struct client *client, const struct iod_request *request)
 
 bool client_open(struct client *client, const struct client_options *options)
 {
-    char text[512];
+    char text[CLIENT_WHY];
     int error;
 
     *client = (struct client){.o = *options, .tag = 16};
@@ -322,7 +322,7 @@ struct remote *client_add(struct client *client, const char *uri)
     struct remote **grown =
         realloc(client->remote, ((size_t)client->count + 1) * sizeof *grown);
     char *options = client->o.options ? strdup(client->o.options) : NULL;
-    char text[512];
+    char text[CLIENT_WHY];
     int error;
 
     if (grown)

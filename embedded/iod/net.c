@@ -15,9 +15,12 @@ static void keep_line(void *arg, char kind, const char *line)
 {
     struct net_log *log = arg;
 
+    size_t used;
+
     (void)kind;
     pthread_mutex_lock(&log->lock);
-    snprintf(log->last, sizeof log->last, "%s", line);
+    used = strlen(log->text);
+    snprintf(log->text + used, sizeof log->text - used, "%s%s", used ? "; " : "", line);
     pthread_mutex_unlock(&log->lock);
     if (log->line)
         log->line(line);
@@ -26,7 +29,7 @@ static void keep_line(void *arg, char kind, const char *line)
 void net_log_begin(struct net_log *log, void (*line)(const char *line))
 {
     pthread_mutex_init(&log->lock, NULL);
-    log->last[0] = 0;
+    log->text[0] = 0;
     log->line = line;
     gossip_set_sink(keep_line, log);
 }
@@ -40,7 +43,7 @@ void net_log_end(struct net_log *log)
 void net_log_explain(struct net_log *log, int error, char *text, size_t size)
 {
     pthread_mutex_lock(&log->lock);
-    snprintf(text, size, "%s", log->last[0] ? log->last : net_error_text(error));
+    snprintf(text, size, "%s", log->text[0] ? log->text : net_error_text(error));
     pthread_mutex_unlock(&log->lock);
 }
 
@@ -234,8 +237,13 @@ const char *net_error_text(int error)
         return "no such network method; use an address like ib://host:port";
     case EMSGSIZE:
         return "a message was larger than agreed; are client and server of one release?";
+    case ENOMEM:
+        return "no memory for the network; close other programs, or raise the limit of locked "
+               "memory (ulimit -l)";
+    case EPROTO:
+        return "the server says what makes no sense; are client and server of one release?";
     case ECANCELED:
-        return "given up";
+        return "given up; copy again";
     }
-    return strerror(error < 0 ? -error : error);
+    return "the network failed; --verbose shows what it says";
 }

@@ -31,19 +31,19 @@ struct net_memory {
 
 /*
  * What BMI and its methods have to say goes here instead of to standard error.  `line`, if not
- * NULL, takes every line, on any thread.  The last one is kept: it is the best explanation when
- * BMI does not start or does not take an address.
+ * NULL, takes every line, on any thread.  The first ones are kept: they explain best why BMI
+ * does not start or does not take an address.
  */
 struct net_log {
     pthread_mutex_t lock;
-    char last[512]; /* empty: nothing was said */
+    char text[800]; /* one behind the other; empty: nothing was said */
     void (*line)(const char *line);
 };
 
 void net_log_begin(struct net_log *log, void (*line)(const char *line));
 void net_log_end(struct net_log *log);
 
-/* Copies the last line, or else what net_error_text() says. */
+/* Copies what was said, or else what net_error_text() says. */
 void net_log_explain(struct net_log *log, int error, char *text, size_t size);
 
 /*

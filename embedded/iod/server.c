@@ -264,7 +264,7 @@ static void log_bmi(const char *line)
 
 static int open_network(struct server *server, const struct server_config *c)
 {
-    char text[512];
+    char text[1024];
     int error;
 
     net_log_begin(&server->log, NULL); /* a failure to start is one line, below */
@@ -300,27 +300,48 @@ static int open_store(struct server *server, const struct server_config *c)
     return error;
 }
 
+static int open_workers(struct server *server, const struct server_config *c)
+{
+    int error = workers_start(c->threads, &server->workers);
+
+    if (error)
+        log_line(LOG_ERRORS, "cannot start %d threads: %s; give a smaller --threads",
+                 c->threads, strerror(-error));
+    return error;
+}
+
+static int open_pool(struct server *server, const struct server_config *c)
+{
+    uint64_t buffers = c->memory / c->buffer_size;
+    int error = pool_new(server->workers, server->self, c->buffer_size,
+                         buffers > 1 ? (int)buffers : 1, 1, &server->pool);
+
+    if (error)
+        log_line(LOG_ERRORS, "no memory; close other programs");
+    return error;
+}
+
 int server_open(const struct server_config *config, struct server **out)
 {
     struct server *server = calloc(1, sizeof *server);
-    uint64_t buffers = config->memory / config->buffer_size;
-    int error = -ENOMEM;
+    int error;
 
-    if (!server)
-        goto no_memory;
+    if (!server) {
+        log_line(LOG_ERRORS, "no memory; close other programs");
+        return -ENOMEM;
+    }
     server->config = *config;
     pthread_mutex_init(&server->lock, NULL);
     error = open_store(server, config);
     if (error)
         goto no_store;
-    error = workers_start(config->threads, &server->workers);
+    error = open_workers(server, config);
     if (error)
         goto no_workers;
     error = open_network(server, config);
     if (error)
         goto no_network;
-    error = pool_new(server->workers, server->self, config->buffer_size,
-                     buffers > 1 ? (int)buffers : 1, 1, &server->pool);
+    error = open_pool(server, config);
     if (error)
         goto no_pool;
     *out = server;
@@ -336,9 +357,6 @@ no_workers:
 no_store:
     pthread_mutex_destroy(&server->lock);
     free(server);
-no_memory:
-    if (error == -ENOMEM)
-        log_line(LOG_ERRORS, "no memory; give the machine more, or bmi-iod a smaller --memory");
     return error;
 }
 
