@@ -40,10 +40,11 @@ static struct shm_cqe *unread(struct emu_dev *d, struct emu_cq *cq, uint64_t i)
  */
 static bool stale(struct emu_dev *d, const struct shm_cqe *e)
 {
-    const struct shm_qp *s = shm_qp(d->seg, e->qpn);
+    uint32_t i = e->qpn & (EMU_MAX_QPS - 1);
 
-    return e->skip || atomic_load_explicit(&s->qpn, memory_order_relaxed) != e->qpn ||
-           (e->token && e->token == s->revoked);
+    /* only private memory: the QP's shared line belongs to its poster at this moment */
+    return e->skip || !d->qp[i] || d->qp[i]->qp.qp_num != e->qpn ||
+           (e->token && e->token == d->revoked[i]);
 }
 
 /* Copies a bounced payload to its segments and gives the slot back. */
@@ -236,8 +237,6 @@ static void retire(struct emu_dev *d, const struct shm_cqe *e)
 {
     struct emu_qp *qp = d->qp[e->qpn & (EMU_MAX_QPS - 1)];
 
-    if (!qp || qp->qp.qp_num != e->qpn)
-        return;
     if (e->from_sq)
         atomic_store(&qp->sq_freed, e->sq_index + 1);
     else if (e->srq && qp->srq)

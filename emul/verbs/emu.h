@@ -208,6 +208,7 @@ struct emu_dev {
     uint32_t next_qp, next_cq, next_srq, next_chan, next_mr, next_pd;
     uint32_t live_mr;
     struct emu_qp *qp[EMU_MAX_QPS];
+    uint64_t revoked[EMU_MAX_QPS]; /* last token taken away; outlives the QP, as posters may */
     struct emu_cq *cq[EMU_MAX_CQS];
     struct emu_srq *srq[EMU_MAX_SRQS];
     uint8_t mr_tag[EMU_MAX_MRS];

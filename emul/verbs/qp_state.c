@@ -163,16 +163,16 @@ static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t)
     struct shm_cqe c = {.qpn = qp->qp.qp_num,
                         .srq = qp->srq != NULL,
                         .status = IBV_WC_WR_FLUSH_ERR};
-    uint64_t old = s->revoked, busy = t, taken;
+    uint64_t *revoked = &d->revoked[qp->index], old = *revoked, busy = t, taken;
     bool ok;
 
     pthread_mutex_lock(&qp->rcq->lock);
     taken = atomic_load(&s->taken);
     if (taken != (t | RX_DONE))
-        s->revoked = t;
+        *revoked = t;
     ok = atomic_compare_exchange_strong(&s->busy, &busy, 0);
     if (!ok)
-        s->revoked = old;
+        *revoked = old;
     pthread_mutex_unlock(&qp->rcq->lock);
     if (ok && taken == t) {
         c.wr_id = s->taken_wr_id;

@@ -7,10 +7,18 @@
 /* More cells than places: some may be with posters that are stopped. */
 #define SPARE_CELLS 256u
 
+/*
+ * Neighbouring places are far apart, each in a cache line that no neighbour shares: producers and
+ * the consumer work on neighbours at the same time.
+ */
 static inline _Atomic uint64_t *word_at(const struct shm_head *seg, const struct shm_ring *ring,
                                         uint64_t seq)
 {
-    return (_Atomic uint64_t *)shm_at(seg, ring->off_words) + (seq & ring->mask);
+    uint64_t i = seq & ring->mask;
+
+    if (ring->shift)
+        i = (i & 7) << ring->shift | i >> 3;
+    return (_Atomic uint64_t *)shm_at(seg, ring->off_words) + i;
 }
 
 static inline void *cell_at(const struct shm_head *seg, const struct shm_ring *ring, uint32_t i)
@@ -51,6 +59,7 @@ void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, ui
     ring->off_words = off + (uint64_t)ring->cells * stride;
     ring->off_free = ring->off_words + places * sizeof(uint64_t);
     ring->mask = places - 1;
+    ring->shift = places >= 64 ? (uint32_t)__builtin_ctz(places) - 3 : 0;
     ring->stride = stride;
     ring->cap = cap;
     for (uint32_t i = 0; i < places; i++)
@@ -64,9 +73,8 @@ void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, ui
 void *shm_cell_get(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot)
 {
     uint32_t words = ring->cells / 64;
-    /* begin where the ring is: cells there are likely to be free again */
-    uint64_t t = atomic_load_explicit(&ring->tail, memory_order_relaxed) & ring->mask;
-    uint32_t from = (uint32_t)(t / 64) % words;
+    /* each process begins somewhere else, and finds the cell it used last in its caches */
+    uint32_t from = slot * 5 % words;
 
     for (uint32_t k = 0; k < words; k++) {
         uint32_t w = (from + k) % words;

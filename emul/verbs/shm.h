@@ -70,10 +70,11 @@
 struct shm_ring {
     _Alignas(64) _Atomic uint64_t tail; /* next place to fill */
     _Alignas(64) _Atomic uint64_t head; /* next place to consume */
-    uint64_t off_words;                 /* from the segment's start */
+    _Alignas(64) uint64_t off_words;    /* from the segment's start; constant from here on */
     uint64_t off_cells;
     uint64_t off_free; /* bitmap of cells: a set bit is a free cell */
     uint32_t mask;     /* places - 1, places a power of two */
+    uint32_t shift;    /* see word_at */
     uint32_t cells;
     uint32_t stride; /* bytes of a cell; it begins with struct shm_cell */
     uint32_t cap;    /* how many may be unread */
@@ -173,7 +174,6 @@ struct shm_qp {
     _Atomic uint32_t qpn;   /* 0 when free */
     _Atomic uint32_t state; /* enum ibv_qp_state */
     _Atomic uint64_t busy;  /* RX_TOKEN of the poster executing now */
-    uint64_t revoked;       /* the last token taken away; survives the QP, as its poster may */
     uint64_t dest_inc;      /* incarnation of the process whose QP may execute here */
     uint32_t dest_qpn;
     uint32_t pd;
@@ -230,12 +230,13 @@ struct shm_head {
     uint64_t size;
     _Atomic uint32_t ready;
     _Atomic uint32_t silent; /* knob: this process answers nothing */
-    _Atomic uint64_t serial; /* of the tokens that this process has used as a poster */
+    uint64_t off_mr, off_qp, off_cq, off_srq, off_chan, off_bounce, off_arena;
+    /* what follows changes all the time: peers read only what is above */
+    _Alignas(64) _Atomic uint64_t serial; /* of the tokens that this process has used as a poster */
     _Atomic uint32_t pins[EMU_PINS]; /* regions of others that it is using now, see SHM_PIN */
     struct shm_ring inbox;
     _Alignas(64) _Atomic uint64_t bounce_free[EMU_BOUNCE_SLOTS / 64];
     _Alignas(64) struct emu_counters counters;
-    uint64_t off_mr, off_qp, off_cq, off_srq, off_chan, off_bounce, off_arena;
 };
 
 static inline void *shm_at(const struct shm_head *seg, uint64_t off)
