@@ -374,6 +374,20 @@ void expect_async(struct side *s, enum ibv_event_type type, void *element)
     }
 }
 
+void pattern(unsigned char *p, size_t n, unsigned seed)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = (unsigned char)(i * 7 + seed + (i >> 8));
+}
+
+bool is_pattern(const unsigned char *p, size_t n, unsigned seed)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i] != (unsigned char)(i * 7 + seed + (i >> 8)))
+            return false;
+    return true;
+}
+
 int64_t counter(const char *name)
 {
     int64_t (*fn)(const char *) =

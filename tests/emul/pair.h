@@ -101,6 +101,37 @@ void expect_none(struct ibv_cq *cq);
 void expect_async(struct side *s, enum ibv_event_type type, void *element);
 bool readable(int fd, int ms);
 
+#define WRITE IBV_WR_RDMA_WRITE
+#define READ  IBV_WR_RDMA_READ
+#define SEND  IBV_WR_SEND
+#define WIMM  IBV_WR_RDMA_WRITE_WITH_IMM
+
+/* Each TEST(name) is a process of its own. */
+#define TEST(name)                                                                                \
+    static void name##_body(struct side *unused);                                                 \
+    static void name(void **state)                                                                \
+    {                                                                                             \
+        (void)state;                                                                              \
+        assert_int_equal(run_one(name##_body), 0);                                                \
+    }                                                                                             \
+    static void name##_body(struct side *unused __attribute__((unused)))
+
+/* Each PAIR(name, run_two) is two; ACTIVE(name) and PASSIVE(name) are their bodies. */
+#define PAIR(name, run)                                                                           \
+    static void name##_active(struct side *s);                                                    \
+    static void name##_passive(struct side *s);                                                   \
+    static void name(void **state)                                                                \
+    {                                                                                             \
+        (void)state;                                                                              \
+        assert_int_equal(run(name##_active, name##_passive), 0);                                  \
+    }
+#define ACTIVE(name)  static void name##_active(struct side *s)
+#define PASSIVE(name) static void name##_passive(struct side *s)
+
+/* Bytes that tell where they belong. */
+void pattern(unsigned char *p, size_t n, unsigned seed);
+bool is_pattern(const unsigned char *p, size_t n, unsigned seed);
+
 int64_t counter(const char *name);
 uint64_t now_ms(void);
 

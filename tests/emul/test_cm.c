@@ -8,164 +8,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <rdma/rdma_cma.h>
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "tests/emul/pair.h"
-
-#define PORT 20100
-
-#define ONE(name)                                                                                 \
-    static void name##_body(struct side *s);                                                      \
-    static void name(void **state)                                                                \
-    {                                                                                             \
-        (void)state;                                                                              \
-        assert_int_equal(run_one(name##_body), 0);                                                \
-    }                                                                                             \
-    static void name##_body(struct side *s __attribute__((unused)))
-
-#define PAIR(name, run)                                                                           \
-    static void name##_active(struct side *s);                                                    \
-    static void name##_passive(struct side *s);                                                   \
-    static void name(void **state)                                                                \
-    {                                                                                             \
-        (void)state;                                                                              \
-        assert_int_equal(run(name##_active, name##_passive), 0);                                  \
-    }
-#define ACTIVE(name)  static void name##_active(struct side *s)
-#define PASSIVE(name) static void name##_passive(struct side *s)
-
-static struct rdma_event_channel *chan;
-
-static struct rdma_cm_id *new_id(void *context)
-{
-    struct rdma_cm_id *id;
-
-    if (!chan)
-        chan = rdma_create_event_channel();
-    CHECK(chan);
-    CHECK_EQ(rdma_create_id(chan, &id, context, RDMA_PS_TCP), 0);
-    return id;
-}
-
-static union {
-    struct sockaddr sa;
-    struct sockaddr_in in;
-    struct sockaddr_in6 in6;
-} addr;
-
-static struct sockaddr *at(const char *host, int port)
-{
-    memset(&addr, 0, sizeof(addr));
-    if (strchr(host, ':')) {
-        addr.in6.sin6_family = AF_INET6;
-        addr.in6.sin6_port = htons((uint16_t)port);
-        CHECK(inet_pton(AF_INET6, host, &addr.in6.sin6_addr) == 1);
-    } else {
-        addr.in.sin_family = AF_INET;
-        addr.in.sin_port = htons((uint16_t)port);
-        CHECK(inet_pton(AF_INET, host, &addr.in.sin_addr) == 1);
-    }
-    return &addr.sa;
-}
-
-static struct rdma_cm_event *next_event(enum rdma_cm_event_type type)
-{
-    struct rdma_cm_event *e;
-
-    CHECK(readable(chan->fd, 20000));
-    CHECK_EQ(rdma_get_cm_event(chan, &e), 0);
-    if (e->event != type) {
-        fprintf(stderr, "event %s (%d) instead of %s\n", rdma_event_str(e->event), e->status,
-                rdma_event_str(type));
-        _exit(1);
-    }
-    return e;
-}
-
-static int eat(enum rdma_cm_event_type type)
-{
-    struct rdma_cm_event *e = next_event(type);
-    int status = e->status;
-
-    CHECK_EQ(rdma_ack_cm_event(e), 0);
-    return status;
-}
-
-/* A QP on an id, with CQs made by the library. */
-static void give_qp(struct rdma_cm_id *id)
-{
-    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_RC, .cap = {16, 16, 2, 2, 32}};
-
-    CHECK_EQ(rdma_create_qp(id, NULL, &qi), 0);
-    CHECK(id->qp && id->send_cq && id->recv_cq && id->pd);
-}
-
-static void resolve(struct rdma_cm_id *id, const char *host, int port)
-{
-    CHECK_EQ(rdma_resolve_addr(id, NULL, at(host, port), 1000), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
-    CHECK(id->verbs);
-    CHECK_EQ(rdma_resolve_route(id, 1000), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
-}
-
-static struct rdma_cm_id *listen_at(const char *host, int port, int backlog)
-{
-    struct rdma_cm_id *id = new_id((void *)0x77);
-
-    CHECK_EQ(rdma_bind_addr(id, at(host, port)), 0);
-    CHECK_EQ(rdma_listen(id, backlog), 0);
-    return id;
-}
-
-/* Accepts one request, with a QP; the id. */
-static struct rdma_cm_id *accept_one(void)
-{
-    struct rdma_conn_param p = {.responder_resources = 2,
-                                .initiator_depth = 2,
-                                .rnr_retry_count = 7,
-                                .private_data = "reply",
-                                .private_data_len = 5};
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-    struct rdma_cm_id *id = e->id;
-
-    CHECK_EQ(rdma_ack_cm_event(e), 0);
-    give_qp(id);
-    CHECK_EQ(rdma_accept(id, &p), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
-    return id;
-}
-
-static struct rdma_cm_id *connect_to(const char *host, int port)
-{
-    struct rdma_conn_param p = {
-        .responder_resources = 2, .initiator_depth = 2, .retry_count = 7, .rnr_retry_count = 7};
-    struct rdma_cm_id *id = new_id(NULL);
-
-    resolve(id, host, port);
-    give_qp(id);
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
-    return id;
-}
-
-static void drop(struct rdma_cm_id *id)
-{
-    if (id->qp)
-        rdma_destroy_qp(id);
-    CHECK_EQ(rdma_destroy_id(id), 0);
-}
-
-static void all_gone(void)
-{
-    rdma_destroy_event_channel(chan);
-    static const char *const kinds[] = {"live_cm_id", "live_cm_channel", "live_cm_event", "live_qp",
-                                        "live_cq",    "live_channel",    "live_pd"};
-    for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        CHECK_EQ(counter(kinds[i]), 0);
-}
+#include "tests/emul/cm_help.h"
 
 PAIR(connect_private_data_transfer_disconnect, run_two)
 ACTIVE(connect_private_data_transfer_disconnect)
@@ -282,7 +128,7 @@ PASSIVE(every_local_address_connects)
     all_gone();
 }
 
-ONE(refused_without_a_listener)
+TEST(refused_without_a_listener)
 {
     struct rdma_conn_param p = {.retry_count = 7};
     struct rdma_cm_id *id = new_id(NULL);
@@ -334,7 +180,7 @@ PASSIVE(rejected_by_the_program)
     all_gone();
 }
 
-ONE(addresses_that_are_not_ours)
+TEST(addresses_that_are_not_ours)
 {
     struct rdma_cm_id *id = new_id(NULL);
 
@@ -348,7 +194,7 @@ ONE(addresses_that_are_not_ours)
     all_gone();
 }
 
-ONE(ports_are_claimed)
+TEST(ports_are_claimed)
 {
     struct rdma_cm_id *a = listen_at("127.0.0.1", PORT + 4, 1), *b = new_id(NULL);
     int yes = 1;
@@ -375,7 +221,7 @@ ONE(ports_are_claimed)
     all_gone();
 }
 
-ONE(black_holes_run_into_the_time_out)
+TEST(black_holes_run_into_the_time_out)
 {
     struct rdma_conn_param p = {.retry_count = 7};
     setenv("EMUVERBS_CM_TIMEOUT_MS", "200", 1);
@@ -385,7 +231,7 @@ ONE(black_holes_run_into_the_time_out)
     for (int i = 0; i < 2; i++) {
         struct rdma_cm_id *id = new_id(NULL);
         struct sockaddr_storage src;
-        memcpy(&src, at(i ? "::1" : "127.0.0.1", 0), sizeof(addr));
+        memcpy(&src, at(i ? "::1" : "127.0.0.1", 0), sizeof(struct sockaddr_in6));
         CHECK_EQ(rdma_resolve_addr(id, (struct sockaddr *)&src, at(holes[i], 20105), 1000), 0);
         CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
         CHECK_EQ(rdma_resolve_route(id, 1000), 0);
@@ -473,6 +319,7 @@ static void end_together(struct side *s, struct rdma_cm_id *id)
     CHECK_EQ(rdma_disconnect(id), 0); /* harmless */
     CHECK_EQ(eat(RDMA_CM_EVENT_TIMEWAIT_EXIT), 0);
     drop(id);
+    meet(s);
 }
 ACTIVE(both_disconnect_at_once)
 {
@@ -558,7 +405,7 @@ static void *late_ack(void *arg)
     return NULL;
 }
 
-ONE(destroying_an_id_waits_for_acknowledgements)
+TEST(destroying_an_id_waits_for_acknowledgements)
 {
     struct rdma_cm_id *id = new_id(NULL);
     pthread_t t;
@@ -649,221 +496,6 @@ PASSIVE(qps_without_rdma_create_qp)
     all_gone();
 }
 
-PAIR(a_thousand_connections_come_and_go, run_two)
-static unsigned open_fds(void)
-{
-    unsigned n = 0;
-    for (int fd = 0; fd < 20000; fd++)
-        n += fcntl(fd, F_GETFD) >= 0;
-    return n;
-}
-ACTIVE(a_thousand_connections_come_and_go)
-{
-    unsigned before = 0;
-
-    setenv("EMUVERBS_TIMEWAIT_MS", "0", 1);
-    meet(s);
-    for (int i = 0; i < 1000; i++) {
-        struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 12);
-        CHECK_EQ(rdma_disconnect(id), 0);
-        CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-        drop(id);
-        if (i == 10)
-            before = open_fds();
-    }
-    CHECK_EQ(open_fds(), before);
-    meet(s);
-    all_gone();
-}
-PASSIVE(a_thousand_connections_come_and_go)
-{
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 12, 4);
-    unsigned before = 0;
-
-    meet(s);
-    for (int i = 0; i < 1000; i++) {
-        struct rdma_cm_id *id = accept_one();
-        CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-        CHECK_EQ(rdma_disconnect(id), 0);
-        drop(id);
-        if (i == 10)
-            before = open_fds();
-    }
-    CHECK_EQ(open_fds(), before);
-    meet(s);
-    drop(l);
-    all_gone();
-}
-
-/* Many processes at once: each connects, sends one message that is checked, and disconnects. */
-enum { CLIENTS = 200 };
-
-static void one_client(void)
-{
-    struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 15);
-    uint64_t me = (uint64_t)getpid();
-    struct ibv_sge sge = {(uintptr_t)&me, sizeof(me), 0};
-    struct ibv_send_wr wr = {.wr_id = 1,
-                             .sg_list = &sge,
-                             .num_sge = 1,
-                             .opcode = IBV_WR_SEND,
-                             .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE};
-    struct ibv_send_wr *bad;
-
-    CHECK_EQ(ibv_post_send(id->qp, &wr, &bad), 0);
-    expect_wc(id->send_cq, 1, IBV_WC_SUCCESS);
-    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    drop(id);
-    exit(0);
-}
-
-ONE(two_hundred_processes_at_once)
-{
-    struct rdma_conn_param p = {.rnr_retry_count = 7};
-    static uint64_t got[CLIENTS];
-    struct ibv_mr *mr = NULL;
-    pid_t pid[CLIENTS];
-    struct ibv_wc wc;
-    int ready[2];
-    char c;
-
-    CHECK_EQ(pipe(ready), 0);
-    for (int i = 0; i < CLIENTS; i++) {
-        pid[i] = fork();
-        if (pid[i] == 0) {
-            close(ready[1]);
-            CHECK_EQ(read(ready[0], &c, 1), 0);
-            one_client();
-        }
-    }
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 15, CLIENTS);
-    close(ready[0]);
-    close(ready[1]);
-    unsigned established = 0, gone = 0;
-    while (gone < CLIENTS) {
-        struct rdma_cm_event *e;
-        CHECK(readable(chan->fd, 50000));
-        CHECK_EQ(rdma_get_cm_event(chan, &e), 0);
-        struct rdma_cm_id *id = e->id;
-        enum rdma_cm_event_type type = e->event;
-        rdma_ack_cm_event(e);
-        if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-            give_qp(id);
-            if (!mr)
-                mr = ibv_reg_mr(id->pd, got, sizeof(got), IBV_ACCESS_LOCAL_WRITE);
-            CHECK(mr);
-            struct ibv_sge sge = {(uintptr_t)&got[established], sizeof(got[0]), mr->lkey};
-            struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
-            CHECK_EQ(ibv_post_recv(id->qp, &wr, &bad), 0);
-            CHECK_EQ(rdma_accept(id, &p), 0);
-            established++;
-        } else if (type == RDMA_CM_EVENT_ESTABLISHED) {
-            wc = wait_wc(id->recv_cq);
-            CHECK_EQ(wc.status, IBV_WC_SUCCESS);
-            CHECK_EQ(rdma_disconnect(id), 0);
-        } else if (type == RDMA_CM_EVENT_DISCONNECTED) {
-            drop(id);
-            gone++;
-        }
-    }
-    uint64_t sum = 0;
-    for (int i = 0; i < CLIENTS; i++) {
-        int st;
-        CHECK_EQ(waitpid(pid[i], &st, 0), pid[i]);
-        CHECK_EQ(st, 0);
-        sum += got[i] - (uint64_t)pid[i];
-    }
-    CHECK_EQ(sum, 0);
-    CHECK_EQ(ibv_dereg_mr(mr), 0);
-    drop(l);
-    all_gone();
-}
-
-/* Another user's process cannot be reached; that is said, and nothing crashes. */
-PAIR(no_permission_is_a_clear_error, run_two)
-ACTIVE(no_permission_is_a_clear_error)
-{
-    struct rdma_conn_param p = {.retry_count = 7};
-    char text[2000] = "";
-    int err[2];
-
-    meet(s);
-    if (geteuid() == 0) {
-        CHECK_EQ(setgid(65534), 0);
-        CHECK_EQ(setuid(65534), 0);
-        CHECK_EQ(pipe(err), 0);
-        int keep = dup(2);
-        dup2(err[1], 2);
-        struct rdma_cm_id *id = new_id(NULL);
-        resolve(id, "127.0.0.1", PORT + 16);
-        give_qp(id);
-        CHECK_EQ(rdma_connect(id, &p), 0);
-        CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EPERM);
-        drop(id);
-        dup2(keep, 2);
-        CHECK(read(err[0], text, sizeof(text) - 1) > 0);
-        CHECK(strstr(text, "/proc/sys/kernel/yama/ptrace_scope"));
-        all_gone();
-    }
-    meet(s);
-}
-PASSIVE(no_permission_is_a_clear_error)
-{
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 16, 1);
-
-    meet(s);
-    meet(s);
-    drop(l);
-    all_gone();
-}
-
-PAIR(endpoints_work_without_channels, run_two)
-static struct rdma_cm_id *endpoint(bool passive, const char *port)
-{
-    struct rdma_addrinfo hints = {.ai_flags = passive ? RAI_PASSIVE : 0,
-                                  .ai_port_space = RDMA_PS_TCP},
-                         *res;
-    struct ibv_qp_init_attr qi = {.cap = {4, 4, 1, 1, 16}, .sq_sig_all = 1};
-    struct rdma_cm_id *id;
-
-    CHECK_EQ(rdma_getaddrinfo("127.0.0.1", port, &hints, &res), 0);
-    CHECK_EQ(rdma_create_ep(&id, res, NULL, &qi), 0);
-    rdma_freeaddrinfo(res);
-    return id;
-}
-ACTIVE(endpoints_work_without_channels)
-{
-    struct rdma_cm_id *id;
-
-    id = endpoint(false, "20114");
-    CHECK(rdma_connect(id, NULL) < 0); /* nobody listens there */
-    CHECK_EQ(errno, ECONNREFUSED);
-    rdma_destroy_ep(id);
-    meet(s);
-    id = endpoint(false, "20113");
-    CHECK_EQ(rdma_connect(id, NULL), 0);
-    CHECK_EQ(rdma_disconnect(id), 0);
-    rdma_destroy_ep(id);
-    CHECK_EQ(counter("live_cm_id"), 0);
-    CHECK_EQ(counter("live_cm_event"), 0);
-    CHECK_EQ(counter("live_cq"), 0);
-}
-PASSIVE(endpoints_work_without_channels)
-{
-    struct rdma_cm_id *l = endpoint(true, "20113"), *id;
-
-    CHECK_EQ(rdma_listen(l, 0), 0);
-    meet(s);
-    CHECK_EQ(rdma_get_request(l, &id), 0);
-    CHECK(id->qp);
-    CHECK_EQ(rdma_accept(id, NULL), 0);
-    rdma_disconnect(id);
-    rdma_destroy_ep(id);
-    rdma_destroy_ep(l);
-    CHECK_EQ(counter("live_cm_id"), 0);
-    CHECK_EQ(counter("live_cm_event"), 0);
-}
-
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -886,10 +518,6 @@ int main(int argc, char **argv)
         T(a_non_blocking_channel),
         T(destroying_an_id_waits_for_acknowledgements),
         T(qps_without_rdma_create_qp),
-        T(a_thousand_connections_come_and_go),
-        T(two_hundred_processes_at_once),
-        T(no_permission_is_a_clear_error),
-        T(endpoints_work_without_channels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

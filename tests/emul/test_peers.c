@@ -12,21 +12,6 @@
 
 #include "tests/emul/pair.h"
 
-#define WRITE IBV_WR_RDMA_WRITE
-#define READ  IBV_WR_RDMA_READ
-#define SEND  IBV_WR_SEND
-#define WIMM  IBV_WR_RDMA_WRITE_WITH_IMM
-
-#define PAIR(name, run)                                                                           \
-    static void name##_active(struct side *s);                                                    \
-    static void name##_passive(struct side *s);                                                   \
-    static void name(void **state)                                                                \
-    {                                                                                             \
-        (void)state;                                                                              \
-        assert_int_equal(run(name##_active, name##_passive), 0);                                  \
-    }
-#define ACTIVE(name)  static void name##_active(struct side *s)
-#define PASSIVE(name) static void name##_passive(struct side *s)
 
 static void stop(pid_t pid)
 {

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Short forms of rdma_cm for tests; each process has one event channel. */
+#ifndef TESTS_EMUL_CM_HELP_H
+#define TESTS_EMUL_CM_HELP_H
+
+#include <rdma/rdma_cma.h>
+
+#include "tests/emul/pair.h"
+
+#define PORT 20100
+
+extern struct rdma_event_channel *chan;
+
+struct rdma_cm_id *new_id(void *context);
+struct sockaddr *at(const char *host, int port);
+struct rdma_cm_event *next_event(enum rdma_cm_event_type type);
+int eat(enum rdma_cm_event_type type);
+void give_qp(struct rdma_cm_id *id);
+void resolve(struct rdma_cm_id *id, const char *host, int port);
+struct rdma_cm_id *listen_at(const char *host, int port, int backlog);
+struct rdma_cm_id *accept_one(void);
+struct rdma_cm_id *connect_to(const char *host, int port);
+void drop(struct rdma_cm_id *id);
+void all_gone(void);
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The software HCA's connection manager: many connections, many processes, endpoints, permission. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "tests/emul/cm_help.h"
+
+PAIR(a_thousand_connections_come_and_go, run_two)
+static unsigned open_fds(void)
+{
+    unsigned n = 0;
+    for (int fd = 0; fd < 20000; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+ACTIVE(a_thousand_connections_come_and_go)
+{
+    unsigned before = 0;
+
+    setenv("EMUVERBS_TIMEWAIT_MS", "0", 1);
+    meet(s);
+    for (int i = 0; i < 1000; i++) {
+        struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 12);
+        CHECK_EQ(rdma_disconnect(id), 0);
+        CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+        drop(id);
+        if (i == 10)
+            before = open_fds();
+    }
+    CHECK_EQ(open_fds(), before);
+    meet(s);
+    all_gone();
+}
+PASSIVE(a_thousand_connections_come_and_go)
+{
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 12, 4);
+    unsigned before = 0;
+
+    meet(s);
+    for (int i = 0; i < 1000; i++) {
+        struct rdma_cm_id *id = accept_one();
+        CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+        CHECK_EQ(rdma_disconnect(id), 0);
+        drop(id);
+        if (i == 10)
+            before = open_fds();
+    }
+    CHECK_EQ(open_fds(), before);
+    meet(s);
+    drop(l);
+    all_gone();
+}
+
+/* Many processes at once: each connects, sends one message that is checked, and disconnects. */
+enum { CLIENTS = 200 };
+
+static void one_client(void)
+{
+    struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 15);
+    uint64_t me = (uint64_t)getpid();
+    struct ibv_sge sge = {(uintptr_t)&me, sizeof(me), 0};
+    struct ibv_send_wr wr = {.wr_id = 1,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_SEND,
+                             .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE};
+    struct ibv_send_wr *bad;
+
+    CHECK_EQ(ibv_post_send(id->qp, &wr, &bad), 0);
+    expect_wc(id->send_cq, 1, IBV_WC_SUCCESS);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    drop(id);
+    exit(0);
+}
+
+TEST(two_hundred_processes_at_once)
+{
+    struct rdma_conn_param p = {.rnr_retry_count = 7};
+    static uint64_t got[CLIENTS];
+    struct ibv_mr *mr = NULL;
+    pid_t pid[CLIENTS];
+    struct ibv_wc wc;
+    int ready[2];
+    char c;
+
+    CHECK_EQ(pipe(ready), 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        pid[i] = fork();
+        if (pid[i] == 0) {
+            close(ready[1]);
+            CHECK_EQ(read(ready[0], &c, 1), 0);
+            one_client();
+        }
+    }
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 15, CLIENTS);
+    close(ready[0]);
+    close(ready[1]);
+    unsigned established = 0, gone = 0;
+    while (gone < CLIENTS) {
+        struct rdma_cm_event *e;
+        CHECK(readable(chan->fd, 50000));
+        CHECK_EQ(rdma_get_cm_event(chan, &e), 0);
+        struct rdma_cm_id *id = e->id;
+        enum rdma_cm_event_type type = e->event;
+        rdma_ack_cm_event(e);
+        if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+            give_qp(id);
+            if (!mr)
+                mr = ibv_reg_mr(id->pd, got, sizeof(got), IBV_ACCESS_LOCAL_WRITE);
+            CHECK(mr);
+            struct ibv_sge sge = {(uintptr_t)&got[established], sizeof(got[0]), mr->lkey};
+            struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+            CHECK_EQ(ibv_post_recv(id->qp, &wr, &bad), 0);
+            CHECK_EQ(rdma_accept(id, &p), 0);
+            established++;
+        } else if (type == RDMA_CM_EVENT_ESTABLISHED) {
+            wc = wait_wc(id->recv_cq);
+            CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+            CHECK_EQ(rdma_disconnect(id), 0);
+        } else if (type == RDMA_CM_EVENT_DISCONNECTED) {
+            drop(id);
+            gone++;
+        }
+    }
+    uint64_t sum = 0;
+    for (int i = 0; i < CLIENTS; i++) {
+        int st;
+        CHECK_EQ(waitpid(pid[i], &st, 0), pid[i]);
+        CHECK_EQ(st, 0);
+        sum += got[i] - (uint64_t)pid[i];
+    }
+    CHECK_EQ(sum, 0);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    drop(l);
+    all_gone();
+}
+
+/* Another user's process cannot be reached; that is said, and nothing crashes. */
+PAIR(no_permission_is_a_clear_error, run_two)
+ACTIVE(no_permission_is_a_clear_error)
+{
+    struct rdma_conn_param p = {.retry_count = 7};
+    char text[2000] = "";
+    int err[2];
+
+    meet(s);
+    if (geteuid() == 0) {
+        CHECK_EQ(setgid(65534), 0);
+        CHECK_EQ(setuid(65534), 0);
+        CHECK_EQ(pipe(err), 0);
+        int keep = dup(2);
+        dup2(err[1], 2);
+        struct rdma_cm_id *id = new_id(NULL);
+        resolve(id, "127.0.0.1", PORT + 16);
+        give_qp(id);
+        CHECK_EQ(rdma_connect(id, &p), 0);
+        CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EPERM);
+        drop(id);
+        dup2(keep, 2);
+        CHECK(read(err[0], text, sizeof(text) - 1) > 0);
+        CHECK(strstr(text, "/proc/sys/kernel/yama/ptrace_scope"));
+        all_gone();
+    }
+    meet(s);
+}
+PASSIVE(no_permission_is_a_clear_error)
+{
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 16, 1);
+
+    meet(s);
+    meet(s);
+    drop(l);
+    all_gone();
+}
+
+PAIR(endpoints_work_without_channels, run_two)
+static struct rdma_cm_id *endpoint(bool passive, const char *port)
+{
+    struct rdma_addrinfo hints = {.ai_flags = passive ? RAI_PASSIVE : 0,
+                                  .ai_port_space = RDMA_PS_TCP},
+                         *res;
+    struct ibv_qp_init_attr qi = {.cap = {4, 4, 1, 1, 16}, .sq_sig_all = 1};
+    struct rdma_cm_id *id;
+
+    CHECK_EQ(rdma_getaddrinfo("127.0.0.1", port, &hints, &res), 0);
+    CHECK_EQ(rdma_create_ep(&id, res, NULL, &qi), 0);
+    rdma_freeaddrinfo(res);
+    return id;
+}
+ACTIVE(endpoints_work_without_channels)
+{
+    struct rdma_cm_id *id;
+
+    id = endpoint(false, "20114");
+    CHECK(rdma_connect(id, NULL) < 0); /* nobody listens there */
+    CHECK_EQ(errno, ECONNREFUSED);
+    rdma_destroy_ep(id);
+    meet(s);
+    id = endpoint(false, "20113");
+    CHECK_EQ(rdma_connect(id, NULL), 0);
+    CHECK_EQ(rdma_disconnect(id), 0);
+    rdma_destroy_ep(id);
+    CHECK_EQ(counter("live_cm_id"), 0);
+    CHECK_EQ(counter("live_cm_event"), 0);
+    CHECK_EQ(counter("live_cq"), 0);
+}
+PASSIVE(endpoints_work_without_channels)
+{
+    struct rdma_cm_id *l = endpoint(true, "20113"), *id;
+
+    CHECK_EQ(rdma_listen(l, 0), 0);
+    meet(s);
+    CHECK_EQ(rdma_get_request(l, &id), 0);
+    CHECK(id->qp);
+    CHECK_EQ(rdma_accept(id, NULL), 0);
+    rdma_disconnect(id);
+    rdma_destroy_ep(id);
+    rdma_destroy_ep(l);
+    CHECK_EQ(counter("live_cm_id"), 0);
+    CHECK_EQ(counter("live_cm_event"), 0);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        T(a_thousand_connections_come_and_go),
+        T(two_hundred_processes_at_once),
+        T(no_permission_is_a_clear_error),
+        T(endpoints_work_without_channels),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
