@@ -58,6 +58,7 @@ choose_device() {
 start() { # LOG COMMAND...
     local log=$work/$1 i
     shift
+    : > "$log"
     "$@" > "$log" 2>&1 < /dev/null &
     pids+=($!)
     for ((i = 0; i < 200; i++)); do
