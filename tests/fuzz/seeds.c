@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <sys/stat.h>
 
+#include "bench/job.h"
 #include "embedded/iod/proto.h"
 #include "fuzz.h"
 #include "wire.h"
@@ -240,6 +241,25 @@ static void lives(void)
     SEED_LIFE(freed);
     SEED_LIFE(bye);
 #undef SEED_LIFE
+
+/* ---- bmi-perf's requests and reports ---- */
+
+static void jobs(void)
+{
+    struct job job = {.test = JOB_STREAM, .size = 1 << 20, .warm = 10, .count = 100, .window = 8, .tag = 2};
+    struct report report = {.bad = 1, .cpu_start = 1000000, .cpu_end = 2000000};
+    unsigned char wire[JOB_WIRE_SIZE];
+
+    job_encode(&job, wire);
+    put("job", "stream", wire, JOB_WIRE_SIZE);
+    job.direction = JOB_GET;
+    job.extent = 2048;
+    job.stride = 4096;
+    job.split = 64;
+    job_encode(&job, wire);
+    put("job", "list", wire, JOB_WIRE_SIZE);
+    report_encode(&report, wire);
+    put("job", "report", wire, REPORT_WIRE_SIZE);
 }
 
 int main(int argc, char **argv)
@@ -255,5 +275,6 @@ int main(int argc, char **argv)
     lives();
     requests();
     replies();
+    jobs();
     return 0;
 }
