@@ -257,13 +257,6 @@ static struct shim_addr *take_held(struct shim *s, const void *buffer)
     return from;
 }
 
-void shim_free_held(struct shim *s)
-{
-    free(s->held);
-    s->held = NULL;
-    s->held_room = s->held_count = 0;
-}
-
 /* ---- Unexpected messages ---- */
 
 /* Looks at one peer.  Returns it if it is dead and the host has not heard of that; it stays
@@ -340,17 +333,72 @@ static struct shim_addr *sender_of(struct shim *s, const struct rme_unexpected *
     if (!a && introduce(s, m->addr))
         a = hold_known(s, m);
     pthread_mutex_unlock(&s->newcomer);
-    if (!a)
-        gossip_err("bmi_%s: out of memory: a message of %s is lost\n", s->scheme,
-                   rme_addr_name(m->addr));
     return a;
+}
+
+/*
+ * A message whose sender cannot be made known, for want of memory, is kept for the next try: to
+ * lose it would leave its sender waiting for an answer.  They come before those of the engine,
+ * so each sender's messages stay in order.
+ */
+static int take_parked(struct shim *s, struct rme_unexpected *message, int max)
+{
+    if (atomic_load_explicit(&s->parked_count, memory_order_relaxed) == 0)
+        return 0;
+    pthread_mutex_lock(&s->newcomer);
+    int count = s->parked_count, n = count < max ? count : max;
+    memcpy(message, s->parked, (size_t)n * sizeof(*message));
+    memmove(s->parked, s->parked + n, (size_t)(count - n) * sizeof(*message));
+    s->parked_count = count - n;
+    pthread_mutex_unlock(&s->newcomer);
+    return n;
+}
+
+/* Puts messages back: before the others if that is where they came from. */
+static void park(struct shim *s, const struct rme_unexpected *message, int n, bool first)
+{
+    pthread_mutex_lock(&s->newcomer);
+    int count = s->parked_count, fit = n <= SHIM_PARKED - count ? n : SHIM_PARKED - count;
+    struct rme_unexpected *at = s->parked + (first ? 0 : count);
+    if (first)
+        memmove(at + fit, at, (size_t)count * sizeof(*at));
+    memcpy(at, message, (size_t)fit * sizeof(*at));
+    s->parked_count = count + fit;
+    pthread_mutex_unlock(&s->newcomer);
+    for (int i = fit; i < n; i++) {
+        gossip_err("bmi_%s: out of memory: a message of %s is lost\n", s->scheme,
+                   rme_addr_name(message[i].addr));
+        rme_unexpected_free(s->rme, message[i].buffer);
+    }
+}
+
+static bool is_among(const struct rme_unexpected *message, int n, const struct rme_addr *addr)
+{
+    while (n-- > 0)
+        if (message[n].addr == addr)
+            return true;
+    return false;
+}
+
+void shim_free_messages(struct shim *s)
+{
+    free(s->held);
+    s->held = NULL;
+    s->held_room = s->held_count = 0;
+    /* Senders that the host never heard of; one that it did hear of is the host's. */
+    for (int i = 0; i < s->parked_count; i++) {
+        struct rme_addr *addr = s->parked[i].addr;
+        if (!rme_addr_host(addr) && !is_among(s->parked, i, addr))
+            rme_addr_free(addr);
+    }
+    s->parked_count = 0;
 }
 
 int shim_test_unexpected(struct shim *s, int incount, int *outcount,
                          struct bmi_method_unexpected_info *info, int idle_ms)
 {
     struct rme_unexpected message[SHIM_AT_ONCE];
-    int count = 0;
+    int count = 0, again = 0;
 
     *outcount = 0;
     if (!s->rme || incount <= 0)
@@ -358,18 +406,23 @@ int shim_test_unexpected(struct shim *s, int incount, int *outcount,
     int max = incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE;
     atomic_fetch_add(&s->scans, 1);
     struct shim_addr *dead = look_at_one_peer(s);
-    int n = rme_test_unexpected(s->rme, message, max, idle_ms);
+    int n = take_parked(s, message, max);
+    bool parked = n > 0;
+    if (!parked)
+        n = rme_test_unexpected(s->rme, message, max, idle_ms);
     for (int i = 0; i < n; i++) {
-        const struct rme_unexpected *m = &message[i];
-        struct shim_addr *a = sender_of(s, m);
+        const struct rme_unexpected m = message[i];
+        struct shim_addr *a = is_among(message, again, m.addr) ? NULL : sender_of(s, &m);
         if (!a) {
-            rme_unexpected_free(s->rme, m->buffer);
+            message[again++] = m;
             continue;
         }
         info[count++] = (struct bmi_method_unexpected_info){
-            .addr = a->host, .buffer = m->buffer, .size = m->size, .tag = m->tag};
+            .addr = a->host, .buffer = m.buffer, .size = m.size, .tag = m.tag};
     }
-    if (dead && n < max)
+    if (again > 0)
+        park(s, message, again, parked);
+    if (dead && !parked && n < max)
         tell_host(s, dead);
     atomic_fetch_sub(&s->scans, 1);
     *outcount = count;

@@ -83,7 +83,7 @@ int shim_finalize(struct shim *s)
     rme_close(s->rme);
     s->rme = NULL;
     s->method_id = -1;
-    shim_free_held(s);
+    shim_free_messages(s);
     shim_free_ops(s);
     if (s->listen)
         shim_drop_addr(s, s->listen->host);

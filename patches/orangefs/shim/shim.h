@@ -34,6 +34,7 @@
 
 #define SHIM_GUARD     64 /* bytes */
 #define SHIM_AT_ONCE   32 /* completions or messages handled in one go */
+#define SHIM_PARKED    (4 * SHIM_AT_ONCE)
 #define SHIM_OP_CHUNKS 20 /* chunk k has 64 << k operations */
 
 struct shim_op;
@@ -75,8 +76,9 @@ struct shim {
     struct shim_addr *cursor; /* the peer that is checked next */
     struct shim_held *held;
     uint32_t held_room, held_count;
-    atomic_int
-        scans; /* threads that may have a message in hand which `held` does not count yet */
+    struct rme_unexpected parked[SHIM_PARKED]; /* whose senders found no memory yet */
+    atomic_int parked_count;                   /* both under `newcomer` */
+    atomic_int scans; /* threads that may have a message which `held` does not count yet */
 
     struct rme *rme; /* NULL: not initialized */
     int method_id;
@@ -125,7 +127,7 @@ int shim_query_range(struct shim *s, bmi_method_addr_p host, const char *pattern
 int shim_test_unexpected(struct shim *s, int incount, int *outcount,
                          struct bmi_method_unexpected_info *info, int idle_ms);
 int shim_unexpected_free(struct shim *s, void *buffer);
-void shim_free_held(struct shim *s);
+void shim_free_messages(struct shim *s); /* what belongs to messages, when the engine is gone */
 struct shim_addr *shim_addr_of(const struct shim *s,
                                bmi_method_addr_p host); /* NULL: not ours */
 

@@ -53,6 +53,8 @@ int rme_open(const struct rme_config *config, struct rme **out)
     if (fake.open_error)
         return fake.open_error;
     struct rme *r = calloc(1, sizeof(*r));
+    if (!r)
+        return -ENOMEM;
     r->log = config->log;
     r->log_arg = config->log_arg;
     pthread_mutex_init(&r->lock, NULL);
@@ -94,6 +96,8 @@ void rme_close(struct rme *r)
 static struct rme_addr *new_addr(const char *name)
 {
     struct rme_addr *a = calloc(1, sizeof(*a));
+    if (!a)
+        return NULL;
     snprintf(a->name, sizeof(a->name), "%s", name);
     fake.addrs++;
     return a;
@@ -109,7 +113,7 @@ int rme_addr_parse(const char *scheme, const char *text, struct rme_addr **out)
     if (!strchr(at + strlen(prefix), ':'))
         return -EDESTADDRREQ;
     *out = new_addr(text);
-    return 0;
+    return *out ? 0 : -ENOMEM;
 }
 
 void rme_addr_free(struct rme_addr *addr)
@@ -174,6 +178,8 @@ static int post(struct rme *r, struct rme_addr *addr, const struct rme_list *lis
     if (fake.post_result)
         return fake.post_result;
     struct operation *op = calloc(1, sizeof(*op));
+    if (!op)
+        return -ENOMEM;
     pthread_mutex_lock(&r->lock);
     op->done = (struct rme_done){.id = r->next_id++, .user = user};
     op->ctx = ctx;

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The BMI core and the shim without memory: every allocation of a short life of BMI fails once.
+ * The program is linked with --wrap for the allocating calls.  What a call says must be true:
+ * what failed was not done, what was not reported as failed works, and the next life is as if
+ * nothing had been.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim_rig.h"
+
+static bool armed;
+static unsigned long calls, fail_at;
+
+/* Calls of BMI count, those of the test itself do not. */
+#define BMI(call) (armed = true, result = (call), armed = false, result)
+
+static bool fails(void)
+{
+    return armed && ++calls == fail_at;
+}
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+char *__real_strdup(const char *text);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+char *__wrap_strdup(const char *text);
+
+void *__wrap_malloc(size_t size)
+{
+    return fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return fails() ? NULL : __real_calloc(count, size);
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return fails() ? NULL : __real_strdup(text);
+}
+
+/* Operations that are posted until one cannot be, and all of them reported. */
+static void exchange(void)
+{
+    enum { COUNT = 150 };
+    static char buffer[COUNT];
+    bmi_op_id_t id, done[COUNT], ids[COUNT];
+    int result, n, posted = 0, index[COUNT];
+    bmi_error_code_t error[COUNT];
+    bmi_size_t actual[COUNT];
+
+    for (int i = 0; i < COUNT; i++) {
+        result =
+            BMI(BMI_post_send(&id, peer, buffer + i, 1, BMI_EXT_ALLOC, i, NULL, context, NULL));
+        if (result < 0) {
+            assert_int_equal(result, -BMI_ENOMEM);
+            assert_int_equal(id, 0);
+            continue;
+        }
+        ids[posted++] = id;
+        fake_complete(fake.last_id, 0, 1);
+    }
+    result = BMI(BMI_testsome(posted, ids, &n, index, error, actual, NULL, 0, context));
+    assert_true(result == 1 || result == -BMI_ENOMEM);
+    int reported = n;
+    while (BMI(BMI_testcontext(COUNT, done, &n, error, actual, NULL, 0, context)) == 1)
+        reported += n;
+    assert_int_equal(reported, posted);
+}
+
+/* Three messages of two peers: all come, in order, however often memory runs out. */
+static void unexpected(void)
+{
+    struct BMI_unexpected_info info;
+    struct rme_addr *a = fake_new_peer("10.0.0.1:5"), *b = fake_new_peer("10.0.0.2:5");
+    int result, n, next[2] = {0, 100}, got = 0;
+
+    fake_peer_sends(a, 0, 8);
+    fake_peer_sends(a, 1, 8);
+    fake_peer_sends(b, 100, 8);
+    fake_peer_sends(a, 2, 8);
+    for (int i = 0; i < 10 && got < 4; i++) {
+        if (BMI(BMI_testunexpected(1, &n, &info, 0)) != 1)
+            continue;
+        int *expected = &next[info.tag >= 100];
+        assert_int_equal(info.tag, *expected);
+        ++*expected;
+        got++;
+        assert_int_equal(BMI(BMI_unexpected_free(info.addr, info.buffer)), 0);
+        assert_int_equal(BMI(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL)), 0);
+    }
+    assert_int_equal(got, 4);
+}
+
+/* One life of BMI; false when it could not begin for want of memory. */
+static bool live(void)
+{
+    int result = BMI(
+        BMI_initialize("bmi_fake", "fake://me:1", BMI_INIT_SERVER | BMI_AUTO_REF_COUNT, "a=b"));
+    if (result < 0) {
+        assert_true(result == -BMI_ENOMEM ||
+                    result == -BMI_EINVAL); /* a lookup has no way to tell the reason */
+        assert_int_equal(BMI_finalize(), -BMI_ENETDOWN);
+        assert_int_equal(fake.engines, 0);
+        assert_int_equal(fake.addrs, 0);
+        return false;
+    }
+    result = BMI(BMI_open_context(&context));
+    assert_int_equal(result, 0);
+    result = BMI(BMI_addr_lookup(&peer, "fake://other:1", NULL));
+    if (result == 0) {
+        exchange();
+    } else {
+        assert_true(result == -BMI_ENOMEM || result == -BMI_ENOPROTOOPT);
+        assert_int_equal(peer, 0);
+    }
+    unexpected();
+    assert_int_equal(BMI(BMI_finalize()), 0);
+    assert_int_equal(fake.engines, 0);
+    assert_int_equal(fake.addrs, 0);
+    return true;
+}
+
+static void every_allocation_fails_once(void **state)
+{
+    (void)state;
+    unsigned long total;
+
+    calls = fail_at = 0;
+    assert_true(live());
+    total = calls;
+    assert_true(total > 20);
+    for (unsigned long k = 1; k <= total; k++) {
+        calls = 0;
+        fail_at = k;
+        live();
+        assert_true(calls >= k);
+        fail_at = 0;
+        assert_true(live());
+    }
+}
+
+/* Messages that still wait for memory when BMI ends. */
+static void finalize_with_parked_messages(void **state)
+{
+    (void)state;
+    struct BMI_unexpected_info info;
+    int n;
+
+    for (int parked = 1; parked <= 3; parked++) {
+        calls = fail_at = 0;
+        start_server(0);
+        struct rme_addr *a = fake_new_peer("10.0.0.1:5"), *b = fake_new_peer("10.0.0.2:5");
+        fake_peer_sends(a, 1, 8);
+        fake_peer_sends(a, 2, 8);
+        fake_peer_sends(b, 3, 8);
+        for (int i = 0; i < parked; i++) {
+            int result;
+            calls = 0;
+            fail_at = 1;
+            /* Only the first of a sender fails; what comes behind it waits without trying. */
+            assert_int_equal(BMI(BMI_testunexpected(1, &n, &info, 0)), 0);
+        }
+        fail_at = 0;
+        rme_addr_free(b); /* never seen by the host: the test's */
+        assert_int_equal(BMI_finalize(), 0);
+        assert_int_equal(fake.addrs, 0);
+    }
+}
+
+/* However many are asked for at a time, what waits for memory keeps its order. */
+static void parked_messages_stay_in_order(void **state)
+{
+    (void)state;
+    struct BMI_unexpected_info info[4];
+    int n, result;
+
+    start_server(0);
+    struct rme_addr *a = fake_new_peer("10.0.0.1:5");
+    for (int i = 0; i < 4; i++)
+        fake_peer_sends(a, i, 8);
+    static const int asked[] = {4, 2, 3, 1};
+    for (int i = 0; i < 4; i++) {
+        calls = 0;
+        fail_at = 1;
+        assert_int_equal(BMI(BMI_testunexpected(asked[i], &n, info, 0)), 0);
+    }
+    fail_at = 0;
+    assert_int_equal(BMI(BMI_testunexpected(4, &n, info, 0)), 1);
+    assert_int_equal(n, 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(info[i].tag, i);
+        assert_int_equal(BMI_unexpected_free(info[i].addr, info[i].buffer), 0);
+    }
+    assert_int_equal(BMI_finalize(), 0);
+}
+
+/* Posts that the engine refuses leave nothing behind. */
+static void refused_posts_use_up_nothing(void **state)
+{
+    (void)state;
+    bmi_op_id_t id;
+    int result;
+
+    start_client();
+    calls = fail_at = 0;
+    fake.post_result = -ENOMEM;
+    for (int i = 0; i < 10000; i++)
+        assert_int_equal(
+            BMI(BMI_post_send(&id, peer, "x", 1, BMI_EXT_ALLOC, 1, NULL, context, NULL)),
+            -BMI_ENOMEM);
+    assert_true(calls <= 1);
+    assert_int_equal(BMI_finalize(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(every_allocation_fails_once),
+        TEST(finalize_with_parked_messages),
+        TEST(parked_messages_stay_in_order),
+        TEST(refused_posts_use_up_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
