@@ -19,7 +19,6 @@
 #define CM_REQ_PRIVATE  56
 #define CM_REP_PRIVATE  196
 #define CM_REJ_PRIVATE  148
-#define CM_DREQ_PRIVATE 220
 
 /* Reasons in a REJ that programs see. */
 #define CM_REJ_TIMEOUT         4
@@ -98,12 +97,11 @@ struct cm_id {
     uint64_t deadline;    /* 0: none */
     struct emu_peer *peer;
     uint32_t remote_num, remote_qpn;
-    uint8_t responder_resources, initiator_depth, retry_count, rnr_retry, remote_rnr_retry;
+    uint8_t responder_resources, initiator_depth, retry_count, rnr_retry;
     struct cm_msg req; /* active: kept for another try while the peer's inbox is full */
     bool req_delivered;
     uint32_t fetched, acked;
     pthread_cond_t acked_cond;
-    struct cm_id *listener; /* passive, until the request is fetched */
     struct ibv_qp_init_attr ep_attr;
     bool has_ep_attr;
     bool own_cqs;

@@ -247,10 +247,8 @@ EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma
                 c->tail = &c->head;
             e->next = NULL;
             e->owner->fetched++;
-            if (e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+            if (e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST)
                 e->owner->pending--;
-                ((struct cm_id *)e->ev.id)->listener = NULL;
-            }
         }
         pthread_mutex_unlock(&cm.lock);
         if (!e)

@@ -254,7 +254,6 @@ static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
     memcpy(&a->dst_storage, &m->src, cm_addr_len(&m->src.sa));
     c->state = CM_REQ_RCVD;
     c->sync = l->sync;
-    c->listener = l;
     c->peer = p;
     emu_peer_ref(d, p);
     c->remote_num = m->local_id;

@@ -25,7 +25,7 @@ static _Atomic(struct emu_dev *) device;
 static struct emu_dev *inherited; /* the parent's, in a forked child: its objects point there */
 
 static const char *const object_name[] = {
-    "context", "pd", "mr", "mw", "channel", "cq", "srq", "qp", "cm_channel", "cm_id", "cm_event",
+    "context", "pd", "mr", "channel", "cq", "srq", "qp", "cm_channel", "cm_id", "cm_event",
 };
 
 static void at_exit_report(void)
@@ -459,7 +459,6 @@ static struct emu_ctx *ctx_new(struct emu_dev *d)
     i->ops.post_srq_recv = emu_post_srq_recv;
     pthread_mutex_init(&c->async_lock, NULL);
     c->async_tail = &c->async_head;
-    c->refs = 1;
     pthread_mutex_lock(&d->lock);
     c->next = d->contexts;
     d->contexts = c;

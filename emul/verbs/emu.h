@@ -66,7 +66,6 @@ struct emu_ctx {
     pthread_mutex_t async_lock;
     struct emu_async *async_head, **async_tail;
     struct emu_ctx *next; /* dev.contexts */
-    unsigned refs;        /* opens by the program and by rdma_cm */
     struct verbs_context v; /* last: grows upwards */
 };
 
@@ -134,12 +133,9 @@ struct emu_wr {
     uint32_t nsge;
     uint32_t length;
     uint32_t rkey;
-    uint32_t imm; /* or the key to invalidate */
+    uint32_t imm;
     uint32_t flags;
     enum ibv_wr_opcode opcode;
-    struct ibv_mw *mw;
-    struct ibv_mw_bind_info bind;
-    uint32_t bind_rkey;
 };
 
 struct emu_sqe {

@@ -40,10 +40,6 @@ static uint8_t wc_opcode(enum ibv_wr_opcode op)
         return IBV_WC_RDMA_WRITE;
     case IBV_WR_RDMA_READ:
         return IBV_WC_RDMA_READ;
-    case IBV_WR_LOCAL_INV:
-        return IBV_WC_LOCAL_INV;
-    case IBV_WR_BIND_MW:
-        return IBV_WC_BIND_MW;
     default:
         return IBV_WC_SEND;
     }
@@ -343,13 +339,8 @@ static void count_wr(const struct emu_wr *wr)
     case IBV_WR_RDMA_READ:
         emu_count(COUNT_wr_read, 1);
         break;
-    case IBV_WR_SEND:
-    case IBV_WR_SEND_WITH_IMM:
-    case IBV_WR_SEND_WITH_INV:
-        emu_count(COUNT_wr_send, 1);
-        break;
     default:
-        emu_count(COUNT_wr_other, 1);
+        emu_count(COUNT_wr_send, 1);
         break;
     }
     if (wr->flags & IBV_SEND_SIGNALED)

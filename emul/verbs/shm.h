@@ -92,7 +92,7 @@ struct shm_cqe {
     uint64_t wr_id;
     uint64_t sq_index;  /* from_sq: work request counter of the send queue */
     uint64_t token;     /* else: of the poster that made it, see RX_TOKEN */
-    uint32_t imm;       /* as on the wire, or the invalidated rkey */
+    uint32_t imm;       /* as on the wire */
     uint32_t qpn;
     uint32_t src_qp;
     uint32_t bounce;    /* slot number + 1 of a payload still to be copied, or 0 */
