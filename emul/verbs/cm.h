@@ -3,9 +3,9 @@
  * The connection manager: what rdma_cm's library and kernel part do together.
  *
  * Messages (REQ, REP, RTU, REJ, DREQ, DREP) travel through inboxes in shared memory and are
- * handled by the service thread of the process they are for; so a stopped process answers nothing,
- * and a killed one is noticed by its pidfd. A listener is found by the abstract unix socket that
- * carries its address in its name.
+ * handled by the service thread of the process they are for; so a stopped process answers
+ * nothing, and a killed one is noticed by its pidfd. A listener is found by the abstract unix
+ * socket that carries its address in its name.
  */
 #ifndef EMUL_VERBS_CM_H
 #define EMUL_VERBS_CM_H
@@ -16,9 +16,9 @@
 #include "emul/verbs/emu.h"
 
 /* Sizes of private data, as InfiniBand's CM has them for RDMA_PS_TCP. */
-#define CM_REQ_PRIVATE  56
-#define CM_REP_PRIVATE  196
-#define CM_REJ_PRIVATE  148
+#define CM_REQ_PRIVATE 56
+#define CM_REP_PRIVATE 196
+#define CM_REJ_PRIVATE 148
 
 /* Reasons in a REJ that programs see. */
 #define CM_REJ_TIMEOUT         4
@@ -26,20 +26,20 @@
 #define CM_REJ_NO_LISTENER     8
 #define CM_REJ_CONSUMER        28
 
-#define CM_STATES(X)                                                                              \
-    X(IDLE)                                                                                       \
-    X(BOUND)                                                                                      \
-    X(ADDR_RESOLVED)                                                                              \
-    X(ROUTE_RESOLVED)                                                                             \
-    X(LISTEN)                                                                                     \
-    X(REQ_SENT)                                                                                   \
-    X(REQ_RCVD)                                                                                   \
-    X(REP_SENT)                                                                                   \
-    X(REP_RCVD)                                                                                   \
-    X(ESTABLISHED)                                                                                \
-    X(DREQ_SENT)                                                                                  \
-    X(DREQ_RCVD)                                                                                  \
-    X(TIMEWAIT)                                                                                   \
+#define CM_STATES(X)                                                                           \
+    X(IDLE)                                                                                    \
+    X(BOUND)                                                                                   \
+    X(ADDR_RESOLVED)                                                                           \
+    X(ROUTE_RESOLVED)                                                                          \
+    X(LISTEN)                                                                                  \
+    X(REQ_SENT)                                                                                \
+    X(REQ_RCVD)                                                                                \
+    X(REP_SENT)                                                                                \
+    X(REP_RCVD)                                                                                \
+    X(ESTABLISHED)                                                                             \
+    X(DREQ_SENT)                                                                               \
+    X(DREQ_RCVD)                                                                               \
+    X(TIMEWAIT)                                                                                \
     X(CLOSED)
 
 enum cm_state {
@@ -65,7 +65,8 @@ struct cm_msg {
     uint32_t qpn;
     uint16_t ps;
     uint16_t reason;
-    uint8_t responder_resources, initiator_depth, flow_control, retry_count, rnr_retry_count, srq;
+    uint8_t responder_resources, initiator_depth, flow_control, retry_count, rnr_retry_count,
+        srq;
     uint8_t private_len, pad;
     union cm_addr src, dst;
     unsigned char private_data[224];
@@ -92,7 +93,7 @@ struct cm_id {
     bool sync; /* made without a channel: calls wait for their events */
     bool own_channel;
     bool bound, reuse, afonly;
-    int claim; /* abstract socket that claims the address, or -1 */
+    int claim;            /* abstract socket that claims the address, or -1 */
     int backlog, pending; /* listener: requests not yet fetched */
     uint64_t deadline;    /* 0: none */
     struct emu_peer *peer;

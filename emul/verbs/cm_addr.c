@@ -2,9 +2,9 @@
 /*
  * Addresses of the connection manager: which are this machine's, who listens on which.
  *
- * A claim is an abstract unix socket named emuverbs/cm/PS/PORT/ADDRESS. Wildcard addresses claim
- * "4:0" or "6:0" ("6:0o" when only IPv6 was asked for). Whether a wildcard and a specific address
- * collide is looked up in /proc/net/unix, since the names differ.
+ * A claim is an abstract unix socket named emuverbs/cm/PS/PORT/ADDRESS. Wildcard addresses
+ * claim "4:0" or "6:0" ("6:0o" when only IPv6 was asked for). Whether a wildcard and a specific
+ * address collide is looked up in /proc/net/unix, since the names differ.
  */
 #include "emul/verbs/cm.h"
 
@@ -163,9 +163,10 @@ static void name_of(char *name, size_t size, const union cm_addr *addr, int ps, 
     char text[64] = "";
 
     if (cm_addr_is_any(&a.sa))
-        snprintf(text, sizeof(text), a.sa.sa_family == AF_INET ? "4:0"
-                                     : afonly                  ? "6:0o"
-                                                               : "6:0");
+        snprintf(text, sizeof(text),
+                 a.sa.sa_family == AF_INET ? "4:0"
+                 : afonly                  ? "6:0o"
+                                           : "6:0");
     else if (a.sa.sa_family == AF_INET)
         snprintf(text, sizeof(text), "4:%08x", ntohl(a.in.sin_addr.s_addr));
     else
@@ -194,7 +195,8 @@ static bool collides(const char *mine, int ps, uint16_t port)
         bool other_any = strcmp(other, "4:0") == 0 || strncmp(other, "6:0", 3) == 0;
         bool v4only = my[0] == '4' && other[0] == '4';
         bool both6 = my[0] != '4' && other[0] != '4';
-        bool dual = (my_any && strcmp(my, "6:0") == 0) || (other_any && strcmp(other, "6:0") == 0);
+        bool dual =
+            (my_any && strcmp(my, "6:0") == 0) || (other_any && strcmp(other, "6:0") == 0);
         hit = strcmp(my, other) == 0 || ((my_any || other_any) && (v4only || both6 || dual));
     }
     fclose(f);

@@ -251,7 +251,8 @@ EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
               (p->initiator_depth != 0xff && p->initiator_depth > max)))
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);
-    if (id->state == CM_REP_RCVD) { /* active side without a QP here: the old form of establish */
+    if (id->state ==
+        CM_REP_RCVD) { /* active side without a QP here: the old form of establish */
         int ret = ready_to_use(id);
         pthread_mutex_unlock(&cm.lock);
         return ret;
@@ -267,7 +268,8 @@ EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
         p && p->initiator_depth != 0xff ? p->initiator_depth : id->initiator_depth, max);
     pthread_mutex_unlock(&cm.lock);
 
-    if (ibid->qp && (cm_qp_rtr(id, id->responder_resources) || cm_qp_rts(id, id->initiator_depth)))
+    if (ibid->qp &&
+        (cm_qp_rtr(id, id->responder_resources) || cm_qp_rts(id, id->initiator_depth)))
         return -1;
     pthread_mutex_lock(&cm.lock);
     int ret = 0;

@@ -81,9 +81,13 @@ EMU_EXPORT int rdma_create_qp_ex(struct rdma_cm_id *ibid, struct ibv_qp_init_att
         return fail(EINVAL);
     }
     id->own_cqs = !attr->send_cq || !attr->recv_cq;
-    if (id->own_cqs &&
-        create_cqs(ibid, attr->send_cq ? 0 : attr->cap.max_send_wr ? attr->cap.max_send_wr : 1,
-                   attr->recv_cq ? 0 : attr->cap.max_recv_wr ? attr->cap.max_recv_wr : 1))
+    if (id->own_cqs && create_cqs(ibid,
+                                  attr->send_cq           ? 0
+                                  : attr->cap.max_send_wr ? attr->cap.max_send_wr
+                                                          : 1,
+                                  attr->recv_cq           ? 0
+                                  : attr->cap.max_recv_wr ? attr->cap.max_recv_wr
+                                                          : 1))
         goto no_qp;
     if (!attr->send_cq)
         attr->send_cq = ibid->send_cq;
@@ -173,7 +177,8 @@ EMU_EXPORT void rdma_destroy_srq(struct rdma_cm_id *id)
     id->srq = NULL;
 }
 
-static struct rdma_addrinfo *make_info(const struct addrinfo *ai, const struct rdma_addrinfo *hints)
+static struct rdma_addrinfo *make_info(const struct addrinfo *ai,
+                                       const struct rdma_addrinfo *hints)
 {
     struct rdma_addrinfo *r = calloc(1, sizeof(*r));
     bool passive = hints && (hints->ai_flags & RAI_PASSIVE);

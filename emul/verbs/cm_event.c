@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Event channels: a list and an eventfd that counts it. What the real library does when a program
- * fetches an event is done here too: a connection response moves the QP to RTS and answers with
- * RTU, a rejection moves it to the error state.
+ * Event channels: a list and an eventfd that counts it. What the real library does when a
+ * program fetches an event is done here too: a connection response moves the QP to RTS and
+ * answers with RTU, a rejection moves it to the error state.
  */
 #include "emul/verbs/cm.h"
 
@@ -106,8 +106,9 @@ static void conn_param(struct rdma_conn_param *p, const struct cm_msg *m)
     p->qp_num = m->qpn;
 }
 
-static struct cm_event *make(struct cm_id *owner, struct cm_id *id, enum rdma_cm_event_type type,
-                             int status, const struct cm_msg *m, size_t private_len)
+static struct cm_event *make(struct cm_id *owner, struct cm_id *id,
+                             enum rdma_cm_event_type type, int status, const struct cm_msg *m,
+                             size_t private_len)
 {
     struct cm_event *e = calloc(1, sizeof(*e));
 
@@ -150,8 +151,8 @@ void cm_event_post(struct cm_id *id, enum rdma_cm_event_type type, int status,
 
 void cm_event_post_request(struct cm_id *listener, struct cm_id *child, const struct cm_msg *m)
 {
-    struct cm_event *e = make(listener, child, RDMA_CM_EVENT_CONNECT_REQUEST, 0, m,
-                              CM_REQ_PRIVATE);
+    struct cm_event *e =
+        make(listener, child, RDMA_CM_EVENT_CONNECT_REQUEST, 0, m, CM_REQ_PRIVATE);
 
     emu_call(CALL_cm_event);
     if (!e)
@@ -227,7 +228,8 @@ static void digest(struct cm_event *e)
     }
 }
 
-EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
+EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
+                                 struct rdma_cm_event **event)
 {
     struct cm_chan *c = (struct cm_chan *)channel;
 

@@ -156,7 +156,8 @@ EMU_EXPORT int rdma_destroy_id(struct rdma_cm_id *ibid)
     return 0;
 }
 
-/* Claims an address for an id; a port is chosen if there is none. 0 or -errno. Under cm.lock. */
+/* Claims an address for an id; a port is chosen if there is none. 0 or -errno. Under cm.lock.
+ */
 static int claim(struct cm_id *id, struct sockaddr *sa)
 {
     if (cm_addr_port(sa)) {
@@ -342,14 +343,14 @@ EMU_EXPORT int rdma_set_option(struct rdma_cm_id *ibid, int level, int optname, 
 
 EMU_EXPORT __be16 rdma_get_src_port(struct rdma_cm_id *id)
 {
-    return htobe16(cm_addr_len(&id->route.addr.src_addr) ? cm_addr_port(&id->route.addr.src_addr)
-                                                         : 0);
+    return htobe16(
+        cm_addr_len(&id->route.addr.src_addr) ? cm_addr_port(&id->route.addr.src_addr) : 0);
 }
 
 EMU_EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *id)
 {
-    return htobe16(cm_addr_len(&id->route.addr.dst_addr) ? cm_addr_port(&id->route.addr.dst_addr)
-                                                         : 0);
+    return htobe16(
+        cm_addr_len(&id->route.addr.dst_addr) ? cm_addr_port(&id->route.addr.dst_addr) : 0);
 }
 
 EMU_EXPORT struct ibv_context **rdma_get_devices(int *num_devices)

@@ -10,8 +10,8 @@
  *   TIMEWAIT   <-- DREP ----------  TIMEWAIT     (rdma_disconnect)
  *
  * Either side may disconnect. REJ answers REQ and REP. Messages are never lost once they are in
- * the peer's inbox; a REQ that does not find room, or whose listener has a full backlog, is tried
- * again until its time is over, which is what retransmission comes to here.
+ * the peer's inbox; a REQ that does not find room, or whose listener has a full backlog, is
+ * tried again until its time is over, which is what retransmission comes to here.
  */
 #include "emul/verbs/cm.h"
 
@@ -341,8 +341,8 @@ void emu_cm_inbox(struct emu_dev *d, const void *payload, size_t len)
         }
         break;
     case CM_REJ:
-        if (id && (id->state == CM_REQ_SENT || id->state == CM_REP_SENT ||
-                   id->state == CM_REQ_RCVD))
+        if (id &&
+            (id->state == CM_REQ_SENT || id->state == CM_REP_SENT || id->state == CM_REQ_RCVD))
             give_up(id, RDMA_CM_EVENT_REJECTED, m.reason, &m);
         break;
     case CM_DREQ:

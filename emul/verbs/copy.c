@@ -2,8 +2,8 @@
 /*
  * Moving data between address spaces, in one system call for a whole work request.
  *
- * Also within one process: process_vm_writev reports memory that is gone with EFAULT where memcpy
- * would kill the program, and an RDMA device does not kill programs.
+ * Also within one process: process_vm_writev reports memory that is gone with EFAULT where
+ * memcpy would kill the program, and an RDMA device does not kill programs.
  */
 #include "emul/verbs/emu.h"
 

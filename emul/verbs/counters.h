@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Counters: one table of calls and one of everything else; both live in the process's segment, so
- * that `emuverbs --show PID` can read them while the process runs.
+ * Counters: one table of calls and one of everything else; both live in the process's segment,
+ * so that `emuverbs --show PID` can read them while the process runs.
  */
 #ifndef EMUL_VERBS_COUNTERS_H
 #define EMUL_VERBS_COUNTERS_H
@@ -15,108 +15,109 @@
  * whether a single-fault sweep over "all" numbers it: calls that only give something back, and
  * ibv_poll_cq whose number depends on timing, are left out, but can be failed by name.
  */
-#define EMU_CALLS(X)                                                                              \
-    X(ibv_get_device_list, 1)                                                                     \
-    X(ibv_open_device, 1)                                                                         \
-    X(ibv_close_device, 0)                                                                        \
-    X(ibv_query_device, 1)                                                                        \
-    X(ibv_query_port, 1)                                                                          \
-    X(ibv_query_gid, 1)                                                                           \
-    X(ibv_query_pkey, 1)                                                                          \
-    X(ibv_alloc_pd, 1)                                                                            \
-    X(ibv_dealloc_pd, 0)                                                                          \
-    X(ibv_reg_mr, 1)                                                                              \
-    X(ibv_rereg_mr, 1)                                                                            \
-    X(ibv_dereg_mr, 0)                                                                            \
-    X(ibv_create_comp_channel, 1)                                                                 \
-    X(ibv_destroy_comp_channel, 0)                                                                \
-    X(ibv_create_cq, 1)                                                                           \
-    X(ibv_resize_cq, 1)                                                                           \
-    X(ibv_destroy_cq, 0)                                                                          \
-    X(ibv_poll_cq, 0)                                                                             \
-    X(ibv_req_notify_cq, 1)                                                                       \
-    X(ibv_get_cq_event, 1)                                                                        \
-    X(ibv_ack_cq_events, 0)                                                                       \
-    X(ibv_get_async_event, 0)                                                                     \
-    X(ibv_ack_async_event, 0)                                                                     \
-    X(ibv_create_srq, 1)                                                                          \
-    X(ibv_modify_srq, 1)                                                                          \
-    X(ibv_query_srq, 1)                                                                           \
-    X(ibv_destroy_srq, 0)                                                                         \
-    X(ibv_post_srq_recv, 1)                                                                       \
-    X(ibv_create_qp, 1)                                                                           \
-    X(ibv_modify_qp, 1)                                                                           \
-    X(ibv_query_qp, 1)                                                                            \
-    X(ibv_destroy_qp, 0)                                                                          \
-    X(ibv_post_send, 1)                                                                           \
-    X(ibv_post_recv, 1)                                                                           \
-    X(rdma_create_event_channel, 1)                                                               \
-    X(rdma_destroy_event_channel, 0)                                                              \
-    X(rdma_create_id, 1)                                                                          \
-    X(rdma_destroy_id, 0)                                                                         \
-    X(rdma_migrate_id, 1)                                                                         \
-    X(rdma_bind_addr, 1)                                                                          \
-    X(rdma_resolve_addr, 1)                                                                       \
-    X(rdma_resolve_route, 1)                                                                      \
-    X(rdma_listen, 1)                                                                             \
-    X(rdma_connect, 1)                                                                            \
-    X(rdma_accept, 1)                                                                             \
-    X(rdma_reject, 1)                                                                             \
-    X(rdma_establish, 1)                                                                          \
-    X(rdma_disconnect, 0)                                                                         \
-    X(rdma_get_cm_event, 1)                                                                       \
-    X(rdma_ack_cm_event, 0)                                                                       \
-    X(rdma_create_qp, 1)                                                                          \
-    X(rdma_destroy_qp, 0)                                                                         \
-    X(rdma_create_srq, 1)                                                                         \
-    X(rdma_getaddrinfo, 1)                                                                        \
-    X(rdma_create_ep, 1)                                                                          \
-    X(rdma_init_qp_attr, 1)                                                                       \
-    X(rdma_set_option, 1)                                                                         \
-    X(completion, 1)                                                                              \
+#define EMU_CALLS(X)                                                                           \
+    X(ibv_get_device_list, 1)                                                                  \
+    X(ibv_open_device, 1)                                                                      \
+    X(ibv_close_device, 0)                                                                     \
+    X(ibv_query_device, 1)                                                                     \
+    X(ibv_query_port, 1)                                                                       \
+    X(ibv_query_gid, 1)                                                                        \
+    X(ibv_query_pkey, 1)                                                                       \
+    X(ibv_alloc_pd, 1)                                                                         \
+    X(ibv_dealloc_pd, 0)                                                                       \
+    X(ibv_reg_mr, 1)                                                                           \
+    X(ibv_rereg_mr, 1)                                                                         \
+    X(ibv_dereg_mr, 0)                                                                         \
+    X(ibv_create_comp_channel, 1)                                                              \
+    X(ibv_destroy_comp_channel, 0)                                                             \
+    X(ibv_create_cq, 1)                                                                        \
+    X(ibv_resize_cq, 1)                                                                        \
+    X(ibv_destroy_cq, 0)                                                                       \
+    X(ibv_poll_cq, 0)                                                                          \
+    X(ibv_req_notify_cq, 1)                                                                    \
+    X(ibv_get_cq_event, 1)                                                                     \
+    X(ibv_ack_cq_events, 0)                                                                    \
+    X(ibv_get_async_event, 0)                                                                  \
+    X(ibv_ack_async_event, 0)                                                                  \
+    X(ibv_create_srq, 1)                                                                       \
+    X(ibv_modify_srq, 1)                                                                       \
+    X(ibv_query_srq, 1)                                                                        \
+    X(ibv_destroy_srq, 0)                                                                      \
+    X(ibv_post_srq_recv, 1)                                                                    \
+    X(ibv_create_qp, 1)                                                                        \
+    X(ibv_modify_qp, 1)                                                                        \
+    X(ibv_query_qp, 1)                                                                         \
+    X(ibv_destroy_qp, 0)                                                                       \
+    X(ibv_post_send, 1)                                                                        \
+    X(ibv_post_recv, 1)                                                                        \
+    X(rdma_create_event_channel, 1)                                                            \
+    X(rdma_destroy_event_channel, 0)                                                           \
+    X(rdma_create_id, 1)                                                                       \
+    X(rdma_destroy_id, 0)                                                                      \
+    X(rdma_migrate_id, 1)                                                                      \
+    X(rdma_bind_addr, 1)                                                                       \
+    X(rdma_resolve_addr, 1)                                                                    \
+    X(rdma_resolve_route, 1)                                                                   \
+    X(rdma_listen, 1)                                                                          \
+    X(rdma_connect, 1)                                                                         \
+    X(rdma_accept, 1)                                                                          \
+    X(rdma_reject, 1)                                                                          \
+    X(rdma_establish, 1)                                                                       \
+    X(rdma_disconnect, 0)                                                                      \
+    X(rdma_get_cm_event, 1)                                                                    \
+    X(rdma_ack_cm_event, 0)                                                                    \
+    X(rdma_create_qp, 1)                                                                       \
+    X(rdma_destroy_qp, 0)                                                                      \
+    X(rdma_create_srq, 1)                                                                      \
+    X(rdma_getaddrinfo, 1)                                                                     \
+    X(rdma_create_ep, 1)                                                                       \
+    X(rdma_init_qp_attr, 1)                                                                    \
+    X(rdma_set_option, 1)                                                                      \
+    X(completion, 1)                                                                           \
     X(cm_event, 1)
 
 /* name, unit, what it says */
-#define EMU_COUNTS(X)                                                                             \
-    X(doorbells, "calls", "post calls of any kind that handed over at least one work request")    \
-    X(wr_send, "requests", "sends executed, with immediate or not")                               \
-    X(wr_write, "requests", "RDMA writes")                                                        \
-    X(wr_write_imm, "requests", "RDMA writes with immediate data")                                \
-    X(wr_read, "requests", "RDMA reads")                                                          \
-    X(wr_recv, "requests", "receives posted to a receive queue")                                  \
-    X(wr_srq_recv, "requests", "receives posted to a shared receive queue")                       \
-    X(wr_signalled, "requests", "work requests that asked for a completion")                      \
-    X(wr_inline, "requests", "work requests with inline data")                                    \
-    X(wr_failed, "requests", "work requests that ended with an error, flushes not counted")       \
-    X(wr_flushed, "requests", "sends and receives flushed")                                       \
-    X(bytes_send, "bytes", "payload of sends")                                                    \
-    X(bytes_write, "bytes", "payload of RDMA writes")                                             \
-    X(bytes_read, "bytes", "payload of RDMA reads")                                               \
-    X(bounced, "messages", "sends whose payload went through the shared segment")                 \
-    X(cqes, "completions", "completions returned by ibv_poll_cq")                                 \
-    X(polls_empty, "calls", "ibv_poll_cq calls that found nothing")                               \
-    X(comp_events, "events", "completion events fetched")                                         \
-    X(async_events, "events", "asynchronous events raised")                                       \
-    X(rnr_events, "events", "attempts of this process that met a peer without a posted receive")  \
-    X(retries, "events", "attempts that met a peer that did not answer")                          \
-    X(cq_overruns, "events", "completions lost because a completion queue was full")              \
-    X(reg_bytes_total, "bytes", "bytes ever registered")                                          \
-    X(pinned_bytes, "bytes", "bytes registered now")                                              \
-    X(pinned_peak, "bytes", "most bytes registered at one time")                                  \
-    X(live_context, "objects", "open device contexts")                                            \
-    X(live_pd, "objects", "protection domains")                                                   \
-    X(live_mr, "objects", "memory regions")                                                       \
-    X(live_channel, "objects", "completion channels")                                             \
-    X(live_cq, "objects", "completion queues")                                                    \
-    X(live_srq, "objects", "shared receive queues")                                               \
-    X(live_qp, "objects", "queue pairs")                                                          \
-    X(live_cm_channel, "objects", "rdma_cm event channels")                                       \
-    X(live_cm_id, "objects", "rdma_cm identifiers")                                               \
-    X(live_cm_event, "objects", "rdma_cm events fetched and not acknowledged")                    \
-    X(connects, "events", "connections established by rdma_cm")                                   \
-    X(rejects, "events", "REJECTED events delivered")                                             \
-    X(disconnects, "events", "DISCONNECTED events delivered")                                     \
-    X(faults_injected, "events", "failures injected by EMUVERBS_FAIL")                            \
+#define EMU_COUNTS(X)                                                                          \
+    X(doorbells, "calls", "post calls of any kind that handed over at least one work request") \
+    X(wr_send, "requests", "sends executed, with immediate or not")                            \
+    X(wr_write, "requests", "RDMA writes")                                                     \
+    X(wr_write_imm, "requests", "RDMA writes with immediate data")                             \
+    X(wr_read, "requests", "RDMA reads")                                                       \
+    X(wr_recv, "requests", "receives posted to a receive queue")                               \
+    X(wr_srq_recv, "requests", "receives posted to a shared receive queue")                    \
+    X(wr_signalled, "requests", "work requests that asked for a completion")                   \
+    X(wr_inline, "requests", "work requests with inline data")                                 \
+    X(wr_failed, "requests", "work requests that ended with an error, flushes not counted")    \
+    X(wr_flushed, "requests", "sends and receives flushed")                                    \
+    X(bytes_send, "bytes", "payload of sends")                                                 \
+    X(bytes_write, "bytes", "payload of RDMA writes")                                          \
+    X(bytes_read, "bytes", "payload of RDMA reads")                                            \
+    X(bounced, "messages", "sends whose payload went through the shared segment")              \
+    X(cqes, "completions", "completions returned by ibv_poll_cq")                              \
+    X(polls_empty, "calls", "ibv_poll_cq calls that found nothing")                            \
+    X(comp_events, "events", "completion events fetched")                                      \
+    X(async_events, "events", "asynchronous events raised")                                    \
+    X(rnr_events, "events",                                                                    \
+      "attempts of this process that met a peer without a posted receive")                     \
+    X(retries, "events", "attempts that met a peer that did not answer")                       \
+    X(cq_overruns, "events", "completions lost because a completion queue was full")           \
+    X(reg_bytes_total, "bytes", "bytes ever registered")                                       \
+    X(pinned_bytes, "bytes", "bytes registered now")                                           \
+    X(pinned_peak, "bytes", "most bytes registered at one time")                               \
+    X(live_context, "objects", "open device contexts")                                         \
+    X(live_pd, "objects", "protection domains")                                                \
+    X(live_mr, "objects", "memory regions")                                                    \
+    X(live_channel, "objects", "completion channels")                                          \
+    X(live_cq, "objects", "completion queues")                                                 \
+    X(live_srq, "objects", "shared receive queues")                                            \
+    X(live_qp, "objects", "queue pairs")                                                       \
+    X(live_cm_channel, "objects", "rdma_cm event channels")                                    \
+    X(live_cm_id, "objects", "rdma_cm identifiers")                                            \
+    X(live_cm_event, "objects", "rdma_cm events fetched and not acknowledged")                 \
+    X(connects, "events", "connections established by rdma_cm")                                \
+    X(rejects, "events", "REJECTED events delivered")                                          \
+    X(disconnects, "events", "DISCONNECTED events delivered")                                  \
+    X(faults_injected, "events", "failures injected by EMUVERBS_FAIL")                         \
     X(sweep_calls, "calls", "calls that a sweep over all would number")
 
 enum emu_call {
@@ -153,7 +154,8 @@ static inline void emu_uncount(enum emu_count c, uint64_t n)
 /* Moves the counters from where they are to `to`, with their values. Not thread safe. */
 void emu_counters_move(struct emu_counters *to);
 
-/* The value of a counter or of the number of calls by its name; -1 when there is no such name. */
+/* The value of a counter or of the number of calls by its name; -1 when there is no such name.
+ */
 int64_t emu_counters_find(const struct emu_counters *c, const char *name);
 
 /* Writes all counters as one JSON object, with pid and program. */

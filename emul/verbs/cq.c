@@ -5,13 +5,14 @@
  * The ring is shared: posters of any process push into it without a lock, threads of the owner
  * take from it under a private one. Polling an empty queue takes no lock at all.
  *
- * Notification is free of races by two fences: the owner sets `armed` and then looks at the ring;
- * a poster makes its entry ready and then looks at `armed`. At least one of them sees the other.
+ * Notification is free of races by two fences: the owner sets `armed` and then looks at the
+ * ring; a poster makes its entry ready and then looks at `armed`. At least one of them sees the
+ * other.
  *
- * A small send may arrive with its payload in a bounce slot. The poster has checked the receive's
- * segments and left their addresses there; the copy into the program's buffer is made by whoever
- * comes first of: the poll that returns the completion, or a deregistration of memory, which
- * settles all such copies. So nothing is written after ibv_dereg_mr has returned.
+ * A small send may arrive with its payload in a bounce slot. The poster has checked the
+ * receive's segments and left their addresses there; the copy into the program's buffer is made
+ * by whoever comes first of: the poll that returns the completion, or a deregistration of
+ * memory, which settles all such copies. So nothing is written after ibv_dereg_mr has returned.
  */
 #include "emul/verbs/emu.h"
 
@@ -35,8 +36,8 @@ static struct shm_cqe *unread(struct emu_dev *d, struct emu_cq *cq, uint64_t i)
 }
 
 /*
- * Whether a completion must not be reported: its QP is gone, or its poster had its token revoked
- * before it pushed this, and the receive was flushed instead.
+ * Whether a completion must not be reported: its QP is gone, or its poster had its token
+ * revoked before it pushed this, and the receive was flushed instead.
  */
 static bool stale(struct emu_dev *d, const struct shm_cqe *e)
 {
@@ -349,8 +350,8 @@ void emu_cq_settle(struct emu_dev *d)
 }
 
 /*
- * What a poster may leave behind when it is killed: a cell that is not in the ring, a bounce slot
- * that no completion refers to, a queue that it disarmed without signalling.
+ * What a poster may leave behind when it is killed: a cell that is not in the ring, a bounce
+ * slot that no completion refers to, a queue that it disarmed without signalling.
  */
 void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
 {
@@ -445,10 +446,12 @@ static uint8_t ex_zero(struct ibv_cq_ex *ex)
     return 0;
 }
 
-struct ibv_cq_ex *emu_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+struct ibv_cq_ex *emu_create_cq_ex(struct ibv_context *context,
+                                   struct ibv_cq_init_attr_ex *attr)
 {
     if ((attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS) ||
-        (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))) {
+        (attr->comp_mask &
+         ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))) {
         errno = EOPNOTSUPP;
         return NULL;
     }

@@ -73,7 +73,8 @@ static void after_fork_child(void)
     atomic_store(&device, NULL);
     if (d) {
         inherited = d;
-        mmap(d->seg, d->seg->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, d->seg_fd, 0);
+        mmap(d->seg, d->seg->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, d->seg_fd,
+             0);
         close(d->seg_fd);
         close(d->slot_sock);
         emu_service_forked();
@@ -297,8 +298,8 @@ EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_a
     a->hw_ver = 1;
     a->max_qp = (int)k->max_qp;
     a->max_qp_wr = (int)k->max_qp_wr;
-    a->device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID |
-                          IBV_DEVICE_CURR_QP_STATE_MOD;
+    a->device_cap_flags =
+        IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_CURR_QP_STATE_MOD;
     a->max_sge = (int)k->max_sge;
     a->max_sge_rd = (int)k->max_sge;
     a->max_cq = EMU_MAX_CQS;
@@ -402,7 +403,8 @@ EMU_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, uns
     return 0;
 }
 
-EMU_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
+EMU_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index,
+                              __be16 *pkey)
 {
     (void)context;
     if (emu_call(CALL_ibv_query_pkey) || port != 1 || index != 0) {

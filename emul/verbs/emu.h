@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The device of this process: what its parts share. Objects that programs see embed the structure
- * of verbs.h as their first member.
+ * The device of this process: what its parts share. Objects that programs see embed the
+ * structure of verbs.h as their first member.
  *
  * Locks (all private to the process), outermost first:
  *   cm.lock                     connection manager (cm.h)
@@ -36,7 +36,7 @@ struct emu_peer {
     uint64_t size;
     uint32_t slot;
     int pid;
-    int pidfd; /* -1 where the kernel has none */
+    int pidfd;        /* -1 where the kernel has none */
     _Atomic int bell; /* our copy of its eventfd, -1 until needed */
     unsigned refs;
     _Atomic bool dead;
@@ -45,7 +45,7 @@ struct emu_peer {
     struct emu_peer_chan {
         uint32_t gen;
         int fd;
-    } *chan; /* our copies of its channels' eventfds, by index; made when first needed */
+    } * chan; /* our copies of its channels' eventfds, by index; made when first needed */
 };
 
 /* Something to do later, in the service thread or in a thread that polls meanwhile. */
@@ -65,7 +65,7 @@ struct emu_async {
 struct emu_ctx {
     pthread_mutex_t async_lock;
     struct emu_async *async_head, **async_tail;
-    struct emu_ctx *next; /* dev.contexts */
+    struct emu_ctx *next;   /* dev.contexts */
     struct verbs_context v; /* last: grows upwards */
 };
 
@@ -219,7 +219,7 @@ struct emu_dev *emu_dev(void);
 struct emu_dev *emu_dev_base(void);
 /* The device if it has been made, without making it. */
 struct emu_dev *emu_dev_peek(void);
-struct emu_ctx *emu_ctx_get(struct emu_dev *d); /* the context that rdma_cm hands out */
+struct emu_ctx *emu_ctx_get(struct emu_dev *d);      /* the context that rdma_cm hands out */
 void emu_gid(struct emu_dev *d, union ibv_gid *gid); /* the port's only one */
 static inline struct emu_ctx *emu_ctx_of(struct ibv_context *c)
 {
@@ -236,7 +236,8 @@ void emu_arena_free(struct emu_dev *d, uint64_t off, uint64_t bytes);
 int emu_slot_claim(struct emu_dev *d); /* 0 or -errno */
 /* Binds and listens on an abstract unix socket: its fd or -errno. */
 int emu_listen_abstract(const char *name);
-/* The process in `slot`, with a reference; NULL with errno when there is none or it is closed. */
+/* The process in `slot`, with a reference; NULL with errno when there is none or it is closed.
+ */
 struct emu_peer *emu_peer_get(struct emu_dev *d, uint32_t slot);
 /* The process `pid`, likewise. */
 struct emu_peer *emu_peer_by_pid(struct emu_dev *d, int pid);
@@ -245,7 +246,7 @@ void emu_peer_put(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_died(struct emu_dev *d, struct emu_peer *p); /* service thread: its pidfd fired */
 bool emu_peer_stopped(struct emu_peer *p); /* by a signal or a debugger, or dead */
 bool emu_peers_stopped(struct emu_dev *d); /* all that we know */
-void emu_peers_check(struct emu_dev *d); /* service thread: finds dead peers without pidfd */
+void emu_peers_check(struct emu_dev *d);   /* service thread: finds dead peers without pidfd */
 void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan);
 /* Puts a message into a peer's inbox and wakes its service thread; false when it is full. */
@@ -292,10 +293,11 @@ void emu_mr_peer_died(struct emu_dev *d, struct emu_peer *p);
 
 /* cq.c */
 /*
- * Adds a completion to a CQ of any process. When the CQ is full the completion is lost, its owner
- * is told, and false is returned.
+ * Adds a completion to a CQ of any process. When the CQ is full the completion is lost, its
+ * owner is told, and false is returned.
  */
-bool emu_cq_push(struct emu_dev *d, struct emu_peer *owner, uint32_t cq, const struct shm_cqe *c);
+bool emu_cq_push(struct emu_dev *d, struct emu_peer *owner, uint32_t cq,
+                 const struct shm_cqe *c);
 /* After a push: raises the event if the CQ is armed. `solicited` also for errors. */
 void emu_cq_notify(struct emu_dev *d, struct emu_peer *owner, uint32_t cq, bool solicited);
 /* Forgets the completions of a QP that is going away. */

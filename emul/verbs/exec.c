@@ -2,17 +2,18 @@
 /*
  * Executing one work request: both halves of the transport, run by the poster.
  *
- * The requester's half checks the local segments. The responder's half works on the peer's segment
- * as the peer's device would: it checks that the QP there expects us, its access flags, the remote
- * key, takes a receive, moves the data, and leaves a completion. The passive process does not run.
+ * The requester's half checks the local segments. The responder's half works on the peer's
+ * segment as the peer's device would: it checks that the QP there expects us, its access flags,
+ * the remote key, takes a receive, moves the data, and leaves a completion. The passive process
+ * does not run.
  *
  * Exclusion between a poster and the owner of the responding QP (who may fail, reset or destroy
- * it) is the word `busy`. The poster puts its token there before it looks at the QP's state, and
- * the owner changes the state before it looks at the token, so one of them sees the other. An
- * owner waits for a running poster; from one that is stopped or dead it takes the token away, and
- * flushes the receive that the poster had taken (`taken`). Should such a poster wake up later and
- * push its completion after all, the completion carries the revoked token and is dropped when it
- * is polled. So every receive is reported once.
+ * it) is the word `busy`. The poster puts its token there before it looks at the QP's state,
+ * and the owner changes the state before it looks at the token, so one of them sees the other.
+ * An owner waits for a running poster; from one that is stopped or dead it takes the token
+ * away, and flushes the receive that the poster had taken (`taken`). Should such a poster wake
+ * up later and push its completion after all, the completion carries the revoked token and is
+ * dropped when it is polled. So every receive is reported once.
  */
 #include "emul/verbs/emu.h"
 
@@ -76,7 +77,8 @@ static void refuse(struct run *r, enum ibv_event_type event)
                   sizeof(qpn));
 }
 
-/* Completes the receive that was taken, successfully or not, and leaves. False when it could not. */
+/* Completes the receive that was taken, successfully or not, and leaves. False when it could
+ * not. */
 static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
 {
     uint32_t cq = r->rs->recv_cq;
@@ -128,7 +130,7 @@ static bool take(struct run *r, uint64_t *wr_id, uint32_t *nsge, struct shm_sge 
 
 static enum ibv_wc_status copy_failure(int err)
 {
-    return err == -EPERM ? IBV_WC_GENERAL_ERR
+    return err == -EPERM    ? IBV_WC_GENERAL_ERR
            : err == -EINVAL ? IBV_WC_LOC_PROT_ERR
                             : IBV_WC_REM_OP_ERR;
 }
@@ -239,8 +241,8 @@ static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint
         refuse(r, IBV_EVENT_QP_REQ_ERR);
         return EXEC_DONE;
     }
-    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs->pd, wr->raddr, wr->length,
-                                 IBV_ACCESS_REMOTE_WRITE, &remote, &pin) < 0) {
+    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs->pd, wr->raddr,
+                                 wr->length, IBV_ACCESS_REMOTE_WRITE, &remote, &pin) < 0) {
         *status = IBV_WC_REM_ACCESS_ERR;
         refuse(r, IBV_EVENT_QP_ACCESS_ERR);
         return EXEC_DONE;
@@ -286,8 +288,8 @@ static enum exec_result do_read(struct run *r, enum ibv_wc_status *status)
         refuse(r, IBV_EVENT_QP_REQ_ERR);
         return EXEC_DONE;
     }
-    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs->pd, wr->raddr, wr->length,
-                                 IBV_ACCESS_REMOTE_READ, &remote, &pin) < 0) {
+    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs->pd, wr->raddr,
+                                 wr->length, IBV_ACCESS_REMOTE_READ, &remote, &pin) < 0) {
         *status = IBV_WC_REM_ACCESS_ERR;
         refuse(r, IBV_EVENT_QP_ACCESS_ERR);
         return EXEC_DONE;

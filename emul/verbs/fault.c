@@ -44,7 +44,8 @@ void emu_fault_init(const struct emu_knobs *k)
         char *end;
         uint64_t nth = strtoull(colon ? colon + 1 : p, &end, 10);
         if ((colon && call < 0) || end != p + len || nth == 0)
-            fprintf(stderr, "emuverbs: EMUVERBS_FAIL: \"%.*s\" is neither K nor call:K; ignored\n",
+            fprintf(stderr,
+                    "emuverbs: EMUVERBS_FAIL: \"%.*s\" is neither K nor call:K; ignored\n",
                     (int)len, p);
         else {
             faults[nfaults].call = call;
@@ -56,7 +57,8 @@ void emu_fault_init(const struct emu_knobs *k)
 
 bool emu_call(enum emu_call call)
 {
-    uint64_t n = 1 + atomic_fetch_add_explicit(&emu_counters->call[call], 1, memory_order_relaxed);
+    uint64_t n =
+        1 + atomic_fetch_add_explicit(&emu_counters->call[call], 1, memory_order_relaxed);
     uint64_t all = 0;
 
     if (calls[call].sweep)

@@ -8,7 +8,8 @@
 #include "emul/verbs/counters.h"
 #include "emul/verbs/knobs.h"
 
-/* Reads EMUVERBS_FAIL, EMUVERBS_ROLE and EMUVERBS_FAIL_ROLE. A wrong form is reported on stderr. */
+/* Reads EMUVERBS_FAIL, EMUVERBS_ROLE and EMUVERBS_FAIL_ROLE. A wrong form is reported on
+ * stderr. */
 void emu_fault_init(const struct emu_knobs *k);
 
 /* Counts one call; true when this one must fail. Any thread. */

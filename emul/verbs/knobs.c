@@ -34,14 +34,15 @@ void emu_knobs_load(struct emu_knobs *k)
 #define X(field, var, def, min, max, unit, prose) k->field = number(PREFIX #var, def, min, max);
     EMU_NUMBERS(X)
 #undef X
-#define X(field, var, unit, prose)                                                                \
-    k->field = getenv(PREFIX #var);                                                               \
-    if (!k->field)                                                                                \
+#define X(field, var, unit, prose)                                                             \
+    k->field = getenv(PREFIX #var);                                                            \
+    if (!k->field)                                                                             \
         k->field = "";
     EMU_STRINGS(X)
 #undef X
     if (k->mtu & (k->mtu - 1)) {
-        fprintf(stderr, "emuverbs: EMUVERBS_MTU=%" PRIu64 " is no MTU of InfiniBand; using 4096\n",
+        fprintf(stderr,
+                "emuverbs: EMUVERBS_MTU=%" PRIu64 " is no MTU of InfiniBand; using 4096\n",
                 k->mtu);
         k->mtu = 4096;
     }
@@ -49,12 +50,12 @@ void emu_knobs_load(struct emu_knobs *k)
 
 void emu_knobs_help(FILE *out)
 {
-#define X(field, var, def, min, max, unit, prose)                                                 \
-    fprintf(out, "  %-24s default %" PRIu64 "%s%s\n      %s\n", PREFIX #var, (uint64_t)(def),     \
+#define X(field, var, def, min, max, unit, prose)                                              \
+    fprintf(out, "  %-24s default %" PRIu64 "%s%s\n      %s\n", PREFIX #var, (uint64_t)(def),  \
             unit[0] ? " " : "", unit, prose);
     EMU_NUMBERS(X)
 #undef X
-#define X(field, var, unit, prose)                                                                \
+#define X(field, var, unit, prose)                                                             \
     fprintf(out, "  %-24s default unset (%s)\n      %s\n", PREFIX #var, unit, prose);
     EMU_STRINGS(X)
 #undef X

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Knobs: everything a user or a test can change, set by environment variables EMUVERBS_<NAME>.
- * One table says name, kind, default, unit and meaning; parsing, `emuverbs --help` and the manual
- * come from it.
+ * One table says name, kind, default, unit and meaning; parsing, `emuverbs --help` and the
+ * manual come from it.
  */
 #ifndef EMUL_VERBS_KNOBS_H
 #define EMUL_VERBS_KNOBS_H
@@ -11,51 +11,54 @@
 #include <stdio.h>
 
 /* X(field, VARIABLE, default, minimum, maximum, unit, prose): numbers */
-#define EMU_NUMBERS(X)                                                                            \
-    X(devices, DEVICES, 1, 0, 1, "devices", "0: this machine has no RDMA device")                 \
-    X(max_sge, MAX_SGE, 16, 1, 64, "segments", "most segments of a work request")                 \
-    X(max_inline, MAX_INLINE, 256, 0, 4096, "bytes", "most inline data of a work request")        \
-    X(max_rd_atom, MAX_RD_ATOM, 16, 0, 255, "reads", "RDMA reads in flight per queue pair")       \
-    X(max_qp, MAX_QP, 8191, 0, 8191, "objects", "queue pairs of a process")                       \
-    X(max_qp_wr, MAX_QP_WR, 16384, 1, 65536, "requests", "deepest send or receive queue")         \
-    X(max_cqe, MAX_CQE, 1048576, 1, 4194304, "entries", "deepest completion queue")               \
-    X(max_mr, MAX_MR, 262143, 0, 262143, "objects", "memory regions; more fail with ENOMEM")      \
-    X(memlock, MEMLOCK, 0, 0, UINT64_MAX, "bytes",                                                \
-      "most memory registered at a time, as a memlock limit; 0 is no limit")                      \
-    X(srq, SRQ, 1, 0, 1, "", "0: the device has no shared receive queues")                        \
-    X(mtu, MTU, 4096, 256, 4096, "bytes", "path MTU: 256, 512, 1024, 2048 or 4096")               \
-    X(ethernet, ETHERNET, 0, 0, 1, "", "1: the port's link layer is Ethernet (RoCE)")             \
-    X(bounce_max, BOUNCE_MAX, 4096, 0, 4096, "bytes",                                             \
-      "sends up to this size go through the shared segment instead of a system call")             \
-    X(read_delay_us, READ_DELAY_US, 0, 0, 60000000, "us",                                         \
-      "RDMA reads fetch their data this much later, while unfenced later requests pass them")     \
-    X(read_reverse, READ_REVERSE, 0, 0, 1, "",                                                    \
-      "1: delayed reads that are due together fetch their data in reverse order")                 \
-    X(kill_after, KILL_AFTER, 0, 0, UINT64_MAX, "requests",                                       \
-      "the connection that posts this process's K-th work request dies with it; 0 is never")      \
-    X(silent, SILENT, 0, 0, 1, "", "1: this process answers no peer at all, as if unplugged")     \
-    X(retry_max_ms, RETRY_MAX_MS, 500, 1, 600000, "ms",                                           \
-      "bound of the time until an unanswered request ends with RETRY_EXC_ERR")                    \
-    X(cm_timeout_ms, CM_TIMEOUT_MS, 60000, 10, 3600000, "ms",                                     \
-      "time until an unanswered connection request ends with UNREACHABLE")                        \
-    X(timewait_ms, TIMEWAIT_MS, 100, 0, 600000, "ms", "time from disconnect to TIMEWAIT_EXIT")    \
-    X(segment_mib, SEGMENT_MIB, 1024, 64, 65536, "MiB",                                           \
-      "address space (not memory) of the shared segment")                                         \
-    X(census, CENSUS, 0, 0, 1, "", "1: at exit, name on stderr the kinds of objects still alive") \
-    X(count_calls, COUNT_CALLS, 0, 0, 1, "",                                                      \
+#define EMU_NUMBERS(X)                                                                         \
+    X(devices, DEVICES, 1, 0, 1, "devices", "0: this machine has no RDMA device")              \
+    X(max_sge, MAX_SGE, 16, 1, 64, "segments", "most segments of a work request")              \
+    X(max_inline, MAX_INLINE, 256, 0, 4096, "bytes", "most inline data of a work request")     \
+    X(max_rd_atom, MAX_RD_ATOM, 16, 0, 255, "reads", "RDMA reads in flight per queue pair")    \
+    X(max_qp, MAX_QP, 8191, 0, 8191, "objects", "queue pairs of a process")                    \
+    X(max_qp_wr, MAX_QP_WR, 16384, 1, 65536, "requests", "deepest send or receive queue")      \
+    X(max_cqe, MAX_CQE, 1048576, 1, 4194304, "entries", "deepest completion queue")            \
+    X(max_mr, MAX_MR, 262143, 0, 262143, "objects", "memory regions; more fail with ENOMEM")   \
+    X(memlock, MEMLOCK, 0, 0, UINT64_MAX, "bytes",                                             \
+      "most memory registered at a time, as a memlock limit; 0 is no limit")                   \
+    X(srq, SRQ, 1, 0, 1, "", "0: the device has no shared receive queues")                     \
+    X(mtu, MTU, 4096, 256, 4096, "bytes", "path MTU: 256, 512, 1024, 2048 or 4096")            \
+    X(ethernet, ETHERNET, 0, 0, 1, "", "1: the port's link layer is Ethernet (RoCE)")          \
+    X(bounce_max, BOUNCE_MAX, 4096, 0, 4096, "bytes",                                          \
+      "sends up to this size go through the shared segment instead of a system call")          \
+    X(read_delay_us, READ_DELAY_US, 0, 0, 60000000, "us",                                      \
+      "RDMA reads fetch their data this much later, while unfenced later requests pass them")  \
+    X(read_reverse, READ_REVERSE, 0, 0, 1, "",                                                 \
+      "1: delayed reads that are due together fetch their data in reverse order")              \
+    X(kill_after, KILL_AFTER, 0, 0, UINT64_MAX, "requests",                                    \
+      "the connection that posts this process's K-th work request dies with it; 0 is never")   \
+    X(silent, SILENT, 0, 0, 1, "", "1: this process answers no peer at all, as if unplugged")  \
+    X(retry_max_ms, RETRY_MAX_MS, 500, 1, 600000, "ms",                                        \
+      "bound of the time until an unanswered request ends with RETRY_EXC_ERR")                 \
+    X(cm_timeout_ms, CM_TIMEOUT_MS, 60000, 10, 3600000, "ms",                                  \
+      "time until an unanswered connection request ends with UNREACHABLE")                     \
+    X(timewait_ms, TIMEWAIT_MS, 100, 0, 600000, "ms", "time from disconnect to TIMEWAIT_EXIT") \
+    X(segment_mib, SEGMENT_MIB, 1024, 64, 65536, "MiB",                                        \
+      "address space (not memory) of the shared segment")                                      \
+    X(census, CENSUS, 0, 0, 1, "",                                                             \
+      "1: at exit, name on stderr the kinds of objects still alive")                           \
+    X(count_calls, COUNT_CALLS, 0, 0, 1, "",                                                   \
       "1: at exit, print on stderr how many calls a sweep over all numbers")
 
 /* X(field, VARIABLE, unit, prose): strings, empty by default */
-#define EMU_STRINGS(X)                                                                            \
-    X(name, DEVICE_NAME, "name", "name of the device; emu0 when unset")                           \
-    X(blackhole, BLACKHOLE, "addr[:port],…",                                                      \
-      "addresses that resolve but never answer; IPv6 as [addr]:port")                             \
-    X(fail, FAIL, "K|call:K,…",                                                                   \
-      "fail the K-th call that a sweep numbers, or the K-th call of that name, as the real one "  \
-      "fails; completion:K is the K-th work request executed, cm_event:K the K-th rdma_cm event") \
-    X(role, ROLE, "word", "a name for this process")                                              \
-    X(fail_role, FAIL_ROLE, "word", "EMUVERBS_FAIL holds only in processes of this role")         \
-    X(counters, COUNTERS_DIR, "directory",                                                        \
+#define EMU_STRINGS(X)                                                                         \
+    X(name, DEVICE_NAME, "name", "name of the device; emu0 when unset")                        \
+    X(blackhole, BLACKHOLE, "addr[:port],…",                                                   \
+      "addresses that resolve but never answer; IPv6 as [addr]:port")                          \
+    X(fail, FAIL, "K|call:K,…",                                                                \
+      "fail the K-th call that a sweep numbers, or the K-th call of that name, as the real "   \
+      "one "                                                                                   \
+      "fails; completion:K is the K-th work request executed, cm_event:K the K-th rdma_cm "    \
+      "event")                                                                                 \
+    X(role, ROLE, "word", "a name for this process")                                           \
+    X(fail_role, FAIL_ROLE, "word", "EMUVERBS_FAIL holds only in processes of this role")      \
+    X(counters, COUNTERS_DIR, "directory",                                                     \
       "at exit, write the counters to emuverbs-PID.json in this directory")
 
 struct emu_knobs {

@@ -2,12 +2,13 @@
 /*
  * Protection domains and memory regions.
  *
- * A key is the region's index in the table shifted by eight, and a tag that changes at each reuse;
- * indices are reused in turn, so that a stale key is found out. Registering makes every page
- * present and, for local write, writable, which refuses holes and read-only memory as pinning
- * does. Deregistering clears the key and then waits for remote operations that have checked it
- * already: after it returns, nothing more is written. A poster that was stopped between check and
- * copy is not waited for; one that runs is, up to PIN_WAIT. One that died had noted its pins.
+ * A key is the region's index in the table shifted by eight, and a tag that changes at each
+ * reuse; indices are reused in turn, so that a stale key is found out. Registering makes every
+ * page present and, for local write, writable, which refuses holes and read-only memory as
+ * pinning does. Deregistering clears the key and then waits for remote operations that have
+ * checked it already: after it returns, nothing more is written. A poster that was stopped
+ * between check and copy is not waited for; one that runs is, up to PIN_WAIT. One that died had
+ * noted its pins.
  */
 #include "emul/verbs/emu.h"
 
@@ -19,7 +20,7 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_READ  22
 #define MADV_POPULATE_WRITE 23
 #endif
 
@@ -71,7 +72,8 @@ static int populate(void *addr, size_t length, bool write)
         return 0;
     if (to < from)
         return EINVAL;
-    while (madvise((void *)from, to - from, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) < 0) {
+    while (madvise((void *)from, to - from, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) <
+           0) {
         if (errno == EAGAIN || errno == EINTR)
             continue;
         if (errno != EINVAL)
@@ -103,7 +105,8 @@ static bool account(struct emu_dev *d, size_t length)
         return false;
     }
     uint64_t peak = atomic_load(&c->count[COUNT_pinned_peak]);
-    while (now > peak && !atomic_compare_exchange_weak(&c->count[COUNT_pinned_peak], &peak, now))
+    while (now > peak &&
+           !atomic_compare_exchange_weak(&c->count[COUNT_pinned_peak], &peak, now))
         ;
     return true;
 }
@@ -139,7 +142,8 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t
         err = ENOMEM;
     else if (!d)
         err = EIO;
-    else if ((access & ~known) || ((access & remote_write) && !(access & IBV_ACCESS_LOCAL_WRITE)))
+    else if ((access & ~known) ||
+             ((access & remote_write) && !(access & IBV_ACCESS_LOCAL_WRITE)))
         err = EINVAL;
     else if (length == 0 || (uintptr_t)addr + length < (uintptr_t)addr)
         err = EINVAL;

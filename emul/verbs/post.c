@@ -3,11 +3,12 @@
  * The send queue.
  *
  * A request is executed inside the post call if nothing is ahead of it. It is queued when the
- * receiver has no receive posted (RNR), when the peer does not answer yet, when the read depth is
- * exhausted, when a fence waits for reads, or when reads are delayed by a knob. Three counters
- * walk over the ring: `exec` is the next request to start, `retire` the oldest whose completion
- * has not been reported, so completions come in order although a delayed read is overtaken by the
- * data of later requests. A timer goes on with the queue when its wait is over.
+ * receiver has no receive posted (RNR), when the peer does not answer yet, when the read depth
+ * is exhausted, when a fence waits for reads, or when reads are delayed by a knob. Three
+ * counters walk over the ring: `exec` is the next request to start, `retire` the oldest whose
+ * completion has not been reported, so completions come in order although a delayed read is
+ * overtaken by the data of later requests. A timer goes on with the queue when its wait is
+ * over.
  *
  * A place in the queue is free again when the program has polled a completion that covers it.
  * An error completes the request that had it, moves the QP to the error state, and flushes the
@@ -20,10 +21,10 @@
 #include <string.h>
 
 /* min_rnr_timer codes to microseconds. */
-static const uint32_t rnr_us[32] = {655360, 10,    20,    30,    40,    60,     80,     120,
-                                    160,    240,   320,   480,   640,   960,    1280,   1920,
-                                    2560,   3840,  5120,  7680,  10240, 15360,  20480,  30720,
-                                    40960,  61440, 81920, 122880, 163840, 245760, 327680, 491520};
+static const uint32_t rnr_us[32] = {
+    655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
+    480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
+    20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
 
 #define RETRY_TICK (EMU_NSEC / 1000)
 
@@ -125,8 +126,8 @@ static bool attempt(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *w
 enum start { START_DONE, START_READING, START_BLOCKED };
 
 /* Starts the request at `exec` if it may start now. */
-static enum start start(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr, bool first,
-                        enum ibv_wc_status *status)
+static enum start start(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr,
+                        bool first, enum ibv_wc_status *status)
 {
     if (qp->rnr_due && emu_now() < qp->rnr_due)
         return START_BLOCKED;

@@ -26,7 +26,8 @@ static int check_caps(struct emu_dev *d, const struct ibv_qp_init_attr_ex *a)
     if ((a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
         (a->send_ops_flags &
          ~(uint64_t)(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                     IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ)))
+                     IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                     IBV_QP_EX_WITH_RDMA_READ)))
         return EOPNOTSUPP;
     return 0;
 }

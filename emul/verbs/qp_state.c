@@ -9,12 +9,13 @@
 #include <sched.h>
 #include <string.h>
 
-/* A poster that executes into a failing QP is looked at after the first, given up after the other. */
+/* A poster that executes into a failing QP is looked at after the first, given up after the
+ * other. */
 #define BUSY_LOOK (EMU_NSEC / 50)
 #define BUSY_WAIT (EMU_NSEC * 5)
 
-#define OPT_RTS                                                                                   \
-    (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE |           \
+#define OPT_RTS                                                                                \
+    (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE |        \
      IBV_QP_MIN_RNR_TIMER)
 #define OPT_INIT (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
 
@@ -47,7 +48,8 @@ static bool allowed(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
     for (unsigned i = 0; i < sizeof(transitions) / sizeof(transitions[0]); i++)
         if (transitions[i].from == from && transitions[i].to == to) {
             int all = transitions[i].required | transitions[i].optional | IBV_QP_STATE;
-            return (mask & transitions[i].required) == transitions[i].required && !(mask & ~all);
+            return (mask & transitions[i].required) == transitions[i].required &&
+                   !(mask & ~all);
         }
     return false;
 }
@@ -154,15 +156,15 @@ static void set_state(struct emu_qp *qp, enum ibv_qp_state state)
 
 /*
  * Takes the token `t` away from a poster that does not come back. What it had taken is flushed,
- * unless it got as far as the completion; a completion that it pushes from now on is dropped. The
- * lock keeps polls from seeing a half of this. False when the poster has come back meanwhile.
+ * unless it got as far as the completion; a completion that it pushes from now on is dropped.
+ * The lock keeps polls from seeing a half of this. False when the poster has come back
+ * meanwhile.
  */
 static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t)
 {
     struct shm_qp *s = qp->s;
-    struct shm_cqe c = {.qpn = qp->qp.qp_num,
-                        .srq = qp->srq != NULL,
-                        .status = IBV_WC_WR_FLUSH_ERR};
+    struct shm_cqe c = {
+        .qpn = qp->qp.qp_num, .srq = qp->srq != NULL, .status = IBV_WC_WR_FLUSH_ERR};
     uint64_t *revoked = &d->revoked[qp->index], old = *revoked, busy = t, taken;
     bool ok;
 

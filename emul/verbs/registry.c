@@ -8,8 +8,8 @@
  * that listens on an rdma_cm address) connects to the name; that works even while the holder is
  * stopped, since connecting needs only its backlog, and the kernel then tells the holder's pid.
  * The holder's segment is the memfd of the right name among /proc/PID/fd. Its event descriptors
- * are copied by pidfd_getfd. All of that needs the same right as process_vm_writev, which the data
- * path needs anyway.
+ * are copied by pidfd_getfd. All of that needs the same right as process_vm_writev, which the
+ * data path needs anyway.
  *
  * A peer's structure is kept while the peer lives or anything refers to it. When its pidfd says
  * that it died, it leaves the table, but stays mapped for the QPs that still point at it.
@@ -116,11 +116,12 @@ void emu_explain_eperm(int pid)
 
     if (atomic_exchange(&said, 1))
         return;
-    fprintf(stderr,
-            "emuverbs: the kernel forbids access to the memory of process %d (EPERM). Remedy: run "
-            "both processes as the same user, set /proc/sys/kernel/yama/ptrace_scope to 0 or 1, "
-            "and in a container allow process_vm_readv (Docker: --cap-add=SYS_PTRACE)\n",
-            pid);
+    fprintf(
+        stderr,
+        "emuverbs: the kernel forbids access to the memory of process %d (EPERM). Remedy: run "
+        "both processes as the same user, set /proc/sys/kernel/yama/ptrace_scope to 0 or 1, "
+        "and in a container allow process_vm_readv (Docker: --cap-add=SYS_PTRACE)\n",
+        pid);
 }
 
 /* Finds the memfd of a process and maps it. */
@@ -182,7 +183,8 @@ static bool pid_gone(int pid, int pidfd)
 
     if (pidfd >= 0)
         return poll(&p, 1, 0) > 0;
-    /* no pidfds here (an old kernel, valgrind): what is dead has no memory, not even unmapped */
+    /* no pidfds here (an old kernel, valgrind): what is dead has no memory, not even unmapped
+     */
     char byte;
     struct iovec l = {&byte, 1}, r = {NULL, 1};
     return process_vm_readv(pid, &l, 1, &r, 1, 0) < 0 && errno == ESRCH;
@@ -201,8 +203,9 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
         static _Atomic int said;
         int err = p ? ESRCH : errno;
         if ((err == EMFILE || err == ENFILE || err == ENOMEM) && !atomic_exchange(&said, 1))
-            fprintf(stderr, "emuverbs: process %d cannot be reached: %s; every peer takes three "
-                            "descriptors (see ulimit -n)\n",
+            fprintf(stderr,
+                    "emuverbs: process %d cannot be reached: %s; every peer takes three "
+                    "descriptors (see ulimit -n)\n",
                     pid, strerror(err));
         if (seg)
             munmap(seg, size);
@@ -253,7 +256,8 @@ static struct emu_peer *peer_known(struct emu_dev *d, int pid, uint32_t slot)
     uint32_t from = pid ? 0 : slot, to = pid ? EMU_MAX_SLOTS - 1 : slot;
     for (uint32_t i = from; i <= to && !found; i++) {
         struct emu_peer *p = d->peers[i];
-        if (p && (!pid || p->pid == pid) && !atomic_load(&p->dead) && !pid_gone(p->pid, p->pidfd))
+        if (p && (!pid || p->pid == pid) && !atomic_load(&p->dead) &&
+            !pid_gone(p->pid, p->pidfd))
             found = p;
     }
     if (found)
@@ -392,7 +396,8 @@ static bool kick(int fd)
     return n > 0;
 }
 
-/* Copies a descriptor of a peer; -1 when that is not possible (too many open, an old kernel). */
+/* Copies a descriptor of a peer; -1 when that is not possible (too many open, an old kernel).
+ */
 static int copy_fd(struct emu_peer *p, int fd)
 {
     int copy = fd >= 0 && p->pidfd >= 0 ? pidfd_getfd_(p->pidfd, fd) : -1;

@@ -8,8 +8,8 @@
 #define SPARE_CELLS 256u
 
 /*
- * Neighbouring places are far apart, each in a cache line that no neighbour shares: producers and
- * the consumer work on neighbours at the same time.
+ * Neighbouring places are far apart, each in a cache line that no neighbour shares: producers
+ * and the consumer work on neighbours at the same time.
  */
 static inline _Atomic uint64_t *word_at(const struct shm_head *seg, const struct shm_ring *ring,
                                         uint64_t seq)
@@ -33,8 +33,8 @@ static inline uint32_t cell_index(const struct shm_head *seg, const struct shm_r
                       ring->stride);
 }
 
-static inline _Atomic uint64_t *free_word(const struct shm_head *seg, const struct shm_ring *ring,
-                                          uint32_t w)
+static inline _Atomic uint64_t *free_word(const struct shm_head *seg,
+                                          const struct shm_ring *ring, uint32_t w)
 {
     return (_Atomic uint64_t *)shm_at(seg, ring->off_free) + w;
 }

@@ -2,9 +2,9 @@
 /*
  * This process's segment: a sparse memfd, and an allocator for the rings in it.
  *
- * The memfd has no name in any file system: when the last process that maps it is gone, so is it,
- * whatever killed them. The arena hands out powers of two from free lists; its bookkeeping is
- * private memory, since only the owner allocates.
+ * The memfd has no name in any file system: when the last process that maps it is gone, so is
+ * it, whatever killed them. The arena hands out powers of two from free lists; its bookkeeping
+ * is private memory, since only the owner allocates.
  */
 #include "emul/verbs/emu.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The service thread: what a kernel and the device's own engine would do while the program sleeps.
- * It reads the inbox, notices dead peers, empties the backlogs of listening names (connecting to
- * them is only how pids are found), and runs timers: waits after an RNR, delayed reads, time-outs
- * of the connection manager. A thread of the program that polls an empty completion queue runs
- * due timers too, so that a busy machine does not delay them.
+ * The service thread: what a kernel and the device's own engine would do while the program
+ * sleeps. It reads the inbox, notices dead peers, empties the backlogs of listening names
+ * (connecting to them is only how pids are found), and runs timers: waits after an RNR, delayed
+ * reads, time-outs of the connection manager. A thread of the program that polls an empty
+ * completion queue runs due timers too, so that a busy machine does not delay them.
  */
 #include "emul/verbs/emu.h"
 
@@ -32,7 +32,9 @@ static struct {
     bool started;
     _Atomic bool stop;
     _Atomic bool check_peers; /* some have no pidfd: look after them by time */
-} svc = {.lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER, .epfd = -1,
+} svc = {.lock = PTHREAD_MUTEX_INITIALIZER,
+         .done = PTHREAD_COND_INITIALIZER,
+         .epfd = -1,
          .timerfd = -1};
 
 uint64_t emu_now(void)
@@ -179,7 +181,8 @@ static void *service_main(void *arg)
     struct epoll_event ev[32];
 
     while (!atomic_load(&svc.stop)) {
-        int n = epoll_wait(svc.epfd, ev, 32, atomic_load(&svc.check_peers) ? PEER_CHECK_MS : -1);
+        int n =
+            epoll_wait(svc.epfd, ev, 32, atomic_load(&svc.check_peers) ? PEER_CHECK_MS : -1);
         if (atomic_load(&svc.check_peers))
             emu_peers_check(d);
         for (int i = 0; i < n && !atomic_load(&svc.stop); i++) {
@@ -199,7 +202,8 @@ static void *service_main(void *arg)
                 break;
             case WATCH_SLOT: /* somebody asks who we are, or rings without our eventfd */
             case WATCH_LISTENER:
-                while ((fd = accept4((int)(ev[i].data.u64 >> 3), NULL, NULL, SOCK_CLOEXEC)) >= 0)
+                while ((fd = accept4((int)(ev[i].data.u64 >> 3), NULL, NULL, SOCK_CLOEXEC)) >=
+                       0)
                     close(fd);
                 if ((ev[i].data.u64 & 7) == WATCH_SLOT)
                     read_inbox(d);

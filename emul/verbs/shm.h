@@ -2,18 +2,18 @@
 /*
  * The memory that processes share: one segment per process, mapped by every peer.
  *
- * A process that opens the device creates one sparse memfd (the segment) and owns it. Whatever a
- * peer must see or change while this process sleeps, is stopped or has died lives in it: the
+ * A process that opens the device creates one sparse memfd (the segment) and owns it. Whatever
+ * a peer must see or change while this process sleeps, is stopped or has died lives in it: the
  * memory region table, the responder half of every queue pair, receive rings, completion rings,
  * and an inbox for messages of the connection manager. Peers never take a lock in it. Two kinds
  * of ring are enough:
  *
- *   message ring (struct shm_ring): many producers, one consumer (the owner). A producer takes a
- *     free cell from a bitmap, fills it, and then puts its number into the word at the tail by one
- *     compare-and-swap, which is the moment the message exists. Anybody may help to move the tail.
- *     A producer that is stopped or killed at any point holds up nobody: it leaves at most a cell
- *     that is not in the ring, which names its slot, so that the owner of the ring gets it back
- *     when it learns of the death.
+ *   message ring (struct shm_ring): many producers, one consumer (the owner). A producer takes
+ * a free cell from a bitmap, fills it, and then puts its number into the word at the tail by
+ * one compare-and-swap, which is the moment the message exists. Anybody may help to move the
+ * tail. A producer that is stopped or killed at any point holds up nobody: it leaves at most a
+ * cell that is not in the ring, which names its slot, so that the owner of the ring gets it
+ * back when it learns of the death.
  *
  *   receive ring (struct shm_rq): one producer (the owner, under its own private lock), many
  *     consumers (posters). A consumer copies the entry at the head and owns it if its
@@ -62,10 +62,11 @@
 /* rkeys have this bit, lkeys have not: mixing them up is an error here as on real devices. */
 #define EMU_RKEY_BIT 0x80000000u
 
-/* A ring's word: the sequence number of its place, and the cell in it + 1, or 0 while it is free. */
+/* A ring's word: the sequence number of its place, and the cell in it + 1, or 0 while it is
+ * free. */
 #define RING_WORD(seq, cell) (((uint64_t)(seq) << 24) | (cell))
 #define RING_SEQ(word)       ((word) >> 24)
-#define RING_CELL(word)      ((uint32_t)(word) & 0xffffff)
+#define RING_CELL(word)      ((uint32_t)(word)&0xffffff)
 
 struct shm_ring {
     _Alignas(64) _Atomic uint64_t tail; /* next place to fill */
@@ -90,18 +91,18 @@ struct shm_cqe {
     struct shm_cell cell;
     uint32_t byte_len;
     uint64_t wr_id;
-    uint64_t sq_index;  /* from_sq: work request counter of the send queue */
-    uint64_t token;     /* else: of the poster that made it, see RX_TOKEN */
-    uint32_t imm;       /* as on the wire */
+    uint64_t sq_index; /* from_sq: work request counter of the send queue */
+    uint64_t token;    /* else: of the poster that made it, see RX_TOKEN */
+    uint32_t imm;      /* as on the wire */
     uint32_t qpn;
     uint32_t src_qp;
-    uint32_t bounce;    /* slot number + 1 of a payload still to be copied, or 0 */
+    uint32_t bounce; /* slot number + 1 of a payload still to be copied, or 0 */
     uint8_t status;
     uint8_t opcode;
     uint8_t wc_flags;
     uint8_t from_sq;
-    uint8_t skip;       /* consumed without being reported: its QP is gone or its writer died */
-    uint8_t srq;        /* a receive taken from a shared receive queue */
+    uint8_t skip; /* consumed without being reported: its QP is gone or its writer died */
+    uint8_t srq;  /* a receive taken from a shared receive queue */
     uint8_t pad[10];
 };
 _Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
@@ -114,8 +115,8 @@ struct shm_cq {
     _Atomic uint32_t ev_pending; /* events signalled and not yet fetched */
     _Atomic uint32_t overrun;
     _Atomic uint32_t in_use;
-    uint32_t chan;               /* channel index + 1, 0 without */
-    _Atomic uint32_t notifier;   /* slot of who disarmed it and has not signalled yet, or 0 */
+    uint32_t chan;             /* channel index + 1, 0 without */
+    _Atomic uint32_t notifier; /* slot of who disarmed it and has not signalled yet, or 0 */
 };
 
 struct shm_chan {
@@ -232,7 +233,8 @@ struct shm_head {
     _Atomic uint32_t silent; /* knob: this process answers nothing */
     uint64_t off_mr, off_qp, off_cq, off_srq, off_chan, off_bounce, off_arena;
     /* what follows changes all the time: peers read only what is above */
-    _Alignas(64) _Atomic uint64_t serial; /* of the tokens that this process has used as a poster */
+    _Alignas(
+        64) _Atomic uint64_t serial; /* of the tokens that this process has used as a poster */
     _Atomic uint32_t pins[EMU_PINS]; /* regions of others that it is using now, see SHM_PIN */
     struct shm_ring inbox;
     _Alignas(64) _Atomic uint64_t bounce_free[EMU_BOUNCE_SLOTS / 64];
@@ -282,7 +284,8 @@ void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, ui
 void *shm_cell_get(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot);
 void shm_cell_put(const struct shm_head *seg, struct shm_ring *ring, void *cell);
 
-/* Puts a filled cell into the ring; false, and the cell is still the caller's, when it is full. */
+/* Puts a filled cell into the ring; false, and the cell is still the caller's, when it is full.
+ */
 bool shm_ring_push(const struct shm_head *seg, struct shm_ring *ring, void *cell);
 
 /* The cell `i` places behind the head, or NULL when there are not so many. Consumer only. */
@@ -294,7 +297,8 @@ void shm_ring_pop(const struct shm_head *seg, struct shm_ring *ring);
 /* Gets back cells that a dead process had taken and not pushed. Consumer only. How many. */
 unsigned shm_ring_recover(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot);
 
-/* Takes a bounce slot of `seg` for the process in `slot`; -1 when all are in use. Any process. */
+/* Takes a bounce slot of `seg` for the process in `slot`; -1 when all are in use. Any process.
+ */
 int shm_bounce_get(struct shm_head *seg, uint32_t slot);
 void shm_bounce_put(struct shm_head *seg, uint32_t i);
 

@@ -48,7 +48,8 @@ EMU_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uin
     return EOPNOTSUPP;
 }
 
-EMU_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
+EMU_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context,
+                                           struct ibv_ah_attr *attr,
                                            uint8_t mac[ETHERNET_LL_SIZE], uint16_t *vid)
 {
     (void)context, (void)attr, (void)mac, (void)vid;
@@ -98,7 +99,8 @@ EMU_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
     (void)mr;
 }
 
-/* Nothing of this device lives in sysfs; ibv_devices and others take the failure for "unknown". */
+/* Nothing of this device lives in sysfs; ibv_devices and others take the failure for "unknown".
+ */
 EMU_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
 EMU_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size)
 {
@@ -107,7 +109,8 @@ EMU_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf,
     return -1;
 }
 
-/* Memory registered here is reached through the process's page tables: copy-on-write is harmless. */
+/* Memory registered here is reached through the process's page tables: copy-on-write is
+ * harmless. */
 EMU_EXPORT int ibv_fork_init(void)
 {
     return 0;

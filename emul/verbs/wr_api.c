@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The ibv_wr_* interface: requests are built between wr_start and wr_complete and posted together;
- * none is posted if one of them is wrong.
+ * The ibv_wr_* interface: requests are built between wr_start and wr_complete and posted
+ * together; none is posted if one of them is wrong.
  */
 #include "emul/verbs/emu.h"
 
@@ -34,8 +34,7 @@ static struct emu_wr_build *add(struct ibv_qp_ex *ex, enum ibv_wr_opcode op)
     struct emu_qp *qp = of(ex);
 
     if (qp->wr_count == qp->wr_max) {
-        struct emu_wr_build **v =
-            realloc(qp->wr_build, (qp->wr_max + 1) * sizeof(*v));
+        struct emu_wr_build **v = realloc(qp->wr_build, (qp->wr_max + 1) * sizeof(*v));
         struct emu_wr_build *b = v ? calloc(1, sizeof(*b)) : NULL;
         unsigned char *inl = b ? malloc(qp->init.cap.max_inline_data + 1) : NULL;
         if (v)
@@ -169,8 +168,8 @@ static int wr_complete(struct ibv_qp_ex *ex)
 
     if (emu_call(CALL_ibv_post_send) || !d)
         err = ENOMEM;
-    if (!err && qp->wr_count > qp->init.cap.max_send_wr -
-                                   (qp->sq_tail - atomic_load(&qp->sq_freed)))
+    if (!err &&
+        qp->wr_count > qp->init.cap.max_send_wr - (qp->sq_tail - atomic_load(&qp->sq_freed)))
         err = ENOMEM;
     for (uint32_t i = 0; i < qp->wr_count && !err; i++)
         err = emu_sq_check(d, qp, &qp->wr_build[i]->wr);

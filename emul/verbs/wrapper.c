@@ -22,12 +22,13 @@
 
 static void usage(FILE *out)
 {
-    fprintf(out, "usage: emuverbs [--counters-dir DIR] PROGRAM [ARGUMENT...]\n"
-                 "       emuverbs --show PID\n"
-                 "       emuverbs --help\n\n"
-                 "Runs PROGRAM with a software RDMA device in place of hardware: libibverbs and\n"
-                 "librdmacm of every process started this way on this machine reach each other\n"
-                 "by any of its addresses. No driver and no privilege is needed.\n");
+    fprintf(out,
+            "usage: emuverbs [--counters-dir DIR] PROGRAM [ARGUMENT...]\n"
+            "       emuverbs --show PID\n"
+            "       emuverbs --help\n\n"
+            "Runs PROGRAM with a software RDMA device in place of hardware: libibverbs and\n"
+            "librdmacm of every process started this way on this machine reach each other\n"
+            "by any of its addresses. No driver and no privilege is needed.\n");
 }
 
 static void help(void)
@@ -158,7 +159,8 @@ int main(int argc, char **argv)
             i++;
             break;
         } else {
-            fprintf(stderr, "emuverbs: unknown option %s; emuverbs --help lists them\n", argv[i]);
+            fprintf(stderr, "emuverbs: unknown option %s; emuverbs --help lists them\n",
+                    argv[i]);
             return 2;
         }
     }
@@ -167,7 +169,8 @@ int main(int argc, char **argv)
         return 2;
     }
     if (find_library(library, sizeof(library)) < 0) {
-        fprintf(stderr, "emuverbs: %s was not found; set EMUVERBS_LIBRARY to its path\n", LIBRARY);
+        fprintf(stderr, "emuverbs: %s was not found; set EMUVERBS_LIBRARY to its path\n",
+                LIBRARY);
         return 2;
     }
     prepend("LD_PRELOAD", library, ":");

@@ -129,8 +129,9 @@ void drop(struct rdma_cm_id *id)
 void all_gone(void)
 {
     rdma_destroy_event_channel(chan);
-    static const char *const kinds[] = {"live_cm_id", "live_cm_channel", "live_cm_event", "live_qp",
-                                        "live_cq",    "live_channel",    "live_pd"};
+    static const char *const kinds[] = {"live_cm_id", "live_cm_channel", "live_cm_event",
+                                        "live_qp",    "live_cq",         "live_channel",
+                                        "live_pd"};
     for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         CHECK_EQ(counter(kinds[i]), 0);
 }

@@ -20,7 +20,8 @@ void run_under_emuverbs(char **argv)
     if (preload && strstr(preload, "libemuverbs"))
         return;
     if (!emuverbs)
-        emuverbs = "emul/verbs/emuverbs"; /* from the top of the build tree, where make runs us */
+        emuverbs =
+            "emul/verbs/emuverbs"; /* from the top of the build tree, where make runs us */
     args[0] = (char *)(uintptr_t)emuverbs;
     for (int i = 0; argv[i] && i < 62; i++)
         args[i + 1] = argv[i];
@@ -140,10 +141,11 @@ void side_open(struct side *s)
 
 int qp_init(struct side *s)
 {
-    struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
-                            .port_num = 1,
-                            .qp_access_flags = (unsigned)def(
-                                s->qp_access, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)};
+    struct ibv_qp_attr a = {
+        .qp_state = IBV_QPS_INIT,
+        .port_num = 1,
+        .qp_access_flags =
+            (unsigned)def(s->qp_access, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)};
 
     return ibv_modify_qp(s->qp, &a,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);

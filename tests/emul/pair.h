@@ -16,21 +16,21 @@
 #include <unistd.h>
 
 /* In a test process: ends it with a message when the condition does not hold. */
-#define CHECK(cond)                                                                               \
-    do {                                                                                          \
-        if (!(cond)) {                                                                            \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                            \
-            _exit(1);                                                                             \
-        }                                                                                         \
+#define CHECK(cond)                                                                            \
+    do {                                                                                       \
+        if (!(cond)) {                                                                         \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                         \
+            _exit(1);                                                                          \
+        }                                                                                      \
     } while (0)
-#define CHECK_EQ(a, b)                                                                            \
-    do {                                                                                          \
-        long long a_ = (long long)(a), b_ = (long long)(b);                                       \
-        if (a_ != b_) {                                                                           \
-            fprintf(stderr, "%s:%d: %s is %lld, not %s = %lld\n", __FILE__, __LINE__, #a, a_, #b, \
-                    b_);                                                                          \
-            _exit(1);                                                                             \
-        }                                                                                         \
+#define CHECK_EQ(a, b)                                                                         \
+    do {                                                                                       \
+        long long a_ = (long long)(a), b_ = (long long)(b);                                    \
+        if (a_ != b_) {                                                                        \
+            fprintf(stderr, "%s:%d: %s is %lld, not %s = %lld\n", __FILE__, __LINE__, #a, a_,  \
+                    #b, b_);                                                                   \
+            _exit(1);                                                                          \
+        }                                                                                      \
     } while (0)
 
 #define BUF_SIZE (1 << 20)
@@ -107,23 +107,23 @@ bool readable(int fd, int ms);
 #define WIMM  IBV_WR_RDMA_WRITE_WITH_IMM
 
 /* Each TEST(name) is a process of its own. */
-#define TEST(name)                                                                                \
-    static void name##_body(struct side *unused);                                                 \
-    static void name(void **state)                                                                \
-    {                                                                                             \
-        (void)state;                                                                              \
-        assert_int_equal(run_one(name##_body), 0);                                                \
-    }                                                                                             \
+#define TEST(name)                                                                             \
+    static void name##_body(struct side *unused);                                              \
+    static void name(void **state)                                                             \
+    {                                                                                          \
+        (void)state;                                                                           \
+        assert_int_equal(run_one(name##_body), 0);                                             \
+    }                                                                                          \
     static void name##_body(struct side *unused __attribute__((unused)))
 
 /* Each PAIR(name, run_two) is two; ACTIVE(name) and PASSIVE(name) are their bodies. */
-#define PAIR(name, run)                                                                           \
-    static void name##_active(struct side *s);                                                    \
-    static void name##_passive(struct side *s);                                                   \
-    static void name(void **state)                                                                \
-    {                                                                                             \
-        (void)state;                                                                              \
-        assert_int_equal(run(name##_active, name##_passive), 0);                                  \
+#define PAIR(name, run)                                                                        \
+    static void name##_active(struct side *s);                                                 \
+    static void name##_passive(struct side *s);                                                \
+    static void name(void **state)                                                             \
+    {                                                                                          \
+        (void)state;                                                                           \
+        assert_int_equal(run(name##_active, name##_passive), 0);                               \
     }
 #define ACTIVE(name)  static void name##_active(struct side *s)
 #define PASSIVE(name) static void name##_passive(struct side *s)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The software HCA's connection manager: addresses, every event, refusals, time-outs, deaths. */
+/* The software HCA's connection manager: addresses, every event, refusals, time-outs, deaths.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -174,7 +175,8 @@ PASSIVE(rejected_by_the_program)
     struct rdma_cm_id *id = e->id;
     CHECK(rdma_reject(id, big, 149) < 0);
     CHECK_EQ(rdma_reject(id, "no", 2), 0);
-    CHECK_EQ(rdma_destroy_id(id), 0); /* before the acknowledgement: it counts for the listener */
+    CHECK_EQ(rdma_destroy_id(id),
+             0); /* before the acknowledgement: it counts for the listener */
     CHECK_EQ(rdma_ack_cm_event(e), 0);
     drop(l);
     all_gone();
@@ -204,7 +206,8 @@ TEST(ports_are_claimed)
     CHECK(rdma_bind_addr(b, at("0.0.0.0", PORT + 4)) < 0);
     CHECK_EQ(errno, EADDRINUSE);
     CHECK(rdma_bind_addr(b, at("::", PORT + 4)) < 0);
-    CHECK_EQ(rdma_set_option(b, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof(yes)), 0);
+    CHECK_EQ(rdma_set_option(b, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof(yes)),
+             0);
     CHECK_EQ(rdma_bind_addr(b, at("127.0.0.2", PORT + 4)), 0);
     struct rdma_cm_id *c = new_id(NULL);
     CHECK_EQ(rdma_bind_addr(c, at("127.0.0.1", 0)), 0);
@@ -456,13 +459,15 @@ ACTIVE(qps_without_rdma_create_qp)
     meet(s);
     resolve(id, "127.0.0.1", PORT + 11);
     by_hand(id, s);
-    struct rdma_conn_param p = {.qp_num = s->qp->qp_num, .retry_count = 7, .rnr_retry_count = 7};
+    struct rdma_conn_param p = {
+        .qp_num = s->qp->qp_num, .retry_count = 7, .rnr_retry_count = 7};
     CHECK_EQ(rdma_connect(id, &p), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_CONNECT_RESPONSE), 0);
     walk(id, s);
     CHECK_EQ(rdma_establish(id), 0);
     meet(s);
-    struct ibv_send_wr wr = {.wr_id = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_send_wr wr = {
+        .wr_id = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
     struct ibv_send_wr *bad;
     CHECK_EQ(ibv_post_send(s->qp, &wr, &bad), 0);
     expect_wc(s->scq, 1, IBV_WC_SUCCESS);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The software HCA's connection manager: many connections, many processes, endpoints, permission. */
+/* The software HCA's connection manager: many connections, many processes, endpoints,
+ * permission. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

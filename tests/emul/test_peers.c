@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The software HCA between processes: passive peers, stopped and killed ones, wake-ups, load. */
+/* The software HCA between processes: passive peers, stopped and killed ones, wake-ups, load.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,6 @@
 #include <sys/wait.h>
 
 #include "tests/emul/pair.h"
-
 
 static void stop(pid_t pid)
 {
@@ -200,7 +200,8 @@ ACTIVE(access_errors_reach_the_responder)
 {
     side_open(s);
     side_connect(s);
-    CHECK_EQ(try_send(s, 1, WRITE, 0, 8, IBV_SEND_SIGNALED, s->raddr + BUF_SIZE - 4, s->rkey), 0);
+    CHECK_EQ(try_send(s, 1, WRITE, 0, 8, IBV_SEND_SIGNALED, s->raddr + BUF_SIZE - 4, s->rkey),
+             0);
     expect_wc(s->scq, 1, IBV_WC_REM_ACCESS_ERR);
     meet(s);
     side_close(s);
@@ -288,8 +289,8 @@ PASSIVE(a_connection_killed_after_k_requests)
 }
 
 /*
- * Both flood each other through shared receive queues without a single RNR: a sender stays within
- * the window of receives posted, and learns how far the other got by an RDMA write.
+ * Both flood each other through shared receive queues without a single RNR: a sender stays
+ * within the window of receives posted, and learns how far the other got by an RDMA write.
  */
 PAIR(messages_both_ways_keep_order_and_content, run_two)
 static void flood(struct side *s)
@@ -313,9 +314,9 @@ static void flood(struct side *s)
         if (sent < TOTAL && sent - *ack < WINDOW && posted < 200) {
             uint64_t *slot = (uint64_t *)(s->buf + 64 * (sent % 64));
             slot[0] = sent * 3;
-            CHECK_EQ(try_send(s, 0, SEND, (uint32_t)(64 * (sent % 64)), 16, IBV_SEND_SIGNALED, 0,
-                              0),
-                     0);
+            CHECK_EQ(
+                try_send(s, 0, SEND, (uint32_t)(64 * (sent % 64)), 16, IBV_SEND_SIGNALED, 0, 0),
+                0);
             sent++;
             posted++;
         }

@@ -80,8 +80,8 @@ TEST(gather_and_scatter_lists)
         for (unsigned i = 0; i < 16; i++) {
             uint32_t n = big ? 1000 + i : i; /* zero-length segments too */
             from[i] = (struct ibv_sge){(uintptr_t)a.buf + 3000 * i + i, n, a.mr->lkey};
-            to[i] = (struct ibv_sge){(uintptr_t)b.buf + 2000 * (15 - i), n + (i & 1 ? 1 : -1u) * (i > 0 && i < 15),
-                                     b.mr->lkey};
+            to[i] = (struct ibv_sge){(uintptr_t)b.buf + 2000 * (15 - i),
+                                     n + (i & 1 ? 1 : -1u) * (i > 0 && i < 15), b.mr->lkey};
             total += n;
         }
         pattern(a.buf, 60000, big);
@@ -529,16 +529,15 @@ TEST(extended_post_interface)
 {
     struct side a = {0}, b = {0};
     loop_open(&a, &b);
-    struct ibv_qp_init_attr_ex qi = {.send_cq = a.scq,
-                                     .recv_cq = a.rcq,
-                                     .qp_type = IBV_QPT_RC,
-                                     .pd = a.pd,
-                                     .cap = {16, 16, 4, 4, 64},
-                                     .comp_mask =
-                                         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-                                     .send_ops_flags = IBV_QP_EX_WITH_SEND |
-                                                       IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                                                       IBV_QP_EX_WITH_RDMA_READ};
+    struct ibv_qp_init_attr_ex qi = {
+        .send_cq = a.scq,
+        .recv_cq = a.rcq,
+        .qp_type = IBV_QPT_RC,
+        .pd = a.pd,
+        .cap = {16, 16, 4, 4, 64},
+        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        .send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                          IBV_QP_EX_WITH_RDMA_READ};
     CHECK(!ibv_qp_to_qp_ex(a.qp));
     CHECK_EQ(ibv_destroy_qp(a.qp), 0);
     a.qp = ibv_create_qp_ex(a.ctx, &qi);
