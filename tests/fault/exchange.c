@@ -10,6 +10,8 @@
  *  - no two rounds in a row have failed: what a fault has broken works again in the next exchange.
  * A sanitizer, or the census of the software HCA, says what was left behind.
  *
+ * EXCHANGE_OPTIONS adds options of the engine; EXCHANGE_VERBOSE=1 shows all log lines.
+ *
  * The program itself allocates nothing, so that every allocation counted by alloc_fault.c is one of the libraries.
  */
 #include "config.h"
@@ -405,12 +407,14 @@ static bool run_round(void)
 
 static void open_engine(void)
 {
-    char text[64];
+    char text[64], options[1024];
+    const char *more = getenv("EXCHANGE_OPTIONS");
     struct rme_addr *addr = NULL;
     struct rme_config config = {.fabric = bmi_ib_fabric(), .log = log_line};
     int ret = -1;
 
-    config.options = self.server ? OPTIONS "rndv=read" : OPTIONS "rndv=write";
+    snprintf(options, sizeof(options), OPTIONS "rndv=%s,%s", self.server ? "read" : "write", more != NULL ? more : "");
+    config.options = options;
     snprintf(text, sizeof(text), "ib://127.0.0.1:%d", self.port);
     for (int try = 0; try < OPEN_TRIES && ret != 0; try++) {
         if (addr == NULL && rme_addr_parse("ib", text, &addr) != 0)
