@@ -8,8 +8,8 @@
  * Growing.  The lock is dropped while a slab is mapped and registered, because both can take long.  The bytes are counted
  * against the bound before that, so threads that grow at the same time stay below it together.
  *
- * Failure.  When the bound is reached or the system refuses to register, a block of a bigger class is taken if there is
- * one; else the slab stays plain memory, and rme_zone_find says so.  Plain slabs go back to the system as soon as they
+ * Failure.  When the system refuses to register a slab, a smaller one is tried.  When the bound is reached, a block of a
+ * bigger class is taken if there is one.  Else the slab stays plain memory, and rme_zone_find says so.  Plain slabs go back to the system as soon as they
  * are idle, so that the next attempt can register again.
  */
 #include <errno.h>
@@ -64,8 +64,8 @@ TAILQ_HEAD(slab_list, slab);
 
 struct rme_zone {
     struct rme_zone_config config;
-    size_t max_slab;
     pthread_mutex_t lock; /* guards the rest; a leaf in the lock order */
+    size_t max_slab;      /* becomes smaller when the system refuses to register that much */
     struct slab_list partial[CLASSES]; /* some blocks free, some in use */
     struct slab_list idle[IDLE_LISTS]; /* all blocks free; a list for each slab size, most recent first */
     struct slab_list full;             /* all blocks in use */
@@ -114,11 +114,10 @@ static bool shape_for(const struct rme_zone *zone, size_t size, struct slab *sha
     return true;
 }
 
-size_t rme_zone_block_size(const struct rme_zone *zone, size_t size)
+size_t rme_zone_block_size(size_t size)
 {
-    struct slab shape;
-
-    return shape_for(zone, size, &shape) ? shape.block : 0;
+    /* above one page of the map it may be a slab of its own, and those have no more than this */
+    return size <= RME_PAGEMAP_PAGE ? class_block(class_of(size)) : round_up(size, RME_PAGEMAP_PAGE);
 }
 
 /* ---- mappings ---- */
@@ -171,8 +170,28 @@ static void destroy_slab(struct rme_zone *zone, struct slab *slab)
     free(slab);
 }
 
+/* How much a slab's registration matters. */
+enum effort {
+    PLAIN, /* it is not even tried */
+    QUIET, /* a refusal gives no slab; the caller tries something smaller */
+    LAST,  /* a refusal is told, and the slab is plain memory */
+};
+
+static bool register_slab(struct rme_zone *zone, struct slab *slab, enum effort effort)
+{
+    unsigned access = RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE;
+    struct rme_pin *pin = zone->config.pin;
+    int ret = effort == QUIET ? rme_pin_try(pin, slab->base, slab->size, access, &slab->mr)
+                              : rme_pin_reg(pin, slab->base, slab->size, access, &slab->mr);
+
+    if (ret != 0)
+        return false;
+    atomic_fetch_add(&pin->zone_bytes, slab->size);
+    return true;
+}
+
 /* Maps a slab of the given shape and registers it if asked to.  No lock held.  NULL: no memory. */
-static struct slab *create_slab(struct rme_zone *zone, const struct slab *shape, bool registered)
+static struct slab *create_slab(struct rme_zone *zone, const struct slab *shape, enum effort effort)
 {
     struct slab *slab = malloc(sizeof(*slab));
 
@@ -185,12 +204,11 @@ static struct slab *create_slab(struct rme_zone *zone, const struct slab *shape,
         free(slab);
         return NULL;
     }
-    slab->registered = registered &&
-                       rme_pin_reg(zone->config.pin, slab->base, slab->size,
-                                   RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE,
-                                   &slab->mr) == 0;
-    if (slab->registered)
-        atomic_fetch_add(&zone->config.pin->zone_bytes, slab->size);
+    slab->registered = effort != PLAIN && register_slab(zone, slab, effort);
+    if (effort == QUIET && !slab->registered) {
+        destroy_slab(zone, slab);
+        return NULL;
+    }
     ASAN_POISON_MEMORY_REGION(slab->base, slab->size);
     return slab;
 }
@@ -348,18 +366,18 @@ static bool give_back(struct rme_zone *zone, uint64_t keep)
 }
 
 /* Maps a new slab and takes its first block.  Lock held; dropped on the way. */
-static void *take_new(struct rme_zone *zone, const struct slab *shape, bool registered)
+static void *take_new(struct rme_zone *zone, const struct slab *shape, enum effort effort)
 {
     struct slab *slab;
     void *block = NULL;
 
-    if (registered)
+    if (effort != PLAIN)
         zone->held += shape->size;
     pthread_mutex_unlock(&zone->lock);
-    slab = create_slab(zone, shape, registered);
+    slab = create_slab(zone, shape, effort);
     pthread_mutex_lock(&zone->lock);
 
-    if (registered && (slab == NULL || !slab->registered))
+    if (effort != PLAIN && (slab == NULL || !slab->registered))
         zone->held -= shape->size;
     if (slab == NULL)
         return NULL;
@@ -374,6 +392,24 @@ static void *take_new(struct rme_zone *zone, const struct slab *shape, bool regi
         pthread_mutex_lock(&zone->lock);
     }
     return block;
+}
+
+/*
+ * A block of a new registered slab.  A slab that the system refuses may be too large for what is left of a limit that
+ * rme_pin_budget() does not know of: it is tried with half, down to the smallest.  Lock held; dropped on the way.
+ */
+static void *take_new_registered(struct rme_zone *zone, size_t size, struct slab *shape)
+{
+    while (shape->class != LARGE && shape->size > RME_PAGEMAP_PAGE) {
+        void *block = take_new(zone, shape, QUIET);
+
+        if (block != NULL)
+            return block;
+        if (zone->max_slab >= shape->size)
+            zone->max_slab = shape->size / 2;
+        (void)shape_for(zone, size, shape);
+    }
+    return take_new(zone, shape, LAST);
 }
 
 /* ---- the interface ---- */
@@ -434,9 +470,11 @@ void *rme_zone_alloc(struct rme_zone *zone, size_t size)
     struct slab shape = {0};
     void *block;
 
-    if (!shape_for(zone, size, &shape))
-        return NULL;
     pthread_mutex_lock(&zone->lock);
+    if (!shape_for(zone, size, &shape)) {
+        pthread_mutex_unlock(&zone->lock);
+        return NULL;
+    }
     block = take_existing(zone, &shape, true);
     if (block == NULL && !fits(zone, shape.size))
         block = take_bigger(zone, &shape);
@@ -444,12 +482,12 @@ void *rme_zone_alloc(struct rme_zone *zone, size_t size)
         while (!fits(zone, shape.size) && give_back(zone, 0))
             ;
         if (fits(zone, shape.size))
-            block = take_new(zone, &shape, true);
+            block = take_new_registered(zone, size, &shape);
     }
     if (block == NULL)
         block = take_existing(zone, &shape, false);
     if (block == NULL)
-        block = take_new(zone, &shape, false);
+        block = take_new(zone, &shape, PLAIN);
     pthread_mutex_unlock(&zone->lock);
     return block;
 }
@@ -459,9 +497,11 @@ void *rme_zone_try(struct rme_zone *zone, size_t size)
     struct slab shape = {0};
     void *block;
 
-    if (!shape_for(zone, size, &shape))
-        return NULL;
     pthread_mutex_lock(&zone->lock);
+    if (!shape_for(zone, size, &shape)) {
+        pthread_mutex_unlock(&zone->lock);
+        return NULL;
+    }
     block = take_existing(zone, &shape, true);
     if (block == NULL)
         block = take_bigger(zone, &shape);

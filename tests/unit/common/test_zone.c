@@ -64,8 +64,8 @@ static void every_size(void **state)
 
         assert_non_null(block);
         assert_int_equal((uintptr_t)block % 4096, 0);
-        assert_true(rme_zone_block_size(f->zone, sizes[i]) >= sizes[i]);
-        memset(block, 0xa5, rme_zone_block_size(f->zone, sizes[i]));
+        assert_true(rme_zone_block_size(sizes[i]) >= sizes[i]);
+        memset(block, 0xa5, rme_zone_block_size(sizes[i]));
         assert_true(registered(f, block, sizes[i]));
         assert_true(rme_zone_owns(f->zone, block, sizes[i]));
         assert_int_equal(rme_zone_release(f->zone, block), 0);
@@ -168,6 +168,27 @@ static void refusal_gives_plain_memory(void **state)
     assert_int_equal(rme_zone_release(f->zone, second), 0);
     assert_false(rme_zone_owns(f->zone, first, 1));
     assert_int_equal(rme_zone_release(f->zone, third), 0);
+    rme_log_drain(f->log);
+    assert_int_equal(f->seen.lines, 1);
+    stop(f);
+}
+
+static void smaller_slabs_where_large_ones_are_refused(void **state)
+{
+    struct fixture *f = start(256 * MIB, 64 * MIB);
+    char *small, *large;
+
+    (void)state;
+    f->fake.refuse_above = 512 * KIB;
+    small = rme_zone_alloc(f->zone, 64 * KIB);
+    assert_true(registered(f, small, 64 * KIB));
+    assert_int_equal(atomic_load(&f->pin.bytes), 512 * KIB);
+    large = rme_zone_alloc(f->zone, 500 * KIB);
+    assert_true(registered(f, large, 500 * KIB));
+    rme_log_drain(f->log);
+    assert_int_equal(f->seen.lines, 0); /* nothing was copied, so nothing is said */
+    large = rme_zone_alloc(f->zone, MIB);
+    assert_false(registered(f, large, MIB));
     rme_log_drain(f->log);
     assert_int_equal(f->seen.lines, 1);
     stop(f);
@@ -377,6 +398,7 @@ int main(void)
         cmocka_unit_test(wrong_frees),
         cmocka_unit_test(ranges),
         cmocka_unit_test(refusal_gives_plain_memory),
+        cmocka_unit_test(smaller_slabs_where_large_ones_are_refused),
         cmocka_unit_test(the_bound_holds),
         cmocka_unit_test(idle_memory_makes_room),
         cmocka_unit_test(a_bigger_block_serves),
