@@ -78,12 +78,12 @@ static void publish(struct rme *rme, struct rme_op *op)
         rme_ctx_publish(rme, op);
 }
 
-/* Nobody uses its memory any more. */
+/* Nobody uses its memory any more.  What has to wait for a reap makes those behind it wait as well: order is kept. */
 static void finish(struct rme *rme, struct rme_op *op)
 {
     rme_rndv_free(rme, op);
     rme_node_remove(&op->of_peer);
-    if (op->reap || op->kind == RME_OP_PULL)
+    if (op->reap || op->kind == RME_OP_PULL || !rme_node_alone(&rme->ended))
         rme_node_append(&rme->ended, &op->link);
     else
         publish(rme, op);
@@ -310,8 +310,8 @@ static uint64_t new_incarnation(void)
 static void init_rings(struct rme *rme)
 {
     struct rme_node *const rings[] = {&rme->peers,      &rme->kicked,     &rme->xfer_turn,
-                                      &rme->work,       &rme->ended,      &rme->free_units,
-                                      &rme->free_moves, &rme->free_rndvs, &rme->unexpected,
+                                      &rme->work,       &rme->ended,      &rme->units.free,
+                                      &rme->moves.free, &rme->rndvs.free, &rme->unexpected,
                                       &rme->followers,  &rme->reserve[RME_RESERVE_MOVE].waiting,
                                       &rme->reserve[RME_RESERVE_EXPOSE].waiting};
 

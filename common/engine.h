@@ -85,7 +85,7 @@ struct rme {
 
     struct rme_node work;      /* units that want registering, without the lock */
     struct rme_node ended;     /* ops that end after the next rme_mreg_reap */
-    struct rme_node free_units, free_moves, free_rndvs;
+    struct rme_pool units, moves, rndvs; /* for reuse */
     struct rme_reserve reserve[RME_RESERVES];
     size_t reserve_size;
 

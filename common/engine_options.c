@@ -18,8 +18,9 @@ const struct rme_option_row rme_engine_options[] = {
      "Eager payload held for one peer while no receive is posted for it; beyond it the peer sends descriptions only.", NULL},
     {"unexpected_window", "bytes", 256 * KIB, 64 * KIB, 1 * GIB,
      "Unexpected messages held for one peer until the host fetches them; beyond it the peer sends descriptions only.", NULL},
-    {"rts_max", "count", 65536, 16, 1 << 20,
-     "Descriptions of large messages held for one peer until they are matched; beyond it the peer waits.", NULL},
+    {"rts_max", "count", 65536, 1024, 1 << 20,
+     "Descriptions of large messages held for one peer until they are matched; beyond it the peer's next messages wait, "
+     "whatever their tags.", NULL},
     {"credits", "count", 8, 4, 4096,
      "Receive buffers promised to an idle connection.  Each pins rx_size bytes where receive buffers are not shared.", NULL},
     {"credits_max", "count", 64, 4, 4096,

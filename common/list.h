@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct rme_node {
     struct rme_node *next, *prev;
@@ -60,6 +61,33 @@ static inline void rme_node_splice(struct rme_node *to, struct rme_node *from)
     from->prev->next = to;
     to->prev = from->prev;
     rme_node_init(from);
+}
+
+/* Things kept for reuse, up to RME_POOL_KEEP of them. */
+#define RME_POOL_KEEP 256u
+
+struct rme_pool {
+    struct rme_node free;
+    uint32_t count;
+};
+
+static inline struct rme_node *rme_pool_take(struct rme_pool *pool)
+{
+    struct rme_node *node = rme_node_take(&pool->free);
+
+    if (node != NULL)
+        pool->count--;
+    return node;
+}
+
+/* False: there are enough; the caller frees it. */
+static inline bool rme_pool_keep(struct rme_pool *pool, struct rme_node *node)
+{
+    if (pool->count >= RME_POOL_KEEP)
+        return false;
+    rme_node_append(&pool->free, node);
+    pool->count++;
+    return true;
 }
 
 #endif

@@ -13,11 +13,12 @@
 
 #include "engine.h"
 
+#define KEEP_ROOM 1024u /* larger arrays are not kept for reuse */
 #define OWN(array) (sizeof(array) / sizeof((array)[0]))
 
 static struct rme_move *move_new(struct rme *rme)
 {
-    struct rme_node *node = rme_node_take(&rme->free_moves);
+    struct rme_node *node = rme_pool_take(&rme->moves);
     struct rme_move *move;
 
     if (node != NULL)
@@ -31,6 +32,29 @@ static struct rme_move *move_new(struct rme *rme)
     move->seg_room = OWN(move->own_seg);
     rme_node_init(&move->link);
     return move;
+}
+
+static void move_destroy(struct rme_move *move)
+{
+    if (move->piece != move->own_piece)
+        free(move->piece);
+    if (move->seg != move->own_seg)
+        free(move->seg);
+    free(move);
+}
+
+static void move_recycle(struct rme *rme, struct rme_move *move)
+{
+    if (move->piece_room > KEEP_ROOM || move->seg_room > KEEP_ROOM || !rme_pool_keep(&rme->moves, &move->link))
+        move_destroy(move);
+}
+
+void rme_move_clear(struct rme *rme)
+{
+    struct rme_node *node;
+
+    while ((node = rme_pool_take(&rme->moves)) != NULL)
+        move_destroy(rme_entry(node, struct rme_move, link));
 }
 
 static bool move_reserve(struct rme_move *move, struct rme_split_size size)
@@ -87,7 +111,7 @@ static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit, str
         return false;
     size = rme_split(unit->mseg, in_unit, opening->segment, in_window, length, &limits, NULL, NULL);
     if (!move_reserve(move, size)) {
-        rme_node_append(&rme->free_moves, &move->link);
+        move_recycle(rme, move);
         return false;
     }
     rme_split(unit->mseg, in_unit, opening->segment, in_window, length, &limits, move->piece, move->seg);
@@ -200,7 +224,7 @@ void rme_move_free(struct rme *rme, struct rme_move *move)
         rme_move_turn(rme);
     }
     rme_node_remove(&move->link);
-    rme_node_append(&rme->free_moves, &move->link);
+    move_recycle(rme, move);
     op->rndv->moves--;
     rme_op_unpin(rme, op);
 }

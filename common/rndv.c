@@ -40,7 +40,7 @@
 
 int rme_rndv_new(struct rme *rme, struct rme_op *op)
 {
-    struct rme_node *node = rme_node_take(&rme->free_rndvs);
+    struct rme_node *node = rme_pool_take(&rme->rndvs);
     struct rme_rndv *r = node != NULL ? rme_entry(node, struct rme_rndv, link) : malloc(sizeof(*r));
 
     if (r == NULL)
@@ -120,7 +120,8 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op)
     while (!rme_node_alone(&r->units))
         rme_unit_free(rme, rme_entry(r->units.next, struct rme_unit, link));
     drop_openings(r);
-    rme_node_append(&rme->free_rndvs, &r->link);
+    if (!rme_pool_keep(&rme->rndvs, &r->link))
+        free(r);
     op->rndv = NULL;
 }
 
@@ -128,24 +129,10 @@ void rme_rndv_clear(struct rme *rme)
 {
     struct rme_node *node;
 
-    while ((node = rme_node_take(&rme->free_rndvs)) != NULL)
+    while ((node = rme_pool_take(&rme->rndvs)) != NULL)
         free(rme_entry(node, struct rme_rndv, link));
-    while ((node = rme_node_take(&rme->free_moves)) != NULL) {
-        struct rme_move *move = rme_entry(node, struct rme_move, link);
-
-        if (move->piece != move->own_piece)
-            free(move->piece);
-        if (move->seg != move->own_seg)
-            free(move->seg);
-        free(move);
-    }
-    while ((node = rme_node_take(&rme->free_units)) != NULL) {
-        struct rme_unit *unit = rme_entry(node, struct rme_unit, link);
-
-        if (unit->mseg != unit->own_mseg)
-            free(unit->mseg);
-        free(unit);
-    }
+    rme_move_clear(rme);
+    rme_unit_clear(rme);
 }
 
 /* ---- What is said ------------------------------------------------------------------------------------------------ */

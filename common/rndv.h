@@ -64,7 +64,7 @@ enum rme_unit_state {
 
 /* A range of a message, as memory of ours that a device can use. */
 struct rme_unit {
-    struct rme_node link;  /* in rndv->units, in order of offset; or in the free list */
+    struct rme_node link;  /* in rndv->units, in order of offset; or kept for reuse */
     struct rme_node queue; /* in rme->work or a reserve's waiting ring */
     struct rme_op *op;     /* NULL: given up while BUSY */
     uint8_t state;
@@ -92,7 +92,7 @@ struct rme_opening {
 
 /* One transfer: what a unit and an opening have in common. */
 struct rme_move {
-    struct rme_node link; /* in peer->xferq, peer->moving or the free list */
+    struct rme_node link; /* in peer->xferq, peer->moving or kept for reuse */
     struct rme_op *op;
     struct rme_unit *unit;
     struct rme_xfer xfer;
@@ -106,7 +106,7 @@ struct rme_move {
 };
 
 struct rme_rndv {
-    struct rme_node link; /* in the free list */
+    struct rme_node link; /* kept for reuse */
     struct rme_op *op;
     struct rme_control control;
     uint8_t say;        /* RME_SAY_*: what waits to be said */
@@ -143,7 +143,7 @@ void rme_rndv_quiet(struct rme *rme, struct rme_op *op);
 void rme_rndv_silence(struct rme_op *op);
 /* Frees it; called when op->pins is 0. */
 void rme_rndv_free(struct rme *rme, struct rme_op *op);
-/* Gives back what the free lists hold. */
+/* Frees what is kept for reuse, here and in unit.c and move.c. */
 void rme_rndv_clear(struct rme *rme);
 
 /* Queues what an op has to say. */
@@ -181,6 +181,7 @@ void rme_unit_describe(const struct rme_unit *unit, void *tx, uint8_t type);
 void rme_unit_unpack(struct rme *rme, struct rme_unit *unit);
 /* Registers the first unit of rme->work, with the lock released meanwhile. */
 void rme_unit_work(struct rme *rme);
+void rme_unit_clear(struct rme *rme);
 int rme_reserve_open(struct rme *rme);
 void rme_reserve_close(struct rme *rme);
 
@@ -196,6 +197,7 @@ bool rme_move_push(struct rme_peer *peer);
  */
 void rme_move_turn(struct rme *rme);
 void rme_move_done(struct rme *rme, struct rme_xfer *xfer);
+void rme_move_clear(struct rme *rme);
 /* Forgets a transfer: one not posted, or any of a link that is down. */
 void rme_move_free(struct rme *rme, struct rme_move *move);
 

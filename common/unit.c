@@ -25,6 +25,7 @@
 
 #include "engine.h"
 
+#define KEEP_ROOM 1024u                   /* larger arrays are not kept for reuse */
 #define UNITS_AHEAD 2                     /* units of an op at a time [000 4.5.3] */
 #define PACK_BYTES (256u << 10)           /* largest unit that is copied */
 #define RESERVE_BYTES (64u << 10)         /* what a reserve block should have */
@@ -39,7 +40,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 static struct rme_unit *unit_new(struct rme *rme, struct rme_op *op)
 {
-    struct rme_node *node = rme_node_take(&rme->free_units);
+    struct rme_node *node = rme_pool_take(&rme->units);
     struct rme_unit *unit;
 
     if (node != NULL) {
@@ -64,6 +65,28 @@ static struct rme_unit *unit_new(struct rme *rme, struct rme_op *op)
     unit->block = NULL;
     unit->hold = NULL;
     return unit;
+}
+
+static void unit_destroy(struct rme_unit *unit)
+{
+    if (unit->mseg != unit->own_mseg)
+        free(unit->mseg);
+    free(unit);
+}
+
+static void unit_recycle(struct rme *rme, struct rme_unit *unit)
+{
+    unit->op = NULL;
+    if (unit->mseg_room > KEEP_ROOM || !rme_pool_keep(&rme->units, &unit->link))
+        unit_destroy(unit);
+}
+
+void rme_unit_clear(struct rme *rme)
+{
+    struct rme_node *node;
+
+    while ((node = rme_pool_take(&rme->units)) != NULL)
+        unit_destroy(rme_entry(node, struct rme_unit, link));
 }
 
 static bool reserve_msegs(struct rme_unit *unit, uint32_t count)
@@ -217,7 +240,7 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op)
     switch ((enum rme_memory)unit->memory) {
     case RME_MEMORY_DIRECT:
         if (!cut_direct(op, unit, rest)) {
-            rme_node_append(&rme->free_units, &unit->link);
+            unit_recycle(rme, unit);
             rme_rndv_stop(rme, op, -ENOMEM);
             return false;
         }
@@ -246,12 +269,6 @@ void rme_unit_unpack(struct rme *rme, struct rme_unit *unit)
         return;
     rme_seg_scatter(op->seg, op->nseg, unit->offset, unit->block, unit->length);
     rme_count_add(rme, RME_C_BYTES_COPIED, unit->length);
-}
-
-static void unit_recycle(struct rme *rme, struct rme_unit *unit)
-{
-    unit->op = NULL;
-    rme_node_append(&rme->free_units, &unit->link);
 }
 
 void rme_unit_free(struct rme *rme, struct rme_unit *unit)
