@@ -303,6 +303,11 @@ static void on_dreq(struct cm_id *id)
     }
 }
 
+static bool from(const struct emu_peer *p, const struct cm_msg *m)
+{
+    return p->slot == m->src_slot && p->incarnation == m->src_inc;
+}
+
 void emu_cm_inbox(struct emu_dev *d, const void *payload, size_t len)
 {
     struct cm_msg m;
@@ -311,17 +316,19 @@ void emu_cm_inbox(struct emu_dev *d, const void *payload, size_t len)
     memcpy(&m, payload, sizeof(m));
     if (d->knobs.silent || !cm_addr_len(&m.dst.sa) != !cm_addr_len(&m.src.sa))
         return;
-    struct emu_peer *p = emu_peer_get(d, m.src_slot & (EMU_MAX_SLOTS - 1));
-    if (p && p->incarnation != m.src_inc) {
-        emu_peer_put(d, p);
-        p = NULL;
-    }
-    if (!p)
-        return; /* the sender is gone already */
     pthread_mutex_lock(&cm.lock);
     struct cm_id *id = m.type == CM_REQ ? NULL : cm_id_by_num(m.remote_id);
-    if (id && (id->state == CM_CLOSED || id->peer != p))
+    if (id && (id->state == CM_CLOSED || !id->peer || !from(id->peer, &m)))
         id = NULL;
+    /* an id knows its peer, also one that has died since it sent this */
+    struct emu_peer *p = id ? id->peer : emu_peer_get(d, m.src_slot & (EMU_MAX_SLOTS - 1));
+    if (id)
+        emu_peer_ref(d, p);
+    if (!p || !from(p, &m)) {
+        pthread_mutex_unlock(&cm.lock);
+        emu_peer_put(d, p);
+        return; /* the sender is gone already */
+    }
     switch ((enum cm_type)m.type) {
     case CM_REQ:
         if (cm_addr_len(&m.dst.sa))

@@ -183,8 +183,10 @@ static void *service_main(void *arg)
     while (!atomic_load(&svc.stop)) {
         int n =
             epoll_wait(svc.epfd, ev, 32, atomic_load(&svc.check_peers) ? PEER_CHECK_MS : -1);
-        if (atomic_load(&svc.check_peers))
+        if (atomic_load(&svc.check_peers)) {
+            read_inbox(d);
             emu_peers_check(d);
+        }
         for (int i = 0; i < n && !atomic_load(&svc.stop); i++) {
             uint64_t drop;
             ssize_t got;
@@ -209,6 +211,7 @@ static void *service_main(void *arg)
                     read_inbox(d);
                 break;
             case WATCH_PEER:
+                read_inbox(d); /* what it said before it died comes first */
                 emu_peer_died(d, (struct emu_peer *)(uintptr_t)(ev[i].data.u64 & ~UINT64_C(7)));
                 break;
             }
