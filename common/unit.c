@@ -14,8 +14,8 @@
  *
  * Why there are two reserve blocks.  A block that is exposed is held until the peer has moved data, and the peer may need
  * its own block for that.  If exposing and moving shared one, two processes could each hold theirs exposed and wait for
- * the other's.  A block used for moving is held only until a device is done, which needs nobody.  So movers always get
- * their turn, and thereby exposers do.
+ * the other's.  A block used for moving is taken only for what the peer has opened already, and held until a device is
+ * done, which needs nobody.  So movers always get their turn, and thereby exposers do.
  *
  * Registering takes place in rme_unit_work, called by whichever thread is about to release the lock.  The unit is BUSY
  * meanwhile and pins its op.  If the op ends in between, the unit is only given up (op = NULL) and the thread cleans up.
@@ -232,6 +232,11 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op)
 
     if (r->nunit >= UNITS_AHEAD || rest == 0 || r->stop || r->peer_stop)
         return false;
+    if (op->state == RME_OP_MOVING && r->memory == RME_MEMORY_RESERVE) {
+        if (r->opened <= r->prepared)
+            return false; /* rme_rndv_open is followed by another attempt */
+        rest = least(rest, r->opened - r->prepared);
+    }
     unit = unit_new(rme, op);
     if (unit == NULL) {
         rme_rndv_stop(rme, op, -ENOMEM);
