@@ -3,7 +3,7 @@
  * The engine as a whole.
  *
  * Its parts.  post.c takes what the host posts, test.c reports what has ended, wait.c lets threads wait in between, and
- * progress.c brings events from the fabric to the parts that know what they mean: peer.c (links, and what is sent on
+ * progress.c brings events from the fabric to the parts that know what they mean: peer.c (links), send.c (what is sent on
  * them), eager.c (small messages and matching), unexp.c (unexpected messages), rndv*.c, unit.c and move.c (large
  * messages), cancel.c.  wire.c, credit.c, split.c, match.c, op.c and timer.c know nothing of the engine.
  *

@@ -214,7 +214,6 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op);
 struct rme_message *rme_unexp_cancel(struct rme_peer *peer, uint32_t from);
 /* Drops messages of a peer that cannot be completed; with `all`, also those that could be delivered. */
 void rme_unexp_drop(struct rme_peer *peer, bool all);
-bool rme_unexp_waiting(const struct rme *rme, const struct rme_peer *peer);
 void rme_unexp_clear(struct rme *rme);
 
 /* ---- cancel.c ---------------------------------------------------------------------------------------------------- */

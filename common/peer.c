@@ -140,101 +140,6 @@ void rme_peer_release(struct rme_peer *peer)
         peer_destroy(peer);
 }
 
-/* ---- Sending ----------------------------------------------------------------------------------------------------- */
-
-void rme_peer_kick(struct rme_peer *peer)
-{
-    if (rme_node_alone(&peer->kick))
-        rme_node_append(&peer->rme->kicked, &peer->kick);
-}
-
-bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class)
-{
-    if (rme_credit_may(&peer->credit, class))
-        return true;
-    if (!peer->credit.stalled) {
-        peer->credit.stalled = true;
-        rme_count(peer->rme, RME_C_CREDIT_STALLS);
-    }
-    return false;
-}
-
-void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class)
-{
-    void *tx;
-
-    if (peer->tx_wait || !rme_peer_may(peer, class))
-        return NULL;
-    tx = peer->rme->ops->tx_get(peer->link);
-    peer->tx_wait = tx == NULL;
-    return tx;
-}
-
-void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out)
-{
-    memset(out, 0, sizeof(*out));
-    out->type = type;
-    peer->rme->unflushed = true;
-    out->flags = peer->credit.stalled ? RME_WIRE_F_STALLED : 0;
-    peer->credit.stalled = false;
-    out->credits = rme_credit_give(&peer->credit);
-    out->eager_taken = peer->holding[RME_EXPECTED].taken;
-    out->unexpected_taken = peer->holding[RME_UNEXPECTED_STREAM].taken;
-    rme_credit_spend(&peer->credit);
-}
-
-/* A message that is only a header.  False: no credit or buffer. */
-static bool send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class)
-{
-    struct rme_wire_message message;
-    void *tx = rme_peer_tx(peer, class);
-
-    if (tx == NULL)
-        return false;
-    rme_peer_header(peer, type, &message);
-    rme_wire_encode(&message, tx);
-    rme_count(peer->rme, type == RME_WIRE_CREDIT ? RME_C_CREDIT_SENT : RME_C_CONTROL_SENT);
-    peer->rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE);
-    return true;
-}
-
-/* The first send of a stream: gone (1), must wait (0), or ended (-1). */
-static int send_first(struct rme_peer *peer, enum rme_stream stream)
-{
-    struct rme *rme = peer->rme;
-    struct rme_op *op = rme_entry(peer->sendq[stream].next, struct rme_op, link);
-
-    if (op->rndv != NULL || !rme_eager_fits(peer, stream, op->size))
-        return rme_rndv_send(rme, op);
-    if (!rme_eager_send(peer, stream, op->seg, op->nseg, op->size, op->tag))
-        return 0;
-    rme_node_remove(&op->link);
-    rme_op_end(rme, op, 0);
-    return 1;
-}
-
-static void push(struct rme_peer *peer)
-{
-    while (!rme_node_alone(&peer->control) && rme_rndv_push_control(peer))
-        continue;
-    while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))
-        continue;
-    if (peer->pong_due && send_header(peer, RME_WIRE_PONG, RME_CREDIT_CONTROL))
-        peer->pong_due = false;
-    for (int stream = 0; stream < RME_STREAMS; stream++)
-        while (!rme_node_alone(&peer->sendq[stream]) && send_first(peer, stream) != 0)
-            continue;
-    if (rme_credit_due(&peer->credit))
-        send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN);
-}
-
-void rme_peer_push(struct rme_peer *peer)
-{
-    if (peer->state == RME_PEER_UP)
-        push(peer);
-    rme_move_turn(peer->rme);
-}
-
 /* ---- Errors ------------------------------------------------------------------------------------------------------ */
 
 /* What the host hears of a link that could not be made. */
@@ -411,6 +316,8 @@ static void agree(struct rme_peer *peer, const struct rme_hello *hello)
     struct rme *rme = peer->rme;
     const uint32_t windows[RME_STREAMS] = {hello->eager_window, hello->unexpected_window};
 
+    if (peer->was_up && hello->incarnation != peer->hello.incarnation)
+        rme_log_put(rme->log, RME_LOG_INFO, "%s: the peer has restarted", rme_peer_name(peer));
     peer->hello = *hello;
     rme_credit_start(&peer->credit, rme->tuning.credits, hello->credits);
     for (int s = 0; s < RME_STREAMS; s++) {
@@ -714,7 +621,7 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
                    now - peer->heard_at >= rme->tuning.peer_timeout_ms) {
             rme_peer_fail(peer, -ETIMEDOUT, "it did not answer");
             return;
-        } else if (now - peer->heard_at >= rme->tuning.keepalive_ms && send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA)) {
+        } else if (now - peer->heard_at >= rme->tuning.keepalive_ms && rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA)) {
             peer->ping_sent = true;
         }
         if (next > now + rme->tuning.keepalive_ms)

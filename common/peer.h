@@ -40,7 +40,6 @@ struct rme_peer {
     bool introduced; /* the host has seen addr */
     bool dropped;    /* the host has freed addr */
     bool tx_wait;    /* out of send buffers until RME_EV_TX_ROOM */
-    bool kicked;     /* in rme->kicked */
     bool heard;      /* something arrived since the timer was set */
     bool pong_due;
     bool ping_sent;
@@ -137,6 +136,8 @@ void rme_peer_bury(struct rme_peer *peer);
 void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out);
 /* Are there credits for a message of this class?  If not, the peer hears of it. */
 bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);
+/* Sends a message that is only a header.  False: no credit or buffer. */
+bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class);
 /* A message of this class may go now, and a buffer is there: the buffer, else NULL (and the peer remembers why). */
 void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class);
 

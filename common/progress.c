@@ -104,6 +104,9 @@ static void received(struct rme_peer *peer, const struct rme_event *event)
             take_message(peer, &message);
     }
     rme->ops->rx_return(rme->fabric, event->rx);
+    if (listening && peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
+        rme_log_put(rme->log, RME_LOG_INFO, "%s: that was in a message of type %s and %zu bytes", rme_peer_name(peer),
+                    rme_wire_type_name(message.type), event->length);
     if (!listening || peer->state == RME_PEER_CLOSING)
         return;
     if (rme_credit_used(&peer->credit) != 0) {
