@@ -41,6 +41,7 @@
     X(lists_of_64_by_64) \
     X(lists_of_uneven_pieces) \
     X(zone_memory_everywhere) \
+    X(sides_of_different_minds) \
     X(one_buffer_sent_many_times)
 
 /* Matching: order_test.c. */

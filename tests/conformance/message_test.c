@@ -475,3 +475,46 @@ void one_buffer_sent_many_times(void **state)
     }
     blob_free(&out);
 }
+
+/*
+ * The two sides have other preferences and limits: who writes expects a reader, receive buffers and units differ, the
+ * sender offers nothing, a part, or all of its memory.  Every message arrives all the same.
+ */
+void sides_of_different_minds(void **state)
+{
+    static const char *const minds[] = {"rndv=write", "rndv=read", "rndv=read,unit=64K,regcache_entries=0",
+                                        "rndv=write,unit=64K,rx_size=1024,regcache_entries=0", "rx_size=16384"};
+    enum { MINDS = sizeof minds / sizeof minds[0] };
+    static const int pieces[] = {1, 64, 200};
+    static const size_t sizes[] = {3000, 70000, 600000};
+    int tag = 1;
+
+    (void)state;
+    for (int c = 0; c < MINDS; c++) {
+        for (int s = 0; s < MINDS; s++) {
+            struct pair p;
+            void *none = NULL;
+
+            bed_options(minds[s]);
+            p.server = node_open("server", lane_uri(0));
+            bed_options(minds[c]);
+            p.client = node_open("client", NULL);
+            p.to_server = node_dial(p.client, lane_uri(0));
+            pair_meet(&p);
+            for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+                for (int back = 0; back < 2; back++) {
+                    struct blob out, in;
+
+                    blob_split(&out, (int64_t)sizes[i], pieces[i], (uint64_t)tag);
+                    blob_split(&in, (int64_t)sizes[i], pieces[(i + 1) % 3], (uint64_t)tag + 1);
+                    carry_whole(&p, back != 0, (enum arrangement)(tag % ARRANGEMENTS), &out, &in, tag);
+                    blob_free(&out);
+                    blob_free(&in);
+                    tag++;
+                }
+            }
+            bed_teardown(&none);
+            bed_setup(&none);
+        }
+    }
+}
