@@ -33,8 +33,8 @@ static const char help[] =
     "out,\n"
     "                           look there and not where the copy in recorded it\n"
     "  -S, --strip SIZE         bytes on one server before the next one follows (64K)\n"
-    "  -b, --buffers N          messages in flight per server (4)\n"
-    "  -B, --buffer-size SIZE   bytes of a message (1M)\n"
+    "  -b, --buffers N          messages in flight per server (8)\n"
+    "  -B, --buffer-size SIZE   bytes of a message (512K)\n"
     "  -L, --list N             memory in N pieces per message (1)\n"
     "  -T, --threads N          threads for the disk (4)\n"
     "  -o, --options STR        key=value,... for the BMI methods\n"
@@ -229,8 +229,8 @@ int main(int argc, char **argv)
     struct settings s = {
         .copy = {.client = {.timeout_ms = 6000, .threads = 4, .interrupted = &interrupted},
                  .strip = 65536,
-                 .buffers = 4,
-                 .buffer_size = 1u << 20,
+                 .buffers = 8,
+                 .buffer_size = 512u << 10,
                  .list = 1},
     };
     struct side from, to;

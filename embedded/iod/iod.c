@@ -45,7 +45,7 @@ static const char help[] =
     "  -o, --options STR        key=value,... for the BMI methods\n"
     "  -t, --threads N          threads for the disk (4)\n"
     "  -m, --memory SIZE        memory of all data buffers (256M)\n"
-    "  -b, --buffer-size SIZE   of one of them, the longest data message (1M)\n"
+    "  -b, --buffer-size SIZE   of one of them, the longest data message (512K)\n"
     "  -n, --transfers N        open transfers of one client (64)\n"
     "  -c, --client-timeout S   give up a client that is silent for so long (60)\n"
     "  -g, --grace S            on SIGTERM, time for open transfers to end (5)\n"
@@ -188,7 +188,7 @@ int main(int argc, char **argv)
     struct settings s = {
         .server = {.threads = 4,
                    .memory = UINT64_C(256) << 20,
-                   .buffer_size = 1u << 20,
+                   .buffer_size = 512u << 10,
                    .peer_transfers = 64,
                    .client_timeout_ms = 60000},
         .grace_ms = 5000,

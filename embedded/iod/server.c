@@ -120,7 +120,7 @@ static void check_transfer(struct transfer *t, int64_t now)
 
     if (t->flow)
         status = flow_status(t->flow);
-    if (status.waits_for_peer && now - status.moved_at > limit) {
+    if (status.waits_for_peer && !status.error && now - status.moved_at > limit) {
         log_line(LOG_DECISIONS, "%s: %s: no progress for %d s, given up", t->peer->name,
                  t->name, limit / 1000);
         flow_cancel(t->flow, -ETIMEDOUT);

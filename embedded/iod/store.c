@@ -32,6 +32,7 @@ struct object {
     struct store *store;
     struct object_meta meta;
     int fd;
+    int replaced; /* the object that a commit took the name from; -1: none */
     char file[NAME_FILE_MAX];
     char temp[40]; /* empty: not, or no longer, an upload */
 };
@@ -134,6 +135,7 @@ static int object_new(struct store *store, const struct iod_string *name, struct
         return -ENOMEM;
     object->store = store;
     object->fd = -1;
+    object->replaced = -1;
     error = name_encode(name, object->file, sizeof object->file);
     if (error) {
         free(object);
@@ -201,6 +203,9 @@ int store_commit(struct object *object)
 {
     struct store *store = object->store;
 
+    /* Held open, the old object takes its time to go when we are released, not now. */
+    object->replaced =
+        openat(store->folder, object->file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (renameat(store->folder, object->temp, store->folder, object->file) < 0)
         return -errno;
     object->temp[0] = 0;
@@ -255,6 +260,8 @@ void store_release(struct object *object)
         unlinkat(object->store->folder, object->temp, 0);
     if (object->fd >= 0)
         close(object->fd);
+    if (object->replaced >= 0)
+        close(object->replaced);
     free(object);
 }
 
