@@ -177,7 +177,9 @@ void idle_server_of_100_clients(void **state)
     getrusage(RUSAGE_SELF, &after);
     assert_int_equal(node_counter(server, "sleeps") - sleeps, CALLS);
     assert_int_equal(node_counter(server, "wakeups") - wakeups, 0);
+#ifndef __SANITIZE_THREAD__ /* it has a thread of its own that wakes up */
     long switches = after.ru_nvcsw - before.ru_nvcsw;
     if (switches > 5 * CALLS)
         fail_msg("%ld wake-ups of the process in %d idle calls", switches, CALLS);
+#endif
 }

@@ -48,6 +48,7 @@ static void chore_begin(struct node *n, struct rme_addr *from, const struct comm
 int process_peer(const char *uri)
 {
     struct node *n = node_open("peer", uri);
+    struct rme_addr *known = NULL; /* the one client that a test has */
 
     puts("ready");
     fflush(stdout);
@@ -58,8 +59,12 @@ int process_peer(const char *uri)
             struct command c;
             memcpy(&c, u.buffer, sizeof c);
             rme_unexpected_free(n->rme, u.buffer);
+            if (u.first && known)
+                rme_addr_free(known); /* it came back after its link was lost */
+            known = u.addr;
             if (c.what == 'Q') {
                 node_close(n);
+                rme_addr_free(known);
                 return 0;
             }
             chore_begin(n, u.addr, &c);
