@@ -621,7 +621,9 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
                    now - peer->heard_at >= rme->tuning.peer_timeout_ms) {
             rme_peer_fail(peer, -ETIMEDOUT, "it did not answer");
             return;
-        } else if (now - peer->heard_at >= rme->tuning.keepalive_ms && rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA)) {
+        } else if (now - peer->heard_at >= rme->tuning.keepalive_ms) {
+            /* Where no credit is left for it, the peer owes so many that it has to speak anyway (rme_credit_due). */
+            rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA);
             peer->ping_sent = true;
         }
         if (next > now + rme->tuning.keepalive_ms)
