@@ -21,8 +21,8 @@ struct sweep {
     bool unexpected;
 };
 
-/* After how many steps does the cancel come, at most?  The sweep ends earlier when nothing is left to cancel. */
-enum { STEPS_MAX = 400 };
+/* Every number of steps up to STEPS_DENSE, then ever fewer, until nothing is left to cancel. */
+enum { STEPS_DENSE = 60, STEPS_MAX = 1000000 };
 
 static void step(struct pair *p, int k)
 {
@@ -114,7 +114,7 @@ static void sweep(const struct sweep *s)
 
     bed_options(s->options);
     pair_open(&p);
-    for (int k = 0; k < STEPS_MAX && !over; k++) {
+    for (int k = 0; k < STEPS_MAX && !over; k += k < STEPS_DENSE ? 1 : k / 4) {
         over = cancel_after(&p, s, k);
         pair_exchange(&p, 50, 5);
         if (k % 4 == 0)

@@ -6,10 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "../fabric/loop.h"
 #include "bmi_ib/bmi_ib.h"
 
 #define URIS 8
+#define PORT_FIRST 21500 /* runs at one time take ports of their own */
+#define PORT_SETS  60
 #define TESTS_MAX 256
 
 struct lane lane;
@@ -24,7 +27,7 @@ struct fabric_choice {
 
 static const struct fabric_choice choices[] = {
     {"loop", loop_fabric, "loop://server:1"},
-    {"ib", bmi_ib_fabric, "ib://127.0.0.1:21500"},
+    {"ib", bmi_ib_fabric, NULL}, /* 127.0.0.1, a port of this process */
 };
 
 uint64_t lane_env(const char *name, uint64_t unset)
@@ -155,7 +158,11 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
     }
     lane.ops = choice->ops();
     lane.is_loop = choice->ops == loop_fabric;
-    snprintf(first_uri, sizeof first_uri, "%s", uri ? uri : choice->uri);
+    if (uri || choice->uri)
+        snprintf(first_uri, sizeof first_uri, "%s", uri ? uri : choice->uri);
+    else
+        snprintf(first_uri, sizeof first_uri, "%s://127.0.0.1:%d", choice->name,
+                 PORT_FIRST + URIS * (int)(getpid() % PORT_SETS));
     if (!strrchr(first_uri, ':') || optind < argc)
         return usage(argv[0]);
     if (instead)

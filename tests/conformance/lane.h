@@ -3,8 +3,8 @@
  * lane.h - which fabric a test program runs over, and with which options: its command line.
  *
  *   --fabric loop|ib      the fabric (loop)
- *   --addr URI            first address of a server (loop://server:1 or ib://127.0.0.1:21500); more follow with
- *                         higher ports
+ *   --addr URI            first address of a server (loop://server:1, or ib://127.0.0.1 with a port that depends on
+ *                         the process); more follow with higher ports
  *   --options LIST        options for every engine, "key=value,…"
  *   --only NAME[,NAME…]   run these tests only (shell patterns)
  *   --list                print the names
