@@ -482,6 +482,7 @@ static void bury(struct rme_peer *peer)
     struct rme_node *node;
 
     rme_peer_bye_done(peer);
+    peer->bye_in = false;
     while (!rme_node_alone(&peer->moving))
         rme_move_free(rme, rme_entry(peer->moving.next, struct rme_move, link));
     sends_first(&peer->dying);
@@ -536,9 +537,11 @@ void rme_peer_down(struct rme_peer *peer, const struct rme_event *event)
         return;
     }
     if (peer->state != RME_PEER_CLOSING) {
-        rme_log_put(peer->rme->log, RME_LOG_INFO, "%s: connection lost: %s", rme_peer_name(peer),
-                    strerror(-event->error));
-        rme_count(peer->rme, RME_C_LINK_FAILURES);
+        if (!peer->bye_in) {
+            rme_log_put(peer->rme->log, RME_LOG_INFO, "%s: connection lost: %s", rme_peer_name(peer),
+                        strerror(-event->error));
+            rme_count(peer->rme, RME_C_LINK_FAILURES);
+        }
         leave_link(peer, link_error(event->error));
     }
     bury(peer);

@@ -45,6 +45,7 @@ struct rme_peer {
     bool ping_sent;
     bool was_up; /* it had a link before */
     bool bye_out; /* `bye` is under way */
+    bool bye_in;  /* the peer said it; the link goes down by its will */
     int error;   /* why the link is being closed */
 
     struct rme_node of_engine;   /* in rme->peers */

@@ -81,8 +81,9 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
         peer->pong_due = true;
         rme_peer_kick(peer);
         break;
-    case RME_WIRE_BYE:
-        rme_peer_fail(peer, -ECONNRESET, NULL);
+    case RME_WIRE_BYE: /* what we have moved may be complete and not be reported yet: LINK_DOWN ends the rest */
+        peer->bye_in = true;
+        peer->rme->ops->link_disconnect(peer->link, -ECONNRESET);
         break;
     }
 }

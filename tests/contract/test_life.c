@@ -362,8 +362,9 @@ static void nobody_listens(void **state)
 }
 
 /*
- * The receive of an answer is posted before the request.  When both fail, the request must be reported first: OrangeFS
- * decides about a retry at the receive, and waits for ever if the request's end comes after that.
+ * The receive of an answer is posted before the request.  When both fail, the request must be
+ * reported first: OrangeFS decides about a retry at the receive, and waits for ever if the
+ * request's end comes after that.
  */
 static void request_order_client(void)
 {
@@ -380,8 +381,8 @@ static void request_order_client(void)
         int n = 0;
 
         post_recv(&answer, c.server, memory, sizeof(memory), 9, c.context);
-        int ret = BMI_post_sendunexpected(&request.id, c.server, "x", 1, BMI_EXT_ALLOC, 9, &request,
-                                          c.context, NULL);
+        int ret = BMI_post_sendunexpected(&request.id, c.server, "x", 1, BMI_EXT_ALLOC, 9,
+                                          &request, c.context, NULL);
         CHECK_EQUAL(ret, 0);
         for (int i = 0; i < PATIENCE_S * 10 && n == 0; i++)
             CHECK(BMI_testcontext(1, id, &n, error, actual, user, 100, c.context) >= 0);
@@ -400,6 +401,107 @@ static void failed_request_is_reported_before_its_answer(void **state)
     run_alone(request_order_client);
 }
 
+/* ---- The end follows at once ---- */
+
+static const int64_t last_size[] = {10, 5000, 15000, 100000, LARGE};
+
+#define LAST_SIZES (int)(sizeof(last_size) / sizeof(last_size[0]))
+
+/* Takes one message of a size that the request tells, answers nothing, and is gone. */
+static void taking_server(int ready)
+{
+    struct BMI_unexpected_info info;
+    struct request ask;
+    bmi_context_id context;
+    struct flight f;
+    static char memory[LARGE];
+    int n = 0;
+
+    CHECK_EQUAL(BMI_initialize("bmi_ib", test_uri(), BMI_INIT_SERVER, NULL), 0);
+    CHECK_EQUAL(BMI_open_context(&context), 0);
+    CHECK(write(ready, "r", 1) == 1);
+    while (n == 0)
+        CHECK(BMI_testunexpected(1, &n, &info, 10) >= 0);
+    memcpy(&ask, info.buffer, sizeof(ask));
+    if (ask.ask == ASK_TAKE) {
+        post_recv(&f, info.addr, memory, LARGE, ask.tag, context);
+    } else {
+        fill(memory, ask.size, ask.tag, 0);
+        post_send(&f, info.addr, memory, ask.size, ask.tag, context);
+    }
+    wait_for(context, &f);
+    CHECK_EQUAL(f.error, 0);
+    CHECK(ask.ask == ASK_GIVE || is_filled(memory, ask.size, ask.tag, 0));
+    CHECK_EQUAL(BMI_finalize(), 0);
+}
+
+/* What the server has taken was sent, what it has sent arrives, although it stops its BMI at
+ * once. */
+static void last_message(int64_t size, enum ask what, int server_alive)
+{
+    struct request ask = {.ask = what, .tag = 6, .count = 1, .size = size};
+    struct client c = {.number = 0};
+    struct flight request = {0}, f;
+    static char memory[LARGE];
+
+    client_start(&c);
+    if (what == ASK_GIVE)
+        post_recv(&f, c.server, memory, LARGE, ask.tag, c.context);
+    CHECK(BMI_post_sendunexpected(&request.id, c.server, &ask, sizeof(ask), BMI_EXT_ALLOC, 1,
+                                  &request, c.context, NULL) >= 0);
+    if (what == ASK_TAKE) {
+        fill(memory, size, ask.tag, 0);
+        post_send(&f, c.server, memory, size, ask.tag, c.context);
+    }
+    wait_for(c.context, &f);
+    CHECK_EQUAL(f.error, 0);
+    if (what == ASK_GIVE)
+        CHECK(f.actual == size && is_filled(memory, size, ask.tag, 0));
+    char byte;
+    CHECK(read(server_alive, &byte, 1) == 0);
+    CHECK_EQUAL(BMI_finalize(), 0);
+}
+
+static void run_last_messages(enum ask what)
+{
+    for (int i = 0; i < LAST_SIZES; i++) {
+        int ready[2], status;
+        char byte;
+        new_test();
+        assert_int_equal(pipe(ready), 0);
+        pid_t server = fork();
+        if (server == 0) {
+            taking_server(ready[1]);
+            _exit(0);
+        }
+        close(ready[1]);
+        assert_int_equal(read(ready[0], &byte, 1), 1);
+        pid_t client = fork();
+        if (client == 0) {
+            last_message(last_size[i], what, ready[0]);
+            _exit(0);
+        }
+        close(ready[0]);
+        assert_int_equal(waitpid(client, &status, 0), client);
+        if (status != 0)
+            print_message("a message of %lld bytes\n", (long long)last_size[i]);
+        assert_int_equal(status, 0);
+        wait_client(server);
+    }
+}
+
+static void server_ends_after_its_receive(void **state)
+{
+    (void)state;
+    run_last_messages(ASK_TAKE);
+}
+
+static void server_ends_after_its_send(void **state)
+{
+    (void)state;
+    run_last_messages(ASK_GIVE);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -411,6 +513,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(wrong_options_are_refused_and_unknown_ones_ignored),
         cmocka_unit_test(nobody_listens),
         cmocka_unit_test(failed_request_is_reported_before_its_answer),
+        cmocka_unit_test(server_ends_after_its_receive),
+        cmocka_unit_test(server_ends_after_its_send),
         cmocka_unit_test(two_hundred_clients_of_one_server),
         cmocka_unit_test(clients_die_and_the_server_lives),
         cmocka_unit_test(server_killed_and_restarted_under_load),
