@@ -291,6 +291,86 @@ void cancel_forcefully(void **state)
     blob_free(&in);
 }
 
+/* The peer was told of the memory and does not answer: the link is broken at once, and only this one op says cancelled. */
+void cancel_forcefully_a_sleeping_peer(void **state)
+{
+    struct pair p;
+    struct op send, recv, other;
+    struct blob out, in, small;
+
+    (void)state;
+    bed_options("rndv=write,cancel_timeout_ms=600000");
+    pair_open(&p);
+    rme_set_forceful_cancel(p.server->rme);
+    blob_flat(&out, 500000);
+    blob_flat(&in, 500000);
+    blob_flat(&small, 100);
+    blob_fill(&out, 3);
+    post_send(&send, p.client, p.to_server, &out, 5);
+    pump_times(20);
+    p.client->asleep = true;
+    post_recv(&other, p.server, p.to_client, &small, 6);
+    post_recv(&recv, p.server, p.to_client, &in, 5);
+    pump_times(20);
+    blob_canary(&in);
+    op_cancel(&recv);
+    pump_until_reported(&recv);
+    op_check_error(&recv, -ECANCELED, -ECANCELED);
+    pump_until_reported(&other);
+    op_check_error(&other, -ECONNRESET, -ECONNRESET);
+    p.client->asleep = false;
+    pump_until_reported(&send);
+    op_check_error(&send, -ECONNRESET, -ECONNRESET);
+    blob_check(&in, 0, 0);
+    pair_reconnect(&p);
+    pair_exchange(&p, 100000, 5);
+    blob_free(&out);
+    blob_free(&in);
+    blob_free(&small);
+}
+
+/* The receiver has no room to pull more unexpected messages; some that wait are cancelled, the others come in order. */
+void cancel_unexpected_that_waits(void **state)
+{
+    enum { N = 60 };
+    struct pair p;
+    struct op ops[N];
+    struct blob b;
+    int cancelled = 0;
+
+    (void)state;
+    bed_options("unexpected_window=64K");
+    pair_open(&p);
+    blob_flat(&b, 16384);
+    blob_fill(&b, 8);
+    p.server->no_unexpected = true;
+    for (int i = 0; i < N; i++)
+        post_unexpected(&ops[i], p.client, p.to_server, &b, i);
+    pump_times(100);
+    for (int i = 2; i < N; i += 3)
+        op_cancel(&ops[i]);
+    for (int i = 2; i < N; i += 3) {
+        pump_until_reported(&ops[i]);
+        op_check_error(&ops[i], -ECANCELED, 0);
+        cancelled += ops[i].error != 0;
+    }
+    assert_true(cancelled >= N / 3 - 6); /* only the first few had room */
+    p.server->no_unexpected = false;
+    for (int i = 0; i < N; i++) {
+        if (ops[i].error)
+            continue;
+        pump_until_unexpected(p.server, 1);
+        struct rme_unexpected u = inbox_take(p.server);
+        assert_int_equal(u.tag, i);
+        assert_int_equal(u.size, 16384);
+        assert_int_equal(rme_unexpected_free(p.server->rme, u.buffer), 0);
+        pump_until_reported(&ops[i]);
+    }
+    pump_times(50);
+    assert_int_equal(p.server->ninbox, 0);
+    blob_free(&b);
+}
+
 /* Data stands still in the middle of a transfer while its operations are cancelled; then it goes on. */
 void cancel_while_data_moves(void **state)
 {

@@ -38,6 +38,7 @@
     X(send_larger_than_receive) \
     X(send_larger_leaves_canaries) \
     X(zero_length_everywhere) \
+    X(zero_length_beyond_the_window) \
     X(lists_of_64_by_64) \
     X(lists_of_uneven_pieces) \
     X(zone_memory_everywhere) \
@@ -64,6 +65,8 @@
     X(cancel_while_connecting) \
     X(cancel_with_a_silent_peer) \
     X(cancel_forcefully) \
+    X(cancel_forcefully_a_sleeping_peer) \
+    X(cancel_unexpected_that_waits) \
     X(cancel_while_data_moves) \
     X(cancel_after_the_end) \
     X(cancel_many)

@@ -518,3 +518,34 @@ void sides_of_different_minds(void **state)
         }
     }
 }
+
+/* Messages without bytes cost their bookkeeping: so many that the receiver's window is full, then all are received. */
+void zero_length_beyond_the_window(void **state)
+{
+    enum { N = 1500 };
+    static struct op send[N];
+    struct pair p;
+    struct blob none = {0};
+    struct op recv;
+
+    (void)state;
+    bed_options("eager_window=64K");
+    pair_open(&p);
+    for (int i = 0; i < N; i++) {
+        post_send(&send[i], p.client, p.to_server, &none, 9);
+        if (i % 50 == 0)
+            pump();
+    }
+    pump_times(100);
+    pair_exchange(&p, 100, 8);
+    for (int i = 0; i < N; i++) {
+        post_recv(&recv, p.server, p.to_client, &none, 9);
+        pump_until_reported(&recv);
+        op_check(&recv, 0);
+    }
+    pump_until_all(send, N);
+    for (int i = 0; i < N; i++)
+        op_check(&send[i], 0);
+    assert_true(node_counter(p.client, "sends_eager") < N);
+    assert_true(node_counter(p.client, "sends_rndv_read") >= N / 4);
+}
