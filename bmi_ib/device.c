@@ -227,7 +227,9 @@ static int learn(struct rme_fabric *f)
     }
     d->sq_depth = cap.max_send_wr - 1; /* one stays for the marker that ends a drain */
     d->rq_depth = cap.max_recv_wr - 1;
-    d->read_depth = (uint8_t)lesser(ib_option(f, "read_depth"), a->max_qp_rd_atom);
+    int depth =
+        a->max_qp_rd_atom < a->max_qp_init_rd_atom ? a->max_qp_rd_atom : a->max_qp_init_rd_atom;
+    d->read_depth = depth > 0 ? (uint8_t)lesser(ib_option(f, "read_depth"), depth) : 0;
     d->retry_count = (uint8_t)ib_option(f, "retry_count");
     d->ack_timeout = (uint8_t)ib_option(f, "ack_timeout");
     if (!d->ack_timeout)
@@ -241,7 +243,7 @@ static int learn(struct rme_fabric *f)
                           : (uint32_t)ib_option(f, "max_inline"),
         .hello_max = IB_HELLO_MAX,
         .max_regs = a->max_mr > 64 ? (uint64_t)a->max_mr - 64 : 1,
-        .has_read = a->max_qp_rd_atom > 0,
+        .has_read = d->read_depth > 0,
     };
     return 0;
 }
