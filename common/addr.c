@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The text of addresses.  A string is a list of parts "scheme://host:port/anything" separated by commas (white space ends a
- * part as well); those whose scheme is exactly ours are kept.  Bound to no engine here: see addr_int.h.
+ * The text of addresses.  A string is a list of parts "scheme://host:port/anything" separated
+ * by commas (white space ends a part as well); those whose scheme is exactly ours are kept.
+ * Bound to no engine here: see addr_int.h.
  */
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -90,7 +91,8 @@ static bool split(struct span text, struct span *host, struct span *port, bool *
 }
 
 /*
- * The next part with our scheme at or behind *cursor: its "host:port" without anything behind.  False: there is none.
+ * The next part with our scheme at or behind *cursor: its "host:port" without anything behind.
+ * False: there is none.
  */
 static bool next_part(const char **cursor, const char *scheme, struct span *out)
 {
@@ -104,11 +106,13 @@ static bool next_part(const char **cursor, const char *scheme, struct span *out)
         length = strcspn(at, SEPARATOR);
         if (length == 0)
             return false;
-        if (length > prefix + 3 && strncmp(at, scheme, prefix) == 0 && strncmp(at + prefix, "://", 3) == 0) {
+        if (length > prefix + 3 && strncmp(at, scheme, prefix) == 0 &&
+            strncmp(at + prefix, "://", 3) == 0) {
             const char *rest = at + prefix + 3;
             const char *slash = memchr(rest, '/', length - prefix - 3);
 
-            *out = (struct span){rest, slash != NULL ? (size_t)(slash - rest) : length - prefix - 3};
+            *out = (struct span){rest,
+                                 slash != NULL ? (size_t)(slash - rest) : length - prefix - 3};
             *cursor = at + length;
             return true;
         }
@@ -116,7 +120,8 @@ static bool next_part(const char **cursor, const char *scheme, struct span *out)
     }
 }
 
-/* Counts our parts and the characters that their texts and the name need; a negative errno when one is malformed. */
+/* Counts our parts and the characters that their texts and the name need; a negative errno when
+ * one is malformed. */
 static int measure(const char *scheme, const char *text, size_t *characters)
 {
     struct span part, host, port;
@@ -127,8 +132,9 @@ static int measure(const char *scheme, const char *text, size_t *characters)
     while (next_part(&text, scheme, &part)) {
         if (!split(part, &host, &port, &bracket))
             return -EDESTADDRREQ;
-        *characters += host.length + 1 + port.length + 1;             /* the part's strings */
-        *characters += 1 + strlen(scheme) + strlen("://") + part.length; /* its share of the name */
+        *characters += host.length + 1 + port.length + 1; /* the part's strings */
+        *characters +=
+            1 + strlen(scheme) + strlen("://") + part.length; /* its share of the name */
         count++;
     }
     return count > 0 ? count : -EINVAL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Does a peer's address match a pattern of an export rule?  Pure: resolves nothing, keeps nothing. */
+/* Does a peer's address match a pattern of an export rule?  Pure: resolves nothing, keeps
+ * nothing. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <netinet/in.h>
@@ -65,7 +66,8 @@ static bool same_network(const struct bytes *a, const struct bytes *b, int bits)
 }
 
 /*
- * "10.1.*": numbers and stars between dots; a last star stands for all that follows.  -1: not of this form.
+ * "10.1.*": numbers and stars between dots; a last star stands for all that follows.  -1: not
+ * of this form.
  */
 static int match_stars(const struct bytes *peer, const char *text)
 {
@@ -95,7 +97,8 @@ static int match_stars(const struct bytes *peer, const char *text)
     return -1;
 }
 
-/* Copies the host of "scheme://host:port/anything", each around the host optional.  False: too long, empty. */
+/* Copies the host of "scheme://host:port/anything", each around the host optional.  False: too
+ * long, empty. */
 static bool host_of(const char *pattern, char *out, size_t size)
 {
     const char *scheme = strstr(pattern, "://");
@@ -111,7 +114,8 @@ static bool host_of(const char *pattern, char *out, size_t size)
         length = strcspn(pattern, "/");
         colon = memchr(pattern, ':', length);
         /* several colons are an IPv6 address without port */
-        if (colon != NULL && memchr(colon + 1, ':', length - (size_t)(colon + 1 - pattern)) == NULL)
+        if (colon != NULL &&
+            memchr(colon + 1, ':', length - (size_t)(colon + 1 - pattern)) == NULL)
             length = (size_t)(colon - pattern);
     }
     if (length == 0 || length >= size)
@@ -121,7 +125,8 @@ static bool host_of(const char *pattern, char *out, size_t size)
     return true;
 }
 
-int rme_addr_match_sockaddr(const struct sockaddr *sa, const char *name, const char *pattern, int netmask)
+int rme_addr_match_sockaddr(const struct sockaddr *sa, const char *name, const char *pattern,
+                            int netmask)
 {
     char wanted[256], have[256];
     struct bytes peer, network;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Measures what can be measured without a peer: the copy rate and registration.  The best of a few runs counts. */
+/* Measures what can be measured without a peer: the copy rate and registration.  The best of a
+ * few runs counts. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -40,7 +41,8 @@ static double measure_copy(char *from, char *to, double end)
 }
 
 /* Best time of registration and deregistration of some bytes; 0: refused or out of time. */
-static double measure_reg(const struct rme_fabric_ops *ops, struct rme_fabric *fabric, void *base, size_t length, double end)
+static double measure_reg(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
+                          void *base, size_t length, double end)
 {
     double best = 0;
 
@@ -48,7 +50,8 @@ static double measure_reg(const struct rme_fabric_ops *ops, struct rme_fabric *f
         double start = now_ns(), took;
         struct rme_mr mr;
 
-        if (ops->reg(fabric, base, length, RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE, &mr) != 0)
+        if (ops->reg(fabric, base, length, RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE,
+                     &mr) != 0)
             return 0;
         ops->dereg(fabric, &mr);
         took = now_ns() - start;
@@ -58,14 +61,16 @@ static double measure_reg(const struct rme_fabric_ops *ops, struct rme_fabric *f
     return best;
 }
 
-void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric, struct rme_costs *out)
+void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
+                       struct rme_costs *out)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     double end = now_ns() + BUDGET_NS, copy, one, many;
     char *memory;
 
     *out = rme_costs_preset;
-    memory = mmap(NULL, 2 * COPY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memory =
+        mmap(NULL, 2 * COPY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return;
     memset(memory, 1, 2 * COPY_BYTES);

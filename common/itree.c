@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A treap: ordered by (start, address of the node), heap by a hash of the node's address.  Each node knows the largest end
- * below it, which prunes every search to the path that can still succeed.
+ * A treap: ordered by (start, address of the node), heap by a hash of the node's address.  Each
+ * node knows the largest end below it, which prunes every search to the path that can still
+ * succeed.
  */
 #include <stddef.h>
 
@@ -31,7 +32,8 @@ static void update(struct rme_inode *node)
 }
 
 /* Splits a subtree into what is before `key` and the rest. */
-static void split(struct rme_inode *tree, const struct rme_inode *key, struct rme_inode **low, struct rme_inode **high)
+static void split(struct rme_inode *tree, const struct rme_inode *key, struct rme_inode **low,
+                  struct rme_inode **high)
 {
     if (tree == NULL) {
         *low = *high = NULL;
@@ -102,13 +104,15 @@ void rme_itree_remove(struct rme_itree *tree, struct rme_inode *node)
     tree->root = without(tree->root, node);
 }
 
-struct rme_inode *rme_itree_overlap(const struct rme_itree *tree, uintptr_t start, uintptr_t end)
+struct rme_inode *rme_itree_overlap(const struct rme_itree *tree, uintptr_t start,
+                                    uintptr_t end)
 {
     struct rme_inode *node = tree->root;
 
     while (node != NULL && node->max_end > start) {
         if (node->left != NULL && node->left->max_end > start) {
-            /* Someone on the left ends behind `start`.  If it begins too late, so does everything to its right. */
+            /* Someone on the left ends behind `start`.  If it begins too late, so does
+             * everything to its right. */
             node = node->left;
         } else if (node->start >= end) {
             return NULL;
@@ -122,7 +126,8 @@ struct rme_inode *rme_itree_overlap(const struct rme_itree *tree, uintptr_t star
 }
 
 static struct rme_inode *cover(struct rme_inode *node, uintptr_t start, uintptr_t end,
-                               bool (*accept)(const struct rme_inode *node, const void *arg), const void *arg)
+                               bool (*accept)(const struct rme_inode *node, const void *arg),
+                               const void *arg)
 {
     while (node != NULL && node->max_end >= end) {
         struct rme_inode *found;
@@ -142,7 +147,8 @@ static struct rme_inode *cover(struct rme_inode *node, uintptr_t start, uintptr_
 }
 
 struct rme_inode *rme_itree_cover(const struct rme_itree *tree, uintptr_t start, uintptr_t end,
-                                  bool (*accept)(const struct rme_inode *node, const void *arg), const void *arg)
+                                  bool (*accept)(const struct rme_inode *node, const void *arg),
+                                  const void *arg)
 {
     return cover(tree->root, start, end, accept, arg);
 }

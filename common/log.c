@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A ring of lines between whoever logs under a lock and the host's callback.  At most one thread drains at a time, so
- * lines reach the host in the order in which they were put; the ring's lock is not held while the host runs.
+ * A ring of lines between whoever logs under a lock and the host's callback.  At most one
+ * thread drains at a time, so lines reach the host in the order in which they were put; the
+ * ring's lock is not held while the host runs.
  */
 #include <pthread.h>
 #include <stdarg.h>
@@ -93,14 +94,16 @@ bool rme_log_pending(const struct rme_log *log)
     return log != NULL && atomic_load_explicit(&log->count, memory_order_relaxed) != 0;
 }
 
-/* Takes the oldest line out of the ring, or the report of lost ones once there is room again. */
+/* Takes the oldest line out of the ring, or the report of lost ones once there is room again.
+ */
 static bool take(struct rme_log *log, struct line *out)
 {
     if (atomic_load(&log->count) == 0) {
         if (log->lost == 0)
             return false;
         out->level = RME_LOG_WARN;
-        snprintf(out->text, sizeof(out->text), "%llu log lines were lost: they came faster than they could be written",
+        snprintf(out->text, sizeof(out->text),
+                 "%llu log lines were lost: they came faster than they could be written",
                  (unsigned long long)log->lost);
         log->lost = 0;
         return true;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Log lines on their way to the host.  Lines are formatted and queued under any lock, and handed to the host's callback
- * by rme_log_drain, which the engine calls with no lock held.  Own lock, a leaf in the lock order.
+ * Log lines on their way to the host.  Lines are formatted and queued under any lock, and
+ * handed to the host's callback by rme_log_drain, which the engine calls with no lock held. Own
+ * lock, a leaf in the lock order.
  */
 #ifndef RME_LOG_H
 #define RME_LOG_H
@@ -10,8 +11,10 @@
 
 struct rme_log;
 
-#define RME_LOG_LINE 512  /* bytes of a line with its final zero; longer ones are cut */
-#define RME_LOG_QUEUE 128 /* lines waiting; when full the newest are dropped, counted, and the count is logged */
+#define RME_LOG_LINE 512 /* bytes of a line with its final zero; longer ones are cut */
+#define RME_LOG_QUEUE                                                                          \
+    128 /* lines waiting; when full the newest are dropped, counted, and the count is logged   \
+         */
 
 /* NULL: no memory.  fn may be NULL: lines are dropped at once. */
 struct rme_log *rme_log_new(rme_log_fn fn, void *arg);
@@ -19,7 +22,8 @@ struct rme_log *rme_log_new(rme_log_fn fn, void *arg);
 /* Drains and frees.  NULL is allowed. */
 void rme_log_free(struct rme_log *log);
 
-/* Queues a line (no newline at its end).  Never blocks, never calls the host.  log may be NULL. */
+/* Queues a line (no newline at its end).  Never blocks, never calls the host.  log may be NULL.
+ */
 void rme_log_put(struct rme_log *log, enum rme_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -31,8 +35,9 @@ void rme_log_from_fabric(void *arg, enum rme_log_level level, const char *format
 bool rme_log_pending(const struct rme_log *log);
 
 /*
- * Hands the waiting lines to the host, in order.  No lock of the engine may be held.  When another thread drains (or the
- * host's callback calls the engine) it returns at once: that thread takes the new lines along.
+ * Hands the waiting lines to the host, in order.  No lock of the engine may be held.  When
+ * another thread drains (or the host's callback calls the engine) it returns at once: that
+ * thread takes the new lines along.
  */
 void rme_log_drain(struct rme_log *log);
 

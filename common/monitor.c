@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Normal path.  Ranges are registered with a userfaultfd in write-protect mode without protecting anything, so the only
- * thing that ever comes out of the descriptor are events.  A thread sleeps on it; on an event it takes the owner's lock,
- * reads, calls `gone`, and releases the lock.  The thread that unmaps returns from its system call after the read; whoever
- * takes the lock after that return sees the range gone.
+ * Normal path.  Ranges are registered with a userfaultfd in write-protect mode without
+ * protecting anything, so the only thing that ever comes out of the descriptor are events.  A
+ * thread sleeps on it; on an event it takes the owner's lock, reads, calls `gone`, and releases
+ * the lock.  The thread that unmaps returns from its system call after the read; whoever takes
+ * the lock after that return sees the range gone.
  *
- * The gap.  For munmap and mremap the kernel frees the range first and queues the event then.  In between, another thread
- * may map the same range and use it, while our owner still believes in the old one.  The kernel marks the context as
- * "mapping is changing" before it frees the range and clears the mark after the event was read; while the mark is set,
- * UFFDIO_WRITEPROTECT fails with EAGAIN.  rme_monitor_settled() asks that of a page of our own that nobody ever touched.
+ * The gap.  For munmap and mremap the kernel frees the range first and queues the event then.
+ * In between, another thread may map the same range and use it, while our owner still believes
+ * in the old one.  The kernel marks the context as "mapping is changing" before it frees the
+ * range and clears the mark after the event was read; while the mark is set,
+ * UFFDIO_WRITEPROTECT fails with EAGAIN.  rme_monitor_settled() asks that of a page of our own
+ * that nobody ever touched.
  *
- * Failure.  When the descriptor breaks (which it should not), the monitor is never settled again.
+ * Failure.  When the descriptor breaks (which it should not), the monitor is never settled
+ * again.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +34,9 @@
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-#define FEATURES                                                                                                       \
-    (UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE)
+#define FEATURES                                                                               \
+    (UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP |    \
+     UFFD_FEATURE_EVENT_REMOVE)
 
 struct rme_monitor {
     int fd;   /* the userfaultfd */
@@ -73,7 +78,8 @@ static void read_events(struct rme_monitor *monitor)
         switch (message.event) {
         case UFFD_EVENT_UNMAP:
         case UFFD_EVENT_REMOVE:
-            monitor->gone(monitor->arg, (uintptr_t)message.arg.remove.start, (uintptr_t)message.arg.remove.end);
+            monitor->gone(monitor->arg, (uintptr_t)message.arg.remove.start,
+                          (uintptr_t)message.arg.remove.end);
             break;
         case UFFD_EVENT_REMAP:
             monitor->gone(monitor->arg, (uintptr_t)message.arg.remap.from,
@@ -90,7 +96,8 @@ static void read_events(struct rme_monitor *monitor)
 static void *watch_events(void *arg)
 {
     struct rme_monitor *monitor = arg;
-    struct pollfd fds[2] = {{.fd = monitor->fd, .events = POLLIN}, {.fd = monitor->stop, .events = POLLIN}};
+    struct pollfd fds[2] = {{.fd = monitor->fd, .events = POLLIN},
+                            {.fd = monitor->stop, .events = POLLIN}};
 
     while (!atomic_load(&monitor->broken)) {
         if (poll(fds, 2, -1) < 0)
@@ -108,10 +115,12 @@ static int watch_probe(struct rme_monitor *monitor)
 {
     int ret;
 
-    monitor->probe = mmap(NULL, monitor->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    monitor->probe =
+        mmap(NULL, monitor->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (monitor->probe == MAP_FAILED)
         return -errno;
-    ret = rme_monitor_watch(monitor, (uintptr_t)monitor->probe, (uintptr_t)monitor->probe + monitor->page);
+    ret = rme_monitor_watch(monitor, (uintptr_t)monitor->probe,
+                            (uintptr_t)monitor->probe + monitor->page);
     if (ret == 0 && !rme_monitor_settled(monitor))
         ret = -ENOSYS;
     if (ret != 0)
@@ -119,7 +128,8 @@ static int watch_probe(struct rme_monitor *monitor)
     return ret;
 }
 
-int rme_monitor_new(pthread_mutex_t *lock, void (*gone)(void *arg, uintptr_t start, uintptr_t end), void *arg,
+int rme_monitor_new(pthread_mutex_t *lock,
+                    void (*gone)(void *arg, uintptr_t start, uintptr_t end), void *arg,
                     struct rme_monitor **out)
 {
     struct rme_monitor *monitor = calloc(1, sizeof(*monitor));
@@ -149,7 +159,8 @@ int rme_monitor_new(pthread_mutex_t *lock, void (*gone)(void *arg, uintptr_t sta
     return 0;
 
 err_unmap:
-    rme_monitor_unwatch(monitor, (uintptr_t)monitor->probe, (uintptr_t)monitor->probe + monitor->page);
+    rme_monitor_unwatch(monitor, (uintptr_t)monitor->probe,
+                        (uintptr_t)monitor->probe + monitor->page);
     munmap(monitor->probe, monitor->page);
 err_close_stop:
     close(monitor->stop);
@@ -166,7 +177,8 @@ void rme_monitor_free(struct rme_monitor *monitor)
         return;
     (void)eventfd_write(monitor->stop, 1);
     pthread_join(monitor->thread, NULL);
-    close(monitor->fd); /* ends all watching, and lets go of a thread that waits for an event to be read */
+    close(monitor->fd); /* ends all watching, and lets go of a thread that waits for an event to
+                           be read */
     close(monitor->stop);
     munmap(monitor->probe, monitor->page);
     free(monitor);
@@ -184,7 +196,8 @@ void rme_monitor_unwatch(struct rme_monitor *monitor, uintptr_t start, uintptr_t
 {
     struct uffdio_range range = {.start = start, .len = end - start};
 
-    (void)ioctl(monitor->fd, UFFDIO_UNREGISTER, &range); /* fails when the memory is gone, and with it the watch */
+    (void)ioctl(monitor->fd, UFFDIO_UNREGISTER,
+                &range); /* fails when the memory is gone, and with it the watch */
 }
 
 bool rme_monitor_settled(struct rme_monitor *monitor)
@@ -194,5 +207,6 @@ bool rme_monitor_settled(struct rme_monitor *monitor)
         .mode = 0,
     };
 
-    return !atomic_load(&monitor->broken) && ioctl(monitor->fd, UFFDIO_WRITEPROTECT, &probe) == 0;
+    return !atomic_load(&monitor->broken) &&
+           ioctl(monitor->fd, UFFDIO_WRITEPROTECT, &probe) == 0;
 }

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Normal path of acquire.  Segments in zones have their keys already, some are in the cache.  The rest is sorted by
- * address and cut into groups: neighbours are registered together while the pages of the hole between them cost less
- * than one more call, T = a*p + b [001 4.2, 5.1].  Each group is registered in one go, holes included.
+ * Normal path of acquire.  Segments in zones have their keys already, some are in the cache.
+ * The rest is sorted by address and cut into groups: neighbours are registered together while
+ * the pages of the hole between them cost less than one more call, T = a*p + b [001 4.2, 5.1].
+ * Each group is registered in one go, holes included.
  *
- * Failure path.  When a group is refused, it may be because of its holes: its segments are registered one by one.  When
- * one segment is refused, the cache gives up what it does not need and it is tried once more; then all that this call
- * registered is released again, and the caller copies.
+ * Failure path.  When a group is refused, it may be because of its holes: its segments are
+ * registered one by one.  When one segment is refused, the cache gives up what it does not need
+ * and it is tried once more; then all that this call registered is released again, and the
+ * caller copies.
  *
- * End of a hold.  Regions that are not in the cache go to the list of the dead; rme_mreg_reap deregisters all of them in
- * one batch, with no lock held but its own, so that a second caller waits until the first has finished.
+ * End of a hold.  Regions that are not in the cache go to the list of the dead; rme_mreg_reap
+ * deregisters all of them in one batch, with no lock held but its own, so that a second caller
+ * waits until the first has finished.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -69,7 +72,8 @@ bool rme_mreg_caches(const struct rme_mreg *mreg)
 
 /* ---- what is registered already ---- */
 
-/* Keys of empty segments and of those in zones; the others get no key.  Returns how many are left. */
+/* Keys of empty segments and of those in zones; the others get no key.  Returns how many are
+ * left. */
 static uint32_t resolve_zones(const struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count)
 {
     uint32_t left = 0;
@@ -80,7 +84,8 @@ static uint32_t resolve_zones(const struct rme_mreg *mreg, struct rme_mseg *seg,
         seg[i].lkey = seg[i].rkey = 0;
         if (seg[i].length == 0)
             continue;
-        if (mreg->config.zone == NULL || rme_zone_find(mreg->config.zone, seg[i].base, seg[i].length, &mr) != 0) {
+        if (mreg->config.zone == NULL ||
+            rme_zone_find(mreg->config.zone, seg[i].base, seg[i].length, &mr) != 0) {
             left++;
             continue;
         }
@@ -98,8 +103,8 @@ static bool is_open(const struct rme_mseg *seg)
 }
 
 /* Keys of segments in the cache, each with a hold on its region.  Returns how many are left. */
-static uint32_t resolve_cached(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, unsigned access,
-                               struct rme_mreg_hold *hold)
+static uint32_t resolve_cached(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
+                               unsigned access, struct rme_mreg_hold *hold)
 {
     uint32_t left = 0;
     bool trusted;
@@ -149,14 +154,15 @@ static uintptr_t page_up(const struct rme_mreg *mreg, uintptr_t at)
 
 static int by_address(const void *a, const void *b)
 {
-    uintptr_t left = start_of(*(struct rme_mseg *const *)a), right = start_of(*(struct rme_mseg *const *)b);
+    uintptr_t left = start_of(*(struct rme_mseg *const *)a),
+              right = start_of(*(struct rme_mseg *const *)b);
 
     return (left > right) - (left < right);
 }
 
 /* The range and the spans of `count` segments in order of address. */
-static struct region *region_new(const struct rme_mreg *mreg, struct rme_mseg *const *seg, uint32_t count,
-                                 unsigned access)
+static struct region *region_new(const struct rme_mreg *mreg, struct rme_mseg *const *seg,
+                                 uint32_t count, unsigned access)
 {
     struct region *region = calloc(1, sizeof(*region) + count * sizeof(region->span[0]));
 
@@ -166,8 +172,10 @@ static struct region *region_new(const struct rme_mreg *mreg, struct rme_mseg *c
     region->refs = 1;
     region->start = start_of(seg[0]);
     for (uint32_t i = 0; i < count; i++) {
-        uintptr_t first = page_down(mreg, start_of(seg[i])), last = page_up(mreg, end_of(seg[i]));
-        struct rme_inode *before = region->nspans > 0 ? &region->span[region->nspans - 1].node : NULL;
+        uintptr_t first = page_down(mreg, start_of(seg[i])),
+                  last = page_up(mreg, end_of(seg[i]));
+        struct rme_inode *before =
+            region->nspans > 0 ? &region->span[region->nspans - 1].node : NULL;
 
         if (end_of(seg[i]) > region->end)
             region->end = end_of(seg[i]);
@@ -182,7 +190,8 @@ static struct region *region_new(const struct rme_mreg *mreg, struct rme_mseg *c
     return region;
 }
 
-/* Registers a region, into the cache if it goes there; else exactly its range, for this operation alone. */
+/* Registers a region, into the cache if it goes there; else exactly its range, for this
+ * operation alone. */
 static int register_region(struct rme_mreg *mreg, struct region *region, bool quiet)
 {
     struct rme_pin *pin = mreg->config.pin;
@@ -210,8 +219,8 @@ static int register_region(struct rme_mreg *mreg, struct region *region, bool qu
 }
 
 /* Registers a group of segments as one region. */
-static int register_group(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t count, unsigned access, bool quiet,
-                          struct rme_mreg_hold *hold)
+static int register_group(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t count,
+                          unsigned access, bool quiet, struct rme_mreg_hold *hold)
 {
     struct region *region = region_new(mreg, seg, count, access);
     int ret;
@@ -232,7 +241,8 @@ static int register_group(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t
 }
 
 /* One segment: a refusal makes the cache give up what it can, and is then final. */
-static int register_one(struct rme_mreg *mreg, struct rme_mseg **seg, unsigned access, struct rme_mreg_hold *hold)
+static int register_one(struct rme_mreg *mreg, struct rme_mseg **seg, unsigned access,
+                        struct rme_mreg_hold *hold)
 {
     int ret = register_group(mreg, seg, 1, access, rme_mreg_caches(mreg), hold);
     bool dropped;
@@ -248,15 +258,18 @@ static int register_one(struct rme_mreg *mreg, struct rme_mseg **seg, unsigned a
 }
 
 /* How many of the segments, from the first on, belong into one group. */
-static uint32_t group_length(const struct rme_mreg *mreg, struct rme_mseg *const *seg, uint32_t count)
+static uint32_t group_length(const struct rme_mreg *mreg, struct rme_mseg *const *seg,
+                             uint32_t count)
 {
     uintptr_t end = page_up(mreg, end_of(seg[0]));
     uint32_t i;
 
     for (i = 1; i < count; i++) {
-        uintptr_t next = page_down(mreg, start_of(seg[i])), last = page_up(mreg, end_of(seg[i]));
+        uintptr_t next = page_down(mreg, start_of(seg[i])),
+                  last = page_up(mreg, end_of(seg[i]));
 
-        if (next > end && (double)((next - end) / mreg->page) * mreg->config.page_ns > mreg->config.call_ns)
+        if (next > end &&
+            (double)((next - end) / mreg->page) * mreg->config.page_ns > mreg->config.call_ns)
             break;
         if (last > end)
             end = last;
@@ -264,8 +277,8 @@ static uint32_t group_length(const struct rme_mreg *mreg, struct rme_mseg *const
     return i;
 }
 
-static int register_all(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t count, unsigned access,
-                        struct rme_mreg_hold *hold)
+static int register_all(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t count,
+                        unsigned access, struct rme_mreg_hold *hold)
 {
     uint32_t group;
     int ret = 0;
@@ -290,8 +303,8 @@ static struct rme_mreg_hold *hold_new(uint32_t count)
 }
 
 /* Registers the segments that have no keys yet. */
-static int acquire_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, uint32_t left, unsigned access,
-                        struct rme_mreg_hold *hold)
+static int acquire_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
+                        uint32_t left, unsigned access, struct rme_mreg_hold *hold)
 {
     struct rme_mseg **open = malloc(left * sizeof(open[0]));
     uint32_t n = 0;
@@ -307,8 +320,8 @@ static int acquire_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t co
     return ret;
 }
 
-int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, unsigned access,
-                     struct rme_mreg_hold **out)
+int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
+                     unsigned access, struct rme_mreg_hold **out)
 {
     struct rme_mreg_hold *hold = NULL;
     uint32_t left = resolve_zones(mreg, seg, count);
@@ -346,7 +359,8 @@ int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, un
         left = resolve_cached(mreg, seg, count, access, hold);
     }
     if (left > 0) {
-        (void)rme_mreg_release(mreg, hold); /* all of it is cached: nothing needs to be reaped for it */
+        (void)rme_mreg_release(
+            mreg, hold); /* all of it is cached: nothing needs to be reaped for it */
         return -EAGAIN;
     }
     *out = hold;
@@ -398,7 +412,8 @@ void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length)
     struct rme_mseg seg = {.base = (void *)start, .length = length};
     struct rme_mreg_hold *hold;
 
-    if (rme_mreg_caches(mreg) && rme_mreg_acquire(mreg, &seg, 1, RME_ACCESS_REMOTE_READ, &hold) == 0 &&
+    if (rme_mreg_caches(mreg) &&
+        rme_mreg_acquire(mreg, &seg, 1, RME_ACCESS_REMOTE_READ, &hold) == 0 &&
         rme_mreg_release(mreg, hold))
         rme_mreg_reap(mreg);
 }

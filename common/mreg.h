@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Registration of user memory for the time of an operation, in few calls [001 4.2], with a cache when (and only when)
- * unmaps are watched [000 5.4].
+ * Registration of user memory for the time of an operation, in few calls [001 4.2], with a
+ * cache when (and only when) unmaps are watched [000 5.4].
  *
- * Threads: acquire, reap and hint register or deregister and are called with no lock of the engine held.  release only
- * moves list entries and may be called with it.  Own lock, never held while registering.
+ * Threads: acquire, reap and hint register or deregister and are called with no lock of the
+ * engine held.  release only moves list entries and may be called with it.  Own lock, never
+ * held while registering.
  *
- * The rule that keeps freed memory from being registered: a completion is reported to the host only after the
- * operation's registrations are gone or are known to be watched.  So an operation ends like this:
- *     (engine's lock)   need = rme_mreg_release(mreg, hold);
- *     (no lock)         if (need) rme_mreg_reap(mreg);
- *     then the completion becomes visible.
- * Many operations may be released before one reap: that is the batch.
+ * The rule that keeps freed memory from being registered: a completion is reported to the host
+ * only after the operation's registrations are gone or are known to be watched.  So an
+ * operation ends like this: (engine's lock)   need = rme_mreg_release(mreg, hold); (no lock) if
+ * (need) rme_mreg_reap(mreg); then the completion becomes visible. Many operations may be
+ * released before one reap: that is the batch.
  */
 #ifndef RME_MREG_H
 #define RME_MREG_H
@@ -24,10 +24,11 @@ struct rme_mreg_hold; /* what one acquire holds */
 
 struct rme_mreg_config {
     struct rme_pin *pin;
-    struct rme_zone *zone;  /* segments inside it need no registration; may be NULL */
-    uint64_t max_entries;   /* cached registrations; 0: no cache */
-    uint64_t max_bytes;     /* cached registered bytes; 0: no cache, UINT64_MAX: a quarter of rme_pin_budget() */
-    double call_ns;         /* cost of a registration: call_ns + page_ns * pages; both 0: presets */
+    struct rme_zone *zone; /* segments inside it need no registration; may be NULL */
+    uint64_t max_entries;  /* cached registrations; 0: no cache */
+    uint64_t max_bytes;    /* cached registered bytes; 0: no cache, UINT64_MAX: a quarter of
+                              rme_pin_budget() */
+    double call_ns; /* cost of a registration: call_ns + page_ns * pages; both 0: presets */
     double page_ns;
 };
 
@@ -46,27 +47,31 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out);
 void rme_mreg_free(struct rme_mreg *mreg);
 
 /*
- * Makes `count` segments ready for the device with RME_ACCESS_* rights and fills in their keys.  Neighbouring segments
- * are registered together where T = a*p + b says so, holes included; when the system refuses such a group, its segments
- * are registered one by one.  Pure sources (RME_ACCESS_LOCAL, REMOTE_READ) register read-only memory.
- * -ENOMEM: refused, nothing is held; the caller copies instead.  -EFAULT, -EINVAL: memory that is not there or not writable.
+ * Makes `count` segments ready for the device with RME_ACCESS_* rights and fills in their keys.
+ * Neighbouring segments are registered together where T = a*p + b says so, holes included; when
+ * the system refuses such a group, its segments are registered one by one.  Pure sources
+ * (RME_ACCESS_LOCAL, REMOTE_READ) register read-only memory. -ENOMEM: refused, nothing is held;
+ * the caller copies instead.  -EFAULT, -EINVAL: memory that is not there or not writable.
  */
-int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, unsigned access,
-                     struct rme_mreg_hold **out);
+int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
+                     unsigned access, struct rme_mreg_hold **out);
 
 /*
- * Keys without any registration call: from zones, the cache, or NULL segments.  -EAGAIN: acquire is needed (nothing is
- * held).  Never blocks; may be called with the engine's lock held.
+ * Keys without any registration call: from zones, the cache, or NULL segments.  -EAGAIN:
+ * acquire is needed (nothing is held).  Never blocks; may be called with the engine's lock
+ * held.
  */
 int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, unsigned access,
                  struct rme_mreg_hold **out);
 
-/* Ends a hold (NULL is allowed).  True: call rme_mreg_reap before the completion is reported. */
+/* Ends a hold (NULL is allowed).  True: call rme_mreg_reap before the completion is reported.
+ */
 bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold);
 
 /*
- * Deregisters what was released and is not cached, and what the cache gave up, in one batch.  Returns when all that was
- * released before the call is deregistered, also when another thread is at it.  Cheap when there is nothing.
+ * Deregisters what was released and is not cached, and what the cache gave up, in one batch.
+ * Returns when all that was released before the call is deregistered, also when another thread
+ * is at it.  Cheap when there is nothing.
  */
 void rme_mreg_reap(struct rme_mreg *mreg);
 bool rme_mreg_wants_reap(const struct rme_mreg *mreg);

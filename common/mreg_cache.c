@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The registration cache [000 5.4]: regions found by range, least recently used given up first, bounded by entries and bytes,
- * deregistered in batches by rme_mreg_reap.
+ * The registration cache [000 5.4]: regions found by range, least recently used given up first,
+ * bounded by entries and bytes, deregistered in batches by rme_mreg_reap.
  *
- * Why no stale region is ever found.  A region is put into the index first, then its range is watched, then registered, and
- * only then does it become live.  An unmap at any point after the watch takes it out of the index; one that happens before
- * has no effect on what is registered, because registration pins what is there afterwards.  A lookup happens under the
- * lock, under which events are read and applied, and only while the monitor says that no change is under way.
+ * Why no stale region is ever found.  A region is put into the index first, then its range is
+ * watched, then registered, and only then does it become live.  An unmap at any point after the
+ * watch takes it out of the index; one that happens before has no effect on what is registered,
+ * because registration pins what is there afterwards.  A lookup happens under the lock, under
+ * which events are read and applied, and only while the monitor says that no change is under
+ * way.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +18,8 @@
 
 static struct region *region_of(const struct rme_inode *node)
 {
-    return ((const struct span *)(const void *)node)->region; /* the node is the span's first member */
+    return ((const struct span *)(const void *)node)
+        ->region; /* the node is the span's first member */
 }
 
 static void index_region(struct rme_mreg *mreg, struct region *region)
@@ -70,8 +73,10 @@ void mreg_cache_open(struct rme_mreg *mreg)
     if (ret != 0) {
         mreg->monitor = NULL;
         rme_log_put(mreg->config.pin->log, RME_LOG_WARN,
-                    "the registration cache is off: unmaps cannot be watched (userfaultfd: %s); memory is registered for "
-                    "each operation; a kernel from 5.11 on allows it to everyone, a container may have to (seccomp)",
+                    "the registration cache is off: unmaps cannot be watched (userfaultfd: "
+                    "%s); memory is registered for "
+                    "each operation; a kernel from 5.11 on allows it to everyone, a container "
+                    "may have to (seccomp)",
                     strerror(-ret));
     }
 }
@@ -96,10 +101,11 @@ static bool has_rights(const struct rme_inode *node, const void *arg)
     return region->live && (region->access & access) == access;
 }
 
-struct region *mreg_cache_get(struct rme_mreg *mreg, const void *start, uint64_t length, unsigned access)
+struct region *mreg_cache_get(struct rme_mreg *mreg, const void *start, uint64_t length,
+                              unsigned access)
 {
-    struct rme_inode *node =
-        rme_itree_cover(&mreg->index, (uintptr_t)start, (uintptr_t)start + length, has_rights, &access);
+    struct rme_inode *node = rme_itree_cover(&mreg->index, (uintptr_t)start,
+                                             (uintptr_t)start + length, has_rights, &access);
     struct region *region;
 
     if (node == NULL)
@@ -146,7 +152,8 @@ bool mreg_cache_drop_unused(struct rme_mreg *mreg)
     return any;
 }
 
-/* Gives up unused regions until `more` bytes fit.  Lock held.  False: what is in use leaves no room. */
+/* Gives up unused regions until `more` bytes fit.  Lock held.  False: what is in use leaves no
+ * room. */
 static bool make_room(struct rme_mreg *mreg, uint64_t more)
 {
     const struct rme_mreg_config *config = &mreg->config;
@@ -163,14 +170,18 @@ static bool is_same_region(const struct rme_inode *node, const void *arg)
 {
     const struct region *region = region_of(node), *wanted = arg;
 
-    return region->live && region->nspans == 1 && region->start == wanted->start && region->end == wanted->end;
+    return region->live && region->nspans == 1 && region->start == wanted->start &&
+           region->end == wanted->end;
 }
 
-/* A region of the same range with fewer rights gives its rights to the new one and goes.  Lock held. */
+/* A region of the same range with fewer rights gives its rights to the new one and goes.  Lock
+ * held. */
 static void absorb(struct rme_mreg *mreg, struct region *region)
 {
     struct rme_inode *node =
-        region->nspans == 1 ? rme_itree_cover(&mreg->index, region->start, region->end, is_same_region, region) : NULL;
+        region->nspans == 1
+            ? rme_itree_cover(&mreg->index, region->start, region->end, is_same_region, region)
+            : NULL;
     struct region *old;
 
     if (node == NULL)
@@ -233,8 +244,8 @@ int mreg_cache_register(struct rme_mreg *mreg, struct region *region)
     int ret = enter_and_watch(mreg, region);
 
     if (ret == 0) {
-        ret = rme_pin_try(mreg->config.pin, (void *)region->start, region->end - region->start, region->access,
-                          &region->mr);
+        ret = rme_pin_try(mreg->config.pin, (void *)region->start, region->end - region->start,
+                          region->access, &region->mr);
         if (ret != 0) {
             region->unwatch = leave(mreg, region);
             mreg_cache_unwatch(mreg, region);
@@ -246,7 +257,8 @@ int mreg_cache_register(struct rme_mreg *mreg, struct region *region)
         return ret;
     }
     pthread_mutex_lock(&mreg->lock);
-    region->live = true; /* and if it has left the index meanwhile, it serves this operation and dies */
+    region->live =
+        true; /* and if it has left the index meanwhile, it serves this operation and dies */
     pthread_mutex_unlock(&mreg->lock);
     return 0;
 }
@@ -257,7 +269,8 @@ static bool next_unneeded(struct rme_mreg *mreg, uintptr_t *at, uintptr_t end, u
     struct rme_inode *node;
 
     pthread_mutex_lock(&mreg->lock);
-    while (*at < end && (node = rme_itree_overlap(&mreg->index, *at, end)) != NULL && node->start <= *at)
+    while (*at < end && (node = rme_itree_overlap(&mreg->index, *at, end)) != NULL &&
+           node->start <= *at)
         *at = node->end;
     node = *at < end ? rme_itree_overlap(&mreg->index, *at, end) : NULL;
     *stop = node != NULL ? node->start : end;

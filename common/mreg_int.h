@@ -18,8 +18,8 @@ struct span {
 };
 
 /*
- * One registration of user memory.  It may contain holes between the host's segments; those are registered, but no span
- * names them, because nobody promised that they are mapped or stay so.
+ * One registration of user memory.  It may contain holes between the host's segments; those are
+ * registered, but no span names them, because nobody promised that they are mapped or stay so.
  */
 struct region {
     TAILQ_ENTRY(region) link; /* in `unused` or `dead` */
@@ -27,9 +27,11 @@ struct region {
     struct rme_mr mr;
     unsigned access;
     unsigned refs; /* holds */
-    bool indexed;  /* its spans are in the index: cached and, as far as we know, still the same memory */
+    bool indexed;  /* its spans are in the index: cached and, as far as we know, still the same
+                      memory */
     bool live;     /* registered: its keys may be used */
-    bool unwatch;  /* given up by the cache while it was still the same memory: the watch on it can end */
+    bool unwatch;  /* given up by the cache while it was still the same memory: the watch on it
+                      can end */
     uint32_t nspans;
     struct span span[];
 };
@@ -40,32 +42,37 @@ struct rme_mreg {
     struct rme_mreg_config config;
     uintptr_t page;
     struct rme_monitor *monitor; /* NULL: no cache */
-    pthread_mutex_t lock;        /* guards what follows.  Nothing is allocated, freed or registered under it */
-    struct rme_itree index;      /* spans of cached regions */
-    struct region_list unused;   /* cached, without holds; least recently used first */
-    struct region_list dead;     /* to be deregistered */
-    uint64_t entries, bytes;     /* of cached regions */
+    pthread_mutex_t
+        lock; /* guards what follows.  Nothing is allocated, freed or registered under it */
+    struct rme_itree index;       /* spans of cached regions */
+    struct region_list unused;    /* cached, without holds; least recently used first */
+    struct region_list dead;      /* to be deregistered */
+    uint64_t entries, bytes;      /* of cached regions */
     atomic_uint_fast64_t pending; /* regions that died and are not deregistered yet */
     pthread_mutex_t reap_lock;    /* one reaper at a time; before watch_lock */
     pthread_mutex_t watch_lock;   /* keeps watching and the index in step; before lock */
 };
 
-/* Starts the monitor if the bounds allow a cache.  Says so in the log when there cannot be one. */
+/* Starts the monitor if the bounds allow a cache.  Says so in the log when there cannot be one.
+ */
 void mreg_cache_open(struct rme_mreg *mreg);
 void mreg_cache_close(struct rme_mreg *mreg);
 
 /* With the lock held: may cached regions be trusted at this moment? */
 bool mreg_cache_trusted(struct rme_mreg *mreg);
 
-/* With the lock held: a cached region that covers the range with these rights, with one more hold; NULL: none. */
-struct region *mreg_cache_get(struct rme_mreg *mreg, const void *start, uint64_t length, unsigned access);
+/* With the lock held: a cached region that covers the range with these rights, with one more
+ * hold; NULL: none. */
+struct region *mreg_cache_get(struct rme_mreg *mreg, const void *start, uint64_t length,
+                              unsigned access);
 
 /* With the lock held: ends a hold.  True: the region died. */
 bool mreg_cache_put(struct rme_mreg *mreg, struct region *region);
 
 /*
- * Registers a region (start, end, access and spans filled in) into the cache, with one hold.  -EAGAIN: it cannot be cached
- * (bounds, not watchable), register it for the operation alone.  Other errors are those of the registration.
+ * Registers a region (start, end, access and spans filled in) into the cache, with one hold.
+ * -EAGAIN: it cannot be cached (bounds, not watchable), register it for the operation alone.
+ * Other errors are those of the registration.
  */
 int mreg_cache_register(struct rme_mreg *mreg, struct region *region);
 

@@ -38,7 +38,8 @@ static size_t count_rows(const struct rme_option_row *const *tables, int count)
     size_t rows = 0;
 
     for (int t = 0; t < count; t++)
-        for (const struct rme_option_row *row = tables[t]; row != NULL && row->name != NULL; row++)
+        for (const struct rme_option_row *row = tables[t]; row != NULL && row->name != NULL;
+             row++)
             rows++;
     return rows;
 }
@@ -46,12 +47,14 @@ static size_t count_rows(const struct rme_option_row *const *tables, int count)
 struct rme_options *rme_options_new(const struct rme_option_row *const *tables, int count)
 {
     size_t rows = count_rows(tables, count);
-    struct rme_options *options = calloc(1, sizeof(*options) + rows * sizeof(options->value[0]));
+    struct rme_options *options =
+        calloc(1, sizeof(*options) + rows * sizeof(options->value[0]));
 
     if (options == NULL)
         return NULL;
     for (int t = 0; t < count; t++) {
-        for (const struct rme_option_row *row = tables[t]; row != NULL && row->name != NULL; row++) {
+        for (const struct rme_option_row *row = tables[t]; row != NULL && row->name != NULL;
+             row++) {
             struct value *value = &options->value[options->count++];
 
             value->row = row;
@@ -86,7 +89,8 @@ static bool parse_number(const char *text, int64_t *out)
     int shift = 0;
     long long number;
 
-    if (!isdigit((unsigned char)text[0]) && !(text[0] == '-' && isdigit((unsigned char)text[1])))
+    if (!isdigit((unsigned char)text[0]) &&
+        !(text[0] == '-' && isdigit((unsigned char)text[1])))
         return false;
     errno = 0;
     number = strtoll(text, &end, 10);
@@ -134,8 +138,8 @@ static bool parse_switch(const char *text, int64_t *out)
 static int set_string(struct value *value, const char *text, char *why, size_t size)
 {
     if (strlen(text) >= sizeof(value->string)) {
-        snprintf(why, size, "option %s=%s: the value is longer than %d characters", value->row->name, text,
-                 STRING_MAX - 1);
+        snprintf(why, size, "option %s=%s: the value is longer than %d characters",
+                 value->row->name, text, STRING_MAX - 1);
         return -EINVAL;
     }
     snprintf(value->string, sizeof(value->string), "%s", text);
@@ -148,14 +152,15 @@ static int set_number(struct value *value, const char *text, char *why, size_t s
     int64_t number;
 
     if (!parse_number(text, &number) && !(is_switch(row) && parse_switch(text, &number))) {
-        snprintf(why, size, "option %s=%s: not a %s; allowed is %" PRId64 " to %" PRId64 "%s", row->name, text,
-                 is_switch(row) ? "switch (on or off)" : "number", row->min, row->max,
-                 is_switch(row) ? "" : ", with K, M or G for multiples of 1024");
+        snprintf(why, size, "option %s=%s: not a %s; allowed is %" PRId64 " to %" PRId64 "%s",
+                 row->name, text, is_switch(row) ? "switch (on or off)" : "number", row->min,
+                 row->max, is_switch(row) ? "" : ", with K, M or G for multiples of 1024");
         return -EINVAL;
     }
     if (number < row->min || number > row->max) {
-        snprintf(why, size, "option %s=%s: out of range; allowed is %" PRId64 " to %" PRId64 " %s", row->name,
-                 text, row->min, row->max, row->unit);
+        snprintf(why, size,
+                 "option %s=%s: out of range; allowed is %" PRId64 " to %" PRId64 " %s",
+                 row->name, text, row->min, row->max, row->unit);
         return -EINVAL;
     }
     value->number = number;
@@ -163,7 +168,8 @@ static int set_number(struct value *value, const char *text, char *why, size_t s
 }
 
 /* One "key=value" of `length` characters.  A key without value means "on" for a switch. */
-static int set_one(struct rme_options *options, const char *text, size_t length, char *why, size_t size)
+static int set_one(struct rme_options *options, const char *text, size_t length, char *why,
+                   size_t size)
 {
     const char *equals = memchr(text, '=', length);
     size_t key = equals != NULL ? (size_t)(equals - text) : length;
@@ -174,7 +180,8 @@ static int set_one(struct rme_options *options, const char *text, size_t length,
     if (key == 0 || value == NULL)
         return 0;
     if (equals == NULL && !is_switch(value->row)) {
-        snprintf(why, size, "option %s: the value is missing; write %s=VALUE", value->row->name, value->row->name);
+        snprintf(why, size, "option %s: the value is missing; write %s=VALUE", value->row->name,
+                 value->row->name);
         return -EINVAL;
     }
     copy = equals != NULL ? strndup(equals + 1, length - key - 1) : strdup("on");
@@ -182,7 +189,8 @@ static int set_one(struct rme_options *options, const char *text, size_t length,
         snprintf(why, size, "option %s: out of memory", value->row->name);
         return -ENOMEM;
     }
-    ret = is_string(value->row) ? set_string(value, copy, why, size) : set_number(value, copy, why, size);
+    ret = is_string(value->row) ? set_string(value, copy, why, size)
+                                : set_number(value, copy, why, size);
     free(copy);
     return ret;
 }
@@ -233,8 +241,10 @@ const char *rme_option_string(const struct rme_options *options, const char *nam
     return value != NULL && is_string(value->row) ? value->string : "";
 }
 
-/* 4096 as "4K", -1 as "-1": the shortest exact form for sizes, plain digits for everything else. */
-static void format_number(char *out, size_t size, const struct rme_option_row *row, int64_t number)
+/* 4096 as "4K", -1 as "-1": the shortest exact form for sizes, plain digits for everything
+ * else. */
+static void format_number(char *out, size_t size, const struct rme_option_row *row,
+                          int64_t number)
 {
     static const char suffix[] = {'\0', 'K', 'M', 'G'};
     int step = 0;
@@ -287,13 +297,15 @@ static void print_row(FILE *out, const struct rme_option_row *row)
 void rme_options_print(FILE *out, const struct rme_option_row *const *tables, int count)
 {
     for (int t = 0; t < count; t++)
-        for (const struct rme_option_row *row = tables[t]; row != NULL && row->name != NULL; row++)
+        for (const struct rme_option_row *row = tables[t]; row != NULL && row->name != NULL;
+             row++)
             print_row(out, row);
 }
 
 void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric)
 {
-    const struct rme_option_row *const tables[] = {rme_engine_options, fabric != NULL ? fabric->options : NULL};
+    const struct rme_option_row *const tables[] = {rme_engine_options,
+                                                   fabric != NULL ? fabric->options : NULL};
 
     rme_options_print(out, tables, 2);
 }

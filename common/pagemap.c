@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A hash table with linear probing, at most half full; removal closes the gap, so there are no marks of the dead. */
+/* A hash table with linear probing, at most half full; removal closes the gap, so there are no
+ * marks of the dead. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -75,7 +76,8 @@ int rme_pagemap_add(struct rme_pagemap *map, const void *base, size_t length, vo
     return 0;
 }
 
-/* Frees a slot and moves later entries of its run into the gap where they can still be found. */
+/* Frees a slot and moves later entries of its run into the gap where they can still be found.
+ */
 static void remove_slot(struct rme_pagemap *map, size_t gap)
 {
     size_t mask = map->capacity - 1;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* From address to owner in O(1), for address space that is given out in aligned pages of 256 KiB.  No lock of its own. */
+/* From address to owner in O(1), for address space that is given out in aligned pages of 256
+ * KiB.  No lock of its own. */
 #ifndef RME_PAGEMAP_H
 #define RME_PAGEMAP_H
 
@@ -14,7 +15,8 @@ struct rme_pagemap {
     size_t used;
 };
 
-/* Enters all pages of a range, which starts on a page, with an owner (not NULL).  -ENOMEM: nothing was entered. */
+/* Enters all pages of a range, which starts on a page, with an owner (not NULL).  -ENOMEM:
+ * nothing was entered. */
 int rme_pagemap_add(struct rme_pagemap *map, const void *base, size_t length, void *owner);
 
 /* Removes what rme_pagemap_add entered. */

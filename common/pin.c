@@ -11,7 +11,8 @@
 #include "pin.h"
 #include "stats.h"
 
-void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops, struct rme_fabric *fabric, struct rme_log *log)
+void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops,
+                  struct rme_fabric *fabric, struct rme_log *log)
 {
     memset(pin, 0, sizeof(*pin));
     pin->ops = ops;
@@ -41,19 +42,25 @@ static void explain(struct rme_pin *pin, size_t length, bool by_device)
         return;
     if (by_device) {
         rme_log_put(pin->log, RME_LOG_WARN,
-                    "no more memory can be registered: the device admits %" PRIu64 " registrations and all are in use; "
-                    "data is copied instead; lower regcache_entries or the number of processes on this device",
+                    "no more memory can be registered: the device admits %" PRIu64
+                    " registrations and all are in use; "
+                    "data is copied instead; lower regcache_entries or the number of processes "
+                    "on this device",
                     pin->max_regs);
     } else {
         rme_log_put(pin->log, RME_LOG_WARN,
-                    "registering %zu bytes was refused (memlock limit %s, %" PRIu64 " bytes registered already); data "
-                    "is copied instead, which is slower; raise the limit: ulimit -l unlimited, LimitMEMLOCK=infinity "
+                    "registering %zu bytes was refused (memlock limit %s, %" PRIu64
+                    " bytes registered already); data "
+                    "is copied instead, which is slower; raise the limit: ulimit -l unlimited, "
+                    "LimitMEMLOCK=infinity "
                     "in a systemd unit, docker run --ulimit memlock=-1",
-                    length, memlock_text(limit, sizeof(limit)), (uint64_t)atomic_load(&pin->bytes));
+                    length, memlock_text(limit, sizeof(limit)),
+                    (uint64_t)atomic_load(&pin->bytes));
     }
 }
 
-static int reg(struct rme_pin *pin, void *base, size_t length, unsigned access, struct rme_mr *mr, bool *by_device)
+static int reg(struct rme_pin *pin, void *base, size_t length, unsigned access,
+               struct rme_mr *mr, bool *by_device)
 {
     int ret;
 
@@ -68,14 +75,16 @@ static int reg(struct rme_pin *pin, void *base, size_t length, unsigned access, 
     return 0;
 }
 
-int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access, struct rme_mr *mr)
+int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access,
+                struct rme_mr *mr)
 {
     bool by_device;
 
     return reg(pin, base, length, access, mr, &by_device);
 }
 
-int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access, struct rme_mr *mr)
+int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access,
+                struct rme_mr *mr)
 {
     bool by_device;
     int ret = reg(pin, base, length, access, mr, &by_device);
@@ -121,16 +130,19 @@ static bool may_lock_anything(void)
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
 
-    return syscall(SYS_capget, &header, data) == 0 && (data[0].effective & (1u << CAP_IPC_LOCK)) != 0;
+    return syscall(SYS_capget, &header, data) == 0 &&
+           (data[0].effective & (1u << CAP_IPC_LOCK)) != 0;
 }
 
 uint64_t rme_pin_budget(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES);
-    uint64_t half = pages > 0 ? (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE) / 2 : 1u << 30;
+    uint64_t half =
+        pages > 0 ? (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE) / 2 : 1u << 30;
     struct rlimit limit;
 
-    if (may_lock_anything() || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    if (may_lock_anything() || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
+        limit.rlim_cur == RLIM_INFINITY)
         return half;
     return limit.rlim_cur < half ? limit.rlim_cur : half;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The account of registered memory of one engine.  Zones and user memory register through it.  It counts, respects the
- * device's limit, and explains the first refusal in one line, with the memlock limit and the remedy.  Needs no lock.
+ * The account of registered memory of one engine.  Zones and user memory register through it.
+ * It counts, respects the device's limit, and explains the first refusal in one line, with the
+ * memlock limit and the remedy.  Needs no lock.
  */
 #ifndef RME_PIN_H
 #define RME_PIN_H
@@ -26,24 +27,31 @@ struct rme_pin {
 };
 
 /* The fabric is open.  log may be NULL. */
-void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops, struct rme_fabric *fabric, struct rme_log *log);
+void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops,
+                  struct rme_fabric *fabric, struct rme_log *log);
 
 /*
- * Register, deregister: no lock of the engine held, any thread.  -ENOMEM: refused by the system or the device's limit
- * (counted, explained once); other errors as the fabric gave them (-EFAULT, -EINVAL: not mapped, not writable).
+ * Register, deregister: no lock of the engine held, any thread.  -ENOMEM: refused by the system
+ * or the device's limit (counted, explained once); other errors as the fabric gave them
+ * (-EFAULT, -EINVAL: not mapped, not writable).
  */
-int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access, struct rme_mr *mr);
+int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access,
+                struct rme_mr *mr);
 void rme_pin_dereg(struct rme_pin *pin, struct rme_mr *mr);
 
-/* rme_pin_reg for an attempt that may well fail: a refusal is neither counted nor explained, its error is the fabric's. */
-int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access, struct rme_mr *mr);
+/* rme_pin_reg for an attempt that may well fail: a refusal is neither counted nor explained,
+ * its error is the fabric's. */
+int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access,
+                struct rme_mr *mr);
 
-/* Copies the counts into the engine's counters (stats.h); the caller holds whatever guards them. */
+/* Copies the counts into the engine's counters (stats.h); the caller holds whatever guards
+ * them. */
 void rme_pin_fold(const struct rme_pin *pin, struct rme_stats *stats);
 
 /*
- * Bytes that this process may reasonably lock: the soft RLIMIT_MEMLOCK, or half the machine's memory when that is
- * unlimited or the process has CAP_IPC_LOCK.  Defaults of bounds derive from it.
+ * Bytes that this process may reasonably lock: the soft RLIMIT_MEMLOCK, or half the machine's
+ * memory when that is unlimited or the process has CAP_IPC_LOCK.  Defaults of bounds derive
+ * from it.
  */
 uint64_t rme_pin_budget(void);
 

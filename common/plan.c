@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * How the decision is taken, in this order:
- *  1. each side copies through a bounce buffer ("packs") when it must, when its list is small [001 5.1], or when a copy costs
- *     less than a registration for one use;
- *  2. read or write: what the option says; else the client when the server is under heavy load [004 fig. 6]; else
- *     the side that needs far fewer work requests; else the receiver reads when it is less loaded than the sender and
- *     the sender writes when it is not [004 fig. 6];
+ *  1. each side copies through a bounce buffer ("packs") when it must, when its list is small
+ * [001 5.1], or when a copy costs less than a registration for one use;
+ *  2. read or write: what the option says; else the client when the server is under heavy load
+ * [004 fig. 6]; else the side that needs far fewer work requests; else the receiver reads when
+ * it is less loaded than the sender and the sender writes when it is not [004 fig. 6];
  *  3. eager when it fits and is not slower than that.
  */
 #include <inttypes.h>
@@ -14,10 +14,10 @@
 #include "plan.h"
 
 #define PAGE         4096.0
-#define MIN_UNIT     (64u << 10)  /* smaller units cost more in requests than they hide */
-#define READY_UNITS  64u          /* memory that is registered moves in pieces of this many units */
-#define FEWER_FACTOR 4u           /* "far fewer" work requests: this many times … */
-#define FEWER_LEAST  8u           /* … and at least this many less */
+#define MIN_UNIT     (64u << 10) /* smaller units cost more in requests than they hide */
+#define READY_UNITS  64u /* memory that is registered moves in pieces of this many units */
+#define FEWER_FACTOR 4u  /* "far fewer" work requests: this many times … */
+#define FEWER_LEAST  8u  /* … and at least this many less */
 
 const struct rme_costs rme_costs_preset = {
     .copy_byte = 0.12,
@@ -52,22 +52,28 @@ static uint64_t segments(const struct rme_plan_side *side, bool pack)
     return pack || side->segments == 0 ? 1 : side->segments;
 }
 
-static double copy_cost(const struct rme_costs *costs, const struct rme_plan_side *side, double bytes)
+static double copy_cost(const struct rme_costs *costs, const struct rme_plan_side *side,
+                        double bytes)
 {
     return bytes * costs->copy_byte + (double)segments(side, false) * costs->copy_piece;
 }
 
-static double reg_cost(const struct rme_costs *costs, const struct rme_plan_side *side, double bytes)
+static double reg_cost(const struct rme_costs *costs, const struct rme_plan_side *side,
+                       double bytes)
 {
-    return side->ready ? 0 : costs->reg_call + costs->reg_page * (bytes / PAGE + (double)segments(side, false));
+    return side->ready ? 0
+                       : costs->reg_call +
+                             costs->reg_page * (bytes / PAGE + (double)segments(side, false));
 }
 
-static double prepare_cost(const struct rme_costs *costs, const struct rme_plan_side *side, bool pack, double bytes)
+static double prepare_cost(const struct rme_costs *costs, const struct rme_plan_side *side,
+                           bool pack, double bytes)
 {
     return pack ? copy_cost(costs, side, bytes) : reg_cost(costs, side, bytes);
 }
 
-/* Work requests when one side's `local` segments meet `remote` ones, up to max_sge local segments in each request. */
+/* Work requests when one side's `local` segments meet `remote` ones, up to max_sge local
+ * segments in each request. */
 static uint64_t count_requests(uint64_t local, uint64_t remote, uint32_t max_sge)
 {
     uint64_t pieces = local + remote - 1;
@@ -76,7 +82,8 @@ static uint64_t count_requests(uint64_t local, uint64_t remote, uint32_t max_sge
     return requests > remote ? requests : remote;
 }
 
-static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack, bool recv_pack)
+static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
+                            bool recv_pack)
 {
     uint64_t send = segments(&in->send, send_pack), recv = segments(&in->recv, recv_pack);
 
@@ -100,11 +107,12 @@ static uint64_t unit_of(const struct rme_plan_in *in, bool send_pack, bool recv_
 }
 
 /*
- * Time until both sides are done.  Preparing a unit overlaps the transfer of the one before, so the first preparation, the
- * last transfer, and the slower of the two for each unit in between remain [000 4.5.3].
+ * Time until both sides are done.  Preparing a unit overlaps the transfer of the one before, so
+ * the first preparation, the last transfer, and the slower of the two for each unit in between
+ * remain [000 4.5.3].
  */
-double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack, bool recv_pack,
-                     uint64_t *requests)
+double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
+                     bool recv_pack, uint64_t *requests)
 {
     const struct rme_costs *costs = in->costs;
     double bytes = (double)in->bytes, unit, units, prepare, wire;
@@ -118,18 +126,21 @@ double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool se
 
     unit = (double)unit_of(in, send_pack, recv_pack);
     units = unit > 0 ? max_of(1, bytes / unit) : 1;
-    prepare = prepare_cost(costs, &in->send, send_pack, unit) + prepare_cost(costs, &in->recv, recv_pack, unit);
+    prepare = prepare_cost(costs, &in->send, send_pack, unit) +
+              prepare_cost(costs, &in->recv, recv_pack, unit);
     wire = unit * costs->wire_byte +
            ((double)wrs * costs->post +
-            (double)(segments(&in->send, send_pack) + segments(&in->recv, recv_pack)) * costs->sge) /
+            (double)(segments(&in->send, send_pack) + segments(&in->recv, recv_pack)) *
+                costs->sge) /
                units;
-    return 3 * costs->message + (proto == RME_PROTO_RNDV_READ ? costs->read_extra : 0) + prepare +
-           (units - 1) * max_of(prepare, wire) + wire;
+    return 3 * costs->message + (proto == RME_PROTO_RNDV_READ ? costs->read_extra : 0) +
+           prepare + (units - 1) * max_of(prepare, wire) + wire;
 }
 
 /* ---- decisions ---- */
 
-static bool should_pack(const struct rme_plan_in *in, const struct rme_plan_side *side, uint32_t max_sge)
+static bool should_pack(const struct rme_plan_in *in, const struct rme_plan_side *side,
+                        uint32_t max_sge)
 {
     double bytes = (double)in->bytes;
 
@@ -150,7 +161,8 @@ static bool is_heavy(const struct rme_plan_in *in, const struct rme_plan_side *s
 
 static bool less_loaded(const struct rme_plan_side *a, const struct rme_plan_side *b)
 {
-    return a->load_ops != b->load_ops ? a->load_ops < b->load_ops : a->load_bytes < b->load_bytes;
+    return a->load_ops != b->load_ops ? a->load_ops < b->load_ops
+                                      : a->load_bytes < b->load_bytes;
 }
 
 static bool far_fewer(uint64_t a, uint64_t b)
@@ -158,7 +170,8 @@ static bool far_fewer(uint64_t a, uint64_t b)
     return a * FEWER_FACTOR <= b && b - a >= FEWER_LEAST;
 }
 
-static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack, bool recv_pack, const char **why)
+static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack,
+                                    bool recv_pack, const char **why)
 {
     uint64_t writes = requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, recv_pack);
     uint64_t reads = requests_of(in, RME_PROTO_RNDV_READ, send_pack, recv_pack);
@@ -204,7 +217,8 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
     plan->recv_pack = should_pack(in, &in->recv, in->max_read_sge);
     plan->proto = read_or_write(in, plan->send_pack, plan->recv_pack, &plan->why);
     plan->unit = unit_of(in, plan->send_pack, plan->recv_pack);
-    plan->ns = rme_plan_cost(in, plan->proto, plan->send_pack, plan->recv_pack, &plan->requests);
+    plan->ns =
+        rme_plan_cost(in, plan->proto, plan->send_pack, plan->recv_pack, &plan->requests);
     if (in->bytes > in->eager_max)
         return;
     eager = rme_plan_cost(in, RME_PROTO_EAGER, false, false, NULL);
@@ -222,8 +236,10 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
 
 static void explain_side(FILE *out, const char *name, const struct rme_plan_side *side)
 {
-    fprintf(out, "%-9s %" PRIu64 " segments%s, %s%s, load %" PRIu64 " operations %" PRIu64 " bytes\n", name,
-            side->segments, side->segments == 0 ? " (unknown)" : "",
+    fprintf(out,
+            "%-9s %" PRIu64 " segments%s, %s%s, load %" PRIu64 " operations %" PRIu64
+            " bytes\n",
+            name, side->segments, side->segments == 0 ? " (unknown)" : "",
             side->cannot  ? "cannot be registered"
             : side->ready ? "registered"
                           : "not registered",
@@ -240,24 +256,29 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *in)
     explain_side(out, "sender", &in->send);
     explain_side(out, "receiver", &in->recv);
     fprintf(out,
-            "costs     copy %.3f ns/byte + %.0f ns/piece, register %.0f ns + %.0f ns/page, message %.0f ns, request %.0f ns "
+            "costs     copy %.3f ns/byte + %.0f ns/piece, register %.0f ns + %.0f ns/page, "
+            "message %.0f ns, request %.0f ns "
             "+ %.0f ns/segment, read +%.0f ns, wire %.3f ns/byte\n",
-            costs->copy_byte, costs->copy_piece, costs->reg_call, costs->reg_page, costs->message, costs->post, costs->sge,
-            costs->read_extra, costs->wire_byte);
-    fprintf(out, "%-18s %-7s %-9s %9s %12s\n", "protocol", "sender", "receiver", "requests", "microseconds");
+            costs->copy_byte, costs->copy_piece, costs->reg_call, costs->reg_page,
+            costs->message, costs->post, costs->sge, costs->read_extra, costs->wire_byte);
+    fprintf(out, "%-18s %-7s %-9s %9s %12s\n", "protocol", "sender", "receiver", "requests",
+            "microseconds");
     for (int proto = 0; proto < RME_PROTO_COUNT; proto++) {
         for (int packs = 0; packs < (proto == RME_PROTO_EAGER ? 1 : 4); packs++) {
             bool send_pack = packs & 1, recv_pack = packs & 2;
             uint64_t requests;
-            double ns = rme_plan_cost(in, (enum rme_proto)proto, send_pack, recv_pack, &requests);
-            bool chosen = (int)plan.proto == proto && plan.send_pack == send_pack && plan.recv_pack == recv_pack;
+            double ns =
+                rme_plan_cost(in, (enum rme_proto)proto, send_pack, recv_pack, &requests);
+            bool chosen = (int)plan.proto == proto && plan.send_pack == send_pack &&
+                          plan.recv_pack == recv_pack;
 
             if (proto == RME_PROTO_EAGER && in->bytes > in->eager_max)
                 continue;
-            fprintf(out, "%-18s %-7s %-9s %9" PRIu64 " %12.2f%s\n", rme_proto_name((enum rme_proto)proto),
+            fprintf(out, "%-18s %-7s %-9s %9" PRIu64 " %12.2f%s\n",
+                    rme_proto_name((enum rme_proto)proto),
                     proto == RME_PROTO_EAGER || send_pack ? "copy" : "direct",
-                    proto == RME_PROTO_EAGER || recv_pack ? "copy" : "direct", requests, ns / 1000,
-                    chosen ? "  <- chosen" : "");
+                    proto == RME_PROTO_EAGER || recv_pack ? "copy" : "direct", requests,
+                    ns / 1000, chosen ? "  <- chosen" : "");
         }
     }
     fprintf(out, "because   %s; units of %" PRIu64 " bytes\n", plan.why, plan.unit);

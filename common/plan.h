@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The planner: how one message travels.  A pure function of sizes, shapes, loads and a device's cost table; the flow chart
- * of [004 5.1] decides who does the RDMA, the costs decide the rest.  Times are nanoseconds.
+ * The planner: how one message travels.  A pure function of sizes, shapes, loads and a device's
+ * cost table; the flow chart of [004 5.1] decides who does the RDMA, the costs decide the rest.
+ * Times are nanoseconds.
  *
- * It is asked twice: by the sender when a message is posted (the receiver's side unknown), for eager or rendezvous and
- * for its own memory; and by the receiver when it has matched a rendezvous, for read or write and for its own memory.
+ * It is asked twice: by the sender when a message is posted (the receiver's side unknown), for
+ * eager or rendezvous and for its own memory; and by the receiver when it has matched a
+ * rendezvous, for read or write and for its own memory.
  */
 #ifndef RME_PLAN_H
 #define RME_PLAN_H
@@ -35,9 +37,9 @@ enum rme_prefer { RME_PREFER_AUTO, RME_PREFER_WRITE, RME_PREFER_READ }; /* the o
 
 /* One side of a transfer. */
 struct rme_plan_side {
-    uint64_t segments;   /* 0: unknown */
-    bool ready;          /* its memory is registered already (zone, cache) */
-    bool cannot;         /* its memory cannot be registered: it must copy */
+    uint64_t segments; /* 0: unknown */
+    bool ready;        /* its memory is registered already (zone, cache) */
+    bool cannot;       /* its memory cannot be registered: it must copy */
     bool server;
     uint64_t load_ops;   /* RDMA operations outstanding */
     uint64_t load_bytes; /* bytes outstanding */
@@ -48,8 +50,10 @@ struct rme_plan_in {
     struct rme_plan_side send, recv;
     uint64_t eager_max;      /* payload of one eager message */
     uint64_t unit;           /* option: bytes of a pipeline unit */
-    uint64_t pack_threshold; /* option: lists below it are packed, larger ones gathered; 0: by costs */
-    uint64_t heavy_ops;      /* option: a server with more operations outstanding is under heavy load */
+    uint64_t pack_threshold; /* option: lists below it are packed, larger ones gathered; 0: by
+                                costs */
+    uint64_t
+        heavy_ops; /* option: a server with more operations outstanding is under heavy load */
     enum rme_prefer prefer;
     uint32_t max_sge, max_read_sge;
     bool has_read;
@@ -60,17 +64,18 @@ struct rme_plan {
     enum rme_proto proto;
     bool send_pack, recv_pack; /* copy through a registered bounce buffer on that side */
     uint64_t unit;             /* bytes of a unit; the whole message when it is not pipelined */
-    uint64_t requests;         /* RDMA work requests it will take (estimate when a side is unknown) */
-    double ns;                 /* predicted time */
-    const char *why;           /* the rule that decided, a constant string */
+    uint64_t requests; /* RDMA work requests it will take (estimate when a side is unknown) */
+    double ns;         /* predicted time */
+    const char *why;   /* the rule that decided, a constant string */
 };
 
 /* Decides.  Pure: no state, no lock, no failure. */
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan);
 
-/* Predicted time of one protocol with given packing; `requests` may be NULL.  For explain and tests. */
-double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack, bool recv_pack,
-                     uint64_t *requests);
+/* Predicted time of one protocol with given packing; `requests` may be NULL.  For explain and
+ * tests. */
+double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
+                     bool recv_pack, uint64_t *requests);
 
 const char *rme_proto_name(enum rme_proto proto);
 
@@ -78,12 +83,14 @@ const char *rme_proto_name(enum rme_proto proto);
 extern const struct rme_costs rme_costs_preset;
 
 /*
- * Measures copy rate and registration on an open fabric, at most 20 ms; constants for the rest.  No lock held.  What
- * cannot be measured keeps its preset.
+ * Measures copy rate and registration on an open fabric, at most 20 ms; constants for the rest.
+ * No lock held.  What cannot be measured keeps its preset.
  */
-void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric, struct rme_costs *out);
+void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
+                       struct rme_costs *out);
 
-/* Prints cost table, predicted times of every protocol and the choice, for in->bytes; a line each. */
+/* Prints cost table, predicted times of every protocol and the choice, for in->bytes; a line
+ * each. */
 void rme_plan_explain(FILE *out, const struct rme_plan_in *in);
 
 #endif

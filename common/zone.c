@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Normal path.  A slab is a mapping with one registration, cut into 1 to 64 blocks of one size; a bit for each block says
- * whether it is free.  Slabs with free blocks wait in the list of their class, registered ones in front; a slab without
- * blocks in use is idle and can serve any class of its slab size.  Large requests are slabs of one block.  Allocation looks
- * at list heads only, release finds the slab through the page map: both take constant time.
+ * Normal path.  A slab is a mapping with one registration, cut into 1 to 64 blocks of one size;
+ * a bit for each block says whether it is free.  Slabs with free blocks wait in the list of
+ * their class, registered ones in front; a slab without blocks in use is idle and can serve any
+ * class of its slab size.  Large requests are slabs of one block.  Allocation looks at list
+ * heads only, release finds the slab through the page map: both take constant time.
  *
- * Growing.  The lock is dropped while a slab is mapped and registered, because both can take long.  The bytes are counted
- * against the bound before that, so threads that grow at the same time stay below it together.
+ * Growing.  The lock is dropped while a slab is mapped and registered, because both can take
+ * long.  The bytes are counted against the bound before that, so threads that grow at the same
+ * time stay below it together.
  *
- * Failure.  When the system refuses to register a slab, a smaller one is tried.  When the bound is reached, a block of a
- * bigger class is taken if there is one.  Else the slab stays plain memory, and rme_zone_find says so.  Plain slabs go back to the system as soon as they
- * are idle, so that the next attempt can register again.
+ * Failure.  When the system refuses to register a slab, a smaller one is tried.  When the bound
+ * is reached, a block of a bigger class is taken if there is one.  Else the slab stays plain
+ * memory, and rme_zone_find says so.  Plain slabs go back to the system as soon as they are
+ * idle, so that the next attempt can register again.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -43,8 +46,8 @@
 #define LARGE      CLASSES /* the class number of slabs with one block of any size */
 #define BLOCKS     64      /* at most, in one slab: bits of `free` */
 #define MAX_SLAB   ((size_t)4 << 20)
-#define SLAB_SHARE 16      /* a slab is at most this fraction of the bound */
-#define IDLE_LARGE 5       /* idle lists: slabs of 256 KiB to 4 MiB, then large ones */
+#define SLAB_SHARE 16 /* a slab is at most this fraction of the bound */
+#define IDLE_LARGE 5  /* idle lists: slabs of 256 KiB to 4 MiB, then large ones */
 #define IDLE_LISTS (IDLE_LARGE + 1)
 #define HUGE_PAGE  ((size_t)2 << 20)
 
@@ -67,13 +70,14 @@ struct rme_zone {
     pthread_mutex_t lock; /* guards the rest; a leaf in the lock order */
     size_t max_slab;      /* becomes smaller when the system refuses to register that much */
     struct slab_list partial[CLASSES]; /* some blocks free, some in use */
-    struct slab_list idle[IDLE_LISTS]; /* all blocks free; a list for each slab size, most recent first */
-    struct slab_list full;             /* all blocks in use */
-    struct rme_pagemap map;            /* address to slab */
-    uint64_t held;                     /* bytes counted against the bound: registered or about to be */
-    uint64_t idle_bytes;               /* of registered idle slabs */
-    uint64_t plain_idle;               /* of idle slabs that are not registered */
-    atomic_bool surplus;               /* more is idle than is kept; also read without the lock */
+    struct slab_list
+        idle[IDLE_LISTS];   /* all blocks free; a list for each slab size, most recent first */
+    struct slab_list full;  /* all blocks in use */
+    struct rme_pagemap map; /* address to slab */
+    uint64_t held;          /* bytes counted against the bound: registered or about to be */
+    uint64_t idle_bytes;    /* of registered idle slabs */
+    uint64_t plain_idle;    /* of idle slabs that are not registered */
+    atomic_bool surplus;    /* more is idle than is kept; also read without the lock */
 };
 
 /* ---- sizes ---- */
@@ -109,15 +113,18 @@ static bool shape_for(const struct rme_zone *zone, size_t size, struct slab *sha
         return true;
     }
     shape->block = class_block(shape->class);
-    shape->size = BLOCKS * shape->block < zone->max_slab ? BLOCKS * shape->block : zone->max_slab;
+    shape->size =
+        BLOCKS * shape->block < zone->max_slab ? BLOCKS * shape->block : zone->max_slab;
     shape->all = UINT64_MAX >> (BLOCKS - shape->size / shape->block);
     return true;
 }
 
 size_t rme_zone_block_size(size_t size)
 {
-    /* above one page of the map it may be a slab of its own, and those have no more than this */
-    return size <= RME_PAGEMAP_PAGE ? class_block(class_of(size)) : round_up(size, RME_PAGEMAP_PAGE);
+    /* above one page of the map it may be a slab of its own, and those have no more than this
+     */
+    return size <= RME_PAGEMAP_PAGE ? class_block(class_of(size))
+                                    : round_up(size, RME_PAGEMAP_PAGE);
 }
 
 /* ---- mappings ---- */
@@ -125,7 +132,8 @@ size_t rme_zone_block_size(size_t size)
 /* Maps `size` bytes aligned to the page map's page (huge: to a huge page). */
 static char *map_aligned(size_t size, size_t alignment)
 {
-    char *raw = mmap(NULL, size + alignment, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *raw = mmap(NULL, size + alignment, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char *base;
 
     if (raw == MAP_FAILED)
@@ -144,7 +152,8 @@ static char *map_memory(const struct rme_zone *zone, size_t size)
     char *base = MAP_FAILED;
 
     if (huge)
-        base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+        base = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
     if (base == MAP_FAILED) {
         base = map_aligned(size, huge ? HUGE_PAGE : RME_PAGEMAP_PAGE);
         if (base == NULL)
@@ -190,8 +199,10 @@ static bool register_slab(struct rme_zone *zone, struct slab *slab, enum effort 
     return true;
 }
 
-/* Maps a slab of the given shape and registers it if asked to.  No lock held.  NULL: no memory. */
-static struct slab *create_slab(struct rme_zone *zone, const struct slab *shape, enum effort effort)
+/* Maps a slab of the given shape and registers it if asked to.  No lock held.  NULL: no memory.
+ */
+static struct slab *create_slab(struct rme_zone *zone, const struct slab *shape,
+                                enum effort effort)
 {
     struct slab *slab = malloc(sizeof(*slab));
 
@@ -220,7 +231,9 @@ static bool is_idle(const struct slab *slab)
 
 static struct slab_list *idle_list(struct rme_zone *zone, const struct slab *shape)
 {
-    return &zone->idle[shape->class == LARGE ? IDLE_LARGE : class_of(shape->size) - class_of(RME_PAGEMAP_PAGE)];
+    return &zone->idle[shape->class == LARGE
+                           ? IDLE_LARGE
+                           : class_of(shape->size) - class_of(RME_PAGEMAP_PAGE)];
 }
 
 /* The list in which a slab belongs by its free blocks. */
@@ -235,7 +248,8 @@ static struct slab_list *list_of(struct rme_zone *zone, const struct slab *slab)
 static void count_idle(struct rme_zone *zone, const struct slab *slab, uint64_t change)
 {
     *(slab->registered ? &zone->idle_bytes : &zone->plain_idle) += change;
-    atomic_store_explicit(&zone->surplus, zone->idle_bytes > zone->config.keep_bytes || zone->plain_idle > 0,
+    atomic_store_explicit(&zone->surplus,
+                          zone->idle_bytes > zone->config.keep_bytes || zone->plain_idle > 0,
                           memory_order_relaxed);
 }
 
@@ -283,8 +297,8 @@ static struct slab *idle_large(struct rme_zone *zone, size_t size)
     struct slab *slab;
 
     TAILQ_FOREACH(slab, &zone->idle[IDLE_LARGE], link)
-        if (slab->registered && slab->size >= size && slab->size / 2 <= size)
-            return slab;
+    if (slab->registered && slab->size >= size && slab->size / 2 <= size)
+        return slab;
     return NULL;
 }
 
@@ -300,7 +314,8 @@ static void recut(struct rme_zone *zone, struct slab *slab, const struct slab *s
     enlist(zone, slab);
 }
 
-/* A block from what is there: of the request's own class, or of a slab that is idle.  Lock held. */
+/* A block from what is there: of the request's own class, or of a slab that is idle.  Lock
+ * held. */
 static void *take_existing(struct rme_zone *zone, const struct slab *shape, bool registered)
 {
     struct slab *slab;
@@ -324,7 +339,7 @@ static void *take_bigger(struct rme_zone *zone, const struct slab *shape)
 {
     if (shape->class == LARGE)
         return NULL;
-    for (int class = shape->class + 1; class < CLASSES; class++) {
+    for (int class = shape->class + 1; class < CLASSES; class ++) {
         struct slab *slab = head_of(&zone->partial[class], true);
 
         if (slab != NULL)
@@ -342,8 +357,9 @@ static void *take_bigger(struct rme_zone *zone, const struct slab *shape)
 }
 
 /*
- * Gives one idle slab back to the system: a plain one, or a registered one when more than `keep` bytes of them are idle,
- * large ones first.  Lock held; dropped on the way.  False: there was none.
+ * Gives one idle slab back to the system: a plain one, or a registered one when more than
+ * `keep` bytes of them are idle, large ones first.  Lock held; dropped on the way.  False:
+ * there was none.
  */
 static bool give_back(struct rme_zone *zone, uint64_t keep)
 {
@@ -395,8 +411,9 @@ static void *take_new(struct rme_zone *zone, const struct slab *shape, enum effo
 }
 
 /*
- * A block of a new registered slab.  A slab that the system refuses may be too large for what is left of a limit that
- * rme_pin_budget() does not know of: it is tried with half, down to the smallest.  Lock held; dropped on the way.
+ * A block of a new registered slab.  A slab that the system refuses may be too large for what
+ * is left of a limit that rme_pin_budget() does not know of: it is tried with half, down to the
+ * smallest.  Lock held; dropped on the way.
  */
 static void *take_new_registered(struct rme_zone *zone, size_t size, struct slab *shape)
 {
@@ -424,10 +441,11 @@ int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out)
     if (config->max_bytes == UINT64_MAX)
         zone->config.max_bytes = rme_pin_budget() / 2;
     zone->max_slab = MAX_SLAB;
-    while (zone->max_slab > RME_PAGEMAP_PAGE && zone->max_slab > zone->config.max_bytes / SLAB_SHARE)
+    while (zone->max_slab > RME_PAGEMAP_PAGE &&
+           zone->max_slab > zone->config.max_bytes / SLAB_SHARE)
         zone->max_slab /= 2;
     pthread_mutex_init(&zone->lock, NULL);
-    for (int class = 0; class < CLASSES; class++)
+    for (int class = 0; class < CLASSES; class ++)
         TAILQ_INIT(&zone->partial[class]);
     for (int i = 0; i < IDLE_LISTS; i++)
         TAILQ_INIT(&zone->idle[i]);
@@ -450,7 +468,7 @@ void rme_zone_free(struct rme_zone *zone)
 {
     if (zone == NULL)
         return;
-    for (int class = 0; class < CLASSES; class++)
+    for (int class = 0; class < CLASSES; class ++)
         destroy_list(zone, &zone->partial[class]);
     for (int i = 0; i < IDLE_LISTS; i++)
         destroy_list(zone, &zone->idle[i]);
@@ -566,7 +584,8 @@ int rme_zone_release(struct rme_zone *zone, void *block)
     return ret;
 }
 
-int rme_zone_find(struct rme_zone *zone, const void *start, size_t length, const struct rme_mr **mr)
+int rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
+                  const struct rme_mr **mr)
 {
     const struct slab *slab;
 

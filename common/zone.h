@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Zones: memory handed out already registered [000 5.2].  Blocks of 4 KiB, 8 KiB … 4 MiB are cut from slabs, each
- * registered once; larger requests get a mapping of their own.  Used for rme_memory_alloc and for the engine's bounce
- * buffers.
+ * Zones: memory handed out already registered [000 5.2].  Blocks of 4 KiB, 8 KiB … 4 MiB are
+ * cut from slabs, each registered once; larger requests get a mapping of their own.  Used for
+ * rme_memory_alloc and for the engine's bounce buffers.
  *
- * Threads: every function may be called from any thread, with no lock of the engine held, because a slab may have to be
- * registered; the zone has its own lock, which is not held while registering.  rme_zone_find and rme_zone_owns only look
- * and may be called with the engine's lock held, as may rme_zone_try and rme_zone_put.
+ * Threads: every function may be called from any thread, with no lock of the engine held,
+ * because a slab may have to be registered; the zone has its own lock, which is not held while
+ * registering.  rme_zone_find and rme_zone_owns only look and may be called with the engine's
+ * lock held, as may rme_zone_try and rme_zone_put.
  */
 #ifndef RME_ZONE_H
 #define RME_ZONE_H
@@ -19,9 +20,10 @@ struct rme_zone;
 
 struct rme_zone_config {
     struct rme_pin *pin;
-    uint64_t max_bytes;  /* bound of registered zone memory, UINT64_MAX: half of rme_pin_budget().  Beyond it memory
-                            is handed out unregistered */
-    uint64_t keep_bytes; /* idle slabs and large mappings up to this total stay registered; the rest is given back */
+    uint64_t max_bytes;  /* bound of registered zone memory, UINT64_MAX: half of
+                            rme_pin_budget().  Beyond it memory  is handed out unregistered */
+    uint64_t keep_bytes; /* idle slabs and large mappings up to this total stay registered; the
+                            rest is given back */
     bool huge;           /* try huge pages */
     bool dont_fork;      /* madvise(MADV_DONTFORK): children do not see the memory */
 };
@@ -33,27 +35,33 @@ int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out);
 void rme_zone_free(struct rme_zone *zone);
 
 /*
- * A block of at least `size` bytes (0 counts as 1), aligned to a page, content undefined.  NULL: no memory.  When the system
- * refuses to register, the block is plain memory: rme_zone_find then says -ENOENT and the data is copied instead.
+ * A block of at least `size` bytes (0 counts as 1), aligned to a page, content undefined. NULL:
+ * no memory.  When the system refuses to register, the block is plain memory: rme_zone_find
+ * then says -ENOENT and the data is copied instead.
  */
 void *rme_zone_alloc(struct rme_zone *zone, size_t size);
 
-/* The same from what is registered already, or NULL: never maps, never registers, never blocks for long. */
+/* The same from what is registered already, or NULL: never maps, never registers, never blocks
+ * for long. */
 void *rme_zone_try(struct rme_zone *zone, size_t size);
 
-/* Gives a block back.  -EINVAL: not the start of a block in use (foreign, freed twice, inside a block); nothing is done. */
+/* Gives a block back.  -EINVAL: not the start of a block in use (foreign, freed twice, inside a
+ * block); nothing is done. */
 int rme_zone_release(struct rme_zone *zone, void *block);
 
 /*
- * The same without giving memory back to the system: for callers that hold the engine's lock.  rme_zone_trim does that
- * later; rme_zone_wants_trim says, without a lock, whether there is anything to trim.
+ * The same without giving memory back to the system: for callers that hold the engine's lock.
+ * rme_zone_trim does that later; rme_zone_wants_trim says, without a lock, whether there is
+ * anything to trim.
  */
 int rme_zone_put(struct rme_zone *zone, void *block);
 bool rme_zone_wants_trim(const struct rme_zone *zone);
 void rme_zone_trim(struct rme_zone *zone);
 
-/* The registration that covers a range inside one block in use; -ENOENT: none.  Valid while the block is in use. */
-int rme_zone_find(struct rme_zone *zone, const void *start, size_t length, const struct rme_mr **mr);
+/* The registration that covers a range inside one block in use; -ENOENT: none.  Valid while the
+ * block is in use. */
+int rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
+                  const struct rme_mr **mr);
 
 /* Does the range lie inside one block in use, registered or not? */
 bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length);

@@ -44,8 +44,10 @@ char *__real_strdup(const char *text);
 char *__real_strndup(const char *text, size_t size);
 int __real_posix_memalign(void **out, size_t alignment, size_t size);
 void *__real_aligned_alloc(size_t alignment, size_t size);
-void *__real_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset);
-int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
+void *__real_mmap(void *address, size_t length, int protection, int flags, int fd,
+                  off_t offset);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg);
 int __real_eventfd(unsigned value, int flags);
 int __real_epoll_create1(int flags);
 
@@ -56,8 +58,10 @@ char *__wrap_strdup(const char *text);
 char *__wrap_strndup(const char *text, size_t size);
 int __wrap_posix_memalign(void **out, size_t alignment, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
-void *__wrap_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
+void *__wrap_mmap(void *address, size_t length, int protection, int flags, int fd,
+                  off_t offset);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg);
 int __wrap_eventfd(unsigned value, int flags);
 int __wrap_epoll_create1(int flags);
 
@@ -98,10 +102,12 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size)
 
 void *__wrap_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset)
 {
-    return fails(ENOMEM) ? MAP_FAILED : __real_mmap(address, length, protection, flags, fd, offset);
+    return fails(ENOMEM) ? MAP_FAILED
+                         : __real_mmap(address, length, protection, flags, fd, offset);
 }
 
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg)
 {
     return fails(EAGAIN) ? EAGAIN : __real_pthread_create(thread, attr, run, arg);
 }

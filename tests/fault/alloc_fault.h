@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Lets the K-th allocation of our code fail.  The program is linked with --wrap for the allocating calls, so calls from
- * our objects come here, and those of libc, libibverbs and the software HCA do not.
+ * Lets the K-th allocation of our code fail.  The program is linked with --wrap for the
+ * allocating calls, so calls from our objects come here, and those of libc, libibverbs and the
+ * software HCA do not.
  */
 #ifndef ALLOC_FAULT_H
 #define ALLOC_FAULT_H
 
 #include <stdbool.h>
 
-/* The K-th allocation from now on returns as if there were no memory; 0: none.  Call it once, before any. */
+/* The K-th allocation from now on returns as if there were no memory; 0: none.  Call it once,
+ * before any. */
 void alloc_fault_start(unsigned long kth);
 
 /* Allocations so far, and whether the K-th was among them. */

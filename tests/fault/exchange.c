@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One of two processes that exchange a few messages of every protocol, several times, while a fault may be injected
- * into one of them:  exchange server|client PORT CONTROL-FD
+ * One of two processes that exchange a few messages of every protocol, several times, while a
+ * fault may be injected into one of them:  exchange server|client PORT CONTROL-FD
  *
- * A round consists of operations that are posted, and operations that are posted and then cancelled.  Every operation has
- * to end exactly once.  When one ends with an error, the round has failed: both sides cancel what they have, tell each
- * other over the control socket (which no fault touches), and start the next round.  The process exits with 0 when
- *  - no operation was reported twice, none took longer than the deadline, and what arrived was what had been sent,
- *  - no two rounds in a row have failed: what a fault has broken works again in the next exchange.
- * A sanitizer, or the census of the software HCA, says what was left behind.
+ * A round consists of operations that are posted, and operations that are posted and then
+ * cancelled.  Every operation has to end exactly once.  When one ends with an error, the round
+ * has failed: both sides cancel what they have, tell each other over the control socket (which
+ * no fault touches), and start the next round.  The process exits with 0 when
+ *  - no operation was reported twice, none took longer than the deadline, and what arrived was
+ * what had been sent,
+ *  - no two rounds in a row have failed: what a fault has broken works again in the next
+ * exchange. A sanitizer, or the census of the software HCA, says what was left behind.
  *
  * EXCHANGE_OPTIONS adds options of the engine; EXCHANGE_VERBOSE=1 shows all log lines.
  *
- * The program itself allocates nothing, so that every allocation counted by alloc_fault.c is one of the libraries.
+ * The program itself allocates nothing, so that every allocation counted by alloc_fault.c is
+ * one of the libraries.
  */
 #include "config.h"
 #include <errno.h>
@@ -39,9 +42,11 @@
 #define LIST_PIECES 16
 #define LIST_PIECE  5000
 #define ZONE_BYTES  65536
-#define OPTIONS                                                                                                        \
-    "connect_timeout_ms=1500,peer_timeout_ms=2000,keepalive_ms=300,cancel_timeout_ms=800,backoff_min_ms=5,"             \
-    "backoff_max_ms=50,spin_us=0,unit=128K,zone_keep_bytes=0,resolve_timeout_ms=1000,drain_timeout_ms=500,"
+#define OPTIONS                                                                                \
+    "connect_timeout_ms=1500,peer_timeout_ms=2000,keepalive_ms=300,cancel_timeout_ms=800,"     \
+    "backoff_min_ms=5,"                                                                        \
+    "backoff_max_ms=50,spin_us=0,unit=128K,zone_keep_bytes=0,resolve_timeout_ms=1000,drain_"   \
+    "timeout_ms=500,"
 
 /* What the sides tell each other. */
 enum word {
@@ -77,11 +82,11 @@ struct side {
     struct op op[MAX_OPS];
     int nops;
     int round;
-    bool failed;      /* this round */
-    bool aborted;     /* we told the peer */
+    bool failed;  /* this round */
+    bool aborted; /* we told the peer */
     bool cancelling;
-    char verdict;     /* the peer's, 0 until it came */
-    int requests;     /* unexpected messages of this round that the server has seen */
+    char verdict; /* the peer's, 0 until it came */
+    int requests; /* unexpected messages of this round that the server has seen */
     char *zone;
 };
 
@@ -155,7 +160,8 @@ static void fill(const struct op *op, bool check)
             if (!check)
                 piece[k] = mark(op->tag, at);
             else if (piece[k] != mark(op->tag, at))
-                wrong("%s: byte %lld of %lld is wrong", op->name, (long long)at, (long long)op->expected);
+                wrong("%s: byte %lld of %lld is wrong", op->name, (long long)at,
+                      (long long)op->expected);
         }
     }
 }
@@ -164,8 +170,8 @@ static void log_line(void *arg, enum rme_log_level level, const char *line)
 {
     (void)arg;
     if (level <= RME_LOG_WARN || getenv("EXCHANGE_VERBOSE") != NULL)
-        fprintf(stderr, "%s, round %d, %lld ms: log: %s\n", self.server ? "server" : "client", self.round,
-                (long long)(now_ms() % 1000000), line);
+        fprintf(stderr, "%s, round %d, %lld ms: log: %s\n", self.server ? "server" : "client",
+                self.round, (long long)(now_ms() % 1000000), line);
 }
 
 /* ---- operations ---- */
@@ -179,18 +185,20 @@ static void ends(struct op *op, int error, int64_t actual)
     op->actual = actual;
     if (error == 0 && op->kind == RECV) {
         if (actual != op->expected)
-            wrong("%s brought %lld bytes instead of %lld", op->name, (long long)actual, (long long)op->expected);
+            wrong("%s brought %lld bytes instead of %lld", op->name, (long long)actual,
+                  (long long)op->expected);
         fill(op, true);
     }
     if (error != 0 && !(op->to_cancel && error == -ECANCELED)) {
-        fprintf(stderr, "%s, round %d: %s ended with %s\n", self.server ? "server" : "client", self.round, op->name,
-                strerror(-error));
+        fprintf(stderr, "%s, round %d: %s ended with %s\n", self.server ? "server" : "client",
+                self.round, op->name, strerror(-error));
         self.failed = true;
     }
 }
 
 /* Pieces of `piece` bytes each; of plain memory, or all of it in one piece of the zone. */
-static void post(const char *name, enum kind kind, int tag, int64_t bytes, int pieces, bool zone, bool to_cancel)
+static void post(const char *name, enum kind kind, int tag, int64_t bytes, int pieces,
+                 bool zone, bool to_cancel)
 {
     struct op *op = &self.op[self.nops++];
     struct rme_list list;
@@ -233,7 +241,8 @@ static void post(const char *name, enum kind kind, int tag, int64_t bytes, int p
 static void post_client(void)
 {
     post("receive of the small reply", RECV, 1, 64, 1, false, false);
-    post("receive of the list", RECV, 6, LIST_PIECES * LIST_PIECE, LIST_PIECES - 3, false, false);
+    post("receive of the list", RECV, 6, LIST_PIECES * LIST_PIECE, LIST_PIECES - 3, false,
+         false);
     post("receive of the large reply", RECV, 4, LARGE, 1, false, false);
     post("small request", UNEXPECTED, 10, 64, 1, false, false);
     post("large request", UNEXPECTED, 11, RME_UNEXPECTED_MAX, 3, false, false);
@@ -273,7 +282,8 @@ static void take_requests(void)
     if (count < 0)
         wrong("rme_test_unexpected returned %d", count);
     for (int i = 0; i < count; i++) {
-        struct op expected = {.name = "request", .tag = got[i].tag, .expected = got[i].size, .pieces = 1};
+        struct op expected = {
+            .name = "request", .tag = got[i].tag, .expected = got[i].size, .pieces = 1};
         bool of_this_round = got[i].tag / 1000 == self.round;
 
         expected.base[0] = got[i].buffer;
@@ -341,12 +351,13 @@ static void too_late(const char *what)
 {
     for (int i = 0; i < self.nops; i++)
         if (!self.op[i].ended)
-            fprintf(stderr, "%s, round %d: not ended: %s\n", self.server ? "server" : "client", self.round,
-                    self.op[i].name);
+            fprintf(stderr, "%s, round %d: not ended: %s\n", self.server ? "server" : "client",
+                    self.round, self.op[i].name);
     wrong("%s took more than %d ms", what, DEADLINE_MS);
 }
 
-/* Until all operations have ended.  When the round fails, or all but those to be cancelled have ended, cancels the rest. */
+/* Until all operations have ended.  When the round fails, or all but those to be cancelled have
+ * ended, cancels the rest. */
 static void work(int64_t deadline)
 {
     bool cancelled = false, cancelled_all = false;
@@ -413,7 +424,8 @@ static void open_engine(void)
     struct rme_config config = {.fabric = bmi_ib_fabric(), .log = log_line};
     int ret = -1;
 
-    snprintf(options, sizeof(options), OPTIONS "rndv=%s,%s", self.server ? "read" : "write", more != NULL ? more : "");
+    snprintf(options, sizeof(options), OPTIONS "rndv=%s,%s", self.server ? "read" : "write",
+             more != NULL ? more : "");
     config.options = options;
     snprintf(text, sizeof(text), "ib://127.0.0.1:%d", self.port);
     for (int try = 0; try < OPEN_TRIES && ret != 0; try++) {
@@ -427,7 +439,8 @@ static void open_engine(void)
                 rme_close(self.rme);
         }
         if (ret != 0)
-            fprintf(stderr, "%s: opening failed: %s\n", self.server ? "server" : "client", strerror(-ret));
+            fprintf(stderr, "%s: opening failed: %s\n", self.server ? "server" : "client",
+                    strerror(-ret));
     }
     if (ret != 0)
         wrong("the engine cannot be opened after %d attempts", OPEN_TRIES);
@@ -475,7 +488,7 @@ int main(int argc, char **argv)
             wrong("this round failed and the one before it too");
     }
     close_engine();
-    fprintf(stderr, "%s: %d rounds, %lu allocations%s\n", argv[1], self.round - 1, alloc_fault_count(),
-            alloc_fault_hit() ? ", fault injected" : "");
+    fprintf(stderr, "%s: %d rounds, %lu allocations%s\n", argv[1], self.round - 1,
+            alloc_fault_count(), alloc_fault_hit() ? ", fault injected" : "");
     return 0;
 }

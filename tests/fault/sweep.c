@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The single-fault sweep:  sweep [--max-points N] [--jobs N] [--only KIND:ROLE[:K]] EMUVERBS EXCHANGE
+ * The single-fault sweep:  sweep [--max-points N] [--jobs N] [--only KIND:ROLE[:K]] EMUVERBS
+ * EXCHANGE
  *
- * Counts the calls that each side of a clean exchange makes, of two kinds: verbs and rdma_cm calls (numbered by the
- * software HCA, with its completions and connection events) and allocations (numbered by alloc_fault.c).  Then runs the
- * exchange once for each number, with that call failing, and looks at how both processes ended and at what they wrote.
- * With more than --max-points numbers in all it takes every n-th.  Prints a line for each kind and side and one for each
- * failure, then "N passed, N failed".
+ * Counts the calls that each side of a clean exchange makes, of two kinds: verbs and rdma_cm
+ * calls (numbered by the software HCA, with its completions and connection events) and
+ * allocations (numbered by alloc_fault.c).  Then runs the exchange once for each number, with
+ * that call failing, and looks at how both processes ended and at what they wrote. With more
+ * than --max-points numbers in all it takes every n-th.  Prints a line for each kind and side
+ * and one for each failure, then "N passed, N failed".
  */
 #include "config.h"
 #include <errno.h>
@@ -22,13 +24,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_JOBS    16
-#define CLEAN_RUNS  3
-#define MARGIN      2      /* numbers beyond the largest count seen: counts differ a little from run to run */
-#define LIMIT_MS    60000  /* for one run; the exchange has its own, shorter deadlines */
-#define OUTPUT      65536
-#define FIRST_PORT  24000
-#define PORTS       4000
+#define MAX_JOBS   16
+#define CLEAN_RUNS 3
+#define MARGIN                                                                                 \
+    2 /* numbers beyond the largest count seen: counts differ a little from run to run */
+#define LIMIT_MS   60000 /* for one run; the exchange has its own, shorter deadlines */
+#define OUTPUT     65536
+#define FIRST_PORT 24000
+#define PORTS      4000
 
 enum fault { FAULT_VERBS, FAULT_ALLOC, FAULTS };
 enum role { SERVER, CLIENT, ROLES };
@@ -98,7 +101,8 @@ static void set_environment(const struct point *point, enum role role)
     setenv("UBSAN_OPTIONS", "print_stacktrace=1", 1);
     if (point->kth == 0)
         return;
-    setenv(point->fault == FAULT_VERBS ? "EMUVERBS_FAIL_ROLE" : "FAULT_ROLE", role_name[point->role], 1);
+    setenv(point->fault == FAULT_VERBS ? "EMUVERBS_FAIL_ROLE" : "FAULT_ROLE",
+           role_name[point->role], 1);
     setenv(point->fault == FAULT_VERBS ? "EMUVERBS_FAIL" : "FAULT_ALLOC", number, 1);
 }
 
@@ -121,7 +125,8 @@ static void start_role(struct job *job, enum role role, int port, int control, i
         set_environment(&job->point, role);
         dup2(fileno(job->output[role]), STDERR_FILENO);
         dup2(fileno(job->output[role]), STDOUT_FILENO);
-        execl(sweep.emuverbs, sweep.emuverbs, sweep.exchange, role_name[role], port_text, control_text, (char *)NULL);
+        execl(sweep.emuverbs, sweep.emuverbs, sweep.exchange, role_name[role], port_text,
+              control_text, (char *)NULL);
         perror(sweep.emuverbs);
         _exit(127);
     }
@@ -221,7 +226,8 @@ static void print_indented(const char *text)
     }
 }
 
-/* Looks at how a run ended.  *reached: the call that should fail was made (a process that was killed cannot tell). */
+/* Looks at how a run ended.  *reached: the call that should fail was made (a process that was
+ * killed cannot tell). */
 static bool judge(struct job *job, bool *reached)
 {
     static char text[ROLES][OUTPUT];
@@ -233,7 +239,8 @@ static bool judge(struct job *job, bool *reached)
         why[role] = complaint(job->status[role], text_of(job->output[role], text[role]));
         good = good && why[role] == NULL;
         fclose(job->output[role]);
-        *reached |= was_injected(job->started[role]) || strstr(text[role], "fault injected") != NULL;
+        *reached |=
+            was_injected(job->started[role]) || strstr(text[role], "fault injected") != NULL;
     }
     if (good && !sweep.show_all)
         return true;
@@ -242,8 +249,9 @@ static bool judge(struct job *job, bool *reached)
     else if (job->point.kth == 0)
         printf("FAILED without any fault\n");
     else
-        printf("FAILED %s call %lu of the %s (again: --only %s:%s:%lu)\n", fault_name[job->point.fault], job->point.kth,
-               role_name[job->point.role], fault_name[job->point.fault], role_name[job->point.role], job->point.kth);
+        printf("FAILED %s call %lu of the %s (again: --only %s:%s:%lu)\n",
+               fault_name[job->point.fault], job->point.kth, role_name[job->point.role],
+               fault_name[job->point.fault], role_name[job->point.role], job->point.kth);
     for (int role = 0; role < ROLES; role++) {
         printf("  the %s %s\n", role_name[role], why[role] != NULL ? why[role] : "ended well");
         print_indented(text[role]);
@@ -297,7 +305,8 @@ static unsigned long number_before(const char *text, const char *word)
     return at != NULL ? strtoul(at, NULL, 10) : 0;
 }
 
-/* Runs clean exchanges; the largest numbers of calls seen go to `count`.  False: it does not even work without faults. */
+/* Runs clean exchanges; the largest numbers of calls seen go to `count`.  False: it does not
+ * even work without faults. */
 static bool count_calls(unsigned long count[FAULTS][ROLES])
 {
     static const char *const word[FAULTS] = {" calls", " allocations"};
@@ -336,8 +345,10 @@ static void print_tally(enum fault fault, enum role role, unsigned long count)
 {
     const struct tally *tally = &sweep.tally[fault][role];
 
-    printf("%s calls of the %s: %lu in a clean run; %lu runs with one failing, %lu of them reached it, %lu went wrong\n",
-           fault_name[fault], role_name[role], count, tally->points, tally->reached, tally->failed);
+    printf("%s calls of the %s: %lu in a clean run; %lu runs with one failing, %lu of them "
+           "reached it, %lu went wrong\n",
+           fault_name[fault], role_name[role], count, tally->points, tally->reached,
+           tally->failed);
 }
 
 static void run_all(void)
@@ -360,7 +371,8 @@ static void run_all(void)
             struct point point = {.fault = (enum fault)fault, .role = (enum role)role};
 
             if (count[fault][role] == 0) {
-                printf("FAILED: the clean run counted no %s calls of the %s\n", fault_name[fault], role_name[role]);
+                printf("FAILED: the clean run counted no %s calls of the %s\n",
+                       fault_name[fault], role_name[role]);
                 sweep.failed++;
                 continue;
             }
@@ -380,10 +392,12 @@ static bool parse_only(const char *text, struct point *point)
     for (int fault = 0; fault < FAULTS; fault++) {
         for (int role = 0; role < ROLES; role++) {
             char prefix[32];
-            size_t length = (size_t)snprintf(prefix, sizeof(prefix), "%s:%s:", fault_name[fault], role_name[role]);
+            size_t length = (size_t)snprintf(prefix, sizeof(prefix),
+                                             "%s:%s:", fault_name[fault], role_name[role]);
 
             if (strncmp(text, prefix, length) == 0) {
-                *point = (struct point){(enum fault)fault, (enum role)role, strtoul(text + length, NULL, 10)};
+                *point = (struct point){(enum fault)fault, (enum role)role,
+                                        strtoul(text + length, NULL, 10)};
                 return point->kth > 0;
             }
         }
@@ -405,7 +419,9 @@ int main(int argc, char **argv)
             break;
     }
     if (argc - at != 2 || sweep.max_points == 0 || sweep.jobs < 1 || sweep.jobs > MAX_JOBS) {
-        fprintf(stderr, "usage: %s [--max-points N] [--jobs N] [--only verbs|alloc:server|client:K] EMUVERBS EXCHANGE\n",
+        fprintf(stderr,
+                "usage: %s [--max-points N] [--jobs N] [--only verbs|alloc:server|client:K] "
+                "EMUVERBS EXCHANGE\n",
                 argv[0]);
         return 2;
     }

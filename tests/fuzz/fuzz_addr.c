@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Any address string: what is accepted is accepted again in its printed form, with the same parts. */
+/* Any address string: what is accepted is accepted again in its printed form, with the same
+ * parts. */
 #include "fuzz.h"
 #include "addr_int.h"
 

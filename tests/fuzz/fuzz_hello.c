@@ -17,8 +17,10 @@ static void hello(const char *bytes, size_t size)
     FUZZ_CHECK(got.rx_size >= RME_HELLO_RX_MIN && got.credits >= RME_HELLO_CREDITS_MIN);
     rme_hello_encode(&got, out);
     FUZZ_CHECK(rme_hello_decode(out, sizeof(out), &again, &reject) == 0);
-    FUZZ_CHECK(again.incarnation == got.incarnation && again.rx_size == got.rx_size && again.credits == got.credits);
-    FUZZ_CHECK(again.eager_window == got.eager_window && again.unexpected_window == got.unexpected_window &&
+    FUZZ_CHECK(again.incarnation == got.incarnation && again.rx_size == got.rx_size &&
+               again.credits == got.credits);
+    FUZZ_CHECK(again.eager_window == got.eager_window &&
+               again.unexpected_window == got.unexpected_window &&
                again.rts_max == got.rts_max);
 }
 

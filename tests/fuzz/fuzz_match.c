@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Any pattern against any address: the first 18 bytes are netmask, family and address, the rest is the pattern. */
+/* Any pattern against any address: the first 18 bytes are netmask, family and address, the rest
+ * is the pattern. */
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -23,7 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         memcpy(&((struct sockaddr_in6 *)&sa)->sin6_addr, data + 2, 16);
     }
     pattern = fuzz_copy(data + 18, size - 18, 1);
-    match = rme_addr_match_sockaddr((struct sockaddr *)&sa, data[1] & 2 ? "host:1" : NULL, pattern, netmask);
+    match = rme_addr_match_sockaddr((struct sockaddr *)&sa, data[1] & 2 ? "host:1" : NULL,
+                                    pattern, netmask);
     FUZZ_CHECK(match == 0 || match == 1);
     free(pattern);
     return 0;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A whole engine against a peer that says anything at any time.  The input is a list of steps: what the host does (post,
- * cancel, free an address), what the device does (finish a transfer, run out of buffers), and what peers do (connect,
- * send messages that make sense, almost make sense, or make none, write into open memory, go away).
+ * A whole engine against a peer that says anything at any time.  The input is a list of steps:
+ * what the host does (post, cancel, free an address), what the device does (finish a transfer,
+ * run out of buffers), and what peers do (connect, send messages that make sense, almost make
+ * sense, or make none, write into open memory, go away).
  *
- * Checked: every operation ends exactly once; memory of an operation is freed as soon as it has ended, so a sanitizer sees
- * who still touches it; after all links are cut nothing is left of the input.
+ * Checked: every operation ends exactly once; memory of an operation is freed as soon as it has
+ * ended, so a sanitizer sees who still touches it; after all links are cut nothing is left of
+ * the input.
  */
 #include <errno.h>
 
@@ -34,7 +36,8 @@ static struct op op_at[OPS];
 static struct rme_addr *addr_at[ADDRESSES];
 static unsigned live;
 
-static const uint32_t sizes[] = {0, 1, 64, 1000, 4064, 4096, 5000, 16384, 16385, 70000, 300000, 1 << 20};
+static const uint32_t sizes[] = {0,    1,     64,    1000,  4064,   4096,
+                                 5000, 16384, 16385, 70000, 300000, 1 << 20};
 
 static unsigned take(struct input *in)
 {
@@ -57,7 +60,8 @@ static uint32_t take_size(struct input *in)
 {
     unsigned which = take(in);
 
-    return which < 200 ? sizes[which % (sizeof(sizes) / sizeof(sizes[0]))] : take32(in) >> (which % 32);
+    return which < 200 ? sizes[which % (sizeof(sizes) / sizeof(sizes[0]))]
+                       : take32(in) >> (which % 32);
 }
 
 /* ---- the host ---- */
@@ -65,9 +69,11 @@ static uint32_t take_size(struct input *in)
 static void open_engine(void)
 {
     struct rme_addr *listen = NULL;
-    struct rme_config config = {.fabric = &script_ops,
-                                .options = "regcache_entries=0,spin_us=0,keepalive_ms=0,backoff_min_ms=1,backoff_max_ms=1,"
-                                           "credits=8,unit=64K,zone_bytes=64M,zone_keep_bytes=64M,dont_fork=off"};
+    struct rme_config config = {
+        .fabric = &script_ops,
+        .options =
+            "regcache_entries=0,spin_us=0,keepalive_ms=0,backoff_min_ms=1,backoff_max_ms=1,"
+            "credits=8,unit=64K,zone_bytes=64M,zone_keep_bytes=64M,dont_fork=off"};
 
     FUZZ_CHECK(rme_addr_parse("ib", "ib://self:1", &listen) == 0);
     config.listen = listen;
@@ -151,7 +157,9 @@ static void post(struct input *in)
     op->used = true;
     live++;
     for (int i = 0; i < pieces; i++) {
-        op->length[i] = i == pieces - 1 ? size - size / (uint32_t)pieces * (uint32_t)(pieces - 1) : size / (uint32_t)pieces;
+        op->length[i] = i == pieces - 1
+                            ? size - size / (uint32_t)pieces * (uint32_t)(pieces - 1)
+                            : size / (uint32_t)pieces;
         op->base[i] = calloc(1, (size_t)op->length[i] + (op->length[i] == 0));
         FUZZ_CHECK(op->base[i] != NULL);
     }
@@ -204,7 +212,8 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
     return RME_HELLO_SIZE;
 }
 
-/* A message put together from the names that the engine has used, and sizes that could be right. */
+/* A message put together from the names that the engine has used, and sizes that could be
+ * right. */
 static void say(struct input *in)
 {
     unsigned link = take(in), how = take(in);
@@ -219,7 +228,8 @@ static void say(struct input *in)
         m.eager_taken = take32(in);
         m.unexpected_taken = take32(in);
     }
-    m.to = how & 0x40 ? take32(in) : script.handle[SCRIPT_HANDLES - 1 - take(in) % SCRIPT_HANDLES];
+    m.to =
+        how & 0x40 ? take32(in) : script.handle[SCRIPT_HANDLES - 1 - take(in) % SCRIPT_HANDLES];
     m.from = 1 + take(in) % 8;
     m.total = take_size(in);
     m.offset = take_size(in);
@@ -232,7 +242,8 @@ static void say(struct input *in)
         payload = take_size(in) % 5000;
     rme_wire_encode(&m, buffer);
     for (uint32_t i = 0; i < m.nsegment; i++) {
-        struct rme_wire_segment segment = {.address = 0x1000 * (1 + i), .key = 7, .length = take_size(in)};
+        struct rme_wire_segment segment = {
+            .address = 0x1000 * (1 + i), .key = 7, .length = take_size(in)};
 
         rme_wire_put_segment(buffer, m.type, i, &segment);
     }
@@ -292,7 +303,9 @@ static void step(struct input *in)
         break;
     case 14:
         which = take(in);
-        script_imm(which, take(in) & 1 ? take32(in) : script.handle[SCRIPT_HANDLES - 1 - take(in) % SCRIPT_HANDLES]);
+        script_imm(which, take(in) & 1
+                              ? take32(in)
+                              : script.handle[SCRIPT_HANDLES - 1 - take(in) % SCRIPT_HANDLES]);
         break;
     case 15:
         script_down(take(in), -ECONNRESET);
@@ -329,14 +342,16 @@ static void clean_up(void)
         uint8_t hello[RME_HELLO_MAX] = {0};
 
         for (unsigned link = 0; link < SCRIPT_LINKS; link++)
-            script_up(link, hello, sizeof(hello)); /* whoever was accepted; then it can go down */
+            script_up(link, hello,
+                      sizeof(hello)); /* whoever was accepted; then it can go down */
         script_cut();
         run();
         for (unsigned k = 0; k < ADDRESSES; k++)
             free_address(k); /* of unexpected messages that came late */
     }
     FUZZ_CHECK(live == 0);
-    FUZZ_CHECK(script.links == 0 && script.xfers == 0 && script.held_rx == 0 && script.held_tx == 0);
+    FUZZ_CHECK(script.links == 0 && script.xfers == 0 && script.held_rx == 0 &&
+               script.held_tx == 0);
     FUZZ_CHECK(rme_counter_value(rme, "ops_live") == 0);
     memset(script.handle, 0, sizeof(script.handle));
     script.handles = 0;

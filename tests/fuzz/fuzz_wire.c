@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Any bytes as a message of a peer: what is accepted stays inside its bytes, and says the same when encoded anew. */
+/* Any bytes as a message of a peer: what is accepted stays inside its bytes, and says the same
+ * when encoded anew. */
 #include <errno.h>
 
 #include "fuzz.h"
@@ -10,7 +11,8 @@ static void check_segments(const struct rme_wire_message *m, const char *bytes, 
     uint64_t sum = 0;
 
     FUZZ_CHECK((const char *)m->segment >= bytes);
-    FUZZ_CHECK((const char *)m->segment + (size_t)m->nsegment * RME_WIRE_SEGMENT_SIZE <= bytes + size);
+    FUZZ_CHECK((const char *)m->segment + (size_t)m->nsegment * RME_WIRE_SEGMENT_SIZE <=
+               bytes + size);
     for (uint32_t i = 0; i < m->nsegment; i++) {
         struct rme_wire_segment segment;
 
@@ -40,10 +42,14 @@ static void encode_again(const struct rme_wire_message *m)
         memcpy((char *)buffer + length, m->payload, m->payload_length);
     FUZZ_CHECK(rme_wire_decode(buffer, length + m->payload_length, &again) == 0);
     FUZZ_CHECK(again.type == m->type && again.flags == m->flags && again.credits == m->credits);
-    FUZZ_CHECK(again.eager_taken == m->eager_taken && again.unexpected_taken == m->unexpected_taken);
-    FUZZ_CHECK(again.tag == m->tag && again.to == m->to && again.from == m->from && again.offset == m->offset);
-    FUZZ_CHECK(again.total == m->total && again.load_bytes == m->load_bytes && again.load_ops == m->load_ops);
-    FUZZ_CHECK(again.status == m->status && again.shape == m->shape && again.nsegment == m->nsegment);
+    FUZZ_CHECK(again.eager_taken == m->eager_taken &&
+               again.unexpected_taken == m->unexpected_taken);
+    FUZZ_CHECK(again.tag == m->tag && again.to == m->to && again.from == m->from &&
+               again.offset == m->offset);
+    FUZZ_CHECK(again.total == m->total && again.load_bytes == m->load_bytes &&
+               again.load_ops == m->load_ops);
+    FUZZ_CHECK(again.status == m->status && again.shape == m->shape &&
+               again.nsegment == m->nsegment);
     FUZZ_CHECK(again.window == m->window && again.payload_length == m->payload_length);
     free(buffer);
 }

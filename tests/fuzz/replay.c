@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Stands in for libFuzzer where there is none: runs the target once for each file named, or found in a folder named. */
+/* Stands in for libFuzzer where there is none: runs the target once for each file named, or
+ * found in a folder named. */
 #include <dirent.h>
 #include "config.h"
 #include <errno.h>

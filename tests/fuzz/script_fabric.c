@@ -68,10 +68,14 @@ static const struct rme_mr *live_mr(uint64_t key, uint64_t start, uint64_t lengt
 {
     const struct rme_mr *mr = mr_at[key % REGS];
 
-    return mr != NULL && mr->rkey == key && start >= mr->base && start + length <= mr->base + mr->length ? mr : NULL;
+    return mr != NULL && mr->rkey == key && start >= mr->base &&
+                   start + length <= mr->base + mr->length
+               ? mr
+               : NULL;
 }
 
-/* A slab of a zone stays registered: what was open in it may be free by now, and an honest peer knows. */
+/* A slab of a zone stays registered: what was open in it may be free by now, and an honest peer
+ * knows. */
 static bool is_zone(const struct rme_mr *mr)
 {
     return mr->base % RME_PAGEMAP_PAGE == 0 && mr->length % RME_PAGEMAP_PAGE == 0;
@@ -79,7 +83,8 @@ static bool is_zone(const struct rme_mr *mr)
 
 /* ---- events ---- */
 
-static struct pending *queue_event(enum rme_event_type type, struct rme_link *link, const void *data, size_t size)
+static struct pending *queue_event(enum rme_event_type type, struct rme_link *link,
+                                   const void *data, size_t size)
 {
     struct pending *p = calloc(1, sizeof(*p) + size);
 
@@ -216,7 +221,8 @@ void script_finish(unsigned which)
     xfer = *at;
     *at = xfer->fabric.next;
     script.xfers--;
-    queue_event(RME_EV_XFER_DONE, (struct rme_link *)(uintptr_t)xfer->fabric.mark, NULL, 0)->event.xfer = xfer;
+    queue_event(RME_EV_XFER_DONE, (struct rme_link *)(uintptr_t)xfer->fabric.mark, NULL, 0)
+        ->event.xfer = xfer;
 }
 
 void script_tx_room(void)
@@ -267,7 +273,8 @@ static void script_close(struct rme_fabric *f)
 {
     struct pending *p;
 
-    FUZZ_CHECK(script.links == 0 && script.regs == 0 && script.xfers == 0 && script.held_tx == 0 && script.held_rx == 0);
+    FUZZ_CHECK(script.links == 0 && script.regs == 0 && script.xfers == 0 &&
+               script.held_tx == 0 && script.held_rx == 0);
     while ((p = TAILQ_FIRST(&f->queue)) != NULL) {
         TAILQ_REMOVE(&f->queue, p, entry);
         free(p);
@@ -283,7 +290,8 @@ static const struct rme_caps *caps(const struct rme_fabric *f)
     return &script_caps;
 }
 
-static int reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr)
+static int reg(struct rme_fabric *f, void *base, size_t length, unsigned access,
+               struct rme_mr *mr)
 {
     (void)f;
     if (script.no_regs)
@@ -293,8 +301,11 @@ static int reg(struct rme_fabric *f, void *base, size_t length, unsigned access,
 
         if (mr_at[key % REGS] != NULL)
             continue;
-        *mr = (struct rme_mr){
-            .handle = malloc(sizeof(*mr)), .base = (uintptr_t)base, .length = length, .lkey = key, .rkey = key};
+        *mr = (struct rme_mr){.handle = malloc(sizeof(*mr)),
+                              .base = (uintptr_t)base,
+                              .length = length,
+                              .lkey = key,
+                              .rkey = key};
         FUZZ_CHECK(mr->handle != NULL);
         memcpy(mr->handle, mr, sizeof(*mr));
         mr_at[key % REGS] = mr->handle;
@@ -314,8 +325,9 @@ static void dereg(struct rme_fabric *f, struct rme_mr *mr)
     script.regs--;
 }
 
-static int link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part, const void *hello, size_t length,
-                        uint32_t rx, void *owner, struct rme_link **out)
+static int link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
+                        const void *hello, size_t length, uint32_t rx, void *owner,
+                        struct rme_link **out)
 {
     (void)f;
     (void)addr;
@@ -326,7 +338,8 @@ static int link_connect(struct rme_fabric *f, const struct rme_addr *addr, int p
     return *out != NULL ? 0 : -ENOMEM;
 }
 
-static int link_accept(struct rme_link *link, const void *hello, size_t length, uint32_t rx, void *owner)
+static int link_accept(struct rme_link *link, const void *hello, size_t length, uint32_t rx,
+                       void *owner)
 {
     (void)rx;
     FUZZ_CHECK(link->stage == REQUESTED && length <= RME_HELLO_MAX && hello != NULL);
@@ -412,7 +425,8 @@ static void listen_to(const void *tx, size_t length)
     FUZZ_CHECK(length <= fabric->config.rx_size);
     FUZZ_CHECK(rme_wire_decode(exact, length, &message) == 0);
     if (message.from != 0) {
-        memmove(script.handle, script.handle + 1, sizeof(script.handle) - sizeof(script.handle[0]));
+        memmove(script.handle, script.handle + 1,
+                sizeof(script.handle) - sizeof(script.handle[0]));
         script.handle[SCRIPT_HANDLES - 1] = message.from;
         script.handles += script.handles < SCRIPT_HANDLES;
     }
@@ -431,7 +445,9 @@ static void tx_send(struct rme_link *link, void *tx, size_t length)
 static void touch(const struct rme_xfer *x)
 {
     for (uint32_t i = 0; i < x->npiece; i++) {
-        FUZZ_CHECK(x->piece[i].nseg >= 1 && x->piece[i].nseg <= (x->read ? script_caps.max_read_sge : script_caps.max_sge));
+        FUZZ_CHECK(x->piece[i].nseg >= 1 &&
+                   x->piece[i].nseg <=
+                       (x->read ? script_caps.max_read_sge : script_caps.max_sge));
         for (uint32_t s = 0; s < x->piece[i].nseg; s++) {
             const struct rme_lseg *seg = &x->piece[i].seg[s];
 

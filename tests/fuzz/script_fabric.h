@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A fabric without a network: what a peer does is called for by the test, one step at a time.  It checks that the engine
- * keeps the rules of fabric.h, and touches all memory that a device could touch, so that a sanitizer sees memory that was
- * freed while it was exposed or under transfer.
+ * A fabric without a network: what a peer does is called for by the test, one step at a time.
+ * It checks that the engine keeps the rules of fabric.h, and touches all memory that a device
+ * could touch, so that a sanitizer sees memory that was freed while it was exposed or under
+ * transfer.
  */
 #ifndef SCRIPT_FABRIC_H
 #define SCRIPT_FABRIC_H
@@ -18,7 +19,8 @@ extern const struct rme_fabric_ops script_ops;
 /* The state of the one open fabric; the test reads it and calls the steps below. */
 struct script {
     unsigned links, regs, xfers, held_rx, held_tx; /* what exists now */
-    uint32_t handle[SCRIPT_HANDLES];               /* names of operations that the engine told its peer, most recent last */
+    uint32_t handle[SCRIPT_HANDLES]; /* names of operations that the engine told its peer, most
+                                        recent last */
     unsigned handles;
     bool no_tx;   /* send buffers are out */
     bool no_regs; /* registrations are refused */
@@ -26,15 +28,18 @@ struct script {
 
 extern struct script script;
 
-/* Each step becomes an event of a later poll().  Those that do not fit the link's state do nothing. */
-void script_request(const void *hello, size_t length);      /* a peer wants a link */
+/* Each step becomes an event of a later poll().  Those that do not fit the link's state do
+ * nothing. */
+void script_request(const void *hello, size_t length);           /* a peer wants a link */
 void script_up(unsigned link, const void *hello, size_t length); /* a link under way is made */
 void script_message(unsigned link, const void *data, size_t length);
 void script_imm(unsigned link, uint32_t imm);
 void script_down(unsigned link, int error);
 void script_finish(unsigned which); /* one of the transfers under way is complete */
 void script_tx_room(void);          /* send buffers are there again */
-void script_scribble(unsigned which, unsigned value); /* a peer writes into memory that is open to it, or reads it */
+void script_scribble(
+    unsigned which,
+    unsigned value); /* a peer writes into memory that is open to it, or reads it */
 
 /* All links go down, all transfers are dropped with them. */
 void script_cut(void);

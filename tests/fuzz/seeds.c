@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Writes the seed corpus: real strings and real messages, made by the encoders.  Run it in the source tree after a change
- * of a format:  make tests/fuzz/seeds && tests/fuzz/seeds ../tests/fuzz/corpus
+ * Writes the seed corpus: real strings and real messages, made by the encoders.  Run it in the
+ * source tree after a change of a format:  make tests/fuzz/seeds && tests/fuzz/seeds
+ * ../tests/fuzz/corpus
  */
 #include "config.h"
 #include <errno.h>
@@ -46,11 +47,21 @@ static void put_texts(const char *target, const char *const *texts, size_t head)
 
 static void texts(void)
 {
-    static const char *const options[] = {"rx_size=8K,unit=2M", "rndv=read,huge_pages=off", "ib_port=1,spin_us=0",
-                                          "credits=4097", "zone_bytes=-1,dont_fork=yes", "unit", NULL};
-    static const char *const addresses[] = {"ib://host:3335", "ib://[fe80::1%eth0]:1/pvfs2-fs",
-                                            "tcp://a:1,ib://10.0.0.1:65535,ib://b:2", "ib://host:0", "ib://[::1", NULL};
-    static const char *const patterns[] = {"10.1.2.3", "ib://10.1.*:3335/fs", "[fe80::]:1", "host", "fe80::1", "*", NULL};
+    static const char *const options[] = {"rx_size=8K,unit=2M",
+                                          "rndv=read,huge_pages=off",
+                                          "ib_port=1,spin_us=0",
+                                          "credits=4097",
+                                          "zone_bytes=-1,dont_fork=yes",
+                                          "unit",
+                                          NULL};
+    static const char *const addresses[] = {"ib://host:3335",
+                                            "ib://[fe80::1%eth0]:1/pvfs2-fs",
+                                            "tcp://a:1,ib://10.0.0.1:65535,ib://b:2",
+                                            "ib://host:0",
+                                            "ib://[::1",
+                                            NULL};
+    static const char *const patterns[] = {
+        "10.1.2.3", "ib://10.1.*:3335/fs", "[fe80::]:1", "host", "fe80::1", "*", NULL};
 
     put_texts("options", options, 0);
     put_texts("addr", addresses, 0);
@@ -59,14 +70,16 @@ static void texts(void)
 
 /* ---- the engine's messages ---- */
 
-static void put_message(const char *name, const struct rme_wire_message *message, size_t payload)
+static void put_message(const char *name, const struct rme_wire_message *message,
+                        size_t payload)
 {
     uint8_t buffer[4096] = {0};
     size_t length = rme_wire_length(message->type, message->nsegment);
 
     rme_wire_encode(message, buffer);
     for (uint32_t i = 0; i < message->nsegment; i++) {
-        struct rme_wire_segment segment = {.address = 0x7f0000000000u + i * 65536u, .key = 0x1234u + i, .length = 4096u};
+        struct rme_wire_segment segment = {
+            .address = 0x7f0000000000u + i * 65536u, .key = 0x1234u + i, .length = 4096u};
 
         rme_wire_put_segment(buffer, message->type, i, &segment);
     }
@@ -75,27 +88,52 @@ static void put_message(const char *name, const struct rme_wire_message *message
 
 static void messages(void)
 {
-#define SEED_PLAIN(id, value, text)                                                                                    \
-    put_message(#id, &(struct rme_wire_message){.type = (value), .credits = 3, .tag = 77, .to = 5, .from = 9}, 0);
+#define SEED_PLAIN(id, value, text)                                                            \
+    put_message(#id,                                                                           \
+                &(struct rme_wire_message){                                                    \
+                    .type = (value), .credits = 3, .tag = 77, .to = 5, .from = 9},             \
+                0);
     RME_WIRE_TYPES(SEED_PLAIN)
 #undef SEED_PLAIN
-    put_message("eager-200", &(struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = -1, .eager_taken = 1u << 20}, 200);
+    put_message(
+        "eager-200",
+        &(struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = -1, .eager_taken = 1u << 20},
+        200);
     put_message("rts-list",
-                &(struct rme_wire_message){.type = RME_WIRE_RTS, .from = 9, .nsegment = 64, .shape = 64, .total = 1 << 20,
-                                           .load_ops = 3, .load_bytes = 1 << 21},
+                &(struct rme_wire_message){.type = RME_WIRE_RTS,
+                                           .from = 9,
+                                           .nsegment = 64,
+                                           .shape = 64,
+                                           .total = 1 << 20,
+                                           .load_ops = 3,
+                                           .load_bytes = 1 << 21},
                 0);
-    put_message("cts-list",
-                &(struct rme_wire_message){.type = RME_WIRE_CTS, .to = 9, .from = 4, .offset = 1 << 20, .nsegment = 16}, 0);
-    put_message("fin-refused", &(struct rme_wire_message){.type = RME_WIRE_FIN, .to = 9, .status = RME_WIRE_TOO_LARGE}, 0);
-    put_message("optional", &(struct rme_wire_message){.type = 200, .flags = RME_WIRE_F_OPTIONAL}, 16);
+    put_message(
+        "cts-list",
+        &(struct rme_wire_message){
+            .type = RME_WIRE_CTS, .to = 9, .from = 4, .offset = 1 << 20, .nsegment = 16},
+        0);
+    put_message(
+        "fin-refused",
+        &(struct rme_wire_message){.type = RME_WIRE_FIN, .to = 9, .status = RME_WIRE_TOO_LARGE},
+        0);
+    put_message("optional",
+                &(struct rme_wire_message){.type = 200, .flags = RME_WIRE_F_OPTIONAL}, 16);
 }
 
 static void connection_data(void)
 {
-    struct rme_hello hello = {.version = RME_WIRE_VERSION, .version_min = RME_WIRE_VERSION_MIN, .flags = RME_HELLO_F_READ,
-                              .incarnation = 0x0123456789abcdefu, .rx_size = 4096, .credits = 8,
-                              .eager_window = 1 << 20, .unexpected_window = 1 << 20, .rts_max = 256};
-    struct rme_reject reject = {.version = 1, .version_min = 1, .reason = RME_REJECT_RX_SIZE, .acceptable = 512};
+    struct rme_hello hello = {.version = RME_WIRE_VERSION,
+                              .version_min = RME_WIRE_VERSION_MIN,
+                              .flags = RME_HELLO_F_READ,
+                              .incarnation = 0x0123456789abcdefu,
+                              .rx_size = 4096,
+                              .credits = 8,
+                              .eager_window = 1 << 20,
+                              .unexpected_window = 1 << 20,
+                              .rts_max = 256};
+    struct rme_reject reject = {
+        .version = 1, .version_min = 1, .reason = RME_REJECT_RX_SIZE, .acceptable = 512};
     uint8_t out[RME_HELLO_MAX] = {0};
 
     rme_hello_encode(&hello, out);
@@ -110,15 +148,22 @@ static void connection_data(void)
 static void requests(void)
 {
     static const struct iod_extent extents[] = {{0, 65536}, {131072, 65536}, {1 << 30, 1}};
-    struct iod_request base = {.handle = 3, .upload = 99, .from = 0,
-                               .layout = {.size = 1 << 20, .strip = 65536, .index = 1, .count = 2},
-                               .mode = 0644, .buffer_size = 262144, .buffers = 8, .data_tag = 12,
-                               .extents = {.count = 3, .array = extents},
-                               .name = iod_string_of("some.file"), .servers = iod_string_of("ib://a:1,ib://b:2")};
+    struct iod_request base = {
+        .handle = 3,
+        .upload = 99,
+        .from = 0,
+        .layout = {.size = 1 << 20, .strip = 65536, .index = 1, .count = 2},
+        .mode = 0644,
+        .buffer_size = 262144,
+        .buffers = 8,
+        .data_tag = 12,
+        .extents = {.count = 3, .array = extents},
+        .name = iod_string_of("some.file"),
+        .servers = iod_string_of("ib://a:1,ib://b:2")};
     uint8_t out[IOD_REQUEST_MAX];
 
-#define SEED_REQUEST(id, number, text)                                                                                 \
-    base.op = IOD_OP_##id;                                                                                             \
+#define SEED_REQUEST(id, number, text)                                                         \
+    base.op = IOD_OP_##id;                                                                     \
     put("iod_request", text, out, (size_t)iod_request_encode(&base, out, sizeof(out)));
     IOD_OPS(SEED_REQUEST)
 #undef SEED_REQUEST
@@ -128,10 +173,18 @@ static void replies(void)
 {
     static const struct iod_extent extents[] = {{0, 65536}, {131072, 65536}};
     static uint8_t entries[4096], out[IOD_REPLY_MAX];
-    struct iod_entry entry = {.name = iod_string_of("some.file"), .layout = {.size = 100, .strip = 64, .count = 1},
-                              .upload = 1, .stored = 100, .mtime = 1000000000};
-    struct iod_reply base = {.handle = 3, .upload = 99, .layout = entry.layout, .mode = 0644, .buffer_size = 65536,
-                             .buffers = 4, .extents = {.count = 2, .array = extents},
+    struct iod_entry entry = {.name = iod_string_of("some.file"),
+                              .layout = {.size = 100, .strip = 64, .count = 1},
+                              .upload = 1,
+                              .stored = 100,
+                              .mtime = 1000000000};
+    struct iod_reply base = {.handle = 3,
+                             .upload = 99,
+                             .layout = entry.layout,
+                             .mode = 0644,
+                             .buffer_size = 65536,
+                             .buffers = 4,
+                             .extents = {.count = 2, .array = extents},
                              .servers = iod_string_of("ib://a:1")};
     uint32_t length = 0;
 
@@ -139,8 +192,8 @@ static void replies(void)
         base.entries.count += iod_entry_append(&entry, entries, sizeof(entries), &length);
     base.entries.wire = entries;
     base.entries.length = length;
-#define SEED_REPLY(id, number, text)                                                                                   \
-    base.op = IOD_OP_##id;                                                                                             \
+#define SEED_REPLY(id, number, text)                                                           \
+    base.op = IOD_OP_##id;                                                                     \
     put("iod_reply", text, out, (size_t)iod_reply_encode(&base, out, sizeof(out)));
     IOD_OPS(SEED_REPLY)
 #undef SEED_REPLY
@@ -160,63 +213,190 @@ static void replies(void)
 #define FINISH           16, 0, RUN
 #define CANCEL(op)       4, op, RUN
 #define DOWN             15, 0, RUN
-/* link 0; flags; type; tag; to: the most recent name; from 1; total; offset; status; shape; load */
-#define SAY(flags, type, tag, total, offset, status, load) 9, 0, flags, (type) - 1, tag, 0, 0, total, offset, status, 0, load
-#define IMM              14, 0, 0, 0, RUN
+/* link 0; flags; type; tag; to: the most recent name; from 1; total; offset; status; shape;
+ * load */
+#define SAY(flags, type, tag, total, offset, status, load)                                     \
+    9, 0, flags, (type)-1, tag, 0, 0, total, offset, status, 0, load
+#define IMM 14, 0, 0, 0, RUN
 /* indices of fuzz_peer's sizes */
-#define B0   0
-#define B64  2
+#define B0    0
+#define B64   2
 #define B1000 3
-#define B16K 7
-#define B70K 9
+#define B16K  7
+#define B70K  9
 #define B300K 10
-#define B1M  11
+#define B1M   11
 
 static void lives(void)
 {
     static const uint8_t eager_send[] = {SEND(B1000, 1), RUN, UP, RUN};
-    static const uint8_t eager_recv[] = {RECV(B1000, 1), UP, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN};
-    static const uint8_t eager_early[] = {REQUEST, SAY(0, RME_WIRE_UNEXPECTED, 2, 0, 0, 0, 0), B64, RUN,
-                                          SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN, RECV(B1000, 1), RUN};
-    static const uint8_t written[] = {SEND(B300K, 1), UP, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1, B300K, RUN,
-                                      FINISH, FINISH, FINISH, FINISH};
-    static const uint8_t written_in_windows[] = {SEND(B300K, 1), UP, RUN,
-                                                 SAY(0, RME_WIRE_CTS, 1, 0, B0, 0, 0), 1, B70K, RUN,
-                                                 SAY(0, RME_WIRE_CTS, 1, 0, B70K, 0, 0), 2, B70K, B70K, RUN,
-                                                 FINISH, FINISH, FINISH, FINISH};
-    static const uint8_t read_by_peer[] = {SEND(B300K, 1), UP, RUN, SAY(0, RME_WIRE_GO, 1, 0, 0, 0, 0), RUN,
-                                           SAY(0, RME_WIRE_FIN, 1, 0, B300K, 0, 0), RUN};
-    static const uint8_t read_by_us[] = {RECV(B300K, 1), UP, RUN,
-                                         SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2), 1, B300K, RUN, FINISH, FINISH, FINISH,
+    static const uint8_t eager_recv[] = {RECV(B1000, 1), UP,
+                                         SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN};
+    static const uint8_t eager_early[] = {REQUEST,
+                                          SAY(0, RME_WIRE_UNEXPECTED, 2, 0, 0, 0, 0),
+                                          B64,
+                                          RUN,
+                                          SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0),
+                                          B1000,
+                                          RUN,
+                                          RECV(B1000, 1),
+                                          RUN};
+    static const uint8_t written[] = {SEND(B300K, 1),
+                                      UP,
+                                      RUN,
+                                      SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0),
+                                      1,
+                                      B300K,
+                                      RUN,
+                                      FINISH,
+                                      FINISH,
+                                      FINISH,
+                                      FINISH};
+    static const uint8_t written_in_windows[] = {SEND(B300K, 1),
+                                                 UP,
+                                                 RUN,
+                                                 SAY(0, RME_WIRE_CTS, 1, 0, B0, 0, 0),
+                                                 1,
+                                                 B70K,
+                                                 RUN,
+                                                 SAY(0, RME_WIRE_CTS, 1, 0, B70K, 0, 0),
+                                                 2,
+                                                 B70K,
+                                                 B70K,
+                                                 RUN,
+                                                 FINISH,
+                                                 FINISH,
+                                                 FINISH,
+                                                 FINISH};
+    static const uint8_t read_by_peer[] = {SEND(B300K, 1),
+                                           UP,
+                                           RUN,
+                                           SAY(0, RME_WIRE_GO, 1, 0, 0, 0, 0),
+                                           RUN,
+                                           SAY(0, RME_WIRE_FIN, 1, 0, B300K, 0, 0),
+                                           RUN};
+    static const uint8_t read_by_us[] = {RECV(B300K, 1),
+                                         UP,
+                                         RUN,
+                                         SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2),
+                                         1,
+                                         B300K,
+                                         RUN,
+                                         FINISH,
+                                         FINISH,
+                                         FINISH,
                                          FINISH};
-    static const uint8_t read_in_windows[] = {RECV(B300K, 1), UP, RUN,
-                                              SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2), 1, B70K, RUN, FINISH,
-                                              SAY(0, RME_WIRE_OFFER, 1, 0, B70K, 0, 0), 1, B70K, RUN, FINISH, FINISH};
-    static const uint8_t peer_writes[] = {RECV(B300K, 1), UP, RUN, SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 0), 0, RUN,
-                                          18, 0, 5, 18, 1, 6, IMM, IMM, IMM, IMM, IMM};
-    static const uint8_t early_rts[] = {REQUEST, SAY(0, RME_WIRE_UNEXPECTED, 2, 0, 0, 0, 0), B64, RUN,
-                                        SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2), 1, B300K, RUN, RECV(B300K, 1), RUN, FINISH,
+    static const uint8_t read_in_windows[] = {RECV(B300K, 1),
+                                              UP,
+                                              RUN,
+                                              SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2),
+                                              1,
+                                              B70K,
+                                              RUN,
+                                              FINISH,
+                                              SAY(0, RME_WIRE_OFFER, 1, 0, B70K, 0, 0),
+                                              1,
+                                              B70K,
+                                              RUN,
+                                              FINISH,
+                                              FINISH};
+    static const uint8_t peer_writes[] = {RECV(B300K, 1),
+                                          UP,
+                                          RUN,
+                                          SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 0),
+                                          0,
+                                          RUN,
+                                          18,
+                                          0,
+                                          5,
+                                          18,
+                                          1,
+                                          6,
+                                          IMM,
+                                          IMM,
+                                          IMM,
+                                          IMM,
+                                          IMM};
+    static const uint8_t early_rts[] = {REQUEST,
+                                        SAY(0, RME_WIRE_UNEXPECTED, 2, 0, 0, 0, 0),
+                                        B64,
+                                        RUN,
+                                        SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2),
+                                        1,
+                                        B300K,
+                                        RUN,
+                                        RECV(B300K, 1),
+                                        RUN,
+                                        FINISH,
                                         FINISH};
-    static const uint8_t pulled[] = {REQUEST, SAY(6, RME_WIRE_RTS, 2, B16K, 0, 0, 2), 1, B16K, RUN, FINISH, RUN, FINISH,
-                                     RUN};
-    static const uint8_t unexpected_sent[] = {UNEXP(B16K, 1), UP, RUN, SAY(0, RME_WIRE_FIN, 1, 0, B16K, 0, 0), RUN};
-    static const uint8_t too_large[] = {RECV(B1000, 1), UP, RUN, SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2), 1, B300K, RUN,
-                                        SEND(B300K, 1), RUN, SAY(0, RME_WIRE_FIN, 1, 0, 0, 1, 0), RUN};
-    static const uint8_t cancelled_recv[] = {RECV(B300K, 1), UP, RUN, SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 0), 0, RUN,
-                                             CANCEL(0), SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0), RUN};
-    static const uint8_t cancelled_send[] = {SEND(B300K, 1), UP, RUN, CANCEL(0),
-                                             SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0), RUN};
-    static const uint8_t cancelled_by_peer[] = {SEND(B300K, 1), UP, RUN, SAY(0, RME_WIRE_CANCEL, 1, 0, 0, 0, 0), RUN};
-    static const uint8_t lost_while_moving[] = {SEND(B1M, 1), UP, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1, B1M, RUN,
-                                                FINISH, DOWN, RUN, UP, RUN};
-    static const uint8_t without_memory[] = {17, 6, SEND(B300K, 1), RECV(B300K, 2), UP, RUN,
-                                             SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1, B300K, RUN,
-                                             SAY(4, RME_WIRE_RTS, 2, B300K, 0, 0, 2), 1, B300K, RUN, FINISH, FINISH};
-    static const uint8_t without_buffers[] = {SEND(B1000, 1), UP, 17, 1, SEND(B1000, 1), SEND(B300K, 1), RUN, 17, 0, RUN};
-    static const uint8_t freed[] = {SEND(B300K, 1), RECV(B1000, 2), UP, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1, B300K,
-                                    RUN, 5, 0, RUN};
-    static const uint8_t bye[] = {RECV(B1000, 1), UP, RUN, SAY(0, RME_WIRE_PING, 1, 0, 0, 0, 0), RUN,
-                                  SAY(0, RME_WIRE_BYE, 1, 0, 0, 0, 0), RUN};
+    static const uint8_t pulled[] = {
+        REQUEST, SAY(6, RME_WIRE_RTS, 2, B16K, 0, 0, 2), 1, B16K, RUN, FINISH, RUN, FINISH,
+        RUN};
+    static const uint8_t unexpected_sent[] = {UNEXP(B16K, 1), UP, RUN,
+                                              SAY(0, RME_WIRE_FIN, 1, 0, B16K, 0, 0), RUN};
+    static const uint8_t too_large[] = {RECV(B1000, 1),
+                                        UP,
+                                        RUN,
+                                        SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2),
+                                        1,
+                                        B300K,
+                                        RUN,
+                                        SEND(B300K, 1),
+                                        RUN,
+                                        SAY(0, RME_WIRE_FIN, 1, 0, 0, 1, 0),
+                                        RUN};
+    static const uint8_t cancelled_recv[] = {RECV(B300K, 1),
+                                             UP,
+                                             RUN,
+                                             SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 0),
+                                             0,
+                                             RUN,
+                                             CANCEL(0),
+                                             SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0),
+                                             RUN};
+    static const uint8_t cancelled_send[] = {
+        SEND(B300K, 1), UP, RUN, CANCEL(0), SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0), RUN};
+    static const uint8_t cancelled_by_peer[] = {SEND(B300K, 1), UP, RUN,
+                                                SAY(0, RME_WIRE_CANCEL, 1, 0, 0, 0, 0), RUN};
+    static const uint8_t lost_while_moving[] = {
+        SEND(B1M, 1), UP, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1, B1M, RUN, FINISH, DOWN,
+        RUN,          UP, RUN};
+    static const uint8_t without_memory[] = {17,
+                                             6,
+                                             SEND(B300K, 1),
+                                             RECV(B300K, 2),
+                                             UP,
+                                             RUN,
+                                             SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0),
+                                             1,
+                                             B300K,
+                                             RUN,
+                                             SAY(4, RME_WIRE_RTS, 2, B300K, 0, 0, 2),
+                                             1,
+                                             B300K,
+                                             RUN,
+                                             FINISH,
+                                             FINISH};
+    static const uint8_t without_buffers[] = {SEND(B1000, 1), UP,  17, 1, SEND(B1000, 1),
+                                              SEND(B300K, 1), RUN, 17, 0, RUN};
+    static const uint8_t freed[] = {SEND(B300K, 1),
+                                    RECV(B1000, 2),
+                                    UP,
+                                    RUN,
+                                    SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0),
+                                    1,
+                                    B300K,
+                                    RUN,
+                                    5,
+                                    0,
+                                    RUN};
+    static const uint8_t bye[] = {RECV(B1000, 1),
+                                  UP,
+                                  RUN,
+                                  SAY(0, RME_WIRE_PING, 1, 0, 0, 0, 0),
+                                  RUN,
+                                  SAY(0, RME_WIRE_BYE, 1, 0, 0, 0, 0),
+                                  RUN};
 
 #define SEED_LIFE(name) put("peer", #name, name, sizeof(name))
     SEED_LIFE(eager_send);
@@ -242,39 +422,44 @@ static void lives(void)
     SEED_LIFE(bye);
 #undef SEED_LIFE
 
-/* ---- bmi-perf's requests and reports ---- */
+    /* ---- bmi-perf's requests and reports ---- */
 
-static void jobs(void)
-{
-    struct job job = {.test = JOB_STREAM, .size = 1 << 20, .warm = 10, .count = 100, .window = 8, .tag = 2};
-    struct report report = {.bad = 1, .cpu_start = 1000000, .cpu_end = 2000000};
-    unsigned char wire[JOB_WIRE_SIZE];
+    static void jobs(void)
+    {
+        struct job job = {.test = JOB_STREAM,
+                          .size = 1 << 20,
+                          .warm = 10,
+                          .count = 100,
+                          .window = 8,
+                          .tag = 2};
+        struct report report = {.bad = 1, .cpu_start = 1000000, .cpu_end = 2000000};
+        unsigned char wire[JOB_WIRE_SIZE];
 
-    job_encode(&job, wire);
-    put("job", "stream", wire, JOB_WIRE_SIZE);
-    job.direction = JOB_GET;
-    job.extent = 2048;
-    job.stride = 4096;
-    job.split = 64;
-    job_encode(&job, wire);
-    put("job", "list", wire, JOB_WIRE_SIZE);
-    report_encode(&report, wire);
-    put("job", "report", wire, REPORT_WIRE_SIZE);
-}
-
-int main(int argc, char **argv)
-{
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
-        return 2;
+        job_encode(&job, wire);
+        put("job", "stream", wire, JOB_WIRE_SIZE);
+        job.direction = JOB_GET;
+        job.extent = 2048;
+        job.stride = 4096;
+        job.split = 64;
+        job_encode(&job, wire);
+        put("job", "list", wire, JOB_WIRE_SIZE);
+        report_encode(&report, wire);
+        put("job", "report", wire, REPORT_WIRE_SIZE);
     }
-    root = argv[1];
-    texts();
-    messages();
-    connection_data();
-    lives();
-    requests();
-    replies();
-    jobs();
-    return 0;
-}
+
+    int main(int argc, char **argv)
+    {
+        if (argc != 2) {
+            fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+            return 2;
+        }
+        root = argv[1];
+        texts();
+        messages();
+        connection_data();
+        lives();
+        requests();
+        replies();
+        jobs();
+        return 0;
+    }

@@ -46,7 +46,8 @@ static int admit(struct fake *fake, const char *base, size_t length)
     return 0;
 }
 
-static int reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr)
+static int reg(struct rme_fabric *f, void *base, size_t length, unsigned access,
+               struct rme_mr *mr)
 {
     struct fake *fake = of(f);
     int ret;
@@ -78,7 +79,8 @@ static void dereg(struct rme_fabric *f, struct rme_mr *mr)
     struct rme_mr *slot = mr->handle;
 
     pthread_mutex_lock(&fake->lock);
-    if (slot == NULL || slot->handle != slot || slot->base != mr->base || slot->length != mr->length) {
+    if (slot == NULL || slot->handle != slot || slot->base != mr->base ||
+        slot->length != mr->length) {
         fake->bad_deregs++;
     } else {
         slot->handle = NULL;
@@ -98,7 +100,8 @@ unsigned fake_live(struct fake *fake)
     return live;
 }
 
-bool fake_covers(struct fake *fake, uint64_t key, const void *base, size_t length, unsigned access)
+bool fake_covers(struct fake *fake, uint64_t key, const void *base, size_t length,
+                 unsigned access)
 {
     uintptr_t start = (uintptr_t)base;
     bool covers = false;
@@ -107,14 +110,16 @@ bool fake_covers(struct fake *fake, uint64_t key, const void *base, size_t lengt
     if (key >= 1 && key <= FAKE_REGS) {
         const struct rme_mr *mr = &fake->live[key - 1];
 
-        covers = mr->handle != NULL && mr->base <= start && start + length <= mr->base + mr->length &&
+        covers = mr->handle != NULL && mr->base <= start &&
+                 start + length <= mr->base + mr->length &&
                  (fake->access[key - 1] & access) == access;
     }
     pthread_mutex_unlock(&fake->lock);
     return covers;
 }
 
-const struct rme_fabric_ops fake_ops = {.scheme = "fake", .caps = caps, .reg = reg, .dereg = dereg};
+const struct rme_fabric_ops fake_ops = {
+    .scheme = "fake", .caps = caps, .reg = reg, .dereg = dereg};
 
 void fake_log_line(void *arg, enum rme_log_level level, const char *line)
 {

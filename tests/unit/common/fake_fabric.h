@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A fabric that only registers: it counts, remembers what is registered, and refuses on request. */
+/* A fabric that only registers: it counts, remembers what is registered, and refuses on
+ * request. */
 #ifndef FAKE_FABRIC_H
 #define FAKE_FABRIC_H
 
@@ -13,13 +14,13 @@ struct fake {
     pthread_mutex_t lock;
     struct rme_mr live[FAKE_REGS]; /* handle NULL: free slot */
     unsigned access[FAKE_REGS];
-    unsigned regs, deregs;         /* calls that succeeded */
+    unsigned regs, deregs; /* calls that succeeded */
     unsigned attempts;
-    int refuse;                    /* errno to refuse with from now on, 0: admit */
-    size_t refuse_above;           /* lengths above it are refused with -ENOMEM; 0: none */
-    const char *hole;              /* registrations that contain this byte fail with -EFAULT */
-    unsigned bad_deregs;           /* of what was not registered */
-    void (*during)(void *arg);     /* called in the middle of a registration, no lock held */
+    int refuse;                /* errno to refuse with from now on, 0: admit */
+    size_t refuse_above;       /* lengths above it are refused with -ENOMEM; 0: none */
+    const char *hole;          /* registrations that contain this byte fail with -EFAULT */
+    unsigned bad_deregs;       /* of what was not registered */
+    void (*during)(void *arg); /* called in the middle of a registration, no lock held */
     void *during_arg;
 };
 
@@ -31,7 +32,8 @@ struct rme_fabric *fake_fabric(struct fake *fake);
 /* Registrations that are live now. */
 unsigned fake_live(struct fake *fake);
 /* Is all of the range registered under this key with these rights? */
-bool fake_covers(struct fake *fake, uint64_t key, const void *base, size_t length, unsigned access);
+bool fake_covers(struct fake *fake, uint64_t key, const void *base, size_t length,
+                 unsigned access);
 
 /* Collects log lines. */
 struct fake_log {

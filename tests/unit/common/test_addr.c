@@ -34,13 +34,16 @@ static void good_addresses(void **state)
 static void bad_addresses(void **state)
 {
     static const char *const malformed[] = {
-        "ib://host",       "ib://host:",       "ib://:5",          "ib://host:0",   "ib://host:65536", "ib://host:12x",
-        "ib://host:-1",    "ib://::1:5",       "ib://[::1]5",      "ib://[::1",     "ib://[::1]",      "ib://[::1]:",
-        "ib://[host]:5",   "ib://[]:5",        "ib://[fe80::1%]:5", "ib://ho st:5", "ib://ho@st:5",    "ib://h:000001",
-        "ib://ok:1,ib://h", "ib:///fs",        "ib://host:5:6",
+        "ib://host",       "ib://host:",    "ib://:5",           "ib://host:0",
+        "ib://host:65536", "ib://host:12x", "ib://host:-1",      "ib://::1:5",
+        "ib://[::1]5",     "ib://[::1",     "ib://[::1]",        "ib://[::1]:",
+        "ib://[host]:5",   "ib://[]:5",     "ib://[fe80::1%]:5", "ib://ho st:5",
+        "ib://ho@st:5",    "ib://h:000001", "ib://ok:1,ib://h",  "ib:///fs",
+        "ib://host:5:6",
     };
-    static const char *const foreign[] = {"", ",", "tcp://h:1", "ib_exp://h:1", "ib-zone://h:1", "xib://h:1",
-                                          "IB://h:1", "ib:/h:1", "ib//h:1", "ib", "ib://", "elan4://0:1"};
+    static const char *const foreign[] = {
+        "",         ",",       "tcp://h:1", "ib_exp://h:1", "ib-zone://h:1", "xib://h:1",
+        "IB://h:1", "ib:/h:1", "ib//h:1",   "ib",           "ib://",         "elan4://0:1"};
     struct rme_addr *addr = NULL;
 
     (void)state;
@@ -77,7 +80,8 @@ static void many_parts(void **state)
     struct rme_addr *addr = NULL;
 
     (void)state;
-    assert_int_equal(rme_addr_parse("ib", "ib://a:1/fs,tcp://t:9,ib://[::2]:2,ib://c:3", &addr), 0);
+    assert_int_equal(rme_addr_parse("ib", "ib://a:1/fs,tcp://t:9,ib://[::2]:2,ib://c:3", &addr),
+                     0);
     assert_int_equal(rme_addr_parts(addr), 3);
     assert_string_equal(rme_addr_name(addr), "ib://a:1,ib://[::2]:2,ib://c:3");
     assert_null(rme_addr_part(addr, 3));
@@ -175,8 +179,8 @@ static void matching(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct sockaddr_storage sa = numeric(cases[i].peer);
 
-        if (rme_addr_match_sockaddr((struct sockaddr *)&sa, "node7:3335", cases[i].pattern, cases[i].netmask) !=
-            cases[i].match)
+        if (rme_addr_match_sockaddr((struct sockaddr *)&sa, "node7:3335", cases[i].pattern,
+                                    cases[i].netmask) != cases[i].match)
             fail_msg("%s against %s/%d", cases[i].peer, cases[i].pattern, cases[i].netmask);
     }
     assert_int_equal(rme_addr_match_sockaddr(NULL, "n:1", "n", -1), 1);
@@ -184,7 +188,8 @@ static void matching(void **state)
     assert_int_equal(rme_addr_match_sockaddr(NULL, "n:1", NULL, -1), 0);
 }
 
-/* A peer that came to us is known by where it came from, with no engine and no connection left. */
+/* A peer that came to us is known by where it came from, with no engine and no connection left.
+ */
 static void passive_address_matches_without_connection(void **state)
 {
     struct sockaddr_storage v4 = numeric("10.1.2.3"), v6 = numeric("fd00::7");
@@ -209,10 +214,14 @@ static void passive_address_matches_without_connection(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_addresses), cmocka_unit_test(bad_addresses),
-        cmocka_unit_test(length_is_limited), cmocka_unit_test(many_parts),
-        cmocka_unit_test(other_scheme), cmocka_unit_test(host_word_and_references),
-        cmocka_unit_test(other_scheme), cmocka_unit_test(passive_address_matches_without_connection),
+        cmocka_unit_test(good_addresses),
+        cmocka_unit_test(bad_addresses),
+        cmocka_unit_test(length_is_limited),
+        cmocka_unit_test(many_parts),
+        cmocka_unit_test(other_scheme),
+        cmocka_unit_test(host_word_and_references),
+        cmocka_unit_test(other_scheme),
+        cmocka_unit_test(passive_address_matches_without_connection),
         cmocka_unit_test(matching),
     };
 

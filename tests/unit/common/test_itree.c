@@ -25,7 +25,8 @@ static void same_as_a_scan(void **state)
     (void)state;
     for (int step = 0; step < 60000; step++) {
         int at = rand_r(&seed) % NODES;
-        uintptr_t start = (uintptr_t)rand_r(&seed) % 1000, end = start + 1 + (uintptr_t)rand_r(&seed) % 50;
+        uintptr_t start = (uintptr_t)rand_r(&seed) % 1000,
+                  end = start + 1 + (uintptr_t)rand_r(&seed) % 50;
         const struct rme_inode *found;
         uintptr_t lowest = UINTPTR_MAX;
         bool covered = false;
@@ -80,7 +81,8 @@ static void same_range_many_times(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_as_a_scan), cmocka_unit_test(same_range_many_times)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_as_a_scan),
+                                       cmocka_unit_test(same_range_many_times)};
 
     return cmocka_run_group_tests_name("itree", tests, NULL, NULL);
 }

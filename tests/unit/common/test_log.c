@@ -145,9 +145,12 @@ static void many_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_wait_for_the_drain), cmocka_unit_test(too_many_lines_are_counted),
-        cmocka_unit_test(long_lines_are_cut),       cmocka_unit_test(the_callback_may_log),
-        cmocka_unit_test(no_host),                  cmocka_unit_test(many_threads),
+        cmocka_unit_test(lines_wait_for_the_drain),
+        cmocka_unit_test(too_many_lines_are_counted),
+        cmocka_unit_test(long_lines_are_cut),
+        cmocka_unit_test(the_callback_may_log),
+        cmocka_unit_test(no_host),
+        cmocka_unit_test(many_threads),
     };
 
     return cmocka_run_group_tests_name("log", tests, NULL, NULL);

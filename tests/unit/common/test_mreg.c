@@ -40,7 +40,8 @@ static struct fixture *start(uint64_t entries, uint64_t bytes)
     assert_int_equal(rme_zone_new(&zone, &f->zone), 0);
     config.zone = f->zone;
     assert_int_equal(rme_mreg_new(&config, &f->mreg), 0);
-    f->memory = mmap(NULL, 256 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    f->memory =
+        mmap(NULL, 256 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(f->memory, MAP_FAILED);
     return f;
 }
@@ -63,16 +64,19 @@ static void end(struct fixture *f, struct rme_mreg_hold *hold)
         rme_mreg_reap(f->mreg);
 }
 
-static void expect_keys(struct fixture *f, const struct rme_mseg *seg, uint32_t count, unsigned access)
+static void expect_keys(struct fixture *f, const struct rme_mseg *seg, uint32_t count,
+                        unsigned access)
 {
     for (uint32_t i = 0; i < count; i++)
         if (seg[i].length > 0)
-            assert_true(fake_covers(&f->fake, seg[i].rkey, seg[i].base, seg[i].length, access) &&
-                        fake_covers(&f->fake, seg[i].lkey, seg[i].base, seg[i].length, access));
+            assert_true(
+                fake_covers(&f->fake, seg[i].rkey, seg[i].base, seg[i].length, access) &&
+                fake_covers(&f->fake, seg[i].lkey, seg[i].base, seg[i].length, access));
 }
 
 /* count segments of `length` bytes, `stride` bytes apart */
-static void fill(struct fixture *f, struct rme_mseg *seg, uint32_t count, size_t length, size_t stride)
+static void fill(struct fixture *f, struct rme_mseg *seg, uint32_t count, size_t length,
+                 size_t stride)
 {
     for (uint32_t i = 0; i < count; i++)
         seg[i] = (struct rme_mseg){.base = f->memory + i * stride, .length = length};
@@ -89,8 +93,10 @@ static void one_segment(void **state)
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SINK, &hold), -EAGAIN);
     assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SINK, &hold), 0);
     expect_keys(f, &seg, 1, SINK);
-    assert_false(fake_covers(&f->fake, seg.rkey, seg.base, seg.length + 1, 0)); /* not a byte more */
-    assert_false(fake_covers(&f->fake, seg.rkey, seg.base, seg.length, SOURCE)); /* not a right more */
+    assert_false(
+        fake_covers(&f->fake, seg.rkey, seg.base, seg.length + 1, 0)); /* not a byte more */
+    assert_false(
+        fake_covers(&f->fake, seg.rkey, seg.base, seg.length, SOURCE)); /* not a right more */
     assert_true(rme_mreg_release(f->mreg, hold));
     assert_int_equal(fake_live(&f->fake), 1);
     assert_true(rme_mreg_wants_reap(f->mreg));
@@ -104,7 +110,9 @@ static void empty_and_zone_segments_cost_nothing(void **state)
 {
     struct fixture *f = start(0, 0);
     char *block = rme_zone_alloc(f->zone, 10000);
-    struct rme_mseg seg[3] = {{.base = NULL, .length = 0}, {.base = block + 5, .length = 9000}, {.base = block, .length = 0}};
+    struct rme_mseg seg[3] = {{.base = NULL, .length = 0},
+                              {.base = block + 5, .length = 9000},
+                              {.base = block, .length = 0}};
     struct rme_mreg_hold *hold;
     unsigned before = f->fake.attempts;
 
@@ -361,7 +369,8 @@ static void an_unmap_is_seen(void **state)
 
     (void)state;
     use(f, at, 4 * PAGE, SOURCE);
-    assert_ptr_equal(mmap(at + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+    assert_ptr_equal(mmap(at + PAGE, PAGE, PROT_READ | PROT_WRITE,
+                          MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
                      at + PAGE);
     use(f, at, 4 * PAGE, SOURCE);
     assert_int_equal(f->fake.regs, 2);
@@ -380,14 +389,18 @@ static void an_unmap_is_seen(void **state)
 static void a_moved_mapping_is_seen(void **state)
 {
     struct fixture *f = start_cached(16, 1 << 20);
-    char *old = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *old =
+        mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char *moved;
 
     (void)state;
     use(f, old, 4 * PAGE, SOURCE);
-    moved = mremap(old, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, f->memory + 100 * PAGE);
+    moved =
+        mremap(old, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, f->memory + 100 * PAGE);
     assert_ptr_equal(moved, f->memory + 100 * PAGE);
-    assert_ptr_equal(mmap(old, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), old);
+    assert_ptr_equal(mmap(old, 4 * PAGE, PROT_READ | PROT_WRITE,
+                          MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                     old);
     use(f, old, 4 * PAGE, SOURCE);
     use(f, moved, 4 * PAGE, SOURCE);
     assert_int_equal(f->fake.regs, 3);
@@ -406,7 +419,8 @@ static void unmap_once(void *arg)
     struct in_between *between = arg;
 
     if (between->times-- > 0)
-        mmap(between->at, PAGE, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mmap(between->at, PAGE, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS,
+             -1, 0);
 }
 
 static void an_unmap_while_registering_is_seen(void **state)

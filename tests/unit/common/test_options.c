@@ -59,8 +59,10 @@ static void sets_values(void **state)
     char why[256] = "";
 
     (void)state;
-    assert_int_equal(rme_options_parse(options, "rx_size=8K,unit=2M, depth=7,loud=on,low=-1,device=rxe0", why,
-                                       sizeof(why)), 0);
+    assert_int_equal(rme_options_parse(options,
+                                       "rx_size=8K,unit=2M, depth=7,loud=on,low=-1,device=rxe0",
+                                       why, sizeof(why)),
+                     0);
     assert_int_equal(rme_option(options, "rx_size"), 8192);
     assert_int_equal(rme_option(options, "unit"), 2 << 20);
     assert_int_equal(rme_option(options, "depth"), 7);
@@ -81,7 +83,10 @@ static void foreign_keys_are_skipped(void **state)
     char why[256] = "";
 
     (void)state;
-    assert_int_equal(rme_options_parse(options, "ib_port=2,,tcp_thing,=5,depthx=3,dept=2,depth=4", why, sizeof(why)), 0);
+    assert_int_equal(rme_options_parse(options,
+                                       "ib_port=2,,tcp_thing,=5,depthx=3,dept=2,depth=4", why,
+                                       sizeof(why)),
+                     0);
     assert_int_equal(rme_option(options, "depth"), 4);
     assert_int_equal(rme_options_parse(options, NULL, why, sizeof(why)), 0);
     assert_int_equal(rme_options_parse(options, "", why, sizeof(why)), 0);
@@ -90,9 +95,21 @@ static void foreign_keys_are_skipped(void **state)
 
 static void bad_values_are_explained(void **state)
 {
-    static const char *const bad[] = {"depth=0",   "depth=101", "depth=",  "depth=x",   "depth=5x",  "depth=5KB",
-                                      "depth=0x5", "depth=1e1", "depth=-", "loud=2",    "loud=maybe", "depth",
-                                      "depth=99999999999999999999", "low=9007199254740993G", "unit=1"};
+    static const char *const bad[] = {"depth=0",
+                                      "depth=101",
+                                      "depth=",
+                                      "depth=x",
+                                      "depth=5x",
+                                      "depth=5KB",
+                                      "depth=0x5",
+                                      "depth=1e1",
+                                      "depth=-",
+                                      "loud=2",
+                                      "loud=maybe",
+                                      "depth",
+                                      "depth=99999999999999999999",
+                                      "low=9007199254740993G",
+                                      "unit=1"};
     char why[256];
 
     (void)state;
@@ -115,7 +132,8 @@ static void explanation_names_value_and_range(void **state)
     char why[256], tiny[8];
 
     (void)state;
-    assert_int_equal(rme_options_parse(options, "loud=on,depth=500", why, sizeof(why)), -EINVAL);
+    assert_int_equal(rme_options_parse(options, "loud=on,depth=500", why, sizeof(why)),
+                     -EINVAL);
     assert_non_null(strstr(why, "depth=500"));
     assert_non_null(strstr(why, "1 to 100"));
     assert_int_equal(rme_option(options, "loud"), 1); /* earlier keys stay set */

@@ -150,7 +150,8 @@ static void request_counts(void **state)
         uint64_t send, recv;
         uint32_t max_sge;
         uint64_t writes;
-    } cases[] = {{1, 1, 30, 1}, {64, 64, 30, 64}, {64, 1, 30, 3}, {64, 1, 1, 64}, {1, 64, 30, 64}, {30, 1, 30, 1}, {31, 1, 30, 2}};
+    } cases[] = {{1, 1, 30, 1},   {64, 64, 30, 64}, {64, 1, 30, 3}, {64, 1, 1, 64},
+                 {1, 64, 30, 64}, {30, 1, 30, 1},   {31, 1, 30, 2}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -184,7 +185,8 @@ static void small_lists_are_packed(void **state)
 
 static void single_use_registration_must_pay(void **state)
 {
-    /* copying B bytes: 0.1 B; registering: 10000 + 200 (B / 4096 + 1) = 10200 + 0.0488 B; equal near 199,000 */
+    /* copying B bytes: 0.1 B; registering: 10000 + 200 (B / 4096 + 1) = 10200 + 0.0488 B; equal
+     * near 199,000 */
     struct rme_plan_in in = base(150000);
 
     (void)state;

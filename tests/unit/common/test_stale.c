@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Is a stale registration ever used?  Four threads map, unmap, move, discard, and transfer memory at random, through one
- * registration cache.  The fabric here really holds on to pages: a registration is a vmsplice of them into a pipe, and the
- * device's read is a look into that pipe.  What the device reads is compared with what was written just before, so memory
- * that was exchanged behind a registration shows up as wrong data.
+ * Is a stale registration ever used?  Four threads map, unmap, move, discard, and transfer
+ * memory at random, through one registration cache.  The fabric here really holds on to pages:
+ * a registration is a vmsplice of them into a pipe, and the device's read is a look into that
+ * pipe.  What the device reads is compared with what was written just before, so memory that
+ * was exchanged behind a registration shows up as wrong data.
  *
  * STALE_STEPS sets the number of steps of each thread.
  */
@@ -32,7 +33,8 @@ struct held {
     size_t length;
 };
 
-static struct rme_caps held_caps = {.max_sge = 1, .max_read_sge = 1, .max_regs = 1 << 16, .has_read = true};
+static struct rme_caps held_caps = {
+    .max_sge = 1, .max_read_sge = 1, .max_regs = 1 << 16, .has_read = true};
 static atomic_int live, registrations;
 
 static const struct rme_caps *caps(const struct rme_fabric *f)
@@ -41,7 +43,8 @@ static const struct rme_caps *caps(const struct rme_fabric *f)
     return &held_caps;
 }
 
-static int reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr)
+static int reg(struct rme_fabric *f, void *base, size_t length, unsigned access,
+               struct rme_mr *mr)
 {
     struct held *held = malloc(sizeof(*held));
     struct iovec part = {.iov_base = base, .iov_len = length};
@@ -61,9 +64,13 @@ static int reg(struct rme_fabric *f, void *base, size_t length, unsigned access,
         free(held);
         return -EFAULT;
     }
-    *held = (struct held){.out = fds[0], .in = fds[1], .base = (uintptr_t)base, .length = length};
-    *mr = (struct rme_mr){
-        .handle = held, .base = held->base, .length = length, .lkey = (uintptr_t)held, .rkey = (uintptr_t)held};
+    *held =
+        (struct held){.out = fds[0], .in = fds[1], .base = (uintptr_t)base, .length = length};
+    *mr = (struct rme_mr){.handle = held,
+                          .base = held->base,
+                          .length = length,
+                          .lkey = (uintptr_t)held,
+                          .rkey = (uintptr_t)held};
     atomic_fetch_add(&live, 1);
     atomic_fetch_add(&registrations, 1);
     return 0;
@@ -80,7 +87,8 @@ static void dereg(struct rme_fabric *f, struct rme_mr *mr)
     atomic_fetch_sub(&live, 1);
 }
 
-static const struct rme_fabric_ops held_ops = {.scheme = "held", .caps = caps, .reg = reg, .dereg = dereg};
+static const struct rme_fabric_ops held_ops = {
+    .scheme = "held", .caps = caps, .reg = reg, .dereg = dereg};
 
 /* What the device would read at `start`. */
 static bool device_reads(uint64_t key, const char *start, size_t length, char *out)
@@ -90,8 +98,9 @@ static bool device_reads(uint64_t key, const char *start, size_t length, char *o
     int copy[2];
     bool good;
 
-    if ((uintptr_t)start < held->base || (uintptr_t)start + length > held->base + held->length ||
-        held->length > sizeof(whole) || pipe2(copy, O_CLOEXEC | O_NONBLOCK) != 0)
+    if ((uintptr_t)start < held->base ||
+        (uintptr_t)start + length > held->base + held->length || held->length > sizeof(whole) ||
+        pipe2(copy, O_CLOEXEC | O_NONBLOCK) != 0)
         return false;
     good = tee(held->out, copy[1], held->length, 0) == (ssize_t)held->length &&
            read(copy[0], whole, held->length) == (ssize_t)held->length;
@@ -251,9 +260,10 @@ static void no_stale_registration(void **state)
         stale += thread[i].stale;
         failed += thread[i].failed;
     }
-    print_message("%ld transfers, %d registrations, %ld hits, %ld evictions, %ld stale, %ld failed\n", transfers,
-                  atomic_load(&registrations), (long)atomic_load(&pin.hits), (long)atomic_load(&pin.evictions), stale,
-                  failed);
+    print_message(
+        "%ld transfers, %d registrations, %ld hits, %ld evictions, %ld stale, %ld failed\n",
+        transfers, atomic_load(&registrations), (long)atomic_load(&pin.hits),
+        (long)atomic_load(&pin.evictions), stale, failed);
     rme_mreg_free(mreg);
     free(thread);
     assert_int_equal(stale, 0);

@@ -20,7 +20,8 @@ struct fixture {
 static struct fixture *start(uint64_t max_bytes, uint64_t keep_bytes)
 {
     struct fixture *f = calloc(1, sizeof(*f));
-    struct rme_zone_config config = {.max_bytes = max_bytes, .keep_bytes = keep_bytes, .dont_fork = true};
+    struct rme_zone_config config = {
+        .max_bytes = max_bytes, .keep_bytes = keep_bytes, .dont_fork = true};
 
     assert_non_null(f);
     fake_init(&f->fake);
@@ -48,14 +49,16 @@ static bool registered(struct fixture *f, const void *at, size_t length)
     const struct rme_mr *mr;
 
     return rme_zone_find(f->zone, at, length, &mr) == 0 &&
-           fake_covers(&f->fake, mr->rkey, at, length, RME_ACCESS_REMOTE_WRITE | RME_ACCESS_LOCAL_WRITE);
+           fake_covers(&f->fake, mr->rkey, at, length,
+                       RME_ACCESS_REMOTE_WRITE | RME_ACCESS_LOCAL_WRITE);
 }
 
 static void every_size(void **state)
 {
-    static const size_t sizes[] = {0,       1,       4096,    4097,    8192,      9000,     32768,        32769,
-                                   65536,   100000,  262144,  1 << 20, 2066424,   2 << 20,  (4 << 20) - 1, 4 << 20,
-                                   (4 << 20) + 1, 9 << 20};
+    static const size_t sizes[] = {
+        0,       1,       4096,          4097,    8192,          9000,
+        32768,   32769,   65536,         100000,  262144,        1 << 20,
+        2066424, 2 << 20, (4 << 20) - 1, 4 << 20, (4 << 20) + 1, 9 << 20};
     struct fixture *f = start(256 * MIB, 64 * MIB);
 
     (void)state;
@@ -132,7 +135,8 @@ static void ranges(void **state)
     (void)state;
     assert_non_null(next);
     assert_int_equal(rme_zone_find(f->zone, block + 100, 8092, &mr), 0);
-    assert_int_equal(rme_zone_find(f->zone, block + 100, 8093, &mr), -ENOENT); /* into the next block */
+    assert_int_equal(rme_zone_find(f->zone, block + 100, 8093, &mr),
+                     -ENOENT); /* into the next block */
     assert_int_equal(rme_zone_find(f->zone, block + 8191, 1, &mr), 0);
     assert_int_equal(rme_zone_find(f->zone, &mr, 1, &mr), -ENOENT);
     assert_int_equal(rme_zone_find(f->zone, block, SIZE_MAX, &mr), -ENOENT);
@@ -160,7 +164,8 @@ static void refusal_gives_plain_memory(void **state)
     assert_non_null(strstr(f->seen.last, "--ulimit memlock=-1"));
     assert_null(rme_zone_try(f->zone, 5000));
 
-    /* once the system admits it again, new blocks are registered, and plain idle memory is given back */
+    /* once the system admits it again, new blocks are registered, and plain idle memory is
+     * given back */
     f->fake.refuse = 0;
     third = rme_zone_alloc(f->zone, 5000);
     assert_true(registered(f, third, 5000));
@@ -305,7 +310,8 @@ static void device_limit(void **state)
     stop(f);
 }
 
-/* Random alloc and release by several threads; each block carries its owner's mark to its end. */
+/* Random alloc and release by several threads; each block carries its owner's mark to its end.
+ */
 struct worker {
     struct fixture *f;
     unsigned seed;
@@ -374,7 +380,9 @@ static void pagemap(void **state)
     (void)state;
     assert_null(rme_pagemap_find(&map, base));
     for (int i = 0; i < 500; i++)
-        assert_int_equal(rme_pagemap_add(&map, base + (size_t)i * 3 * RME_PAGEMAP_PAGE, 2 * RME_PAGEMAP_PAGE, &owner[i]), 0);
+        assert_int_equal(rme_pagemap_add(&map, base + (size_t)i * 3 * RME_PAGEMAP_PAGE,
+                                         2 * RME_PAGEMAP_PAGE, &owner[i]),
+                         0);
     for (int i = 0; i < 500; i += 2)
         rme_pagemap_remove(&map, base + (size_t)i * 3 * RME_PAGEMAP_PAGE, 2 * RME_PAGEMAP_PAGE);
     for (int i = 0; i < 500; i++) {
