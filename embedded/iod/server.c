@@ -234,23 +234,38 @@ static void report_engine(struct server *server)
                      (unsigned long long)counter.value, counter.unit, counter.text);
 }
 
+/* Bytes are counted when a flow ends; adds those of flows under way. */
+static void count_under_way(const struct peer *peer, struct server_counters *counters)
+{
+    for (const struct transfer *t = peer->transfers; t; t = t->next)
+        if (t->flow)
+            *(t->upload ? &counters->bytes_in : &counters->bytes_out) +=
+                flow_status(t->flow).bytes;
+}
+
 void server_report(struct server *server)
 {
+    struct server_counters total;
     int peers = 0;
 
     report_engine(server);
 
     pthread_mutex_lock(&server->lock);
+    total = server->counters;
     for (struct peer *peer = server->peers; peer; peer = peer->next) {
+        struct server_counters counters = peer->counters;
         char whose[200];
+
+        count_under_way(peer, &counters);
+        count_under_way(peer, &total);
         snprintf(whose, sizeof whose, "peer %s: %u transfers open", peer->name,
                  peer->transfer_count);
-        report_counters(whose, &peer->counters);
+        report_counters(whose, &counters);
         peers++;
     }
     log_line(LOG_ERRORS, "total: %d peers, %d buffers of %zu bytes in use", peers,
              pool_in_use(server->pool), pool_buffer_size(server->pool));
-    report_counters("total", &server->counters);
+    report_counters("total", &total);
     pthread_mutex_unlock(&server->lock);
 }
 
