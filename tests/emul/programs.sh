@@ -43,7 +43,7 @@ pair() {
     timeout 60 "$EMUVERBS" $server_cmd >"$tmp/server" 2>&1 &
     server=$!
     status=1
-    for try in 1 2 3 4 5 6 7 8 9 10; do
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
         sleep 0.3
         timeout 60 "$EMUVERBS" "$@" >"$tmp/client" 2>&1
         status=$?
