@@ -23,7 +23,8 @@ static uint32_t cut_local(struct rme_mseg *list, uint8_t *memory, uint64_t total
     while (at < total) {
         uint64_t length = n == max - 1 ? total - at : draw((uint32_t)(total - at) + 1) / (1 + draw(8));
 
-        list[n++] = (struct rme_mseg){.base = memory + at, .length = length, .lkey = 100 + n};
+        list[n] = (struct rme_mseg){.base = memory + at, .length = length, .lkey = 100 + n};
+        n++;
         at += length;
     }
     return n;
