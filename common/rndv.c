@@ -135,6 +135,13 @@ void rme_rndv_clear(struct rme *rme)
     rme_unit_clear(rme);
 }
 
+bool rme_rndv_ready(struct rme *rme, const struct rme_op *op)
+{
+    if (rme_mreg_caches(rme->mreg) && rme->tuning.pack_threshold != 0 && op->size >= rme->tuning.pack_threshold)
+        return true;
+    return op->nseg == 1 && rme_zone_owns(rme->zone, op->seg[0].base, op->seg[0].length);
+}
+
 /* ---- What is said ------------------------------------------------------------------------------------------------ */
 
 void rme_rndv_say(struct rme_op *op, unsigned what)

@@ -146,6 +146,12 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op);
 /* Frees what is kept for reuse, here and in unit.c and move.c. */
 void rme_rndv_clear(struct rme *rme);
 
+/*
+ * What the planner shall take as registered: memory of zones, and large messages when the cache is on.  The first use of such
+ * memory pays for the registration, the later ones find it; a planner that compared the first use alone would copy for ever.
+ */
+bool rme_rndv_ready(struct rme *rme, const struct rme_op *op);
+
 /* Queues what an op has to say. */
 void rme_rndv_say(struct rme_op *op, unsigned what);
 /* Sends what is first in peer->control; false: no credit or buffer. */

@@ -28,7 +28,7 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
         .costs = &rme->costs,
     };
 
-    in.recv.ready = op->nseg == 1 && rme_zone_owns(rme->zone, op->seg[0].base, op->seg[0].length);
+    in.recv.ready = rme_rndv_ready(rme, op);
     if (in.prefer == RME_PREFER_AUTO && rts->opening == NULL)
         in.has_read = false; /* nothing to read yet: a CTS is one message less than GO and OFFER */
     rme_plan(&in, plan);

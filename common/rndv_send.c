@@ -36,7 +36,7 @@ static int plan_send(struct rme *rme, struct rme_op *op)
 
     if (error != 0)
         return error;
-    in.send.ready = op->nseg == 1 && rme_zone_owns(rme->zone, op->seg[0].base, op->seg[0].length);
+    in.send.ready = rme_rndv_ready(rme, op);
     rme_plan(&in, &plan);
     op->rndv->memory = plan.send_pack && !in.send.ready ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
     op->rndv->unit_size = rme->tuning.unit;
