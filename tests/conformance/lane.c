@@ -65,16 +65,13 @@ static const struct fabric_choice *choose(const char *name)
 
 static bool wanted(const char *name, const char *only)
 {
-    char list[1024];
-    char *rest = list;
+    char *list = strdup(only ? only : "*"), *rest = list;
+    bool found = false;
 
-    if (!only)
-        return true;
-    snprintf(list, sizeof list, "%s", only);
     for (const char *pattern; (pattern = strsep(&rest, ","));)
-        if (!fnmatch(pattern, name, 0))
-            return true;
-    return false;
+        found |= !fnmatch(pattern, name, 0);
+    free(list);
+    return found;
 }
 
 static int usage(const char *program)

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "rme.h"
 #include "bmi_ib/bmi_ib.h"
 #include "tests/fabric/loop.h"
@@ -125,6 +126,7 @@ int main(int argc, char **argv)
 {
     const struct rme_fabric_ops *ops = loop_fabric();
     const char *uri = "loop://server:1";
+    char own[64];
     static struct end client[CLIENTS_MAX];
     struct end server;
     struct rme_addr *listen;
@@ -134,7 +136,8 @@ int main(int argc, char **argv)
             uri = argv[2];
         } else if (!strcmp(argv[1], "--fabric") && !strcmp(argv[2], "ib")) {
             ops = bmi_ib_fabric();
-            uri = "ib://127.0.0.1:21600";
+            snprintf(own, sizeof own, "ib://127.0.0.1:%d", 21980 + (int)(getpid() % 20)); /* runs do not meet */
+            uri = own;
         }
     }
     int connections = argc == 4 ? atoi(argv[1]) : 0;
