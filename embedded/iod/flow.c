@@ -277,6 +277,7 @@ static void run_granted(struct job *job)
 
     pthread_mutex_lock(&f->lock);
     f->waiting = false;
+    f->moved_at = clock_ms(); /* it was us whom the peer waited for; its own silence begins now */
     s = find_idle(f);
     s->buffer = f->waiter.buffer;
     f->held++;
