@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# What suites use in the guest.
+#
+# Two soft-RoCE devices, "one" at 10.7.0.1 and "two" at 10.7.0.2, over a veth pair.  Both are in the first network
+# namespace, because rxe of kernel 6.1 receives only there (its UDP sockets belong to init_net).  So that packets do cross
+# the wire and are not delivered locally, what is local is looked up for arriving packets first, then a table that sends
+# each address to the other end, and only then for outgoing ones.
+IP=/usr/bin/ip # not busybox's
+
+network() {
+    $IP link set lo up
+    $IP link add one mtu 4500 type veth peer name two mtu 4500 # room for an IB MTU of 4096
+    for d in all one two; do
+        echo 0 >/proc/sys/net/ipv4/conf/$d/rp_filter
+        echo 1 >/proc/sys/net/ipv4/conf/$d/accept_local
+        echo 1 >/proc/sys/net/ipv4/conf/$d/arp_ignore
+    done
+    $IP addr add 10.7.0.1/32 dev one
+    $IP addr add 10.7.0.2/32 dev two
+    $IP link set one up
+    $IP link set two up
+    $IP route add 10.7.0.2/32 dev one src 10.7.0.1 table 7
+    $IP route add 10.7.0.1/32 dev two src 10.7.0.2 table 7
+    $IP rule add pref 5 iif one lookup local
+    $IP rule add pref 6 iif two lookup local
+    $IP rule add pref 10 lookup 7
+    $IP rule add pref 20 lookup local
+    $IP rule del pref 0
+    rdma link add rxe1 type rxe netdev one
+    rdma link add rxe2 type rxe netdev two
+    i=0
+    while [ "$(rdma link | grep -c 'state ACTIVE')" != 2 ] && [ $i -lt 50 ]; do
+        sleep 0.1
+        i=$((i + 1))
+    done
+    note "$(uname -r), $(rdma link | grep -c 'state ACTIVE') devices"
+    dmesg -c >/dev/null
+    objects >/tmp/objects.begin
+}
+
+note() { echo "note $*"; }
+pass() { echo "ok   $*"; }
+fail() { echo "FAIL $*"; }
+
+# Verbs objects that user programs hold; the kernel's own are always there.
+objects() { rdma resource show 2>/dev/null | sed 's/ ctx [0-9]*//' | sort; }
+counter() { cat /sys/class/infiniband/rxe1/ports/1/hw_counters/$1 /sys/class/infiniband/rxe2/ports/1/hw_counters/$1 2>/dev/null | awk '{s += $1} END {print s + 0}'; }
+
+# Nothing is left behind, no receiver was ever not ready, and the kernel has nothing to say.
+after() { # what
+    i=0
+    while objects >/tmp/objects.now; ! cmp -s /tmp/objects.begin /tmp/objects.now && [ $i -lt 50 ]; do
+        sleep 0.1
+        i=$((i + 1))
+    done
+    if cmp -s /tmp/objects.begin /tmp/objects.now; then pass "$1: no verbs object is left"; else
+        fail "$1: verbs objects are left"
+        diff /tmp/objects.begin /tmp/objects.now
+    fi
+    for c in rcvd_rnr_err send_rnr_err retry_rnr_exceeded_err; do
+        n=$(counter $c)
+        if [ "$n" = 0 ]; then pass "$1: $c is 0"; else fail "$1: $c is $n"; fi
+    done
+    dmesg -c >/tmp/dmesg.now
+    if grep -E 'BUG|WARNING|Call Trace|Oops|rdma_rxe:.*(fail|error)|blocked for more' /tmp/dmesg.now >/tmp/dmesg.bad; then
+        fail "$1: the kernel complains"
+        head -20 /tmp/dmesg.bad
+    else
+        pass "$1: the kernel is content"
+    fi
+}
+
+# A command or function that must succeed within its time; it counts as one, its last lines are shown when it fails.
+check() { # seconds, name, command
+    limit=$1
+    name=$2
+    shift 2
+    begin=$(cut -d' ' -f1 /proc/uptime)
+    ("$@") >/tmp/check.log 2>&1 &
+    job=$!
+    (sleep "$limit"; kill -9 $job) 2>/dev/null &
+    guard=$!
+    wait $job
+    status=$?
+    kill $guard 2>/dev/null
+    if [ $status = 0 ]; then
+        pass "$name ($(echo "$begin $(cut -d' ' -f1 /proc/uptime)" | awk '{printf "%.1f", $2 - $1}') s)"
+    else
+        fail "$name: status $status"
+        tail -15 /tmp/check.log
+    fi
+}
