@@ -74,6 +74,13 @@ static bool quirk_slow_acks(const struct ibv_device_attr *attr)
     return is_rxe(attr);
 }
 
+/* rxe: a retry count of 7 means "for ever", so a peer that vanished would never be noticed
+ * (tests/verbs asks: "to nobody, seven retries"). */
+static bool quirk_seven_is_forever(const struct ibv_device_attr *attr)
+{
+    return is_rxe(attr);
+}
+
 /* ---- Choice ---- */
 
 static void log_no_device(struct rme_fabric *f, int error)
@@ -231,6 +238,8 @@ static int learn(struct rme_fabric *f)
         a->max_qp_rd_atom < a->max_qp_init_rd_atom ? a->max_qp_rd_atom : a->max_qp_init_rd_atom;
     d->read_depth = depth > 0 ? (uint8_t)lesser(ib_option(f, "read_depth"), depth) : 0;
     d->retry_count = (uint8_t)ib_option(f, "retry_count");
+    if (d->retry_count == 7 && quirk_seven_is_forever(a))
+        d->retry_count = 6;
     d->ack_timeout = (uint8_t)ib_option(f, "ack_timeout");
     if (!d->ack_timeout)
         d->ack_timeout = quirk_slow_acks(a) ? 18 : 17;

@@ -1,19 +1,40 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Asynchronous events: a list per context, and an eventfd that counts its entries, so that
- * programs may poll the descriptor, set it non-blocking, or sleep in ibv_get_async_event.
+ * programs may poll the descriptor, set it non-blocking, or sleep in ibv_get_async_event.  List
+ * and count change together, under the lock; so reading the count never blocks, and the
+ * descriptor of a list that was emptied by the end of its objects is not readable.
  */
 #include "emul/verbs/emu.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+/* One entry more.  Lock held. */
+static void count_on(struct emu_ctx *ctx)
+{
+    uint64_t one = 1;
+
+    if (write(ctx->v.context.async_fd, &one, sizeof(one)) < 0)
+        return; /* the count is at its limit: the descriptor is readable anyway */
+}
+
+/* One entry less.  Lock held, and there was one. */
+static void count_off(struct emu_ctx *ctx)
+{
+    uint64_t one;
+
+    if (read(ctx->v.context.async_fd, &one, sizeof(one)) < 0)
+        return; /* the count was at its limit when the entry came: nothing to take off */
+}
+
 void emu_async_raise(struct emu_ctx *ctx, const struct ibv_async_event *ev)
 {
     struct emu_async *a = calloc(1, sizeof(*a));
-    uint64_t one = 1;
 
     if (!a)
         return;
@@ -21,10 +42,9 @@ void emu_async_raise(struct emu_ctx *ctx, const struct ibv_async_event *ev)
     pthread_mutex_lock(&ctx->async_lock);
     *ctx->async_tail = a;
     ctx->async_tail = &a->next;
+    count_on(ctx);
     pthread_mutex_unlock(&ctx->async_lock);
     emu_count(COUNT_async_events, 1);
-    if (write(ctx->v.context.async_fd, &one, sizeof(one)) < 0)
-        return; /* the counter is at its limit: the descriptor is readable anyway */
 }
 
 void emu_async_purge(struct emu_ctx *ctx, const void *element)
@@ -36,6 +56,7 @@ void emu_async_purge(struct emu_ctx *ctx, const void *element)
         if (!element || a->ev.element.cq == element) {
             *pp = a->next;
             free(a);
+            count_off(ctx);
         } else {
             pp = &a->next;
         }
@@ -116,12 +137,12 @@ EMU_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async
         return -1;
     }
     for (;;) {
-        uint64_t one;
-        if (read(context->async_fd, &one, sizeof(one)) < 0)
-            return -1;
+        struct pollfd readable = {.fd = context->async_fd, .events = POLLIN};
+
         pthread_mutex_lock(&ctx->async_lock);
         struct emu_async *a = ctx->async_head;
         if (a) {
+            count_off(ctx);
             ctx->async_head = a->next;
             if (!ctx->async_head)
                 ctx->async_tail = &ctx->async_head;
@@ -134,7 +155,12 @@ EMU_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async
         free(a);
         if (a)
             return 0;
-        /* the event's object was destroyed meanwhile: wait for the next one */
+        if (fcntl(context->async_fd, F_GETFL) & O_NONBLOCK) {
+            errno = EAGAIN;
+            return -1;
+        }
+        if (poll(&readable, 1, -1) < 0)
+            return -1;
     }
 }
 

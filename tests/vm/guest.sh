@@ -7,6 +7,16 @@
 # each address to the other end, and only then for outgoing ones.
 IP=/usr/bin/ip # not busybox's
 
+# veth queues a packet on the CPU that sent it, and rxe sends from whatever CPU it runs on, so packets of one connection
+# overtake each other, as they do on no real wire.  rxe asks for such a packet again, but ignores what else goes wrong during
+# that repetition until the acknowledgement time-out (1 s), several times in a row: transfers stood still for more than 6 s.
+# With one CPU to receive on, 125,000 packets came in order, none of them out of sequence.
+keep_order() {
+    for d in one two; do
+        echo 1 >/sys/class/net/$d/queues/rx-0/rps_cpus
+    done
+}
+
 network() {
     $IP link set lo up
     $IP link add one mtu 4500 type veth peer name two mtu 4500 # room for an IB MTU of 4096
@@ -26,6 +36,7 @@ network() {
     $IP rule add pref 10 lookup 7
     $IP rule add pref 20 lookup local
     $IP rule del pref 0
+    keep_order
     rdma link add rxe1 type rxe netdev one
     rdma link add rxe2 type rxe netdev two
     i=0
@@ -46,7 +57,17 @@ fail() { echo "FAIL $*"; }
 objects() { rdma resource show 2>/dev/null | sed 's/ ctx [0-9]*//' | sort; }
 counter() { cat /sys/class/infiniband/rxe1/ports/1/hw_counters/$1 /sys/class/infiniband/rxe2/ports/1/hw_counters/$1 2>/dev/null | awk '{s += $1} END {print s + 0}'; }
 
-# Nothing is left behind, no receiver was ever not ready, and the kernel has nothing to say.
+all_counters() { # of both devices, those that are not 0
+    for c in /sys/class/infiniband/rxe1/ports/1/hw_counters/*; do
+        n=$(counter ${c##*/})
+        case ${c##*/} in lifespan) continue ;; esac
+        [ "$n" = 0 ] || printf '%s %s, ' ${c##*/} $n
+    done | sed 's/, $//'
+}
+
+# Nothing is left behind, no receiver was ever not ready (but in a suite that sets RNR=provoked), and the kernel has
+# nothing to say.
+RNR=
 after() { # what
     i=0
     while objects >/tmp/objects.now; ! cmp -s /tmp/objects.begin /tmp/objects.now && [ $i -lt 50 ]; do
@@ -57,7 +78,9 @@ after() { # what
         fail "$1: verbs objects are left"
         diff /tmp/objects.begin /tmp/objects.now
     fi
+    note "$1: $(all_counters)"
     for c in rcvd_rnr_err send_rnr_err retry_rnr_exceeded_err; do
+        [ "$RNR" = provoked ] && continue
         n=$(counter $c)
         if [ "$n" = 0 ]; then pass "$1: $c is 0"; else fail "$1: $c is $n"; fi
     done

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Questions about registered memory: keys, rights, bounds. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tests/verbs/ask.h"
+
+/* One request at the other's memory that may be refused: what both ends get to see. */
+static void remote(enum ibv_wr_opcode op, uint32_t length, uint64_t offset, uint32_t key_xor, int rights, int qp_rights)
+{
+    struct end a = {0}, b = {.rights = rights, .qp_rights = qp_rights};
+
+    ends_open(&a, &b);
+    memset(b.buf, 0x55, END_SIZE);
+    memset(a.buf, 0xaa, END_SIZE);
+    NEED(send_to(&a, 1, op, length, SIGNALED, (uintptr_t)b.buf + offset, b.mr->rkey ^ key_xor) == 0);
+    answer_wc("requester", a.scq);
+    answer("states %s and %s", end_state(&a), end_state(&b));
+    answer_async("responder", &b);
+    for (unsigned i = 0; i < END_SIZE; i++)
+        if (b.buf[i] != 0x55) {
+            answer("memory changed");
+            return;
+        }
+    answer("memory untouched");
+}
+
+static void wrong_key(void)
+{
+    remote(WRITE, 16, 0, 0x00ff0000, 0, 0);
+}
+static void write_beyond(void)
+{
+    remote(WRITE, 16, END_SIZE - 8, 0, 0, 0);
+}
+static void write_before(void)
+{
+    remote(WRITE, 16, -8ull, 0, 0, 0);
+}
+static void read_beyond(void)
+{
+    remote(READ, 16, END_SIZE - 8, 0, 0, 0);
+}
+static void write_partly_beyond(void)
+{
+    remote(WRITE, 32768, END_SIZE - 16384, 0, 0, 0);
+}
+static void write_without_right(void)
+{
+    remote(WRITE, 16, 0, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, 0);
+}
+static void read_without_right(void)
+{
+    remote(READ, 16, 0, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, 0);
+}
+static void write_qp_forbids(void)
+{
+    remote(WRITE, 16, 0, 0, 0, IBV_ACCESS_REMOTE_READ);
+}
+static void read_qp_forbids(void)
+{
+    remote(READ, 16, 0, 0, 0, IBV_ACCESS_REMOTE_WRITE);
+}
+static void zero_write(void)
+{
+    remote(WRITE, 0, 0, 0xffffffff, 0, 0);
+}
+static void zero_read(void)
+{
+    remote(READ, 0, 0, 0xffffffff, 0, 0);
+}
+
+static void other_domain(void)
+{
+    struct end a = {0}, b = {0};
+    static unsigned char mem[4096];
+
+    ends_open(&a, &b);
+    struct ibv_pd *pd = ibv_alloc_pd(b.ctx);
+    struct ibv_mr *mr = pd ? ibv_reg_mr(pd, mem, sizeof(mem), ALL_RIGHTS) : NULL;
+    NEED(mr);
+    NEED(send_to(&a, 1, WRITE, 16, SIGNALED, (uintptr_t)mem, mr->rkey) == 0);
+    answer_wc("requester", a.scq);
+    answer("deallocating the domain: %s", result(ibv_dealloc_pd(pd)));
+}
+
+static void stale_key(void)
+{
+    struct end a = {0}, b = {0};
+    static unsigned char mem[4096];
+
+    ends_open(&a, &b);
+    struct ibv_mr *mr = ibv_reg_mr(b.pd, mem, sizeof(mem), ALL_RIGHTS);
+    NEED(mr);
+    uint32_t key = mr->rkey;
+    answer("deregistering: %s", result(ibv_dereg_mr(mr)));
+    mr = ibv_reg_mr(b.pd, mem, sizeof(mem), ALL_RIGHTS);
+    NEED(mr);
+    answer("the next key is %s", mr->rkey == key ? "the same" : "another");
+    NEED(send_to(&a, 1, WRITE, 16, SIGNALED, (uintptr_t)mem, key) == 0);
+    answer_wc("requester", a.scq);
+}
+
+/* A send with one segment. */
+static int send_segment(struct end *e, void *base, uint32_t length, uint32_t key, unsigned flags)
+{
+    struct ibv_sge sge = {(uintptr_t)base, length, key};
+    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = SEND, .send_flags = flags}, *bad;
+
+    return ibv_post_send(e->qp, &wr, &bad);
+}
+
+static void local(uint32_t key_xor, size_t offset)
+{
+    struct end a = {0}, b = {0};
+
+    ends_open(&a, &b);
+    NEED(receive(&b, 2, 4096) == 0);
+    answer("posting: %s", result(send_segment(&a, a.buf + offset, 16, a.mr->lkey ^ key_xor, SIGNALED)));
+    answer_wc("requester", a.scq);
+    answer("states %s and %s", end_state(&a), end_state(&b));
+}
+static void wrong_local_key(void)
+{
+    local(0x00ff0000, 0);
+}
+static void local_beyond(void)
+{
+    local(0, END_SIZE - 8);
+}
+
+static void inline_without_key(void)
+{
+    struct end a = {0}, b = {0};
+    char word[16] = "first";
+
+    ends_open(&a, &b);
+    NEED(receive(&b, 2, 4096) == 0);
+    answer("posting: %s", result(send_segment(&a, word, sizeof(word), 0xdead0000, SIGNALED | IBV_SEND_INLINE)));
+    memcpy(word, "other", 6);
+    answer_wc("requester", a.scq);
+    answer_wc("receiver", b.rcq);
+    answer("it got what was there when it was posted: %s", strcmp((char *)b.buf, "first") == 0 ? "yes" : "no");
+}
+
+static void read_into_readonly(void)
+{
+    struct end a = {.rights = IBV_ACCESS_REMOTE_READ}, b = {0};
+
+    ends_open(&a, &b);
+    answer("posting: %s", result(send_plain(&a, READ, 16, SIGNALED)));
+    answer_wc("requester", a.scq);
+}
+
+static void receive_readonly(void)
+{
+    struct end a = {0}, b = {.rights = IBV_ACCESS_REMOTE_READ};
+
+    ends_open(&a, &b);
+    answer("posting: %s", result(receive(&b, 2, 4096)));
+    NEED(send_plain(&a, SEND, 16, SIGNALED) == 0);
+    answer_wc("sender", a.scq);
+    answer_wc("receiver", b.rcq);
+}
+
+static void receive_wrong_key(void)
+{
+    struct end a = {0}, b = {0};
+
+    ends_open(&a, &b);
+    struct ibv_sge sge = {(uintptr_t)b.buf, 64, b.mr->lkey ^ 0x00ff0000};
+    struct ibv_recv_wr wr = {.wr_id = 2, .sg_list = &sge, .num_sge = 1}, *bad;
+    answer("posting: %s", result(ibv_post_recv(b.qp, &wr, &bad)));
+    NEED(send_plain(&a, SEND, 16, SIGNALED) == 0);
+    answer_wc("sender", a.scq);
+    answer_wc("receiver", b.rcq);
+}
+
+static void receive_deregistered(void)
+{
+    struct end a = {0}, b = {0};
+
+    ends_open(&a, &b);
+    NEED(receive(&b, 2, 4096) == 0);
+    answer("deregistering: %s", result(ibv_dereg_mr(b.mr)));
+    NEED(send_to(&a, 1, SEND, 16, SIGNALED, 0, 0) == 0);
+    answer_wc("sender", a.scq);
+    answer_wc("receiver", b.rcq);
+}
+
+static void register_rights(void)
+{
+    struct end e = {0};
+    static unsigned char mem[4096];
+
+    end_open(&e, false);
+    answer("remote write alone: %s", pointer_result(ibv_reg_mr(e.pd, mem, sizeof(mem), IBV_ACCESS_REMOTE_WRITE)));
+    answer("remote write and read: %s",
+           pointer_result(ibv_reg_mr(e.pd, mem, sizeof(mem), IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)));
+    answer("remote read alone: %s", pointer_result(ibv_reg_mr(e.pd, mem, sizeof(mem), IBV_ACCESS_REMOTE_READ)));
+    answer("none: %s", pointer_result(ibv_reg_mr(e.pd, mem, sizeof(mem), 0)));
+}
+
+static void register_nothing(void)
+{
+    struct end e = {0};
+    void *hole = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *fixed = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    NEED(hole != MAP_FAILED && fixed != MAP_FAILED);
+    end_open(&e, false);
+    munmap((char *)hole + 4096, 4096);
+    answer("half of it mapped: %s", pointer_result(ibv_reg_mr(e.pd, hole, 8192, ALL_RIGHTS)));
+    answer("read-only pages to be written: %s", pointer_result(ibv_reg_mr(e.pd, fixed, 4096, ALL_RIGHTS)));
+    answer("read-only pages to be read: %s", pointer_result(ibv_reg_mr(e.pd, fixed, 4096, IBV_ACCESS_REMOTE_READ)));
+    answer("beyond the end of addresses: %s",
+           pointer_result(ibv_reg_mr(e.pd, (void *)-4096ul, 8192, IBV_ACCESS_LOCAL_WRITE)));
+}
+
+static void same_memory_twice(void)
+{
+    struct end a = {0}, b = {0};
+
+    ends_open(&a, &b);
+    struct ibv_mr *second = ibv_reg_mr(b.pd, b.buf, END_SIZE, ALL_RIGHTS);
+    NEED(second);
+    answer("keys are %s", second->rkey == b.mr->rkey ? "the same" : "different");
+    NEED(ibv_dereg_mr(b.mr) == 0);
+    NEED(send_to(&a, 1, WRITE, 16, SIGNALED, (uintptr_t)b.buf, second->rkey) == 0);
+    answer_wc("by the other key", a.scq);
+}
+
+static void domain_in_use(void)
+{
+    struct end e = {0};
+
+    end_open(&e, false);
+    answer("domain: %s", result(ibv_dealloc_pd(e.pd)));
+    answer("completion queue: %s", result(ibv_destroy_cq(e.scq)));
+    answer("queue pair: %s", result(ibv_destroy_qp(e.qp)));
+    answer("completion queue then: %s", result(ibv_destroy_cq(e.scq)));
+    answer("domain then: %s", result(ibv_dealloc_pd(e.pd)));
+    answer("region: %s", result(ibv_dereg_mr(e.mr)));
+    answer("domain then: %s", result(ibv_dealloc_pd(e.pd)));
+}
+
+static void windows(void)
+{
+    struct end e = {0};
+
+    end_open(&e, false);
+    struct ibv_mw *one = ibv_alloc_mw(e.pd, IBV_MW_TYPE_1);
+    answer("type 1: %s", pointer_result(one));
+    struct ibv_mw *two = ibv_alloc_mw(e.pd, IBV_MW_TYPE_2);
+    answer("type 2: %s", pointer_result(two));
+}
+
+/* Binds a type 2 window over part of the region, and uses it. */
+static void window_use(void)
+{
+    struct end a = {0}, b = {.rights = ALL_RIGHTS | IBV_ACCESS_MW_BIND};
+
+    ends_open(&a, &b);
+    struct ibv_mw *mw = ibv_alloc_mw(b.pd, IBV_MW_TYPE_2);
+    if (!mw) {
+        answer("there are none");
+        return;
+    }
+    struct ibv_send_wr wr = {.wr_id = 1, .opcode = IBV_WR_BIND_MW, .send_flags = SIGNALED}, *bad;
+    wr.bind_mw.mw = mw;
+    wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+    wr.bind_mw.bind_info = (struct ibv_mw_bind_info){b.mr, (uintptr_t)b.buf + 4096, 4096, IBV_ACCESS_REMOTE_WRITE};
+    answer("binding: %s", result(ibv_post_send(b.qp, &wr, &bad)));
+    answer_wc("bound", b.scq);
+    answer("deregistering the region below: %s", result(ibv_dereg_mr(b.mr)));
+    NEED(send_to(&a, 1, WRITE, 16, SIGNALED, (uintptr_t)b.buf + 4096, wr.bind_mw.rkey) == 0);
+    answer_wc("a write through it", a.scq);
+    NEED(send_to(&a, 2, WRITE, 16, SIGNALED, (uintptr_t)b.buf + 8192 - 8, wr.bind_mw.rkey) == 0);
+    answer_wc("a write past its end", a.scq);
+}
+
+static void atomics(void)
+{
+    struct end a = {0}, b = {.rights = ALL_RIGHTS | IBV_ACCESS_REMOTE_ATOMIC,
+                             .qp_rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
+    struct ibv_device_attr attr;
+
+    end_open(&a, false);
+    NEED(ibv_query_device(a.ctx, &attr) == 0);
+    answer("the device says %s", attr.atomic_cap == IBV_ATOMIC_NONE ? "none" : "some");
+    struct ibv_mr *mr = ibv_reg_mr(a.pd, a.buf, END_SIZE, ALL_RIGHTS | IBV_ACCESS_REMOTE_ATOMIC);
+    answer("registering for them: %s", pointer_result(mr));
+    if (!mr)
+        return;
+    a = (struct end){0};
+    ends_open(&a, &b);
+    struct ibv_sge sge = {(uintptr_t)a.buf, 8, a.mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .send_flags = SIGNALED},
+                       *bad;
+    wr.wr.atomic.remote_addr = (uintptr_t)b.buf;
+    wr.wr.atomic.rkey = b.mr->rkey;
+    wr.wr.atomic.compare_add = 5;
+    int ret = ibv_post_send(a.qp, &wr, &bad);
+    answer("posting fetch-and-add: %s", result(ret));
+    if (!ret)
+        answer_wc("requester", a.scq);
+}
+
+const struct question memory_questions[] = {
+    {"write with a wrong key", wrong_key},
+    {"write beyond the end of a region", write_beyond},
+    {"write before the start of a region", write_before},
+    {"long write of which the second half is beyond the end", write_partly_beyond},
+    {"read beyond the end of a region", read_beyond},
+    {"write to a region without the right", write_without_right},
+    {"read from a region without the right", read_without_right},
+    {"write to a queue pair that forbids writes", write_qp_forbids},
+    {"read from a queue pair that forbids reads", read_qp_forbids},
+    {"write of no bytes with a wrong key", zero_write},
+    {"read of no bytes with a wrong key", zero_read},
+    {"write to a region of another domain", other_domain},
+    {"write with the key of a deregistered region", stale_key},
+    {"send with a wrong local key", wrong_local_key},
+    {"send from beyond the end of a region", local_beyond},
+    {"inline send of memory that is not registered", inline_without_key},
+    {"read into a region without local write", read_into_readonly},
+    {"receive into a region without local write", receive_readonly},
+    {"receive with a wrong local key", receive_wrong_key},
+    {"receive into a region deregistered meanwhile", receive_deregistered},
+    {"rights that can be registered", register_rights},
+    {"memory that cannot be registered", register_nothing},
+    {"same memory registered twice", same_memory_twice},
+    {"destroying what is in use", domain_in_use},
+    {"memory windows", windows},
+    {"use of a memory window", window_use},
+    {"atomic operations", atomics},
+    {NULL, NULL},
+};
