@@ -3,6 +3,8 @@
 # For the scripts of bench/, which source it after setting `build`: temporary folder, servers, the device.  Everything
 # started here is ended, and the folder removed, when the script ends.
 : "${build:?}"
+# The script again, with 64 ports of its own, from FIRST_PORT on.
+[ -n "${FIRST_PORT-}" ] || exec "$build/with-ports" "$0" "$@"
 me=${0##*/}
 work=   # see make_work
 host= device= wrapper=() # see choose_device
@@ -68,15 +70,4 @@ start() { # LOG COMMAND...
     done
     cat "$log" >&2
     return 1
-}
-
-# Prints the first of that many ports in a row where nobody listens (TCP); PORT says where to look.
-first_port() { # COUNT
-    local port=${PORT:-$((20000 + $$ % 10000))} i
-    for ((i = 0; i < $1; i++)); do
-        if (: < "/dev/tcp/127.0.0.1/$((port + i))") 2> /dev/null; then
-            port=$((port + i + 1)) i=-1
-        fi
-    done
-    echo "$port"
 }

@@ -9,10 +9,9 @@
 #include <unistd.h>
 #include "../fabric/loop.h"
 #include "bmi_ib/bmi_ib.h"
+#include "tests/ports/ports.h"
 
 #define URIS 8
-#define PORT_FIRST 21500 /* runs at one time take ports of their own */
-#define PORT_SETS  60
 #define TESTS_MAX 256
 
 struct lane lane;
@@ -155,11 +154,16 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
     }
     lane.ops = choice->ops();
     lane.is_loop = choice->ops == loop_fabric;
-    if (uri || choice->uri)
+    if (uri || choice->uri) {
         snprintf(first_uri, sizeof first_uri, "%s", uri ? uri : choice->uri);
-    else
-        snprintf(first_uri, sizeof first_uri, "%s://127.0.0.1:%d", choice->name,
-                 PORT_FIRST + URIS * (int)(getpid() % PORT_SETS));
+    } else {
+        int port = list ? 0 : ports_take();
+        if (port < 0) {
+            fprintf(stderr, "%s: no ports: %s\n", argv[0], strerror(-port));
+            return 1;
+        }
+        snprintf(first_uri, sizeof first_uri, "%s://127.0.0.1:%d", choice->name, port);
+    }
     if (!strrchr(first_uri, ':') || optind < argc)
         return usage(argv[0]);
     if (instead)

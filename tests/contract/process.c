@@ -16,11 +16,9 @@
 
 #include "contract.h"
 #include "patches/orangefs/shim/shim-engine.h"
+#include "tests/ports/ports.h"
 
-#define FIRST_PORT 21000
-#define PORTS      400
-
-static int port_offset;
+static int first_port, port_offset;
 static int stop_fd = -1;
 
 _Noreturn void check_failed(const char *file, int line, const char *what)
@@ -214,15 +212,16 @@ void check_engine(BMI_addr_t addr)
 const char *test_uri(void)
 {
     static char uri[64];
-    const char *base = getenv("CONTRACT_PORT");
-    snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d",
-             (base ? atoi(base) : FIRST_PORT) + port_offset);
+    snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", first_port + port_offset);
     return uri;
 }
 
 void new_test(void)
 {
-    port_offset = (port_offset + 1) % PORTS;
+    if (first_port == 0)
+        first_port = ports_take();
+    assert_true(first_port > 0);
+    port_offset = (port_offset + 1) % PORTS_IN_BLOCK;
 }
 
 /* A child that dies with its parent and writes nothing of what the parent had in its buffers.

@@ -4,7 +4,16 @@
 
 #include <arpa/inet.h>
 
+#include "tests/ports/ports.h"
+
 struct rdma_event_channel *chan;
+int first_port;
+
+void take_ports(void)
+{
+    first_port = ports_take();
+    CHECK(first_port > 0);
+}
 
 struct rdma_cm_id *new_id(void *context)
 {

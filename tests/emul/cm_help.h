@@ -7,9 +7,13 @@
 
 #include "tests/emul/pair.h"
 
-#define PORT 20100
+#define PORT first_port
 
+extern int first_port; /* of this program alone, from take_ports() on */
 extern struct rdma_event_channel *chan;
+
+/* Call it in main, before any test. */
+void take_ports(void);
 
 struct rdma_cm_id *new_id(void *context);
 struct sockaddr *at(const char *host, int port);

@@ -7,7 +7,8 @@ if grep -q -- '-fsanitize=address' Makefile 2>/dev/null; then
     echo "skipped: this build has sanitizers, Debian's programs have none"
     exit 77
 fi
-port=20200
+[ -n "${FIRST_PORT-}" ] || exec ./with-ports "$0" "$@"
+port=$FIRST_PORT
 ran=0
 failed=0
 missing=

@@ -506,6 +506,7 @@ PASSIVE(qps_without_rdma_create_qp)
 int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
+    take_ports();
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
     const struct CMUnitTest tests[] = {

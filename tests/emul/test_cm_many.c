@@ -183,15 +183,17 @@ PASSIVE(no_permission_is_a_clear_error)
 }
 
 PAIR(endpoints_work_without_channels, run_two)
-static struct rdma_cm_id *endpoint(bool passive, const char *port)
+static struct rdma_cm_id *endpoint(bool passive, int port)
 {
+    char service[16];
     struct rdma_addrinfo hints = {.ai_flags = passive ? RAI_PASSIVE : 0,
                                   .ai_port_space = RDMA_PS_TCP},
                          *res;
     struct ibv_qp_init_attr qi = {.cap = {4, 4, 1, 1, 16}, .sq_sig_all = 1};
     struct rdma_cm_id *id;
 
-    CHECK_EQ(rdma_getaddrinfo("127.0.0.1", port, &hints, &res), 0);
+    snprintf(service, sizeof(service), "%d", port);
+    CHECK_EQ(rdma_getaddrinfo("127.0.0.1", service, &hints, &res), 0);
     CHECK_EQ(rdma_create_ep(&id, res, NULL, &qi), 0);
     rdma_freeaddrinfo(res);
     return id;
@@ -200,12 +202,12 @@ ACTIVE(endpoints_work_without_channels)
 {
     struct rdma_cm_id *id;
 
-    id = endpoint(false, "20114");
+    id = endpoint(false, PORT + 14);
     CHECK(rdma_connect(id, NULL) < 0); /* nobody listens there */
     CHECK_EQ(errno, ECONNREFUSED);
     rdma_destroy_ep(id);
     meet(s);
-    id = endpoint(false, "20113");
+    id = endpoint(false, PORT + 13);
     CHECK_EQ(rdma_connect(id, NULL), 0);
     CHECK_EQ(rdma_disconnect(id), 0);
     rdma_destroy_ep(id);
@@ -215,7 +217,7 @@ ACTIVE(endpoints_work_without_channels)
 }
 PASSIVE(endpoints_work_without_channels)
 {
-    struct rdma_cm_id *l = endpoint(true, "20113"), *id;
+    struct rdma_cm_id *l = endpoint(true, PORT + 13), *id;
 
     CHECK_EQ(rdma_listen(l, 0), 0);
     meet(s);
@@ -234,6 +236,7 @@ PASSIVE(endpoints_work_without_channels)
 int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
+    take_ports();
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
     const struct CMUnitTest tests[] = {

@@ -24,14 +24,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/ports/ports.h"
+
 #define MAX_JOBS   16
 #define CLEAN_RUNS 3
 #define MARGIN                                                                                 \
     2 /* numbers beyond the largest count seen: counts differ a little from run to run */
 #define LIMIT_MS   60000 /* for one run; the exchange has its own, shorter deadlines */
 #define OUTPUT     65536
-#define FIRST_PORT 24000
-#define PORTS      4000
 
 enum fault { FAULT_VERBS, FAULT_ALLOC, FAULTS };
 enum role { SERVER, CLIENT, ROLES };
@@ -66,7 +66,7 @@ static struct {
     unsigned long max_points;
     int jobs;
     bool show_all; /* what good runs wrote as well */
-    int next_port;
+    int first_port, next_port;
     struct job job[MAX_JOBS];
     struct tally tally[FAULTS][ROLES];
     unsigned long passed, failed;
@@ -136,7 +136,7 @@ static void start_role(struct job *job, enum role role, int port, int control, i
 static void start(struct job *job, const struct point *point)
 {
     int control[2];
-    int port = FIRST_PORT + sweep.next_port++ % PORTS;
+    int port = sweep.first_port + sweep.next_port++ % PORTS_IN_BLOCK;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, control) != 0)
         die("socketpair");
@@ -427,7 +427,11 @@ int main(int argc, char **argv)
     }
     sweep.emuverbs = argv[at];
     sweep.exchange = argv[at + 1];
-    sweep.next_port = (int)(getpid() % PORTS);
+    sweep.first_port = ports_take();
+    if (sweep.first_port < 0) {
+        errno = -sweep.first_port;
+        die("ports");
+    }
     snprintf(sweep.counters, sizeof(sweep.counters), "/tmp/fault-sweep-XXXXXX");
     if (mkdtemp(sweep.counters) == NULL)
         die("mkdtemp");

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "rme.h"
 #include "bmi_ib/bmi_ib.h"
+#include "tests/ports/ports.h"
 #include "tests/fabric/loop.h"
 
 enum { SIZE = 64, CLIENTS_MAX = 1000, TAG = 1, HELLO_TRIES = 1000000 };
@@ -136,7 +137,10 @@ int main(int argc, char **argv)
             uri = argv[2];
         } else if (!strcmp(argv[1], "--fabric") && !strcmp(argv[2], "ib")) {
             ops = bmi_ib_fabric();
-            snprintf(own, sizeof own, "ib://127.0.0.1:%d", 21980 + (int)(getpid() % 20)); /* runs do not meet */
+            int port = ports_take();
+            if (port < 0)
+                die("no ports");
+            snprintf(own, sizeof own, "ib://127.0.0.1:%d", port);
             uri = own;
         }
     }

@@ -15,7 +15,8 @@ for p in sbin/pvfs2-server bin/pvfs2-genconfig bin/pvfs2-ping bin/pvfs2-cp bin/p
     [ -x "$prefix/$p" ] || { echo "ORANGEFS_PREFIX=$prefix: there is no $prefix/$p" >&2; exit 99; }
 done
 wrap=${EMUVERBS-${builddir:-.}/emul/verbs/emuverbs}
-base=${PORT_BASE:-23100}
+[ -n "${FIRST_PORT-}" ] || exec "${builddir:-.}/with-ports" "$0" "$@"
+base=$FIRST_PORT
 export PATH="$prefix/bin:$prefix/sbin:$PATH"
 export LD_LIBRARY_PATH="$prefix/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 

@@ -27,18 +27,16 @@ verdict() {
 
 # Starts server N (0, 1, …) with its folder $work/sN; again at the same address when it was started before.
 server() { # N [OPTION]...
-    local n=$1 try port
+    local n=$1 try
     shift
     mkdir -p "$work/s$n"
+    addr[n]=ib://$host:$((FIRST_PORT + n))
     for try in 1 2 3 4 5; do
-        port=${addr[n]:+${addr[n]##*:}}
-        port=${port:-$((${PORT:-$((20000 + ($$ * 7 + RANDOM) % 12000))} + n * 10 + try))}
-        if start "s$n.log" "${wrapper[@]}" ./bmi-iod --listen "ib://$host:$port" --store "$work/s$n" "$@"; then
-            addr[n]=ib://$host:$port
+        if start "s$n.log" "${wrapper[@]}" ./bmi-iod --listen "${addr[n]}" --store "$work/s$n" "$@"; then
             iod[n]=${pids[-1]}
             return
         fi
-        [ -z "${addr[n]:-}" ] || sleep 0.5 # the old one's port may still be in use
+        sleep 0.5 # the old one's port may still be in use
     done
     fail "server $n does not start"
     verdict

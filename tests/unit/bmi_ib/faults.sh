@@ -6,7 +6,7 @@ emuverbs=${EMUVERBS:-./emul/verbs/emuverbs} program=./tests/unit/bmi_ib/test_fau
 [ -x "$emuverbs" ] || { echo "skipped: $emuverbs was not built"; exit 77; }
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
-export TEST_PORT="${TEST_PORT:-20960}" EMUVERBS_CENSUS=1
+export EMUVERBS_CENSUS=1
 failed=0 runs=0
 for options in srq=off srq=on; do
     EMUVERBS_COUNT_CALLS=1 "$emuverbs" "$program" $options 2>"$out" || { cat "$out"; echo "FAIL without a fault"; exit 1; }

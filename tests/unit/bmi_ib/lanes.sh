@@ -4,13 +4,12 @@
 # Usage, in the top of the build: lanes.sh [LANE]; the variable EMUVERBS names another wrapper.
 emuverbs=${EMUVERBS:-./emul/verbs/emuverbs} program=./tests/unit/bmi_ib/test_wire only=$1
 [ -x "$emuverbs" ] || { echo "skipped: $emuverbs was not built"; exit 77; }
-port=${TEST_PORT:-20500}
 failed=0
 lane() { # name, options of the fabric, variables of the device…
     name=$1 options=$2
     shift 2
     [ -z "$only" ] || [ "$only" = "$name" ] || return 0
-    if env TEST_PORT="$port" EMUVERBS_CENSUS=1 "$@" "$emuverbs" "$program" "$options" >lane-"$$".out 2>&1; then
+    if env EMUVERBS_CENSUS=1 "$@" "$emuverbs" "$program" "$options" >lane-"$$".out 2>&1; then
         echo "ok   $name"
     else
         echo "FAIL $name"
@@ -18,7 +17,6 @@ lane() { # name, options of the fabric, variables of the device…
         failed=1
     fi
     rm -f lane-"$$".out
-    port=$((port + 40))
 }
 lane usual ""
 lane shared-receives "srq=on"

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "wire_host.h"
+#include "tests/ports/ports.h"
 
 #define PATIENCE_S 20
 
@@ -297,12 +298,15 @@ const char *wire_uri(const char *host)
 {
     static char uri[8][128];
     static unsigned n;
-    const char *first = getenv("TEST_PORT"), *usual = getenv("TEST_HOST");
+    static int first;
+    const char *usual = getenv("TEST_HOST");
     char *text = uri[n % 8];
+    if (first == 0)
+        first = ports_take();
+    assert_true(first > 0);
     if (usual && strcmp(host, "127.0.0.1") == 0)
         host = usual;
-    snprintf(text, sizeof(uri[0]), "ib://%s:%u", host,
-             (first ? (unsigned)atoi(first) : 20500) + n % 30);
+    snprintf(text, sizeof(uri[0]), "ib://%s:%u", host, (unsigned)first + n % PORTS_IN_BLOCK);
     n++;
     return text;
 }
