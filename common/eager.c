@@ -5,7 +5,8 @@
  * Sending copies the payload once, from the host's memory into a buffer of the fabric; the send is complete then.  A message
  * that finds its receive posted is copied once more, from the fabric's buffer to the host's memory.  One that comes
  * too early is copied aside, so that receive buffers never wait for the host.  How much that can be is bounded by the
- * window (credit.h); a sender whose window is full sends RTS instead, whatever the size.
+ * window (credit.h); a sender whose window is full sends RTS instead, whatever the size.  One that is larger than its
+ * receive is refused (refuse.c).
  *
  * Order.  All expected messages of a peer, eager or RTS, leave one queue and arrive in one stream.  Each meets the oldest
  * receive of its (peer, tag), or waits behind the older messages of it: first in, first out, across protocols.
@@ -18,7 +19,7 @@
 
 bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream, uint64_t size)
 {
-    return size <= peer->eager_max && rme_window_fits(&peer->window[stream], size);
+    return size <= peer->eager_max[stream] && rme_window_fits(&peer->window[stream], size);
 }
 
 bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg, uint32_t nseg,
@@ -52,15 +53,16 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     return true;
 }
 
-/* The payload reaches its receive, which ends. */
-static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uint64_t size)
+/* The payload of the message at that place reaches its receive, which ends. */
+static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uint64_t size, uint32_t place)
 {
     op->size = size;
-    rme_holding_took(&op->peer->holding[RME_EXPECTED], size);
     if (size > op->total) {
+        rme_refuse(op, place);
         rme_op_end(rme, op, -EMSGSIZE);
         return;
     }
+    rme_holding_took(&op->peer->holding[RME_EXPECTED], size);
     rme_seg_scatter(op->seg, op->nseg, 0, payload, size);
     rme_count_add(rme, RME_C_BYTES_COPIED, size);
     rme_count(rme, RME_C_RECVS_EAGER);
@@ -143,7 +145,7 @@ void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arr
     }
     op = take_recv(rme, peer, arrived->tag);
     if (op != NULL) {
-        deliver(rme, op, arrived->payload, arrived->payload_length);
+        deliver(rme, op, arrived->payload, arrived->payload_length, peer->holding[RME_EXPECTED].got);
         return;
     }
     message = message_new(peer, arrived->tag, arrived->payload_length);
@@ -152,6 +154,7 @@ void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arr
         return;
     }
     message->total = arrived->payload_length;
+    message->from = peer->holding[RME_EXPECTED].got;
     memcpy(message->data, arrived->payload, arrived->payload_length);
     rme_count(rme, RME_C_UNMATCHED_EAGER);
     rme_count_add(rme, RME_C_BYTES_COPIED, arrived->payload_length);
@@ -220,7 +223,7 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot)
         op->peer->rts_in[RME_EXPECTED]--;
         rme_rndv_receive(rme, op, message);
     } else {
-        deliver(rme, op, message->data, message->total);
+        deliver(rme, op, message->data, message->total, message->from);
     }
     rme_message_free(message);
 }

@@ -23,7 +23,7 @@
 /* Options, read once. */
 struct rme_tuning {
     uint32_t rx_size;
-    uint64_t eager_max; /* 0: what fits */
+    uint64_t eager_max; /* of expected messages, if it fits */
     uint32_t window[RME_STREAMS];
     uint32_t rts_max;
     uint32_t credits, credits_max;
@@ -77,6 +77,7 @@ struct rme {
     struct rme_node peers;     /* all */
     uint32_t npeer;
     uint32_t last_serial;
+    uint32_t links;            /* made so far */
     struct rme_node kicked;    /* to be pushed after this round of events */
     struct rme_node xfer_turn; /* peers that wait for the process's throttle */
     uint32_t xfers;            /* our transfers outstanding */
@@ -136,10 +137,23 @@ void rme_op_unpin(struct rme *rme, struct rme_op *op);
 /* Recycles what was reported. */
 void rme_op_sweep(struct rme *rme);
 
+/* ---- refuse.c ---------------------------------------------------------------------------------------------------- */
+
+/* The eager message at that place is too large for the receive: its sender is told. */
+void rme_refuse(struct rme_op *op, uint32_t place);
+/* Sends what rme_refuse queued.  False: no credit or buffer. */
+bool rme_refusal_send(struct rme_peer *peer, struct rme_control *control);
+void rme_refusal_free(struct rme_control *control);
+/* Names the last expected eager message sent to the peer; never 0, and no other of the engine's has it. */
+uint64_t rme_eager_place(const struct rme_peer *peer);
+void rme_refused_arrived(struct rme_peer *peer, const struct rme_wire_message *message);
+
 /* ---- context.c --------------------------------------------------------------------------------------------------- */
 
 /* Queues a completion for the host.  Engine's lock held. */
 void rme_ctx_publish(struct rme *rme, struct rme_op *op);
+/* The eager send at that place failed after all.  False: it was reported before.  Engine's lock held. */
+bool rme_ctx_fail(struct rme *rme, uint64_t place, int error);
 
 /* ---- wait.c ------------------------------------------------------------------------------------------------------ */
 
@@ -185,7 +199,7 @@ struct rme_message {
     int32_t tag;
     bool is_rts;
     uint8_t flags;               /* of the RTS */
-    uint32_t from;
+    uint32_t from;               /* RTS: the sender's handle; eager: the message's place (refuse.c) */
     uint32_t shape;
     uint32_t load_ops;
     uint64_t load_bytes;

@@ -12,8 +12,10 @@ const struct rme_option_row rme_engine_options[] = {
     {"rx_size", "bytes", 4 * KIB, 1 * KIB, 64 * KIB,
      "Size of one receive and one send buffer, with the message header.  Larger ones send larger messages in one go and pin more "
      "memory for each connection.", NULL},
-    {"eager_max", "bytes", 0, 0, 64 * KIB,
-     "Largest payload sent whole in one buffer; 0 lets the planner decide up to what fits.", NULL},
+    {"eager_max", "bytes", 64 * KIB, 0, 64 * KIB,
+     "Largest expected payload sent whole in one buffer, if it fits.  The send of such a message is complete before it meets its "
+     "receive, so that it may not learn that the receive is too small.  With 0 every expected message with a payload asks first: both "
+     "sides always learn of it, and small messages take longer.", NULL},
     {"eager_window", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
      "Eager payload held for one peer while no receive is posted for it; beyond it the peer sends descriptions only.", NULL},
     {"unexpected_window", "bytes", 256 * KIB, 64 * KIB, 1 * GIB,

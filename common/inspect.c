@@ -170,7 +170,7 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
         .costs = &rme->costs,
     };
 
-    if (rme->tuning.eager_max != 0 && rme->tuning.eager_max < in.eager_max)
+    if (rme->tuning.eager_max < in.eager_max)
         in.eager_max = rme->tuning.eager_max;
     rme_plan_explain(out, &in);
 }

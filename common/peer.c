@@ -327,9 +327,11 @@ static void agree(struct rme_peer *peer, const struct rme_hello *hello)
         peer->rts_in[s] = 0;
     }
     peer->tx_size = hello->rx_size < rme->tuning.rx_size ? hello->rx_size : rme->tuning.rx_size;
-    peer->eager_max = peer->tx_size - RME_WIRE_HEADER_SIZE;
-    if (rme->tuning.eager_max != 0 && rme->tuning.eager_max < peer->eager_max)
-        peer->eager_max = rme->tuning.eager_max;
+    peer->eager_max[RME_UNEXPECTED_STREAM] = peer->tx_size - RME_WIRE_HEADER_SIZE;
+    peer->eager_max[RME_EXPECTED] = peer->eager_max[RME_UNEXPECTED_STREAM];
+    if (rme->tuning.eager_max < peer->eager_max[RME_EXPECTED])
+        peer->eager_max[RME_EXPECTED] = rme->tuning.eager_max;
+    peer->epoch = ++rme->links;
     peer->tx_wait = false;
     peer->pong_due = false;
     peer->heard = true;
@@ -442,8 +444,14 @@ static void leave_link(struct rme_peer *peer, int error)
         rme_message_unlink(rme, message);
         rme_message_free(message);
     }
-    while ((node = rme_node_take(&peer->control)) != NULL) /* only forgotten messages are left there */
-        rme_message_free(rme_entry(node, struct rme_message, control.link));
+    while ((node = rme_node_take(&peer->control)) != NULL) { /* what no op owns */
+        struct rme_control *control = rme_entry(node, struct rme_control, link);
+
+        if (control->kind == RME_CONTROL_REFUSAL)
+            rme_refusal_free(control);
+        else
+            rme_message_free(rme_entry(control, struct rme_message, control));
+    }
     rme_unexp_drop(peer, false);
     rme_timer_stop(&rme->timers, &peer->timer);
     rme_node_remove(&peer->xfer_turn);

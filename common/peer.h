@@ -71,7 +71,8 @@ struct rme_peer {
     uint32_t xfers;                /* our transfers outstanding */
     struct rme_hello hello;        /* the peer's */
     uint32_t tx_size;              /* largest message that both sides take */
-    uint64_t eager_max;            /* largest payload sent eagerly */
+    uint64_t eager_max[RME_STREAMS]; /* largest payload sent eagerly */
+    uint32_t epoch;                /* of its link: no two links of an engine have the same */
 
     struct rme_timer timer; /* what for: see rme_peer_timer */
     int part;               /* part of the address being tried */

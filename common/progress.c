@@ -77,6 +77,9 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
     case RME_WIRE_CANCEL_ACK:
         rme_cancel_acked(peer, message);
         break;
+    case RME_WIRE_REFUSED:
+        rme_refused_arrived(peer, message);
+        break;
     case RME_WIRE_PING:
         peer->pong_due = true;
         rme_peer_kick(peer);

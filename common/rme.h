@@ -124,8 +124,9 @@ struct rme_list {
  *
  * A peer that is not connected is connected in the background.  Messages with the same (peer, tag) match receives in
  * the order of posting, whatever their sizes.  A receive larger than the message is right; a smaller one ends with
- * -EMSGSIZE, and so does the send unless it was complete already: a small (eager) send is complete when its bytes are copied
- * out, long before it meets a receive.
+ * -EMSGSIZE, and so does the send unless it was reported already: a small (eager) send is complete when its bytes are copied
+ * out, perhaps long before it meets a receive.  What is refused later is logged in one line and counted (eager_refused).  With the
+ * option eager_max=0 no send with a payload is complete before it has met its receive: both sides always get the error.
  *
  * Errors: -EINVAL bad list or context, -EMSGSIZE unexpected message too large, -ENOMEM, -ECONNRESET the address is dead.
  * Errors at completion: -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -ECONNRESET (the peer), -EMSGSIZE, -EPROTO,

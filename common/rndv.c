@@ -243,6 +243,8 @@ bool rme_rndv_push_control(struct rme_peer *peer)
         return send_window(peer, rme_entry(control, struct rme_unit, control));
     case RME_CONTROL_MESSAGE:
         return send_forgotten(peer, rme_entry(control, struct rme_message, control));
+    case RME_CONTROL_REFUSAL:
+        return rme_refusal_send(peer, control);
     case RME_CONTROL_OP:
         break;
     }

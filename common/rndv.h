@@ -20,6 +20,7 @@ enum rme_control_kind {
     RME_CONTROL_OP,      /* what rme_rndv.say says */
     RME_CONTROL_UNIT,    /* CTS or OFFER */
     RME_CONTROL_MESSAGE, /* CANCEL_ACK of a message that no receive has met */
+    RME_CONTROL_REFUSAL, /* REFUSED, see refuse.c */
 };
 
 struct rme_control {

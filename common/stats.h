@@ -23,6 +23,7 @@
     X(CONTROL_SENT, "control_sent", "messages", "control messages sent: RTS, CTS, FIN, cancel and their answers")      \
     X(CREDIT_SENT, "credit_sent", "messages", "explicit credit messages sent")                                         \
     X(CREDIT_STALLS, "credit_stalls", "messages", "messages that had to wait for a credit")                            \
+    X(EAGER_REFUSED, "eager_refused", "messages", "eager messages that a peer refused: larger than its receive")       \
     X(UNMATCHED_EAGER, "unmatched_eager", "messages", "eager messages copied aside because no receive was posted")     \
     X(BYTES_COPIED, "bytes_copied", "bytes", "payload copied by the processor")                                        \
     X(REGISTRATIONS, "registrations", "calls", "memory registrations")                                                 \

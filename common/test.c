@@ -54,6 +54,23 @@ void rme_ctx_publish(struct rme *rme, struct rme_op *op)
     rme_wait_notify(rme, op->ctx);
 }
 
+bool rme_ctx_fail(struct rme *rme, uint64_t place, int error)
+{
+    struct rme_op *op = rme_op_find_eager(&rme->op_table, place);
+    struct rme_ctx *c;
+    bool in_time;
+
+    if (op == NULL)
+        return false;
+    c = &rme->ctx[op->ctx];
+    pthread_mutex_lock(&c->lock);
+    in_time = op->state == RME_OP_ENDING || op->queued;
+    if (in_time)
+        op->error = error;
+    pthread_mutex_unlock(&c->lock);
+    return in_time;
+}
+
 /* Reports an op of c->done.  Its lock is held. */
 static void report(struct rme_ctx *c, struct rme_op *op, struct rme_done *done)
 {

@@ -62,6 +62,8 @@ static size_t fixed_length(uint8_t type)
         return RME_WIRE_HEADER_SIZE + 16;
     case RME_WIRE_CANCEL_ACK:
         return RME_WIRE_HEADER_SIZE + 4;
+    case RME_WIRE_REFUSED:
+        return RME_WIRE_HEADER_SIZE + 24;
     default:
         return 0;
     }
@@ -154,6 +156,12 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
     case RME_WIRE_CANCEL_ACK:
         out->to = get32(at);
         return 0;
+    case RME_WIRE_REFUSED:
+        out->to = get32(at);
+        out->status = get32(at + 4);
+        out->total = get64(at + 8);
+        out->room = get64(at + 16);
+        return 0;
     default:
         return 0;
     }
@@ -210,6 +218,12 @@ void rme_wire_encode(const struct rme_wire_message *message, void *buffer)
         break;
     case RME_WIRE_CANCEL_ACK:
         put32(at, message->to);
+        break;
+    case RME_WIRE_REFUSED:
+        put32(at, message->to);
+        put32(at + 4, message->status);
+        put64(at + 8, message->total);
+        put64(at + 16, message->room);
         break;
     default:
         break;

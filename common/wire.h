@@ -31,7 +31,8 @@
     X(CANCEL_ACK, 10, "it has left it")                                                                                \
     X(PING, 11, "is anybody there?")                                                                                   \
     X(PONG, 12, "yes")                                                                                                 \
-    X(BYE, 13, "nothing follows; the link is about to go")
+    X(BYE, 13, "nothing follows; the link is about to go")                                                             \
+    X(REFUSED, 14, "an eager message met a receive that is too small")
 
 enum rme_wire_type {
 #define RME_WIRE_ENUM(id, value, text) RME_WIRE_##id = (value),
@@ -51,7 +52,7 @@ enum rme_wire_type {
 #define RME_WIRE_F_FROM_SENDER 0x08u /* CANCEL: the message's sender asks */
 #define RME_WIRE_F_OPTIONAL 0x80u   /* a receiver that does not know the type ignores the message */
 
-/* FIN's status. */
+/* The status of FIN and REFUSED. */
 enum rme_wire_status {
     RME_WIRE_OK = 0,
     RME_WIRE_TOO_LARGE = 1, /* the message is larger than the receive */
@@ -73,14 +74,15 @@ struct rme_wire_message {
     uint16_t credits;          /* receive buffers given back since the last message */
     uint32_t eager_taken;      /* cost of eager messages matched so far, modulo 2^32 */
     uint32_t unexpected_taken; /* cost of unexpected messages delivered so far, modulo 2^32 */
-    int32_t tag;               /* EAGER, UNEXPECTED, RTS, CANCEL */
-    uint32_t to;               /* handle of the operation on the side that receives this */
+    int32_t tag;               /* EAGER, UNEXPECTED, RTS, CANCEL, REFUSED */
+    uint32_t to;               /* handle of the operation on the side that receives this; REFUSED: place of the message */
     uint32_t from;             /* handle of the operation on the side that sends this */
     uint64_t offset;           /* CTS, OFFER: where in the message the window begins; FIN: bytes read so far */
-    uint64_t total;            /* RTS: bytes of the message */
+    uint64_t total;            /* RTS, REFUSED: bytes of the message */
+    uint64_t room;             /* REFUSED: bytes of the receive */
     uint64_t load_bytes;       /* RTS: outstanding RDMA of the sender */
     uint32_t load_ops;
-    uint32_t status;           /* FIN */
+    uint32_t status;           /* FIN, REFUSED */
     uint32_t shape;            /* RTS: how many pieces the message has in the sender's memory */
     uint32_t nsegment;         /* RTS, CTS, OFFER */
     uint64_t window;           /* RTS, CTS, OFFER: sum of the segments' lengths */

@@ -18,8 +18,14 @@ static uint64_t rnr_seen, ops_left;
 
 static void log_line(void *arg, enum rme_log_level level, const char *line)
 {
+    struct node *n = arg;
+
+    if (level <= RME_LOG_WARN) {
+        n->warnings++;
+        snprintf(n->warning, sizeof n->warning, "%s", line);
+    }
     if (level <= RME_LOG_WARN || lane_env("CONFORMANCE_VERBOSE", 0))
-        fprintf(stderr, "# %s: %s\n", ((struct node *)arg)->name, line);
+        fprintf(stderr, "# %s: %s\n", n->name, line);
 }
 
 /* ---- Fixtures ---------------------------------------------------------------------------------------------------------- */

@@ -23,6 +23,8 @@ struct node {
     bool no_unexpected;   /* its host does not ask for unexpected messages */
     struct rme_unexpected *inbox; /* claimed and not looked at, oldest first */
     int ninbox, inbox_size;
+    int warnings;      /* lines of the log at RME_LOG_WARN or worse */
+    char warning[512]; /* the last of them */
 };
 
 /* An operation of a test.  Counts its reports: exactly one is right. */

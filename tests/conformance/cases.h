@@ -120,6 +120,14 @@
     X(sleepers_of_several_contexts) \
     X(threads_of_every_kind)
 
+/* Receives that are too small, the sender's end: refuse_test.c. */
+#define REFUSE_CASES(X) \
+    X(send_larger_than_receive_fails_late) \
+    X(send_larger_than_receive_is_told_afterwards) \
+    X(send_larger_than_receive_many_times) \
+    X(send_larger_than_receive_strict) \
+    X(send_larger_than_receive_one_side_strict)
+
 /* Processes: process_test.c. */
 #define PROCESS_CASES(X) \
     X(process_exchange) \
@@ -132,6 +140,7 @@
 #define ALL_CASES(X) \
     BASIC_CASES(X) \
     MESSAGE_CASES(X) \
+    REFUSE_CASES(X) \
     ORDER_CASES(X) \
     CANCEL_CASES(X) \
     PRESSURE_CASES(X) \

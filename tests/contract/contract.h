@@ -111,6 +111,9 @@ void ask_begin(struct client *c, struct request ask);
 void ask_end(struct client *c);
 void ask(struct client *c, struct request ask); /* both */
 
+/* Options of the method for the processes that are started from now on; NULL: none. */
+extern char *method_options;
+
 /* The address of the test that runs: a new port for each. */
 const char *test_uri(void);
 

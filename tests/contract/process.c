@@ -21,6 +21,8 @@
 static int first_port, port_offset;
 static int stop_fd = -1;
 
+char *method_options;
+
 _Noreturn void check_failed(const char *file, int line, const char *what)
 {
     fprintf(stderr, "# %s:%d: process %d: not true: %s\n", file, line, (int)getpid(), what);
@@ -161,7 +163,7 @@ void client_start(struct client *c)
 {
     CHECK_EQUAL(BMI_initialize(NULL, NULL, 0, NULL), 0);
     CHECK_EQUAL(BMI_open_context(&c->context), 0);
-    CHECK_EQUAL(BMI_addr_lookup(&c->server, test_uri(), NULL), 0);
+    CHECK_EQUAL(BMI_addr_lookup(&c->server, test_uri(), method_options), 0);
 }
 
 void client_stop(struct client *c)

@@ -165,7 +165,9 @@ void serve(int ready, int stop)
     int n;
 
     CHECK_EQUAL(
-        BMI_initialize("bmi_ib", test_uri(), BMI_INIT_SERVER | BMI_AUTO_REF_COUNT, NULL), 0);
+        BMI_initialize("bmi_ib", test_uri(), BMI_INIT_SERVER | BMI_AUTO_REF_COUNT,
+                       method_options),
+        0);
     CHECK_EQUAL(BMI_open_context(&s.context), 0);
     CHECK(write(ready, "r", 1) == 1);
     while (s.jobs || !may_read(stop)) {

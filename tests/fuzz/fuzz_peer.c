@@ -217,7 +217,7 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
 static void say(struct input *in)
 {
     unsigned link = take(in), how = take(in);
-    struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 13),
+    struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 14),
                                  .flags = (uint8_t)(how & 0x8f),
                                  .credits = (uint16_t)(how & 0x10 ? take(in) : 1),
                                  .tag = (int32_t)take(in) % 4};
@@ -233,6 +233,7 @@ static void say(struct input *in)
     m.from = 1 + take(in) % 8;
     m.total = take_size(in);
     m.offset = take_size(in);
+    m.room = m.offset;
     m.status = take(in) % 6;
     m.shape = 1 + take(in) % 4;
     m.load_ops = take(in) % 3;

@@ -345,6 +345,12 @@ static void lives(void)
                                         RUN,
                                         SAY(0, RME_WIRE_FIN, 1, 0, 0, 1, 0),
                                         RUN};
+    static const uint8_t refused_by_us[] = {RECV(B64, 1), UP, RUN,
+                                            SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN};
+    /* the place is 1000 + 64 */
+    static const uint8_t refused_by_peer[] = {
+        SEND(B1000, 1), UP, 9, 0, 0x40, RME_WIRE_REFUSED - 1, 1, 0x28, 0x04, 0, 0, 0, B1000,
+        B64,            1,  0, 0, RUN};
     static const uint8_t cancelled_recv[] = {RECV(B300K, 1),
                                              UP,
                                              RUN,
@@ -412,6 +418,8 @@ static void lives(void)
     SEED_LIFE(pulled);
     SEED_LIFE(unexpected_sent);
     SEED_LIFE(too_large);
+    SEED_LIFE(refused_by_us);
+    SEED_LIFE(refused_by_peer);
     SEED_LIFE(cancelled_recv);
     SEED_LIFE(cancelled_send);
     SEED_LIFE(cancelled_by_peer);
@@ -421,45 +429,46 @@ static void lives(void)
     SEED_LIFE(freed);
     SEED_LIFE(bye);
 #undef SEED_LIFE
+}
 
-    /* ---- bmi-perf's requests and reports ---- */
+/* ---- bmi-perf's requests and reports ---- */
 
-    static void jobs(void)
-    {
-        struct job job = {.test = JOB_STREAM,
-                          .size = 1 << 20,
-                          .warm = 10,
-                          .count = 100,
-                          .window = 8,
-                          .tag = 2};
-        struct report report = {.bad = 1, .cpu_start = 1000000, .cpu_end = 2000000};
-        unsigned char wire[JOB_WIRE_SIZE];
+static void jobs(void)
+{
+    struct job job = {.test = JOB_STREAM,
+                      .size = 1 << 20,
+                      .warm = 10,
+                      .count = 100,
+                      .window = 8,
+                      .tag = 2};
+    struct report report = {.bad = 1, .cpu_start = 1000000, .cpu_end = 2000000};
+    unsigned char wire[JOB_WIRE_SIZE];
 
-        job_encode(&job, wire);
-        put("job", "stream", wire, JOB_WIRE_SIZE);
-        job.direction = JOB_GET;
-        job.extent = 2048;
-        job.stride = 4096;
-        job.split = 64;
-        job_encode(&job, wire);
-        put("job", "list", wire, JOB_WIRE_SIZE);
-        report_encode(&report, wire);
-        put("job", "report", wire, REPORT_WIRE_SIZE);
+    job_encode(&job, wire);
+    put("job", "stream", wire, JOB_WIRE_SIZE);
+    job.direction = JOB_GET;
+    job.extent = 2048;
+    job.stride = 4096;
+    job.split = 64;
+    job_encode(&job, wire);
+    put("job", "list", wire, JOB_WIRE_SIZE);
+    report_encode(&report, wire);
+    put("job", "report", wire, REPORT_WIRE_SIZE);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+        return 2;
     }
-
-    int main(int argc, char **argv)
-    {
-        if (argc != 2) {
-            fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
-            return 2;
-        }
-        root = argv[1];
-        texts();
-        messages();
-        connection_data();
-        lives();
-        requests();
-        replies();
-        jobs();
-        return 0;
-    }
+    root = argv[1];
+    texts();
+    messages();
+    connection_data();
+    lives();
+    requests();
+    replies();
+    jobs();
+    return 0;
+}

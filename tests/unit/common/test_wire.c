@@ -59,6 +59,17 @@ static const struct golden goldens[] = {
     {{.type = RME_WIRE_PING}, {{0, 0, 0}}, 16, "0b000000000000000000000000000000"},
     {{.type = RME_WIRE_PONG}, {{0, 0, 0}}, 16, "0c000000000000000000000000000000"},
     {{.type = RME_WIRE_BYE}, {{0, 0, 0}}, 16, "0d000000000000000000000000000000"},
+    {{.type = RME_WIRE_REFUSED,
+      .flags = RME_WIRE_F_OPTIONAL,
+      .tag = -2,
+      .to = 5,
+      .status = RME_WIRE_TOO_LARGE,
+      .total = 6,
+      .room = 7},
+     {{0, 0, 0}},
+     40,
+     "0e8000000000000000000000feffffff"
+     "050000000100000006000000000000000700000000000000"},
 };
 
 #define GOLDENS (sizeof(goldens) / sizeof(goldens[0]))

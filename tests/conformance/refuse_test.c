@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Messages larger than their receives: what the sender learns of it.  The receiver's end, and that nothing is written past
+ * the buffer, are in message_test.c.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include "cases.h"
+
+#define PIECES 12 /* a list of so many leaves through a queue: its send is not complete at once */
+#define CTX    1  /* of sends that nobody asks for until the test wants it; pump() asks for context 0 */
+
+static const bool receive_first[] = {true, false};
+
+/* Sends to the server more than its receive has room for, on a context of the client's choice. */
+static void send_too_much(struct pair *p, const struct blob *out, const struct blob *in, bool first, int ctx, int tag,
+                          struct op *send, struct op *recv)
+{
+    if (first)
+        post_recv(recv, p->server, p->to_client, in, tag);
+    pump_times(3);
+    post_send_ctx(send, p->client, p->to_server, out, tag, ctx);
+    pump_times(30);
+    if (!first)
+        post_recv(recv, p->server, p->to_client, in, tag);
+    pump_until_reported(recv);
+    op_check_error(recv, -EMSGSIZE, -EMSGSIZE);
+}
+
+static void pump_until_refused(struct node *n, uint64_t count)
+{
+    int64_t end = lane_now() + BED_PATIENCE_MS;
+
+    while (node_counter(n, "eager_refused") < count && lane_now() < end)
+        pump();
+    assert_int_equal(node_counter(n, "eager_refused"), count);
+}
+
+/* A send whose completion the host has not fetched when the receiver refuses: it fails, silently. */
+void send_larger_than_receive_fails_late(void **state)
+{
+    struct pair p;
+    struct op send, recv;
+    struct blob in, out;
+
+    (void)state;
+    pair_open(&p);
+    assert_int_equal(rme_context_open(p.client->rme, CTX), 0);
+    blob_pieces(&out, PIECES, 10, 20, false, 3);
+    blob_flat(&in, 100);
+    for (int i = 0; i < 2; i++) {
+        struct rme_done done;
+
+        send_too_much(&p, &out, &in, receive_first[i], CTX, 60 + i, &send, &recv);
+        assert_int_equal(send.rc, 0);
+        pump_until_refused(p.client, (uint64_t)i + 1);
+        assert_int_equal(rme_test_context(p.client->rme, CTX, &done, 1, 0), 1);
+        assert_ptr_equal(done.user, &send);
+        assert_int_equal(done.error, -EMSGSIZE);
+        assert_int_equal(done.actual, 0);
+        assert_int_equal(rme_test_context(p.client->rme, CTX, &done, 1, 0), 0);
+        pair_exchange(&p, 100, 60 + i);
+    }
+    assert_int_equal(p.client->warnings, 0);
+    assert_int_equal(node_counter(p.client, "connects"), 1);
+    blob_free(&in);
+    blob_free(&out);
+}
+
+/* A send that was reported before: one line names what was lost, and it is counted. */
+void send_larger_than_receive_is_told_afterwards(void **state)
+{
+    struct pair p;
+    struct op send, recv;
+    struct blob in, out;
+
+    (void)state;
+    pair_open(&p);
+    blob_flat(&out, 300);
+    blob_flat(&in, 299);
+    for (int i = 0; i < 2; i++) {
+        char tag[32];
+
+        snprintf(tag, sizeof tag, "tag %d ", 7000 + i);
+        send_too_much(&p, &out, &in, receive_first[i], 0, 7000 + i, &send, &recv);
+        assert_int_equal(send.rc, 1); /* complete at once, as eager sends are */
+        op_check(&send, 300);
+        pump_until_refused(p.client, (uint64_t)i + 1);
+        pump(); /* log lines reach the host */
+        assert_int_equal(p.client->warnings, i + 1);
+        assert_non_null(strstr(p.client->warning, tag));
+        assert_non_null(strstr(p.client->warning, "300 bytes"));
+        assert_non_null(strstr(p.client->warning, "299 bytes"));
+        assert_non_null(strstr(p.client->warning, "eager_max=0"));
+        pair_exchange(&p, 100, 7000 + i);
+    }
+    assert_int_equal(p.server->warnings, 0);
+    assert_int_equal(node_counter(p.client, "connects"), 1);
+    blob_free(&in);
+    blob_free(&out);
+}
+
+/* More of them than credits and windows hold at a time: each is told, and nothing is held for ever. */
+void send_larger_than_receive_many_times(void **state)
+{
+    enum { MANY = 400, AT_A_TIME = 50 };
+    struct pair p;
+    struct op send[AT_A_TIME], recv[AT_A_TIME];
+    struct blob in, out;
+    uint64_t refused = 0;
+
+    (void)state;
+    pair_open(&p);
+    blob_flat(&out, 900);
+    blob_flat(&in, 10);
+    for (int round = 0; round < MANY / AT_A_TIME; round++) {
+        for (int i = 0; i < AT_A_TIME; i++)
+            post_recv(&recv[i], p.server, p.to_client, &in, i);
+        for (int i = 0; i < AT_A_TIME; i++)
+            post_send(&send[i], p.client, p.to_server, &out, i);
+        pump_until_all(recv, AT_A_TIME);
+        pump_until_all(send, AT_A_TIME);
+        for (int i = 0; i < AT_A_TIME; i++) {
+            op_check_error(&recv[i], -EMSGSIZE, -EMSGSIZE);
+            op_check_error(&send[i], 0, -EMSGSIZE); /* not fetched before the refusal came */
+            refused++;
+        }
+        pair_exchange(&p, 200, 1);
+    }
+    pump_until_refused(p.client, refused);
+    pair_exchange(&p, 100000, 1);
+    assert_int_equal(node_counter(p.client, "connects"), 1);
+    blob_free(&in);
+    blob_free(&out);
+}
+
+/* With eager_max=0 no send is complete before it has met its receive: both sides get the error, whatever the size. */
+void send_larger_than_receive_strict(void **state)
+{
+    static const struct {
+        size_t out, in;
+    } cases[] = {{1, 0}, {2, 1}, {100, 99}, {3000, 10}, {4080, 4079}, {5000, 0}, {300000, 299999}};
+    struct pair p;
+    struct op send, recv;
+    struct blob in, out;
+
+    (void)state;
+    bed_options("eager_max=0");
+    pair_open(&p);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        blob_flat(&out, cases[c].out);
+        blob_flat(&in, cases[c].in);
+        for (int i = 0; i < 2; i++) {
+            send_too_much(&p, &out, &in, receive_first[i], 0, 80, &send, &recv);
+            pump_until_reported(&send);
+            op_check_error(&send, -EMSGSIZE, -EMSGSIZE);
+            pair_exchange(&p, 0, 80); /* nothing is never too much: it needs no question */
+            pair_exchange(&p, cases[c].out, 80);
+        }
+        blob_free(&out);
+        blob_free(&in);
+    }
+    assert_int_equal(node_counter(p.client, "eager_refused"), 0);
+    assert_int_equal(p.client->warnings + p.server->warnings, 0);
+}
+
+/* One side is strict, the other one is not: each learns what its own choice lets it learn. */
+void send_larger_than_receive_one_side_strict(void **state)
+{
+    struct pair p;
+    struct op send, recv;
+    struct blob in, out;
+
+    (void)state;
+    p.server = node_open("server", lane_uri(0));
+    bed_options("eager_max=0");
+    p.client = node_open("client", NULL);
+    p.to_server = node_dial(p.client, lane_uri(0));
+    pair_meet(&p);
+    blob_flat(&out, 50);
+    blob_flat(&in, 49);
+    send_too_much(&p, &out, &in, true, 0, 90, &send, &recv);
+    pump_until_reported(&send);
+    op_check_error(&send, -EMSGSIZE, -EMSGSIZE);
+    post_recv(&recv, p.client, p.to_server, &in, 91);
+    post_send(&send, p.server, p.to_client, &out, 91);
+    pump_until_reported(&recv);
+    pump_until_reported(&send);
+    op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
+    op_check_error(&send, 0, 0);
+    pump_until_refused(p.server, 1);
+    pair_exchange(&p, 50, 90);
+    blob_free(&in);
+    blob_free(&out);
+}
