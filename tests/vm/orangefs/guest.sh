@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# OrangeFS in the guest: servers on device one, clients on device two.  A file system is named by its configuration
+# (/pvfs/NAME.conf); use says whose programs run.
+store=/tmp/store
+$IP rule add pref 8 from 10.7.0.1 to 10.7.0.1 lookup local # servers reach each other inside device one
+servers= # pid:configuration:alias of those that run
+
+use() { # new or old
+    PATH=/$1/bin:/$1/sbin:/x:/usr/bin:/bin
+    LD_LIBRARY_PATH=/x:/$1/lib
+    export PATH LD_LIBRARY_PATH
+}
+aliases() { awk '$1 == "Alias" {print $2}' "/pvfs/$1.conf"; }
+address_of() { awk -v a="$2" '$1 == "Alias" && $2 == a {print $3}' "/pvfs/$1.conf"; }
+
+start_server() { # configuration, alias
+    ${server_as-} pvfs2-server -d -a "$2" "/pvfs/$1.conf" >>"/tmp/$1-$2.out" 2>&1 &
+    servers="$servers $!:$1:$2"
+}
+server_pid() { # configuration, alias
+    for s in $servers; do
+        case $s in *:$1:$2) echo "${s%%:*}" ;; esac
+    done
+}
+forget_server() { # configuration, alias
+    left=
+    for s in $servers; do
+        case $s in *:$1:$2) ;; *) left="$left $s" ;; esac
+    done
+    servers=$left
+}
+stop_servers() { # configuration; each must end by itself
+    for a in $(aliases "$1"); do
+        pid=$(server_pid "$1" "$a")
+        [ -n "$pid" ] || continue
+        if kill -0 "$pid" 2>/dev/null; then pass "$1: server $a is alive at the end"; else fail "$1: server $a died"; tail -5 "/tmp/$1-$a.out"; fi
+        kill "$pid" 2>/dev/null
+        (sleep 20; kill -9 "$pid") 2>/dev/null &
+        guard=$!
+        wait "$pid"
+        status=$?
+        kill $guard 2>/dev/null
+        if [ $status = 0 ]; then pass "$1: server $a ends on SIGTERM"; else fail "$1: server $a: status $status on SIGTERM"; fi
+        forget_server "$1" "$a"
+    done
+    if grep -ihE 'assert|segmentation|signal 11|signal 6' /tmp/"$1".log* /tmp/"$1"-*.out 2>/dev/null; then fail "$1: the servers' logs"; fi
+}
+
+# Makes the file system, starts its servers and writes the tab of the clients.
+begin() { # configuration
+    mnt=/m/$1
+    mkdir -p "$mnt" $store
+    for a in $(aliases "$1"); do
+        ${server_as-} pvfs2-server -f -a "$a" "/pvfs/$1.conf" >"/tmp/$1-$a.out" 2>&1 || { fail "$1: mkfs of $a"; tail -5 "/tmp/$1-$a.out"; return 1; }
+        start_server "$1" "$a"
+    done
+    fs_url=$(address_of "$1" "$(aliases "$1" | head -1)")/orangefs
+    echo "$fs_url $mnt pvfs2 defaults,noauto${client_options+,bmi_opts=\"$client_options\"} 0 0" >"/tmp/$1.tab"
+    client "$1"
+    check 60 "$1: ready" ready
+}
+client() { # configuration: the programs' file system from now on
+    mnt=/m/$1
+    PVFS2TAB_FILE=/tmp/$1.tab
+    export PVFS2TAB_FILE
+}
+ready() {
+    i=0
+    until timeout 20 pvfs2-ping -m "$mnt" >/tmp/ping.log 2>&1; do
+        i=$((i + 1))
+        [ $i -lt 40 ] || { tail -5 /tmp/ping.log; return 1; }
+        sleep 0.5
+    done
+}
+
+copies=0
+there_and_back() { # file, buffer
+    copies=$((copies + 1)) # pvfs2-cp does not overwrite
+    copy=copy$copies
+    rm -f /tmp/back
+    pvfs2-cp -b "$2" "$1" "$mnt/$copy" && pvfs2-cp -b "$2" "$mnt/$copy" /tmp/back && same_sum "$1" /tmp/back
+}
+same_sum() { # two files
+    a=$(sha256sum <"$1")
+    b=$(sha256sum <"$2")
+    [ "$a" = "$b" ] || { echo "$1: $a, $2: $b"; return 1; }
+}
+ticks() { # of all servers
+    for s in $servers; do awk '{print $14 + $15}' "/proc/${s%%:*}/stat"; done | awk '{s += $1} END {print s + 0}'
+}
+at_rest() { # soon each server takes less than a tenth of a processor, for nothing happens
+    for try in 1 2 3 4 5 6 7 8; do
+        a=$(ticks)
+        sleep 3
+        b=$(ticks)
+        echo "ticks in 3 s: $((b - a))"
+        [ $((b - a)) -gt $((30 * $(echo "$servers" | wc -w))) ] || return 0
+    done
+    return 1
+}
+
+# A mount by the kernel: the module, the client daemon, mount.
+mount_fs() { # URL, folder, options of pvfs2-client
+    url=$1
+    at=$2
+    shift 2
+    grep -q '^orangefs ' /proc/modules || insmod /orangefs/orangefs.ko* || return 1
+    mkdir -p "$at"
+    pvfs2-client -p "$(command -v pvfs2-client-core)" -L /tmp/client.log "$@" >/tmp/client.out 2>&1 || return 1
+    i=0
+    until mount -t pvfs2 "$url" "$at" 2>/tmp/mount.out; do
+        i=$((i + 1))
+        [ $i -lt 20 ] || { cat /tmp/mount.out /tmp/client.out; tail -5 /tmp/client.log; return 1; }
+        sleep 0.5
+    done
+}
+unmount_fs() { # folder
+    umount "$1" || return 1
+    stop_client
+}
+stop_client() {
+    pid=$(pidof pvfs2-client)
+    kill $pid 2>/dev/null
+    i=0
+    while pidof pvfs2-client pvfs2-client-core >/dev/null; do
+        i=$((i + 1))
+        [ $i -lt 40 ] || { echo "the client daemon does not end: $(pidof pvfs2-client pvfs2-client-core)"; return 1; }
+        sleep 0.5
+    done
+}

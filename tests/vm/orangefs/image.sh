@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# What tests/vm/run adds to the image when ORANGEFS_PREFIX names an installed OrangeFS with our bmi_ib: its programs, the
+# kernel's orangefs.ko (loaded by the suite that mounts), and configurations made by its own pvfs2-genconfig.
+# ORANGEFS_OLD_PREFIX: one whose bmi_ib is OrangeFS's own, to compare with.
+
+orangefs_missing() { # why the suites cannot run; nothing when they can
+    local p
+    [ -n "${ORANGEFS_PREFIX-}" ] || { echo "ORANGEFS_PREFIX is not set; set it to an installed OrangeFS that has bmi_ib"; return; }
+    for p in sbin/pvfs2-server sbin/pvfs2-client sbin/pvfs2-client-core bin/pvfs2-genconfig bin/pvfs2-cp; do
+        [ -x "$ORANGEFS_PREFIX/$p" ] || { echo "there is no $ORANGEFS_PREFIX/$p"; return; }
+    done
+    find "$kernel/lib/modules/$release" -name 'orangefs.ko*' | grep -q . || echo "the kernel $release has no orangefs.ko"
+}
+
+orangefs_programs() { # prefix, name in the guest
+    local p
+    mkdir -p "$root/$2"/{bin,sbin,lib}
+    for p in "$1"/bin/pvfs2-* "$1"/sbin/pvfs2-{server,client,client-core}; do
+        head -c 4 "$p" | grep -q ELF && with_libraries "$p" "$2/$(basename "$(dirname "$p")")"
+    done
+    for p in "$1"/lib/lib*.so.*; do
+        [ ! -f "$p" ] || with_libraries "$p" "$2/lib"
+    done
+    strip --strip-debug "$root/$2"/*/* 2>/dev/null
+}
+
+orangefs_config() { # file, protocol, first port, servers
+    local spec="$2://one:$3"
+    [ "$4" = 1 ] || spec="$2://one:{$3-$(($3 + $4 - 1))}"
+    # Small databases and quick retries: the storage is memory, and dead servers are part of the tests.  TCPBindSpecific
+    # holds for every network: servers use the device of their address.
+    "$ORANGEFS_PREFIX/bin/pvfs2-genconfig" --quiet --iospec="$spec" --metaspec="$spec" --storage="/tmp/store/$1" \
+        --logfile="/tmp/$1.log" --client-job-timeout 20 "$root/pvfs/$1.conf" >/dev/null &&
+        sed -i -e 's/^[ \t]*ClientRetryDelayMilliSecs.*/\tClientRetryDelayMilliSecs 500/' \
+            -e 's/^[ \t]*BMIModules.*/&\n\tDBMaxSize 67108864\n\tTCPBindSpecific yes/' "$root/pvfs/$1.conf"
+}
+
+orangefs_image() {
+    mkdir -p "$root/pvfs" "$root/orangefs"
+    orangefs_programs "$ORANGEFS_PREFIX" new
+    [ -z "${ORANGEFS_OLD_PREFIX-}" ] || orangefs_programs "$ORANGEFS_OLD_PREFIX" old
+    orangefs_config ib1 ib 3340 1
+    orangefs_config ib4 ib 3350 4
+    orangefs_config tcp1 tcp 3360 1
+    orangefs_config old1 ib 3370 1
+    # One server with both networks.
+    orangefs_config both1 ib 3380 1
+    sed -i -e 's#ib://one:3380#tcp://one:3390,ib://one:3380#' -e 's/BMIModules.*/BMIModules bmi_tcp,bmi_ib/' "$root/pvfs/both1.conf"
+    cp "$(find "$kernel/lib/modules/$release" -name 'orangefs.ko*' | head -1)" "$root/orangefs/"
+    cp "$here/orangefs/guest.sh" "$root/pvfs/"
+    # A source tree for tar, and the coverage of a real one: ours.
+    tar -C "$here/../.." -cf "$root/pvfs/tree.tar" common bmi_ib embedded emul/verbs doc
+}
