@@ -229,8 +229,9 @@ static int session_open(struct bmi_client *client, struct session *session, char
     return rc ? fail_at(why, client, session, "cannot send", rc) : 0;
 }
 
-static int phase(struct bmi_client *client, uint64_t number, char *why)
+static int phase(void *state, uint64_t number, char *why)
 {
+    struct bmi_client *client = state;
     unsigned i;
 
     for (i = 0; i < client->part.count; i++) {
@@ -268,24 +269,13 @@ static int bmi_prepare(void *state, const struct job *job, struct part part, cha
 static int bmi_run(void *state, struct outcome *outcome, char *why)
 {
     struct bmi_client *client = state;
-    const struct job *job = &client->job;
-    uint64_t cpu = cpu_ns();
-    unsigned i;
 
-    memset(outcome, 0, sizeof *outcome);
-    outcome->start = clock_ns();
-    if (phase(client, 1, why))
+    if (outcome_time(outcome, phase, client, why))
         return -1;
-    outcome->end = clock_ns();
-    outcome->cpu = cpu_ns() - cpu;
-    for (i = 0; i < client->part.count; i++) {
+    for (unsigned i = 0; i < client->part.count; i++) {
         struct session *session = part_session(client, i);
-        unsigned server = (unsigned)(session - client->session);
-        outcome->server_cpu_start[server] = session->said.cpu_start;
-        outcome->server_cpu_end[server] = session->said.cpu_end;
-        outcome->bad += session->said.bad + exchange_bad(&session->exchange);
-        outcome->messages += job->count;
-        outcome->bytes += job_bytes(job);
+        outcome_add(outcome, &client->job, (unsigned)(session - client->session),
+                    &session->said, exchange_bad(&session->exchange));
     }
     return 0;
 }

@@ -4,69 +4,73 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <time.h>
 
 #define JOB_MAGIC    0x31626f6a66726570u /* "perfjob1" */
 #define REPORT_MAGIC 0x3172657066726570u /* "perfrep1" */
 
-static unsigned char *put64(unsigned char *at, uint64_t value)
+/* Where the numbers of a job and of a report are, in the order of the wire, behind the magic number. */
+static const size_t job_fields[] = {
+    offsetof(struct job, test),   offsetof(struct job, direction), offsetof(struct job, memory),
+    offsetof(struct job, verify), offsetof(struct job, size),      offsetof(struct job, reply),
+    offsetof(struct job, warm),   offsetof(struct job, count),     offsetof(struct job, window),
+    offsetof(struct job, extent), offsetof(struct job, stride),    offsetof(struct job, split),
+    offsetof(struct job, both),   offsetof(struct job, tag),
+};
+
+static const size_t report_fields[] = {
+    offsetof(struct report, error),
+    offsetof(struct report, bad),
+    offsetof(struct report, cpu_start),
+    offsetof(struct report, cpu_end),
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static void put64(unsigned char *at, uint64_t value)
 {
     value = htole64(value);
     memcpy(at, &value, sizeof value);
-    return at + sizeof value;
 }
 
-static const unsigned char *get64(const unsigned char *at, uint64_t *value)
+static uint64_t get64(const unsigned char *at)
 {
-    memcpy(value, at, sizeof *value);
-    *value = le64toh(*value);
-    return at + sizeof *value;
+    uint64_t value;
+
+    memcpy(&value, at, sizeof value);
+    return le64toh(value);
+}
+
+static void encode(const void *from, const size_t *fields, size_t count, uint64_t magic,
+                   unsigned char *wire, size_t size)
+{
+    memset(wire, 0, size);
+    put64(wire, magic);
+    for (size_t i = 0; i < count; i++)
+        put64(wire + 8 * (i + 1), *(const uint64_t *)(const void *)((const char *)from + fields[i]));
+}
+
+static int decode(void *to, const size_t *fields, size_t count, uint64_t magic,
+                  const unsigned char *wire)
+{
+    for (size_t i = 0; i < count; i++)
+        *(uint64_t *)(void *)((char *)to + fields[i]) = get64(wire + 8 * (i + 1));
+    return get64(wire) == magic ? 0 : -EPROTO;
 }
 
 void job_encode(const struct job *job, unsigned char *wire)
 {
-    memset(wire, 0, JOB_WIRE_SIZE);
-    wire = put64(wire, JOB_MAGIC);
-    wire = put64(wire, job->test);
-    wire = put64(wire, job->direction);
-    wire = put64(wire, job->memory);
-    wire = put64(wire, job->verify);
-    wire = put64(wire, job->size);
-    wire = put64(wire, job->reply);
-    wire = put64(wire, job->warm);
-    wire = put64(wire, job->count);
-    wire = put64(wire, job->window);
-    wire = put64(wire, job->extent);
-    wire = put64(wire, job->stride);
-    wire = put64(wire, job->split);
-    wire = put64(wire, job->both);
-    put64(wire, job->tag);
+    encode(job, job_fields, COUNT(job_fields), JOB_MAGIC, wire, JOB_WIRE_SIZE);
 }
 
 int job_decode(struct job *job, const void *data, size_t length)
 {
-    const unsigned char *wire = data;
-    uint64_t magic;
-
     if (length != JOB_WIRE_SIZE)
         return -EPROTO;
-    wire = get64(wire, &magic);
-    wire = get64(wire, &job->test);
-    wire = get64(wire, &job->direction);
-    wire = get64(wire, &job->memory);
-    wire = get64(wire, &job->verify);
-    wire = get64(wire, &job->size);
-    wire = get64(wire, &job->reply);
-    wire = get64(wire, &job->warm);
-    wire = get64(wire, &job->count);
-    wire = get64(wire, &job->window);
-    wire = get64(wire, &job->extent);
-    wire = get64(wire, &job->stride);
-    wire = get64(wire, &job->split);
-    wire = get64(wire, &job->both);
-    get64(wire, &job->tag);
-    return magic == JOB_MAGIC && !job_check(job) ? 0 : -EPROTO;
+    int error = decode(job, job_fields, COUNT(job_fields), JOB_MAGIC, data);
+    return error || job_check(job) ? -EPROTO : 0;
 }
 
 const char *job_check(const struct job *job)
@@ -132,27 +136,14 @@ uint64_t job_bytes(const struct job *job)
 
 void report_encode(const struct report *report, unsigned char *wire)
 {
-    memset(wire, 0, REPORT_WIRE_SIZE);
-    wire = put64(wire, REPORT_MAGIC);
-    wire = put64(wire, report->error);
-    wire = put64(wire, report->bad);
-    wire = put64(wire, report->cpu_start);
-    put64(wire, report->cpu_end);
+    encode(report, report_fields, COUNT(report_fields), REPORT_MAGIC, wire, REPORT_WIRE_SIZE);
 }
 
 int report_decode(struct report *report, const void *data, size_t length)
 {
-    const unsigned char *wire = data;
-    uint64_t magic;
-
     if (length != REPORT_WIRE_SIZE)
         return -EPROTO;
-    wire = get64(wire, &magic);
-    wire = get64(wire, &report->error);
-    wire = get64(wire, &report->bad);
-    wire = get64(wire, &report->cpu_start);
-    get64(wire, &report->cpu_end);
-    return magic == REPORT_MAGIC ? 0 : -EPROTO;
+    return decode(report, report_fields, COUNT(report_fields), REPORT_MAGIC, data);
 }
 
 static uint64_t read_clock(clockid_t id)

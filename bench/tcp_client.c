@@ -119,8 +119,9 @@ static void *phase_thread(void *arg)
     return NULL;
 }
 
-static int phase(struct tcp_client *client, uint64_t number, char *why)
+static int phase(void *state, uint64_t number, char *why)
 {
+    struct tcp_client *client = state;
     unsigned i, started;
 
     for (i = 0; i < client->part.count; i++) {
@@ -170,24 +171,13 @@ static int tcp_prepare(void *state, const struct job *job, struct part part, cha
 static int tcp_run(void *state, struct outcome *outcome, char *why)
 {
     struct tcp_client *client = state;
-    const struct job *job = &client->job;
-    uint64_t cpu = cpu_ns();
-    unsigned i;
 
-    memset(outcome, 0, sizeof *outcome);
-    outcome->start = clock_ns();
-    if (phase(client, 1, why))
+    if (outcome_time(outcome, phase, client, why))
         return -1;
-    outcome->end = clock_ns();
-    outcome->cpu = cpu_ns() - cpu;
-    for (i = 0; i < client->part.count; i++) {
+    for (unsigned i = 0; i < client->part.count; i++) {
         struct link *link = part_link(client, i);
-        unsigned server = (unsigned)(link - client->link);
-        outcome->server_cpu_start[server] = link->said.cpu_start;
-        outcome->server_cpu_end[server] = link->said.cpu_end;
-        outcome->bad += link->said.bad + tcp_exchange_bad(link->exchange);
-        outcome->messages += job->count;
-        outcome->bytes += job_bytes(job);
+        outcome_add(outcome, &client->job, (unsigned)(link - client->link), &link->said,
+                    tcp_exchange_bad(link->exchange));
     }
     return 0;
 }

@@ -20,6 +20,15 @@ struct outcome {
     uint64_t server_cpu_start[MAX_SERVERS], server_cpu_end[MAX_SERVERS]; /* 0 where not used */
 };
 
+/* Phase `number` of a transport's job: 0 warms up, 1 is timed.  0, or -1 with the reason. */
+typedef int (*phase_fn)(void *state, uint64_t number, char *why);
+
+/* Runs the timed phase; the outcome is its times and nothing else yet. */
+int outcome_time(struct outcome *outcome, phase_fn phase, void *state, char *why);
+/* Adds what one server did and said, and how many messages from it were bad. */
+void outcome_add(struct outcome *outcome, const struct job *job, unsigned server,
+                 const struct report *said, uint64_t bad);
+
 /* Which of the servers take part: `count` of them from `first` on. */
 struct part {
     unsigned first, count;

@@ -82,6 +82,13 @@ struct test_call {
     bmi_context_id context;
 };
 
+static struct test_call call_of(int incount, bmi_op_id_t *ids, int *outcount, int *index,
+                                bmi_error_code_t *error, bmi_size_t *actual, void **user,
+                                bmi_context_id context)
+{
+    return (struct test_call){incount, ids, outcount, index, error, actual, user, context};
+}
+
 static void **user_at(const struct test_call *c)
 {
     return c->user ? c->user + *c->outcount : NULL;
@@ -145,13 +152,8 @@ int BMI_test(bmi_op_id_t id, int *outcount, bmi_error_code_t *error_code,
              bmi_size_t *actual_size, void **user_ptr, int max_idle_time_ms,
              bmi_context_id context_id)
 {
-    struct test_call c = {.incount = 1,
-                          .ids = &id,
-                          .outcount = outcount,
-                          .error = error_code,
-                          .actual = actual_size,
-                          .user = user_ptr,
-                          .context = context_id};
+    struct test_call c = call_of(1, &id, outcount, NULL, error_code,
+                                 actual_size, user_ptr, context_id);
     int ret = check_call(&c, max_idle_time_ms);
     if (ret < 0 || id == 0)
         return ret;
@@ -162,14 +164,8 @@ int BMI_testsome(int incount, bmi_op_id_t *id_array, int *outcount, int *index_a
                  bmi_error_code_t *error_code_array, bmi_size_t *actual_size_array,
                  void **user_ptr_array, int max_idle_time_ms, bmi_context_id context_id)
 {
-    struct test_call c = {.incount = incount,
-                          .ids = id_array,
-                          .outcount = outcount,
-                          .index = index_array,
-                          .error = error_code_array,
-                          .actual = actual_size_array,
-                          .user = user_ptr_array,
-                          .context = context_id};
+    struct test_call c = call_of(incount, id_array, outcount, index_array, error_code_array,
+                                 actual_size_array, user_ptr_array, context_id);
     int ret = check_call(&c, max_idle_time_ms);
     if (ret < 0 || incount == 0)
         return ret;
@@ -182,13 +178,8 @@ int BMI_testcontext(int incount, bmi_op_id_t *out_id_array, int *outcount,
                     bmi_error_code_t *error_code_array, bmi_size_t *actual_size_array,
                     void **user_ptr_array, int max_idle_time_ms, bmi_context_id context_id)
 {
-    struct test_call c = {.incount = incount,
-                          .ids = out_id_array,
-                          .outcount = outcount,
-                          .error = error_code_array,
-                          .actual = actual_size_array,
-                          .user = user_ptr_array,
-                          .context = context_id};
+    struct test_call c = call_of(incount, out_id_array, outcount, NULL, error_code_array,
+                                 actual_size_array, user_ptr_array, context_id);
     int ret = check_call(&c, max_idle_time_ms);
     if (ret < 0 || incount == 0)
         return ret;

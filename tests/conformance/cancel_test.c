@@ -207,6 +207,21 @@ void cancel_while_connecting(void **state)
     blob_free(&b);
 }
 
+/* A new pair, and half a megabyte on its way from client to server with tag 5; its data may be held up. */
+static void begin_transfer(struct pair *p, const char *options, bool held, struct blob *out, struct blob *in,
+                           struct op *send, struct op *recv)
+{
+    bed_options(options);
+    pair_open(p);
+    blob_flat(out, 500000);
+    blob_flat(in, 500000);
+    blob_fill(out, 3);
+    if (held)
+        loop_hold(LOOP_HOLD_DATA);
+    post_recv(recv, p->server, p->to_client, in, 5);
+    post_send(send, p->client, p->to_server, out, 5);
+}
+
 /* The peer's host does nothing.  A cancel may wait for it, but not for ever: it breaks the connection in the end. */
 void cancel_with_a_silent_peer(void **state)
 {
@@ -219,13 +234,7 @@ void cancel_with_a_silent_peer(void **state)
         struct blob out, in;
         void *none = NULL;
 
-        bed_options(options[i % 2]);
-        pair_open(&p);
-        blob_flat(&out, 500000);
-        blob_flat(&in, 500000);
-        blob_fill(&out, 3);
-        post_recv(&recv, p.server, p.to_client, &in, 5);
-        post_send(&send, p.client, p.to_server, &out, 5);
+        begin_transfer(&p, options[i % 2], false, &out, &in, &send, &recv);
         for (int k = 0; k < 2; k++)
             step(&p, k);
         bool sender_silent = i < 2;
@@ -386,14 +395,7 @@ void cancel_while_data_moves(void **state)
         struct blob out, in;
         void *none = NULL;
 
-        bed_options(options[i % 2]);
-        pair_open(&p);
-        blob_flat(&out, 500000);
-        blob_flat(&in, 500000);
-        blob_fill(&out, 3);
-        loop_hold(LOOP_HOLD_DATA);
-        post_recv(&recv, p.server, p.to_client, &in, 5);
-        post_send(&send, p.client, p.to_server, &out, 5);
+        begin_transfer(&p, options[i % 2], true, &out, &in, &send, &recv);
         pump_times(50);
         assert_int_equal(send.reports + recv.reports, 0);
         if (i / 2 != 1)

@@ -59,6 +59,24 @@ static int unexpected_free(void *buffer)
     return shim_unexpected_free(&self, buffer);
 }
 
+static int post_list(enum shim_kind kind, bmi_op_id_t *id, bmi_method_addr_p addr,
+                     void *const *buffers, const bmi_size_t *sizes, int count, bmi_size_t total,
+                     bmi_size_t *actual, bmi_msg_tag_t tag, void *user, bmi_context_id context)
+{
+    return shim_post(&self,
+                     &(struct shim_post){.kind = kind,
+                                         .addr = addr,
+                                         .buffers = buffers,
+                                         .sizes = sizes,
+                                         .count = count,
+                                         .total = total,
+                                         .actual = actual,
+                                         .tag = tag,
+                                         .user = user,
+                                         .context = context},
+                     id);
+}
+
 static int post_send_list(bmi_op_id_t *id, bmi_method_addr_p dest, const void *const *buffers,
                           const bmi_size_t *sizes, int count, bmi_size_t total,
                           enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
@@ -66,17 +84,8 @@ static int post_send_list(bmi_op_id_t *id, bmi_method_addr_p dest, const void *c
 {
     (void)type;
     (void)hints;
-    return shim_post(&self,
-                     &(struct shim_post){.kind = SHIM_SEND,
-                                         .addr = dest,
-                                         .buffers = (void *const *)buffers,
-                                         .sizes = sizes,
-                                         .count = count,
-                                         .total = total,
-                                         .tag = tag,
-                                         .user = user,
-                                         .context = context},
-                     id);
+    return post_list(SHIM_SEND, id, dest, (void *const *)buffers, sizes, count, total, NULL,
+                     tag, user, context);
 }
 
 static int post_sendunexpected_list(bmi_op_id_t *id, bmi_method_addr_p dest,
@@ -87,17 +96,8 @@ static int post_sendunexpected_list(bmi_op_id_t *id, bmi_method_addr_p dest,
 {
     (void)type;
     (void)hints;
-    return shim_post(&self,
-                     &(struct shim_post){.kind = SHIM_UNEXPECTED,
-                                         .addr = dest,
-                                         .buffers = (void *const *)buffers,
-                                         .sizes = sizes,
-                                         .count = count,
-                                         .total = total,
-                                         .tag = tag,
-                                         .user = user,
-                                         .context = context},
-                     id);
+    return post_list(SHIM_UNEXPECTED, id, dest, (void *const *)buffers, sizes, count, total,
+                     NULL, tag, user, context);
 }
 
 static int post_recv_list(bmi_op_id_t *id, bmi_method_addr_p src, void *const *buffers,
@@ -107,18 +107,8 @@ static int post_recv_list(bmi_op_id_t *id, bmi_method_addr_p src, void *const *b
 {
     (void)type;
     (void)hints;
-    return shim_post(&self,
-                     &(struct shim_post){.kind = SHIM_RECV,
-                                         .addr = src,
-                                         .buffers = buffers,
-                                         .sizes = sizes,
-                                         .count = count,
-                                         .total = total,
-                                         .actual = actual,
-                                         .tag = tag,
-                                         .user = user,
-                                         .context = context},
-                     id);
+    return post_list(SHIM_RECV, id, src, buffers, sizes, count, total, actual, tag, user,
+                     context);
 }
 
 static int post_send(bmi_op_id_t *id, bmi_method_addr_p dest, const void *buffer,
