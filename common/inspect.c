@@ -155,21 +155,13 @@ void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line)
 
 void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
 {
-    struct rme_plan_in in = {
-        .bytes = bytes,
-        .send = {.segments = segments, .server = rme->server},
-        .recv = {.segments = 1, .server = !rme->server},
-        .eager_max = rme->tuning.rx_size - RME_WIRE_HEADER_SIZE,
-        .unit = rme->tuning.unit,
-        .pack_threshold = rme->tuning.pack_threshold,
-        .heavy_ops = rme->tuning.heavy_ops,
-        .prefer = rme->tuning.prefer,
-        .max_sge = rme->caps->max_sge,
-        .max_read_sge = rme->caps->max_read_sge,
-        .has_read = rme->caps->has_read,
-        .costs = &rme->costs,
-    };
+    struct rme_plan_in in = rme_rndv_plan_in(rme, bytes);
 
+    in.send.segments = segments;
+    in.send.server = rme->server;
+    in.recv.segments = 1;
+    in.recv.server = !rme->server;
+    in.eager_max = rme->tuning.rx_size - RME_WIRE_HEADER_SIZE;
     if (rme->tuning.eager_max < in.eager_max)
         in.eager_max = rme->tuning.eager_max;
     rme_plan_explain(out, &in);

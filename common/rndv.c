@@ -135,6 +135,21 @@ void rme_rndv_clear(struct rme *rme)
     rme_unit_clear(rme);
 }
 
+struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
+{
+    return (struct rme_plan_in){
+        .bytes = bytes,
+        .unit = rme->tuning.unit,
+        .pack_threshold = rme->tuning.pack_threshold,
+        .heavy_ops = rme->tuning.heavy_ops,
+        .prefer = rme->tuning.prefer,
+        .max_sge = rme->caps->max_sge,
+        .max_read_sge = rme->caps->max_read_sge,
+        .has_read = rme->caps->has_read,
+        .costs = &rme->costs,
+    };
+}
+
 bool rme_rndv_ready(struct rme *rme, const struct rme_op *op)
 {
     if (rme_mreg_caches(rme->mreg) && rme->tuning.pack_threshold != 0 && op->size >= rme->tuning.pack_threshold)

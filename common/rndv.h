@@ -10,6 +10,7 @@
 #include "list.h"
 #include "mreg.h"
 #include "op.h"
+#include "plan.h"
 #include "wire.h"
 
 struct rme_event;
@@ -152,6 +153,8 @@ void rme_rndv_clear(struct rme *rme);
  * memory pays for the registration, the later ones find it; a planner that compared the first use alone would copy for ever.
  */
 bool rme_rndv_ready(struct rme *rme, const struct rme_op *op);
+/* What the planner shall know of this engine and its device; the two sides are left to the caller. */
+struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
 
 /* Queues what an op has to say. */
 void rme_rndv_say(struct rme_op *op, unsigned what);

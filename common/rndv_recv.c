@@ -7,28 +7,18 @@
 
 static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_message *rts, struct rme_plan *plan)
 {
-    struct rme_plan_in in = {
-        .bytes = op->size,
-        .send = {.segments = rts->shape,
-                 .ready = (rts->flags & RME_WIRE_F_READY) != 0,
-                 .server = (op->peer->hello.flags & RME_HELLO_F_SERVER) != 0,
-                 .load_ops = rts->load_ops,
-                 .load_bytes = rts->load_bytes},
-        .recv = {.segments = op->nseg,
-                 .server = rme->server,
-                 .load_ops = rme->xfers,
-                 .load_bytes = rme->xfer_bytes},
-        .unit = rme->tuning.unit,
-        .pack_threshold = rme->tuning.pack_threshold,
-        .heavy_ops = rme->tuning.heavy_ops,
-        .prefer = rme->tuning.prefer,
-        .max_sge = rme->caps->max_sge,
-        .max_read_sge = rme->caps->max_read_sge,
-        .has_read = rme->caps->has_read,
-        .costs = &rme->costs,
-    };
+    struct rme_plan_in in = rme_rndv_plan_in(rme, op->size);
 
-    in.recv.ready = rme_rndv_ready(rme, op);
+    in.send = (struct rme_plan_side){.segments = rts->shape,
+                                     .ready = (rts->flags & RME_WIRE_F_READY) != 0,
+                                     .server = (op->peer->hello.flags & RME_HELLO_F_SERVER) != 0,
+                                     .load_ops = rts->load_ops,
+                                     .load_bytes = rts->load_bytes};
+    in.recv = (struct rme_plan_side){.segments = op->nseg,
+                                     .ready = rme_rndv_ready(rme, op),
+                                     .server = rme->server,
+                                     .load_ops = rme->xfers,
+                                     .load_bytes = rme->xfer_bytes};
     if (in.prefer == RME_PREFER_AUTO && rts->opening == NULL)
         in.has_read = false; /* nothing to read yet: a CTS is one message less than GO and OFFER */
     rme_plan(&in, plan);

@@ -15,28 +15,19 @@ static enum rme_stream stream_of(const struct rme_op *op)
 static int plan_send(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
-    struct rme_plan_in in = {
-        .bytes = op->size,
-        .send = {.segments = op->nseg,
-                 .server = rme->server,
-                 .load_ops = rme->xfers,
-                 .load_bytes = rme->xfer_bytes},
-        .recv = {.server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0},
-        .unit = rme->tuning.unit,
-        .pack_threshold = rme->tuning.pack_threshold,
-        .heavy_ops = rme->tuning.heavy_ops,
-        .prefer = rme->tuning.prefer,
-        .max_sge = rme->caps->max_sge,
-        .max_read_sge = rme->caps->max_read_sge,
-        .has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0,
-        .costs = &rme->costs,
-    };
+    struct rme_plan_in in = rme_rndv_plan_in(rme, op->size);
     struct rme_plan plan;
     int error = rme_rndv_new(rme, op);
 
     if (error != 0)
         return error;
-    in.send.ready = rme_rndv_ready(rme, op);
+    in.send = (struct rme_plan_side){.segments = op->nseg,
+                                     .ready = rme_rndv_ready(rme, op),
+                                     .server = rme->server,
+                                     .load_ops = rme->xfers,
+                                     .load_bytes = rme->xfer_bytes};
+    in.recv.server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0;
+    in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
     rme_plan(&in, &plan);
     op->rndv->memory = plan.send_pack && !in.send.ready ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
     op->rndv->unit_size = rme->tuning.unit;

@@ -147,6 +147,18 @@ static void fill(struct cm_msg *m, struct cm_id *id, const struct rdma_conn_para
     }
 }
 
+/* What connect and accept refuse: only an id with a QP of its own needs no parameters, and read depths are the device's. */
+static bool is_bad_param(const struct rdma_cm_id *id, const struct rdma_conn_param *p, size_t most_private)
+{
+    uint8_t max = device_depth();
+
+    if (!p)
+        return !id->qp;
+    return p->private_data_len > most_private || (p->private_data_len && !p->private_data) ||
+           (p->responder_resources != 0xff && p->responder_resources > max) ||
+           (p->initiator_depth != 0xff && p->initiator_depth > max);
+}
+
 EMU_EXPORT int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
 {
     struct cm_id *id = (struct cm_id *)ibid;
@@ -157,11 +169,7 @@ EMU_EXPORT int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
         return fail(ENOMEM);
     if (!d)
         return fail(EIO);
-    if ((!p && !ibid->qp) || (p && p->private_data_len > CM_REQ_PRIVATE) ||
-        (p && p->private_data_len && !p->private_data))
-        return fail(EINVAL);
-    if (p && ((p->responder_resources != 0xff && p->responder_resources > max) ||
-              (p->initiator_depth != 0xff && p->initiator_depth > max)))
+    if (is_bad_param(ibid, p, CM_REQ_PRIVATE))
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);
     if (id->state != CM_ROUTE_RESOLVED) {
@@ -244,11 +252,7 @@ EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
         return fail(ENOMEM);
     if (!d)
         return fail(EIO);
-    if ((!p && !ibid->qp) || (p && p->private_data_len > CM_REP_PRIVATE) ||
-        (p && p->private_data_len && !p->private_data))
-        return fail(EINVAL);
-    if (p && ((p->responder_resources != 0xff && p->responder_resources > max) ||
-              (p->initiator_depth != 0xff && p->initiator_depth > max)))
+    if (is_bad_param(ibid, p, CM_REP_PRIVATE))
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);
     if (id->state ==
