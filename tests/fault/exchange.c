@@ -64,7 +64,8 @@ struct op {
     enum kind kind;
     rme_id id;
     int32_t tag;
-    bool to_cancel; /* ends with success or -ECANCELED */
+    int may;        /* an error with which it may end as well, or 0 */
+    bool to_cancel; /* that is -ECANCELED: nothing else ends it */
     bool ended;
     int error;
     int64_t actual, expected;
@@ -184,12 +185,14 @@ static void ends(struct op *op, int error, int64_t actual)
     op->error = error;
     op->actual = actual;
     if (error == 0 && op->kind == RECV) {
+        if (op->may == -EMSGSIZE)
+            wrong("%s took what is too large for it", op->name);
         if (actual != op->expected)
             wrong("%s brought %lld bytes instead of %lld", op->name, (long long)actual,
                   (long long)op->expected);
         fill(op, true);
     }
-    if (error != 0 && !(op->to_cancel && error == -ECANCELED)) {
+    if (error != 0 && error != op->may) {
         fprintf(stderr, "%s, round %d: %s ended with %s\n", self.server ? "server" : "client",
                 self.round, op->name, strerror(-error));
         self.failed = true;
@@ -198,7 +201,7 @@ static void ends(struct op *op, int error, int64_t actual)
 
 /* Pieces of `piece` bytes each; of plain memory, or all of it in one piece of the zone. */
 static void post(const char *name, enum kind kind, int tag, int64_t bytes, int pieces,
-                 bool zone, bool to_cancel)
+                 bool zone, int may)
 {
     struct op *op = &self.op[self.nops++];
     struct rme_list list;
@@ -209,7 +212,8 @@ static void post(const char *name, enum kind kind, int tag, int64_t bytes, int p
     op->name = name;
     op->kind = kind;
     op->tag = self.round * 1000 + tag;
-    op->to_cancel = to_cancel;
+    op->may = may;
+    op->to_cancel = may == -ECANCELED;
     op->expected = bytes;
     op->pieces = pieces;
     for (int i = 0; i < pieces; i++) {
@@ -240,37 +244,39 @@ static void post(const char *name, enum kind kind, int tag, int64_t bytes, int p
 
 static void post_client(void)
 {
-    post("receive of the small reply", RECV, 1, 64, 1, false, false);
+    post("receive of the small reply", RECV, 1, 64, 1, false, 0);
     post("receive of the list", RECV, 6, LIST_PIECES * LIST_PIECE, LIST_PIECES - 3, false,
-         false);
-    post("receive of the large reply", RECV, 4, LARGE, 1, false, false);
-    post("small request", UNEXPECTED, 10, 64, 1, false, false);
-    post("large request", UNEXPECTED, 11, RME_UNEXPECTED_MAX, 3, false, false);
-    post("eager send", SEND, 2, 1000, 2, false, false);
-    post("large send", SEND, 3, LARGE, 1, false, false);
-    post("list send", SEND, 5, LIST_PIECES * LIST_PIECE, LIST_PIECES, false, false);
+         0);
+    post("receive of the large reply", RECV, 4, LARGE, 1, false, 0);
+    post("small request", UNEXPECTED, 10, 64, 1, false, 0);
+    post("large request", UNEXPECTED, 11, RME_UNEXPECTED_MAX, 3, false, 0);
+    post("eager send", SEND, 2, 1000, 2, false, 0);
+    post("large send", SEND, 3, LARGE, 1, false, 0);
+    post("list send", SEND, 5, LIST_PIECES * LIST_PIECE, LIST_PIECES, false, 0);
     if (self.zone != NULL)
-        post("send from the zone", SEND, 7, ZONE_BYTES, 1, true, false);
+        post("send from the zone", SEND, 7, ZONE_BYTES, 1, true, 0);
     else
-        post("send from plain memory", SEND, 7, ZONE_BYTES, 1, false, false);
-    post("receive to be cancelled", RECV, 50, LARGE, 1, false, true);
-    post("large send to be cancelled", SEND, 51, LARGE, 1, false, true);
+        post("send from plain memory", SEND, 7, ZONE_BYTES, 1, false, 0);
+    post("send that is too large", SEND, 8, 900, 1, false, -EMSGSIZE);
+    post("receive to be cancelled", RECV, 50, LARGE, 1, false, -ECANCELED);
+    post("large send to be cancelled", SEND, 51, LARGE, 1, false, -ECANCELED);
 }
 
 static void post_server(void)
 {
-    post("send of the small reply", SEND, 1, 64, 1, false, false);
-    post("eager receive", RECV, 2, 1000, 1, false, false);
-    post("large receive", RECV, 3, LARGE, 1, false, false);
-    post("send of the large reply", SEND, 4, LARGE, 1, false, false);
-    post("list receive", RECV, 5, LIST_PIECES * LIST_PIECE, LIST_PIECES + 5, false, false);
-    post("send of the list", SEND, 6, LIST_PIECES * LIST_PIECE, LIST_PIECES, false, false);
+    post("send of the small reply", SEND, 1, 64, 1, false, 0);
+    post("eager receive", RECV, 2, 1000, 1, false, 0);
+    post("large receive", RECV, 3, LARGE, 1, false, 0);
+    post("send of the large reply", SEND, 4, LARGE, 1, false, 0);
+    post("list receive", RECV, 5, LIST_PIECES * LIST_PIECE, LIST_PIECES + 5, false, 0);
+    post("send of the list", SEND, 6, LIST_PIECES * LIST_PIECE, LIST_PIECES, false, 0);
     if (self.zone != NULL)
-        post("receive into the zone", RECV, 7, ZONE_BYTES, 1, true, false);
+        post("receive into the zone", RECV, 7, ZONE_BYTES, 1, true, 0);
     else
-        post("receive into plain memory", RECV, 7, ZONE_BYTES, 1, false, false);
-    post("receive to be cancelled", RECV, 52, LARGE, 1, false, true);
-    post("large send to be cancelled", SEND, 53, LARGE, 1, false, true);
+        post("receive into plain memory", RECV, 7, ZONE_BYTES, 1, false, 0);
+    post("receive that is too small", RECV, 8, 100, 1, false, -EMSGSIZE);
+    post("receive to be cancelled", RECV, 52, LARGE, 1, false, -ECANCELED);
+    post("large send to be cancelled", SEND, 53, LARGE, 1, false, -ECANCELED);
 }
 
 /* The server's peer of a round is whoever sent this round's requests. */
