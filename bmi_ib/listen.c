@@ -80,6 +80,14 @@ static int bind_specific(struct rme_fabric *f, const struct rme_addr_part *part)
     return error;
 }
 
+/* A port that is taken: the kernel says EADDRNOTAVAIL when one of two that collide is a wildcard.
+ */
+static int bind_any(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
+{
+    int error = bind_one(f, sa, length);
+    return error == -EADDRNOTAVAIL ? -EADDRINUSE : error;
+}
+
 /* The wildcard of the address's family; for a name those of both, IPv6 only where there is any.
  */
 static int bind_wildcards(struct rme_fabric *f, const struct rme_addr_part *part)
@@ -96,11 +104,11 @@ static int bind_wildcards(struct rme_fabric *f, const struct rme_addr_part *part
         .sin6_family = AF_INET6, .sin6_port = port, .sin6_addr = IN6ADDR_ANY_INIT};
     int error = 0;
     if (family != AF_INET6)
-        error = bind_one(f, (struct sockaddr *)&v4, sizeof(v4));
+        error = bind_any(f, (struct sockaddr *)&v4, sizeof(v4));
     if (family == AF_INET6)
-        return bind_one(f, (struct sockaddr *)&v6, sizeof(v6));
+        return bind_any(f, (struct sockaddr *)&v6, sizeof(v6));
     if (family == AF_UNSPEC && !error) {
-        int ret = bind_one(f, (struct sockaddr *)&v6, sizeof(v6));
+        int ret = bind_any(f, (struct sockaddr *)&v6, sizeof(v6));
         if (ret)
             ib_log(f, RME_LOG_INFO, "not listening on [::]:%s: %s", part->port, strerror(-ret));
     }

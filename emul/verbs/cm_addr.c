@@ -174,19 +174,20 @@ static void name_of(char *name, size_t size, const union cm_addr *addr, int ps, 
     snprintf(name, size, "emuverbs/cm/%x/%u/%s", (unsigned)ps, cm_addr_port(&a.sa), text);
 }
 
-/* Whether an address that overlaps `mine` is claimed already. */
-static bool collides(const char *mine, int ps, uint16_t port)
+/* 0, or the error for an address that overlaps `mine` and is claimed already: the kernel says
+ * EADDRINUSE when they are the same, and EADDRNOTAVAIL when either is a wildcard. */
+static int collision(const char *mine, int ps, uint16_t port)
 {
     char prefix[64], line[512];
-    bool hit = false;
+    int error = 0;
     FILE *f = fopen("/proc/net/unix", "r");
 
     if (!f)
-        return false;
+        return 0;
     snprintf(prefix, sizeof(prefix), "@emuverbs/cm/%x/%u/", (unsigned)ps, port);
     const char *my = mine + strlen(prefix) - 1; /* the name has no @ */
     bool my_any = strcmp(my, "4:0") == 0 || strncmp(my, "6:0", 3) == 0;
-    while (!hit && fgets(line, sizeof(line), f)) {
+    while (!error && fgets(line, sizeof(line), f)) {
         char *at = strstr(line, prefix);
         if (!at)
             continue;
@@ -197,10 +198,13 @@ static bool collides(const char *mine, int ps, uint16_t port)
         bool both6 = my[0] != '4' && other[0] != '4';
         bool dual =
             (my_any && strcmp(my, "6:0") == 0) || (other_any && strcmp(other, "6:0") == 0);
-        hit = strcmp(my, other) == 0 || ((my_any || other_any) && (v4only || both6 || dual));
+        if ((my_any || other_any) && (v4only || both6 || dual))
+            error = -EADDRNOTAVAIL;
+        else if (strcmp(my, other) == 0)
+            error = -EADDRINUSE;
     }
     fclose(f);
-    return hit;
+    return error;
 }
 
 int cm_addr_claim(const struct sockaddr *sa, int ps, bool reuse, bool afonly)
@@ -210,9 +214,8 @@ int cm_addr_claim(const struct sockaddr *sa, int ps, bool reuse, bool afonly)
 
     cm_addr_copy(&a, sa);
     name_of(name, sizeof(name), &a, ps, afonly);
-    if (!reuse && collides(name, ps, cm_addr_port(sa)))
-        return -EADDRINUSE;
-    return emu_listen_abstract(name);
+    int error = reuse ? 0 : collision(name, ps, cm_addr_port(sa));
+    return error ? error : emu_listen_abstract(name);
 }
 
 int cm_addr_find(const union cm_addr *dst, int ps)

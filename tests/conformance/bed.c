@@ -113,13 +113,14 @@ void node_forget(struct rme_addr *addr)
 int node_try(const char *name, const char *uri, struct node **out)
 {
     char options[1024];
+    const char *own = lane_options(uri != NULL);
     struct node *n = calloc(1, sizeof *n);
     int slot = free_slot();
 
     assert_non_null(n);
     snprintf(n->name, sizeof n->name, "%s", name);
-    snprintf(options, sizeof options, "loop_name=%s%s%s%s%s", name, lane.options ? "," : "",
-             lane.options ? lane.options : "", more_options ? "," : "", more_options ? more_options : "");
+    snprintf(options, sizeof options, "loop_name=%s%s%s%s%s", name, *own ? "," : "", own,
+             more_options ? "," : "", more_options ? more_options : "");
     if (uri)
         assert_int_equal(rme_addr_parse(lane.ops->scheme, uri, &n->listen), 0);
     struct rme_config config = {

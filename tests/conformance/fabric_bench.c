@@ -35,7 +35,7 @@ static void host_open(struct host *h, const char *listen)
     assert_non_null(h->seen);
     h->options = rme_options_new(tables, lane.ops->options ? 2 : 1);
     assert_non_null(h->options);
-    if (lane.options && rme_options_parse(h->options, lane.options, why, sizeof why))
+    if (rme_options_parse(h->options, lane_options(listen != NULL), why, sizeof why))
         fail_msg("%s", why);
     if (listen)
         assert_int_equal(rme_addr_parse(lane.ops->scheme, listen, &h->listen), 0);

@@ -62,6 +62,16 @@ static const struct fabric_choice *choose(const char *name)
     return NULL;
 }
 
+const char *lane_options(bool listens)
+{
+    static char text[512];
+    const char *all = lane.options ? lane.options : "";
+    const char *more = listens || !lane.client_options ? "" : lane.client_options;
+
+    snprintf(text, sizeof text, "%s%s%s", all, *all && *more ? "," : "", more);
+    return text;
+}
+
 static bool wanted(const char *name, const char *only)
 {
     char *list = strdup(only ? only : "*"), *rest = list;
@@ -76,7 +86,7 @@ static bool wanted(const char *name, const char *only)
 static int usage(const char *program)
 {
     fprintf(stderr,
-            "usage: %s [--fabric loop|ib] [--addr URI] [--options LIST] [--only NAME,…] [--list] [--seed N]\n",
+            "usage: %s [--fabric loop|ib] [--addr URI] [--options LIST] [--client-options LIST] [--only NAME,…] [--list] [--seed N]\n",
             program);
     return 2;
 }
@@ -107,6 +117,7 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
     static const struct option longs[] = {
         {"fabric", required_argument, NULL, 'f'},  {"addr", required_argument, NULL, 'a'},
         {"options", required_argument, NULL, 'o'}, {"only", required_argument, NULL, 'n'},
+        {"client-options", required_argument, NULL, 'c'},
         {"list", no_argument, NULL, 'l'},          {"seed", required_argument, NULL, 's'},
         {"peer", no_argument, NULL, 'p'},          {"guest", no_argument, NULL, 'g'},
         {0},
@@ -132,6 +143,9 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
             break;
         case 'o':
             lane.options = optarg;
+            break;
+        case 'c':
+            lane.client_options = optarg;
             break;
         case 'n':
             only = optarg;

@@ -6,6 +6,7 @@
  *   --addr URI            first address of a server (loop://server:1, or ib://127.0.0.1 with a port that depends on
  *                         the process); more follow with higher ports
  *   --options LIST        options for every engine, "key=value,…"
+ *   --client-options LIST  more options for engines that do not listen
  *   --only NAME[,NAME…]   run these tests only (shell patterns)
  *   --list                print the names
  *   --seed N              first seed of random tests (the environment's CONFORMANCE_SEED, or 1)
@@ -15,6 +16,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
@@ -24,6 +26,7 @@ struct lane {
     const struct rme_fabric_ops *ops;
     bool is_loop;
     const char *options; /* may be NULL */
+    const char *client_options; /* likewise */
     const char *program; /* to start ourselves as a peer */
     int (*peer)(const char *uri);  /* what --peer and --guest run instead of tests; may be NULL */
     int (*guest)(const char *uri);
@@ -37,6 +40,9 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
 
 /* The address of server number n (0 …), in a static buffer of its own for each of the first 8. */
 const char *lane_uri(int n);
+
+/* The options of an engine, in a static buffer; "" when there are none. */
+const char *lane_options(bool listens);
 
 /* An environment variable as a number, or what it is when unset. */
 uint64_t lane_env(const char *name, uint64_t unset);

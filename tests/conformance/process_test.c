@@ -289,7 +289,8 @@ void client_process_killed(void **state)
         assert_true(child >= 0);
         if (!child) {
             execl("/proc/self/exe", lane.program, "--fabric", lane.ops->scheme, "--addr", lane_uri(0), "--options",
-                  lane.options ? lane.options : "", "--guest", (char *)NULL);
+                  lane.options ? lane.options : "", "--client-options",
+                  lane.client_options ? lane.client_options : "", "--guest", (char *)NULL);
             _exit(127);
         }
         pump_until_unexpected(server, 1);

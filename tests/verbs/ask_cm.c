@@ -294,6 +294,18 @@ static void ports(void)
     struct rdma_cm_id *id = new_id();
     int ret = rdma_bind_addr(id, address(cm_port));
     answer("the same port again: %s", result(ret));
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons((uint16_t)cm_port)};
+    id = new_id();
+    ret = rdma_bind_addr(id, (struct sockaddr *)&any);
+    answer("at all addresses: %s", result(ret));
+    any.sin_port = htons((uint16_t)(cm_port + 1));
+    NEED(rdma_bind_addr(new_id(), (struct sockaddr *)&any) == 0);
+    id = new_id();
+    ret = rdma_bind_addr(id, address(cm_port + 1));
+    answer("one address where all are taken: %s", result(ret));
+    id = new_id();
+    ret = rdma_bind_addr(id, (struct sockaddr *)&any);
+    answer("all of them again: %s", result(ret));
     id = new_id();
     answer("any port: %s", result(rdma_bind_addr(id, address(0))));
     answer("it has a number: %s", rdma_get_src_port(id) ? "yes" : "no");

@@ -17,6 +17,16 @@ keep_order() {
     done
 }
 
+add_devices() {
+    rdma link add rxe1 type rxe netdev one
+    rdma link add rxe2 type rxe netdev two
+    i=0
+    while [ "$(rdma link | grep -c 'state ACTIVE')" != 2 ] && [ $i -lt 50 ]; do
+        sleep 0.1
+        i=$((i + 1))
+    done
+}
+
 network() {
     $IP link set lo up
     $IP link add one mtu 4500 type veth peer name two mtu 4500 # room for an IB MTU of 4096
@@ -37,24 +47,22 @@ network() {
     $IP rule add pref 20 lookup local
     $IP rule del pref 0
     keep_order
-    rdma link add rxe1 type rxe netdev one
-    rdma link add rxe2 type rxe netdev two
-    i=0
-    while [ "$(rdma link | grep -c 'state ACTIVE')" != 2 ] && [ $i -lt 50 ]; do
-        sleep 0.1
-        i=$((i + 1))
-    done
+    add_devices
     note "$(uname -r), $(rdma link | grep -c 'state ACTIVE') devices"
     dmesg -c >/dev/null
     objects >/tmp/objects.begin
 }
+
+# Both ends at 10.7.0.1: what is sent to it stays within device one.
+within_one_device() { $IP rule add pref 3 lookup local; }
+over_the_wire() { $IP rule del pref 3; }
 
 note() { echo "note $*"; }
 pass() { echo "ok   $*"; }
 fail() { echo "FAIL $*"; }
 
 # Verbs objects that user programs hold; the kernel's own are always there.
-objects() { rdma resource show 2>/dev/null | sed 's/ ctx [0-9]*//' | sort; }
+objects() { rdma resource show 2>/dev/null | sed 's/ ctx [0-9]*//; s/^[0-9]*: //' | sort; }
 counter() { cat /sys/class/infiniband/rxe1/ports/1/hw_counters/$1 /sys/class/infiniband/rxe2/ports/1/hw_counters/$1 2>/dev/null | awk '{s += $1} END {print s + 0}'; }
 
 all_counters() { # of both devices, those that are not 0
@@ -112,4 +120,14 @@ check() { # seconds, name, command
         fail "$name: status $status"
         tail -15 /tmp/check.log
     fi
+}
+
+# The entry of a device's GID table that is an IPv4 address of RoCE v2.
+gid_index() { # device
+    for g in /sys/class/infiniband/$1/ports/1/gids/*; do
+        i=${g##*/}
+        case "$(cat $g) $(cat /sys/class/infiniband/$1/ports/1/gid_attrs/types/$i 2>/dev/null)" in
+        0000:0000:0000:0000:0000:ffff:*"RoCE v2") echo $i; return ;;
+        esac
+    done
 }

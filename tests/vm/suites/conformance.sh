@@ -1,8 +1,25 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # The suite that every fabric passes, from device two to device one.
-check 300 "fabric conformance" fabric-conformance --fabric ib --addr ib://10.7.0.1:7000
-after "fabric conformance"
-check 300 "fabric conformance, own receive queues" fabric-conformance --fabric ib --addr ib://10.7.0.1:7200 --options srq=0
-after "fabric conformance, own receive queues"
-check 800 "engine conformance" conformance --fabric ib --addr ib://10.7.0.1:7400
-after "engine conformance"
+suite() { # seconds, name, port, program and its options
+    limit=$1 name=$2 port=$3
+    shift 3
+    check $limit "$name" "$@" --fabric ib --addr ib://10.7.0.1:$port --client-options device=rxe2
+    grep -E '^\[  FAILED  \] [a-z]|^\[   LINE   \]|^#' /tmp/check.log | tail -40 | sed "s/^/note $name: /"
+    after "$name"
+}
+# Says which tests took long, while they run.
+timed() {
+    { "$@" 2>&1; echo $? >/tmp/timed.status; } | awk '
+        /^\[ RUN / { begin = systime(); test = $NF }
+        { print }
+        /^\[ .*(OK|FAILED) / { if (systime() - begin > 4) print "note slow: " test ": " systime() - begin " s" >"/dev/console" }'
+    return "$(cat /tmp/timed.status)"
+}
+suite 200 "fabric conformance" 7000 fabric-conformance
+suite 200 "fabric conformance, shared receives" 7200 fabric-conformance --options srq=on
+suite 700 "engine conformance" 7400 timed conformance
+# A server that connects to another one at the same address.
+within_one_device
+check 100 "engine conformance, servers at one address" conformance --fabric ib --addr ib://10.7.0.1:7600 --only 'server_to_server'
+over_the_wire
+after "servers at one address"

@@ -1,23 +1,58 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Correctness under bmi-perf's loads, and figures beside ibv_rc_pingpong (notes; rounds in turn, medians by bmi-perf).
-bmi-perf server ib://10.7.0.1:7000 >/tmp/server.log 2>&1 & server=$!
-sleep 1
+# Correctness under bmi-perf's loads, then figures beside ibv_rc_pingpong on the same two devices: rounds in turn, medians.
+# Bars: 8 bytes one way at most 1.25 times as long; 1 MiB at least 97 % as fast, forth and back as ibv_rc_pingpong does
+# it, and in one direction.
+rounds=7
+server=ib://10.7.0.1:7000
+bmi-perf server $server >/tmp/server.log 2>&1 & job=$!
+until grep -q 'ib://' /tmp/server.log; do sleep 0.1; done
+perf() { bmi-perf "$@" --bmi-options device=rxe2; }
 for direction in put get; do
-    check 200 "bw, verified, $direction" bmi-perf bw ib://10.7.0.1:7000 --sizes 4K,64K,1M --count 32 --rounds 1 --direction $direction --verify
+    check 200 "bw, verified, $direction" perf bw $server --sizes 4K,64K,1M --count 32 --rounds 1 --direction $direction --verify
 done
-check 200 "list, verified" bmi-perf list ib://10.7.0.1:7000 --count 8 --rounds 1 --verify
-check 100 "lat, verified" bmi-perf lat ib://10.7.0.1:7000 --sizes 8,1K --count 200 --rounds 1 --verify
-for round in 1 2 3; do
-    bmi-perf lat ib://10.7.0.1:7000 --sizes 8 --count 1000 --rounds 1 2>/dev/null | grep '^lat' | sed 's/^/note /'
-    bmi-perf bw ib://10.7.0.1:7000 --sizes 1M --count 64 --rounds 1 --window 1 2>/dev/null | grep '^bw' | sed 's/^/note /'
-    ibv_rc_pingpong -d rxe1 -g 1 -m 4096 -s 8 -n 1000 >/dev/null 2>&1 & raw=$!
-    sleep 1
-    ibv_rc_pingpong -d rxe2 -g 1 -m 4096 -s 8 -n 1000 10.7.0.1 2>&1 | grep usec | sed 's/^/note raw 8 B: /'
+check 200 "list, verified" perf list $server --count 8 --rounds 1 --verify
+check 100 "lat, verified" perf lat $server --sizes 8,1K --count 200 --rounds 1 --verify
+
+pingpong() { # bytes, count: microseconds of a round trip
+    ibv_rc_pingpong -d rxe1 -g "$(gid_index rxe1)" -m 4096 -s "$1" -n "$2" >/tmp/raw.server 2>&1 & raw=$!
+    i=0
+    until ibv_rc_pingpong -d rxe2 -g "$(gid_index rxe2)" -m 4096 -s "$1" -n "$2" 10.7.0.1 >/tmp/raw 2>&1; do
+        i=$((i + 1))
+        [ $i -lt 50 ] || { kill $raw; cat /tmp/raw; return 1; }
+        sleep 0.1
+    done
     wait $raw
-    ibv_rc_pingpong -d rxe1 -g 1 -m 4096 -s 1048576 -n 30 >/dev/null 2>&1 & raw=$!
-    sleep 1
-    ibv_rc_pingpong -d rxe2 -g 1 -m 4096 -s 1048576 -n 30 10.7.0.1 2>&1 | grep Mbit | sed 's/^/note raw 1 MiB: /'
-    wait $raw
+    sed -n 's/.* = \([0-9.]*\) usec.iter.*/\1/p' /tmp/raw
+}
+bmi() { perf "$@" --rounds 1 --json | sed -n 's/.*"median": \([0-9.]*\).*/\1/p'; }
+median() { sort -n "$1" | awk '{v[NR] = $1} END {print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2}'; }
+
+round=0
+while [ $round -lt $rounds ]; do
+    round=$((round + 1))
+    pingpong 8 2000 >>/tmp/raw.8
+    bmi lat $server --sizes 8 --count 2000 >>/tmp/bmi.8
+    pingpong 1048576 20 >>/tmp/raw.1m
+    bmi lat $server --sizes 1M --count 20 >>/tmp/bmi.1m
+    bmi bw $server --sizes 1M --count 40 >>/tmp/bmi.bw
 done
-kill $server
-wait $server
+kill $job
+wait $job
+note "ibv_rc_pingpong, 8 bytes, us one way: $(awk '{printf "%s ", $1 / 2}' /tmp/raw.8)"
+note "bmi-perf lat, 8 bytes, us one way: $(tr '\n' ' ' </tmp/bmi.8)"
+note "ibv_rc_pingpong, 1 MiB, us one way: $(awk '{printf "%s ", $1 / 2}' /tmp/raw.1m)"
+note "bmi-perf lat, 1 MiB, us one way: $(tr '\n' ' ' </tmp/bmi.1m)"
+note "bmi-perf bw, 1 MiB, MB/s: $(tr '\n' ' ' </tmp/bmi.bw)"
+
+judged() { # name, ours, theirs, worst ratio, or least when it begins with a minus
+    if echo "$2 $3 $4" | awk '{r = $1 / $2; print r; exit !($1 > 0 && ($3 < 0 ? r >= -$3 : r <= $3))}' >/tmp/ratio; then
+        pass "$1: ratio $(cat /tmp/ratio)"
+    else
+        fail "$1: ratio $(cat /tmp/ratio), the bar is ${4#-}"
+    fi
+}
+raw_us=$(median /tmp/raw.8 | awk '{print $1 / 2}')
+raw_mbs=$(median /tmp/raw.1m | awk '{print 2 * 1048576 / $1}')
+judged "8 bytes one way, of ibv_rc_pingpong's time" "$(median /tmp/bmi.8)" "$raw_us" 1.25
+judged "1 MiB forth and back, of ibv_rc_pingpong's MB/s ($raw_mbs)" "$(median /tmp/bmi.1m | awk '{print 1048576 / $1}')" "$raw_mbs" -0.97
+judged "1 MiB in one direction, of ibv_rc_pingpong's MB/s" "$(median /tmp/bmi.bw)" "$raw_mbs" -0.97
