@@ -49,12 +49,20 @@ void ib_wait_close(struct rme_fabric *f)
 
 /* ---- Polling ---- */
 
-/* Fetches completion events: their queues want to be armed again. */
+static bool any_armed(const struct rme_fabric *f)
+{
+    for (unsigned i = 0; i < f->cqs; i++)
+        if (f->cq[i].armed)
+            return true;
+    return false;
+}
+
+/* Fetches completion events: their queues want to be armed again.  Each request brings one. */
 void ib_comp_events(struct rme_fabric *f)
 {
     struct ibv_cq *cq;
     void *context;
-    while (ibv_get_cq_event(f->comp, &cq, &context) == 0) {
+    while (any_armed(f) && ibv_get_cq_event(f->comp, &cq, &context) == 0) {
         struct ib_cq *c = context;
         c->armed = false;
         if (++c->unacked == ACK_BATCH) {
@@ -140,11 +148,7 @@ int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
 
 int ib_arm(struct rme_fabric *f)
 {
-    bool armed = false;
-    for (unsigned i = 0; i < f->cqs; i++)
-        armed = armed || f->cq[i].armed;
-    if (armed)
-        ib_comp_events(f); /* what came in while we polled */
+    ib_comp_events(f); /* what came in while we polled */
     for (unsigned i = 0; i < f->cqs; i++) {
         struct ib_cq *c = &f->cq[i];
         if (c->armed || c->broken)

@@ -100,6 +100,8 @@ struct rme {
     bool sleeping;   /* the leader is in the fabric's wait() */
     bool wake;       /* wake it when the lock is released */
     uint64_t sleeps_until;
+    unsigned spins_in_vain;  /* in a row */
+    unsigned spins_left_out; /* since polling stopped to pay */
     uint32_t timer_skip;
 };
 

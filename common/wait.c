@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Waiting.  Of the threads that wait, one leads: it polls for spin_us, then sleeps in the fabric's wait() with no lock held.
+ * Waiting.  Of the threads that wait, one leads: it polls for spin_us (if that was of use lately), then sleeps in the
+ * fabric's wait() with no lock held.
  * The others follow: each sleeps on a condition variable of its own.  Whoever makes something ready, be it the leader,
  * a follower or a thread that posts, tells the waiter that wants it (rme_wait_notify).  A leader that has what it wants
  * leaves and wakes one follower, which leads on.
@@ -141,13 +142,29 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t unt
     return n;
 }
 
+#define SPINS_IN_VAIN 8  /* in a row: it does not pay */
+#define SPIN_AGAIN    16 /* one of so many waits finds out whether it would now */
+
+/* Polling pays where answers come sooner than it lasts.  Where they do not it only takes the processor from whoever
+ * prepares them, most of all where that is the same processor, as with soft-RoCE. */
+static bool spin_pays(struct rme *rme)
+{
+    if (rme->tuning.spin_us == 0)
+        return false;
+    if (rme->spins_in_vain < SPINS_IN_VAIN)
+        return true;
+    return ++rme->spins_left_out % SPIN_AGAIN == 0;
+}
+
 static int lead(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
 {
     int n = 0;
 
     rme->leader = waiter;
-    if (rme->tuning.spin_us != 0)
+    if (spin_pays(rme)) {
         n = spin_leading(rme, waiter, until, over);
+        rme->spins_in_vain = *over ? 0 : rme->spins_in_vain + 1;
+    }
     if (!*over)
         n = sleep_leading(rme, waiter, until, over);
     rme->leader = NULL;
