@@ -7,7 +7,7 @@
 #include <infiniband/verbs.h>
 #include "fabric.h"
 
-#define IB_SLAB 32 /* buffers registered at a time */
+#define IB_SLAB 32 /* buffers registered at a time, at most */
 
 enum ib_rx_state {
     IB_RX_FREE,   /* in the pool */

@@ -27,6 +27,9 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
     f->config = *config;
     f->wake_fd = -1;
     f->read_limit = (uint32_t)ib_option(f, "read_limit");
+    for (f->slab = IB_SLAB; config->budget && f->slab > 4 &&
+                            (uint64_t)f->slab * config->rx_size > config->budget / 8;)
+        f->slab /= 2;
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->dirty);
     TAILQ_INIT(&f->eventful);

@@ -89,6 +89,7 @@ struct rme_fabric {
 
     struct ibv_srq *srq;
     uint32_t srq_depth;
+    uint32_t slab; /* buffers registered at a time: IB_SLAB, fewer where little may be locked */
     struct ib_rx_pool rx;
     struct ib_rx_queue rxq; /* shared by all links */
     uint32_t rx_slack; /* receives of a queue beyond the promise, so that the chain may wait */

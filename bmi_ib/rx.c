@@ -37,19 +37,19 @@ static int pool_grow(struct rme_fabric *f)
     struct ib_rx_slab *s = calloc(1, sizeof(*s));
     if (!s)
         return -ENOMEM;
-    int error = ib_memory_get(f, (size_t)IB_SLAB * f->config.rx_size, &s->memory);
+    int error = ib_memory_get(f, (size_t)f->slab * f->config.rx_size, &s->memory);
     if (error) {
         free(s);
         return error;
     }
-    for (uint32_t i = 0; i < IB_SLAB; i++) {
+    for (uint32_t i = 0; i < f->slab; i++) {
         s->rx[i].data = (char *)s->memory.base + (size_t)i * f->config.rx_size;
         s->rx[i].lkey = s->memory.mr->lkey;
-        s->rx[i].index = p->slabs * IB_SLAB + i;
+        s->rx[i].index = p->slabs * f->slab + i;
         STAILQ_INSERT_TAIL(&p->free, &s->rx[i], next);
     }
     p->slab[p->slabs++] = s;
-    p->nfree += IB_SLAB;
+    p->nfree += f->slab;
     return 0;
 }
 
@@ -243,9 +243,9 @@ int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
 struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id)
 {
     uint32_t index = ib_wr_low(wr_id);
-    if (index / IB_SLAB >= f->rx.slabs)
+    if (index / f->slab >= f->rx.slabs)
         return NULL;
-    struct ib_rx *rx = &f->rx.slab[index / IB_SLAB]->rx[index % IB_SLAB];
+    struct ib_rx *rx = &f->rx.slab[index / f->slab]->rx[index % f->slab];
     if (rx->state != IB_RX_POSTED ||
         (rx->generation & IB_POSITION_MASK) != ib_wr_position(wr_id))
         return NULL;
@@ -333,8 +333,8 @@ void ib_rx_forget(struct rme_link *l)
     struct ib_rx_queue *q = &l->rxq;
     STAILQ_INIT(&q->chain);
     q->chained = 0;
-    for (uint32_t i = 0; q->posted && i < f->rx.slabs * IB_SLAB; i++) {
-        struct ib_rx *rx = &f->rx.slab[i / IB_SLAB]->rx[i % IB_SLAB];
+    for (uint32_t i = 0; q->posted && i < f->rx.slabs * f->slab; i++) {
+        struct ib_rx *rx = &f->rx.slab[i / f->slab]->rx[i % f->slab];
         if (rx->state == IB_RX_POSTED && rx->link == l->handle) {
             pool_put(f, rx);
             q->posted--;
@@ -370,7 +370,7 @@ int ib_rx_open(struct rme_fabric *f)
         return -EINVAL;
     }
     f->rx_slack = f->config.listen ? 0 : SLACK_OWN;
-    if (f->rx_slack > f->dev.rq_depth / 4)
+    if (f->rx_slack > f->dev.rq_depth / 4 || f->slab < IB_SLAB)
         f->rx_slack = 0;
     if (!want_srq(f, mode))
         return 0;
@@ -387,7 +387,7 @@ int ib_rx_open(struct rme_fabric *f)
         return 0;
     }
     f->srq_depth = depth;
-    f->rx_slack = depth > 4 * SLACK_SHARED ? SLACK_SHARED : 0;
+    f->rx_slack = depth > 4 * SLACK_SHARED && f->slab == IB_SLAB ? SLACK_SHARED : 0;
     f->caps.shared_rx = true;
     return 0;
 }

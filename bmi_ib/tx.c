@@ -13,6 +13,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include "ib.h"
 
 static size_t buffer_size(const struct rme_fabric *f)
@@ -23,18 +24,18 @@ static size_t buffer_size(const struct rme_fabric *f)
 static int pool_grow(struct rme_fabric *f)
 {
     struct ib_tx_pool *p = &f->tx;
-    if ((p->slabs + 1) * IB_SLAB > (uint64_t)ib_option(f, "tx_buffers"))
+    if ((p->slabs + 1) * f->slab > (uint64_t)ib_option(f, "tx_buffers"))
         return -ENOSPC;
     struct ib_memory *more = realloc(p->slab, (p->slabs + 1) * sizeof(*more));
     if (!more)
         return -ENOMEM;
     p->slab = more;
     struct ib_memory *m = &more[p->slabs];
-    int error = ib_memory_get(f, IB_SLAB * buffer_size(f), m);
+    int error = ib_memory_get(f, f->slab * buffer_size(f), m);
     if (error)
         return error;
     p->slabs++;
-    for (unsigned i = 0; i < IB_SLAB; i++) {
+    for (unsigned i = 0; i < f->slab; i++) {
         struct ib_tx *tx = (struct ib_tx *)((char *)m->base + i * buffer_size(f));
         tx->lkey = m->mr->lkey;
         tx->x.notify = RME_NOTIFY_MSG;
@@ -42,15 +43,21 @@ static int pool_grow(struct rme_fabric *f)
         tx->next = p->free;
         p->free = tx;
     }
-    p->nfree += IB_SLAB;
-    p->quiet_max = p->slabs * IB_SLAB / 4;
+    p->nfree += f->slab;
+    p->quiet_max = p->slabs * f->slab / 4;
     return 0;
 }
 
 int ib_tx_open(struct rme_fabric *f)
 {
     f->tx.per_link = (uint32_t)ib_option(f, "tx_per_link");
-    return pool_grow(f);
+    int error = pool_grow(f);
+    if (error)
+        ib_log(f, RME_LOG_ERROR,
+               "no memory could be registered for send buffers: %s; raise the memlock limit "
+               "(ulimit -l unlimited, or LimitMEMLOCK=infinity in a systemd unit)",
+               strerror(-error));
+    return error;
 }
 
 void ib_tx_close(struct rme_fabric *f)

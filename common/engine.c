@@ -33,6 +33,8 @@
 
 #include "engine.h"
 
+#define TIGHT_BYTES (1u << 20)  /* a process that may lock less than this has smaller buffers */
+#define TIGHT_RX_SIZE 1024u
 #define LENT_FIRST 64u       /* chains of the table of lent buffers */
 #define CLOSE_WAIT_MS 10000  /* the fabric has ended all links by then */
 #define BYE_WAIT_MS 1000     /* what was sent has reached the peers' hardware by then */
@@ -179,15 +181,19 @@ void rme_unlock(struct rme *rme)
 
 /* ---- Opening ----------------------------------------------------------------------------------------------------- */
 
-static enum rme_prefer preference(const struct rme_options *options)
+/* The option rndv; false when it is none of its names. */
+static bool read_preference(const struct rme_options *options, enum rme_prefer *out)
 {
+    static const char *const names[] = {
+        [RME_PREFER_AUTO] = "auto", [RME_PREFER_WRITE] = "write", [RME_PREFER_READ] = "read"};
     const char *name = rme_option_string(options, "rndv");
 
-    if (strcmp(name, "write") == 0)
-        return RME_PREFER_WRITE;
-    if (strcmp(name, "read") == 0)
-        return RME_PREFER_READ;
-    return RME_PREFER_AUTO;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum rme_prefer)i;
+            return true;
+        }
+    return false;
 }
 
 static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
@@ -202,7 +208,6 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->unit = (uint64_t)rme_option(o, "unit");
     t->pack_threshold = (uint64_t)rme_option(o, "pack_threshold");
     t->heavy_ops = (uint64_t)rme_option(o, "heavy_ops");
-    t->prefer = preference(o);
     t->xfers_peer = (uint32_t)rme_option(o, "xfer_ops_peer");
     t->xfers = (uint32_t)rme_option(o, "xfer_ops");
     t->spin_us = (uint32_t)rme_option(o, "spin_us");
@@ -214,12 +219,16 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->cancel_ms = (uint32_t)rme_option(o, "cancel_timeout_ms");
 }
 
-/* An option, or the share of what this process may lock when it is -1. */
-static uint64_t bound(const struct rme_options *options, const char *name)
+/*
+ * An option, or its share of what this process may lock when it is -1.  Zones get half, the cache of user memory a quarter;
+ * the rest is for the buffers of connections.  Where little may be locked they need nearly all of it.
+ */
+static uint64_t bound(const struct rme_options *options, const char *name, unsigned share)
 {
     int64_t value = rme_option(options, name);
+    uint64_t budget = rme_pin_budget();
 
-    return value >= 0 ? (uint64_t)value : rme_pin_budget() / 2;
+    return value >= 0 ? (uint64_t)value : budget >= TIGHT_BYTES ? budget / share : budget / (share * 2);
 }
 
 static int open_options(struct rme *rme, const struct rme_config *config)
@@ -234,7 +243,14 @@ static int open_options(struct rme *rme, const struct rme_config *config)
         rme_log_put(rme->log, RME_LOG_ERROR, "%s", why);
         return -EINVAL;
     }
+    if (!read_preference(rme->options, &rme->tuning.prefer)) {
+        rme_log_put(rme->log, RME_LOG_ERROR, "option rndv=%s: allowed are auto, write and read",
+                    rme_option_string(rme->options, "rndv"));
+        return -EINVAL;
+    }
     read_tuning(&rme->tuning, rme->options);
+    if (rme_pin_budget() < TIGHT_BYTES)
+        rme->tuning.rx_size = TIGHT_RX_SIZE;
     if (rme->tuning.credits_max < rme->tuning.credits)
         rme->tuning.credits_max = rme->tuning.credits;
     return 0;
@@ -246,6 +262,7 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
         .listen = config->listen,
         .bind_specific = config->bind_specific,
         .rx_size = rme->tuning.rx_size,
+        .budget = rme_pin_budget(),
         .options = rme->options,
         .stats = &rme->stats,
         .log = rme_log_from_fabric,
@@ -262,7 +279,7 @@ static int open_memory(struct rme *rme)
 {
     struct rme_zone_config zone = {
         .pin = &rme->pin,
-        .max_bytes = bound(rme->options, "zone_bytes"),
+        .max_bytes = bound(rme->options, "zone_bytes", 2),
         .keep_bytes = (uint64_t)rme_option(rme->options, "zone_keep_bytes"),
         .huge = rme_option(rme->options, "huge_pages") != 0,
         .dont_fork = rme_option(rme->options, "dont_fork") != 0,
@@ -270,7 +287,7 @@ static int open_memory(struct rme *rme)
     struct rme_mreg_config mreg = {
         .pin = &rme->pin,
         .max_entries = (uint64_t)rme_option(rme->options, "regcache_entries"),
-        .max_bytes = bound(rme->options, "regcache_bytes"),
+        .max_bytes = bound(rme->options, "regcache_bytes", 4),
     };
     int error;
 

@@ -44,6 +44,7 @@ struct rme_fabric_config {
     const struct rme_addr *listen; /* NULL: accept nobody.  Parts by rme_addr_part() (addr.h) */
     bool bind_specific;
     uint32_t rx_size;                  /* bytes of one receive buffer and of one send buffer */
+    uint64_t budget;                   /* bytes that the process may register, all in all; 0: not known */
     const struct rme_options *options; /* values by rme_option_*() (options.h); the fabric's own rows are among them */
     struct rme_stats *stats;           /* counters to bump (stats.h) */
     void (*log)(void *arg, enum rme_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));

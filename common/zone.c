@@ -40,12 +40,15 @@
 #define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
 #endif
 
-#define MIN_SHIFT  12 /* 4 KiB */
-#define MAX_SHIFT  22 /* 4 MiB */
-#define CLASSES    (MAX_SHIFT - MIN_SHIFT + 1)
-#define LARGE      CLASSES /* the class number of slabs with one block of any size */
-#define BLOCKS     64      /* at most, in one slab: bits of `free` */
-#define MAX_SLAB   ((size_t)4 << 20)
+#define MIN_SHIFT 12 /* 4 KiB */
+#define MAX_SHIFT 22 /* 4 MiB */
+#define CLASSES   (MAX_SHIFT - MIN_SHIFT + 1)
+#define LARGE     CLASSES /* the class number of slabs with one block of any size */
+#define BLOCKS    64      /* at most, in one slab: bits of `free` */
+#define MAX_SLAB  ((size_t)4 << 20)
+#define MIN_SLAB                                                                               \
+    ((size_t)8 << 10) /* only where little may be locked; maps a whole page of the page map    \
+                         all the same */
 #define SLAB_SHARE 16 /* a slab is at most this fraction of the bound */
 #define IDLE_LARGE 5  /* idle lists: slabs of 256 KiB to 4 MiB, then large ones */
 #define IDLE_LISTS (IDLE_LARGE + 1)
@@ -54,7 +57,7 @@
 struct slab {
     TAILQ_ENTRY(slab) link; /* in the list that list_of() says */
     char *base;
-    size_t size;  /* of the mapping */
+    size_t size;  /* of its blocks together */
     size_t block; /* bytes of a block */
     int class;
     uint64_t all;  /* a bit for each block */
@@ -129,6 +132,12 @@ size_t rme_zone_block_size(size_t size)
 
 /* ---- mappings ---- */
 
+/* What a slab takes of the address space. */
+static size_t mapped(size_t size)
+{
+    return round_up(size, RME_PAGEMAP_PAGE);
+}
+
 /* Maps `size` bytes aligned to the page map's page (huge: to a huge page). */
 static char *map_aligned(size_t size, size_t alignment)
 {
@@ -175,7 +184,7 @@ static void destroy_slab(struct rme_zone *zone, struct slab *slab)
         atomic_fetch_sub(&zone->config.pin->zone_bytes, slab->size);
     }
     ASAN_UNPOISON_MEMORY_REGION(slab->base, slab->size);
-    munmap(slab->base, slab->size);
+    munmap(slab->base, mapped(slab->size));
     free(slab);
 }
 
@@ -210,7 +219,7 @@ static struct slab *create_slab(struct rme_zone *zone, const struct slab *shape,
         return NULL;
     *slab = *shape;
     slab->free = slab->all;
-    slab->base = map_memory(zone, slab->size);
+    slab->base = map_memory(zone, mapped(slab->size));
     if (slab->base == NULL) {
         free(slab);
         return NULL;
@@ -233,7 +242,7 @@ static struct slab_list *idle_list(struct rme_zone *zone, const struct slab *sha
 {
     return &zone->idle[shape->class == LARGE
                            ? IDLE_LARGE
-                           : class_of(shape->size) - class_of(RME_PAGEMAP_PAGE)];
+                           : class_of(mapped(shape->size)) - class_of(RME_PAGEMAP_PAGE)];
 }
 
 /* The list in which a slab belongs by its free blocks. */
@@ -327,7 +336,7 @@ static void *take_existing(struct rme_zone *zone, const struct slab *shape, bool
     slab = head_of(&zone->partial[shape->class], registered);
     if (slab == NULL) {
         slab = head_of(idle_list(zone, shape), registered);
-        if (slab == NULL)
+        if (slab == NULL || slab->size < shape->block)
             return NULL;
         recut(zone, slab, shape);
     }
@@ -370,7 +379,7 @@ static bool give_back(struct rme_zone *zone, uint64_t keep)
         if (slab == NULL || (slab->registered && zone->idle_bytes <= keep))
             continue;
         delist(zone, slab);
-        rme_pagemap_remove(&zone->map, slab->base, slab->size);
+        rme_pagemap_remove(&zone->map, slab->base, mapped(slab->size));
         bytes = slab->registered ? slab->size : 0;
         pthread_mutex_unlock(&zone->lock);
         destroy_slab(zone, slab);
@@ -397,7 +406,7 @@ static void *take_new(struct rme_zone *zone, const struct slab *shape, enum effo
         zone->held -= shape->size;
     if (slab == NULL)
         return NULL;
-    if (rme_pagemap_add(&zone->map, slab->base, slab->size, slab) == 0) {
+    if (rme_pagemap_add(&zone->map, slab->base, mapped(slab->size), slab) == 0) {
         enlist(zone, slab);
         block = take_block(zone, slab);
     } else {
@@ -413,11 +422,14 @@ static void *take_new(struct rme_zone *zone, const struct slab *shape, enum effo
 /*
  * A block of a new registered slab.  A slab that the system refuses may be too large for what
  * is left of a limit that rme_pin_budget() does not know of: it is tried with half, down to the
- * smallest.  Lock held; dropped on the way.
+ * usual smallest, or to the very smallest when nothing is registered yet.  Lock held; dropped
+ * on the way.
  */
 static void *take_new_registered(struct rme_zone *zone, size_t size, struct slab *shape)
 {
-    while (shape->class != LARGE && shape->size > RME_PAGEMAP_PAGE) {
+    size_t smallest = zone->held > 0 ? RME_PAGEMAP_PAGE : MIN_SLAB;
+
+    while (shape->class != LARGE && shape->size > smallest) {
         void *block = take_new(zone, shape, QUIET);
 
         if (block != NULL)
@@ -443,6 +455,8 @@ int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out)
     zone->max_slab = MAX_SLAB;
     while (zone->max_slab > RME_PAGEMAP_PAGE &&
            zone->max_slab > zone->config.max_bytes / SLAB_SHARE)
+        zone->max_slab /= 2;
+    while (zone->max_slab > MIN_SLAB && zone->max_slab > zone->config.max_bytes / 2)
         zone->max_slab /= 2;
     pthread_mutex_init(&zone->lock, NULL);
     for (int class = 0; class < CLASSES; class ++)
@@ -537,7 +551,8 @@ static struct slab *slab_of(const struct rme_zone *zone, const void *start, size
         return NULL;
     offset = (size_t)((const char *)start - slab->base);
     index = offset / slab->block;
-    if ((slab->free >> index & 1) != 0 || length > (index + 1) * slab->block - offset)
+    if (offset >= slab->size || (slab->free >> index & 1) != 0 ||
+        length > (index + 1) * slab->block - offset)
         return NULL;
     return slab;
 }

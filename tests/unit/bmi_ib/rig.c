@@ -266,6 +266,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     rig.f = calloc(1, sizeof(*rig.f));
     struct rme_fabric *f = rig.f;
     f->wake_fd = pipe_fd[1];
+    f->slab = IB_SLAB;
     f->config = (struct rme_fabric_config){
         .rx_size = 4096, .options = rig.options, .stats = &rig.stats, .log = log_line};
     f->dev = (struct ib_device){.ctx = &context,
@@ -299,9 +300,9 @@ void rig_close(void)
 {
     struct rme_fabric *f = rig.f;
     ib_links_release(f);
-    assert_int_equal(f->tx.nfree, f->tx.slabs * IB_SLAB);
+    assert_int_equal(f->tx.nfree, f->tx.slabs * f->slab);
     assert_int_equal(f->tx.quiet, 0);
-    assert_int_equal(f->rx.nfree, f->rx.slabs * IB_SLAB);
+    assert_int_equal(f->rx.nfree, f->rx.slabs * f->slab);
     assert_int_equal(f->cq[0].used, 0);
     assert_int_equal(f->connecting, 0);
     assert_int_equal(rig.qps, rig.qps_gone);

@@ -220,6 +220,50 @@ static void the_bound_holds(void **state)
     stop(f);
 }
 
+/* 16 KiB in all: two blocks of 8 KiB are registered, with nothing around them. */
+static void a_bound_below_one_page_of_the_map(void **state)
+{
+    struct fixture *f = start(16 * KIB, 64 * MIB);
+    char *a = rme_zone_alloc(f->zone, 8 * KIB), *b = rme_zone_alloc(f->zone, 5000);
+    char *plain = rme_zone_alloc(f->zone, 8 * KIB), *large = rme_zone_alloc(f->zone, 20 * KIB);
+
+    (void)state;
+    assert_non_null(a);
+    assert_non_null(b);
+    assert_non_null(plain);
+    assert_non_null(large);
+    assert_true(registered(f, a, 8 * KIB));
+    assert_true(registered(f, b, 8 * KIB));
+    assert_false(registered(f, plain, 1));
+    assert_false(registered(f, large, 1));
+    assert_int_equal(atomic_load(&f->pin.bytes), 16 * KIB);
+    assert_false(rme_zone_owns(f->zone, a + 8 * KIB, 1));
+    assert_int_equal(rme_zone_put(f->zone, a + 8 * KIB), -EINVAL);
+    memset(large, 1, 20 * KIB);
+    assert_int_equal(rme_zone_release(f->zone, a), 0);
+    a = rme_zone_alloc(f->zone, 4 * KIB); /* the same memory, cut anew */
+    assert_true(registered(f, a, 4 * KIB));
+    assert_int_equal(atomic_load(&f->pin.bytes), 16 * KIB);
+    assert_int_equal(rme_zone_release(f->zone, a), 0);
+    assert_int_equal(rme_zone_release(f->zone, b), 0);
+    assert_int_equal(rme_zone_release(f->zone, plain), 0);
+    assert_int_equal(rme_zone_release(f->zone, large), 0);
+    stop(f);
+}
+
+/* The system refuses more than 32 KiB, and says so only when asked. */
+static void the_first_slab_is_as_small_as_it_must_be(void **state)
+{
+    struct fixture *f = start(256 * MIB, 64 * MIB);
+
+    (void)state;
+    f->fake.refuse_above = 32 * KIB;
+    char *a = rme_zone_alloc(f->zone, 16 * KIB);
+    assert_true(registered(f, a, 16 * KIB));
+    assert_int_equal(rme_zone_release(f->zone, a), 0);
+    stop(f);
+}
+
 static void idle_memory_makes_room(void **state)
 {
     struct fixture *f = start(16 * MIB, 16 * MIB);
@@ -408,6 +452,8 @@ int main(void)
         cmocka_unit_test(refusal_gives_plain_memory),
         cmocka_unit_test(smaller_slabs_where_large_ones_are_refused),
         cmocka_unit_test(the_bound_holds),
+        cmocka_unit_test(a_bound_below_one_page_of_the_map),
+        cmocka_unit_test(the_first_slab_is_as_small_as_it_must_be),
         cmocka_unit_test(idle_memory_makes_room),
         cmocka_unit_test(a_bigger_block_serves),
         cmocka_unit_test(large_mappings_are_kept_a_little),
