@@ -1,0 +1,88 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# OrangeFS's own BMI test programs over our bmi_ib: pingpong both ways with checksums, test-bmi-*, s2s.
+#
+# ORANGEFS_TREE names the source tree that ORANGEFS_PREFIX was built from, configured and built: the programs are compiled
+# here, because test/configure of the known releases does not get past autoconf 2.70 and later.  SCHEME, ib by default, may
+# be tcp for comparison; PROGRAMS, a pattern of bash, chooses.
+set -u
+# shellcheck source=tests/orangefs/lib.sh
+. "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
+if [ ! -f "$tree/test/io/bmi/pingpong.c" ]; then
+    echo "skipped: ORANGEFS_TREE is not set to a source tree of OrangeFS; its BMI test programs are there"
+    exit 77
+fi
+scheme=${SCHEME:-ib}
+what=$scheme
+[ "$scheme" = ib ] || wrap=
+
+build() { # program
+    local c=$tmp/$1.c
+    # s2s has its addresses in the source.
+    sed -e "s/bmi_tcp/bmi_$scheme/; s/tcp:\/\/localhost:3380/$scheme:\/\/localhost:$((base + 8))/" \
+        -e "s/tcp:\/\/localhost:3381/$scheme:\/\/localhost:$((base + 9))/" "$tree/test/io/bmi/$1.c" >"$c"
+    compile "$1" "$c" -std=gnu89
+}
+# Both ends must end well.
+pair() { # server command -- client command
+    local first=() p rc
+    while [ "$1" != -- ]; do first+=("$1"); shift; done
+    shift
+    LIMIT=${LIMIT:-100} run "${first[@]}" >"$tmp/first.out" 2>&1 & p=$!
+    sleep 1
+    LIMIT=${LIMIT:-100} run "$@"
+    rc=$?
+    wait $p
+    set -- $? # of the first
+    [ $rc = 0 ] && [ "$1" = 0 ] && return 0
+    echo "status $rc, of the first $1"
+    tail -n 5 "$tmp/first.out"
+    return 1
+}
+checked() { # words that must not be there, then as pair
+    local bad=$1
+    shift
+    pair "$@" >"$tmp/out" 2>&1 || { tail -n 5 "$tmp/out"; return 1; }
+    ! grep -iE "$bad" "$tmp/out" "$tmp/first.out"
+}
+next() { base=$((base + 1)); uri=$scheme://localhost:$base; } # an address of its own for each
+wanted() { # shellcheck disable=SC2053
+    [[ $1 == ${PROGRAMS:-*} ]]
+}
+
+: >"$tmp/pvfs2-test-config.h"
+wanted pingpong && check "$what: pingpong compiles" build pingpong
+for mode in "" -u; do
+    wanted pingpong || break
+    next
+    check "$what: pingpong -r $mode" checked "error|fail|mismatch" "$tmp/pingpong" -h "$uri" -s -r $mode -- \
+        "$tmp/pingpong" -h "$uri" -c -r $mode
+    [ -z "${SHOW-}" ] || cat "$tmp/out"
+done
+for kind in "" -list -eagerbug; do
+    wanted "test-bmi$kind" || continue
+    check "$what: test-bmi-server$kind compiles" build test-bmi-server$kind
+    check "$what: test-bmi-client$kind compiles" build test-bmi-client$kind
+    for size in 32000 100000 1000000; do # 15000 bytes are sent whatever the size is
+        [ "$kind" != -list ] || size=
+        next
+        check "$what: test-bmi$kind${size:+ with $size bytes}" checked "fail|error" "$tmp/test-bmi-server$kind" -h "$uri" -- \
+            "$tmp/test-bmi-client$kind" -h "$uri" ${size:+-s $size}
+        [ -n "$size" ] || break
+    done
+done
+# Not OrangeFS's, but linked as those are.
+if wanted fragments; then
+    next
+    check "$what: fragments compiles" compile fragments "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/fragments.c"
+    check "$what: 64 pieces of 4 KiB into one receive of 256 KiB" checked "fragments:" "$tmp/fragments" "$uri" server -- \
+        "$tmp/fragments" "$uri" client
+fi
+# Two servers that never say an unexpected message: each sends on its own connection and receives on it, while what the other
+# sends comes by the other connection.  That cannot end over networks of connections, bmi_tcp for one, so it has to be asked for.
+if [ "${PROGRAMS-}" = s2s ]; then
+    check "$what: s2s-a compiles" build test-bmi-s2s-a
+    check "$what: s2s-b compiles" build test-bmi-s2s-b
+    check "$what: s2s" checked "failed" "$tmp/test-bmi-s2s-a" -- "$tmp/test-bmi-s2s-b"
+fi
+finish

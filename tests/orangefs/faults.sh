@@ -1,0 +1,115 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# What must not stop a file system: clients that fall silent, connections that say nothing, little memory that may be
+# locked, no RDMA device where there is another network.  (Deaths are in pvfs2.sh.)
+set -u
+host=127.0.0.1
+# shellcheck source=tests/orangefs/lib.sh
+. "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
+
+make_files 1000003
+
+silent_tcp() { # a TCP connection to the server's port that never says a word, if anybody listens there
+    (exec 3<>"/dev/tcp/$host/$base" && sleep 60) 2>/dev/null & others+=($!)
+}
+silent_cm() { # a client whose half of the connection is never heard of again
+    EMUVERBS_SILENT=1 $wrap pvfs2-ls "$mnt" >/dev/null 2>&1 & others+=($!)
+}
+stopped_client() { # a client that stops in mid-write
+    local i p
+    $wrap pvfs2-cp -b 65536 "$tmp/long" "$mnt/stopped" >/dev/null 2>&1 & p=$!
+    others+=("$p")
+    for ((i = 0; i < 1000; i++)); do
+        [ "$(du -sk "$store" | cut -f1)" -gt 16384 ] && break
+        sleep 0.01
+    done
+    kill -STOP $p
+}
+nobody_notices() {
+    there_and_back "$tmp/f1000003" 65536 && there_and_back "$tmp/big" 1048576 && run pvfs2-ls "$mnt"
+}
+
+what="silent ones"
+head -c $((256 << 20)) /dev/zero >"$tmp/long"
+if configure ib 1 && bring_up; then
+    silent_tcp
+    check "$what: nobody notices a silent TCP connection" nobody_notices
+    if [ -n "$wrap" ]; then
+        silent_cm
+        sleep 1
+        check "$what: nobody notices a silent connection request" nobody_notices
+    fi
+    stopped_client
+    check "$what: nobody notices a client stopped in mid-write" nobody_notices
+    for p in "${others[@]}"; do kill -9 "$p" 2>/dev/null; done
+    wait "${others[@]}" 2>/dev/null
+    others=()
+    check "$what: nor their ends" nobody_notices
+fi
+end
+
+# 64 KiB that may be locked, as a user who may not lock more; the software HCA refuses what is beyond.  All of them are
+# that user, who may then reach the memory of the others.
+what="64 KiB of locked memory"
+limited() { # function: with that limit
+    local everybody=$wrap rc
+    chmod 777 "$tmp"
+    chown 65534 "$store"
+    wrap="prlimit --memlock=65536:65536 setpriv --reuid 65534 --clear-groups --inh-caps=-all --bounding-set=-all $wrap"
+    EMUVERBS_MEMLOCK=65536 "$@"
+    rc=$?
+    wrap=$everybody
+    return $rc
+}
+little_memory() {
+    bring_up || return
+    check "$what: 1000003 bytes there and back" there_and_back "$tmp/f1000003" 65536
+    check "$what: 64 MiB there and back" there_and_back "$tmp/big" 1048576
+    check "$what: two clients at once" two_at_once
+    cat "$tmp"/server.log "$tmp"/server-0.out >"$tmp/said" 2>/dev/null
+    check "$what: the server says what to do" says "memlock limit.*raise the limit" "$tmp/said"
+}
+if [ -z "$wrap" ] || [ "$(id -u)" != 0 ]; then
+    echo "note: $what is tried by root over the software HCA only"
+else
+    configure ib 1 && limited little_memory
+    end
+fi
+
+# A machine without RDMA: one line, and its other network goes on.
+for order in tcp-ib ib-tcp; do
+    what="no RDMA device, $order"
+    configure tcp 1 || continue
+    case $order in
+    tcp-ib) modules=bmi_tcp,bmi_ib addresses="tcp://$host:$base,ib://$host:$((base + 5))" ;;
+    *) modules=bmi_ib,bmi_tcp addresses="ib://$host:$((base + 5)),tcp://$host:$base" ;;
+    esac
+    sed -i -e "s#^\([ \t]*Alias [^ ]* \)tcp://$host:$base#\1$addresses#" -e "s/^\([ \t]*BMIModules\).*/\1 $modules/" "$tmp/fs.conf"
+    if ! has_line "$addresses" || ! has_line "BMIModules $modules"; then continue; fi
+    saved=$wrap
+    [ -z "$wrap" ] || wrap="env EMUVERBS_DEVICES=0 $wrap"
+    if bring_up; then
+        check "$what: clients copy over tcp" there_and_back "$tmp/f1000003" 65536
+        cat "$tmp"/server.log* "$tmp"/server-0.out >"$tmp/said" 2>/dev/null
+        check "$what: the server says why it has no ib" says "no RDMA device" "$tmp/said"
+        check "$what: once" [ "$(grep -c "no RDMA device" "$tmp/said")" = 1 ]
+        tab "ib://$host:$((base + 5))"
+        run pvfs2-ls "$mnt" >"$tmp/out" 2>&1
+        rc=$?
+        cp "$tmp/out" "$tmp/log"
+        if [ $rc = 0 ] || hung_or_died $rc; then fail "$what: a client of ib: status $rc"; else pass "$what: a client of ib fails"; fi
+        check "$what: and says why" says "no RDMA device" "$tmp/out"
+    fi
+    end
+    wrap=$saved
+done
+what="no RDMA device, no other network"
+if configure ib 1; then
+    run pvfs2-server -f -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/log" 2>&1 || fail "$what: mkfs"
+    EMUVERBS_DEVICES=0 LIMIT=30 run pvfs2-server -d -a "${alias[0]}" "$tmp/fs.conf" >"$tmp/server-0.out" 2>&1
+    rc=$?
+    if [ $rc = 0 ] || hung_or_died $rc; then fail "$what: the server's status is $rc"; else pass "$what: the server ends"; fi
+    cat "$tmp"/server-0.out "$tmp"/server.log >"$tmp/said" 2>/dev/null
+    check "$what: and says why" says "no RDMA device" "$tmp/said"
+fi
+finish

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# shellcheck shell=bash disable=SC2034
+# For the scripts of this folder that run real OrangeFS programs.  Sourcing it skips the test where there is no OrangeFS.
+#
+# ORANGEFS_PREFIX  an installed OrangeFS that has our bmi_ib (patches/orangefs/README.md)
+# ORANGEFS_TREE    the source tree it was built from, configured and built; for programs that have to be compiled here
+# EMUVERBS         the wrapper of the software HCA; empty: the machine's own devices
+# SHOW             anything: tell what each check printed, also when it passed
+#
+# One line for each check; the last line is "N passed, N failed".
+prefix=${ORANGEFS_PREFIX-}
+if [ -z "$prefix" ]; then
+    echo "skipped: ORANGEFS_PREFIX is not set; set it to an installed OrangeFS that has bmi_ib"
+    exit 77
+fi
+for p in sbin/pvfs2-server bin/pvfs2-genconfig bin/pvfs2-ping bin/pvfs2-cp bin/pvfs2-ls; do
+    [ -x "$prefix/$p" ] || { echo "ORANGEFS_PREFIX=$prefix: there is no $prefix/$p" >&2; exit 99; }
+done
+[ -n "${FIRST_PORT-}" ] || exec "${builddir:-.}/with-ports" "$0" "$@"
+tree=${ORANGEFS_TREE-}
+wrap=${EMUVERBS-$(cd "${builddir:-.}" && pwd)/emul/verbs/emuverbs}
+base=$FIRST_PORT
+systems=0 # configured so far
+export PATH="$prefix/bin:$prefix/sbin:$PATH"
+export LD_LIBRARY_PATH="$prefix/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+
+tmp=$(mktemp -d) || exit 99
+store=$(mktemp -d /dev/shm/bmi-test.XXXXXX) || exit 99
+host=${host:-localhost}
+declare -A server # pid of each server
+others=()         # pids of what else a test started
+alias=()          # name of each server
+what=             # the file system under test, for people
+passed=0
+failed=0
+
+cleanup() {
+    local p
+    for p in "${server[@]}" "${others[@]}"; do kill -9 "$p" 2>/dev/null; done
+    rm -rf "$tmp" "$store"
+}
+trap cleanup EXIT
+
+pass() { passed=$((passed + 1)); echo "ok   $*"; [ -z "${SHOW-}" ] || sed 's/^/       /' "$tmp/log"; }
+fail() { failed=$((failed + 1)); echo "FAIL $*"; [ -s "$tmp/log" ] && tail -5 "$tmp/log" | sed 's/^/       /'; }
+check() { # name, command
+    local name=$1
+    shift
+    if "$@" >"$tmp/log" 2>&1; then pass "$name"; else fail "$name (status $?)"; fi
+}
+says() { # words, file: the file has them
+    grep -qE -- "$1" "$2" && return 0
+    echo "not found in $(basename "$2"): $1"
+    tail -n 5 "$2"
+    return 1
+}
+# shellcheck disable=SC2086
+run() { timeout "${LIMIT:-60}" $wrap "$@"; } # a program of OrangeFS
+finish() {
+    echo "$passed passed, $failed failed"
+    [ $failed = 0 ]
+}
+
+# Compiles a program of OrangeFS that its own build leaves out.
+compile() { # program, source, options
+    local out=$tmp/$1 source=$2
+    shift 2
+    # shellcheck disable=SC2046
+    ${CC:-gcc} "$@" -g -O2 -w -D_GNU_SOURCE -D_LARGEFILE64_SOURCE -D_FILE_OFFSET_BITS=64 -D__GEN_POSIX_LOCKING__ \
+        -I"$tmp" -I"$tree" -I"$tree/include" -I"$tree/test/io/bmi" -I"$tree/src/io/bmi" -I"$tree"/src/common/misc \
+        -I"$tree/src/common/gossip" -I"$tree/src/common/quicklist" -I"$tree/src/common/quickhash" \
+        -I"$tree/src/common/id-generator" -I"$tree/src/common/gen-locks" -I"$tree/src/io/trove" -I"$tree/src/io/flow" \
+        -I"$tree/src/proto" -I"$tree/src/client/sysint" -I"$tree/src/io/description" -I"$tree/src/common/security" -I"$tree/src/common/llist" -o "$out" "$source" $("$prefix/bin/pvfs2-config" --libs) -lpthread -ldl
+}
+
+start_server() { # number
+    $wrap pvfs2-server -d -a "${alias[$1]}" "$tmp/fs.conf" >>"$tmp/server-$1.out" 2>&1 </dev/null &
+    server[$1]=$!
+}
+wait_ready() { # until the file system answers
+    local i
+    for i in $(seq 60); do
+        run pvfs2-ping -m "$mnt" >"$tmp/ping" 2>&1 && return 0
+        sleep 0.5
+    done
+    cat "$tmp/ping"
+    return 1
+}
+stop_server() { # number
+    kill "${server[$1]}" 2>/dev/null
+    wait "${server[$1]}" 2>/dev/null
+}
+
+# The configuration of n servers, in $tmp/fs.conf, and a tab file.
+configure() { # proto n
+    local proto=$1 n=$2 spec
+    base=$((FIRST_PORT + systems++ % 6 * 10))
+    spec="$proto://$host:$base"
+    [ "$n" -gt 1 ] && spec="$proto://$host:{$base-$((base + n - 1))}"
+    mnt=$tmp/mnt
+    mkdir -p "$mnt"
+    rm -rf "${store:?}"/*
+    pvfs2-genconfig --quiet --iospec="$spec" --metaspec="$spec" --storage="$store/data" --logfile="$tmp/server.log" \
+        --client-job-timeout 20 "$tmp/fs.conf" >"$tmp/log" 2>&1 || { fail "$proto: pvfs2-genconfig"; return 1; }
+    # Quick retries: dead servers are part of the tests.
+    sed -i -e 's/^[ \t]*ClientRetryDelayMilliSecs.*/\tClientRetryDelayMilliSecs 500/' "$tmp/fs.conf"
+    # Small databases where they are LMDB's: the storage is memory.
+    if grep -q DBMaxSize "$prefix/sbin/pvfs2-server"; then
+        default_line "DBMaxSize 67108864"
+    fi
+    mapfile -t alias < <(awk '$1 == "Alias" {print $2}' "$tmp/fs.conf")
+    tab "$proto://$host:$base"
+}
+tab() { # URI, options
+    echo "$1/orangefs $mnt pvfs2 defaults,noauto${2:+,$2} 0 0" >"$tmp/tab"
+    export PVFS2TAB_FILE=$tmp/tab
+}
+default_line() { # line: one more of the servers' defaults
+    sed -i "s|^[ \t]*BMIModules.*|&\n\t$1|" "$tmp/fs.conf"
+    has_line "$1"
+}
+file_system_lines() { # lines with \n: more of the file system's section
+    sed -i "0,/^[ \t]*ID [0-9]*/s||&\n$1|" "$tmp/fs.conf"
+    has_line "${1##*\n}"
+}
+has_line() { grep -qF -- "$(printf '%b' "$1")" "$tmp/fs.conf" || { fail "$what: \"$1\" did not get into the configuration"; return 1; }; }
+
+# Makes and starts what is configured.
+bring_up() {
+    local i n=${#alias[@]} failures=$failed
+    server=()
+    for ((i = 0; i < n; i++)); do
+        run pvfs2-server -f -a "${alias[$i]}" "$tmp/fs.conf" >"$tmp/log" 2>&1 || { fail "$what: mkfs of server $i"; return 1; }
+        start_server $i
+    done
+    check "$what: ready" wait_ready && [ "$failures" = $failed ]
+}
+
+# The servers live, say nothing about crashes, and end.
+end() {
+    local i
+    for i in "${!server[@]}"; do
+        check "$what: server $i is alive at the end" kill -0 "${server[$i]}"
+        stop_server "$i"
+    done
+    if grep -ihE 'assert|segmentation|signal 11|signal 6' "$tmp"/server.log* "$tmp"/server-*.out >"$tmp/log" 2>/dev/null; then
+        fail "$what: the servers' logs"
+    else
+        pass "$what: no crash in the servers' logs"
+    fi
+    rm -f "$tmp"/server.log* "$tmp"/server-*.out
+    server=()
+}
+
+copies=0
+copy=
+there_and_back() { # file buffer-size
+    rm -f "$tmp/back"
+    copies=$((copies + 1)) # pvfs2-cp does not overwrite
+    copy=copy$copies
+    run pvfs2-cp -b "$2" "$1" "$mnt/$copy" && run pvfs2-cp -b "$2" "$mnt/$copy" "$tmp/back" &&
+        [ "$(sha256sum <"$1")" = "$(sha256sum <"$tmp/back")" ]
+}
+two_at_once() {
+    local a b
+    copies=$((copies + 1))
+    run pvfs2-cp -b 262144 "$tmp/big" "$mnt/one$copies" & a=$!
+    run pvfs2-cp -b 1048576 "$tmp/big" "$mnt/two$copies" & b=$!
+    wait $a && wait $b && run pvfs2-cp "$mnt/one$copies" "$tmp/back1" && run pvfs2-cp "$mnt/two$copies" "$tmp/back2" &&
+        cmp "$tmp/big" "$tmp/back1" && cmp "$tmp/big" "$tmp/back2"
+}
+listed() { run pvfs2-ls -l "$mnt" | awk -v n="$1" '$NF == n'; } # name: its line of pvfs2-ls
+
+hung_or_died() { # status: by timeout's own signal, or by SIGABRT, SIGKILL, SIGSEGV … (255 is how pvfs2-cp fails)
+    [ "$1" -ge 124 ] && [ "$1" -lt 160 ]
+}
+
+# Files of these sizes, cut from one.
+make_files() {
+    local s
+    head -c $((64 << 20)) /dev/urandom >"$tmp/big"
+    for s in "$@"; do head -c "$s" "$tmp/big" >"$tmp/f$s"; done
+}
