@@ -15,9 +15,12 @@
  */
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <time.h>
 
 #include "engine.h"
+
+#define QUICK_ROUNDS 16 /* of polling, before others are offered the processor */
 
 static uint64_t now_us(void)
 {
@@ -123,17 +126,24 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
     return look(rme, waiter, over);
 }
 
-/* Polls for a while, the lock free between rounds. */
+/*
+ * Polls for a while, the lock free between rounds.  What comes within a few rounds came from a peer that was at it already;
+ * after them the processor is offered to whoever else wants it between two rounds.  With fewer processors than threads that
+ * is often the very thread, here or at the peer, that is to make what is waited for; and a thread that has burnt its share
+ * of time polling has to wait for the processor when there is work.
+ */
 static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
 {
     uint64_t begin = now_us();
     uint64_t end = begin + rme->tuning.spin_us;
-    int n = 0;
+    int n = 0, round = 0;
 
     if (until < UINT64_MAX / 1000 && until * 1000 < end)
         end = until * 1000;
     do {
         pthread_mutex_unlock(&rme->lock);
+        if (++round > QUICK_ROUNDS)
+            sched_yield();
         rme_lock(rme);
         rme_progress(rme, false);
         rme_settle(rme);
