@@ -86,7 +86,8 @@ after() { # what
         fail "$1: verbs objects are left"
         diff /tmp/objects.begin /tmp/objects.now
     fi
-    note "$1: $(all_counters)"
+    counted=$(all_counters)
+    [ -z "$counted" ] || note "$1: $counted"
     for c in rcvd_rnr_err send_rnr_err retry_rnr_exceeded_err; do
         [ "$RNR" = provoked ] && continue
         n=$(counter $c)
