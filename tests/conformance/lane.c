@@ -75,10 +75,13 @@ const char *lane_options(bool listens)
 static bool wanted(const char *name, const char *only)
 {
     char *list = strdup(only ? only : "*"), *rest = list;
-    bool found = false;
+    bool found = *list == '!';
 
     for (const char *pattern; (pattern = strsep(&rest, ","));)
-        found |= !fnmatch(pattern, name, 0);
+        if (*pattern == '!')
+            found = found && fnmatch(pattern + 1, name, 0);
+        else
+            found = found || !fnmatch(pattern, name, 0);
     free(list);
     return found;
 }

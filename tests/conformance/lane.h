@@ -7,7 +7,7 @@
  *                         the process); more follow with higher ports
  *   --options LIST        options for every engine, "key=value,…"
  *   --client-options LIST  more options for engines that do not listen
- *   --only NAME[,NAME…]   run these tests only (shell patterns)
+ *   --only NAME[,NAME…]   run these tests only (shell patterns; after ! all others)
  *   --list                print the names
  *   --seed N              first seed of random tests (the environment's CONFORMANCE_SEED, or 1)
  */
