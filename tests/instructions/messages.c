@@ -39,7 +39,11 @@ static void log_line(void *arg, enum rme_log_level level, const char *line)
 
 static struct rme *open_engine(const struct rme_fabric_ops *ops, const struct rme_addr *listen)
 {
-    struct rme_config config = {.fabric = ops, .listen = listen, .options = "spin_us=0", .log = log_line};
+    /* patient: valgrind is slow, and the machine may be busy */
+    struct rme_config config = {.fabric = ops,
+                                .listen = listen,
+                                .options = "spin_us=0,connect_timeout_ms=300000,resolve_timeout_ms=300000",
+                                .log = log_line};
     struct rme *rme;
 
     if (rme_open(&config, &rme) || rme_context_open(rme, 0))
