@@ -29,10 +29,12 @@ static const char usage[] =
     "  --warm N         messages before it (default: a tenth, at most 1000)\n"
     "  --rounds N       measurements; median, least and most are printed (default 5)\n"
     "  --window N       messages in flight (default: bw, list 8; rate 64)\n"
+    "  --buffers N      of them have memory of their own, the others share it (default: all)\n"
     "  --clients N      client processes (default 1; idle 100); each uses all servers, lat "
     "one\n"
     "  --direction D    put (to the server), get, both (default put)\n"
-    "  --memory M       user (ordinary memory) or bmi (from BMI_memalloc); default user\n"
+    "  --memory M       user (ordinary memory), huge (likewise, in huge pages) or bmi (from\n"
+    "                   BMI_memalloc; huge over TCP); default user\n"
     "  --extent SIZE    list: bytes of a segment (default 2K; size 512K)\n"
     "  --stride SIZE    list: from segment to segment (default: twice the extent)\n"
     "  --split N        list: segments of one operation, at most 64 (default 64)\n"
@@ -54,6 +56,7 @@ enum {
     OPT_WARM,
     OPT_ROUNDS,
     OPT_WINDOW,
+    OPT_BUFFERS,
     OPT_CLIENTS,
     OPT_DIRECTION,
     OPT_MEMORY,
@@ -81,6 +84,7 @@ static const struct option options[] = {
     {"warm", required_argument, NULL, OPT_WARM},
     {"rounds", required_argument, NULL, OPT_ROUNDS},
     {"window", required_argument, NULL, OPT_WINDOW},
+    {"buffers", required_argument, NULL, OPT_BUFFERS},
     {"clients", required_argument, NULL, OPT_CLIENTS},
     {"direction", required_argument, NULL, OPT_DIRECTION},
     {"memory", required_argument, NULL, OPT_MEMORY},
@@ -184,7 +188,7 @@ static bool parse_unsigned(const char *text, unsigned least, unsigned most, unsi
 static bool take(struct args *args, int option, const char *value)
 {
     static const char *const directions[] = {"put", "get", "both", NULL};
-    static const char *const memories[] = {"user", "bmi", NULL};
+    static const char *const memories[] = {"user", "bmi", "huge", NULL};
     static const char *const tests[] = {"lat", "bw", "rate", "list", NULL};
     unsigned n;
 
@@ -200,6 +204,8 @@ static bool take(struct args *args, int option, const char *value)
         return parse_unsigned(value, 1, 1000, &args->rounds);
     case OPT_WINDOW:
         return args_size(value, &args->window) && args->window;
+    case OPT_BUFFERS:
+        return args_size(value, &args->buffers) && args->buffers;
     case OPT_CLIENTS:
         return parse_unsigned(value, 1, 4096, &args->clients);
     case OPT_DIRECTION:

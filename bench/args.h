@@ -12,7 +12,7 @@ struct args {
     const char *mode; /* "" when there was none */
     uint64_t sizes[MAX_SIZES];
     unsigned nsizes;                                            /* 0: the mode's own */
-    uint64_t count, warm, window, extent, stride, split, reply; /* 0: the mode's own */
+    uint64_t count, warm, window, buffers, extent, stride, split, reply; /* 0: the mode's own */
     bool warm_given;
     unsigned clients, rounds, seconds;
     enum job_direction direction;

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "bench/memory.h"
 #include "bench/pattern.h"
 
 #define GUARD 0xa5 /* what lies between the segments of a receive, and must stay */
@@ -26,6 +27,7 @@ struct flow {
     struct job job;
     unsigned pieces;
     uint64_t footprint; /* bytes of memory of a message */
+    uint64_t buffers;   /* messages that have memory of their own */
     unsigned char *memory;
     struct flow_op *ring;
     uint64_t places;
@@ -42,7 +44,8 @@ static void flow_op_done(struct pending *pending, bmi_error_code_t error, bmi_si
 static void lay_out(struct flow *flow, struct flow_op *op, uint64_t place)
 {
     const struct job *job = &flow->job;
-    unsigned char *start = flow->memory + place / flow->pieces * flow->footprint;
+    unsigned char *start =
+        flow->memory + place / flow->pieces % flow->buffers * flow->footprint;
     uint64_t size = job_piece_size(job, op->piece);
     uint64_t first = op->piece * job->split; /* segment of the message */
     int i;
@@ -67,8 +70,8 @@ static unsigned char *memory_get(struct flow *flow, size_t size)
 
     if (flow->job.memory == JOB_BMI)
         memory = BMI_memalloc(flow->config.peer, (bmi_size_t)size, type);
-    else if (posix_memalign(&memory, 4096, size))
-        memory = NULL;
+    else
+        memory = memory_new(size, flow->job.memory == JOB_HUGE);
     if (memory)
         memset(memory, GUARD, size); /* also makes the pages real */
     return memory;
@@ -76,7 +79,7 @@ static unsigned char *memory_get(struct flow *flow, size_t size)
 
 static size_t memory_size(const struct flow *flow)
 {
-    size_t size = flow->footprint * flow->config.window;
+    size_t size = flow->footprint * flow->buffers;
 
     return size ? size : 1;
 }
@@ -93,6 +96,7 @@ struct flow *flow_new(const struct flow_config *config)
     flow->config.job = &flow->job;
     flow->pieces = job_pieces(&flow->job);
     flow->footprint = job_footprint(&flow->job, config->noncontiguous);
+    flow->buffers = job_buffers(&flow->job, config->window);
     flow->places = config->window * flow->pieces;
     flow->ring = calloc(flow->places, sizeof *flow->ring);
     flow->memory = memory_get(flow, memory_size(flow));

@@ -6,7 +6,8 @@
  *
  * A message of a noncontiguous job goes as several operations ("pieces") of at most job.split
  * segments; its receiver posts the same pieces.  Operation number j uses place j modulo (window
- * times pieces) of the ring, and thereby always the same memory.
+ * times pieces) of the ring, and thereby always the same memory.  Places share memory when the
+ * job has fewer buffers than its window, as they do with perftest.
  *
  * One thread uses a flow.  Errors are -BMI_E….
  */

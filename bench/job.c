@@ -17,7 +17,7 @@ static const size_t job_fields[] = {
     offsetof(struct job, verify), offsetof(struct job, size),      offsetof(struct job, reply),
     offsetof(struct job, warm),   offsetof(struct job, count),     offsetof(struct job, window),
     offsetof(struct job, extent), offsetof(struct job, stride),    offsetof(struct job, split),
-    offsetof(struct job, both),   offsetof(struct job, tag),
+    offsetof(struct job, both),   offsetof(struct job, tag),       offsetof(struct job, buffers),
 };
 
 static const size_t report_fields[] = {
@@ -82,6 +82,8 @@ const char *job_check(const struct job *job)
         return "messages are limited to 1 GiB";
     if (job->window < 1 || job->window > JOB_MAX_WINDOW)
         return "the window must be 1 to 4096 messages";
+    if (job->verify && job->buffers && job->buffers < job->window)
+        return "contents can be verified only when each message of the window has its buffer";
     if (job->count < 1 || job->count > UINT32_MAX || job->warm > UINT32_MAX)
         return "the count must be 1 to 4294967295";
     if (job->tag > INT32_MAX - 1)
@@ -96,7 +98,7 @@ const char *job_check(const struct job *job)
         if (job->size / job->extent > JOB_MAX_SIZE / job->stride)
             return "the strided memory of a message is limited to 1 GiB";
     }
-    if ((job_footprint(job, true) + job->reply) * job->window > JOB_MAX_MEMORY)
+    if ((job_footprint(job, true) + job->reply) * job_buffers(job, job->window) > JOB_MAX_MEMORY)
         return "window times size is limited to 2 GiB";
     return NULL;
 }
@@ -118,6 +120,11 @@ uint64_t job_piece_size(const struct job *job, unsigned piece)
     if (!job->extent)
         return job->size;
     return piece + 1 < job_pieces(job) ? whole : job->size - whole * piece;
+}
+
+uint64_t job_buffers(const struct job *job, uint64_t window)
+{
+    return job->buffers && job->buffers < window ? job->buffers : window;
 }
 
 uint64_t job_footprint(const struct job *job, bool noncontiguous)

@@ -31,7 +31,12 @@ enum job_test {
 
 enum job_direction { JOB_PUT, JOB_GET, JOB_BOTH, JOB_DIRECTIONS };
 
-enum job_memory { JOB_USER, JOB_BMI, JOB_MEMORIES };
+enum job_memory {
+    JOB_USER, /* ordinary memory */
+    JOB_BMI,  /* from BMI_memalloc; over TCP like JOB_HUGE */
+    JOB_HUGE, /* ordinary memory, in huge pages where the kernel gives them */
+    JOB_MEMORIES
+};
 
 struct job {
     uint64_t test;      /* enum job_test */
@@ -48,6 +53,7 @@ struct job {
                         side */
     uint64_t split;  /* segments of one operation; a message of more goes as several */
     uint64_t both;   /* 1: the server's memory is noncontiguous too */
+    uint64_t buffers; /* messages that have memory of their own; 0: as many as the window */
     uint64_t tag;    /* the session's first tag: tag is for control, tag + 1 for data */
 };
 
@@ -66,6 +72,9 @@ const char *job_check(const struct job *job);
 /* Operations that make one message, and the bytes of its piece `piece` (0 … pieces-1). */
 unsigned job_pieces(const struct job *job);
 uint64_t job_piece_size(const struct job *job, unsigned piece);
+
+/* Messages of a window of `window` that have memory of their own. */
+uint64_t job_buffers(const struct job *job, uint64_t window);
 
 /* Bytes of memory that one message takes on a side whose memory is contiguous, or not. */
 uint64_t job_footprint(const struct job *job, bool noncontiguous);

@@ -31,7 +31,8 @@ static struct job job_base(const struct args *args, uint64_t size)
                         .memory = args->memory,
                         .verify = args->verify,
                         .count = args->count,
-                        .window = args->window};
+                        .window = args->window,
+                        .buffers = args->buffers};
 }
 
 static void job_finish(struct job *job, const struct args *args, uint64_t count)

@@ -8,6 +8,7 @@
 
 static const char *const unit_names[] = {"us", "MB/s", "msg/s"};
 static const char *const side_names[] = {"bmi", "tcp"};
+static const char *const memory_names[] = {"user", "bmi", "huge"}; /* enum job_memory */
 
 static double value_of(const struct series *series, const struct outcome *outcome)
 {
@@ -185,11 +186,12 @@ void series_print_json(FILE *out, const struct series *series, unsigned count)
         fprintf(
             out,
             "  {\"test\": \"%s\", \"over\": \"%s\", \"way\": \"%s\", \"bytes\": %" PRIu64
-            ", \"segments\": %" PRIu64 ", \"messages\": %" PRIu64 ", \"window\": %" PRIu64
+            ", \"segments\": %" PRIu64 ", \"messages\": %" PRIu64 ", \"window\": %" PRIu64 ", \"buffers\": %" PRIu64
             ", \"memory\": \"%s\", \"verified\": %s, \"bad\": %" PRIu64 ", \"unit\": \"%s\","
             " \"median\": %.3f, \"least\": %.3f, \"most\": %.3f, \"first_better_by\": %.3f, ",
             s->name, side_names[s->side], way_name(&s->job), s->job.size, segments(&s->job),
-            s->job.count, s->job.window, s->job.memory == JOB_BMI ? "bmi" : "user",
+            s->job.count, s->job.window, job_buffers(&s->job, s->job.window),
+            memory_names[s->job.memory],
             s->job.verify ? "true" : "false", s->bad, unit_names[s->unit], spread.median,
             spread.least, spread.most, ratio(first, s));
         print_values(out, "values", s->value, s->rounds);

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include "bench/memory.h"
 #include "bench/pattern.h"
 #include "bench/sockets.h"
 
@@ -13,10 +14,10 @@
     65536 /* requests under way; with more, both sides could wait for room in the socket for   \
              ever */
 
-/* The buffers of one direction: a window of messages. */
+/* The buffers of one direction. */
 struct side {
     uint64_t size; /* bytes of a message */
-    uint64_t window;
+    uint64_t buffers; /* messages that have memory of their own */
     size_t segments; /* of a message */
     unsigned char *memory;
     struct iovec *iov;
@@ -44,18 +45,19 @@ static int side_init(struct side *side, const struct job *job, bool noncontiguou
     uint64_t extent = noncontiguous && job->extent ? job->extent : size;
     uint64_t stride = noncontiguous && job->extent ? job->stride : size;
     uint64_t slot, i;
-    void *memory;
+    size_t bytes;
 
     side->size = size;
     side->to_server = to_server;
-    side->window = job->window;
+    side->buffers = job_buffers(job, job->window);
     side->segments = size ? size / extent : 1;
-    side->iov = calloc(job->window * side->segments, sizeof *side->iov);
-    if (!side->iov || posix_memalign(&memory, 4096, job->window * side->segments * stride + 1))
+    bytes = side->buffers * side->segments * stride + 1;
+    side->iov = calloc(side->buffers * side->segments, sizeof *side->iov);
+    side->memory = memory_new(bytes, job->memory != JOB_USER);
+    if (!side->iov || !side->memory)
         return -ENOMEM;
-    side->memory = memory;
-    memset(memory, 0, job->window * side->segments * stride + 1);
-    for (slot = 0; slot < job->window; slot++)
+    memset(side->memory, 0, bytes);
+    for (slot = 0; slot < side->buffers; slot++)
         for (i = 0; i < side->segments; i++)
             side->iov[slot * side->segments + i] =
                 (struct iovec){side->memory + (slot * side->segments + i) * stride, extent};
@@ -102,7 +104,7 @@ uint64_t tcp_exchange_bad(const struct tcp_exchange *exchange)
 static int send_one(struct tcp_exchange *exchange, uint64_t number)
 {
     const struct side *side = &exchange->out;
-    const struct iovec *iov = side->iov + number % side->window * side->segments;
+    const struct iovec *iov = side->iov + number % side->buffers * side->segments;
     uint64_t key = pattern_key(exchange->phase, number, side->to_server), offset = 0;
     size_t i;
 
@@ -114,7 +116,7 @@ static int send_one(struct tcp_exchange *exchange, uint64_t number)
 static int receive_one(struct tcp_exchange *exchange, uint64_t number)
 {
     const struct side *side = &exchange->in;
-    const struct iovec *iov = side->iov + number % side->window * side->segments;
+    const struct iovec *iov = side->iov + number % side->buffers * side->segments;
     uint64_t key = pattern_key(exchange->phase, number, side->to_server), offset = 0;
     int rc = sockets_receive_list(exchange->fd, iov, side->segments);
     bool right = true;
