@@ -27,7 +27,8 @@ static struct job good_job(void)
                         .stride = 4096,
                         .split = 64,
                         .both = 1,
-                        .tag = 77};
+                        .tag = 77,
+                        .buffers = 8};
 }
 
 static void a_job_survives_the_wire(void **state)
@@ -76,7 +77,7 @@ static void jobs_out_of_range_are_refused(void **state)
     assert_int_equal(decoded(&job), -EPROTO)
     REFUSED(test = JOB_TESTS);
     REFUSED(direction = 3);
-    REFUSED(memory = 2);
+    REFUSED(memory = JOB_MEMORIES);
     REFUSED(verify = 2);
     REFUSED(size = JOB_MAX_SIZE + 2048);
     REFUSED(size = 2049);
@@ -94,7 +95,25 @@ static void jobs_out_of_range_are_refused(void **state)
     REFUSED(split = 65);
     REFUSED(both = 2);
     REFUSED(tag = INT32_MAX);
+    REFUSED(buffers = 7); /* messages that share memory cannot be verified */
 #undef REFUSED
+}
+
+static void buffers_are_at_most_the_window(void **state)
+{
+    struct job job = good_job();
+
+    (void)state;
+    assert_int_equal(job_buffers(&job, 8), 8);
+    assert_int_equal(job_buffers(&job, 2), 2);
+    job.buffers = 1;
+    assert_int_equal(job_buffers(&job, 8), 1);
+    job.buffers = 0;
+    assert_int_equal(job_buffers(&job, 8), 8);
+    job.verify = 0;
+    job.buffers = 1; /* what its messages share is less than the limit */
+    job.window = 4096;
+    assert_null(job_check(&job));
 }
 
 static void pieces_make_the_message(void **state)
@@ -215,6 +234,7 @@ int main(void)
         cmocka_unit_test(a_job_survives_the_wire),
         cmocka_unit_test(foreign_bytes_are_no_job),
         cmocka_unit_test(jobs_out_of_range_are_refused),
+        cmocka_unit_test(buffers_are_at_most_the_window),
         cmocka_unit_test(pieces_make_the_message),
         cmocka_unit_test(a_report_survives_the_wire),
         cmocka_unit_test(parts_of_contents_make_the_whole),
