@@ -110,6 +110,7 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
     op->pins++;
     if (op->rndv != NULL) {
         rme_rndv_quiet(rme, op);
+        rme_rndv_unload(op);
         if (op->rndv->rts_out) {
             op->rndv->rts_out = false;
             peer->rts_out[op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED]--;

@@ -81,7 +81,7 @@ struct rme {
     struct rme_node kicked;    /* to be pushed after this round of events */
     struct rme_node xfer_turn; /* peers that wait for the process's throttle */
     uint32_t xfers;            /* our transfers outstanding */
-    uint64_t xfer_bytes;
+    struct rme_load load;      /* what we have to move */
     uint64_t jitter;           /* state of a small random generator */
 
     struct rme_node work;      /* units that want registering, without the lock */

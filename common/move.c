@@ -207,7 +207,6 @@ bool rme_move_push(struct rme_peer *peer)
     move->posted = true;
     peer->xfers++;
     rme->xfers++;
-    rme->xfer_bytes += move->xfer.bytes;
     rme->unflushed = true;
     rme->ops->xfer(peer->link, &move->xfer);
     return true;
@@ -220,7 +219,6 @@ void rme_move_free(struct rme *rme, struct rme_move *move)
     if (move->posted) {
         op->peer->xfers--;
         rme->xfers--;
-        rme->xfer_bytes -= move->xfer.bytes;
         rme_move_turn(rme);
     }
     rme_node_remove(&move->link);

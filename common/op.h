@@ -42,6 +42,12 @@ enum rme_op_state {
 #define RME_OP_INDEX_BITS 20
 #define RME_OP_CHUNK 256u /* ops allocated at a time */
 
+/* Large messages that one process has to move, from the decision until they are over. */
+struct rme_load {
+    uint32_t ops;
+    uint64_t bytes;
+};
+
 struct rme_op {
     rme_id id;
     uint8_t kind;

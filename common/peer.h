@@ -69,6 +69,7 @@ struct rme_peer {
     uint32_t pulled;               /* bytes of unexpected messages being pulled, or pulled and not delivered */
     uint32_t waiting_host;         /* unexpected messages complete and not delivered */
     uint32_t xfers;                /* our transfers outstanding */
+    struct rme_load load;          /* what it has to move for us, as far as we know */
     struct rme_hello hello;        /* the peer's */
     uint32_t tx_size;              /* largest message that both sides take */
     uint64_t eager_max[RME_STREAMS]; /* largest payload sent eagerly */

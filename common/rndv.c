@@ -358,8 +358,31 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
     }
 }
 
+/* Whoever moves the data has it to do from now on: we, or the peer because we expose. */
+static void load(struct rme *rme, struct rme_op *op, enum rme_op_state state)
+{
+    struct rme_rndv *r = op->rndv;
+
+    rme_rndv_unload(op);
+    r->load = state == RME_OP_MOVING ? &rme->load : &op->peer->load;
+    r->load->ops++;
+    r->load->bytes += op->size;
+}
+
+void rme_rndv_unload(struct rme_op *op)
+{
+    struct rme_load *load = op->rndv->load;
+
+    if (load == NULL)
+        return;
+    load->ops--;
+    load->bytes -= op->size;
+    op->rndv->load = NULL;
+}
+
 void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
 {
+    load(rme, op, state);
     rme_op_step(rme, op, state);
     rme_rndv_advance(rme, op);
 }

@@ -132,6 +132,7 @@ struct rme_rndv {
     uint32_t nunit;
     uint32_t moves;     /* outstanding or queued */
     uint64_t cancel_by;
+    struct rme_load *load; /* what it counts in; NULL: nothing */
     struct rme_node units;
     struct rme_node openings;
 };
@@ -143,6 +144,8 @@ int rme_rndv_new(struct rme *rme, struct rme_op *op);
 void rme_rndv_quiet(struct rme *rme, struct rme_op *op);
 /* Forgets what it has to say. */
 void rme_rndv_silence(struct rme_op *op);
+/* It no longer counts as load: it is moved, or never will be. */
+void rme_rndv_unload(struct rme_op *op);
 /* Frees it; called when op->pins is 0. */
 void rme_rndv_free(struct rme *rme, struct rme_op *op);
 /* Frees what is kept for reuse, here and in unit.c and move.c. */

@@ -5,20 +5,26 @@
 
 #include "engine.h"
 
+/*
+ * What RTS says of the sender's load is older than what we have told it to do since, maybe for other messages that came along
+ * with this one: the larger figure is nearer to the truth.
+ */
 static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_message *rts, struct rme_plan *plan)
 {
+    const struct rme_peer *peer = op->peer;
     struct rme_plan_in in = rme_rndv_plan_in(rme, op->size);
 
     in.send = (struct rme_plan_side){.segments = rts->shape,
                                      .ready = (rts->flags & RME_WIRE_F_READY) != 0,
-                                     .server = (op->peer->hello.flags & RME_HELLO_F_SERVER) != 0,
-                                     .load_ops = rts->load_ops,
-                                     .load_bytes = rts->load_bytes};
+                                     .server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0,
+                                     .load_ops = peer->load.ops > rts->load_ops ? peer->load.ops : rts->load_ops,
+                                     .load_bytes =
+                                         peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
     in.recv = (struct rme_plan_side){.segments = op->nseg,
                                      .ready = rme_rndv_ready(rme, op),
                                      .server = rme->server,
-                                     .load_ops = rme->xfers,
-                                     .load_bytes = rme->xfer_bytes};
+                                     .load_ops = rme->load.ops,
+                                     .load_bytes = rme->load.bytes};
     if (in.prefer == RME_PREFER_AUTO && rts->opening == NULL)
         in.has_read = false; /* nothing to read yet: a CTS is one message less than GO and OFFER */
     rme_plan(&in, plan);

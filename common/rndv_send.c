@@ -24,8 +24,8 @@ static int plan_send(struct rme *rme, struct rme_op *op)
     in.send = (struct rme_plan_side){.segments = op->nseg,
                                      .ready = rme_rndv_ready(rme, op),
                                      .server = rme->server,
-                                     .load_ops = rme->xfers,
-                                     .load_bytes = rme->xfer_bytes};
+                                     .load_ops = rme->load.ops,
+                                     .load_bytes = rme->load.bytes};
     in.recv.server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0;
     in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
     rme_plan(&in, &plan);
@@ -82,8 +82,8 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
     message.from = rme_op_handle(op);
     message.total = op->size;
     message.shape = op->nseg;
-    message.load_ops = rme->xfers;
-    message.load_bytes = rme->xfer_bytes;
+    message.load_ops = rme->load.ops;
+    message.load_bytes = rme->load.bytes;
     message.nsegment = unit != NULL ? unit->nmseg : 0;
     message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
     message.flags |= unit != NULL && unit->length == op->size ? RME_WIRE_F_READY : 0;
