@@ -99,6 +99,7 @@ struct rme {
     struct rme_node followers;
     bool sleeping;   /* the leader is in the fabric's wait() */
     bool wake;       /* wake it when the lock is released */
+    uint32_t spin_us; /* polls so long before it sleeps: from 0 to tuning.spin_us */
     uint64_t sleeps_until;
     unsigned spins_in_vain;  /* in a row */
     unsigned spins_left_out; /* since polling stopped to pay */

@@ -44,7 +44,8 @@ const struct rme_option_row rme_engine_options[] = {
 
     /* progress */
     {"spin_us", "us", 50, 0, 1000000,
-     "A waiting call polls this long before it sleeps.  Raise it for latency, 0 saves the processor.", NULL},
+     "A waiting call polls at most this long before it sleeps, and less when polling has not paid.  Raise it for latency, "
+     "0 saves the processor.", NULL},
 
     /* connections */
     {"connect_timeout_ms", "ms", 5000, 10, 600000,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Waiting.  Of the threads that wait, one leads: it polls for spin_us (if that was of use lately), then sleeps in the
- * fabric's wait() with no lock held.
+ * Waiting.  Of the threads that wait, one leads: it polls for a while, then sleeps in the fabric's wait() with no lock held.
  * The others follow: each sleeps on a condition variable of its own.  Whoever makes something ready, be it the leader,
  * a follower or a thread that posts, tells the waiter that wants it (rme_wait_notify).  A leader that has what it wants
  * leaves and wakes one follower, which leads on.
@@ -10,6 +9,12 @@
  * found nothing; an event after arm() ends wait().  What comes from another thread: it takes the lock, and sees either
  * `sleeping` and wakes the leader, or a leader that will look at its condition before it sets `sleeping`, as between
  * that look and the sleep the lock is not released but by setting it.  wake() also ends a wait() that has not begun yet.
+ *
+ * How long it polls.  At most spin_us, and only while that pays: a wait that polling for spin_us ended, or would have ended,
+ * doubles the time, one that took longer halves it, in the end to nothing.  So small messages that follow each other closely
+ * are polled for, and a process that waits for large ones, or for a peer that has no processor, leaves its own to others.
+ * Where polling itself keeps off what it waits for, as with soft-RoCE, whose packets need the same processor, a wait looks
+ * as if a little more polling would have ended it.  So polls in vain in a row stop it, too, and one wait in some tries again.
  *
  * Nothing ticks: the sleep lasts until the nearest of the caller's time, the first timer and the fabric's deadline.
  */
@@ -20,7 +25,10 @@
 
 #include "engine.h"
 
-#define QUICK_ROUNDS 16 /* of polling, before others are offered the processor */
+#define SPIN_LEAST_US 4  /* polling for less is not worth while */
+#define SPINS_IN_VAIN 8  /* in a row: it does not pay */
+#define SPIN_AGAIN    16 /* then one of so many waits finds out whether it would now */
+#define QUICK_ROUNDS  16 /* of polling, before others are offered the processor */
 
 static uint64_t now_us(void)
 {
@@ -126,16 +134,36 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
     return look(rme, waiter, over);
 }
 
+/* How long this wait polls. */
+static uint32_t spin_for(struct rme *rme)
+{
+    if (rme->spins_in_vain < SPINS_IN_VAIN)
+        return rme->spin_us;
+    return ++rme->spins_left_out % SPIN_AGAIN == 0 ? rme->tuning.spin_us : 0;
+}
+
+/* A wait that polled for `spin` and took so long until something came, which the polling found or not. */
+static void learn(struct rme *rme, uint32_t spin, bool found, uint64_t took_us)
+{
+    uint32_t next = rme->spin_us;
+
+    if (spin != 0)
+        rme->spins_in_vain = found ? 0 : rme->spins_in_vain + 1;
+    if (took_us > rme->tuning.spin_us)
+        next = next / 2 < SPIN_LEAST_US ? 0 : next / 2;
+    else
+        next = next < SPIN_LEAST_US ? SPIN_LEAST_US : 2 * next;
+    rme->spin_us = next < rme->tuning.spin_us ? next : rme->tuning.spin_us;
+}
+
 /*
- * Polls for a while, the lock free between rounds.  What comes within a few rounds came from a peer that was at it already;
+ * Polls until `end` (us), the lock free between rounds.  What comes within a few rounds came from a peer that was at it already;
  * after them the processor is offered to whoever else wants it between two rounds.  With fewer processors than threads that
  * is often the very thread, here or at the peer, that is to make what is waited for; and a thread that has burnt its share
  * of time polling has to wait for the processor when there is work.
  */
-static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
+static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t end, uint64_t until, bool *over)
 {
-    uint64_t begin = now_us();
-    uint64_t end = begin + rme->tuning.spin_us;
     int n = 0, round = 0;
 
     if (until < UINT64_MAX / 1000 && until * 1000 < end)
@@ -152,31 +180,23 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t unt
     return n;
 }
 
-#define SPINS_IN_VAIN 8  /* in a row: it does not pay */
-#define SPIN_AGAIN    16 /* one of so many waits finds out whether it would now */
-
-/* Polling pays where answers come sooner than it lasts.  Where they do not it only takes the processor from whoever
- * prepares them, most of all where that is the same processor, as with soft-RoCE. */
-static bool spin_pays(struct rme *rme)
-{
-    if (rme->tuning.spin_us == 0)
-        return false;
-    if (rme->spins_in_vain < SPINS_IN_VAIN)
-        return true;
-    return ++rme->spins_left_out % SPIN_AGAIN == 0;
-}
-
 static int lead(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
 {
+    bool may_spin = rme->tuning.spin_us != 0;
+    uint64_t begin = may_spin ? now_us() : 0;
+    uint32_t spin = may_spin ? spin_for(rme) : 0;
+    bool found = false;
     int n = 0;
 
     rme->leader = waiter;
-    if (spin_pays(rme)) {
-        n = spin_leading(rme, waiter, until, over);
-        rme->spins_in_vain = *over ? 0 : rme->spins_in_vain + 1;
+    if (spin != 0) {
+        n = spin_leading(rme, waiter, begin + spin, until, over);
+        found = *over;
     }
     if (!*over)
         n = sleep_leading(rme, waiter, until, over);
+    if (may_spin)
+        learn(rme, spin, found, now_us() - begin);
     rme->leader = NULL;
     return n;
 }
