@@ -7,13 +7,15 @@
  * looks like that.
  *
  * All operations of this file are posted and completed by the one thread that uses the session,
- * so they need no lock.
+ * so they need no lock.  That flows have ended is said by workers, and has one: when only the disk
+ * is left to wait for, the thread waits there, as the network would not wake it.
  */
 #include "config.h"
 #include "embedded/iod/client.h"
 #include "embedded/iod/clock.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +24,7 @@
 #define AGAIN_MS      500 /* before the second attempt */
 #define GIVE_UP_MS    500 /* how long each step of ending a failed session may take */
 #define FLOW_GRACE_MS 500 /* a server may explain why a flow broke */
+#define LOOK_MS       10  /* from look to look at how things stand while data moves */
 
 /* ---- failures
  * ---------------------------------------------------------------------------------- */
@@ -251,12 +254,72 @@ static void look_around(struct client *client)
         client->tick(client, client->tick_arg);
 }
 
+void client_flow_ended(void *remote)
+{
+    struct remote *r = remote;
+    struct client *client = r->client;
+
+    pthread_mutex_lock(&client->ends_lock);
+    atomic_store(&r->flow_ended, true);
+    client->flow_ends++;
+    pthread_cond_signal(&client->ends_more);
+    pthread_mutex_unlock(&client->ends_lock);
+}
+
+/* Is all that is left work for the disk?  Then the network would tell us nothing. */
+static bool only_disk(const struct client *client)
+{
+    for (int i = 0; i < client->count; i++) {
+        struct remote *r = client->remote[i];
+
+        if (r->state == REMOTE_ASKED || r->again_at)
+            return false;
+        if (r->flow && !atomic_load(&r->flow_ended) && !flow_status(r->flow).only_disk)
+            return false;
+    }
+    return flows_run(client);
+}
+
+static unsigned flow_ends(struct client *client)
+{
+    unsigned ends;
+
+    pthread_mutex_lock(&client->ends_lock);
+    ends = client->flow_ends;
+    pthread_mutex_unlock(&client->ends_lock);
+    return ends;
+}
+
+/* Until a flow has ended since there were so many ends, at most LOOK_MS. */
+static void wait_for_disk(struct client *client, unsigned ends)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += LOOK_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    pthread_mutex_lock(&client->ends_lock);
+    while (client->flow_ends == ends &&
+           pthread_cond_timedwait(&client->ends_more, &client->ends_lock, &until) == 0)
+        ;
+    pthread_mutex_unlock(&client->ends_lock);
+}
+
 bool client_wait(struct client *client, bool (*finished)(struct client *client))
 {
-    while (!client->failed && !finished(client)) {
-        int result = net_poll(client->context, flows_run(client) ? 10 : 100);
-        if (result < 0)
-            return client_fail(client, "the network failed: %s", net_error_text(result));
+    while (!client->failed) {
+        unsigned ends = flow_ends(client); /* one that ends from here on is not missed */
+
+        if (finished(client))
+            break;
+        if (only_disk(client)) {
+            wait_for_disk(client, ends);
+        } else {
+            int result = net_poll(client->context, flows_run(client) ? LOOK_MS : 100);
+            if (result < 0)
+                return client_fail(client, "the network failed: %s", net_error_text(result));
+        }
         look_around(client);
     }
     return !client->failed;
@@ -295,9 +358,15 @@ bool client_ask_all(struct client *client, const struct iod_request *request)
 bool client_open(struct client *client, const struct client_options *options)
 {
     char text[CLIENT_WHY];
+    pthread_condattr_t monotonic;
     int error;
 
     *client = (struct client){.o = *options, .tag = 16};
+    pthread_mutex_init(&client->ends_lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&client->ends_more, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     error = workers_start(options->threads, &client->workers);
     if (error) {
         client->workers = NULL;
@@ -424,12 +493,11 @@ static void remote_free(struct remote *r)
     free(r);
 }
 
-void client_close(struct client *client)
+/* Of a session that was opened.  No worker is left when it returns. */
+static void end_session(struct client *client)
 {
     bool ended = true;
 
-    if (!client->workers)
-        return;
     if (client->failed)
         cancel_all(client, true);
     close_objects(client);
@@ -448,4 +516,12 @@ void client_close(struct client *client)
     net_close(client->context);
     net_log_end(&client->log);
     client->workers = NULL;
+}
+
+void client_close(struct client *client)
+{
+    if (client->workers)
+        end_session(client);
+    pthread_cond_destroy(&client->ends_more);
+    pthread_mutex_destroy(&client->ends_lock);
 }

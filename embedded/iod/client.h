@@ -9,6 +9,7 @@
 #ifndef IOD_CLIENT_H
 #define IOD_CLIENT_H
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -74,6 +75,9 @@ struct client {
     bmi_context_id context;
     struct net_log log;
     struct workers *workers;
+    pthread_mutex_t ends_lock;
+    pthread_cond_t ends_more;
+    unsigned flow_ends; /* how many flows have ended so far */
     struct pool *pool; /* NULL until there is data to move */
     struct remote **remote;
     int count;
@@ -109,6 +113,9 @@ bool remote_lost(struct remote *remote, int error);
 /* Sends a request (its strings and extents may go afterwards).  The server must not be asked
  * something already. */
 bool remote_ask(struct remote *remote, const struct iod_request *request);
+
+/* The `done` of a server's flow; its argument is the struct remote.  On a worker. */
+void client_flow_ended(void *remote);
 
 /* Waits until `finished` says so.  False when the session failed first. */
 bool client_wait(struct client *client, bool (*finished)(struct client *client));

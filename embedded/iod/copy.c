@@ -64,14 +64,6 @@ bool copy_take_grant(struct copy *copy, struct remote *r)
     return true;
 }
 
-/* On a worker. */
-static void flow_ended(void *arg)
-{
-    struct remote *r = arg;
-
-    atomic_store(&r->flow_ended, true);
-}
-
 static bool start_flow(struct copy *copy, struct remote *r, const struct iod_request *request)
 {
     struct flow_config config = {
@@ -87,7 +79,7 @@ static bool start_flow(struct copy *copy, struct remote *r, const struct iod_req
         .extents = request->extents,
         .message = r->buffer_size,
         .depth = r->buffers,
-        .done = flow_ended,
+        .done = client_flow_ended,
         .arg = r,
     };
     int error;

@@ -421,6 +421,8 @@ struct flow_status flow_status(struct flow *f)
         .error = f->error, .side = f->side, .bytes = f->bytes, .moved_at = f->moved_at};
     for (uint32_t i = 0; i < f->c.depth; i++)
         status.waits_for_peer |= f->slot[i].state == SLOT_NET;
+    status.only_disk =
+        !status.waits_for_peer && (f->stopped || (!f->c.send && f->next == f->messages));
     pthread_mutex_unlock(&f->lock);
     return status;
 }

@@ -58,6 +58,7 @@ struct flow_status {
     uint64_t bytes;      /* that reached their end here */
     int64_t moved_at;    /* clock_ms() of the last progress */
     bool waits_for_peer; /* a message is posted and not complete */
+    bool only_disk;      /* no message is posted, and none will be */
 };
 
 struct flow_status flow_status(struct flow *flow);
