@@ -122,7 +122,7 @@ void flow_free(struct flow *flow)
         BMI_memfree(flow->config.peer, flow->memory, (bmi_size_t)memory_size(flow),
                     flow->config.sending ? BMI_SEND : BMI_RECV);
     else
-        free(flow->memory);
+        memory_free(flow->memory, memory_size(flow), flow->job.memory == JOB_HUGE);
     free(flow->ring);
     free(flow);
 }

@@ -2,21 +2,43 @@
 /* Ordinary memory for messages; see memory.h. */
 #include "bench/memory.h"
 
-#include <stdlib.h>
+#include <stdint.h>
 #include <sys/mman.h>
 
 #define PAGE      ((size_t)4096)
 #define HUGE_PAGE ((size_t)2 << 20)
 
-void *memory_new(size_t size, bool huge)
+/* Whole pages of the kind: the last part is to lie in such a page, too.  0: too large. */
+static size_t whole(size_t size, bool huge)
 {
     size_t page = huge ? HUGE_PAGE : PAGE;
-    size_t whole = (size + page - 1) / page * page; /* the last part is to lie in such a page, too */
-    void *memory;
 
-    if (whole < size || posix_memalign(&memory, page, whole ? whole : page))
+    return size > SIZE_MAX / 2 ? 0 : (size + !size + page - 1) / page * page;
+}
+
+void *memory_new(size_t size, bool huge)
+{
+    size_t length = whole(size, huge), spare = huge ? HUGE_PAGE : 0, before;
+    char *memory;
+
+    if (!length)
         return NULL;
-    if (huge)
-        madvise(memory, whole, MADV_HUGEPAGE); /* refused: then they are small */
-    return memory;
+    memory = mmap(NULL, length + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    if (!huge)
+        return memory;
+    before = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
+    if (before)
+        munmap(memory, before);
+    if (before < spare)
+        munmap(memory + before + length, spare - before);
+    madvise(memory + before, length, MADV_HUGEPAGE); /* refused: then they are small */
+    return memory + before;
+}
+
+void memory_free(void *memory, size_t size, bool huge)
+{
+    if (memory)
+        munmap(memory, whole(size, huge));
 }

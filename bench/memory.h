@@ -7,10 +7,14 @@
 #include <stddef.h>
 
 /*
- * `size` bytes, for free(); NULL: there are none.  With `huge` they begin at a huge page and the
- * kernel is asked for such pages, which it may refuse; without, they begin at a page and are what
- * the kernel gives to any program.  Nothing is written yet.
+ * `size` bytes of zeros, at the beginning of a page; NULL: there are none.  With `huge` they begin
+ * at a huge page and the kernel is asked for such pages, which it may refuse; without, they are
+ * what the kernel gives to any program.  It is a mapping of its own, so what was there before
+ * does not matter.
  */
 void *memory_new(size_t size, bool huge);
+
+/* Gives it back, with the same size and kind; NULL is nothing. */
+void memory_free(void *memory, size_t size, bool huge);
 
 #endif

@@ -17,6 +17,8 @@
 /* The buffers of one direction. */
 struct side {
     uint64_t size; /* bytes of a message */
+    size_t bytes;  /* of memory */
+    bool huge;     /* memory in huge pages */
     uint64_t buffers; /* messages that have memory of their own */
     size_t segments; /* of a message */
     unsigned char *memory;
@@ -35,7 +37,7 @@ struct tcp_exchange {
 
 static void side_free(struct side *side)
 {
-    free(side->memory);
+    memory_free(side->memory, side->bytes, side->huge);
     free(side->iov);
 }
 
@@ -45,18 +47,18 @@ static int side_init(struct side *side, const struct job *job, bool noncontiguou
     uint64_t extent = noncontiguous && job->extent ? job->extent : size;
     uint64_t stride = noncontiguous && job->extent ? job->stride : size;
     uint64_t slot, i;
-    size_t bytes;
 
     side->size = size;
     side->to_server = to_server;
     side->buffers = job_buffers(job, job->window);
     side->segments = size ? size / extent : 1;
-    bytes = side->buffers * side->segments * stride + 1;
+    side->huge = job->memory != JOB_USER;
+    side->bytes = side->buffers * side->segments * stride + 1;
     side->iov = calloc(side->buffers * side->segments, sizeof *side->iov);
-    side->memory = memory_new(bytes, job->memory != JOB_USER);
+    side->memory = memory_new(side->bytes, side->huge);
     if (!side->iov || !side->memory)
         return -ENOMEM;
-    memset(side->memory, 0, bytes);
+    memset(side->memory, 0, side->bytes);
     for (slot = 0; slot < side->buffers; slot++)
         for (i = 0; i < side->segments; i++)
             side->iov[slot * side->segments + i] =
