@@ -13,11 +13,18 @@
  * UFFDIO_WRITEPROTECT fails with EAGAIN.  rme_monitor_settled() asks that of a page of our own
  * that nobody ever touched.
  *
+ * Huge pages.  A watched range is a mapping of its own to the kernel, so a range that ends inside
+ * a huge page would split it for good, and the host's memory would become slow.  Such a range is
+ * watched up to the page's end, and the page stays watched when the range is given up: all that
+ * costs is an event for nothing.  Kernels before 6.7 do not tell where huge pages are; there
+ * they are split.
+ *
  * Failure.  When the descriptor breaks (which it should not), the monitor is never settled
  * again.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -38,8 +45,23 @@
     (UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP |    \
      UFFD_FEATURE_EVENT_REMOVE)
 
+#ifndef PAGEMAP_SCAN /* headers before Linux 6.7 */
+struct page_region {
+    __u64 start, end, categories;
+};
+struct pm_scan_arg {
+    __u64 size, flags, start, end, walk_end, vec, vec_len, max_pages;
+    __u64 category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+#define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan_arg)
+#define PAGE_IS_HUGE (1 << 6)
+#endif
+
+#define HUGE_PAGE ((uintptr_t)2 << 20) /* what transparent ones have, with pages of 4 KiB */
+
 struct rme_monitor {
     int fd;   /* the userfaultfd */
+    int map;  /* the page map of this process; -1: none */
     int stop; /* an eventfd that ends the thread */
     pthread_t thread;
     pthread_mutex_t *lock; /* the owner's */
@@ -144,6 +166,7 @@ int rme_monitor_new(pthread_mutex_t *lock,
     ret = monitor->fd = open_userfaultfd();
     if (ret < 0)
         goto err_free;
+    monitor->map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     ret = monitor->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (ret < 0) {
         ret = -errno;
@@ -165,6 +188,8 @@ err_unmap:
 err_close_stop:
     close(monitor->stop);
 err_close:
+    if (monitor->map >= 0)
+        close(monitor->map);
     close(monitor->fd);
 err_free:
     free(monitor);
@@ -180,22 +205,52 @@ void rme_monitor_free(struct rme_monitor *monitor)
     close(monitor->fd); /* ends all watching, and lets go of a thread that waits for an event to
                            be read */
     close(monitor->stop);
+    if (monitor->map >= 0)
+        close(monitor->map);
     munmap(monitor->probe, monitor->page);
     free(monitor);
 }
 
+/* Does a huge page lie across this address? */
+static bool splits_huge(const struct rme_monitor *monitor, uintptr_t address)
+{
+    struct page_region found;
+    struct pm_scan_arg scan = {.size = sizeof(scan),
+                               .start = address,
+                               .end = address + monitor->page,
+                               .vec = (uintptr_t)&found,
+                               .vec_len = 1,
+                               .category_mask = PAGE_IS_HUGE,
+                               .return_mask = PAGE_IS_HUGE};
+
+    return monitor->map >= 0 && address % HUGE_PAGE != 0 &&
+           ioctl(monitor->map, PAGEMAP_SCAN, &scan) > 0;
+}
+
 int rme_monitor_watch(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 {
-    struct uffdio_register range = {.range = {.start = start, .len = end - start},
-                                    .mode = UFFDIO_REGISTER_MODE_WP};
+    struct uffdio_register range = {.mode = UFFDIO_REGISTER_MODE_WP};
 
+    if (splits_huge(monitor, start))
+        start -= start % HUGE_PAGE;
+    if (splits_huge(monitor, end))
+        end += HUGE_PAGE - end % HUGE_PAGE;
+    range.range.start = start;
+    range.range.len = end - start;
     return ioctl(monitor->fd, UFFDIO_REGISTER, &range) == 0 ? 0 : -errno;
 }
 
 void rme_monitor_unwatch(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 {
-    struct uffdio_range range = {.start = start, .len = end - start};
+    struct uffdio_range range;
 
+    if (splits_huge(monitor, start))
+        start += HUGE_PAGE - start % HUGE_PAGE;
+    if (splits_huge(monitor, end))
+        end -= end % HUGE_PAGE;
+    if (start >= end)
+        return;
+    range = (struct uffdio_range){.start = start, .len = end - start};
     (void)ioctl(monitor->fd, UFFDIO_UNREGISTER,
                 &range); /* fails when the memory is gone, and with it the watch */
 }

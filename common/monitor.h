@@ -28,7 +28,11 @@ int rme_monitor_new(pthread_mutex_t *lock,
 /* Stops watching.  NULL is allowed.  *lock is not held. */
 void rme_monitor_free(struct rme_monitor *monitor);
 
-/* Watches whole pages.  A negative errno: that memory cannot be watched. */
+/*
+ * Watches whole pages, and the rest of a huge page that the range ends in: `gone` may be called
+ * for that, too, and also after the range was given up.  A negative errno: that memory cannot be
+ * watched.
+ */
 int rme_monitor_watch(struct rme_monitor *monitor, uintptr_t start, uintptr_t end);
 void rme_monitor_unwatch(struct rme_monitor *monitor, uintptr_t start, uintptr_t end);
 
