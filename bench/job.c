@@ -11,13 +11,17 @@
 #define JOB_MAGIC    0x31626f6a66726570u /* "perfjob1" */
 #define REPORT_MAGIC 0x3172657066726570u /* "perfrep1" */
 
-/* Where the numbers of a job and of a report are, in the order of the wire, behind the magic number. */
+/* Where the numbers of a job and of a report are, in the order of the wire, behind the magic
+ * number. */
 static const size_t job_fields[] = {
-    offsetof(struct job, test),   offsetof(struct job, direction), offsetof(struct job, memory),
-    offsetof(struct job, verify), offsetof(struct job, size),      offsetof(struct job, reply),
-    offsetof(struct job, warm),   offsetof(struct job, count),     offsetof(struct job, window),
-    offsetof(struct job, extent), offsetof(struct job, stride),    offsetof(struct job, split),
-    offsetof(struct job, both),   offsetof(struct job, tag),       offsetof(struct job, buffers),
+    offsetof(struct job, test),    offsetof(struct job, direction),
+    offsetof(struct job, memory),  offsetof(struct job, verify),
+    offsetof(struct job, size),    offsetof(struct job, reply),
+    offsetof(struct job, warm),    offsetof(struct job, count),
+    offsetof(struct job, window),  offsetof(struct job, extent),
+    offsetof(struct job, stride),  offsetof(struct job, split),
+    offsetof(struct job, both),    offsetof(struct job, tag),
+    offsetof(struct job, buffers),
 };
 
 static const size_t report_fields[] = {
@@ -49,7 +53,8 @@ static void encode(const void *from, const size_t *fields, size_t count, uint64_
     memset(wire, 0, size);
     put64(wire, magic);
     for (size_t i = 0; i < count; i++)
-        put64(wire + 8 * (i + 1), *(const uint64_t *)(const void *)((const char *)from + fields[i]));
+        put64(wire + 8 * (i + 1),
+              *(const uint64_t *)(const void *)((const char *)from + fields[i]));
 }
 
 static int decode(void *to, const size_t *fields, size_t count, uint64_t magic,
@@ -98,7 +103,8 @@ const char *job_check(const struct job *job)
         if (job->size / job->extent > JOB_MAX_SIZE / job->stride)
             return "the strided memory of a message is limited to 1 GiB";
     }
-    if ((job_footprint(job, true) + job->reply) * job_buffers(job, job->window) > JOB_MAX_MEMORY)
+    if ((job_footprint(job, true) + job->reply) * job_buffers(job, job->window) >
+        JOB_MAX_MEMORY)
         return "window times size is limited to 2 GiB";
     return NULL;
 }

@@ -49,12 +49,12 @@ struct job {
     uint64_t count;     /* messages of the timed phase, each way */
     uint64_t window;    /* messages in flight each way */
     uint64_t extent;    /* bytes of one segment; 0: contiguous */
-    uint64_t stride; /* bytes from one segment's start to the next one's, on the noncontiguous
-                        side */
-    uint64_t split;  /* segments of one operation; a message of more goes as several */
-    uint64_t both;   /* 1: the server's memory is noncontiguous too */
+    uint64_t stride;  /* bytes from one segment's start to the next one's, on the noncontiguous
+                         side */
+    uint64_t split;   /* segments of one operation; a message of more goes as several */
+    uint64_t both;    /* 1: the server's memory is noncontiguous too */
     uint64_t buffers; /* messages that have memory of their own; 0: as many as the window */
-    uint64_t tag;    /* the session's first tag: tag is for control, tag + 1 for data */
+    uint64_t tag;     /* the session's first tag: tag is for control, tag + 1 for data */
 };
 
 #define JOB_WIRE_SIZE    128

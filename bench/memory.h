@@ -7,10 +7,10 @@
 #include <stddef.h>
 
 /*
- * `size` bytes of zeros, at the beginning of a page; NULL: there are none.  With `huge` they begin
- * at a huge page and the kernel is asked for such pages, which it may refuse; without, they are
- * what the kernel gives to any program.  It is a mapping of its own, so what was there before
- * does not matter.
+ * `size` bytes of zeros, at the beginning of a page; NULL: there are none.  With `huge` they
+ * begin at a huge page and the kernel is asked for such pages, which it may refuse; without,
+ * they are what the kernel gives to any program.  It is a mapping of its own, so what was there
+ * before does not matter.
  */
 void *memory_new(size_t size, bool huge);
 

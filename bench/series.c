@@ -186,14 +186,14 @@ void series_print_json(FILE *out, const struct series *series, unsigned count)
         fprintf(
             out,
             "  {\"test\": \"%s\", \"over\": \"%s\", \"way\": \"%s\", \"bytes\": %" PRIu64
-            ", \"segments\": %" PRIu64 ", \"messages\": %" PRIu64 ", \"window\": %" PRIu64 ", \"buffers\": %" PRIu64
+            ", \"segments\": %" PRIu64 ", \"messages\": %" PRIu64 ", \"window\": %" PRIu64
+            ", \"buffers\": %" PRIu64
             ", \"memory\": \"%s\", \"verified\": %s, \"bad\": %" PRIu64 ", \"unit\": \"%s\","
             " \"median\": %.3f, \"least\": %.3f, \"most\": %.3f, \"first_better_by\": %.3f, ",
             s->name, side_names[s->side], way_name(&s->job), s->job.size, segments(&s->job),
             s->job.count, s->job.window, job_buffers(&s->job, s->job.window),
-            memory_names[s->job.memory],
-            s->job.verify ? "true" : "false", s->bad, unit_names[s->unit], spread.median,
-            spread.least, spread.most, ratio(first, s));
+            memory_names[s->job.memory], s->job.verify ? "true" : "false", s->bad,
+            unit_names[s->unit], spread.median, spread.least, spread.most, ratio(first, s));
         print_values(out, "values", s->value, s->rounds);
         fprintf(out, ", ");
         print_values(out, "client_cores", s->client_cpu, s->rounds);

@@ -16,11 +16,11 @@
 
 /* The buffers of one direction. */
 struct side {
-    uint64_t size; /* bytes of a message */
-    size_t bytes;  /* of memory */
-    bool huge;     /* memory in huge pages */
+    uint64_t size;    /* bytes of a message */
+    size_t bytes;     /* of memory */
+    bool huge;        /* memory in huge pages */
     uint64_t buffers; /* messages that have memory of their own */
-    size_t segments; /* of a message */
+    size_t segments;  /* of a message */
     unsigned char *memory;
     struct iovec *iov;
     bool to_server;

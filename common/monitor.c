@@ -13,11 +13,11 @@
  * UFFDIO_WRITEPROTECT fails with EAGAIN.  rme_monitor_settled() asks that of a page of our own
  * that nobody ever touched.
  *
- * Huge pages.  A watched range is a mapping of its own to the kernel, so a range that ends inside
- * a huge page would split it for good, and the host's memory would become slow.  Such a range is
- * watched up to the page's end, and the page stays watched when the range is given up: all that
- * costs is an event for nothing.  Kernels before 6.7 do not tell where huge pages are; there
- * they are split.
+ * Huge pages.  A watched range is a mapping of its own to the kernel, so a range that ends
+ * inside a huge page would split it for good, and the host's memory would become slow.  Such a
+ * range is watched up to the page's end, and the page stays watched when the range is given up:
+ * all that costs is an event for nothing.  Kernels before 6.7 do not tell where huge pages are;
+ * there they are split.
  *
  * Failure.  When the descriptor breaks (which it should not), the monitor is never settled
  * again.

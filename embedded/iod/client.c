@@ -7,8 +7,8 @@
  * looks like that.
  *
  * All operations of this file are posted and completed by the one thread that uses the session,
- * so they need no lock.  That flows have ended is said by workers, and has one: when only the disk
- * is left to wait for, the thread waits there, as the network would not wake it.
+ * so they need no lock.  That flows have ended is said by workers, and has one: when only the
+ * disk is left to wait for, the thread waits there, as the network would not wake it.
  */
 #include "config.h"
 #include "embedded/iod/client.h"

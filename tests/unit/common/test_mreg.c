@@ -458,7 +458,8 @@ static void huge_pages_stay_whole(void **state)
 {
     const size_t huge = (size_t)2 << 20;
     struct fixture *f = start_cached(1, 16 << 20);
-    char *all = mmap(NULL, 5 * huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *all =
+        mmap(NULL, 5 * huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char *base = (char *)(((uintptr_t)all + huge - 1) / huge * huge);
     unsigned long before;
 
