@@ -45,12 +45,12 @@ pair() {
         shift
     done
     shift
-    timeout 60 "$EMUVERBS" $server_cmd >"$tmp/server" 2>&1 &
+    timeout 300 "$EMUVERBS" $server_cmd >"$tmp/server" 2>&1 &
     server=$!
     status=1
     for _ in 1 2 3 4 5 6 7 8 9 10; do
         sleep 0.3
-        timeout 60 "$EMUVERBS" "$@" >"$tmp/client" 2>&1
+        timeout 300 "$EMUVERBS" "$@" >"$tmp/client" 2>&1
         status=$?
         [ $status -eq 0 ] && break
         grep -qiE 'refused|unable to connect|couldn.t connect|not connect' "$tmp/client" || break
@@ -71,7 +71,7 @@ single() {
     shift 2
     have "$1" || return 0
     : >"$tmp/server"
-    timeout 60 "$EMUVERBS" "$@" >"$tmp/client" 2>&1
+    timeout 300 "$EMUVERBS" "$@" >"$tmp/client" 2>&1
     status=$?
     [ $status -eq 0 ] && { grep -q "$want" "$tmp/client" || status=90; }
     result "$name" $status
@@ -98,12 +98,12 @@ pair "ib_write_bw rdma_cm" ib_write_bw -R -p $port -n 500 -- ib_write_bw -R -p $
 pair "ib_send_lat events" ib_send_lat -e -p $port -n 500 -- ib_send_lat -e -p $port -n 500 127.0.0.1
 pair "ib_write_bw 8 QPs" ib_write_bw -q 8 -p $port -n 200 -- ib_write_bw -q 8 -p $port -n 200 127.0.0.1
 if have qperf; then
-    timeout 120 "$EMUVERBS" qperf -lp $port >"$tmp/server" 2>&1 &
+    timeout 600 "$EMUVERBS" qperf -lp $port >"$tmp/server" 2>&1 &
     server=$!
     sleep 0.5
     for test in rc_lat rc_bw rc_bi_bw rc_rdma_read_lat rc_rdma_read_bw rc_rdma_write_lat \
         rc_rdma_write_bw; do
-        timeout 60 "$EMUVERBS" qperf -lp $port -t 1 127.0.0.1 $test >"$tmp/client" 2>&1
+        timeout 300 "$EMUVERBS" qperf -lp $port -t 1 127.0.0.1 $test >"$tmp/client" 2>&1
         result "qperf $test" $?
     done
     timeout 10 qperf -lp $port 127.0.0.1 quit >/dev/null 2>&1
