@@ -17,7 +17,7 @@ timed() {
 }
 suite 200 "fabric conformance" 7000 fabric-conformance
 suite 200 "fabric conformance, shared receives" 7200 fabric-conformance --options srq=on
-suite 700 "engine conformance" 7400 timed conformance --only '!server_to_server'
+suite 900 "engine conformance" 7400 timed conformance --only '!server_to_server'
 # A server that connects to another one at the same address.
 within_one_device
 check 100 "engine conformance, servers at one address" conformance --fabric ib --addr ib://10.7.0.1:7600 --only 'server_to_server'
