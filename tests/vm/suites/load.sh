@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # What bmi-perf sends arrives as it was: loads of all kinds, every byte looked at.
 server=ib://10.7.0.1:7000
-bmi-perf server $server >/tmp/server.log 2>&1 & job=$!
+bmi-perf server $server >/tmp/server.log 2>&1 & serving=$!
 until grep -q 'ib://' /tmp/server.log; do sleep 0.1; done
 perf() { bmi-perf "$@" --bmi-options device=rxe2; }
 for direction in put get; do
@@ -9,5 +9,5 @@ for direction in put get; do
 done
 check 200 "list, verified" perf list $server --count 8 --rounds 1 --verify
 check 100 "lat, verified" perf lat $server --sizes 8,1K --count 200 --rounds 1 --verify
-kill $job
-wait $job
+kill $serving
+wait $serving

@@ -6,7 +6,7 @@
 rounds=5
 server=ib://10.7.0.1:7000
 sleeping=ib://10.7.0.1:7100
-bmi-perf server $server >/tmp/server.log 2>&1 & job=$!
+bmi-perf server $server >/tmp/server.log 2>&1 & serving=$!
 bmi-perf server $sleeping --bmi-options spin_us=0 >/tmp/sleeping.log 2>&1 & other=$!
 until grep -q 'ib://' /tmp/server.log && grep -q 'ib://' /tmp/sleeping.log; do sleep 0.1; done
 
@@ -41,8 +41,8 @@ while [ $round -lt $rounds ]; do
     bmi_asleep lat 1M 10 >>/tmp/bmi.1m.asleep
     bmi_asleep bw 1M 20 >>/tmp/bmi.bw.asleep
 done
-kill $job $other
-wait $job $other
+kill $serving $other
+wait $serving $other
 for way in "" .asleep; do
     note "ibv_rc_pingpong, 8 bytes, us one way${way:+, asleep}: $(awk '{printf "%s ", $1 / 2}' /tmp/raw.8$way)"
     note "bmi-perf lat, 8 bytes, us one way${way:+, asleep}: $(tr '\n' ' ' </tmp/bmi.8$way)"
