@@ -106,6 +106,7 @@
 #define COUNT_CASES(X) \
     X(counts_of_a_large_write) \
     X(counts_of_a_large_read) \
+    X(many_large_ones_are_shared) \
     X(counts_of_a_small_message) \
     X(counts_of_one_way_traffic) \
     X(idle_engine_sleeps) \

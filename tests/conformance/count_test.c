@@ -77,6 +77,49 @@ void counts_of_a_large_read(void **state)
     large_transfer("rndv=read");
 }
 
+/* Large messages that meet their receives all at once: each side moves about half, as neither has more to do. */
+void many_large_ones_are_shared(void **state)
+{
+    enum { N = 16, SIZE = 262144 };
+    struct pair p;
+    struct blob out[N], in[N];
+    struct op ops[2 * N];
+    uint64_t read;
+
+    (void)state;
+    bed_options("rndv=read");
+    pair_open(&p);
+    pair_exchange(&p, SIZE, 1);
+    read = node_counter(p.server, "recvs_rndv_read");
+    node_close(p.client);
+    node_close(p.server);
+    if (read == 0)
+        skip(); /* a device that cannot */
+    bed_options("rndv=auto");
+    pair_open(&p);
+    for (int i = 0; i < N; i++) {
+        blob_zone(&out[i], p.client, SIZE);
+        blob_zone(&in[i], p.server, SIZE);
+        blob_fill(&out[i], (uint64_t)i);
+        post_send(&ops[i], p.client, p.to_server, &out[i], 1);
+    }
+    pump_times(100);
+    for (int i = 0; i < N; i++)
+        post_recv(&ops[N + i], p.server, p.to_client, &in[i], 1);
+    pump_until_all(ops, 2 * N);
+    for (int i = 0; i < N; i++) {
+        op_check(&ops[N + i], SIZE);
+        blob_check(&in[i], (uint64_t)i, SIZE);
+    }
+    read = node_counter(p.server, "recvs_rndv_read");
+    if (read < N / 4 || read > N - N / 4)
+        fail_msg("the receiver moved %llu of %d messages", (unsigned long long)read, N);
+    for (int i = 0; i < N; i++) {
+        blob_free(&out[i]);
+        blob_free(&in[i]);
+    }
+}
+
 /* A small ping-pong: no control message, no explicit credit, one doorbell a message, no registration. */
 void counts_of_a_small_message(void **state)
 {
