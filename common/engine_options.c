@@ -36,7 +36,7 @@ const struct rme_option_row rme_engine_options[] = {
     {"pack_threshold", "bytes", 64 * KIB, 0, 1 * GIB,
      "Lists with less payload than this are packed into one buffer, larger ones gathered in place; 0 decides by costs.", NULL},
     {"heavy_ops", "count", 64, 1, 1 << 20,
-     "A server with more RDMA operations outstanding counts as heavily loaded: its clients then move the data.", NULL},
+     "A server that has more messages to move by RDMA counts as heavily loaded: its clients then move the data.", NULL},
     {"xfer_ops_peer", "count", 16, 1, 1 << 16,
      "RDMA transfers outstanding to one peer; more wait.", NULL},
     {"xfer_ops", "count", 256, 1, 1 << 20,
