@@ -43,7 +43,7 @@ orangefs_image() {
     orangefs_config ib4 ib 3350 4
     orangefs_config tcp1 tcp 3360 1
     orangefs_config old1 ib 3370 1
-    # One server with both networks.
+    # One server with both networks; its clients know it by tcp, too.
     orangefs_config both1 ib 3380 1
     sed -i -e 's#ib://one:3380#tcp://one:3390,ib://one:3380#' -e 's/BMIModules.*/BMIModules bmi_tcp,bmi_ib/' "$root/pvfs/both1.conf"
     cp "$(find "$kernel/lib/modules/$release" -name 'orangefs.ko*' | head -1)" "$root/orangefs/"

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# OrangeFS's own programs where something dies or is missing: servers and clients killed in mid-write, no IPv6 (GID index 0
+# leads nowhere), memory that may not be locked, no RDMA device.
+. /pvfs/guest.sh
+use new
+client_options=device=rxe2
+head -c 67108864 /dev/urandom >/tmp/big
+head -c 1000003 /tmp/big >/tmp/part
+k=/mount
+fs=ib1
+server=$(aliases $fs)
+
+writing() { # path: in the background; returns in the middle
+    pvfs2-cp -b 65536 /tmp/big "$1" >/tmp/writer.log 2>&1 & writer=$!
+    sleep "${2:-1}"
+    kill -0 $writer
+}
+# It ended by itself, with an error or well: not by our patience, nor by a signal or an assertion.
+ended_well() { # what, status
+    tail -n 3 /tmp/writer.log
+    if [ "$2" -ge 124 ] && [ "$2" -lt 160 ]; then fail "$1: status $2"; else pass "$1: status $2"; fi
+}
+wait_writer() { # seconds: status in $status
+    (sleep "$1"; kill -9 $writer) 2>/dev/null &
+    guard=$!
+    wait $writer
+    status=$?
+    kill $guard 2>/dev/null
+}
+kill_server() {
+    pid=$(server_pid $fs $server)
+    kill -9 $pid
+    wait $pid 2>/dev/null
+    forget_server $fs $server
+}
+cores_gone() { # pid: until another client-core runs
+    i=0
+    while n=$(pidof pvfs2-client-core); [ -z "$n" ] || [ "$n" = "$1" ]; do
+        i=$((i + 1))
+        [ $i -lt 100 ] || { echo "client-core is still $n"; return 1; }
+        sleep 0.2
+    done
+}
+
+deaths() {
+    writing $mnt/killed || fail "a writing client is there to be killed"
+    kill -9 $writer
+    wait $writer 2>/dev/null
+    check 120 "after a client was killed in mid-write, another works" there_and_back /tmp/part 65536
+    check 90 "and the server rests" at_rest
+
+    writing $mnt/broken || fail "a client writes to a server"
+    kill_server
+    wait_writer 120
+    ended_well "server killed in mid-write" $status
+    start_server $fs $server
+    check 60 "the server comes back" ready
+    check 120 "and works" there_and_back /tmp/part 262144
+
+    writing $mnt/outlived || fail "a client writes to a server"
+    kill_server
+    start_server $fs $server
+    wait_writer 120
+    ended_well "server restarted in mid-write" $status
+    check 60 "ready again" ready
+    check 120 "and works again" there_and_back /tmp/part 65536
+}
+
+# On the mount: the client daemon starts its worker again, and the kernel repeats what was under way.
+mounted_deaths() {
+    check 60 "mount" mount_fs "$fs_url" $k --bmi-opts=device=rxe2
+    cp /tmp/big $k/worker & copier=$!
+    sleep 1
+    core=$(pidof pvfs2-client-core)
+    kill -9 $core
+    wait $copier
+    note "cp while client-core is killed: status $?"
+    check 60 "client-core is started again" cores_gone "$core"
+    check 120 "the mount works after client-core was killed" sh -c "cp /tmp/part $k/part && cmp /tmp/part $k/part"
+
+    cp /tmp/big $k/orphan >/tmp/writer.log 2>&1 & copier=$!
+    sleep 1
+    kill_server
+    start_server $fs $server
+    wait $copier
+    note "cp on the mount while the server is restarted: status $?"
+    check 60 "ready after the server's restart" ready
+    check 120 "the mount works after the server's restart" sh -c "cp /tmp/part $k/part2 && cmp /tmp/part $k/part2"
+    check 60 "umount" unmount_fs $k
+}
+
+begin $fs && deaths && mounted_deaths
+stop_servers $fs
+after "deaths"
+
+# Without IPv6 the first entry of the GID table, its link-local address, leads nowhere.
+rm -rf $store
+rdma link delete rxe1
+rdma link delete rxe2
+echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6
+add_devices
+dmesg -c >/dev/null
+objects >/tmp/objects.begin
+begin $fs
+check 120 "no IPv6: there and back" there_and_back /tmp/part 65536
+stop_servers $fs
+after "no IPv6"
+if [ -d /old ]; then
+    use old
+    client_options=
+    fs=old1
+    within_one_device # it knows the first device only
+    for a in $(aliases $fs); do
+        pvfs2-server -f -a $a /pvfs/$fs.conf >/tmp/old.out 2>&1 && start_server $fs $a
+    done
+    echo "ib://one:3370/orangefs $mnt pvfs2 defaults,noauto 0 0" >/tmp/$fs.tab
+    mkdir -p /m/$fs
+    client $fs
+    sleep 1
+    timeout 20 pvfs2-ping -m $mnt >/tmp/ping.log 2>&1
+    note "no IPv6, OrangeFS's own bmi_ib: pvfs2-ping ends with status $?: $(grep -ihE 'rtr|failed' /tmp/ping.log /tmp/$fs*.out | head -1)"
+    kill -9 $(server_pid $fs "$(aliases $fs)")
+    servers=
+    over_the_wire
+    use new
+    client_options=device=rxe2
+    sleep 1
+fi
+echo 0 >/proc/sys/net/ipv6/conf/all/disable_ipv6
+
+# Server and client of a user who may lock 64 KiB (root may lock more whatever the limit says): data is copied.
+printf '#!/bin/sh\nexec su nobody -s /bin/sh -c "ulimit -l 64; exec $*"\n' >/bin/limited # so that its pid is the program's
+chmod 755 /bin/limited
+chmod 666 /dev/infiniband/*
+chmod 777 /tmp
+fs=ib1
+rm -rf $store /tmp/$fs*
+mkdir -m 777 $store
+server_as=limited
+begin $fs
+server_as=
+head -c 200000 /tmp/big >/tmp/small
+limited_copy() {
+    limited pvfs2-cp -b 65536 /tmp/small $mnt/limited && limited pvfs2-cp -b 65536 $mnt/limited /tmp/limited && same_sum /tmp/small /tmp/limited
+}
+check 120 "memlock limit of 64 KiB on both sides: there and back" limited_copy
+check 120 "memlock limit of 64 KiB of the server: there and back" there_and_back /tmp/part 65536
+stop_servers $fs
+after "memlock limit"
+rm -rf /tmp/$fs*
+
+# No RDMA device: what has another network uses it.
+rm -rf $store
+rdma link delete rxe1
+rdma link delete rxe2
+client_options=
+begin both1
+check 60 "no RDMA device: there and back over tcp" there_and_back /tmp/part 65536
+grep -h 'RDMA device' /tmp/both1*.out /tmp/both1.log* 2>/dev/null | sort | uniq -c
+n=$(cat /tmp/both1*.out /tmp/both1.log* 2>/dev/null | grep -c 'no RDMA device')
+if [ "$n" -ge 1 ]; then pass "no RDMA device: the server says so"; else fail "no RDMA device: the server says nothing"; fi
+stop_servers both1
+add_devices
+dmesg -c >/dev/null

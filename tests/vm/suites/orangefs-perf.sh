@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# Figures (notes): pvfs2-cp and dd on the kernel's mount over bmi_tcp, OrangeFS's own bmi_ib where there is one, and ours,
+# in turn.  The old bmi_ib uses the first device only, so everything stays within that one; tcp uses the loopback device.
+. /pvfs/guest.sh
+rounds=${rounds:-5} # both may come from the kernel's command line
+mib=${mib:-16}
+within_one_device
+head -c $((mib << 20)) /dev/urandom >/tmp/big
+k=/mount
+ways="tcp1 ib1"
+[ ! -d /old ] || ways="tcp1 old1 ib1"
+client_options=device=rxe1
+
+programs() { case $1 in old1) use old ;; *) use new ;; esac; }
+now() { awk '/^now at/ {printf "%.6f\n", $3 / 1e9; exit}' /proc/timer_list; }
+took() { # name of the figure, command: its MB/s as a note
+    figure=$1
+    shift
+    begun=$(now)
+    "$@" >/tmp/perf.log 2>&1 || { fail "$figure"; tail -5 /tmp/perf.log; return; }
+    ended=$(now)
+    echo "figure $figure $(echo "$begun $ended $mib" | awk '{printf "%.2f", $3 * 1.048576 / ($2 - $1)}')"
+}
+own_clock() { # name of the figure, arguments of pvfs2-cp: the MB/s that it prints, without its start
+    figure=$1
+    shift
+    pvfs2-cp -t "$@" >/tmp/perf.log 2>&1 || { fail "$figure"; tail -5 /tmp/perf.log; return; }
+    echo "figure $figure $(awk '{for (i = 2; i <= NF; i++) if ($i ~ /^MB\/s/) {print $(i - 1); exit}}' /tmp/perf.log)"
+}
+medians() { # of all figures so far
+    grep '^figure' /tmp/figures | sort -k2,2 -k3,3 -k4,4n -k5,5 -k6,6n | awk '
+        function out() {if (n) printf "note median %s %.2f (%.2f to %.2f, n %d)\n", key, n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2, v[1], v[n], n}
+        {k = $2 " " $3 " " $4 " " $5; if (k != key) {out(); n = 0; key = k} v[++n] = $6}
+        END {out()}'
+}
+
+copies_of_programs() {
+    for w in $ways; do
+        programs $w
+        [ "$w" = ib1 ] || client_options=
+        begin $w
+        client_options=device=rxe1
+    done
+    for r in $(seq $rounds); do
+        for b in 65536 262144 1048576 4194304; do
+            for w in $ways; do
+                programs $w
+                client $w
+                own_clock "cp in $b $w" -b $b /tmp/big $mnt/f$b-$r
+                own_clock "cp out $b $w" -b $b $mnt/f$b-$r /tmp/back
+                cmp -s /tmp/big /tmp/back || fail "$w: the copy differs"
+                rm -f /tmp/back
+            done
+        done
+    done | tee -a /tmp/figures
+}
+
+# One mount at a time: the kernel has one client daemon.
+copies_on_mount() { # round
+    for w in $ways; do
+        programs $w
+        client $w
+        o=
+        [ "$w" != ib1 ] || o=--bmi-opts=device=rxe1
+        mount_fs "$(awk '{print $1}' /tmp/$w.tab)" $k $o || { fail "$w: mount"; continue; }
+        for b in 65536 131072 1048576 4194304; do
+            took "dd write $b $w" dd if=/tmp/big of=$k/d bs=$b conv=fsync
+            sync
+            echo 3 >/proc/sys/vm/drop_caches
+            took "dd read $b $w" dd if=$k/d of=/tmp/back bs=$b
+            cmp -s /tmp/big /tmp/back || fail "$w: dd: the copy differs"
+            rm -f $k/d
+        done
+        unmount_fs $k || fail "$w: umount"
+    done | tee -a /tmp/figures
+}
+
+copies_of_programs
+for r in $(seq $rounds); do copies_on_mount $r; done
+medians
+programs ib1
+for w in $ways; do
+    programs $w
+    stop_servers $w
+done
+# What the old module left in the counters is none of our business.
+rdma link delete rxe1
+rdma link delete rxe2
+add_devices
+objects >/tmp/objects.begin
