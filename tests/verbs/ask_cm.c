@@ -46,7 +46,8 @@ static struct rdma_cm_event event(int ms)
     copy = *e;
     size_t n = e->param.conn.private_data ? e->param.conn.private_data_len : 0;
     memset(data, 0, sizeof(data));
-    memcpy(data, e->param.conn.private_data, n);
+    if (n)
+        memcpy(data, e->param.conn.private_data, n);
     rdma_ack_cm_event(e);
     return copy;
 }
