@@ -54,6 +54,8 @@ static void job_bw(struct job *job, const struct args *args)
     job->test = JOB_STREAM;
     if (!job->window)
         job->window = 8;
+    if (!job->buffers && !job->verify)
+        job->buffers = 1; /* as perftest and the usual programs for TCP do it */
     job_finish(job, args, clamp(job->size ? DEFAULT_BYTES / job->size : 50000, 32, 50000));
 }
 
