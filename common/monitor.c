@@ -150,6 +150,33 @@ static int watch_probe(struct rme_monitor *monitor)
     return ret;
 }
 
+/* How many stretches of huge pages there are in one page; negative: the kernel does not tell. */
+static int scan_huge(int map, uintptr_t address, size_t page)
+{
+    struct page_region found;
+    struct pm_scan_arg scan = {.size = sizeof(scan),
+                               .start = address,
+                               .end = address + page,
+                               .vec = (uintptr_t)&found,
+                               .vec_len = 1,
+                               .category_mask = PAGE_IS_HUGE,
+                               .return_mask = PAGE_IS_HUGE};
+
+    return ioctl(map, PAGEMAP_SCAN, &scan);
+}
+
+/* The page map of this process; -1: there is none that tells of huge pages. */
+static int open_page_map(size_t page)
+{
+    int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+
+    if (map >= 0 && scan_huge(map, (uintptr_t)&map / page * page, page) < 0) {
+        close(map);
+        return -1;
+    }
+    return map;
+}
+
 int rme_monitor_new(pthread_mutex_t *lock,
                     void (*gone)(void *arg, uintptr_t start, uintptr_t end), void *arg,
                     struct rme_monitor **out)
@@ -166,7 +193,7 @@ int rme_monitor_new(pthread_mutex_t *lock,
     ret = monitor->fd = open_userfaultfd();
     if (ret < 0)
         goto err_free;
-    monitor->map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    monitor->map = open_page_map(monitor->page);
     ret = monitor->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (ret < 0) {
         ret = -errno;
@@ -214,17 +241,8 @@ void rme_monitor_free(struct rme_monitor *monitor)
 /* Does a huge page lie across this address? */
 static bool splits_huge(const struct rme_monitor *monitor, uintptr_t address)
 {
-    struct page_region found;
-    struct pm_scan_arg scan = {.size = sizeof(scan),
-                               .start = address,
-                               .end = address + monitor->page,
-                               .vec = (uintptr_t)&found,
-                               .vec_len = 1,
-                               .category_mask = PAGE_IS_HUGE,
-                               .return_mask = PAGE_IS_HUGE};
-
     return monitor->map >= 0 && address % HUGE_PAGE != 0 &&
-           ioctl(monitor->map, PAGEMAP_SCAN, &scan) > 0;
+           scan_huge(monitor->map, address, monitor->page) > 0;
 }
 
 int rme_monitor_watch(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
