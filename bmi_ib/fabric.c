@@ -25,7 +25,7 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
     if (!f)
         return -ENOMEM;
     f->config = *config;
-    f->wake_fd = -1;
+    f->wake_fd = f->sleep_fd = -1;
     f->read_limit = (uint32_t)ib_option(f, "read_limit");
     for (f->slab = IB_SLAB; config->budget && f->slab > 4 &&
                             (uint64_t)f->slab * config->rx_size > config->budget / 8;)
@@ -53,6 +53,8 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
         error = ib_tx_open(f);
     if (!error)
         error = ib_async_open(f);
+    if (!error)
+        error = ib_wait_watch(f);
     if (!error)
         error = ib_resolver_open(f);
     if (!error)

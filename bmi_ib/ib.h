@@ -73,7 +73,7 @@ struct ib_batch { /* scratch of one post call */
 /* Bits of rme_fabric.hint: a descriptor was seen readable. */
 #define IB_HINT_CM    1u
 #define IB_HINT_ASYNC 2u
-#define IB_HINT_COMP  4u
+#define IB_HINT_WAKE  4u /* only from the sleeper to itself */
 #define IB_HINT_NAME  8u
 
 struct rme_fabric {
@@ -110,7 +110,7 @@ struct rme_fabric {
     struct ib_resolver *resolver;
 
     atomic_uint hint;
-    int wake_fd;
+    int wake_fd, sleep_fd; /* an eventfd; an epoll of all that ends a sleep */
     bool cm_complained;  /* a failing event channel is reported once */
     unsigned connecting; /* links on their way up: the channel is looked at more often */
     unsigned polls;      /* since the control descriptors were looked at */
@@ -193,9 +193,9 @@ void ib_async_events(struct rme_fabric *f);
 
 /* ---- wait.c ---- */
 int ib_wait_open(struct rme_fabric *f);
+int ib_wait_watch(struct rme_fabric *f);
 void ib_wait_close(struct rme_fabric *f);
 int ib_nonblocking(int fd);
-void ib_comp_events(struct rme_fabric *f);
 int ib_poll(struct rme_fabric *f, struct rme_event *events, int max);
 int ib_arm(struct rme_fabric *f);
 void ib_wait(struct rme_fabric *f, int timeout_ms);

@@ -3,8 +3,11 @@
  * wait.c - polling, sleeping and waking.
  *
  * Descriptors: the completion channel, the rdma_cm channel, the device's asynchronous events
- * and an eventfd for wake(). A sleeper that finds one readable leaves a hint bit; the next
- * poll, which has the lock, acts on it.
+ * and an eventfd for wake(), all in one epoll, so that a sleep is one system call whatever ends
+ * it. A sleeper that finds one of the middle two readable leaves a hint bit; the next poll,
+ * which has the lock, acts on it.  A completion event needs no hint: the next poll looks at the
+ * queues anyway, and the event is fetched when its queue is to be armed again, after what came
+ * with it was answered.
  *
  * A poll that was not preceded by a sleep looks at the completion queues, which costs no system
  * call, and at the other descriptors only now and then: every few polls while a link is on its
@@ -18,6 +21,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "ib.h"
@@ -33,18 +37,43 @@ int ib_nonblocking(int fd)
 int ib_wait_open(struct rme_fabric *f)
 {
     f->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (f->wake_fd >= 0)
+    f->sleep_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (f->wake_fd >= 0 && f->sleep_fd >= 0)
         return 0;
     int error = ib_errno();
-    ib_log(f, RME_LOG_ERROR, "no eventfd: %s; raise the limit of open files", strerror(-error));
+    ib_log(f, RME_LOG_ERROR, "no descriptor to sleep on: %s; raise the limit of open files",
+           strerror(-error));
     return error;
+}
+
+int ib_wait_watch(struct rme_fabric *f)
+{
+    const struct {
+        int fd;
+        uint32_t hint;
+    } watched[] = {{f->wake_fd, IB_HINT_WAKE},
+                   {f->comp->fd, 0},
+                   {f->cm->fd, IB_HINT_CM},
+                   {f->dev.ctx->async_fd, IB_HINT_ASYNC}};
+    for (unsigned i = 0; i < sizeof(watched) / sizeof(*watched); i++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.u32 = watched[i].hint};
+        if (epoll_ctl(f->sleep_fd, EPOLL_CTL_ADD, watched[i].fd, &event) != 0) {
+            int error = ib_errno();
+            ib_log(f, RME_LOG_ERROR, "device %s: its events cannot be waited for: %s",
+                   f->dev.name, strerror(-error));
+            return error;
+        }
+    }
+    return 0;
 }
 
 void ib_wait_close(struct rme_fabric *f)
 {
+    if (f->sleep_fd >= 0)
+        close(f->sleep_fd);
     if (f->wake_fd >= 0)
         close(f->wake_fd);
-    f->wake_fd = -1;
+    f->sleep_fd = f->wake_fd = -1;
 }
 
 /* ---- Polling ---- */
@@ -58,7 +87,7 @@ static bool any_armed(const struct rme_fabric *f)
 }
 
 /* Fetches completion events: their queues want to be armed again.  Each request brings one. */
-void ib_comp_events(struct rme_fabric *f)
+static void comp_events(struct rme_fabric *f)
 {
     struct ibv_cq *cq;
     void *context;
@@ -93,10 +122,8 @@ static void control(struct rme_fabric *f)
     unsigned hint = atomic_exchange(&f->hint, 0);
     struct pollfd p[] = {{.fd = f->cm->fd, .events = POLLIN},
                          {.fd = f->dev.ctx->async_fd, .events = POLLIN}};
-    if (!hint) /* else a sleeper has just looked at all of them */
+    if (!hint) /* else a sleeper has just looked at both */
         poll(p, 2, 0);
-    if (hint & IB_HINT_COMP)
-        ib_comp_events(f);
     if ((hint & IB_HINT_ASYNC) || p[1].revents)
         ib_async_events(f);
     if ((hint & IB_HINT_CM) || p[0].revents)
@@ -148,7 +175,7 @@ int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
 
 int ib_arm(struct rme_fabric *f)
 {
-    ib_comp_events(f); /* what came in while we polled */
+    comp_events(f); /* what came in while we polled */
     for (unsigned i = 0; i < f->cqs; i++) {
         struct ib_cq *c = &f->cq[i];
         if (c->armed || c->broken)
@@ -163,26 +190,19 @@ int ib_arm(struct rme_fabric *f)
 
 void ib_wait(struct rme_fabric *f, int timeout_ms)
 {
-    struct pollfd p[] = {
-        {.fd = f->wake_fd, .events = POLLIN},
-        {.fd = f->comp->fd, .events = POLLIN},
-        {.fd = f->cm->fd, .events = POLLIN},
-        {.fd = f->dev.ctx->async_fd, .events = POLLIN},
-    };
-    static const unsigned hint_of[] = {0, IB_HINT_COMP, IB_HINT_CM, IB_HINT_ASYNC};
-    if (poll(p, 4, timeout_ms) <= 0)
-        return;
+    struct epoll_event event[4];
+    int n = epoll_wait(f->sleep_fd, event, 4, timeout_ms);
     unsigned hint = 0;
-    for (int i = 1; i < 4; i++)
-        if (p[i].revents)
-            hint |= hint_of[i];
-    if (hint)
-        atomic_fetch_or(&f->hint, hint);
-    if (p[0].revents) {
+    for (int i = 0; i < n; i++)
+        hint |= event[i].data.u32;
+    if (hint & IB_HINT_WAKE) {
         uint64_t count;
         if (read(f->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
             ib_log(f, RME_LOG_WARN, "reading the wake descriptor: %s", strerror(errno));
     }
+    hint &= IB_HINT_CM | IB_HINT_ASYNC;
+    if (hint)
+        atomic_fetch_or(&f->hint, hint);
 }
 
 void ib_wake(struct rme_fabric *f)
