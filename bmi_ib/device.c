@@ -81,6 +81,13 @@ static bool quirk_seven_is_forever(const struct ibv_device_attr *attr)
     return is_rxe(attr);
 }
 
+/* rxe: a read moves half of what a write moves in the same time; its responses are made, and taken
+ * in, one by one where the packets are handled (doc/performance.md has the figures). */
+static bool quirk_slow_read(const struct ibv_device_attr *attr)
+{
+    return is_rxe(attr);
+}
+
 /* ---- Choice ---- */
 
 static void log_no_device(struct rme_fabric *f, int error)
@@ -253,6 +260,7 @@ static int learn(struct rme_fabric *f)
         .hello_max = IB_HELLO_MAX,
         .max_regs = a->max_mr > 64 ? (uint64_t)a->max_mr - 64 : 1,
         .has_read = d->read_depth > 0,
+        .slow_read = quirk_slow_read(a),
     };
     return 0;
 }

@@ -60,6 +60,7 @@ struct rme_caps {
     uint32_t hello_max;    /* bytes of hello data that fit in every direction */
     uint64_t max_regs;     /* registrations the device admits */
     bool has_read;         /* transfers may be reads */
+    bool slow_read;        /* … but move bytes much slower than writes */
     bool shared_rx;        /* receive buffers are shared by all links */
     bool reg_is_free;      /* registration costs nothing (Elan4) */
 };

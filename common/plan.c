@@ -3,9 +3,10 @@
  * How the decision is taken, in this order:
  *  1. each side copies through a bounce buffer ("packs") when it must, when its list is small
  * [001 5.1], or when a copy costs less than a registration for one use;
- *  2. read or write: what the option says; else the client when the server is under heavy load
- * [004 fig. 6]; else the side that needs far fewer work requests; else the receiver reads when
- * it is less loaded than the sender and the sender writes when it is not [004 fig. 6];
+ *  2. read or write: what the option says; else a write where reads are slow; else the client
+ * when the server is under heavy load [004 fig. 6]; else the side that needs far fewer work
+ * requests; else the receiver reads when it is less loaded than the sender and the sender
+ * writes when it is not [004 fig. 6];
  *  3. eager when it fits and is not slower than that.
  */
 #include <inttypes.h>
@@ -184,6 +185,10 @@ static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack
         *why = "option rndv";
         return in->prefer == RME_PREFER_READ ? RME_PROTO_RNDV_READ : RME_PROTO_RNDV_WRITE;
     }
+    if (in->slow_read) {
+        *why = "the device reads much slower than it writes";
+        return RME_PROTO_RNDV_WRITE;
+    }
     if (is_heavy(in, &in->recv) && !in->send.server) {
         *why = "the server receives and is under heavy load: its client writes";
         return RME_PROTO_RNDV_WRITE;
@@ -206,6 +211,13 @@ static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack
     }
     *why = "the receiver is not less loaded: the sender writes";
     return RME_PROTO_RNDV_WRITE;
+}
+
+bool rme_plan_may_read(const struct rme_plan_in *in)
+{
+    if (in->prefer == RME_PREFER_AUTO)
+        return in->has_read && !in->slow_read;
+    return in->has_read && in->prefer == RME_PREFER_READ;
 }
 
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)

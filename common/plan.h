@@ -57,6 +57,7 @@ struct rme_plan_in {
     enum rme_prefer prefer;
     uint32_t max_sge, max_read_sge;
     bool has_read;
+    bool slow_read; /* reads move bytes much slower than writes on this device */
     const struct rme_costs *costs;
 };
 
@@ -76,6 +77,9 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan);
  * tests. */
 double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
                      bool recv_pack, uint64_t *requests);
+
+/* Whether the receiver could come to read what this side offers, whatever its load and shape. */
+bool rme_plan_may_read(const struct rme_plan_in *in);
 
 const char *rme_proto_name(enum rme_proto proto);
 

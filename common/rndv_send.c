@@ -32,7 +32,7 @@ static int plan_send(struct rme *rme, struct rme_op *op)
     op->rndv->memory = plan.send_pack && !in.send.ready ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
     op->rndv->unit_size = rme->tuning.unit;
     op->rndv->max_segs = rme_wire_segments_max(RME_WIRE_RTS, peer->tx_size);
-    op->rndv->offers = in.has_read && in.prefer != RME_PREFER_WRITE && op->size > 0;
+    op->rndv->offers = rme_plan_may_read(&in) && op->size > 0;
     op->rndv->access = op->rndv->offers ? RME_ACCESS_REMOTE_READ : RME_ACCESS_LOCAL;
     return 0;
 }

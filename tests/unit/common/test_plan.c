@@ -125,6 +125,26 @@ static void options_and_devices_overrule(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
 }
 
+static void slow_reads_are_avoided(void **state)
+{
+    struct rme_plan_in in = base(MIB);
+
+    (void)state;
+    assert_true(rme_plan_may_read(&in));
+    in.slow_read = true;
+    in.send.load_ops = 10; /* by load the receiver would read */
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
+    assert_false(rme_plan_may_read(&in));
+    in.prefer = RME_PREFER_READ;
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+    assert_true(rme_plan_may_read(&in));
+    in.prefer = RME_PREFER_WRITE;
+    assert_false(rme_plan_may_read(&in));
+    in.prefer = RME_PREFER_AUTO;
+    in.slow_read = in.has_read = false;
+    assert_false(rme_plan_may_read(&in));
+}
+
 static void the_scattered_side_initiates(void **state)
 {
     struct rme_plan_in in = base(MIB);
@@ -309,6 +329,7 @@ int main(void)
         cmocka_unit_test(two_servers_go_by_load),
         cmocka_unit_test(load_counts_bytes_on_a_tie),
         cmocka_unit_test(options_and_devices_overrule),
+        cmocka_unit_test(slow_reads_are_avoided),
         cmocka_unit_test(the_scattered_side_initiates),
         cmocka_unit_test(request_counts),
         cmocka_unit_test(small_lists_are_packed),
