@@ -10,8 +10,7 @@
  * Locks, in the order in which they are taken:
  *
  *   1. rme->lock        all state of the engine, and every call of the fabric but wait, wake, reg and dereg
- *   2. ctx[i].lock      the completions of one context
- *   3. locks inside zone, mreg, pin and log, which call nothing of ours
+ *   2. locks inside zone, mreg, pin and log, which call nothing of ours
  *
  * The engine's lock is never held while sleeping, registering, deregistering, or in a callback of the host.  Such work is
  * queued under the lock and done by rme_settle, which every call runs before it releases the lock:
@@ -336,18 +335,8 @@ static void init_rings(struct rme *rme)
 
     for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++)
         rme_node_init(rings[i]);
-    for (int i = 0; i < RME_MAX_CONTEXTS; i++) {
-        pthread_mutex_init(&rme->ctx[i].lock, NULL);
-        rme_node_init(&rme->ctx[i].done);
-        rme_node_init(&rme->ctx[i].spent);
-    }
-}
-
-static void destroy_locks(struct rme *rme)
-{
     for (int i = 0; i < RME_MAX_CONTEXTS; i++)
-        pthread_mutex_destroy(&rme->ctx[i].lock);
-    pthread_mutex_destroy(&rme->lock);
+        rme_node_init(&rme->ctx[i].done);
 }
 
 int rme_open(const struct rme_config *config, struct rme **out)
@@ -394,7 +383,7 @@ free_lent:
     free(rme->lent);
     rme_log_free(rme->log);
 free_rme:
-    destroy_locks(rme);
+    pthread_mutex_destroy(&rme->lock);
     free(rme);
     return error;
 }
@@ -477,6 +466,6 @@ void rme_close(struct rme *rme)
     rme_timers_clear(&rme->timers);
     rme_options_free(rme->options);
     rme_log_free(rme->log);
-    destroy_locks(rme);
+    pthread_mutex_destroy(&rme->lock);
     free(rme);
 }

@@ -39,10 +39,8 @@ struct rme_tuning {
 
 /* A context: finished operations that wait for the host. */
 struct rme_ctx {
-    pthread_mutex_t lock;  /* guards both rings and `queued` of their ops */
-    _Atomic bool open;     /* changed under the engine's lock */
-    struct rme_node done;  /* to be reported */
-    struct rme_node spent; /* reported, to be recycled under the engine's lock */
+    _Atomic bool open;    /* changed under the engine's lock */
+    struct rme_node done; /* to be reported */
 };
 
 struct rme {
@@ -137,8 +135,6 @@ void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_state state);
 void rme_op_end(struct rme *rme, struct rme_op *op, int error);
 /* One user of its memory less. */
 void rme_op_unpin(struct rme *rme, struct rme_op *op);
-/* Recycles what was reported. */
-void rme_op_sweep(struct rme *rme);
 
 /* ---- refuse.c ---------------------------------------------------------------------------------------------------- */
 
@@ -151,7 +147,7 @@ void rme_refusal_free(struct rme_control *control);
 uint64_t rme_eager_place(const struct rme_peer *peer);
 void rme_refused_arrived(struct rme_peer *peer, const struct rme_wire_message *message);
 
-/* ---- context.c --------------------------------------------------------------------------------------------------- */
+/* ---- test.c ------------------------------------------------------------------------------------------------------ */
 
 /* Queues a completion for the host.  Engine's lock held. */
 void rme_ctx_publish(struct rme *rme, struct rme_op *op);

@@ -77,7 +77,6 @@ static uint64_t counter(struct rme *rme, int index)
     uint64_t value;
 
     rme_lock(rme);
-    rme_op_sweep(rme);
     rme->stats.value[RME_C_OPS_LIVE] = rme->op_table.live;
     rme_pin_fold(&rme->pin, &rme->stats);
     value = rme->stats.value[index];

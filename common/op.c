@@ -109,7 +109,6 @@ struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
     rme_node_remove(&op->link);
     op->id += 1u << RME_OP_INDEX_BITS;
     op->nseg = nseg;
-    op->queued = false;
     op->reap = false;
     op->slot = NULL;
     op->rndv = NULL;

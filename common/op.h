@@ -53,7 +53,6 @@ struct rme_op {
     uint8_t kind;
     uint8_t state;
     uint8_t ctx;
-    bool queued;           /* in its context's queue of completions; guarded by the context's lock */
     bool reap;             /* its registrations end only at the next rme_mreg_reap */
     int32_t tag;
     struct rme_peer *peer;

@@ -49,17 +49,10 @@ static int begin(struct rme *rme, struct rme_addr *addr, const struct rme_list *
     return error != 0 ? error : -EINVAL;
 }
 
-static struct rme_op *op_new(struct rme *rme, uint32_t nseg)
-{
-    if (rme_node_alone(&rme->op_table.free))
-        rme_op_sweep(rme);
-    return rme_op_new(&rme->op_table, nseg);
-}
-
 static struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind, const struct rme_list *list, int64_t total,
                              int32_t tag, int ctx, void *user)
 {
-    struct rme_op *op = op_new(peer->rme, (uint32_t)list->count);
+    struct rme_op *op = rme_op_new(&peer->rme->op_table, (uint32_t)list->count);
 
     if (op == NULL)
         return NULL;

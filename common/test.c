@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Contexts, and the calls that report completions.  A finished op waits in the ring of its context, which has a lock of its
- * own: a thread can fetch completions while another makes progress.  Reported ops go to `spent`; they become free ops only under
- * the engine's lock, so an op's id and state change under that lock alone.
+ * Contexts, and the calls that report completions.  A finished op waits in the ring of its context until the host asks; then
+ * it is free again.
  */
 #include <errno.h>
 
@@ -31,10 +30,8 @@ void rme_context_close(struct rme *rme, int ctx)
     c = &rme->ctx[ctx];
     rme_lock(rme);
     c->open = false;
-    pthread_mutex_lock(&c->lock);
-    rme_node_splice(&c->spent, &c->done);
-    pthread_mutex_unlock(&c->lock);
-    rme_op_sweep(rme);
+    while (!rme_node_alone(&c->done))
+        rme_op_recycle(&rme->op_table, rme_entry(c->done.next, struct rme_op, link));
     rme_unlock(rme);
 }
 
@@ -47,56 +44,28 @@ void rme_ctx_publish(struct rme *rme, struct rme_op *op)
         rme_op_recycle(&rme->op_table, op);
         return;
     }
-    pthread_mutex_lock(&c->lock);
-    op->queued = true;
     rme_node_append(&c->done, &op->link);
-    pthread_mutex_unlock(&c->lock);
     rme_wait_notify(rme, op->ctx);
 }
 
 bool rme_ctx_fail(struct rme *rme, uint64_t place, int error)
 {
     struct rme_op *op = rme_op_find_eager(&rme->op_table, place);
-    struct rme_ctx *c;
-    bool in_time;
 
-    if (op == NULL)
+    if (op == NULL || (op->state != RME_OP_ENDING && op->state != RME_OP_DONE))
         return false;
-    c = &rme->ctx[op->ctx];
-    pthread_mutex_lock(&c->lock);
-    in_time = op->state == RME_OP_ENDING || op->queued;
-    if (in_time)
-        op->error = error;
-    pthread_mutex_unlock(&c->lock);
-    return in_time;
+    op->error = error;
+    return true;
 }
 
-/* Reports an op of c->done.  Its lock is held. */
-static void report(struct rme_ctx *c, struct rme_op *op, struct rme_done *done)
+/* Reports an op that is done. */
+static void report(struct rme *rme, struct rme_op *op, struct rme_done *done)
 {
     done->id = op->id;
     done->user = op->user;
     done->error = op->error;
     done->actual = op->error == 0 ? (int64_t)op->size : 0;
-    op->queued = false;
-    rme_node_remove(&op->link);
-    rme_node_append(&c->spent, &op->link);
-}
-
-void rme_op_sweep(struct rme *rme)
-{
-    for (int i = 0; i < RME_MAX_CONTEXTS; i++) {
-        struct rme_ctx *c = &rme->ctx[i];
-        struct rme_node spent;
-        struct rme_node *node;
-
-        rme_node_init(&spent);
-        pthread_mutex_lock(&c->lock);
-        rme_node_splice(&spent, &c->spent);
-        pthread_mutex_unlock(&c->lock);
-        while ((node = rme_node_take(&spent)) != NULL)
-            rme_op_recycle(&rme->op_table, rme_entry(node, struct rme_op, link));
-    }
+    rme_op_recycle(&rme->op_table, op);
 }
 
 /* ---- One context ------------------------------------------------------------------------------------------------- */
@@ -107,22 +76,15 @@ struct context_wait {
     int max;
 };
 
-static int collect(struct rme_ctx *c, struct rme_done *done, int max)
-{
-    int n = 0;
-
-    pthread_mutex_lock(&c->lock);
-    while (n < max && !rme_node_alone(&c->done))
-        report(c, rme_entry(c->done.next, struct rme_op, link), &done[n++]);
-    pthread_mutex_unlock(&c->lock);
-    return n;
-}
-
 static int context_ready(struct rme *rme, struct rme_waiter *waiter)
 {
     struct context_wait *wait = rme_entry(waiter, struct context_wait, waiter);
+    struct rme_node *ring = &rme->ctx[waiter->ctx].done;
+    int n = 0;
 
-    return collect(&rme->ctx[waiter->ctx], wait->done, wait->max);
+    while (n < wait->max && !rme_node_alone(ring))
+        report(rme, rme_entry(ring->next, struct rme_op, link), &wait->done[n++]);
+    return n;
 }
 
 int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max, int wait_ms)
@@ -148,8 +110,6 @@ struct some_wait {
 static bool take_one(struct rme *rme, rme_id id, struct rme_done *done, bool *live)
 {
     struct rme_op *op = id != 0 ? rme_op_find(&rme->op_table, id) : NULL;
-    struct rme_ctx *c;
-    bool queued;
 
     if (op == NULL)
         return false;
@@ -157,13 +117,8 @@ static bool take_one(struct rme *rme, rme_id id, struct rme_done *done, bool *li
         *live = true;
         return false;
     }
-    c = &rme->ctx[op->ctx];
-    pthread_mutex_lock(&c->lock);
-    queued = op->queued;
-    if (queued)
-        report(c, op, done);
-    pthread_mutex_unlock(&c->lock);
-    return queued;
+    report(rme, op, done);
+    return true;
 }
 
 static int some_ready(struct rme *rme, struct rme_waiter *waiter)
