@@ -209,14 +209,23 @@ static inline struct rme_link *ib_link_by_handle(const struct rme_fabric *f, uin
     return l && l->handle == handle ? l : NULL;
 }
 
-/* The next free event of the caller's array, or NULL. */
+/* The next free event of the caller's array, or NULL.  (A compound literal would be cleared with a
+ * slow string instruction.) */
 static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_type type,
                                          struct rme_link *l)
 {
     if (f->out_used >= f->out_max)
         return NULL;
     struct rme_event *e = &f->out[f->out_used++];
-    *e = (struct rme_event){.type = type, .link = l, .owner = l->owner};
+    e->type = type;
+    e->link = l;
+    e->owner = l->owner;
+    e->error = 0;
+    e->hello = NULL;
+    e->hello_length = e->length = 0;
+    e->data = e->rx = NULL;
+    e->imm = 0;
+    e->xfer = NULL;
     return e;
 }
 

@@ -168,6 +168,13 @@ struct rme_waiter {
 #define RME_WAIT_ANY (-1)        /* a completion of any context */
 #define RME_WAIT_UNEXPECTED (-2) /* an unexpected message */
 
+static inline void rme_waiter_init(struct rme_waiter *waiter, int ctx, int (*ready)(struct rme *, struct rme_waiter *))
+{
+    waiter->ctx = ctx;
+    waiter->hopeless = false;
+    waiter->ready = ready;
+}
+
 /* Makes progress until waiter->ready() says more than 0 or wait_ms is over.  Called without the lock. */
 int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms);
 /* Something is ready for those who wait for `ctx`. */

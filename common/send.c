@@ -42,11 +42,14 @@ void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class)
 
 void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out)
 {
-    memset(out, 0, sizeof(*out));
+    rme_wire_clear_body(out);
+    out->payload = NULL;
+    out->payload_length = 0;
     out->type = type;
     peer->rme->unflushed = true;
     out->flags = peer->credit.stalled ? RME_WIRE_F_STALLED : 0;
     peer->credit.stalled = false;
+    out->tag = 0;
     out->credits = rme_credit_give(&peer->credit);
     out->eager_taken = peer->holding[RME_EXPECTED].taken;
     out->unexpected_taken = peer->holding[RME_UNEXPECTED_STREAM].taken;

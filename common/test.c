@@ -89,10 +89,13 @@ static int context_ready(struct rme *rme, struct rme_waiter *waiter)
 
 int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max, int wait_ms)
 {
-    struct context_wait wait = {.waiter = {.ctx = ctx, .ready = context_ready}, .done = done, .max = max};
+    struct context_wait wait;
 
     if (ctx < 0 || ctx >= RME_MAX_CONTEXTS || max < 0 || !rme->ctx[ctx].open)
         return -EINVAL;
+    rme_waiter_init(&wait.waiter, ctx, context_ready);
+    wait.done = done;
+    wait.max = max;
     return rme_wait(rme, &wait.waiter, max == 0 ? 0 : wait_ms);
 }
 
@@ -140,14 +143,15 @@ static int some_ready(struct rme *rme, struct rme_waiter *waiter)
 
 int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index, struct rme_done *done, int wait_ms)
 {
-    struct some_wait wait = {.waiter = {.ctx = RME_WAIT_ANY, .ready = some_ready},
-                             .ids = ids,
-                             .count = count,
-                             .index = index,
-                             .done = done};
+    struct some_wait wait;
 
     if (count < 0)
         return -EINVAL;
+    rme_waiter_init(&wait.waiter, RME_WAIT_ANY, some_ready);
+    wait.ids = ids;
+    wait.count = count;
+    wait.index = index;
+    wait.done = done;
     return rme_wait(rme, &wait.waiter, wait_ms);
 }
 
@@ -189,10 +193,12 @@ static int unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
 
 int rme_test_unexpected(struct rme *rme, struct rme_unexpected *out, int max, int wait_ms)
 {
-    struct unexpected_wait wait = {
-        .waiter = {.ctx = RME_WAIT_UNEXPECTED, .ready = unexpected_ready}, .out = out, .max = max};
+    struct unexpected_wait wait;
 
     if (max < 0)
         return -EINVAL;
+    rme_waiter_init(&wait.waiter, RME_WAIT_UNEXPECTED, unexpected_ready);
+    wait.out = out;
+    wait.max = max;
     return rme_wait(rme, &wait.waiter, max == 0 ? 0 : wait_ms);
 }

@@ -105,15 +105,19 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
     const uint8_t *at = data;
     size_t fixed;
 
-    memset(out, 0, sizeof(*out));
-    if (length < RME_WIRE_HEADER_SIZE)
+    if (length < RME_WIRE_HEADER_SIZE) {
+        memset(out, 0, sizeof(*out));
         return -EPROTO;
+    }
     out->type = at[0];
     out->flags = at[1];
     out->credits = get16(at + 2);
     out->eager_taken = get32(at + 4);
     out->unexpected_taken = get32(at + 8);
     out->tag = (int32_t)get32(at + 12);
+    out->payload = NULL;
+    out->payload_length = 0;
+    rme_wire_clear_body(out);
     fixed = fixed_length(out->type);
     if (fixed == 0)
         return out->flags & RME_WIRE_F_OPTIONAL ? -EOPNOTSUPP : -EPROTO;

@@ -75,6 +75,9 @@ struct rme_wire_message {
     uint32_t eager_taken;      /* cost of eager messages matched so far, modulo 2^32 */
     uint32_t unexpected_taken; /* cost of unexpected messages delivered so far, modulo 2^32 */
     int32_t tag;               /* EAGER, UNEXPECTED, RTS, CANCEL, REFUSED */
+    const void *payload;       /* EAGER, UNEXPECTED */
+    size_t payload_length;
+    /* from here on, the body: 0 where the type has nothing else */
     uint32_t to;               /* handle of the operation on the side that receives this; REFUSED: place of the message */
     uint32_t from;             /* handle of the operation on the side that sends this */
     uint64_t offset;           /* CTS, OFFER: where in the message the window begins; FIN: bytes read so far */
@@ -87,9 +90,18 @@ struct rme_wire_message {
     uint32_t nsegment;         /* RTS, CTS, OFFER */
     uint64_t window;           /* RTS, CTS, OFFER: sum of the segments' lengths */
     const uint8_t *segment;    /* encoded; rme_wire_segment_at.  In an encoder's input: unused */
-    const void *payload;       /* EAGER, UNEXPECTED */
-    size_t payload_length;
 };
+
+/* Sets the body to 0: field by field, as gcc makes a slow string instruction of a memset of this size. */
+static inline void rme_wire_clear_body(struct rme_wire_message *message)
+{
+    message->to = message->from = 0;
+    message->offset = message->total = message->room = 0;
+    message->load_bytes = 0;
+    message->load_ops = message->status = message->shape = message->nsegment = 0;
+    message->window = 0;
+    message->segment = NULL;
+}
 
 /*
  * Decodes a message of `length` bytes.  The result points into `data`.
