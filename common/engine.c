@@ -40,12 +40,10 @@
 
 /* ---- The end of an op -------------------------------------------------------------------------------------------- */
 
-void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_state state)
+void rme_op_misstep(struct rme *rme, const struct rme_op *op, enum rme_op_state state)
 {
-    if (!rme_op_may_step(op->state, state))
-        rme_log_put(rme->log, RME_LOG_ERROR, "engine: operation %llx went from %s to %s, which is a mistake",
-                    (unsigned long long)op->id, rme_op_state_name(op->state), rme_op_state_name(state));
-    op->state = (uint8_t)state;
+    rme_log_put(rme->log, RME_LOG_ERROR, "engine: operation %llx went from %s to %s, which is a mistake",
+                (unsigned long long)op->id, rme_op_state_name(op->state), rme_op_state_name(state));
 }
 
 static void count_end(struct rme *rme, struct rme_op *op)

@@ -129,8 +129,15 @@ void rme_settle(struct rme *rme);
 /* Settles, releases the lock, wakes the leader if it should see something, hands log lines to the host. */
 void rme_unlock(struct rme *rme);
 
+/* Logs a step that the table of op.c does not have. */
+void rme_op_misstep(struct rme *rme, const struct rme_op *op, enum rme_op_state state);
 /* Moves an op to another state. */
-void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_state state);
+static inline void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_state state)
+{
+    if (!rme_op_may_step(op->state, state))
+        rme_op_misstep(rme, op, state);
+    op->state = (uint8_t)state;
+}
 /* The outcome is known: 0 or a negative errno.  It is reported when nobody uses its memory any more. */
 void rme_op_end(struct rme *rme, struct rme_op *op, int error);
 /* One user of its memory less. */

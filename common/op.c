@@ -9,7 +9,7 @@
 #define BIT(state) (1u << RME_OP_##state)
 
 /* From each state, the states that may follow.  doc/architecture.md shows it as a picture. */
-static const unsigned steps[RME_OP_STATE_COUNT] = {
+const unsigned rme_op_steps[RME_OP_STATE_COUNT] = {
     [RME_OP_FREE] = BIT(QUEUED) | BIT(POSTED) | BIT(MOVING),
     [RME_OP_QUEUED] = BIT(RTS) | BIT(ENDING),
     [RME_OP_POSTED] = BIT(EXPOSED) | BIT(MOVING) | BIT(ENDING),
@@ -22,11 +22,6 @@ static const unsigned steps[RME_OP_STATE_COUNT] = {
 };
 
 #undef BIT
-
-bool rme_op_may_step(enum rme_op_state from, enum rme_op_state to)
-{
-    return (steps[from] >> to & 1) != 0;
-}
 
 const char *rme_op_state_name(enum rme_op_state state)
 {

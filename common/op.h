@@ -99,8 +99,14 @@ static inline uint32_t rme_op_handle(const struct rme_op *op)
     return (uint32_t)op->id;
 }
 
-/* The only way to change a state.  An impossible step is reported once in the log by the caller's engine: false. */
-bool rme_op_may_step(enum rme_op_state from, enum rme_op_state to);
+/* From each state, a bit for each that may follow. */
+extern const unsigned rme_op_steps[RME_OP_STATE_COUNT];
+
+static inline bool rme_op_may_step(enum rme_op_state from, enum rme_op_state to)
+{
+    return (rme_op_steps[from] >> to & 1) != 0;
+}
+
 const char *rme_op_state_name(enum rme_op_state state);
 
 static inline bool rme_op_sends(const struct rme_op *op)

@@ -296,7 +296,6 @@ void rme_peer_work(struct rme_peer *peer)
         }
         break;
     case RME_PEER_UP:
-        rme_peer_push(peer);
         if (peer->timer.place == 0 && peer->rme->tuning.keepalive_ms != 0 && !rme_node_alone(&peer->ops)) {
             peer->heard_at = rme_now();
             peer->ping_sent = false;
@@ -352,6 +351,7 @@ static void now_up(struct rme_peer *peer)
     peer->was_up = true;
     rme_count(rme, RME_C_PEERS);
     rme_log_put(rme->log, RME_LOG_DEBUG, "%s: connected with %s", rme_peer_name(peer), rme->ops->link_peer(peer->link));
+    rme_peer_kick(peer);
     rme_peer_work(peer);
 }
 

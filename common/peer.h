@@ -95,7 +95,7 @@ const char *rme_peer_name(const struct rme_peer *peer);
  */
 struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *addr, int *error);
 
-/* An op was put on the peer: connects or watches it as needed, and sends what can be sent. */
+/* An op was put on the peer: connects or watches it as needed.  For one that has something to send, kick the peer. */
 void rme_peer_work(struct rme_peer *peer);
 
 /* Sends what waits, as far as credits and buffers allow. */

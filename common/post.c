@@ -102,6 +102,7 @@ static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_li
     *id = op->id;
     rme_op_step(rme, op, RME_OP_QUEUED);
     rme_node_append(&peer->sendq[stream], &op->link);
+    rme_peer_kick(peer);
     rme_peer_work(peer);
     rme_unlock(rme);
     return 0;
