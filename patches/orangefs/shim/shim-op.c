@@ -108,13 +108,38 @@ static struct shim_op *take_op(struct shim *s)
     return op;
 }
 
-static void give_op_back(struct shim *s, struct shim_op *op)
+static void make_free(struct shim_op *op)
 {
     __atomic_store_n(&op->op.op_id, 0, __ATOMIC_RELAXED);
     atomic_store_explicit(&op->engine_id, 0, memory_order_release);
+}
+
+static void give_op_back(struct shim *s, struct shim_op *op)
+{
+    make_free(op);
     pthread_mutex_lock(&s->op_lock);
     append_free(s, op);
     pthread_mutex_unlock(&s->op_lock);
+}
+
+/*
+ * An operation for a post.  Most sends are over when the engine returns, and nobody has seen their id: that operation is
+ * kept for the next post, without a lock and without a rest.
+ */
+static struct shim_op *op_to_post(struct shim *s)
+{
+    struct shim_op *op = atomic_exchange_explicit(&s->op_spare, NULL, memory_order_acquire);
+    return op ? op : take_op(s);
+}
+
+static void op_not_needed(struct shim *s, struct shim_op *op)
+{
+    struct shim_op *none = NULL;
+
+    make_free(op);
+    if (!atomic_compare_exchange_strong_explicit(&s->op_spare, &none, op, memory_order_release,
+                                                 memory_order_relaxed))
+        give_op_back(s, op);
 }
 
 void shim_free_ops(struct shim *s)
@@ -122,6 +147,7 @@ void shim_free_ops(struct shim *s)
     for (unsigned k = 0; k < SHIM_OP_CHUNKS; k++)
         free(atomic_exchange(&s->op_chunk[k], NULL));
     s->op_first = s->op_last = NULL;
+    atomic_store_explicit(&s->op_spare, NULL, memory_order_relaxed);
     s->op_chunks = s->op_free = 0;
 }
 
@@ -166,7 +192,7 @@ int shim_post(struct shim *s, const struct shim_post *post, bmi_op_id_t *id)
         return -BMI_ENETDOWN;
     if (!addr || !is_sum(post) || post->context < 0 || post->context >= BMI_MAX_CONTEXTS)
         return -BMI_EINVAL;
-    struct shim_op *op = take_op(s);
+    struct shim_op *op = op_to_post(s);
     if (!op)
         return -BMI_ENOMEM;
 
@@ -181,7 +207,7 @@ int shim_post(struct shim *s, const struct shim_post *post, bmi_op_id_t *id)
 
     int ret = post_to_engine(s, post, addr->peer, op, &engine);
     if (ret != 0) {
-        give_op_back(s, op);
+        op_not_needed(s, op);
         return ret < 0 ? shim_error(ret) : 1;
     }
     atomic_compare_exchange_strong(&op->engine_id, &posting, engine);

@@ -88,6 +88,7 @@ struct shim {
     pthread_mutex_t op_lock;
     _Atomic(struct shim_op *) op_chunk[SHIM_OP_CHUNKS];
     struct shim_op *op_first, *op_last; /* free ones, longest free first */
+    _Atomic(struct shim_op *) op_spare; /* one more free one; see op_to_post() */
     uint32_t op_chunks, op_free;
     struct bmi_method_addr op_addr; /* what every operation shows as its address */
 };
