@@ -16,6 +16,7 @@ struct flow_op {
     bmi_op_id_t id;
     bool busy;
     unsigned piece;
+    bmi_size_t size;  /* bytes of the piece */
     uint64_t message; /* its number in the phase */
     int segments;
     void *base[JOB_MAX_SEGMENTS];
@@ -33,6 +34,7 @@ struct flow {
     uint64_t places;
     uint64_t phase, total, limit; /* messages */
     uint64_t posted, ended;       /* operations */
+    uint64_t place, message;      /* of the next one to be posted */
     uint64_t under_way;
     uint64_t bad;
     int error;
@@ -109,6 +111,7 @@ struct flow *flow_new(const struct flow_config *config)
         op->pending.done = flow_op_done;
         op->flow = flow;
         op->piece = (unsigned)(place % flow->pieces);
+        op->size = (bmi_size_t)job_piece_size(&flow->job, op->piece);
         lay_out(flow, op, place);
     }
     return flow;
@@ -181,7 +184,7 @@ static int post(struct flow_op *op, bmi_size_t *actual)
     const struct flow_config *config = &flow->config;
     enum bmi_buffer_type type = flow->job.memory == JOB_BMI ? BMI_PRE_ALLOC : BMI_EXT_ALLOC;
     bmi_msg_tag_t tag = (bmi_msg_tag_t)flow->job.tag + 1;
-    bmi_size_t total = (bmi_size_t)job_piece_size(&flow->job, op->piece);
+    bmi_size_t total = op->size;
 
     if (op->segments > 1 && config->sending)
         return BMI_post_send_list(&op->id, config->peer, (const void *const *)op->base,
@@ -213,8 +216,8 @@ static void account(struct flow_op *op, int error, bmi_size_t actual)
         return;
     }
     flow->ended++;
-    if (!flow->config.sending && (actual != (bmi_size_t)job_piece_size(&flow->job, op->piece) ||
-                                  (flow->job.verify && !contents_right(op))))
+    if (!flow->config.sending &&
+        (actual != op->size || (flow->job.verify && !contents_right(op))))
         flow->bad++;
     if (op->piece + 1 == flow->pieces && flow->config.message)
         flow->config.message(flow->config.arg);
@@ -223,18 +226,21 @@ static void account(struct flow_op *op, int error, bmi_size_t actual)
 static int pump(struct flow *flow)
 {
     while (!flow->error && flow->posted < flow->limit * flow->pieces) {
-        struct flow_op *op = &flow->ring[flow->posted % flow->places];
+        struct flow_op *op = &flow->ring[flow->place];
         bmi_size_t actual = 0;
         int rc;
 
         if (op->busy)
             break;
-        op->message = flow->posted / flow->pieces;
+        op->message = flow->message;
         if (flow->job.verify && flow->config.sending)
             fill(op);
         op->busy = true;
         flow->posted++;
         flow->under_way++;
+        flow->message += op->piece + 1 == flow->pieces;
+        if (++flow->place == flow->places)
+            flow->place = 0;
         rc = post(op, &actual);
         if (rc)
             account(op, rc < 0 ? rc : 0, actual);
@@ -256,6 +262,7 @@ int flow_begin(struct flow *flow, uint64_t phase, uint64_t total, uint64_t limit
     flow->total = total;
     flow->limit = limit < total ? limit : total;
     flow->posted = flow->ended = flow->bad = 0;
+    flow->place = flow->message = 0;
     return pump(flow);
 }
 
