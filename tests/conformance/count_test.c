@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Exact counts: what a message costs in steady state, and what an idle engine does (nothing). */
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include "cases.h"
 
@@ -77,7 +80,26 @@ void counts_of_a_large_read(void **state)
     large_transfer("rndv=read");
 }
 
-/* Large messages that meet their receives all at once: each side moves about half, as neither has more to do. */
+/* Whether the planner avoids reads on this node's device. */
+static bool reads_slowly(const struct node *n)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    bool slowly;
+
+    assert_non_null(out);
+    rme_explain(n->rme, 262144, 1, out);
+    fclose(out);
+    slowly = strstr(text, "reads much slower") != NULL;
+    free(text);
+    return slowly;
+}
+
+/*
+ * Large messages that meet their receives all at once: each side moves about half, as neither has more to do.  Where reads are
+ * slow the sender moves all.
+ */
 void many_large_ones_are_shared(void **state)
 {
     enum { N = 16, SIZE = 262144 };
@@ -112,7 +134,9 @@ void many_large_ones_are_shared(void **state)
         blob_check(&in[i], (uint64_t)i, SIZE);
     }
     read = node_counter(p.server, "recvs_rndv_read");
-    if (read < N / 4 || read > N - N / 4)
+    if (reads_slowly(p.server))
+        assert_int_equal(read, 0);
+    else if (read < N / 4 || read > N - N / 4)
         fail_msg("the receiver moved %llu of %d messages", (unsigned long long)read, N);
     for (int i = 0; i < N; i++) {
         blob_free(&out[i]);
