@@ -233,11 +233,17 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
     return 0;
 }
 
-/* Frees the place of the work request that a completion reports. Under cq->lock. */
+/*
+ * Frees the place of the work request that a completion reports. Under cq->lock. A poster that has
+ * pushed the completion of a receive and stops before it says so must not look like one that has
+ * only taken it: revoke() would complete that receive once more. So it is noted, in private memory.
+ */
 static void retire(struct emu_dev *d, const struct shm_cqe *e)
 {
     struct emu_qp *qp = d->qp[e->qpn & (EMU_MAX_QPS - 1)];
 
+    if (!e->from_sq)
+        qp->reported = e->token;
     if (e->from_sq)
         atomic_store(&qp->sq_freed, e->sq_index + 1);
     else if (e->srq && qp->srq)

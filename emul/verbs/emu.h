@@ -175,6 +175,7 @@ struct emu_qp {
     struct emu_rq rq;
     struct emu_srq *srq;
     struct emu_cq *scq, *rcq;
+    uint64_t reported; /* token of the last receive that was polled; under rcq->lock */
     uint32_t async_events;
 
     /* ibv_wr_*: requests between wr_start and wr_complete */
