@@ -15,6 +15,7 @@ timed() {
         /^\[ .*(OK|FAILED) / { if (systime() - begin > 4) print "note slow: " test ": " systime() - begin " s" >"/dev/console" }'
     return "$(cat /tmp/timed.status)"
 }
+export SLOW_READS=yes # as rxe does, which the engine has to know
 suite 200 "fabric conformance" 7000 fabric-conformance
 suite 200 "fabric conformance, shared receives" 7200 fabric-conformance --options srq=on
 suite 900 "engine conformance" 7400 timed conformance --only '!server_to_server'

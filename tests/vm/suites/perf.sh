@@ -44,26 +44,25 @@ write_bw() { # bytes, count: MB/s
     raw ib_write_bw -x "$(gid_index rxe1)" -m 4096 -s "$1" -n "$2" -F
     awk -v size="$1" '$1 == size {print $4 * 1.048576}' /tmp/raw
 }
-bmi() { # test, bytes, count: the median, polling
-    $there bmi-perf $1 $server --sizes $2 --count $3 --bmi-options device=rxe2,spin_us=$spin --rounds 1 --json | sed -n 's/.*"median": \([0-9.]*\).*/\1/p'
+bmi() { # server, how long to poll, test, bytes, count: the median
+    $there bmi-perf $3 $1 --sizes $4 --count $5 --bmi-options device=rxe2,spin_us=$2 --rounds 1 --json | sed -n 's/.*"median": \([0-9.]*\).*/\1/p'
 }
-bmi_asleep() { $there bmi-perf $1 $sleeping --sizes $2 --count $3 --bmi-options device=rxe2,spin_us=0 --rounds 1 --json | sed -n 's/.*"median": \([0-9.]*\).*/\1/p'; }
 median() { sort -n "$1" | awk '{v[NR] = $1} END {print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2}'; }
 
 round=0
 while [ $round -lt $rounds ]; do
     round=$((round + 1))
     pingpong 8 1000 >>/tmp/raw.8
-    bmi lat 8 1000 >>/tmp/bmi.8
+    bmi $server $spin lat 8 1000 >>/tmp/bmi.8
     pingpong 8 1000 -e >>/tmp/raw.8.asleep
-    bmi_asleep lat 8 1000 >>/tmp/bmi.8.asleep
+    bmi $sleeping 0 lat 8 1000 >>/tmp/bmi.8.asleep
     pingpong 1048576 10 >>/tmp/raw.1m
-    bmi lat 1M 10 >>/tmp/bmi.1m
-    bmi bw 1M 20 >>/tmp/bmi.bw
+    bmi $server $spin lat 1M 10 >>/tmp/bmi.1m
+    bmi $server $spin bw 1M 20 >>/tmp/bmi.bw
     write_bw 1048576 20 >>/tmp/raw.bw
     pingpong 1048576 10 -e >>/tmp/raw.1m.asleep
-    bmi_asleep lat 1M 10 >>/tmp/bmi.1m.asleep
-    bmi_asleep bw 1M 20 >>/tmp/bmi.bw.asleep
+    bmi $sleeping 0 lat 1M 10 >>/tmp/bmi.1m.asleep
+    bmi $sleeping 0 bw 1M 20 >>/tmp/bmi.bw.asleep
 done
 kill $serving $other
 wait $serving $other
