@@ -1,10 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # The suite that every fabric passes, from device two to device one.
+#
+# The last lines of each test that failed or did not end.
+failed_tests() { # log
+    awk '/^\[ RUN / { n = 0; open = 1 }
+         open { line[n++] = $0 }
+         /^\[ .*(OK|FAILED|SKIPPED) / { if (open && /FAILED/) show(); open = 0 }
+         END { if (open) show() }
+         function show(i) { for (i = n > 12 ? n - 12 : 0; i < n; i++) print substr(line[i], 1, 200) }' "$1"
+}
 suite() { # seconds, name, port, program and its options
     limit=$1 name=$2 port=$3
     shift 3
     check $limit "$name" "$@" --fabric ib --addr ib://10.7.0.1:$port --client-options device=rxe2
-    [ $status = 0 ] || grep -E '^\[  FAILED  \] [a-z]|^\[   LINE   \]|^#' /tmp/check.log | tail -40 | sed "s/^/note $name: /"
+    [ $status = 0 ] || failed_tests /tmp/check.log | sed "s/^/note $name: /"
     after "$name"
 }
 # Says which tests took long, while they run.
