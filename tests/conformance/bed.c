@@ -289,6 +289,17 @@ void pump_until_unexpected(struct node *n, int count)
     }
 }
 
+void pump_until_counter(struct node *n, const char *name, uint64_t value)
+{
+    int64_t end = lane_now() + BED_PATIENCE_MS;
+
+    while (node_counter(n, name) < value) {
+        pump();
+        if (lane_now() > end)
+            give_up(name);
+    }
+}
+
 struct rme_unexpected inbox_take(struct node *n)
 {
     assert_true(n->ninbox > 0);

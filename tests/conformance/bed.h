@@ -79,6 +79,9 @@ void pump_times(int times);
 void pump_until_reported(struct op *op);
 void pump_until_all(struct op *ops, int count);
 void pump_until_unexpected(struct node *n, int count);
+/* Until the counter has this value, or a larger one.  Looks are no measure of time: what a test needs to have happened before
+ * it goes on is waited for like this; pump_times() only lets things happen, or stops somewhere in their middle. */
+void pump_until_counter(struct node *n, const char *name, uint64_t value);
 /* Takes the oldest unexpected message out of the inbox. */
 struct rme_unexpected inbox_take(struct node *n);
 void inbox_drop(struct node *n);

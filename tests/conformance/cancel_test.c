@@ -306,11 +306,13 @@ void cancel_forcefully_a_sleeping_peer(void **state)
     struct pair p;
     struct op send, recv, other;
     struct blob out, in, small;
+    uint64_t told;
 
     (void)state;
     bed_options("rndv=write,cancel_timeout_ms=600000");
     pair_open(&p);
     rme_set_forceful_cancel(p.server->rme);
+    told = node_counter(p.server, "control_sent");
     blob_flat(&out, 500000);
     blob_flat(&in, 500000);
     blob_flat(&small, 100);
@@ -320,7 +322,7 @@ void cancel_forcefully_a_sleeping_peer(void **state)
     p.client->asleep = true;
     post_recv(&other, p.server, p.to_client, &small, 6);
     post_recv(&recv, p.server, p.to_client, &in, 5);
-    pump_times(20);
+    pump_until_counter(p.server, "control_sent", told + 1);
     blob_canary(&in);
     op_cancel(&recv);
     pump_until_reported(&recv);
@@ -436,6 +438,7 @@ void cancel_after_the_end(void **state)
 
     (void)state;
     pair_open(&p);
+    uint64_t before = node_counter(p.server, "recvs_eager");
     blob_flat(&out, 100);
     blob_flat(&in, 100);
     blob_fill(&out, 3);
@@ -443,8 +446,9 @@ void cancel_after_the_end(void **state)
     post_send(&send, p.client, p.to_server, &out, 5);
     /* Progress without claiming: the server's host asks only for unexpected messages. */
     struct rme_unexpected u;
+    int64_t end = lane_now() + BED_PATIENCE_MS;
     p.server->asleep = true;
-    for (int i = 0; i < 100; i++) {
+    while (node_counter(p.server, "recvs_eager") == before && lane_now() < end) {
         pump();
         assert_int_equal(rme_test_unexpected(p.server->rme, &u, 1, 0), 0);
     }
