@@ -80,6 +80,7 @@ struct rme {
     struct rme_node xfer_turn; /* peers that wait for the process's throttle */
     uint32_t xfers;            /* our transfers outstanding */
     struct rme_load load;      /* what we have to move */
+    uint32_t under_way;        /* rendezvous whose data moves now, whoever moves it */
     uint64_t jitter;           /* state of a small random generator */
 
     struct rme_node work;      /* units that want registering, without the lock */

@@ -365,6 +365,7 @@ static void load(struct rme *rme, struct rme_op *op, enum rme_op_state state)
     struct rme_rndv *r = op->rndv;
 
     rme_rndv_unload(op);
+    rme->under_way++;
     r->load = state == RME_OP_MOVING ? &rme->load : &op->peer->load;
     r->load->ops++;
     r->load->bytes += op->size;
@@ -376,6 +377,7 @@ void rme_rndv_unload(struct rme_op *op)
 
     if (load == NULL)
         return;
+    op->peer->rme->under_way--;
     load->ops--;
     load->bytes -= op->size;
     op->rndv->load = NULL;

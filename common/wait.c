@@ -28,7 +28,7 @@
 #define SPIN_LEAST_US 4  /* polling for less is not worth while */
 #define SPINS_IN_VAIN 8  /* in a row: it does not pay */
 #define SPIN_AGAIN    16 /* then one of so many waits finds out whether it would now */
-#define QUICK_ROUNDS  16 /* of polling, before others are offered the processor */
+#define QUICK_ROUNDS  64 /* of polling, before others are offered the processor */
 
 static uint64_t now_us(void)
 {
@@ -157,10 +157,11 @@ static void learn(struct rme *rme, uint32_t spin, bool found, uint64_t took_us)
 }
 
 /*
- * Polls until `end` (us), the lock free between rounds.  What comes within a few rounds came from a peer that was at it already;
- * after them the processor is offered to whoever else wants it between two rounds.  With fewer processors than threads that
- * is often the very thread, here or at the peer, that is to make what is waited for; and a thread that has burnt its share
- * of time polling has to wait for the processor when there is work.
+ * Polls until `end` (us), the lock free between rounds.  A small answer comes within the first rounds, from a peer that was at it
+ * already; after them the processor is offered to whoever else wants it between two rounds, and at once while a rendezvous moves
+ * its data, which takes longer anyway.  With fewer processors than threads that is often the very thread, here or at the peer,
+ * that is to make what is waited for; and a thread that has burnt its share of time polling has to wait for the processor when
+ * there is work.
  */
 static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t end, uint64_t until, bool *over)
 {
@@ -170,7 +171,7 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t end
         end = until * 1000;
     do {
         pthread_mutex_unlock(&rme->lock);
-        if (++round > QUICK_ROUNDS)
+        if (++round > QUICK_ROUNDS || rme->under_way != 0)
             sched_yield();
         rme_lock(rme);
         rme_progress(rme, false);

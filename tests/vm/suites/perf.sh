@@ -56,12 +56,12 @@ while [ $round -lt $rounds ]; do
     bmi $server $spin lat 8 1000 >>/tmp/bmi.8
     pingpong 8 1000 -e >>/tmp/raw.8.asleep
     bmi $sleeping 0 lat 8 1000 >>/tmp/bmi.8.asleep
-    pingpong 1048576 10 >>/tmp/raw.1m
-    bmi $server $spin lat 1M 10 >>/tmp/bmi.1m
+    pingpong 1048576 30 >>/tmp/raw.1m
+    bmi $server $spin lat 1M 30 >>/tmp/bmi.1m
     bmi $server $spin bw 1M 20 >>/tmp/bmi.bw
     write_bw 1048576 20 >>/tmp/raw.bw
-    pingpong 1048576 10 -e >>/tmp/raw.1m.asleep
-    bmi $sleeping 0 lat 1M 10 >>/tmp/bmi.1m.asleep
+    pingpong 1048576 30 -e >>/tmp/raw.1m.asleep
+    bmi $sleeping 0 lat 1M 30 >>/tmp/bmi.1m.asleep
     bmi $sleeping 0 bw 1M 20 >>/tmp/bmi.bw.asleep
 done
 kill $serving $other
