@@ -93,7 +93,12 @@ for order in tcp-ib ib-tcp; do
         cat "$tmp"/server.log* "$tmp"/server-0.out >"$tmp/said" 2>/dev/null
         check "$what: the server says why it has no ib" says "no RDMA device" "$tmp/said"
         check "$what: once" [ "$(grep -c "no RDMA device" "$tmp/said")" = 1 ]
-        tab "ib://$host:$((base + 5))"
+        ib=ib://$host:$((base + 5)) tcp=tcp://$host:$base
+        for first in "$ib/orangefs,$tcp" "$tcp/orangefs,$ib"; do
+            tab "$first"
+            check "$what: a client that is given ${first%%:*} first" there_and_back "$tmp/f1000003" 65536
+        done
+        tab "$ib"
         run pvfs2-ls "$mnt" >"$tmp/out" 2>&1
         rc=$?
         cp "$tmp/out" "$tmp/log"
