@@ -171,24 +171,34 @@ static bool far_fewer(uint64_t a, uint64_t b)
     return a * FEWER_FACTOR <= b && b - a >= FEWER_LEAST;
 }
 
+/* What the device and the option decide, whatever the message.  False: nothing. */
+static bool decided_beforehand(const struct rme_plan_in *in, enum rme_proto *proto,
+                               const char **why)
+{
+    *proto = RME_PROTO_RNDV_WRITE;
+    if (!in->has_read) {
+        *why = "the device cannot read";
+        return true;
+    }
+    if (in->prefer != RME_PREFER_AUTO) {
+        *why = "option rndv";
+        if (in->prefer == RME_PREFER_READ)
+            *proto = RME_PROTO_RNDV_READ;
+        return true;
+    }
+    *why = "the device reads much slower than it writes";
+    return in->slow_read;
+}
+
 static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack,
                                     bool recv_pack, const char **why)
 {
     uint64_t writes = requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, recv_pack);
     uint64_t reads = requests_of(in, RME_PROTO_RNDV_READ, send_pack, recv_pack);
+    enum rme_proto proto;
 
-    if (!in->has_read) {
-        *why = "the device cannot read";
-        return RME_PROTO_RNDV_WRITE;
-    }
-    if (in->prefer != RME_PREFER_AUTO) {
-        *why = "option rndv";
-        return in->prefer == RME_PREFER_READ ? RME_PROTO_RNDV_READ : RME_PROTO_RNDV_WRITE;
-    }
-    if (in->slow_read) {
-        *why = "the device reads much slower than it writes";
-        return RME_PROTO_RNDV_WRITE;
-    }
+    if (decided_beforehand(in, &proto, why))
+        return proto;
     if (is_heavy(in, &in->recv) && !in->send.server) {
         *why = "the server receives and is under heavy load: its client writes";
         return RME_PROTO_RNDV_WRITE;
@@ -215,9 +225,10 @@ static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack
 
 bool rme_plan_may_read(const struct rme_plan_in *in)
 {
-    if (in->prefer == RME_PREFER_AUTO)
-        return in->has_read && !in->slow_read;
-    return in->has_read && in->prefer == RME_PREFER_READ;
+    enum rme_proto proto;
+    const char *why;
+
+    return !decided_beforehand(in, &proto, &why) || proto == RME_PROTO_RNDV_READ;
 }
 
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
