@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # Figures (notes): pvfs2-cp and dd on the kernel's mount over bmi_tcp, OrangeFS's own bmi_ib where there is one, and ours,
 # in turn.  The old bmi_ib uses the first device only, so everything stays within that one; tcp uses the loopback device.
+# dd goes through the page cache first, where the kernel gathers blocks into requests of its own size, and then past it
+# ("direct"): each block is a request, as users with small blocks have it.
 . /pvfs/guest.sh
 rounds=${rounds:-5} # both may come from the kernel's command line
 mib=${mib:-16}
@@ -73,6 +75,10 @@ copies_on_mount() { # round
             echo 3 >/proc/sys/vm/drop_caches
             took "dd read $b $w" dd if=$k/d of=/tmp/back bs=$b
             cmp -s /tmp/big /tmp/back || fail "$w: dd: the copy differs"
+            rm -f $k/d
+            took "dd-direct write $b $w" dd if=/tmp/big of=$k/d bs=$b oflag=direct
+            took "dd-direct read $b $w" dd if=$k/d of=/tmp/back bs=$b iflag=direct
+            cmp -s /tmp/big /tmp/back || fail "$w: direct dd: the copy differs"
             rm -f $k/d
         done
         unmount_fs $k || fail "$w: umount"
