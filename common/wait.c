@@ -28,7 +28,7 @@
 #define SPIN_LEAST_US 4  /* polling for less is not worth while */
 #define SPINS_IN_VAIN 8  /* in a row: it does not pay */
 #define SPIN_AGAIN    16 /* then one of so many waits finds out whether it would now */
-#define QUICK_ROUNDS  64 /* of polling, before others are offered the processor */
+#define QUICK_PART    16 /* this part of spin_us is polled before others are offered the processor */
 
 static uint64_t now_us(void)
 {
@@ -157,27 +157,32 @@ static void learn(struct rme *rme, uint32_t spin, bool found, uint64_t took_us)
 }
 
 /*
- * Polls until `end` (us), the lock free between rounds.  A small answer comes within the first rounds, from a peer that was at it
- * already; after them the processor is offered to whoever else wants it between two rounds, and at once while a rendezvous moves
- * its data, which takes longer anyway.  With fewer processors than threads that is often the very thread, here or at the peer,
- * that is to make what is waited for; and a thread that has burnt its share of time polling has to wait for the processor when
- * there is work.
+ * Polls for `spin` microseconds from `begin`, the lock free between rounds.  What comes at once came from a peer that was at it
+ * already; after that the processor is offered to whoever else wants it between two rounds.  With fewer processors than threads
+ * that is often the very thread, here or at the peer, that is to make what is waited for; and a thread that has burnt its share
+ * of time polling has to wait for the processor when there is work.  Who sets spin_us higher has processors for it, and gets
+ * that much more of undisturbed polling.  While a rendezvous moves its data, the processor is offered from the first round:
+ * that takes longer anyway.
  */
-static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t end, uint64_t until, bool *over)
+static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t begin, uint32_t spin, uint64_t until,
+                        bool *over)
 {
-    int n = 0, round = 0;
+    uint64_t now = begin, end = begin + spin;
+    uint64_t quick = rme->under_way != 0 ? begin : begin + rme->tuning.spin_us / QUICK_PART;
+    int n = 0;
 
     if (until < UINT64_MAX / 1000 && until * 1000 < end)
         end = until * 1000;
     do {
         pthread_mutex_unlock(&rme->lock);
-        if (++round > QUICK_ROUNDS || rme->under_way != 0)
+        if (now >= quick)
             sched_yield();
         rme_lock(rme);
         rme_progress(rme, false);
         rme_settle(rme);
         n = look(rme, waiter, over);
-    } while (!*over && now_us() < end);
+        now = now_us();
+    } while (!*over && now < end);
     return n;
 }
 
@@ -191,7 +196,7 @@ static int lead(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool
 
     rme->leader = waiter;
     if (spin != 0) {
-        n = spin_leading(rme, waiter, begin + spin, until, over);
+        n = spin_leading(rme, waiter, begin, spin, until, over);
         found = *over;
     }
     if (!*over)

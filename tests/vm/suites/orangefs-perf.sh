@@ -4,8 +4,9 @@
 # dd goes through the page cache first, where the kernel gathers blocks into requests of its own size, and then past it
 # ("direct"): each block is a request, as users with small blocks have it.
 . /pvfs/guest.sh
-rounds=${rounds:-5} # both may come from the kernel's command line
+rounds=${rounds:-5} # these may come from the kernel's command line
 mib=${mib:-16}
+only=${only:-cp,dd}
 within_one_device
 head -c $((mib << 20)) /dev/urandom >/tmp/big
 k=/mount
@@ -40,29 +41,30 @@ medians() { # of all figures so far
         END {out()}'
 }
 
-copies_of_programs() {
+start_all() {
     for w in $ways; do
         programs $w
         [ "$w" = ib1 ] || client_options=
         begin $w
         client_options=device=rxe1
     done
-    for r in $(seq $rounds); do
-        for b in 65536 262144 1048576 4194304; do
-            for w in $ways; do
-                programs $w
-                client $w
-                own_clock "cp in $b $w" -b $b /tmp/big $mnt/f$b-$r
-                own_clock "cp out $b $w" -b $b $mnt/f$b-$r /tmp/back
-                cmp -s /tmp/big /tmp/back || fail "$w: the copy differs"
-                rm -f /tmp/back
-            done
+}
+
+copies_of_programs() { # round
+    for b in 65536 262144 1048576 4194304; do
+        for w in $ways; do
+            programs $w
+            client $w
+            own_clock "cp in $b $w" -b $b /tmp/big $mnt/f$b-$1
+            own_clock "cp out $b $w" -b $b $mnt/f$b-$1 /tmp/back
+            cmp -s /tmp/big /tmp/back || fail "$w: the copy differs"
+            rm -f /tmp/back
         done
     done | tee -a /tmp/figures
 }
 
 # One mount at a time: the kernel has one client daemon.
-copies_on_mount() { # round
+copies_on_mount() {
     for w in $ways; do
         programs $w
         client $w
@@ -85,8 +87,13 @@ copies_on_mount() { # round
     done | tee -a /tmp/figures
 }
 
-copies_of_programs
-for r in $(seq $rounds); do copies_on_mount $r; done
+start_all
+for r in $(seq $rounds); do
+    case $only in *cp*) copies_of_programs $r ;; esac
+done
+for r in $(seq $rounds); do
+    case $only in *dd*) copies_on_mount ;; esac
+done
 medians
 for w in $ways; do
     case $w in
