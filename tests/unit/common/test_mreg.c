@@ -279,14 +279,16 @@ static void use(struct fixture *f, char *base, size_t length, unsigned access)
 }
 
 /*
- * Reaps what an unmap ended.  The unmap returns as soon as its event was read; who takes the
- * lock then (as acquire does) waits for the reader to act on it, but a glance may come a moment
- * too early.
+ * The page `gone` was unmapped.  The unmap returned as soon as its event was read; who takes the
+ * lock from then on (as a lookup does) finds that the reader has acted on it, while a glance
+ * without the lock may come a moment too early.
  */
-static void reap_unmapped(struct fixture *f)
+static void reap_unmapped(struct fixture *f, char *gone)
 {
-    for (int ms = 0; ms < 5000 && !rme_mreg_wants_reap(f->mreg); ms++)
-        usleep(1000);
+    struct rme_mseg seg = {.base = gone, .length = PAGE};
+    struct rme_mreg_hold *hold;
+
+    assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SOURCE, &hold), -EAGAIN);
     assert_true(rme_mreg_wants_reap(f->mreg));
     rme_mreg_reap(f->mreg);
 }
@@ -393,7 +395,7 @@ static void an_unmap_is_seen(void **state)
     use(f, at, 4 * PAGE, SOURCE);
     assert_int_equal(f->fake.regs, 3);
     assert_int_equal(munmap(at + 3 * PAGE, PAGE), 0);
-    reap_unmapped(f);
+    reap_unmapped(f, at + 3 * PAGE);
     assert_int_equal(fake_live(&f->fake), 0);
     use(f, at, 3 * PAGE, SOURCE);
     assert_int_equal(f->fake.regs, 4);
@@ -493,7 +495,7 @@ static void huge_pages_stay_whole(void **state)
     assert_int_equal(fake_live(&f->fake), 1);
     assert_int_equal(huge_kib(base, base + 4 * huge), before);
     assert_int_equal(munmap(base + 3 * huge + PAGE, PAGE), 0); /* and is seen all the same */
-    reap_unmapped(f);
+    reap_unmapped(f, base + 3 * huge + PAGE);
     assert_int_equal(fake_live(&f->fake), 0);
     munmap(all, 5 * huge);
     stop(f);
