@@ -11,7 +11,9 @@
  * in the old one.  The kernel marks the context as "mapping is changing" before it frees the
  * range and clears the mark after the event was read; while the mark is set,
  * UFFDIO_WRITEPROTECT fails with EAGAIN.  rme_monitor_settled() asks that of a page of our own
- * that nobody ever touched.
+ * that nobody ever touched.  Better still, of no page at all, which the kernel refuses as
+ * invalid without a lock or a look at page tables, but only after it has looked at the mark:
+ * that is tried out at the start, with a thread that is held in munmap.
  *
  * Huge pages.  A watched range is a mapping of its own to the kernel, so a range that ends
  * inside a huge page would split it for good, and the host's memory would become slow.  Such a
@@ -22,6 +24,7 @@
  * Failure.  When the descriptor breaks (which it should not), the monitor is never settled
  * again.
  */
+#define _GNU_SOURCE /* pthread_tryjoin_np */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -67,7 +70,8 @@ struct rme_monitor {
     pthread_mutex_t *lock; /* the owner's */
     void (*gone)(void *arg, uintptr_t start, uintptr_t end);
     void *arg;
-    void *probe; /* a watched page that is never touched */
+    void *probe;       /* a watched page that is never touched */
+    size_t probe_size; /* what is asked of it: a page, or 0 where that will do */
     size_t page;
     atomic_bool broken;
 };
@@ -133,24 +137,101 @@ static void *watch_events(void *arg)
     return NULL;
 }
 
-static int watch_probe(struct rme_monitor *monitor)
+/* Is a mapping changing?  0 or -1 with errno, as the kernel says. */
+static int ask(const struct rme_monitor *monitor, size_t size)
 {
-    int ret;
+    struct uffdio_writeprotect probe = {
+        .range = {.start = (uintptr_t)monitor->probe, .len = size},
+        .mode = 0,
+    };
 
-    monitor->probe =
-        mmap(NULL, monitor->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (monitor->probe == MAP_FAILED)
-        return -errno;
-    ret = rme_monitor_watch(monitor, (uintptr_t)monitor->probe,
-                            (uintptr_t)monitor->probe + monitor->page);
-    if (ret == 0 && !rme_monitor_settled(monitor))
-        ret = -ENOSYS;
-    if (ret != 0)
-        munmap(monitor->probe, monitor->page);
-    return ret;
+    return ioctl(monitor->fd, UFFDIO_WRITEPROTECT, &probe);
 }
 
-/* How many stretches of huge pages there are in one page; negative: the kernel does not tell. */
+static bool empty_range_says(const struct rme_monitor *monitor, int error)
+{
+    return ask(monitor, 0) == -1 && errno == error;
+}
+
+struct page {
+    void *base;
+    size_t size;
+};
+
+static void *unmap(void *arg)
+{
+    const struct page *page = arg;
+
+    munmap(page->base, page->size);
+    return NULL;
+}
+
+/* A page that is watched, or NULL with errno. */
+static void *watched_page(struct rme_monitor *monitor)
+{
+    void *page =
+        mmap(NULL, monitor->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int error;
+
+    if (page == MAP_FAILED)
+        return NULL;
+    error = rme_monitor_watch(monitor, (uintptr_t)page, (uintptr_t)page + monitor->page);
+    if (error == 0)
+        return page;
+    munmap(page, monitor->page);
+    errno = -error;
+    return NULL;
+}
+
+/* Unmapped while it is watched, it would hold us until somebody reads the event. */
+static void drop_page(struct rme_monitor *monitor, void *page)
+{
+    rme_monitor_unwatch(monitor, (uintptr_t)page, (uintptr_t)page + monitor->page);
+    munmap(page, monitor->page);
+}
+
+/* Does the kernel tell of a change before it finds an empty range wrong?  Nobody reads events
+ * yet. */
+static bool empty_range_will_do(struct rme_monitor *monitor)
+{
+    struct page page = {.base = watched_page(monitor), .size = monitor->page};
+    struct pollfd event = {.fd = monitor->fd, .events = POLLIN};
+    struct uffd_msg message;
+    pthread_t thread;
+    bool tells = false;
+
+    if (page.base == NULL)
+        return false;
+    if (pthread_create(&thread, NULL, unmap, &page) != 0) {
+        drop_page(monitor, page.base);
+        return false;
+    }
+    while (pthread_tryjoin_np(thread, NULL) != 0) { /* it is held until its event is read */
+        if (poll(&event, 1, 1) != 1)
+            continue;
+        tells = empty_range_says(monitor, EAGAIN);
+        tells &= read(monitor->fd, &message, sizeof(message)) == (ssize_t)sizeof(message);
+    }
+    return tells && empty_range_says(monitor, EINVAL);
+}
+
+static int watch_probe(struct rme_monitor *monitor)
+{
+    monitor->probe_size = monitor->page;
+    monitor->probe = watched_page(monitor);
+    if (monitor->probe == NULL)
+        return -errno;
+    if (!rme_monitor_settled(monitor)) {
+        drop_page(monitor, monitor->probe);
+        return -ENOSYS;
+    }
+    if (empty_range_will_do(monitor))
+        monitor->probe_size = 0;
+    return 0;
+}
+
+/* How many stretches of huge pages there are in one page; negative: the kernel does not tell.
+ */
 static int scan_huge(int map, uintptr_t address, size_t page)
 {
     struct page_region found;
@@ -209,9 +290,7 @@ int rme_monitor_new(pthread_mutex_t *lock,
     return 0;
 
 err_unmap:
-    rme_monitor_unwatch(monitor, (uintptr_t)monitor->probe,
-                        (uintptr_t)monitor->probe + monitor->page);
-    munmap(monitor->probe, monitor->page);
+    drop_page(monitor, monitor->probe);
 err_close_stop:
     close(monitor->stop);
 err_close:
@@ -275,11 +354,8 @@ void rme_monitor_unwatch(struct rme_monitor *monitor, uintptr_t start, uintptr_t
 
 bool rme_monitor_settled(struct rme_monitor *monitor)
 {
-    struct uffdio_writeprotect probe = {
-        .range = {.start = (uintptr_t)monitor->probe, .len = monitor->page},
-        .mode = 0,
-    };
-
-    return !atomic_load(&monitor->broken) &&
-           ioctl(monitor->fd, UFFDIO_WRITEPROTECT, &probe) == 0;
+    if (atomic_load(&monitor->broken))
+        return false;
+    return monitor->probe_size == 0 ? empty_range_says(monitor, EINVAL)
+                                    : ask(monitor, monitor->probe_size) == 0;
 }
