@@ -203,8 +203,8 @@ static int post(struct flow_op *op, bmi_size_t *actual)
                          config->context, NULL);
 }
 
-/* An operation is through; the accounts, without posting anything new. */
-static void account(struct flow_op *op, int error, bmi_size_t actual)
+/* An operation is through; the accounts, without posting anything.  True: so is its message. */
+static bool account(struct flow_op *op, int error, bmi_size_t actual)
 {
     struct flow *flow = op->flow;
 
@@ -213,13 +213,18 @@ static void account(struct flow_op *op, int error, bmi_size_t actual)
     if (error) {
         if (!flow->error)
             flow->error = error;
-        return;
+        return false;
     }
     flow->ended++;
     if (!flow->config.sending &&
         (actual != op->size || (flow->job.verify && !contents_right(op))))
         flow->bad++;
-    if (op->piece + 1 == flow->pieces && flow->config.message)
+    return op->piece + 1 == flow->pieces;
+}
+
+static void tell(const struct flow *flow)
+{
+    if (flow->config.message)
         flow->config.message(flow->config.arg);
 }
 
@@ -242,8 +247,8 @@ static int pump(struct flow *flow)
         if (++flow->place == flow->places)
             flow->place = 0;
         rc = post(op, &actual);
-        if (rc)
-            account(op, rc < 0 ? rc : 0, actual);
+        if (rc && account(op, rc < 0 ? rc : 0, actual))
+            tell(flow);
     }
     return flow->error;
 }
@@ -251,9 +256,11 @@ static int pump(struct flow *flow)
 static void flow_op_done(struct pending *pending, bmi_error_code_t error, bmi_size_t actual)
 {
     struct flow_op *op = (struct flow_op *)pending;
+    bool message = account(op, error, actual);
 
-    account(op, error, actual);
-    pump(op->flow);
+    pump(op->flow); /* before the answer goes out: what that provokes finds its receive */
+    if (message)
+        tell(op->flow);
 }
 
 int flow_begin(struct flow *flow, uint64_t phase, uint64_t total, uint64_t limit)
