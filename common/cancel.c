@@ -8,7 +8,7 @@
 
 #include "engine.h"
 
-static void leave_slot(struct rme *rme, struct rme_op *op)
+void rme_op_leave_slot(struct rme *rme, struct rme_op *op)
 {
     rme_node_remove(&op->link);
     rme_match_release(&rme->match, op->slot);
@@ -32,8 +32,10 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
         rme_op_end(rme, op, -ECANCELED);
         break;
     case RME_OP_POSTED:
-        leave_slot(rme, op);
         rme_op_end(rme, op, -ECANCELED);
+        break;
+    case RME_OP_INVITING: /* also by force: the peer has most likely nothing to do for it, and answers at once */
+        rme_rndv_stop(rme, op, -ECANCELED);
         break;
     case RME_OP_RTS:
     case RME_OP_EXPOSED:
@@ -90,6 +92,10 @@ void rme_cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     struct rme_op *op = rme_op_find_handle(&rme->op_table, message->to);
     struct rme_message *unmatched;
 
+    if (!from_sender && message->to == 0) {
+        rme_invite_cancelled(peer, message->from);
+        return;
+    }
     if (from_sender && message->to == 0) {
         unmatched = unmatched_of(peer, message);
         if (unmatched != NULL) {
@@ -102,6 +108,7 @@ void rme_cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     if (op == NULL || op->peer != peer || op->rndv == NULL || rme_op_sends(op) == from_sender)
         return; /* over already; its end was told before */
     switch ((enum rme_op_state)op->state) {
+    case RME_OP_INVITING:
     case RME_OP_RTS:
     case RME_OP_EXPOSED:
     case RME_OP_MOVING:
@@ -127,8 +134,8 @@ void rme_op_detach(struct rme *rme, struct rme_op *op)
 {
     if (op->state == RME_OP_QUEUED)
         rme_node_remove(&op->link);
-    else if (op->state == RME_OP_POSTED)
-        leave_slot(rme, op);
+    else if (op->slot != NULL)
+        rme_op_leave_slot(rme, op);
     if (op->rndv != NULL)
         rme_rndv_silence(op);
 }

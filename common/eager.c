@@ -34,6 +34,8 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
         return false;
     rme_peer_header(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED, &message);
     message.tag = tag;
+    if (stream == RME_EXPECTED)
+        rme_invite_sent(&peer->invites, tag, 0);
     rme_wire_encode(&message, tx);
     at = tx + RME_WIRE_HEADER_SIZE;
     for (uint32_t i = 0; i < nseg; i++) {
@@ -69,18 +71,22 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
     rme_op_end(rme, op, 0);
 }
 
-/* The oldest receive for a message, taken out; NULL: none. */
-static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag)
+/*
+ * The oldest receive for a message (its RTS, or NULL), taken out; NULL: none.  One that is being cancelled is there only for
+ * an RTS that is bound to its invitation.
+ */
+static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag, const struct rme_message *rts)
 {
-    struct rme_slot *slot = rme_match_find(&rme->match, rme_match_key(peer->serial, tag));
-    struct rme_node *node = slot != NULL ? rme_node_take(&slot->recvs) : NULL;
+    struct rme_slot *slot;
     struct rme_op *op;
 
-    if (node == NULL)
-        return NULL;
-    op = rme_entry(node, struct rme_op, link);
-    op->slot = NULL;
-    rme_match_release(&rme->match, slot);
+    do {
+        slot = rme_match_find(&rme->match, rme_match_key(peer->serial, tag));
+        if (slot == NULL || rme_node_alone(&slot->recvs))
+            return NULL;
+        op = rme_entry(slot->recvs.next, struct rme_op, link);
+        rme_op_leave_slot(rme, op);
+    } while (op->state == RME_OP_CANCELLING && (rts == NULL || !rme_invite_meets(op, rts)));
     return op;
 }
 
@@ -143,8 +149,11 @@ void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arr
         rme_peer_protocol_error(peer, "more eager messages than its window allows");
         return;
     }
-    op = take_recv(rme, peer, arrived->tag);
+    peer->invites.seen++;
+    op = take_recv(rme, peer, arrived->tag, NULL);
     if (op != NULL) {
+        if (op->state == RME_OP_INVITING)
+            rme_invite_void(rme, op);
         deliver(rme, op, arrived->payload, arrived->payload_length, peer->holding[RME_EXPECTED].got);
         return;
     }
@@ -202,7 +211,8 @@ void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arriv
         no_memory(peer);
         return;
     }
-    op = take_recv(rme, peer, arrived->tag);
+    peer->invites.seen++;
+    op = take_recv(rme, peer, arrived->tag, message);
     if (op != NULL) {
         rme_rndv_receive(rme, op, message);
         rme_message_free(message);

@@ -105,7 +105,10 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
     count_end(rme, op);
     rme_op_step(rme, op, RME_OP_ENDING);
     op->pins++;
+    if (op->slot != NULL)
+        rme_op_leave_slot(rme, op);
     if (op->rndv != NULL) {
+        rme_invite_over(rme, op);
         rme_rndv_quiet(rme, op);
         rme_rndv_unload(op);
         if (op->rndv->rts_out) {
@@ -147,7 +150,7 @@ void rme_settle(struct rme *rme)
     for (;;) {
         push_kicked(rme);
         if (rme->unflushed) {
-            rme->unflushed = false;
+            rme->unflushed = rme->lingers = false;
             rme->ops->flush(rme->fabric);
         }
         if (!rme_node_alone(&rme->work))
@@ -206,6 +209,7 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->unit = (uint64_t)rme_option(o, "unit");
     t->pack_threshold = (uint64_t)rme_option(o, "pack_threshold");
     t->heavy_ops = (uint64_t)rme_option(o, "heavy_ops");
+    t->invite = rme_option(o, "invite") != 0;
     t->xfers_peer = (uint32_t)rme_option(o, "xfer_ops_peer");
     t->xfers = (uint32_t)rme_option(o, "xfer_ops");
     t->spin_us = (uint32_t)rme_option(o, "spin_us");

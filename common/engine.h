@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "fabric.h"
+#include "invite.h"
 #include "list.h"
 #include "log.h"
 #include "match.h"
@@ -31,6 +32,7 @@ struct rme_tuning {
     uint64_t pack_threshold;
     uint64_t heavy_ops;
     enum rme_prefer prefer;
+    bool invite;
     uint32_t xfers_peer, xfers;
     uint32_t spin_us;
     uint32_t connect_ms, backoff_min_ms, backoff_max_ms;
@@ -68,6 +70,7 @@ struct rme {
     struct rme_match match;
     struct rme_timers timers;
     bool unflushed; /* something was queued at the fabric since the last flush */
+    bool lingers;   /* likewise, but it may wait for the next message or the next look at the fabric */
     bool forceful;
     bool closing;
     uint32_t byes; /* BYE messages under way */
@@ -80,7 +83,8 @@ struct rme {
     struct rme_node xfer_turn; /* peers that wait for the process's throttle */
     uint32_t xfers;            /* our transfers outstanding */
     struct rme_load load;      /* what we have to move */
-    uint32_t under_way;        /* rendezvous whose data moves now, whoever moves it */
+    uint32_t under_way;        /* rendezvous whose data moves now, whoever moves it; and invitations */
+    struct rme_invite_size invite_size[RME_INVITE_SIZES];
     uint64_t jitter;           /* state of a small random generator */
 
     struct rme_node work;      /* units that want registering, without the lock */
@@ -249,6 +253,8 @@ void rme_unexp_clear(struct rme *rme);
 void rme_cancel_op(struct rme *rme, struct rme_op *op);
 void rme_cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *message);
 void rme_cancel_acked(struct rme_peer *peer, const struct rme_wire_message *message);
+/* Takes a receive out of where it waits for its message. */
+void rme_op_leave_slot(struct rme *rme, struct rme_op *op);
 /* Takes an op out of whatever it waits in, for the link is gone. */
 void rme_op_detach(struct rme *rme, struct rme_op *op);
 

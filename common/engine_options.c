@@ -35,6 +35,9 @@ const struct rme_option_row rme_engine_options[] = {
      "Large messages are registered and moved in units of this size, so that registration overlaps the transfer.", NULL},
     {"pack_threshold", "bytes", 64 * KIB, 0, 1 * GIB,
      "Lists with less payload than this are packed into one buffer, larger ones gathered in place; 0 decides by costs.", NULL},
+    {"invite", "switch", 1, 0, 1,
+     "A large receive whose memory is registered opens it to the sender before that has asked, if the connection is idle: the "
+     "message then needs no RTS and CTS.  Cancelling such a receive needs the peer's answer.", NULL},
     {"heavy_ops", "count", 64, 1, 1 << 20,
      "A server that has more messages to move by RDMA counts as heavily loaded: its clients then move the data.", NULL},
     {"xfer_ops_peer", "count", 16, 1, 1 << 16,

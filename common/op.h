@@ -24,6 +24,7 @@ enum rme_op_kind { RME_OP_SEND, RME_OP_UNEXPECTED, RME_OP_RECV, RME_OP_PULL };
     X(FREE, "free", "in the free list")                                                                                \
     X(QUEUED, "queued", "a send waits for the link, for credits, for its turn, or for its memory")                     \
     X(POSTED, "posted", "a receive waits for a message")                                                               \
+    X(INVITING, "inviting", "likewise, and its memory is open to the sender already")                                  \
     X(RTS, "rts", "a send has told the receiver, and waits for what that chooses")                                     \
     X(EXPOSED, "exposed", "the peer moves the data; our memory is open to it")                                         \
     X(MOVING, "moving", "we move the data")                                                                            \
@@ -59,7 +60,7 @@ struct rme_op {
     void *user;
     struct rme_node of_peer; /* in peer->ops or peer->dying */
     struct rme_node link;    /* in the one queue that its state calls for */
-    struct rme_slot *slot;   /* POSTED: where it waits */
+    struct rme_slot *slot;   /* POSTED, INVITING: where it waits */
     struct rme_seg *seg;     /* its memory: segs of its own or on the heap */
     uint32_t nseg;
     uint32_t seg_room;

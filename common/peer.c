@@ -180,7 +180,8 @@ static void encode_own_hello(const struct rme *rme, uint8_t out[RME_HELLO_SIZE])
     const struct rme_hello hello = {
         .version = RME_WIRE_VERSION,
         .version_min = RME_WIRE_VERSION_MIN,
-        .flags = (rme->server ? RME_HELLO_F_SERVER : 0) | (rme->caps->has_read ? RME_HELLO_F_READ : 0),
+        .flags = (rme->server ? RME_HELLO_F_SERVER : 0) | (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
+                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0),
         .incarnation = rme->incarnation,
         .rx_size = rme->tuning.rx_size,
         .credits = (uint16_t)rme->tuning.credits,
@@ -331,6 +332,7 @@ static void agree(struct rme_peer *peer, const struct rme_hello *hello)
     if (rme->tuning.eager_max < peer->eager_max[RME_EXPECTED])
         peer->eager_max[RME_EXPECTED] = rme->tuning.eager_max;
     peer->epoch = ++rme->links;
+    rme_invite_start(peer);
     peer->tx_wait = false;
     peer->pong_due = false;
     peer->heard = true;
@@ -449,9 +451,12 @@ static void leave_link(struct rme_peer *peer, int error)
 
         if (control->kind == RME_CONTROL_REFUSAL)
             rme_refusal_free(control);
+        else if (control->kind == RME_CONTROL_INVITE)
+            rme_invite_ack_free(control);
         else
             rme_message_free(rme_entry(control, struct rme_message, control));
     }
+    rme_invite_stop(peer);
     rme_unexp_drop(peer, false);
     rme_timer_stop(&rme->timers, &peer->timer);
     rme_node_remove(&peer->xfer_turn);

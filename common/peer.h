@@ -7,6 +7,7 @@
 #include "credit.h"
 #include "fabric.h"
 #include "list.h"
+#include "invite.h"
 #include "op.h"
 #include "timer.h"
 #include "wire.h"
@@ -69,6 +70,7 @@ struct rme_peer {
     uint32_t pulled;               /* bytes of unexpected messages being pulled, or pulled and not delivered */
     uint32_t waiting_host;         /* unexpected messages complete and not delivered */
     uint32_t xfers;                /* our transfers outstanding */
+    struct rme_invites invites;    /* see invite.c */
     struct rme_load load;          /* what it has to move for us, as far as we know */
     struct rme_hello hello;        /* the peer's */
     uint32_t tx_size;              /* largest message that both sides take */

@@ -147,6 +147,8 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
     if (rme_node_alone(&slot->messages)) {
         op->slot = slot;
         rme_node_append(&slot->recvs, &op->link);
+        if (total >= RME_INVITE_LEAST)
+            rme_invite_try(rme, slot);
     } else {
         rme_recv_match(rme, op, slot);
     }

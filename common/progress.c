@@ -80,6 +80,9 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
     case RME_WIRE_REFUSED:
         rme_refused_arrived(peer, message);
         break;
+    case RME_WIRE_INVITE:
+        rme_invite_arrived(peer, message);
+        break;
     case RME_WIRE_PING:
         peer->pong_due = true;
         rme_peer_kick(peer);
@@ -184,6 +187,9 @@ int rme_progress(struct rme *rme, bool timers)
 {
     struct rme_event event[ROUND];
     int total = 0;
+
+    if (rme->lingers)
+        rme->unflushed = true;
 
     for (int round = 0; round < ROUNDS_MAX; round++) {
         int n = rme->ops->poll(rme->fabric, event, ROUND);

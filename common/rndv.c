@@ -16,7 +16,7 @@
  * message, begun where the last one ended.  The moving side transfers what its units and the peer's windows have in
  * common (move.c), and reports at the end of each window: the immediate, or FIN with the number of bytes read.  Windows are
  * answered in order, so a report needs no name but that of the op.  When RTS offered only a part and the receiver reads,
- * it says GO, and OFFERs follow.
+ * it says GO, and OFFERs follow.  A receiver that is first may open its memory before RTS: invite.c.
  *
  * Why memory is safe.  An op ends only when nobody can touch its memory:
  *  - the mover ends when its last transfer is complete locally;
@@ -232,8 +232,7 @@ static bool send_word(struct rme_peer *peer, struct rme_op *op)
     return true;
 }
 
-/* CANCEL_ACK for a message that was never matched, and the end of it. */
-static bool send_forgotten(struct rme_peer *peer, struct rme_message *forgotten)
+bool rme_rndv_send_ack(struct rme_peer *peer, uint32_t to)
 {
     struct rme_wire_message message;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
@@ -241,10 +240,18 @@ static bool send_forgotten(struct rme_peer *peer, struct rme_message *forgotten)
     if (tx == NULL)
         return false;
     rme_peer_header(peer, RME_WIRE_CANCEL_ACK, &message);
-    message.to = forgotten->from;
+    message.to = to;
     rme_wire_encode(&message, tx);
     rme_count(peer->rme, RME_C_CONTROL_SENT);
     peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(RME_WIRE_CANCEL_ACK, 0));
+    return true;
+}
+
+/* CANCEL_ACK for a message that was never matched, and the end of it. */
+static bool send_forgotten(struct rme_peer *peer, struct rme_message *forgotten)
+{
+    if (!rme_rndv_send_ack(peer, forgotten->from))
+        return false;
     rme_node_remove(&forgotten->control.link);
     rme_message_free(forgotten);
     return true;
@@ -261,6 +268,8 @@ bool rme_rndv_push_control(struct rme_peer *peer)
         return send_forgotten(peer, rme_entry(control, struct rme_message, control));
     case RME_CONTROL_REFUSAL:
         return rme_refusal_send(peer, control);
+    case RME_CONTROL_INVITE:
+        return rme_invite_ack(peer, control);
     case RME_CONTROL_OP:
         break;
     }
@@ -466,6 +475,12 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
             ask_peer(rme, op);
         else
             refuse(rme, op);
+        break;
+    case RME_OP_INVITING:
+        if (r->peer_stop)
+            answer_cancel(rme, op);
+        else
+            ask_peer(rme, op);
         break;
     case RME_OP_CANCELLING:
         if (r->peer_stop)

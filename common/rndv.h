@@ -22,6 +22,7 @@ enum rme_control_kind {
     RME_CONTROL_UNIT,    /* CTS or OFFER */
     RME_CONTROL_MESSAGE, /* CANCEL_ACK of a message that no receive has met */
     RME_CONTROL_REFUSAL, /* REFUSED, see refuse.c */
+    RME_CONTROL_INVITE,  /* CANCEL_ACK of an invitation, see invite.c */
 };
 
 struct rme_control {
@@ -164,6 +165,9 @@ void rme_rndv_say(struct rme_op *op, unsigned what);
 /* Sends what is first in peer->control; false: no credit or buffer. */
 bool rme_rndv_push_control(struct rme_peer *peer);
 
+/* Sends CANCEL_ACK for the peer's operation `to`; false: no credit or buffer. */
+bool rme_rndv_send_ack(struct rme_peer *peer, uint32_t to);
+
 /* Takes note of memory that the peer opened.  -EPROTO: not where it should be; -ENOMEM. */
 int rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
 /* What to do when it fails. */
@@ -219,6 +223,8 @@ void rme_move_free(struct rme *rme, struct rme_move *move);
 /* The send at the head of its queue goes by rendezvous: 1 gone, 0 it has to wait, -1 it was ended. */
 int rme_rndv_send(struct rme *rme, struct rme_op *op);
 void rme_rndv_cts(struct rme_peer *peer, const struct rme_wire_message *message);
+/* An INVITE has crossed the RTS of this send: it may be the answer. */
+void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle, const struct rme_wire_message *invite);
 void rme_rndv_go(struct rme_peer *peer, const struct rme_wire_message *message);
 void rme_rndv_fin(struct rme_peer *peer, const struct rme_wire_message *message);
 

@@ -68,6 +68,8 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
     struct rme_opening *opening = rts->opening;
     struct rme_plan plan;
 
+    if (op->rndv != NULL && rme_invite_met(rme, op, rts))
+        return;
     op->size = rts->total;
     if (rme_rndv_new(rme, op) != 0) {
         rme_op_end(rme, op, -ENOMEM);
@@ -121,11 +123,13 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
     struct rme_unit *unit = NULL;
 
     if (op != NULL && op->peer == peer && !rme_op_sends(op) && op->rndv != NULL && !rme_node_alone(&op->rndv->units) &&
-        (op->state == RME_OP_EXPOSED || op->state == RME_OP_CANCELLING))
+        (op->state == RME_OP_EXPOSED || op->state == RME_OP_CANCELLING || op->state == RME_OP_INVITING))
         unit = rme_entry(op->rndv->units.next, struct rme_unit, link);
     if (unit == NULL || !unit->told) {
         rme_peer_protocol_error(peer, "an immediate for no receive that waits for it");
         return;
     }
+    if (op->state == RME_OP_INVITING)
+        rme_invite_used(rme, op);
     rme_rndv_exposed_done(rme, op, unit->offset + unit->length);
 }

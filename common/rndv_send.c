@@ -87,6 +87,8 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
     message.nsegment = unit != NULL ? unit->nmseg : 0;
     message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
     message.flags |= unit != NULL && unit->length == op->size ? RME_WIRE_F_READY : 0;
+    if (op->kind == RME_OP_SEND && rme_invite_sent(&peer->invites, op->tag, message.from))
+        message.flags |= RME_WIRE_F_DECLINED;
     rme_wire_encode(&message, tx);
     if (unit != NULL) {
         rme_unit_describe(unit, tx, RME_WIRE_RTS);
@@ -98,14 +100,65 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
     rme->ops->tx_send(peer->link, tx, rme_wire_length(RME_WIRE_RTS, message.nsegment));
 }
 
+/* What is queued now is handed to the fabric at once, before anything else. */
+static bool nothing_before_it(const struct rme_peer *peer)
+{
+    const struct rme *rme = peer->rme;
+
+    return rme_node_alone(&peer->xferq) && peer->xfers < rme->tuning.xfers_peer && rme->xfers < rme->tuning.xfers;
+}
+
+enum invited { INVITED_ENDED = -1, INVITED_WAITS, INVITED_GONE, INVITED_NOT };
+
+/* The peer has opened memory for a message of this tag: writes into it, if it is for this one and all is ready. */
+static enum invited take_invitation(struct rme *rme, struct rme_op *op)
+{
+    struct rme_peer *peer = op->peer;
+    struct rme_opening *opening = peer->invites.held;
+    struct rme_unit *unit;
+    struct rme_rndv *r;
+
+    if (opening->length != op->size || !nothing_before_it(peer) || (op->rndv == NULL && plan_send(rme, op) != 0))
+        return INVITED_NOT;
+    if (rme->load.ops != 0 && op->rndv->offers) /* the receiver is less loaded, and may read */
+        return INVITED_NOT;
+    if (!rme_peer_may(peer, RME_CREDIT_DATA))
+        return INVITED_WAITS;
+    r = op->rndv;
+    if (rme_node_alone(&r->units) && !rme_unit_next(rme, op))
+        return op->state == RME_OP_QUEUED ? INVITED_WAITS : INVITED_ENDED;
+    unit = rme_entry(r->units.next, struct rme_unit, link);
+    if (unit->state != RME_UNIT_READY || unit->length != op->size) {
+        if (!r->offers) { /* it would be held until the receiver answers */
+            rme_unit_free(rme, unit);
+            r->prepared = 0;
+        }
+        return INVITED_NOT;
+    }
+    rme_node_remove(&op->link);
+    r->peer_handle = peer->invites.from;
+    rme_node_append(&r->openings, &rme_invite_take(peer)->link);
+    r->opened = op->size;
+    rme_rndv_begin(rme, op, RME_OP_MOVING);
+    while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))
+        continue;
+    return INVITED_GONE;
+}
+
 int rme_rndv_send(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
     enum rme_stream stream = stream_of(op);
     struct rme_unit *unit;
+    enum invited invited;
     bool wait;
     void *tx;
 
+    if (peer->invites.held != NULL && peer->invites.tag == op->tag && op->kind == RME_OP_SEND) {
+        invited = take_invitation(rme, op);
+        if (invited != INVITED_NOT)
+            return invited;
+    }
     if (peer->rts_out[stream] >= peer->hello.rts_max)
         return 0;
     if (op->rndv == NULL && plan_send(rme, op) != 0) {
@@ -128,34 +181,24 @@ int rme_rndv_send(struct rme *rme, struct rme_op *op)
 }
 
 /* The send that an answer is for; NULL: there is none such, the peer made a mistake. */
-static struct rme_op *answered(struct rme_peer *peer, const struct rme_wire_message *message)
+static struct rme_op *answered(struct rme_peer *peer, uint32_t handle)
 {
-    struct rme_op *op = rme_op_find_handle(&peer->rme->op_table, message->to);
+    struct rme_op *op = rme_op_find_handle(&peer->rme->op_table, handle);
 
     if (op == NULL || op->peer != peer || !rme_op_sends(op) || op->rndv == NULL || !op->rndv->rts_out)
         return NULL;
     return op;
 }
 
-void rme_rndv_cts(struct rme_peer *peer, const struct rme_wire_message *message)
+/* The receiver's memory is open: this is its first window, or the next one. */
+static void receiver_opened(struct rme_op *op, const struct rme_wire_message *message)
 {
-    struct rme *rme = peer->rme;
-    struct rme_op *op = answered(peer, message);
-    int error;
+    struct rme *rme = op->peer->rme;
+    int error = rme_rndv_open(op, message);
 
-    if (op == NULL || op->state == RME_OP_EXPOSED ||
-        (op->state == RME_OP_MOVING && message->from != op->rndv->peer_handle)) {
-        rme_peer_protocol_error(peer, "a CTS for no send that waits for it");
-        return;
-    }
-    if (op->state != RME_OP_RTS && op->state != RME_OP_MOVING)
-        return; /* given up; the receiver will hear of it, or has */
-    error = rme_rndv_open(op, message);
     if (error != 0) {
-        rme_rndv_open_failed(peer, error);
-        return;
-    }
-    if (op->state == RME_OP_RTS) {
+        rme_rndv_open_failed(op->peer, error);
+    } else if (op->state == RME_OP_RTS) {
         op->rndv->peer_handle = message->from;
         op->rndv->at = 0;
         op->rndv->max_segs = UINT32_MAX;
@@ -165,9 +208,32 @@ void rme_rndv_cts(struct rme_peer *peer, const struct rme_wire_message *message)
     }
 }
 
+void rme_rndv_cts(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_op *op = answered(peer, message->to);
+
+    if (op == NULL || op->state == RME_OP_EXPOSED ||
+        (op->state == RME_OP_MOVING && message->from != op->rndv->peer_handle)) {
+        rme_peer_protocol_error(peer, "a CTS for no send that waits for it");
+        return;
+    }
+    if (op->state == RME_OP_RTS || op->state == RME_OP_MOVING)
+        receiver_opened(op, message); /* else given up; the receiver will hear of it, or has */
+}
+
+void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle, const struct rme_wire_message *invite)
+{
+    struct rme_op *op = answered(peer, handle);
+
+    if (op == NULL || op->state != RME_OP_RTS || op->size != invite->window)
+        return;
+    rme_count(peer->rme, RME_C_INVITES_TAKEN);
+    receiver_opened(op, invite);
+}
+
 void rme_rndv_go(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_op *op = answered(peer, message);
+    struct rme_op *op = answered(peer, message->to);
 
     if (op == NULL || op->state == RME_OP_EXPOSED || op->state == RME_OP_MOVING) {
         rme_peer_protocol_error(peer, "a GO for no send that waits for it");
@@ -185,7 +251,7 @@ void rme_rndv_go(struct rme_peer *peer, const struct rme_wire_message *message)
 void rme_rndv_fin(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme *rme = peer->rme;
-    struct rme_op *op = answered(peer, message);
+    struct rme_op *op = answered(peer, message->to);
 
     if (op == NULL || op->state == RME_OP_MOVING) {
         rme_peer_protocol_error(peer, "a FIN for no send that waits for it");

@@ -54,6 +54,7 @@ static size_t fixed_length(uint8_t type)
         return RME_WIRE_RTS_SIZE;
     case RME_WIRE_CTS:
     case RME_WIRE_OFFER:
+    case RME_WIRE_INVITE:
         return RME_WIRE_WINDOW_SIZE;
     case RME_WIRE_GO:
     case RME_WIRE_CANCEL:
@@ -142,6 +143,7 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
         return 0;
     case RME_WIRE_CTS:
     case RME_WIRE_OFFER:
+    case RME_WIRE_INVITE:
         out->to = get32(at);
         out->from = get32(at + 4);
         out->offset = get64(at + 8);
@@ -203,6 +205,7 @@ void rme_wire_encode(const struct rme_wire_message *message, void *buffer)
         break;
     case RME_WIRE_CTS:
     case RME_WIRE_OFFER:
+    case RME_WIRE_INVITE:
         put32(at, message->to);
         put32(at + 4, message->from);
         put64(at + 8, message->offset);

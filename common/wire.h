@@ -32,7 +32,8 @@
     X(PING, 11, "is anybody there?")                                                                                   \
     X(PONG, 12, "yes")                                                                                                 \
     X(BYE, 13, "nothing follows; the link is about to go")                                                             \
-    X(REFUSED, 14, "an eager message met a receive that is too small")
+    X(REFUSED, 14, "an eager message met a receive that is too small")                                                 \
+    X(INVITE, 15, "memory of a receive is open for writing before its message was announced")
 
 enum rme_wire_type {
 #define RME_WIRE_ENUM(id, value, text) RME_WIRE_##id = (value),
@@ -42,7 +43,7 @@ enum rme_wire_type {
 
 #define RME_WIRE_HEADER_SIZE 16u  /* bytes of every message's header; an eager message is this and its payload */
 #define RME_WIRE_RTS_SIZE 48u    /* bytes of an RTS before its segments */
-#define RME_WIRE_WINDOW_SIZE 40u  /* bytes of a CTS or OFFER before its segments */
+#define RME_WIRE_WINDOW_SIZE 40u  /* bytes of a CTS, OFFER or INVITE before its segments */
 #define RME_WIRE_SEGMENT_SIZE 24u /* bytes of a segment */
 
 /* Flags of the header. */
@@ -50,6 +51,7 @@ enum rme_wire_type {
 #define RME_WIRE_F_UNEXPECTED 0x02u /* RTS, CANCEL: of an unexpected message */
 #define RME_WIRE_F_READY 0x04u      /* RTS: the sender's memory is registered already */
 #define RME_WIRE_F_FROM_SENDER 0x08u /* CANCEL: the message's sender asks */
+#define RME_WIRE_F_DECLINED 0x10u   /* RTS: the sender had an invitation for this message, and does not take it */
 #define RME_WIRE_F_OPTIONAL 0x80u   /* a receiver that does not know the type ignores the message */
 
 /* The status of FIN and REFUSED. */
@@ -74,21 +76,22 @@ struct rme_wire_message {
     uint16_t credits;          /* receive buffers given back since the last message */
     uint32_t eager_taken;      /* cost of eager messages matched so far, modulo 2^32 */
     uint32_t unexpected_taken; /* cost of unexpected messages delivered so far, modulo 2^32 */
-    int32_t tag;               /* EAGER, UNEXPECTED, RTS, CANCEL, REFUSED */
+    int32_t tag;               /* EAGER, UNEXPECTED, RTS, CANCEL, REFUSED, INVITE */
     const void *payload;       /* EAGER, UNEXPECTED */
     size_t payload_length;
     /* from here on, the body: 0 where the type has nothing else */
-    uint32_t to;               /* handle of the operation on the side that receives this; REFUSED: place of the message */
+    uint32_t to;               /* handle of the operation on the side that receives this; REFUSED: place of the message;
+                                  INVITE: expected messages seen */
     uint32_t from;             /* handle of the operation on the side that sends this */
-    uint64_t offset;           /* CTS, OFFER: where in the message the window begins; FIN: bytes read so far */
+    uint64_t offset;           /* CTS, OFFER, INVITE: where in the message the window begins; FIN: bytes read so far */
     uint64_t total;            /* RTS, REFUSED: bytes of the message */
     uint64_t room;             /* REFUSED: bytes of the receive */
     uint64_t load_bytes;       /* RTS: outstanding RDMA of the sender */
     uint32_t load_ops;
     uint32_t status;           /* FIN, REFUSED */
     uint32_t shape;            /* RTS: how many pieces the message has in the sender's memory */
-    uint32_t nsegment;         /* RTS, CTS, OFFER */
-    uint64_t window;           /* RTS, CTS, OFFER: sum of the segments' lengths */
+    uint32_t nsegment;         /* RTS, CTS, OFFER, INVITE */
+    uint64_t window;           /* RTS, CTS, OFFER, INVITE: sum of the segments' lengths */
     const uint8_t *segment;    /* encoded; rme_wire_segment_at.  In an encoder's input: unused */
 };
 
@@ -136,6 +139,7 @@ int rme_wire_status_error(uint32_t status);
 
 #define RME_HELLO_F_SERVER 0x01u /* listens for peers */
 #define RME_HELLO_F_READ 0x02u   /* its device can read remote memory */
+#define RME_HELLO_F_INVITE 0x04u /* understands INVITE */
 
 /* What each side says when a link is made. */
 struct rme_hello {

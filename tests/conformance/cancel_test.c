@@ -19,6 +19,7 @@ struct sweep {
     enum who who;
     bool recv_first;
     bool unexpected;
+    bool zone; /* memory that is registered: the receive invites */
 };
 
 /* Every number of steps up to STEPS_DENSE, then ever fewer, until nothing is left to cancel. */
@@ -38,8 +39,13 @@ static bool cancel_after(struct pair *p, const struct sweep *s, int k)
     struct blob out, in;
     struct op send, recv = {0};
 
-    blob_flat(&out, s->size);
-    blob_flat(&in, s->size);
+    if (s->zone) {
+        blob_zone(&out, p->client, s->size);
+        blob_zone(&in, p->server, s->size);
+    } else {
+        blob_flat(&out, s->size);
+        blob_flat(&in, s->size);
+    }
     blob_fill(&out, 3);
     if (s->recv_first)
         post_recv(&recv, p->server, p->to_client, &in, 5);
@@ -126,10 +132,11 @@ static void sweep(const struct sweep *s)
     assert_int_equal(node_counter(p.server, "protocol_errors"), 0);
 }
 
-static void sweeps(const char *options, size_t size)
+static void sweeps(const char *options, size_t size, bool zone)
 {
     for (int variant = 0; variant < 6; variant++) {
-        struct sweep s = {.options = options, .size = size, .who = variant % 3, .recv_first = variant < 3};
+        struct sweep s = {
+            .options = options, .size = size, .who = variant % 3, .recv_first = variant < 3, .zone = zone};
         void *none = NULL;
         sweep(&s);
         bed_teardown(&none);
@@ -140,27 +147,33 @@ static void sweeps(const char *options, size_t size)
 void cancel_eager(void **state)
 {
     (void)state;
-    sweeps("", 900);
+    sweeps("", 900, false);
 }
 
 void cancel_rendezvous_write(void **state)
 {
     (void)state;
-    sweeps("rndv=write", 300000);
+    sweeps("rndv=write", 300000, false);
 }
 
 void cancel_rendezvous_read(void **state)
 {
     (void)state;
-    sweeps("rndv=read", 300000);
+    sweeps("rndv=read", 300000, false);
 }
 
 /* Several units on their way. */
 void cancel_rendezvous_of_units(void **state)
 {
     (void)state;
-    sweeps("rndv=write,unit=64K", 900000);
-    sweeps("rndv=read,unit=64K", 900000);
+    sweeps("rndv=write,unit=64K", 900000, false);
+    sweeps("rndv=read,unit=64K", 900000, false);
+}
+
+void cancel_invited(void **state)
+{
+    (void)state;
+    sweeps("", 300000, true);
 }
 
 void cancel_unexpected(void **state)

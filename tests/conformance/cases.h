@@ -61,6 +61,7 @@
     X(cancel_rendezvous_write) \
     X(cancel_rendezvous_read) \
     X(cancel_rendezvous_of_units) \
+    X(cancel_invited) \
     X(cancel_unexpected) \
     X(cancel_while_connecting) \
     X(cancel_with_a_silent_peer) \
@@ -70,6 +71,23 @@
     X(cancel_while_data_moves) \
     X(cancel_after_the_end) \
     X(cancel_many)
+
+/* Receives that open their memory first: invite_test.c. */
+#define INVITE_CASES(X) \
+    X(receiver_first_is_not_asked) \
+    X(sender_first_asks) \
+    X(invitation_crosses_rts) \
+    X(invitation_crosses_eager) \
+    X(invitation_of_another_size) \
+    X(invitation_declined) \
+    X(invited_message_is_not_overtaken) \
+    X(invitation_taken_back) \
+    X(invitation_taken_back_too_late) \
+    X(invitations_taken_back_in_a_row) \
+    X(invitation_taken_back_by_force) \
+    X(invitation_dies_with_its_link) \
+    X(inviting_in_vain_is_noticed) \
+    X(invitations_not_wanted)
 
 /* Floods and crowds: pressure_test.c. */
 #define PRESSURE_CASES(X) \
@@ -144,6 +162,7 @@
     REFUSE_CASES(X) \
     ORDER_CASES(X) \
     CANCEL_CASES(X) \
+    INVITE_CASES(X) \
     PRESSURE_CASES(X) \
     DEATH_CASES(X) \
     LIMIT_CASES(X) \

@@ -71,7 +71,7 @@ static void large_transfer(const char *options)
 void counts_of_a_large_write(void **state)
 {
     (void)state;
-    large_transfer("rndv=write");
+    large_transfer("rndv=write,invite=0");
 }
 
 void counts_of_a_large_read(void **state)

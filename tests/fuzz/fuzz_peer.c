@@ -18,6 +18,8 @@
 #define OPS       32
 #define ADDRESSES 8
 #define PATIENCE  2000
+#define ZONE_FROM 0x80 /* from this address byte on: registered memory, whose receives invite  \
+                        */
 
 struct input {
     const uint8_t *at;
@@ -26,6 +28,7 @@ struct input {
 
 struct op {
     bool used;
+    bool zone; /* its memory is the engine's */
     rme_id id;
     void *base[3];
     int64_t length[3];
@@ -85,6 +88,10 @@ static void open_engine(void)
 static void forget(struct op *op)
 {
     FUZZ_CHECK(op->used);
+    if (op->zone) {
+        FUZZ_CHECK(rme_memory_free(rme, op->base[0]) == 0);
+        op->base[0] = NULL;
+    }
     for (int i = 0; i < 3; i++)
         free(op->base[i]);
     memset(op, 0, sizeof(*op));
@@ -155,12 +162,14 @@ static void post(struct input *in)
     if (op == op_at + OPS)
         return;
     op->used = true;
+    op->zone = where >= ZONE_FROM && pieces == 1;
     live++;
     for (int i = 0; i < pieces; i++) {
         op->length[i] = i == pieces - 1
                             ? size - size / (uint32_t)pieces * (uint32_t)(pieces - 1)
                             : size / (uint32_t)pieces;
-        op->base[i] = calloc(1, (size_t)op->length[i] + (op->length[i] == 0));
+        op->base[i] = op->zone ? rme_memory_alloc(rme, size)
+                               : calloc(1, (size_t)op->length[i] + (op->length[i] == 0));
         FUZZ_CHECK(op->base[i] != NULL);
     }
     list = (struct rme_list){.base = op->base, .length = op->length, .count = pieces};
@@ -197,7 +206,7 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
     unsigned how = take(in);
     struct rme_hello hello = {.version = RME_WIRE_VERSION,
                               .version_min = RME_WIRE_VERSION_MIN,
-                              .flags = RME_HELLO_F_READ,
+                              .flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE,
                               .incarnation = 1 + how % 3,
                               .rx_size = how & 0x10 ? 512 : 4096,
                               .credits = how & 0x20 ? 4 : 64,
@@ -217,8 +226,8 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
 static void say(struct input *in)
 {
     unsigned link = take(in), how = take(in);
-    struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 14),
-                                 .flags = (uint8_t)(how & 0x8f),
+    struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 15),
+                                 .flags = (uint8_t)(how & 0x9f),
                                  .credits = (uint16_t)(how & 0x10 ? take(in) : 1),
                                  .tag = (int32_t)take(in) % 4};
     uint8_t buffer[8192] = {0};
@@ -237,7 +246,8 @@ static void say(struct input *in)
     m.status = take(in) % 6;
     m.shape = 1 + take(in) % 4;
     m.load_ops = take(in) % 3;
-    if (m.type == RME_WIRE_RTS || m.type == RME_WIRE_CTS || m.type == RME_WIRE_OFFER)
+    if (m.type == RME_WIRE_RTS || m.type == RME_WIRE_CTS || m.type == RME_WIRE_OFFER ||
+        m.type == RME_WIRE_INVITE)
         m.nsegment = take(in) % 5;
     if (m.type == RME_WIRE_EAGER || m.type == RME_WIRE_UNEXPECTED)
         payload = take_size(in) % 5000;

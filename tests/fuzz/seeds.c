@@ -113,6 +113,10 @@ static void messages(void)
         &(struct rme_wire_message){
             .type = RME_WIRE_CTS, .to = 9, .from = 4, .offset = 1 << 20, .nsegment = 16},
         0);
+    put_message("invite",
+                &(struct rme_wire_message){
+                    .type = RME_WIRE_INVITE, .tag = -1, .to = 7, .from = 4, .nsegment = 2},
+                0);
     put_message(
         "fin-refused",
         &(struct rme_wire_message){.type = RME_WIRE_FIN, .to = 9, .status = RME_WIRE_TOO_LARGE},
@@ -204,19 +208,24 @@ static void replies(void)
 
 /* ---- lives of messages, in the steps of fuzz_peer.c ---- */
 
-#define UNEXP(size, tag) 0, 0, 0, size, tag, 0
-#define SEND(size, tag)  0, 1, 0, size, tag, 1
-#define RECV(size, tag)  0, 2, 0, size, tag, 2
-#define RUN              19
-#define UP               7, 0, 0, RUN
-#define REQUEST          6, 0, RUN, UP
-#define FINISH           16, 0, RUN
-#define CANCEL(op)       4, op, RUN
-#define DOWN             15, 0, RUN
+#define UNEXP(size, tag)     0, 0, 0, size, tag, 0
+#define SEND(size, tag)      0, 1, 0, size, tag, 1
+#define RECV(size, tag)      0, 2, 0, size, tag, 2
+#define ZONE_SEND(size, tag) 0, 1, 0x80, size, tag, 0
+#define ZONE_RECV(size, tag) 0, 2, 0x80, size, tag, 0
+#define RUN                  19
+#define UP                   7, 0, 0, RUN
+#define REQUEST              6, 0, RUN, UP
+#define FINISH               16, 0, RUN
+#define CANCEL(op)           4, op, RUN
+#define DOWN                 15, 0, RUN
 /* link 0; flags; type; tag; to: the most recent name; from 1; total; offset; status; shape;
  * load */
 #define SAY(flags, type, tag, total, offset, status, load)                                     \
     9, 0, flags, (type)-1, tag, 0, 0, total, offset, status, 0, load
+/* so many messages seen; one segment */
+#define INVITE(tag, seen, size)                                                                \
+    9, 0, 0x40, RME_WIRE_INVITE - 1, tag, seen, 0, 0, 0, 0, size, 0, 0, 0, 0, 1, size
 #define IMM 14, 0, 0, 0, RUN
 /* indices of fuzz_peer's sizes */
 #define B0    0
@@ -345,12 +354,27 @@ static void lives(void)
                                         RUN,
                                         SAY(0, RME_WIRE_FIN, 1, 0, 0, 1, 0),
                                         RUN};
-    static const uint8_t refused_by_us[] = {RECV(B64, 1), UP, RUN,
-                                            SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN};
+    static const uint8_t refused_by_us[] = {
+        RECV(B64, 1), UP, RUN, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN};
     /* the place is 1000 + 64 */
-    static const uint8_t refused_by_peer[] = {
-        SEND(B1000, 1), UP, 9, 0, 0x40, RME_WIRE_REFUSED - 1, 1, 0x28, 0x04, 0, 0, 0, B1000,
-        B64,            1,  0, 0, RUN};
+    static const uint8_t refused_by_peer[] = {SEND(B1000, 1),
+                                              UP,
+                                              9,
+                                              0,
+                                              0x40,
+                                              RME_WIRE_REFUSED - 1,
+                                              1,
+                                              0x28,
+                                              0x04,
+                                              0,
+                                              0,
+                                              0,
+                                              B1000,
+                                              B64,
+                                              1,
+                                              0,
+                                              0,
+                                              RUN};
     static const uint8_t cancelled_recv[] = {RECV(B300K, 1),
                                              UP,
                                              RUN,
@@ -404,6 +428,72 @@ static void lives(void)
                                   SAY(0, RME_WIRE_BYE, 1, 0, 0, 0, 0),
                                   RUN};
 
+    static const uint8_t inviting[] = {RECV(B64, 2), UP, ZONE_RECV(B300K, 1), RUN, IMM};
+    static const uint8_t inviting_crossed[] = {
+        RECV(B64, 2), UP, ZONE_RECV(B300K, 1), RUN, SAY(0, RME_WIRE_RTS, 1, B300K, 0, 0, 0), 0,
+        RUN,          IMM};
+    static const uint8_t inviting_declined[] = {RECV(B64, 2),
+                                                UP,
+                                                ZONE_RECV(B300K, 1),
+                                                RUN,
+                                                9,
+                                                0,
+                                                RME_WIRE_F_DECLINED,
+                                                RME_WIRE_RTS - 1,
+                                                1,
+                                                1,
+                                                0,
+                                                0,
+                                                B300K,
+                                                0,
+                                                0,
+                                                0,
+                                                0,
+                                                0,
+                                                RUN,
+                                                IMM};
+    static const uint8_t inviting_cancelled[] = {RECV(B64, 2),
+                                                 UP,
+                                                 ZONE_RECV(B300K, 1),
+                                                 RUN,
+                                                 CANCEL(1),
+                                                 SAY(0, RME_WIRE_RTS, 1, B300K, 0, 0, 0),
+                                                 0,
+                                                 RUN,
+                                                 SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0),
+                                                 RUN};
+    static const uint8_t inviting_eager[] = {
+        RECV(B64, 2), UP, ZONE_RECV(B300K, 1), RUN, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0),
+        B1000,        RUN};
+    static const uint8_t invited[] = {
+        RECV(B64, 2), UP, INVITE(1, 0, B300K), RUN, ZONE_SEND(B300K, 1), RUN, FINISH};
+    static const uint8_t invited_crossed[] = {ZONE_SEND(B300K, 1), UP,  RUN,
+                                              INVITE(1, 0, B300K), RUN, FINISH};
+    static const uint8_t invited_late[] = {
+        SEND(B1000, 1), UP, RUN, INVITE(1, 0, B300K), RUN, ZONE_SEND(B300K, 1), RUN};
+    static const uint8_t invited_taken_back[] = {RECV(B64, 2),
+                                                 UP,
+                                                 INVITE(1, 0, B300K),
+                                                 RUN,
+                                                 9,
+                                                 0,
+                                                 0x40,
+                                                 RME_WIRE_CANCEL - 1,
+                                                 1,
+                                                 0,
+                                                 0,
+                                                 0,
+                                                 0,
+                                                 0,
+                                                 0,
+                                                 0,
+                                                 0,
+                                                 0,
+                                                 0,
+                                                 RUN,
+                                                 ZONE_SEND(B300K, 1),
+                                                 RUN};
+
 #define SEED_LIFE(name) put("peer", #name, name, sizeof(name))
     SEED_LIFE(eager_send);
     SEED_LIFE(eager_recv);
@@ -428,6 +518,15 @@ static void lives(void)
     SEED_LIFE(without_buffers);
     SEED_LIFE(freed);
     SEED_LIFE(bye);
+    SEED_LIFE(inviting);
+    SEED_LIFE(inviting_crossed);
+    SEED_LIFE(inviting_declined);
+    SEED_LIFE(inviting_cancelled);
+    SEED_LIFE(inviting_eager);
+    SEED_LIFE(invited);
+    SEED_LIFE(invited_crossed);
+    SEED_LIFE(invited_late);
+    SEED_LIFE(invited_taken_back);
 #undef SEED_LIFE
 }
 
@@ -435,12 +534,8 @@ static void lives(void)
 
 static void jobs(void)
 {
-    struct job job = {.test = JOB_STREAM,
-                      .size = 1 << 20,
-                      .warm = 10,
-                      .count = 100,
-                      .window = 8,
-                      .tag = 2};
+    struct job job = {
+        .test = JOB_STREAM, .size = 1 << 20, .warm = 10, .count = 100, .window = 8, .tag = 2};
     struct report report = {.bad = 1, .cpu_start = 1000000, .cpu_end = 2000000};
     unsigned char wire[JOB_WIRE_SIZE];
 

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Invitations: a receive that comes before its message opens its memory, and the sender writes without asking.
+ *
+ * Whether an invitation has reached the sender before it sends is not left to chance: a small message the other way, on the
+ * same link and therefore behind it, tells.
+ */
+#include <errno.h>
+#include <string.h>
+#include "cases.h"
+
+enum { SIZE = 262144, TAG = 5, MARK = 99 };
+
+struct counts {
+    uint64_t client, server, sent, taken;
+};
+
+static struct counts counts(const struct pair *p)
+{
+    return (struct counts){node_counter(p->client, "control_sent"), node_counter(p->server, "control_sent"),
+                           node_counter(p->server, "invites_sent"), node_counter(p->client, "invites_taken")};
+}
+
+/* What came after `before`: control messages of the client and of the server, invitations sent and taken. */
+static void check_counts(const struct pair *p, struct counts before, unsigned client, unsigned server, unsigned sent,
+                         unsigned taken)
+{
+    struct counts now = counts(p);
+
+    assert_int_equal(now.client - before.client, client);
+    assert_int_equal(now.server - before.server, server);
+    assert_int_equal(now.sent - before.sent, sent);
+    assert_int_equal(now.taken - before.taken, taken);
+}
+
+/* Everything that the server has said so far has reached the client. */
+static void client_has_heard(struct pair *p)
+{
+    struct op send, recv;
+    struct blob out, in;
+
+    blob_flat(&out, 1);
+    blob_flat(&in, 1);
+    post_recv(&recv, p->client, p->to_server, &in, MARK);
+    post_send(&send, p->server, p->to_client, &out, MARK);
+    pump_until_reported(&send);
+    pump_until_reported(&recv);
+    blob_free(&out);
+    blob_free(&in);
+}
+
+static void server_has_heard(struct pair *p)
+{
+    struct op send, recv;
+    struct blob out, in;
+
+    blob_flat(&out, 1);
+    blob_flat(&in, 1);
+    post_recv(&recv, p->server, p->to_client, &in, MARK);
+    post_send(&send, p->client, p->to_server, &out, MARK);
+    pump_until_reported(&send);
+    pump_until_reported(&recv);
+    blob_free(&out);
+    blob_free(&in);
+}
+
+static void arrives(struct op *send, struct op *recv, const struct blob *in, uint64_t seed, int64_t size)
+{
+    pump_until_reported(send);
+    pump_until_reported(recv);
+    op_check(send, size);
+    op_check(recv, size);
+    blob_check(in, seed, size);
+}
+
+/* The receiver is first: INVITE is the only control message. */
+void receiver_first_is_not_asked(void **state)
+{
+    struct pair p;
+    struct blob out, in;
+
+    (void)state;
+    bed_options("rndv=auto");
+    pair_open(&p);
+    blob_zone(&out, p.client, SIZE);
+    blob_zone(&in, p.server, SIZE);
+    for (uint64_t i = 0; i < 20; i++) {
+        struct counts before = counts(&p);
+        struct op send, recv;
+
+        blob_fill(&out, i);
+        blob_canary(&in);
+        post_recv(&recv, p.server, p.to_client, &in, TAG);
+        client_has_heard(&p);
+        post_send(&send, p.client, p.to_server, &out, TAG);
+        arrives(&send, &recv, &in, i, SIZE);
+        check_counts(&p, before, 0, 1, 1, 1);
+    }
+    blob_free(&out);
+    blob_free(&in);
+}
+
+/* The sender is first: RTS and CTS, as ever. */
+void sender_first_asks(void **state)
+{
+    struct pair p;
+    struct blob out, in;
+    struct op send, recv;
+    struct counts before;
+
+    (void)state;
+    bed_options("rndv=write");
+    pair_open(&p);
+    blob_zone(&out, p.client, SIZE);
+    blob_zone(&in, p.server, SIZE);
+    blob_fill(&out, 1);
+    before = counts(&p);
+    post_send(&send, p.client, p.to_server, &out, TAG);
+    server_has_heard(&p);
+    post_recv(&recv, p.server, p.to_client, &in, TAG);
+    arrives(&send, &recv, &in, 1, SIZE);
+    check_counts(&p, before, 1, 1, 0, 0);
+    blob_free(&out);
+    blob_free(&in);
+}
+
+/* INVITE and RTS cross: INVITE is the answer. */
+void invitation_crosses_rts(void **state)
+{
+    struct pair p;
+    struct blob out, in;
+
+    (void)state;
+    bed_options("rndv=auto,credits=8,credits_max=64"); /* with fewer, one message more brings them back */
+    pair_open(&p);
+    blob_zone(&out, p.client, SIZE);
+    blob_zone(&in, p.server, SIZE);
+    for (uint64_t i = 0; i < 20; i++) {
+        struct counts before = counts(&p);
+        struct op send, recv;
+
+        blob_fill(&out, i);
+        blob_canary(&in);
+        post_recv(&recv, p.server, p.to_client, &in, TAG);
+        post_send(&send, p.client, p.to_server, &out, TAG);
+        arrives(&send, &recv, &in, i, SIZE);
+        check_counts(&p, before, 1, 1, 1, 1);
+    }
+    blob_free(&out);
+    blob_free(&in);
+}
+
+/* INVITE crosses a small message of the tag, which takes the receive: the invitation is for nobody. */
+void invitation_crosses_eager(void **state)
+{
+    struct pair p;
+    struct blob out, in, small;
+    struct op send[2], recv[2];
+
+    (void)state;
+    bed_options("rndv=auto");
+    pair_open(&p);
+    blob_zone(&out, p.client, SIZE);
+    blob_zone(&in, p.server, SIZE);
+    blob_flat(&small, 100);
+    blob_fill(&small, 1);
+    blob_fill(&out, 2);
+    post_recv(&recv[0], p.server, p.to_client, &in, TAG);
+    post_send(&send[0], p.client, p.to_server, &small, TAG);
+    arrives(&send[0], &recv[0], &in, 1, 100);
+    post_send(&send[1], p.client, p.to_server, &out, TAG); /* nothing may be written before there is a receive */
+    server_has_heard(&p);
+    blob_check(&in, 1, 100);
+    blob_canary(&in);
+    post_recv(&recv[1], p.server, p.to_client, &in, TAG);
+    arrives(&send[1], &recv[1], &in, 2, SIZE);
+    blob_free(&out);
+    blob_free(&in);
+    blob_free(&small);
+}
+
+/* Messages of other sizes than the receive go as ever, small and large ones, and one that is too large. */
+void invitation_of_another_size(void **state)
+{
+    static const int sizes[] = {0, 100, 20000, SIZE - 1, SIZE + 1};
+    struct pair p;
+    struct blob in;
+
+    (void)state;
+    bed_options("rndv=auto");
+    pair_open(&p);
+    blob_zone(&in, p.server, SIZE);
+    for (uint64_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct counts before = counts(&p);
+        struct op send, recv;
+        struct blob out;
+
+        blob_zone(&out, p.client, (size_t)sizes[i]);
+        blob_fill(&out, i);
+        blob_canary(&in);
+        post_recv(&recv, p.server, p.to_client, &in, TAG);
+        client_has_heard(&p);
+        post_send(&send, p.client, p.to_server, &out, TAG);
+        if (sizes[i] <= SIZE) {
+            arrives(&send, &recv, &in, i, sizes[i]);
+        } else {
+            pump_until_reported(&send);
+            pump_until_reported(&recv);
+            op_check_error(&send, -EMSGSIZE, -EMSGSIZE);
+            op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
+            blob_check(&in, 0, 0);
+        }
+        assert_int_equal(counts(&p).taken, before.taken);
+        blob_free(&out);
+        pair_exchange(&p, 150000, TAG);
+    }
+    blob_free(&in);
+}
+
+/* The sender has the invitation and its memory is not registered: RTS says that it is declined, and is answered. */
+void invitation_declined(void **state)
+{
+    struct pair p;
+    struct blob out, in;
+    struct op send, recv;
+    struct counts before;
+
+    (void)state;
+    bed_options("rndv=write");
+    pair_open(&p);
+    blob_zone(&in, p.server, SIZE);
+    blob_flat(&out, SIZE);
+    blob_fill(&out, 1);
+    before = counts(&p);
+    post_recv(&recv, p.server, p.to_client, &in, TAG);
+    client_has_heard(&p);
+    post_send(&send, p.client, p.to_server, &out, TAG);
+    arrives(&send, &recv, &in, 1, SIZE);
+    check_counts(&p, before, 1, 2, 1, 0);
+    blob_free(&out);
+    blob_free(&in);
+}
+
+/* A large message that is written at once and a small one right behind it, same tag: first in, first out. */
+void invited_message_is_not_overtaken(void **state)
+{
+    static const char *const options[] = {"rndv=auto", "rndv=auto,xfer_ops_peer=1", "rndv=auto,xfer_ops=1"};
+    void *none = NULL;
+
+    (void)state;
+    for (int o = 0; o < 3; o++) {
+        struct pair p;
+        struct blob out[2], in[2], small[2], small_in[2];
+
+        bed_options(options[o]);
+        pair_open(&p);
+        for (int k = 0; k < 2; k++) {
+            blob_zone(&out[k], p.client, SIZE);
+            blob_zone(&in[k], p.server, SIZE);
+            blob_flat(&small[k], 100);
+            blob_flat(&small_in[k], 100);
+        }
+        for (uint64_t i = 0; i < 10; i++) {
+            struct op ops[8];
+
+            for (int k = 0; k < 2; k++) {
+                blob_fill(&out[k], 4 * i + (uint64_t)k);
+                blob_fill(&small[k], 4 * i + 2 + (uint64_t)k);
+                blob_canary(&in[k]);
+                blob_canary(&small_in[k]);
+                post_recv(&ops[2 * k], p.server, p.to_client, &in[k], TAG);
+                post_recv(&ops[2 * k + 1], p.server, p.to_client, &small_in[k], TAG);
+            }
+            client_has_heard(&p);
+            for (int k = 0; k < 2; k++) {
+                post_send(&ops[4 + 2 * k], p.client, p.to_server, &out[k], TAG);
+                post_send(&ops[5 + 2 * k], p.client, p.to_server, &small[k], TAG);
+            }
+            pump_until_all(ops, 8);
+            for (int k = 0; k < 2; k++) {
+                op_check(&ops[2 * k], SIZE);
+                op_check(&ops[2 * k + 1], 100);
+                blob_check(&in[k], 4 * i + (uint64_t)k, SIZE);
+                blob_check(&small_in[k], 4 * i + 2 + (uint64_t)k, 100);
+            }
+        }
+        for (int k = 0; k < 2; k++) {
+            blob_free(&out[k]);
+            blob_free(&in[k]);
+            blob_free(&small[k]);
+            blob_free(&small_in[k]);
+        }
+        bed_teardown(&none);
+        bed_setup(&none);
+    }
+}
+
+/* A receive that has invited is cancelled: its memory is left alone, and the message meets the next receive. */
+void invitation_taken_back(void **state)
+{
+    struct pair p;
+    struct blob out, first, second;
+    struct op send, recv[2];
+
+    (void)state;
+    bed_options("rndv=auto");
+    pair_open(&p);
+    blob_zone(&out, p.client, SIZE);
+    blob_zone(&first, p.server, SIZE);
+    blob_zone(&second, p.server, SIZE);
+    for (uint64_t i = 0; i < 10; i++) {
+        blob_fill(&out, i);
+        blob_canary(&first);
+        blob_canary(&second);
+        post_recv(&recv[0], p.server, p.to_client, &first, TAG);
+        if (i % 2)
+            client_has_heard(&p);
+        post_recv(&recv[1], p.server, p.to_client, &second, TAG);
+        op_cancel(&recv[0]);
+        pump_until_reported(&recv[0]);
+        op_check_error(&recv[0], -ECANCELED, -ECANCELED);
+        post_send(&send, p.client, p.to_server, &out, TAG);
+        arrives(&send, &recv[1], &second, i, SIZE);
+        blob_check(&first, 0, 0);
+    }
+    assert_true(node_counter(p.server, "invites_sent") >= 10);
+    assert_int_equal(node_counter(p.client, "protocol_errors") + node_counter(p.server, "protocol_errors"), 0);
+    blob_free(&out);
+    blob_free(&first);
+    blob_free(&second);
+}
+
+/* CANCEL of the invitation crosses the message: small, of another size, or asked for by RTS. */
+void invitation_taken_back_too_late(void **state)
+{
+    static const int sizes[] = {100, SIZE / 2, SIZE};
+    struct pair p;
+    struct blob first, second;
+
+    (void)state;
+    bed_options("rndv=auto");
+    pair_open(&p);
+    blob_zone(&first, p.server, SIZE);
+    blob_zone(&second, p.server, SIZE);
+    for (uint64_t i = 0; i < 12; i++) {
+        int size = sizes[i % 3];
+        bool heard = i >= 6; /* the invitation; else RTS crosses it as well */
+        struct op send, recv[2];
+        struct blob out;
+
+        blob_zone(&out, p.client, (size_t)size);
+        blob_fill(&out, i);
+        blob_canary(&first);
+        blob_canary(&second);
+        post_recv(&recv[0], p.server, p.to_client, &first, TAG);
+        post_recv(&recv[1], p.server, p.to_client, &second, TAG);
+        if (heard)
+            client_has_heard(&p);
+        post_send(&send, p.client, p.to_server, &out, TAG);
+        op_cancel(&recv[0]);
+        pump_until_reported(&recv[0]);
+        op_check_error(&recv[0], 0, -ECANCELED);
+        pump_until_reported(&send);
+        op_check_error(&send, 0, -ECANCELED);
+        if (recv[0].error) {
+            assert_int_equal(blob_foreign(&first, i), -1); /* some of it may have come */
+            blob_canary(&first);
+        }
+        if (!recv[0].error || send.error) { /* it is over with that */
+            op_cancel(&recv[1]);
+            pump_until_reported(&recv[1]);
+            op_check_error(&recv[1], -ECANCELED, -ECANCELED);
+            if (!recv[0].error)
+                blob_check(&first, i, size);
+            blob_check(&second, 0, 0);
+        } else {
+            pump_until_reported(&recv[1]);
+            op_check(&recv[1], size);
+            blob_check(&second, i, size);
+            blob_check(&first, 0, 0);
+        }
+        blob_free(&out);
+        pair_exchange(&p, 150000, TAG);
+    }
+    assert_int_equal(node_counter(p.client, "protocol_errors") + node_counter(p.server, "protocol_errors"), 0);
+    blob_free(&first);
+    blob_free(&second);
+}
+
+/* CANCEL of an invitation that was taken, and of the next one, reach the peer together: each has its answer. */
+void invitations_taken_back_in_a_row(void **state)
+{
+    struct pair p;
+    struct blob out, in;
+    struct op send, recv[2];
+
+    (void)state;
+    bed_options("rndv=auto,credits=8,credits_max=64"); /* a sleeper gives none back */
+    pair_open(&p);
+    blob_zone(&out, p.client, SIZE);
+    blob_zone(&in, p.server, SIZE);
+    for (uint64_t i = 0; i < 5; i++) {
+        uint64_t written = node_counter(p.server, "recvs_rndv_write");
+
+        blob_fill(&out, i);
+        blob_canary(&in);
+        post_recv(&recv[0], p.server, p.to_client, &in, TAG);
+        client_has_heard(&p);
+        p.server->asleep = true; /* it has not seen that its receive is complete */
+        post_send(&send, p.client, p.to_server, &out, TAG);
+        pump_until_reported(&send);
+        p.server->asleep = false;
+        p.client->asleep = true;
+        op_cancel(&recv[0]);
+        pump_until_reported(&recv[0]);
+        op_check(&recv[0], SIZE); /* it was too late */
+        assert_int_equal(node_counter(p.server, "recvs_rndv_write"), written + 1);
+        blob_check(&in, i, SIZE);
+        blob_canary(&in);
+        post_recv(&recv[1], p.server, p.to_client, &in, TAG);
+        op_cancel(&recv[1]);
+        p.client->asleep = false;
+        pump_until_reported(&recv[1]);
+        op_check_error(&recv[1], -ECANCELED, -ECANCELED);
+        blob_check(&in, 0, 0);
+    }
+    pair_exchange(&p, 150000, TAG);
+    assert_int_equal(node_counter(p.client, "connects"), 1);
+    blob_free(&out);
+    blob_free(&in);
+}
+
+/* A host that cancels by force loses no link by taking an invitation back. */
+void invitation_taken_back_by_force(void **state)
+{
+    struct pair p;
+    struct blob in;
+    struct op recv;
+
+    (void)state;
+    bed_options("rndv=auto");
+    pair_open(&p);
+    rme_set_forceful_cancel(p.server->rme);
+    blob_zone(&in, p.server, SIZE);
+    post_recv(&recv, p.server, p.to_client, &in, TAG);
+    client_has_heard(&p);
+    op_cancel(&recv);
+    pump_until_reported(&recv);
+    op_check_error(&recv, -ECANCELED, -ECANCELED);
+    pair_exchange(&p, 150000, TAG);
+    assert_int_equal(node_counter(p.client, "connects"), 1);
+    blob_free(&in);
+}
+
+/* The peer does not answer, so the link ends with the invitation open; the next link knows nothing of it. */
+void invitation_dies_with_its_link(void **state)
+{
+    struct pair p;
+    struct blob out, in;
+    struct op send, recv;
+
+    (void)state;
+    bed_options("rndv=auto,cancel_timeout_ms=50");
+    pair_open(&p);
+    blob_zone(&in, p.server, SIZE);
+    post_recv(&recv, p.server, p.to_client, &in, TAG);
+    client_has_heard(&p);
+    p.client->asleep = true;
+    op_cancel(&recv);
+    pump_until_reported(&recv);
+    op_check_error(&recv, -ECANCELED, -ECANCELED);
+    p.client->asleep = false;
+    pair_reconnect(&p);
+    blob_flat(&out, SIZE);
+    blob_fill(&out, 1);
+    post_send(&send, p.client, p.to_server, &out, TAG);
+    server_has_heard(&p);
+    blob_check(&in, 0, 0);
+    post_recv(&recv, p.server, p.to_client, &in, TAG);
+    arrives(&send, &recv, &in, 1, SIZE);
+    blob_free(&out);
+    blob_free(&in);
+}
+
+/* Receives that are never filled stop inviting, other sizes do not; and now and then one tries again. */
+void inviting_in_vain_is_noticed(void **state)
+{
+    struct pair p;
+    struct blob out, in, large_out, large_in;
+    struct op send, recv;
+    struct counts before;
+
+    (void)state;
+    bed_options("rndv=auto");
+    pair_open(&p);
+    blob_flat(&out, 10);
+    blob_zone(&in, p.server, 100000);
+    blob_zone(&large_out, p.client, SIZE);
+    blob_zone(&large_in, p.server, SIZE);
+    before = counts(&p);
+    for (int i = 0; i < 200; i++) {
+        post_recv(&recv, p.server, p.to_client, &in, TAG);
+        post_send(&send, p.client, p.to_server, &out, TAG);
+        pump_until_reported(&recv);
+        op_check(&recv, 10);
+    }
+    assert_in_range(counts(&p).sent - before.sent, 5, 10);
+    before = counts(&p);
+    post_recv(&recv, p.server, p.to_client, &large_in, TAG);
+    post_send(&send, p.client, p.to_server, &large_out, TAG);
+    pump_until_reported(&send);
+    pump_until_reported(&recv);
+    assert_int_equal(counts(&p).sent - before.sent, 1);
+    blob_free(&out);
+    blob_free(&in);
+    blob_free(&large_out);
+    blob_free(&large_in);
+}
+
+/* A side that does not want invitations neither gets nor sends any. */
+void invitations_not_wanted(void **state)
+{
+    static const char *const options[] = {"invite=0", NULL};
+    void *none = NULL;
+
+    (void)state;
+    for (int side = 0; side < 2; side++) {
+        struct pair p;
+        struct blob out, in;
+        struct op send, recv;
+
+        bed_options(options[side]);
+        p.server = node_open("server", lane_uri(0));
+        bed_options(options[!side]);
+        p.client = node_open("client", NULL);
+        p.to_server = node_dial(p.client, lane_uri(0));
+        pair_meet(&p);
+        blob_zone(&out, p.client, SIZE);
+        blob_zone(&in, p.server, SIZE);
+        blob_fill(&out, 1);
+        post_recv(&recv, p.server, p.to_client, &in, TAG);
+        client_has_heard(&p);
+        post_send(&send, p.client, p.to_server, &out, TAG);
+        arrives(&send, &recv, &in, 1, SIZE);
+        assert_int_equal(counts(&p).sent, 0);
+        blob_free(&out);
+        blob_free(&in);
+        bed_teardown(&none);
+        bed_setup(&none);
+    }
+}
