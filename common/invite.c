@@ -111,11 +111,7 @@ static bool sender_writes(struct rme *rme, const struct rme_op *op)
                                      .server = (op->peer->hello.flags & RME_HELLO_F_SERVER) != 0,
                                      .load_ops = op->peer->load.ops,
                                      .load_bytes = op->peer->load.bytes};
-    in.recv = (struct rme_plan_side){.segments = op->nseg,
-                                     .ready = rme_rndv_ready(rme, op),
-                                     .server = rme->server,
-                                     .load_ops = rme->load.ops,
-                                     .load_bytes = rme->load.bytes};
+    in.recv = rme_rndv_own_side(rme, op);
     if (!in.recv.ready)
         return false;
     rme_plan(&in, &plan);

@@ -158,6 +158,15 @@ bool rme_rndv_ready(struct rme *rme, const struct rme_op *op)
     return op->nseg == 1 && rme_zone_owns(rme->zone, op->seg[0].base, op->seg[0].length);
 }
 
+struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
+{
+    return (struct rme_plan_side){.segments = op->nseg,
+                                  .ready = rme_rndv_ready(rme, op),
+                                  .server = rme->server,
+                                  .load_ops = rme->load.ops,
+                                  .load_bytes = rme->load.bytes};
+}
+
 /* ---- What is said ------------------------------------------------------------------------------------------------ */
 
 void rme_rndv_say(struct rme_op *op, unsigned what)

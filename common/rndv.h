@@ -157,6 +157,8 @@ void rme_rndv_clear(struct rme *rme);
  * memory pays for the registration, the later ones find it; a planner that compared the first use alone would copy for ever.
  */
 bool rme_rndv_ready(struct rme *rme, const struct rme_op *op);
+/* What the planner shall know of our side of a message. */
+struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op);
 /* What the planner shall know of this engine and its device; the two sides are left to the caller. */
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
 

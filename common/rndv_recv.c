@@ -20,11 +20,7 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
                                      .load_ops = peer->load.ops > rts->load_ops ? peer->load.ops : rts->load_ops,
                                      .load_bytes =
                                          peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
-    in.recv = (struct rme_plan_side){.segments = op->nseg,
-                                     .ready = rme_rndv_ready(rme, op),
-                                     .server = rme->server,
-                                     .load_ops = rme->load.ops,
-                                     .load_bytes = rme->load.bytes};
+    in.recv = rme_rndv_own_side(rme, op);
     if (in.prefer == RME_PREFER_AUTO && rts->opening == NULL)
         in.has_read = false; /* nothing to read yet: a CTS is one message less than GO and OFFER */
     rme_plan(&in, plan);

@@ -21,11 +21,7 @@ static int plan_send(struct rme *rme, struct rme_op *op)
 
     if (error != 0)
         return error;
-    in.send = (struct rme_plan_side){.segments = op->nseg,
-                                     .ready = rme_rndv_ready(rme, op),
-                                     .server = rme->server,
-                                     .load_ops = rme->load.ops,
-                                     .load_bytes = rme->load.bytes};
+    in.send = rme_rndv_own_side(rme, op);
     in.recv.server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0;
     in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
     rme_plan(&in, &plan);

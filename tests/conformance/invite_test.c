@@ -33,35 +33,30 @@ static void check_counts(const struct pair *p, struct counts before, unsigned cl
     assert_int_equal(now.taken - before.taken, taken);
 }
 
-/* Everything that the server has said so far has reached the client. */
-static void client_has_heard(struct pair *p)
+/* One byte from a node to the other one: everything that it has said before has arrived as well. */
+static void mark(struct node *from, struct rme_addr *to, struct node *at, struct rme_addr *of)
 {
     struct op send, recv;
     struct blob out, in;
 
     blob_flat(&out, 1);
     blob_flat(&in, 1);
-    post_recv(&recv, p->client, p->to_server, &in, MARK);
-    post_send(&send, p->server, p->to_client, &out, MARK);
+    post_recv(&recv, at, of, &in, MARK);
+    post_send(&send, from, to, &out, MARK);
     pump_until_reported(&send);
     pump_until_reported(&recv);
     blob_free(&out);
     blob_free(&in);
 }
 
+static void client_has_heard(struct pair *p)
+{
+    mark(p->server, p->to_client, p->client, p->to_server);
+}
+
 static void server_has_heard(struct pair *p)
 {
-    struct op send, recv;
-    struct blob out, in;
-
-    blob_flat(&out, 1);
-    blob_flat(&in, 1);
-    post_recv(&recv, p->server, p->to_client, &in, MARK);
-    post_send(&send, p->client, p->to_server, &out, MARK);
-    pump_until_reported(&send);
-    pump_until_reported(&recv);
-    blob_free(&out);
-    blob_free(&in);
+    mark(p->client, p->to_server, p->server, p->to_client);
 }
 
 static void arrives(struct op *send, struct op *recv, const struct blob *in, uint64_t seed, int64_t size)
