@@ -75,6 +75,7 @@
 /* Receives that open their memory first: invite_test.c. */
 #define INVITE_CASES(X) \
     X(receiver_first_is_not_asked) \
+    X(invitation_shares_a_doorbell) \
     X(sender_first_asks) \
     X(invitation_crosses_rts) \
     X(invitation_crosses_eager) \

@@ -95,6 +95,46 @@ void receiver_first_is_not_asked(void **state)
     blob_free(&in);
 }
 
+/* INVITE waits for the next message, with which it shares a doorbell, or for the next look: it costs none by itself. */
+void invitation_shares_a_doorbell(void **state)
+{
+    struct pair p;
+    struct blob in, small, small_in;
+    uint64_t before;
+
+    (void)state;
+    bed_options("rndv=auto,credits=8,credits_max=64");
+    pair_open(&p);
+    blob_zone(&in, p.server, SIZE);
+    blob_flat(&small, 100);
+    blob_flat(&small_in, 100);
+    for (int looks = 0; looks < 2; looks++) {
+        struct op recv, send, ask;
+
+        post_recv(&ask, p.client, p.to_server, &small_in, TAG + 1);
+        client_has_heard(&p);
+        before = node_counter(p.server, "doorbells");
+        post_recv(&recv, p.server, p.to_client, &in, TAG);
+        assert_int_equal(node_counter(p.server, "doorbells"), before);
+        p.client->asleep = true;
+        if (looks)
+            pump();
+        assert_int_equal(node_counter(p.server, "doorbells"), before + (uint64_t)looks);
+        p.client->asleep = false;
+        post_send(&send, p.server, p.to_client, &small, TAG + 1);
+        assert_int_equal(node_counter(p.server, "doorbells"), before + 1 + (uint64_t)looks);
+        pump_until_reported(&send);
+        pump_until_reported(&ask);
+        op_check(&ask, 100);
+        op_cancel(&recv);
+        pump_until_reported(&recv);
+    }
+    assert_int_equal(node_counter(p.server, "invites_sent"), 2);
+    blob_free(&in);
+    blob_free(&small);
+    blob_free(&small_in);
+}
+
 /* The sender is first: RTS and CTS, as ever. */
 void sender_first_asks(void **state)
 {
