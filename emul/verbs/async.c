@@ -6,6 +6,7 @@
  * descriptor of a list that was emptied by the end of its objects is not readable.
  */
 #include "emul/verbs/emu.h"
+#include "emul/verbs/sysio.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +20,7 @@ static void count_on(struct emu_ctx *ctx)
 {
     uint64_t one = 1;
 
-    if (write(ctx->v.context.async_fd, &one, sizeof(one)) < 0)
+    if (sys_write(ctx->v.context.async_fd, &one, sizeof(one)) < 0)
         return; /* the count is at its limit: the descriptor is readable anyway */
 }
 

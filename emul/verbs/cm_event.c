@@ -5,6 +5,7 @@
  * answers with RTU, a rejection moves it to the error state.
  */
 #include "emul/verbs/cm.h"
+#include "emul/verbs/sysio.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ void cm_chan_free(struct cm_chan *c)
         c->head = e->next;
         free(e);
     }
-    close(c->ch.fd);
+    sys_close(c->ch.fd);
     free(c);
 }
 
@@ -90,7 +91,7 @@ static void put(struct cm_chan *c, struct cm_event *e)
 
     *c->tail = e;
     c->tail = &e->next;
-    if (write(c->ch.fd, &one, sizeof(one)) < 0)
+    if (sys_write(c->ch.fd, &one, sizeof(one)) < 0)
         return; /* the counter is at its limit: the descriptor is readable anyway */
 }
 

@@ -15,6 +15,7 @@
  * that it died, it leaves the table, but stays mapped for the QPs that still point at it.
  */
 #include "emul/verbs/emu.h"
+#include "emul/verbs/sysio.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -63,7 +64,7 @@ int emu_listen_abstract(const char *name)
         return -errno;
     if (bind(s, (struct sockaddr *)&sun, len) < 0 || listen(s, 4096) < 0) {
         int err = errno;
-        close(s);
+        sys_close(s);
         return -err;
     }
     return s;
@@ -86,7 +87,7 @@ int emu_listener_pid(const char *name)
         ret = -errno;
     else
         ret = cred.pid > 0 ? cred.pid : -ESRCH;
-    close(s);
+    sys_close(s);
     return ret;
 }
 
@@ -168,7 +169,7 @@ static struct shm_head *map_segment(int pid, uint64_t *size)
                 *size = (uint64_t)st.st_size;
             }
         }
-        close(fd);
+        sys_close(fd);
     }
     closedir(dir);
     if (!seg)
@@ -211,7 +212,7 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
             munmap(seg, size);
         free(p);
         if (pidfd >= 0)
-            close(pidfd);
+            sys_close(pidfd);
         errno = err;
         return NULL;
     }
@@ -233,7 +234,7 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
         pthread_mutex_unlock(&d->lock);
         munmap(seg, size);
         if (pidfd >= 0)
-            close(pidfd);
+            sys_close(pidfd);
         free(p);
         return old;
     }
@@ -310,13 +311,13 @@ void emu_peer_put(struct emu_dev *d, struct emu_peer *p)
     if (p->chan) {
         for (uint32_t i = 0; i < EMU_MAX_CHANS; i++)
             if (p->chan[i].gen)
-                close(p->chan[i].fd);
+                sys_close(p->chan[i].fd);
         free(p->chan);
     }
     if (atomic_load(&p->bell) >= 0)
-        close(atomic_load(&p->bell));
+        sys_close(atomic_load(&p->bell));
     if (p->pidfd >= 0)
-        close(p->pidfd);
+        sys_close(p->pidfd);
     munmap(p->seg, p->size);
     pthread_mutex_destroy(&p->chan_lock);
     free(p);
@@ -391,7 +392,7 @@ static bool kick(int fd)
     ssize_t n;
 
     do
-        n = write(fd, &one, sizeof(one));
+        n = sys_write(fd, &one, sizeof(one));
     while (n < 0 && errno == EINTR);
     return n > 0;
 }
@@ -425,7 +426,7 @@ void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p)
         }
         int none = -1;
         if (!atomic_compare_exchange_strong(&p->bell, &none, fd)) {
-            close(fd);
+            sys_close(fd);
             fd = none;
         }
     }
@@ -449,7 +450,7 @@ void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
     struct emu_peer_chan *c = p->chan ? &p->chan[chan] : NULL;
     if (c && c->gen != gen) {
         if (c->gen)
-            close(c->fd);
+            sys_close(c->fd);
         c->gen = 0;
         int fd = gen & 1 ? copy_fd(p, atomic_load(&s->fd)) : -1;
         if (fd >= 0) {

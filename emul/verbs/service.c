@@ -7,6 +7,7 @@
  * completion queue runs due timers too, so that a busy machine does not delay them.
  */
 #include "emul/verbs/emu.h"
+#include "emul/verbs/sysio.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -193,12 +194,12 @@ static void *service_main(void *arg)
             int fd;
             switch ((enum watch)(ev[i].data.u64 & 7)) {
             case WATCH_BELL:
-                got = read(d->seg->bell_fd, &drop, sizeof(drop));
+                got = sys_read(d->seg->bell_fd, &drop, sizeof(drop));
                 (void)got;
                 read_inbox(d);
                 break;
             case WATCH_TIMER:
-                got = read(svc.timerfd, &drop, sizeof(drop));
+                got = sys_read(svc.timerfd, &drop, sizeof(drop));
                 (void)got;
                 run_due();
                 break;
@@ -206,7 +207,7 @@ static void *service_main(void *arg)
             case WATCH_LISTENER:
                 while ((fd = accept4((int)(ev[i].data.u64 >> 3), NULL, NULL, SOCK_CLOEXEC)) >=
                        0)
-                    close(fd);
+                    sys_close(fd);
                 if ((ev[i].data.u64 & 7) == WATCH_SLOT)
                     read_inbox(d);
                 break;
@@ -306,7 +307,7 @@ void emu_service_stop(void)
 
 void emu_service_forked(void)
 {
-    close(svc.epfd);
-    close(svc.timerfd);
+    sys_close(svc.epfd);
+    sys_close(svc.timerfd);
     svc.started = false;
 }
