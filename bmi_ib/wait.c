@@ -196,8 +196,8 @@ void ib_wait(struct rme_fabric *f, int timeout_ms)
     for (int i = 0; i < n; i++)
         hint |= event[i].data.u32;
     if (hint & IB_HINT_WAKE) {
-        uint64_t count;
-        if (read(f->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+        eventfd_t count;
+        if (eventfd_read(f->wake_fd, &count) < 0 && errno != EAGAIN)
             ib_log(f, RME_LOG_WARN, "reading the wake descriptor: %s", strerror(errno));
     }
     hint &= IB_HINT_CM | IB_HINT_ASYNC;
@@ -205,10 +205,10 @@ void ib_wait(struct rme_fabric *f, int timeout_ms)
         atomic_fetch_or(&f->hint, hint);
 }
 
+/* The resolver's thread comes here, too: not by write(), which a program may have replaced by one
+ * that waits for what this wakes (see monitor.c). */
 void ib_wake(struct rme_fabric *f)
 {
-    uint64_t one = 1;
-    if (write(f->wake_fd, &one, sizeof(one)) < 0 &&
-        errno != EAGAIN) /* EAGAIN: it is awake already */
+    if (eventfd_write(f->wake_fd, 1) < 0 && errno != EAGAIN) /* EAGAIN: it is awake already */
         ib_log(f, RME_LOG_WARN, "writing the wake descriptor: %s", strerror(errno));
 }

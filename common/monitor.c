@@ -21,6 +21,10 @@
  * all that costs is an event for nothing.  Kernels before 6.7 do not tell where huge pages are;
  * there they are split.
  *
+ * Whose read().  A program may replace it, as OrangeFS's liborangefs does: there every thread
+ * waits in it until the file system is connected, and connecting waits for this thread as soon
+ * as it unmaps something.  So events are read by the system call itself.
+ *
  * Failure.  When the descriptor breaks (which it should not), the monitor is never settled
  * again.
  */
@@ -94,13 +98,19 @@ static int open_userfaultfd(void)
     return fd;
 }
 
+/* The next event; 0 or negative, with errno, when there is none. */
+static ssize_t read_event(const struct rme_monitor *monitor, struct uffd_msg *message)
+{
+    return syscall(SYS_read, monitor->fd, message, sizeof(*message));
+}
+
 /* Reads all events that are there and hands them to the owner.  The owner's lock is held. */
 static void read_events(struct rme_monitor *monitor)
 {
     struct uffd_msg message;
     ssize_t got;
 
-    while ((got = read(monitor->fd, &message, sizeof(message))) == (ssize_t)sizeof(message)) {
+    while ((got = read_event(monitor, &message)) == (ssize_t)sizeof(message)) {
         switch (message.event) {
         case UFFD_EVENT_UNMAP:
         case UFFD_EVENT_REMOVE:
@@ -210,7 +220,7 @@ static bool empty_range_will_do(struct rme_monitor *monitor)
         if (poll(&event, 1, 1) != 1)
             continue;
         tells = empty_range_says(monitor, EAGAIN);
-        tells &= read(monitor->fd, &message, sizeof(message)) == (ssize_t)sizeof(message);
+        tells &= read_event(monitor, &message) == (ssize_t)sizeof(message);
     }
     return tells && empty_range_says(monitor, EINVAL);
 }

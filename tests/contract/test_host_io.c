@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A program may have read, write, open and close of its own, as all have that OrangeFS's
+ * liborangefs is loaded into: there a thread that calls one of them waits until the file system
+ * is connected, which one thread is busy with, in our functions.  A thread of ours that called
+ * them could be what that thread waits for.  Here they are replaced as well, and tell who calls
+ * them from where.
+ */
+#define _GNU_SOURCE /* dladdr */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "contract.h"
+
+enum { LARGE = 1 << 20, TAG = 3 };
+
+#define EXPORTED __attribute__((visibility("default")))
+
+static _Atomic(const char *) called; /* what a thread of the method called */
+static atomic_int calls;             /* of the method, in the thread that uses it */
+
+/* The function called `name` was called from `where`. */
+static void note_call(const char *name, void *where)
+{
+    Dl_info info;
+    bool method, hca;
+
+    if (dladdr(where, &info) == 0)
+        return;
+    method = strstr(info.dli_fname, "libbmi_ib") != NULL;
+    hca = strstr(info.dli_fname, "libemuverbs") != NULL; /* it has a thread, too */
+    if (syscall(SYS_gettid) != getpid() && (method || hca))
+        atomic_store(&called, name);
+    else if (method)
+        atomic_fetch_add(&calls, 1);
+}
+
+#define NOTE_CALL() note_call(__func__, __builtin_return_address(0))
+
+EXPORTED ssize_t read(int fd, void *data, size_t size)
+{
+    NOTE_CALL();
+    return syscall(SYS_read, fd, data, size);
+}
+
+EXPORTED ssize_t readv(int fd, const struct iovec *part, int parts)
+{
+    NOTE_CALL();
+    return syscall(SYS_readv, fd, part, parts);
+}
+
+EXPORTED ssize_t write(int fd, const void *data, size_t size)
+{
+    NOTE_CALL();
+    return syscall(SYS_write, fd, data, size);
+}
+
+EXPORTED ssize_t writev(int fd, const struct iovec *part, int parts)
+{
+    NOTE_CALL();
+    return syscall(SYS_writev, fd, part, parts);
+}
+
+EXPORTED int close(int fd)
+{
+    NOTE_CALL();
+    return (int)syscall(SYS_close, fd);
+}
+
+/* A client that knows its server by name, and gives up memory that the method has registered.
+ */
+static void named_client(struct client *c)
+{
+    char uri[64];
+    void *memory;
+
+    snprintf(uri, sizeof(uri), "ib://localhost%s", strrchr(test_uri(), ':'));
+    CHECK_EQUAL(BMI_addr_lookup(&c->server, uri, NULL), 0);
+    ask(c, (struct request){.ask = ASK_PING});
+    for (int i = 0; i < 10; i++) {
+        struct flight f;
+
+        memory = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(memory != MAP_FAILED);
+        ask_begin(c,
+                  (struct request){
+                      .ask = ASK_TAKE, .tag = TAG, .count = 1, .size = LARGE, .expect = LARGE});
+        fill(memory, LARGE, TAG, 0);
+        post_send(&f, c->server, memory, LARGE, TAG, c->context);
+        wait_for(c->context, &f);
+        ask_end(c);
+        CHECK_EQUAL(munmap(memory, LARGE), 0);
+    }
+    client_stop(c);
+    CHECK(atomic_load(&calls) >
+          0); /* the method does call ours: it has closed what it had open */
+    if (atomic_load(&called) != NULL)
+        check_failed(__FILE__, __LINE__, atomic_load(&called));
+    client_start(c);
+}
+
+static void own_threads_call_nothing_of_the_program(void **state)
+{
+    (void)state;
+    run_clients(named_client, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_threads_call_nothing_of_the_program),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
