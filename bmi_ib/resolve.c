@@ -13,10 +13,10 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ib.h"
+#include "thread.h"
 
 struct job {
     STAILQ_ENTRY(job) next;
@@ -166,11 +166,7 @@ int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, u
     int error = 0;
     pthread_mutex_lock(&r->mutex);
     if (!r->started) {
-        sigset_t all, old; /* the host's signals are not for this thread */
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        error = -pthread_create(&r->thread, NULL, worker, r);
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        error = rme_thread_start(&r->thread, worker, r);
         r->started = !error;
     }
     if (!error) {

@@ -205,8 +205,7 @@ void ib_wait(struct rme_fabric *f, int timeout_ms)
         atomic_fetch_or(&f->hint, hint);
 }
 
-/* The resolver's thread comes here, too: not by write(), which a program may have replaced by one
- * that waits for what this wakes (see monitor.c). */
+/* The resolver's thread comes here, too: not by write(), see thread.h. */
 void ib_wake(struct rme_fabric *f)
 {
     if (eventfd_write(f->wake_fd, 1) < 0 && errno != EAGAIN) /* EAGAIN: it is awake already */

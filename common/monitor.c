@@ -21,10 +21,6 @@
  * all that costs is an event for nothing.  Kernels before 6.7 do not tell where huge pages are;
  * there they are split.
  *
- * Whose read().  A program may replace it, as OrangeFS's liborangefs does: there every thread
- * waits in it until the file system is connected, and connecting waits for this thread as soon
- * as it unmaps something.  So events are read by the system call itself.
- *
  * Failure.  When the descriptor breaks (which it should not), the monitor is never settled
  * again.
  */
@@ -43,6 +39,7 @@
 #include <unistd.h>
 
 #include "monitor.h"
+#include "thread.h"
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
@@ -98,7 +95,7 @@ static int open_userfaultfd(void)
     return fd;
 }
 
-/* The next event; 0 or negative, with errno, when there is none. */
+/* The next event; 0 or negative, with errno, when there is none.  Not by read(): see thread.h. */
 static ssize_t read_event(const struct rme_monitor *monitor, struct uffd_msg *message)
 {
     return syscall(SYS_read, monitor->fd, message, sizeof(*message));
@@ -212,7 +209,7 @@ static bool empty_range_will_do(struct rme_monitor *monitor)
 
     if (page.base == NULL)
         return false;
-    if (pthread_create(&thread, NULL, unmap, &page) != 0) {
+    if (rme_thread_start(&thread, unmap, &page) != 0) {
         drop_page(monitor, page.base);
         return false;
     }
@@ -293,7 +290,7 @@ int rme_monitor_new(pthread_mutex_t *lock,
     ret = watch_probe(monitor);
     if (ret != 0)
         goto err_close_stop;
-    ret = -pthread_create(&monitor->thread, NULL, watch_events, monitor);
+    ret = rme_thread_start(&monitor->thread, watch_events, monitor);
     if (ret != 0)
         goto err_unmap;
     *out = monitor;

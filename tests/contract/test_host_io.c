@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A program may have read, write, open and close of its own, as all have that OrangeFS's
- * liborangefs is loaded into: there a thread that calls one of them waits until the file system
- * is connected, which one thread is busy with, in our functions.  A thread of ours that called
- * them could be what that thread waits for.  Here they are replaced as well, and tell who calls
- * them from where.
+ * What our threads keep away from.  A program may have read, write, open and close of its own,
+ * as all have that OrangeFS's liborangefs is loaded into: there a thread that calls one of them
+ * waits until the file system is connected, which one thread is busy with, in our functions.  A
+ * thread of ours that called them could be what that thread waits for.  Here they are replaced
+ * as well, and tell who calls them from where.  And a program may wait for signals, which must
+ * not end up with us.
  */
 #define _GNU_SOURCE /* dladdr */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -78,9 +81,9 @@ EXPORTED int close(int fd)
     return (int)syscall(SYS_close, fd);
 }
 
-/* A client that knows its server by name, and gives up memory that the method has registered.
- */
-static void named_client(struct client *c)
+/* All threads of the method get work: the server is known by name, and memory that the method
+ * has registered is given up. */
+static void use_all(struct client *c)
 {
     char uri[64];
     void *memory;
@@ -102,24 +105,76 @@ static void named_client(struct client *c)
         ask_end(c);
         CHECK_EQUAL(munmap(memory, LARGE), 0);
     }
+}
+
+static void client_of_own_io(struct client *c)
+{
+    use_all(c);
     client_stop(c);
-    CHECK(atomic_load(&calls) >
-          0); /* the method does call ours: it has closed what it had open */
+    CHECK(atomic_load(&calls) > 0); /* it does call ours: it has closed what it had open */
     if (atomic_load(&called) != NULL)
         check_failed(__FILE__, __LINE__, atomic_load(&called));
     client_start(c);
 }
 
+/* Are all of `signals` blocked in the thread whose status that is? */
+static bool blocks(const char *file, uint64_t signals)
+{
+    char line[256];
+    unsigned long long mask = 0;
+    FILE *f = fopen(file, "r");
+
+    CHECK(f != NULL);
+    while (fgets(line, sizeof(line), f) != NULL)
+        if (sscanf(line, "SigBlk: %llx", &mask) == 1)
+            break;
+    fclose(f);
+    return (mask & signals) == signals;
+}
+
+/* All threads but this one block what a program may wait for. */
+static void client_of_signals(struct client *c)
+{
+    const int some[] = {SIGTERM, SIGHUP, SIGINT, SIGCHLD, SIGALRM, SIGUSR1, SIGIO};
+    uint64_t signals = 0;
+    struct dirent *entry;
+    char file[300];
+    int threads = 0;
+    DIR *tasks;
+
+    use_all(c);
+    for (size_t i = 0; i < sizeof(some) / sizeof(some[0]); i++)
+        signals |= UINT64_C(1) << (some[i] - 1);
+    tasks = opendir("/proc/self/task");
+    CHECK(tasks != NULL);
+    while ((entry = readdir(tasks)) != NULL) {
+        if (entry->d_name[0] == '.' || atoi(entry->d_name) == getpid())
+            continue;
+        snprintf(file, sizeof(file), "/proc/self/task/%s/status", entry->d_name);
+        CHECK(blocks(file, signals));
+        threads++;
+    }
+    closedir(tasks);
+    CHECK(threads > 0);
+}
+
+static void own_threads_leave_signals_to_the_program(void **state)
+{
+    (void)state;
+    run_clients(client_of_signals, 1);
+}
+
 static void own_threads_call_nothing_of_the_program(void **state)
 {
     (void)state;
-    run_clients(named_client, 1);
+    run_clients(client_of_own_io, 1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_threads_call_nothing_of_the_program),
+        cmocka_unit_test(own_threads_leave_signals_to_the_program),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
