@@ -66,28 +66,28 @@ deaths() {
     check 120 "and works again" there_and_back /tmp/part 65536
 }
 
-# On the mount: the client daemon starts its worker again, and the kernel repeats what was under way.  Reading: what the kernel
-# is writing back when the worker dies it may wait for for ever, over tcp as over ib (doc/orangefs-mount.md).
+# On the mount: the client daemon starts its worker again.  What the kernel was reading ahead or writing back when the worker died it
+# may wait for for ever, over tcp as over ib (doc/orangefs-mount.md), so whoever waits for that is killed in the end.
 mounted_deaths() {
     check 60 "mount" mount_fs "$fs_url" $k --bmi-opts=device=rxe2
     cp /tmp/big $k/worker
     sync
     echo 3 >/proc/sys/vm/drop_caches
-    cp $k/worker /tmp/worker & copier=$!
+    cp $k/worker /tmp/worker & writer=$!
     sleep 0.3
     core=$(pidof pvfs2-client-core)
-    kill -0 $copier && kill -9 $core
-    wait $copier
-    note "cp from the mount while client-core is killed: status $?"
+    kill -0 $writer && kill -9 $core
+    wait_writer 20
+    note "cp from the mount while client-core is killed: status $status"
     check 60 "client-core is started again" cores_gone "$core"
     check 120 "the mount works after client-core was killed" sh -c "cp /tmp/part $k/part && cmp /tmp/part $k/part"
 
-    cp /tmp/big $k/orphan >/tmp/writer.log 2>&1 & copier=$!
+    cp /tmp/big $k/orphan >/tmp/writer.log 2>&1 & writer=$!
     sleep 1
     kill_server
     start_server $fs $server
-    wait $copier
-    note "cp on the mount while the server is restarted: status $?"
+    wait_writer 120
+    note "cp on the mount while the server is restarted: status $status"
     check 60 "ready after the server's restart" ready
     check 120 "the mount works after the server's restart" sh -c "cp /tmp/part $k/part2 && cmp /tmp/part $k/part2"
     check 60 "umount" unmount_fs $k
