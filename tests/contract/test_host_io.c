@@ -75,6 +75,18 @@ EXPORTED ssize_t writev(int fd, const struct iovec *part, int parts)
     return syscall(SYS_writev, fd, part, parts);
 }
 
+EXPORTED int open(const char *path, int flags, ...)
+{
+    mode_t mode;
+    va_list more;
+
+    va_start(more, flags);
+    mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(more, mode_t) : 0;
+    va_end(more);
+    NOTE_CALL();
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
 EXPORTED int close(int fd)
 {
     NOTE_CALL();
