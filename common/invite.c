@@ -49,7 +49,7 @@ struct invite_ack {
     uint32_t to; /* the receive */
 };
 
-static void drop_held(struct rme_invites *invites)
+void rme_invite_drop(struct rme_invites *invites)
 {
     free(invites->held);
     invites->held = NULL;
@@ -60,11 +60,6 @@ void rme_invite_start(struct rme_peer *peer)
     struct rme_invites *invites = &peer->invites;
 
     invites->seen = invites->sent = 0;
-}
-
-void rme_invite_stop(struct rme_peer *peer)
-{
-    drop_held(&peer->invites);
 }
 
 /* ---- The receiver ------------------------------------------------------------------------------------------------ */
@@ -268,12 +263,6 @@ void rme_invite_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     invites->from = message->from;
 }
 
-bool rme_invite_decline(struct rme_invites *invites)
-{
-    drop_held(invites);
-    return true;
-}
-
 struct rme_opening *rme_invite_take(struct rme_peer *peer)
 {
     struct rme_opening *opening = peer->invites.held;
@@ -308,7 +297,7 @@ void rme_invite_cancelled(struct rme_peer *peer, uint32_t from)
         return;
     }
     if (invites->held != NULL && invites->from == from)
-        drop_held(invites);
+        rme_invite_drop(invites);
     ack = malloc(sizeof(*ack));
     if (ack == NULL) {
         rme_peer_fail(peer, -ENOMEM, "no memory to answer a cancel");

@@ -39,9 +39,8 @@ struct rme_invite_size {
     uint32_t left_out;
 };
 
-/* A new link; the link is gone. */
+/* A new link. */
 void rme_invite_start(struct rme_peer *peer);
-void rme_invite_stop(struct rme_peer *peer);
 
 /* ---- The receiver ------------------------------------------------------------------------------------------------ */
 
@@ -62,12 +61,16 @@ void rme_invite_over(struct rme *rme, struct rme_op *op);
 /* ---- The sender -------------------------------------------------------------------------------------------------- */
 
 void rme_invite_arrived(struct rme_peer *peer, const struct rme_wire_message *message);
-bool rme_invite_decline(struct rme_invites *invites);
+/* Forgets the invitation that is held, if there is one. */
+void rme_invite_drop(struct rme_invites *invites);
 /* An EAGER, or the RTS of `handle`, goes out.  True: it declines an invitation that is held. */
 static inline bool rme_invite_sent(struct rme_invites *invites, int32_t tag, uint32_t handle)
 {
     invites->ring[invites->sent++ % RME_INVITE_RING] = (struct rme_invite_sent){tag, handle};
-    return invites->held != NULL && invites->tag == tag && rme_invite_decline(invites);
+    if (invites->held == NULL || invites->tag != tag)
+        return false;
+    rme_invite_drop(invites);
+    return true;
 }
 /* The invitation that is held; the caller's now. */
 struct rme_opening *rme_invite_take(struct rme_peer *peer);

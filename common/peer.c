@@ -456,7 +456,7 @@ static void leave_link(struct rme_peer *peer, int error)
         else
             rme_message_free(rme_entry(control, struct rme_message, control));
     }
-    rme_invite_stop(peer);
+    rme_invite_drop(&peer->invites);
     rme_unexp_drop(peer, false);
     rme_timer_stop(&rme->timers, &peer->timer);
     rme_node_remove(&peer->xfer_turn);
