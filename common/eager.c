@@ -71,6 +71,12 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
     rme_op_end(rme, op, 0);
 }
 
+/* Nobody posted a receive on this link. */
+static struct rme_op *take_elsewhere(struct rme *rme, struct rme_peer *peer, int32_t tag)
+{
+    return rme_mutual_may(peer) ? rme_mutual_recv(rme, peer, tag) : NULL;
+}
+
 /*
  * The oldest receive for a message (its RTS, or NULL), taken out; NULL: none.  One that is being cancelled is there only for
  * an RTS that is bound to its invitation.
@@ -83,7 +89,7 @@ static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t 
     do {
         slot = rme_match_find(&rme->match, rme_match_key(peer->serial, tag));
         if (slot == NULL || rme_node_alone(&slot->recvs))
-            return NULL;
+            return take_elsewhere(rme, peer, tag);
         op = rme_entry(slot->recvs.next, struct rme_op, link);
         rme_op_leave_slot(rme, op);
     } while (op->state == RME_OP_CANCELLING && (rts == NULL || !rme_invite_meets(op, rts)));

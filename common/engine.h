@@ -11,6 +11,7 @@
 #include "log.h"
 #include "match.h"
 #include "mreg.h"
+#include "mutual.h"
 #include "op.h"
 #include "options.h"
 #include "peer.h"

@@ -355,6 +355,8 @@ static void now_up(struct rme_peer *peer)
     rme_log_put(rme->log, RME_LOG_DEBUG, "%s: connected with %s", rme_peer_name(peer), rme->ops->link_peer(peer->link));
     rme_peer_kick(peer);
     rme_peer_work(peer);
+    if (rme_mutual_may(peer))
+        rme_mutual_up(peer);
 }
 
 static void reject(struct rme *rme, const struct rme_event *event, const struct rme_reject *why)

@@ -40,6 +40,7 @@ struct rme_peer {
     bool passive;    /* it came to us; cannot be connected */
     bool introduced; /* the host has seen addr */
     bool dropped;    /* the host has freed addr */
+    bool spoken;     /* an unexpected message was posted to it, or has come from it */
     bool tx_wait;    /* out of send buffers until RME_EV_TX_ROOM */
     bool heard;      /* something arrived since the timer was set */
     bool pong_due;

@@ -83,6 +83,8 @@ static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_li
         return -EMSGSIZE;
     }
     *id = 0;
+    if (kind == RME_OP_UNEXPECTED)
+        peer->spoken = true;
     if (peer->state == RME_PEER_UP && rme_node_alone(&peer->sendq[stream]) && list->count <= FAST_SEGS &&
         rme_eager_fits(peer, stream, (uint64_t)total)) {
         struct rme_seg seg[FAST_SEGS];
@@ -149,6 +151,8 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
         rme_node_append(&slot->recvs, &op->link);
         if (total >= RME_INVITE_LEAST)
             rme_invite_try(rme, slot);
+        if (rme_mutual_may(peer) && rme_mutual_posted(rme, op))
+            peer = op->peer;
     } else {
         rme_recv_match(rme, op, slot);
     }

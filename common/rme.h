@@ -122,6 +122,10 @@ struct rme_list {
  * *actual is set), or a negative errno when nothing was started.  A receive never returns 1.  `actual` may be NULL.
  * `user` comes back with the completion.  The list's memory belongs to the engine until the completion is reported.
  *
+ * A receive at an address that was looked up gets what its process sends back over the same link.  If no unexpected message has
+ * gone to that address, it gets the expected messages instead that this process sends over a link of its own, unless it has sent
+ * an unexpected one over that: so two listeners can talk that know only each other's names (mutual.c).
+ *
  * A peer that is not connected is connected in the background.  Messages with the same (peer, tag) match receives in
  * the order of posting, whatever their sizes.  A receive larger than the message is right; a smaller one ends with
  * -EMSGSIZE, and so does the send unless it was reported already: a small (eager) send is complete when its bytes are copied

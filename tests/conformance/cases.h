@@ -90,6 +90,19 @@
     X(inviting_in_vain_is_noticed) \
     X(invitations_not_wanted)
 
+/* Receives at an address that was looked up: mutual_test.c. */
+#define MUTUAL_CASES(X) \
+    X(mutual_exchange) \
+    X(mutual_before_the_link_back) \
+    X(mutual_order) \
+    X(mutual_too_small) \
+    X(mutual_cancel) \
+    X(mutual_partner_goes) \
+    X(mutual_is_not_for_requests) \
+    X(mutual_ends_with_a_request) \
+    X(mutual_is_not_for_others) \
+    X(talking_to_oneself)
+
 /* Floods and crowds: pressure_test.c. */
 #define PRESSURE_CASES(X) \
     X(eager_flood_unposted) \
@@ -164,6 +177,7 @@
     ORDER_CASES(X) \
     CANCEL_CASES(X) \
     INVITE_CASES(X) \
+    MUTUAL_CASES(X) \
     PRESSURE_CASES(X) \
     DEATH_CASES(X) \
     LIMIT_CASES(X) \
