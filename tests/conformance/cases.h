@@ -101,7 +101,7 @@
     X(mutual_is_not_for_requests) \
     X(mutual_ends_with_a_request) \
     X(mutual_is_not_for_others) \
-    X(talking_to_oneself)
+    X(mutual_with_oneself)
 
 /* Floods and crowds: pressure_test.c. */
 #define PRESSURE_CASES(X) \

@@ -369,7 +369,7 @@ void mutual_is_not_for_others(void **state)
 }
 
 /* A process that looked up its own address. */
-void talking_to_oneself(void **state)
+void mutual_with_oneself(void **state)
 {
     static const size_t sizes[] = {0, 100, 300000};
     struct message x;
