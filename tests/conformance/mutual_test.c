@@ -6,6 +6,8 @@
 #include <errno.h>
 #include "cases.h"
 
+enum { LARGE = 300000 };
+
 /* Nobody has said anything yet. */
 struct mutual {
     struct node *a, *b;
@@ -59,6 +61,17 @@ static void mutual_meet(struct mutual *m)
     message_check(&back, 2);
 }
 
+/* One looks, then the other. */
+static void steps(struct mutual *m, int count)
+{
+    for (int i = 0; i < count; i++) {
+        m->a->asleep = i % 2;
+        m->b->asleep = !m->a->asleep;
+        pump();
+    }
+    m->a->asleep = m->b->asleep = false;
+}
+
 /* Every size both ways at once; the first time they do not even know each other. */
 void mutual_exchange(void **state)
 {
@@ -95,7 +108,7 @@ void mutual_exchange(void **state)
 /* The message is there before the receiver has ever connected: who sent it turns out when it does. */
 void mutual_before_the_link_back(void **state)
 {
-    static const size_t sizes[] = {100, 300000};
+    static const size_t sizes[] = {100, LARGE};
     struct message x[3];
     struct mutual m;
 
@@ -145,7 +158,7 @@ void mutual_order(void **state)
 
 void mutual_too_small(void **state)
 {
-    static const size_t sizes[] = {100, 300000};
+    static const size_t sizes[] = {100, LARGE};
     struct message x;
     struct mutual m;
 
@@ -173,6 +186,14 @@ void mutual_too_small(void **state)
     }
 }
 
+/* A rendezvous. */
+static void begin(struct mutual *m, struct message *x)
+{
+    message_new(x, LARGE, 5);
+    post_recv(&x->recv, m->a, m->to_b, &x->in, 7);
+    post_send(&x->send, m->b, m->to_a, &x->out, 7);
+}
+
 /* After each number of steps, by the receiver or by the sender. */
 void mutual_cancel(void **state)
 {
@@ -185,15 +206,8 @@ void mutual_cancel(void **state)
     for (int k = 0; k < 60; k++) {
         struct op *cancelled = k % 2 ? &x.send : &x.recv;
         struct op *other = k % 2 ? &x.recv : &x.send;
-        message_new(&x, 300000, 5);
-        post_recv(&x.recv, m.a, m.to_b, &x.in, 7);
-        post_send(&x.send, m.b, m.to_a, &x.out, 7);
-        for (int i = 0; i < k / 2; i++) {
-            m.a->asleep = i % 2;
-            m.b->asleep = !m.a->asleep;
-            pump();
-        }
-        m.a->asleep = m.b->asleep = false;
+        begin(&m, &x);
+        steps(&m, k / 2);
         op_cancel(cancelled);
         pump_until_reported(cancelled);
         op_check_error(cancelled, 0, -ECANCELED);
@@ -203,7 +217,7 @@ void mutual_cancel(void **state)
         pump_until_reported(other);
         op_check_error(other, 0, -ECANCELED);
         if (!x.recv.error)
-            blob_check(&x.in, 5, 300000);
+            blob_check(&x.in, 5, LARGE);
         else
             assert_int_equal(blob_foreign(&x.in, 5), -1);
         blob_free(&x.in);
@@ -222,20 +236,13 @@ void mutual_partner_goes(void **state)
     mutual_open(&m);
     for (int k = 0; k < 12; k++) {
         mutual_meet(&m);
-        message_new(&x, 300000, 5);
-        post_recv(&x.recv, m.a, m.to_b, &x.in, 7);
-        post_send(&x.send, m.b, m.to_a, &x.out, 7);
-        for (int i = 0; i < k; i++) {
-            m.a->asleep = i % 2;
-            m.b->asleep = !m.a->asleep;
-            pump();
-        }
-        m.a->asleep = m.b->asleep = false;
+        begin(&m, &x);
+        steps(&m, k);
         node_close(m.b);
         pump_until_reported(&x.recv);
         op_check_error(&x.recv, x.recv.error ? -ECONNRESET : 0, -ECONNREFUSED);
         if (!x.recv.error)
-            blob_check(&x.in, 5, 300000);
+            blob_check(&x.in, 5, LARGE);
         blob_free(&x.in);
         blob_free(&x.out);
         while (node_counter(m.a, "peers") != 0) /* the fixture's alarm is its end */
@@ -371,7 +378,7 @@ void mutual_is_not_for_others(void **state)
 /* A process that looked up its own address. */
 void mutual_with_oneself(void **state)
 {
-    static const size_t sizes[] = {0, 100, 300000};
+    static const size_t sizes[] = {0, 100, LARGE};
     struct message x;
 
     (void)state;
