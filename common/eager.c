@@ -34,8 +34,10 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
         return false;
     rme_peer_header(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED, &message);
     message.tag = tag;
-    if (stream == RME_EXPECTED)
+    if (stream == RME_EXPECTED) {
         rme_invite_sent(&peer->invites, tag, 0);
+        message.flags |= rme_mutual_flag(peer);
+    }
     rme_wire_encode(&message, tx);
     at = tx + RME_WIRE_HEADER_SIZE;
     for (uint32_t i = 0; i < nseg; i++) {
@@ -71,17 +73,12 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
     rme_op_end(rme, op, 0);
 }
 
-/* Nobody posted a receive on this link. */
-static struct rme_op *take_elsewhere(struct rme *rme, struct rme_peer *peer, int32_t tag)
-{
-    return rme_mutual_may(peer) ? rme_mutual_recv(rme, peer, tag) : NULL;
-}
-
 /*
- * The oldest receive for a message (its RTS, or NULL), taken out; NULL: none.  One that is being cancelled is there only for
+ * The oldest receive for a message (with these flags; its RTS, or NULL), taken out; NULL: none.  One that is being cancelled is there only for
  * an RTS that is bound to its invitation.
  */
-static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag, const struct rme_message *rts)
+static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag, uint8_t flags,
+                                const struct rme_message *rts)
 {
     struct rme_slot *slot;
     struct rme_op *op;
@@ -89,7 +86,7 @@ static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t 
     do {
         slot = rme_match_find(&rme->match, rme_match_key(peer->serial, tag));
         if (slot == NULL || rme_node_alone(&slot->recvs))
-            return take_elsewhere(rme, peer, tag);
+            return flags & RME_WIRE_F_NAMELESS ? rme_mutual_recv(rme, peer, tag) : NULL;
         op = rme_entry(slot->recvs.next, struct rme_op, link);
         rme_op_leave_slot(rme, op);
     } while (op->state == RME_OP_CANCELLING && (rts == NULL || !rme_invite_meets(op, rts)));
@@ -156,7 +153,7 @@ void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arr
         return;
     }
     peer->invites.seen++;
-    op = take_recv(rme, peer, arrived->tag, NULL);
+    op = take_recv(rme, peer, arrived->tag, arrived->flags, NULL);
     if (op != NULL) {
         if (op->state == RME_OP_INVITING)
             rme_invite_void(rme, op);
@@ -168,6 +165,7 @@ void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arr
         no_memory(peer);
         return;
     }
+    message->flags = arrived->flags;
     message->total = arrived->payload_length;
     message->from = peer->holding[RME_EXPECTED].got;
     memcpy(message->data, arrived->payload, arrived->payload_length);
@@ -218,7 +216,7 @@ void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arriv
         return;
     }
     peer->invites.seen++;
-    op = take_recv(rme, peer, arrived->tag, message);
+    op = take_recv(rme, peer, arrived->tag, arrived->flags, message);
     if (op != NULL) {
         rme_rndv_receive(rme, op, message);
         rme_message_free(message);

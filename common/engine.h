@@ -217,7 +217,7 @@ struct rme_message {
     struct rme_peer *peer;
     int32_t tag;
     bool is_rts;
-    uint8_t flags;               /* of the RTS */
+    uint8_t flags;               /* of its header */
     uint32_t from;               /* RTS: the sender's handle; eager: the message's place (refuse.c) */
     uint32_t shape;
     uint32_t load_ops;

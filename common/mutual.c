@@ -7,15 +7,16 @@
  * send each other only expected messages (OrangeFS's test-bmi-s2s) never learn it: each posts its receives at the address that
  * it looked up, over whose link nothing can come, because nobody on the other side can name that link.
  *
- * So the two ends that cannot have any other partner meet here: a receive at an address that was looked up, and an expected
- * message over a link that somebody else made, if both lead to the same engine (the incarnation in its hello) and no unexpected
- * message has gone over either.  The receive moves to the message's link; all that follows, a rendezvous, a cancel, the loss of
- * that link, is as if it had been posted there.
+ * So the two ends that cannot have any other partner meet here: a receive at an address that was looked up, to which the host
+ * has sent no unexpected message; and an expected message over a link that somebody else made, whose host has sent none either
+ * (RME_WIRE_F_NAMELESS).  Both lead to the same engine, by the incarnation in its hello.  The receive moves to the message's
+ * link; all that follows, a rendezvous, a cancel, the loss of that link, is as if it had been posted there.
  *
- * Why nothing else could be meant.  Until a host has sent an unexpected message to an address, no answer to a request of its
- * can come from there.  OrangeFS's servers need that to be exact: each counts the tags of its own requests from 1, so of two that
- * ask each other something, one would otherwise take the data that belongs to the other's request for its own answer.  All
- * their receives are for requests or for answers, on links that have carried an unexpected message, and never come here.
+ * Why nothing else could be meant.  A host that has posted no unexpected message for an address has made no request there that
+ * could be answered, and has announced no data.  OrangeFS's servers need that to be exact: each counts the tags of its own
+ * requests from 1, so of two that ask each other something, one would otherwise take the data that belongs to the other's
+ * request for its own answer.  The sender judges, by what its host has posted when the message goes, not the receiver by what has
+ * arrived: a request that waits for its window is overtaken by the data that it announces.
  *
  * When the two can meet: a message finds no receive on its own link; a receive is posted and no message waits for it; a link
  * is up, so that it is known where an address leads.  After each of the three nothing is left that could be matched, so the
@@ -29,8 +30,16 @@
 /* Do both lead to the same engine?  An address that was never connected leads nowhere yet. */
 static bool same_engine(const struct rme_peer *active, const struct rme_peer *passive)
 {
-    return !active->passive && active->was_up && !active->spoken && passive->passive && !passive->spoken &&
+    return !active->passive && active->was_up && !active->spoken && passive->passive &&
            active->hello.incarnation == passive->hello.incarnation;
+}
+
+/* Does such a message wait there?  Once the sender names its link, it sends no more of them: they are the oldest. */
+static bool nameless(const struct rme_slot *slot)
+{
+    const struct rme_node *first = slot->messages.next;
+
+    return first != &slot->messages && (rme_entry(first, struct rme_message, link)->flags & RME_WIRE_F_NAMELESS) != 0;
 }
 
 static void move_to(struct rme_op *op, struct rme_peer *passive)
@@ -72,7 +81,7 @@ bool rme_mutual_posted(struct rme *rme, struct rme_op *op)
         if (!same_engine(active, passive))
             continue;
         slot = rme_match_find(&rme->match, rme_match_key(passive->serial, op->tag));
-        if (slot == NULL || rme_node_alone(&slot->messages))
+        if (slot == NULL || !nameless(slot))
             continue;
         rme_op_leave_slot(rme, op);
         move_to(op, passive);

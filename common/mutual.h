@@ -5,13 +5,19 @@
 
 #include "peer.h"
 
-/* May a receive or a message of this peer belong to a link of the other direction?  Hosts of requests and answers: never. */
+/* May a receive at this peer meet a message over a link of the other direction?  Hosts of requests and answers: hardly ever. */
 static inline bool rme_mutual_may(const struct rme_peer *peer)
 {
     return !peer->spoken;
 }
 
-/* The oldest receive elsewhere for a message that came over this link, taken out and moved to it; NULL: none. */
+/* Flags of an expected message to the peer. */
+static inline uint8_t rme_mutual_flag(const struct rme_peer *peer)
+{
+    return peer->spoken ? 0 : RME_WIRE_F_NAMELESS;
+}
+
+/* The oldest receive elsewhere for a nameless message over this link, taken out and moved to it; NULL: none. */
 struct rme_op *rme_mutual_recv(struct rme *rme, struct rme_peer *passive, int32_t tag);
 /* A receive waits in its slot: gives it the message that waits for it on a link of the other direction.  False: none does. */
 bool rme_mutual_posted(struct rme *rme, struct rme_op *op);

@@ -99,6 +99,7 @@
     X(mutual_cancel) \
     X(mutual_partner_goes) \
     X(mutual_is_not_for_requests) \
+    X(mutual_is_not_for_data) \
     X(mutual_ends_with_a_request) \
     X(mutual_is_not_for_others) \
     X(mutual_with_oneself)

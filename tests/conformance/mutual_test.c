@@ -311,7 +311,58 @@ void mutual_is_not_for_requests(void **state)
     blob_free(&a_data);
 }
 
-/* Once an unexpected message has come over a link, what comes over it is for receives on that link only. */
+/* Data of a request that was posted before it, and arrives after it: not for a receive whose host has sent nothing yet. */
+static void data_overtakes(size_t size, bool recv_first)
+{
+    struct message data;
+    struct op knock, elsewhere, request;
+    struct blob word, other;
+    struct mutual m;
+
+    mutual_open(&m);
+    blob_flat(&word, 20);
+    blob_flat(&other, size);
+    message_new(&data, size, 4);
+    post_recv(&knock, m.a, m.to_b, &word, 99);
+    if (recv_first)
+        post_recv(&elsewhere, m.a, m.to_b, &other, 2);
+    pump_until_counter(m.a, "peers", 1);
+    m.a->no_unexpected = true;
+    post_unexpected(&request, m.b, m.to_a, &word, 2);
+    post_send(&data.send, m.b, m.to_a, &data.out, 2);
+    pump_until_counter(m.a, "peers", 2);
+    pump_times(30);
+    if (!recv_first)
+        post_recv(&elsewhere, m.a, m.to_b, &other, 2);
+    m.a->no_unexpected = false;
+    pump_until_unexpected(m.a, 1);
+    assert_int_equal(elsewhere.reports, 0);
+    struct rme_unexpected at_a = inbox_take(m.a);
+    post_recv(&data.recv, m.a, at_a.addr, &data.in, 2);
+    message_check(&data, 4);
+    pump_until_reported(&request);
+    assert_int_equal(rme_unexpected_free(m.a->rme, at_a.buffer), 0);
+    op_cancel(&knock);
+    op_cancel(&elsewhere);
+    pump_until_reported(&knock);
+    pump_until_reported(&elsewhere);
+    op_check_error(&elsewhere, -ECANCELED, -ECANCELED);
+    blob_free(&word);
+    blob_free(&other);
+    node_close(m.a);
+    node_close(m.b);
+}
+
+void mutual_is_not_for_data(void **state)
+{
+    (void)state;
+    data_overtakes(100, false);
+    data_overtakes(100, true);
+    data_overtakes(LARGE, false);
+    data_overtakes(LARGE, true);
+}
+
+/* Once an unexpected message has gone over a link, what follows is for receives on that link only. */
 void mutual_ends_with_a_request(void **state)
 {
     struct message x;

@@ -226,6 +226,9 @@ static void replies(void)
 /* so many messages seen; one segment */
 #define INVITE(tag, seen, size)                                                                \
     9, 0, 0x40, RME_WIRE_INVITE - 1, tag, seen, 0, 0, 0, 0, size, 0, 0, 0, 0, 1, size
+/* the same over link 1, expected and nameless */
+#define SAY_NAMELESS(type, tag, total) 9, 1, 0, (type)-1, 4 + (tag), 0, 0, total, 0, 0, 0, 0
+#define UP_1                           7, 1, 0, RUN
 #define IMM 14, 0, 0, 0, RUN
 /* indices of fuzz_peer's sizes */
 #define B0    0
@@ -465,6 +468,16 @@ static void lives(void)
     static const uint8_t inviting_eager[] = {
         RECV(B64, 2), UP, ZONE_RECV(B300K, 1), RUN, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0),
         B1000,        RUN};
+    static const uint8_t mutual_first[] = {
+        RECV(B1000, 1), UP, 6, 0, RUN, UP_1, SAY_NAMELESS(RME_WIRE_EAGER, 1, 0), B1000, RUN};
+    static const uint8_t mutual_late[] = {
+        RECV(B64, 2), UP,  6, 0, RUN, UP_1, SAY_NAMELESS(RME_WIRE_EAGER, 1, 0), B1000, RUN,
+        RECV(B1000, 1), RUN};
+    static const uint8_t mutual_rts[] = {
+        RECV(B300K, 1), UP, 6, 0, RUN, UP_1, SAY_NAMELESS(RME_WIRE_RTS, 1, B300K), 0, RUN, CANCEL(0)};
+    static const uint8_t mutual_unknown[] = {
+        6, 0, RUN, UP, 9, 0, 0, RME_WIRE_EAGER - 1, 5, 0, 0, 0, 0, 0, 0, 0, B64, RUN,
+        RECV(B1000, 1), UP_1, DOWN};
     static const uint8_t invited[] = {
         RECV(B64, 2), UP, INVITE(1, 0, B300K), RUN, ZONE_SEND(B300K, 1), RUN, FINISH};
     static const uint8_t invited_crossed[] = {ZONE_SEND(B300K, 1), UP,  RUN,
@@ -523,6 +536,10 @@ static void lives(void)
     SEED_LIFE(inviting_declined);
     SEED_LIFE(inviting_cancelled);
     SEED_LIFE(inviting_eager);
+    SEED_LIFE(mutual_first);
+    SEED_LIFE(mutual_late);
+    SEED_LIFE(mutual_rts);
+    SEED_LIFE(mutual_unknown);
     SEED_LIFE(invited);
     SEED_LIFE(invited_crossed);
     SEED_LIFE(invited_late);
