@@ -74,8 +74,8 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
 }
 
 /*
- * The oldest receive for a message (with these flags; its RTS, or NULL), taken out; NULL: none.  One that is being cancelled is there only for
- * an RTS that is bound to its invitation.
+ * The oldest receive for a message with these flags (its RTS, or NULL), taken out; NULL: none.  One that is being cancelled is
+ * there only for an RTS that is bound to its invitation.
  */
 static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag, uint8_t flags,
                                 const struct rme_message *rts)
