@@ -30,7 +30,7 @@
 /* Do both lead to the same engine?  An address that was never connected leads nowhere yet. */
 static bool same_engine(const struct rme_peer *active, const struct rme_peer *passive)
 {
-    return !active->passive && active->was_up && !active->spoken && passive->passive &&
+    return rme_mutual_may(active) && active->was_up && passive->passive &&
            active->hello.incarnation == passive->hello.incarnation;
 }
 

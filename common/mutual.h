@@ -8,7 +8,7 @@
 /* May a receive at this peer meet a message over a link of the other direction?  Hosts of requests and answers: hardly ever. */
 static inline bool rme_mutual_may(const struct rme_peer *peer)
 {
-    return !peer->spoken;
+    return !peer->passive && !peer->spoken;
 }
 
 /* Flags of an expected message to the peer. */

@@ -129,6 +129,7 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
     struct rme_peer *peer;
     struct rme_op *op;
     int64_t total;
+    bool moved = false; /* to another peer, and over perhaps */
     int error = begin(rme, addr, list, ctx, &total, &peer);
 
     if (error != 0)
@@ -151,12 +152,12 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
         rme_node_append(&slot->recvs, &op->link);
         if (total >= RME_INVITE_LEAST)
             rme_invite_try(rme, slot);
-        if (rme_mutual_may(peer) && rme_mutual_posted(rme, op))
-            peer = op->peer;
+        moved = rme_mutual_may(peer) && rme_mutual_posted(rme, op);
     } else {
         rme_recv_match(rme, op, slot);
     }
-    rme_peer_work(peer);
+    if (!moved)
+        rme_peer_work(peer);
     rme_unlock(rme);
     return 0;
 }

@@ -223,12 +223,12 @@ static void replies(void)
  * load */
 #define SAY(flags, type, tag, total, offset, status, load)                                     \
     9, 0, flags, (type)-1, tag, 0, 0, total, offset, status, 0, load
-/* so many messages seen; one segment */
-#define INVITE(tag, seen, size)                                                                \
-    9, 0, 0x40, RME_WIRE_INVITE - 1, tag, seen, 0, 0, 0, 0, size, 0, 0, 0, 0, 1, size
 /* the same over link 1, expected and nameless */
 #define SAY_NAMELESS(type, tag, total) 9, 1, 0, (type)-1, 4 + (tag), 0, 0, total, 0, 0, 0, 0
 #define UP_1                           7, 1, 0, RUN
+/* so many messages seen; one segment */
+#define INVITE(tag, seen, size)                                                                \
+    9, 0, 0x40, RME_WIRE_INVITE - 1, tag, seen, 0, 0, 0, 0, size, 0, 0, 0, 0, 1, size
 #define IMM 14, 0, 0, 0, RUN
 /* indices of fuzz_peer's sizes */
 #define B0    0
