@@ -76,6 +76,16 @@ all_counters() { # of both devices, those that are not 0
     done | sed 's/, $//'
 }
 
+# Waits until a file holds a pattern, as what a server prints when it is ready; no longer than the process lives, nor 60 s.
+until_there() { # pattern, file, process
+    i=0
+    until grep -q "$1" "$2" 2>/dev/null; do
+        i=$((i + 1))
+        [ -d /proc/$3 ] && [ $i -lt 600 ] || return 1
+        sleep 0.1
+    done
+}
+
 # Nothing is left behind, no receiver was ever not ready (but in a suite that sets RNR=provoked), and the kernel has
 # nothing to say.
 RNR=

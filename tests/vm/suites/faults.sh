@@ -10,11 +10,7 @@ serve() { # store, port, wrapper: sets $served
     store=$1 at=ib://10.7.0.1:$2
     shift 2
     "$@" bmi-iod --listen $at --store $store >/tmp/iod.log 2>&1 & served=$!
-    i=0
-    until grep -q 'listening' /tmp/iod.log || [ $i -ge 100 ] || ! [ -d /proc/$served ]; do
-        sleep 0.1
-        i=$((i + 1))
-    done
+    until_there listening /tmp/iod.log $served
 }
 stop() { kill $(pidof bmi-iod); wait $served; }
 cp_two() { bmi-cp --options device=rxe2 "$@"; }
@@ -38,11 +34,12 @@ complains() { # words, command
 # the route goes on.
 echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6
 by_index() { # index
-    timeout 10 ibv_rc_pingpong -d rxe1 -g $1 -n 100 >/dev/null 2>&1 & raw=$!
-    sleep 1
-    timeout 8 ibv_rc_pingpong -d rxe2 -g $1 -n 100 10.7.0.1
+    timeout 30 ibv_rc_pingpong -d rxe1 -g $1 -n 100 >/dev/null 2>&1 & raw=$!
+    until_there ':4853 00000000:0000 0A' /proc/net/tcp $raw # 18515, its port, is listened on
+    timeout 20 ibv_rc_pingpong -d rxe2 -g $1 -n 100 10.7.0.1
     got=$?
     kill $raw 2>/dev/null
+    wait $raw # the next one's port is free
     return $got
 }
 if by_index 0 >/tmp/pp0.log 2>&1; then fail "without IPv6, GID index 0 can be used after all"; else pass "without IPv6, GID index 0 cannot be used"; fi

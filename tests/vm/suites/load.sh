@@ -2,7 +2,7 @@
 # What bmi-perf sends arrives as it was: loads of all kinds, every byte looked at.
 server=ib://10.7.0.1:7000
 bmi-perf server $server >/tmp/server.log 2>&1 & serving=$!
-until grep -q 'ib://' /tmp/server.log; do sleep 0.1; done
+until_there ib:// /tmp/server.log $serving
 perf() { bmi-perf "$@" --bmi-options device=rxe2; }
 for direction in put get; do
     check 200 "bw, verified, $direction" perf bw $server --sizes 4K,64K,1M --count 32 --rounds 1 --direction $direction --verify

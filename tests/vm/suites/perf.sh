@@ -45,7 +45,7 @@ write_bw() { # bytes, count: MB/s
 }
 bmi() { # how long to poll, test, bytes, count: the figure
     $here bmi-perf server $server --bmi-options spin_us=$1 >/tmp/server.log 2>&1 & serving=$!
-    until grep -q 'ib://' /tmp/server.log; do sleep 0.1; done
+    until_there ib:// /tmp/server.log $serving
     $there bmi-perf $2 $server --sizes $3 --count $4 --bmi-options device=rxe2,spin_us=$1 --rounds 1 --json | sed -n 's/.*"median": \([0-9.]*\).*/\1/p'
     kill $serving
     wait $serving

@@ -3,7 +3,8 @@
 mkdir -p /tmp/s1 /tmp/s2
 bmi-iod --listen ib://10.7.0.1:7000 --store /tmp/s1 >/tmp/iod1.log 2>&1 & one=$!
 bmi-iod --listen ib://10.7.0.1:7001 --store /tmp/s2 >/tmp/iod2.log 2>&1 & two=$!
-sleep 1
+until_there listening /tmp/iod1.log $one
+until_there listening /tmp/iod2.log $two
 servers=ib://10.7.0.1:7000,ib://10.7.0.1:7001
 head -c 20000003 /dev/urandom >/tmp/in
 
