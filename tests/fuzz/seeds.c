@@ -558,6 +558,10 @@ static void jobs(void)
 
     job_encode(&job, wire);
     put("job", "stream", wire, JOB_WIRE_SIZE);
+    job.buffers = 2;
+    job_encode(&job, wire);
+    put("job", "shared-buffers", wire, JOB_WIRE_SIZE);
+    job.buffers = 0;
     job.direction = JOB_GET;
     job.extent = 2048;
     job.stride = 4096;
