@@ -6,9 +6,12 @@
  * reuse; indices are reused in turn, so that a stale key is found out. Registering makes every
  * page present and, for local write, writable, which refuses holes and read-only memory as
  * pinning does. Deregistering clears the key and then waits for remote operations that have
- * checked it already: after it returns, nothing more is written. A poster that was stopped
- * between check and copy is not waited for; one that runs is, up to PIN_WAIT. One that died had
- * noted its pins.
+ * checked it already: after it returns, nothing more is written. Posters note their pins, so
+ * that those of one that died or was stopped between check and copy are undone, whatever the
+ * others do; one that runs is waited for, up to PIN_WAIT. Who undoes a pin is settled by who
+ * clears its note: a poster that is continued finds it gone and leaves the region's count
+ * alone. A region is counted before it is noted and its note cleared before it is uncounted, so
+ * that a death between the two costs its owner a wait, never another poster its pin.
  */
 #include "emul/verbs/emu.h"
 
@@ -26,6 +29,7 @@
 
 #define PIN_LOOK (EMU_NSEC / 50) /* time before it is looked whether posters are stopped */
 #define PIN_WAIT (5 * EMU_NSEC)
+#define ALL_MRS  EMU_MAX_MRS /* in place of a region's index */
 
 EMU_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
@@ -228,6 +232,26 @@ EMU_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, voi
     return IBV_REREG_MR_ERR_INPUT;
 }
 
+static void drop_user(struct shm_mr *s)
+{
+    uint32_t n = atomic_load(&s->users);
+
+    /* never below zero: the owner may have given up on us and reset it */
+    while (n && !atomic_compare_exchange_weak(&s->users, &n, n - 1))
+        ;
+}
+
+/* Undoes the pins that `p` has noted on region `mr` of this process. */
+static void undo_pins(struct emu_dev *d, struct emu_peer *p, uint32_t mr)
+{
+    for (uint32_t i = 0; i < EMU_PINS; i++) {
+        uint32_t e = atomic_load(&p->seg->pins[i]);
+        if (e && SHM_PIN_SLOT(e) == d->slot && (mr == ALL_MRS || SHM_PIN_MR(e) == mr) &&
+            atomic_compare_exchange_strong(&p->seg->pins[i], &e, 0))
+            drop_user(shm_mr(d->seg, SHM_PIN_MR(e)));
+    }
+}
+
 EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
 {
     struct emu_mr *mr = (struct emu_mr *)ibmr;
@@ -243,7 +267,8 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
     for (uint64_t since = emu_now(), look = since + PIN_LOOK; atomic_load(&s->users) > 0;
          sched_yield()) {
         uint64_t now = emu_now();
-        if (now > since + PIN_WAIT || (now > look && emu_peers_stopped(d))) {
+        if (now > since + PIN_WAIT ||
+            (now > look && emu_peers_stopped(d, undo_pins, mr->index))) {
             atomic_store(&s->users, 0);
             break;
         }
@@ -276,8 +301,8 @@ int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint
     return 0;
 }
 
-/* Notes a pin in this process's segment, for the owner to find if we die. */
-static _Atomic uint32_t *note_pin(struct emu_dev *d, uint32_t slot, uint32_t mr)
+/* Notes a pin in this process's segment, for the owner to find if we die or are stopped. */
+static _Atomic uint32_t *note_pin(struct emu_dev *d, uint32_t entry)
 {
     static _Thread_local uint32_t hint;
 
@@ -285,21 +310,12 @@ static _Atomic uint32_t *note_pin(struct emu_dev *d, uint32_t slot, uint32_t mr)
         _Atomic uint32_t *e = &d->seg->pins[(hint + k) % EMU_PINS];
         uint32_t none = 0;
         if (atomic_load_explicit(e, memory_order_relaxed) == 0 &&
-            atomic_compare_exchange_strong(e, &none, SHM_PIN(slot, mr))) {
+            atomic_compare_exchange_strong(e, &none, entry)) {
             hint = (hint + k) % EMU_PINS;
             return e;
         }
     }
     return NULL;
-}
-
-static void drop_user(struct shm_mr *s)
-{
-    uint32_t n = atomic_load(&s->users);
-
-    /* never below zero: the owner may have given up on us and reset it */
-    while (n && !atomic_compare_exchange_weak(&s->users, &n, n - 1))
-        ;
 }
 
 int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote, uint32_t pd,
@@ -312,9 +328,10 @@ int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
     pin->mr = NULL;
     if (lkey == 0 || remote != !!(key & EMU_RKEY_BIT) || atomic_load(&s->lkey) != lkey)
         return -1;
-    pin->note = note_pin(d, p->slot, lkey >> 8 & (EMU_MAX_MRS - 1));
     pin->mr = s;
     atomic_fetch_add(&s->users, 1);
+    pin->entry = SHM_PIN(p->slot, lkey >> 8 & (EMU_MAX_MRS - 1));
+    pin->note = note_pin(d, pin->entry);
     if (atomic_load(&s->lkey) == lkey) {
         uint64_t off = addr - s->iova;
         if (s->pd == pd && off <= s->length && len <= s->length - off &&
@@ -332,19 +349,12 @@ void emu_mr_unpin(struct emu_pin *pin)
 {
     if (!pin->mr)
         return;
-    drop_user(pin->mr);
-    if (pin->note)
-        atomic_store(pin->note, 0);
+    if (!pin->note || atomic_compare_exchange_strong(pin->note, &pin->entry, 0))
+        drop_user(pin->mr);
     pin->mr = NULL;
 }
 
 void emu_mr_peer_died(struct emu_dev *d, struct emu_peer *p)
 {
-    for (uint32_t i = 0; i < EMU_PINS; i++) {
-        uint32_t e = atomic_exchange(&p->seg->pins[i], 0);
-        if (e && SHM_PIN_SLOT(e) == d->slot)
-            drop_user(shm_mr(d->seg, SHM_PIN_MR(e)));
-        else if (e)
-            atomic_store(&p->seg->pins[i], e); /* another process's region: its owner's task */
-    }
+    undo_pins(d, p, ALL_MRS);
 }

@@ -361,14 +361,19 @@ bool emu_peer_stopped(struct emu_peer *p)
     return state == 'T' || state == 't' || state == 'Z' || state == 'X';
 }
 
-bool emu_peers_stopped(struct emu_dev *d)
+bool emu_peers_stopped(struct emu_dev *d,
+                       void (*each)(struct emu_dev *d, struct emu_peer *p, uint32_t arg),
+                       uint32_t arg)
 {
     bool all = true;
 
     pthread_mutex_lock(&d->lock);
-    for (uint32_t i = 0; i < EMU_MAX_SLOTS && all; i++)
-        for (struct emu_peer *p = d->peers[i]; p && all; p = p->next)
-            all = emu_peer_stopped(p);
+    for (uint32_t i = 0; i < EMU_MAX_SLOTS; i++)
+        for (struct emu_peer *p = d->peers[i]; p; p = p->next)
+            if (emu_peer_stopped(p))
+                each(d, p, arg);
+            else
+                all = false;
     pthread_mutex_unlock(&d->lock);
     return all;
 }

@@ -49,7 +49,7 @@
 
 /*
  * A poster notes each region that it has pinned (shm_mr.users) in its own segment, so that the
- * region's owner can undo that if the poster dies.
+ * region's owner can undo that if the poster dies or is stopped.
  */
 #define EMU_PINS            1024u
 #define SHM_PIN(slot, mr)   (0x80000000u | (uint32_t)(slot) << 18 | (mr))

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "tests/emul/pair.h"
@@ -357,20 +358,23 @@ PASSIVE(messages_both_ways_keep_order_and_content)
     flood(s);
 }
 
-PAIR(deregistering_waits_for_remote_writes, run_two)
-ACTIVE(deregistering_waits_for_remote_writes)
+static void write_until_refused(struct side *s)
 {
     struct ibv_wc wc = {0};
 
-    side_open(s);
-    side_connect(s);
-    memset(s->buf, 0xee, BUF_SIZE);
-    /* writes until the other side takes the memory away */
     for (uint64_t i = 0; wc.status == IBV_WC_SUCCESS; i++) {
         post_send(s, i, WRITE, 0, BUF_SIZE, 0);
         wc = wait_wc(s->scq);
     }
     CHECK_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
+}
+PAIR(deregistering_waits_for_remote_writes, run_two)
+ACTIVE(deregistering_waits_for_remote_writes)
+{
+    side_open(s);
+    side_connect(s);
+    memset(s->buf, 0xee, BUF_SIZE);
+    write_until_refused(s); /* the other side takes the memory away */
     meet(s);
     side_close(s);
 }
@@ -430,6 +434,80 @@ PASSIVE(tear_down_while_the_poster_is_stopped)
 }
 
 /*
+ * Nor the deregistration of memory that it writes to, although another peer runs: the poster is
+ * most likely in the middle of a copy when it is stopped, and has the region pinned.
+ */
+enum { STOPPED_WRITERS = 8 };
+static void from_reset(struct side *s)
+{
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+
+    CHECK_EQ(ibv_modify_qp(s->qp, &reset, IBV_QP_STATE), 0);
+    CHECK_EQ(qp_init(s), 0);
+}
+/* A third process that is connected and runs, until it is met. */
+static pid_t bystander(struct side *s)
+{
+    int sv[2];
+
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sv), 0);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    s->sock = sv[pid == 0];
+    close(sv[pid != 0]);
+    side_open(s);
+    side_connect(s);
+    if (pid == 0) {
+        meet(s);
+        side_close(s);
+        exit(0);
+    }
+    return pid;
+}
+PAIR(deregistering_while_the_writer_is_stopped, run_two)
+ACTIVE(deregistering_while_the_writer_is_stopped)
+{
+    struct side other = {0};
+    pid_t pid = bystander(&other);
+    int st;
+
+    side_open(s);
+    for (int i = 0; i < STOPPED_WRITERS; i++) {
+        from_reset(s);
+        side_connect(s);
+        while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
+            ;
+        stop(s->peer);
+        uint64_t t = now_ms();
+        CHECK_EQ(ibv_dereg_mr(s->mr), 0);
+        CHECK(now_ms() - t < 2500);
+        kill(s->peer, SIGCONT);
+        meet(s); /* the last write is over */
+        memset(s->buf, 0, BUF_SIZE);
+        s->mr = ibv_reg_mr(s->pd, s->buf, BUF_SIZE,
+                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+        CHECK(s->mr);
+    }
+    side_close(s);
+    meet(&other);
+    side_close(&other);
+    CHECK_EQ(waitpid(pid, &st, 0), pid);
+    CHECK_EQ(st, 0);
+}
+PASSIVE(deregistering_while_the_writer_is_stopped)
+{
+    side_open(s);
+    memset(s->buf, 0xee, BUF_SIZE);
+    for (int i = 0; i < STOPPED_WRITERS; i++) {
+        from_reset(s);
+        side_connect(s);
+        write_until_refused(s);
+        meet(s);
+    }
+    side_close(s);
+}
+
+/*
  * Again and again: the poster is stopped at an arbitrary instruction, its peer fails the QP and
  * must get each receive back exactly once, also after the poster has gone on.
  */
@@ -437,10 +515,7 @@ PAIR(stop_and_go, run_two)
 enum { ROUNDS = 40, RECVS = 60 };
 static void reconnect(struct side *s)
 {
-    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
-
-    CHECK_EQ(ibv_modify_qp(s->qp, &reset, IBV_QP_STATE), 0);
-    CHECK_EQ(qp_init(s), 0);
+    from_reset(s);
     for (unsigned i = 0; i < RECVS; i++)
         post_recv(s, i, 0, 65536);
     side_connect(s);
@@ -575,6 +650,7 @@ int main(int argc, char **argv)
         T(messages_both_ways_keep_order_and_content),
         T(deregistering_waits_for_remote_writes),
         T(tear_down_while_the_poster_is_stopped),
+        T(deregistering_while_the_writer_is_stopped),
         T(stop_and_go),
         T(a_forked_child_is_a_process_of_its_own),
         T(nothing_is_left_behind),
