@@ -246,10 +246,10 @@ void emu_peer_ref(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_put(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_died(struct emu_dev *d, struct emu_peer *p); /* service thread: its pidfd fired */
 bool emu_peer_stopped(struct emu_peer *p); /* by a signal or a debugger, or dead */
-/* Calls `each` for those that are stopped; are all that we know? */
-bool emu_peers_stopped(struct emu_dev *d,
-                       void (*each)(struct emu_dev *d, struct emu_peer *p, uint32_t arg),
-                       uint32_t arg);
+/* Is it true of any that we know?  Under the device's lock. */
+bool emu_peers_any(struct emu_dev *d,
+                   bool (*is)(struct emu_dev *d, struct emu_peer *p, uint32_t arg),
+                   uint32_t arg);
 void emu_peers_check(struct emu_dev *d); /* service thread: finds dead peers without pidfd */
 void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan);
@@ -286,8 +286,8 @@ int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint
  */
 struct emu_pin {
     struct shm_mr *mr;      /* NULL: nothing pinned */
-    _Atomic uint32_t *note; /* holds `entry`, unless the owner undid the pin; NULL: no room */
-    uint32_t entry;
+    _Atomic uint32_t *note; /* holds `entry`, unless the owner undid the pin */
+    uint32_t entry;         /* 0: there was no room, the note is one more in `unnoted` */
 };
 int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote, uint32_t pd,
                uint64_t addr, uint64_t len, uint32_t access, struct iovec *out,

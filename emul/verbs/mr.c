@@ -6,12 +6,14 @@
  * reuse; indices are reused in turn, so that a stale key is found out. Registering makes every
  * page present and, for local write, writable, which refuses holes and read-only memory as
  * pinning does. Deregistering clears the key and then waits for remote operations that have
- * checked it already: after it returns, nothing more is written. Posters note their pins, so
- * that those of one that died or was stopped between check and copy are undone, whatever the
- * others do; one that runs is waited for, up to PIN_WAIT. Who undoes a pin is settled by who
- * clears its note: a poster that is continued finds it gone and leaves the region's count
- * alone. A region is counted before it is noted and its note cleared before it is uncounted, so
- * that a death between the two costs its owner a wait, never another poster its pin.
+ * checked it already: after it returns, nothing more is written.
+ *
+ * A poster counts itself among the region's users, notes that in its own segment, and looks at
+ * the key again; after the copy it clears the note and uncounts itself. The count is the quick
+ * answer: none. Where it stays above zero the notes decide, as only a poster with a note may be
+ * copying: one that notes itself later finds the key gone. One that runs is waited for, up to
+ * PIN_WAIT; one that is stopped or dead is not, whatever the others do, and its note is
+ * cleared, which tells it, should it go on, that it is not counted any more.
  */
 #include "emul/verbs/emu.h"
 
@@ -27,7 +29,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define PIN_LOOK (EMU_NSEC / 50) /* time before it is looked whether posters are stopped */
+#define PIN_LOOK (EMU_NSEC / 50) /* time before it is looked who they are */
 #define PIN_WAIT (5 * EMU_NSEC)
 #define ALL_MRS  EMU_MAX_MRS /* in place of a region's index */
 
@@ -252,6 +254,26 @@ static void undo_pins(struct emu_dev *d, struct emu_peer *p, uint32_t mr)
     }
 }
 
+/* Has the segment's process noted that it uses region `mr` of this one? */
+static bool is_noted(struct shm_head *seg, const struct emu_dev *d, uint32_t mr)
+{
+    for (uint32_t i = 0; i < EMU_PINS; i++)
+        if (atomic_load(&seg->pins[i]) == SHM_PIN(d->slot, mr))
+            return true;
+    return atomic_load(&seg->unnoted) > 0;
+}
+
+/* Has `p`, and runs? */
+static bool holds(struct emu_dev *d, struct emu_peer *p, uint32_t mr)
+{
+    if (!is_noted(p->seg, d, mr))
+        return false;
+    if (!emu_peer_stopped(p))
+        return true;
+    undo_pins(d, p, mr);
+    return false;
+}
+
 EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
 {
     struct emu_mr *mr = (struct emu_mr *)ibmr;
@@ -267,8 +289,8 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
     for (uint64_t since = emu_now(), look = since + PIN_LOOK; atomic_load(&s->users) > 0;
          sched_yield()) {
         uint64_t now = emu_now();
-        if (now > since + PIN_WAIT ||
-            (now > look && emu_peers_stopped(d, undo_pins, mr->index))) {
+        if (now > since + PIN_WAIT || (now > look && !is_noted(d->seg, d, mr->index) &&
+                                       !emu_peers_any(d, holds, mr->index))) {
             atomic_store(&s->users, 0);
             break;
         }
@@ -301,7 +323,7 @@ int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint
     return 0;
 }
 
-/* Notes a pin in this process's segment, for the owner to find if we die or are stopped. */
+/* Notes a pin in this process's segment, for the owner to find; NULL when there is no room. */
 static _Atomic uint32_t *note_pin(struct emu_dev *d, uint32_t entry)
 {
     static _Thread_local uint32_t hint;
@@ -332,6 +354,11 @@ int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
     atomic_fetch_add(&s->users, 1);
     pin->entry = SHM_PIN(p->slot, lkey >> 8 & (EMU_MAX_MRS - 1));
     pin->note = note_pin(d, pin->entry);
+    if (!pin->note) {
+        pin->entry = 0;
+        pin->note = &d->seg->unnoted;
+        atomic_fetch_add(pin->note, 1);
+    }
     if (atomic_load(&s->lkey) == lkey) {
         uint64_t off = addr - s->iova;
         if (s->pd == pd && off <= s->length && len <= s->length - off &&
@@ -349,7 +376,9 @@ void emu_mr_unpin(struct emu_pin *pin)
 {
     if (!pin->mr)
         return;
-    if (!pin->note || atomic_compare_exchange_strong(pin->note, &pin->entry, 0))
+    if (!pin->entry)
+        atomic_fetch_sub(pin->note, 1);
+    if (!pin->entry || atomic_compare_exchange_strong(pin->note, &pin->entry, 0))
         drop_user(pin->mr);
     pin->mr = NULL;
 }

@@ -361,21 +361,18 @@ bool emu_peer_stopped(struct emu_peer *p)
     return state == 'T' || state == 't' || state == 'Z' || state == 'X';
 }
 
-bool emu_peers_stopped(struct emu_dev *d,
-                       void (*each)(struct emu_dev *d, struct emu_peer *p, uint32_t arg),
-                       uint32_t arg)
+bool emu_peers_any(struct emu_dev *d,
+                   bool (*is)(struct emu_dev *d, struct emu_peer *p, uint32_t arg),
+                   uint32_t arg)
 {
-    bool all = true;
+    bool any = false;
 
     pthread_mutex_lock(&d->lock);
-    for (uint32_t i = 0; i < EMU_MAX_SLOTS; i++)
-        for (struct emu_peer *p = d->peers[i]; p; p = p->next)
-            if (emu_peer_stopped(p))
-                each(d, p, arg);
-            else
-                all = false;
+    for (uint32_t i = 0; i < EMU_MAX_SLOTS && !any; i++)
+        for (struct emu_peer *p = d->peers[i]; p && !any; p = p->next)
+            any = is(d, p, arg);
     pthread_mutex_unlock(&d->lock);
-    return all;
+    return any;
 }
 
 void emu_peers_check(struct emu_dev *d)

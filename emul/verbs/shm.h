@@ -49,7 +49,7 @@
 
 /*
  * A poster notes each region that it has pinned (shm_mr.users) in its own segment, so that the
- * region's owner can undo that if the poster dies or is stopped.
+ * region's owner knows whom to wait for, and whom not because it died or is stopped.
  */
 #define EMU_PINS            1024u
 #define SHM_PIN(slot, mr)   (0x80000000u | (uint32_t)(slot) << 18 | (mr))
@@ -57,7 +57,7 @@
 #define SHM_PIN_MR(entry)   ((entry) & (EMU_MAX_MRS - 1))
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 1u
+#define EMU_SHM_VERSION 2u
 
 /* rkeys have this bit, lkeys have not: mixing them up is an error here as on real devices. */
 #define EMU_RKEY_BIT 0x80000000u
@@ -236,6 +236,7 @@ struct shm_head {
     _Alignas(
         64) _Atomic uint64_t serial; /* of the tokens that this process has used as a poster */
     _Atomic uint32_t pins[EMU_PINS]; /* regions of others that it is using now, see SHM_PIN */
+    _Atomic uint32_t unnoted;        /* those that it is using beyond these */
     struct shm_ring inbox;
     _Alignas(64) _Atomic uint64_t bounce_free[EMU_BOUNCE_SLOTS / 64];
     _Alignas(64) struct emu_counters counters;
