@@ -77,6 +77,14 @@ const char *BMI_addr_rev_lookup_unexpected(BMI_addr_t addr);
  * negative error. */
 int BMI_query_addr_range(BMI_addr_t addr, const char *id_string, int netmask);
 
+/*
+ * Post an operation.  They return 0 when it is under way and will be reported, 1 when it is
+ * complete already and will not, or a negative error when nothing was started; *id is 0 in the
+ * last two cases.
+ *
+ * Another thread may get the report before the post returns.  *id has its value by then, and a
+ * post that returns 0 has not touched it since: who gets the report may free it.
+ */
 int BMI_post_send(bmi_op_id_t *id, BMI_addr_t dest, const void *buffer, bmi_size_t size,
                   enum bmi_buffer_type buffer_type, bmi_msg_tag_t tag, void *user_ptr,
                   bmi_context_id context_id, bmi_hint hints);

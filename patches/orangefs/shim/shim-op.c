@@ -13,11 +13,17 @@
  *
  *     0                     free
  *     POSTING | n           given to the engine, whose id is not known yet; n is different each
- * time anything else         the engine's id
+ *                           time
+ *     anything else         the engine's id
  *
  * A test in another thread may report the operation before the thread that posts it has the
  * engine's id: the poster then finds something else than its own POSTING | n and leaves it
  * alone.
+ *
+ * Whoever gets that report may free what the operation belonged to, the caller's variable for
+ * the id included.  So that variable has its value before the engine is told, and the poster
+ * writes it again only when nobody will get a report: the post failed, or the operation was
+ * complete at once.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -187,7 +193,7 @@ int shim_post(struct shim *s, const struct shim_post *post, bmi_op_id_t *id)
     struct shim_addr *addr = shim_addr_of(s, post->addr);
     rme_id engine = 0;
 
-    *id = 0;
+    *id = 0; /* what the caller finds if nothing is posted */
     if (!s->rme)
         return -BMI_ENETDOWN;
     if (!addr || !is_sum(post) || post->context < 0 || post->context >= BMI_MAX_CONTEXTS)
@@ -205,13 +211,14 @@ int shim_post(struct shim *s, const struct shim_post *post, bmi_op_id_t *id)
     __atomic_store_n(&op->op.op_id, op_id, __ATOMIC_RELAXED);
     atomic_store_explicit(&op->engine_id, posting, memory_order_release);
 
+    *id = op_id;
     int ret = post_to_engine(s, post, addr->peer, op, &engine);
     if (ret != 0) {
+        *id = 0;
         op_not_needed(s, op);
         return ret < 0 ? shim_error(ret) : 1;
     }
     atomic_compare_exchange_strong(&op->engine_id, &posting, engine);
-    *id = op_id;
     return 0;
 }
 
