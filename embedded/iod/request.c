@@ -47,7 +47,7 @@ static void request_free(struct request *r)
     peer->request_count--;
     free(r->reply);
     free(r);
-    peer_release(peer);
+    peer_put(peer);
 }
 
 static void request_settle(struct request *r)
@@ -309,6 +309,7 @@ static void request_new(struct peer *peer, struct BMI_unexpected_info *info)
     }
     r->server = peer->server;
     r->peer = peer;
+    peer_use(peer);
     r->message = info->buffer;
     r->tag = info->tag;
     r->since = clock_ms();
@@ -347,5 +348,7 @@ void request_arrived(struct server *server, struct BMI_unexpected_info *info)
         BMI_unexpected_free(info->addr, info->buffer);
         BMI_set_info(info->addr, BMI_DEC_ADDR_REF, NULL);
     }
+    if (peer)
+        peer_put(peer);
     pthread_mutex_unlock(&server->lock);
 }

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The server: its peers, its clock, its reports.
+ * The server: its start and end, its clock, its reports.
  *
  * One thread, the caller of server_run(), receives requests and runs the completions of BMI. It
  * never touches the disk: that is for the workers, who post messages themselves when their part
  * is done.  It sleeps in BMI_testcontext, which returns early when a request arrives.
  *
- * A peer is known from its first request on.  Each has a receive posted that can never match
- * (`watch`): BMI ends it with an error when the connection is lost, and with that everything
- * the peer had open is closed.  A peer that is there but silent is caught by the clock: twice a
- * second all transfers are looked at.
+ * Peers whose connection is lost are noticed by peer.c.  A peer that is there but silent is
+ * caught by the clock: twice a second all transfers are looked at.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -25,90 +23,6 @@
 
 #define UNEXPECTED_BATCH 16
 #define TICK_MS          500
-#define WATCH_TAG                                                                              \
-    INT32_MAX /* no message of the protocol has it: data tags of clients stay below */
-
-/* ---- peers
- * ------------------------------------------------------------------------------------- */
-
-static void peer_lost(struct peer *peer, int error)
-{
-    peer->gone = true;
-    log_line(LOG_DECISIONS, "%s: gone (%s), %u transfers open", peer->name, strerror(-error),
-             peer->transfer_count);
-    for (struct transfer *t = peer->transfers; t; t = t->next)
-        transfer_close(t, NULL, ECONNRESET);
-    peer_release(peer);
-}
-
-static void watch_done(struct net_op *op, int error, int64_t actual)
-{
-    struct peer *peer = (struct peer *)((char *)op - offsetof(struct peer, watch));
-    struct server *server = peer->server;
-
-    (void)actual;
-    pthread_mutex_lock(&server->lock);
-    op->id = 0;
-    peer->watching = false;
-    peer_lost(peer, error ? error : -EPROTO);
-    pthread_mutex_unlock(&server->lock);
-}
-
-/* A receive without memory, which nothing is ever sent to. */
-static int peer_watch(struct peer *peer)
-{
-    struct iovec piece = {NULL, 0};
-    struct net_memory memory = {.type = BMI_EXT_ALLOC, .pieces = 1, .piece = &piece};
-    int64_t actual = 0;
-    int result = net_recv(peer->server->context, peer->addr, &memory, 0, WATCH_TAG,
-                          &peer->watch, &actual);
-
-    peer->watching = result == 0;
-    return result > 0 ? -EPROTO : result;
-}
-
-struct peer *peer_get(struct server *server, BMI_addr_t addr)
-{
-    struct peer *peer = server->peers;
-    const char *name;
-    int error;
-
-    while (peer && (peer->addr != addr || peer->gone))
-        peer = peer->next;
-    if (peer)
-        return peer;
-    peer = calloc(1, sizeof *peer);
-    if (!peer)
-        return NULL;
-    name = BMI_addr_rev_lookup_unexpected(addr);
-    snprintf(peer->name, sizeof peer->name, "%s", name ? name : "?");
-    peer->server = server;
-    peer->addr = addr;
-    peer->watch.done = watch_done;
-    BMI_set_info(addr, BMI_INC_ADDR_REF, NULL);
-    peer->next = server->peers;
-    server->peers = peer;
-    log_line(LOG_DECISIONS, "%s: new client", peer->name);
-    error = peer_watch(peer);
-    if (error) {
-        peer->gone = true; /* goes with the request that brought it here */
-        log_line(LOG_DECISIONS, "%s: gone already (%s)", peer->name, strerror(-error));
-    }
-    return peer;
-}
-
-void peer_release(struct peer *peer)
-{
-    struct peer **at = &peer->server->peers;
-
-    if (!peer->gone || peer->watching || peer->transfers || peer->request_count)
-        return;
-    while (*at != peer)
-        at = &(*at)->next;
-    *at = peer->next;
-    BMI_set_info(peer->addr, BMI_DEC_ADDR_REF, NULL);
-    free(peer);
-}
 
 /* ---- the clock
  * --------------------------------------------------------------------------------- */

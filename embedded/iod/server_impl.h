@@ -1,10 +1,29 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * server_impl.h - the server's insides, shared by server.c (peers, time-outs, reports),
- * request.c (requests and replies) and transfer.c (open objects and their data).
+ * server_impl.h - the server's insides, shared by server.c (start, clock, reports), peer.c (who
+ * is connected), request.c (requests and replies) and transfer.c (open objects and their data).
  *
  * One lock guards everything here.  It is not held while the disk works.  Lock order: server,
  * flow, pool, BMI.
+ *
+ * Who owns what, and who frees it:
+ *
+ *   peer      has a count of its uses: one for the connection, as long as `watch` is posted, one
+ *             for each request, one for each transfer, one for whoever called peer_get().
+ *             peer_put() of the last one frees it, and nothing else does.  So a request and a
+ *             transfer may use their peer until their own end, whether the client is there or
+ *             not.
+ *   request   owns the message and the reply.  It ends when it is answered (or forgotten) and
+ *             neither its reply nor a sign of life is on its way: request_settle() frees it, with
+ *             the lock held.  Whoever answers a request does not touch it afterwards.
+ *   transfer  owns the object and the flow.  Only one thing at a time works on it: the job that
+ *             opens it, a job of a request (`busy`), or a flow.  Whoever wants it gone sets
+ *             `closing`; when nothing works on it any more, close_job runs, on a worker, and it
+ *             alone frees object and transfer.
+ *
+ * A transfer points at requests (`active`, `closer`) that end only when the transfer answers
+ * them.  A request points at its transfer only while its job runs, which keeps the transfer
+ * busy.
  */
 #ifndef IOD_SERVER_IMPL_H
 #define IOD_SERVER_IMPL_H
@@ -48,10 +67,10 @@ struct server_counters {
 struct peer {
     struct server *server;
     struct peer *next;
+    unsigned uses;
     BMI_addr_t addr;
     char name[128];
     struct net_op watch;
-    bool watching;
     bool gone;
     struct transfer *transfers;
     uint32_t transfer_count;
@@ -89,7 +108,7 @@ struct transfer {
     bool failed; /* data is missing: it cannot be sealed */
     bool committed;
     bool closing;  /* goes as soon as nothing works on it */
-    bool busy;     /* a job works on it */
+    bool busy;     /* a job works on it, the one that opens it included */
     bool released; /* the closing job is on its way */
     char name[IOD_NAME_MAX + 1];
     struct object *object;
@@ -142,8 +161,9 @@ void transfer_start_flow(struct transfer *transfer, struct request *request);
 void transfer_close(struct transfer *transfer, struct request *closer, int error);
 void transfer_job_ended(struct transfer *transfer);
 
-/* server.c; with the lock held */
-struct peer *peer_get(struct server *server, BMI_addr_t addr);
-void peer_release(struct peer *peer); /* frees it when it is gone and nothing is left of it */
+/* peer.c; with the lock held */
+struct peer *peer_get(struct server *server, BMI_addr_t addr); /* counts a use; NULL: no memory */
+void peer_use(struct peer *peer);
+void peer_put(struct peer *peer);
 
 #endif

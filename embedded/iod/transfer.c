@@ -58,7 +58,7 @@ static void transfer_release(struct job *job)
     struct server *server = t->server;
     struct peer *peer = t->peer;
 
-    store_release(t->object);
+    store_release(t->object); /* nothing works on the transfer: nobody else reads it */
     pthread_mutex_lock(&server->lock);
     transfer_remove(t);
     if (t->upload && !t->committed) {
@@ -70,7 +70,7 @@ static void transfer_release(struct job *job)
         request_reply(t->closer, &reply);
     }
     free(t);
-    peer_release(peer);
+    peer_put(peer);
     pthread_mutex_unlock(&server->lock);
 }
 
@@ -122,7 +122,11 @@ static uint64_t new_handle(struct server *server)
     return (random << 20) | (++server->last_handle & 0xfffff);
 }
 
-/* With the lock held.  Takes the object over, also when there is no memory (NULL). */
+/*
+ * With the lock held.  Takes the object over, also when there is no memory (NULL).  The transfer
+ * is busy until the job that opens it says transfer_job_ended(): should the client be gone, it is
+ * closed then and not before.
+ */
 static struct transfer *transfer_new(struct request *r, struct object *object, bool upload)
 {
     struct transfer *t = calloc(1, sizeof *t);
@@ -135,6 +139,8 @@ static struct transfer *transfer_new(struct request *r, struct object *object, b
     }
     t->server = r->server;
     t->peer = r->peer;
+    peer_use(t->peer);
+    t->busy = true;
     t->handle = new_handle(r->server);
     t->upload = upload;
     t->object = object;
@@ -176,6 +182,7 @@ void work_put_open(struct request *r)
         reply.buffer_size = t->buffer_size;
         reply.buffers = t->buffers;
         request_reply(r, &reply);
+        transfer_job_ended(t);
     }
     pthread_mutex_unlock(&server->lock);
 }
@@ -209,6 +216,7 @@ void work_get_open(struct request *r)
         reply.mode = meta->mode;
         reply.servers = iod_string_of(meta->servers);
         request_reply(r, &reply);
+        transfer_job_ended(t);
     }
     pthread_mutex_unlock(&server->lock);
 }
