@@ -28,6 +28,9 @@
     X(ibv_reg_mr, 1)                                                                           \
     X(ibv_rereg_mr, 1)                                                                         \
     X(ibv_dereg_mr, 0)                                                                         \
+    X(ibv_alloc_mw, 1)                                                                         \
+    X(ibv_dealloc_mw, 0)                                                                       \
+    X(ibv_bind_mw, 1)                                                                          \
     X(ibv_create_comp_channel, 1)                                                              \
     X(ibv_destroy_comp_channel, 0)                                                             \
     X(ibv_create_cq, 1)                                                                        \
@@ -83,6 +86,8 @@
     X(wr_write, "requests", "RDMA writes")                                                     \
     X(wr_write_imm, "requests", "RDMA writes with immediate data")                             \
     X(wr_read, "requests", "RDMA reads")                                                       \
+    X(wr_bind, "requests", "memory windows bound")                                             \
+    X(wr_local_inv, "requests", "invalidations of a window by its owner")                      \
     X(wr_recv, "requests", "receives posted to a receive queue")                               \
     X(wr_srq_recv, "requests", "receives posted to a shared receive queue")                    \
     X(wr_signalled, "requests", "work requests that asked for a completion")                   \
@@ -107,6 +112,7 @@
     X(live_context, "objects", "open device contexts")                                         \
     X(live_pd, "objects", "protection domains")                                                \
     X(live_mr, "objects", "memory regions")                                                    \
+    X(live_mw, "objects", "memory windows")                                                    \
     X(live_channel, "objects", "completion channels")                                          \
     X(live_cq, "objects", "completion queues")                                                 \
     X(live_srq, "objects", "shared receive queues")                                            \

@@ -57,7 +57,7 @@ static void land(struct emu_dev *d, struct shm_cqe *e)
     for (uint32_t i = 0; i < b->nsge && left; i++) {
         const struct shm_sge *s = &b->sge[i];
         uint32_t n = s->length < left ? s->length : left;
-        if (n && atomic_load(&shm_mr(d->seg, s->lkey >> 8)->lkey) == s->lkey)
+        if (n && atomic_load(&shm_mr(d->seg, shm_key_index(s->lkey))->key) == s->lkey)
             memcpy((void *)(uintptr_t)s->addr, b->data + done, n);
         done += n;
         left -= n;
@@ -234,9 +234,10 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
 }
 
 /*
- * Frees the place of the work request that a completion reports. Under cq->lock. A poster that has
- * pushed the completion of a receive and stops before it says so must not look like one that has
- * only taken it: revoke() would complete that receive once more. So it is noted, in private memory.
+ * Frees the place of the work request that a completion reports. Under cq->lock. A poster that
+ * has pushed the completion of a receive and stops before it says so must not look like one
+ * that has only taken it: revoke() would complete that receive once more. So it is noted, in
+ * private memory.
  */
 static void retire(struct emu_dev *d, const struct shm_cqe *e)
 {

@@ -25,7 +25,8 @@ static _Atomic(struct emu_dev *) device;
 static struct emu_dev *inherited; /* the parent's, in a forked child: its objects point there */
 
 static const char *const object_name[] = {
-    "context", "pd", "mr", "channel", "cq", "srq", "qp", "cm_channel", "cm_id", "cm_event",
+    "context", "pd", "mr",         "mw",    "channel",  "cq",
+    "srq",     "qp", "cm_channel", "cm_id", "cm_event",
 };
 
 static void at_exit_report(void)
@@ -300,6 +301,10 @@ EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_a
     a->max_qp_wr = (int)k->max_qp_wr;
     a->device_cap_flags =
         IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_CURR_QP_STATE_MOD;
+    if (k->max_mw)
+        a->device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+                               IBV_DEVICE_MEM_MGT_EXTENSIONS;
+    a->max_mw = (int)k->max_mw;
     a->max_sge = (int)k->max_sge;
     a->max_sge_rd = (int)k->max_sge;
     a->max_cq = EMU_MAX_CQS;
@@ -457,6 +462,9 @@ static struct emu_ctx *ctx_new(struct emu_dev *d)
     i->ops.poll_cq = emu_poll_cq;
     i->ops.req_notify_cq = emu_req_notify_cq;
     i->ops.post_send = emu_post_send;
+    i->ops.alloc_mw = emu_alloc_mw;
+    i->ops.bind_mw = emu_bind_mw;
+    i->ops.dealloc_mw = emu_dealloc_mw;
     i->ops.post_recv = emu_post_recv;
     i->ops.post_srq_recv = emu_post_srq_recv;
     pthread_mutex_init(&c->async_lock, NULL);

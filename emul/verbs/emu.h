@@ -74,9 +74,21 @@ struct emu_pd {
     _Atomic int users;
 };
 
+struct emu_mw_link {
+    struct emu_mw_link *next, **pprev; /* pprev NULL: in no list */
+};
+
 struct emu_mr {
     struct ibv_mr mr;
     uint32_t index;
+    struct emu_mw_link *windows; /* bound to it last; under dev.lock */
+};
+
+struct emu_mw {
+    struct ibv_mw mw;
+    uint32_t index;
+    uint32_t key; /* without EMU_RKEY_BIT, while it is not bound, too; under dev.lock */
+    struct emu_mw_link of_mr, of_qp;
 };
 
 struct emu_chan {
@@ -124,6 +136,13 @@ struct emu_srq {
 
 enum sqe_state { SQE_QUEUED, SQE_READING, SQE_DONE };
 
+/* What a bind has besides the range, which begins at raddr, and the new key, rkey. */
+struct emu_bind {
+    uint64_t length;
+    uint32_t mw_key, mr_key; /* without EMU_RKEY_BIT */
+    unsigned access;
+};
+
 /* A work request as the executor sees it; `sge` may be the caller's list. */
 struct emu_wr {
     uint64_t wr_id;
@@ -133,9 +152,10 @@ struct emu_wr {
     uint32_t nsge;
     uint32_t length;
     uint32_t rkey;
-    uint32_t imm;
+    uint32_t imm; /* or the key to be invalidated */
     uint32_t flags;
     enum ibv_wr_opcode opcode;
+    struct emu_bind bind; /* IBV_WR_BIND_MW: else not set */
 };
 
 struct emu_sqe {
@@ -177,6 +197,7 @@ struct emu_qp {
     struct emu_cq *scq, *rcq;
     uint64_t reported; /* token of the last receive that was polled; under rcq->lock */
     uint32_t async_events;
+    struct emu_mw_link *windows; /* bound by it last; under dev.lock */
 
     /* ibv_wr_*: requests between wr_start and wr_complete */
     bool is_ex;
@@ -202,13 +223,15 @@ struct emu_dev {
     struct emu_ctx *contexts;
     struct emu_ctx *cm_ctx; /* the one that rdma_cm hands out */
 
-    uint32_t next_qp, next_cq, next_srq, next_chan, next_mr, next_pd;
-    uint32_t live_mr;
+    uint32_t next_qp, next_cq, next_srq, next_chan, next_pd;
+    uint32_t live_mr, live_mw;
+    uint32_t random[64], random_left; /* drawn and not yet used */
     struct emu_qp *qp[EMU_MAX_QPS];
     uint64_t revoked[EMU_MAX_QPS]; /* last token taken away; outlives the QP, as posters may */
     struct emu_cq *cq[EMU_MAX_CQS];
     struct emu_srq *srq[EMU_MAX_SRQS];
-    uint8_t mr_tag[EMU_MAX_MRS];
+    struct emu_mr *mr[EMU_MAX_MRS];
+    struct emu_mw *mw[EMU_MAX_MWS];
 
     _Atomic uint64_t wr_total; /* executed, for kill_after */
 };
@@ -277,24 +300,47 @@ void emu_timer_cancel(struct emu_timer *t);
 void emu_timers_poll(void);
 
 /* mr.c */
+/* A new key with a free place in the table; 0 when there is none. Under d->lock. */
+uint32_t emu_mr_draw_key(struct emu_dev *d, bool window);
+/* Waits for the accesses to a region or window that began before its key was taken away. */
+void emu_mr_drain(struct emu_dev *d, uint32_t index);
 /* Checks a segment of a local work request; `access` are rights it needs. 0 or -1. */
 int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint32_t access,
                  struct iovec *out);
 /*
- * Checks an access by key to memory of the process `p` and pins the region's table entry: it is
- * unpinned by emu_mr_unpin. 0, or -1 for a bad key, range, PD or right.
+ * Checks an access by key to memory of the process `p`, through its queue pair `rs`, and pins
+ * the table entry of the region or window: it is unpinned by emu_mr_unpin. 0, or -1 for a bad
+ * key, range, PD, queue pair or right.
  */
 struct emu_pin {
     struct shm_mr *mr;      /* NULL: nothing pinned */
     _Atomic uint32_t *note; /* holds `entry`, unless the owner undid the pin */
     uint32_t entry;         /* 0: there was no room, the note is one more in `unnoted` */
 };
-int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote, uint32_t pd,
-               uint64_t addr, uint64_t len, uint32_t access, struct iovec *out,
-               struct emu_pin *pin);
+int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
+               const struct shm_qp *rs, uint64_t addr, uint64_t len, uint32_t access,
+               struct iovec *out, struct emu_pin *pin);
 void emu_mr_unpin(struct emu_pin *pin);
 /* Undoes the pins of a process that died on regions of this one. */
 void emu_mr_peer_died(struct emu_dev *d, struct emu_peer *p);
+
+/* mw.c */
+struct ibv_mw *emu_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int emu_dealloc_mw(struct ibv_mw *mw);
+int emu_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+/* Puts into a request what it binds to what; 0 or EINVAL. */
+int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
+                   const struct ibv_mw_bind_info *info);
+/* Execute a bind, and an invalidation by the owner. Under the QP's sq_lock. */
+enum ibv_wc_status emu_mw_bind(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr);
+enum ibv_wc_status emu_mw_invalidate(struct emu_dev *d, struct emu_qp *qp, uint32_t key);
+/* Invalidates a window of `p` that is bound to its queue pair, by the poster there; false when
+ * there is none. */
+bool emu_mw_invalidate_remote(struct emu_peer *p, uint32_t qpn, uint32_t rkey);
+/* Is a window bound to the region? Under d->lock. */
+bool emu_mw_any(struct emu_dev *d, struct emu_mr *mr);
+/* Takes the keys of a QP's windows away; nobody executes into it any more. */
+void emu_mw_qp_gone(struct emu_dev *d, struct emu_qp *qp);
 
 /* cq.c */
 /*

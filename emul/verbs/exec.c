@@ -140,6 +140,9 @@ static void imm_fields(const struct emu_wr *wr, struct shm_cqe *c)
     if (wr->opcode == IBV_WR_SEND_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
         c->wc_flags = IBV_WC_WITH_IMM;
         c->imm = wr->imm;
+    } else if (wr->opcode == IBV_WR_SEND_WITH_INV) {
+        c->wc_flags = IBV_WC_WITH_INV;
+        c->imm = wr->imm;
     }
 }
 
@@ -188,7 +191,7 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
         uint32_t n = sge[i].length < left ? sge[i].length : left;
         if (n == 0)
             continue;
-        if (emu_mr_pin(r->d, r->peer, sge[i].lkey, false, r->rs->pd, sge[i].addr, n,
+        if (emu_mr_pin(r->d, r->peer, sge[i].lkey, false, r->rs, sge[i].addr, n,
                        IBV_ACCESS_LOCAL_WRITE, &remote[used], &pin[used]) < 0) {
             err = -EFAULT;
             c.status = IBV_WC_LOC_PROT_ERR;
@@ -221,6 +224,12 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
         leave(r);
         return EXEC_NO_ANSWER;
     }
+    if (!err && r->wr->opcode == IBV_WR_SEND_WITH_INV &&
+        !emu_mw_invalidate_remote(r->peer, r->qp->attr.dest_qp_num, r->wr->imm)) {
+        err = -EACCES;
+        *status = IBV_WC_REM_ACCESS_ERR;
+        c.status = IBV_WC_REM_INV_REQ_ERR;
+    }
     if (!complete_receive(r, &c, err != 0) && !err)
         return EXEC_NO_ANSWER;
     return EXEC_DONE;
@@ -241,8 +250,8 @@ static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint
         refuse(r, IBV_EVENT_QP_REQ_ERR);
         return EXEC_DONE;
     }
-    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs->pd, wr->raddr,
-                                 wr->length, IBV_ACCESS_REMOTE_WRITE, &remote, &pin) < 0) {
+    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs, wr->raddr, wr->length,
+                                 IBV_ACCESS_REMOTE_WRITE, &remote, &pin) < 0) {
         *status = IBV_WC_REM_ACCESS_ERR;
         refuse(r, IBV_EVENT_QP_ACCESS_ERR);
         return EXEC_DONE;
@@ -288,8 +297,8 @@ static enum exec_result do_read(struct run *r, enum ibv_wc_status *status)
         refuse(r, IBV_EVENT_QP_REQ_ERR);
         return EXEC_DONE;
     }
-    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs->pd, wr->raddr,
-                                 wr->length, IBV_ACCESS_REMOTE_READ, &remote, &pin) < 0) {
+    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs, wr->raddr, wr->length,
+                                 IBV_ACCESS_REMOTE_READ, &remote, &pin) < 0) {
         *status = IBV_WC_REM_ACCESS_ERR;
         refuse(r, IBV_EVENT_QP_ACCESS_ERR);
         return EXEC_DONE;
@@ -341,6 +350,12 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, const struct emu
     r.wr = wr;
     r.peer = qp->peer;
     r.nlocal = 0;
+    if (wr->opcode == IBV_WR_BIND_MW || wr->opcode == IBV_WR_LOCAL_INV) {
+        /* the peer has no part in it */
+        *status = wr->opcode == IBV_WR_BIND_MW ? emu_mw_bind(d, qp, wr)
+                                               : emu_mw_invalidate(d, qp, wr->imm);
+        return EXEC_DONE;
+    }
     if (!resolve_local(&r)) {
         *status = IBV_WC_LOC_PROT_ERR;
         return EXEC_DONE;
@@ -350,6 +365,7 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, const struct emu
     switch (wr->opcode) {
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_SEND_WITH_INV:
         res = do_send(&r, status, rnr_timer);
         break;
     case IBV_WR_RDMA_WRITE:

@@ -2,8 +2,8 @@
 /*
  * Protection domains and memory regions.
  *
- * A key is the region's index in the table shifted by eight, and a tag that changes at each
- * reuse; indices are reused in turn, so that a stale key is found out. Registering makes every
+ * A key is drawn at random, and says which place of the table is the region's: neither a key
+ * that was given back nor one that was seen tells anything of others. Registering makes every
  * page present and, for local write, writable, which refuses holes and read-only memory as
  * pinning does. Deregistering clears the key and then waits for remote operations that have
  * checked it already: after it returns, nothing more is written.
@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_READ
@@ -31,7 +32,7 @@
 
 #define PIN_LOOK (EMU_NSEC / 50) /* time before it is looked who they are */
 #define PIN_WAIT (5 * EMU_NSEC)
-#define ALL_MRS  EMU_MAX_MRS /* in place of a region's index */
+#define ALL_MRS  UINT32_MAX /* in place of an index */
 
 EMU_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
@@ -117,21 +118,35 @@ static bool account(struct emu_dev *d, size_t length)
     return true;
 }
 
-/* A free table entry, or -1. Under d->lock. */
-static int64_t take_index(struct emu_dev *d)
+/* Thirty-two bits that nobody can foresee. Under d->lock. False when the kernel has none. */
+static bool draw(struct emu_dev *d, uint32_t *bits)
 {
-    if (d->live_mr >= d->knobs.max_mr)
-        return -1;
-    for (uint32_t n = 0; n < EMU_MAX_MRS; n++) {
-        uint32_t i = 1 + (d->next_mr + n) % (EMU_MAX_MRS - 1);
-        struct shm_mr *s = shm_mr(d->seg, i);
-        if (atomic_load(&s->lkey) == 0 && atomic_load(&s->users) == 0) {
-            d->next_mr = i;
-            d->live_mr++;
-            return i;
-        }
+    if (!d->random_left) {
+        if (getrandom(d->random, sizeof(d->random), 0) != sizeof(d->random))
+            return false;
+        d->random_left = sizeof(d->random) / sizeof(d->random[0]);
     }
-    return -1;
+    *bits = d->random[--d->random_left];
+    return true;
+}
+
+uint32_t emu_mr_draw_key(struct emu_dev *d, bool window)
+{
+    const uint32_t kind = window ? EMU_WINDOW_BIT : 0;
+    const uint32_t step = window ? 1u << 8 : 1, places = window ? EMU_MAX_MWS : EMU_MAX_MRS;
+    uint32_t key;
+
+    if (!draw(d, &key))
+        return 0;
+    /* from a place at random to the next that is free; tables are hardly ever full */
+    for (uint32_t n = 0; n < places; n++, key += step) {
+        uint32_t i = shm_key_index(key = (key & (EMU_WINDOW_BIT - 1)) | kind);
+        struct shm_mr *s = shm_mr(d->seg, i);
+        if (i && !(window ? (void *)d->mw[i - EMU_MAX_MRS] : (void *)d->mr[i]) &&
+            atomic_load(&s->users) == 0)
+            return key;
+    }
+    return 0;
 }
 
 static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
@@ -166,30 +181,33 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t
         return NULL;
     }
     pthread_mutex_lock(&d->lock);
-    int64_t index = take_index(d);
-    if (index < 0) {
+    uint32_t lkey = d->live_mr < d->knobs.max_mr ? emu_mr_draw_key(d, false) : 0;
+    if (!lkey) {
         pthread_mutex_unlock(&d->lock);
         emu_uncount(COUNT_pinned_bytes, length);
         free(mr);
         errno = ENOMEM;
         return NULL;
     }
-    struct shm_mr *s = shm_mr(d->seg, (uint32_t)index);
-    uint32_t lkey = ((uint32_t)index << 8) | ++d->mr_tag[index];
+    uint32_t index = shm_key_index(lkey);
+    struct shm_mr *s = shm_mr(d->seg, index);
+    d->mr[index] = mr;
+    d->live_mr++;
     s->pd = pd->handle;
     s->access = access;
     s->addr = (uintptr_t)addr;
     s->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
     s->length = length;
-    atomic_store(&s->lkey, lkey);
+    s->qpn = 0;
+    atomic_store(&s->key, lkey);
     pthread_mutex_unlock(&d->lock);
 
-    mr->index = (uint32_t)index;
+    mr->index = index;
     mr->mr.context = pd->context;
     mr->mr.pd = pd;
     mr->mr.addr = addr;
     mr->mr.length = length;
-    mr->mr.handle = (uint32_t)index;
+    mr->mr.handle = index;
     mr->mr.lkey = lkey;
     mr->mr.rkey = lkey | EMU_RKEY_BIT;
     atomic_fetch_add(&((struct emu_pd *)pd)->users, 1);
@@ -274,6 +292,25 @@ static bool holds(struct emu_dev *d, struct emu_peer *p, uint32_t mr)
     return false;
 }
 
+void emu_mr_drain(struct emu_dev *d, uint32_t index)
+{
+    struct shm_mr *s = shm_mr(d->seg, index);
+
+    if (atomic_load(&s->users) == 0)
+        return;
+    for (uint64_t since = emu_now(), look = since + PIN_LOOK; atomic_load(&s->users) > 0;
+         sched_yield()) {
+        uint64_t now = emu_now();
+        if (now > since + PIN_WAIT ||
+            (now > look && !is_noted(d->seg, d, index) && !emu_peers_any(d, holds, index))) {
+            atomic_store(&s->users, 0);
+            break;
+        }
+        if (now > look)
+            look = now + PIN_LOOK;
+    }
+}
+
 EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
 {
     struct emu_mr *mr = (struct emu_mr *)ibmr;
@@ -283,21 +320,17 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
         return EIO;
     if (!d)
         return EIO;
-    struct shm_mr *s = shm_mr(d->seg, mr->index);
     emu_cq_settle(d);
-    atomic_store(&s->lkey, 0);
-    for (uint64_t since = emu_now(), look = since + PIN_LOOK; atomic_load(&s->users) > 0;
-         sched_yield()) {
-        uint64_t now = emu_now();
-        if (now > since + PIN_WAIT || (now > look && !is_noted(d->seg, d, mr->index) &&
-                                       !emu_peers_any(d, holds, mr->index))) {
-            atomic_store(&s->users, 0);
-            break;
-        }
-        if (now > look)
-            look = now + PIN_LOOK;
-    }
     pthread_mutex_lock(&d->lock);
+    bool bound = emu_mw_any(d, mr);
+    if (!bound)
+        atomic_store(&shm_mr(d->seg, mr->index)->key, 0);
+    pthread_mutex_unlock(&d->lock);
+    if (bound)
+        return EINVAL; /* a window is bound to it */
+    emu_mr_drain(d, mr->index);
+    pthread_mutex_lock(&d->lock);
+    d->mr[mr->index] = NULL;
     d->live_mr--;
     pthread_mutex_unlock(&d->lock);
     emu_uncount(COUNT_pinned_bytes, mr->mr.length);
@@ -310,9 +343,10 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
 int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint32_t access,
                  struct iovec *out)
 {
-    struct shm_mr *s = shm_mr(d->seg, sge->lkey >> 8);
+    struct shm_mr *s = shm_mr(d->seg, shm_key_index(sge->lkey));
 
-    if (sge->lkey == 0 || atomic_load_explicit(&s->lkey, memory_order_acquire) != sge->lkey)
+    if (sge->lkey == 0 || (sge->lkey & EMU_WINDOW_BIT) ||
+        atomic_load_explicit(&s->key, memory_order_acquire) != sge->lkey)
         return -1;
     uint64_t off = sge->addr - s->iova;
     if (s->pd != pd || off > s->length || sge->length > s->length - off ||
@@ -340,29 +374,30 @@ static _Atomic uint32_t *note_pin(struct emu_dev *d, uint32_t entry)
     return NULL;
 }
 
-int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote, uint32_t pd,
-               uint64_t addr, uint64_t len, uint32_t access, struct iovec *out,
-               struct emu_pin *pin)
+int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
+               const struct shm_qp *rs, uint64_t addr, uint64_t len, uint32_t access,
+               struct iovec *out, struct emu_pin *pin)
 {
-    uint32_t lkey = remote ? key & ~EMU_RKEY_BIT : key;
-    struct shm_mr *s = shm_mr(p->seg, lkey >> 8);
+    uint32_t bare = key & ~EMU_RKEY_BIT, index = shm_key_index(bare);
+    struct shm_mr *s = shm_mr(p->seg, index);
 
     pin->mr = NULL;
-    if (lkey == 0 || remote != !!(key & EMU_RKEY_BIT) || atomic_load(&s->lkey) != lkey)
+    if (bare == 0 || remote != !!(key & EMU_RKEY_BIT) || (!remote && (key & EMU_WINDOW_BIT)) ||
+        atomic_load(&s->key) != bare)
         return -1;
     pin->mr = s;
     atomic_fetch_add(&s->users, 1);
-    pin->entry = SHM_PIN(p->slot, lkey >> 8 & (EMU_MAX_MRS - 1));
+    pin->entry = SHM_PIN(p->slot, index);
     pin->note = note_pin(d, pin->entry);
     if (!pin->note) {
         pin->entry = 0;
         pin->note = &d->seg->unnoted;
         atomic_fetch_add(pin->note, 1);
     }
-    if (atomic_load(&s->lkey) == lkey) {
+    if (atomic_load(&s->key) == bare) {
         uint64_t off = addr - s->iova;
-        if (s->pd == pd && off <= s->length && len <= s->length - off &&
-            (s->access & access) == access) {
+        if (s->pd == rs->pd && (!s->qpn || s->qpn == atomic_load(&rs->qpn)) &&
+            off <= s->length && len <= s->length - off && (s->access & access) == access) {
             out->iov_base = (void *)(uintptr_t)(s->addr + off);
             out->iov_len = len;
             return 0;

@@ -41,6 +41,10 @@ static uint8_t wc_opcode(enum ibv_wr_opcode op)
         return IBV_WC_RDMA_WRITE;
     case IBV_WR_RDMA_READ:
         return IBV_WC_RDMA_READ;
+    case IBV_WR_BIND_MW:
+        return IBV_WC_BIND_MW;
+    case IBV_WR_LOCAL_INV:
+        return IBV_WC_LOCAL_INV;
     default:
         return IBV_WC_SEND;
     }
@@ -308,7 +312,6 @@ void emu_sq_flush(struct emu_dev *d, struct emu_qp *qp)
 int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
 {
     bool inl = wr->flags & IBV_SEND_INLINE;
-    (void)d;
 
     if (qp->qp.state != IBV_QPS_RTS && qp->qp.state != IBV_QPS_SQD &&
         qp->qp.state != IBV_QPS_ERR)
@@ -321,8 +324,17 @@ int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
         return inl && wr->length > qp->init.cap.max_inline_data ? EINVAL : 0;
+    case IBV_WR_SEND_WITH_INV:
+        if (!d->knobs.max_mw)
+            return EOPNOTSUPP;
+        return inl && wr->length > qp->init.cap.max_inline_data ? EINVAL : 0;
     case IBV_WR_RDMA_READ:
         return inl ? EINVAL : 0;
+    case IBV_WR_BIND_MW:
+    case IBV_WR_LOCAL_INV:
+        if (!d->knobs.max_mw)
+            return EOPNOTSUPP;
+        return inl || wr->nsge ? EINVAL : 0;
     default:
         return EOPNOTSUPP;
     }
@@ -339,6 +351,12 @@ static void count_wr(const struct emu_wr *wr)
         break;
     case IBV_WR_RDMA_READ:
         emu_count(COUNT_wr_read, 1);
+        break;
+    case IBV_WR_BIND_MW:
+        emu_count(COUNT_wr_bind, 1);
+        break;
+    case IBV_WR_LOCAL_INV:
+        emu_count(COUNT_wr_local_inv, 1);
         break;
     default:
         emu_count(COUNT_wr_send, 1);
@@ -401,6 +419,15 @@ static void normalise(const struct ibv_send_wr *wr, struct emu_wr *w)
     w->opcode = wr->opcode;
 }
 
+static int bind_request(struct emu_wr *w, const struct ibv_send_wr *wr)
+{
+    const struct ibv_mw *mw = wr->bind_mw.mw;
+
+    if (mw && mw->type != IBV_MW_TYPE_2)
+        return EINVAL; /* those of type 1 have a call of their own */
+    return emu_mw_request(w, mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
+}
+
 /* The length of a request, or -1 when it is over the port's largest message. */
 static int64_t total_length(const struct emu_wr *w)
 {
@@ -433,6 +460,8 @@ int emu_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_w
         if (length < 0)
             err = EINVAL;
         w.length = (uint32_t)length;
+        if (!err && w.opcode == IBV_WR_BIND_MW)
+            err = bind_request(&w, wr);
         if (!err)
             err = emu_sq_check(d, qp, &w);
         if (!err)

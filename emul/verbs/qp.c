@@ -6,6 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SEND_OPS                                                                               \
+    (IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |    \
+     IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ)
+#define WINDOW_OPS                                                                             \
+    (IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW)
+
 static int check_caps(struct emu_dev *d, const struct ibv_qp_init_attr_ex *a)
 {
     const struct emu_knobs *k = &d->knobs;
@@ -24,10 +30,7 @@ static int check_caps(struct emu_dev *d, const struct ibv_qp_init_attr_ex *a)
                                     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)))
         return EOPNOTSUPP;
     if ((a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
-        (a->send_ops_flags &
-         ~(uint64_t)(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                     IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-                     IBV_QP_EX_WITH_RDMA_READ)))
+        (a->send_ops_flags & ~(uint64_t)(SEND_OPS | (k->max_mw ? WINDOW_OPS : 0))))
         return EOPNOTSUPP;
     return 0;
 }
@@ -231,6 +234,7 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
     /* nobody executes into it any more, its queues are empty, its completions forgotten */
     emu_qp_reset(d, qp);
     emu_timer_cancel(&qp->timer);
+    emu_mw_qp_gone(d, qp);
     atomic_store(&qp->s->qpn, 0);
     pthread_mutex_lock(&d->qp_life);
     pthread_mutex_lock(&d->lock);

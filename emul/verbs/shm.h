@@ -40,6 +40,7 @@
 #define EMU_MAX_SRQS  2048u
 #define EMU_MAX_CHANS 8192u
 #define EMU_MAX_MRS   (1u << 18)
+#define EMU_MAX_MWS   (1u << 16)
 #define EMU_MAX_SGE   64u
 
 #define EMU_BOUNCE_SLOTS 1024u
@@ -48,19 +49,25 @@
 #define EMU_INBOX_ENTRIES 4096u
 
 /*
- * A poster notes each region that it has pinned (shm_mr.users) in its own segment, so that the
- * region's owner knows whom to wait for, and whom not because it died or is stopped.
+ * A poster notes each region or window that it has pinned (shm_mr.users) in its own segment, so
+ * that the owner knows whom to wait for, and whom not because it died or is stopped.
  */
 #define EMU_PINS            1024u
-#define SHM_PIN(slot, mr)   (0x80000000u | (uint32_t)(slot) << 18 | (mr))
-#define SHM_PIN_SLOT(entry) ((entry) >> 18 & (EMU_MAX_SLOTS - 1))
-#define SHM_PIN_MR(entry)   ((entry) & (EMU_MAX_MRS - 1))
+#define SHM_PIN(slot, mr)   (0x80000000u | (uint32_t)(slot) << 19 | (mr))
+#define SHM_PIN_SLOT(entry) ((entry) >> 19 & (EMU_MAX_SLOTS - 1))
+#define SHM_PIN_MR(entry)   ((entry) & ((1u << 19) - 1))
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 2u
+#define EMU_SHM_VERSION 3u
 
-/* rkeys have this bit, lkeys have not: mixing them up is an error here as on real devices. */
-#define EMU_RKEY_BIT 0x80000000u
+/*
+ * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real
+ * devices. The second bit tells windows from regions. The rest is drawn at random, and contains
+ * the place in the table (shm_key_index): of a region's key all thirty bits, of a window's all
+ * but the last eight, which its binder chooses.
+ */
+#define EMU_RKEY_BIT   0x80000000u
+#define EMU_WINDOW_BIT 0x40000000u
 
 /* A ring's word: the sequence number of its place, and the cell in it + 1, or 0 while it is
  * free. */
@@ -153,15 +160,24 @@ struct shm_srq {
     _Atomic uint32_t in_use;
 };
 
+/* A region, or a window on one: places from EMU_MAX_MRS on. The first place is never used. */
 struct shm_mr {
-    _Atomic uint32_t lkey;  /* 0 when free */
+    _Atomic uint32_t key;   /* without EMU_RKEY_BIT; 0 when free, or not bound */
     _Atomic uint32_t users; /* remote operations that are using it now */
     uint32_t pd;
     uint32_t access;
     uint64_t addr; /* in the owner's address space */
     uint64_t iova; /* what work requests call it */
     uint64_t length;
+    uint32_t qpn; /* only by this queue pair of the owner; 0 is any */
+    uint32_t pad;
 };
+
+static inline uint32_t shm_key_index(uint32_t key)
+{
+    return key & EMU_WINDOW_BIT ? EMU_MAX_MRS + (key >> 8 & (EMU_MAX_MWS - 1))
+                                : key & (EMU_MAX_MRS - 1);
+}
 
 /*
  * Who is executing into a responder: 0, or a token that no other execution on this machine has.
@@ -264,7 +280,7 @@ static inline struct shm_chan *shm_chan(const struct shm_head *seg, uint32_t i)
 }
 static inline struct shm_mr *shm_mr(const struct shm_head *seg, uint32_t i)
 {
-    return (struct shm_mr *)shm_at(seg, seg->off_mr) + (i & (EMU_MAX_MRS - 1));
+    return (struct shm_mr *)shm_at(seg, seg->off_mr) + (i < EMU_MAX_MRS + EMU_MAX_MWS ? i : 0);
 }
 static inline struct shm_bounce *shm_bounce(const struct shm_head *seg, uint32_t i)
 {

@@ -103,6 +103,29 @@ static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
         b->wr.imm = imm;
 }
 
+static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t key)
+{
+    struct emu_wr_build *b = add(ex, IBV_WR_SEND_WITH_INV);
+
+    if (b)
+        b->wr.imm = key;
+}
+static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t key)
+{
+    struct emu_wr_build *b = add(ex, IBV_WR_LOCAL_INV);
+
+    if (b)
+        b->wr.imm = key;
+}
+static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
+                       const struct ibv_mw_bind_info *info)
+{
+    struct emu_wr_build *b = add(ex, IBV_WR_BIND_MW);
+
+    if (b && (!mw || mw->type != IBV_MW_TYPE_2 || emu_mw_request(&b->wr, mw, rkey, info)))
+        of(ex)->wr_err = EINVAL;
+}
+
 static void wr_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge *list)
 {
     struct emu_wr_build *b = current(ex);
@@ -201,6 +224,9 @@ void emu_wr_api_init(struct emu_qp *qp)
     ex->wr_rdma_write_imm = wr_write_imm;
     ex->wr_send = wr_send;
     ex->wr_send_imm = wr_send_imm;
+    ex->wr_send_inv = wr_send_inv;
+    ex->wr_local_inv = wr_local_inv;
+    ex->wr_bind_mw = wr_bind_mw;
     ex->wr_set_sge = wr_sge;
     ex->wr_set_sge_list = wr_sge_list;
     ex->wr_set_inline_data = wr_inline;

@@ -244,8 +244,9 @@ void side_close(struct side *s)
     CHECK_EQ(ibv_dealloc_pd(s->pd), 0);
     CHECK_EQ(ibv_close_device(s->ctx), 0);
     free(s->buf);
-    const char *const kinds[] = {"live_context", "live_pd", "live_mr",  "live_channel",
-                                 "live_cq",      "live_qp", "live_srq", "pinned_bytes"};
+    const char *const kinds[] = {"live_context", "live_pd",      "live_mr",
+                                 "live_channel", "live_cq",      "live_qp",
+                                 "live_srq",     "pinned_bytes", "live_mw"};
     for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (counter(kinds[i]) != 0 && counter("live_context") == 0) {
             fprintf(stderr, "%s is %lld after everything was destroyed\n", kinds[i],

@@ -114,9 +114,12 @@ static void find_gid(struct end *e)
 
 void end_open(struct end *e, bool passive)
 {
-    open_device(e, passive ? to_name : from_name);
+    if (e->with)
+        e->ctx = e->with->ctx;
+    else
+        open_device(e, passive ? to_name : from_name);
     find_gid(e);
-    e->pd = ibv_alloc_pd(e->ctx);
+    e->pd = e->with ? e->with->pd : ibv_alloc_pd(e->ctx);
     NEED(e->pd);
     if (e->with_channel) {
         e->channel = ibv_create_comp_channel(e->ctx);

@@ -18,7 +18,7 @@ struct question {
     void (*ask)(void);
 };
 
-extern const struct question memory_questions[], queue_questions[], flow_questions[], event_questions[], cm_questions[];
+extern const struct question memory_questions[], window_questions[], queue_questions[], flow_questions[], event_questions[], cm_questions[];
 
 /* What main was told. */
 extern const char *from_name, *to_name; /* devices; NULL is the first */
@@ -58,6 +58,7 @@ struct end {
     /* Set before end_open; 0 takes a default, -1 is none. */
     int rights, qp_rights, cqe, srq_wr, rnr_retry, retry, timeout, reads, granted_reads, sig_all;
     bool with_channel;
+    struct end *with; /* shares the device and the domain of this one */
     struct ibv_qp_cap cap; /* granted, after end_open */
 };
 

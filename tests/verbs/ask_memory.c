@@ -247,41 +247,6 @@ static void domain_in_use(void)
     answer("domain then: %s", result(ibv_dealloc_pd(e.pd)));
 }
 
-static void windows(void)
-{
-    struct end e = {0};
-
-    end_open(&e, false);
-    struct ibv_mw *one = ibv_alloc_mw(e.pd, IBV_MW_TYPE_1);
-    answer("type 1: %s", pointer_result(one));
-    struct ibv_mw *two = ibv_alloc_mw(e.pd, IBV_MW_TYPE_2);
-    answer("type 2: %s", pointer_result(two));
-}
-
-/* Binds a type 2 window over part of the region, and uses it. */
-static void window_use(void)
-{
-    struct end a = {0}, b = {.rights = ALL_RIGHTS | IBV_ACCESS_MW_BIND};
-
-    ends_open(&a, &b);
-    struct ibv_mw *mw = ibv_alloc_mw(b.pd, IBV_MW_TYPE_2);
-    if (!mw) {
-        answer("there are none");
-        return;
-    }
-    struct ibv_send_wr wr = {.wr_id = 1, .opcode = IBV_WR_BIND_MW, .send_flags = SIGNALED}, *bad;
-    wr.bind_mw.mw = mw;
-    wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
-    wr.bind_mw.bind_info = (struct ibv_mw_bind_info){b.mr, (uintptr_t)b.buf + 4096, 4096, IBV_ACCESS_REMOTE_WRITE};
-    answer("binding: %s", result(ibv_post_send(b.qp, &wr, &bad)));
-    answer_wc("bound", b.scq);
-    answer("deregistering the region below: %s", result(ibv_dereg_mr(b.mr)));
-    NEED(send_to(&a, 1, WRITE, 16, SIGNALED, (uintptr_t)b.buf + 4096, wr.bind_mw.rkey) == 0);
-    answer_wc("a write through it", a.scq);
-    NEED(send_to(&a, 2, WRITE, 16, SIGNALED, (uintptr_t)b.buf + 8192 - 8, wr.bind_mw.rkey) == 0);
-    answer_wc("a write past its end", a.scq);
-}
-
 static void atomics(void)
 {
     struct end a = {0}, b = {.rights = ALL_RIGHTS | IBV_ACCESS_REMOTE_ATOMIC,
@@ -334,8 +299,6 @@ const struct question memory_questions[] = {
     {"memory that cannot be registered", register_nothing},
     {"same memory registered twice", same_memory_twice},
     {"destroying what is in use", domain_in_use},
-    {"memory windows", windows},
-    {"use of a memory window", window_use},
     {"atomic operations", atomics},
     {NULL, NULL},
 };

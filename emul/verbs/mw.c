@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Memory windows: keys to a part of a region that come and go without a system call.
+ *
+ * A window has an entry in the same shared table as regions, so a peer's access is checked and
+ * pinned in the same way (mr.c). The entry's key is zero while the window is not bound. Binding
+ * fills the entry and stores the key last. Invalidating stores zero and then waits for the
+ * accesses that had checked the key before: one that completes has nothing written behind it.
+ *
+ * A window of type 2 belongs to the queue pair that bound it: only the peer of that queue pair
+ * passes the check, and only its message can invalidate it from afar. That is done by the
+ * peer's process, which just takes the key out of the entry; no other access of that queue pair
+ * runs meanwhile. The owner's lists, which region and which queue pair have windows, are
+ * corrected when they are looked at next. The upper 24 bits of a window's key are drawn when it
+ * is made, the last eight are the binder's.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WINDOW_RIGHTS                                                                          \
+    (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC |             \
+     IBV_ACCESS_ZERO_BASED)
+#define WRITING (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
+
+static struct shm_mr *entry(struct emu_dev *d, const struct emu_mw *mw)
+{
+    return shm_mr(d->seg, mw->index);
+}
+
+static void link_to(struct emu_mw_link *l, struct emu_mw_link **head)
+{
+    l->next = *head;
+    if (l->next)
+        l->next->pprev = &l->next;
+    l->pprev = head;
+    *head = l;
+}
+
+static void unlink_from(struct emu_mw_link *l)
+{
+    if (!l->pprev)
+        return;
+    *l->pprev = l->next;
+    if (l->next)
+        l->next->pprev = l->pprev;
+    l->pprev = NULL;
+}
+
+/* Takes the key away, so that no access begins any more. Under d->lock. Was it there? */
+static bool unbind(struct emu_dev *d, struct emu_mw *mw)
+{
+    bool bound = atomic_exchange(&entry(d, mw)->key, 0) != 0;
+
+    unlink_from(&mw->of_mr);
+    unlink_from(&mw->of_qp);
+    return bound;
+}
+
+struct ibv_mw *emu_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+    struct emu_dev *d = emu_dev_peek();
+    struct emu_mw *mw = NULL;
+    int err = 0;
+
+    if (emu_call(CALL_ibv_alloc_mw))
+        err = ENOMEM;
+    else if (!d)
+        err = EIO;
+    else if (!d->knobs.max_mw)
+        err = EOPNOTSUPP;
+    else if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
+        err = EINVAL;
+    else if (!(mw = calloc(1, sizeof(*mw))))
+        err = ENOMEM;
+    if (!err) {
+        pthread_mutex_lock(&d->lock);
+        mw->key = d->live_mw < d->knobs.max_mw ? emu_mr_draw_key(d, true) : 0;
+        if (mw->key) {
+            mw->index = shm_key_index(mw->key);
+            d->mw[mw->index - EMU_MAX_MRS] = mw;
+            d->live_mw++;
+        } else {
+            err = ENOMEM;
+        }
+        pthread_mutex_unlock(&d->lock);
+    }
+    if (err) {
+        free(mw);
+        errno = err;
+        return NULL;
+    }
+    mw->mw.context = pd->context;
+    mw->mw.pd = pd;
+    mw->mw.rkey = mw->key | EMU_RKEY_BIT;
+    mw->mw.handle = mw->index;
+    mw->mw.type = type;
+    atomic_fetch_add(&((struct emu_pd *)pd)->users, 1);
+    emu_count(COUNT_live_mw, 1);
+    return &mw->mw;
+}
+
+int emu_dealloc_mw(struct ibv_mw *ibmw)
+{
+    struct emu_mw *mw = (struct emu_mw *)ibmw;
+    struct emu_dev *d = emu_dev_peek();
+
+    if (emu_call(CALL_ibv_dealloc_mw))
+        return EIO;
+    if (!d)
+        return EIO;
+    pthread_mutex_lock(&d->lock);
+    unbind(d, mw);
+    pthread_mutex_unlock(&d->lock);
+    emu_mr_drain(d, mw->index);
+    pthread_mutex_lock(&d->lock);
+    d->mw[mw->index - EMU_MAX_MRS] = NULL;
+    d->live_mw--;
+    pthread_mutex_unlock(&d->lock);
+    atomic_fetch_sub(&((struct emu_pd *)ibmw->pd)->users, 1);
+    free(mw);
+    emu_uncount(COUNT_live_mw, 1);
+    return 0;
+}
+
+int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
+                   const struct ibv_mw_bind_info *info)
+{
+    if (!mw)
+        return EINVAL;
+    w->raddr = info->addr;
+    w->rkey = rkey;
+    w->bind.length = info->length;
+    w->bind.access = info->mw_access_flags;
+    w->bind.mw_key = mw->rkey & ~EMU_RKEY_BIT;
+    w->bind.mr_key = info->mr ? info->mr->lkey : 0;
+    w->length = 0;
+    return 0;
+}
+
+int emu_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+    struct emu_qp *qp = (struct emu_qp *)ibqp;
+    struct emu_dev *d = emu_dev_peek();
+    uint32_t rkey = ibv_inc_rkey(mw->rkey);
+    struct emu_wr w = {
+        .wr_id = bind->wr_id, .flags = bind->send_flags, .opcode = IBV_WR_BIND_MW};
+
+    if (emu_call(CALL_ibv_bind_mw) || !d)
+        return ENOMEM;
+    int err = emu_mw_request(&w, mw, rkey, &bind->bind_info);
+    if (!err && (bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED))
+        err = EINVAL; /* type 2 only */
+    if (err)
+        return err;
+    emu_count(COUNT_doorbells, 1);
+    pthread_mutex_lock(&qp->sq_lock);
+    err = emu_sq_check(d, qp, &w);
+    if (!err)
+        err = emu_sq_post(d, qp, &w);
+    pthread_mutex_unlock(&qp->sq_lock);
+    if (!err)
+        mw->rkey = rkey;
+    return err;
+}
+
+/* The window that a key names in this process, or NULL. Under d->lock. */
+static struct emu_mw *lookup(struct emu_dev *d, uint32_t key)
+{
+    struct emu_mw *mw = key & EMU_WINDOW_BIT ? d->mw[shm_key_index(key) - EMU_MAX_MRS] : NULL;
+
+    return mw && mw->key == key ? mw : NULL;
+}
+
+/* The region that a request wants the window on, if it may be there; or NULL. */
+static struct shm_mr *region_below(struct emu_dev *d, const struct emu_wr *wr, uint32_t pd)
+{
+    const struct emu_bind *b = &wr->bind;
+    struct shm_mr *s = shm_mr(d->seg, shm_key_index(b->mr_key));
+    uint64_t off = wr->raddr - s->iova;
+
+    if (b->mr_key == 0 || (b->mr_key & EMU_WINDOW_BIT) || atomic_load(&s->key) != b->mr_key ||
+        s->pd != pd)
+        return NULL;
+    if (!(s->access & IBV_ACCESS_MW_BIND) || (s->access & IBV_ACCESS_ZERO_BASED) ||
+        ((b->access & WRITING) && !(s->access & IBV_ACCESS_LOCAL_WRITE)) ||
+        (b->access & ~(unsigned)WINDOW_RIGHTS))
+        return NULL;
+    return off <= s->length && b->length <= s->length - off ? s : NULL;
+}
+
+enum ibv_wc_status emu_mw_bind(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
+{
+    const struct emu_bind *b = &wr->bind;
+    enum ibv_wc_status status = IBV_WC_MW_BIND_ERR;
+    uint32_t pd = qp->qp.pd->handle;
+
+    pthread_mutex_lock(&d->lock);
+    struct emu_mw *mw = lookup(d, b->mw_key);
+    if (mw && mw->mw.type == IBV_MW_TYPE_1 && unbind(d, mw)) {
+        /* it may be bound anew at any time; who uses it as it was finishes first */
+        uint32_t index = mw->index;
+        pthread_mutex_unlock(&d->lock);
+        emu_mr_drain(d, index);
+        pthread_mutex_lock(&d->lock);
+        mw = lookup(d, b->mw_key);
+    }
+    bool one = mw && mw->mw.type == IBV_MW_TYPE_1;
+    struct shm_mr *s = mw ? entry(d, mw) : NULL, *mr = NULL;
+    if (!s || atomic_load(&s->key) || mw->mw.pd->handle != pd)
+        goto out;
+    if (b->length)
+        mr = region_below(d, wr, pd);
+    if (!mr && (b->length || !one))
+        goto out;
+    unlink_from(&mw->of_mr); /* from what a message invalidated */
+    unlink_from(&mw->of_qp);
+    mw->key = (mw->key & ~0xffu) | (wr->rkey & 0xff);
+    if (mr) {
+        s->pd = pd;
+        s->access = b->access;
+        s->addr = mr->addr + (wr->raddr - mr->iova);
+        s->iova = b->access & IBV_ACCESS_ZERO_BASED ? 0 : wr->raddr;
+        s->length = b->length;
+        s->qpn = one ? 0 : qp->qp.qp_num;
+        link_to(&mw->of_mr, &d->mr[shm_key_index(b->mr_key)]->windows);
+        if (!one)
+            link_to(&mw->of_qp, &qp->windows);
+        atomic_store(&s->key, mw->key);
+    }
+    status = IBV_WC_SUCCESS;
+out:
+    pthread_mutex_unlock(&d->lock);
+    return status;
+}
+
+enum ibv_wc_status emu_mw_invalidate(struct emu_dev *d, struct emu_qp *qp, uint32_t key)
+{
+    uint32_t index = 0;
+
+    pthread_mutex_lock(&d->lock);
+    struct emu_mw *mw = lookup(d, key & ~EMU_RKEY_BIT);
+    if (mw && (key & EMU_RKEY_BIT) && mw->mw.type == IBV_MW_TYPE_2 &&
+        entry(d, mw)->qpn == qp->qp.qp_num && unbind(d, mw))
+        index = mw->index;
+    pthread_mutex_unlock(&d->lock);
+    if (!index)
+        return IBV_WC_LOC_QP_OP_ERR;
+    emu_mr_drain(d, index);
+    return IBV_WC_SUCCESS;
+}
+
+bool emu_mw_invalidate_remote(struct emu_peer *p, uint32_t qpn, uint32_t rkey)
+{
+    uint32_t key = rkey & ~EMU_RKEY_BIT;
+    struct shm_mr *s = shm_mr(p->seg, shm_key_index(key));
+
+    return (rkey & EMU_RKEY_BIT) && (key & EMU_WINDOW_BIT) && atomic_load(&s->key) == key &&
+           s->qpn == qpn && atomic_compare_exchange_strong(&s->key, &key, 0);
+}
+
+bool emu_mw_any(struct emu_dev *d, struct emu_mr *mr)
+{
+    while (mr->windows) {
+        struct emu_mw *mw =
+            (struct emu_mw *)((char *)mr->windows - offsetof(struct emu_mw, of_mr));
+        if (atomic_load(&entry(d, mw)->key))
+            return true;
+        unbind(d, mw);
+    }
+    return false;
+}
+
+void emu_mw_qp_gone(struct emu_dev *d, struct emu_qp *qp)
+{
+    pthread_mutex_lock(&d->lock);
+    while (qp->windows)
+        unbind(d, (struct emu_mw *)((char *)qp->windows - offsetof(struct emu_mw, of_qp)));
+    pthread_mutex_unlock(&d->lock);
+}

@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Memory windows and keys of the software HCA. What rxe answers as well is asked in
+ * tests/verbs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+
+#include "tests/emul/pair.h"
+
+#define RIGHTS                                                                                 \
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
+     IBV_ACCESS_MW_BIND)
+
+static int try_bind(struct side *s, uint64_t id, struct ibv_mw *mw, uint32_t key, uint32_t off,
+                    uint32_t len, unsigned rights, unsigned flags)
+{
+    struct ibv_send_wr wr = {.wr_id = id, .opcode = IBV_WR_BIND_MW, .send_flags = flags}, *bad;
+
+    wr.bind_mw.mw = mw;
+    wr.bind_mw.rkey = key;
+    wr.bind_mw.bind_info =
+        (struct ibv_mw_bind_info){s->mr, (uintptr_t)s->buf + off, len, rights};
+    return ibv_post_send(s->qp, &wr, &bad);
+}
+
+/* Binds part of the buffer for writing under the window's next key, which it returns. */
+static uint32_t bind(struct side *s, struct ibv_mw *mw, uint32_t off, uint32_t len)
+{
+    uint32_t key = ibv_inc_rkey(mw->rkey);
+
+    CHECK_EQ(try_bind(s, 77, mw, key, off, len, IBV_ACCESS_REMOTE_WRITE, IBV_SEND_SIGNALED), 0);
+    CHECK_EQ(expect_wc(s->scq, 77, IBV_WC_SUCCESS).opcode, IBV_WC_BIND_MW);
+    mw->rkey = key;
+    return key;
+}
+
+static int try_invalidate(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t key,
+                          unsigned flags)
+{
+    struct ibv_send_wr wr = {.wr_id = id, .opcode = op, .send_flags = flags}, *bad;
+
+    wr.invalidate_rkey = key;
+    return ibv_post_send(s->qp, &wr, &bad);
+}
+
+static void invalidate(struct side *s, uint32_t key)
+{
+    CHECK_EQ(try_invalidate(s, 78, IBV_WR_LOCAL_INV, key, IBV_SEND_SIGNALED), 0);
+    CHECK_EQ(expect_wc(s->scq, 78, IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
+}
+
+static void tell(struct side *s, uint32_t key)
+{
+    CHECK(write(s->sock, &key, sizeof(key)) == sizeof(key));
+}
+static uint32_t hear(struct side *s)
+{
+    uint32_t key;
+
+    CHECK(read(s->sock, &key, sizeof(key)) == sizeof(key));
+    return key;
+}
+
+static struct ibv_mw *window(struct side *s)
+{
+    struct ibv_mw *mw = ibv_alloc_mw(s->pd, IBV_MW_TYPE_2);
+
+    CHECK(mw);
+    return mw;
+}
+
+/* After the completion of an invalidation nothing more is written through the window. */
+PAIR(invalidating_waits_for_remote_writes, run_two)
+ACTIVE(invalidating_waits_for_remote_writes)
+{
+    struct ibv_wc wc;
+
+    for (int i = 0; i < 20; i++) {
+        side_open(s);
+        side_connect(s);
+        uint32_t key = hear(s);
+        memset(s->buf, 0xee, BUF_SIZE);
+        do {
+            CHECK_EQ(try_send(s, 1, WRITE, 0, BUF_SIZE, IBV_SEND_SIGNALED, s->raddr, key), 0);
+            wc = wait_wc(s->scq);
+        } while (wc.status == IBV_WC_SUCCESS);
+        CHECK_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
+        meet(s);
+        side_close(s);
+    }
+}
+PASSIVE(invalidating_waits_for_remote_writes)
+{
+    for (int i = 0; i < 20; i++) {
+        s->access = RIGHTS;
+        side_open(s);
+        struct ibv_mw *mw = window(s);
+        side_connect(s);
+        uint32_t key = bind(s, mw, 0, BUF_SIZE);
+        tell(s, key);
+        while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
+            sched_yield();
+        invalidate(s, key);
+        memset(s->buf, 0, BUF_SIZE);
+        meet(s);
+        for (int k = 0; k < BUF_SIZE; k++)
+            CHECK_EQ(s->buf[k], 0);
+        CHECK_EQ(ibv_dealloc_mw(mw), 0);
+        side_close(s);
+    }
+}
+
+/* A message takes the key away, while the owner does nothing; then the window serves anew. */
+PAIR(a_message_invalidates, run_two)
+ACTIVE(a_message_invalidates)
+{
+    side_open(s);
+    side_connect(s);
+    for (int i = 0; i < 600; i++) {
+        uint32_t key = hear(s);
+        memset(s->buf, i, 64);
+        CHECK_EQ(try_send(s, 1, WRITE, 0, 64, 0, s->raddr + 4096, key), 0);
+        CHECK_EQ(try_invalidate(s, 2, IBV_WR_SEND_WITH_INV, key, IBV_SEND_SIGNALED), 0);
+        expect_wc(s->scq, 2, IBV_WC_SUCCESS);
+    }
+    uint32_t key = hear(s);
+    CHECK_EQ(try_invalidate(s, 2, IBV_WR_SEND_WITH_INV, key, 0), 0);
+    CHECK_EQ(try_send(s, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, s->raddr + 4096, key), 0);
+    expect_wc(s->scq, 3, IBV_WC_REM_ACCESS_ERR);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(a_message_invalidates)
+{
+    s->access = RIGHTS;
+    side_open(s);
+    struct ibv_mw *mw = window(s);
+    side_connect(s);
+    for (int i = 0; i < 600; i++) { /* the last byte of the key wraps twice */
+        post_recv(s, 9, 0, 64);
+        uint32_t key = bind(s, mw, 4096, 64);
+        tell(s, key);
+        struct ibv_wc wc = expect_wc(s->rcq, 9, IBV_WC_SUCCESS);
+        CHECK_EQ(wc.opcode, IBV_WC_RECV);
+        CHECK_EQ(wc.wc_flags, IBV_WC_WITH_INV);
+        CHECK_EQ(wc.invalidated_rkey, key);
+        CHECK_EQ(s->buf[4096 + 63], i & 255);
+    }
+    post_recv(s, 9, 0, 64);
+    uint32_t key = bind(s, mw, 4096, 64);
+    CHECK_EQ(ibv_dereg_mr(s->mr), EINVAL);
+    tell(s, key);
+    expect_wc(s->rcq, 9, IBV_WC_SUCCESS);
+    CHECK_EQ(ibv_dereg_mr(s->mr), 0); /* nobody but the message has unbound it */
+    s->mr = NULL;
+    meet(s);
+    CHECK_EQ(ibv_dealloc_mw(mw), 0);
+    side_close(s);
+}
+
+/* One connection's peer cannot invalidate what is another's, nor use it. */
+TEST(a_window_is_of_one_connection)
+{
+    struct side a = {0}, b = {.access = RIGHTS}, c = {0}, d = {0};
+
+    loop_open(&a, &b);
+    loop_open(&c, &d);
+    struct ibv_mw *mw = window(&b);
+    uint32_t key = bind(&b, mw, 0, 4096);
+    post_recv(&d, 1, 0, 64);
+    CHECK_EQ(try_invalidate(&c, 2, IBV_WR_SEND_WITH_INV, key, IBV_SEND_SIGNALED), 0);
+    expect_wc(c.scq, 2, IBV_WC_REM_ACCESS_ERR);
+    expect_wc(d.rcq, 1, IBV_WC_REM_INV_REQ_ERR);
+    CHECK_EQ(qp_state(&d), IBV_QPS_ERR);
+    CHECK_EQ(try_send(&a, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, key), 0);
+    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
+    CHECK_EQ(try_invalidate(&a, 4, IBV_WR_LOCAL_INV, key, IBV_SEND_SIGNALED), 0);
+    expect_wc(a.scq, 4, IBV_WC_LOC_QP_OP_ERR);
+    CHECK_EQ(ibv_dealloc_mw(mw), 0);
+    loop_close(&a, &b);
+    loop_close(&c, &d);
+}
+
+/* What a queue pair had bound is free when it is destroyed, and not its successor's. */
+TEST(a_destroyed_queue_pair_takes_its_windows_along)
+{
+    struct side a = {0}, b = {.access = RIGHTS};
+
+    setenv("EMUVERBS_MAX_QP", "2", 1); /* so that the next one has the same number */
+    loop_open(&a, &b);
+    struct ibv_mw *mw = window(&b);
+    uint32_t key = bind(&b, mw, 0, 4096), number = b.qp->qp_num;
+    struct ibv_qp_init_attr init = {
+        .send_cq = b.scq, .recv_cq = b.rcq, .qp_type = IBV_QPT_RC, .cap = {16, 16, 1, 1, 0}};
+    CHECK_EQ(ibv_destroy_qp(b.qp), 0);
+    b.qp = ibv_create_qp(b.pd, &init);
+    CHECK(b.qp);
+    CHECK_EQ(b.qp->qp_num, number);
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+    CHECK_EQ(ibv_modify_qp(a.qp, &reset, IBV_QP_STATE), 0);
+    CHECK_EQ(qp_init(&a), 0);
+    CHECK_EQ(qp_init(&b), 0);
+    CHECK_EQ(qp_rtr(&a, number), 0);
+    CHECK_EQ(qp_rtr(&b, a.qp->qp_num), 0);
+    CHECK_EQ(qp_rts(&a), 0);
+    CHECK_EQ(qp_rts(&b), 0);
+    CHECK_EQ(try_send(&a, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, key), 0);
+    expect_wc(a.scq, 3, IBV_WC_REM_ACCESS_ERR);
+    CHECK_EQ(ibv_dereg_mr(b.mr), 0);
+    b.mr = NULL;
+    CHECK_EQ(ibv_dealloc_mw(mw), 0);
+    loop_close(&a, &b);
+}
+
+/* A window is not forgotten by a region that had others before. */
+TEST(regions_know_their_windows)
+{
+    struct side a = {0}, b = {.access = RIGHTS};
+    struct ibv_mw *mw[3];
+
+    loop_open(&a, &b);
+    for (int i = 0; i < 3; i++)
+        bind(&b, mw[i] = window(&b), 4096 * (uint32_t)i, 4096);
+    for (int round = 0; round < 3; round++) {
+        static const int order[3][3] = {{0, 1, 2}, {2, 1, 0}, {1, 0, 2}};
+        for (int i = 0; i < 3; i++) {
+            CHECK_EQ(ibv_dereg_mr(b.mr), EINVAL);
+            invalidate(&b, mw[order[round][i]]->rkey);
+        }
+        for (int i = 0; i < 3 && round < 2; i++)
+            bind(&b, mw[i], 0, 4096);
+    }
+    CHECK_EQ(ibv_dereg_mr(b.mr), 0);
+    b.mr = NULL;
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(ibv_dealloc_mw(mw[i]), 0);
+    loop_close(&a, &b);
+}
+
+/* An invalidation keeps its place: not before the reads that a fence makes it wait for. */
+TEST(an_invalidation_waits_at_a_fence)
+{
+    struct side a = {0}, b = {.access = RIGHTS};
+    struct ibv_wc wc;
+
+    setenv("EMUVERBS_READ_DELAY_US", "50000", 1);
+    loop_open(&a, &b);
+    struct ibv_mw *mw = window(&b);
+    uint32_t key = bind(&b, mw, 0, 4096);
+    post_send(&b, 1, READ, 0, 64, 0);
+    CHECK_EQ(try_invalidate(&b, 2, IBV_WR_LOCAL_INV, key, IBV_SEND_SIGNALED | IBV_SEND_FENCE),
+             0);
+    CHECK_EQ(try_send(&a, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, key), 0);
+    expect_wc(a.scq, 3, IBV_WC_SUCCESS); /* the key holds as long */
+    wc = expect_wc(b.scq, 1, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.opcode, IBV_WC_RDMA_READ);
+    expect_wc(b.scq, 2, IBV_WC_SUCCESS);
+    CHECK_EQ(try_send(&a, 4, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, key), 0);
+    expect_wc(a.scq, 4, IBV_WC_REM_ACCESS_ERR);
+    CHECK_EQ(ibv_dealloc_mw(mw), 0);
+    loop_close(&a, &b);
+}
+
+TEST(windows_by_the_newer_calls)
+{
+    struct side a = {0}, b = {.access = RIGHTS};
+
+    loop_open(&a, &b);
+    CHECK_EQ(ibv_destroy_qp(b.qp), 0);
+    struct ibv_qp_init_attr_ex init = {
+        .send_cq = b.scq,
+        .recv_cq = b.rcq,
+        .qp_type = IBV_QPT_RC,
+        .cap = {16, 16, 1, 1, 0},
+        .pd = b.pd,
+        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        .send_ops_flags =
+            IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW};
+    b.qp = ibv_create_qp_ex(b.ctx, &init);
+    CHECK(b.qp);
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+    CHECK_EQ(ibv_modify_qp(a.qp, &reset, IBV_QP_STATE), 0);
+    CHECK_EQ(qp_init(&a), 0);
+    CHECK_EQ(qp_init(&b), 0);
+    CHECK_EQ(qp_rtr(&a, b.qp->qp_num), 0);
+    CHECK_EQ(qp_rtr(&b, a.qp->qp_num), 0);
+    CHECK_EQ(qp_rts(&a), 0);
+    CHECK_EQ(qp_rts(&b), 0);
+
+    struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(b.qp);
+    struct ibv_mw *mine = window(&b), *theirs = ibv_alloc_mw(a.pd, IBV_MW_TYPE_2);
+    struct ibv_mw_bind_info info = {b.mr, (uintptr_t)b.buf, 4096, IBV_ACCESS_REMOTE_WRITE};
+    uint32_t key = ibv_inc_rkey(mine->rkey);
+    CHECK(theirs);
+    post_recv(&a, 1, 0, 64);
+    ibv_wr_start(ex);
+    ex->wr_id = 10;
+    ex->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_bind_mw(ex, mine, key, &info);
+    CHECK_EQ(ibv_wr_complete(ex), 0);
+    expect_wc(b.scq, 10, IBV_WC_SUCCESS);
+    CHECK_EQ(try_send(&a, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)b.buf, key), 0);
+    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
+    ibv_wr_start(ex);
+    ex->wr_id = 11;
+    ibv_wr_local_inv(ex, key);
+    ex->wr_id = 12;
+    ibv_wr_send_inv(ex, theirs->rkey); /* which is not bound */
+    CHECK_EQ(ibv_wr_complete(ex), 0);
+    expect_wc(b.scq, 11, IBV_WC_SUCCESS);
+    expect_wc(b.scq, 12, IBV_WC_REM_ACCESS_ERR);
+    ibv_wr_start(ex);
+    ibv_wr_bind_mw(ex, NULL, key, &info);
+    CHECK_EQ(ibv_wr_complete(ex), EINVAL);
+    CHECK_EQ(ibv_dealloc_mw(mine), 0);
+    CHECK_EQ(ibv_dealloc_mw(theirs), 0);
+    loop_close(&a, &b);
+}
+
+TEST(a_device_without_windows)
+{
+    struct side a = {0}, b = {0};
+    struct ibv_device_attr attr;
+
+    setenv("EMUVERBS_MAX_MW", "0", 1);
+    loop_open(&a, &b);
+    CHECK_EQ(ibv_query_device(a.ctx, &attr), 0);
+    CHECK_EQ(attr.max_mw, 0);
+    CHECK_EQ(attr.device_cap_flags & (IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2A |
+                                      IBV_DEVICE_MEM_WINDOW_TYPE_2B),
+             0);
+    for (int type = IBV_MW_TYPE_1; type <= IBV_MW_TYPE_2; type++) {
+        errno = 0;
+        CHECK(!ibv_alloc_mw(a.pd, (enum ibv_mw_type)type));
+        CHECK_EQ(errno, EOPNOTSUPP);
+    }
+    CHECK_EQ(try_invalidate(&a, 1, IBV_WR_LOCAL_INV, a.mr->rkey, 0), EOPNOTSUPP);
+    CHECK_EQ(try_invalidate(&a, 1, IBV_WR_SEND_WITH_INV, b.mr->rkey, 0), EOPNOTSUPP);
+    struct ibv_mw none = {.type = IBV_MW_TYPE_2};
+    CHECK_EQ(try_bind(&a, 1, &none, 1, 0, 16, 0, 0), EOPNOTSUPP);
+    struct ibv_qp_init_attr_ex init = {.send_cq = a.scq,
+                                       .recv_cq = a.rcq,
+                                       .qp_type = IBV_QPT_RC,
+                                       .cap = {16, 16, 1, 1, 0},
+                                       .pd = a.pd,
+                                       .comp_mask = IBV_QP_INIT_ATTR_PD |
+                                                    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+                                       .send_ops_flags = IBV_QP_EX_WITH_BIND_MW};
+    CHECK(!ibv_create_qp_ex(a.ctx, &init));
+    CHECK_EQ(errno, EOPNOTSUPP);
+    loop_close(&a, &b);
+}
+
+TEST(a_limit_of_windows)
+{
+    struct side a = {0};
+
+    setenv("EMUVERBS_MAX_MW", "2", 1);
+    side_open(&a);
+    struct ibv_mw *one = window(&a), *two = window(&a);
+    CHECK(!ibv_alloc_mw(a.pd, IBV_MW_TYPE_2));
+    CHECK_EQ(errno, ENOMEM);
+    CHECK_EQ(ibv_dealloc_mw(one), 0);
+    one = window(&a);
+    CHECK_EQ(ibv_dealloc_pd(a.pd), EBUSY);
+    CHECK_EQ(ibv_dealloc_mw(one), 0);
+    CHECK_EQ(ibv_dealloc_mw(two), 0);
+    side_close(&a);
+}
+
+/* Keys say nothing of other keys: differences of neighbours do not come again, and all bits are
+ * used. */
+TEST(keys_cannot_be_foreseen)
+{
+    enum { N = 512 };
+    struct side a = {0};
+    struct ibv_mr *mr[N];
+    struct ibv_mw *mw[N];
+    uint32_t key[N], all_set = ~0u, any_set = 0;
+
+    side_open(&a);
+    for (int windows = 0; windows < 2; windows++) {
+        for (int i = 0; i < N; i++) {
+            if (windows)
+                mw[i] = window(&a);
+            else
+                CHECK(mr[i] = ibv_reg_mr(a.pd, a.buf, 4096, IBV_ACCESS_REMOTE_READ));
+            key[i] = windows ? mw[i]->rkey >> 8 : mr[i]->rkey;
+            all_set &= key[i];
+            any_set |= key[i];
+        }
+        unsigned again = 0;
+        for (int i = 0; i < N; i++)
+            for (int k = 0; k < i; k++) {
+                CHECK(key[i] != key[k]);
+                if (i + 1 < N && key[i + 1] - key[i] == key[k + 1] - key[k])
+                    again++;
+            }
+        CHECK(again < 8);
+        CHECK_EQ(__builtin_popcount(any_set & ~all_set), windows ? 22 : 30);
+        all_set = ~0u;
+        any_set = 0;
+    }
+    for (int i = 0; i < N; i++) {
+        CHECK_EQ(ibv_dereg_mr(mr[i]), 0);
+        CHECK_EQ(ibv_dealloc_mw(mw[i]), 0);
+    }
+    side_close(&a);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        T(invalidating_waits_for_remote_writes),
+        T(a_message_invalidates),
+        T(a_window_is_of_one_connection),
+        T(a_destroyed_queue_pair_takes_its_windows_along),
+        T(regions_know_their_windows),
+        T(an_invalidation_waits_at_a_fence),
+        T(windows_by_the_newer_calls),
+        T(a_device_without_windows),
+        T(a_limit_of_windows),
+        T(keys_cannot_be_foreseen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
