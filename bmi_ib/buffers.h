@@ -10,14 +10,18 @@
 #define IB_SLAB 32 /* buffers registered at a time, at most */
 
 enum ib_rx_state {
-    IB_RX_FREE,   /* in the pool */
-    IB_RX_POSTED, /* with the device, or in the chain that goes to it at the next flush */
-    IB_RX_READY,  /* received, waits for room in the caller's event array */
-    IB_RX_HELD,   /* the engine's, until rx_return */
+    IB_RX_FREE,    /* in the pool */
+    IB_RX_CHAINED, /* in the chain that goes to the device at the next flush */
+    IB_RX_POSTED,  /* with the device */
+    IB_RX_READY,   /* received, waits for room in the caller's event array */
+    IB_RX_HELD,    /* the engine's, until rx_return */
 };
 
 struct ib_rx {
-    STAILQ_ENTRY(ib_rx) next; /* free list, post chain or ready list */
+    union {
+        STAILQ_ENTRY(ib_rx) next; /* free list, post chain or ready list */
+        LIST_ENTRY(ib_rx) posted; /* in a link's own queue: with the device */
+    };
     void *data;
     uint32_t lkey;
     uint32_t index;      /* in the pool */
@@ -28,6 +32,7 @@ struct ib_rx {
     uint32_t value;
 };
 STAILQ_HEAD(ib_rx_list, ib_rx);
+LIST_HEAD(ib_rx_posted, ib_rx);
 
 /* A send buffer: the data follows the structure.  A message is a transfer without pieces, so
  * both queue alike. */
@@ -90,7 +95,8 @@ struct ib_rx_slab {
 
 /* A receive queue, shared or a link's own: posted + held covers promised and a little more. */
 struct ib_rx_queue {
-    struct ib_rx_list chain; /* to be handed to the device */
+    struct ib_rx_list chain;       /* to be handed to the device */
+    struct ib_rx_posted at_device; /* handed over; a link's own queue only */
     uint32_t chained;        /* how many, at most f->rx_slack after a flush */
     uint32_t promised;       /* to the engine */
     uint32_t posted;         /* with the device or in the chain */

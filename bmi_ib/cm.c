@@ -11,7 +11,13 @@
  * the queue pair is ready by then, so the message itself counts as the confirmation
  * (ib_cm_established is called from both).
  *
- * Receiver-not-ready retry is 0: the engine's credits promise that a receive is always posted.
+ * Receiver not ready.  The engine's credits promise that a receive is always posted, so among
+ * peers that keep to them nobody is ever told that it is not.  A peer that does not can use up
+ * the receives that are shared, until the engine has taken its messages and cut it off.  The
+ * others wait for that: they try again for ever (option rnr_retry), since a link whose peer
+ * does not come back is ended by the engine's time-outs.  How long they wait between two tries
+ * is said by the receiver, and rdma_cm says the longest, 655 ms; ours is set when the
+ * connection is made.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -22,6 +28,8 @@
 #define REJECTED_TIMEOUT     4
 #define REJECTED_NO_LISTENER 8 /* "invalid service id" */
 #define REJECTED_STALE       10 /* the peer still has a connection with our old queue pair number */
+
+#define RNR_TIMER 12 /* 0.64 ms, in the code of the InfiniBand specification */
 
 struct cm_note {
     enum rdma_cm_event_type type;
@@ -110,6 +118,7 @@ int ib_cm_start(struct rme_link *l)
         l->id = NULL;
         return ib_errno();
     }
+    l->deliver = true; /* an attempt before this one may have failed */
     memcpy(&l->sockaddr, l->address->ai_addr, l->address->ai_addrlen);
     if (rdma_resolve_addr(l->id, source(f, l->address->ai_addr, &own), l->address->ai_addr,
                           (int)ib_option(f, "resolve_timeout_ms"))) {
@@ -147,6 +156,17 @@ static void route(struct rme_link *l)
     ib_link_state_set(l, IB_ROUTING);
 }
 
+/* The peer shall soon try again when we are not ready.  If that cannot be said, it waits
+ * longer. */
+static void set_rnr_timer(struct rme_link *l)
+{
+    struct ibv_qp_attr attr = {.min_rnr_timer = RNR_TIMER};
+    int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_MIN_RNR_TIMER);
+    if (ret)
+        ib_log(l->f, RME_LOG_DEBUG, "%s: the receiver-not-ready timer stays the longest: %s",
+               l->peer, strerror(-ib_error(ret)));
+}
+
 /* Queue pair and receives, ready before the peer can send. */
 static int prepare(struct rme_link *l)
 {
@@ -172,7 +192,7 @@ static void request(struct rme_link *l)
         .responder_resources = d->read_depth,
         .initiator_depth = d->read_depth,
         .retry_count = d->retry_count,
-        .rnr_retry_count = 0,
+        .rnr_retry_count = (uint8_t)ib_option(l->f, "rnr_retry"),
     };
     int error = prepare(l);
     if (!error && rdma_connect(l->id, &param)) {
@@ -197,7 +217,7 @@ int ib_cm_accept(struct rme_link *l, const void *hello, size_t length)
         .initiator_depth =
             l->peer_initiator < d->read_depth ? l->peer_initiator : d->read_depth,
         .retry_count = d->retry_count,
-        .rnr_retry_count = 0,
+        .rnr_retry_count = (uint8_t)ib_option(l->f, "rnr_retry"),
     };
     set_ack_timeout(l);
     int error = prepare(l);
@@ -209,6 +229,7 @@ int ib_cm_accept(struct rme_link *l, const void *hello, size_t length)
         ib_qp_destroy(l);
         return error;
     }
+    set_rnr_timer(l);
     l->read_depth = param.initiator_depth;
     ib_link_state_set(l, IB_ACCEPTING);
     return 0;
@@ -261,6 +282,7 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
 static void established(struct rme_link *l, const struct cm_note *n)
 {
     if (l->state == IB_CONNECTING) {
+        set_rnr_timer(l);
         memcpy(l->answer, n->data, n->length);
         l->answer_length = n->length;
         l->read_depth = n->initiator_depth < l->f->dev.read_depth ? n->initiator_depth
@@ -288,7 +310,7 @@ int ib_reject_error(int status, const void *data, size_t length)
     case -ETIMEDOUT:
         return -ETIMEDOUT;
     case REJECTED_STALE:
-        return -ECONNRESET;
+        return -ESTALE;
     case REJECTED_NO_LISTENER:
     case -ECONNREFUSED:
         return -ECONNREFUSED;
@@ -304,8 +326,10 @@ static void rejected(struct rme_link *l, const struct cm_note *n)
         return;
     memcpy(l->answer, n->data, n->length);
     l->answer_length = n->length;
+    l->stale += error == -ESTALE;
     ib_log(l->f, RME_LOG_INFO, "%s: the connection was rejected: %s (reason %d)", l->peer,
-           strerror(-error), n->status);
+           error == -ESTALE ? "the peer had one of ours that is gone" : strerror(-error),
+           n->status);
     ib_link_fail(l, error, false);
 }
 

@@ -6,7 +6,8 @@
  * send queue, its receives, two markers) fits, and with shared receives each queue also has
  * room for all of those.  So no queue overruns.  When the last is booked out it is made four
  * times as large where the device can do that, else a larger one is added: their number grows
- * with the logarithm of the connections at most.
+ * with the logarithm of the connections at most.  The first is small, and takes at most an
+ * eighth of what may be locked: a device locks the memory of its queues.
  *
  * A completion's id leads to its link or buffer by handle, so that a late one finds nothing. Of
  * a failed completion only id, status and queue pair number mean anything.
@@ -15,8 +16,7 @@
 #include <string.h>
 #include "ib.h"
 
-#define CQ_LISTENING  65536 /* first sizes: 300 connections in one queue */
-#define CQ_CONNECTING 8192
+#define CQ_FIRST 8192 /* completions of the first queue: 60 connections */
 
 /* ---- Space ---- */
 
@@ -70,7 +70,9 @@ int ib_cq_open(struct rme_fabric *f)
 {
     uint64_t first = (uint64_t)ib_option(f, "cq_depth");
     if (!first)
-        first = f->config.listen ? CQ_LISTENING : CQ_CONNECTING;
+        first = CQ_FIRST;
+    if (f->config.budget && first > f->config.budget / 8 / IB_QUEUE_ENTRY)
+        first = f->config.budget / 8 / IB_QUEUE_ENTRY;
     f->comp = ibv_create_comp_channel(f->dev.ctx);
     int error = f->comp ? ib_nonblocking(f->comp->fd) : ib_errno();
     if (!error)
@@ -266,9 +268,11 @@ static void poll_one(struct rme_fabric *f, struct ib_cq *c)
             return;
         }
         ib_count(f, CQ_ENTRIES, (unsigned)got);
+        c->polled += (unsigned)got;
         for (int i = 0; i < got; i++)
             dispatch(f, &wc[i]);
     } while (got == want);
+    c->emptied++;
 }
 
 void ib_cq_poll(struct rme_fabric *f)

@@ -139,6 +139,10 @@ static bool suits(struct rme_fabric *f, struct ibv_context *ctx, struct ibv_devi
     int ret = ibv_query_device(ctx, attr);
     if (ret)
         snprintf(why, sizeof(why), "it cannot be queried: %s", strerror(-ib_error(ret)));
+    else if (ctx->device->transport_type == IBV_TRANSPORT_IWARP)
+        snprintf(why, sizeof(why),
+                 "it is an iWARP device, which has no writes with immediate data; InfiniBand "
+                 "and RoCE do");
     else if (find_port(f, ctx, attr, port, why, sizeof(why)))
         return true;
     ib_log(f, RME_LOG_WARN, "device %s not used: %s", name, why);

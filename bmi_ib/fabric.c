@@ -13,6 +13,7 @@ static void ib_close(struct rme_fabric *f)
     ib_rx_close(f); /* after the queue pairs, which use the shared queue; before the domain */
     ib_tx_close(f);
     ib_cq_close(f);
+    ib_async_close(f); /* after all that could have an event of its own */
     ib_device_close(f);
     ib_cm_close(f);
     ib_wait_close(f);
@@ -35,6 +36,7 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
     TAILQ_INIT(&f->eventful);
     TAILQ_INIT(&f->tx_waiters);
     TAILQ_INIT(&f->draining);
+    TAILQ_INIT(&f->drained);
 
     int error = ib_wait_open(f);
     if (!error)

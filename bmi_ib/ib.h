@@ -30,12 +30,15 @@
 #define IB_BATCH_SGE  256 /* and their segments */
 #define IB_POLL_BATCH 32  /* completions of one poll call */
 #define IB_RX_BATCH   32  /* receives of one post call */
+#define IB_QUEUE_ENTRY 64  /* bytes that a device locks for an entry of a queue, about */
 
 struct ib_cq {
     struct ibv_cq *cq;
     uint32_t size;    /* completions it holds */
     uint32_t used;    /* completions its links could produce at once: never more than size */
     uint32_t unacked; /* events fetched and not acknowledged */
+    uint64_t polled;  /* completions taken */
+    uint64_t emptied; /* polls that left nothing */
     bool armed;
     bool broken; /* overrun or failed: its links are dead, nobody else gets on it */
 };
@@ -76,6 +79,15 @@ struct ib_batch { /* scratch of one post call */
 #define IB_HINT_WAKE  4u /* only from the sleeper to itself */
 #define IB_HINT_NAME  8u
 
+struct ib_async_note; /* async.c */
+
+/* The device's asynchronous events for this engine; guarded by a lock of async.c. */
+struct ib_async {
+    TAILQ_ENTRY(rme_fabric) users;
+    STAILQ_HEAD(, ib_async_note) notes;
+    bool open;
+};
+
 struct rme_fabric {
     struct rme_fabric_config config;
     struct rme_caps caps;
@@ -99,9 +111,9 @@ struct rme_fabric {
     struct ib_link_slot *slots;
     uint32_t nslots;
     uint32_t free_slot_hint;
-    struct rme_link **hash; /* by queue pair number, for the shared queue */
+    struct rme_link **hash; /* by queue pair number */
     uint32_t hash_size, hash_used;
-    struct ib_link_list links, dirty, eventful, tx_waiters, draining;
+    struct ib_link_list links, dirty, eventful, tx_waiters, draining, drained;
     struct ib_xfer_queue done; /* completed transfers without an event yet */
 
     struct rdma_event_channel *cm;
@@ -111,6 +123,7 @@ struct rme_fabric {
 
     atomic_uint hint;
     int wake_fd, sleep_fd; /* an eventfd; an epoll of all that ends a sleep */
+    struct ib_async async;
     bool cm_complained;  /* a failing event channel is reported once */
     unsigned connecting; /* links on their way up: the channel is looked at more often */
     unsigned polls;      /* since the control descriptors were looked at */
@@ -189,6 +202,7 @@ int ib_wc_error(enum ibv_wc_status status);
 
 /* ---- async.c ---- */
 int ib_async_open(struct rme_fabric *f);
+void ib_async_close(struct rme_fabric *f);
 void ib_async_events(struct rme_fabric *f);
 
 /* ---- wait.c ---- */

@@ -8,12 +8,17 @@
  * Every failure goes through ib_link_fail, in whatever state.  A link without a queue pair ends
  * at once.  One with a queue pair is drained first: the pair goes to the error state, which
  * makes the device give every request back as flushed; marker requests behind them tell when
- * the last one came (qp.c).  Only then the pair is destroyed, the buffers return to their pools
- * and LINK_DOWN is due.  When the device does not play along (a call fails, the markers do not
- * come in time) the pair is destroyed without them, which also ends all access to memory.
+ * the last one came (qp.c).  Then everything of this pair is in the completion queue, and has
+ * to be taken from there: destroying the pair throws away what is left, and with it receives of
+ * the shared queue that were used.  So the pair is destroyed when the queue was found empty
+ * once (ib_link_reap); the buffers return to their pools and LINK_DOWN is due.  When the device
+ * does not play along (a call fails, the markers do not come in time) the pair is destroyed
+ * without them, which also ends all access to memory.
  *
  * A name with several addresses is tried address by address: a link that fails before it was
- * up, without an answer of the peer's engine, starts again with the next one.
+ * up, without an answer of the peer's engine, starts again with the next one.  One that the
+ * peer refuses as stale starts again with the same: the peer has found a connection with the
+ * number of our queue pair that is gone here, and has ended it while refusing.
  *
  * Links are named by handles (slot and generation) wherever the device or another thread keeps
  * the name, so that something late finds nobody instead of freed memory.
@@ -29,6 +34,8 @@
 
 #define GENERATIONS 0xfffu
 #define LAST_WQE_MS 50 /* patience for "last WQE reached" */
+#define STALE_TRIES                                                                            \
+    4 /* for one address, when the peer still has a connection of ours that is gone */
 
 const char *const ib_link_state_name[] = {
 #define IB_LINK_NAME(id, name) [IB_##id] = name,
@@ -156,6 +163,8 @@ void ib_link_destroy(struct rme_link *l)
     ib_link_state_set(l, IB_DOWN);
     if (l->draining)
         TAILQ_REMOVE(&f->draining, l, drain_entry);
+    if (l->drained)
+        TAILQ_REMOVE(&f->drained, l, drain_entry);
     if (l->id)
         rdma_destroy_id(l->id);
     if (l->in_events)
@@ -282,8 +291,15 @@ static void settle(struct rme_link *l)
         rdma_destroy_id(l->id);
         l->id = NULL;
     }
+    if (l->error == -ESTALE) {
+        l->error =
+            l->stale > STALE_TRIES || l->asked || l->f->dev.dead ? -ECONNRESET : ib_cm_start(l);
+        if (!l->error)
+            return;
+    }
     while (next_address_helps(l)) {
         l->address = l->address->ai_next;
+        l->stale = 0;
         l->error = ib_cm_start(l);
         if (!l->error)
             return;
@@ -369,9 +385,33 @@ void ib_link_drained(struct rme_link *l)
         return;
     }
     TAILQ_REMOVE(&l->f->draining, l, drain_entry);
+    TAILQ_INSERT_TAIL(&l->f->drained, l, drain_entry);
     l->draining = false;
-    ib_qp_destroy(l);
-    settle(l);
+    l->drained = true;
+    l->emptied = l->cq->emptied;
+    l->polled = l->cq->polled;
+}
+
+/* Has everything been taken that was in the completion queue when the link was drained? */
+static bool taken(const struct rme_link *l)
+{
+    const struct ib_cq *c = l->cq;
+    return c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size;
+}
+
+/* Destroys the queue pairs whose last completion was taken. */
+void ib_link_reap(struct rme_fabric *f)
+{
+    struct rme_link *l, *next;
+    for (l = TAILQ_FIRST(&f->drained); l; l = next) {
+        next = TAILQ_NEXT(l, drain_entry);
+        if (!taken(l))
+            continue;
+        TAILQ_REMOVE(&f->drained, l, drain_entry);
+        l->drained = false;
+        ib_qp_destroy(l);
+        settle(l);
+    }
 }
 
 /* Gives up on queue pairs that do not drain. */
@@ -396,6 +436,8 @@ int ib_link_deadline(struct rme_fabric *f)
 {
     struct rme_link *l;
     uint64_t now = TAILQ_EMPTY(&f->draining) ? 0 : ib_now_ms(), first = UINT64_MAX;
+    if (!TAILQ_EMPTY(&f->drained))
+        return 0;
     TAILQ_FOREACH(l, &f->draining, drain_entry)
     first = l->drain_end < first ? l->drain_end : first;
     if (first == UINT64_MAX)

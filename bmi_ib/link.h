@@ -66,7 +66,10 @@ struct rme_link {
     bool in_events;
     bool send_drained, recv_drained, last_wqe;
     bool draining; /* in f->draining */
+    bool drained; /* in f->drained: only what is in the completion queue is still to be taken */
     uint64_t drain_end;
+    uint64_t emptied, polled;               /* of the completion queue when it was drained */
+    unsigned stale;                         /* rejects for a stale connection, in turn */
     uint8_t peer_initiator, peer_responder; /* read depths of a request, as seen from here */
     struct addrinfo *addresses, *address;   /* all of the name, and the one being tried */
     uint8_t hello[IB_HELLO_MAX];            /* what we send in a request */
@@ -99,6 +102,7 @@ void ib_link_event(struct rme_link *l, bool *which);
 void ib_link_fail(struct rme_link *l, int error, bool deliver);
 void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error);
 void ib_link_drained(struct rme_link *l);
+void ib_link_reap(struct rme_fabric *f);
 void ib_link_destroy(struct rme_link *l);
 void ib_link_timers(struct rme_fabric *f);
 int ib_link_deadline(struct rme_fabric *f);

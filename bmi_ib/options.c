@@ -16,7 +16,10 @@ const struct rme_option_row ib_options[] = {
      "it well), on, off.",
      "auto"},
     {"srq_depth", "count", 16384, 64, 1 << 20,
-     "Most receive buffers of all connections together when they are shared.", NULL},
+     "Most receive buffers of all connections together when they are shared; fewer where "
+     "little may "
+     "be locked.",
+     NULL},
     {"sq_depth", "count", 127, 8, 32767,
      "Send requests a connection may have with the device; more wait in memory.  The device "
      "keeps one more, and rounds up to a power of two.",
@@ -25,7 +28,7 @@ const struct rme_option_row ib_options[] = {
      "Most receive buffers of one connection when they are not shared.", NULL},
     {"cq_depth", "count", 0, 0, 1 << 22,
      "Completions that the completion queue holds at first; it grows, or more are made, as "
-     "connections need it.  0 takes 64K when listening, else 8K.",
+     "connections need it.  0 takes 8K, fewer where little may be locked.",
      NULL},
     {"max_sge", "count", 16, 1, 64,
      "Segments of one work request at most, as far as the device allows.", NULL},
@@ -40,6 +43,11 @@ const struct rme_option_row ib_options[] = {
      "power.  0 takes 17 (0.5 s), on software devices 18.",
      NULL},
     {"retry_count", "count", 7, 0, 7, "Repetitions before the peer counts as dead.", NULL},
+    {"rnr_retry", "count", 7, 0, 7,
+     "Repetitions when the peer has no receive posted, which happens only if another of its "
+     "peers "
+     "takes more than it was granted.  7 is for ever.",
+     NULL},
     {"read_depth", "count", 16, 1, 255,
      "RDMA reads in flight per connection offered to the peer; the smaller side decides.",
      NULL},

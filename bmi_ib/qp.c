@@ -12,8 +12,7 @@
  *
  * With shared receives there is no receive queue of the pair to mark: the device then raises
  * "last WQE reached" once it takes no more from the shared queue for this pair.  That event is
- * waited for only briefly: some devices do not raise it (a quirk says which), and rdma_cm gives
- * all engines of a process one device context, so that another engine may have fetched it.
+ * waited for only briefly: some devices do not raise it (a quirk says which).
  * Without it a receive that the device had taken for this pair and not completed would be
  * missing from the pool; the pair is gone all the same.
  *
@@ -43,7 +42,7 @@ int ib_qp_create(struct rme_link *l)
     if (error)
         goto undo_share;
     struct ibv_qp_init_attr attr = {
-        .qp_context = l,
+        .qp_context = f, /* whose events are this queue pair's */
         .send_cq = l->cq->cq,
         .recv_cq = l->cq->cq,
         .srq = f->srq,
@@ -68,12 +67,10 @@ int ib_qp_create(struct rme_link *l)
     l->qp = l->id->qp;
     l->qp_num = l->qp->qp_num;
     l->send_drained = l->recv_drained = l->last_wqe = false;
-    error = f->srq ? ib_link_hash(l) : 0;
-    if (error) {
+    error = ib_link_hash(l);
+    if (error)
         ib_qp_destroy(l);
-        return error;
-    }
-    return 0;
+    return error;
 
 undo_share:
     ib_cq_release(l->cq, l->cq_share);
@@ -123,8 +120,7 @@ void ib_qp_destroy(struct rme_link *l)
 {
     rdma_destroy_qp(l->id);
     l->qp = NULL;
-    if (l->f->srq)
-        ib_link_unhash(l);
+    ib_link_unhash(l);
     ib_xfer_purge(l);
     ib_rx_forget(l);
     ib_cq_release(l->cq, l->cq_share);

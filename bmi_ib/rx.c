@@ -24,6 +24,7 @@
 
 #define SLACK_SHARED 16 /* receives beyond the promise, of the shared queue */
 #define SLACK_OWN    8  /* of each connection where we connect */
+#define SRQ_LEAST    64 /* receives of a shared queue, however little may be locked */
 
 /* ---- The pool ---- */
 
@@ -89,7 +90,7 @@ static struct ib_rx_queue *queue_of(struct rme_fabric *f, struct rme_link *l)
 static void chain(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
     struct ib_rx_queue *q = queue_of(f, l);
-    rx->state = IB_RX_POSTED;
+    rx->state = IB_RX_CHAINED;
     rx->link = f->srq ? 0 : l->handle;
     q->posted++;
     q->chained++;
@@ -191,6 +192,7 @@ static void batch_build(const struct rme_fabric *f, struct ib_rx_list *list, str
     while (b->n < IB_RX_BATCH && (rx = STAILQ_FIRST(list))) {
         STAILQ_REMOVE_HEAD(list, next);
         rx->generation++;
+        rx->state = IB_RX_POSTED;
         struct ibv_sge *sge = &b->sge[b->n];
         struct ibv_recv_wr *wr = &b->wr[b->n];
         *sge = (struct ibv_sge){(uintptr_t)rx->data, f->config.rx_size, rx->lkey};
@@ -203,14 +205,22 @@ static void batch_build(const struct rme_fabric *f, struct ib_rx_list *list, str
     b->wr[b->n - 1].next = NULL;
 }
 
+/* They are with the device now.  Of the shared queue nobody asks which. */
+static void batch_posted(const struct rme_fabric *f, struct ib_rx_queue *q, struct rx_batch *b)
+{
+    for (unsigned i = 0; !f->srq && i < b->n; i++)
+        LIST_INSERT_HEAD(&q->at_device, b->rx[i], posted);
+}
+
 /* After a failure: those from `bad` on were not taken. */
 static uint32_t batch_undo(struct rme_fabric *f, struct rx_batch *b,
                            const struct ibv_recv_wr *bad)
 {
     unsigned i = bad >= b->wr && bad < b->wr + b->n ? (unsigned)(bad - b->wr) : 0;
     uint32_t undone = b->n - i;
-    for (; i < b->n; i++)
-        pool_put(f, b->rx[i]);
+    for (unsigned k = i; k < b->n; k++)
+        pool_put(f, b->rx[k]);
+    b->n = i;
     return undone;
 }
 
@@ -227,10 +237,11 @@ int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
         int ret =
             f->srq ? ibv_post_srq_recv(f->srq, b.wr, &bad) : ibv_post_recv(l->qp, b.wr, &bad);
         ib_count(f, RECV_DOORBELLS, 1);
-        if (ret) {
+        if (ret)
             q->posted -= batch_undo(f, &b, bad);
+        batch_posted(f, q, &b);
+        if (ret)
             return ib_error(ret);
-        }
         ib_count(f, RECV_REQUESTS, b.n);
     }
     return 0;
@@ -249,6 +260,8 @@ struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id)
     if (rx->state != IB_RX_POSTED ||
         (rx->generation & IB_POSITION_MASK) != ib_wr_position(wr_id))
         return NULL;
+    if (!f->srq)
+        LIST_REMOVE(rx, posted);
     return rx;
 }
 
@@ -331,15 +344,16 @@ void ib_rx_forget(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     struct ib_rx_queue *q = &l->rxq;
-    STAILQ_INIT(&q->chain);
-    q->chained = 0;
-    for (uint32_t i = 0; q->posted && i < f->rx.slabs * f->slab; i++) {
-        struct ib_rx *rx = &f->rx.slab[i / f->slab]->rx[i % f->slab];
-        if (rx->state == IB_RX_POSTED && rx->link == l->handle) {
-            pool_put(f, rx);
-            q->posted--;
-        }
+    struct ib_rx *rx;
+    while ((rx = STAILQ_FIRST(&q->chain))) {
+        STAILQ_REMOVE_HEAD(&q->chain, next);
+        pool_put(f, rx);
     }
+    while ((rx = LIST_FIRST(&q->at_device))) {
+        LIST_REMOVE(rx, posted);
+        pool_put(f, rx);
+    }
+    q->chained = q->posted = 0;
 }
 
 /* ---- Open and close ---- */
@@ -357,6 +371,16 @@ static bool want_srq(struct rme_fabric *f, const char *mode)
     if (strcmp(mode, "auto") == 0)
         return f->config.listen && !ib_quirk_srq_unsafe(f); /* a client has few connections */
     return strcmp(mode, "on") == 0;
+}
+
+/* No more than a quarter of what may be locked: each receive has a buffer, and room in its
+ * queue and in a completion queue. */
+static uint32_t affordable(const struct rme_fabric *f, uint32_t depth)
+{
+    uint64_t most = f->config.budget / 4 / (f->config.rx_size + 2 * IB_QUEUE_ENTRY);
+    if (!f->config.budget || depth <= most)
+        return depth;
+    return most > SRQ_LEAST ? (uint32_t)most : SRQ_LEAST;
 }
 
 int ib_rx_open(struct rme_fabric *f)
@@ -377,7 +401,8 @@ int ib_rx_open(struct rme_fabric *f)
     uint32_t depth = (uint32_t)ib_option(f, "srq_depth");
     if (depth > (uint32_t)f->dev.attr.max_srq_wr)
         depth = (uint32_t)f->dev.attr.max_srq_wr;
-    struct ibv_srq_init_attr attr = {.attr = {.max_wr = depth, .max_sge = 1}};
+    depth = affordable(f, depth);
+    struct ibv_srq_init_attr attr = {.srq_context = f, .attr = {.max_wr = depth, .max_sge = 1}};
     f->srq = ibv_create_srq(f->dev.pd, &attr);
     if (!f->srq) {
         ib_log(f, RME_LOG_WARN,

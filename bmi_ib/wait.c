@@ -157,6 +157,8 @@ int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
     if (anything_kept(f))
         emit_all(f);
     ib_cq_poll(f);
+    if (!TAILQ_EMPTY(&f->drained))
+        ib_link_reap(f);
     if (!TAILQ_EMPTY(&f->tx_waiters))
         ib_tx_rooms(f);
     if (f->resume) {

@@ -2,29 +2,35 @@
 /*
  * fabric.h - the seam between the engine and a fabric.
  *
- * A fabric owns devices, connections ("links"), receive buffers, send buffers and queues.  The engine owns messages,
- * matching, credits, protocols and the memory of operations.  The seam speaks of three things only: messages of at most
- * one receive buffer, transfers (RDMA of many pieces with one notification behind them), and events.
+ * A fabric owns devices, connections ("links"), receive buffers, send buffers and queues.  The
+ * engine owns messages, matching, credits, protocols and the memory of operations.  The seam
+ * speaks of three things only: messages of at most one receive buffer, transfers (RDMA of many
+ * pieces with one notification behind them), and events.
  *
- * Threads.  The engine calls every function with its lock held, so a fabric needs no lock of its own for them.  The
- * exceptions are wait(), wake(), reg() and dereg(): they are called without the lock, from any thread, concurrently
- * with everything else.  A fabric may have threads of its own (a resolver), but they must not call the engine: what they
- * find out becomes an event of a later poll().
+ * Threads.  The engine calls every function with its lock held, so a fabric needs no lock of
+ * its own for them.  The exceptions are wait(), wake(), reg() and dereg(): they are called
+ * without the lock, from any thread, concurrently with everything else.  A fabric may have
+ * threads of its own (a resolver), but they must not call the engine: what they find out
+ * becomes an event of a later poll().
  *
  * Nothing here blocks except wait().  Nothing here calls back.
  *
- * Order on one link.  Messages, and the notifications of transfers, arrive at the peer in the order in which they were
- * queued here.  The notification of a transfer arrives after all data of it, and of all transfers queued before it on
- * that link, is in place (for a read: after the data has arrived here).  Data of different transfers has no order.
+ * Order on one link.  Messages, and the notifications of transfers, arrive at the peer in the
+ * order in which they were queued here.  The notification of a transfer arrives after all data
+ * of it, and of all transfers queued before it on that link, is in place (for a read: after the
+ * data has arrived here).  Data of different transfers has no order.
  *
- * Flow control.  Each message and each immediate consumes one receive buffer of the peer.  The engine never sends more
- * than the peer has granted, and grants only what rx_reserve() promised and rx_return() gave back, so a fabric may run
- * with receiver-not-ready retry 0.
+ * Flow control.  Each message and each immediate consumes one receive buffer of the peer.  The
+ * engine never sends more than the peer has granted, and grants only what rx_reserve() promised
+ * and rx_return() gave back, so among engines a receive buffer is always there.  A peer that is
+ * none may take more; the engine cuts it off when it sees that.  Where buffers are shared by
+ * links, the messages of others wait until then; their links live.
  *
- * Failure.  Whatever goes wrong with a link ends in exactly one RME_EV_LINK_DOWN, after which the device touches no
- * memory on behalf of that link any more: neither by what we posted nor by what the peer does with keys (the QP is in
- * error and drained).  Transfers and messages still queued are gone without an event of their own; the engine accounts
- * for them at LINK_DOWN.  All resources of the link are released by link_free().
+ * Failure.  Whatever goes wrong with a link ends in exactly one RME_EV_LINK_DOWN, after which
+ * the device touches no memory on behalf of that link any more: neither by what we posted nor
+ * by what the peer does with keys (the QP is in error and drained).  Transfers and messages
+ * still queued are gone without an event of their own; the engine accounts for them at
+ * LINK_DOWN.  All resources of the link are released by link_free().
  */
 #ifndef RME_FABRIC_H
 #define RME_FABRIC_H

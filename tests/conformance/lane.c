@@ -68,7 +68,10 @@ const char *lane_options(bool listens)
     const char *all = lane.options ? lane.options : "";
     const char *more = listens || !lane.client_options ? "" : lane.client_options;
 
-    snprintf(text, sizeof text, "%s%s%s", all, *all && *more ? "," : "", more);
+    /* Among our own peers nobody ever sends without a receive being posted: it may not even be
+     * tried twice. */
+    snprintf(text, sizeof text, "rnr_retry=0%s%s%s%s", *all ? "," : "", all, *more ? "," : "",
+             more);
     return text;
 }
 

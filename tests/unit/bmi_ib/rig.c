@@ -49,6 +49,13 @@ static int fake_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_
     return 0;
 }
 
+static int fake_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+                              struct ibv_recv_wr **bad)
+{
+    (void)srq;
+    return fake_post_recv(NULL, wr, bad);
+}
+
 static int fake_poll(struct ibv_cq *q, int max, struct ibv_wc *wc)
 {
     int n = 0;
@@ -89,9 +96,39 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     (void)qp;
-    (void)mask;
     rig.errors_set += attr->qp_state == IBV_QPS_ERR;
+    rig.timers_set += (mask & IBV_QP_MIN_RNR_TIMER) != 0;
     return rig.fail_modify ? EINVAL : 0;
+}
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *c, int cqe, void *cq_context,
+                             struct ibv_comp_channel *ch, int vector)
+{
+    struct ibv_cq *made = calloc(1, sizeof(*made));
+    (void)vector;
+    made->context = c;
+    made->cq_context = cq_context;
+    made->channel = ch;
+    made->cqe = rig.cqe = cqe;
+    return made;
+}
+
+int ibv_destroy_cq(struct ibv_cq *q)
+{
+    free(q);
+    return 0;
+}
+
+struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c)
+{
+    comp.context = c;
+    return &comp;
+}
+
+int ibv_destroy_comp_channel(struct ibv_comp_channel *ch)
+{
+    (void)ch;
+    return 0;
 }
 
 int ibv_resize_cq(struct ibv_cq *q, int cqe)
@@ -161,8 +198,14 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_
     return 0;
 }
 
+/* As devices do, it throws away the pair's completions that nobody has taken. */
 void rdma_destroy_qp(struct rdma_cm_id *id)
 {
+    unsigned kept = 0;
+    for (unsigned i = 0; i < nwaiting; i++)
+        if (waiting[i].qp_num != id->qp->qp_num)
+            waiting[kept++] = waiting[i];
+    nwaiting = kept;
     free(id->qp);
     id->qp = NULL;
     rig.qps_gone++;
@@ -171,7 +214,7 @@ void rdma_destroy_qp(struct rdma_cm_id *id)
 int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
 {
     (void)id;
-    assert_int_equal(param->rnr_retry_count, 0);
+    assert_int_equal(param->rnr_retry_count, 7);
     rig.connected++;
     return yes_or(rig.fail_connect);
 }
@@ -210,6 +253,43 @@ int rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value, siz
     return 0;
 }
 
+int ibv_get_async_event(struct ibv_context *c, struct ibv_async_event *e)
+{
+    (void)c;
+    if (!rig.async)
+        return -1;
+    *e = *rig.async;
+    rig.async = NULL;
+    return 0;
+}
+
+void ibv_ack_async_event(struct ibv_async_event *e)
+{
+    (void)e;
+    rig.acked++;
+}
+
+struct ibv_context **rdma_get_devices(int *n)
+{
+    static struct ibv_context *list[2];
+    list[0] = &context;
+    *n = 1;
+    return list;
+}
+
+void rdma_free_devices(struct ibv_context **list)
+{
+    (void)list;
+}
+
+int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *attr)
+{
+    (void)c;
+    memset(attr, 0, sizeof(*attr));
+    attr->phys_port_cnt = 1;
+    return 0;
+}
+
 int rdma_get_cm_event(struct rdma_event_channel *c, struct rdma_cm_event **e)
 {
     (void)c;
@@ -233,12 +313,14 @@ int rdma_ack_cm_event(struct rdma_cm_event *e)
 
 static void log_line(void *arg, enum rme_log_level level, const char *format, ...)
 {
-    char line[512];
+    char *line = rig.line;
     va_list list;
     (void)arg;
     (void)level;
     va_start(list, format); /* formatted, so that a wrong argument is found */
-    vsnprintf(line, sizeof(line), format, list);
+    vsnprintf(line, sizeof(rig.line), format, list);
+    if (strlen(rig.lines) + strlen(line) < sizeof(rig.lines))
+        strcat(rig.lines, line);
     va_end(list);
 }
 
@@ -257,6 +339,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     context = (struct ibv_context){.device = &device};
     context.ops.post_send = fake_post_send;
     context.ops.post_recv = fake_post_recv;
+    context.ops.post_srq_recv = fake_post_srq_recv;
     context.ops.poll_cq = fake_poll;
     domain.context = &context;
     cq.context = &context;
@@ -289,10 +372,12 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     TAILQ_INIT(&f->eventful);
     TAILQ_INIT(&f->tx_waiters);
     TAILQ_INIT(&f->draining);
+    TAILQ_INIT(&f->drained);
     STAILQ_INIT(&f->rx.free);
     STAILQ_INIT(&f->rxq.chain);
     STAILQ_INIT(&f->rx_ready);
     assert_int_equal(ib_tx_open(f), 0);
+    assert_int_equal(ib_async_open(f), 0);
 }
 
 /* Everything came back: buffers, queue pairs, ids, completion queue space. */
@@ -300,6 +385,7 @@ void rig_close(void)
 {
     struct rme_fabric *f = rig.f;
     ib_links_release(f);
+    ib_async_close(f);
     assert_int_equal(f->tx.nfree, f->tx.slabs * f->slab);
     assert_int_equal(f->tx.quiet, 0);
     assert_int_equal(f->rx.nfree, f->rx.slabs * f->slab);
@@ -339,11 +425,16 @@ struct rme_link *rig_link_in(enum ib_link_state state)
     }
     ib_link_state_set(l, IB_UP);
     ib_link_fail(l, -ECONNRESET, true);
+    struct rme_event events[4];
     if (state > IB_DRAINING) {
         l->send_drained = l->recv_drained = l->last_wqe = true;
         ib_link_drained(l);
+        f->out = events;
+        f->out_max = 4;
+        ib_cq_poll(f);
+        ib_link_reap(f);
+        f->out_max = 0;
     }
-    struct rme_event events[4];
     if (state == IB_DOWN)
         rig_poll(events, 4);
     assert_int_equal(l->state, state);

@@ -36,10 +36,13 @@ struct rig {
     /* what rdma_cm was asked */
     unsigned created, destroyed, resolved_addr, resolved_route, connected, accepted, rejected,
         disconnected;
-    unsigned qps, qps_gone, errors_set;
+    unsigned qps, qps_gone, errors_set, timers_set;
     bool fail_modify, fail_resolve, fail_connect, fail_accept, fail_qp;
     struct rdma_cm_event *pending; /* what rdma_get_cm_event returns next */
     unsigned acked;
+    struct ibv_async_event *async; /* what ibv_get_async_event returns next */
+    char line[512], lines[4096];   /* the last line of the log, and the first ones */
+    int cqe;                       /* entries of the last completion queue that was made */
 };
 
 extern struct rig rig;

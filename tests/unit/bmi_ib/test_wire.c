@@ -335,6 +335,48 @@ static void listening_fails(void **state)
     wire_close(&w);
 }
 
+static bool connect_to(struct wire *w, const char *uri)
+{
+    wire_open(w, NULL);
+    wire_connect(w, uri);
+    return w->link != NULL;
+}
+
+/* A peer takes all receives that others were promised: they wait until there are some again,
+ * and nobody is lost. */
+static void others_wait_for_receives(void **state)
+{
+    struct wire greedy, modest;
+    const char *uri = wire_uri("127.0.0.1"), *before = wire_options;
+    char options[256];
+    (void)state;
+    snprintf(options, sizeof(options), "%s%srnr_retry=7", before ? before : "",
+             before && *before ? "," : "");
+    wire_options = options;
+    pid_t server = wire_server(uri, 4096);
+    assert_true(connect_to(&greedy, uri) && connect_to(&modest, uri));
+    kill(server, SIGSTOP);
+    int sent = 0;
+    while (sent < 4 * WIRE_RX &&
+           wire_send(&greedy, "not granted")) /* twice what both were promised */
+        sent++;
+    wire_poll(&greedy);
+    for (int i = 0; i < 20; i++)
+        assert_true(wire_send(&modest, "granted"));
+    wire_poll(&modest);
+    usleep(20000); /* long enough to be told that there are none */
+    kill(server, SIGCONT);
+    wire_until(&modest, RME_EV_RECV, 20);
+    assert_int_equal(wire_count(&modest, RME_EV_LINK_DOWN), 0);
+    wire_until(&greedy, RME_EV_RECV, sent);
+    wire_disconnect(&modest);
+    wire_disconnect(&greedy);
+    wire_close(&modest);
+    wire_close(&greedy);
+    wire_kill(server);
+    wire_options = before;
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -342,7 +384,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(lists),           cmocka_unit_test(pressure_on_the_queue),
         cmocka_unit_test(server_killed),   cmocka_unit_test(clients_killed),
         cmocka_unit_test(silent_peer),     cmocka_unit_test(given_up_in_every_state),
-        cmocka_unit_test(listening_fails),
+        cmocka_unit_test(listening_fails), cmocka_unit_test(others_wait_for_receives),
     };
     wire_main(argc, argv);
     if (argc > 2)

@@ -46,6 +46,9 @@ int wire_start(struct wire *w, const char *listen)
     w->options = rme_options_new(tables, 1);
     w->seen = calloc(WIRE_SEEN, sizeof(*w->seen));
     assert_true(w->options && w->seen);
+    /* Nobody here sends without a receive being posted, but where a test says so. */
+    if (rme_options_parse(w->options, "rnr_retry=0", why, sizeof(why)))
+        fail_msg("%s", why);
     if (wire_options && rme_options_parse(w->options, wire_options, why, sizeof(why)))
         fail_msg("%s", why);
     if (listen)
