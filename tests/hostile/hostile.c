@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * hostile ATTACK iod|perf ib://host:port SECONDS: a client that means harm to a bmi-iod or a
+ * bmi-perf server.  Prints what it did and what became of it.  Status 0 when the server did
+ * nothing that it must not do; what becomes of others meanwhile is for tests/hostile/run to
+ * see.
+ */
+#include "attack.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *text;
+    attack_fn *round;
+} attacks[] = {
+    {"malformed", "messages that are none", attack_malformed},
+    {"hellos", "connection data that is none", attack_hellos},
+    {"credits", "more messages than credits", attack_credits},
+    {"windows", "more eager messages and RTS than was granted", attack_windows},
+    {"deaf", "requests whose answers are never taken", attack_deaf},
+    {"cancels", "cancels that cannot be answered", attack_cancels},
+    {"rts", "as many and as large RTS as was granted", attack_rts},
+    {"empty", "unexpected messages of no bytes", attack_empty},
+    {"silent", "links that say nothing, or are asked for and left", attack_silent},
+    {"storm", "links made and ended all the time", attack_storm},
+    {"links", "1,000 links that do a little of everything", attack_links},
+    {"keys", "every key ever seen, used later and elsewhere", attack_keys},
+    {"jobs", "jobs that need much memory (perf)", attack_jobs},
+};
+
+#define ATTACKS (sizeof attacks / sizeof attacks[0])
+
+void complain(struct attack *attack, const char *format, ...)
+{
+    va_list args;
+
+    if (attack->failures++ >= 10)
+        return; /* enough to know */
+    printf("FAILED: ");
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    putchar('\n');
+}
+
+bool attack_over(const struct attack *attack)
+{
+    return clock_us() >= attack->deadline;
+}
+
+struct link *attack_open(struct attack *attack, const struct link_plan *plan)
+{
+    int error;
+    struct link *link = link_open(&attack->target, plan, &error);
+
+    if (link != NULL)
+        attack->links++;
+    else
+        attack->refused++;
+    return link;
+}
+
+void attack_must_end(struct attack *attack, struct link *link, const char *after)
+{
+    if (link_ended(link, 5000))
+        attack->ended++;
+    else
+        complain(attack, "the link goes on after %s", after);
+}
+
+bool attack_say(struct attack *attack, struct link *link,
+                const struct rme_wire_message *message)
+{
+    if (link_say(link, message, NULL, NULL, 0) != 0)
+        return false;
+    attack->messages++;
+    return true;
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: hostile ATTACK iod|perf ib://host:port SECONDS\n");
+    for (unsigned i = 0; i < ATTACKS; i++)
+        fprintf(stderr, "  %-10s %s\n", attacks[i].name, attacks[i].text);
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    struct attack attack = {.victim = VICTIM_PERF};
+    unsigned which = 0;
+
+    if (argc != 5 || !target_parse(argv[3], &attack.target) ||
+        (strcmp(argv[2], "iod") != 0 && strcmp(argv[2], "perf") != 0))
+        return usage();
+    while (which < ATTACKS && strcmp(argv[1], attacks[which].name) != 0)
+        which++;
+    if (which == ATTACKS)
+        return usage();
+    if (strcmp(argv[2], "iod") == 0)
+        attack.victim = VICTIM_IOD;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    attack.deadline = clock_us() + (uint64_t)(strtod(argv[4], NULL) * 1e6);
+    do {
+        attacks[which].round(&attack);
+        attack.round++;
+    } while (!attack_over(&attack) && attack.failures == 0);
+    if (attack.links == 0 && attack.refused == 0)
+        complain(&attack, "nothing was tried");
+    printf("%s of %s: %u rounds, %u links (%u ended by the server, %u refused), %u messages",
+           argv[1], argv[2], attack.round, attack.links, attack.ended, attack.refused,
+           attack.messages);
+    if (attack.keys > 0)
+        printf(", %llu keys, %llu bytes stolen", (unsigned long long)attack.keys,
+               (unsigned long long)attack.stolen);
+    printf(", %u failures\n", attack.failures);
+    return attack.failures > 0;
+}
