@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "log.h"
+#include "log_limit.h"
+#include "timer.h"
 
 struct line {
     enum rme_log_level level;
@@ -25,6 +27,9 @@ struct rme_log {
     unsigned first;
     atomic_uint count;
     uint64_t lost; /* lines dropped since the last one that fitted */
+    struct rme_log_limit limit;
+    atomic_bool owing; /* the limit has left lines out and not told how many; also read without the lock */
+    bool closing;      /* what is owed is told at once */
     struct line ring[RME_LOG_QUEUE];
 };
 
@@ -44,6 +49,7 @@ void rme_log_free(struct rme_log *log)
 {
     if (log == NULL)
         return;
+    log->closing = true;
     rme_log_drain(log);
     pthread_mutex_destroy(&log->lock);
     free(log);
@@ -54,19 +60,30 @@ static struct line *next_slot(struct rme_log *log)
     return &log->ring[(log->first + atomic_load(&log->count)) % RME_LOG_QUEUE];
 }
 
+/* Lines for whoever debugs are not limited. */
+static bool wanted(struct rme_log *log, enum rme_log_level level, const char *format, const char *text)
+{
+    if (level == RME_LOG_DEBUG || rme_log_limit_pass(&log->limit, format, text, rme_now()))
+        return true;
+    atomic_store(&log->owing, true);
+    return false;
+}
+
 static void put(struct rme_log *log, enum rme_log_level level, const char *format, va_list args)
 {
+    struct line *line;
+
     if (log == NULL || log->fn == NULL)
         return;
     pthread_mutex_lock(&log->lock);
     if (atomic_load(&log->count) == RME_LOG_QUEUE) {
         log->lost++;
     } else {
-        struct line *line = next_slot(log);
-
+        line = next_slot(log);
         line->level = level;
         vsnprintf(line->text, sizeof(line->text), format, args);
-        atomic_fetch_add(&log->count, 1);
+        if (wanted(log, level, format, line->text))
+            atomic_fetch_add(&log->count, 1);
     }
     pthread_mutex_unlock(&log->lock);
 }
@@ -91,16 +108,35 @@ void rme_log_from_fabric(void *arg, enum rme_log_level level, const char *format
 
 bool rme_log_pending(const struct rme_log *log)
 {
-    return log != NULL && atomic_load_explicit(&log->count, memory_order_relaxed) != 0;
+    return log != NULL && (atomic_load_explicit(&log->count, memory_order_relaxed) != 0 ||
+                           atomic_load_explicit(&log->owing, memory_order_relaxed));
 }
 
-/* Takes the oldest line out of the ring, or the report of lost ones once there is room again.
+/* A report of lines that were left out, once their time is over. */
+static bool take_owed(struct rme_log *log, struct line *out)
+{
+    const char *sample;
+    uint64_t left_out;
+
+    if (!atomic_load(&log->owing))
+        return false;
+    left_out = rme_log_limit_owed(&log->limit, rme_now(), log->closing, &sample);
+    atomic_store(&log->owing, log->limit.owing != 0);
+    if (left_out == 0)
+        return false;
+    out->level = RME_LOG_WARN;
+    snprintf(out->text, sizeof(out->text), "%llu more lines of this sort were left out, the last one: %s",
+             (unsigned long long)left_out, sample);
+    return true;
+}
+
+/* Takes the oldest line out of the ring, or a report: of lost lines once there is room again, of those left out.
  */
 static bool take(struct rme_log *log, struct line *out)
 {
     if (atomic_load(&log->count) == 0) {
         if (log->lost == 0)
-            return false;
+            return take_owed(log, out);
         out->level = RME_LOG_WARN;
         snprintf(out->text, sizeof(out->text),
                  "%llu log lines were lost: they came faster than they could be written",

@@ -4,6 +4,7 @@
 #include "unit.h"
 #include "fake_fabric.h"
 #include "log.h"
+#include "log_limit.h"
 
 static void lines_wait_for_the_drain(void **state)
 {
@@ -142,6 +143,75 @@ static void many_threads(void **state)
     assert_int_equal(sum.lines + sum.lost, 4 * PER_THREAD);
 }
 
+/* Lines about one host are limited by what they say, whatever the port; others pass. */
+static void lines_about_a_host_are_limited(void **state)
+{
+    struct rme_log_limit *limit = calloc(1, sizeof(*limit));
+    const char *sample = NULL;
+    char line[64];
+    uint64_t now = 5000;
+
+    (void)state;
+    assert_non_null(limit);
+    for (int i = 0; i < 100; i++) {
+        snprintf(line, sizeof(line), "10.1.2.3:%d: gone", 4000 + i);
+        assert_int_equal(rme_log_limit_pass(limit, "%s: gone", line, now + (uint64_t)i), i < RME_LOG_BURST);
+        assert_true(rme_log_limit_pass(limit, "gone: %s", line, now));
+    }
+    assert_true(rme_log_limit_pass(limit, "%s: gone", "10.1.2.4:4000: gone", now));
+    assert_true(rme_log_limit_pass(limit, "%s: came", "10.1.2.3:4000: came", now));
+    assert_int_equal(rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS - 1, false, &sample), 0);
+    assert_int_equal(rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS, false, &sample), 100 - RME_LOG_BURST);
+    assert_string_equal(sample, "10.1.2.3:4099: gone");
+    assert_int_equal(rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS, false, &sample), 0);
+    now += RME_LOG_PERIOD_MS;
+    for (int i = 0; i < RME_LOG_BURST; i++)
+        assert_true(rme_log_limit_pass(limit, "%s: gone", line, now));
+    assert_false(rme_log_limit_pass(limit, "%s: gone", line, now));
+    assert_int_equal(rme_log_limit_owed(limit, now, true, &sample), 1);
+    free(limit);
+}
+
+/* Few lines now and then are never left out, and any number of hosts does not make any number of lines. */
+static void the_limit_is_fair_and_firm(void **state)
+{
+    struct rme_log_limit *limit = calloc(1, sizeof(*limit));
+    unsigned passed = 0;
+    char line[64];
+
+    (void)state;
+    assert_non_null(limit);
+    for (uint64_t now = 0; now < 100000000; now += RME_LOG_PERIOD_MS / RME_LOG_BURST + 1)
+        assert_true(rme_log_limit_pass(limit, "%s: gone", "host:1: gone", now));
+    for (unsigned i = 0; i < 100000; i++) {
+        snprintf(line, sizeof(line), "10.%u.%u.%u:1: gone", i >> 16, i >> 8 & 255, i & 255);
+        passed += rme_log_limit_pass(limit, "%s: gone", line, 200000000);
+    }
+    assert_in_range(passed, RME_LOG_BURST, RME_LOG_BURST * RME_LOG_ROWS);
+    free(limit);
+}
+
+static void what_was_left_out_is_told(void **state)
+{
+    struct fake_log seen = {0};
+    struct rme_log *log = rme_log_new(fake_log_line, &seen);
+
+    (void)state;
+    for (int i = 0; i < RME_LOG_BURST + 5; i++)
+        rme_log_put(log, RME_LOG_WARN, "%s: number %d", "host:1", i);
+    assert_true(rme_log_pending(log));
+    rme_log_drain(log);
+    assert_int_equal(seen.lines, RME_LOG_BURST);
+    assert_true(rme_log_pending(log)); /* there is a count to tell, in time */
+    rme_log_put(log, RME_LOG_DEBUG, "%s: number %d", "host:1", 0);
+    rme_log_drain(log);
+    assert_int_equal(seen.lines, RME_LOG_BURST + 1);
+    rme_log_free(log);
+    assert_int_equal(seen.lines, RME_LOG_BURST + 2);
+    assert_non_null(strstr(seen.last, "5 more lines"));
+    assert_non_null(strstr(seen.last, "host:1: number 14"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -151,6 +221,9 @@ int main(void)
         cmocka_unit_test(the_callback_may_log),
         cmocka_unit_test(no_host),
         cmocka_unit_test(many_threads),
+        cmocka_unit_test(lines_about_a_host_are_limited),
+        cmocka_unit_test(the_limit_is_fair_and_firm),
+        cmocka_unit_test(what_was_left_out_is_told),
     };
 
     return cmocka_run_group_tests_name("log", tests, NULL, NULL);
