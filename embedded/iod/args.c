@@ -200,6 +200,15 @@ bool args_list(const char *option, const char *text, int most, struct args_list 
     return false;
 }
 
+bool args_access(const char *option, const char *text, struct access **access)
+{
+    char why[400];
+
+    access_free(*access);
+    *access = access_new(text, why, sizeof why);
+    return *access || args_complain("%s: %s", option, why);
+}
+
 void args_list_free(struct args_list *list)
 {
     free(list->item);

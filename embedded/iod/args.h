@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "embedded/iod/access.h"
+
 /* Prints "<program>: <line>" on standard error.  Returns false, so that it can end a check. */
 bool args_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -54,6 +56,9 @@ enum args_fault args_split(const char *text, struct args_list *list);
  * none may come twice, there may be at most `most`.
  */
 bool args_list(const char *option, const char *text, int most, struct args_list *list);
+/* "HOST|NET/BITS,..." of an option, with complaints; *access, an earlier one, is freed. */
+bool args_access(const char *option, const char *text, struct access **access);
+
 void args_list_free(struct args_list *list);
 
 #endif

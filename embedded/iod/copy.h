@@ -12,6 +12,7 @@
 struct copy_options {
     struct client_options client;
     const struct args_list *servers; /* of --servers; count 0: not given */
+    const struct access *allow;      /* hosts that a stored list may name; NULL: none */
     uint64_t strip;                  /* bytes; for copies in */
     uint32_t buffers;                /* messages in flight per server */
     uint32_t buffer_size;            /* bytes of a message */

@@ -5,7 +5,8 @@
  *
  * With --servers exactly those are asked, in any order: each part says which one it is.
  * Without, the object is opened at the one address given, and if it is striped, the other parts
- * are looked for where the copy in recorded them.
+ * are looked for where the copy in recorded them, as far as the user admits those hosts: whoever
+ * may write an object chooses what is recorded with it.
  */
 #include "config.h"
 #include "embedded/iod/copy.h"
@@ -69,6 +70,20 @@ static bool read_recorded(struct remote *r, struct args_list *recorded)
     return true;
 }
 
+/* May this copy go there? */
+static bool check_recorded(struct copy *copy, struct remote *r, const char *uri, uint32_t part)
+{
+    char host[256];
+
+    if (copy->o.allow && access_host_of(uri, host, sizeof host) &&
+        access_admits_name(copy->o.allow, host))
+        return true;
+    return remote_fail(r,
+                       "part %u of %u is recorded at %.200s, which was not named; give all "
+                       "servers with --servers, or admit hosts with --allow",
+                       part + 1, r->layout.count, uri);
+}
+
 static bool open_recorded(struct copy *copy, const char *address, struct args_list *recorded)
 {
     struct remote *r = client_add(&copy->client, address);
@@ -80,7 +95,9 @@ static bool open_recorded(struct copy *copy, const char *address, struct args_li
     if (!read_recorded(r, recorded))
         return false;
     for (int i = 0; i < recorded->count; i++)
-        if (i != (int)r->layout.index && !client_add(&copy->client, recorded->item[i]))
+        if (i != (int)r->layout.index &&
+            (!check_recorded(copy, r, recorded->item[i], (uint32_t)i) ||
+             !client_add(&copy->client, recorded->item[i])))
             return false;
     return open_parts(copy, 1);
 }

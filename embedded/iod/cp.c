@@ -32,6 +32,8 @@ static const char help[] =
     "  -s, --servers ADDR,...   stripe over these servers, ADDR being one of them; copying "
     "out,\n"
     "                           look there and not where the copy in recorded it\n"
+    "  -a, --allow HOST,...     copying out, go also to recorded servers on these hosts and\n"
+    "                           networks (NET/BITS)\n"
     "  -S, --strip SIZE         bytes on one server before the next one follows (64K)\n"
     "  -b, --buffers N          messages in flight per server (8)\n"
     "  -B, --buffer-size SIZE   bytes of a message (512K)\n"
@@ -48,6 +50,7 @@ static const char help[] =
 struct settings {
     struct copy_options copy;
     struct args_list servers;
+    struct access *allow;
     bool json, quiet, verbose;
 };
 
@@ -80,6 +83,8 @@ static bool set_option(int option, const char *text, void *settings)
     case 's':
         args_list_free(&s->servers);
         return args_list("--servers", text, IOD_STRIPE_MAX, &s->servers);
+    case 'a':
+        return args_access("--allow", text, &s->allow);
     case 'S':
         return args_number("--strip", text, IOD_STRIP_MIN, IOD_STRIP_MAX, &c->strip);
     case 'b':
@@ -167,6 +172,7 @@ static enum args_result read_arguments(int argc, char **argv, struct settings *s
 {
     static const struct option options[] = {
         {"servers", required_argument, NULL, 's'},
+        {"allow", required_argument, NULL, 'a'},
         {"strip", required_argument, NULL, 'S'},
         {"buffers", required_argument, NULL, 'b'},
         {"buffer-size", required_argument, NULL, 'B'},
@@ -241,9 +247,11 @@ int main(int argc, char **argv)
 
     if (result != ARGS_READ) {
         args_list_free(&s.servers);
+        access_free(s.allow);
         return result == ARGS_DONE ? 0 : 1;
     }
     s.copy.servers = &s.servers;
+    s.copy.allow = s.allow;
     s.copy.bar = !s.quiet;
     catch_signals();
     if (s.verbose)
@@ -256,5 +264,6 @@ int main(int argc, char **argv)
     else
         args_complain("%s", copy.client.why);
     args_list_free(&s.servers);
+    access_free(s.allow);
     return good && fflush(stdout) == 0 ? 0 : 1;
 }

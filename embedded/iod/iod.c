@@ -41,6 +41,7 @@ static const char help[] =
     "Stores objects for bmi-cp and bmi-ls in a folder.\n"
     "\n"
     "  -l, --listen ADDR        serve at ib://host:port (several with commas)\n"
+    "  -a, --allow HOST,...     serve these hosts and networks (NET/BITS) only\n"
     "  -d, --store DIR          keep objects in this folder, which must exist\n"
     "  -o, --options STR        key=value,... for the BMI methods\n"
     "  -t, --threads N          threads for the disk (4)\n"
@@ -58,6 +59,7 @@ static const char help[] =
 
 struct settings {
     struct server_config server;
+    struct access *allow;
     int grace_ms;
 };
 
@@ -67,6 +69,8 @@ static bool set_option(int option, const char *text, void *settings)
     uint64_t n = 0;
 
     switch (option) {
+    case 'a':
+        return args_access("--allow", text, &s->allow);
     case 'l':
         s->server.listen = text;
         return true;
@@ -121,6 +125,7 @@ static enum args_result read_arguments(int argc, char **argv, struct settings *s
 {
     static const struct option options[] = {
         {"listen", required_argument, NULL, 'l'},
+        {"allow", required_argument, NULL, 'a'},
         {"store", required_argument, NULL, 'd'},
         {"options", required_argument, NULL, 'o'},
         {"threads", required_argument, NULL, 't'},
@@ -197,17 +202,23 @@ int main(int argc, char **argv)
     struct server *server;
     int error;
 
-    if (result != ARGS_READ)
+    if (result != ARGS_READ) {
+        access_free(s.allow);
         return result == ARGS_DONE ? 0 : 1;
+    }
+    s.server.allow = s.allow;
     catch_signals();
-    if (server_open(&s.server, &server) < 0)
+    if (server_open(&s.server, &server) < 0) {
+        access_free(s.allow);
         return 1;
+    }
     log_line(LOG_ERRORS, "listening on %s, objects in %s", s.server.listen, s.server.folder);
     error = serve(server, s.grace_ms);
     if (error)
         log_line(LOG_ERRORS, "BMI failed: %s; start the server again", strerror(-error));
     wind_down(server);
     server_close(server);
+    access_free(s.allow);
     log_line(LOG_DECISIONS, "ended");
     return error ? 1 : 0;
 }

@@ -97,7 +97,8 @@ int net_open(const char *listen, const char *options, bmi_context_id *context)
         error = -ENOMEM;
     } else {
         error = from_bmi(BMI_initialize(
-            methods, listen, listen ? BMI_INIT_SERVER | BMI_AUTO_REF_COUNT : 0, opts));
+            methods, listen,
+            listen ? BMI_INIT_SERVER | BMI_AUTO_REF_COUNT | BMI_TCP_BIND_SPECIFIC : 0, opts));
         if (!error) {
             error = from_bmi(BMI_open_context(context));
             if (error)

@@ -48,7 +48,7 @@ void net_log_explain(struct net_log *log, int error, char *text, size_t size);
 
 /*
  * Starts BMI and opens a context.  A server gives its listen addresses ("ib://host:port",
- * several with commas); NULL for a client.  0 or -errno.
+ * several with commas), and is reached at those only; NULL for a client.  0 or -errno.
  */
 int net_open(const char *listen, const char *options, bmi_context_id *context);
 void net_close(bmi_context_id context);

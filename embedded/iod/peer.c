@@ -72,6 +72,15 @@ static void peer_watch(struct peer *peer)
              strerror(result > 0 ? EPROTO : -result));
 }
 
+static bool is_admitted(const struct peer *peer)
+{
+    const struct access *allow = peer->server->allow;
+    char host[128];
+
+    return !allow ||
+           (access_host_of(peer->name, host, sizeof host) && access_admits(allow, host));
+}
+
 struct peer *peer_get(struct server *server, BMI_addr_t addr)
 {
     struct peer *peer = server->peers;
@@ -95,7 +104,9 @@ struct peer *peer_get(struct server *server, BMI_addr_t addr)
     BMI_set_info(addr, BMI_INC_ADDR_REF, NULL);
     peer->next = server->peers;
     server->peers = peer;
-    log_line(LOG_DECISIONS, "%s: new client", peer->name);
+    peer->admitted = is_admitted(peer);
+    log_line(LOG_DECISIONS, "%s: new client%s", peer->name,
+             peer->admitted ? "" : ", which --allow does not admit");
     peer_watch(peer);
     return peer;
 }

@@ -161,9 +161,19 @@ static const char *remedy(int error)
     return "are client and server of one release?";
 }
 
-void request_refuse(struct request *r, int error, const char *what)
+static void refuse(struct request *r, int error, const char *text)
 {
     struct iod_reply reply = {.op = r->decoded.op, .status = iod_status_from_errno(error)};
+
+    reply.text = iod_string_of(text);
+    SERVER_COUNT(r->peer, refused, 1);
+    log_line(LOG_DECISIONS, "%s: %s refused: %s", r->peer->name, iod_op_name(r->decoded.op),
+             text);
+    request_reply(r, &reply);
+}
+
+void request_refuse(struct request *r, int error, const char *what)
+{
     char text[IOD_TEXT_MAX];
 
     if (error < 0)
@@ -171,11 +181,7 @@ void request_refuse(struct request *r, int error, const char *what)
     snprintf(text, sizeof text, "%s: %s; %s", what,
              error == EUCLEAN || error == ENODATA ? "the object is damaged" : strerror(error),
              remedy(error));
-    reply.text = iod_string_of(text);
-    SERVER_COUNT(r->peer, refused, 1);
-    log_line(LOG_DECISIONS, "%s: %s refused: %s", r->peer->name, iod_op_name(r->decoded.op),
-             text);
-    request_reply(r, &reply);
+    refuse(r, error, text);
 }
 
 void request_keep_alive(struct request *r)
@@ -329,7 +335,11 @@ static void request_new(struct peer *peer, struct BMI_unexpected_info *info)
                                         : "the request is not understood");
         return;
     }
-    request_start(r);
+    if (peer->admitted)
+        request_start(r);
+    else
+        refuse(r, EACCES,
+               "this server does not serve your host; start it with an --allow that admits it");
 }
 
 void request_arrived(struct server *server, struct BMI_unexpected_info *info)

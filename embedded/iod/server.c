@@ -250,6 +250,30 @@ static int open_pool(struct server *server, const struct server_config *c)
     return error;
 }
 
+/* Who is served when nobody said: this machine, by a server that listens on loopback alone. */
+static int choose_allowed(struct server *server, const struct server_config *c)
+{
+    bool inside = true;
+    char host[256];
+
+    server->allow = c->allow;
+    if (c->allow)
+        return 0;
+    server->loopback = access_loopback();
+    if (!server->loopback) {
+        log_line(LOG_ERRORS, "no memory; close other programs");
+        return -ENOMEM;
+    }
+    for (const char *at = c->listen; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        inside &= access_host_of(at, host, sizeof host) &&
+                  access_admits_name(server->loopback, host);
+    }
+    if (inside)
+        server->allow = server->loopback;
+    return 0;
+}
+
 int server_open(const struct server_config *config, struct server **out)
 {
     struct server *server = calloc(1, sizeof *server);
@@ -261,6 +285,9 @@ int server_open(const struct server_config *config, struct server **out)
     }
     server->config = *config;
     pthread_mutex_init(&server->lock, NULL);
+    error = choose_allowed(server, config);
+    if (error)
+        goto no_list;
     error = open_store(server, config);
     if (error)
         goto no_store;
@@ -273,6 +300,11 @@ int server_open(const struct server_config *config, struct server **out)
     error = open_pool(server, config);
     if (error)
         goto no_pool;
+    if (!server->allow)
+        log_line(LOG_ERRORS,
+                 "warning: whoever reaches %s may read and replace every object here; name those "
+                 "who should with --allow",
+                 config->listen);
     *out = server;
     return 0;
 
@@ -284,6 +316,8 @@ no_network:
 no_workers:
     store_close(server->store);
 no_store:
+    access_free(server->loopback);
+no_list:
     pthread_mutex_destroy(&server->lock);
     free(server);
     return error;
@@ -320,6 +354,7 @@ void server_close(struct server *server)
     net_log_end(&server->log);
     free_rest(server);
     store_close(server->store);
+    access_free(server->loopback);
     pthread_mutex_destroy(&server->lock);
     free(server);
 }

@@ -9,11 +9,14 @@
 #include <stdint.h>
 
 #include "embedded/bmi/bmi.h"
+#include "embedded/iod/access.h"
 
 struct server;
 
 struct server_config {
     const char *listen;      /* "ib://host:port", several with commas */
+    const struct access *allow; /* whom it serves; NULL: this machine if it listens on loopback
+                                   alone, else everybody.  The caller's. */
     const char *folder;      /* the store */
     const char *options;     /* for the BMI methods; NULL for none */
     int threads;             /* that read and write the disk */

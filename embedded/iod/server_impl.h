@@ -72,6 +72,7 @@ struct peer {
     char name[128];
     struct net_op watch;
     bool gone;
+    bool admitted; /* --allow has it; else it gets nothing but refusals */
     struct transfer *transfers;
     uint32_t transfer_count;
     uint32_t request_count;
@@ -123,6 +124,8 @@ struct transfer {
 
 struct server {
     struct server_config config;
+    struct access *loopback;    /* NULL: not needed */
+    const struct access *allow; /* NULL: everybody */
     bmi_context_id context;
     struct net_log log;
     BMI_addr_t self; /* our own address: what buffers are allocated by */

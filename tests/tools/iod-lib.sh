@@ -54,7 +54,7 @@ all_servers() { # COUNT: the first so many, with commas
     echo "${addr[*]:0:$1}"
 }
 
-cp_() { timeout -k 5 60 "${wrapper[@]}" ./bmi-cp "$@" < /dev/null; }
+cp_() { timeout -k 5 60 "${wrapper[@]}" ./bmi-cp --allow "$host" "$@" < /dev/null; }
 ls_() { timeout -k 5 60 "${wrapper[@]}" ./bmi-ls "$@" < /dev/null; }
 
 random_file() { # FILE BYTES
