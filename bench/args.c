@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The command line of bmi-perf; see args.h. */
 #include "bench/args.h"
+#include "bench/budget.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -29,7 +30,8 @@ static const char usage[] =
     "  --warm N         messages before it (default: a tenth, at most 1000)\n"
     "  --rounds N       measurements; median, least and most are printed (default 5)\n"
     "  --window N       messages in flight (default: bw, list 8; rate 64)\n"
-    "  --buffers N      of them have memory of their own, the others share it (default: all; bw,\n"
+    "  --buffers N      of them have memory of their own, the others share it (default: all; "
+    "bw,\n"
     "                   list and compare: 1, as with ib_write_bw, or all with --verify)\n"
     "  --clients N      client processes (default 1; idle 100); each uses all servers, lat "
     "one\n"
@@ -45,6 +47,9 @@ static const char usage[] =
     "  --test T         compare: lat, bw, rate or list (default bw)\n"
     "  --seconds N      idle: how long (default 10)\n"
     "  --verify         check all contents (the time for that counts)\n"
+    "  --server-memory SIZE  server, tcp-server: for all clients together (default 1G), and "
+    "half\n"
+    "                   of it for one job\n"
     "  --counters       print how the engine's counters changed, on both sides\n"
     "  --json           print JSON\n"
     "  --bmi-options S  options for BMI: key=value,key=value\n"
@@ -70,6 +75,7 @@ enum {
     OPT_TEST,
     OPT_SECONDS,
     OPT_VERIFY,
+    OPT_SERVER_MEMORY,
     OPT_COUNTERS,
     OPT_JSON,
     OPT_BMI_OPTIONS,
@@ -98,6 +104,7 @@ static const struct option options[] = {
     {"test", required_argument, NULL, OPT_TEST},
     {"seconds", required_argument, NULL, OPT_SECONDS},
     {"verify", no_argument, NULL, OPT_VERIFY},
+    {"server-memory", required_argument, NULL, OPT_SERVER_MEMORY},
     {"counters", no_argument, NULL, OPT_COUNTERS},
     {"json", no_argument, NULL, OPT_JSON},
     {"bmi-options", required_argument, NULL, OPT_BMI_OPTIONS},
@@ -226,6 +233,8 @@ static bool take(struct args *args, int option, const char *value)
         return args_size(value, &args->stride) && args->stride;
     case OPT_SPLIT:
         return args_size(value, &args->split) && args->split;
+    case OPT_SERVER_MEMORY:
+        return args_size(value, &args->server_memory) && args->server_memory;
     case OPT_REPLY:
         return args_size(value, &args->reply);
     case OPT_TEST:
@@ -261,7 +270,12 @@ int args_parse(struct args *args, int argc, char **argv)
 {
     int option, index = 0;
 
-    *args = (struct args){.mode = "", .rounds = 5, .seconds = 10, .test = "bw", .reply = 4096};
+    *args = (struct args){.mode = "",
+                          .rounds = 5,
+                          .seconds = 10,
+                          .test = "bw",
+                          .reply = 4096,
+                          .server_memory = BUDGET_DEFAULT};
     while ((option = getopt_long(argc, argv, "h", options, &index)) != -1) {
         if (option == OPT_HELP || option == 'h') {
             fputs(usage, stdout);

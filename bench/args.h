@@ -13,6 +13,7 @@ struct args {
     uint64_t sizes[MAX_SIZES];
     unsigned nsizes;                                            /* 0: the mode's own */
     uint64_t count, warm, window, buffers, extent, stride, split, reply; /* 0: the mode's own */
+    uint64_t server_memory; /* bytes for all clients */
     bool warm_given;
     unsigned clients, rounds, seconds;
     enum job_direction direction;

@@ -6,6 +6,7 @@
  */
 #include "bench/transport.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,8 +197,11 @@ static int wait_all(struct bmi_client *client, char *why)
             return fail(why, "%s: that is not a bmi-perf server of this version",
                         session->server);
         if (session->said.error)
-            return fail(why, "%s: the server refused: %s", session->server,
-                        strerror((int)session->said.error));
+            return fail(why, "%s: the server refused: %s%s", session->server,
+                        strerror((int)session->said.error),
+                        session->said.error == ENOBUFS
+                            ? "; the job needs more memory than it gives, see --server-memory"
+                            : "");
     }
     return 0;
 }

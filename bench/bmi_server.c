@@ -9,6 +9,9 @@
  *
  * The receives of the next phase are posted before the report goes out that tells the client to
  * go on.
+ *
+ * A client's request makes the server hold memory.  What it is for all clients together is
+ * bounded, and refused beyond that; so is the number of sessions of one address.
  */
 #include "bench/bmi_server.h"
 
@@ -16,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "bench/budget.h"
 #include "bench/exchange.h"
 #include "bench/inspect.h"
 #include "bench/lastline.h"
@@ -25,6 +29,7 @@
 #define IDLE_MS          500 /* how long a signal may go unseen */
 #define UNEXPECTED_BATCH 16
 #define MAX_SESSIONS     4096
+#define MAX_OF_ADDRESS   16 /* sessions of one address */
 
 struct session {
     struct session *next;
@@ -39,13 +44,15 @@ struct session {
     struct control go, report;
     struct report said;
     unsigned char wire[REPORT_WIRE_SIZE];
-    char *text; /* of counters */
+    char *text;     /* of counters */
+    uint64_t taken; /* of the server's memory */
 };
 
 struct server {
     bmi_context_id context;
     struct session *sessions;
     unsigned count;
+    struct budget budget;
 };
 
 /* ---- Ends
@@ -74,6 +81,7 @@ static void session_free(struct session *session)
         exchange_close(&session->exchange);
     BMI_set_info(session->addr, BMI_DEC_ADDR_REF, NULL);
     free(session->text);
+    budget_give(&session->server->budget, session->taken);
     free(session);
 }
 
@@ -159,12 +167,23 @@ static void advance(struct server *server)
  * ------------------------------------------------------------------------------------------------
  */
 
+static unsigned sessions_of(const struct server *server, BMI_addr_t addr)
+{
+    const struct session *session;
+    unsigned count = 0;
+
+    for (session = server->sessions; session; session = session->next)
+        count += session->addr == addr;
+    return count;
+}
+
 static struct session *session_new(struct server *server, BMI_addr_t addr,
                                    const struct job *job)
 {
     struct session *session;
 
-    if (server->count >= MAX_SESSIONS || (session = calloc(1, sizeof *session)) == NULL)
+    if (server->count >= MAX_SESSIONS || sessions_of(server, addr) >= MAX_OF_ADDRESS ||
+        (session = calloc(1, sizeof *session)) == NULL)
         return NULL;
     session->server = server;
     session->addr = addr;
@@ -178,10 +197,19 @@ static struct session *session_new(struct server *server, BMI_addr_t addr,
     return session;
 }
 
+/* Takes of the server's memory for the session. */
+static bool session_take(struct session *session, uint64_t bytes)
+{
+    if (!budget_take(&session->server->budget, bytes))
+        return false;
+    session->taken += bytes;
+    return true;
+}
+
 /* A client wants the counters. */
 static void answer_counters(struct session *session)
 {
-    session->text = malloc(SESSION_TEXT_MAX);
+    session->text = session_take(session, SESSION_TEXT_MAX) ? malloc(SESSION_TEXT_MAX) : NULL;
     if (session->text)
         control_send(&session->report, session->addr, session->text,
                      inspect_counters(session->addr, session->text, SESSION_TEXT_MAX),
@@ -192,9 +220,11 @@ static void answer_counters(struct session *session)
 /* A client wants a job done. */
 static void answer_job(struct session *session, const struct job *job)
 {
-    int rc =
-        exchange_open(&session->exchange, job, session->addr, session->server->context, true);
+    int rc = -BMI_ENOBUFS;
 
+    if (session_take(session, job_memory(job)))
+        rc = exchange_open(&session->exchange, job, session->addr, session->server->context,
+                           true);
     session->has_exchange = !rc;
     session->cpu = cpu_ns();
     if (!rc)
@@ -258,10 +288,10 @@ static int serve(struct server *server, const volatile sig_atomic_t *stop)
     return 0;
 }
 
-int bmi_serve(const char *address, const char *options, const volatile sig_atomic_t *stop,
-              char *why)
+int bmi_serve(const char *address, const char *options, uint64_t memory,
+              const volatile sig_atomic_t *stop, char *why)
 {
-    struct server server = {0};
+    struct server server = {.budget = {.limit = memory}};
     struct lastline last;
     char said[LASTLINE_SIZE];
     const char *scheme_end = strstr(address, "://");

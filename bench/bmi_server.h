@@ -3,12 +3,14 @@
 #define BENCH_BMI_SERVER_H
 
 #include <signal.h>
+#include <stdint.h>
 
 /*
- * Serves clients at `address` until *stop is set.  Prints "listening on ADDRESS" on standard
- * output when it is ready. Returns 0, or -1 with one line in `why` (WHY_SIZE bytes).
+ * Serves clients at `address` until *stop is set, and holds at most `memory` bytes for all of
+ * them together (budget.h).  Prints "listening on ADDRESS" on standard output when it is ready.
+ * Returns 0, or -1 with one line in `why` (WHY_SIZE bytes).
  */
-int bmi_serve(const char *address, const char *options, const volatile sig_atomic_t *stop,
-              char *why);
+int bmi_serve(const char *address, const char *options, uint64_t memory,
+              const volatile sig_atomic_t *stop, char *why);
 
 #endif

@@ -22,6 +22,8 @@ struct flow_op {
     void *base[JOB_MAX_SEGMENTS];
     bmi_size_t length[JOB_MAX_SEGMENTS];
 };
+_Static_assert(sizeof(struct flow_op) <= JOB_PLACE_BYTES,
+               "a place needs more than is accounted for");
 
 struct flow {
     struct flow_config config;

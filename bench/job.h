@@ -18,8 +18,10 @@
 #define JOB_MAX_WINDOW   4096                /* messages in flight */
 #define JOB_MAX_SEGMENTS 64 /* segments of one operation, as in PVFS2's flows */
 #define JOB_MAX_MEMORY                                                                         \
-    ((uint64_t)1 << 31) /* bytes that one session may ask a server to hold                     \
-                         */
+    ((uint64_t)1                                                                               \
+     << 31) /* bytes of a job on one side; servers have a bound of their own below */
+#define JOB_PLACE_BYTES                                                                        \
+    1200 /* at most so many for each operation of the window, to keep account of it */
 
 enum job_test {
     JOB_PINGPONG, /* one message there, one back */
@@ -78,6 +80,10 @@ uint64_t job_buffers(const struct job *job, uint64_t window);
 
 /* Bytes of memory that one message takes on a side whose memory is contiguous, or not. */
 uint64_t job_footprint(const struct job *job, bool noncontiguous);
+
+/* Bytes that the job takes on one side, at most, with what is needed to keep account of its
+ * operations. */
+uint64_t job_memory(const struct job *job);
 
 /* Payload of the timed phase, both ways, in bytes. */
 uint64_t job_bytes(const struct job *job);

@@ -41,7 +41,7 @@ static int mode_server(const struct args *args)
         return wrong_use("server takes one address");
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
-    return report(bmi_serve(args->positional[0], args->bmi_options, &stop, why), why);
+    return report(bmi_serve(args->positional[0], args->bmi_options, args->server_memory, &stop, why), why);
 }
 
 static int mode_tcp_server(const struct args *args)
@@ -50,7 +50,7 @@ static int mode_tcp_server(const struct args *args)
 
     if (args->npositional != 1)
         return wrong_use("tcp-server takes one address");
-    return report(tcp_serve(args->positional[0], why), why);
+    return report(tcp_serve(args->positional[0], args->server_memory, why), why);
 }
 
 static int mode_tcp_store(const struct args *args)

@@ -3,9 +3,12 @@
  */
 #include "bench/tcp_server.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "bench/budget.h"
 #include "bench/exchange.h"
 #include "bench/sockets.h"
 #include "bench/tcp_exchange.h"
@@ -34,7 +37,7 @@ static int do_phase(int fd, const struct job *job, struct tcp_exchange *exchange
 }
 
 /* One job; non-zero when the client is gone or broke the rules. */
-static int do_job(int fd)
+static int do_job(int fd, struct budget *budget)
 {
     unsigned char wire[JOB_WIRE_SIZE];
     struct tcp_exchange *exchange;
@@ -48,36 +51,49 @@ static int do_job(int fd)
         rc = job_decode(&job, wire, sizeof wire);
     if (rc)
         return rc;
+    if (!budget_take(budget, job_memory(&job))) {
+        report.error = ENOBUFS;
+        send_report(fd, &report);
+        return -1;
+    }
     rc = tcp_exchange_new(fd, &job, true, &exchange);
     report.error = (uint64_t)-rc;
-    if (send_report(fd, &report) || rc)
+    if (send_report(fd, &report) || rc) {
+        if (!rc)
+            tcp_exchange_free(exchange);
+        budget_give(budget, job_memory(&job));
         return -1;
+    }
     if (job.warm)
         rc = do_phase(fd, &job, exchange, 0);
     if (!rc)
         rc = do_phase(fd, &job, exchange, 1);
     tcp_exchange_free(exchange);
+    budget_give(budget, job_memory(&job));
     return rc;
 }
 
 static void serve(int fd, void *arg)
 {
-    (void)arg;
-    while (!do_job(fd))
+    while (!do_job(fd, arg))
         ;
 }
 
-int tcp_serve(const char *address, char *why)
+int tcp_serve(const char *address, uint64_t memory, char *why)
 {
-    int fd, rc = sockets_listen(address, &fd);
+    struct budget *budget =
+        calloc(1, sizeof *budget); /* left to threads that outlive the listener */
+    int fd, rc = budget ? sockets_listen(address, &fd) : -ENOMEM;
 
     if (rc) {
         snprintf(why, WHY_SIZE, "%s: cannot listen: %s", address, strerror(-rc));
+        free(budget);
         return -1;
     }
+    budget->limit = memory;
     printf("listening on %s\n", address);
     fflush(stdout);
-    sockets_serve(fd, serve, NULL);
+    sockets_serve(fd, serve, budget);
     close(fd);
     return 0;
 }

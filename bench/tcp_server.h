@@ -2,11 +2,14 @@
 #ifndef BENCH_TCP_SERVER_H
 #define BENCH_TCP_SERVER_H
 
+#include <stdint.h>
+
 /*
- * Serves jobs over plain TCP at "host:port" until the process gets SIGTERM or SIGINT.  Prints
- * "listening on ADDRESS" on standard output when it is ready.  Returns -1 with one line in
- * `why` (WHY_SIZE bytes) when it cannot listen.
+ * Serves jobs over plain TCP at "host:port" until the process gets SIGTERM or SIGINT, with at
+ * most `memory` bytes for all of them together (budget.h).  Prints "listening on ADDRESS" on
+ * standard output when it is ready.  Returns -1 with one line in `why` (WHY_SIZE bytes) when it
+ * cannot listen.
  */
-int tcp_serve(const char *address, char *why);
+int tcp_serve(const char *address, uint64_t memory, char *why);
 
 #endif

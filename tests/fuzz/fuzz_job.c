@@ -15,8 +15,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
         /* what the server takes as given: pieces make the message, and all of it fits */
         FUZZ_CHECK(job.size <= JOB_MAX_SIZE && job.window >= 1 && job.count >= 1);
-        FUZZ_CHECK((job_footprint(&job, true) + job.reply) * job_buffers(&job, job.window) <=
-                   JOB_MAX_MEMORY);
+        FUZZ_CHECK(job_memory(&job) <= JOB_MAX_MEMORY);
+        FUZZ_CHECK(job_memory(&job) >=
+                   (job_footprint(&job, true) + job.reply) * job_buffers(&job, job.window));
         FUZZ_CHECK(job_footprint(&job, true) >= job_footprint(&job, false));
         FUZZ_CHECK(last <= first && first * (pieces - 1) + last == job.size);
         FUZZ_CHECK(job.extent == 0 || first <= job.extent * JOB_MAX_SEGMENTS);

@@ -572,6 +572,44 @@ static void jobs(void)
     put("job", "report", wire, REPORT_WIRE_SIZE);
 }
 
+/* ---- what happens to bmi-perf's server, in the steps of fuzz_perf.c: an event, then what ends ---- */
+
+#define ENDS(how) 0, 0, how
+#define GOOD      15
+#define SHORT     255 - 16 + 7 /* half of the bytes came */
+#define BROKEN    255
+#define ASK(test, direction, memory, size, warm, window)                                       \
+    1, test, direction, memory, 1, size, 1, warm, 3, window, 0, 0, 0, 0, 0, ENDS(GOOD)
+#define REST       7, ENDS(GOOD)
+#define FEW_REST   REST, REST, REST, REST
+
+static void perf_sessions(void)
+{
+    static const uint8_t put_[] = {ASK(JOB_STREAM, JOB_PUT, 0, 3, 1, 3), FEW_REST, FEW_REST, FEW_REST};
+    static const uint8_t get[] = {ASK(JOB_STREAM, JOB_GET, 1, 4, 0, 3), FEW_REST, FEW_REST};
+    static const uint8_t pingpong[] = {ASK(JOB_PINGPONG, 0, 2, 2, 2, 0), FEW_REST, FEW_REST};
+    static const uint8_t requests[] = {ASK(JOB_REQUEST, 0, 0, 1, 0, 3), 3, 0, 0, 0, ENDS(GOOD), 3, 0, 0, 0, ENDS(GOOD), FEW_REST};
+    static const uint8_t counters[] = {ASK(JOB_COUNTERS, 0, 0, 0, 0, 0), REST};
+    static const uint8_t dies[] = {ASK(JOB_STREAM, JOB_BOTH, 0, 3, 0, 3), 6, 0, ENDS(GOOD), FEW_REST};
+    static const uint8_t fails[] = {ASK(JOB_STREAM, JOB_BOTH, 0, 3, 0, 3), 7, ENDS(BROKEN), FEW_REST};
+    static const uint8_t too_short[] = {ASK(JOB_STREAM, JOB_PUT, 0, 3, 0, 3), 7, ENDS(SHORT), FEW_REST};
+    static const uint8_t no_memory[] = {4, 2, ENDS(0), ASK(JOB_STREAM, JOB_PUT, 1, 5, 0, 15), FEW_REST};
+    static const uint8_t at_once[] = {5, 15, ENDS(0), ASK(JOB_STREAM, JOB_PUT, 0, 3, 0, 3), FEW_REST};
+
+#define SEED_PERF(name) put("perf", #name, name, sizeof(name))
+    SEED_PERF(put_);
+    SEED_PERF(get);
+    SEED_PERF(pingpong);
+    SEED_PERF(requests);
+    SEED_PERF(counters);
+    SEED_PERF(dies);
+    SEED_PERF(fails);
+    SEED_PERF(too_short);
+    SEED_PERF(no_memory);
+    SEED_PERF(at_once);
+#undef SEED_PERF
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -586,5 +624,6 @@ int main(int argc, char **argv)
     requests();
     replies();
     jobs();
+    perf_sessions();
     return 0;
 }

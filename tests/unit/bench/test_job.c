@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bench/args.h"
+#include "bench/budget.h"
 #include "bench/job.h"
 #include "bench/pattern.h"
 
@@ -114,6 +115,55 @@ static void buffers_are_at_most_the_window(void **state)
     job.buffers = 1; /* what its messages share is less than the limit */
     job.window = 4096;
     assert_null(job_check(&job));
+}
+
+/* What a job of few bytes on the wire makes a server hold. */
+static void memory_of_a_job_is_bounded(void **state)
+{
+    struct job job = good_job();
+
+    (void)state;
+    assert_true(job_memory(&job) >= 8 * (1 << 20));
+    assert_true(job_memory(&job) <= 9 * (1 << 20));
+    job.direction = JOB_BOTH;
+    assert_true(job_memory(&job) >= 16 * (1 << 20));
+    /* many small operations that share one buffer: the account of them is what takes the memory
+     */
+    job = (struct job){.test = JOB_STREAM,
+                       .size = 1 << 20,
+                       .count = 1,
+                       .window = 4096,
+                       .extent = 1,
+                       .stride = 1,
+                       .split = 1,
+                       .buffers = 1};
+    assert_non_null(job_check(&job));
+    job.window = 1;
+    assert_true(job_memory(&job) >= (uint64_t)(1 << 20) * JOB_PLACE_BYTES);
+    assert_null(job_check(&job));
+    job = (struct job){.test = JOB_STREAM,
+                       .size = JOB_MAX_SIZE,
+                       .count = 1,
+                       .window = 4096,
+                       .extent = 1,
+                       .stride = 1,
+                       .split = 1};
+    assert_non_null(job_check(&job));
+}
+
+static void all_jobs_together_are_bounded(void **state)
+{
+    struct budget budget = {.limit = 1000};
+
+    (void)state;
+    assert_false(budget_take(&budget, 501)); /* half of it is the most for one */
+    assert_true(budget_take(&budget, 500));
+    assert_true(budget_take(&budget, 400));
+    assert_false(budget_take(&budget, 101));
+    assert_false(budget_take(&budget, UINT64_MAX));
+    assert_true(budget_take(&budget, 100));
+    budget_give(&budget, 500);
+    assert_true(budget_take(&budget, 500));
 }
 
 static void pieces_make_the_message(void **state)
@@ -235,6 +285,8 @@ int main(void)
         cmocka_unit_test(foreign_bytes_are_no_job),
         cmocka_unit_test(jobs_out_of_range_are_refused),
         cmocka_unit_test(buffers_are_at_most_the_window),
+        cmocka_unit_test(memory_of_a_job_is_bounded),
+        cmocka_unit_test(all_jobs_together_are_bounded),
         cmocka_unit_test(pieces_make_the_message),
         cmocka_unit_test(a_report_survives_the_wire),
         cmocka_unit_test(parts_of_contents_make_the_whole),
