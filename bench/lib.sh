@@ -61,7 +61,7 @@ start() { # LOG COMMAND...
     local log=$work/$1 i
     shift
     : > "$log"
-    "$@" > "$log" 2>&1 < /dev/null &
+    "$@" >> "$log" 2>&1 < /dev/null &
     pids+=($!)
     for ((i = 0; i < 200; i++)); do
         grep -q listening "$log" && return 0

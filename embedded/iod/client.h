@@ -79,6 +79,7 @@ struct client {
     pthread_cond_t ends_more;
     unsigned flow_ends; /* how many flows have ended so far */
     struct pool *pool; /* NULL until there is data to move */
+    struct share share;
     struct remote **remote;
     int count;
     bmi_msg_tag_t tag;

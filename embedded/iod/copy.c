@@ -70,6 +70,7 @@ static bool start_flow(struct copy *copy, struct remote *r, const struct iod_req
         .context = copy->client.context,
         .workers = copy->client.workers,
         .pool = copy->client.pool,
+        .share = &copy->client.share,
         .addr = r->addr,
         .tag = request->data_tag,
         .send = copy->put,
@@ -163,7 +164,7 @@ bool copy_data(struct copy *copy)
 {
     struct client *client = &copy->client;
     int error = pool_new(client->workers, client->remote[0]->addr, copy->o.buffer_size,
-                         (int)copy->o.buffers * client->count, copy->o.list, &client->pool);
+                         (int)copy->o.buffers * client->count, copy->o.list, false, &client->pool);
 
     if (error)
         return client_fail(client, "no memory for buffers; close other programs");

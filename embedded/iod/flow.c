@@ -123,8 +123,8 @@ static void slot_idle(struct slot *s)
     struct flow *f = s->flow;
 
     s->state = SLOT_IDLE;
-    if (s->buffer && pool_wanted(f->c.pool)) {
-        pool_put(f->c.pool, s->buffer);
+    if (s->buffer && pool_wanted(f->c.pool, f->c.share)) {
+        pool_put(f->c.pool, f->c.share, s->buffer);
         s->buffer = NULL;
         f->held--;
     }
@@ -254,10 +254,10 @@ static struct slot *find_idle(struct flow *f)
 static bool find_buffer(struct flow *f, struct slot *s)
 {
     if (!s->buffer && f->held > 0) {
-        s->buffer = pool_try(f->c.pool);
+        s->buffer = pool_try(f->c.pool, f->c.share, f->held);
         f->held += s->buffer != NULL;
     } else if (!s->buffer && !f->waiting) {
-        int got = pool_get(f->c.pool, &f->waiter);
+        int got = pool_get(f->c.pool, f->c.share, &f->waiter);
         if (got == 0) {
             f->waiting = true;
         } else if (got > 0) {
@@ -319,7 +319,7 @@ static void finish(struct flow *f)
     f->finished = true;
     for (uint32_t i = 0; i < f->c.depth; i++) {
         if (f->slot[i].buffer)
-            pool_put(f->c.pool, f->slot[i].buffer);
+            pool_put(f->c.pool, f->c.share, f->slot[i].buffer);
         f->slot[i].buffer = NULL;
     }
     f->held = 0;
@@ -348,7 +348,7 @@ static void advance(struct flow *f)
             again = true;
         }
     }
-    if (f->stopped && f->waiting && pool_unwait(f->c.pool, &f->waiter))
+    if (f->stopped && f->waiting && pool_unwait(f->c.pool, f->c.share, &f->waiter))
         f->waiting = false;
     if (at_end(f))
         finish(f);

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define IDLE_MS 250 /* how late a signal may be noticed */
 
@@ -34,6 +35,19 @@ static void catch_signals(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
     sigaction(SIGXFSZ, &ignore, NULL); /* a file size limit is then an error of the write */
+}
+
+#define FILES_MOST 65536 /* open files: enough for what a server allows itself */
+
+/* As many open files as this process may have at all: objects and connections need them. */
+static void raise_files(void)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur >= FILES_MOST)
+        return;
+    files.rlim_cur = files.rlim_max < FILES_MOST ? files.rlim_max : FILES_MOST;
+    setrlimit(RLIMIT_NOFILE, &files); /* or it stays what it was */
 }
 
 static const char help[] =
@@ -208,6 +222,7 @@ int main(int argc, char **argv)
     }
     s.server.allow = s.allow;
     catch_signals();
+    raise_files();
     if (server_open(&s.server, &server) < 0) {
         access_free(s.allow);
         return 1;

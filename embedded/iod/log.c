@@ -14,6 +14,11 @@ void log_set_level(enum log_level level)
     highest = level;
 }
 
+bool log_wanted(enum log_level level)
+{
+    return level <= highest;
+}
+
 void log_line(enum log_level level, const char *format, ...)
 {
     char line[3072];
@@ -23,7 +28,7 @@ void log_line(enum log_level level, const char *format, ...)
     int n;
     va_list args;
 
-    if (level > highest)
+    if (!log_wanted(level))
         return;
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &tm);

@@ -1,23 +1,140 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Peers: those who sent us something.
+ * Peers, those who sent us something, and the hosts that they are on.
  *
  * A peer is known from its first request on.  Each has a receive posted that can never match
  * (`watch`): BMI ends it with an error when the connection is lost, and with that everything
  * the peer had open is closed.  The peer itself goes with the last request and transfer; until
  * then they may use it, and see by `gone` that nobody listens.
+ *
+ * Whoever wants more makes more connections.  So what a server has to give (open objects,
+ * memory of requests and answers, buffers) is shared by hosts, all by one rule: a host may take
+ * more while it holds less than is left.  A host alone gets a half at most, two a third each,
+ * and whoever holds nothing finds something.  A host is a numeric source address, or what
+ * stands for one in a peer's name.  It is remembered for a while after its last peer, so that
+ * lines about a host that comes and goes stay limited in rate.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
-#include "embedded/iod/log.h"
+#include "embedded/iod/clock.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* No message of the protocol has this tag: data tags of clients stay below. */
 #define WATCH_TAG INT32_MAX
+
+#define HOST_KEEP_MS   10000 /* how long a host without peers is remembered */
+#define HOST_KEEP_MOST 1000  /* hosts; with more, those without peers go at once */
+#define HOST_LINES     100   /* log lines in a second */
+
+/* ---- hosts
+ * -------------------------------------------------------------------------------------- */
+
+static unsigned hash_text(const char *text)
+{
+    unsigned hash = 2166136261u;
+
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 16777619u;
+    return hash % SERVER_BUCKETS;
+}
+
+/* NULL: no memory. */
+static struct host *host_get(struct server *server, const char *name)
+{
+    struct host **bucket = &server->hosts[hash_text(name)];
+    struct host *host = *bucket;
+
+    while (host && strcmp(host->name, name) != 0)
+        host = host->next;
+    if (!host) {
+        host = calloc(1, sizeof *host);
+        if (!host)
+            return NULL;
+        snprintf(host->name, sizeof host->name, "%s", name);
+        host->admitted = !server->allow || access_admits(server->allow, name);
+        host->next = *bucket;
+        *bucket = host;
+        server->host_count++;
+    }
+    host->peers++;
+    return host;
+}
+
+static void host_put(struct host *host)
+{
+    host->peers--;
+    host->left_at = clock_ms();
+}
+
+void hosts_forget(struct server *server, int64_t now)
+{
+    for (int i = 0; i < SERVER_BUCKETS && server->host_count; i++) {
+        for (struct host **at = &server->hosts[i], *host; (host = *at);) {
+            if (host->peers ||
+                (server->host_count <= HOST_KEEP_MOST && now - host->left_at < HOST_KEEP_MS)) {
+                at = &host->next;
+                continue;
+            }
+            *at = host->next;
+            free(host);
+            server->host_count--;
+        }
+    }
+}
+
+bool host_may(uint64_t held, uint64_t more, uint64_t all, uint64_t most)
+{
+    return all + more <= most && held + more <= most - all;
+}
+
+/* ---- lines about a peer
+ * ------------------------------------------------------------------------- */
+
+/* May one more line about this host go out?  Says how many did not. */
+static bool may_log(struct host *host)
+{
+    int64_t second = clock_ms() / 1000;
+
+    if (host->line_second != second) {
+        if (host->lines_left_out)
+            log_line(LOG_DECISIONS, "%s: %u lines about this host were left out", host->name,
+                     host->lines_left_out);
+        host->line_second = second;
+        host->lines = host->lines_left_out = 0;
+    }
+    if (host->lines == HOST_LINES) {
+        host->lines_left_out++;
+        return false;
+    }
+    host->lines++;
+    return true;
+}
+
+void peer_log(struct peer *peer, enum log_level level, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+
+    if (!log_wanted(level) || !may_log(peer->host))
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    log_line(level, "%s: %s", peer->name, text);
+}
+
+/* ---- peers
+ * -------------------------------------------------------------------------------------- */
+
+static unsigned hash_addr(BMI_addr_t addr)
+{
+    return (unsigned)(((uint64_t)addr * UINT64_C(0x9e3779b97f4a7c15)) >> 32) % SERVER_BUCKETS;
+}
 
 void peer_use(struct peer *peer)
 {
@@ -26,14 +143,18 @@ void peer_use(struct peer *peer)
 
 void peer_put(struct peer *peer)
 {
-    struct peer **at = &peer->server->peers;
+    struct peer **at = &peer->server->peer_of[hash_addr(peer->addr)];
 
     if (--peer->uses > 0)
         return;
     while (*at != peer)
-        at = &(*at)->next;
-    *at = peer->next;
+        at = &(*at)->of_bucket;
+    *at = peer->of_bucket;
+    *peer->at = peer->next;
+    if (peer->next)
+        peer->next->at = peer->at;
     BMI_set_info(peer->addr, BMI_DEC_ADDR_REF, NULL);
+    host_put(peer->host);
     free(peer);
 }
 
@@ -46,7 +167,7 @@ static void watch_done(struct net_op *op, int error, int64_t actual)
     pthread_mutex_lock(&server->lock);
     op->id = 0;
     peer->gone = true;
-    log_line(LOG_DECISIONS, "%s: gone (%s), %u transfers open", peer->name,
+    peer_log(peer, LOG_DECISIONS, "gone (%s), %u transfers open",
              strerror(error ? -error : EPROTO), peer->transfer_count);
     for (struct transfer *t = peer->transfers; t; t = t->next)
         transfer_close(t, NULL, ECONNRESET);
@@ -68,45 +189,54 @@ static void peer_watch(struct peer *peer)
         return;
     }
     peer->gone = true; /* goes with the request that brought it here */
-    log_line(LOG_DECISIONS, "%s: gone already (%s)", peer->name,
-             strerror(result > 0 ? EPROTO : -result));
+    peer_log(peer, LOG_DECISIONS, "gone already (%s)", strerror(result > 0 ? EPROTO : -result));
 }
 
-static bool is_admitted(const struct peer *peer)
+static struct peer *peer_new(struct server *server, BMI_addr_t addr)
 {
-    const struct access *allow = peer->server->allow;
-    char host[128];
+    struct peer *peer = calloc(1, sizeof *peer);
+    struct peer **bucket = &server->peer_of[hash_addr(addr)];
+    const char *name = BMI_addr_rev_lookup_unexpected(addr);
+    char host[sizeof peer->host->name];
 
-    return !allow ||
-           (access_host_of(peer->name, host, sizeof host) && access_admits(allow, host));
-}
-
-struct peer *peer_get(struct server *server, BMI_addr_t addr)
-{
-    struct peer *peer = server->peers;
-    const char *name;
-
-    while (peer && (peer->addr != addr || peer->gone))
-        peer = peer->next;
-    if (peer) {
-        peer_use(peer);
-        return peer;
-    }
-    peer = calloc(1, sizeof *peer);
     if (!peer)
         return NULL;
-    name = BMI_addr_rev_lookup_unexpected(addr);
     snprintf(peer->name, sizeof peer->name, "%s", name ? name : "?");
+    peer->host = host_get(server, access_host_of(peer->name, host, sizeof host) ? host : "?");
+    if (!peer->host) {
+        free(peer);
+        return NULL;
+    }
     peer->server = server;
     peer->uses = 1;
     peer->addr = addr;
     peer->watch.done = watch_done;
     BMI_set_info(addr, BMI_INC_ADDR_REF, NULL);
+    peer->of_bucket = *bucket;
+    *bucket = peer;
     peer->next = server->peers;
+    peer->at = &server->peers;
+    if (peer->next)
+        peer->next->at = &peer->next;
     server->peers = peer;
-    peer->admitted = is_admitted(peer);
-    log_line(LOG_DECISIONS, "%s: new client%s", peer->name,
-             peer->admitted ? "" : ", which --allow does not admit");
+    return peer;
+}
+
+struct peer *peer_get(struct server *server, BMI_addr_t addr)
+{
+    struct peer *peer = server->peer_of[hash_addr(addr)];
+
+    while (peer && (peer->addr != addr || peer->gone))
+        peer = peer->of_bucket;
+    if (peer) {
+        peer_use(peer);
+        return peer;
+    }
+    peer = peer_new(server, addr);
+    if (!peer)
+        return NULL;
+    peer_log(peer, LOG_DECISIONS, "new client%s",
+             peer->host->admitted ? "" : ", which --allow does not admit");
     peer_watch(peer);
     return peer;
 }

@@ -16,14 +16,17 @@ struct pool {
     int limit;
     int pieces;
     pthread_mutex_t lock;
+    bool fair;
     int made;
     int used;
     struct buffer *spare;
-    struct waiter *first, *last;
+    int spares;
+    int idle;              /* the fewest spares since the last pool_trim() */
+    struct share *waiting; /* shares where somebody waits; the first one's turn is next */
 };
 
 int pool_new(struct workers *workers, BMI_addr_t home, size_t size, int count, int pieces,
-             struct pool **out)
+             bool fair, struct pool **out)
 {
     struct pool *pool = calloc(1, sizeof *pool);
 
@@ -34,6 +37,7 @@ int pool_new(struct workers *workers, BMI_addr_t home, size_t size, int count, i
     pool->size = size;
     pool->limit = count;
     pool->pieces = pieces;
+    pool->fair = fair;
     pthread_mutex_init(&pool->lock, NULL);
     *out = pool;
     return 0;
@@ -100,103 +104,207 @@ void pool_free(struct pool *pool)
     free(pool);
 }
 
-/* With the lock held. */
-static struct buffer *take(struct pool *pool)
+/* ---- who gets what; with the lock held
+ * ---------------------------------------------------------- */
+
+/* May the share have one more?  It is for somebody who holds `own` of it. */
+static bool may_have(const struct pool *pool, const struct share *share, int own)
+{
+    int left = pool->limit - pool->used;
+
+    if (left == 0 || !pool->fair)
+        return left > 0;
+    return own == 0 ? share->held < left : share->held + own < left / 2;
+}
+
+/* NULL: no memory. */
+static struct buffer *take(struct pool *pool, struct share *share)
 {
     struct buffer *buffer = pool->spare;
 
     if (buffer) {
         pool->spare = buffer->next;
-    } else if (pool->made < pool->limit) {
+        pool->spares--;
+        if (pool->spares < pool->idle)
+            pool->idle = pool->spares;
+    } else {
         buffer = buffer_new(pool);
-        if (buffer)
-            pool->made++;
+        if (!buffer)
+            return NULL;
+        pool->made++;
     }
-    if (buffer)
-        pool->used++;
+    pool->used++;
+    share->held++;
     return buffer;
 }
 
-struct buffer *pool_try(struct pool *pool)
+static void add_waiter(struct pool *pool, struct share *share, struct waiter *waiter)
+{
+    struct share **at = &pool->waiting;
+
+    waiter->next = NULL;
+    if (share->first) {
+        share->last->next = waiter;
+    } else {
+        share->first = waiter;
+        while (*at)
+            at = &(*at)->next;
+        *at = share;
+        share->next = NULL;
+    }
+    share->last = waiter;
+}
+
+/* Takes a share out of those that wait when nobody waits in it any more. */
+static void settle_share(struct pool *pool, struct share *share)
+{
+    struct share **at = &pool->waiting;
+
+    if (share->first)
+        return;
+    while (*at != share)
+        at = &(*at)->next;
+    *at = share->next;
+}
+
+/* Gives what is there to those who may have it, the shares in turn.  Returns the waiters that
+ * got theirs. */
+static struct waiter *grant(struct pool *pool)
+{
+    struct waiter *granted = NULL;
+    struct share **at = &pool->waiting, *share;
+
+    while ((share = *at)) {
+        struct waiter *waiter = share->first;
+
+        if (!may_have(pool, share, 0)) {
+            at = &share->next;
+            continue;
+        }
+        waiter->buffer = take(pool, share);
+        if (!waiter->buffer)
+            break;
+        share->first = waiter->next;
+        waiter->next = granted;
+        granted = waiter;
+        *at = share->next; /* to the end, if somebody waits still */
+        if (share->first) {
+            share->next = NULL;
+            while (*at)
+                at = &(*at)->next;
+            *at = share;
+        }
+        at = &pool->waiting;
+    }
+    return granted;
+}
+
+/* ---- the calls
+ * ---------------------------------------------------------------------------------- */
+
+struct buffer *pool_try(struct pool *pool, struct share *share, int own)
 {
     struct buffer *buffer = NULL;
 
     pthread_mutex_lock(&pool->lock);
-    if (!pool->first)
-        buffer = take(pool);
+    if (!share->first && may_have(pool, share, own))
+        buffer = take(pool, share);
     pthread_mutex_unlock(&pool->lock);
     return buffer;
 }
 
-int pool_get(struct pool *pool, struct waiter *waiter)
+int pool_get(struct pool *pool, struct share *share, struct waiter *waiter)
 {
     int result = 1;
 
     pthread_mutex_lock(&pool->lock);
     waiter->next = NULL;
-    waiter->buffer = pool->first ? NULL : take(pool);
+    waiter->buffer = share->first || !may_have(pool, share, 0) ? NULL : take(pool, share);
     if (!waiter->buffer && pool->used == 0) {
         result = -ENOMEM;
     } else if (!waiter->buffer) {
-        if (pool->first)
-            pool->last->next = waiter;
-        else
-            pool->first = waiter;
-        pool->last = waiter;
+        add_waiter(pool, share, waiter);
         result = 0;
     }
     pthread_mutex_unlock(&pool->lock);
     return result;
 }
 
-bool pool_unwait(struct pool *pool, struct waiter *waiter)
+bool pool_unwait(struct pool *pool, struct share *share, struct waiter *waiter)
 {
     struct waiter *before = NULL;
     bool found = false;
 
     pthread_mutex_lock(&pool->lock);
-    for (struct waiter *at = pool->first; at && !found; before = at, at = at->next) {
+    for (struct waiter *at = share->first; at && !found; before = at, at = at->next) {
         if (at != waiter)
             continue;
         if (before)
             before->next = at->next;
         else
-            pool->first = at->next;
-        if (pool->last == at)
-            pool->last = before;
+            share->first = at->next;
+        if (share->last == at)
+            share->last = before;
+        settle_share(pool, share);
         found = true;
     }
     pthread_mutex_unlock(&pool->lock);
     return found;
 }
 
-void pool_put(struct pool *pool, struct buffer *buffer)
+void pool_put(struct pool *pool, struct share *share, struct buffer *buffer)
 {
-    struct waiter *waiter;
+    struct waiter *granted, *next;
 
     pthread_mutex_lock(&pool->lock);
-    waiter = pool->first;
-    if (waiter) {
-        pool->first = waiter->next;
-        waiter->buffer = buffer;
-    } else {
-        buffer->next = pool->spare;
-        pool->spare = buffer;
-        pool->used--;
-    }
+    buffer->next = pool->spare;
+    pool->spare = buffer;
+    pool->spares++;
+    pool->used--;
+    share->held--;
+    granted = grant(pool);
     pthread_mutex_unlock(&pool->lock);
-    if (waiter)
-        workers_add(pool->workers, &waiter->job);
+    for (; granted; granted = next) {
+        next = granted->next;
+        workers_add(pool->workers, &granted->job);
+    }
 }
 
-bool pool_wanted(struct pool *pool)
+bool pool_wanted(struct pool *pool, const struct share *share)
 {
-    bool wanted;
+    bool wanted = false;
+    int left;
 
     pthread_mutex_lock(&pool->lock);
-    wanted = pool->first != NULL;
+    left = pool->limit - pool->used + 1;
+    for (const struct share *s = pool->waiting; s && !wanted; s = s->next)
+        wanted = !pool->fair || s->held - (s == share) < left;
     pthread_mutex_unlock(&pool->lock);
     return wanted;
+}
+
+void pool_trim(struct pool *pool)
+{
+    struct buffer *gone = NULL;
+
+    pthread_mutex_lock(&pool->lock);
+    for (; pool->idle > 0; pool->idle--) {
+        struct buffer *buffer = pool->spare;
+
+        pool->spare = buffer->next;
+        pool->spares--;
+        pool->made--;
+        buffer->next = gone;
+        gone = buffer;
+    }
+    pool->idle = pool->spares;
+    pthread_mutex_unlock(&pool->lock);
+    while (gone) {
+        struct buffer *next = gone->next;
+
+        buffer_free(pool, gone);
+        gone = next;
+    }
 }
 
 size_t pool_buffer_size(const struct pool *pool)
@@ -212,4 +320,14 @@ int pool_in_use(struct pool *pool)
     used = pool->used;
     pthread_mutex_unlock(&pool->lock);
     return used;
+}
+
+int pool_made(struct pool *pool)
+{
+    int made;
+
+    pthread_mutex_lock(&pool->lock);
+    made = pool->made;
+    pthread_mutex_unlock(&pool->lock);
+    return made;
 }

@@ -15,34 +15,32 @@
 #include "config.h"
 #include "embedded/iod/server_impl.h"
 #include "embedded/iod/clock.h"
-#include "embedded/iod/log.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define REPLY_SMALL                                                                            \
-    4096 /* enough for every reply but lists: a server list and some numbers                   \
-          */
-
-static size_t reply_room(enum iod_op op)
-{
-    return op == IOD_OP_LIST || op == IOD_OP_EXTENTS ? IOD_REPLY_MAX : REPLY_SMALL;
-}
-
 /* ---- the end of a request
  * ---------------------------------------------------------------------- */
+
+static void request_count_bytes(struct request *r, int64_t n)
+{
+    r->bytes += (uint64_t)n;
+    r->peer->host->request_bytes += (uint64_t)n;
+    r->server->request_bytes += (uint64_t)n;
+}
 
 static void request_free(struct request *r)
 {
     struct peer *peer = r->peer;
-    struct request **at = &r->server->requests;
 
-    while (*at != r)
-        at = &(*at)->next;
-    *at = r->next;
-    BMI_unexpected_free(peer->addr, r->message);
+    *r->at = r->next;
+    if (r->next)
+        r->next->at = r->at;
+    request_count_bytes(r, -(int64_t)r->bytes);
+    if (r->message)
+        BMI_unexpected_free(peer->addr, r->message);
     BMI_set_info(peer->addr, BMI_DEC_ADDR_REF, NULL);
     peer->request_count--;
     free(r->reply);
@@ -71,8 +69,8 @@ static void reply_done(struct net_op *op, int error, int64_t actual)
     pthread_mutex_lock(&server->lock);
     op->id = 0;
     if (error)
-        log_line(LOG_DETAILS, "%s: reply to %s lost: %s", r->peer->name,
-                 iod_op_name(r->decoded.op), strerror(-error));
+        peer_log(r->peer, LOG_DETAILS, "reply to %s lost: %s", iod_op_name(r->decoded.op),
+                 strerror(-error));
     r->replying = false;
     request_settle(r);
     pthread_mutex_unlock(&server->lock);
@@ -103,15 +101,30 @@ static int post_reply(struct request *r, void *bytes, int64_t length, struct net
     return net_send(r->server->context, r->peer->addr, &memory, length, r->tag, op);
 }
 
+/* The reply as it goes out; NULL with *length < 0 when there is none. */
+static uint8_t *encode_reply(const struct iod_reply *reply, int64_t *length)
+{
+    uint8_t room[IOD_REPLY_MAX];
+    uint8_t *bytes = NULL;
+
+    *length = iod_reply_encode(reply, room, sizeof room);
+    if (*length > 0)
+        bytes = malloc((size_t)*length);
+    if (bytes)
+        memcpy(bytes, room, (size_t)*length);
+    else if (*length > 0)
+        *length = -ENOMEM;
+    return bytes;
+}
+
 void request_reply(struct request *r, const struct iod_reply *reply)
 {
-    int64_t length = -ENOMEM;
+    int64_t length;
 
-    if (!r->reply)
-        r->reply = malloc(reply_room(reply->op));
-    if (r->reply)
-        length = iod_reply_encode(reply, r->reply, reply_room(reply->op));
+    r->reply = encode_reply(reply, &length);
     r->working = false;
+    if (length > 0)
+        request_count_bytes(r, length);
     if (length < 0)
         log_line(LOG_ERRORS, "%s: no reply to %s: %s", r->peer->name, iod_op_name(reply->op),
                  strerror((int)-length));
@@ -167,8 +180,7 @@ static void refuse(struct request *r, int error, const char *text)
 
     reply.text = iod_string_of(text);
     SERVER_COUNT(r->peer, refused, 1);
-    log_line(LOG_DECISIONS, "%s: %s refused: %s", r->peer->name, iod_op_name(r->decoded.op),
-             text);
+    peer_log(r->peer, LOG_DECISIONS, "%s refused: %s", iod_op_name(r->decoded.op), text);
     request_reply(r, &reply);
 }
 
@@ -283,8 +295,8 @@ static void request_start(struct request *r)
     case IOD_OP_GET_OPEN:
         if (r->server->draining)
             request_refuse(r, ESHUTDOWN, "the server is ending");
-        else if (r->peer->transfer_count >= r->server->config.peer_transfers)
-            request_refuse(r, EBUSY, "too many open transfers of this client");
+        else if (!transfer_reserve(r->peer))
+            request_refuse(r, EBUSY, "too many open transfers of this client or its host");
         else
             workers_add(r->server->workers, &r->job);
         return;
@@ -302,16 +314,17 @@ static void request_start(struct request *r)
     }
 }
 
-static void request_new(struct peer *peer, struct BMI_unexpected_info *info)
+/* Takes the message and the reference to its address that came with it over; NULL: no memory, and
+ * both are given back. */
+static struct request *request_new(struct peer *peer, struct BMI_unexpected_info *info)
 {
     struct request *r = calloc(1, sizeof *r);
-    int error;
 
     if (!r) {
         log_line(LOG_ERRORS, "%s: request dropped: no memory", peer->name);
         BMI_unexpected_free(info->addr, info->buffer);
         BMI_set_info(info->addr, BMI_DEC_ADDR_REF, NULL);
-        return;
+        return NULL;
     }
     r->server = peer->server;
     r->peer = peer;
@@ -324,37 +337,67 @@ static void request_new(struct peer *peer, struct BMI_unexpected_info *info)
     r->reply_op.done = reply_done;
     r->keep_op.done = keep_done;
     r->next = r->server->requests;
+    r->at = &r->server->requests;
+    if (r->next)
+        r->next->at = &r->next;
     r->server->requests = r;
     peer->request_count++;
     SERVER_COUNT(peer, requests, 1);
-    error = iod_request_decode(info->buffer, (size_t)info->size, &r->decoded);
+    return r;
+}
+
+/* Without its message, the request costs no more than its refusal. */
+static void drop_message(struct request *r)
+{
+    BMI_unexpected_free(r->peer->addr, r->message);
+    r->message = NULL;
+    r->decoded = (struct iod_request){.op = r->decoded.op};
+}
+
+/* Decides what becomes of a request. */
+static void request_judge(struct request *r, int64_t size)
+{
+    struct server *server = r->server;
+    int error = iod_request_decode(r->message, (size_t)size, &r->decoded);
+
     if (error) {
-        SERVER_COUNT(peer, malformed, 1);
+        SERVER_COUNT(r->peer, malformed, 1);
+        drop_message(r);
         request_refuse(r, error,
                        error == -EINVAL ? "a value of the request is out of range"
                                         : "the request is not understood");
-        return;
-    }
-    if (peer->admitted)
-        request_start(r);
-    else
+    } else if (!r->peer->host->admitted) {
+        drop_message(r);
         refuse(r, EACCES,
                "this server does not serve your host; start it with an --allow that admits it");
+    } else if (!host_may(r->peer->host->request_bytes, (uint64_t)size, server->request_bytes,
+                         SERVER_REQUEST_BYTES)) {
+        drop_message(r);
+        request_refuse(r, EBUSY, "your host has too many unanswered requests");
+    } else {
+        request_count_bytes(r, size);
+        request_start(r);
+    }
 }
 
 void request_arrived(struct server *server, struct BMI_unexpected_info *info)
 {
     struct peer *peer;
+    struct request *r;
 
     pthread_mutex_lock(&server->lock);
     peer = peer_get(server, info->addr);
     if (peer && peer->request_count < SERVER_PEER_REQUESTS) {
-        request_new(peer, info);
+        r = request_new(peer, info);
+        if (r)
+            request_judge(r, info->size);
     } else {
-        if (peer)
+        if (peer) {
             SERVER_COUNT(peer, refused, 1);
-        log_line(LOG_DETAILS, "%s: request dropped: %s", peer ? peer->name : "a new client",
-                 peer ? "too many unanswered" : "no memory");
+            peer_log(peer, LOG_DETAILS, "request dropped: too many unanswered");
+        } else {
+            log_line(LOG_DETAILS, "a request of a new client was dropped: no memory");
+        }
         BMI_unexpected_free(info->addr, info->buffer);
         BMI_set_info(info->addr, BMI_DEC_ADDR_REF, NULL);
     }

@@ -12,7 +12,6 @@
 #include "config.h"
 #include "embedded/iod/server_impl.h"
 #include "embedded/iod/clock.h"
-#include "embedded/iod/log.h"
 #include "patches/orangefs/shim/shim-engine.h"
 #include "common/rme.h"
 
@@ -20,9 +19,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define UNEXPECTED_BATCH 16
+#define TRANSFERS_MOST   16384
 #define TICK_MS          500
+#define TRIM_MS          5000 /* buffers that nobody needed for so long are freed */
 
 /* ---- the clock
  * --------------------------------------------------------------------------------- */
@@ -35,11 +37,11 @@ static void check_transfer(struct transfer *t, int64_t now)
     if (t->flow)
         status = flow_status(t->flow);
     if (status.waits_for_peer && !status.error && now - status.moved_at > limit) {
-        log_line(LOG_DECISIONS, "%s: %s: no progress for %d s, given up", t->peer->name,
+        peer_log(t->peer, LOG_DECISIONS, "%s: no progress for %d s, given up",
                  t->name, limit / 1000);
         flow_cancel(t->flow, -ETIMEDOUT);
     } else if (!transfer_is_busy(t) && !t->closing && now - t->used_at > limit) {
-        log_line(LOG_DECISIONS, "%s: %s: unused for %d s, closed", t->peer->name, t->name,
+        peer_log(t->peer, LOG_DECISIONS, "%s: unused for %d s, closed", t->name,
                  limit / 1000);
         transfer_close(t, NULL, ETIMEDOUT);
     }
@@ -63,7 +65,12 @@ static void tick(struct server *server)
             request_keep_alive(r);
         }
     }
+    hosts_forget(server, now);
     pthread_mutex_unlock(&server->lock);
+    if (now - server->trimmed_at >= TRIM_MS) {
+        server->trimmed_at = now;
+        pool_trim(server->pool);
+    }
 }
 
 /* ---- serving
@@ -177,8 +184,12 @@ void server_report(struct server *server)
         report_counters(whose, &counters);
         peers++;
     }
-    log_line(LOG_ERRORS, "total: %d peers, %d buffers of %zu bytes in use", peers,
-             pool_in_use(server->pool), pool_buffer_size(server->pool));
+    log_line(LOG_ERRORS,
+             "total: %d peers, %u of %u transfers open, %llu bytes of requests, %d buffers of %zu "
+             "bytes in use, %d in memory",
+             peers, server->transfers, server->transfers_most,
+             (unsigned long long)server->request_bytes, pool_in_use(server->pool),
+             pool_buffer_size(server->pool), pool_made(server->pool));
     report_counters("total", &total);
     pthread_mutex_unlock(&server->lock);
 }
@@ -243,7 +254,7 @@ static int open_pool(struct server *server, const struct server_config *c)
 {
     uint64_t buffers = c->memory / c->buffer_size;
     int error = pool_new(server->workers, server->self, c->buffer_size,
-                         buffers > 1 ? (int)buffers : 1, 1, &server->pool);
+                         buffers > 1 ? (int)buffers : 1, 1, true, &server->pool);
 
     if (error)
         log_line(LOG_ERRORS, "no memory; close other programs");
@@ -274,6 +285,20 @@ static int choose_allowed(struct server *server, const struct server_config *c)
     return 0;
 }
 
+/*
+ * Open objects leave half of the descriptors that the process may have to the network.  One
+ * needs two while it takes another one's place.
+ */
+static uint32_t most_transfers(void)
+{
+    struct rlimit files = {.rlim_cur = 1024};
+    uint64_t most;
+
+    getrlimit(RLIMIT_NOFILE, &files);
+    most = files.rlim_cur / 4;
+    return most > TRANSFERS_MOST ? TRANSFERS_MOST : most < 2 ? 2 : (uint32_t)most;
+}
+
 int server_open(const struct server_config *config, struct server **out)
 {
     struct server *server = calloc(1, sizeof *server);
@@ -284,6 +309,7 @@ int server_open(const struct server_config *config, struct server **out)
         return -ENOMEM;
     }
     server->config = *config;
+    server->transfers_most = most_transfers();
     pthread_mutex_init(&server->lock, NULL);
     error = choose_allowed(server, config);
     if (error)
@@ -343,6 +369,13 @@ static void free_rest(struct server *server)
         server->requests = r->next;
         free(r->reply);
         free(r);
+    }
+    for (int i = 0; i < SERVER_BUCKETS; i++) {
+        while (server->hosts[i]) {
+            struct host *host = server->hosts[i];
+            server->hosts[i] = host->next;
+            free(host);
+        }
     }
 }
 

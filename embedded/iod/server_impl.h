@@ -31,6 +31,7 @@
 #include <pthread.h>
 
 #include "embedded/iod/flow.h"
+#include "embedded/iod/log.h"
 #include "embedded/iod/net.h"
 #include "embedded/iod/pool.h"
 #include "embedded/iod/proto.h"
@@ -41,6 +42,9 @@
 #define SERVER_KEEPALIVE_MS                                                                    \
     2000                        /* a request that takes longer gets a sign of life this often */
 #define SERVER_PEER_REQUESTS 64 /* unanswered requests of one peer; more are dropped */
+#define SERVER_REQUEST_BYTES                                                                   \
+    (UINT64_C(32) << 20)    /* messages of all requests, and their answers, at most */
+#define SERVER_BUCKETS 1024 /* of the tables of peers and hosts */
 
 /* Counters: member, what one says about it. */
 #define SERVER_COUNTERS(X)                                                                     \
@@ -59,6 +63,20 @@ struct server_counters {
 #undef SERVER_COUNTER
 };
 
+/* Where peers are, and what they hold together; see peer.c. */
+struct host {
+    struct host *next; /* of the bucket */
+    char name[128];
+    unsigned peers;
+    int64_t left_at; /* clock_ms() when the last peer went */
+    bool admitted;   /* --allow has it; else it gets nothing but refusals */
+    uint32_t transfers;
+    uint64_t request_bytes;
+    struct share share; /* buffers */
+    int64_t line_second;
+    unsigned lines, lines_left_out; /* of the log, in that second */
+};
+
 /*
  * Somebody who sent us something.  It keeps one reference to its BMI address, and one receive
  * with a tag that nobody uses (`watch`): that receive ends when the connection does, which is
@@ -66,15 +84,16 @@ struct server_counters {
  */
 struct peer {
     struct server *server;
-    struct peer *next;
+    struct peer *next, **at;  /* all peers; what points here */
+    struct peer *of_bucket;
+    struct host *host;
     unsigned uses;
     BMI_addr_t addr;
     char name[128];
     struct net_op watch;
     bool gone;
-    bool admitted; /* --allow has it; else it gets nothing but refusals */
     struct transfer *transfers;
-    uint32_t transfer_count;
+    uint32_t transfer_count; /* those being opened included */
     uint32_t request_count;
     struct server_counters counters;
 };
@@ -82,10 +101,11 @@ struct peer {
 /* A request from its arrival until its reply is out. */
 struct request {
     struct server *server;
-    struct request *next; /* all requests of the server */
+    struct request *next, **at; /* all requests of the server; what points here */
     struct peer *peer;
     struct transfer *transfer;
-    void *message; /* BMI's, behind `decoded` */
+    void *message;  /* BMI's, behind `decoded`; NULL: refused unread */
+    uint64_t bytes; /* of message and reply, as counted for the host */
     struct iod_request decoded;
     bmi_msg_tag_t tag;
     int64_t since; /* clock_ms() of the arrival, or of the last sign of life */
@@ -134,10 +154,15 @@ struct server {
     struct store *store;
     pthread_mutex_t lock;
     struct peer *peers;
+    struct peer *peer_of[SERVER_BUCKETS];
+    struct host *hosts[SERVER_BUCKETS];
+    unsigned host_count;
     struct request *requests;
+    uint64_t request_bytes;
+    uint32_t transfers, transfers_most; /* open ones, those being opened included */
     uint64_t last_handle;
     bool draining;
-    int64_t ticked_at;
+    int64_t ticked_at, trimmed_at;
     struct server_counters counters;
 };
 
@@ -158,6 +183,8 @@ void work_get_open(struct request *request);
 void work_extents(struct request *request);
 void work_seal(struct request *request);
 void work_commit(struct request *request);
+bool transfer_reserve(struct peer *peer); /* before an object is opened; false: no more */
+void transfer_unreserve(struct peer *peer);
 struct transfer *transfer_find(struct peer *peer, uint64_t handle);
 bool transfer_is_busy(const struct transfer *transfer);
 void transfer_start_flow(struct transfer *transfer, struct request *request);
@@ -168,5 +195,11 @@ void transfer_job_ended(struct transfer *transfer);
 struct peer *peer_get(struct server *server, BMI_addr_t addr); /* counts a use; NULL: no memory */
 void peer_use(struct peer *peer);
 void peer_put(struct peer *peer);
+void peer_log(struct peer *peer, enum log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void hosts_forget(struct server *server, int64_t now); /* those that left some time ago */
+
+/* May who holds `held` have `more`, when all hold `all` of `most`? */
+bool host_may(uint64_t held, uint64_t more, uint64_t all, uint64_t most);
 
 #endif

@@ -16,7 +16,6 @@
 #include "embedded/iod/server_impl.h"
 #include "embedded/iod/clock.h"
 #include "embedded/iod/layout.h"
-#include "embedded/iod/log.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -37,6 +36,29 @@ bool transfer_is_busy(const struct transfer *t)
     return t->busy || t->flow;
 }
 
+/* ---- how many
+ * ----------------------------------------------------------------------------------- */
+
+bool transfer_reserve(struct peer *peer)
+{
+    struct server *server = peer->server;
+
+    if (peer->transfer_count >= server->config.peer_transfers ||
+        !host_may(peer->host->transfers, 1, server->transfers, server->transfers_most))
+        return false;
+    peer->transfer_count++;
+    peer->host->transfers++;
+    server->transfers++;
+    return true;
+}
+
+void transfer_unreserve(struct peer *peer)
+{
+    peer->transfer_count--;
+    peer->host->transfers--;
+    peer->server->transfers--;
+}
+
 /* ---- closing
  * ----------------------------------------------------------------------------------- */
 
@@ -47,7 +69,7 @@ static void transfer_remove(struct transfer *t)
     while (*at != t)
         at = &(*at)->next;
     *at = t->next;
-    t->peer->transfer_count--;
+    transfer_unreserve(t->peer);
 }
 
 /* On a worker. */
@@ -63,7 +85,7 @@ static void transfer_release(struct job *job)
     transfer_remove(t);
     if (t->upload && !t->committed) {
         SERVER_COUNT(peer, discarded, 1);
-        log_line(LOG_DECISIONS, "%s: %s: upload discarded", peer->name, t->name);
+        peer_log(peer, LOG_DECISIONS, "%s: upload discarded", t->name);
     }
     if (t->closer) {
         struct iod_reply reply = {.op = IOD_OP_CLOSE};
@@ -151,7 +173,6 @@ static struct transfer *transfer_new(struct request *r, struct object *object, b
     snprintf(t->name, sizeof t->name, "%.*s", (int)q->name.length, q->name.text);
     t->next = r->peer->transfers;
     r->peer->transfers = t;
-    r->peer->transfer_count++;
     if (r->peer->gone)
         transfer_close(t, NULL, ECONNRESET);
     return t;
@@ -173,9 +194,10 @@ void work_put_open(struct request *r)
     if (!error)
         t = transfer_new(r, object, true);
     if (!t) {
+        transfer_unreserve(r->peer);
         request_refuse(r, error ? error : ENOMEM, "opening the upload");
     } else {
-        log_line(LOG_DECISIONS, "%s: %s: upload of part %u of %u, %llu bytes", r->peer->name,
+        peer_log(r->peer, LOG_DECISIONS, "%s: upload of part %u of %u, %llu bytes",
                  t->name, q->layout.index + 1, q->layout.count,
                  (unsigned long long)layout_object_size(&q->layout));
         reply.handle = t->handle;
@@ -200,11 +222,12 @@ void work_get_open(struct request *r)
     if (!error)
         t = transfer_new(r, object, false);
     if (!t) {
+        transfer_unreserve(r->peer);
         request_refuse(r, error ? error : ENOMEM,
                        error == -ENOENT ? "no such object" : "opening the object");
     } else {
         const struct object_meta *meta = object_meta(object);
-        log_line(LOG_DECISIONS, "%s: %s: download of part %u of %u, %llu bytes", r->peer->name,
+        peer_log(r->peer, LOG_DECISIONS, "%s: download of part %u of %u, %llu bytes",
                  t->name, meta->layout.index + 1, meta->layout.count,
                  (unsigned long long)layout_object_size(&meta->layout));
         SERVER_COUNT(r->peer, downloads, 1);
@@ -284,7 +307,7 @@ void work_commit(struct request *r)
         t->committed = true;
         t->closing = true;
         SERVER_COUNT(t->peer, uploads, 1);
-        log_line(LOG_DECISIONS, "%s: %s: upload committed", t->peer->name, t->name);
+        peer_log(t->peer, LOG_DECISIONS, "%s: upload committed", t->name);
     }
     end_job(r, error, "giving the object its name", &reply);
     pthread_mutex_unlock(&server->lock);
@@ -377,6 +400,7 @@ void transfer_start_flow(struct transfer *t, struct request *r)
         .context = t->server->context,
         .workers = t->server->workers,
         .pool = t->server->pool,
+        .share = &t->peer->host->share,
         .addr = t->peer->addr,
         .tag = q->data_tag,
         .send = !t->upload,

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * iod-hostile ADDR [leave|crowd]: a client that does everything wrong.  The server must answer
+ * iod-hostile ADDR [CASE]: a client that does everything wrong.  The server must answer
  * each of it with the status that fits, and live.  Status 0 when it does; ends in the middle of an
  * upload.
  *
  * leave: opens an upload, says that data comes, closes it, and is gone before any answer.
  * crowd: opens many objects at once, and is gone before any answer.
+ * greedy: uploads that ask for as many buffers as there may be, and never send data; stays.
+ * hoard: opens uploads until it is refused, prints how many it got; stays.
+ * deaf: asks for lists without taking any answer; stays.
  */
 #include "config.h"
 #include "embedded/iod/clock.h"
@@ -415,6 +418,64 @@ static void crowd(void)
     }
 }
 
+/* Until somebody ends this process. */
+static void stay(const char *what, int n)
+{
+    printf("%s %d\n", what, n);
+    fflush(stdout);
+    while (net_poll(me.context, 100) >= 0)
+        ;
+}
+
+static void greedy(void)
+{
+    struct iod_extent extent = {0, 1000000000};
+    struct iod_request put = put_open("greedy", 1000000000);
+    struct iod_reply reply;
+
+    put.buffer_size = IOD_BUFFER_MAX;
+    put.buffers = IOD_BUFFERS_MAX;
+    for (int i = 0; i < 8; i++) {
+        struct iod_request write;
+
+        if (!expect("opening an upload", &put, IOD_OK, &reply))
+            break;
+        write = data_request(IOD_OP_WRITE, reply.handle, me.tag++, &extent);
+        send_request(&write, me.tag++);
+    }
+    stay("holding", 8);
+}
+
+static void hoard(void)
+{
+    struct iod_request put = put_open("hoard", 10);
+    struct iod_reply reply;
+    int n = 0;
+
+    put.name = iod_string_of("hoard");
+    while (n < 100000) {
+        bmi_msg_tag_t tag = me.tag++;
+
+        expect_begin(tag);
+        send_request(&put, tag);
+        if (!wait_for(&reply_wait) ||
+            iod_reply_decode(reply_bytes, (size_t)reply_wait.actual, &reply) ||
+            reply.status != IOD_OK)
+            break;
+        n++;
+    }
+    stay("holding", n);
+}
+
+static void deaf(void)
+{
+    struct iod_request list = {.op = IOD_OP_LIST};
+
+    for (int i = 0; i < 300; i++)
+        send_request(&list, me.tag++);
+    stay("asked", 300);
+}
+
 static void everything(void)
 {
     malformed();
@@ -448,6 +509,12 @@ int main(int argc, char **argv)
         leave();
     else if (strcmp(what, "crowd") == 0)
         crowd();
+    else if (strcmp(what, "greedy") == 0)
+        greedy();
+    else if (strcmp(what, "hoard") == 0)
+        hoard();
+    else if (strcmp(what, "deaf") == 0)
+        deaf();
     else
         everything();
     printf("%d checks, %d failed\n", me.checks, me.failures);
