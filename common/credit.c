@@ -8,8 +8,13 @@
  *
  * Each event keeps the sum: sending moves 1 from `have` to flight; arrival moves 1 from flight to `owed` (the buffer has
  * been given back to the device before); any message B -> A moves all of `owed` to flight; its arrival moves them to
- * `have`; growing adds the same number to G and `owed`.  Messages in flight are at most G, buffers of the device
- * are at least G: the receiver is always ready.
+ * `have`; growing adds the same number to G and to the credits in flight (to a peer that does not understand that: to G and
+ * `owed`).  Messages in flight are at most G, buffers of the device are at least G: the receiver is always ready.
+ *
+ * What credits tell.  They are returned in the order in which messages and immediates are taken.  So if `credits` of a
+ * header returns nothing else, the sum of what came back says how many of ours the peer had taken when it spoke (`told`), and
+ * with that it knows what those did.  Therefore new buffers are promised in a field of their own, of CREDIT messages.  defer.c
+ * needs that to be exact.  A peer that does not say so in its hello mixes both, and `told` may be too large by its growth.
  *
  * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1, and a CREDIT message always returns at least
  * one.  B must send a CREDIT message once `owed` reaches G/2, if no other message takes them along before.
@@ -23,8 +28,8 @@
  * and by the same argument everything that waits is sent in the end, since operations in control class never wait for data
  * class.
  *
- * No endless exchange.  CREDIT messages use credits too.  But one is sent for at least G/2 >= 2 messages received, so an
- * exchange of nothing but CREDIT messages dies out.
+ * No endless exchange.  CREDIT messages use credits too.  But one is sent for at least G/2 >= 2 messages received, or to
+ * promise more, which has a limit, so an exchange of nothing but CREDIT messages dies out.
  *
  * Buffers are given back at once, whether or not the message found a receive, so held messages never block the link; what
  * the receiver holds aside is bounded by the windows.  A sender whose window is full sends descriptors (RTS) only, whose
@@ -38,10 +43,7 @@
 
 void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t have)
 {
-    credit->have = have;
-    credit->promised = promised;
-    credit->owed = 0;
-    credit->stalled = false;
+    *credit = (struct rme_credit){.have = have, .promised = promised};
 }
 
 uint16_t rme_credit_give(struct rme_credit *credit)
@@ -49,14 +51,27 @@ uint16_t rme_credit_give(struct rme_credit *credit)
     uint16_t give = credit->owed > UINT16_MAX ? UINT16_MAX : (uint16_t)credit->owed;
 
     credit->owed -= give;
+    credit->untold = credit->untold && credit->owed != 0;
     return give;
 }
 
-int rme_credit_gain(struct rme_credit *credit, uint32_t count)
+uint32_t rme_credit_give_more(struct rme_credit *credit)
 {
-    if (count > CREDITS_MAX - credit->have)
+    uint32_t give = credit->grown;
+
+    credit->promised += give;
+    credit->grown = 0;
+    return give;
+}
+
+int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more)
+{
+    if ((uint64_t)credit->have + count + more > CREDITS_MAX)
         return -EPROTO;
-    credit->have += count;
+    if (credit->exact && count > credit->spent - credit->told)
+        return -EPROTO;
+    credit->have += count + more;
+    credit->told += count;
     return 0;
 }
 
@@ -70,6 +85,10 @@ int rme_credit_used(struct rme_credit *credit)
 
 void rme_credit_grow(struct rme_credit *credit, uint32_t count)
 {
+    if (credit->exact) {
+        credit->grown += count;
+        return;
+    }
     credit->promised += count;
     credit->owed += count;
 }

@@ -17,6 +17,11 @@ struct rme_credit {
     uint32_t have;     /* receive buffers of the peer that we may use */
     uint32_t promised; /* receive buffers of ours that belong to the peer */
     uint32_t owed;     /* of those, used by the peer and given back, but the peer does not know yet */
+    uint32_t grown;    /* buffers that are promised with the next CREDIT message */
+    uint32_t spent;    /* messages and immediates sent so far, modulo 2^32 */
+    uint32_t told;     /* of those, so many the peer says that it has taken */
+    bool exact;        /* both sides return what they took and nothing else, see credit.c */
+    bool untold;       /* among what is owed is a report (an immediate or FIN) of the peer */
     bool stalled;      /* something had to wait for `have`: the next header says so */
 };
 
@@ -31,24 +36,28 @@ static inline bool rme_credit_may(const struct rme_credit *credit, enum rme_cred
 static inline void rme_credit_spend(struct rme_credit *credit)
 {
     credit->have--;
+    credit->spent++;
 }
 
 /* The credits that a message going out now returns; they are no longer owed. */
 uint16_t rme_credit_give(struct rme_credit *credit);
 
-/* A message brought credits.  -EPROTO: more than a peer can have. */
-int rme_credit_gain(struct rme_credit *credit, uint32_t count);
+/* The same of buffers that the peer did not have before: for CREDIT messages. */
+uint32_t rme_credit_give_more(struct rme_credit *credit);
+
+/* A message brought `count` credits back, and `more` new ones.  -EPROTO: more than a peer can have, or than were used. */
+int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more);
 
 /* The peer used one of our buffers, and it was given back to the device.  -EPROTO: it had none left. */
 int rme_credit_used(struct rme_credit *credit);
 
-/* We promised `count` more buffers. */
+/* `count` more buffers are there for the peer. */
 void rme_credit_grow(struct rme_credit *credit, uint32_t count);
 
 /* Must a CREDIT message go when nothing else does? */
 static inline bool rme_credit_due(const struct rme_credit *credit)
 {
-    return credit->owed != 0 && credit->owed >= credit->promised / 2;
+    return (credit->owed != 0 && credit->owed >= credit->promised / 2) || credit->grown != 0;
 }
 
 /*

@@ -200,6 +200,32 @@ void rme_wait_deadline(struct rme *rme);
 /* One round: events, pushes, timers.  How many events there were. */
 int rme_progress(struct rme *rme, bool timers);
 
+/* A message or an immediate of a peer that came. */
+struct rme_arrival {
+    bool is_immediate;
+    uint32_t imm;
+    void *rx; /* the message's buffer: ours until it is taken */
+    size_t length;
+    struct rme_wire_message message; /* its header has been taken note of */
+};
+
+/* What it says is done, and its buffer given back.  The peer is listened to. */
+void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival);
+void rme_take_immediate(struct rme_peer *peer, uint32_t imm);
+
+/* ---- defer.c ----------------------------------------------------------------------------------------------------- */
+
+/* Must what has just come from the peer wait? */
+bool rme_defer_must(const struct rme_peer *peer);
+/* Keeps it, or gives the link up. */
+void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival);
+/* A transfer of ours to the peer is complete: takes what needs to wait no longer. */
+void rme_defer_run(struct rme_peer *peer);
+/* The link is down and no device works for it: takes everything that waits, in order. */
+void rme_defer_end(struct rme_peer *peer);
+/* Forgets what waits: the link is given up. */
+void rme_defer_drop(struct rme_peer *peer);
+
 /* ---- eager.c ----------------------------------------------------------------------------------------------------- */
 
 /* May this go eagerly (size, window)?  Credits are another matter. */

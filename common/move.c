@@ -118,6 +118,7 @@ static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit, str
     move->op = op;
     move->unit = unit;
     move->posted = false;
+    move->reported = false;
     move->end = r->at + length;
     move->xfer = (struct rme_xfer){.read = read,
                                    .notify = !report ? RME_NOTIFY_NONE : read ? RME_NOTIFY_MSG : RME_NOTIFY_IMM,
@@ -179,6 +180,19 @@ static void put_fin(struct rme_peer *peer, struct rme_move *move, void *tx)
     rme_count(peer->rme, RME_C_CONTROL_SENT);
 }
 
+/* A report goes out: it is behind all transfers before it.  When the peer has taken it, it has got them all. */
+static void note_report(struct rme_peer *peer)
+{
+    for (struct rme_node *node = peer->moving.prev; node != &peer->moving; node = node->prev) {
+        struct rme_move *move = rme_entry(node, struct rme_move, link);
+
+        if (move->reported)
+            return;
+        move->reported = true;
+        move->report = peer->credit.spent;
+    }
+}
+
 bool rme_move_push(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
@@ -204,6 +218,8 @@ bool rme_move_push(struct rme_peer *peer)
     }
     rme_node_remove(&move->link);
     rme_node_append(&peer->moving, &move->link);
+    if (move->xfer.notify != RME_NOTIFY_NONE)
+        note_report(peer);
     move->posted = true;
     peer->xfers++;
     rme->xfers++;
@@ -225,6 +241,13 @@ void rme_move_free(struct rme *rme, struct rme_move *move)
     move_recycle(rme, move);
     op->rndv->moves--;
     rme_op_unpin(rme, op);
+}
+
+struct rme_peer *rme_move_peer(const struct rme_xfer *xfer)
+{
+    const struct rme_move *move = xfer->owner;
+
+    return move->op->peer;
 }
 
 void rme_move_done(struct rme *rme, struct rme_xfer *xfer)

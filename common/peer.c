@@ -81,6 +81,7 @@ static struct rme_peer *peer_new(struct rme *rme, struct rme_addr *addr)
     rme_node_init(&peer->control);
     rme_node_init(&peer->xferq);
     rme_node_init(&peer->moving);
+    rme_node_init(&peer->deferred);
     rme_node_init(&peer->xfer_turn);
     rme_node_init(&peer->messages);
     rme_node_init(&peer->unexpected);
@@ -181,7 +182,7 @@ static void encode_own_hello(const struct rme *rme, uint8_t out[RME_HELLO_SIZE])
         .version = RME_WIRE_VERSION,
         .version_min = RME_WIRE_VERSION_MIN,
         .flags = (rme->server ? RME_HELLO_F_SERVER : 0) | (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
-                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0),
+                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) | RME_HELLO_F_EXACT,
         .incarnation = rme->incarnation,
         .rx_size = rme->tuning.rx_size,
         .credits = (uint16_t)rme->tuning.credits,
@@ -320,6 +321,7 @@ static void agree(struct rme_peer *peer, const struct rme_hello *hello)
         rme_log_put(rme->log, RME_LOG_INFO, "%s: the peer has restarted", rme_peer_name(peer));
     peer->hello = *hello;
     rme_credit_start(&peer->credit, rme->tuning.credits, hello->credits);
+    peer->credit.exact = (hello->flags & RME_HELLO_F_EXACT) != 0;
     for (int s = 0; s < RME_STREAMS; s++) {
         peer->window[s] = (struct rme_window){.limit = windows[s] > INT32_MAX ? INT32_MAX : windows[s]};
         peer->holding[s] = (struct rme_holding){.limit = rme->tuning.window[s]};
@@ -458,6 +460,7 @@ static void leave_link(struct rme_peer *peer, int error)
         else
             rme_message_free(rme_entry(control, struct rme_message, control));
     }
+    rme_defer_drop(peer);
     rme_invite_drop(&peer->invites);
     rme_unexp_drop(peer, false);
     rme_timer_stop(&rme->timers, &peer->timer);
@@ -551,6 +554,8 @@ void rme_peer_down(struct rme_peer *peer, const struct rme_event *event)
         part_failed(peer, event);
         return;
     }
+    if (peer->state == RME_PEER_UP)
+        rme_defer_end(peer);
     if (peer->state != RME_PEER_CLOSING) {
         if (!peer->bye_in) {
             rme_log_put(peer->rme->log, RME_LOG_INFO, "%s: connection lost: %s", rme_peer_name(peer),

@@ -57,7 +57,9 @@ struct rme_peer {
     struct rme_node sendq[RME_STREAMS]; /* QUEUED sends, in order */
     struct rme_node control;     /* control messages that wait, in order (struct rme_control) */
     struct rme_node xferq;       /* transfers that wait, in order (struct rme_move) */
-    struct rme_node moving;      /* transfers that the fabric has */
+    struct rme_node moving;      /* transfers that the fabric has, in the order of posting */
+    struct rme_node deferred;    /* messages and immediates that wait for our own transfers (defer.c) */
+    uint32_t ndeferred;
     struct rme_node xfer_turn;   /* in rme->xfer_turn: waits for the process's throttle */
     struct rme_node messages;    /* expected messages without a receive (struct rme_message) */
     struct rme_node unexpected;  /* unexpected messages not complete or not in turn yet (struct rme_unexp) */

@@ -16,7 +16,7 @@
 static void grow_credits(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
-    uint32_t promised = peer->credit.promised;
+    uint32_t promised = peer->credit.promised + peer->credit.grown;
     uint32_t more;
 
     if (promised >= rme->tuning.credits_max)
@@ -31,9 +31,11 @@ static void grow_credits(struct rme_peer *peer)
 /* What every header says.  False: it cannot be true. */
 static bool take_header(struct rme_peer *peer, const struct rme_wire_message *message)
 {
+    uint32_t more = message->type == RME_WIRE_CREDIT ? (uint32_t)message->tag : 0;
+
     peer->heard = true;
-    if (message->credits != 0) {
-        if (rme_credit_gain(&peer->credit, message->credits) != 0)
+    if (message->credits != 0 || more != 0) {
+        if (rme_credit_gain(&peer->credit, message->credits, more) != 0)
             return false;
         rme_peer_kick(peer);
     }
@@ -70,7 +72,7 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
         break;
     case RME_WIRE_CREDIT:
     case RME_WIRE_PONG:
-        break;
+        break; /* the header says it all */
     case RME_WIRE_CANCEL:
         rme_cancel_arrived(peer, message);
         break;
@@ -94,50 +96,89 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
     }
 }
 
-static void received(struct rme_peer *peer, const struct rme_event *event)
+static bool listens(const struct rme_peer *peer)
+{
+    return peer->state == RME_PEER_UP || peer->state == RME_PEER_ACCEPTING;
+}
+
+void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
 {
     struct rme *rme = peer->rme;
-    struct rme_wire_message message;
-    bool listening = peer->state == RME_PEER_UP || peer->state == RME_PEER_ACCEPTING;
-    int error;
+    const struct rme_wire_message *message = &arrival->message;
 
-    if (listening) {
-        error = rme_wire_decode(event->data, event->length, &message);
-        if (error == -EPROTO)
-            rme_peer_protocol_error(peer, "a malformed message");
-        else if (!take_header(peer, &message))
-            rme_peer_protocol_error(peer, "credits or windows that cannot be");
-        else if (error == 0)
-            take_message(peer, &message);
-    }
-    rme->ops->rx_return(rme->fabric, event->rx);
-    if (listening && peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
+    take_message(peer, message);
+    rme->ops->rx_return(rme->fabric, arrival->rx);
+    if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
         rme_log_put(rme->log, RME_LOG_INFO, "%s: that was in a message of type %s and %zu bytes", rme_peer_name(peer),
-                    rme_wire_type_name(message.type), event->length);
-    if (!listening || peer->state == RME_PEER_CLOSING)
+                    rme_wire_type_name(message->type), arrival->length);
+    if (!listens(peer))
         return;
     if (rme_credit_used(&peer->credit) != 0) {
         rme_peer_protocol_error(peer, "more messages than it has credits");
         return;
     }
-    if (message.flags & RME_WIRE_F_STALLED)
+    if (message->type == RME_WIRE_FIN)
+        peer->credit.untold = true;
+    if (message->flags & RME_WIRE_F_STALLED)
         grow_credits(peer);
     if (rme_credit_due(&peer->credit))
         rme_peer_kick(peer);
 }
 
-static void immediate(struct rme_peer *peer, uint32_t imm)
+void rme_take_immediate(struct rme_peer *peer, uint32_t imm)
 {
-    if (peer->state != RME_PEER_UP && peer->state != RME_PEER_ACCEPTING)
-        return;
-    peer->heard = true;
     if (rme_credit_used(&peer->credit) != 0) {
         rme_peer_protocol_error(peer, "more immediates than it has credits");
         return;
     }
+    peer->credit.untold = true;
     rme_rndv_imm(peer, imm);
     if (rme_credit_due(&peer->credit))
         rme_peer_kick(peer);
+}
+
+static void received(struct rme_peer *peer, const struct rme_event *event)
+{
+    struct rme *rme = peer->rme;
+    struct rme_arrival arrival; /* not cleared: it is large, and its immediate is not looked at */
+
+    if (!listens(peer)) {
+        /* nothing of a link that is given up is looked at */
+    } else if (rme_wire_decode(event->data, event->length, &arrival.message) == -EPROTO) {
+        rme_peer_protocol_error(peer, "a malformed message");
+    } else if (!take_header(peer, &arrival.message)) {
+        rme_peer_protocol_error(peer, "credits or windows that cannot be");
+    } else {
+        arrival.is_immediate = false;
+        arrival.imm = 0;
+        arrival.rx = event->rx;
+        arrival.length = event->length;
+        if (rme_defer_must(peer))
+            rme_defer(peer, &arrival);
+        else
+            rme_take_message(peer, &arrival);
+        return;
+    }
+    rme->ops->rx_return(rme->fabric, event->rx);
+}
+
+static void immediate(struct rme_peer *peer, uint32_t imm)
+{
+    if (!listens(peer))
+        return;
+    peer->heard = true;
+    if (rme_defer_must(peer))
+        rme_defer(peer, &(const struct rme_arrival){.is_immediate = true, .imm = imm});
+    else
+        rme_take_immediate(peer, imm);
+}
+
+static void moved(struct rme *rme, struct rme_xfer *xfer)
+{
+    struct rme_peer *peer = rme_move_peer(xfer);
+
+    rme_move_done(rme, xfer);
+    rme_defer_run(peer);
 }
 
 static void handle(struct rme *rme, const struct rme_event *event)
@@ -164,7 +205,7 @@ static void handle(struct rme *rme, const struct rme_event *event)
         if (event->xfer == &peer->bye)
             rme_peer_bye_done(peer);
         else
-            rme_move_done(rme, event->xfer);
+            moved(rme, event->xfer);
         break;
     case RME_EV_TX_ROOM:
         peer->tx_wait = false;

@@ -126,6 +126,10 @@ struct rme_list {
  * gone to that address, it gets the expected messages instead that this process sends over a link of its own, unless it has sent
  * an unexpected one over that: so two listeners can talk that know only each other's names (mutual.c).
  *
+ * What a peer says on a connection after it had got the data of a send, or had given that of a receive, is seen after the end of
+ * that send or receive: no answer, expected or unexpected, is reported before the transfer that it answers.  Nothing else waits for a
+ * transfer (defer.c).
+ *
  * A peer that is not connected is connected in the background.  Messages with the same (peer, tag) match receives in
  * the order of posting, whatever their sizes.  A receive larger than the message is right; a smaller one ends with
  * -EMSGSIZE, and so does the send unless it was reported already: a small (eager) send is complete when its bytes are copied

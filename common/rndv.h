@@ -100,6 +100,8 @@ struct rme_move {
     struct rme_unit *unit;
     struct rme_xfer xfer;
     bool posted; /* the fabric has it */
+    bool reported;   /* the report behind it is posted, too */
+    uint32_t report; /* place of that among all messages and immediates of the link (rme_credit.spent) */
     uint64_t end; /* offset behind it */
     struct rme_piece *piece;
     struct rme_lseg *seg;
@@ -216,6 +218,8 @@ bool rme_move_push(struct rme_peer *peer);
  */
 void rme_move_turn(struct rme *rme);
 void rme_move_done(struct rme *rme, struct rme_xfer *xfer);
+/* The peer of a transfer that the fabric has. */
+struct rme_peer *rme_move_peer(const struct rme_xfer *xfer);
 void rme_move_clear(struct rme *rme);
 /* Forgets a transfer: one not posted, or any of a link that is down. */
 void rme_move_free(struct rme *rme, struct rme_move *move);

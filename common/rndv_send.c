@@ -133,6 +133,8 @@ static enum invited take_invitation(struct rme *rme, struct rme_op *op)
         }
         return INVITED_NOT;
     }
+    if (peer->credit.exact && peer->credit.untold && !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
+        return INVITED_WAITS; /* an immediate cannot say what we have taken: defer.c */
     rme_node_remove(&op->link);
     r->peer_handle = peer->invites.from;
     rme_node_append(&r->openings, &rme_invite_take(peer)->link);

@@ -49,7 +49,7 @@ void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_messag
     peer->rme->unflushed = true;
     out->flags = peer->credit.stalled ? RME_WIRE_F_STALLED : 0;
     peer->credit.stalled = false;
-    out->tag = 0;
+    out->tag = type == RME_WIRE_CREDIT ? (int32_t)rme_credit_give_more(&peer->credit) : 0;
     out->credits = rme_credit_give(&peer->credit);
     out->eager_taken = peer->holding[RME_EXPECTED].taken;
     out->unexpected_taken = peer->holding[RME_UNEXPECTED_STREAM].taken;

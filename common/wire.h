@@ -77,7 +77,7 @@ struct rme_wire_message {
     uint16_t credits;          /* receive buffers given back since the last message */
     uint32_t eager_taken;      /* cost of eager messages matched so far, modulo 2^32 */
     uint32_t unexpected_taken; /* cost of unexpected messages delivered so far, modulo 2^32 */
-    int32_t tag;               /* EAGER, UNEXPECTED, RTS, CANCEL, REFUSED, INVITE */
+    int32_t tag;               /* EAGER, UNEXPECTED, RTS, CANCEL, REFUSED, INVITE; CREDIT: newly promised buffers */
     const void *payload;       /* EAGER, UNEXPECTED */
     size_t payload_length;
     /* from here on, the body: 0 where the type has nothing else */
@@ -141,6 +141,7 @@ int rme_wire_status_error(uint32_t status);
 #define RME_HELLO_F_SERVER 0x01u /* listens for peers */
 #define RME_HELLO_F_READ 0x02u   /* its device can read remote memory */
 #define RME_HELLO_F_INVITE 0x04u /* understands INVITE */
+#define RME_HELLO_F_EXACT 0x08u  /* returns credits for what it took alone, and understands CREDIT's tag */
 
 /* What each side says when a link is made. */
 struct rme_hello {

@@ -15,6 +15,7 @@ static struct rme_addr *addrs[BED_ADDRS];
 static const char *more_options;
 static bool violations_expected;
 static uint64_t rnr_seen, ops_left;
+static int reported;
 
 static void log_line(void *arg, enum rme_log_level level, const char *line)
 {
@@ -36,6 +37,7 @@ int bed_setup(void **state)
     more_options = NULL;
     violations_expected = false;
     rnr_seen = ops_left = 0;
+    reported = 0;
     loop_clear();
     alarm((unsigned)lane_env("CONFORMANCE_ALARM", ALARM_S));
     return 0;
@@ -201,6 +203,7 @@ static void note(struct node *n, const struct rme_done *done)
         fail_msg("%s: an error and %lld bytes together", n->name, (long long)done->actual);
     op->error = done->error;
     op->actual = done->actual;
+    op->place = ++reported;
 }
 
 static void look_unexpected(struct node *n)
@@ -327,6 +330,7 @@ static void posted(struct op *op, const struct blob *b)
             fail_msg("%s: a post that completed at once gave an id", op->node->name);
         op->reports = 1;
         op->actual = b->total;
+        op->place = ++reported;
     } else if (op->rc > 1) {
         fail_msg("%s: a post returned %d", op->node->name, op->rc);
     }

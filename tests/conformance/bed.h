@@ -35,6 +35,7 @@ struct op {
     int reports; /* a post that returned 1 counts as one */
     int error;
     int64_t actual;
+    int place; /* among all reports of the test, from 1 */
 };
 
 /* Memory in pieces, with canaries around each and between them. */

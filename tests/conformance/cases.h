@@ -55,6 +55,18 @@
     X(peers_do_not_mix) \
     X(server_to_server)
 
+/* What a peer says after it has got our data: answer_test.c. */
+#define ANSWER_CASES(X) \
+    X(answer_comes_after_its_data) \
+    X(answer_waits_for_the_device) \
+    X(answer_to_something_else_does_not_wait) \
+    X(answer_of_a_busy_link_does_not_wait) \
+    X(answer_by_invitation) \
+    X(answers_keep_their_order) \
+    X(answer_whose_receive_is_cancelled) \
+    X(answer_of_a_peer_that_goes) \
+    X(answer_dropped_with_its_link)
+
 /* Cancel: cancel_test.c. */
 #define CANCEL_CASES(X) \
     X(cancel_eager) \
@@ -176,6 +188,7 @@
     MESSAGE_CASES(X) \
     REFUSE_CASES(X) \
     ORDER_CASES(X) \
+    ANSWER_CASES(X) \
     CANCEL_CASES(X) \
     INVITE_CASES(X) \
     MUTUAL_CASES(X) \

@@ -13,6 +13,7 @@ struct loop_net loop_net = {.lock = PTHREAD_MUTEX_INITIALIZER, .next_port = 1};
 static const struct rme_option_row loop_options[] = {
     {"loop_name", "name", 0, 0, 0, "name of a host that does not listen", "client"},
     {"loop_seed", "count", 1, 0, INT64_MAX, "seed of the schedule", NULL},
+    {"loop_late_done", "count", 0, 0, 1000000, "polls by which local completions of transfers are late", NULL},
     {"loop_chaos", "switch", 0, 0, 1, "work in small steps in any order that is allowed", NULL},
     {"loop_max_sge", "count", 30, 1, 1024, "local segments of a piece", NULL},
     {"loop_max_read_sge", "count", 30, 1, 1024, "local segments of a piece that is read", NULL},
@@ -108,6 +109,7 @@ void loop_kick(struct loop_fabric *f)
 void loop_event_push(struct loop_fabric *f, struct loop_event *e)
 {
     e->next = NULL;
+    e->not_before = e->event.type == RME_EV_XFER_DONE ? f->polls + f->late_done : 0;
     *f->events_tail = e;
     f->events_tail = &e->next;
     f->nevents++;
@@ -169,19 +171,39 @@ static bool may_swap(const struct rme_event *first, const struct rme_event *seco
     return !event_is_bound(first) && !event_is_bound(second) && (event_floats(first) || event_floats(second));
 }
 
-/* The event to hand out next: the oldest, or in chaos any of the first few that may go before the older ones. */
+static bool is_held(const struct loop_fabric *f, const struct loop_event *e)
+{
+    return e->event.type == RME_EV_XFER_DONE && (e->not_before > f->polls || loop_net.held & LOOP_HOLD_DONES);
+}
+
+/* The event to hand out next: the oldest, or in chaos any of the first few that may go before the older ones; at the
+ * end of the list there is none. */
 static struct loop_event **next_event(struct loop_fabric *f)
 {
-    struct loop_event **at = &f->events;
+    struct loop_event **first = &f->events, **at;
 
+    while (*first && is_held(f, *first))
+        first = &(*first)->next;
     if (!f->chaos || f->nevents < 2)
-        return at;
+        return first;
+    at = &f->events;
     for (uint64_t skip = loop_random(f, f->nevents < 8 ? f->nevents : 8); skip; skip--)
         at = &(*at)->next;
+    if (is_held(f, *at))
+        return first;
     for (struct loop_event *older = f->events; older != *at; older = older->next)
         if (!may_swap(&older->event, &(*at)->event))
-            return &f->events;
+            return first;
     return at;
+}
+
+/* Completions that are late come only when somebody polls. */
+static bool has_late(const struct loop_fabric *f)
+{
+    for (const struct loop_event *e = f->events; e; e = e->next)
+        if (e->not_before > f->polls)
+            return true;
+    return false;
 }
 
 /* What has to be noted when the engine sees an event. */
@@ -213,11 +235,16 @@ static int loop_op_poll(struct rme_fabric *rf, struct rme_event *events, int max
         if (l->state == LOOP_STATE_REQUESTED && l->request_taken)
             loop_violation("%s: a connection request was not answered before the next poll", f->name);
     loop_device_step();
-    while (count < max && f->events) {
+    f->polls++;
+    while (count < max) {
         struct loop_event **at = next_event(f);
         struct loop_event *e = *at;
+        if (!e)
+            break;
         event_unlink(f, at);
         event_taken(&e->event);
+        if (e->event.type == RME_EV_LINK_DOWN)
+            loop_events_drop(f, e->event.link); /* completions that were late: hardware flushes them */
         events[count++] = e->event;
         e->next = f->given;
         f->given = e;
@@ -262,7 +289,7 @@ static void loop_op_wait(struct rme_fabric *rf, int timeout_ms)
         }
     }
     pthread_mutex_lock(&loop_net.lock);
-    while (!f->notified && !f->woken) {
+    while (!f->notified && !f->woken && !has_late(f)) {
         if (loop_device_step())
             continue;
         if (timeout_ms < 0)
@@ -321,6 +348,7 @@ static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_conf
     snprintf(f->name, sizeof f->name, "%s", name);
     f->random = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) | 1;
     f->chaos = option(config, "loop_chaos");
+    f->late_done = (uint64_t)option(config, "loop_late_done");
     f->read_depth = (uint32_t)option(config, "loop_read_depth");
     f->sq_depth = (uint32_t)option(config, "loop_sq_depth");
     f->rx_max = (uint32_t)option(config, "loop_rx_max");

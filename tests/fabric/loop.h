@@ -18,6 +18,9 @@
  * With the option loop_chaos the device does its work in small steps in an order drawn from loop_seed: pieces of one and
  * of different transfers move in any order, messages overtake transfers without a notification, local completions come
  * late and mixed.  All of it is allowed by fabric.h.  A test with one thread repeats exactly.
+ *
+ * With the option loop_late_done=N a transfer's local completion is handed out N polls after it, whatever else has come
+ * meanwhile: so the peer's answer is there before.
  */
 #ifndef TESTS_FABRIC_LOOP_H
 #define TESTS_FABRIC_LOOP_H
@@ -63,10 +66,11 @@ void loop_kill_at_step(uint64_t n);
 /* Kills all links of a host at once, as if its cables were cut. */
 void loop_kill_links(const char *name);
 
-/* While held, no data of transfers moves, no message is delivered, no connection request is seen. */
+/* While held, no data of transfers moves, no message is delivered, no connection request is seen, no transfer completes. */
 #define LOOP_HOLD_DATA 1u
 #define LOOP_HOLD_MESSAGES 2u
 #define LOOP_HOLD_CONNECTS 4u
+#define LOOP_HOLD_DONES 8u /* local completions of transfers; the peer has their data and notifications long since */
 void loop_hold(unsigned what);
 
 /* What exists, and what went wrong since the last loop_clear(). */

@@ -28,6 +28,7 @@ struct loop_mr {
 struct loop_event {
     struct rme_event event;
     struct loop_event *next;
+    uint64_t not_before; /* XFER_DONE: the poll that may hand it out */
     uint8_t hello[LOOP_HELLO_MAX];
 };
 
@@ -111,6 +112,7 @@ struct loop_fabric {
     uint64_t rnr; /* seen and not yet told to stats */
     uint64_t random;
     uint32_t read_depth, sq_depth, rx_max, rx_total;
+    uint64_t late_done, polls;
     bool chaos;
     bool armed, notified, woken;
     uint16_t port;

@@ -215,6 +215,7 @@ static void replies(void)
 #define ZONE_RECV(size, tag) 0, 2, 0x80, size, tag, 0
 #define RUN                  19
 #define UP                   7, 0, 0, RUN
+#define UP_EXACT             7, 0, 8, RUN
 #define REQUEST              6, 0, RUN, UP
 #define FINISH               16, 0, RUN
 #define CANCEL(op)           4, op, RUN
@@ -264,6 +265,12 @@ static void lives(void)
                                       FINISH,
                                       FINISH,
                                       FINISH};
+/* the answer comes before the transfer is complete: it waits */
+#define ANSWERED                                                                               \
+    SEND(B16K, 1), RECV(B1000, 1), UP_EXACT, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1,     \
+        B16K, RUN, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN
+    static const uint8_t answered[] = {ANSWERED, FINISH, RUN};
+    static const uint8_t answered_and_lost[] = {ANSWERED, DOWN};
     static const uint8_t written_in_windows[] = {SEND(B300K, 1),
                                                  UP,
                                                  RUN,
@@ -512,6 +519,8 @@ static void lives(void)
     SEED_LIFE(eager_recv);
     SEED_LIFE(eager_early);
     SEED_LIFE(written);
+    SEED_LIFE(answered);
+    SEED_LIFE(answered_and_lost);
     SEED_LIFE(written_in_windows);
     SEED_LIFE(read_by_peer);
     SEED_LIFE(read_by_us);

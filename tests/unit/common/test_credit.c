@@ -45,8 +45,10 @@ static void overdrawn_peers_are_seen(void **state)
     for (int i = 0; i < 4; i++)
         assert_int_equal(rme_credit_used(&c), 0);
     assert_int_equal(rme_credit_used(&c), -EPROTO);
-    assert_int_equal(rme_credit_gain(&c, UINT32_MAX), -EPROTO);
-    assert_int_equal(rme_credit_gain(&c, 10), 0);
+    assert_int_equal(rme_credit_gain(&c, UINT32_MAX, 0), -EPROTO);
+    assert_int_equal(rme_credit_gain(&c, 0, UINT32_MAX), -EPROTO);
+    assert_int_equal(rme_credit_gain(&c, UINT32_MAX, UINT32_MAX), -EPROTO);
+    assert_int_equal(rme_credit_gain(&c, 10, 0), 0);
     assert_int_equal(c.have, 14);
 }
 
@@ -65,27 +67,63 @@ static void growing_grants_more(void **state)
     assert_int_equal(rme_credit_give(&c), 100000 - UINT16_MAX);
 }
 
+/* Between two that are exact, what grows is promised apart from what comes back. */
+static void exact_credits_count_what_was_taken(void **state)
+{
+    struct rme_credit c;
+
+    (void)state;
+    rme_credit_start(&c, 8, 8);
+    c.exact = true;
+    rme_credit_grow(&c, 8);
+    assert_int_equal(c.promised, 8);
+    assert_true(rme_credit_due(&c));
+    assert_int_equal(rme_credit_used(&c), 0);
+    c.untold = true;
+    assert_int_equal(rme_credit_give(&c), 1);
+    assert_false(c.untold);
+    assert_int_equal(rme_credit_give_more(&c), 8);
+    assert_int_equal(rme_credit_give_more(&c), 0);
+    assert_int_equal(c.promised, 16);
+    assert_false(rme_credit_due(&c));
+
+    assert_int_equal(rme_credit_gain(&c, 1, 0), -EPROTO); /* nothing was sent that it could have taken */
+    rme_credit_spend(&c);
+    rme_credit_spend(&c);
+    assert_int_equal(rme_credit_gain(&c, 1, 8), 0);
+    assert_int_equal(c.told, 1);
+    assert_int_equal(c.have, 8 - 2 + 1 + 8);
+    assert_int_equal(rme_credit_gain(&c, 2, 0), -EPROTO);
+}
+
 /* ---- Two peers, every order of events ---------------------------------------------------------------------------- */
 
 /*
- * One side: its account, the data and control messages that it still has to send, and what is on the way to it.  A message
- * in flight is the number of credits in it.  The state space is explored to the end: in no state may a message meet no
- * buffer, and no state without a possible step may have anything left to send.
+ * One side: its account, the data and control messages that it still has to send, how often its promise may still grow, and
+ * what is on the way to it.  The state space is explored to the end: in no state may a message meet no buffer, what is told
+ * of messages taken is always true, and no state without a possible step may have anything left to send.
  */
 #define IN_FLIGHT 8
+#define GROWTH 2
+
+struct message {
+    uint8_t credits, more;
+    uint8_t taken; /* by its sender when it was sent */
+};
 
 struct side {
     struct rme_credit credit;
-    uint8_t data, control;
-    uint8_t flight[IN_FLIGHT]; /* to this side, oldest first */
+    uint8_t data, control, growth;
+    uint8_t taken;
     uint8_t nflight;
+    struct message flight[IN_FLIGHT]; /* to this side, oldest first */
 };
 
 struct model {
     struct side side[2];
 };
 
-#define MODELS_MAX 400000
+#define MODELS_MAX 700000
 
 static struct model *seen;
 static size_t nseen;
@@ -102,10 +140,29 @@ static uint64_t hash_of(const struct model *m)
     return h;
 }
 
-static void visit(const struct model *m)
+/* What only counts on and on is counted from what both know. */
+static void reduce(struct model *m)
 {
-    size_t at = hash_of(m) % TABLE;
+    for (int s = 0; s < 2; s++) {
+        struct side *me = &m->side[s], *peer = &m->side[1 - s];
+        uint32_t known = me->credit.told;
 
+        if (!me->credit.exact)
+            known = me->credit.spent = me->credit.told = me->taken = peer->taken = 0;
+        me->credit.spent -= known;
+        me->credit.told = 0;
+        peer->taken -= (uint8_t)known;
+        for (int i = 0; i < me->nflight; i++)
+            me->flight[i].taken = me->credit.exact ? (uint8_t)(me->flight[i].taken - known) : 0;
+    }
+}
+
+static void visit(struct model *m)
+{
+    size_t at;
+
+    reduce(m);
+    at = hash_of(m) % TABLE;
     while (table[at] != 0 && memcmp(&seen[table[at] - 1], m, sizeof(*m)) != 0)
         at = (at + 1) % TABLE;
     if (table[at] != 0)
@@ -133,7 +190,11 @@ static bool send_one(const struct model *from, int s, enum rme_credit_class clas
     } else if (!rme_credit_due(&me->credit)) {
         return false;
     }
-    peer->flight[peer->nflight++] = (uint8_t)rme_credit_give(&me->credit);
+    peer->flight[peer->nflight++] = (struct message){
+        .credits = (uint8_t)rme_credit_give(&me->credit),
+        .more = class == RME_CREDIT_RETURN ? (uint8_t)rme_credit_give_more(&me->credit) : 0,
+        .taken = me->taken,
+    };
     rme_credit_spend(&me->credit);
     visit(&m);
     return true;
@@ -146,15 +207,31 @@ static bool receive_one(const struct model *from, int s)
 
     if (me->nflight == 0)
         return false;
-    assert_int_equal(rme_credit_gain(&me->credit, me->flight[0]), 0);
-    memmove(me->flight, me->flight + 1, --me->nflight);
-    me->flight[me->nflight] = 0;
+    assert_int_equal(rme_credit_gain(&me->credit, me->flight[0].credits, me->flight[0].more), 0);
+    if (me->credit.exact)
+        assert_int_equal(me->credit.told, me->flight[0].taken);
+    memmove(me->flight, me->flight + 1, --me->nflight * sizeof(me->flight[0]));
+    memset(&me->flight[me->nflight], 0, sizeof(me->flight[0]));
     assert_int_equal(rme_credit_used(&me->credit), 0); /* there was a buffer */
+    me->taken++;
     visit(&m);
     return true;
 }
 
-static void explore(uint32_t credits, uint8_t data, uint8_t control)
+static bool grow_one(const struct model *from, int s)
+{
+    struct model m = *from;
+    struct side *me = &m.side[s];
+
+    if (me->growth == 0)
+        return false;
+    me->growth--;
+    rme_credit_grow(&me->credit, GROWTH);
+    visit(&m);
+    return true;
+}
+
+static void explore(bool exact, uint32_t credits, uint8_t data, uint8_t control, uint8_t growth)
 {
     struct model start;
 
@@ -163,6 +240,8 @@ static void explore(uint32_t credits, uint8_t data, uint8_t control)
         rme_credit_start(&start.side[s].credit, credits, credits);
         start.side[s].data = data;
         start.side[s].control = control;
+        start.side[s].growth = growth;
+        start.side[s].credit.exact = exact;
     }
     nseen = 0;
     memset(table, 0, TABLE * sizeof(*table));
@@ -176,6 +255,7 @@ static void explore(uint32_t credits, uint8_t data, uint8_t control)
             stepped |= send_one(&m, s, RME_CREDIT_CONTROL);
             stepped |= send_one(&m, s, RME_CREDIT_RETURN);
             stepped |= receive_one(&m, s);
+            stepped |= grow_one(&m, s);
         }
         if (!stepped) {
             for (int s = 0; s < 2; s++) {
@@ -193,10 +273,13 @@ static void no_order_of_events_blocks(void **state)
     table = malloc(TABLE * sizeof(*table));
     assert_non_null(seen);
     assert_non_null(table);
-    explore(4, 5, 2);
-    explore(4, 2, 4);
-    explore(5, 4, 3);
-    explore(8, 4, 2);
+    for (int exact = 0; exact < 2; exact++) {
+        explore(exact, 4, 5, 2, 0);
+        explore(exact, 4, 2, 4, 0);
+        explore(exact, 5, 4, 3, 0);
+        explore(exact, 8, 4, 2, 0);
+        explore(exact, 4, 3, 1, 1);
+    }
     free(seen);
     free(table);
 }
@@ -244,6 +327,7 @@ int main(void)
         cmocka_unit_test(returns_at_half),
         cmocka_unit_test(overdrawn_peers_are_seen),
         cmocka_unit_test(growing_grants_more),
+        cmocka_unit_test(exact_credits_count_what_was_taken),
         cmocka_unit_test(no_order_of_events_blocks),
         cmocka_unit_test(windows_agree),
         cmocka_unit_test(empty_messages_cost_too),

@@ -51,6 +51,7 @@ static const struct golden goldens[] = {
      32,
      "0700000000000000000000000000000001000000010000000400000000000000"},
     {{.type = RME_WIRE_CREDIT, .credits = 4}, {{0, 0, 0}}, 16, "08000400000000000000000000000000"},
+    {{.type = RME_WIRE_CREDIT, .credits = 1, .tag = 0x0102}, {{0, 0, 0}}, 16, "08000100000000000000000002010000"},
     {{.type = RME_WIRE_CANCEL, .flags = RME_WIRE_F_FROM_SENDER, .tag = 6, .to = 1, .from = 2},
      {{0, 0, 0}},
      24,

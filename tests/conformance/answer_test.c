@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A host never hears what a peer said after it had got our data before it hears that the data was sent, whatever order the device
+ * reports the two in.  Over the loop fabric the device keeps local completions to itself for as long as a test wants;
+ * over real devices the order alone is looked at.
+ */
+#include <errno.h>
+#include "../fabric/loop.h"
+#include "cases.h"
+
+enum { SMALL = 100, LARGE = 300000, HUGE = 6 << 20, TAG = 8, DATA_TAG = 9 };
+
+/* One unit for LARGE, so that all its data is under way at once. */
+#define ONE_UNIT "unit=1M"
+/* What does not wait is sent behind nothing of the same link that has to. */
+#define WRITTEN "rndv=write,eager_max=4K,credits=8,credits_max=64"
+
+/* A large message, and an answer that is posted when its receiver has it. */
+struct dialogue {
+    struct node *from, *to;
+    struct rme_addr *there, *back; /* the way from `from` to `to`, as each calls it */
+    struct blob data_out, data_in, out, in;
+    struct op data_send, data_recv, send, recv;
+};
+
+static void dialogue_new(struct dialogue *d, const struct pair *p, bool from_client, size_t answer)
+{
+    d->from = from_client ? p->client : p->server;
+    d->to = from_client ? p->server : p->client;
+    d->there = from_client ? p->to_server : p->to_client;
+    d->back = from_client ? p->to_client : p->to_server;
+    blob_flat(&d->data_out, LARGE);
+    blob_flat(&d->data_in, LARGE);
+    blob_flat(&d->out, answer);
+    blob_flat(&d->in, answer);
+    blob_fill(&d->data_out, 1);
+    blob_fill(&d->out, 2);
+}
+
+static void dialogue_free(struct dialogue *d)
+{
+    blob_free(&d->data_out);
+    blob_free(&d->data_in);
+    blob_free(&d->out);
+    blob_free(&d->in);
+}
+
+static void post_data(struct dialogue *d)
+{
+    post_recv(&d->data_recv, d->to, d->back, &d->data_in, DATA_TAG);
+    post_recv(&d->recv, d->from, d->there, &d->in, TAG);
+    post_send(&d->data_send, d->from, d->there, &d->data_out, DATA_TAG);
+}
+
+/* Until the receiver has reported the data, or the device holds that back. */
+static void let_data_arrive(struct dialogue *d)
+{
+    for (int i = 0; i < 2000 && !d->data_recv.reports; i++)
+        pump();
+}
+
+static void dialogue_check(struct dialogue *d)
+{
+    op_check(&d->data_send, LARGE);
+    op_check(&d->data_recv, LARGE);
+    op_check(&d->recv, d->in.total);
+    blob_check(&d->data_in, 1, LARGE);
+    blob_check(&d->in, 2, d->in.total);
+    assert_true(d->data_send.place < d->recv.place);
+}
+
+/* Answers of every kind, both ways, many times. */
+void answer_comes_after_its_data(void **state)
+{
+    static const size_t answers[] = {8, 0, 3000, LARGE};
+    struct dialogue d;
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    for (int i = 0; i < 80; i++) {
+        dialogue_new(&d, &p, i % 2, answers[i / 2 % 4]);
+        post_data(&d);
+        pump_until_reported(&d.data_recv);
+        post_send(&d.send, d.to, d.back, &d.out, TAG);
+        pump_until_reported(&d.recv);
+        pump_until_reported(&d.send);
+        pump_until_reported(&d.data_send);
+        dialogue_check(&d);
+        dialogue_free(&d);
+    }
+}
+
+/* While the device says nothing of the data, the answer is not heard either: expected, unexpected, small and large ones. */
+void answer_waits_for_the_device(void **state)
+{
+    static const size_t answers[] = {8, 0, 3000, LARGE};
+    struct dialogue d;
+    struct blob word;
+    struct op un;
+    struct pair p;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    bed_options(ONE_UNIT);
+    pair_open(&p);
+    blob_flat(&word, SMALL);
+    for (int i = 0; i < 8; i++) {
+        dialogue_new(&d, &p, i % 2 == 0, answers[i / 2]);
+        post_data(&d);
+        loop_hold(LOOP_HOLD_DONES);
+        let_data_arrive(&d);
+        /* where the receiver reads, its own report waits for its device, as does what the sender says after that */
+        if (d.data_recv.reports) {
+            post_send(&d.send, d.to, d.back, &d.out, TAG);
+            if (d.from == p.server)
+                post_unexpected(&un, d.to, d.back, &word, TAG);
+            pump_times(200);
+            assert_int_equal(d.data_send.reports, 0);
+            assert_int_equal(d.recv.reports, 0);
+            assert_int_equal(p.server->ninbox, 0);
+            assert_true(node_counter(d.from, "deferred") > 0);
+            loop_hold(0);
+            if (d.from == p.server) {
+                pump_until_unexpected(p.server, 1);
+                assert_int_equal(d.data_send.reports, 1);
+                inbox_drop(p.server);
+                pump_until_reported(&un);
+            }
+        } else {
+            struct blob next;
+            struct op later, got;
+
+            assert_int_equal(d.data_send.reports, 1); /* FIN was there */
+            blob_flat(&next, SMALL);
+            post_recv(&got, d.to, d.back, &next, DATA_TAG);
+            post_send(&later, d.from, d.there, &next, DATA_TAG);
+            pump_times(200);
+            assert_int_equal(got.reports, 0);
+            loop_hold(0);
+            pump_until_reported(&got);
+            pump_until_reported(&later);
+            op_check(&got, SMALL);
+            assert_true(d.data_recv.place < got.place);
+            blob_free(&next);
+            post_send(&d.send, d.to, d.back, &d.out, TAG);
+        }
+        pump_until_reported(&d.recv);
+        pump_until_reported(&d.send);
+        pump_until_reported(&d.data_send);
+        dialogue_check(&d);
+        dialogue_free(&d);
+    }
+    blob_free(&word);
+}
+
+/* A large message is on its way from the client and does not get on; what the server says meanwhile is heard at once. */
+static void no_wait_behind(struct pair *p)
+{
+    struct blob large[2], small[2];
+    struct op large_op[2], small_op[2];
+
+    for (int i = 0; i < 2; i++) {
+        blob_flat(&large[i], HUGE);
+        blob_flat(&small[i], SMALL);
+    }
+    loop_hold(LOOP_HOLD_DATA | LOOP_HOLD_DONES);
+    post_recv(&large_op[0], p->server, p->to_client, &large[0], DATA_TAG);
+    post_recv(&small_op[0], p->client, p->to_server, &small[0], TAG);
+    post_send(&large_op[1], p->client, p->to_server, &large[1], DATA_TAG);
+    pump_times(100);
+    for (int i = 0; i < 2; i++) { /* as many as credits are left: those back are behind the data */
+        post_send(&small_op[1], p->server, p->to_client, &small[1], TAG);
+        pump_until_reported(&small_op[0]);
+        op_check(&small_op[0], SMALL);
+        post_recv(&small_op[0], p->client, p->to_server, &small[0], TAG);
+    }
+    assert_int_equal(large_op[0].reports + large_op[1].reports, 0);
+    loop_hold(0);
+    pump_until_all(large_op, 2);
+    pump_until_reported(&small_op[1]);
+    post_send(&small_op[1], p->server, p->to_client, &small[1], TAG);
+    pump_until_all(small_op, 2);
+    for (int i = 0; i < 2; i++) {
+        op_check(&large_op[i], HUGE);
+        blob_free(&large[i]);
+        blob_free(&small[i]);
+    }
+}
+
+void answer_to_something_else_does_not_wait(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    bed_options(WRITTEN);
+    pair_open(&p);
+    no_wait_behind(&p);
+}
+
+/* The same when the promises of both sides have grown: what is new is not taken for what came back. */
+void answer_of_a_busy_link_does_not_wait(void **state)
+{
+    enum { FLOOD = 300 };
+    static struct op send[2][FLOOD], recv[2][FLOOD];
+    struct blob b;
+    struct pair p;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    bed_options(WRITTEN);
+    pair_open(&p);
+    blob_flat(&b, SMALL);
+    for (int i = 0; i < FLOOD; i++) {
+        post_recv(&recv[0][i], p.server, p.to_client, &b, TAG);
+        post_recv(&recv[1][i], p.client, p.to_server, &b, TAG);
+        post_send(&send[0][i], p.client, p.to_server, &b, TAG);
+        post_send(&send[1][i], p.server, p.to_client, &b, TAG);
+    }
+    for (int i = 0; i < 2; i++) {
+        pump_until_all(send[i], FLOOD);
+        pump_until_all(recv[i], FLOOD);
+    }
+    assert_true(node_counter(p.client, "credit_stalls") > 0); /* so it asked for more */
+    no_wait_behind(&p);
+    blob_free(&b);
+}
+
+/* A large answer into memory that was opened for it: its immediate has no header that could tell what came before. */
+void answer_by_invitation(void **state)
+{
+    struct dialogue d;
+    struct pair p;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    bed_options(ONE_UNIT);
+    pair_open(&p);
+    for (int i = 0; i < 4; i++) {
+        dialogue_new(&d, &p, true, LARGE);
+        blob_free(&d.in);
+        blob_zone(&d.in, d.from, LARGE);
+        post_recv(&d.recv, d.from, d.there, &d.in, TAG);
+        pair_exchange(&p, 1, 77); /* the invitation has arrived, if there is one */
+        post_recv(&d.data_recv, d.to, d.back, &d.data_in, DATA_TAG);
+        post_send(&d.data_send, d.from, d.there, &d.data_out, DATA_TAG);
+        loop_hold(LOOP_HOLD_DONES);
+        let_data_arrive(&d);
+        if (d.data_recv.reports) {
+            post_send(&d.send, d.to, d.back, &d.out, TAG);
+            pump_times(200);
+            assert_int_equal(d.recv.reports, 0);
+            loop_hold(0);
+        } else {
+            loop_hold(0);
+            pump_until_reported(&d.data_recv);
+            post_send(&d.send, d.to, d.back, &d.out, TAG);
+        }
+        pump_until_reported(&d.recv);
+        pump_until_reported(&d.send);
+        pump_until_reported(&d.data_send);
+        dialogue_check(&d);
+        dialogue_free(&d);
+    }
+}
+
+/* More answers than there are receive buffers wait; they meet their receives in the order of sending. */
+void answers_keep_their_order(void **state)
+{
+    enum { N = 200 };
+    static struct op send[N], recv[N];
+    static struct blob out[N], in[N];
+    struct dialogue d;
+    struct pair p;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    bed_options(ONE_UNIT);
+    pair_open(&p);
+    dialogue_new(&d, &p, true, SMALL);
+    post_data(&d);
+    loop_hold(LOOP_HOLD_DONES);
+    let_data_arrive(&d);
+    for (int i = 0; i < N; i++) {
+        size_t size = i % 10 == 9 ? 100000 : (size_t)i;
+        blob_flat(&out[i], size);
+        blob_flat(&in[i], size);
+        blob_fill(&out[i], (uint64_t)i);
+        post_recv(&recv[i], p.client, p.to_server, &in[i], 3);
+    }
+    for (int i = 0; i < N; i++)
+        post_send(&send[i], p.server, p.to_client, &out[i], 3);
+    pump_times(300);
+    loop_hold(0);
+    pump_until_all(send, N);
+    pump_until_all(recv, N);
+    post_send(&d.send, d.to, d.back, &d.out, TAG);
+    pump_until_reported(&d.recv);
+    pump_until_reported(&d.send);
+    dialogue_check(&d);
+    for (int i = 0; i < N; i++) {
+        op_check(&recv[i], out[i].total);
+        blob_check(&in[i], (uint64_t)i, out[i].total);
+        blob_free(&in[i]);
+        blob_free(&out[i]);
+    }
+    dialogue_free(&d);
+}
+
+/* The receive goes while its message waits: the message meets the next one. */
+void answer_whose_receive_is_cancelled(void **state)
+{
+    struct dialogue d;
+    struct pair p;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    bed_options(ONE_UNIT);
+    pair_open(&p);
+    dialogue_new(&d, &p, true, SMALL);
+    post_data(&d);
+    loop_hold(LOOP_HOLD_DONES);
+    let_data_arrive(&d);
+    post_send(&d.send, d.to, d.back, &d.out, TAG);
+    pump_times(100);
+    op_cancel(&d.recv);
+    loop_hold(d.data_recv.reports ? LOOP_HOLD_DONES : 0);
+    pump_until_reported(&d.recv);
+    op_check_error(&d.recv, -ECANCELED, d.data_recv.reports ? -ECANCELED : 0);
+    if (d.recv.error == -ECANCELED)
+        post_recv(&d.recv, d.from, d.there, &d.in, TAG);
+    pump_times(100);
+    loop_hold(0);
+    pump_until_reported(&d.recv);
+    pump_until_reported(&d.send);
+    pump_until_reported(&d.data_send);
+    pump_until_reported(&d.data_recv);
+    dialogue_check(&d);
+    dialogue_free(&d);
+}
+
+/* The peer answers and closes, and the link with it, before the device has said that the data is gone: it is known to be. */
+void answer_of_a_peer_that_goes(void **state)
+{
+    struct dialogue d;
+    struct pair p;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    bed_options(ONE_UNIT ",eager_max=4K");
+    pair_open(&p);
+    dialogue_new(&d, &p, true, SMALL);
+    post_data(&d);
+    loop_hold(LOOP_HOLD_DONES);
+    let_data_arrive(&d);
+    if (!d.data_recv.reports) {
+        loop_hold(0);
+        pump_until_reported(&d.data_recv);
+    }
+    post_send(&d.send, d.to, d.back, &d.out, TAG);
+    pump_times(100);
+    pump_until_reported(&d.send);
+    node_close(p.server);
+    pump_until_reported(&d.data_send);
+    pump_until_reported(&d.recv);
+    dialogue_check(&d);
+    loop_hold(0);
+    dialogue_free(&d);
+}
+
+/* We give the link up while an answer waits: everything of it ends, nothing is left. */
+void answer_dropped_with_its_link(void **state)
+{
+    struct dialogue d;
+    struct pair p;
+    bool waits;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    bed_options(ONE_UNIT);
+    pair_open(&p);
+    dialogue_new(&d, &p, true, SMALL);
+    post_data(&d);
+    loop_hold(LOOP_HOLD_DONES);
+    let_data_arrive(&d);
+    post_send(&d.send, d.to, d.back, &d.out, TAG);
+    pump_times(100);
+    waits = d.data_recv.reports; /* else the receiver reads, and the answer said nothing of it */
+    node_forget(p.to_server);
+    pump_until_reported(&d.recv);
+    pump_until_reported(&d.data_send);
+    op_check_error(&d.recv, -ECONNRESET, waits ? -ECONNRESET : 0);
+    op_check_error(&d.data_send, -ECONNRESET, waits ? -ECONNRESET : 0);
+    loop_hold(0);
+    pump_until_reported(&d.send);
+    pump_until_reported(&d.data_recv);
+    dialogue_free(&d);
+}
