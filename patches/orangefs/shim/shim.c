@@ -69,7 +69,6 @@ int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int
     s->listen = addr;
     s->method_id = method_id;
     s->op_addr.method_type = method_id;
-    atomic_store(&s->shared, method_id > 0);
     shim_adopt_lookups(s);
     return 0;
 }

@@ -83,7 +83,6 @@ struct shim {
     struct rme *rme; /* NULL: not initialized */
     int method_id;
     struct shim_addr *listen;
-    atomic_bool shared; /* other methods are active in this process; see shim_test_context() */
 
     pthread_mutex_t op_lock;
     _Atomic(struct shim_op *) op_chunk[SHIM_OP_CHUNKS];

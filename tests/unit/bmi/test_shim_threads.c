@@ -46,7 +46,8 @@ static void *post(void *arg)
                                         context, NULL);
         EXPECT(ret == 0);
         atomic_fetch_add(&posted, 1);
-        while (atomic_load(&posted) - atomic_load(&reported) > 50) /* the engine's list is slow */
+        while (atomic_load(&posted) - atomic_load(&reported) >
+               50) /* the engine's list is slow */
             sched_yield();
     }
     return NULL;

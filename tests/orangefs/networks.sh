@@ -1,0 +1,155 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# Servers of two networks, bmi_tcp and bmi_ib in both orders: clients of either, in turn and at once, are served as those of
+# a server that has only theirs.  The servers of one network run beside them and get the same clients in turn, so that what
+# each took can be printed beside what it takes alone.  A program fails when it takes LIMIT seconds, which none needs that
+# is served at all.
+set -u
+host=127.0.0.1
+# shellcheck source=tests/orangefs/lib.sh
+. "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
+LIMIT=${LIMIT:-15}
+rounds=${ROUNDS:-3}
+all=$store
+
+make_files 5000000
+file=$tmp/f5000000
+
+# ---- File systems, all of them up at once ----
+
+running=()
+begin() { # name: what comes until keep is this file system's
+    what=$1
+    store=$all/$1
+    mkdir -p "$store"
+}
+keep() { # name, base port of tcp, of ib: a file system that is up, and its clients' tab files
+    local network
+    mkdir -p "$tmp/$1-tcp" "$tmp/$1-ib"
+    for network in "tcp $2" "ib $3"; do
+        echo "${network% *}://$host:${network#* }/orangefs $mnt pvfs2 defaults,noauto 0 0" >"$tmp/$1-${network% *}/tab"
+    done
+    running+=("${server[@]}")
+    others+=("${server[@]}")
+    server=()
+}
+two_networks() { # value of BMIModules
+    local i tcp ib both
+    configure tcp 2 || return 1
+    for i in 0 1; do
+        tcp=tcp://$host:$((base + i)) ib=ib://$host:$((base + 5 + i))
+        [ "$1" = bmi_tcp,bmi_ib ] && both=$tcp,$ib || both=$ib,$tcp
+        sed -i "s#^\([ \t]*Alias [^ ]* \)$tcp\$#\1$both#" "$tmp/fs.conf"
+        has_line "$both" || return 1
+    done
+    sed -i "s/^\([ \t]*BMIModules\).*/\1 $1/" "$tmp/fs.conf"
+    has_line "BMIModules $1"
+}
+
+# ---- Clients ----
+
+small() { # name: requests that carry next to nothing
+    local i
+    for i in 1 2 3 4 5; do
+        run pvfs2-touch "$mnt/$1-$i" && run pvfs2-stat "$mnt/$1-$i" && run pvfs2-ls "$mnt" >/dev/null || return 1
+    done
+}
+copy() { # name, file: there and back
+    run pvfs2-cp -b 262144 "$2" "$mnt/$1" && run pvfs2-cp -b 262144 "$mnt/$1" "$tmp/back-$1" && cmp "$2" "$tmp/back-$1"
+    set -- "$?" "$1"
+    rm -f "$tmp/back-$2"
+    return "$1"
+}
+timed() { # file for the milliseconds, command
+    local to=$1 begin end rc
+    shift
+    begin=$(date +%s%N)
+    "$@"
+    rc=$?
+    end=$(date +%s%N)
+    echo $(((end - begin) / 1000000)) >>"$to"
+    return $rc
+}
+serial=0
+# Each client has a number of its own, made by its caller, for the names of its files.
+client() { # system, network, kind, number
+    local times=$tmp/times-$1-$2-$3
+    (
+        export PVFS2TAB_FILE=$tmp/$1-$2/tab
+        timed "$times-small" small "$2$4" && timed "$times-copy" copy "$2$4-copy" "$file"
+    )
+}
+in_turn() { # pairs of system and network
+    while [ $# -gt 0 ]; do
+        serial=$((serial + 1))
+        client "$1" "$2" turn $serial || return 1
+        shift 2
+    done
+}
+at_once() { # system
+    local p q
+    serial=$((serial + 2))
+    client "$1" tcp once $serial & p=$!
+    client "$1" ib once $((serial - 1)) & q=$!
+    wait $p && wait $q
+}
+# One network is busy all the time, the other one's client comes and goes.
+beside_a_busy_one() { # system, busy network, other network
+    local p rc i
+    (
+        export PVFS2TAB_FILE=$tmp/$1-$2/tab
+        for ((i = 0; i < 1000; i++)); do
+            [ ! -e "$tmp/enough" ] || exit 0
+            copy "busy-$2-$i" "$tmp/big" || exit 1
+        done
+    ) & p=$!
+    sleep 0.3
+    serial=$((serial + 1))
+    client "$1" "$3" busy $serial
+    rc=$?
+    : >"$tmp/enough"
+    wait $p || rc=$?
+    rm "$tmp/enough"
+    return $rc
+}
+repeat() { # command
+    local i
+    for ((i = 0; i < rounds; i++)); do "$@" || return 1; done
+}
+
+for network in tcp ib; do
+    begin alone-$network
+    configure $network 2 && bring_up && keep alone-$network "$base" "$base"
+done
+for modules in bmi_tcp,bmi_ib bmi_ib,bmi_tcp; do
+    begin $modules
+    two_networks $modules && bring_up && keep $modules "$base" $((base + 5))
+done
+if [ "${#running[@]}" = 8 ]; then
+    check "$rounds clients of each in turn" repeat in_turn alone-tcp tcp bmi_tcp,bmi_ib tcp bmi_ib,bmi_tcp tcp \
+        alone-ib ib bmi_tcp,bmi_ib ib bmi_ib,bmi_tcp ib
+    for modules in bmi_tcp,bmi_ib bmi_ib,bmi_tcp; do
+        what=$modules
+        check "$what: $rounds times one of each at once" repeat at_once $modules
+        check "$what: tcp, while ib is busy" beside_a_busy_one $modules ib tcp
+        check "$what: ib, while tcp is busy" beside_a_busy_one $modules tcp ib
+        check "$what: one of each in turn afterwards" in_turn $modules tcp $modules ib
+    done
+fi
+what=all
+for i in "${!running[@]}"; do server[$i]=${running[$i]}; done
+end
+store=$all
+
+median() { sort -n "$1" 2>/dev/null | awk '{ a[NR] = $1 } END { print NR ? a[int((NR + 1) / 2)] : "-" }'; }
+echo "milliseconds, median: 15 small programs, 5 MB there and back"
+for kind in alone-tcp,alone-ib-turn bmi_tcp,bmi_ib-{turn,once,busy} bmi_ib,bmi_tcp-{turn,once,busy}; do
+    system=${kind%-*} how=${kind##*-}
+    for network in tcp ib; do
+        of=$system
+        [ "$system" != alone-tcp,alone-ib ] || of=alone-$network
+        printf '%-22s %-3s %6s %6s\n' "${kind/alone-tcp,alone-ib-turn/alone-turn}" $network \
+            "$(median "$tmp/times-$of-$network-$how-small")" "$(median "$tmp/times-$of-$network-$how-copy")"
+    done
+done
+finish
