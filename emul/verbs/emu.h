@@ -184,6 +184,8 @@ struct emu_qp {
     struct ibv_sge *sq_sge;
     uint32_t sq_mask;
     uint64_t sq_tail, sq_exec, sq_retire;
+    uint64_t sq_told; /* the last request reported while it was executed, + 1 */
+    bool sq_told_ok;  /* and its completion found room */
     _Atomic uint64_t sq_freed;
     uint32_t reads_out;
     int rnr_left;
@@ -405,12 +407,18 @@ int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr);
 void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp); /* under sq_lock */
 void emu_sq_flush(struct emu_dev *d, struct emu_qp *qp);    /* under sq_lock */
 void emu_sq_timer(struct emu_timer *t);
+/* Reports request `i`, being executed, as successful: before its peer gets to know of it. */
+void emu_sq_tell(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr);
 
 /* exec.c */
 enum exec_result { EXEC_DONE, EXEC_RNR, EXEC_NO_ANSWER };
-/* Executes one request against the peer. Under sq_lock. `status` is set for EXEC_DONE. */
-enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr,
-                          enum ibv_wc_status *status, uint32_t *rnr_timer);
+/*
+ * Executes request `i` against the peer. Under sq_lock. `status` is set for EXEC_DONE. `oldest`
+ * says that no other request's completion is owed before this one's.
+ */
+enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
+                          const struct emu_wr *wr, bool oldest, enum ibv_wc_status *status,
+                          uint32_t *rnr_timer);
 
 /* copy.c */
 /* Moves `total` bytes between local and remote vectors: 0, -EFAULT (remote), -EINVAL (local),

@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 struct run {
     struct emu_dev *d;
@@ -27,6 +28,8 @@ struct run {
     struct emu_peer *peer;
     struct shm_qp *rs; /* the responder */
     uint64_t token;
+    uint64_t index; /* of the request */
+    bool oldest, told;
     struct iovec local[EMU_MAX_SGE];
     unsigned nlocal;
 };
@@ -77,8 +80,12 @@ static void refuse(struct run *r, enum ibv_event_type event)
                   sizeof(qpn));
 }
 
-/* Completes the receive that was taken, successfully or not, and leaves. False when it could
- * not. */
+/*
+ * Completes the receive that was taken, successfully or not, and leaves. False when it could
+ * not. The requester's own completion comes first: the receiver may answer at once. From then
+ * on the request has succeeded, whatever becomes of the receiver, as if its acknowledgement was
+ * the last that its device did.
+ */
 static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
 {
     uint32_t cq = r->rs->recv_cq;
@@ -90,8 +97,13 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
     c->qpn = r->qp->attr.dest_qp_num;
     c->src_qp = r->qp->qp.qp_num;
     c->srq = r->rs->srq != 0;
-    if (atomic_load(&r->rs->busy) == token)
+    if (atomic_load(&r->rs->busy) == token) {
+        if (r->oldest && !fatal && !r->d->knobs.send_late_us) {
+            emu_sq_tell(r->d, r->qp, r->index, r->wr);
+            r->told = true;
+        }
         pushed = emu_cq_push(r->d, r->peer, cq, c);
+    }
     atomic_compare_exchange_strong(&r->rs->taken, &token, token | RX_DONE);
     if (!pushed && c->bounce)
         shm_bounce_put(r->peer->seg, c->bounce - 1);
@@ -104,6 +116,8 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
     }
     emu_cq_notify(r->d, r->peer, cq,
                   (r->wr->flags & IBV_SEND_SOLICITED) || c->status != IBV_WC_SUCCESS);
+    if (r->d->knobs.send_late_us)
+        usleep((useconds_t)r->d->knobs.send_late_us);
     if (est)
         emu_peer_send(r->d, r->peer, INBOX_COMM_EST, c->qpn & (EMU_MAX_QPS - 1),
                       IBV_EVENT_COMM_EST, &c->qpn, sizeof(c->qpn));
@@ -230,7 +244,7 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
         *status = IBV_WC_REM_ACCESS_ERR;
         c.status = IBV_WC_REM_INV_REQ_ERR;
     }
-    if (!complete_receive(r, &c, err != 0) && !err)
+    if (!complete_receive(r, &c, err != 0) && !err && !r->told)
         return EXEC_NO_ANSWER;
     return EXEC_DONE;
 }
@@ -275,7 +289,7 @@ static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint
         imm_fields(wr, &c);
         if (err)
             c.status = IBV_WC_GENERAL_ERR;
-        if (!complete_receive(r, &c, err != 0) && !err)
+        if (!complete_receive(r, &c, err != 0) && !err && !r->told)
             return EXEC_NO_ANSWER;
     } else if (err == -EFAULT) {
         refuse(r, IBV_EVENT_QP_FATAL);
@@ -339,8 +353,9 @@ static bool resolve_local(struct run *r)
     return true;
 }
 
-enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr,
-                          enum ibv_wc_status *status, uint32_t *rnr_timer)
+enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
+                          const struct emu_wr *wr, bool oldest, enum ibv_wc_status *status,
+                          uint32_t *rnr_timer)
 {
     struct run r; /* not cleared: the vectors are large */
     enum exec_result res;
@@ -350,6 +365,9 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, const struct emu
     r.wr = wr;
     r.peer = qp->peer;
     r.nlocal = 0;
+    r.index = i;
+    r.oldest = oldest;
+    r.told = false;
     if (wr->opcode == IBV_WR_BIND_MW || wr->opcode == IBV_WR_LOCAL_INV) {
         /* the peer has no part in it */
         *status = wr->opcode == IBV_WR_BIND_MW ? emu_mw_bind(d, qp, wr)

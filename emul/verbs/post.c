@@ -13,6 +13,12 @@
  * A place in the queue is free again when the program has polled a completion that covers it.
  * An error completes the request that had it, moves the QP to the error state, and flushes the
  * rest, signalled or not.
+ *
+ * A message is reported here before its receiver is told of it (emu_sq_tell, called by the
+ * executor in between), so that no reply to it arrives before its own completion. On a wire the
+ * acknowledgement takes half a round trip where the reply takes a whole one, and programs rely
+ * on it. Only a message behind a read that is still under way is reported later, as its
+ * completion must not overtake the read's.
  */
 #include "emul/verbs/emu.h"
 
@@ -81,6 +87,19 @@ static bool complete(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const str
     return true;
 }
 
+void emu_sq_tell(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr)
+{
+    qp->sq_told = i + 1;
+    qp->sq_told_ok = complete(d, qp, i, wr, IBV_WC_SUCCESS);
+}
+
+/* Reports request `i`, unless that was done while it was executed. */
+static bool finish(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
+                   enum ibv_wc_status status)
+{
+    return qp->sq_told == i + 1 ? qp->sq_told_ok : complete(d, qp, i, wr, status);
+}
+
 static uint64_t retry_bound(struct emu_dev *d, struct emu_qp *qp)
 {
     uint64_t max = d->knobs.retry_max_ms * (EMU_NSEC / 1000);
@@ -91,12 +110,12 @@ static uint64_t retry_bound(struct emu_dev *d, struct emu_qp *qp)
 }
 
 /* Tries to execute; true when it is over, with its status. */
-static bool attempt(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr,
+static bool attempt(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
                     enum ibv_wc_status *status)
 {
     uint32_t timer = 0;
 
-    switch (emu_exec(d, qp, wr, status, &timer)) {
+    switch (emu_exec(d, qp, i, wr, qp->sq_retire == i, status, &timer)) {
     case EXEC_DONE:
         qp->rnr_left = qp->attr.rnr_retry;
         qp->rnr_due = 0;
@@ -129,9 +148,9 @@ static bool attempt(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *w
 
 enum start { START_DONE, START_READING, START_BLOCKED };
 
-/* Starts the request at `exec` if it may start now. */
-static enum start start(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr,
-                        bool first, enum ibv_wc_status *status)
+/* Starts request `i`, the one at `exec`, if it may start now. */
+static enum start start(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
+                        const struct emu_wr *wr, bool first, enum ibv_wc_status *status)
 {
     if (qp->rnr_due && emu_now() < qp->rnr_due)
         return START_BLOCKED;
@@ -156,7 +175,7 @@ static enum start start(struct emu_dev *d, struct emu_qp *qp, const struct emu_w
         if (d->knobs.read_delay_us)
             return START_READING;
     }
-    return attempt(d, qp, wr, status) ? START_DONE : START_BLOCKED;
+    return attempt(d, qp, i, wr, status) ? START_DONE : START_BLOCKED;
 }
 
 static void forget(struct emu_sqe *e)
@@ -204,7 +223,7 @@ static void fetch_reads(struct emu_dev *d, struct emu_qp *qp, bool force)
         uint32_t timer;
         if (e->state != SQE_READING || (!force && e->due > now))
             continue;
-        if (emu_exec(d, qp, &e->wr, &e->status, &timer) != EXEC_DONE) {
+        if (emu_exec(d, qp, i, &e->wr, false, &e->status, &timer) != EXEC_DONE) {
             if (!qp->retry_until)
                 qp->retry_until = now + retry_bound(d, qp);
             if (!force && now < qp->retry_until) {
@@ -226,7 +245,7 @@ static bool retire(struct emu_dev *d, struct emu_qp *qp)
         if (e->state != SQE_DONE)
             break;
         uint64_t i = qp->sq_retire++;
-        bool ok = complete(d, qp, i, &e->wr, e->status) && e->status == IBV_WC_SUCCESS;
+        bool ok = finish(d, qp, i, &e->wr, e->status) && e->status == IBV_WC_SUCCESS;
         forget(e);
         if (!ok)
             return false;
@@ -264,7 +283,7 @@ void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp)
     /* a draining queue finishes what it has started and starts nothing */
     while (ok && qp->qp.state == IBV_QPS_RTS && qp->sq_exec < qp->sq_tail) {
         struct emu_sqe *e = sqe(qp, qp->sq_exec);
-        enum start s = start(d, qp, &e->wr, !e->started, &e->status);
+        enum start s = start(d, qp, qp->sq_exec, &e->wr, !e->started, &e->status);
         e->started = true;
         if (s == START_BLOCKED)
             break;
@@ -387,11 +406,11 @@ int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr)
         return 0;
     }
     if (qp->sq_retire == i && qp->qp.state == IBV_QPS_RTS) {
-        enum start s = start(d, qp, wr, true, &status);
+        enum start s = start(d, qp, i, wr, true, &status);
         started = true;
         if (s == START_DONE) {
             qp->sq_tail = qp->sq_exec = qp->sq_retire = i + 1;
-            if (!complete(d, qp, i, wr, status) || status != IBV_WC_SUCCESS)
+            if (!finish(d, qp, i, wr, status) || status != IBV_WC_SUCCESS)
                 emu_qp_to_error(d, qp, -1);
             return 0;
         }

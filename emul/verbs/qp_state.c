@@ -240,7 +240,7 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
     }
     struct emu_peer *peer = qp->peer;
     qp->peer = NULL;
-    qp->sq_tail = qp->sq_exec = qp->sq_retire = 0;
+    qp->sq_tail = qp->sq_exec = qp->sq_retire = qp->sq_told = 0;
     atomic_store(&qp->sq_freed, 0);
     qp->rnr_due = qp->retry_until = 0;
     qp->lost = false;

@@ -7,7 +7,9 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -358,6 +360,119 @@ PASSIVE(messages_both_ways_keep_order_and_content)
     flood(s);
 }
 
+/*
+ * Whoever has the reply to a message finds the message's own completion, also in another thread
+ * than the one that posts. All on one processor: the poster loses it when it wakes the peer.
+ */
+struct poster {
+    struct side *s;
+    sem_t go;
+    unsigned rounds;
+};
+static void *post_when_told(void *arg)
+{
+    struct poster *p = arg;
+
+    for (unsigned i = 0; i < p->rounds; i++) {
+        uint32_t length = i % 8 ? 16 : 9000; /* also what does not go through the segment */
+        while (sem_wait(&p->go))
+            ;
+        post_send(p->s, i, i % 3 ? SEND : WIMM, 0, length, 100000);
+    }
+    return NULL;
+}
+static void on_one_processor(void)
+{
+    cpu_set_t cpus;
+
+    CHECK_EQ(sched_getaffinity(0, sizeof(cpus), &cpus), 0);
+    for (int first = 0, cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &cpus) && first++)
+            CPU_CLR(cpu, &cpus);
+    CHECK_EQ(sched_setaffinity(0, sizeof(cpus), &cpus), 0);
+}
+PAIR(no_reply_overtakes_the_completion_of_what_it_answers, run_two)
+ACTIVE(no_reply_overtakes_the_completion_of_what_it_answers)
+{
+    struct poster p = {.s = s, .rounds = 10000};
+    struct ibv_wc wc;
+    pthread_t thread;
+
+    on_one_processor();
+    s->use_chan = true;
+    side_open(s);
+    post_recv(s, 0, 65536, 64);
+    side_connect(s);
+    CHECK_EQ(sem_init(&p.go, 0, 0), 0);
+    CHECK_EQ(pthread_create(&thread, NULL, post_when_told, &p), 0);
+    for (unsigned i = 0; i < p.rounds; i++) {
+        sem_post(&p.go);
+        sleep_for(s, i);
+        if (ibv_poll_cq(s->scq, 1, &wc) != 1) {
+            fprintf(stderr, "the reply to message %u was there before its completion\n", i);
+            _exit(1);
+        }
+        CHECK_EQ(wc.wr_id, i);
+        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        post_recv(s, i + 1, 65536, 64);
+    }
+    pthread_join(thread, NULL);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(no_reply_overtakes_the_completion_of_what_it_answers)
+{
+    on_one_processor();
+    s->use_chan = true;
+    side_open(s);
+    post_recv(s, 0, 65536, 16384);
+    side_connect(s);
+    for (unsigned i = 0; i < 10000; i++) {
+        sleep_for(s, i);
+        post_recv(s, i + 1, 65536, 16384);
+        post_send(s, i, SEND, 0, 16, 0);
+        expect_wc(s->scq, i, IBV_WC_SUCCESS);
+    }
+    meet(s);
+    side_close(s);
+}
+/* By the knob it does. */
+PAIR(a_reply_overtakes_when_asked_to, run_two)
+static void *echo_late(void *arg)
+{
+    struct side *s = arg;
+
+    post_send(s, 1, SEND, 0, 16, 0);
+    return NULL;
+}
+ACTIVE(a_reply_overtakes_when_asked_to)
+{
+    pthread_t thread;
+
+    setenv("EMUVERBS_SEND_LATE_US", "500000", 1);
+    side_open(s);
+    post_recv(s, 2, 4096, 64);
+    side_connect(s);
+    CHECK_EQ(pthread_create(&thread, NULL, echo_late, s), 0);
+    expect_wc(s->rcq, 2, IBV_WC_SUCCESS);
+    expect_none(s->scq);
+    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    pthread_join(thread, NULL);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(a_reply_overtakes_when_asked_to)
+{
+    side_open(s);
+    post_recv(s, 1, 4096, 64);
+    side_connect(s);
+    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
+    post_send(s, 2, SEND, 0, 16, 0);
+    expect_wc(s->scq, 2, IBV_WC_SUCCESS);
+    meet(s);
+    side_close(s);
+}
+
 static void write_until_refused(struct side *s)
 {
     struct ibv_wc wc = {0};
@@ -648,6 +763,8 @@ int main(int argc, char **argv)
         T(a_silent_process_is_not_reached),
         T(a_connection_killed_after_k_requests),
         T(messages_both_ways_keep_order_and_content),
+        T(no_reply_overtakes_the_completion_of_what_it_answers),
+        T(a_reply_overtakes_when_asked_to),
         T(deregistering_waits_for_remote_writes),
         T(tear_down_while_the_poster_is_stopped),
         T(deregistering_while_the_writer_is_stopped),
