@@ -115,7 +115,8 @@ static struct emu_cq *create(struct ibv_context *context, int cqe, void *cq_cont
         err = ENOMEM;
     else if (!d)
         err = EIO;
-    else if (cqe < 1 || (uint64_t)cqe > d->knobs.max_cqe || comp_vector != 0)
+    else if (cqe < 1 || (uint64_t)cqe > d->knobs.max_cqe || comp_vector != 0 ||
+             (channel && channel->context != context))
         err = EINVAL;
     else if (!(cq = calloc(1, sizeof(*cq))))
         err = ENOMEM;

@@ -20,6 +20,9 @@ static int check_caps(struct emu_dev *d, const struct ibv_qp_init_attr_ex *a)
         return EOPNOTSUPP;
     if (!a->pd || !a->send_cq || !a->recv_cq)
         return EINVAL;
+    if (a->send_cq->context != a->pd->context || a->recv_cq->context != a->pd->context ||
+        (a->srq && a->srq->context != a->pd->context))
+        return EINVAL; /* a handle means nothing in another context */
     if (a->cap.max_send_wr > k->max_qp_wr || a->cap.max_send_sge > k->max_sge ||
         a->cap.max_inline_data > k->max_inline)
         return EINVAL;
@@ -70,7 +73,7 @@ static int build(struct emu_dev *d, struct emu_qp *qp, struct ibv_qp_init_attr_e
 {
     struct ibv_qp_cap *cap = &qp->init.cap;
 
-    memcpy(&qp->init, a, sizeof(qp->init));
+    memcpy(&qp->init, a, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
     if (!cap->max_send_sge)
         cap->max_send_sge = 1;
     if (a->srq) {
@@ -170,7 +173,7 @@ EMU_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_at
 {
     struct ibv_qp_init_attr_ex a = {0};
 
-    memcpy(&a, init, sizeof(*init));
+    memcpy(&a, init, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
     a.comp_mask = IBV_QP_INIT_ATTR_PD;
     a.pd = pd;
     struct emu_qp *qp = create(&a);
@@ -182,8 +185,7 @@ EMU_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_at
 
 struct ibv_qp *emu_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
-    (void)context;
-    if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD)) {
+    if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || attr->pd->context != context) {
         errno = EINVAL;
         return NULL;
     }

@@ -87,6 +87,18 @@ EMU_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
     (void)pd;
 }
 
+EMU_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle)
+{
+    (void)context, (void)handle;
+    errno = EOPNOTSUPP;
+    return NULL;
+}
+
+EMU_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
+{
+    (void)dm;
+}
+
 EMU_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 {
     (void)pd, (void)handle;
@@ -119,4 +131,14 @@ EMU_EXPORT int ibv_fork_init(void)
 EMU_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
 {
     return IBV_FORK_UNNEEDED;
+}
+
+/* Sockets over RDMA read librdmacm's own structure behind each identifier, which ours have not:
+ * there are none, and programs that can fall back to TCP do. */
+EMU_EXPORT int rsocket(int domain, int type, int protocol);
+EMU_EXPORT int rsocket(int domain, int type, int protocol)
+{
+    (void)domain, (void)type, (void)protocol;
+    errno = EPROTONOSUPPORT;
+    return -1;
 }
