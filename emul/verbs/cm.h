@@ -96,9 +96,11 @@ struct cm_id {
     int claim;            /* abstract socket that claims the address, or -1 */
     int backlog, pending; /* listener: requests not yet fetched */
     uint64_t deadline;    /* 0: none */
+    uint64_t refuse_at;   /* before this time a request that finds no listener tries again */
     struct emu_peer *peer;
     uint32_t remote_num, remote_qpn;
     uint8_t responder_resources, initiator_depth, retry_count, rnr_retry;
+    uint8_t ack_timeout; /* code for the QP */
     struct cm_msg req; /* active: kept for another try while the peer's inbox is full */
     bool req_delivered;
     uint32_t fetched, acked;
@@ -152,7 +154,12 @@ int cm_complete(struct cm_id *id);
 struct cm_id *cm_id_new(struct cm_chan *chan, void *context, enum rdma_port_space ps);
 void cm_id_free(struct cm_id *id); /* under cm.lock */
 struct cm_id *cm_id_by_num(uint32_t num);
+/* Gives an id whose address is known its device and default domain. Not under cm.lock. */
 void cm_set_verbs(struct cm_id *id);
+
+/* cm_ep.c */
+/* The protection domain of ids whose program brought none. It stays for good. */
+struct ibv_pd *cm_default_pd(struct ibv_context *verbs);
 
 /* cm_proto.c */
 /* Fills the header of a message from `id` to its peer and sends it. Under cm.lock. */

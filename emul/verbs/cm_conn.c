@@ -64,7 +64,7 @@ static int qp_attr(struct cm_id *id, struct ibv_qp_attr *a, int *mask)
             return EINVAL;
         *mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
-        a->timeout = ACK_TIMEOUT;
+        a->timeout = id->ack_timeout ? id->ack_timeout : ACK_TIMEOUT;
         a->retry_cnt = id->retry_count;
         a->rnr_retry = id->rnr_retry;
         a->sq_psn = id->id.qp ? id->id.qp->qp_num : 0;
@@ -187,6 +187,7 @@ EMU_EXPORT int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
     cm_addr_copy(&id->req.dst, &ibid->route.addr.dst_addr);
     id->state = CM_REQ_SENT;
     id->req_delivered = false;
+    id->refuse_at = emu_now() + d->knobs.listen_wait_ms * (EMU_NSEC / 1000);
     cm_set_deadline(id, d->knobs.cm_timeout_ms);
     cm_try_request(id);
     pthread_mutex_unlock(&cm.lock);

@@ -14,14 +14,11 @@ static int fail(int err)
     return -1;
 }
 
-/* The protection domain of ids whose program brought none. It stays for good. */
-static struct ibv_pd *default_pd(struct ibv_context *verbs)
+struct ibv_pd *cm_default_pd(struct ibv_context *verbs)
 {
     pthread_mutex_lock(&cm.lock);
     if (!cm.pd) {
-        cm.pd = ibv_alloc_pd(verbs);
-        if (cm.pd)
-            emu_uncount(COUNT_live_pd, 1);
+        cm.pd = emu_pd_new(verbs);
     }
     struct ibv_pd *pd = cm.pd;
     pthread_mutex_unlock(&cm.lock);
@@ -72,7 +69,7 @@ EMU_EXPORT int rdma_create_qp_ex(struct rdma_cm_id *ibid, struct ibv_qp_init_att
         return fail(EINVAL);
     if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD)) {
         if (!ibid->pd)
-            ibid->pd = default_pd(ibid->verbs);
+            ibid->pd = cm_default_pd(ibid->verbs);
         if (!ibid->pd)
             return -1;
         attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
@@ -119,14 +116,15 @@ EMU_EXPORT int rdma_create_qp(struct rdma_cm_id *ibid, struct ibv_pd *pd,
 {
     struct ibv_qp_init_attr_ex a = {0};
 
-    memcpy(&a, init, sizeof(*init));
+    /* not its padding, where the longer structure has a member */
+    memcpy(&a, init, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
     if (pd) {
         a.comp_mask = IBV_QP_INIT_ATTR_PD;
         a.pd = pd;
     }
     int ret = rdma_create_qp_ex(ibid, &a);
     if (!ret)
-        memcpy(init, &a, sizeof(*init));
+        memcpy(init, &a, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
     return ret;
 }
 
@@ -151,7 +149,7 @@ EMU_EXPORT int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd,
     if (!id->verbs)
         return fail(EINVAL);
     if (!pd)
-        pd = id->pd ? id->pd : default_pd(id->verbs);
+        pd = id->pd ? id->pd : cm_default_pd(id->verbs);
     if (!pd)
         return -1;
     id->srq = ibv_create_srq(pd, attr);
@@ -177,38 +175,53 @@ EMU_EXPORT void rdma_destroy_srq(struct rdma_cm_id *id)
     id->srq = NULL;
 }
 
+static bool copy_addr(struct sockaddr **to, socklen_t *to_len, const struct sockaddr *from,
+                      socklen_t len)
+{
+    if (!from || !len)
+        return true;
+    *to = malloc(len);
+    if (!*to)
+        return false;
+    memcpy(*to, from, len);
+    *to_len = len;
+    return true;
+}
+
+/* One answer: `ai` is what the names came to, NULL where only the hints tell addresses. */
 static struct rdma_addrinfo *make_info(const struct addrinfo *ai,
                                        const struct rdma_addrinfo *hints)
 {
+    static const struct rdma_addrinfo none;
     struct rdma_addrinfo *r = calloc(1, sizeof(*r));
-    bool passive = hints && (hints->ai_flags & RAI_PASSIVE);
-    struct sockaddr *sa = r ? calloc(1, ai->ai_addrlen) : NULL;
+    bool ok;
 
-    if (!sa) {
-        free(r);
+    if (!r)
         return NULL;
-    }
-    memcpy(sa, ai->ai_addr, ai->ai_addrlen);
-    r->ai_flags = hints ? hints->ai_flags : 0;
-    r->ai_family = ai->ai_family;
-    r->ai_qp_type = hints && hints->ai_qp_type ? hints->ai_qp_type : IBV_QPT_RC;
-    r->ai_port_space = hints && hints->ai_port_space ? hints->ai_port_space
+    if (!hints)
+        hints = &none;
+    r->ai_flags = hints->ai_flags;
+    r->ai_family = ai ? ai->ai_family : hints->ai_family;
+    r->ai_qp_type = hints->ai_qp_type                     ? hints->ai_qp_type
+                    : hints->ai_port_space == RDMA_PS_UDP ? IBV_QPT_UD
+                                                          : IBV_QPT_RC;
+    r->ai_port_space = hints->ai_port_space          ? hints->ai_port_space
                        : r->ai_qp_type == IBV_QPT_UD ? RDMA_PS_UDP
                                                      : RDMA_PS_TCP;
-    if (passive) {
-        r->ai_src_addr = sa;
-        r->ai_src_len = ai->ai_addrlen;
-        return r;
+    if (ai && (hints->ai_flags & RAI_PASSIVE))
+        ok = copy_addr(&r->ai_src_addr, &r->ai_src_len, ai->ai_addr, ai->ai_addrlen);
+    else if (ai)
+        ok = copy_addr(&r->ai_dst_addr, &r->ai_dst_len, ai->ai_addr, ai->ai_addrlen);
+    else
+        ok = copy_addr(&r->ai_dst_addr, &r->ai_dst_len, hints->ai_dst_addr, hints->ai_dst_len);
+    if (ok && !r->ai_src_addr)
+        ok = copy_addr(&r->ai_src_addr, &r->ai_src_len, hints->ai_src_addr, hints->ai_src_len);
+    if (!ok) {
+        rdma_freeaddrinfo(r);
+        return NULL;
     }
-    r->ai_dst_addr = sa;
-    r->ai_dst_len = ai->ai_addrlen;
-    if (hints && hints->ai_src_len && hints->ai_src_addr) {
-        r->ai_src_addr = calloc(1, hints->ai_src_len);
-        if (r->ai_src_addr) {
-            memcpy(r->ai_src_addr, hints->ai_src_addr, hints->ai_src_len);
-            r->ai_src_len = hints->ai_src_len;
-        }
-    }
+    if (!r->ai_family && (r->ai_dst_addr || r->ai_src_addr))
+        r->ai_family = (r->ai_dst_addr ? r->ai_dst_addr : r->ai_src_addr)->sa_family;
     return r;
 }
 
@@ -219,8 +232,12 @@ EMU_EXPORT int rdma_getaddrinfo(const char *node, const char *service,
 
     if (emu_call(CALL_rdma_getaddrinfo))
         return fail(ENOMEM);
-    if (!node && !service && !hints)
-        return fail(EINVAL);
+    if (!node && !service) {
+        if (!hints)
+            return fail(EINVAL);
+        *res = make_info(NULL, hints);
+        return *res ? 0 : fail(ENOMEM);
+    }
     if (hints) {
         if (hints->ai_flags & RAI_PASSIVE)
             h.ai_flags |= AI_PASSIVE;

@@ -93,6 +93,8 @@ void cm_set_verbs(struct cm_id *id)
         return;
     id->id.verbs = &c->v.context;
     id->id.port_num = 1;
+    if (!id->id.pd)
+        id->id.pd = cm_default_pd(id->id.verbs);
 }
 
 static int fail(int err)
@@ -334,8 +336,12 @@ EMU_EXPORT int rdma_set_option(struct rdma_cm_id *ibid, int level, int optname, 
         *(optname == RDMA_OPTION_ID_REUSEADDR ? &id->reuse : &id->afonly) = *(int *)optval != 0;
         return 0;
     case RDMA_OPTION_ID_TOS:
-    case RDMA_OPTION_ID_ACK_TIMEOUT:
         return optlen == 1 ? 0 : fail(EINVAL);
+    case RDMA_OPTION_ID_ACK_TIMEOUT:
+        if (optlen != 1 || *(uint8_t *)optval > 31)
+            return fail(EINVAL);
+        id->ack_timeout = *(uint8_t *)optval;
+        return 0;
     default:
         return fail(ENOSYS);
     }

@@ -11,14 +11,20 @@
  *
  * Either side may disconnect. REJ answers REQ and REP. Messages are never lost once they are in
  * the peer's inbox; a REQ that does not find room, or whose listener has a full backlog, is
- * tried again until its time is over, which is what retransmission comes to here.
+ * tried again until its time is over, which is what retransmission comes to here. One that
+ * finds no listener at all is tried again for a short while: real devices need that long to
+ * find the way, and programs rely on it when they tell each other to connect and to listen.
+ *
+ * A process that may not reach the memory of a requester cannot answer it either. It notes the
+ * request in its own segment (shm_head.refused), where the requester looks while it waits.
  */
 #include "emul/verbs/cm.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define REQ_RETRY_MS 50
+#define REQ_RETRY_MS    50
+#define LISTEN_RETRY_MS 5
 
 static void on_timer(struct emu_timer *t);
 
@@ -117,6 +123,32 @@ static void give_up(struct cm_id *id, enum rdma_cm_event_type type, int status,
                   type == RDMA_CM_EVENT_REJECTED && m ? CM_REJ_PRIVATE : 0);
 }
 
+/* A request found nobody who listens, or who says so in `rej`. Under cm.lock. */
+static void no_listener(struct cm_id *id, const struct cm_msg *rej)
+{
+    struct emu_dev *d = emu_dev_peek();
+    struct cm_msg none = {0};
+
+    if (d && emu_now() < id->refuse_at) {
+        emu_peer_put(d, id->peer); /* the next listener may be another process */
+        id->peer = NULL;
+        id->req_delivered = false;
+        arm(emu_now() + LISTEN_RETRY_MS * (EMU_NSEC / 1000));
+    } else {
+        give_up(id, RDMA_CM_EVENT_REJECTED, CM_REJ_NO_LISTENER, rej ? rej : &none);
+    }
+}
+
+/* Has the peer noted that it cannot answer? */
+static bool refused(const struct emu_dev *d, const struct cm_id *id)
+{
+    for (uint32_t i = 0; id->peer && i < EMU_REFUSED; i++)
+        if (atomic_load(&id->peer->seg->refused[i]) ==
+            SHM_REFUSED(d->self.incarnation, id->num))
+            return true;
+    return false;
+}
+
 void cm_try_request(struct cm_id *id)
 {
     struct emu_dev *d = emu_dev_peek();
@@ -132,8 +164,7 @@ void cm_try_request(struct cm_id *id)
     if (!id->peer) {
         int pid = cm_addr_find(&dst, id->id.ps);
         if (pid == -ECONNREFUSED) {
-            struct cm_msg none = {0};
-            give_up(id, RDMA_CM_EVENT_REJECTED, CM_REJ_NO_LISTENER, &none);
+            no_listener(id, NULL);
             return;
         }
         if (pid > 0)
@@ -145,8 +176,7 @@ void cm_try_request(struct cm_id *id)
     }
     if (id->peer && cm_send(id, &id->req, CM_REQ))
         id->req_delivered = true;
-    else
-        arm(emu_now() + REQ_RETRY_MS * (EMU_NSEC / 1000));
+    arm(emu_now() + REQ_RETRY_MS * (EMU_NSEC / 1000));
 }
 
 static void expired(struct cm_id *id)
@@ -177,16 +207,19 @@ static void expired(struct cm_id *id)
 static void on_timer(struct emu_timer *t)
 {
     uint64_t now = emu_now(), next = UINT64_MAX;
+    struct emu_dev *d = emu_dev_peek();
     (void)t;
 
     pthread_mutex_lock(&cm.lock);
     for (struct cm_id *id = cm.ids; id; id = id->next) {
         if (id->state == CM_REQ_SENT && !id->req_delivered) {
             cm_try_request(id);
-            if (id->state == CM_REQ_SENT && !id->req_delivered &&
-                now + REQ_RETRY_MS * (EMU_NSEC / 1000) < next)
-                next = now + REQ_RETRY_MS * (EMU_NSEC / 1000);
+        } else if (id->state == CM_REQ_SENT && d && refused(d, id)) {
+            struct cm_msg none = {0};
+            give_up(id, RDMA_CM_EVENT_REJECTED, CM_REJ_CONSUMER, &none);
         }
+        if (id->state == CM_REQ_SENT && now + REQ_RETRY_MS * (EMU_NSEC / 1000) < next)
+            next = now + REQ_RETRY_MS * (EMU_NSEC / 1000);
         if (id->deadline && id->deadline <= now)
             expired(id);
         if (id->deadline && id->deadline < next)
@@ -324,6 +357,10 @@ void emu_cm_inbox(struct emu_dev *d, const void *payload, size_t len)
     struct emu_peer *p = id ? id->peer : emu_peer_get(d, m.src_slot & (EMU_MAX_SLOTS - 1));
     if (id)
         emu_peer_ref(d, p);
+    if (!p && errno == EPERM && m.type == CM_REQ) {
+        uint32_t i = atomic_fetch_add(&d->seg->next_refused, 1) % EMU_REFUSED;
+        atomic_store(&d->seg->refused[i], SHM_REFUSED(m.src_inc, m.local_id));
+    }
     if (!p || !from(p, &m)) {
         pthread_mutex_unlock(&cm.lock);
         emu_peer_put(d, p);
@@ -348,9 +385,13 @@ void emu_cm_inbox(struct emu_dev *d, const void *payload, size_t len)
         }
         break;
     case CM_REJ:
-        if (id &&
-            (id->state == CM_REQ_SENT || id->state == CM_REP_SENT || id->state == CM_REQ_RCVD))
-            give_up(id, RDMA_CM_EVENT_REJECTED, m.reason, &m);
+        if (id && (id->state == CM_REQ_SENT || id->state == CM_REP_SENT ||
+                   id->state == CM_REQ_RCVD)) {
+            if (id->state == CM_REQ_SENT && m.reason == CM_REJ_NO_LISTENER)
+                no_listener(id, &m);
+            else
+                give_up(id, RDMA_CM_EVENT_REJECTED, m.reason, &m);
+        }
         break;
     case CM_DREQ:
         if (id)

@@ -302,6 +302,8 @@ void emu_timer_cancel(struct emu_timer *t);
 void emu_timers_poll(void);
 
 /* mr.c */
+/* A protection domain that no count knows; NULL with errno set. */
+struct ibv_pd *emu_pd_new(struct ibv_context *context);
 /* A new key with a free place in the table; 0 when there is none. Under d->lock. */
 uint32_t emu_mr_draw_key(struct emu_dev *d, bool window);
 /* Waits for the accesses to a region or window that began before its key was taken away. */

@@ -43,6 +43,9 @@
       "bound of the time until an unanswered request ends with RETRY_EXC_ERR")                 \
     X(cm_timeout_ms, CM_TIMEOUT_MS, 60000, 10, 3600000, "ms",                                  \
       "time until an unanswered connection request ends with UNREACHABLE")                     \
+    X(listen_wait_ms, LISTEN_WAIT_MS, 80, 0, 60000, "ms",                                      \
+      "a connection request that finds no listener tries again for so long, as resolving an "  \
+      "address on a network would have left that time to the listener")                        \
     X(timewait_ms, TIMEWAIT_MS, 100, 0, 600000, "ms", "time from disconnect to TIMEWAIT_EXIT") \
     X(segment_mib, SEGMENT_MIB, 1024, 64, 65536, "MiB",                                        \
       "address space (not memory) of the shared segment")                                      \

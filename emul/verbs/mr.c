@@ -34,14 +34,12 @@
 #define PIN_WAIT (5 * EMU_NSEC)
 #define ALL_MRS  UINT32_MAX /* in place of an index */
 
-EMU_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+struct ibv_pd *emu_pd_new(struct ibv_context *context)
 {
     struct emu_dev *d = emu_dev_peek();
     struct emu_pd *pd = NULL;
 
-    if (emu_call(CALL_ibv_alloc_pd))
-        errno = ENOMEM;
-    else if (!d)
+    if (!d)
         errno = EIO;
     else
         pd = calloc(1, sizeof(*pd));
@@ -51,8 +49,19 @@ EMU_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
     pthread_mutex_lock(&d->lock);
     pd->pd.handle = d->next_pd++;
     pthread_mutex_unlock(&d->lock);
-    emu_count(COUNT_live_pd, 1);
     return &pd->pd;
+}
+
+EMU_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+    if (emu_call(CALL_ibv_alloc_pd)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    struct ibv_pd *pd = emu_pd_new(context);
+    if (pd)
+        emu_count(COUNT_live_pd, 1);
+    return pd;
 }
 
 EMU_EXPORT int ibv_dealloc_pd(struct ibv_pd *ibpd)

@@ -48,6 +48,9 @@
 
 #define EMU_INBOX_ENTRIES 4096u
 
+#define EMU_REFUSED                  16u
+#define SHM_REFUSED(incarnation, id) ((incarnation) ^ (uint64_t)(id) << 32)
+
 /*
  * A poster notes each region or window that it has pinned (shm_mr.users) in its own segment, so
  * that the owner knows whom to wait for, and whom not because it died or is stopped.
@@ -254,6 +257,9 @@ struct shm_head {
     _Atomic uint32_t pins[EMU_PINS]; /* regions of others that it is using now, see SHM_PIN */
     _Atomic uint32_t unnoted;        /* those that it is using beyond these */
     struct shm_ring inbox;
+    /* connection requests whose senders this process may not reach, the last ones */
+    _Atomic uint64_t refused[EMU_REFUSED];
+    _Atomic uint32_t next_refused;
     _Alignas(64) _Atomic uint64_t bounce_free[EMU_BOUNCE_SLOTS / 64];
     _Alignas(64) struct emu_counters counters;
 };

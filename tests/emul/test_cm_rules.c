@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The software HCA's connection manager: what programs of others rely on. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <netinet/in.h>
+
+#include "tests/emul/cm_help.h"
+
+/* A server that begins to listen when it was told that a client comes is not too late. */
+PAIR(a_listener_may_be_a_little_late, run_two)
+ACTIVE(a_listener_may_be_a_little_late)
+{
+    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
+    for (int i = 0; i < 2; i++) {
+        struct rdma_cm_id *id = new_id(NULL);
+        struct rdma_conn_param p = {.retry_count = 7};
+        resolve(id, "127.0.0.1", PORT + i);
+        give_qp(id);
+        CHECK_EQ(rdma_connect(id, &p), 0);
+        CHECK(!readable(chan->fd, 300));
+        meet(s);
+        CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
+        meet(s);
+        drop(id);
+    }
+    all_gone();
+}
+PASSIVE(a_listener_may_be_a_little_late)
+{
+    for (int i = 0; i < 2; i++) {
+        struct rdma_cm_id *l = new_id(NULL);
+        if (i)
+            CHECK_EQ(rdma_bind_addr(l, at("0.0.0.0", PORT + 1)), 0); /* bound, but deaf */
+        meet(s);
+        if (!i)
+            CHECK_EQ(rdma_bind_addr(l, at("0.0.0.0", PORT)), 0);
+        CHECK_EQ(rdma_listen(l, 4), 0);
+        struct rdma_cm_id *id = accept_one();
+        meet(s);
+        CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+        drop(id);
+        drop(l);
+    }
+    all_gone();
+}
+
+TEST(no_listener_at_all_is_a_refusal)
+{
+    static const char *const waits[] = {"0", "100"};
+
+    for (int i = 0; i < 2; i++) {
+        setenv("EMUVERBS_LISTEN_WAIT_MS", waits[i], 1);
+        struct rdma_cm_id *id = new_id(NULL), *deaf = new_id(NULL);
+        struct rdma_conn_param p = {.retry_count = 7};
+        CHECK_EQ(rdma_bind_addr(deaf, at("127.0.0.1", PORT)), 0);
+        resolve(id, "127.0.0.1", PORT + i);
+        give_qp(id);
+        CHECK_EQ(rdma_connect(id, &p), 0);
+        CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 8);
+        drop(id);
+        drop(deaf);
+    }
+    all_gone();
+}
+
+TEST(addresses_from_hints)
+{
+    struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *res;
+    struct sockaddr_in dst, src;
+
+    memcpy(&dst, at("127.0.0.1", 4711), sizeof(dst));
+    memcpy(&src, at("127.0.0.2", 0), sizeof(src));
+    hints.ai_dst_addr = (struct sockaddr *)&dst;
+    hints.ai_dst_len = sizeof(dst);
+    CHECK_EQ(rdma_getaddrinfo(NULL, NULL, &hints, &res), 0);
+    CHECK(!res->ai_src_addr && !res->ai_next);
+    CHECK_EQ(res->ai_dst_len, sizeof(dst));
+    CHECK_EQ(memcmp(res->ai_dst_addr, &dst, sizeof(dst)), 0);
+    CHECK_EQ(res->ai_family, AF_INET);
+    CHECK_EQ(res->ai_qp_type, IBV_QPT_RC);
+    rdma_freeaddrinfo(res);
+
+    hints.ai_src_addr = (struct sockaddr *)&src;
+    hints.ai_src_len = sizeof(src);
+    hints.ai_dst_addr = NULL;
+    hints.ai_dst_len = 0;
+    hints.ai_flags = RAI_PASSIVE;
+    CHECK_EQ(rdma_getaddrinfo(NULL, NULL, &hints, &res), 0);
+    CHECK(!res->ai_dst_addr && res->ai_flags == RAI_PASSIVE);
+    CHECK_EQ(memcmp(res->ai_src_addr, &src, sizeof(src)), 0);
+    rdma_freeaddrinfo(res);
+
+    hints.ai_flags = 0;
+    CHECK_EQ(rdma_getaddrinfo("127.0.0.1", "4711", &hints, &res), 0);
+    CHECK_EQ(memcmp(res->ai_src_addr, &src, sizeof(src)), 0);
+    CHECK_EQ(((struct sockaddr_in *)res->ai_dst_addr)->sin_port, htons(4711));
+    rdma_freeaddrinfo(res);
+
+    CHECK_EQ(rdma_getaddrinfo(NULL, NULL, NULL, &res), -1);
+    CHECK_EQ(errno, EINVAL);
+}
+
+/* The structure ends four bytes before its size, where the longer one has its mask. */
+TEST(what_lies_behind_the_attributes_is_left_alone)
+{
+    union {
+        struct ibv_qp_init_attr init;
+        unsigned char bytes[sizeof(struct ibv_qp_init_attr)];
+    } u;
+    const size_t end = offsetof(struct ibv_qp_init_attr, sq_sig_all) + sizeof(int);
+    struct rdma_cm_id *id = new_id(NULL);
+
+    for (int with_pd = 0; with_pd < 2; with_pd++) {
+        memset(&u, 0xff, sizeof(u));
+        memset(&u, 0, end);
+        u.init.qp_type = IBV_QPT_RC;
+        u.init.cap = (struct ibv_qp_cap){16, 16, 2, 2, 32};
+        if (!with_pd)
+            resolve(id, "127.0.0.1", PORT);
+        CHECK_EQ(rdma_create_qp(id, with_pd ? id->pd : NULL, &u.init), 0);
+        for (size_t i = end; i < sizeof(u); i++)
+            CHECK_EQ(u.bytes[i], 0xff);
+        rdma_destroy_qp(id);
+    }
+    drop(id);
+    all_gone();
+}
+
+TEST(an_id_with_an_address_has_a_domain)
+{
+    static unsigned char memory[4096];
+    struct rdma_cm_id *id = new_id(NULL), *bound = new_id(NULL), *wild = new_id(NULL);
+
+    CHECK(!id->pd);
+    resolve(id, "127.0.0.1", PORT);
+    CHECK(id->pd && id->pd->context == id->verbs);
+    CHECK_EQ(rdma_bind_addr(bound, at("127.0.0.1", PORT)), 0);
+    CHECK(bound->pd == id->pd);
+    CHECK_EQ(rdma_bind_addr(wild, at("0.0.0.0", PORT + 1)), 0);
+    CHECK(!wild->pd);
+    struct ibv_mr *mr = ibv_reg_mr(id->pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    drop(id);
+    drop(bound);
+    drop(wild);
+    all_gone();
+}
+
+PAIR(the_option_for_the_acknowledgement_time_acts, run_two)
+ACTIVE(the_option_for_the_acknowledgement_time_acts)
+{
+    struct rdma_conn_param p = {.retry_count = 7};
+    struct rdma_cm_id *id = new_id(NULL);
+    struct ibv_qp_attr qa;
+    struct ibv_qp_init_attr qi;
+    uint8_t code = 32;
+
+    meet(s);
+    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &code, 1), -1);
+    CHECK_EQ(errno, EINVAL);
+    code = 12;
+    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &code, 1), 0);
+    resolve(id, "127.0.0.1", PORT);
+    give_qp(id);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
+    CHECK_EQ(ibv_query_qp(id->qp, &qa, IBV_QP_TIMEOUT, &qi), 0);
+    CHECK_EQ(qa.timeout, 12);
+    meet(s);
+    drop(id);
+    all_gone();
+}
+PASSIVE(the_option_for_the_acknowledgement_time_acts)
+{
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 1);
+
+    meet(s);
+    struct rdma_cm_id *id = accept_one();
+    meet(s);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    drop(id);
+    drop(l);
+    all_gone();
+}
+
+/* Who must not reach the requester's memory refuses; it does not keep silent for a minute. */
+PAIR(without_permission_it_is_a_refusal, run_two)
+ACTIVE(without_permission_it_is_a_refusal)
+{
+    if (getuid()) /* nobody else can give up a right here */
+        return;
+    struct rdma_conn_param p = {.retry_count = 7};
+    struct rdma_cm_id *id = new_id(NULL);
+    meet(s);
+    resolve(id, "127.0.0.1", PORT);
+    give_qp(id);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 28); /* within next_event's 20 s */
+    meet(s);
+    drop(id);
+    all_gone();
+}
+PASSIVE(without_permission_it_is_a_refusal)
+{
+    if (getuid())
+        return;
+    CHECK_EQ(setgid(65534), 0);
+    CHECK_EQ(setuid(65534), 0);
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 1);
+    meet(s);
+    meet(s);
+    drop(l);
+    all_gone();
+}
+
+TEST(objects_of_another_context_are_refused)
+{
+    struct side a = {0}, b = {0};
+    struct ibv_comp_channel *channel;
+
+    side_open(&a);
+    side_open(&b);
+    CHECK(a.ctx != b.ctx);
+    for (int i = 0; i < 3; i++) {
+        struct ibv_srq_init_attr si = {.attr = {.max_wr = 4, .max_sge = 1}};
+        struct ibv_srq *srq = ibv_create_srq(b.pd, &si);
+        CHECK(srq);
+        struct ibv_qp_init_attr init = {.send_cq = i == 0 ? b.scq : a.scq,
+                                        .recv_cq = i == 1 ? b.rcq : a.rcq,
+                                        .srq = i == 2 ? srq : NULL,
+                                        .qp_type = IBV_QPT_RC,
+                                        .cap = {4, 4, 1, 1, 0}};
+        errno = 0;
+        CHECK(!ibv_create_qp(a.pd, &init));
+        CHECK_EQ(errno, EINVAL);
+        CHECK_EQ(ibv_destroy_srq(srq), 0);
+    }
+    channel = ibv_create_comp_channel(b.ctx);
+    CHECK(channel);
+    CHECK(!ibv_create_cq(a.ctx, 4, NULL, channel, 0));
+    CHECK_EQ(errno, EINVAL);
+    CHECK_EQ(ibv_destroy_comp_channel(channel), 0);
+    loop_close(&a, &b);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    take_ports();
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        T(a_listener_may_be_a_little_late),
+        T(no_listener_at_all_is_a_refusal),
+        T(addresses_from_hints),
+        T(what_lies_behind_the_attributes_is_left_alone),
+        T(an_id_with_an_address_has_a_domain),
+        T(the_option_for_the_acknowledgement_time_acts),
+        T(without_permission_it_is_a_refusal),
+        T(objects_of_another_context_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
