@@ -65,9 +65,10 @@ bool rme_memory_owns(struct rme *rme, const void *memory, size_t size)
     return rme_zone_owns(rme->zone, memory, size);
 }
 
-void rme_memory_hint(struct rme *rme, const void *memory, size_t size)
+void rme_memory_hint(struct rme *rme, const void *memory, size_t size, enum rme_direction direction)
 {
-    rme_mreg_hint(rme->mreg, memory, size);
+    rme_mreg_hint(rme->mreg, memory, size,
+                  direction == RME_TO_SEND ? RME_ACCESS_REMOTE_READ : RME_ACCESS_REMOTE_WRITE);
 }
 
 /* ---- Counters and options ---------------------------------------------------------------------------------------- */

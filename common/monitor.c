@@ -2,18 +2,26 @@
 /*
  * Normal path.  Ranges are registered with a userfaultfd in write-protect mode without
  * protecting anything, so the only thing that ever comes out of the descriptor are events.  A
- * thread sleeps on it; on an event it takes the owner's lock, reads, calls `gone`, and releases
- * the lock.  The thread that unmaps returns from its system call after the read; whoever takes
- * the lock after that return sees the range gone.
+ * thread sleeps on it; on an event it takes the locks of all watchers, reads, calls `gone`, and
+ * releases them.  The thread that unmaps returns from its system call after the read; whoever
+ * takes a watcher's lock after that return sees the range gone.
  *
  * The gap.  For munmap and mremap the kernel frees the range first and queues the event then.
- * In between, another thread may map the same range and use it, while our owner still believes
- * in the old one.  The kernel marks the context as "mapping is changing" before it frees the
- * range and clears the mark after the event was read; while the mark is set,
- * UFFDIO_WRITEPROTECT fails with EAGAIN.  rme_monitor_settled() asks that of a page of our own
- * that nobody ever touched.  Better still, of no page at all, which the kernel refuses as
- * invalid without a lock or a look at page tables, but only after it has looked at the mark:
- * that is tried out at the start, with a thread that is held in munmap.
+ * In between, another thread may map the same range and use it, while a watcher still believes
+ * in the old one.  And shmat(SHM_REMAP) puts other memory over a range without any event.  So
+ * before a claimed range is relied on, the kernel is asked whether it is still watched
+ * (uffd.c): what is mapped afresh is not, whoever maps it.
+ *
+ * Why that answer can be trusted: nothing else turns fresh memory under a claim into watched
+ * memory.  We never register what somebody claims; a claim ends only by rme_monitor_drop, and
+ * then nobody relies on it.  Memory that is watched already comes to another place by mremap
+ * alone, whose event names that place as well, and is read before mremap returns.  One way is
+ * left: a claimed range is replaced by SHM_REMAP, that segment is detached, and a neighbour
+ * that is watched, too, is made to grow in place over the hole, all before anybody asks.
+ *
+ * What no kernel reports.  A guard over part of a range (MADV_GUARD_INSTALL, Linux 6.13) takes
+ * its pages away, and nothing tells of it.  A program that lays guards over its own buffers,
+ * and then uses them again, has to do without the cache.
  *
  * Huge pages.  A watched range is a mapping of its own to the kernel, so a range that ends
  * inside a huge page would split it for good, and the host's memory would become slow.  Such a
@@ -21,348 +29,375 @@
  * all that costs is an event for nothing.  Kernels before 6.7 do not tell where huge pages are;
  * there they are split.
  *
- * Failure.  When the descriptor breaks (which it should not), the monitor is never settled
- * again.
+ * Why this one object belongs to the process and not to an engine.  A watch is a property of a
+ * mapping, and mappings are the process's: the kernel admits one userfaultfd for a range.  A
+ * second monitor would be refused whatever the first watches, and each would end the other's
+ * watches.  Nothing else of ours is shared like this.
+ *
+ * Fork.  A child has none of the watches and no thread, but a copy of these tables and of the
+ * descriptor.  It must not touch either (they are its parent's), so a monitor belongs to the
+ * process that made it, and a child that opens an engine gets a new one.  While a child holds
+ * the descriptor, closing it ends no watch: all are ended by name.
+ *
+ * Failure.  When the descriptor reports nothing any more (which it should not), all watching is
+ * ended, and no range is trusted again.
+ *
+ * Locks, outer first: root_lock, watch_lock, read_lock, those of the watchers, claims_lock.  No
+ * memory is allocated or freed under any but the first.
  */
-#define _GNU_SOURCE /* pthread_tryjoin_np */
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/fs.h>
-#include <linux/userfaultfd.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "monitor.h"
 #include "thread.h"
 
-#ifndef UFFD_USER_MODE_ONLY
-#define UFFD_USER_MODE_ONLY 1
-#endif
-
-#define FEATURES                                                                               \
-    (UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP |    \
-     UFFD_FEATURE_EVENT_REMOVE)
-
-#ifndef PAGEMAP_SCAN /* headers before Linux 6.7 */
-struct page_region {
-    __u64 start, end, categories;
-};
-struct pm_scan_arg {
-    __u64 size, flags, start, end, walk_end, vec, vec_len, max_pages;
-    __u64 category_inverted, category_mask, category_anyof_mask, return_mask;
-};
-#define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan_arg)
-#define PAGE_IS_HUGE (1 << 6)
-#endif
-
-#define HUGE_PAGE ((uintptr_t)2 << 20) /* what transparent ones have, with pages of 4 KiB */
+#define SEAMS_MAX    4    /* mappings that one range may lie in */
+#define GIVE_BACK_MS 2000 /* how long the end waits for changes that are under way */
 
 struct rme_monitor {
-    int fd;   /* the userfaultfd */
-    int map;  /* the page map of this process; -1: none */
+    struct rme_uffd uffd;
+    pid_t process; /* whose mappings they are */
+    unsigned users;
     int stop; /* an eventfd that ends the thread */
     pthread_t thread;
-    pthread_mutex_t *lock; /* the owner's */
-    void (*gone)(void *arg, uintptr_t start, uintptr_t end);
-    void *arg;
-    void *probe;       /* a watched page that is never touched */
-    size_t probe_size; /* what is asked of it: a page, or 0 where that will do */
-    size_t page;
     atomic_bool broken;
+    pthread_mutex_t watch_lock;   /* one at a time registers and unregisters */
+    pthread_mutex_t read_lock;    /* guards the list, and that events are told in order */
+    pthread_mutex_t claims_lock;  /* guards the claims and the states of watches */
+    struct rme_watcher *watchers; /* who is told of events */
+    struct rme_itree claims;      /* of all watchers */
 };
 
-static int open_userfaultfd(void)
+static pthread_mutex_t root_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct rme_monitor *root;
+
+/* ---- events ---- */
+
+static void lock_watchers(struct rme_monitor *monitor)
 {
-    struct uffdio_api api = {.api = UFFD_API, .features = FEATURES};
-    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
-
-    if (fd < 0 && errno == EINVAL) /* before Linux 5.11 */
-        fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return -errno;
-    if (ioctl(fd, UFFDIO_API, &api) != 0) {
-        int error = errno;
-
-        close(fd);
-        return -error;
-    }
-    return fd;
+    pthread_mutex_lock(&monitor->read_lock);
+    for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next)
+        pthread_mutex_lock(w->lock);
 }
 
-/* The next event; 0 or negative, with errno, when there is none.  Not by read(): see thread.h. */
-static ssize_t read_event(const struct rme_monitor *monitor, struct uffd_msg *message)
+static void unlock_watchers(struct rme_monitor *monitor)
 {
-    return syscall(SYS_read, monitor->fd, message, sizeof(*message));
+    for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next)
+        pthread_mutex_unlock(w->lock);
+    pthread_mutex_unlock(&monitor->read_lock);
 }
 
-/* Reads all events that are there and hands them to the owner.  The owner's lock is held. */
+/* The watchers are locked. */
+static void tell(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
+{
+    for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next)
+        w->gone(w->arg, start, end);
+}
+
+/* Reads all events that are there.  The watchers are locked. */
 static void read_events(struct rme_monitor *monitor)
 {
-    struct uffd_msg message;
-    ssize_t got;
+    struct rme_uffd_change change;
 
-    while ((got = read_event(monitor, &message)) == (ssize_t)sizeof(message)) {
-        switch (message.event) {
-        case UFFD_EVENT_UNMAP:
-        case UFFD_EVENT_REMOVE:
-            monitor->gone(monitor->arg, (uintptr_t)message.arg.remove.start,
-                          (uintptr_t)message.arg.remove.end);
+    for (;;) {
+        switch (rme_uffd_next(&monitor->uffd, &change)) {
+        case RME_UFFD_GONE:
+            tell(monitor, change.start, change.end);
             break;
-        case UFFD_EVENT_REMAP:
-            monitor->gone(monitor->arg, (uintptr_t)message.arg.remap.from,
-                          (uintptr_t)(message.arg.remap.from + message.arg.remap.len));
-            break;
-        default:
+        case RME_UFFD_MOVED: { /* the watch moved along: nobody asked for it there */
+            uintptr_t to_end = change.to + (change.end - change.start);
+
+            tell(monitor, change.start, change.end);
+            tell(monitor, change.to, to_end);
+            rme_uffd_unwatch(&monitor->uffd, change.to, to_end);
             break;
         }
+        case RME_UFFD_OTHER:
+            break;
+        case RME_UFFD_BROKEN:
+            atomic_store(&monitor->broken, true);
+            return;
+        case RME_UFFD_NONE:
+            return;
+        }
     }
-    if (got >= 0 || (errno != EAGAIN && errno != EINTR))
-        atomic_store(&monitor->broken, true);
+}
+
+static void pump(struct rme_monitor *monitor)
+{
+    lock_watchers(monitor);
+    read_events(monitor);
+    unlock_watchers(monitor);
 }
 
 static void *watch_events(void *arg)
 {
     struct rme_monitor *monitor = arg;
-    struct pollfd fds[2] = {{.fd = monitor->fd, .events = POLLIN},
+    struct pollfd fds[2] = {{.fd = monitor->uffd.fd, .events = POLLIN},
                             {.fd = monitor->stop, .events = POLLIN}};
 
     while (!atomic_load(&monitor->broken)) {
         if (poll(fds, 2, -1) < 0)
             continue;
         if (fds[1].revents != 0)
-            break;
-        pthread_mutex_lock(monitor->lock);
-        read_events(monitor);
-        pthread_mutex_unlock(monitor->lock);
+            return NULL;
+        pump(monitor);
     }
+    pthread_mutex_lock(&monitor->watch_lock);
+    rme_uffd_unwatch_all(&monitor->uffd);
+    rme_uffd_abandon(&monitor->uffd);
+    pthread_mutex_unlock(&monitor->watch_lock);
     return NULL;
 }
 
-/* Is a mapping changing?  0 or -1 with errno, as the kernel says. */
-static int ask(const struct rme_monitor *monitor, size_t size)
+void rme_monitor_lost(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 {
-    struct uffdio_writeprotect probe = {
-        .range = {.start = (uintptr_t)monitor->probe, .len = size},
-        .mode = 0,
-    };
-
-    return ioctl(monitor->fd, UFFDIO_WRITEPROTECT, &probe);
+    lock_watchers(monitor);
+    tell(monitor, start, end);
+    unlock_watchers(monitor);
 }
 
-static bool empty_range_says(const struct rme_monitor *monitor, int error)
-{
-    return ask(monitor, 0) == -1 && errno == error;
-}
+/* ---- beginning and end ---- */
 
-struct page {
-    void *base;
-    size_t size;
-};
-
-static void *unmap(void *arg)
-{
-    const struct page *page = arg;
-
-    munmap(page->base, page->size);
-    return NULL;
-}
-
-/* A page that is watched, or NULL with errno. */
-static void *watched_page(struct rme_monitor *monitor)
-{
-    void *page =
-        mmap(NULL, monitor->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    int error;
-
-    if (page == MAP_FAILED)
-        return NULL;
-    error = rme_monitor_watch(monitor, (uintptr_t)page, (uintptr_t)page + monitor->page);
-    if (error == 0)
-        return page;
-    munmap(page, monitor->page);
-    errno = -error;
-    return NULL;
-}
-
-/* Unmapped while it is watched, it would hold us until somebody reads the event. */
-static void drop_page(struct rme_monitor *monitor, void *page)
-{
-    rme_monitor_unwatch(monitor, (uintptr_t)page, (uintptr_t)page + monitor->page);
-    munmap(page, monitor->page);
-}
-
-/* Does the kernel tell of a change before it finds an empty range wrong?  Nobody reads events
- * yet. */
-static bool empty_range_will_do(struct rme_monitor *monitor)
-{
-    struct page page = {.base = watched_page(monitor), .size = monitor->page};
-    struct pollfd event = {.fd = monitor->fd, .events = POLLIN};
-    struct uffd_msg message;
-    pthread_t thread;
-    bool tells = false;
-
-    if (page.base == NULL)
-        return false;
-    if (rme_thread_start(&thread, unmap, &page) != 0) {
-        drop_page(monitor, page.base);
-        return false;
-    }
-    while (pthread_tryjoin_np(thread, NULL) != 0) { /* it is held until its event is read */
-        if (poll(&event, 1, 1) != 1)
-            continue;
-        tells = empty_range_says(monitor, EAGAIN);
-        tells &= read_event(monitor, &message) == (ssize_t)sizeof(message);
-    }
-    return tells && empty_range_says(monitor, EINVAL);
-}
-
-static int watch_probe(struct rme_monitor *monitor)
-{
-    monitor->probe_size = monitor->page;
-    monitor->probe = watched_page(monitor);
-    if (monitor->probe == NULL)
-        return -errno;
-    if (!rme_monitor_settled(monitor)) {
-        drop_page(monitor, monitor->probe);
-        return -ENOSYS;
-    }
-    if (empty_range_will_do(monitor))
-        monitor->probe_size = 0;
-    return 0;
-}
-
-/* How many stretches of huge pages there are in one page; negative: the kernel does not tell.
- */
-static int scan_huge(int map, uintptr_t address, size_t page)
-{
-    struct page_region found;
-    struct pm_scan_arg scan = {.size = sizeof(scan),
-                               .start = address,
-                               .end = address + page,
-                               .vec = (uintptr_t)&found,
-                               .vec_len = 1,
-                               .category_mask = PAGE_IS_HUGE,
-                               .return_mask = PAGE_IS_HUGE};
-
-    return ioctl(map, PAGEMAP_SCAN, &scan);
-}
-
-/* The page map of this process; -1: there is none that tells of huge pages. */
-static int open_page_map(size_t page)
-{
-    int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-
-    if (map >= 0 && scan_huge(map, (uintptr_t)&map / page * page, page) < 0) {
-        close(map);
-        return -1;
-    }
-    return map;
-}
-
-int rme_monitor_new(pthread_mutex_t *lock,
-                    void (*gone)(void *arg, uintptr_t start, uintptr_t end), void *arg,
-                    struct rme_monitor **out)
+static int monitor_new(struct rme_monitor **out)
 {
     struct rme_monitor *monitor = calloc(1, sizeof(*monitor));
     int ret;
 
     if (monitor == NULL)
         return -ENOMEM;
-    monitor->lock = lock;
-    monitor->gone = gone;
-    monitor->arg = arg;
-    monitor->page = (size_t)sysconf(_SC_PAGESIZE);
-    ret = monitor->fd = open_userfaultfd();
-    if (ret < 0)
+    ret = rme_uffd_open(&monitor->uffd);
+    if (ret != 0)
         goto err_free;
-    monitor->map = open_page_map(monitor->page);
     ret = monitor->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (ret < 0) {
         ret = -errno;
         goto err_close;
     }
-    ret = watch_probe(monitor);
-    if (ret != 0)
-        goto err_close_stop;
+    monitor->process = getpid();
+    pthread_mutex_init(&monitor->watch_lock, NULL);
+    pthread_mutex_init(&monitor->read_lock, NULL);
+    pthread_mutex_init(&monitor->claims_lock, NULL);
     ret = rme_thread_start(&monitor->thread, watch_events, monitor);
     if (ret != 0)
-        goto err_unmap;
+        goto err_locks;
     *out = monitor;
     return 0;
 
-err_unmap:
-    drop_page(monitor, monitor->probe);
-err_close_stop:
+err_locks:
+    pthread_mutex_destroy(&monitor->claims_lock);
+    pthread_mutex_destroy(&monitor->read_lock);
+    pthread_mutex_destroy(&monitor->watch_lock);
     close(monitor->stop);
 err_close:
-    if (monitor->map >= 0)
-        close(monitor->map);
-    close(monitor->fd);
+    rme_uffd_close(&monitor->uffd);
 err_free:
     free(monitor);
     return ret;
 }
 
-void rme_monitor_free(struct rme_monitor *monitor)
+/*
+ * Gives all ranges back, and waits for the changes that are under way, whose threads need their
+ * events read; one of them may have moved a watched mapping past us, then once more.
+ */
+static void give_back(struct rme_monitor *monitor)
 {
-    if (monitor == NULL)
-        return;
+    for (int left = GIVE_BACK_MS; left > 0; left--) {
+        pthread_mutex_lock(&monitor->watch_lock);
+        rme_uffd_unwatch_all(&monitor->uffd);
+        pthread_mutex_unlock(&monitor->watch_lock);
+        if (!rme_uffd_pending(&monitor->uffd))
+            break;
+        pump(monitor);
+        (void)poll(NULL, 0, 1);
+    }
+}
+
+static void monitor_free(struct rme_monitor *monitor)
+{
+    give_back(monitor);
     (void)eventfd_write(monitor->stop, 1);
     pthread_join(monitor->thread, NULL);
-    close(monitor->fd); /* ends all watching, and lets go of a thread that waits for an event to
-                           be read */
+    rme_uffd_close(&monitor->uffd);
     close(monitor->stop);
-    if (monitor->map >= 0)
-        close(monitor->map);
-    munmap(monitor->probe, monitor->page);
+    pthread_mutex_destroy(&monitor->claims_lock);
+    pthread_mutex_destroy(&monitor->read_lock);
+    pthread_mutex_destroy(&monitor->watch_lock);
     free(monitor);
 }
 
-/* Does a huge page lie across this address? */
-static bool splits_huge(const struct rme_monitor *monitor, uintptr_t address)
+static void hold_root(void)
 {
-    return monitor->map >= 0 && address % HUGE_PAGE != 0 &&
-           scan_huge(monitor->map, address, monitor->page) > 0;
+    pthread_mutex_lock(&root_lock);
 }
 
-int rme_monitor_watch(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
+static void release_root(void)
 {
-    struct uffdio_register range = {.mode = UFFDIO_REGISTER_MODE_WP};
-
-    if (splits_huge(monitor, start))
-        start -= start % HUGE_PAGE;
-    if (splits_huge(monitor, end))
-        end += HUGE_PAGE - end % HUGE_PAGE;
-    range.range.start = start;
-    range.range.len = end - start;
-    return ioctl(monitor->fd, UFFDIO_REGISTER, &range) == 0 ? 0 : -errno;
+    pthread_mutex_unlock(&root_lock);
 }
 
-void rme_monitor_unwatch(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
+/* Nobody may fork while the root changes: the child could never take its lock. */
+static void guard_root(void)
 {
-    struct uffdio_range range;
+    (void)pthread_atfork(hold_root, release_root, release_root);
+}
 
-    if (splits_huge(monitor, start))
-        start += HUGE_PAGE - start % HUGE_PAGE;
-    if (splits_huge(monitor, end))
-        end -= end % HUGE_PAGE;
-    if (start >= end)
+int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    int ret = 0;
+
+    pthread_once(&once, guard_root);
+    pthread_mutex_lock(&root_lock);
+    if (root != NULL && root->process != getpid())
+        root = NULL; /* our parent's; its locks and its thread are not there */
+    if (root == NULL)
+        ret = monitor_new(&root);
+    if (ret == 0) {
+        root->users++;
+        pthread_mutex_lock(&root->read_lock);
+        watcher->next = root->watchers;
+        root->watchers = watcher;
+        pthread_mutex_unlock(&root->read_lock);
+        *out = root;
+    }
+    pthread_mutex_unlock(&root_lock);
+    return ret;
+}
+
+void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher)
+{
+    struct rme_watcher **at;
+
+    if (monitor == NULL || monitor->process != getpid()) /* our parent's */
         return;
-    range = (struct uffdio_range){.start = start, .len = end - start};
-    (void)ioctl(monitor->fd, UFFDIO_UNREGISTER,
-                &range); /* fails when the memory is gone, and with it the watch */
+    pthread_mutex_lock(&root_lock);
+    pthread_mutex_lock(&monitor->read_lock);
+    for (at = &monitor->watchers; *at != watcher; at = &(*at)->next)
+        ;
+    *at = watcher->next;
+    pthread_mutex_unlock(&monitor->read_lock);
+    if (--monitor->users == 0) {
+        root = NULL;
+        monitor_free(monitor);
+    }
+    pthread_mutex_unlock(&root_lock);
 }
 
-bool rme_monitor_settled(struct rme_monitor *monitor)
+/* ---- watches ---- */
+
+/* The first part of [*at, end) that nobody claims; false: there is none. */
+static bool next_unclaimed(struct rme_monitor *monitor, uintptr_t *at, uintptr_t end,
+                           uintptr_t *stop)
 {
+    struct rme_inode *node;
+
+    pthread_mutex_lock(&monitor->claims_lock);
+    while (*at < end && (node = rme_itree_overlap(&monitor->claims, *at, end)) != NULL &&
+           node->start <= *at)
+        *at = node->end;
+    node = *at < end ? rme_itree_overlap(&monitor->claims, *at, end) : NULL;
+    *stop = node != NULL ? node->start : end;
+    pthread_mutex_unlock(&monitor->claims_lock);
+    return *at < end;
+}
+
+void rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
+{
+    uintptr_t at = watch->start, end = watch->end, stop;
+
+    pthread_mutex_lock(&monitor->watch_lock);
+    if (rme_uffd_splits_huge(&monitor->uffd, at))
+        at -= at % RME_HUGE_PAGE;
+    if (rme_uffd_splits_huge(&monitor->uffd, end))
+        end += RME_HUGE_PAGE - end % RME_HUGE_PAGE;
+    while (next_unclaimed(monitor, &at, end, &stop)) {
+        (void)rme_uffd_watch(&monitor->uffd, at, stop);
+        at = stop;
+    }
+    pthread_mutex_lock(&monitor->claims_lock);
+    if (watch->state == RME_WATCH_NEW) { /* nothing happened to it yet */
+        for (struct rme_claim *claim = watch->claims; claim != NULL; claim = claim->next)
+            rme_itree_insert(&monitor->claims, &claim->node);
+        watch->state = RME_WATCH_HELD;
+    }
+    pthread_mutex_unlock(&monitor->claims_lock);
+    pthread_mutex_unlock(&monitor->watch_lock);
+}
+
+void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch)
+{
+    pthread_mutex_lock(&monitor->claims_lock);
+    if (watch->state == RME_WATCH_HELD)
+        for (struct rme_claim *claim = watch->claims; claim != NULL; claim = claim->next)
+            rme_itree_remove(&monitor->claims, &claim->node);
+    watch->state = RME_WATCH_DROPPED;
+    pthread_mutex_unlock(&monitor->claims_lock);
+}
+
+void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *watch)
+{
+    uintptr_t at = watch->start, end = watch->end, stop;
+
+    pthread_mutex_lock(&monitor->watch_lock);
+    rme_monitor_drop(monitor, watch);
+    if (rme_uffd_splits_huge(&monitor->uffd, at))
+        at += RME_HUGE_PAGE - at % RME_HUGE_PAGE;
+    if (rme_uffd_splits_huge(&monitor->uffd, end))
+        end -= end % RME_HUGE_PAGE;
+    while (next_unclaimed(monitor, &at, end, &stop)) {
+        rme_uffd_unwatch(&monitor->uffd, at, stop);
+        at = stop;
+    }
+    pthread_mutex_unlock(&monitor->watch_lock);
+}
+
+/* ---- asking ---- */
+
+/* Where the mapping that `at` lies in ends, before `end`; `at`: it is not what we watch. */
+static uintptr_t find_seam(const struct rme_monitor *monitor, uintptr_t at, uintptr_t end)
+{
+    const size_t page = monitor->uffd.page;
+    uintptr_t good = at, bad = end;
+
+    while (bad - good > page) {
+        uintptr_t middle = good == at && bad == end
+                               ? at + page /* most often it fails at once */
+                               : good + (bad - good) / 2 / page * page;
+
+        if (rme_uffd_still(&monitor->uffd, at, middle) == RME_STILL_YES)
+            good = middle;
+        else
+            bad = middle;
+    }
+    return good;
+}
+
+enum rme_still rme_monitor_still(struct rme_monitor *monitor, uintptr_t start, uintptr_t end,
+                                 uintptr_t *seam)
+{
+    uintptr_t at = start;
+
     if (atomic_load(&monitor->broken))
-        return false;
-    return monitor->probe_size == 0 ? empty_range_says(monitor, EINVAL)
-                                    : ask(monitor, monitor->probe_size) == 0;
+        return RME_STILL_NO;
+    for (int cuts = 0; cuts < SEAMS_MAX && at < end;) {
+        uintptr_t stop = at < *seam && *seam < end ? *seam : end;
+        enum rme_still still = rme_uffd_still(&monitor->uffd, at, stop);
+
+        if (still == RME_STILL_UNKNOWN)
+            return still;
+        if (still == RME_STILL_NO) {
+            stop = find_seam(monitor, at, stop);
+            if (stop == at)
+                return RME_STILL_NO;
+            *seam = stop;
+            cuts++;
+        }
+        at = stop;
+    }
+    return at < end ? RME_STILL_NO : RME_STILL_YES;
 }

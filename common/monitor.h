@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Sees to it that no mapping disappears unnoticed, by userfaultfd: munmap, mremap, brk,
- * MADV_DONTNEED and the like on a watched range stop until the event was read.  Needs no
- * privilege; no page fault is ever handled (write-protect mode, nothing protected).  Works for
- * private anonymous, shared anonymous and huge page memory, not for files.
+ * Sees to it that no memory changes unnoticed.  munmap, mremap, brk, MADV_DONTNEED and the like
+ * on a watched range stop until the event was read; what the kernel does not report is found
+ * when the range is asked about (rme_monitor_still).  Needs no privilege; no page fault is ever
+ * handled.  For private anonymous memory only: changes of any other come without an event.
+ *
+ * There is one for a process, shared by all its engines, because a range can be watched by one
+ * userfaultfd only.  It begins with the first watcher and ends with the last.
  */
 #ifndef RME_MONITOR_H
 #define RME_MONITOR_H
@@ -13,34 +16,74 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "itree.h"
+#include "uffd.h"
+
 struct rme_monitor;
 
 /*
- * `gone` is called with *lock held by the monitor's own thread, for memory that is not what it
- * was any more.  It must not allocate, free, unmap, or take a lock that someone holds while
- * doing so: the thread that unmaps waits for it.  For the same reason nobody may allocate or
- * free while holding *lock. -ENOSYS, -EPERM …: this system has no such thing for us.
+ * Who is told of changes.  Filled in by its owner, who keeps it until rme_monitor_leave.
+ *
+ * `gone` is called with *lock held, mostly by the monitor's own thread, for memory that is not
+ * what it was any more.  It must not allocate, free, unmap, or take a lock that someone holds
+ * while doing so: the thread that unmaps waits for it.  For the same reason nobody may allocate
+ * or free while holding *lock.
  */
-int rme_monitor_new(pthread_mutex_t *lock,
-                    void (*gone)(void *arg, uintptr_t start, uintptr_t end), void *arg,
-                    struct rme_monitor **out);
+struct rme_watcher {
+    pthread_mutex_t *lock;
+    void (*gone)(void *arg, uintptr_t start, uintptr_t end);
+    void *arg;
+    struct rme_watcher *next; /* the monitor's */
+};
 
-/* Stops watching.  NULL is allowed.  *lock is not held. */
-void rme_monitor_free(struct rme_monitor *monitor);
+/* -ENOSYS, -EPERM …: this system has no such thing for us.  Any thread, no lock held. */
+int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out);
+
+/* `gone` is not called after that.  With the last watcher all watching ends, for forked
+ * children, too.  NULL is allowed.  No lock held. */
+void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher);
+
+/* Bytes that somebody relies on: a part of a watch.  start and end, whole pages, are its
+ * owner's. */
+struct rme_claim {
+    struct rme_inode node; /* the monitor's, but for start and end */
+    struct rme_claim *next;
+};
 
 /*
- * Watches whole pages, and the rest of a huge page that the range ends in: `gone` may be called
- * for that, too, and also after the range was given up.  A negative errno: that memory cannot be
- * watched.
+ * What one owner wants watched: whole pages, of which it relies on the claims.  Owned by the
+ * caller, and not moved or freed between rme_monitor_watch and rme_monitor_unwatch.
  */
-int rme_monitor_watch(struct rme_monitor *monitor, uintptr_t start, uintptr_t end);
-void rme_monitor_unwatch(struct rme_monitor *monitor, uintptr_t start, uintptr_t end);
+struct rme_watch {
+    uintptr_t start, end;
+    struct rme_claim *claims;
+    enum { RME_WATCH_NEW, RME_WATCH_HELD, RME_WATCH_DROPPED } state; /* the monitor's */
+};
 
 /*
- * With *lock held: true when `gone` has been called for every change that began before this
- * call.  (The event of an unmap is sent after the range is free for others; the kernel tells
- * that one is under way.)  False: trust no range now.
+ * Watches all of the range that nobody claims yet, and the rest of a huge page that the range
+ * ends in: `gone` may be called for that, too.  Whether it succeeded rme_monitor_still tells.
+ * No lock held.
  */
-bool rme_monitor_settled(struct rme_monitor *monitor);
+void rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch);
+
+/* Nobody relies on these claims any more.  For `gone`, and for who found that the memory is
+ * another.  The watch is ended later, by rme_monitor_unwatch.  With the watcher's lock held. */
+void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch);
+
+/* Ends the watch on what nobody else claims.  No lock held. */
+void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *watch);
+
+/*
+ * With the watcher's lock held: is this part of a claim still the memory that was claimed?
+ * (`gone` has been called for every change that was complete before this call.)  `seam`: a word
+ * of the caller's, 0 at first, where the mapping is remembered to be cut in two.  One system
+ * call, as a rule.
+ */
+enum rme_still rme_monitor_still(struct rme_monitor *monitor, uintptr_t start, uintptr_t end,
+                                 uintptr_t *seam);
+
+/* Tells all watchers that a range is not what it was.  No lock held. */
+void rme_monitor_lost(struct rme_monitor *monitor, uintptr_t start, uintptr_t end);
 
 #endif

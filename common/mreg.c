@@ -45,7 +45,6 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     mreg->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     pthread_mutex_init(&mreg->lock, NULL);
     pthread_mutex_init(&mreg->reap_lock, NULL);
-    pthread_mutex_init(&mreg->watch_lock, NULL);
     TAILQ_INIT(&mreg->unused);
     TAILQ_INIT(&mreg->dead);
     mreg_cache_open(mreg);
@@ -59,7 +58,6 @@ void rme_mreg_free(struct rme_mreg *mreg)
         return;
     mreg_cache_close(mreg);
     rme_mreg_reap(mreg);
-    pthread_mutex_destroy(&mreg->watch_lock);
     pthread_mutex_destroy(&mreg->reap_lock);
     pthread_mutex_destroy(&mreg->lock);
     free(mreg);
@@ -106,17 +104,16 @@ static bool is_open(const struct rme_mseg *seg)
 static uint32_t resolve_cached(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
                                unsigned access, struct rme_mreg_hold *hold)
 {
+    const struct region *known = NULL;
     uint32_t left = 0;
-    bool trusted;
 
     pthread_mutex_lock(&mreg->lock);
-    trusted = mreg_cache_trusted(mreg);
     for (uint32_t i = 0; i < count; i++) {
         struct region *region;
 
         if (!is_open(&seg[i]))
             continue;
-        region = trusted ? mreg_cache_get(mreg, seg[i].base, seg[i].length, access) : NULL;
+        region = mreg_cache_get(mreg, seg[i].base, seg[i].length, access, &known);
         if (region == NULL) {
             left++;
             continue;
@@ -320,6 +317,12 @@ static int acquire_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t co
     return ret;
 }
 
+/* With the rights that these imply. */
+static unsigned implied(unsigned access)
+{
+    return access | ((access & RME_ACCESS_REMOTE_WRITE) != 0 ? RME_ACCESS_LOCAL_WRITE : 0);
+}
+
 int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
                      unsigned access, struct rme_mreg_hold **out)
 {
@@ -327,6 +330,7 @@ int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count
     uint32_t left = resolve_zones(mreg, seg, count);
     int ret;
 
+    access = implied(access);
     if (left > 0) {
         hold = hold_new(left);
         if (hold == NULL)
@@ -356,7 +360,7 @@ int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, un
         hold = rme_mreg_caches(mreg) ? hold_new(left) : NULL;
         if (hold == NULL)
             return -EAGAIN;
-        left = resolve_cached(mreg, seg, count, access, hold);
+        left = resolve_cached(mreg, seg, count, implied(access), hold);
     }
     if (left > 0) {
         (void)rme_mreg_release(
@@ -407,13 +411,76 @@ void rme_mreg_reap(struct rme_mreg *mreg)
     pthread_mutex_unlock(&mreg->reap_lock);
 }
 
-void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length)
-{
-    struct rme_mseg seg = {.base = (void *)start, .length = length};
-    struct rme_mreg_hold *hold;
+/* ---- hints ---- */
 
-    if (rme_mreg_caches(mreg) &&
-        rme_mreg_acquire(mreg, &seg, 1, RME_ACCESS_REMOTE_READ, &hold) == 0 &&
-        rme_mreg_release(mreg, hold))
+void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length, unsigned access)
+{
+    uint64_t bound = mreg->config.max_bytes / HINT_SHARE;
+
+    if (!rme_mreg_caches(mreg) || length == 0 || length > UINTPTR_MAX - (uintptr_t)start)
+        return;
+    pthread_mutex_lock(&mreg->lock);
+    if (mreg->hints < HINTS && mreg->hint_bytes < bound) {
+        struct hint *hint = &mreg->hint[mreg->hints];
+
+        hint->start = (uintptr_t)start;
+        hint->length =
+            length < bound - mreg->hint_bytes ? length : (size_t)(bound - mreg->hint_bytes);
+        hint->access = implied(access);
+        mreg->hint_bytes += hint->length;
+        atomic_store_explicit(&mreg->hints, mreg->hints + 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&mreg->lock);
+}
+
+bool rme_mreg_wants_warming(const struct rme_mreg *mreg)
+{
+    return atomic_load_explicit(&mreg->hints, memory_order_relaxed) != 0;
+}
+
+/* Takes the oldest hint.  False: there is none. */
+static bool take_hint(struct rme_mreg *mreg, struct hint *out)
+{
+    bool any;
+
+    pthread_mutex_lock(&mreg->lock);
+    any = mreg->hints > 0;
+    if (any) {
+        *out = mreg->hint[0];
+        mreg->hint_bytes -= out->length;
+        atomic_store_explicit(&mreg->hints, mreg->hints - 1, memory_order_relaxed);
+        memmove(&mreg->hint[0], &mreg->hint[1], mreg->hints * sizeof(mreg->hint[0]));
+    }
+    pthread_mutex_unlock(&mreg->lock);
+    return any;
+}
+
+/* Has the transfer begun that the hint was about?  Then it registers what it needs itself. */
+static bool is_late(struct rme_mreg *mreg, const struct hint *hint)
+{
+    bool late;
+
+    pthread_mutex_lock(&mreg->lock);
+    late = rme_itree_overlap(&mreg->index, hint->start, hint->start + hint->length) != NULL;
+    pthread_mutex_unlock(&mreg->lock);
+    return late;
+}
+
+void rme_mreg_warm(struct rme_mreg *mreg)
+{
+    struct rme_mreg_hold *hold;
+    struct rme_mseg seg, *segs = &seg;
+    struct hint hint;
+
+    if (!take_hint(mreg, &hint))
+        return;
+    seg = (struct rme_mseg){.base = (void *)hint.start, .length = hint.length};
+    if (resolve_zones(mreg, &seg, 1) == 0 || is_late(mreg, &hint))
+        return;
+    hold = hold_new(1);
+    if (hold == NULL)
+        return;
+    (void)register_group(mreg, &segs, 1, hint.access, true, hold); /* refused: nothing held */
+    if (rme_mreg_release(mreg, hold))
         rme_mreg_reap(mreg);
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Registration of user memory for the time of an operation, in few calls [001 4.2], with a
- * cache when (and only when) unmaps are watched [000 5.4].
+ * cache when (and only when) unmaps are watched [000 5.4].  Cached is private anonymous memory
+ * alone, because of no other the kernel reports every change; the rest (files, memfd, shared
+ * memory, hugetlbfs) is registered for each operation, and exactly its bytes.
  *
- * Threads: acquire, reap and hint register or deregister and are called with no lock of the
+ * Threads: acquire, reap and warm register or deregister and are called with no lock of the
  * engine held.  release only moves list entries and may be called with it.  Own lock, never
  * held while registering.
  *
@@ -76,8 +78,15 @@ bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold);
 void rme_mreg_reap(struct rme_mreg *mreg);
 bool rme_mreg_wants_reap(const struct rme_mreg *mreg);
 
-/* Registers a range into the cache ahead of use; does nothing without a cache.  Never fails. */
-void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length);
+/*
+ * A range will soon be used with these rights.  Only remembered, and that of a few ranges, and
+ * of them as many bytes as leave most of the cache to others; does nothing without a cache.
+ * Never fails, any lock.  rme_mreg_warm registers the oldest that was named, if its use has not
+ * begun meanwhile: for who has nothing better to do.  No lock held.
+ */
+void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length, unsigned access);
+bool rme_mreg_wants_warming(const struct rme_mreg *mreg);
+void rme_mreg_warm(struct rme_mreg *mreg);
 
 /* Is the cache in use (bounds above 0 and a monitor at work)? */
 bool rme_mreg_caches(const struct rme_mreg *mreg);

@@ -7,8 +7,13 @@
  * watched, then registered, and only then does it become live.  An unmap at any point after the
  * watch takes it out of the index; one that happens before has no effect on what is registered,
  * because registration pins what is there afterwards.  A lookup happens under the lock, under
- * which events are read and applied, and only while the monitor says that no change is under
- * way.
+ * which events are read and applied, and the region found is used only when the monitor says
+ * that its memory is still watched: that finds what the events do not tell, or not yet
+ * (monitor.c).  It concerns that region alone, so while something is unmapped the rest serves.
+ *
+ * Rights.  A region serves whoever needs no more than it has, but what is exposed to a peer is
+ * exposed for the direction that the operation needs: memory that is read by one peer and
+ * written by another has a registration for each.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -46,21 +51,25 @@ static void bury(struct rme_mreg *mreg, struct region *region)
     atomic_fetch_add(&mreg->pending, 1);
 }
 
+/* A cached region is not what it was.  Lock held. */
+static void lose(struct rme_mreg *mreg, struct region *region)
+{
+    forget(mreg, region);
+    rme_monitor_drop(mreg->monitor, &region->watch);
+    if (region->live && region->refs == 0) {
+        TAILQ_REMOVE(&mreg->unused, region, link);
+        bury(mreg, region);
+    }
+}
+
 /* The monitor's call: this memory is not what it was. */
 static void gone(void *arg, uintptr_t start, uintptr_t end)
 {
     struct rme_mreg *mreg = arg;
     struct rme_inode *node;
 
-    while ((node = rme_itree_overlap(&mreg->index, start, end)) != NULL) {
-        struct region *region = region_of(node);
-
-        forget(mreg, region);
-        if (region->live && region->refs == 0) {
-            TAILQ_REMOVE(&mreg->unused, region, link);
-            bury(mreg, region);
-        }
-    }
+    while ((node = rme_itree_overlap(&mreg->index, start, end)) != NULL)
+        lose(mreg, region_of(node));
 }
 
 void mreg_cache_open(struct rme_mreg *mreg)
@@ -69,51 +78,86 @@ void mreg_cache_open(struct rme_mreg *mreg)
 
     if (mreg->config.max_entries == 0 || mreg->config.max_bytes == 0)
         return;
-    ret = rme_monitor_new(&mreg->lock, gone, mreg, &mreg->monitor);
+    mreg->watcher = (struct rme_watcher){.lock = &mreg->lock, .gone = gone, .arg = mreg};
+    ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
     if (ret != 0) {
         mreg->monitor = NULL;
         rme_log_put(mreg->config.pin->log, RME_LOG_WARN,
                     "the registration cache is off: unmaps cannot be watched (userfaultfd: "
                     "%s); memory is registered for "
-                    "each operation; a kernel from 5.11 on allows it to everyone, a container "
-                    "may have to (seccomp)",
+                    "each operation; a kernel from 5.14 on allows it to everyone, a container "
+                    "may have to (seccomp, /proc)",
                     strerror(-ret));
     }
 }
 
 void mreg_cache_close(struct rme_mreg *mreg)
 {
-    rme_monitor_free(mreg->monitor);
-    mreg->monitor = NULL;
+    pthread_mutex_lock(&mreg->lock);
     (void)mreg_cache_drop_unused(mreg);
+    pthread_mutex_unlock(&mreg->lock);
+    rme_mreg_reap(mreg); /* ends the watches, for which the monitor is needed */
+    rme_monitor_leave(mreg->monitor, &mreg->watcher);
+    mreg->monitor = NULL;
 }
 
-bool mreg_cache_trusted(struct rme_mreg *mreg)
+/* May who needs `wanted` use what was registered with `has`?  A right that a peer would get
+ * beside the wanted one is one too many. */
+static bool serves(unsigned has, unsigned wanted)
 {
-    return mreg->monitor != NULL && rme_monitor_settled(mreg->monitor);
+    const unsigned remote = RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE;
+
+    return (has & wanted) == wanted &&
+           ((wanted & remote) == 0 || (has & remote) == (wanted & remote));
 }
 
 static bool has_rights(const struct rme_inode *node, const void *arg)
 {
     const struct region *region = region_of(node);
-    unsigned access = *(const unsigned *)arg;
 
-    return region->live && (region->access & access) == access;
+    return region->live && serves(region->access, *(const unsigned *)arg);
+}
+
+/* Is the span of a cached region still the same memory?  Asks about the whole region first,
+ * holes included, as its other spans may be wanted next. */
+static enum rme_still still(struct rme_mreg *mreg, struct rme_inode *node,
+                            const struct region **known)
+{
+    struct span *span = (struct span *)(void *)node;
+    struct region *region = span->region;
+    enum rme_still answer;
+
+    if (region == *known)
+        return RME_STILL_YES;
+    answer = rme_monitor_still(mreg->monitor, region->start, region->end, &region->seam);
+    if (answer == RME_STILL_YES)
+        *known = region;
+    if (answer != RME_STILL_NO || region->nspans == 1)
+        return answer;
+    return rme_monitor_still(mreg->monitor, node->start, node->end, &span->seam);
 }
 
 struct region *mreg_cache_get(struct rme_mreg *mreg, const void *start, uint64_t length,
-                              unsigned access)
+                              unsigned access, const struct region **known)
 {
-    struct rme_inode *node = rme_itree_cover(&mreg->index, (uintptr_t)start,
-                                             (uintptr_t)start + length, has_rights, &access);
-    struct region *region;
+    struct rme_inode *node;
 
-    if (node == NULL)
-        return NULL;
-    region = region_of(node);
-    if (region->refs++ == 0)
-        TAILQ_REMOVE(&mreg->unused, region, link);
-    return region;
+    while ((node = rme_itree_cover(&mreg->index, (uintptr_t)start, (uintptr_t)start + length,
+                                   has_rights, &access)) != NULL) {
+        struct region *region = region_of(node);
+        enum rme_still answer = still(mreg, node, known);
+
+        if (answer == RME_STILL_NO) {
+            lose(mreg, region);
+            continue;
+        }
+        if (answer == RME_STILL_UNKNOWN)
+            return NULL;
+        if (region->refs++ == 0)
+            TAILQ_REMOVE(&mreg->unused, region, link);
+        return region;
+    }
+    return NULL;
 }
 
 bool mreg_cache_put(struct rme_mreg *mreg, struct region *region)
@@ -137,7 +181,6 @@ static bool evict(struct rme_mreg *mreg)
         return false;
     TAILQ_REMOVE(&mreg->unused, region, link);
     forget(mreg, region);
-    region->unwatch = true;
     bury(mreg, region);
     atomic_fetch_add(&mreg->config.pin->evictions, 1);
     return true;
@@ -166,28 +209,27 @@ static bool make_room(struct rme_mreg *mreg, uint64_t more)
     return true;
 }
 
-static bool is_same_region(const struct rme_inode *node, const void *arg)
+static bool is_lesser(const struct rme_inode *node, const void *arg)
 {
-    const struct region *region = region_of(node), *wanted = arg;
+    const struct region *region = region_of(node), *new = arg;
 
-    return region->live && region->nspans == 1 && region->start == wanted->start &&
-           region->end == wanted->end;
+    return region != new && region->live && region->nspans == 1 &&
+           region->start == new->start &&
+           region->end == new->end &&serves(new->access, region->access);
 }
 
-/* A region of the same range with fewer rights gives its rights to the new one and goes.  Lock
- * held. */
-static void absorb(struct rme_mreg *mreg, struct region *region)
+/* A region of the same range whose uses the new one can serve as well goes.  Lock held. */
+static void replace_lesser(struct rme_mreg *mreg, const struct region *region)
 {
     struct rme_inode *node =
         region->nspans == 1
-            ? rme_itree_cover(&mreg->index, region->start, region->end, is_same_region, region)
+            ? rme_itree_cover(&mreg->index, region->start, region->end, is_lesser, region)
             : NULL;
     struct region *old;
 
     if (node == NULL)
         return;
     old = region_of(node);
-    region->access |= old->access;
     forget(mreg, old);
     if (old->refs == 0) {
         TAILQ_REMOVE(&mreg->unused, old, link);
@@ -195,13 +237,12 @@ static void absorb(struct rme_mreg *mreg, struct region *region)
     }
 }
 
-/* Enters a region that is not live yet.  watch_lock held.  False: no room. */
+/* Enters a region that is not live yet.  False: no room. */
 static bool enter(struct rme_mreg *mreg, struct region *region)
 {
     bool room;
 
     pthread_mutex_lock(&mreg->lock);
-    absorb(mreg, region);
     room = make_room(mreg, region->end - region->start);
     if (room)
         index_region(mreg, region);
@@ -209,85 +250,93 @@ static bool enter(struct rme_mreg *mreg, struct region *region)
     return room;
 }
 
-/* Takes a region out again.  False: an unmap did so before. */
-static bool leave(struct rme_mreg *mreg, struct region *region)
+/* Takes a region out again, unless an unmap did so before. */
+static void leave(struct rme_mreg *mreg, struct region *region)
 {
-    bool indexed;
-
     pthread_mutex_lock(&mreg->lock);
-    indexed = region->indexed;
-    if (indexed)
+    if (region->indexed)
         forget(mreg, region);
     pthread_mutex_unlock(&mreg->lock);
-    return indexed;
 }
 
-/* Puts a region into the index and watches its range.  -EAGAIN: cannot be cached. */
-static int enter_and_watch(struct rme_mreg *mreg, struct region *region)
+/* Is what has just been watched memory that can be watched? */
+static bool can_be_cached(struct rme_mreg *mreg, struct region *region)
 {
-    int ret = -EAGAIN;
+    bool yes;
 
-    pthread_mutex_lock(&mreg->watch_lock);
-    if (enter(mreg, region)) {
-        if (rme_monitor_watch(mreg->monitor, region->start, region->end) == 0)
-            ret = 0;
-        else
-            (void)leave(mreg, region);
+    pthread_mutex_lock(&mreg->lock);
+    yes = rme_monitor_still(mreg->monitor, region->start, region->end, &region->seam) ==
+          RME_STILL_YES;
+    for (uint32_t i = 0; i < region->nspans && !yes && region->nspans > 1; i++) {
+        struct span *span = &region->span[i];
+
+        if (rme_monitor_still(mreg->monitor, span->node.start, span->node.end, &span->seam) !=
+            RME_STILL_YES)
+            break;
+        yes = i == region->nspans - 1;
     }
-    pthread_mutex_unlock(&mreg->watch_lock);
-    return ret;
+    pthread_mutex_unlock(&mreg->lock);
+    return yes;
+}
+
+static void watch(struct rme_mreg *mreg, struct region *region)
+{
+    struct rme_claim **last = &region->watch.claims;
+
+    region->watch.start = region->start;
+    region->watch.end = region->end;
+    for (uint32_t i = 0; i < region->nspans; i++) {
+        struct span *span = &region->span[i];
+
+        span->claim.node.start = span->node.start;
+        span->claim.node.end = span->node.end;
+        *last = &span->claim;
+        last = &span->claim.next;
+    }
+    *last = NULL;
+    region->watched = true;
+    rme_monitor_watch(mreg->monitor, &region->watch);
+}
+
+/* Takes a region that never became live out of everything, as it was before. */
+static void undo(struct rme_mreg *mreg, struct region *region)
+{
+    leave(mreg, region);
+    mreg_cache_unwatch(mreg, region);
+    region->watched = false;
+    region->watch = (struct rme_watch){0};
 }
 
 int mreg_cache_register(struct rme_mreg *mreg, struct region *region)
 {
-    unsigned access = region->access;
-    int ret = enter_and_watch(mreg, region);
+    int ret;
 
-    if (ret == 0) {
-        ret = rme_pin_try(mreg->config.pin, (void *)region->start, region->end - region->start,
-                          region->access, &region->mr);
-        if (ret != 0) {
-            region->unwatch = leave(mreg, region);
-            mreg_cache_unwatch(mreg, region);
-            region->unwatch = false;
-        }
+    if (!enter(mreg, region))
+        return -EAGAIN;
+    watch(mreg, region);
+    if (!can_be_cached(mreg, region)) {
+        undo(mreg, region);
+        /* perhaps part of it was replaced unnoticed while somebody claimed it */
+        rme_monitor_lost(mreg->monitor, region->start, region->end);
+        return -EAGAIN;
     }
+    ret = rme_pin_try(mreg->config.pin, (void *)region->start, region->end - region->start,
+                      region->access, &region->mr);
     if (ret != 0) {
-        region->access = access;
+        undo(mreg, region);
         return ret;
     }
     pthread_mutex_lock(&mreg->lock);
     region->live =
         true; /* and if it has left the index meanwhile, it serves this operation and dies */
+    if (region->indexed)
+        replace_lesser(mreg, region);
     pthread_mutex_unlock(&mreg->lock);
     return 0;
 }
 
-/* The first part of [*at, end) that no cached region needs watched; false: there is none. */
-static bool next_unneeded(struct rme_mreg *mreg, uintptr_t *at, uintptr_t end, uintptr_t *stop)
+void mreg_cache_unwatch(struct rme_mreg *mreg, struct region *region)
 {
-    struct rme_inode *node;
-
-    pthread_mutex_lock(&mreg->lock);
-    while (*at < end && (node = rme_itree_overlap(&mreg->index, *at, end)) != NULL &&
-           node->start <= *at)
-        *at = node->end;
-    node = *at < end ? rme_itree_overlap(&mreg->index, *at, end) : NULL;
-    *stop = node != NULL ? node->start : end;
-    pthread_mutex_unlock(&mreg->lock);
-    return *at < end;
-}
-
-void mreg_cache_unwatch(struct rme_mreg *mreg, const struct region *region)
-{
-    uintptr_t at = region->start, stop;
-
-    if (!region->unwatch)
-        return;
-    pthread_mutex_lock(&mreg->watch_lock);
-    while (mreg->monitor != NULL && next_unneeded(mreg, &at, region->end, &stop)) {
-        rme_monitor_unwatch(mreg->monitor, at, stop);
-        at = stop;
-    }
-    pthread_mutex_unlock(&mreg->watch_lock);
+    if (region->watched)
+        rme_monitor_unwatch(mreg->monitor, &region->watch);
 }

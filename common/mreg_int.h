@@ -13,8 +13,10 @@
 
 /* Whole pages that the host's segments lie in: what a cached region may be found by. */
 struct span {
-    struct rme_inode node;
+    struct rme_inode node; /* in the index */
+    struct rme_claim claim;
     struct region *region;
+    uintptr_t seam; /* see rme_monitor_still */
 };
 
 /*
@@ -30,27 +32,41 @@ struct region {
     bool indexed;  /* its spans are in the index: cached and, as far as we know, still the same
                       memory */
     bool live;     /* registered: its keys may be used */
-    bool unwatch;  /* given up by the cache while it was still the same memory: the watch on it
-                      can end */
+    bool watched;  /* the monitor was told of `watch` */
+    struct rme_watch watch;
+    uintptr_t seam; /* see rme_monitor_still */
     uint32_t nspans;
     struct span span[];
 };
 
 TAILQ_HEAD(region_list, region);
 
+#define HINTS      8 /* that wait */
+#define HINT_SHARE 4 /* the bytes they name together are at most this fraction of the cache's  \
+                      */
+
+struct hint {
+    uintptr_t start;
+    size_t length;
+    unsigned access;
+};
+
 struct rme_mreg {
     struct rme_mreg_config config;
     uintptr_t page;
     struct rme_monitor *monitor; /* NULL: no cache */
+    struct rme_watcher watcher;
     pthread_mutex_t
         lock; /* guards what follows.  Nothing is allocated, freed or registered under it */
     struct rme_itree index;       /* spans of cached regions */
     struct region_list unused;    /* cached, without holds; least recently used first */
     struct region_list dead;      /* to be deregistered */
     uint64_t entries, bytes;      /* of cached regions */
+    struct hint hint[HINTS];      /* the oldest first */
+    atomic_uint hints;            /* how many; also read without the lock */
+    uint64_t hint_bytes;          /* that they name together */
     atomic_uint_fast64_t pending; /* regions that died and are not deregistered yet */
-    pthread_mutex_t reap_lock;    /* one reaper at a time; before watch_lock */
-    pthread_mutex_t watch_lock;   /* keeps watching and the index in step; before lock */
+    pthread_mutex_t reap_lock;    /* one reaper at a time; before lock */
 };
 
 /* Starts the monitor if the bounds allow a cache.  Says so in the log when there cannot be one.
@@ -58,20 +74,21 @@ struct rme_mreg {
 void mreg_cache_open(struct rme_mreg *mreg);
 void mreg_cache_close(struct rme_mreg *mreg);
 
-/* With the lock held: may cached regions be trusted at this moment? */
-bool mreg_cache_trusted(struct rme_mreg *mreg);
-
-/* With the lock held: a cached region that covers the range with these rights, with one more
- * hold; NULL: none. */
+/*
+ * With the lock held: a cached region that covers the range with these rights and is still the
+ * same memory, with one more hold; NULL: none.  `*known` is a region that the kernel was asked
+ * about since the lock was taken, or NULL: it is not asked again.
+ */
 struct region *mreg_cache_get(struct rme_mreg *mreg, const void *start, uint64_t length,
-                              unsigned access);
+                              unsigned access, const struct region **known);
 
 /* With the lock held: ends a hold.  True: the region died. */
 bool mreg_cache_put(struct rme_mreg *mreg, struct region *region);
 
 /*
  * Registers a region (start, end, access and spans filled in) into the cache, with one hold.
- * -EAGAIN: it cannot be cached (bounds, not watchable), register it for the operation alone.
+ * -EAGAIN: it cannot be cached (bounds, not private anonymous memory), register it for the
+ * operation alone.
  * Other errors are those of the registration.
  */
 int mreg_cache_register(struct rme_mreg *mreg, struct region *region);
@@ -79,7 +96,7 @@ int mreg_cache_register(struct rme_mreg *mreg, struct region *region);
 /* With the lock held: gives up all unused regions.  False: there were none. */
 bool mreg_cache_drop_unused(struct rme_mreg *mreg);
 
-/* Ends the watch on what only this dead region needed, if `unwatch` is set. */
-void mreg_cache_unwatch(struct rme_mreg *mreg, const struct region *region);
+/* Ends the watch on what only this dead region needed. */
+void mreg_cache_unwatch(struct rme_mreg *mreg, struct region *region);
 
 #endif

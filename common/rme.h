@@ -200,8 +200,13 @@ RME_API void *rme_memory_alloc(struct rme *rme, size_t size);
 RME_API int rme_memory_free(struct rme *rme, void *memory);
 RME_API bool rme_memory_owns(struct rme *rme, const void *memory, size_t size);
 
-/* A hint that a range will soon be transferred.  Never fails, takes no ownership. */
-RME_API void rme_memory_hint(struct rme *rme, const void *memory, size_t size);
+enum rme_direction { RME_TO_SEND, RME_TO_RECEIVE };
+
+/*
+ * A hint that a range will soon be sent, or received into.  Never fails, takes no ownership, registers nothing at once: that
+ * happens in a later rme_test that finds nothing else to do, for a few hints and as much of them as the cache has room for.
+ */
+RME_API void rme_memory_hint(struct rme *rme, const void *memory, size_t size, enum rme_direction direction);
 
 /* ---- Seeing inside ---------------------------------------------------------------------------------------------- */
 

@@ -223,6 +223,17 @@ static int follow(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bo
     return look(rme, waiter, over);
 }
 
+/* Registers ahead of its use what the host gave a hint about: there is nothing else to do.  Others may lead meanwhile. */
+static int warm(struct rme *rme, struct rme_waiter *waiter, bool *over)
+{
+    pthread_mutex_unlock(&rme->lock);
+    rme_mreg_warm(rme->mreg);
+    rme_lock(rme);
+    rme_progress(rme, false);
+    rme_settle(rme);
+    return look(rme, waiter, over);
+}
+
 int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
 {
     uint64_t until;
@@ -233,6 +244,8 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     rme_progress(rme, false);
     rme_settle(rme);
     n = look(rme, waiter, &over);
+    if (!over && rme_mreg_wants_warming(rme->mreg))
+        n = warm(rme, waiter, &over);
     if (!over && wait_ms > 0) {
         until = rme_now() + (uint64_t)wait_ms;
         while (!over && rme_now() < until)

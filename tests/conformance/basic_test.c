@@ -454,8 +454,8 @@ void memory_handed_out(void **state)
     }
     for (int i = 0; i < N; i++)
         assert_int_equal(rme_memory_free(n->rme, m[i]), 0);
-    rme_memory_hint(n->rme, &local, sizeof local);
-    rme_memory_hint(n->rme, NULL, 0);
+    rme_memory_hint(n->rme, &local, sizeof local, RME_TO_SEND);
+    rme_memory_hint(n->rme, NULL, 0, RME_TO_RECEIVE);
 }
 
 static void count_line(void *arg, const char *line)

@@ -9,6 +9,8 @@
 #include "gossip.h"
 #include "pvfs2-debug.h"
 
+#define HINT_READ 1 /* of a buffer hint: what OrangeFS calls PVFS_IO_READ, our core BMI_IO_READ */
+
 static void log_line(void *arg, enum rme_log_level level, const char *line)
 {
     const struct shim *s = arg;
@@ -107,7 +109,8 @@ int shim_set_info(struct shim *s, int option, void *value)
     case BMI_OPTIMISTIC_BUFFER_REG: {
         const struct bmi_optimistic_buffer_info *hint = value;
         if (s->rme && hint && hint->buffer && hint->len > 0)
-            rme_memory_hint(s->rme, hint->buffer, (size_t)hint->len);
+            rme_memory_hint(s->rme, hint->buffer, (size_t)hint->len,
+                            (int)hint->rw == HINT_READ ? RME_TO_RECEIVE : RME_TO_SEND);
         break;
     }
     default:

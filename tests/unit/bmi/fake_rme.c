@@ -373,12 +373,14 @@ int rme_memory_free(struct rme *r, void *memory)
     return 0;
 }
 
-void rme_memory_hint(struct rme *r, const void *memory, size_t size)
+void rme_memory_hint(struct rme *r, const void *memory, size_t size,
+                     enum rme_direction direction)
 {
     (void)r;
     (void)memory;
     fake.hints++;
     fake.hinted = size;
+    fake.hint_direction = direction;
 }
 
 static const struct rme_fabric_ops *fake_fabric(void)

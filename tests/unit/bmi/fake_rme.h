@@ -20,6 +20,7 @@ struct fake {
     bool bind_specific;
     atomic_int engines, addrs, operations, cancels, forceful, hints, waited_ms;
     size_t hinted;
+    enum rme_direction hint_direction;
     uint32_t contexts;
     rme_id last_id;
     struct rme_list last_list; /* pointers of the caller: compare, do not follow */

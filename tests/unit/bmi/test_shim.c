@@ -152,10 +152,15 @@ static void info_options(void **state)
     assert_int_equal(BMI_set_info(peer, BMI_OPTIMISTIC_BUFFER_REG, &hint), 0);
     assert_int_equal(fake.hints, 1);
     assert_int_equal(fake.hinted, 10);
+    assert_int_equal(fake.hint_direction, RME_TO_RECEIVE); /* the host reads, we write there */
+    hint.rw = BMI_IO_WRITE;
+    assert_int_equal(BMI_set_info(peer, BMI_OPTIMISTIC_BUFFER_REG, &hint), 0);
+    assert_int_equal(fake.hints, 2);
+    assert_int_equal(fake.hint_direction, RME_TO_SEND);
     hint.buffer = NULL;
     assert_int_equal(BMI_set_info(peer, BMI_OPTIMISTIC_BUFFER_REG, &hint), 0);
     assert_int_equal(BMI_set_info(peer, BMI_OPTIMISTIC_BUFFER_REG, NULL), 0);
-    assert_int_equal(fake.hints, 1);
+    assert_int_equal(fake.hints, 2);
 }
 
 static void memory_is_freed_by_address(void **state)

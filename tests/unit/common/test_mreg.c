@@ -312,7 +312,7 @@ static void a_second_use_hits(void **state)
     stop(f);
 }
 
-static void rights_add_up(void **state)
+static void directions_are_apart(void **state)
 {
     struct fixture *f = start_cached(16, 1 << 20);
 
@@ -321,10 +321,28 @@ static void rights_add_up(void **state)
     use(f, f->memory, PAGE, SINK);
     use(f, f->memory, PAGE, SOURCE);
     use(f, f->memory, PAGE, SINK);
-    use(f, f->memory, PAGE, SINK | SOURCE);
-    assert_int_equal(f->fake.regs, 2);
+    assert_int_equal(f->fake.regs, 2); /* one for each direction: no peer gets both */
     rme_mreg_reap(f->mreg);
-    assert_int_equal(fake_live(&f->fake), 1);
+    assert_int_equal(fake_live(&f->fake), 2);
+    stop(f);
+}
+
+static void rights_imply_others(void **state)
+{
+    struct fixture *f = start_cached(16, 1 << 20);
+
+    (void)state;
+    use(f, f->memory, PAGE, RME_ACCESS_REMOTE_WRITE);
+    use(f, f->memory, PAGE, RME_ACCESS_LOCAL_WRITE);
+    use(f, f->memory, PAGE, RME_ACCESS_LOCAL);
+    use(f, f->memory, PAGE, SINK);
+    assert_int_equal(f->fake.regs, 1);
+    use(f, f->memory + 2 * PAGE, PAGE, RME_ACCESS_LOCAL);
+    use(f, f->memory + 2 * PAGE, PAGE, SOURCE); /* also does what the first one did … */
+    use(f, f->memory + 2 * PAGE, PAGE, RME_ACCESS_LOCAL);
+    assert_int_equal(f->fake.regs, 3);
+    rme_mreg_reap(f->mreg);
+    assert_int_equal(fake_live(&f->fake), 2); /* … which is gone */
     stop(f);
 }
 
@@ -575,12 +593,52 @@ static void hints_warm_it(void **state)
     struct rme_mreg_hold *hold;
 
     (void)state;
-    rme_mreg_hint(f->mreg, f->memory, 3 * PAGE);
+    rme_mreg_hint(f->mreg, f->memory, 3 * PAGE, SOURCE);
+    assert_int_equal(f->fake.attempts, 0); /* not now */
+    assert_true(rme_mreg_wants_warming(f->mreg));
+    rme_mreg_warm(f->mreg);
+    assert_false(rme_mreg_wants_warming(f->mreg));
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SOURCE, &hold), 0);
     assert_false(rme_mreg_release(f->mreg, hold));
-    rme_mreg_hint(off->mreg, off->memory, 3 * PAGE);
+    assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SINK, &hold), -EAGAIN);
+    seg.base = f->memory + 10 * PAGE;
+    rme_mreg_hint(f->mreg, seg.base, 3 * PAGE, RME_ACCESS_REMOTE_WRITE);
+    rme_mreg_warm(f->mreg);
+    assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SINK, &hold), 0);
+    assert_false(rme_mreg_release(f->mreg, hold));
+    rme_mreg_hint(off->mreg, off->memory, 3 * PAGE, SOURCE);
+    assert_false(rme_mreg_wants_warming(off->mreg));
+    rme_mreg_warm(off->mreg);
     assert_int_equal(off->fake.attempts, 0);
     stop(off);
+    stop(f);
+}
+
+static void hints_are_bounded(void **state)
+{
+    struct fixture *f = start_cached(100, 64 * PAGE);
+    unsigned count = 0;
+
+    (void)state;
+    rme_mreg_hint(f->mreg, f->memory, 200 * PAGE, SOURCE); /* a quarter of the cache is left of it */
+    rme_mreg_hint(f->mreg, f->memory + 200 * PAGE, PAGE, SOURCE); /* and nothing of this */
+    rme_mreg_warm(f->mreg);
+    assert_int_equal(f->fake.regs, 1);
+    assert_int_equal(atomic_load(&f->pin.bytes), 16 * PAGE);
+    assert_false(rme_mreg_wants_warming(f->mreg));
+    for (size_t i = 0; i < 1000; i++)
+        rme_mreg_hint(f->mreg, f->memory + (100 + i % 100) * PAGE, 1, SOURCE);
+    for (; rme_mreg_wants_warming(f->mreg); count++)
+        rme_mreg_warm(f->mreg);
+    assert_int_equal(count, 8);
+    f->fake.refuse = ENOMEM; /* a refusal is nobody's business */
+    rme_mreg_hint(f->mreg, f->memory + 50 * PAGE, PAGE, SOURCE);
+    rme_mreg_warm(f->mreg);
+    assert_int_equal(atomic_load(&f->pin.refused), 0);
+    f->fake.refuse = 0;
+    rme_mreg_hint(f->mreg, f->memory, 2 * PAGE, SINK); /* too late: it is in use already */
+    rme_mreg_warm(f->mreg);
+    assert_int_equal(f->fake.regs, 9);
     stop(f);
 }
 
@@ -596,7 +654,8 @@ int main(void)
         cmocka_unit_test(refusal),
         cmocka_unit_test(many_releases_one_reap),
         cmocka_unit_test(a_second_use_hits),
-        cmocka_unit_test(rights_add_up),
+        cmocka_unit_test(directions_are_apart),
+        cmocka_unit_test(rights_imply_others),
         cmocka_unit_test(bounds_evict_the_oldest),
         cmocka_unit_test(bytes_are_bounded),
         cmocka_unit_test(a_full_cache_in_use_does_not_fail),
@@ -608,6 +667,7 @@ int main(void)
         cmocka_unit_test(files_are_not_cached),
         cmocka_unit_test(the_cache_gives_way),
         cmocka_unit_test(hints_warm_it),
+        cmocka_unit_test(hints_are_bounded),
     };
 
     return cmocka_run_group_tests_name("mreg", tests, NULL, NULL);

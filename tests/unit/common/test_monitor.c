@@ -1,0 +1,626 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What is watched, by whom, and for how long: memory that must not be cached, changes that come
+ * without an event, engines that share the monitor, forked children, the end of watching.
+ */
+#include "config.h"
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "unit.h"
+#include "fake_fabric.h"
+#include "mreg.h"
+#include "monitor.h"
+
+#define PAGE   ((size_t)4096)
+#define PAGES  16
+#define SOURCE RME_ACCESS_REMOTE_READ
+
+struct engine {
+    struct fake fake;
+    struct rme_pin pin;
+    struct rme_mreg *mreg;
+};
+
+static struct engine *engine_new(void)
+{
+    struct engine *e = calloc(1, sizeof(*e));
+    struct rme_mreg_config config = {.max_entries = 64, .max_bytes = 64 << 20};
+
+    assert_non_null(e);
+    fake_init(&e->fake);
+    rme_pin_init(&e->pin, &fake_ops, fake_fabric(&e->fake), NULL);
+    config.pin = &e->pin;
+    assert_int_equal(rme_mreg_new(&config, &e->mreg), 0);
+    if (!rme_mreg_caches(e->mreg)) {
+        rme_mreg_free(e->mreg);
+        free(e);
+        skip();
+    }
+    return e;
+}
+
+static void engine_free(struct engine *e)
+{
+    rme_mreg_free(e->mreg);
+    assert_int_equal(fake_live(&e->fake), 0);
+    assert_int_equal(e->fake.bad_deregs, 0);
+    fake_destroy(&e->fake);
+    free(e);
+}
+
+static char *map_anonymous(size_t pages)
+{
+    char *at =
+        mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_ptr_not_equal(at, MAP_FAILED);
+    memset(at, 1, pages * PAGE);
+    return at;
+}
+
+/* Uses memory once.  True: it had to be registered. */
+static bool registers(struct engine *e, void *base, size_t length)
+{
+    struct rme_mseg seg = {.base = base, .length = length};
+    unsigned before = e->fake.regs;
+    struct rme_mreg_hold *hold;
+
+    assert_int_equal(rme_mreg_acquire(e->mreg, &seg, 1, SOURCE, &hold), 0);
+    assert_true(fake_covers(&e->fake, seg.rkey, base, length, SOURCE));
+    if (rme_mreg_release(e->mreg, hold))
+        rme_mreg_reap(e->mreg);
+    return e->fake.regs != before;
+}
+
+/* How many mappings of this process the kernel watches. */
+static int watched_mappings(void)
+{
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    char line[512];
+    int n = 0;
+
+    assert_non_null(maps);
+    while (fgets(line, sizeof(line), maps) != NULL)
+        if (strncmp(line, "VmFlags:", 8) == 0 && strstr(line, " uw") != NULL)
+            n++;
+    fclose(maps);
+    return n;
+}
+
+/* ---- what is cached ---- */
+
+/* Each use of it must register, as its changes come unannounced. */
+static void expect_uncached(struct engine *e, char *base, size_t length)
+{
+    assert_ptr_not_equal(base, MAP_FAILED);
+    for (int i = 0; i < 3; i++)
+        assert_true(registers(e, base, length));
+    memset(base, 2, length);
+    for (int i = 0; i < 3; i++)
+        assert_true(registers(e, base, length));
+    assert_int_equal(fake_live(&e->fake), 0);
+    assert_int_equal(watched_mappings(), 0);
+    munmap(base, length);
+}
+
+static int memory_file(void)
+{
+    int fd = memfd_create("rme-test", MFD_CLOEXEC);
+
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, PAGES * PAGE), 0);
+    return fd;
+}
+
+static void shared_memory_is_not_cached(void **state)
+{
+    struct engine *e = engine_new();
+    const size_t length = PAGES * PAGE;
+    const int both = PROT_READ | PROT_WRITE;
+    int fd = memory_file(), id = shmget(IPC_PRIVATE, length, IPC_CREAT | 0600);
+    char *segment;
+
+    (void)state;
+    expect_uncached(e, mmap(NULL, length, both, MAP_SHARED, fd, 0), length);
+    expect_uncached(e, mmap(NULL, length, both, MAP_PRIVATE, fd, 0), length);
+    expect_uncached(e, mmap(NULL, length, both, MAP_SHARED | MAP_ANONYMOUS, -1, 0), length);
+    close(fd);
+    assert_true(id >= 0);
+    segment = shmat(id, NULL, 0);
+    shmctl(id, IPC_RMID, NULL);
+    assert_ptr_not_equal(segment, (char *)-1);
+    for (int i = 0; i < 3; i++)
+        assert_true(registers(e, segment, length));
+    shmdt(segment);
+    engine_free(e);
+}
+
+/* Private ones cannot be told from those of a file. */
+static void pages_of_hugetlbfs_are_not_cached(void **state)
+{
+    const size_t length = (size_t)2 << 20;
+    char *base = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+    struct engine *e;
+
+    (void)state;
+    if (base == MAP_FAILED)
+        skip(); /* there are none here */
+    e = engine_new();
+    for (int i = 0; i < 3; i++) {
+        assert_true(registers(e, base + PAGE, PAGE));
+        assert_true(registers(e, base, length));
+    }
+    munmap(base, length);
+    engine_free(e);
+}
+
+static void a_hole_in_a_file_is_seen(void **state)
+{
+    struct engine *e = engine_new();
+    int fd = memory_file();
+    char *base = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    (void)state;
+    memset(base, 1, PAGES * PAGE);
+    (void)registers(e, base, PAGES * PAGE);
+    assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGES * PAGE),
+                     0);
+    assert_true(registers(e, base, PAGES * PAGE));
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(ftruncate(fd, PAGES * PAGE), 0);
+    assert_true(registers(e, base, PAGES * PAGE));
+    munmap(base, PAGES * PAGE);
+    close(fd);
+    engine_free(e);
+}
+
+/* Memory in several mappings, as after madvise, is cached all the same. */
+static void seams_do_not_matter(void **state)
+{
+    struct engine *e = engine_new();
+    char *base = map_anonymous(PAGES);
+
+    (void)state;
+    assert_true(registers(e, base, PAGES * PAGE));
+    for (size_t cut = 3; cut < PAGES; cut += 5) {
+        assert_int_equal(madvise(base, cut * PAGE, cut % 2 ? MADV_DONTDUMP : MADV_DODUMP), 0);
+        assert_false(registers(e, base, PAGES * PAGE));
+        assert_false(registers(e, base + PAGE, PAGE));
+    }
+    munmap(base, PAGES * PAGE);
+    assert_true(rme_mreg_wants_reap(e->mreg));
+    rme_mreg_reap(e->mreg);
+    base = map_anonymous(PAGES);
+    assert_int_equal(madvise(base + 4 * PAGE, 4 * PAGE, MADV_DONTDUMP), 0);
+    assert_true(registers(e, base, PAGES * PAGE));
+    assert_false(registers(e, base, PAGES * PAGE));
+    munmap(base, PAGES * PAGE);
+    engine_free(e);
+}
+
+/* ---- changes without an event ---- */
+
+/* Puts a segment of shared memory over a range: no event tells of it. */
+static void put_segment_over(char *base, size_t length)
+{
+    int id = shmget(IPC_PRIVATE, length, IPC_CREAT | 0600);
+    void *at;
+
+    assert_true(id >= 0);
+    at = shmat(id, base, SHM_REMAP);
+    shmctl(id, IPC_RMID, NULL);
+    assert_ptr_equal(at, base);
+}
+
+static void a_segment_over_a_buffer_is_seen(void **state)
+{
+    struct engine *e = engine_new();
+    char *base = map_anonymous(PAGES);
+
+    (void)state;
+    assert_true(registers(e, base, PAGES * PAGE));
+    assert_false(registers(e, base, PAGES * PAGE));
+    put_segment_over(base + 4 * PAGE, 4 * PAGE);
+    assert_true(registers(e, base, PAGES * PAGE));
+    assert_true(registers(e, base, PAGES * PAGE)); /* part of it is not to be cached */
+    assert_true(registers(e, base, PAGE));         /* the rest is */
+    assert_false(registers(e, base, PAGE));
+    munmap(base, PAGES * PAGE);
+    engine_free(e);
+}
+
+/* Nobody looked at the buffer while it was another: what is there now is not what was
+ * registered, though somebody else has had it watched since. */
+static void a_buffer_that_was_lost_unseen_is_not_found_again(void **state)
+{
+    struct engine *e = engine_new();
+    char *base = map_anonymous(PAGES), *inner = base + 4 * PAGE;
+
+    (void)state;
+    assert_true(registers(e, inner, 4 * PAGE));
+    put_segment_over(inner, 4 * PAGE);
+    shmdt(inner);
+    assert_ptr_equal(mmap(inner, 4 * PAGE, PROT_READ | PROT_WRITE,
+                          MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                     inner);
+    assert_true(registers(e, base, PAGES * PAGE)); /* would have it watched */
+    assert_true(registers(e, inner, 4 * PAGE));
+    assert_true(registers(e, base, PAGES * PAGE));
+    assert_false(registers(e, base, PAGES * PAGE)); /* once that is known all is well again */
+    munmap(base, PAGES * PAGE);
+    engine_free(e);
+}
+
+static void what_is_moved_over_a_lost_buffer_is_seen(void **state)
+{
+    struct engine *e = engine_new();
+    char *base = map_anonymous(PAGES), *other = map_anonymous(PAGES);
+
+    (void)state;
+    assert_true(registers(e, base, PAGES * PAGE));
+    assert_true(registers(e, other, PAGES * PAGE));
+    put_segment_over(base, PAGES * PAGE);
+    shmdt(base);
+    assert_ptr_equal(
+        mremap(other, PAGES * PAGE, PAGES * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, base), base);
+    assert_true(registers(e, base, PAGES * PAGE)); /* the watch came along with what moved */
+    munmap(base, PAGES * PAGE);
+    engine_free(e);
+}
+
+/* ---- while a change is under way ---- */
+
+struct unmapper {
+    char *base;
+    atomic_int tid; /* of the thread, once it is about to unmap */
+    atomic_bool done;
+};
+
+static void *unmap(void *arg)
+{
+    struct unmapper *u = arg;
+
+    atomic_store(&u->tid, (int)syscall(SYS_gettid));
+    munmap(u->base, PAGES * PAGE);
+    atomic_store(&u->done, true);
+    return NULL;
+}
+
+static void nothing(void *arg, uintptr_t start, uintptr_t end)
+{
+    (void)arg;
+    (void)start;
+    (void)end;
+}
+
+static bool is_mapped(const char *base)
+{
+    unsigned char page;
+
+    return mincore((void *)(uintptr_t)base, PAGE, &page) == 0;
+}
+
+/* A watcher that keeps its lock keeps the event of an unmap from being read. */
+static void others_hit_while_an_unmap_is_pending(void **state)
+{
+    struct engine *e = engine_new();
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    struct rme_watcher watcher = {.lock = &lock, .gone = nothing};
+    struct unmapper u = {.base = map_anonymous(PAGES)};
+    char *base = map_anonymous(PAGES), *afresh;
+    struct rme_monitor *monitor;
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(rme_monitor_join(&watcher, &monitor), 0);
+    assert_true(registers(e, base, PAGES * PAGE));
+    assert_true(registers(e, u.base, PAGES * PAGE));
+    pthread_mutex_lock(&lock);
+    assert_int_equal(pthread_create(&thread, NULL, unmap, &u), 0);
+    while (is_mapped(u.base))
+        usleep(1000);
+    usleep(10000); /* now the kernel waits for a reader */
+    for (int i = 0; i < 100; i++)
+        assert_false(registers(e, base, PAGES * PAGE));
+    afresh = mmap(u.base, PAGES * PAGE, PROT_READ | PROT_WRITE,
+                  MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_equal(afresh, u.base);
+    assert_true(registers(e, afresh, PAGES * PAGE)); /* of which no event has told yet */
+    assert_false(atomic_load(&u.done));
+    pthread_mutex_unlock(&lock);
+    pthread_join(thread, NULL);
+    rme_monitor_leave(monitor, &watcher);
+    munmap(afresh, PAGES * PAGE);
+    munmap(base, PAGES * PAGE);
+    engine_free(e);
+}
+
+/* ---- several engines ---- */
+
+static void engines_share_the_monitor(void **state)
+{
+    struct engine *a = engine_new(), *b = engine_new();
+    char *base = map_anonymous(PAGES);
+
+    (void)state;
+    assert_true(registers(a, base, PAGES * PAGE));
+    assert_true(registers(b, base, PAGES * PAGE));
+    assert_false(registers(a, base, PAGES * PAGE));
+    assert_false(registers(b, base, PAGES * PAGE));
+    assert_int_equal(madvise(base, PAGE, MADV_DONTNEED), 0);
+    assert_true(registers(a, base, PAGES * PAGE));
+    assert_true(registers(b, base, PAGES * PAGE));
+    engine_free(a); /* gives up its own ranges, not those of the other */
+    assert_false(registers(b, base, PAGES * PAGE));
+    assert_int_equal(madvise(base, PAGE, MADV_DONTNEED), 0);
+    assert_true(registers(b, base, PAGES * PAGE));
+    engine_free(b);
+    assert_int_equal(watched_mappings(), 0);
+    munmap(base, PAGES * PAGE);
+}
+
+/* What one of them lost unnoticed is lost for both. */
+static void a_loss_concerns_all_engines(void **state)
+{
+    struct engine *a = engine_new(), *b = engine_new();
+    char *base = map_anonymous(PAGES);
+
+    (void)state;
+    assert_true(registers(a, base, PAGES * PAGE));
+    put_segment_over(base, PAGES * PAGE);
+    shmdt(base);
+    assert_ptr_equal(mmap(base, PAGES * PAGE, PROT_READ | PROT_WRITE,
+                          MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                     base);
+    for (int i = 0; i < 2; i++)
+        assert_true(
+            registers(b, base, PAGES * PAGE)); /* what a claims cannot be watched anew */
+    assert_true(registers(a, base, PAGES * PAGE));
+    assert_false(registers(b, base, PAGES * PAGE));
+    munmap(base, PAGES * PAGE);
+    engine_free(b);
+    engine_free(a);
+}
+
+/* ---- the end of watching ---- */
+
+/* Watches in all the ways there are: some of it moved, grown, given up, discarded in part. */
+static void watch_a_lot(struct engine *e, char *base[4])
+{
+    char *moved;
+
+    for (int i = 0; i < 4; i++) {
+        base[i] = map_anonymous(PAGES);
+        (void)registers(e, base[i], PAGES * PAGE);
+    }
+    moved = map_anonymous(4 * PAGES);
+    munmap(moved, 4 * PAGES * PAGE);
+    moved =
+        mremap(base[0], PAGES * PAGE, 2 * PAGES * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, moved);
+    assert_ptr_not_equal(moved, MAP_FAILED);
+    base[0] = moved;
+    munmap(base[1] + PAGE, PAGE);
+    madvise(base[2], PAGE, MADV_DONTNEED);
+}
+
+static void unmap_all(char *base[4])
+{
+    munmap(base[0], 2 * PAGES * PAGE);
+    for (int i = 1; i < 4; i++)
+        munmap(base[i], PAGES * PAGE);
+}
+
+/* Runs `body` in a process of its own; a hang fails it. */
+static void in_a_process(void (*body)(void))
+{
+    pid_t pid = fork();
+    int status;
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(60);
+        body();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+static void must(bool what, int code)
+{
+    if (!what)
+        _exit(code);
+}
+
+static pid_t sleeping_child(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        alarm(120);
+        for (;;)
+            pause();
+    }
+    must(pid > 0, 10);
+    return pid;
+}
+
+static void end_child(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+static void finalize_with_a_child(void)
+{
+    struct engine *e = engine_new();
+    char *base[4];
+    pid_t child;
+
+    watch_a_lot(e, base);
+    must(watched_mappings() > 0, 1);
+    child = sleeping_child();
+    engine_free(e);
+    must(watched_mappings() == 0, 2);
+    unmap_all(base); /* hangs when anything is watched still */
+    end_child(child);
+}
+
+static void nothing_is_watched_after_the_end(void **state)
+{
+    (void)state;
+    engine_free(engine_new()); /* skips where there is no cache */
+    in_a_process(finalize_with_a_child);
+}
+
+/* From now on no event can be read in this process. */
+static void break_reading(int fd)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), /* the number of the call */
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_read, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 16), /* its first argument */
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)fd, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+
+    must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, 11);
+    must(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) ==
+             0,
+         77);
+}
+
+/* The lowest descriptor that is a userfaultfd: the first that the monitor opens. */
+static int find_userfaultfd(void)
+{
+    char name[64], what[64];
+
+    for (int fd = 3; fd < 64; fd++) {
+        ssize_t n;
+
+        snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+        n = readlink(name, what, sizeof(what) - 1);
+        if (n > 0) {
+            what[n] = '\0';
+            if (strcmp(what, "anon_inode:[userfaultfd]") == 0)
+                return fd;
+        }
+    }
+    return -1;
+}
+
+static void break_the_monitor(void)
+{
+    struct engine *e = engine_new();
+    struct unmapper u = {0};
+    char *base[4];
+    pthread_t thread;
+    pid_t child;
+
+    watch_a_lot(e, base);
+    break_reading(find_userfaultfd());
+    u.base = base[3];
+    must(pthread_create(&thread, NULL, unmap, &u) == 0, 1); /* its event cannot be read */
+    pthread_join(thread, NULL);
+    child = sleeping_child();
+    must(watched_mappings() == 0, 2);
+    must(registers(e, base[2], PAGE), 3);
+    must(registers(e, base[2], PAGE), 4); /* and nothing is cached any more */
+    unmap_all(base);
+    engine_free(e);
+    end_child(child);
+}
+
+static void nothing_is_watched_after_a_failure(void **state)
+{
+    (void)state;
+    engine_free(engine_new());
+    in_a_process(break_the_monitor);
+}
+
+/* ---- fork ---- */
+
+static void use_engine(void)
+{
+    struct engine *e = engine_new();
+    char *base = map_anonymous(PAGES);
+
+    must(registers(e, base, PAGES * PAGE), 1);
+    must(!registers(e, base, PAGES * PAGE), 2);
+    madvise(base, PAGE, MADV_DONTNEED);
+    must(registers(e, base, PAGES * PAGE), 3);
+    munmap(base, PAGES * PAGE);
+    engine_free(e);
+    must(watched_mappings() == 0, 4);
+}
+
+/* A child opens an engine of its own, while its parent has one or not. */
+static void children_have_their_own(void **state)
+{
+    struct engine *e = engine_new();
+    char *base = map_anonymous(PAGES);
+
+    (void)state;
+    assert_true(registers(e, base, PAGES * PAGE));
+    in_a_process(use_engine);
+    assert_false(registers(e, base, PAGES * PAGE)); /* its end did not concern the parent */
+    madvise(base, PAGE, MADV_DONTNEED);
+    assert_true(registers(e, base, PAGES * PAGE));
+    engine_free(e);
+    munmap(base, PAGES * PAGE);
+    in_a_process(use_engine);
+}
+
+/* A child that runs another program, while the parent goes on. */
+static void a_child_may_exec(void **state)
+{
+    struct engine *e = engine_new();
+    char *base = map_anonymous(PAGES);
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(registers(e, base, PAGES * PAGE), i == 0);
+        assert_int_equal(system("exit 0"), 0);
+    }
+    madvise(base, PAGE, MADV_DONTNEED);
+    assert_true(registers(e, base, PAGES * PAGE));
+    engine_free(e);
+    munmap(base, PAGES * PAGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shared_memory_is_not_cached),
+        cmocka_unit_test(pages_of_hugetlbfs_are_not_cached),
+        cmocka_unit_test(a_hole_in_a_file_is_seen),
+        cmocka_unit_test(seams_do_not_matter),
+        cmocka_unit_test(a_segment_over_a_buffer_is_seen),
+        cmocka_unit_test(a_buffer_that_was_lost_unseen_is_not_found_again),
+        cmocka_unit_test(what_is_moved_over_a_lost_buffer_is_seen),
+        cmocka_unit_test(others_hit_while_an_unmap_is_pending),
+        cmocka_unit_test(engines_share_the_monitor),
+        cmocka_unit_test(a_loss_concerns_all_engines),
+        cmocka_unit_test(nothing_is_watched_after_the_end),
+        cmocka_unit_test(nothing_is_watched_after_a_failure),
+        cmocka_unit_test(children_have_their_own),
+        cmocka_unit_test(a_child_may_exec),
+    };
+
+    alarm(300); /* a deadlock fails the test */
+    return cmocka_run_group_tests_name("monitor", tests, NULL, NULL);
+}
