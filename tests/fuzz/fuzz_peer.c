@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A whole engine against a peer that says anything at any time.  The input is a list of steps:
- * what the host does (post, cancel, free an address), what the device does (finish a transfer,
- * run out of buffers), and what peers do (connect, send messages that make sense, almost make
- * sense, or make none, write into open memory, go away).
+ * what the host does (post, cancel, free an address, fetch no unexpected messages), what the
+ * device does (finish a transfer, run out of buffers), what the system does (have no memory),
+ * and what peers do (connect, send messages that make sense, almost make sense, or make none,
+ * write into open memory, go away).
  *
  * Checked: every operation ends exactly once; memory of an operation is freed as soon as it has
  * ended, so a sanitizer sees who still touches it; after all links are cut nothing is left of
@@ -18,8 +19,9 @@
 #define OPS       32
 #define ADDRESSES 8
 #define PATIENCE  2000
-#define ZONE_FROM 0x80 /* from this address byte on: registered memory, whose receives invite  \
-                        */
+#define ZONE_FROM                                                                              \
+    0x80 /* from this address byte on: registered memory, whose receives invite                \
+          */
 
 struct input {
     const uint8_t *at;
@@ -38,6 +40,16 @@ static struct rme *rme;
 static struct op op_at[OPS];
 static struct rme_addr *addr_at[ADDRESSES];
 static unsigned live;
+static bool lazy;      /* the host fetches no unexpected messages */
+static unsigned fails; /* which of the engine's next allocations fails; 0: none */
+
+/* Linked in place of malloc, for the engine: what plays the rest uses calloc. */
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_malloc(size_t size)
+{
+    return fails != 0 && --fails == 0 ? NULL : __real_malloc(size);
+}
 
 static const uint32_t sizes[] = {0,    1,     64,    1000,  4064,   4096,
                                  5000, 16384, 16385, 70000, 300000, 1 << 20};
@@ -76,7 +88,8 @@ static void open_engine(void)
         .fabric = &script_ops,
         .options =
             "regcache_entries=0,spin_us=0,keepalive_ms=0,backoff_min_ms=1,backoff_max_ms=1,"
-            "credits=8,unit=64K,zone_bytes=64M,zone_keep_bytes=64M,dont_fork=off"};
+            "credits=8,unit=64K,zone_bytes=64M,zone_keep_bytes=64M,dont_fork=off,"
+            "eager_window=64K,unexpected_window=64K,rts_max=1024"};
 
     FUZZ_CHECK(rme_addr_parse("ib", "ib://self:1", &listen) == 0);
     config.listen = listen;
@@ -129,7 +142,7 @@ static void run(void)
             forget(op);
         }
         quiet = quiet && count == 0;
-        count = rme_test_unexpected(rme, got, 2, 0);
+        count = lazy ? 0 : rme_test_unexpected(rme, got, 2, 0);
         FUZZ_CHECK(count >= 0);
         for (int k = 0; k < count; k++) {
             FUZZ_CHECK(got[k].size >= 0 && got[k].size <= RME_UNEXPECTED_MAX);
@@ -284,7 +297,7 @@ static void step(struct input *in)
     size_t length;
     unsigned which;
 
-    switch (take(in) % 20) {
+    switch (take(in) % 22) {
     case 0:
     case 1:
     case 2:
@@ -339,6 +352,14 @@ static void step(struct input *in)
         which = take(in);
         script_scribble(which, take(in));
         break;
+    case 20:
+        lazy = take(in) & 1;
+        break;
+    case 21:
+        fails = 1 + take(in) % 8;
+        run();
+        fails = 0;
+        break;
     default:
         run();
         break;
@@ -349,6 +370,7 @@ static void step(struct input *in)
 static void clean_up(void)
 {
     script.no_regs = false;
+    lazy = false;
     script_tx_room();
     for (unsigned i = 0; i < ADDRESSES; i++)
         free_address(i);

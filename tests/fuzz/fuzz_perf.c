@@ -19,8 +19,8 @@
 #include "embedded/bmi/bmi.h"
 
 #define ADDRESSES 4
-#define OPS       4096
-#define MEMORY    ((uint64_t)8 << 20)
+#define OPS       512
+#define MEMORY    ((uint64_t)1 << 20)
 
 static struct {
     const uint8_t *at;
@@ -28,11 +28,13 @@ static struct {
     volatile sig_atomic_t stop;
     struct {
         bool used, dead;
+        bmi_op_id_t id;
         BMI_addr_t peer;
         bmi_size_t size;
         void *user;
     } op[OPS];
     unsigned ops;
+    bmi_op_id_t posts;
     int references[ADDRESSES + 1];
     uint64_t lent;          /* bytes of BMI_memalloc */
     unsigned fail, at_once; /* so many of the next posts */
@@ -98,7 +100,7 @@ static int post(bmi_op_id_t *id, BMI_addr_t peer, bmi_size_t size, bmi_size_t *a
         play.op[i].size = size;
         play.op[i].user = user;
         play.ops++;
-        *id = (bmi_op_id_t)i + 1;
+        *id = play.op[i].id = ++play.posts;
         return 0;
     }
     return -BMI_ENOMEM;
@@ -165,11 +167,13 @@ int BMI_post_recv_list(bmi_op_id_t *id, BMI_addr_t src, void *const *buffer,
     return post(id, src, total, actual, user);
 }
 
-/* A cancelled operation is still to be reported. */
+/* A cancelled operation is still to be reported; one that is being reported may be cancelled.
+ */
 int BMI_cancel(bmi_op_id_t id, bmi_context_id context)
 {
-    FUZZ_CHECK(context == 1 && id >= 1 && id <= OPS && play.op[id - 1].used);
-    play.op[id - 1].dead = true;
+    FUZZ_CHECK(context == 1 && id >= 1 && id <= play.posts);
+    for (unsigned i = 0; i < OPS; i++)
+        play.op[i].dead |= play.op[i].used && play.op[i].id == id;
     return 0;
 }
 
@@ -222,7 +226,7 @@ static void unexpected(struct BMI_unexpected_info *info, bmi_msg_tag_t tag, cons
 /* A job that can be done, or nearly. */
 static void ask(struct BMI_unexpected_info *info)
 {
-    static const uint32_t sizes[] = {0, 1, 64, 4096, 65536, 1 << 20};
+    static const uint32_t sizes[] = {0, 1, 64, 4096, 65536, 1 << 17};
     struct job job = {.test = take() % JOB_TESTS,
                       .direction = take() % JOB_DIRECTIONS,
                       .memory = take() % JOB_MEMORIES,
@@ -307,7 +311,7 @@ int BMI_testcontext(int room, bmi_op_id_t *id, int *count, bmi_error_code_t *err
             continue;
         play.op[i].used = false;
         play.ops--;
-        id[*count] = (bmi_op_id_t)i + 1;
+        id[*count] = play.op[i].id;
         error[*count] = play.op[i].dead ? -BMI_ECANCEL : how > 250 ? -BMI_ECONNRESET : 0;
         actual[*count] = how > 240 && how <= 250 ? play.op[i].size / 2 : play.op[i].size;
         user[*count] = play.op[i].user;

@@ -301,7 +301,7 @@ static int reg(struct rme_fabric *f, void *base, size_t length, unsigned access,
 
         if (mr_at[key % REGS] != NULL)
             continue;
-        *mr = (struct rme_mr){.handle = malloc(sizeof(*mr)),
+        *mr = (struct rme_mr){.handle = calloc(1, sizeof(*mr)),
                               .base = (uintptr_t)base,
                               .length = length,
                               .lkey = key,
@@ -406,7 +406,7 @@ static void *tx_get(struct rme_link *link)
         return NULL;
     }
     script.held_tx++;
-    return malloc(fabric->config.rx_size);
+    return calloc(1, fabric->config.rx_size);
 }
 
 static void tx_put(struct rme_link *link, void *tx)

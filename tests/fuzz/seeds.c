@@ -231,6 +231,17 @@ static void replies(void)
 #define INVITE(tag, seen, size)                                                                \
     9, 0, 0x40, RME_WIRE_INVITE - 1, tag, seen, 0, 0, 0, 0, size, 0, 0, 0, 0, 1, size
 #define IMM 14, 0, 0, 0, RUN
+/* the peer's send `from` is asked to be left by its own side, which knows no name of ours */
+#define CANCEL_FROM(flags, tag, from)                                                          \
+    9, 0, 0x48 | (flags), RME_WIRE_CANCEL - 1, tag, 0, 0, 0, 0, (from)-1, 0, 0, 0, 0, 0
+/* a description without memory, of the peer's send `from` */
+#define RTS_FROM(flags, tag, from, size)                                                       \
+    9, 0, flags, RME_WIRE_RTS - 1, tag, 0, (from)-1, size, 0, 0, 0, 0, 0
+#define F_UNEXPECTED 0x02
+#define LAZY(is)     20, is
+#define NO_MEMORY(n) 21, (n)-1 /* the n-th allocation of a RUN fails */
+/* the host speaks to its peer, so that receives may invite */
+#define SPEAK UNEXP(B64, 2), UP
 /* indices of fuzz_peer's sizes */
 #define B0    0
 #define B64   2
@@ -438,12 +449,10 @@ static void lives(void)
                                   SAY(0, RME_WIRE_BYE, 1, 0, 0, 0, 0),
                                   RUN};
 
-    static const uint8_t inviting[] = {RECV(B64, 2), UP, ZONE_RECV(B300K, 1), RUN, IMM};
+    static const uint8_t inviting[] = {SPEAK, ZONE_RECV(B300K, 1), RUN, IMM};
     static const uint8_t inviting_crossed[] = {
-        RECV(B64, 2), UP, ZONE_RECV(B300K, 1), RUN, SAY(0, RME_WIRE_RTS, 1, B300K, 0, 0, 0), 0,
-        RUN,          IMM};
-    static const uint8_t inviting_declined[] = {RECV(B64, 2),
-                                                UP,
+        SPEAK, ZONE_RECV(B300K, 1), RUN, SAY(0, RME_WIRE_RTS, 1, B300K, 0, 0, 0), 0, RUN, IMM};
+    static const uint8_t inviting_declined[] = {SPEAK,
                                                 ZONE_RECV(B300K, 1),
                                                 RUN,
                                                 9,
@@ -462,8 +471,7 @@ static void lives(void)
                                                 0,
                                                 RUN,
                                                 IMM};
-    static const uint8_t inviting_cancelled[] = {RECV(B64, 2),
-                                                 UP,
+    static const uint8_t inviting_cancelled[] = {SPEAK,
                                                  ZONE_RECV(B300K, 1),
                                                  RUN,
                                                  CANCEL(1),
@@ -473,18 +481,18 @@ static void lives(void)
                                                  SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0),
                                                  RUN};
     static const uint8_t inviting_eager[] = {
-        RECV(B64, 2), UP, ZONE_RECV(B300K, 1), RUN, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0),
-        B1000,        RUN};
+        SPEAK, ZONE_RECV(B300K, 1), RUN, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN};
     static const uint8_t mutual_first[] = {
         RECV(B1000, 1), UP, 6, 0, RUN, UP_1, SAY_NAMELESS(RME_WIRE_EAGER, 1, 0), B1000, RUN};
     static const uint8_t mutual_late[] = {
-        RECV(B64, 2), UP,  6, 0, RUN, UP_1, SAY_NAMELESS(RME_WIRE_EAGER, 1, 0), B1000, RUN,
+        RECV(B64, 2),   UP, 6, 0, RUN, UP_1, SAY_NAMELESS(RME_WIRE_EAGER, 1, 0), B1000, RUN,
         RECV(B1000, 1), RUN};
     static const uint8_t mutual_rts[] = {
-        RECV(B300K, 1), UP, 6, 0, RUN, UP_1, SAY_NAMELESS(RME_WIRE_RTS, 1, B300K), 0, RUN, CANCEL(0)};
+        RECV(B300K, 1), UP, 6, 0, RUN, UP_1, SAY_NAMELESS(RME_WIRE_RTS, 1, B300K), 0, RUN,
+        CANCEL(0)};
     static const uint8_t mutual_unknown[] = {
-        6, 0, RUN, UP, 9, 0, 0, RME_WIRE_EAGER - 1, 5, 0, 0, 0, 0, 0, 0, 0, B64, RUN,
-        RECV(B1000, 1), UP_1, DOWN};
+        6, 0, RUN, UP, 9, 0,   0,   RME_WIRE_EAGER - 1, 5,    0,   0,
+        0, 0, 0,   0,  0, B64, RUN, RECV(B1000, 1),     UP_1, DOWN};
     static const uint8_t invited[] = {
         RECV(B64, 2), UP, INVITE(1, 0, B300K), RUN, ZONE_SEND(B300K, 1), RUN, FINISH};
     static const uint8_t invited_crossed[] = {ZONE_SEND(B300K, 1), UP,  RUN,
@@ -513,6 +521,70 @@ static void lives(void)
                                                  RUN,
                                                  ZONE_SEND(B300K, 1),
                                                  RUN};
+
+    static const uint8_t cancelled_early[] = {REQUEST,
+                                              RTS_FROM(0, 1, 1, B300K),
+                                              RTS_FROM(0, 1, 2, B300K),
+                                              RUN,
+                                              CANCEL_FROM(0, 1, 2),
+                                              CANCEL_FROM(0, 2, 1),
+                                              CANCEL_FROM(0, 1, 5),
+                                              RUN,
+                                              CANCEL_FROM(0, 1, 1),
+                                              RUN};
+    static const uint8_t cancelled_unexpected[] = {REQUEST,
+                                                   LAZY(1),
+                                                   RTS_FROM(F_UNEXPECTED, 1, 1, B16K),
+                                                   RTS_FROM(F_UNEXPECTED, 1, 2, B16K),
+                                                   RTS_FROM(F_UNEXPECTED, 1, 3, B16K),
+                                                   RTS_FROM(F_UNEXPECTED, 1, 4, B16K),
+                                                   RTS_FROM(F_UNEXPECTED, 1, 5, B16K),
+                                                   RTS_FROM(F_UNEXPECTED, 1, 6, B16K),
+                                                   RUN,
+                                                   CANCEL_FROM(F_UNEXPECTED, 1, 6),
+                                                   CANCEL_FROM(F_UNEXPECTED, 1, 7),
+                                                   CANCEL_FROM(F_UNEXPECTED, 1, 1),
+                                                   RUN};
+    static const uint8_t cancelled_matched[] = {REQUEST,
+                                                SAY(0, RME_WIRE_UNEXPECTED, 2, 0, 0, 0, 0),
+                                                B64,
+                                                RUN,
+                                                RECV(B300K, 1),
+                                                RTS_FROM(0, 1, 1, B300K),
+                                                RUN,
+                                                CANCEL_FROM(0, 1, 1),
+                                                RUN};
+    static const uint8_t without_credits[] = {/* ours are used up: the answers wait */
+                                              6,
+                                              0x20,
+                                              RUN,
+                                              7,
+                                              0,
+                                              0x20,
+                                              RUN,
+                                              RTS_FROM(0, 1, 1, B300K),
+                                              CANCEL_FROM(0, 1, 1),
+                                              RTS_FROM(0, 1, 2, B300K),
+                                              CANCEL_FROM(0, 1, 2),
+                                              RUN,
+                                              RTS_FROM(0, 1, 1, B300K),
+                                              CANCEL_FROM(0, 1, 1),
+                                              RTS_FROM(0, 1, 2, B300K),
+                                              CANCEL_FROM(0, 1, 2),
+                                              RUN,
+                                              DOWN};
+    static const uint8_t no_memory_eager[] = {REQUEST, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0),
+                                              B1000, NO_MEMORY(1), RUN};
+    static const uint8_t no_memory_unexpected[] = {
+        REQUEST, SAY(0, RME_WIRE_UNEXPECTED, 1, 0, 0, 0, 0), B1000, NO_MEMORY(1), RUN};
+    static const uint8_t no_memory_rts[] = {
+        REQUEST, SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2), 1, B300K, NO_MEMORY(1), RUN};
+    static const uint8_t no_memory_opening[] = {
+        REQUEST, SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2), 1, B300K, NO_MEMORY(2), RUN};
+    static const uint8_t no_memory_pull[] = {REQUEST, RTS_FROM(F_UNEXPECTED, 1, 1, B16K),
+                                             NO_MEMORY(1), RUN};
+    static const uint8_t no_memory_pull_later[] = {REQUEST, RTS_FROM(F_UNEXPECTED, 1, 1, B16K),
+                                                   NO_MEMORY(3), RUN};
 
 #define SEED_LIFE(name) put("peer", #name, name, sizeof(name))
     SEED_LIFE(eager_send);
@@ -553,7 +625,57 @@ static void lives(void)
     SEED_LIFE(invited_crossed);
     SEED_LIFE(invited_late);
     SEED_LIFE(invited_taken_back);
+    SEED_LIFE(cancelled_early);
+    SEED_LIFE(cancelled_unexpected);
+    SEED_LIFE(cancelled_matched);
+    SEED_LIFE(without_credits);
+    SEED_LIFE(no_memory_eager);
+    SEED_LIFE(no_memory_unexpected);
+    SEED_LIFE(no_memory_rts);
+    SEED_LIFE(no_memory_opening);
+    SEED_LIFE(no_memory_pull);
+    SEED_LIFE(no_memory_pull_later);
 #undef SEED_LIFE
+}
+
+/* A step that a peer says again and again, until it has said too much. */
+static void again(const char *name, const uint8_t *first, size_t first_size,
+                  const uint8_t *step, size_t size, unsigned times)
+{
+    static uint8_t input[20000];
+    size_t at = first_size;
+
+    memcpy(input, first, first_size);
+    for (; times > 0 && at + size < sizeof(input); times--, at += size)
+        memcpy(input + at, step, size);
+    input[at++] = RUN;
+    put("peer", name, input, at);
+}
+
+static void too_much(void)
+{
+    static const uint8_t first[] = {REQUEST, LAZY(1)};
+    static const uint8_t eager[] = {SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), 4, RUN};
+    static const uint8_t unexpected[] = {SAY(0, RME_WIRE_UNEXPECTED, 1, 0, 0, 0, 0), 4, RUN};
+    static const uint8_t rts[] = {RTS_FROM(0, 1, 1, B300K), RUN};
+    static const uint8_t unexpected_rts[] = {RTS_FROM(F_UNEXPECTED, 1, 1, B16K), RUN};
+    static const uint8_t empty[] = {SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B0, RUN};
+    static const uint8_t pong[] = {
+        13, 0, 16, RME_WIRE_PONG, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, RUN};
+    static const uint8_t unanswered[] = {
+        13, 0, 16, RME_WIRE_PONG, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    static const uint8_t taken[] = {
+        13, 0, 16, RME_WIRE_PONG, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, RUN};
+
+    again("too_much_eager", first, sizeof(first), eager, sizeof(eager), 20);
+    again("too_many_empty", first, sizeof(first), empty, sizeof(empty), 1100);
+    again("too_much_unexpected", first, sizeof(first), unexpected, sizeof(unexpected), 20);
+    again("too_many_rts", first, sizeof(first), rts, sizeof(rts), 1030);
+    again("too_many_unexpected_rts", first, sizeof(first), unexpected_rts,
+          sizeof(unexpected_rts), 1040);
+    again("too_many_credits", first, sizeof(first), pong, sizeof(pong), 20);
+    again("more_than_its_credits", first, sizeof(first), unanswered, sizeof(unanswered), 20);
+    again("taken_before_sent", first, sizeof(first), taken, sizeof(taken), 1);
 }
 
 /* ---- bmi-perf's requests and reports ---- */
@@ -581,7 +703,8 @@ static void jobs(void)
     put("job", "report", wire, REPORT_WIRE_SIZE);
 }
 
-/* ---- what happens to bmi-perf's server, in the steps of fuzz_perf.c: an event, then what ends ---- */
+/* ---- what happens to bmi-perf's server, in the steps of fuzz_perf.c: an event, then what ends
+ * ---- */
 
 #define ENDS(how) 0, 0, how
 #define GOOD      15
@@ -589,21 +712,38 @@ static void jobs(void)
 #define BROKEN    255
 #define ASK(test, direction, memory, size, warm, window)                                       \
     1, test, direction, memory, 1, size, 1, warm, 3, window, 0, 0, 0, 0, 0, ENDS(GOOD)
-#define REST       7, ENDS(GOOD)
-#define FEW_REST   REST, REST, REST, REST
+#define REST     7, ENDS(GOOD)
+#define FEW_REST REST, REST, REST, REST
 
 static void perf_sessions(void)
 {
-    static const uint8_t put_[] = {ASK(JOB_STREAM, JOB_PUT, 0, 3, 1, 3), FEW_REST, FEW_REST, FEW_REST};
+    static const uint8_t put_[] = {ASK(JOB_STREAM, JOB_PUT, 0, 3, 1, 3), FEW_REST, FEW_REST,
+                                   FEW_REST};
     static const uint8_t get[] = {ASK(JOB_STREAM, JOB_GET, 1, 4, 0, 3), FEW_REST, FEW_REST};
     static const uint8_t pingpong[] = {ASK(JOB_PINGPONG, 0, 2, 2, 2, 0), FEW_REST, FEW_REST};
-    static const uint8_t requests[] = {ASK(JOB_REQUEST, 0, 0, 1, 0, 3), 3, 0, 0, 0, ENDS(GOOD), 3, 0, 0, 0, ENDS(GOOD), FEW_REST};
+    static const uint8_t requests[] = {ASK(JOB_REQUEST, 0, 0, 1, 0, 3),
+                                       3,
+                                       0,
+                                       0,
+                                       0,
+                                       ENDS(GOOD),
+                                       3,
+                                       0,
+                                       0,
+                                       0,
+                                       ENDS(GOOD),
+                                       FEW_REST};
     static const uint8_t counters[] = {ASK(JOB_COUNTERS, 0, 0, 0, 0, 0), REST};
-    static const uint8_t dies[] = {ASK(JOB_STREAM, JOB_BOTH, 0, 3, 0, 3), 6, 0, ENDS(GOOD), FEW_REST};
-    static const uint8_t fails[] = {ASK(JOB_STREAM, JOB_BOTH, 0, 3, 0, 3), 7, ENDS(BROKEN), FEW_REST};
-    static const uint8_t too_short[] = {ASK(JOB_STREAM, JOB_PUT, 0, 3, 0, 3), 7, ENDS(SHORT), FEW_REST};
-    static const uint8_t no_memory[] = {4, 2, ENDS(0), ASK(JOB_STREAM, JOB_PUT, 1, 5, 0, 15), FEW_REST};
-    static const uint8_t at_once[] = {5, 15, ENDS(0), ASK(JOB_STREAM, JOB_PUT, 0, 3, 0, 3), FEW_REST};
+    static const uint8_t dies[] = {ASK(JOB_STREAM, JOB_BOTH, 0, 3, 0, 3), 6, 0, ENDS(GOOD),
+                                   FEW_REST};
+    static const uint8_t fails[] = {ASK(JOB_STREAM, JOB_BOTH, 0, 3, 0, 3), 7, ENDS(BROKEN),
+                                    FEW_REST};
+    static const uint8_t too_short[] = {ASK(JOB_STREAM, JOB_PUT, 0, 3, 0, 3), 7, ENDS(SHORT),
+                                        FEW_REST};
+    static const uint8_t no_memory[] = {4, 2, ENDS(0), ASK(JOB_STREAM, JOB_PUT, 1, 5, 0, 15),
+                                        FEW_REST};
+    static const uint8_t at_once[] = {5, 15, ENDS(0), ASK(JOB_STREAM, JOB_PUT, 0, 3, 0, 3),
+                                      FEW_REST};
 
 #define SEED_PERF(name) put("perf", #name, name, sizeof(name))
     SEED_PERF(put_);
@@ -630,6 +770,7 @@ int main(int argc, char **argv)
     messages();
     connection_data();
     lives();
+    too_much();
     requests();
     replies();
     jobs();
