@@ -33,9 +33,10 @@ static void arm(uint64_t due)
 {
     struct emu_dev *d = emu_dev_peek();
 
-    if (d && (!cm.timer.armed || due < cm.timer.due)) {
-        cm.timer.fn = on_timer;
-        emu_timer_arm(d, &cm.timer, due);
+    if (d) {
+        if (!cm.timer.fn)
+            cm.timer.fn = on_timer; /* the service thread reads it without cm.lock */
+        emu_timer_sooner(d, &cm.timer, due);
     }
 }
 

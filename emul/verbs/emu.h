@@ -296,6 +296,8 @@ void emu_service_stop(void);
 void emu_service_forked(void); /* in the child, where the thread does not exist */
 uint64_t emu_now(void);
 void emu_timer_arm(struct emu_dev *d, struct emu_timer *t, uint64_t due);
+/* The same, but a timer that is armed for an earlier time stays as it is. */
+void emu_timer_sooner(struct emu_dev *d, struct emu_timer *t, uint64_t due);
 /* Disarms, and waits until a run in another thread is over. */
 void emu_timer_cancel(struct emu_timer *t);
 /* Runs what is due; called by threads that poll and find nothing. */

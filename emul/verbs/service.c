@@ -69,12 +69,9 @@ static void unlink_timer(struct emu_timer *t)
     t->armed = false;
 }
 
-void emu_timer_arm(struct emu_dev *d, struct emu_timer *t, uint64_t due)
+/* With the lock held. */
+static void link_timer(struct emu_timer *t, uint64_t due)
 {
-    (void)d;
-    if (due == 0)
-        due = 1;
-    pthread_mutex_lock(&svc.lock);
     if (t->armed)
         unlink_timer(t);
     struct emu_timer *prev = NULL, *next = svc.head;
@@ -94,6 +91,22 @@ void emu_timer_arm(struct emu_dev *d, struct emu_timer *t, uint64_t due)
     t->armed = true;
     if (svc.head == t)
         set_alarm();
+}
+
+void emu_timer_arm(struct emu_dev *d, struct emu_timer *t, uint64_t due)
+{
+    (void)d;
+    pthread_mutex_lock(&svc.lock);
+    link_timer(t, due ? due : 1);
+    pthread_mutex_unlock(&svc.lock);
+}
+
+void emu_timer_sooner(struct emu_dev *d, struct emu_timer *t, uint64_t due)
+{
+    (void)d;
+    pthread_mutex_lock(&svc.lock);
+    if (!t->armed || due < t->due)
+        link_timer(t, due ? due : 1);
     pthread_mutex_unlock(&svc.lock);
 }
 
