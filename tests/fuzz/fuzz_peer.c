@@ -386,6 +386,9 @@ static void clean_up(void)
         for (unsigned k = 0; k < ADDRESSES; k++)
             free_address(k); /* of unexpected messages that came late */
     }
+    for (unsigned i = 0; i < ADDRESSES; i++)
+        free_address(i);
+    run();
     FUZZ_CHECK(live == 0);
     FUZZ_CHECK(script.links == 0 && script.xfers == 0 && script.held_rx == 0 &&
                script.held_tx == 0);

@@ -237,6 +237,8 @@ static void replies(void)
 /* a description without memory, of the peer's send `from` */
 #define RTS_FROM(flags, tag, from, size)                                                       \
     9, 0, flags, RME_WIRE_RTS - 1, tag, 0, (from)-1, size, 0, 0, 0, 0, 0
+/* for an operation that never was */
+#define NAMED(type)  9, 0, 0x40, (type)-1, 1, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0
 #define F_UNEXPECTED 0x02
 #define LAZY(is)     20, is
 #define NO_MEMORY(n) 21, (n)-1 /* the n-th allocation of a RUN fails */
@@ -585,6 +587,39 @@ static void lives(void)
                                              NO_MEMORY(1), RUN};
     static const uint8_t no_memory_pull_later[] = {REQUEST, RTS_FROM(F_UNEXPECTED, 1, 1, B16K),
                                                    NO_MEMORY(3), RUN};
+    static const uint8_t malformed[] = {REQUEST, 13, 0, 1, 7, RUN};
+    static const uint8_t stalled[] = {REQUEST, SAY(1, RME_WIRE_PONG, 0, 0, 0, 0, 0), RUN};
+    static const uint8_t unexpected_too_large[] = {REQUEST, RTS_FROM(F_UNEXPECTED, 1, 1, B70K),
+                                                   RUN};
+    static const uint8_t invited_wrongly[] = {SPEAK, INVITE(1, 100, B300K), RUN};
+    static const uint8_t invited_twice[] = {SPEAK, INVITE(1, 0, B300K), INVITE(1, 0, B300K),
+                                            RUN};
+    static const uint8_t invited_no_memory[] = {SPEAK, RUN, INVITE(1, 0, B300K), NO_MEMORY(1),
+                                                RUN};
+    static const uint8_t cts_for_nothing[] = {REQUEST, NAMED(RME_WIRE_CTS), 1, B64, RUN};
+    static const uint8_t offer_for_nothing[] = {REQUEST, NAMED(RME_WIRE_OFFER), 1, B64, RUN};
+    static const uint8_t go_for_nothing[] = {REQUEST, NAMED(RME_WIRE_GO), RUN};
+    static const uint8_t fin_for_nothing[] = {REQUEST, NAMED(RME_WIRE_FIN), RUN};
+    static const uint8_t imm_for_nothing[] = {REQUEST, 14, 0, 1, 9, 9, 9, 9, RUN};
+    static const uint8_t refused_wrongly[] = {REQUEST, NAMED(RME_WIRE_REFUSED), RUN};
+    static const uint8_t two_cancel[] = {/* both sides ask at once */
+                                         RECV(B300K, 1),
+                                         UP,
+                                         RUN,
+                                         SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 0),
+                                         0,
+                                         RUN,
+                                         CANCEL(0),
+                                         CANCEL_FROM(0, 1, 1),
+                                         RUN};
+    static const uint8_t cancelled_queue[] = {
+        SEND(B300K, 1), RECV(B300K, 1), CANCEL(0), CANCEL(1), RUN, UP, RUN};
+    static const uint8_t too_large_large[] = {
+        RECV(B70K, 1), UP, RUN, SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 0), 1, B300K, RUN};
+    static const uint8_t empty_rts[] = {RECV(B300K, 1), UP, RUN, RTS_FROM(0, 1, 1, B0), RUN};
+    static const uint8_t no_memory_recv[] = {RECV(B300K, 1),           UP,           RUN,
+                                             RTS_FROM(0, 1, 1, B300K), NO_MEMORY(2), RUN};
+    static const uint8_t no_memory_send[] = {SEND(B300K, 1), UP, NO_MEMORY(1), RUN};
 
 #define SEED_LIFE(name) put("peer", #name, name, sizeof(name))
     SEED_LIFE(eager_send);
@@ -635,6 +670,24 @@ static void lives(void)
     SEED_LIFE(no_memory_opening);
     SEED_LIFE(no_memory_pull);
     SEED_LIFE(no_memory_pull_later);
+    SEED_LIFE(malformed);
+    SEED_LIFE(stalled);
+    SEED_LIFE(unexpected_too_large);
+    SEED_LIFE(invited_wrongly);
+    SEED_LIFE(invited_twice);
+    SEED_LIFE(invited_no_memory);
+    SEED_LIFE(cts_for_nothing);
+    SEED_LIFE(offer_for_nothing);
+    SEED_LIFE(go_for_nothing);
+    SEED_LIFE(fin_for_nothing);
+    SEED_LIFE(imm_for_nothing);
+    SEED_LIFE(refused_wrongly);
+    SEED_LIFE(two_cancel);
+    SEED_LIFE(cancelled_queue);
+    SEED_LIFE(too_large_large);
+    SEED_LIFE(empty_rts);
+    SEED_LIFE(no_memory_recv);
+    SEED_LIFE(no_memory_send);
 #undef SEED_LIFE
 }
 
@@ -655,6 +708,7 @@ static void again(const char *name, const uint8_t *first, size_t first_size,
 static void too_much(void)
 {
     static const uint8_t first[] = {REQUEST, LAZY(1)};
+    static const uint8_t poor[] = {6, 0x20, RUN, 7, 0, 0x20, RUN}; /* gives us 4 credits */
     static const uint8_t eager[] = {SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), 4, RUN};
     static const uint8_t unexpected[] = {SAY(0, RME_WIRE_UNEXPECTED, 1, 0, 0, 0, 0), 4, RUN};
     static const uint8_t rts[] = {RTS_FROM(0, 1, 1, B300K), RUN};
@@ -663,7 +717,7 @@ static void too_much(void)
     static const uint8_t pong[] = {
         13, 0, 16, RME_WIRE_PONG, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, RUN};
     static const uint8_t unanswered[] = {
-        13, 0, 16, RME_WIRE_PONG, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+        13, 0, 16, RME_WIRE_PONG, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, RUN};
     static const uint8_t taken[] = {
         13, 0, 16, RME_WIRE_PONG, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, RUN};
 
@@ -674,7 +728,8 @@ static void too_much(void)
     again("too_many_unexpected_rts", first, sizeof(first), unexpected_rts,
           sizeof(unexpected_rts), 1040);
     again("too_many_credits", first, sizeof(first), pong, sizeof(pong), 20);
-    again("more_than_its_credits", first, sizeof(first), unanswered, sizeof(unanswered), 20);
+    again("more_than_its_credits", poor, sizeof(poor), unanswered, sizeof(unanswered), 40);
+    again("stopped_at_its_credits", poor, sizeof(poor), unanswered, sizeof(unanswered), 24);
     again("taken_before_sent", first, sizeof(first), taken, sizeof(taken), 1);
 }
 
