@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# Clients that mean harm (tests/hostile), on real verbs: what a bmi-iod and a bmi-perf server do is right, others' copies succeed,
+# and what the attack took of the servers' memory is given back.
+RNR=provoked # by those who post no receives
+mkdir -p /tmp/store
+bmi-iod --listen ib://10.7.0.1:7000 --store /tmp/store >/tmp/iod.log 2>&1 & iod=$!
+bmi-perf server ib://10.7.0.1:7001 >/tmp/perf.log 2>&1 & perf=$!
+until_there listening /tmp/iod.log $iod
+until_there listening /tmp/perf.log $perf
+head -c 1000003 /dev/urandom >/tmp/in
+
+copy() {
+    rm -f /tmp/out
+    timeout 60 bmi-cp -q --options device=rxe2 /tmp/in ib://10.7.0.1:7000/good && timeout 60 bmi-cp -q --options device=rxe2 ib://10.7.0.1:7000/good /tmp/out && cmp /tmp/in /tmp/out
+}
+memory() { awk '/^(RssAnon|RssShmem|VmPin):/ { s += $2 } END { print s + 0 }' /proc/$1/status; } # KiB
+
+# Copies for as long as the attackers live.
+attack() { # name
+    one= two= copies=0 bad=0
+    hostile $1 iod ib://10.7.0.1:7000 6 >/tmp/hostile.iod 2>&1 & one=$!
+    hostile $1 perf ib://10.7.0.1:7001 6 >/tmp/hostile.perf 2>&1 & two=$!
+    while [ -d /proc/$one ] || [ -d /proc/$two ] || [ $copies = 0 ]; do
+        copy || bad=$((bad + 1))
+        copies=$((copies + 1))
+    done
+    wait $one || { bad=$((bad + 1)); cat /tmp/hostile.iod; }
+    wait $two || { bad=$((bad + 1)); cat /tmp/hostile.perf; }
+    tail -n 1 /tmp/hostile.iod /tmp/hostile.perf
+    [ $bad = 0 ]
+}
+
+# Is what the servers hold within 16 MiB of before?
+settled() { # before iod, before perf
+    i=0
+    while [ $(($(memory $iod) - $1)) -gt 16384 ] || [ $(($(memory $perf) - $2)) -gt 16384 ]; do
+        i=$((i + 1))
+        [ $i -lt 50 ] || { echo "$1 and $2 KiB before, now $(memory $iod) and $(memory $perf)"; return 1; }
+        sleep 0.2
+    done
+}
+
+check 30 "a copy before" copy
+for kind in malformed hellos credits deaf silent storm; do
+    before_iod=$(memory $iod) before_perf=$(memory $perf)
+    check 120 "attacked: $kind" attack $kind
+    check 20 "memory after $kind" settled $before_iod $before_perf
+done
+check 30 "a copy after" copy
+for server in $iod $perf; do
+    kill $server
+    wait $server && pass "a server ends with status 0" || fail "a server ends with status $?"
+done
