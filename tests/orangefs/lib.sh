@@ -54,8 +54,16 @@ says() { # words, file: the file has them
     tail -n 5 "$2"
     return 1
 }
-# shellcheck disable=SC2086
-run() { timeout "${LIMIT:-60}" $wrap "$@"; } # a program of OrangeFS
+run() { # a program of OrangeFS; what it says goes to clients.log, too
+    local err=$tmp/err.$BASHPID rc
+    # shellcheck disable=SC2086
+    timeout "${LIMIT:-60}" $wrap "$@" 2>"$err"
+    rc=$?
+    cat "$err" >&2
+    cat "$err" >>"$tmp/clients.log"
+    rm -f "$err"
+    return $rc
+}
 finish() {
     echo "$passed passed, $failed failed"
     [ $failed = 0 ]
@@ -100,6 +108,8 @@ configure() { # proto n
     mnt=$tmp/mnt
     mkdir -p "$mnt"
     rm -rf "${store:?}"/*
+    : >"$tmp/clients.log"
+    forgotten=()
     pvfs2-genconfig --quiet --iospec="$spec" --metaspec="$spec" --storage="$store/data" --logfile="$tmp/server.log" \
         --client-job-timeout 20 "$tmp/fs.conf" >"$tmp/log" 2>&1 || { fail "$proto: pvfs2-genconfig"; return 1; }
     # Quick retries: dead servers are part of the tests.
@@ -133,7 +143,9 @@ bring_up() {
         run pvfs2-server -f -a "${alias[$i]}" "$tmp/fs.conf" >"$tmp/log" 2>&1 || { fail "$what: mkfs of server $i"; return 1; }
         start_server $i
     done
-    check "$what: ready" wait_ready && [ "$failures" = $failed ]
+    check "$what: ready" wait_ready
+    forget_complaints # of those that came too early
+    [ "$failures" = $failed ]
 }
 
 # The servers live, say nothing about crashes, and end.
@@ -150,6 +162,39 @@ end() {
     fi
     rm -f "$tmp"/server.log* "$tmp"/server-*.out
     server=()
+}
+
+# What clients and servers have complained about since the file system was ready: each line once, without times, numbers and
+# names.
+complaints() {
+    local f
+    for f in "$tmp"/clients.log "$tmp"/server.log* "$tmp"/server-*.out; do
+        [ ! -e "$f" ] || tail -c "+$((${forgotten[$f]:-0} + 1))" "$f"
+    done | grep -E '\[E|cancel called|[Rr]etrying' |
+        sed -E 's/^.*\[E [^]]*\] *//; s/0x[0-9a-f]+/N/g; s/[0-9]+/N/g; s#(tcp|ib)://[^ ]*#ADDRESS#g' | sort -u
+}
+declare -A forgotten # bytes of each log that do not count any more
+forget_complaints() {
+    local f
+    for f in "$tmp"/clients.log "$tmp"/server.log* "$tmp"/server-*.out; do
+        [ ! -e "$f" ] || forgotten[$f]=$(stat -c %s "$f")
+    done
+}
+# Of tcp it is noted what it complains about; any other network must not complain about anything else.
+no_new_complaints() { # network
+    if [ "$1" = tcp ]; then
+        complaints >>"$tmp/usual"
+        return
+    fi
+    check "$what: no complaint that tcp does not have" nothing_unusual
+}
+nothing_unusual() {
+    [ -e "$tmp/usual" ] || { echo "tcp was not tried before"; return 1; }
+    complaints | grep -vxFf "$tmp/usual" >"$tmp/unusual"
+    [ ! -s "$tmp/unusual" ] && return 0
+    cat "$tmp/unusual"
+    echo "flows cancelled: $(grep -c 'flow proto cancel called' "$tmp/clients.log")"
+    return 1
 }
 
 copies=0
