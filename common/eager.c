@@ -34,10 +34,8 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
         return false;
     rme_peer_header(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED, &message);
     message.tag = tag;
-    if (stream == RME_EXPECTED) {
+    if (stream == RME_EXPECTED)
         rme_invite_sent(&peer->invites, tag, 0);
-        message.flags |= rme_mutual_flag(peer);
-    }
     rme_wire_encode(&message, tx);
     at = tx + RME_WIRE_HEADER_SIZE;
     for (uint32_t i = 0; i < nseg; i++) {
@@ -74,11 +72,10 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
 }
 
 /*
- * The oldest receive for a message with these flags (its RTS, or NULL), taken out; NULL: none.  One that is being cancelled is
- * there only for an RTS that is bound to its invitation.
+ * The oldest receive for a message (its RTS, or NULL), taken out; NULL: none.  One that is being cancelled is there only for
+ * an RTS that is bound to its invitation.
  */
-static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag, uint8_t flags,
-                                const struct rme_message *rts)
+static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag, const struct rme_message *rts)
 {
     struct rme_slot *slot;
     struct rme_op *op;
@@ -86,7 +83,7 @@ static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t 
     do {
         slot = rme_match_find(&rme->match, rme_match_key(peer->serial, tag));
         if (slot == NULL || rme_node_alone(&slot->recvs))
-            return flags & RME_WIRE_F_NAMELESS ? rme_mutual_recv(rme, peer, tag) : NULL;
+            return NULL;
         op = rme_entry(slot->recvs.next, struct rme_op, link);
         rme_op_leave_slot(rme, op);
     } while (op->state == RME_OP_CANCELLING && (rts == NULL || !rme_invite_meets(op, rts)));
@@ -153,7 +150,7 @@ void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arr
         return;
     }
     peer->invites.seen++;
-    op = take_recv(rme, peer, arrived->tag, arrived->flags, NULL);
+    op = take_recv(rme, peer, arrived->tag, NULL);
     if (op != NULL) {
         if (op->state == RME_OP_INVITING)
             rme_invite_void(rme, op);
@@ -216,7 +213,7 @@ void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arriv
         return;
     }
     peer->invites.seen++;
-    op = take_recv(rme, peer, arrived->tag, arrived->flags, message);
+    op = take_recv(rme, peer, arrived->tag, message);
     if (op != NULL) {
         rme_rndv_receive(rme, op, message);
         rme_message_free(message);

@@ -11,7 +11,6 @@
 #include "log.h"
 #include "match.h"
 #include "mreg.h"
-#include "mutual.h"
 #include "op.h"
 #include "options.h"
 #include "peer.h"
@@ -79,7 +78,6 @@ struct rme {
     struct rme_node peers;     /* all */
     uint32_t npeer;
     uint32_t last_serial;
-    uint32_t links;            /* made so far */
     struct rme_node kicked;    /* to be pushed after this round of events */
     struct rme_node xfer_turn; /* peers that wait for the process's throttle */
     uint32_t xfers;            /* our transfers outstanding */
@@ -156,16 +154,12 @@ void rme_refuse(struct rme_op *op, uint32_t place);
 /* Sends what rme_refuse queued.  False: no credit or buffer. */
 bool rme_refusal_send(struct rme_peer *peer, struct rme_control *control);
 void rme_refusal_free(struct rme_control *control);
-/* Names the last expected eager message sent to the peer; never 0, and no other of the engine's has it. */
-uint64_t rme_eager_place(const struct rme_peer *peer);
 void rme_refused_arrived(struct rme_peer *peer, const struct rme_wire_message *message);
 
 /* ---- test.c ------------------------------------------------------------------------------------------------------ */
 
 /* Queues a completion for the host.  Engine's lock held. */
 void rme_ctx_publish(struct rme *rme, struct rme_op *op);
-/* The eager send at that place failed after all.  False: it was reported before.  Engine's lock held. */
-bool rme_ctx_fail(struct rme *rme, uint64_t place, int error);
 
 /* ---- wait.c ------------------------------------------------------------------------------------------------------ */
 

@@ -88,10 +88,10 @@ static bool idle(const struct rme_peer *peer)
            rme_node_alone(&peer->moving) && rme_node_alone(&peer->control);
 }
 
-/* May an invitation go to the peer now?  One that was never spoken to may answer over another link (mutual.c). */
+/* May an invitation go to the peer now? */
 static bool inviting_peer(const struct rme_peer *peer)
 {
-    return peer->state == RME_PEER_UP && peer->spoken && (peer->hello.flags & RME_HELLO_F_INVITE) != 0 && idle(peer) &&
+    return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_INVITE) != 0 && idle(peer) &&
            peer->credit.promised <= RME_INVITE_RING && !peer->tx_wait &&
            rme_credit_may(&peer->credit, RME_CREDIT_DATA);
 }

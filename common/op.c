@@ -110,7 +110,6 @@ struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
     op->rndv = NULL;
     op->size = 0;
     op->error = 0;
-    op->eager = 0;
     op->pins = 0;
     table->live++;
     return op;
@@ -148,15 +147,4 @@ struct rme_op *rme_op_find_handle(const struct rme_op_table *table, uint32_t han
     struct rme_op *op = at_index(table, handle & INDEX_MASK);
 
     return op != NULL && rme_op_handle(op) == handle && op->state != RME_OP_FREE ? op : NULL;
-}
-
-struct rme_op *rme_op_find_eager(const struct rme_op_table *table, uint64_t eager)
-{
-    for (uint32_t i = 0; i < table->nchunk * RME_OP_CHUNK; i++) {
-        struct rme_op *op = at_index(table, i);
-
-        if (op->eager == eager && op->state != RME_OP_FREE)
-            return op;
-    }
-    return NULL;
 }

@@ -67,7 +67,6 @@ struct rme_op {
     uint64_t total; /* bytes of its memory */
     uint64_t size;  /* bytes of the message, once known */
     int error;      /* once it ends */
-    uint64_t eager; /* a send that went eagerly: its rme_eager_place(); else 0 */
     uint32_t pins;  /* threads, devices and peers that may still use its memory; it is DONE only at 0 */
     struct rme_rndv *rndv;
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];
@@ -92,8 +91,6 @@ void rme_op_recycle(struct rme_op_table *table, struct rme_op *op);
 /* The live op of an id or a handle; NULL when it is not live any more or never was. */
 struct rme_op *rme_op_find(const struct rme_op_table *table, rme_id id);
 struct rme_op *rme_op_find_handle(const struct rme_op_table *table, uint32_t handle);
-/* The live send with this `eager`, or NULL.  Looks at every op: for what happens seldom. */
-struct rme_op *rme_op_find_eager(const struct rme_op_table *table, uint64_t eager);
 /* Never 0. */
 static inline uint32_t rme_op_handle(const struct rme_op *op)
 {

@@ -333,7 +333,6 @@ static void agree(struct rme_peer *peer, const struct rme_hello *hello)
     peer->eager_max[RME_EXPECTED] = peer->eager_max[RME_UNEXPECTED_STREAM];
     if (rme->tuning.eager_max < peer->eager_max[RME_EXPECTED])
         peer->eager_max[RME_EXPECTED] = rme->tuning.eager_max;
-    peer->epoch = ++rme->links;
     rme_invite_start(peer);
     peer->tx_wait = false;
     peer->pong_due = false;
@@ -357,8 +356,6 @@ static void now_up(struct rme_peer *peer)
     rme_log_put(rme->log, RME_LOG_DEBUG, "%s: connected with %s", rme_peer_name(peer), rme->ops->link_peer(peer->link));
     rme_peer_kick(peer);
     rme_peer_work(peer);
-    if (rme_mutual_may(peer))
-        rme_mutual_up(peer);
 }
 
 static void reject(struct rme *rme, const struct rme_event *event, const struct rme_reject *why)

@@ -40,7 +40,6 @@ struct rme_peer {
     bool passive;    /* it came to us; cannot be connected */
     bool introduced; /* the host has seen addr */
     bool dropped;    /* the host has freed addr */
-    bool spoken;     /* an unexpected message was posted to it, or has come from it */
     bool tx_wait;    /* out of send buffers until RME_EV_TX_ROOM */
     bool heard;      /* something arrived since the timer was set */
     bool pong_due;
@@ -78,7 +77,6 @@ struct rme_peer {
     struct rme_hello hello;        /* the peer's */
     uint32_t tx_size;              /* largest message that both sides take */
     uint64_t eager_max[RME_STREAMS]; /* largest payload sent eagerly */
-    uint32_t epoch;                /* of its link: no two links of an engine have the same */
 
     struct rme_timer timer; /* what for: see rme_peer_timer */
     int part;               /* part of the address being tried */

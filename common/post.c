@@ -83,8 +83,6 @@ static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_li
         return -EMSGSIZE;
     }
     *id = 0;
-    if (kind == RME_OP_UNEXPECTED)
-        peer->spoken = true;
     if (peer->state == RME_PEER_UP && rme_node_alone(&peer->sendq[stream]) && list->count <= FAST_SEGS &&
         rme_eager_fits(peer, stream, (uint64_t)total)) {
         struct rme_seg seg[FAST_SEGS];
@@ -129,7 +127,6 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
     struct rme_peer *peer;
     struct rme_op *op;
     int64_t total;
-    bool moved = false; /* to another peer, and over perhaps */
     int error = begin(rme, addr, list, ctx, &total, &peer);
 
     if (error != 0)
@@ -152,12 +149,10 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
         rme_node_append(&slot->recvs, &op->link);
         if (total >= RME_INVITE_LEAST)
             rme_invite_try(rme, slot);
-        moved = rme_mutual_may(peer) && rme_mutual_posted(rme, op);
     } else {
         rme_recv_match(rme, op, slot);
     }
-    if (!moved)
-        rme_peer_work(peer);
+    rme_peer_work(peer);
     rme_unlock(rme);
     return 0;
 }

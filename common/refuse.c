@@ -5,9 +5,9 @@
  * An eager send is complete when its bytes are copied out, so the good case costs no message and no waiting.  When such a message
  * meets a receive that is too small, the receive ends with an error and a REFUSED goes back.  It names the message by
  * its place in the stream: the cost of all eager messages up to it, which both sides count for the window (credit.h).
- * If the host has not fetched the send's completion yet, that becomes an error.  Otherwise the host has been told of
- * success already: then one line says what was lost, and a counter counts it.  A host that cannot live with that sets eager_max=0:
- * then all that could be refused goes by rendezvous, where both sides wait for the match.
+ * The sender says in one line what was lost, and counts it; the send stays complete, whether or not its host has fetched that.
+ * A host that cannot live with that sets eager_max=0: then all that could be refused goes by rendezvous, where both sides wait
+ * for the match.
  *
  * Failure.  A refused message counts as held until its REFUSED is out, so that the window bounds how many of them
  * wait for credits.  Without memory for it, or when the link ends, the sender does not learn of it.
@@ -75,12 +75,6 @@ void rme_refusal_free(struct rme_control *control)
     free(rme_entry(control, struct rme_refusal, control));
 }
 
-/* Where the last eager message of the link stands among all of the engine; never 0. */
-uint64_t rme_eager_place(const struct rme_peer *peer)
-{
-    return (uint64_t)peer->epoch << 32 | peer->window[RME_EXPECTED].sent;
-}
-
 void rme_refused_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme *rme = peer->rme;
@@ -91,11 +85,9 @@ void rme_refused_arrived(struct rme_peer *peer, const struct rme_wire_message *m
         return;
     }
     rme_count(rme, RME_C_EAGER_REFUSED);
-    if (rme_ctx_fail(rme, (uint64_t)peer->epoch << 32 | message->to, error))
-        return;
     rme_log_put(rme->log, RME_LOG_WARN,
                 "%s: a message of %" PRIu64 " bytes with tag %" PRId32 " was larger than its receive of %" PRIu64
-                " bytes and is lost (%s), after its send was reported as complete; post a larger receive there, or "
+                " bytes and is lost (%s); its send was complete when it went out; post a larger receive there, or "
                 "set eager_max=0 here so that such a send fails",
                 rme_peer_name(peer), message->total, message->tag, message->room, strerror(-error));
 }

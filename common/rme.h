@@ -122,9 +122,8 @@ struct rme_list {
  * *actual is set), or a negative errno when nothing was started.  A receive never returns 1.  `actual` may be NULL.
  * `user` comes back with the completion.  The list's memory belongs to the engine until the completion is reported.
  *
- * A receive at an address that was looked up gets what its process sends back over the same link.  If no unexpected message has
- * gone to that address, it gets the expected messages instead that this process sends over a link of its own, unless it has sent
- * an unexpected one over that: so two listeners can talk that know only each other's names (mutual.c).
+ * A receive at an address that was looked up gets what its process sends back over the same link, and nothing that the process
+ * sends over a link of its own.
  *
  * What a peer says on a connection after it had got the data of a send, or had given that of a receive, is seen after the end of
  * that send or receive: no answer, expected or unexpected, is reported before the transfer that it answers.  Nothing else waits for a
@@ -132,8 +131,8 @@ struct rme_list {
  *
  * A peer that is not connected is connected in the background.  Messages with the same (peer, tag) match receives in
  * the order of posting, whatever their sizes.  A receive larger than the message is right; a smaller one ends with
- * -EMSGSIZE, and so does the send unless it was reported already: a small (eager) send is complete when its bytes are copied
- * out, perhaps long before it meets a receive.  What is refused later is logged in one line and counted (eager_refused).  With the
+ * -EMSGSIZE, and so does a large send; a small (eager) one is complete when its bytes are copied out, perhaps long before it
+ * meets a receive, and stays so.  What is refused then is logged in one line and counted (eager_refused).  With the
  * option eager_max=0 no send with a payload is complete before it has met its receive: both sides always get the error.
  *
  * Errors: -EINVAL bad list or context, -EMSGSIZE unexpected message too large, -ENOMEM, -ECONNRESET the address is dead.

@@ -83,10 +83,8 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
     message.nsegment = unit != NULL ? unit->nmseg : 0;
     message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
     message.flags |= unit != NULL && unit->length == op->size ? RME_WIRE_F_READY : 0;
-    if (op->kind == RME_OP_SEND) {
+    if (op->kind == RME_OP_SEND)
         message.flags |= rme_invite_sent(&peer->invites, op->tag, message.from) ? RME_WIRE_F_DECLINED : 0;
-        message.flags |= rme_mutual_flag(peer);
-    }
     rme_wire_encode(&message, tx);
     if (unit != NULL) {
         rme_unit_describe(unit, tx, RME_WIRE_RTS);

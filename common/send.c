@@ -80,8 +80,6 @@ static int send_first(struct rme_peer *peer, enum rme_stream stream)
         return rme_rndv_send(rme, op);
     if (!rme_eager_send(peer, stream, op->seg, op->nseg, op->size, op->tag))
         return 0;
-    if (stream == RME_EXPECTED)
-        op->eager = rme_eager_place(peer);
     rme_node_remove(&op->link);
     rme_op_end(rme, op, 0);
     return 1;

@@ -48,16 +48,6 @@ void rme_ctx_publish(struct rme *rme, struct rme_op *op)
     rme_wait_notify(rme, op->ctx);
 }
 
-bool rme_ctx_fail(struct rme *rme, uint64_t place, int error)
-{
-    struct rme_op *op = rme_op_find_eager(&rme->op_table, place);
-
-    if (op == NULL || (op->state != RME_OP_ENDING && op->state != RME_OP_DONE))
-        return false;
-    op->error = error;
-    return true;
-}
-
 /* Reports an op that is done. */
 static void report(struct rme *rme, struct rme_op *op, struct rme_done *done)
 {

@@ -68,7 +68,6 @@ void rme_unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
 {
     struct rme_unexp *u;
 
-    peer->spoken = true;
     if (message->payload_length > RME_UNEXPECTED_MAX ||
         rme_holding_got(&peer->holding[RME_UNEXPECTED_STREAM], message->payload_length) != 0) {
         rme_peer_protocol_error(peer, "more unexpected messages than its window allows");
@@ -140,7 +139,6 @@ void rme_unexp_rts(struct rme_peer *peer, const struct rme_wire_message *message
 {
     struct rme_unexp *u;
 
-    peer->spoken = true;
     if (message->total > RME_UNEXPECTED_MAX) {
         rme_peer_protocol_error(peer, "an unexpected message that is too large");
         return;

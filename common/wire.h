@@ -52,7 +52,6 @@ enum rme_wire_type {
 #define RME_WIRE_F_READY 0x04u      /* RTS: the sender's memory is registered already */
 #define RME_WIRE_F_FROM_SENDER 0x08u /* CANCEL: the message's sender asks */
 #define RME_WIRE_F_DECLINED 0x10u   /* RTS: the sender had an invitation for this message, and does not take it */
-#define RME_WIRE_F_NAMELESS 0x20u   /* EAGER, RTS: the sender has sent no unexpected message, so nobody knows this link */
 #define RME_WIRE_F_OPTIONAL 0x80u   /* a receiver that does not know the type ignores the message */
 
 /* The status of FIN and REFUSED. */

@@ -239,17 +239,14 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
  * right. */
 static void say(struct input *in)
 {
-    unsigned link = take(in), how = take(in), tag;
+    unsigned link = take(in), how = take(in);
     struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 15),
                                  .flags = (uint8_t)(how & 0x9f),
                                  .credits = (uint16_t)(how & 0x10 ? take(in) : 1)};
     uint8_t buffer[8192] = {0};
     size_t length, payload = 0;
 
-    tag = take(in);
-    m.tag = (int32_t)tag % 4;
-    if (tag & 4)
-        m.flags |= RME_WIRE_F_NAMELESS;
+    m.tag = (int32_t)take(in) % 4;
     if (how & 0x20) {
         m.eager_taken = take32(in);
         m.unexpected_taken = take32(in);

@@ -224,9 +224,6 @@ static void replies(void)
  * load */
 #define SAY(flags, type, tag, total, offset, status, load)                                     \
     9, 0, flags, (type)-1, tag, 0, 0, total, offset, status, 0, load
-/* the same over link 1, expected and nameless */
-#define SAY_NAMELESS(type, tag, total) 9, 1, 0, (type)-1, 4 + (tag), 0, 0, total, 0, 0, 0, 0
-#define UP_1                           7, 1, 0, RUN
 /* so many messages seen; one segment */
 #define INVITE(tag, seen, size)                                                                \
     9, 0, 0x40, RME_WIRE_INVITE - 1, tag, seen, 0, 0, 0, 0, size, 0, 0, 0, 0, 1, size
@@ -484,17 +481,6 @@ static void lives(void)
                                                  RUN};
     static const uint8_t inviting_eager[] = {
         SPEAK, ZONE_RECV(B300K, 1), RUN, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN};
-    static const uint8_t mutual_first[] = {
-        RECV(B1000, 1), UP, 6, 0, RUN, UP_1, SAY_NAMELESS(RME_WIRE_EAGER, 1, 0), B1000, RUN};
-    static const uint8_t mutual_late[] = {
-        RECV(B64, 2),   UP, 6, 0, RUN, UP_1, SAY_NAMELESS(RME_WIRE_EAGER, 1, 0), B1000, RUN,
-        RECV(B1000, 1), RUN};
-    static const uint8_t mutual_rts[] = {
-        RECV(B300K, 1), UP, 6, 0, RUN, UP_1, SAY_NAMELESS(RME_WIRE_RTS, 1, B300K), 0, RUN,
-        CANCEL(0)};
-    static const uint8_t mutual_unknown[] = {
-        6, 0, RUN, UP, 9, 0,   0,   RME_WIRE_EAGER - 1, 5,    0,   0,
-        0, 0, 0,   0,  0, B64, RUN, RECV(B1000, 1),     UP_1, DOWN};
     static const uint8_t invited[] = {
         RECV(B64, 2), UP, INVITE(1, 0, B300K), RUN, ZONE_SEND(B300K, 1), RUN, FINISH};
     static const uint8_t invited_crossed[] = {ZONE_SEND(B300K, 1), UP,  RUN,
@@ -652,10 +638,6 @@ static void lives(void)
     SEED_LIFE(inviting_declined);
     SEED_LIFE(inviting_cancelled);
     SEED_LIFE(inviting_eager);
-    SEED_LIFE(mutual_first);
-    SEED_LIFE(mutual_late);
-    SEED_LIFE(mutual_rts);
-    SEED_LIFE(mutual_unknown);
     SEED_LIFE(invited);
     SEED_LIFE(invited_crossed);
     SEED_LIFE(invited_late);

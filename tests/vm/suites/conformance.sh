@@ -27,10 +27,10 @@ timed() {
 export SLOW_READS=yes # as rxe does, which the engine has to know
 suite 200 "fabric conformance" 7000 fabric-conformance
 suite 200 "fabric conformance, shared receives" 7200 fabric-conformance --options srq=on
-suite 900 "engine conformance" 7400 timed conformance --only '!server_to_server,!mutual_*'
+suite 900 "engine conformance" 7400 timed conformance --only '!server_to_server'
 # Servers that connect to each other at the same address.
 within_one_device
 check 100 "engine conformance, servers at one address" conformance --fabric ib --addr ib://10.7.0.1:7600 \
-    --only 'server_to_server,mutual_*'
+    --only 'server_to_server'
 over_the_wire
 after "servers at one address"
