@@ -78,7 +78,6 @@ static struct rme_message *unmatched_of(struct rme_peer *peer, const struct rme_
 
         if (message->is_rts && message->from == cancel->from) {
             rme_message_unlink(rme, message);
-            peer->rts_in[RME_EXPECTED]--;
             return message;
         }
     }

@@ -42,6 +42,7 @@
 
 #define IN_VAIN 4u       /* in a row: inviting for receives of this size does not pay */
 #define INVITE_AGAIN 64u /* then one of so many finds out whether it would now */
+#define ACKS_MAX 1024u   /* answers to one peer that wait for its credits: no more than it could invite meanwhile */
 
 /* CANCEL_ACK of an invitation.  Several may wait: an invitation that was taken ends without it, and the next one may follow. */
 struct invite_ack {
@@ -59,7 +60,7 @@ void rme_invite_start(struct rme_peer *peer)
 {
     struct rme_invites *invites = &peer->invites;
 
-    invites->seen = invites->sent = 0;
+    invites->seen = invites->sent = invites->acks = 0;
 }
 
 /* ---- The receiver ------------------------------------------------------------------------------------------------ */
@@ -298,6 +299,10 @@ void rme_invite_cancelled(struct rme_peer *peer, uint32_t from)
     }
     if (invites->held != NULL && invites->from == from)
         rme_invite_drop(invites);
+    if (invites->acks >= ACKS_MAX) {
+        rme_peer_protocol_error(peer, "more cancels of invitations than it takes answers");
+        return;
+    }
     ack = malloc(sizeof(*ack));
     if (ack == NULL) {
         rme_peer_fail(peer, -ENOMEM, "no memory to answer a cancel");
@@ -306,6 +311,7 @@ void rme_invite_cancelled(struct rme_peer *peer, uint32_t from)
     rme_node_init(&ack->control.link);
     ack->control.kind = RME_CONTROL_INVITE;
     ack->to = from;
+    invites->acks++;
     rme_node_append(&peer->control, &ack->control.link);
     rme_peer_kick(peer);
 }
@@ -316,6 +322,7 @@ bool rme_invite_ack(struct rme_peer *peer, struct rme_control *control)
         return false;
     rme_node_remove(&control->link);
     rme_invite_ack_free(control);
+    peer->invites.acks--;
     return true;
 }
 

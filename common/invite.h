@@ -28,6 +28,7 @@ struct rme_invites {
     struct rme_opening *held; /* the peer's invitation; NULL: none */
     int32_t tag;              /* of the messages that it is for */
     uint32_t from;            /* the receive that it is of */
+    uint32_t acks;            /* answers to its CANCELs that wait for credits */
     uint32_t sent;            /* EAGER and RTS of expected messages that went out, modulo 2^32 */
     struct rme_invite_sent ring[RME_INVITE_RING]; /* the last of them */
 };

@@ -69,7 +69,7 @@ struct rme_peer {
     struct rme_holding holding[RME_STREAMS];
     uint32_t rts_out[RME_STREAMS]; /* our RTS that the peer holds */
     uint32_t rts_in[RME_STREAMS];  /* its RTS that we hold */
-    uint32_t pulled;               /* bytes of unexpected messages being pulled, or pulled and not delivered */
+    uint32_t pulled;               /* cost of unexpected messages being pulled, or pulled and not delivered */
     uint32_t waiting_host;         /* unexpected messages complete and not delivered */
     uint32_t xfers;                /* our transfers outstanding */
     struct rme_invites invites;    /* see invite.c */

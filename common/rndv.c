@@ -256,11 +256,15 @@ bool rme_rndv_send_ack(struct rme_peer *peer, uint32_t to)
     return true;
 }
 
-/* CANCEL_ACK for a message that was never matched, and the end of it. */
+/*
+ * CANCEL_ACK for a message that was never matched, and the end of it.  Until then it counts as an RTS that we hold, as it does for its
+ * sender: so rts_max bounds the answers that wait for credits.
+ */
 static bool send_forgotten(struct rme_peer *peer, struct rme_message *forgotten)
 {
     if (!rme_rndv_send_ack(peer, forgotten->from))
         return false;
+    peer->rts_in[forgotten->flags & RME_WIRE_F_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED]--;
     rme_node_remove(&forgotten->control.link);
     rme_message_free(forgotten);
     return true;

@@ -88,6 +88,12 @@ void rme_unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
 
 /* ---- Pulling ----------------------------------------------------------------------------------------------------- */
 
+/* What a pull counts for against the window: like an eager message, so that those of no bytes are bounded, too. */
+static uint32_t pull_cost(const struct rme_unexp *u)
+{
+    return (uint32_t)u->size + RME_HELD_COST;
+}
+
 /* Gives the message of `u` a buffer and starts to pull.  False: no memory. */
 static bool pull(struct rme_peer *peer, struct rme_unexp *u)
 {
@@ -113,7 +119,7 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
     op->total = full->size;
     rme_node_append(&peer->ops, &op->of_peer);
     rme_op_step(rme, op, RME_OP_POSTED);
-    peer->pulled += (uint32_t)full->size;
+    peer->pulled += pull_cost(full);
     peer->rts_in[RME_UNEXPECTED_STREAM]--;
     rme_rndv_receive(rme, op, rts);
     rme_message_free(rts);
@@ -126,7 +132,7 @@ static void pull_more(struct rme_peer *peer)
     while (!rme_node_alone(&peer->pulls) && peer->state == RME_PEER_UP) {
         struct rme_unexp *u = rme_entry(peer->pulls.next, struct rme_unexp, waiting);
 
-        if (peer->pulled != 0 && peer->pulled + u->size > peer->rme->tuning.window[RME_UNEXPECTED_STREAM])
+        if (peer->pulled != 0 && peer->pulled + pull_cost(u) > peer->rme->tuning.window[RME_UNEXPECTED_STREAM])
             return;
         if (!pull(peer, u)) {
             no_memory(peer);
@@ -172,7 +178,7 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
     if (op->error == 0 && !u->dropped) {
         u->ready = true;
     } else {
-        peer->pulled -= (uint32_t)u->size;
+        peer->pulled -= pull_cost(u);
         unexp_free(u);
     }
     rme_op_recycle(&rme->op_table, op);
@@ -191,7 +197,6 @@ struct rme_message *rme_unexp_cancel(struct rme_peer *peer, uint32_t from)
             continue;
         u->rts = NULL;
         unexp_free(u);
-        peer->rts_in[RME_UNEXPECTED_STREAM]--;
         return rts;
     }
     return NULL;
@@ -245,7 +250,7 @@ struct rme_unexp *rme_unexp_take(struct rme *rme)
     peer = u->peer;
     peer->waiting_host--;
     if (u->pulled) {
-        peer->pulled -= (uint32_t)u->size;
+        peer->pulled -= pull_cost(u);
         pull_more(peer);
     } else {
         rme_holding_took(&peer->holding[RME_UNEXPECTED_STREAM], u->size);

@@ -424,6 +424,7 @@ static void listen_to(const void *tx, size_t length)
 
     FUZZ_CHECK(length <= fabric->config.rx_size);
     FUZZ_CHECK(rme_wire_decode(exact, length, &message) == 0);
+    script.credit_messages += message.type == RME_WIRE_CREDIT;
     if (message.from != 0) {
         memmove(script.handle, script.handle + 1,
                 sizeof(script.handle) - sizeof(script.handle[0]));

@@ -22,6 +22,7 @@ struct script {
     uint32_t handle[SCRIPT_HANDLES]; /* names of operations that the engine told its peer, most
                                         recent last */
     unsigned handles;
+    unsigned credit_messages; /* CREDIT said so far */
     bool no_tx;   /* send buffers are out */
     bool no_regs; /* registrations are refused */
 };

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What a peer can make an engine keep: an engine against a peer that is played here, and that
+ * takes no answers. */
+#include <malloc.h>
+
+#include "unit.h"
+#include "rme.h"
+#include "tests/fuzz/script_fabric.h"
+
+#define RTS_MAX 1024 /* the least that the option allows */
+#define MUCH    20000
+#define BOUND   (4u << 20) /* bytes that all of it may take */
+#define POOLED  (1u << 20) /* and that may be kept for later operations */
+
+static struct rme *rme;
+static unsigned given;          /* credits */
+static struct rme_addr *sender; /* of unexpected messages; without it the link would end */
+
+/* Progress until nothing more happens; a host that takes what there is. */
+static void run(void)
+{
+    struct rme_done done[4];
+    struct rme_unexpected got[2];
+    bool quiet;
+    int count;
+
+    do {
+        quiet = script_is_quiet();
+        assert_int_equal(rme_test_context(rme, 0, done, 4, 0), 0);
+        count = rme_test_unexpected(rme, got, 2, 0);
+        assert_true(count >= 0);
+        for (int i = 0; i < count; i++) {
+            assert_int_equal(rme_unexpected_free(rme, got[i].buffer), 0);
+            if (got[i].first)
+                sender = got[i].addr;
+        }
+    } while (!quiet || count > 0);
+}
+
+/* A peer that gives 4 credits, so that little can be said to it. */
+static int set_up(void **state)
+{
+    struct rme_hello hello = {.version = RME_WIRE_VERSION,
+                              .version_min = RME_WIRE_VERSION_MIN,
+                              .flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE,
+                              .incarnation = 5,
+                              .rx_size = 4096,
+                              .credits = 4,
+                              .eager_window = 1 << 20,
+                              .unexpected_window = 1 << 20,
+                              .rts_max = 64};
+    uint8_t out[RME_HELLO_MAX] = {0};
+    struct rme_addr *listen = NULL;
+    struct rme_config config = {.fabric = &script_ops,
+                                .options =
+                                    "regcache_entries=0,spin_us=0,keepalive_ms=0,credits=8,"
+                                    "zone_bytes=64M,dont_fork=off,rts_max=1024,"
+                                    "unexpected_window=64K"};
+
+    (void)state;
+    given = script.credit_messages = 0;
+    assert_int_equal(rme_addr_parse("ib", "ib://self:1", &listen), 0);
+    config.listen = listen;
+    assert_int_equal(rme_open(&config, &rme), 0);
+    assert_int_equal(rme_context_open(rme, 0), 0);
+    rme_addr_free(listen);
+    rme_hello_encode(&hello, out);
+    script_request(out, sizeof(out));
+    run();
+    script_up(0, out, sizeof(out));
+    run();
+    assert_int_equal(script.links, 1);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    if (sender != NULL)
+        rme_addr_free(sender);
+    sender = NULL;
+    script_cut();
+    run();
+    rme_close(rme);
+    return 0;
+}
+
+/* A credit goes back for each CREDIT: so there is never one for anything else. */
+static void say(struct rme_wire_message message)
+{
+    uint8_t buffer[4096] = {0};
+
+    message.credits = (uint16_t)(script.credit_messages - given);
+    given = script.credit_messages;
+    rme_wire_encode(&message, buffer);
+    script_message(0, buffer, rme_wire_length(message.type, 0));
+    run();
+}
+
+static bool link_ended(void)
+{
+    return rme_counter_value(rme, "protocol_errors") == 1;
+}
+
+/* The link ends before it has taken too much, and all of that is given back. */
+static void is_bounded(struct rme_wire_message (*next)(uint32_t n), uint32_t most)
+{
+    size_t before = mallinfo2().uordblks, now, peak = before;
+    uint32_t n;
+
+    for (n = 0; n < MUCH && !link_ended(); n++) {
+        say(next(n));
+        now = mallinfo2().uordblks;
+        peak = now > peak ? now : peak;
+    }
+    assert_in_range(n, 1, most);
+    assert_true(peak - before < BOUND);
+    run();
+    now = mallinfo2().uordblks;
+    assert_true(now < before + POOLED);
+}
+
+static struct wire_pair {
+    struct rme_wire_message rts, cancel;
+} pair(uint32_t n, uint8_t flags, uint64_t size)
+{
+    return (struct wire_pair){
+        .rts = {.type = RME_WIRE_RTS, .flags = flags, .tag = 7, .from = 1 + n, .total = size},
+        .cancel = {.type = RME_WIRE_CANCEL,
+                   .flags = flags | RME_WIRE_F_FROM_SENDER,
+                   .tag = 7,
+                   .from = 1 + n}};
+}
+
+static struct rme_wire_message cancelled_rts(uint32_t n)
+{
+    struct wire_pair p = pair(n / 2, 0, 1 << 20);
+
+    return n % 2 == 0 ? p.rts : p.cancel;
+}
+
+static void cancels_of_what_was_not_matched(void **state)
+{
+    (void)state;
+    is_bounded(cancelled_rts, 2 * RTS_MAX + 64);
+}
+
+static struct rme_wire_message cancelled_invitation(uint32_t n)
+{
+    return (struct rme_wire_message){.type = RME_WIRE_CANCEL, .from = 1 + n};
+}
+
+static void cancels_of_invitations(void **state)
+{
+    (void)state;
+    is_bounded(cancelled_invitation, 1024 + 64);
+}
+
+static struct rme_wire_message empty(uint32_t n)
+{
+    return pair(n, RME_WIRE_F_UNEXPECTED, 0).rts;
+}
+
+/* Their pulls need a word to the sender, and count against its window until that is said. */
+static void unexpected_messages_of_no_bytes(void **state)
+{
+    (void)state;
+    is_bounded(empty, RTS_MAX + 65536 / 64 + 64);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(cancels_of_what_was_not_matched, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(cancels_of_invitations, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(unexpected_messages_of_no_bytes, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);
+}
