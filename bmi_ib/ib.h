@@ -186,9 +186,10 @@ int ib_resolver_open(struct rme_fabric *f);
 void ib_resolver_close(struct rme_fabric *f);
 int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out);
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle);
-/* Takes one result out: 1 and the handle with either *out or *error, or 0. */
-int ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **out,
-                      int *error);
+/* Takes one result out: 1 and the handle with either *out or *error, or 0.  *why: the resolver's
+ * words for an error of its own, else NULL. */
+int ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **out, int *error,
+                      const char **why);
 
 /* ---- cq.c ---- */
 int ib_cq_open(struct rme_fabric *f);

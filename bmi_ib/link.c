@@ -453,7 +453,8 @@ void ib_link_names(struct rme_fabric *f)
     uint32_t handle;
     struct addrinfo *found;
     int error;
-    while (ib_resolve_result(f, &handle, &found, &error)) {
+    const char *why;
+    while (ib_resolve_result(f, &handle, &found, &error, &why)) {
         struct rme_link *l = ib_link_by_handle(f, handle);
         if (!l || l->state != IB_NAMING) { /* given up meanwhile */
             if (found)
@@ -462,7 +463,7 @@ void ib_link_names(struct rme_fabric *f)
         }
         if (error) {
             ib_log(f, RME_LOG_WARN, "%s: the host name cannot be resolved: %s", l->peer,
-                   strerror(-error));
+                   why ? why : strerror(-error));
         } else {
             l->addresses = l->address = found;
             error = ib_cm_start(l);

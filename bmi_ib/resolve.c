@@ -22,6 +22,7 @@ struct job {
     STAILQ_ENTRY(job) next;
     uint32_t handle;
     int error;
+    const char *why; /* it was not found, in the resolver's words; NULL: as `error` says */
     struct addrinfo *found;
     char *host; /* behind the structure, the port behind it */
     char *port;
@@ -101,7 +102,9 @@ static void *worker(void *arg)
         STAILQ_REMOVE_HEAD(&r->todo, next);
         r->busy = true;
         pthread_mutex_unlock(&r->mutex);
-        j->error = lookup_error(getaddrinfo(j->host, j->port, &hints_stream, &j->found));
+        int gai = getaddrinfo(j->host, j->port, &hints_stream, &j->found);
+        j->error = lookup_error(gai);
+        j->why = gai == EAI_SYSTEM ? NULL : gai_strerror(gai);
         pthread_mutex_lock(&r->mutex);
         r->busy = false;
         STAILQ_INSERT_TAIL(&r->results, j, next);
@@ -179,7 +182,8 @@ int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, u
     return error;
 }
 
-int ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **out, int *error)
+int ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **out, int *error,
+                      const char **why)
 {
     struct ib_resolver *r = f->resolver;
     pthread_mutex_lock(&r->mutex);
@@ -191,6 +195,7 @@ int ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **
         return 0;
     *handle = j->handle;
     *error = j->error;
+    *why = j->why;
     *out = j->found;
     j->found = NULL;
     job_free(j);
