@@ -243,9 +243,11 @@ static void connect_failed(struct rme_peer *peer)
     peer->not_before = rme_now() + jittered(rme, peer->backoff_ms);
     peer->backoff_ms = peer->backoff_ms < rme->tuning.backoff_max_ms / 2 ? peer->backoff_ms * 2
                                                                           : rme->tuning.backoff_max_ms;
-    rme_log_put(rme->log, RME_LOG_WARN, "%s: cannot connect: %s", rme_peer_name(peer),
-                strerror(-peer->last_part_error));
+    if (!peer->last_part_told)
+        rme_log_put(rme->log, RME_LOG_WARN, "%s: cannot connect: %s", rme_peer_name(peer),
+                    strerror(-peer->last_part_error));
     fail_waiting(peer, connect_error(peer->last_part_error));
+    rme_wait_notify(rme, RME_WAIT_ANY);
 }
 
 /* Tries the part peer->part, or the next ones, until one is under way or none is left. */
@@ -269,6 +271,7 @@ static void connect_part(struct rme_peer *peer)
         }
         peer->link = NULL;
         peer->last_part_error = error;
+        peer->last_part_told = false;
     }
     rme_count(rme, RME_C_LINK_FAILURES);
     connect_failed(peer);
@@ -279,6 +282,7 @@ static void connect_start(struct rme_peer *peer, uint64_t now)
     peer->state = RME_PEER_CONNECTING;
     peer->part = 0;
     peer->last_part_error = -EHOSTUNREACH;
+    peer->last_part_told = false;
     peer->connect_by = now + peer->rme->tuning.connect_ms;
     connect_part(peer);
 }
@@ -354,6 +358,7 @@ static void now_up(struct rme_peer *peer)
     peer->was_up = true;
     rme_count(rme, RME_C_PEERS);
     rme_log_put(rme->log, RME_LOG_DEBUG, "%s: connected with %s", rme_peer_name(peer), rme->ops->link_peer(peer->link));
+    rme_wait_notify(rme, RME_WAIT_ANY);
     rme_peer_kick(peer);
     rme_peer_work(peer);
 }
@@ -423,6 +428,48 @@ void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
         agree(peer, &hello);
         now_up(peer);
     }
+}
+
+/* ---- Is anybody there? ------------------------------------------------------------------------------------------- */
+
+struct reach_wait {
+    struct rme_waiter waiter;
+    struct rme_addr *addr;
+    int outcome;
+};
+
+/* "Ready" is 1 as soon as the outcome is known; connecting that has failed leaves the peer idle. */
+static int reach_ready(struct rme *rme, struct rme_waiter *waiter)
+{
+    struct reach_wait *wait = rme_entry(waiter, struct reach_wait, waiter);
+    struct rme_peer *peer = wait->addr->peer;
+
+    (void)rme;
+    if (peer != NULL && peer->state == RME_PEER_UP)
+        wait->outcome = 0;
+    else if (peer == NULL || peer->state == RME_PEER_DEAD)
+        wait->outcome = -ECONNRESET;
+    else if (peer->state == RME_PEER_IDLE)
+        wait->outcome = connect_error(peer->last_part_error);
+    return wait->outcome != -EINPROGRESS;
+}
+
+int rme_addr_reach(struct rme *rme, struct rme_addr *addr, int wait_ms)
+{
+    struct reach_wait wait = {.addr = addr, .outcome = -EINPROGRESS};
+    struct rme_peer *peer;
+    int error = 0;
+
+    rme_lock(rme);
+    peer = rme_peer_of(rme, addr, &error);
+    if (peer != NULL)
+        rme_peer_work(peer);
+    rme_unlock(rme);
+    if (peer == NULL)
+        return error;
+    rme_waiter_init(&wait.waiter, RME_WAIT_ANY, reach_ready);
+    rme_wait(rme, &wait.waiter, wait_ms);
+    return wait.outcome;
 }
 
 /* ---- Down -------------------------------------------------------------------------------------------------------- */
@@ -536,7 +583,9 @@ static void part_failed(struct rme_peer *peer, const struct rme_event *event)
     struct rme_reject why;
 
     peer->last_part_error = peer->error != 0 ? peer->error : event->error;
-    if (event->hello != NULL && rme_reject_decode(event->hello, event->hello_length, &why) == 0)
+    peer->last_part_told =
+        event->hello != NULL && rme_reject_decode(event->hello, event->hello_length, &why) == 0;
+    if (peer->last_part_told)
         rme_log_put(rme->log, RME_LOG_WARN, "%s: refused by the peer: %s; it accepts %u", rme_peer_name(peer),
                     rme_reject_text(why.reason), (unsigned)why.acceptable);
     rme->ops->link_free(peer->link);

@@ -81,6 +81,7 @@ struct rme_peer {
     struct rme_timer timer; /* what for: see rme_peer_timer */
     int part;               /* part of the address being tried */
     int last_part_error;
+    bool last_part_told; /* and the log has it */
     uint64_t connect_by;    /* all parts must be done by then */
     uint64_t not_before;    /* no attempt before */
     uint32_t backoff_ms;

@@ -94,6 +94,13 @@ RME_API bool rme_addr_is_dead(const struct rme_addr *addr);
  */
 RME_API int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask);
 
+/*
+ * Connects an address that was looked up, if it is not connected, and waits for the outcome, wait_ms at most.  0: it is
+ * connected.  -EINPROGRESS: that is not known yet; connecting goes on.  -EINVAL: the address is another engine's.  Else why it
+ * cannot be connected now, one of the errors at completion below.
+ */
+RME_API int rme_addr_reach(struct rme *rme, struct rme_addr *addr, int wait_ms);
+
 /* A word for the host (the shim keeps its method address here). */
 RME_API void rme_addr_set_host(struct rme_addr *addr, void *host);
 RME_API void *rme_addr_host(const struct rme_addr *addr);

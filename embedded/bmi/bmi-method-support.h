@@ -11,6 +11,9 @@
 
 #include "bmi-types.h"
 
+/* What a look-up of this host is: a name for a peer, whether it is there or not. */
+#define BMI_LOOKUP_CONNECTS_NOTHING 1
+
 #define BMI_MAX_CONTEXTS 16
 
 typedef struct PVFS_hint_s *PVFS_hint;

@@ -152,7 +152,27 @@ void nobody_listens(void **state)
     for (int i = 0; i < 3; i++)
         op_check_error(&ops[i], -ECONNREFUSED, -ECONNREFUSED);
     assert_false(rme_addr_is_dead(to));
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(rme_addr_reach(n->rme, to, 5000), -ECONNREFUSED);
     blob_free(&b);
+}
+
+/* Somebody does; whether connecting goes on is asked without waiting. */
+void somebody_listens(void **state)
+{
+    struct pair p;
+    int outcome;
+
+    (void)state;
+    pair_open(&p);
+    outcome = rme_addr_reach(p.client->rme, p.to_server, 0);
+    for (int i = 0; i < 1000 && outcome == -EINPROGRESS; i++) {
+        pump_times(1);
+        outcome = rme_addr_reach(p.client->rme, p.to_server, 1);
+    }
+    assert_int_equal(outcome, 0);
+    assert_int_equal(rme_addr_reach(p.client->rme, p.to_server, 0), 0);
+    assert_int_equal(rme_addr_reach(p.server->rme, p.to_server, 0), -EINVAL);
 }
 
 /* The address leads nowhere, or nobody ever answers there. */

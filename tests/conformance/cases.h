@@ -14,6 +14,7 @@
     X(passive_address) \
     X(freed_address_ends_its_operations) \
     X(nobody_listens) \
+    X(somebody_listens) \
     X(unreachable_hosts) \
     X(second_address_is_tried) \
     X(contexts_open_and_close) \

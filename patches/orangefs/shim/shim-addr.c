@@ -97,8 +97,25 @@ static struct shim_addr *find_lookup(struct shim *s, const char *key)
     return NULL;
 }
 
-/* Called before initialize on a server, and with the host's locks held: it only reads the text.
+/*
+ * Is this client's first server there?  OrangeFS waits 10 s and more for a server that refuses
+ * a connection, as it does for one that was lost, but takes a failed lookup at its word and
+ * turns to the next address of its tab file, "ib://…,tcp://…".  So the lookups of a client
+ * fail, until one did not, where a connection is refused or there is no way; where the answer
+ * takes long, the address is as good as any other.  The engine has said why.
  */
+static bool is_there(struct shim *s, struct rme_addr *peer)
+{
+    if (!s->rme || atomic_load(&s->reached))
+        return true;
+    int error = rme_addr_reach(s->rme, peer, s->first_lookup_ms);
+    if (error == 0)
+        atomic_store(&s->reached, true);
+    return error == 0 || error == -EINPROGRESS;
+}
+
+/* Called before initialize on a server, and with the host's locks held: then it only reads the
+ * text. */
 bmi_method_addr_p shim_lookup(struct shim *s, const char *text)
 {
     struct rme_addr *peer = NULL;
@@ -107,8 +124,10 @@ bmi_method_addr_p shim_lookup(struct shim *s, const char *text)
     int ret = rme_addr_parse(s->scheme, text, &peer);
     if (ret < 0) {
         if (ret == -EDESTADDRREQ)
-            gossip_err("bmi_%s: bad address \"%s\": expected %s://host:port\n", s->scheme, text,
-                       s->scheme);
+            gossip_err(
+                "bmi_%s: bad address \"%s\": expected %s://host:port, the port from 1 to "
+                "65535\n",
+                s->scheme, text, s->scheme);
         return NULL;
     }
     char *key = make_key(s, text);
@@ -130,6 +149,10 @@ bmi_method_addr_p shim_lookup(struct shim *s, const char *text)
 no_key:
     if (peer)
         rme_addr_free(peer);
+    if (a && !is_there(s, a->peer)) {
+        shim_drop_addr(s, a->host);
+        a = NULL;
+    }
     return a ? a->host : NULL;
 }
 

@@ -8,12 +8,24 @@
  *     SHIM_OPS      the symbol that the host looks for: bmi_ib_ops
  *     SHIM_SCHEME   "ib"
  *     SHIM_FABRIC   bmi_ib_fabric
+ *
+ * and may have defined SHIM_FIRST_LOOKUP_MS (see shim_lookup()); 3000, or 0 in a host whose
+ * lookups connect nothing, which its headers say by BMI_LOOKUP_CONNECTS_NOTHING.
  */
 #include "shim.h"
 
+#ifndef SHIM_FIRST_LOOKUP_MS
+#ifdef BMI_LOOKUP_CONNECTS_NOTHING
+#define SHIM_FIRST_LOOKUP_MS 0
+#else
+#define SHIM_FIRST_LOOKUP_MS 3000
+#endif
+#endif
+
 extern struct bmi_method_ops SHIM_OPS;
 
-static struct shim self = SHIM_INITIALIZER(self, SHIM_SCHEME, SHIM_FABRIC);
+static struct shim self =
+    SHIM_INITIALIZER(self, SHIM_SCHEME, SHIM_FABRIC, SHIM_FIRST_LOOKUP_MS);
 
 static int initialize(bmi_method_addr_p listen, int method_id, int flags, char *options)
 {

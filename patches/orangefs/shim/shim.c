@@ -2,19 +2,36 @@
 /* Start and stop of the method, its options, its memory, its errors. */
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "shim.h"
 #include "shim-engine.h"
 #include "gossip.h"
 #include "pvfs2-debug.h"
 
-#define HINT_READ 1 /* of a buffer hint: what OrangeFS calls PVFS_IO_READ, our core BMI_IO_READ */
+#define HINT_READ                                                                              \
+    1 /* of a buffer hint: what OrangeFS calls PVFS_IO_READ, our core BMI_IO_READ */
+
+/* OrangeFS tries a method that could not be started four times in a row: the same complaint is
+ * not heard again. */
+static bool heard_before(struct shim *s, enum rme_log_level level, const char *line)
+{
+    if (!s->opening || level != RME_LOG_ERROR)
+        return false;
+    if (strncmp(s->complaint, line, sizeof(s->complaint) - 1) == 0)
+        return true;
+    snprintf(s->complaint, sizeof(s->complaint), "%s", line);
+    return false;
+}
 
 static void log_line(void *arg, enum rme_log_level level, const char *line)
 {
-    const struct shim *s = arg;
+    struct shim *s = arg;
 
+    if (heard_before(s, level, line))
+        return;
     if (level <= RME_LOG_WARN)
         gossip_err("bmi_%s: %s\n", s->scheme, line);
     else
@@ -61,14 +78,18 @@ int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int
         .log = log_line,
         .log_arg = s,
     };
+    s->opening = true;
     ret = rme_open(&config, &s->rme);
+    s->opening = false;
     if (ret < 0) {
         s->rme = NULL;
         if (listen) /* the host forgets it without dropping it */
             shim_drop_addr(s, listen);
         return shim_error(ret);
     }
+    s->complaint[0] = '\0';
     s->listen = addr;
+    atomic_store(&s->reached, listen != NULL || s->first_lookup_ms == 0);
     s->method_id = method_id;
     s->op_addr.method_type = method_id;
     shim_adopt_lookups(s);

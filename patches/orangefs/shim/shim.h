@@ -68,6 +68,7 @@ struct shim_held {
 struct shim {
     const char *scheme; /* of addresses; the method is called bmi_<scheme> */
     const struct rme_fabric_ops *(*fabric)(void);
+    int first_lookup_ms; /* see shim_lookup(); 0: lookups connect nothing */
 
     pthread_mutex_t newcomer;
     pthread_mutex_t lock;     /* lookups, peers, cursor, held; all of struct shim_addr */
@@ -80,7 +81,10 @@ struct shim {
     atomic_int parked_count;                   /* both under `newcomer` */
     atomic_int scans; /* threads that may have a message which `held` does not count yet */
 
-    struct rme *rme; /* NULL: not initialized */
+    struct rme *rme;     /* NULL: not initialized */
+    atomic_bool reached; /* a lookup has found its server, or none has to */
+    bool opening; /* the engine is being opened: its complaints go to `complaint` as well */
+    char complaint[512]; /* of the last time that it could not be opened; also after finalize */
     int method_id;
     struct shim_addr *listen;
 
@@ -92,11 +96,12 @@ struct shim {
     struct bmi_method_addr op_addr; /* what every operation shows as its address */
 };
 
-#define SHIM_INITIALIZER(self, scheme_, fabric_)                                               \
+#define SHIM_INITIALIZER(self, scheme_, fabric_, first_lookup_ms_)                             \
     {                                                                                          \
-        .scheme = (scheme_), .fabric = (fabric_), .newcomer = PTHREAD_MUTEX_INITIALIZER,       \
-        .lock = PTHREAD_MUTEX_INITIALIZER, .op_lock = PTHREAD_MUTEX_INITIALIZER,               \
-        .method_id = -1, .lookups = {.prev = &(self).lookups, .next = &(self).lookups},        \
+        .scheme = (scheme_), .fabric = (fabric_), .first_lookup_ms = (first_lookup_ms_),       \
+        .newcomer = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER,              \
+        .op_lock = PTHREAD_MUTEX_INITIALIZER, .method_id = -1,                                 \
+        .lookups = {.prev = &(self).lookups, .next = &(self).lookups},                         \
         .peers = {.prev = &(self).peers, .next = &(self).peers},                               \
     }
 

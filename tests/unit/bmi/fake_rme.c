@@ -50,8 +50,10 @@ void fake_log(enum rme_log_level level, const char *line)
 
 int rme_open(const struct rme_config *config, struct rme **out)
 {
-    if (fake.open_error)
+    if (fake.open_error) {
+        config->log(config->log_arg, RME_LOG_ERROR, strerror(-fake.open_error));
         return fake.open_error;
+    }
     struct rme *r = calloc(1, sizeof(*r));
     if (!r)
         return -ENOMEM;
@@ -135,6 +137,13 @@ bool rme_addr_is_dead(const struct rme_addr *addr)
 int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask)
 {
     return netmask == 32 && strstr(pattern, addr->name) != NULL;
+}
+
+int rme_addr_reach(struct rme *r, struct rme_addr *addr, int ms)
+{
+    (void)r, (void)addr, (void)ms;
+    fake.reaches++;
+    return fake.reach_result;
 }
 
 void rme_addr_set_host(struct rme_addr *addr, void *host)
@@ -391,4 +400,5 @@ static const struct rme_fabric_ops *fake_fabric(void)
 #define SHIM_OPS    bmi_fake_ops
 #define SHIM_SCHEME "fake"
 #define SHIM_FABRIC fake_fabric
+#define SHIM_FIRST_LOOKUP_MS 100
 #include "patches/orangefs/shim/shim-table.h"

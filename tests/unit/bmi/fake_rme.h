@@ -10,7 +10,8 @@
 
 struct fake {
     /* what a test may set */
-    int open_error;
+    int open_error;        /* also complained about */
+    int reach_result;      /* of rme_addr_reach */
     int post_result;       /* what posts return */
     bool finish_at_once;   /* operations are complete before the post returns */
     void (*on_post)(void); /* called once, before the post of a complete operation returns */
@@ -18,7 +19,7 @@ struct fake {
     /* what a test may look at */
     char options[128], listening[128];
     bool bind_specific;
-    atomic_int engines, addrs, operations, cancels, forceful, hints, waited_ms;
+    atomic_int engines, addrs, operations, cancels, forceful, hints, waited_ms, reaches;
     size_t hinted;
     enum rme_direction hint_direction;
     uint32_t contexts;

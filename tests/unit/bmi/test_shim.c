@@ -104,6 +104,62 @@ static void strings_of_one_peer_share_an_address(void **state)
     }
 }
 
+/* OrangeFS tries four times. */
+static void why_it_cannot_start_is_said_once(void **state)
+{
+    (void)state;
+    BMI_addr_t addr;
+
+    assert_int_equal(BMI_initialize(NULL, NULL, 0, NULL), 0);
+    fake.open_error = -ENODEV;
+    lines_count();
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(bmi_fake_ops.initialize(NULL, 0, 0, NULL), -BMI_ENODEV);
+    assert_int_equal(lines.errors, 1);
+    fake.open_error = -ENOMEM;
+    assert_int_equal(bmi_fake_ops.initialize(NULL, 0, 0, NULL), -BMI_ENOMEM);
+    assert_int_equal(lines.errors, 2);
+    fake.open_error = 0;
+    assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), 0);
+    fake_log(RME_LOG_ERROR, strerror(ENOMEM)); /* not one of the start */
+    assert_int_equal(lines.errors, 3);
+    assert_int_equal(BMI_finalize(), 0);
+    fake.open_error = -ENOMEM; /* it worked in between */
+    assert_int_equal(bmi_fake_ops.initialize(NULL, 0, 0, NULL), -BMI_ENOMEM);
+    assert_int_equal(lines.errors, 4);
+}
+
+/* Until a client has found its first server, a lookup fails where nobody is. */
+static void a_first_lookup_needs_a_server(void **state)
+{
+    (void)state;
+    BMI_addr_t addr;
+
+    assert_int_equal(BMI_initialize(NULL, NULL, 0, NULL), 0);
+    fake.reach_result = -ECONNREFUSED;
+    assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), -BMI_ENOPROTOOPT);
+    assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), -BMI_ENOPROTOOPT);
+    assert_int_equal(fake.addrs, 0);
+    fake.reach_result = -EINPROGRESS; /* who is slow may be there */
+    assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), 0);
+    assert_int_equal(fake.reaches, 3);
+    fake.reach_result = -EHOSTUNREACH;
+    assert_int_equal(BMI_addr_lookup(&addr, "fake://host:2", NULL), -BMI_ENOPROTOOPT);
+    fake.reach_result = 0;
+    assert_int_equal(BMI_addr_lookup(&addr, "fake://host:2", NULL), 0);
+    assert_int_equal(fake.reaches, 5);
+    fake.reach_result = -ECONNREFUSED; /* nobody asks any more */
+    assert_int_equal(BMI_addr_lookup(&addr, "fake://host:3", NULL), 0);
+    assert_int_equal(fake.reaches, 5);
+    assert_int_equal(BMI_finalize(), 0);
+    assert_int_equal(fake.addrs, 0);
+
+    fake.reaches = 0;
+    start_server(0); /* knows its friends by name, whether they are up or not */
+    assert_int_equal(BMI_addr_lookup(&addr, "fake://friend:1", NULL), 0);
+    assert_int_equal(fake.reaches, 0);
+}
+
 /* OrangeFS lets bmi_tcp read our data as a struct of its own. */
 static void guard_and_foreign_addresses(void **state)
 {
@@ -527,6 +583,8 @@ int main(void)
         TEST(start_failure_leaves_nothing),
         TEST(lookup_before_initialize_and_drop_after_finalize),
         TEST(strings_of_one_peer_share_an_address),
+        TEST(why_it_cannot_start_is_said_once),
+        TEST(a_first_lookup_needs_a_server),
         TEST(guard_and_foreign_addresses),
         TEST(info_options),
         TEST(memory_is_freed_by_address),
