@@ -101,3 +101,10 @@ AC_DEFUN([AX_BMI_EXT],
     fi
     AC_CONFIG_FILES([src/io/bmi/bmi_ib_ext/module.mk src/io/bmi/bmi_elan4/module.mk])
 ])
+
+dnl For the summary at configure's end.
+AC_DEFUN([AX_BMI_EXT_SUMMARY],
+[
+    AC_MSG_RESULT([BMI method bmi_ib from library bmi_ib             : ${BMI_IB_EXT_LIBS:-no}])
+    AC_MSG_RESULT([BMI method bmi_elan4 from library bmi_elan4       : ${BMI_ELAN4_LIBS:-no}])
+])
