@@ -1,0 +1,50 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# What a client hears when something is wrong, and that it hears it at once: no server, no such host, no such port, no
+# device.  OrangeFS takes 10 s and more to give up a server it has an address for, so LIMIT is less.
+set -u
+host=127.0.0.1
+# shellcheck source=tests/orangefs/lib.sh
+. "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
+LIMIT=${LIMIT:-8}
+mnt=$tmp/mnt
+mkdir -p "$mnt"
+make_files 1000003
+
+fails_saying() { # words: so many lines of what a client says have them, and it ends by itself
+    local n=$1 words=$2 rc
+    run pvfs2-ls "$mnt" >"$tmp/out" 2>&1
+    rc=$?
+    cat "$tmp/out"
+    [ $rc != 0 ] && ! hung_or_died $rc || { echo "status $rc"; return 1; }
+    [ "$(grep -cE -- "$words" "$tmp/out")" -ge 1 ] || { echo "nobody says: $words"; return 1; }
+    [ "$n" = any ] || [ "$(grep -cE -- "$words" "$tmp/out")" = "$n" ]
+}
+
+tab "ib://$host:$base"
+check "no server: said at once" fails_saying any "cannot connect: Connection refused"
+tab "ib://no-such-host.invalid:$base"
+check "no such host: said at once, in words that fit" fails_saying any "no-such-host.invalid.*cannot be resolved: (Name or service not known|Temporary failure in name resolution|No address)"
+for port in 0 65536 99999 "" x; do
+    tab "ib://$host:$port"
+    check "port \"$port\": what is right is told" fails_saying any "ib://$host:$port.*from 1 to 65535"
+done
+if [ -n "$wrap" ]; then
+    saved=$wrap
+    wrap="env EMUVERBS_DEVICES=0 $wrap"
+    tab "ib://$host:$base"
+    check "no RDMA device: said once" fails_saying 1 "no RDMA device"
+    wrap=$saved
+fi
+
+# The next address of the tab file is taken where the first one's network is not served.
+what="tcp alone"
+if configure tcp 1 && bring_up; then
+    tcp=tcp://$host:$base ib=ib://$host:$((base + 5))
+    for first in "$ib/orangefs,$tcp" "$tcp/orangefs,$ib" "ib://no-such-host.invalid:$base/orangefs,$tcp"; do
+        tab "$first"
+        check "$what: a client that is given $first" there_and_back "$tmp/f1000003" 65536
+    done
+fi
+end
+finish
