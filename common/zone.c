@@ -78,9 +78,10 @@ struct rme_zone {
     struct slab_list full;  /* all blocks in use */
     struct rme_pagemap map; /* address to slab */
     uint64_t held;          /* bytes counted against the bound: registered or about to be */
-    uint64_t idle_bytes;    /* of registered idle slabs */
-    uint64_t plain_idle;    /* of idle slabs that are not registered */
-    atomic_bool surplus;    /* more is idle than is kept; also read without the lock */
+    uint64_t cut[CLASSES + 1]; /* bytes of the slabs that are cut for a class, idle or not */
+    uint64_t idle_bytes;       /* of registered idle slabs */
+    uint64_t plain_idle;       /* of idle slabs that are not registered */
+    atomic_bool surplus;       /* more is idle than is kept; also read without the lock */
 };
 
 /* ---- sizes ---- */
@@ -104,6 +105,19 @@ static size_t round_up(size_t size, size_t unit)
     return (size + unit - 1) / unit * unit;
 }
 
+/*
+ * The largest slab of a class for now: as much as the class has already, so that a process that
+ * needs few blocks pins little, and one that needs many registers few slabs.
+ */
+static size_t slab_for_now(const struct rme_zone *zone, int class)
+{
+    size_t size = RME_PAGEMAP_PAGE;
+
+    while (size < MAX_SLAB && 2 * size <= zone->cut[class])
+        size *= 2;
+    return size < zone->max_slab ? size : zone->max_slab;
+}
+
 /* Class and sizes of a fresh slab for a request.  False: larger than any address space. */
 static bool shape_for(const struct rme_zone *zone, size_t size, struct slab *shape)
 {
@@ -115,9 +129,11 @@ static bool shape_for(const struct rme_zone *zone, size_t size, struct slab *sha
         shape->all = 1;
         return true;
     }
+    size_t most = slab_for_now(zone, shape->class);
     shape->block = class_block(shape->class);
-    shape->size =
-        BLOCKS * shape->block < zone->max_slab ? BLOCKS * shape->block : zone->max_slab;
+    shape->size = BLOCKS * shape->block < most ? BLOCKS * shape->block
+                  : shape->block < most        ? most
+                                               : shape->block;
     shape->all = UINT64_MAX >> (BLOCKS - shape->size / shape->block);
     return true;
 }
@@ -311,12 +327,24 @@ static struct slab *idle_large(struct rme_zone *zone, size_t size)
     return NULL;
 }
 
+/* An idle slab that can be cut for `shape`: of its size if there is one. */
+static struct slab *idle_for(struct rme_zone *zone, const struct slab *shape, bool registered)
+{
+    struct slab *slab = head_of(idle_list(zone, shape), registered);
+
+    for (int i = 0; i < IDLE_LARGE && (slab == NULL || slab->size < shape->block); i++)
+        slab = head_of(&zone->idle[i], registered);
+    return slab != NULL && slab->size >= shape->block ? slab : NULL;
+}
+
 /* Cuts an idle slab anew, for the class of `shape`. */
 static void recut(struct rme_zone *zone, struct slab *slab, const struct slab *shape)
 {
     size_t blocks = slab->size / shape->block;
 
     delist(zone, slab);
+    zone->cut[slab->class] -= slab->size;
+    zone->cut[shape->class] += slab->size;
     slab->class = shape->class;
     slab->block = shape->block;
     slab->free = slab->all = UINT64_MAX >> (BLOCKS - (blocks < BLOCKS ? blocks : BLOCKS));
@@ -335,8 +363,8 @@ static void *take_existing(struct rme_zone *zone, const struct slab *shape, bool
     }
     slab = head_of(&zone->partial[shape->class], registered);
     if (slab == NULL) {
-        slab = head_of(idle_list(zone, shape), registered);
-        if (slab == NULL || slab->size < shape->block)
+        slab = idle_for(zone, shape, registered);
+        if (slab == NULL)
             return NULL;
         recut(zone, slab, shape);
     }
@@ -379,6 +407,7 @@ static bool give_back(struct rme_zone *zone, uint64_t keep)
         if (slab == NULL || (slab->registered && zone->idle_bytes <= keep))
             continue;
         delist(zone, slab);
+        zone->cut[slab->class] -= slab->size;
         rme_pagemap_remove(&zone->map, slab->base, mapped(slab->size));
         bytes = slab->registered ? slab->size : 0;
         pthread_mutex_unlock(&zone->lock);
@@ -407,6 +436,7 @@ static void *take_new(struct rme_zone *zone, const struct slab *shape, enum effo
     if (slab == NULL)
         return NULL;
     if (rme_pagemap_add(&zone->map, slab->base, mapped(slab->size), slab) == 0) {
+        zone->cut[slab->class] += slab->size;
         enlist(zone, slab);
         block = take_block(zone, slab);
     } else {

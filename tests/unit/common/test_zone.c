@@ -105,6 +105,33 @@ static void one_registration_serves_many(void **state)
     stop(f);
 }
 
+/* A process that needs a few buffers of many sizes pins little, one that needs many registers few slabs. */
+static void slabs_grow_with_what_is_used(void **state)
+{
+    struct fixture *f = start(256 * MIB, 64 * MIB);
+    void *block[16 * 16];
+    int blocks = 0;
+
+    (void)state;
+    for (size_t size = 4 * KIB; size <= 128 * KIB; size *= 2)
+        block[blocks++] = rme_zone_alloc(f->zone, size);
+    assert_true(atomic_load(&f->pin.zone_bytes) <= 2 * MIB);
+    while (blocks < 16 * 16)
+        block[blocks++] = rme_zone_alloc(f->zone, 64 * KIB);
+    for (int i = 0; i < blocks; i++)
+        assert_non_null(block[i]);
+    assert_true(atomic_load(&f->pin.zone_bytes) <= 32 * MIB);
+    assert_true(f->fake.regs <= 16);
+    /* What is idle serves any class, whatever size its slab has. */
+    for (int i = 0; i < blocks; i++)
+        assert_int_equal(rme_zone_release(f->zone, block[i]), 0);
+    int regs = f->fake.regs;
+    for (int i = 0; i < 16; i++)
+        assert_non_null(block[i] = rme_zone_alloc(f->zone, 256 * KIB));
+    assert_int_equal(f->fake.regs, regs);
+    stop(f);
+}
+
 static void wrong_frees(void **state)
 {
     struct fixture *f = start(256 * MIB, 64 * MIB);
@@ -185,9 +212,11 @@ static void smaller_slabs_where_large_ones_are_refused(void **state)
 
     (void)state;
     f->fake.refuse_above = 512 * KIB;
-    small = rme_zone_alloc(f->zone, 64 * KIB);
-    assert_true(registered(f, small, 64 * KIB));
-    assert_int_equal(atomic_load(&f->pin.bytes), 512 * KIB);
+    for (int i = 0; i < 32; i++) { /* slabs of 256, 256, 512 KiB; one of 1 MiB is refused, 512 KiB twice */
+        small = rme_zone_alloc(f->zone, 64 * KIB);
+        assert_true(registered(f, small, 64 * KIB));
+    }
+    assert_int_equal(atomic_load(&f->pin.bytes), 2 * MIB);
     large = rme_zone_alloc(f->zone, 500 * KIB);
     assert_true(registered(f, large, 500 * KIB));
     rme_log_drain(f->log);
@@ -447,6 +476,7 @@ int main(void)
         cmocka_unit_test(pagemap),
         cmocka_unit_test(every_size),
         cmocka_unit_test(one_registration_serves_many),
+        cmocka_unit_test(slabs_grow_with_what_is_used),
         cmocka_unit_test(wrong_frees),
         cmocka_unit_test(ranges),
         cmocka_unit_test(refusal_gives_plain_memory),
