@@ -294,6 +294,11 @@ int emu_service_watch_listener(int sock);
 void emu_service_wake(struct emu_dev *d);
 void emu_service_stop(void);
 void emu_service_forked(void); /* in the child, where the thread does not exist */
+/*
+ * Handles what is in the inbox; the service thread does. Whatever a message says, it harms nobody
+ * but its sender and the connections between the two.
+ */
+void emu_inbox_read(struct emu_dev *d);
 uint64_t emu_now(void);
 void emu_timer_arm(struct emu_dev *d, struct emu_timer *t, uint64_t due);
 /* The same, but a timer that is armed for an earlier time stays as it is. */

@@ -449,7 +449,7 @@ void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
     pthread_mutex_lock(&p->chan_lock);
     if (!p->chan)
         p->chan = calloc(EMU_MAX_CHANS, sizeof(*p->chan));
-    struct emu_peer_chan *c = p->chan ? &p->chan[chan] : NULL;
+    struct emu_peer_chan *c = p->chan ? &p->chan[chan & (EMU_MAX_CHANS - 1)] : NULL;
     if (c && c->gen != gen) {
         if (c->gen)
             sys_close(c->fd);

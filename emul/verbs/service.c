@@ -145,7 +145,15 @@ void emu_timers_poll(void)
         run_due();
 }
 
-static void read_inbox(struct emu_dev *d)
+/* What a peer may raise on one of our queue pairs: an event of another kind of object would be
+ * taken for one. */
+static bool may_raise(uint32_t event)
+{
+    return event == IBV_EVENT_QP_FATAL || event == IBV_EVENT_QP_REQ_ERR ||
+           event == IBV_EVENT_QP_ACCESS_ERR || event == IBV_EVENT_COMM_EST;
+}
+
+void emu_inbox_read(struct emu_dev *d)
 {
     struct shm_msg *m;
 
@@ -157,13 +165,15 @@ static void read_inbox(struct emu_dev *d)
         case INBOX_QP_ERROR: {
             uint32_t qpn;
             memcpy(&qpn, copy.payload, sizeof(qpn));
-            emu_qp_remote_error(d, copy.index, qpn, (int)copy.arg);
+            if (may_raise(copy.arg))
+                emu_qp_remote_error(d, copy.index, qpn, (int)copy.arg);
             break;
         }
         case INBOX_COMM_EST: {
             uint32_t qpn;
             memcpy(&qpn, copy.payload, sizeof(qpn));
-            emu_qp_remote_event(d, copy.index, qpn, (int)copy.arg);
+            if (may_raise(copy.arg))
+                emu_qp_remote_event(d, copy.index, qpn, (int)copy.arg);
             break;
         }
         case INBOX_SRQ_LIMIT:
@@ -179,7 +189,7 @@ static void read_inbox(struct emu_dev *d)
             pthread_mutex_unlock(&d->lock);
             break;
         case INBOX_SIGNAL:
-            if (atomic_load(&shm_chan(d->seg, copy.index)->gen) == copy.arg)
+            if ((copy.arg & 1) && atomic_load(&shm_chan(d->seg, copy.index)->gen) == copy.arg)
                 emu_peer_signal_chan(d, &d->self, copy.index);
             break;
         case INBOX_CM:
@@ -198,7 +208,7 @@ static void *service_main(void *arg)
         int n =
             epoll_wait(svc.epfd, ev, 32, atomic_load(&svc.check_peers) ? PEER_CHECK_MS : -1);
         if (atomic_load(&svc.check_peers)) {
-            read_inbox(d);
+            emu_inbox_read(d);
             emu_peers_check(d);
         }
         for (int i = 0; i < n && !atomic_load(&svc.stop); i++) {
@@ -209,7 +219,7 @@ static void *service_main(void *arg)
             case WATCH_BELL:
                 got = sys_read(d->seg->bell_fd, &drop, sizeof(drop));
                 (void)got;
-                read_inbox(d);
+                emu_inbox_read(d);
                 break;
             case WATCH_TIMER:
                 got = sys_read(svc.timerfd, &drop, sizeof(drop));
@@ -222,10 +232,10 @@ static void *service_main(void *arg)
                        0)
                     sys_close(fd);
                 if ((ev[i].data.u64 & 7) == WATCH_SLOT)
-                    read_inbox(d);
+                    emu_inbox_read(d);
                 break;
             case WATCH_PEER:
-                read_inbox(d); /* what it said before it died comes first */
+                emu_inbox_read(d); /* what it said before it died comes first */
                 emu_peer_died(d, (struct emu_peer *)(uintptr_t)(ev[i].data.u64 & ~UINT64_C(7)));
                 break;
             }

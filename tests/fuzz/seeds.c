@@ -796,6 +796,39 @@ static void perf_sessions(void)
 #undef SEED_PERF
 }
 
+/* ---- Scripts for the inbox of the software HCA: see fuzz_inbox.c ---- */
+
+enum { RAW = 130, CM = 131, CONNECT = 132, LATER = 134, TO_ACTIVE = 188, TO_PASSIVE = 133 };
+
+static void inbox(void)
+{
+    static const unsigned char life[] = {
+        CONNECT, TO_PASSIVE, 0, TO_ACTIVE, 3, TO_ACTIVE, 2, TO_PASSIVE, 2, LATER, CONNECT};
+    static const unsigned char refusal[] = {CONNECT, TO_PASSIVE, 1, CONNECT, TO_ACTIVE, 4};
+    unsigned char script[8 * 60], *at = script;
+
+    put("inbox", "life", life, sizeof(life));
+    put("inbox", "refusal", refusal, sizeof(refusal));
+    /* each kind of message, with an event of another kind of object in it */
+    for (unsigned kind = 1; kind <= 7; kind++) {
+        unsigned char m[27] = {RAW, (unsigned char)kind, 7};
+        m[7] = kind % 2 ? 0 : 10; /* an error of a CQ, a limit of an SRQ */
+        memcpy(at, m, sizeof(m));
+        at += sizeof(m);
+    }
+    put("inbox", "events", script, (size_t)(at - script));
+    /* each message of the connection manager, for the active side of a connection */
+    at = script;
+    *at++ = CONNECT;
+    for (unsigned type = 0; type < 7; type++) {
+        unsigned char m[51] = {CM, 7, (unsigned char)type};
+        m[50] = 1;
+        memcpy(at, m, sizeof(m));
+        at += sizeof(m);
+    }
+    put("inbox", "messages", script, (size_t)(at - script));
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -812,5 +845,6 @@ int main(int argc, char **argv)
     replies();
     jobs();
     perf_sessions();
+    inbox();
     return 0;
 }

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Any messages from other processes to the software HCA. The input is a script: it puts messages into this process's inbox,
+ * raw ones and such of the connection manager that are nearly right, while identifiers of this process connect, accept and
+ * end. In the end everything can be destroyed, and nothing is left.
+ */
+#include <fcntl.h>
+#include <netinet/in.h>
+
+#include "emul/verbs/cm.h"
+#include "tests/fuzz/fuzz.h"
+
+#define MOST_IDS 12
+
+static struct emu_dev *dev;
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static struct ibv_comp_channel *comp;
+static struct ibv_cq *cq;
+static struct ibv_srq *srq;
+
+struct script {
+    const uint8_t *at, *end;
+    struct rdma_event_channel *chan;
+    struct rdma_cm_id *id[MOST_IDS];
+    struct ibv_qp *qp;
+    uint16_t port; /* of the listener */
+};
+
+static uint8_t byte(struct script *s)
+{
+    return s->at < s->end ? *s->at++ : 0;
+}
+
+static void bytes(struct script *s, void *to, size_t n)
+{
+    size_t have = (size_t)(s->end - s->at);
+
+    memset(to, 0, n);
+    if (have > n)
+        have = n;
+    memcpy(to, s->at, have);
+    s->at += have;
+}
+
+static void must(bool good, const char *what)
+{
+    if (!good) {
+        perror(what);
+        abort();
+    }
+}
+
+/* No thread but this one: the service thread has nothing to do that is not done here, in order. */
+static void once(void)
+{
+    if (dev)
+        return;
+    setenv("EMUVERBS_SEGMENT_MIB", "128", 1);
+    setenv("EMUVERBS_TIMEWAIT_MS", "1", 1);
+    setenv("EMUVERBS_LISTEN_WAIT_MS", "0", 1);
+    dev = emu_dev();
+    must(dev, "emu_dev");
+    emu_service_stop();
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    ctx = ibv_open_device(list[0]);
+    ibv_free_device_list(list);
+    must(ctx && fcntl(ctx->async_fd, F_SETFL, O_NONBLOCK) == 0, "context");
+    pd = ibv_alloc_pd(ctx);
+    comp = ibv_create_comp_channel(ctx);
+    cq = ibv_create_cq(ctx, 64, NULL, comp, 0);
+    struct ibv_srq_init_attr si = {.attr = {.max_wr = 16, .max_sge = 1}};
+    srq = ibv_create_srq(pd, &si);
+    must(pd && comp && cq && srq && fcntl(comp->fd, F_SETFL, O_NONBLOCK) == 0, "objects");
+}
+
+static struct rdma_cm_id **free_place(struct script *s)
+{
+    for (int i = 0; i < MOST_IDS; i++)
+        if (!s->id[i])
+            return &s->id[i];
+    return NULL;
+}
+
+static struct sockaddr *listener_address(const struct script *s)
+{
+    static struct sockaddr_in in;
+
+    in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(s->port)};
+    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return (struct sockaddr *)&in;
+}
+
+/* An event is of the kind that its object is. */
+static void check_kind(struct script *s, const struct ibv_async_event *a)
+{
+    switch (a->event_type) {
+    case IBV_EVENT_CQ_ERR:
+        FUZZ_CHECK(a->element.cq == cq);
+        break;
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+        FUZZ_CHECK(a->element.srq == srq);
+        break;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+        FUZZ_CHECK(a->element.qp == s->qp);
+        break;
+    default:
+        FUZZ_CHECK(!"an event that no message brings");
+    }
+}
+
+static void events(struct script *s)
+{
+    struct rdma_cm_event *e;
+    struct ibv_async_event a;
+
+    while (rdma_get_cm_event(s->chan, &e) == 0) {
+        struct rdma_cm_id **place = free_place(s), *refused = NULL;
+        if (e->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+            if (place)
+                *place = e->id;
+            else
+                refused = e->id;
+        }
+        FUZZ_CHECK(rdma_event_str(e->event) != NULL);
+        rdma_ack_cm_event(e);
+        if (refused)
+            rdma_destroy_id(refused);
+    }
+    while (ibv_get_async_event(ctx, &a) == 0) {
+        check_kind(s, &a);
+        ibv_ack_async_event(&a);
+    }
+}
+
+static void connect_one(struct script *s)
+{
+    struct rdma_cm_id **place = free_place(s);
+    struct rdma_conn_param p = {.retry_count = 7};
+
+    if (!place)
+        return;
+    must(rdma_create_id(s->chan, place, NULL, RDMA_PS_TCP) == 0, "rdma_create_id");
+    must(rdma_resolve_addr(*place, NULL, listener_address(s), 0) == 0, "rdma_resolve_addr");
+    events(s);
+    must(rdma_resolve_route(*place, 0) == 0, "rdma_resolve_route");
+    events(s);
+    p.qp_num = s->qp->qp_num;
+    must(rdma_connect(*place, &p) == 0, "rdma_connect");
+}
+
+/* A message that gets past the first checks as often as not. */
+static void cm_message(struct script *s)
+{
+    uint8_t flags = byte(s);
+    struct cm_msg m;
+
+    bytes(s, &m, 48);
+    memset((char *)&m + 48, flags, sizeof(m) - 48);
+    m.type = 1 + m.type % 7;
+    if (flags & 1) {
+        m.src_slot = dev->slot;
+        m.src_inc = dev->self.incarnation;
+    }
+    struct rdma_cm_id *id = s->id[byte(s) % MOST_IDS];
+    if ((flags & 2) && id)
+        m.remote_id = ((struct cm_id *)id)->num;
+    if (flags & 4) {
+        cm_addr_copy(&m.dst, listener_address(s));
+        cm_addr_copy(&m.src, listener_address(s));
+        m.ps = RDMA_PS_TCP;
+    }
+    emu_peer_send(dev, &dev->self, INBOX_CM, 0, 0, &m, sizeof(m));
+}
+
+static void raw_message(struct script *s)
+{
+    uint8_t kind = byte(s), near = byte(s);
+    uint32_t index, arg;
+    unsigned char payload[EMU_INBOX_PAYLOAD];
+
+    bytes(s, &index, sizeof(index));
+    bytes(s, &arg, sizeof(arg));
+    bytes(s, payload, near & 8 ? sizeof(payload) : 16);
+    memset(payload + 16, near, near & 8 ? 0 : sizeof(payload) - 16);
+    if (near & 1)
+        index = kind == INBOX_QP_ERROR || kind == INBOX_COMM_EST ? s->qp->handle
+                : kind == INBOX_SRQ_LIMIT                        ? srq->handle
+                                                                 : cq->handle;
+    if (near & 2)
+        memcpy(payload, &s->qp->qp_num, sizeof(s->qp->qp_num));
+    if (near & 4)
+        arg %= 24;
+    emu_peer_send(dev, &dev->self, kind, index, arg, payload, sizeof(payload));
+}
+
+static void act(struct script *s, struct rdma_cm_id **place, uint8_t what)
+{
+    struct rdma_conn_param p = {.retry_count = 7};
+
+    if (!*place)
+        return;
+    switch (what) {
+    case 0:
+        rdma_accept(*place, &p);
+        break;
+    case 1:
+        rdma_reject(*place, "no", 2);
+        break;
+    case 2:
+        rdma_disconnect(*place);
+        break;
+    case 3:
+        rdma_establish(*place);
+        break;
+    case 4:
+        rdma_destroy_id(*place);
+        *place = NULL;
+        break;
+    case 5: {
+        struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+        ibv_modify_qp(s->qp, &error, IBV_QP_STATE);
+        break;
+    }
+    }
+}
+
+static void begin(struct script *s)
+{
+    struct ibv_qp_init_attr qi = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+
+    s->chan = rdma_create_event_channel();
+    must(s->chan && fcntl(s->chan->fd, F_SETFL, O_NONBLOCK) == 0, "channel");
+    must(rdma_create_id(s->chan, &s->id[0], NULL, RDMA_PS_TCP) == 0, "listener");
+    must(rdma_bind_addr(s->id[0], listener_address(s)) == 0 && rdma_listen(s->id[0], 4) == 0, "listen");
+    s->port = ntohs(rdma_get_src_port(s->id[0]));
+    s->qp = ibv_create_qp(pd, &qi);
+    must(s->qp, "queue pair");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct script s = {.at = data, .end = data + size};
+
+    once();
+    begin(&s);
+    for (int n = 0; s.at < s.end && n < 64; n++) {
+        uint8_t op = byte(&s);
+        switch (op % 5) {
+        case 0:
+            raw_message(&s);
+            break;
+        case 1:
+            cm_message(&s);
+            break;
+        case 2:
+            connect_one(&s);
+            break;
+        case 3:
+            act(&s, &s.id[op / 5 % MOST_IDS], byte(&s) % 6);
+            break;
+        case 4:
+            emu_timers_poll();
+            break;
+        }
+        if (op & 0x80) /* else it meets what comes next in the inbox */
+            emu_inbox_read(dev);
+        events(&s);
+    }
+    emu_inbox_read(dev);
+    events(&s);
+    must(ibv_destroy_qp(s.qp) == 0, "ibv_destroy_qp");
+    for (int i = 0; i < MOST_IDS; i++)
+        if (s.id[i])
+            must(rdma_destroy_id(s.id[i]) == 0, "rdma_destroy_id");
+    emu_inbox_read(dev);
+    rdma_destroy_event_channel(s.chan);
+    FUZZ_CHECK(emu_counters_find(emu_counters, "live_cm_id") == 0);
+    FUZZ_CHECK(emu_counters_find(emu_counters, "live_cm_event") == 0);
+    FUZZ_CHECK(emu_counters_find(emu_counters, "live_qp") == 0);
+    FUZZ_CHECK(!shm_ring_peek(dev->seg, &dev->seg->inbox, 0));
+    return 0;
+}
