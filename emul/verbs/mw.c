@@ -20,9 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* local write says nothing of a window, and programs ask for it */
 #define WINDOW_RIGHTS                                                                          \
-    (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC |             \
-     IBV_ACCESS_ZERO_BASED)
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |               \
+     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED)
 #define WRITING (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
 static struct shm_mr *entry(struct emu_dev *d, const struct emu_mw *mw)
