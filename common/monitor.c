@@ -29,6 +29,10 @@
  * all that costs is an event for nothing.  Kernels before 6.7 do not tell where huge pages are;
  * there they are split.
  *
+ * What a program may notice.  A mapping of which a part is watched is two mappings to the
+ * kernel, and before Linux 6.17 mremap moves no more than one at a time (EFAULT; realloc copies
+ * then).
+ *
  * Why this one object belongs to the process and not to an engine.  A watch is a property of a
  * mapping, and mappings are the process's: the kernel admits one userfaultfd for a range.  A
  * second monitor would be refused whatever the first watches, and each would end the other's

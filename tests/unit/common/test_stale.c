@@ -1,168 +1,111 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Is a stale registration ever used?  Four threads map, unmap, move, discard, and transfer
- * memory at random, through one registration cache.  The fabric here really holds on to pages:
- * a registration is a vmsplice of them into a pipe, and the device's read is a look into that
- * pipe.  What the device reads is compared with what was written just before, so memory that
- * was exchanged behind a registration shows up as wrong data.
+ * Is a stale registration ever used?  Four threads take random steps with memory of all kinds:
+ * they map, unmap, map over, move, grow, discard, free lazily, remove, punch, cut off, put
+ * shared segments over it, let the heap grow and shrink, and fork; and they transfer it through
+ * the registration caches of two engines.  The device (held_fabric.h) really holds on to pages,
+ * so memory that was exchanged behind a registration shows up as wrong data.  Every byte is
+ * compared.
  *
- * STALE_STEPS sets the number of steps of each thread.
+ * test_stale [STEPS [SEED]]: steps of all threads together.
  */
 #include "config.h"
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
+#include <sys/shm.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "unit.h"
-#include "fabric.h"
+#include "held_fabric.h"
 #include "mreg.h"
 
 #define PAGE      ((size_t)4096)
 #define MAX_PAGES 8
 #define SLOTS     12
 #define THREADS   4
+#define ENGINES   2
 
-/* ---- a fabric whose registrations hold pages ---- */
+#define SOURCE RME_ACCESS_REMOTE_READ
+#define SINK   RME_ACCESS_REMOTE_WRITE
 
-struct held {
-    int out, in; /* the pipe with the pages in it */
-    uintptr_t base;
-    size_t length;
+enum kind { NONE, PRIVATE, SHARED, FILE_SHARED, FILE_PRIVATE, KINDS };
+
+struct slot {
+    enum kind kind;
+    char *base;
+    size_t pages;
+    int fd;       /* FILE_…: a memfd of MAX_PAGES pages */
+    bool segment; /* a segment of one page lies over some of it */
 };
-
-static struct rme_caps held_caps = {
-    .max_sge = 1, .max_read_sge = 1, .max_regs = 1 << 16, .has_read = true};
-static atomic_int live, registrations;
-
-static const struct rme_caps *caps(const struct rme_fabric *f)
-{
-    (void)f;
-    return &held_caps;
-}
-
-static int reg(struct rme_fabric *f, void *base, size_t length, unsigned access,
-               struct rme_mr *mr)
-{
-    struct held *held = malloc(sizeof(*held));
-    struct iovec part = {.iov_base = base, .iov_len = length};
-    int fds[2];
-
-    (void)f;
-    (void)access;
-    if (held == NULL)
-        return -ENOMEM;
-    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0) {
-        free(held);
-        return -ENOMEM;
-    }
-    if (vmsplice(fds[1], &part, 1, 0) != (ssize_t)length) {
-        close(fds[0]);
-        close(fds[1]);
-        free(held);
-        return -EFAULT;
-    }
-    *held =
-        (struct held){.out = fds[0], .in = fds[1], .base = (uintptr_t)base, .length = length};
-    *mr = (struct rme_mr){.handle = held,
-                          .base = held->base,
-                          .length = length,
-                          .lkey = (uintptr_t)held,
-                          .rkey = (uintptr_t)held};
-    atomic_fetch_add(&live, 1);
-    atomic_fetch_add(&registrations, 1);
-    return 0;
-}
-
-static void dereg(struct rme_fabric *f, struct rme_mr *mr)
-{
-    struct held *held = mr->handle;
-
-    (void)f;
-    close(held->out);
-    close(held->in);
-    free(held);
-    atomic_fetch_sub(&live, 1);
-}
-
-static const struct rme_fabric_ops held_ops = {
-    .scheme = "held", .caps = caps, .reg = reg, .dereg = dereg};
-
-/* What the device would read at `start`. */
-static bool device_reads(uint64_t key, const char *start, size_t length, char *out)
-{
-    const struct held *held = (const struct held *)(uintptr_t)key;
-    char whole[2 * MAX_PAGES * PAGE + 2 * PAGE];
-    int copy[2];
-    bool good;
-
-    if ((uintptr_t)start < held->base ||
-        (uintptr_t)start + length > held->base + held->length || held->length > sizeof(whole) ||
-        pipe2(copy, O_CLOEXEC | O_NONBLOCK) != 0)
-        return false;
-    good = tee(held->out, copy[1], held->length, 0) == (ssize_t)held->length &&
-           read(copy[0], whole, held->length) == (ssize_t)held->length;
-    close(copy[0]);
-    close(copy[1]);
-    if (good)
-        memcpy(out, whole + ((uintptr_t)start - held->base), length);
-    return good;
-}
-
-/* ---- the threads ---- */
 
 struct thread {
     pthread_t id;
-    struct rme_mreg *mreg;
+    struct rme_mreg **mreg;
     unsigned seed;
     uint64_t number; /* of the last transfer; unlike that of any other thread */
     long steps;
     long transfers, stale, failed;
-    struct {
-        char *base;
-        size_t pages;
-    } slot[SLOTS];
+    struct slot slot[SLOTS];
+    char mine[MAX_PAGES * PAGE], got[MAX_PAGES * PAGE];
 };
+
+static long steps = 80000;
+static unsigned first_seed = 1;
 
 static unsigned pick(struct thread *t, unsigned limit)
 {
     return (unsigned)rand_r(&t->seed) % limit;
 }
 
-static char *map_pages(size_t pages, void *where)
-{
-    char *at = mmap(where, pages * PAGE, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | (where != NULL ? MAP_FIXED : 0), -1, 0);
+/* ---- transfers ---- */
 
-    return at == MAP_FAILED ? NULL : at;
+/* Bytes that no other transfer moves. */
+static void compose(struct thread *t, char *out, size_t length)
+{
+    t->number++;
+    for (size_t at = 0; at + sizeof(uint64_t) <= length; at += sizeof(uint64_t)) {
+        uint64_t word = t->number * 0x9e3779b97f4a7c15u + at;
+
+        memcpy(out + at, &word, sizeof(word));
+    }
 }
 
-/* Writes fresh marks into memory, has the device read it, and compares. */
+static bool device_moves(struct thread *t, unsigned access, uint64_t key, char *base,
+                         size_t length)
+{
+    return access == SOURCE ? held_read(key, base, length, t->got)
+                            : held_write(key, base, length, t->mine);
+}
+
+/* Fresh bytes go from memory to the device or from there into memory. */
 static void transfer(struct thread *t, char *base, size_t length)
 {
+    unsigned access = held_pins() && pick(t, 2) == 0 ? SINK : SOURCE;
+    struct rme_mreg *mreg = t->mreg[pick(t, ENGINES)];
     struct rme_mseg seg = {.base = base, .length = length};
     struct rme_mreg_hold *hold;
-    char got[MAX_PAGES * PAGE];
 
-    t->number++;
-    for (size_t at = 0; at + sizeof(t->number) <= length; at += 512)
-        memcpy(base + at, &t->number, sizeof(t->number));
-    if (rme_mreg_acquire(t->mreg, &seg, 1, RME_ACCESS_REMOTE_READ, &hold) != 0) {
+    compose(t, t->mine, length);
+    if (access == SOURCE)
+        memcpy(base, t->mine, length);
+    if (rme_mreg_acquire(mreg, &seg, 1, access, &hold) != 0) {
         t->failed++;
         return;
     }
     t->transfers++;
-    if (!device_reads(seg.rkey, base, length, got))
+    if (!device_moves(t, access, seg.rkey, base, length))
         t->failed++;
-    else if (memcmp(got, base, length) != 0)
+    else if (memcmp(access == SOURCE ? t->got : base, t->mine, length) != 0)
         t->stale++;
-    if (rme_mreg_release(t->mreg, hold) || pick(t, 8) == 0)
-        rme_mreg_reap(t->mreg);
+    if (rme_mreg_release(mreg, hold) || pick(t, 8) == 0)
+        rme_mreg_reap(mreg);
 }
 
-static void heap_transfer(struct thread *t)
+/* All threads share one heap, which moves the end of the data segment up and down. */
+static void use_heap(struct thread *t)
 {
     char *buffer[6];
 
@@ -175,44 +118,196 @@ static void heap_transfer(struct thread *t)
         free(buffer[i]);
 }
 
-static void step(struct thread *t)
+/* ---- what is done to memory ---- */
+
+static void fill_slot(struct thread *t, struct slot *slot)
 {
-    unsigned i = pick(t, SLOTS);
-    char *base = t->slot[i].base;
-    size_t pages = t->slot[i].pages, first;
+    enum kind kind = pick(t, 4) == 0 ? (enum kind)(1 + pick(t, KINDS - 1)) : PRIVATE;
+    int flags = kind == PRIVATE || kind == FILE_PRIVATE ? MAP_PRIVATE : MAP_SHARED;
+
+    *slot = (struct slot){.kind = kind, .fd = -1, .pages = 1 + pick(t, MAX_PAGES)};
+    if (kind == FILE_SHARED || kind == FILE_PRIVATE) {
+        slot->fd = memfd_create("stale", MFD_CLOEXEC);
+        if (slot->fd < 0 || ftruncate(slot->fd, MAX_PAGES * PAGE) != 0)
+            t->failed++;
+    } else {
+        flags |= MAP_ANONYMOUS;
+    }
+    slot->base = mmap(NULL, MAX_PAGES * PAGE, PROT_READ | PROT_WRITE, flags, slot->fd, 0);
+    if (slot->base == MAP_FAILED) {
+        t->failed++;
+        if (slot->fd >= 0)
+            close(slot->fd);
+        slot->kind = NONE;
+        return;
+    }
+    munmap(slot->base + slot->pages * PAGE, (MAX_PAGES - slot->pages) * PAGE);
+}
+
+/* Without unmapping: another thread may have got the place by now. */
+static void abandon_slot(struct slot *slot)
+{
+    if (slot->fd >= 0)
+        close(slot->fd);
+    slot->kind = NONE;
+}
+
+static void empty_slot(struct slot *slot)
+{
+    munmap(slot->base, slot->pages * PAGE);
+    abandon_slot(slot);
+}
+
+static char *some_page(struct thread *t, const struct slot *slot)
+{
+    return slot->base + pick(t, (unsigned)slot->pages) * PAGE;
+}
+
+/* Another size, and so mostly another place. */
+static void resize(struct thread *t, struct slot *slot)
+{
+    size_t pages = 1 + pick(t, MAX_PAGES);
     void *moved;
 
-    if (base == NULL) {
-        t->slot[i].pages = 1 + pick(t, MAX_PAGES);
-        t->slot[i].base = map_pages(t->slot[i].pages, NULL);
+    if (slot->segment) /* which would not grow */
+        return;
+    moved = mremap(slot->base, slot->pages * PAGE, pages * PAGE, MREMAP_MAYMOVE);
+    if (moved != MAP_FAILED) {
+        slot->base = moved;
+        slot->pages = pages;
+    }
+}
+
+/* To where another slot is, which is gone by that. */
+static void move_over(struct thread *t, struct slot *slot)
+{
+    struct slot *other = &t->slot[pick(t, SLOTS)];
+    char *base = other->base;
+    void *moved;
+
+    if (other == slot || other->kind == NONE || other->pages < slot->pages || slot->segment)
+        return;
+    moved = mremap(slot->base, slot->pages * PAGE, slot->pages * PAGE,
+                   MREMAP_MAYMOVE | MREMAP_FIXED, base);
+    if (moved == base) {
+        munmap(base + slot->pages * PAGE, (other->pages - slot->pages) * PAGE);
+        slot->base = base;
+    } else { /* of several mappings some may have moved: nobody can tell what is where */
+        abandon_slot(slot);
+    }
+    abandon_slot(other);
+}
+
+/* The pages go to another place; the mapping stays, and is empty. */
+static void move_pages_only(const struct slot *slot)
+{
+    void *moved = mremap(slot->base, slot->pages * PAGE, slot->pages * PAGE,
+                         MREMAP_MAYMOVE | 4 /* MREMAP_DONTUNMAP, Linux 5.7 */);
+
+    if (moved != MAP_FAILED)
+        munmap(moved, slot->pages * PAGE);
+}
+
+static void put_segment_over(struct thread *t, struct slot *slot)
+{
+    char *page = some_page(t, slot);
+    int id = shmget(IPC_PRIVATE, PAGE, IPC_CREAT | 0600);
+
+    if (id < 0)
+        return;
+    slot->segment |= shmat(id, page, SHM_REMAP) == page;
+    shmctl(id, IPC_RMID, NULL);
+}
+
+/* The file loses its pages, and has others afterwards. */
+static void change_file(struct thread *t, const struct slot *slot)
+{
+    off_t page = (off_t)(pick(t, (unsigned)slot->pages) * PAGE);
+
+    if (pick(t, 2) == 0) {
+        (void)fallocate(slot->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, page, PAGE);
+    } else if (ftruncate(slot->fd, page) != 0 || ftruncate(slot->fd, MAX_PAGES * PAGE) != 0) {
+        t->failed++;
+    }
+}
+
+/* The child writes over all it has, and unmaps some of it; none of it is its parent's. */
+static void fork_child(struct thread *t)
+{
+    pid_t pid;
+
+    if (!held_pins())
+        return;
+    pid = fork();
+    if (pid == 0) {
+        for (int i = 0; i < SLOTS; i++) {
+            if (t->slot[i].kind != PRIVATE)
+                continue;
+            memset(t->slot[i].base, 0xee, t->slot[i].pages * PAGE);
+            munmap(t->slot[i].base, t->slot[i].pages * PAGE);
+        }
+        _exit(0);
+    }
+    if (pid < 0 || waitpid(pid, NULL, 0) != pid)
+        t->failed++;
+}
+
+static void step(struct thread *t)
+{
+    struct slot *slot = &t->slot[pick(t, SLOTS)];
+    size_t first;
+
+    if (slot->kind == NONE) {
+        fill_slot(t, slot);
         return;
     }
     switch (pick(t, 200)) {
     case 0:
     case 1:
-        munmap(base, pages * PAGE);
-        t->slot[i].base = NULL;
+        empty_slot(slot);
         break;
     case 2:
-        madvise(base + pick(t, (unsigned)pages) * PAGE, PAGE, MADV_DONTNEED);
+        madvise(some_page(t, slot), PAGE, MADV_DONTNEED);
         break;
     case 3:
-        (void)map_pages(1, base + pick(t, (unsigned)pages) * PAGE);
+        madvise(some_page(t, slot), PAGE, MADV_FREE);
         break;
     case 4:
-        t->slot[i].pages = 1 + pick(t, MAX_PAGES);
-        moved = mremap(base, pages * PAGE, t->slot[i].pages * PAGE, MREMAP_MAYMOVE);
-        t->slot[i].base = moved != MAP_FAILED ? moved : base;
-        if (moved == MAP_FAILED)
-            t->slot[i].pages = pages;
+        madvise(some_page(t, slot), PAGE, MADV_REMOVE);
         break;
     case 5:
+        (void)mmap(some_page(t, slot), PAGE, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        break;
+    case 6:
+        resize(t, slot);
+        break;
+    case 7:
+        move_over(t, slot);
+        break;
+    case 8:
+        if (slot->kind == PRIVATE)
+            move_pages_only(slot);
+        break;
+    case 9:
+        put_segment_over(t, slot);
+        break;
+    case 10:
+    case 11:
+        if (slot->fd >= 0)
+            change_file(t, slot);
+        break;
+    case 12:
         if (pick(t, 8) == 0)
-            heap_transfer(t);
+            use_heap(t);
+        break;
+    case 13:
+        if (pick(t, 20) == 0)
+            fork_child(t);
         break;
     default:
-        first = pick(t, 3) == 0 ? pick(t, (unsigned)pages) : 0;
-        transfer(t, base + first * PAGE, (pages - first) * PAGE);
+        first = pick(t, 3) == 0 ? pick(t, (unsigned)slot->pages) : 0;
+        transfer(t, slot->base + first * PAGE, (slot->pages - first) * PAGE);
         break;
     }
 }
@@ -224,34 +319,43 @@ static void *run(void *arg)
     for (long i = 0; i < t->steps; i++)
         step(t);
     for (int i = 0; i < SLOTS; i++)
-        if (t->slot[i].base != NULL)
-            munmap(t->slot[i].base, t->slot[i].pages * PAGE);
+        if (t->slot[i].kind != NONE)
+            empty_slot(&t->slot[i]);
     return NULL;
 }
 
 static void no_stale_registration(void **state)
 {
-    const char *steps = getenv("STALE_STEPS");
     struct thread *thread = calloc(THREADS, sizeof(*thread));
-    struct rme_pin pin;
-    struct rme_mreg_config config = {.pin = &pin, .max_entries = 120, .max_bytes = 4 << 20};
-    struct rme_mreg *mreg;
-    long transfers = 0, stale = 0, failed = 0;
+    struct rme_pin pin[ENGINES];
+    struct rme_mreg *mreg[ENGINES];
+    long transfers = 0, stale = 0, failed = 0, hits = 0, evictions = 0;
 
     (void)state;
     assert_non_null(thread);
-    rme_pin_init(&pin, &held_ops, NULL, NULL);
-    assert_int_equal(rme_mreg_new(&config, &mreg), 0);
-    if (!rme_mreg_caches(mreg)) {
-        rme_mreg_free(mreg);
+    (void)mallopt(M_ARENA_MAX, 1);
+    (void)mallopt(M_TRIM_THRESHOLD, 1);
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    held_open();
+    for (int i = 0; i < ENGINES; i++) {
+        struct rme_mreg_config config = {
+            .pin = &pin[i], .max_entries = 100, .max_bytes = 4 << 20};
+
+        rme_pin_init(&pin[i], &held_ops, NULL, NULL);
+        assert_int_equal(rme_mreg_new(&config, &mreg[i]), 0);
+    }
+    if (!rme_mreg_caches(mreg[0])) {
+        for (int i = 0; i < ENGINES; i++)
+            rme_mreg_free(mreg[i]);
+        held_close();
         free(thread);
         skip();
     }
     for (unsigned i = 0; i < THREADS; i++) {
         thread[i].mreg = mreg;
-        thread[i].seed = i + 1;
+        thread[i].seed = first_seed * THREADS + i;
         thread[i].number = (uint64_t)i << 48;
-        thread[i].steps = steps != NULL ? strtol(steps, NULL, 10) : 20000;
+        thread[i].steps = steps / THREADS;
         assert_int_equal(pthread_create(&thread[i].id, NULL, run, &thread[i]), 0);
     }
     for (int i = 0; i < THREADS; i++) {
@@ -260,22 +364,31 @@ static void no_stale_registration(void **state)
         stale += thread[i].stale;
         failed += thread[i].failed;
     }
-    print_message(
-        "%ld transfers, %d registrations, %ld hits, %ld evictions, %ld stale, %ld failed\n",
-        transfers, atomic_load(&registrations), (long)atomic_load(&pin.hits),
-        (long)atomic_load(&pin.evictions), stale, failed);
-    rme_mreg_free(mreg);
+    for (int i = 0; i < ENGINES; i++) {
+        hits += (long)atomic_load(&pin[i].hits);
+        evictions += (long)atomic_load(&pin[i].evictions);
+        rme_mreg_free(mreg[i]);
+    }
+    print_message("%ld steps, %ld transfers (%s), %d registrations, %ld hits, %ld evictions, "
+                  "%ld stale, %ld failed\n",
+                  steps, transfers, held_pins() ? "pinned" : "held by pipes", held_ever(), hits,
+                  evictions, stale, failed);
     free(thread);
     assert_int_equal(stale, 0);
     assert_int_equal(failed, 0);
-    assert_true(atomic_load(&pin.hits) > 0);
-    assert_int_equal(atomic_load(&live), 0);
+    assert_true(hits > 0);
+    assert_int_equal(held_live(), 0);
+    held_close();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(no_stale_registration)};
 
-    alarm(600); /* a deadlock fails the test */
+    if (argc > 1)
+        steps = strtol(argv[1], NULL, 10);
+    if (argc > 2)
+        first_seed = (unsigned)strtoul(argv[2], NULL, 10);
+    alarm(600 + (unsigned)(steps / 1000)); /* a deadlock fails the test */
     return cmocka_run_group_tests_name("stale", tests, NULL, NULL);
 }
