@@ -372,6 +372,7 @@ int rme_open(const struct rme_config *config, struct rme **out)
     if (error != 0)
         goto close_fabric;
     rme_log_drain(rme->log);
+    rme_forked_mark(rme);
     *out = rme;
     return 0;
 
@@ -441,6 +442,10 @@ static void say_bye(struct rme *rme)
 
 void rme_close(struct rme *rme)
 {
+    if (rme_forked(rme)) /* none of it is the child's to end; the copy goes with the process */
+        return;
+    rme_forked_unmark(rme);
+    rme->ours = NULL;
     rme_lock(rme);
     rme->closing = true;
     say_bye(rme);

@@ -96,6 +96,9 @@ struct rme {
     struct rme_unexp **lent;     /* buffers that the host has, hashed by address */
     uint32_t nlent, lent_mask;
 
+    const char *ours; /* forked.c: 0 there in a child; NULL: not known */
+    bool told;        /* the child has been told */
+
     /* waiting: wait.c */
     struct rme_waiter *leader;
     struct rme_node followers;
@@ -119,6 +122,20 @@ static inline void rme_count_add(struct rme *rme, enum rme_counter_id id, uint64
 }
 
 /* ---- engine.c ---------------------------------------------------------------------------------------------------- */
+
+/* Marks an engine as this process's; ends that; says once in a child's log that it cannot be used. */
+void rme_forked_mark(struct rme *rme);
+void rme_forked_unmark(struct rme *rme);
+void rme_forked_explain(struct rme *rme);
+
+/* Is this a child of the process that opened the engine?  It must not touch it.  First in every call of the host. */
+static inline bool rme_forked(struct rme *rme)
+{
+    if (__builtin_expect(rme->ours == NULL || *rme->ours != 0, 1))
+        return false;
+    rme_forked_explain(rme);
+    return true;
+}
 
 static inline void rme_lock(struct rme *rme)
 {

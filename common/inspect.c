@@ -14,7 +14,7 @@ void rme_addr_free(struct rme_addr *addr)
 {
     struct rme *rme = atomic_load(&addr->engine);
 
-    if (rme != NULL) {
+    if (rme != NULL && !rme_forked(rme)) {
         rme_lock(rme);
         if (addr->peer != NULL)
             rme_peer_drop(addr->peer);
@@ -33,7 +33,7 @@ int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask
         sa = addr->from.sa.sa_family != 0 ? &addr->from.sa : NULL;
         return rme_addr_match_sockaddr(sa, addr->name, pattern, netmask);
     }
-    if (rme == NULL)
+    if (rme == NULL || rme_forked(rme))
         return 0;
     rme_lock(rme);
     if (addr->peer != NULL && addr->peer->state == RME_PEER_UP) {
@@ -48,8 +48,11 @@ int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask
 
 void *rme_memory_alloc(struct rme *rme, size_t size)
 {
-    void *memory = rme_zone_alloc(rme->zone, size);
+    void *memory;
 
+    if (rme_forked(rme))
+        return NULL;
+    memory = rme_zone_alloc(rme->zone, size);
     if (rme_log_pending(rme->log))
         rme_log_drain(rme->log);
     return memory;
@@ -57,18 +60,19 @@ void *rme_memory_alloc(struct rme *rme, size_t size)
 
 int rme_memory_free(struct rme *rme, void *memory)
 {
-    return rme_zone_release(rme->zone, memory);
+    return rme_forked(rme) ? -ENODEV : rme_zone_release(rme->zone, memory);
 }
 
 bool rme_memory_owns(struct rme *rme, const void *memory, size_t size)
 {
-    return rme_zone_owns(rme->zone, memory, size);
+    return !rme_forked(rme) && rme_zone_owns(rme->zone, memory, size);
 }
 
 void rme_memory_hint(struct rme *rme, const void *memory, size_t size, enum rme_direction direction)
 {
-    rme_mreg_hint(rme->mreg, memory, size,
-                  direction == RME_TO_SEND ? RME_ACCESS_REMOTE_READ : RME_ACCESS_REMOTE_WRITE);
+    if (!rme_forked(rme))
+        rme_mreg_hint(rme->mreg, memory, size,
+                      direction == RME_TO_SEND ? RME_ACCESS_REMOTE_READ : RME_ACCESS_REMOTE_WRITE);
 }
 
 /* ---- Counters and options ---------------------------------------------------------------------------------------- */
@@ -77,6 +81,8 @@ static uint64_t counter(struct rme *rme, int index)
 {
     uint64_t value;
 
+    if (rme_forked(rme))
+        return 0;
     rme_lock(rme);
     rme->stats.value[RME_C_OPS_LIVE] = rme->op_table.live;
     rme_pin_fold(&rme->pin, &rme->stats);
@@ -138,6 +144,8 @@ void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line)
     uint32_t n = 0;
     char **lines;
 
+    if (rme_forked(rme))
+        return;
     rme_lock(rme);
     lines = calloc(rme->npeer + 1, sizeof(*lines));
     for (struct rme_node *node = rme->peers.next; lines != NULL && node != &rme->peers; node = node->next)

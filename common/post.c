@@ -41,6 +41,8 @@ static int begin(struct rme *rme, struct rme_addr *addr, const struct rme_list *
     *total = list_total(list);
     if (*total < 0 || ctx < 0 || ctx >= RME_MAX_CONTEXTS)
         return -EINVAL;
+    if (rme_forked(rme))
+        return -ENODEV;
     rme_lock(rme);
     *peer = rme->ctx[ctx].open ? rme_peer_of(rme, addr, &error) : NULL;
     if (*peer != NULL)
@@ -161,6 +163,8 @@ int rme_cancel(struct rme *rme, rme_id id)
 {
     struct rme_op *op;
 
+    if (rme_forked(rme))
+        return 0;
     rme_lock(rme);
     op = rme_op_find(&rme->op_table, id);
     if (op != NULL)
@@ -171,6 +175,8 @@ int rme_cancel(struct rme *rme, rme_id id)
 
 void rme_set_forceful_cancel(struct rme *rme)
 {
+    if (rme_forked(rme))
+        return;
     rme_lock(rme);
     rme->forceful = true;
     rme_unlock(rme);

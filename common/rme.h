@@ -9,7 +9,10 @@
  *  - any function may be called from any thread at any time between rme_open and rme_close of its engine;
  *  - results are 0 or a negative errno; sizes are bytes; times are milliseconds;
  *  - no function waits for a peer.  Only functions with a `wait_ms` argument sleep, and no longer than that;
- *  - host callbacks (log, below) are called without the engine's lock held.
+ *  - host callbacks (log, below) are called without the engine's lock held;
+ *  - an engine belongs to the process that opened it.  In a child by fork() its calls do nothing and fail, with -ENODEV where
+ *    they return an error, and rme_close gives nothing up; the parent goes on undisturbed.  A child may open an engine of its
+ *    own.
  *
  * An operation that was accepted ends exactly once: it is reported by one of the rme_test functions with success or an
  * error, whatever happens to the peer, the device or the engine's other users.

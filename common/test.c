@@ -13,6 +13,8 @@ int rme_context_open(struct rme *rme, int ctx)
 
     if (ctx < 0 || ctx >= RME_MAX_CONTEXTS)
         return -EINVAL;
+    if (rme_forked(rme))
+        return -ENODEV;
     rme_lock(rme);
     if (rme->ctx[ctx].open)
         error = -EEXIST;
@@ -25,7 +27,7 @@ void rme_context_close(struct rme *rme, int ctx)
 {
     struct rme_ctx *c;
 
-    if (ctx < 0 || ctx >= RME_MAX_CONTEXTS)
+    if (ctx < 0 || ctx >= RME_MAX_CONTEXTS || rme_forked(rme))
         return;
     c = &rme->ctx[ctx];
     rme_lock(rme);

@@ -268,6 +268,8 @@ int rme_unexpected_free(struct rme *rme, void *buffer)
     struct rme_unexp **at;
     struct rme_unexp *u;
 
+    if (rme_forked(rme))
+        return -ENODEV;
     rme_lock(rme);
     at = &rme->lent[hash(buffer, rme->lent_mask)];
     while (*at != NULL && (*at)->buffer != buffer)

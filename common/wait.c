@@ -20,6 +20,7 @@
  */
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <sched.h>
 #include <time.h>
 
@@ -240,6 +241,10 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     bool over;
     int n;
 
+    if (rme_forked(rme)) {
+        (void)poll(NULL, 0, wait_ms > 0 ? wait_ms : 0); /* who asks again and again shall not spin */
+        return -ENODEV;
+    }
     rme_lock(rme);
     rme_progress(rme, false);
     rme_settle(rme);

@@ -520,11 +520,71 @@ static void server_ends_after_its_send(void **state)
     run_last_messages(ASK_GIVE);
 }
 
+/*
+ * A child of a process that uses BMI, as pvfs2fuse becomes when it goes into the background: it
+ * is refused, and does not hang; what it began with the parent's engine is its parent's.  It
+ * may begin again by itself.
+ */
+static void forked_child(struct client *c, bmi_op_id_t of_parent)
+{
+    static char memory[LARGE];
+    bmi_op_id_t id;
+    bmi_error_code_t error;
+    bmi_size_t actual;
+    int n;
+
+    alarm(PATIENCE_S);
+    CHECK_EQUAL(
+        BMI_post_send(&id, c->server, memory, LARGE, BMI_EXT_ALLOC, 1, c, c->context, NULL),
+        -BMI_ENODEV);
+    CHECK_EQUAL(BMI_post_recv(&id, c->server, memory, LARGE, &actual, BMI_EXT_ALLOC, 1, c,
+                              c->context, NULL),
+                -BMI_ENODEV);
+    CHECK_EQUAL(BMI_test(of_parent, &n, &error, &actual, NULL, 10, c->context), -BMI_ENODEV);
+    settle(c->context);
+    CHECK(BMI_memalloc(c->server, LARGE, BMI_SEND) == NULL);
+    CHECK_EQUAL(BMI_cancel(of_parent, c->context), 0);
+    CHECK_EQUAL(BMI_finalize(), 0);
+    client_start(c);
+    ask(c, (struct request){.ask = ASK_PING});
+    client_stop(c);
+    _exit(0);
+}
+
+static void fork_client(struct client *c)
+{
+    static char memory[LARGE];
+    struct flight f = {0};
+    int status;
+    pid_t pid;
+
+    ask(c, (struct request){.ask = ASK_PING});
+    post_recv(&f, c->server, memory, LARGE, 3, c->context);
+    pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0)
+        forked_child(c, f.id);
+    CHECK_EQUAL(waitpid(pid, &status, 0), pid);
+    CHECK_EQUAL(status, 0);
+    ask_begin(c, (struct request){.ask = ASK_GIVE, .tag = 3, .count = 1, .size = LARGE});
+    wait_for(c->context, &f);
+    ask_end(c);
+    CHECK_EQUAL(f.error, 0);
+    CHECK(is_filled(memory, LARGE, 3, 0));
+}
+
+static void a_child_is_refused(void **state)
+{
+    (void)state;
+    run_clients(fork_client, 1);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(method_addr_lookup_before_initialize),
         cmocka_unit_test(drop_addr_after_finalize),
+        cmocka_unit_test(a_child_is_refused),
         cmocka_unit_test(client_initialize_finalize_initialize),
         cmocka_unit_test(server_initialize_finalize_initialize),
         cmocka_unit_test(listen_port_in_use),

@@ -129,8 +129,8 @@ static void give_op_back(struct shim *s, struct shim_op *op)
 }
 
 /*
- * An operation for a post.  Most sends are over when the engine returns, and nobody has seen their id: that operation is
- * kept for the next post, without a lock and without a rest.
+ * An operation for a post.  Most sends are over when the engine returns, and nobody has seen
+ * their id: that operation is kept for the next post, without a lock and without a rest.
  */
 static struct shim_op *op_to_post(struct shim *s)
 {
@@ -253,11 +253,12 @@ int shim_test(struct shim *s, bmi_op_id_t id, int *outcount, bmi_error_code_t *e
 
     *outcount = 0;
     rme_id engine = s->rme ? engine_id(s, id) : 0;
-    if (engine && rme_test(s->rme, engine, &done, idle_ms) > 0) {
+    int n = engine ? rme_test(s->rme, engine, &done, idle_ms) : 0;
+    if (n > 0) {
         report(s, &done, NULL, error, actual, user);
         *outcount = 1;
     }
-    return 0;
+    return n < 0 ? shim_error(n) : 0;
 }
 
 /* testsome for as many ids as the three arrays have room. */
