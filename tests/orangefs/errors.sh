@@ -22,7 +22,7 @@ fails_saying() { # words: so many lines of what a client says have them, and it 
 }
 
 tab "ib://$host:$base"
-check "no server: said at once" fails_saying any "cannot connect: Connection refused"
+check "no server: said at once, and once" fails_saying 1 "cannot connect: Connection refused"
 tab "ib://no-such-host.invalid:$base"
 check "no such host: said at once, in words that fit" fails_saying any "no-such-host.invalid.*cannot be resolved: (Name or service not known|Temporary failure in name resolution|No address)"
 for port in 0 65536 99999 "" x; do

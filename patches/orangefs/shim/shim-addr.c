@@ -108,7 +108,9 @@ static bool is_there(struct shim *s, struct rme_addr *peer)
 {
     if (!s->rme || atomic_load(&s->reached))
         return true;
+    shim_start(s);
     int error = rme_addr_reach(s->rme, peer, s->first_lookup_ms);
+    shim_started(s, error == 0);
     if (error == 0)
         atomic_store(&s->reached, true);
     return error == 0 || error == -EINPROGRESS;

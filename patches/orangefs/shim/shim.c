@@ -14,16 +14,32 @@
 #define HINT_READ                                                                              \
     1 /* of a buffer hint: what OrangeFS calls PVFS_IO_READ, our core BMI_IO_READ */
 
-/* OrangeFS tries a method that could not be started four times in a row: the same complaint is
- * not heard again. */
+/* OrangeFS tries four times in a row to start a method, or to find its first server: the same
+ * complaint is not heard again. */
 static bool heard_before(struct shim *s, enum rme_log_level level, const char *line)
 {
-    if (!s->opening || level != RME_LOG_ERROR)
+    if (!atomic_load(&s->starting) || level > RME_LOG_WARN)
         return false;
-    if (strncmp(s->complaint, line, sizeof(s->complaint) - 1) == 0)
-        return true;
-    snprintf(s->complaint, sizeof(s->complaint), "%s", line);
-    return false;
+    pthread_mutex_lock(&s->complaint_lock);
+    bool heard = strncmp(s->complaint, line, sizeof(s->complaint) - 1) == 0;
+    if (!heard)
+        snprintf(s->complaint, sizeof(s->complaint), "%s", line);
+    pthread_mutex_unlock(&s->complaint_lock);
+    return heard;
+}
+
+void shim_start(struct shim *s)
+{
+    atomic_store(&s->starting, true);
+}
+
+void shim_started(struct shim *s, bool well)
+{
+    atomic_store(&s->starting, false);
+    pthread_mutex_lock(&s->complaint_lock);
+    if (well)
+        s->complaint[0] = '\0';
+    pthread_mutex_unlock(&s->complaint_lock);
 }
 
 static void log_line(void *arg, enum rme_log_level level, const char *line)
@@ -78,16 +94,15 @@ int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int
         .log = log_line,
         .log_arg = s,
     };
-    s->opening = true;
+    shim_start(s);
     ret = rme_open(&config, &s->rme);
-    s->opening = false;
+    shim_started(s, ret == 0);
     if (ret < 0) {
         s->rme = NULL;
         if (listen) /* the host forgets it without dropping it */
             shim_drop_addr(s, listen);
         return shim_error(ret);
     }
-    s->complaint[0] = '\0';
     s->listen = addr;
     atomic_store(&s->reached, listen != NULL || s->first_lookup_ms == 0);
     s->method_id = method_id;

@@ -81,10 +81,11 @@ struct shim {
     atomic_int parked_count;                   /* both under `newcomer` */
     atomic_int scans; /* threads that may have a message which `held` does not count yet */
 
-    struct rme *rme;     /* NULL: not initialized */
-    atomic_bool reached; /* a lookup has found its server, or none has to */
-    bool opening; /* the engine is being opened: its complaints go to `complaint` as well */
-    char complaint[512]; /* of the last time that it could not be opened; also after finalize */
+    struct rme *rme;      /* NULL: not initialized */
+    atomic_bool reached;  /* a lookup has found its server, or none has to */
+    atomic_bool starting; /* the engine is being opened, or the first server looked for */
+    pthread_mutex_t complaint_lock; /* a leaf; for: */
+    char complaint[512]; /* the last one of a start that failed; also after finalize */
     int method_id;
     struct shim_addr *listen;
 
@@ -100,8 +101,8 @@ struct shim {
     {                                                                                          \
         .scheme = (scheme_), .fabric = (fabric_), .first_lookup_ms = (first_lookup_ms_),       \
         .newcomer = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER,              \
-        .op_lock = PTHREAD_MUTEX_INITIALIZER, .method_id = -1,                                 \
-        .lookups = {.prev = &(self).lookups, .next = &(self).lookups},                         \
+        .op_lock = PTHREAD_MUTEX_INITIALIZER, .complaint_lock = PTHREAD_MUTEX_INITIALIZER,     \
+        .method_id = -1, .lookups = {.prev = &(self).lookups, .next = &(self).lookups},        \
         .peers = {.prev = &(self).peers, .next = &(self).peers},                               \
     }
 
@@ -116,6 +117,11 @@ void *shim_memalloc(struct shim *s, bmi_size_t size);
 int shim_memfree(struct shim *s, void *buffer);
 int shim_open_context(struct shim *s, bmi_context_id context);
 void shim_close_context(struct shim *s, bmi_context_id context);
+
+/* Around what a host repeats until it gives up: the same complaint is logged once until it went
+ * well. */
+void shim_start(struct shim *s);
+void shim_started(struct shim *s, bool well);
 
 /* A negative errno of the engine as a negative BMI code, one that makes OrangeFS retry; 0 for
  * 0. */

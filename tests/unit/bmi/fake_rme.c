@@ -141,8 +141,10 @@ int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask
 
 int rme_addr_reach(struct rme *r, struct rme_addr *addr, int ms)
 {
-    (void)r, (void)addr, (void)ms;
+    (void)addr, (void)ms;
     fake.reaches++;
+    if (fake.reach_result)
+        r->log(r->log_arg, RME_LOG_WARN, strerror(-fake.reach_result));
     return fake.reach_result;
 }
 

@@ -137,8 +137,10 @@ static void a_first_lookup_needs_a_server(void **state)
 
     assert_int_equal(BMI_initialize(NULL, NULL, 0, NULL), 0);
     fake.reach_result = -ECONNREFUSED;
+    lines_count();
     assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), -BMI_ENOPROTOOPT);
     assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), -BMI_ENOPROTOOPT);
+    assert_int_equal(lines.errors, 1); /* said once */
     assert_int_equal(fake.addrs, 0);
     fake.reach_result = -EINPROGRESS; /* who is slow may be there */
     assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), 0);
@@ -532,7 +534,8 @@ static void small_incount_and_other_contexts(void **state)
     assert_int_equal(total, 100);
 }
 
-/* Whatever happens, the numbers returned do not say "active" (test_poll_plan.c has the reason). */
+/* Whatever happens, the numbers returned do not say "active" (test_poll_plan.c has the reason).
+ */
 static void activity_is_not_told(void **state)
 {
     (void)state;
