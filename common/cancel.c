@@ -50,45 +50,33 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
     }
 }
 
-/* The op of ours that the peer's send `from` has met; the peer may not know its name yet. */
-static struct rme_op *receive_of(struct rme_peer *peer, uint32_t from)
-{
-    for (struct rme_node *node = peer->ops.next; node != &peer->ops; node = node->next) {
-        struct rme_op *op = rme_entry(node, struct rme_op, of_peer);
-
-        if (!rme_op_sends(op) && op->rndv != NULL && op->rndv->peer_handle == from)
-            return op;
-    }
-    return NULL;
-}
-
-/* The message of the peer's send `from` that no receive has met, taken out; NULL: none. */
+/* The message of the peer's send that no receive has met, taken out; NULL: none. */
 static struct rme_message *unmatched_of(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
-    struct rme *rme = peer->rme;
-    struct rme_slot *slot;
+    struct rme_message *message = rme_message_find(peer, cancel->from);
 
-    if (cancel->flags & RME_WIRE_F_UNEXPECTED)
-        return rme_unexp_cancel(peer, cancel->from);
-    slot = rme_match_find(&rme->match, rme_match_key(peer->serial, cancel->tag));
-    if (slot == NULL)
+    if (message == NULL || (message->unexp != NULL) != ((cancel->flags & RME_WIRE_F_UNEXPECTED) != 0))
         return NULL;
-    for (struct rme_node *node = slot->messages.next; node != &slot->messages; node = node->next) {
-        struct rme_message *message = rme_entry(node, struct rme_message, link);
+    rme_message_unlink(peer->rme, message);
+    if (message->unexp != NULL)
+        rme_unexp_cancel(message);
+    return message;
+}
 
-        if (message->is_rts && message->from == cancel->from) {
-            rme_message_unlink(rme, message);
-            return message;
-        }
-    }
-    return NULL;
+/* Is this op meant?  What the peer calls its end has to be what we know of it, if we know it. */
+static bool is_meant(const struct rme_op *op, const struct rme_wire_message *cancel)
+{
+    bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
+    uint32_t known = rme_rndv_peer_handle(op->rndv);
+
+    return rme_op_sends(op) != from_sender && (known == 0 || known == cancel->from);
 }
 
 void rme_cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme *rme = peer->rme;
     bool from_sender = (message->flags & RME_WIRE_F_FROM_SENDER) != 0;
-    struct rme_op *op = rme_op_find_handle(&rme->op_table, message->to);
+    struct rme_op *op = rme_rndv_find(peer, message->to);
     struct rme_message *unmatched;
 
     if (!from_sender && message->to == 0) {
@@ -102,9 +90,9 @@ void rme_cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *me
             rme_peer_kick(peer);
             return;
         }
-        op = receive_of(peer, message->from);
+        op = rme_rndv_find_receive(peer, message->from);
     }
-    if (op == NULL || op->peer != peer || op->rndv == NULL || rme_op_sends(op) == from_sender)
+    if (op == NULL || !is_meant(op, message))
         return; /* over already; its end was told before */
     switch ((enum rme_op_state)op->state) {
     case RME_OP_INVITING:
@@ -113,7 +101,7 @@ void rme_cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     case RME_OP_MOVING:
     case RME_OP_CANCELLING:
         op->rndv->peer_stop = true;
-        op->rndv->peer_handle = message->from;
+        rme_rndv_set_peer_handle(op, message->from);
         rme_rndv_halt(rme, op);
         break;
     default:
@@ -123,9 +111,9 @@ void rme_cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *me
 
 void rme_cancel_acked(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_op *op = rme_op_find_handle(&peer->rme->op_table, message->to);
+    struct rme_op *op = rme_rndv_find(peer, message->to);
 
-    if (op != NULL && op->peer == peer && op->state == RME_OP_CANCELLING)
+    if (op != NULL && op->state == RME_OP_CANCELLING)
         rme_op_end(peer->rme, op, op->rndv->stop_error);
 }
 

@@ -100,6 +100,8 @@ static bool keep(struct rme *rme, struct rme_message *message)
         return false;
     rme_node_append(&message->slot->messages, &message->link);
     rme_node_append(&peer->messages, &message->of_peer);
+    if (message->is_rts)
+        rme_message_name(message);
     return true;
 }
 
@@ -119,8 +121,21 @@ static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_
     return message;
 }
 
+void rme_message_name(struct rme_message *message)
+{
+    rme_name_set(&message->peer->rme->names, &message->name, message->peer->serial, RME_NAME_MESSAGE, message->from);
+}
+
+struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from)
+{
+    struct rme_name *name = rme_name_find(&peer->rme->names, peer->serial, RME_NAME_MESSAGE, from);
+
+    return name != NULL ? rme_entry(name, struct rme_message, name) : NULL;
+}
+
 void rme_message_unlink(struct rme *rme, struct rme_message *message)
 {
+    rme_name_drop(&rme->names, &message->name);
     rme_node_remove(&message->link);
     rme_node_remove(&message->of_peer);
     if (message->slot != NULL)
@@ -130,6 +145,7 @@ void rme_message_unlink(struct rme *rme, struct rme_message *message)
 
 void rme_message_free(struct rme_message *message)
 {
+    rme_name_drop(&message->peer->rme->names, &message->name);
     free(message->opening);
     free(message);
 }

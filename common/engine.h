@@ -11,6 +11,7 @@
 #include "log.h"
 #include "match.h"
 #include "mreg.h"
+#include "name.h"
 #include "op.h"
 #include "options.h"
 #include "peer.h"
@@ -68,6 +69,7 @@ struct rme {
     struct rme_stats stats;
     struct rme_op_table op_table;
     struct rme_match match;
+    struct rme_names names;
     struct rme_timers timers;
     bool unflushed; /* something was queued at the fabric since the last flush */
     bool lingers;   /* likewise, but it may wait for the next message or the next look at the fabric */
@@ -251,6 +253,8 @@ struct rme_message {
     struct rme_node of_peer; /* in peer->messages */
     struct rme_control control; /* when its sender gave it up */
     struct rme_slot *slot;      /* NULL: in none */
+    struct rme_name name;       /* of an RTS that no receive has met */
+    struct rme_unexp *unexp;    /* of an unexpected message; NULL: expected */
     struct rme_peer *peer;
     int32_t tag;
     bool is_rts;
@@ -270,6 +274,9 @@ void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *messa
 struct rme_message *rme_message_from_rts(struct rme_peer *peer, const struct rme_wire_message *message);
 /* A receive was posted: gives it the message that waits for it, if any. */
 void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot);
+/* An RTS that waits can be found by what its sender calls it; NULL: there is none such. */
+void rme_message_name(struct rme_message *message);
+struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from);
 /* Takes it out of its slot; frees it. */
 void rme_message_unlink(struct rme *rme, struct rme_message *message);
 void rme_message_free(struct rme_message *message);
@@ -280,8 +287,8 @@ void rme_unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
 void rme_unexp_rts(struct rme_peer *peer, const struct rme_wire_message *message);
 /* A pull ended. */
 void rme_unexp_pulled(struct rme *rme, struct rme_op *op);
-/* The sender gives up an RTS that was not pulled yet: the message, which is the caller's now; NULL: not found. */
-struct rme_message *rme_unexp_cancel(struct rme_peer *peer, uint32_t from);
+/* The sender gives up an RTS that was not pulled yet; the message is the caller's now. */
+void rme_unexp_cancel(struct rme_message *rts);
 /* Drops messages of a peer that cannot be completed; with `all`, also those that could be delivered. */
 void rme_unexp_drop(struct rme_peer *peer, bool all);
 void rme_unexp_clear(struct rme *rme);

@@ -145,7 +145,7 @@ static bool send_invite(struct rme_op *op, struct rme_unit *unit)
     rme_peer_header(peer, RME_WIRE_INVITE, &message);
     message.tag = op->tag;
     message.to = peer->invites.seen;
-    message.from = rme_op_handle(op);
+    message.from = op->rndv->own.number;
     message.nsegment = unit->nmseg;
     rme_wire_encode(&message, tx);
     rme_unit_describe(unit, tx, RME_WIRE_INVITE);
@@ -204,7 +204,7 @@ bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message
         return false;
     }
     of_size(rme, op->total)->in_vain = 0;
-    op->rndv->peer_handle = rts->from;
+    rme_rndv_set_peer_handle(op, rts->from);
     if (op->state == RME_OP_INVITING) { /* else it is being cancelled */
         rme_invite_over(rme, op);
         rme_rndv_begin(rme, op, RME_OP_EXPOSED);
@@ -276,14 +276,9 @@ struct rme_opening *rme_invite_take(struct rme_peer *peer)
 /* The send that writes, or wrote, into the peer's receive. */
 static struct rme_op *send_into(struct rme_peer *peer, uint32_t receive)
 {
-    for (struct rme_node *node = peer->ops.next; node != &peer->ops; node = node->next) {
-        struct rme_op *op = rme_entry(node, struct rme_op, of_peer);
+    struct rme_op *op = rme_rndv_find_send(peer, receive);
 
-        if (rme_op_sends(op) && op->rndv != NULL && op->rndv->peer_handle == receive &&
-            (op->state == RME_OP_MOVING || op->state == RME_OP_CANCELLING))
-            return op;
-    }
-    return NULL;
+    return op != NULL && (op->state == RME_OP_MOVING || op->state == RME_OP_CANCELLING) ? op : NULL;
 }
 
 void rme_invite_cancelled(struct rme_peer *peer, uint32_t from)

@@ -122,7 +122,7 @@ static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit, str
     move->end = r->at + length;
     move->xfer = (struct rme_xfer){.read = read,
                                    .notify = !report ? RME_NOTIFY_NONE : read ? RME_NOTIFY_MSG : RME_NOTIFY_IMM,
-                                   .imm = r->peer_handle,
+                                   .imm = rme_rndv_peer_handle(r),
                                    .piece = move->piece,
                                    .npiece = size.npiece,
                                    .bytes = length,
@@ -171,7 +171,7 @@ static void put_fin(struct rme_peer *peer, struct rme_move *move, void *tx)
     struct rme_wire_message message;
 
     rme_peer_header(peer, RME_WIRE_FIN, &message);
-    message.to = move->op->rndv->peer_handle;
+    message.to = rme_rndv_peer_handle(move->op->rndv);
     message.status = RME_WIRE_OK;
     message.offset = move->end;
     rme_wire_encode(&message, tx);

@@ -60,7 +60,7 @@ void rme_op_table_clear(struct rme_op_table *table)
     rme_op_table_init(table);
 }
 
-/* One more chunk of free ops.  Index 0 is never used: then neither an id nor a handle is ever 0. */
+/* One more chunk of free ops.  Index 0 is never used: then no id is ever 0. */
 static bool grow(struct rme_op_table *table)
 {
     struct rme_op *chunk;
@@ -140,11 +140,4 @@ struct rme_op *rme_op_find(const struct rme_op_table *table, rme_id id)
     struct rme_op *op = at_index(table, (uint32_t)id & INDEX_MASK);
 
     return op != NULL && op->id == id && op->state != RME_OP_FREE ? op : NULL;
-}
-
-struct rme_op *rme_op_find_handle(const struct rme_op_table *table, uint32_t handle)
-{
-    struct rme_op *op = at_index(table, handle & INDEX_MASK);
-
-    return op != NULL && rme_op_handle(op) == handle && op->state != RME_OP_FREE ? op : NULL;
 }

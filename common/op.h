@@ -2,9 +2,8 @@
 /*
  * Operations: what the host posted, and pulls (the engine's own receives of large unexpected messages).
  *
- * An op lives in a table that only grows, so its memory stays an op for ever and a stale name is recognised: the id is
- * generation and index, and the generation changes whenever the op is recycled.  On the wire an op is named by its
- * handle, the low bits of the generation and the index.
+ * An op lives in a table that only grows, so its memory stays an op for ever and a stale id is recognised: it is generation
+ * and index, and the generation changes whenever the op is recycled.  What peers call an op is another matter (name.h).
  */
 #ifndef RME_OP_H
 #define RME_OP_H
@@ -88,14 +87,8 @@ struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg);
 /* Makes it free; its id is never valid again. */
 void rme_op_recycle(struct rme_op_table *table, struct rme_op *op);
 
-/* The live op of an id or a handle; NULL when it is not live any more or never was. */
+/* The live op of an id; NULL when it is not live any more or never was. */
 struct rme_op *rme_op_find(const struct rme_op_table *table, rme_id id);
-struct rme_op *rme_op_find_handle(const struct rme_op_table *table, uint32_t handle);
-/* Never 0. */
-static inline uint32_t rme_op_handle(const struct rme_op *op)
-{
-    return (uint32_t)op->id;
-}
 
 /* From each state, a bit for each that may follow. */
 extern const unsigned rme_op_steps[RME_OP_STATE_COUNT];

@@ -35,7 +35,8 @@ struct rme_peer {
     struct rme *rme;
     struct rme_addr *addr; /* one reference is ours */
     struct rme_link *link; /* NULL in IDLE, BACKOFF and DEAD */
-    uint32_t serial;       /* its name in match keys; never used again */
+    uint32_t serial;       /* its name in tables; never used again */
+    uint32_t last_handle;  /* the last name that an op of ours got on the wire */
     uint8_t state;
     bool passive;    /* it came to us; cannot be connected */
     bool introduced; /* the host has seen addr */

@@ -38,6 +38,15 @@
 
 #define OPENINGS_MAX 4 /* windows not moved yet; the exposing side opens two */
 
+/* The next one: never 0, and none that is in use, which only after 2^32 could be. */
+static uint32_t new_handle(struct rme_peer *peer)
+{
+    do
+        peer->last_handle++;
+    while (peer->last_handle == 0 || rme_rndv_find(peer, peer->last_handle) != NULL);
+    return peer->last_handle;
+}
+
 int rme_rndv_new(struct rme *rme, struct rme_op *op)
 {
     struct rme_node *node = rme_pool_take(&rme->rndvs);
@@ -52,7 +61,38 @@ int rme_rndv_new(struct rme *rme, struct rme_op *op)
     rme_node_init(&r->units);
     rme_node_init(&r->openings);
     op->rndv = r;
+    rme_name_set(&rme->names, &r->own, op->peer->serial, RME_NAME_OWN, new_handle(op->peer));
     return 0;
+}
+
+void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle)
+{
+    rme_name_set(&op->peer->rme->names, &op->rndv->theirs, op->peer->serial,
+                 rme_op_sends(op) ? RME_NAME_RECEIVE : RME_NAME_SEND, handle);
+}
+
+struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
+{
+    struct rme_name *name = rme_name_find(&peer->rme->names, peer->serial, RME_NAME_OWN, handle);
+
+    return name != NULL ? rme_entry(name, struct rme_rndv, own)->op : NULL;
+}
+
+static struct rme_op *find_theirs(struct rme_peer *peer, enum rme_name_kind kind, uint32_t handle)
+{
+    struct rme_name *name = rme_name_find(&peer->rme->names, peer->serial, kind, handle);
+
+    return name != NULL ? rme_entry(name, struct rme_rndv, theirs)->op : NULL;
+}
+
+struct rme_op *rme_rndv_find_receive(struct rme_peer *peer, uint32_t send)
+{
+    return find_theirs(peer, RME_NAME_SEND, send);
+}
+
+struct rme_op *rme_rndv_find_send(struct rme_peer *peer, uint32_t receive)
+{
+    return find_theirs(peer, RME_NAME_RECEIVE, receive);
 }
 
 static void drop_openings(struct rme_rndv *r)
@@ -120,6 +160,8 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op)
     while (!rme_node_alone(&r->units))
         rme_unit_free(rme, rme_entry(r->units.next, struct rme_unit, link));
     drop_openings(r);
+    rme_name_drop(&rme->names, &r->own);
+    rme_name_drop(&rme->names, &r->theirs);
     if (!rme_pool_keep(&rme->rndvs, &r->link))
         free(r);
     op->rndv = NULL;
@@ -191,8 +233,8 @@ static bool send_window(struct rme_peer *peer, struct rme_unit *unit)
     if (tx == NULL)
         return false;
     rme_peer_header(peer, type, &message);
-    message.to = op->rndv->peer_handle;
-    message.from = rme_op_handle(op);
+    message.to = rme_rndv_peer_handle(op->rndv);
+    message.from = op->rndv->own.number;
     message.offset = unit->offset;
     message.nsegment = unit->nmseg;
     rme_wire_encode(&message, tx);
@@ -219,8 +261,8 @@ static bool send_word(struct rme_peer *peer, struct rme_op *op)
     if (tx == NULL)
         return false;
     rme_peer_header(peer, type, &message);
-    message.to = r->peer_handle;
-    message.from = rme_op_handle(op);
+    message.to = rme_rndv_peer_handle(r);
+    message.from = op->rndv->own.number;
     if (type == RME_WIRE_FIN) {
         message.status = rme_wire_status_of(r->fin_error);
     } else if (type == RME_WIRE_CANCEL) {

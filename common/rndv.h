@@ -9,6 +9,7 @@
 #include "fabric.h"
 #include "list.h"
 #include "mreg.h"
+#include "name.h"
 #include "op.h"
 #include "plan.h"
 #include "wire.h"
@@ -124,7 +125,8 @@ struct rme_rndv {
     bool peer_stop;     /* given up by the peer: likewise, and acknowledge */
     int stop_error;     /* how the op ends when it was given up */
     int fin_error;      /* what FIN says */
-    uint32_t peer_handle; /* the op at the other side; 0: not known yet */
+    struct rme_name own;    /* what we call it on the wire */
+    struct rme_name theirs; /* set once the op at the other side is known */
     uint64_t unit_size;
     uint32_t max_segs;  /* segments of a unit at most */
     unsigned access;    /* of units made from now on */
@@ -143,6 +145,16 @@ struct rme_rndv {
 /* ---- rndv.c: what both ends share -------------------------------------------------------------------------------- */
 
 int rme_rndv_new(struct rme *rme, struct rme_op *op);
+/* What the peer calls its end; 0: not known yet. */
+static inline uint32_t rme_rndv_peer_handle(const struct rme_rndv *r)
+{
+    return r->theirs.set ? r->theirs.number : 0;
+}
+void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
+/* The op of this peer that we call so, or whose other end the peer calls so; NULL: there is none such any more. */
+struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
+struct rme_op *rme_rndv_find_receive(struct rme_peer *peer, uint32_t send);
+struct rme_op *rme_rndv_find_send(struct rme_peer *peer, uint32_t receive);
 /* Nothing that is not under way yet ever will be. */
 void rme_rndv_quiet(struct rme *rme, struct rme_op *op);
 /* Forgets what it has to say. */

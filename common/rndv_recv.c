@@ -72,7 +72,7 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
         rme_peer_fail(peer, -ENOMEM, "no memory to receive a large message");
         return;
     }
-    op->rndv->peer_handle = rts->from;
+    rme_rndv_set_peer_handle(op, rts->from);
     if (op->size > op->total) {
         refuse(rme, op, -EMSGSIZE);
         return;
@@ -95,13 +95,13 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
 
 void rme_rndv_offer(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_op *op = rme_op_find_handle(&peer->rme->op_table, message->to);
+    struct rme_op *op = rme_rndv_find(peer, message->to);
     int error;
 
     /* one for a receive that refused in the meantime is on its way rightly */
-    if (op == NULL || op->peer != peer || rme_op_sends(op) || op->state != RME_OP_MOVING)
+    if (op == NULL || rme_op_sends(op) || op->state != RME_OP_MOVING)
         return;
-    if (message->from != op->rndv->peer_handle) {
+    if (message->from != rme_rndv_peer_handle(op->rndv)) {
         rme_peer_protocol_error(peer, "an OFFER of another send");
         return;
     }
@@ -115,10 +115,10 @@ void rme_rndv_offer(struct rme_peer *peer, const struct rme_wire_message *messag
 void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
 {
     struct rme *rme = peer->rme;
-    struct rme_op *op = rme_op_find_handle(&rme->op_table, imm);
+    struct rme_op *op = rme_rndv_find(peer, imm);
     struct rme_unit *unit = NULL;
 
-    if (op != NULL && op->peer == peer && !rme_op_sends(op) && op->rndv != NULL && !rme_node_alone(&op->rndv->units) &&
+    if (op != NULL && !rme_op_sends(op) && !rme_node_alone(&op->rndv->units) &&
         (op->state == RME_OP_EXPOSED || op->state == RME_OP_CANCELLING || op->state == RME_OP_INVITING))
         unit = rme_entry(op->rndv->units.next, struct rme_unit, link);
     if (unit == NULL || !unit->told) {

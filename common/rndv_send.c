@@ -75,7 +75,7 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
 
     rme_peer_header(peer, RME_WIRE_RTS, &message);
     message.tag = op->tag;
-    message.from = rme_op_handle(op);
+    message.from = op->rndv->own.number;
     message.total = op->size;
     message.shape = op->nseg;
     message.load_ops = rme->load.ops;
@@ -134,7 +134,7 @@ static enum invited take_invitation(struct rme *rme, struct rme_op *op)
     if (peer->credit.exact && peer->credit.untold && !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
         return INVITED_WAITS; /* an immediate cannot say what we have taken: defer.c */
     rme_node_remove(&op->link);
-    r->peer_handle = peer->invites.from;
+    rme_rndv_set_peer_handle(op, peer->invites.from);
     rme_node_append(&r->openings, &rme_invite_take(peer)->link);
     r->opened = op->size;
     rme_rndv_begin(rme, op, RME_OP_MOVING);
@@ -181,9 +181,9 @@ int rme_rndv_send(struct rme *rme, struct rme_op *op)
 /* The send that an answer is for; NULL: there is none such, the peer made a mistake. */
 static struct rme_op *answered(struct rme_peer *peer, uint32_t handle)
 {
-    struct rme_op *op = rme_op_find_handle(&peer->rme->op_table, handle);
+    struct rme_op *op = rme_rndv_find(peer, handle);
 
-    if (op == NULL || op->peer != peer || !rme_op_sends(op) || op->rndv == NULL || !op->rndv->rts_out)
+    if (op == NULL || !rme_op_sends(op) || !op->rndv->rts_out)
         return NULL;
     return op;
 }
@@ -197,7 +197,7 @@ static void receiver_opened(struct rme_op *op, const struct rme_wire_message *me
     if (error != 0) {
         rme_rndv_open_failed(op->peer, error);
     } else if (op->state == RME_OP_RTS) {
-        op->rndv->peer_handle = message->from;
+        rme_rndv_set_peer_handle(op, message->from);
         op->rndv->at = 0;
         op->rndv->max_segs = UINT32_MAX;
         rme_rndv_begin(rme, op, RME_OP_MOVING);
@@ -211,7 +211,7 @@ void rme_rndv_cts(struct rme_peer *peer, const struct rme_wire_message *message)
     struct rme_op *op = answered(peer, message->to);
 
     if (op == NULL || op->state == RME_OP_EXPOSED ||
-        (op->state == RME_OP_MOVING && message->from != op->rndv->peer_handle)) {
+        (op->state == RME_OP_MOVING && message->from != rme_rndv_peer_handle(op->rndv))) {
         rme_peer_protocol_error(peer, "a CTS for no send that waits for it");
         return;
     }
@@ -240,7 +240,7 @@ void rme_rndv_go(struct rme_peer *peer, const struct rme_wire_message *message)
     if (op->state != RME_OP_RTS)
         return;
     op->rndv->reads = true;
-    op->rndv->peer_handle = message->from;
+    rme_rndv_set_peer_handle(op, message->from);
     op->rndv->access = RME_ACCESS_REMOTE_READ;
     op->rndv->max_segs = rme_wire_segments_max(RME_WIRE_OFFER, peer->tx_size);
     rme_rndv_begin(peer->rme, op, RME_OP_EXPOSED);

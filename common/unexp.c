@@ -108,6 +108,7 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
     }
     rme_node_append(&u->link, &full->link); /* before u, which leaves */
     full->pulled = true;
+    rme_name_drop(&rme->names, &rts->name);
     u->rts = NULL;
     unexp_free(u);
     op->kind = RME_OP_PULL;
@@ -164,6 +165,8 @@ void rme_unexp_rts(struct rme_peer *peer, const struct rme_wire_message *message
         no_memory(peer);
         return;
     }
+    u->rts->unexp = u;
+    rme_message_name(u->rts);
     rme_node_append(&peer->unexpected, &u->link);
     rme_node_append(&peer->pulls, &u->waiting);
     peer->rts_in[RME_UNEXPECTED_STREAM]++;
@@ -187,19 +190,12 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
     rme_peer_release(peer);
 }
 
-struct rme_message *rme_unexp_cancel(struct rme_peer *peer, uint32_t from)
+void rme_unexp_cancel(struct rme_message *rts)
 {
-    for (struct rme_node *node = peer->pulls.next; node != &peer->pulls; node = node->next) {
-        struct rme_unexp *u = rme_entry(node, struct rme_unexp, waiting);
-        struct rme_message *rts = u->rts;
+    struct rme_unexp *u = rts->unexp;
 
-        if (rts->from != from)
-            continue;
-        u->rts = NULL;
-        unexp_free(u);
-        return rts;
-    }
-    return NULL;
+    u->rts = NULL;
+    unexp_free(u);
 }
 
 /* ---- Delivering -------------------------------------------------------------------------------------------------- */

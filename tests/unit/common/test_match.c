@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The match table, the table of operations, the timers: small structures with rules of their own. */
 #include "match.h"
+#include "name.h"
 #include "op.h"
 #include "timer.h"
 #include "unit.h"
@@ -114,13 +115,10 @@ static void ids_are_never_used_again(void **state)
     op->state = RME_OP_POSTED;
     first = op->id;
     assert_int_not_equal(first, 0);
-    assert_int_not_equal(rme_op_handle(op), 0);
     assert_ptr_equal(rme_op_find(table, first), op);
-    assert_ptr_equal(rme_op_find_handle(table, rme_op_handle(op)), op);
     rme_op_recycle(table, op);
     assert_null(rme_op_find(table, first));
-    assert_null(rme_op_find_handle(table, (uint32_t)first));
-    for (int i = 0; i < 5000; i++) { /* more than a handle's generations */
+    for (int i = 0; i < 5000; i++) {
         struct rme_op *again = rme_op_new(table, 1);
 
         again->state = RME_OP_POSTED;
@@ -131,8 +129,6 @@ static void ids_are_never_used_again(void **state)
     }
     assert_null(rme_op_find(table, 0));
     assert_null(rme_op_find(table, UINT64_MAX));
-    assert_null(rme_op_find_handle(table, 0));
-    assert_null(rme_op_find_handle(table, UINT32_MAX));
     rme_op_table_clear(table);
     free(table);
 }
@@ -156,12 +152,52 @@ static void many_ops_with_room(void **state)
     }
     assert_int_equal(table->live, N);
     for (uint32_t i = 0; i < N; i++)
-        assert_ptr_equal(rme_op_find_handle(table, rme_op_handle(ops[i])), ops[i]);
+        assert_ptr_equal(rme_op_find(table, ops[i]->id), ops[i]);
     for (uint32_t i = 0; i < N; i += 2)
         rme_op_recycle(table, ops[i]);
     assert_int_equal(table->live, N / 2);
     rme_op_table_clear(table);
     free(table);
+}
+
+/* ---- Names --------------------------------------------------------------------------------------------------------- */
+
+/* Each is found by all three of its parts, however many there are, and not when it was dropped. */
+static void names_are_found_by_all_parts(void **state)
+{
+    enum { PEERS = 7, KINDS = 4, NUMBERS = 300 };
+    static struct rme_name name[PEERS][KINDS][NUMBERS];
+    struct rme_name twin = {0};
+    struct rme_names names;
+
+    (void)state;
+    assert_int_equal(rme_names_init(&names), 0);
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t p = 0; p < PEERS; p++)
+            for (uint32_t k = 0; k < KINDS; k++)
+                for (uint32_t n = 0; n < NUMBERS; n++)
+                    rme_name_set(&names, &name[p][k][n], p + 1, (enum rme_name_kind)k, n * 0x01000193u);
+        assert_int_equal(names.used, PEERS * KINDS * NUMBERS);
+        for (uint32_t p = 0; p < PEERS; p++)
+            for (uint32_t k = 0; k < KINDS; k++)
+                for (uint32_t n = 0; n < NUMBERS; n++)
+                    assert_ptr_equal(rme_name_find(&names, p + 1, (enum rme_name_kind)k, n * 0x01000193u),
+                                     &name[p][k][n]);
+    }
+    assert_null(rme_name_find(&names, 1, RME_NAME_OWN, 1));
+    assert_null(rme_name_find(&names, PEERS + 1, RME_NAME_OWN, 0));
+    rme_name_set(&names, &twin, 1, RME_NAME_SEND, 0); /* a peer may give a name twice */
+    assert_ptr_equal(rme_name_find(&names, 1, RME_NAME_SEND, 0), &twin);
+    rme_name_drop(&names, &twin);
+    rme_name_drop(&names, &twin);
+    assert_ptr_equal(rme_name_find(&names, 1, RME_NAME_SEND, 0), &name[0][RME_NAME_SEND][0]);
+    for (uint32_t p = 0; p < PEERS; p++)
+        for (uint32_t k = 0; k < KINDS; k++)
+            for (uint32_t n = 0; n < NUMBERS; n++)
+                rme_name_drop(&names, &name[p][k][n]);
+    assert_int_equal(names.used, 0);
+    assert_null(rme_name_find(&names, 1, RME_NAME_OWN, 0));
+    rme_names_clear(&names);
 }
 
 static void states_and_steps(void **state)
@@ -219,7 +255,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_are_found_and_go),   cmocka_unit_test(chains_stay_short),
         cmocka_unit_test(rings),                    cmocka_unit_test(ids_are_never_used_again),
-        cmocka_unit_test(many_ops_with_room),       cmocka_unit_test(states_and_steps),
+        cmocka_unit_test(many_ops_with_room),
+        cmocka_unit_test(names_are_found_by_all_parts),       cmocka_unit_test(states_and_steps),
         cmocka_unit_test(timers_come_in_order),
     };
 
