@@ -165,7 +165,8 @@ void rme_hello_encode(const struct rme_hello *hello, uint8_t out[RME_HELLO_SIZE]
     X(RX_SIZE, 3, "receive buffers too small")                                                                         \
     X(CREDITS, 4, "too few credits")                                                                                   \
     X(MEMORY, 5, "no memory")                                                                                          \
-    X(CLOSING, 6, "shutting down")
+    X(CLOSING, 6, "shutting down")                                                                                     \
+    X(LIMITS, 7, "a window or limit of nothing")
 
 enum rme_reject_reason {
 #define RME_REJECT_ENUM(id, value, text) RME_REJECT_##id = (value),
@@ -182,7 +183,7 @@ struct rme_reject {
     uint8_t version;
     uint8_t version_min;
     uint8_t reason;
-    uint32_t acceptable; /* VERSION: oldest version; RX_SIZE, CREDITS: smallest value; else 0 */
+    uint32_t acceptable; /* VERSION: oldest version; RX_SIZE, CREDITS, LIMITS: smallest value; else 0 */
 };
 
 /*

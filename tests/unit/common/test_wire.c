@@ -309,6 +309,14 @@ static void hello_that_is_refused(void **state)
     assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
     assert_int_equal(why.reason, RME_REJECT_CREDITS);
     assert_int_equal(why.acceptable, RME_HELLO_CREDITS_MIN);
+    for (int i = 0; i < 3; i++) {
+        bad = example;
+        *(uint32_t *[]){&bad.eager_window, &bad.unexpected_window, &bad.rts_max}[i] = 0;
+        rme_hello_encode(&bad, bytes);
+        assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
+        assert_int_equal(why.reason, RME_REJECT_LIMITS);
+        assert_int_equal(why.acceptable, 1);
+    }
 }
 
 static void reject_gives_back(void **state)
