@@ -50,7 +50,7 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
     }
 }
 
-/* The message of the peer's send that no receive has met, taken out; NULL: none. */
+/* The message of the peer's send that no receive has met, taken out; NULL: none.  It counts as held until it is answered. */
 static struct rme_message *unmatched_of(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     struct rme_message *message = rme_message_find(peer, cancel->from);

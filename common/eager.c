@@ -17,6 +17,8 @@
 
 #include "engine.h"
 
+#define OFFERS_KEPT (256u << 10) /* bytes kept for a peer: with more, offers of further descriptions are forgotten */
+
 bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream, uint64_t size)
 {
     return size <= peer->eager_max[stream] && rme_window_fits(&peer->window[stream], size);
@@ -116,6 +118,8 @@ static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_
     rme_node_init(&message->of_peer);
     rme_node_init(&message->control.link);
     message->control.kind = RME_CONTROL_MESSAGE;
+    message->kept = sizeof(*message) + payload;
+    rme_keep(peer, message->kept);
     message->peer = peer;
     message->tag = tag;
     return message;
@@ -146,6 +150,7 @@ void rme_message_unlink(struct rme *rme, struct rme_message *message)
 void rme_message_free(struct rme_message *message)
 {
     rme_name_drop(&message->peer->rme->names, &message->name);
+    rme_unkeep(message->peer, message->kept);
     free(message->opening);
     free(message);
 }
@@ -190,6 +195,23 @@ void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arr
     }
 }
 
+void rme_message_shorten(struct rme_message *message)
+{
+    size_t bytes;
+
+    if (message->opening == NULL)
+        return;
+    bytes = sizeof(*message->opening) + message->opening->nsegment * sizeof(message->opening->segment[0]);
+    if (message->peer->kept + bytes <= OFFERS_KEPT) {
+        message->kept += bytes;
+        rme_keep(message->peer, bytes);
+        return;
+    }
+    free(message->opening);
+    message->opening = NULL;
+    message->shortened = true;
+}
+
 struct rme_message *rme_message_from_rts(struct rme_peer *peer, const struct rme_wire_message *arrived)
 {
     struct rme_message *message = message_new(peer, arrived->tag, 0);
@@ -207,7 +229,7 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer, const struct rme
         return message;
     message->opening = rme_opening_new(arrived);
     if (message->opening == NULL) {
-        free(message);
+        rme_message_free(message);
         return NULL;
     }
     return message;
@@ -234,6 +256,7 @@ void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arriv
         rme_rndv_receive(rme, op, message);
         rme_message_free(message);
     } else if (keep(rme, message)) {
+        rme_message_shorten(message);
         peer->rts_in[RME_EXPECTED]++;
     } else {
         rme_message_free(message);

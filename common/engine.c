@@ -25,6 +25,7 @@
  * is given up, that link.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -82,7 +83,7 @@ static void finish(struct rme *rme, struct rme_op *op)
 {
     rme_rndv_free(rme, op);
     rme_node_remove(&op->of_peer);
-    if (op->reap || op->kind == RME_OP_PULL || !rme_node_alone(&rme->ended))
+    if (op->reap || op->kind == RME_OP_PULL || rme_is_ending(rme))
         rme_node_append(&rme->ended, &op->link);
     else
         publish(rme, op);
@@ -130,7 +131,10 @@ static void push_kicked(struct rme *rme)
         rme_peer_push(rme_entry(node, struct rme_peer, kick));
 }
 
-/* Deregisters for the ops that have ended, and makes them visible. */
+/*
+ * Deregisters for the ops that have ended, and makes them visible.  One thread at a time does: what it has taken out is ahead of
+ * what ends meanwhile.  Unexpected messages that came after an op had ended are behind it, too.
+ */
 static void reap(struct rme *rme)
 {
     struct rme_node batch;
@@ -138,11 +142,15 @@ static void reap(struct rme *rme)
 
     rme_node_init(&batch);
     rme_node_splice(&batch, &rme->ended);
+    rme->reaping = true;
     pthread_mutex_unlock(&rme->lock);
     rme_mreg_reap(rme->mreg);
     rme_lock(rme);
     while ((node = rme_node_take(&batch)) != NULL)
         publish(rme, rme_entry(node, struct rme_op, link));
+    rme->reaping = false;
+    if (rme_node_alone(&rme->ended))
+        rme_unexp_publish(rme);
 }
 
 void rme_settle(struct rme *rme)
@@ -155,7 +163,7 @@ void rme_settle(struct rme *rme)
         }
         if (!rme_node_alone(&rme->work))
             rme_unit_work(rme);
-        else if (!rme_node_alone(&rme->ended))
+        else if (!rme_node_alone(&rme->ended) && !rme->reaping)
             reap(rme);
         else if (rme_node_alone(&rme->kicked))
             return;
@@ -164,16 +172,19 @@ void rme_settle(struct rme *rme)
 
 void rme_unlock(struct rme *rme)
 {
-    bool wake;
+    bool wake, trim;
 
     rme_settle(rme);
     wake = rme->wake;
-    rme->wake = false;
+    trim = rme->keep.trim;
+    rme->wake = rme->keep.trim = false;
     pthread_mutex_unlock(&rme->lock);
     if (wake)
         rme->ops->wake(rme->fabric);
     if (rme_mreg_wants_reap(rme->mreg)) /* what the cache gave up */
         rme_mreg_reap(rme->mreg);
+    if (trim)
+        malloc_trim(0);
     if (rme_zone_wants_trim(rme->zone))
         rme_zone_trim(rme->zone);
     if (rme_log_pending(rme->log))
@@ -331,7 +342,7 @@ static void init_rings(struct rme *rme)
 {
     struct rme_node *const rings[] = {&rme->peers,      &rme->kicked,     &rme->xfer_turn,
                                       &rme->work,       &rme->ended,      &rme->units.free,
-                                      &rme->moves.free, &rme->rndvs.free, &rme->unexpected,
+                                      &rme->moves.free, &rme->rndvs.free, &rme->unexpected, &rme->unpublished,
                                       &rme->followers,  &rme->reserve[RME_RESERVE_MOVE].waiting,
                                       &rme->reserve[RME_RESERVE_EXPOSE].waiting};
 
@@ -368,6 +379,7 @@ int rme_open(const struct rme_config *config, struct rme **out)
     error = open_options(rme, config);
     if (error != 0)
         goto free_options;
+    rme_keep_init(&rme->keep, (uint64_t)rme_option(rme->options, "kept_bytes"));
     error = open_fabric(rme, config);
     if (error != 0)
         goto free_options;

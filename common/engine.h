@@ -7,6 +7,7 @@
 
 #include "fabric.h"
 #include "invite.h"
+#include "keep.h"
 #include "list.h"
 #include "log.h"
 #include "match.h"
@@ -70,6 +71,7 @@ struct rme {
     struct rme_op_table op_table;
     struct rme_match match;
     struct rme_names names;
+    struct rme_keep keep;
     struct rme_timers timers;
     bool unflushed; /* something was queued at the fabric since the last flush */
     bool lingers;   /* likewise, but it may wait for the next message or the next look at the fabric */
@@ -90,11 +92,13 @@ struct rme {
 
     struct rme_node work;      /* units that want registering, without the lock */
     struct rme_node ended;     /* ops that end after the next rme_mreg_reap */
+    bool reaping;              /* a thread is at it, with older ones */
     struct rme_pool units, moves, rndvs; /* for reuse */
     struct rme_reserve reserve[RME_RESERVES];
     size_t reserve_size;
 
     struct rme_node unexpected;  /* complete, to be delivered (struct rme_unexp) */
+    struct rme_node unpublished; /* likewise, behind the ops in `ended` */
     struct rme_unexp **lent;     /* buffers that the host has, hashed by address */
     uint32_t nlent, lent_mask;
 
@@ -166,13 +170,19 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error);
 /* One user of its memory less. */
 void rme_op_unpin(struct rme *rme, struct rme_op *op);
 
+/* Are there ops that have ended and are not visible yet? */
+static inline bool rme_is_ending(const struct rme *rme)
+{
+    return rme->reaping || !rme_node_alone(&rme->ended);
+}
+
 /* ---- refuse.c ---------------------------------------------------------------------------------------------------- */
 
 /* The eager message at that place is too large for the receive: its sender is told. */
 void rme_refuse(struct rme_op *op, uint32_t place);
 /* Sends what rme_refuse queued.  False: no credit or buffer. */
 bool rme_refusal_send(struct rme_peer *peer, struct rme_control *control);
-void rme_refusal_free(struct rme_control *control);
+void rme_refusal_free(struct rme_peer *peer, struct rme_control *control);
 void rme_refused_arrived(struct rme_peer *peer, const struct rme_wire_message *message);
 
 /* ---- test.c ------------------------------------------------------------------------------------------------------ */
@@ -265,6 +275,8 @@ struct rme_message {
     uint64_t load_bytes;
     uint64_t total;              /* bytes of the message */
     struct rme_opening *opening; /* what the RTS offered; may be NULL */
+    bool shortened;              /* its offer was forgotten, so it cannot be read */
+    size_t kept;                 /* bytes in the account of the peer */
     uint8_t data[];              /* eager: the payload */
 };
 
@@ -277,6 +289,8 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot);
 /* An RTS that waits can be found by what its sender calls it; NULL: there is none such. */
 void rme_message_name(struct rme_message *message);
 struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from);
+/* It has to wait: its offer is kept if there is room for it. */
+void rme_message_shorten(struct rme_message *message);
 /* Takes it out of its slot; frees it. */
 void rme_message_unlink(struct rme *rme, struct rme_message *message);
 void rme_message_free(struct rme_message *message);
@@ -285,6 +299,8 @@ void rme_message_free(struct rme_message *message);
 
 void rme_unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *message);
 void rme_unexp_rts(struct rme_peer *peer, const struct rme_wire_message *message);
+/* What waited for ops that had ended before it is delivered. */
+void rme_unexp_publish(struct rme *rme);
 /* A pull ended. */
 void rme_unexp_pulled(struct rme *rme, struct rme_op *op);
 /* The sender gives up an RTS that was not pulled yet; the message is the caller's now. */

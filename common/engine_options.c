@@ -23,6 +23,9 @@ const struct rme_option_row rme_engine_options[] = {
     {"rts_max", "count", 65536, 1024, 1 << 20,
      "Descriptions of large messages held for one peer until they are matched; beyond it the peer's next messages wait, "
      "whatever their tags.", NULL},
+    {"kept_bytes", "bytes", 64 * MIB, 1 * MIB, 1 * TIB,
+     "What all peers together make this process keep (messages without receives, unexpected ones not fetched, descriptions) at "
+     "most.  From half of it on, the hosts that hold most wait.", NULL},
     {"credits", "count", 8, 4, 4096,
      "Receive buffers promised to an idle connection.  Each pins rx_size bytes where receive buffers are not shared.", NULL},
     {"credits_max", "count", 64, 4, 4096,

@@ -54,7 +54,8 @@ const char *rme_peer_name(const struct rme_peer *peer)
 
 /* ---- Making and freeing ------------------------------------------------------------------------------------------ */
 
-static struct rme_peer *peer_new(struct rme *rme, struct rme_addr *addr)
+/* `from`: where a peer that came to us is; NULL: it did not, or nobody knows. */
+static struct rme_peer *peer_new(struct rme *rme, struct rme_addr *addr, const struct sockaddr *from)
 {
     struct rme_peer *peer;
 
@@ -63,6 +64,11 @@ static struct rme_peer *peer_new(struct rme *rme, struct rme_addr *addr)
     peer = calloc(1, sizeof(*peer));
     if (peer == NULL)
         return NULL;
+    peer->host = rme_keep_host(&rme->keep, from);
+    if (peer->host == NULL) {
+        free(peer);
+        return NULL;
+    }
     peer->rme = rme;
     peer->addr = addr;
     rme_addr_get(addr);
@@ -82,6 +88,7 @@ static struct rme_peer *peer_new(struct rme *rme, struct rme_addr *addr)
     rme_node_init(&peer->xferq);
     rme_node_init(&peer->moving);
     rme_node_init(&peer->deferred);
+    rme_node_init(&peer->keep_wait);
     rme_node_init(&peer->xfer_turn);
     rme_node_init(&peer->messages);
     rme_node_init(&peer->unexpected);
@@ -106,7 +113,7 @@ struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *addr, int *error)
     if (addr->peer != NULL)
         return addr->peer;
     *error = -ENOMEM;
-    return peer_new(rme, addr);
+    return peer_new(rme, addr, NULL);
 }
 
 static void peer_destroy(struct rme_peer *peer)
@@ -118,6 +125,8 @@ static void peer_destroy(struct rme_peer *peer)
     rme_node_remove(&peer->of_engine);
     rme_node_remove(&peer->kick);
     rme_node_remove(&peer->xfer_turn);
+    rme_node_remove(&peer->keep_wait);
+    rme_keep_host_put(peer->host);
     rme_move_turn(rme);
     rme->npeer--;
     addr->peer = NULL;
@@ -378,6 +387,7 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
 {
     struct rme_reject why = {RME_WIRE_VERSION, RME_WIRE_VERSION_MIN, RME_REJECT_MEMORY, 0};
     struct rme_hello hello;
+    const struct sockaddr *from;
     struct rme_addr *addr;
     struct rme_peer *peer;
     uint8_t own[RME_HELLO_SIZE];
@@ -391,8 +401,9 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
         reject(rme, event, &why);
         return;
     }
-    addr = rme_addr_new_passive(rme->ops->link_peer(event->link), rme->ops->link_sockaddr(event->link));
-    peer = addr != NULL ? peer_new(rme, addr) : NULL;
+    from = rme->ops->link_sockaddr(event->link);
+    addr = rme_addr_new_passive(rme->ops->link_peer(event->link), from);
+    peer = addr != NULL ? peer_new(rme, addr, from) : NULL;
     if (peer == NULL) {
         if (addr != NULL)
             rme_addr_put(addr);
@@ -402,7 +413,8 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
     peer->passive = true;
     agree(peer, &hello);
     encode_own_hello(rme, own);
-    if (rme->ops->link_accept(event->link, own, sizeof(own), rme->tuning.credits, peer) != 0) {
+    if (rme_keep_full(&rme->keep, peer->host) ||
+        rme->ops->link_accept(event->link, own, sizeof(own), rme->tuning.credits, peer) != 0) {
         reject(rme, event, &why);
         peer->state = RME_PEER_DEAD;
         peer_destroy(peer);
@@ -498,7 +510,7 @@ static void leave_link(struct rme_peer *peer, int error)
         struct rme_control *control = rme_entry(node, struct rme_control, link);
 
         if (control->kind == RME_CONTROL_REFUSAL)
-            rme_refusal_free(control);
+            rme_refusal_free(peer, control);
         else if (control->kind == RME_CONTROL_INVITE)
             rme_invite_ack_free(control);
         else

@@ -8,6 +8,7 @@
 #include "fabric.h"
 #include "list.h"
 #include "invite.h"
+#include "keep.h"
 #include "op.h"
 #include "timer.h"
 #include "wire.h"
@@ -60,6 +61,9 @@ struct rme_peer {
     struct rme_node moving;      /* transfers that the fabric has, in the order of posting */
     struct rme_node deferred;    /* messages and immediates that wait for our own transfers (defer.c) */
     uint32_t ndeferred;
+    struct rme_host *host;       /* where it comes from, for what is kept (keep.c) */
+    uint64_t kept;               /* bytes kept for it */
+    struct rme_node keep_wait;   /* in rme->keep.waiting: gets no credits */
     struct rme_node xfer_turn;   /* in rme->xfer_turn: waits for the process's throttle */
     struct rme_node messages;    /* expected messages without a receive (struct rme_message) */
     struct rme_node unexpected;  /* unexpected messages not complete or not in turn yet (struct rme_unexp) */

@@ -19,7 +19,7 @@ static void grow_credits(struct rme_peer *peer)
     uint32_t promised = peer->credit.promised + peer->credit.grown;
     uint32_t more;
 
-    if (promised >= rme->tuning.credits_max)
+    if (promised >= rme->tuning.credits_max || !rme_keep_may_grow(&rme->keep))
         return;
     more = rme->tuning.credits_max - promised;
     if (more > promised)

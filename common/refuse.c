@@ -42,6 +42,7 @@ void rme_refuse(struct rme_op *op, uint32_t place)
     refusal->tag = op->tag;
     refusal->size = op->size;
     refusal->room = op->total;
+    rme_keep(peer, sizeof(*refusal));
     rme_node_append(&peer->control, &refusal->control.link);
     rme_peer_kick(peer);
 }
@@ -66,12 +67,13 @@ bool rme_refusal_send(struct rme_peer *peer, struct rme_control *control)
     rme_count(peer->rme, RME_C_CONTROL_SENT);
     peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(RME_WIRE_REFUSED, 0));
     rme_node_remove(&control->link);
-    rme_refusal_free(control);
+    rme_refusal_free(peer, control);
     return true;
 }
 
-void rme_refusal_free(struct rme_control *control)
+void rme_refusal_free(struct rme_peer *peer, struct rme_control *control)
 {
+    rme_unkeep(peer, sizeof(struct rme_refusal));
     free(rme_entry(control, struct rme_refusal, control));
 }
 

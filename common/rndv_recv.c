@@ -85,7 +85,7 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
     }
     plan_receive(rme, op, rts, &plan);
     op->rndv->memory = plan.recv_pack ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
-    if (plan.proto == RME_PROTO_RNDV_READ && rme->caps->has_read) {
+    if (plan.proto == RME_PROTO_RNDV_READ && rme->caps->has_read && !rts->shortened) {
         rts->opening = NULL;
         receive_by_read(rme, op, opening);
     } else {

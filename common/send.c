@@ -50,7 +50,7 @@ void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_messag
     out->flags = peer->credit.stalled ? RME_WIRE_F_STALLED : 0;
     peer->credit.stalled = false;
     out->tag = type == RME_WIRE_CREDIT ? (int32_t)rme_credit_give_more(&peer->credit) : 0;
-    out->credits = rme_credit_give(&peer->credit);
+    out->credits = rme_keep_waits(peer) ? 0 : rme_credit_give(&peer->credit);
     out->eager_taken = peer->holding[RME_EXPECTED].taken;
     out->unexpected_taken = peer->holding[RME_UNEXPECTED_STREAM].taken;
     rme_credit_spend(&peer->credit);
@@ -96,7 +96,7 @@ static void push(struct rme_peer *peer)
     for (int stream = 0; stream < RME_STREAMS; stream++)
         while (!rme_node_alone(&peer->sendq[stream]) && send_first(peer, stream) != 0)
             continue;
-    if (rme_credit_due(&peer->credit))
+    if (rme_credit_due(&peer->credit) && !rme_keep_waits(peer))
         rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN);
 }
 

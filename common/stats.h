@@ -23,6 +23,7 @@
     X(CONTROL_SENT, "control_sent", "messages", "control messages sent: RTS, CTS, FIN, cancel and their answers")      \
     X(INVITES_SENT, "invites_sent", "messages", "receives that opened their memory before their message was announced") \
     X(INVITES_TAKEN, "invites_taken", "messages", "sends that needed no CTS for that, and most of them no RTS")       \
+    X(KEPT_BYTES, "kept_bytes", "bytes", "kept now for peers: messages without receives, unexpected ones not fetched, descriptions")    \
     X(DEFERRED, "deferred", "messages", "messages and immediates that waited for the completion of what their peer had taken")    \
     X(CREDIT_SENT, "credit_sent", "messages", "explicit credit messages sent")                                         \
     X(CREDIT_STALLS, "credit_stalls", "messages", "messages that had to wait for a credit")                            \

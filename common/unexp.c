@@ -27,6 +27,8 @@ static struct rme_unexp *unexp_new(struct rme_peer *peer, int32_t tag, uint64_t 
     u->peer = peer;
     u->tag = tag;
     u->size = size;
+    u->kept = sizeof(*u) + room;
+    rme_keep(peer, u->kept);
     return u;
 }
 
@@ -36,12 +38,21 @@ static void unexp_free(struct rme_unexp *u)
     rme_node_remove(&u->waiting);
     if (u->rts != NULL)
         rme_message_free(u->rts);
+    rme_unkeep(u->peer, u->kept);
     free(u);
 }
 
 static void no_memory(struct rme_peer *peer)
 {
     rme_peer_fail(peer, -ENOMEM, "no memory for an unexpected message");
+}
+
+void rme_unexp_publish(struct rme *rme)
+{
+    if (rme_node_alone(&rme->unpublished))
+        return;
+    rme_node_splice(&rme->unexpected, &rme->unpublished);
+    rme_wait_notify(rme, RME_WAIT_UNEXPECTED);
 }
 
 /* What is complete and in turn can be delivered. */
@@ -55,12 +66,13 @@ static void pass_on(struct rme_peer *peer)
         if (!u->ready)
             return;
         rme_node_remove(&u->link);
-        rme_node_append(&rme->unexpected, &u->link);
+        rme_node_append(&rme->unpublished, &u->link);
         peer->waiting_host++;
         rme_count(rme, RME_C_UNEXPECTED_RECEIVED);
         rme_count_add(rme, RME_C_BYTES_RECEIVED, u->size);
         peer->bytes_received += u->size;
-        rme_wait_notify(rme, RME_WAIT_UNEXPECTED);
+        if (!rme_is_ending(rme))
+            rme_unexp_publish(rme);
     }
 }
 
@@ -103,7 +115,8 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
     struct rme_op *op = full != NULL ? rme_op_new(&rme->op_table, 1) : NULL;
 
     if (op == NULL) {
-        free(full);
+        if (full != NULL)
+            unexp_free(full);
         return false;
     }
     rme_node_append(&u->link, &full->link); /* before u, which leaves */
@@ -167,6 +180,7 @@ void rme_unexp_rts(struct rme_peer *peer, const struct rme_wire_message *message
     }
     u->rts->unexp = u;
     rme_message_name(u->rts);
+    rme_message_shorten(u->rts);
     rme_node_append(&peer->unexpected, &u->link);
     rme_node_append(&peer->pulls, &u->waiting);
     peer->rts_in[RME_UNEXPECTED_STREAM]++;
@@ -245,6 +259,7 @@ struct rme_unexp *rme_unexp_take(struct rme *rme)
     u = rme_entry(node, struct rme_unexp, link);
     peer = u->peer;
     peer->waiting_host--;
+    rme_unkeep(peer, u->kept);
     if (u->pulled) {
         peer->pulled -= pull_cost(u);
         pull_more(peer);
@@ -284,6 +299,21 @@ int rme_unexpected_free(struct rme *rme, void *buffer)
 
 /* ---- Dropping ---------------------------------------------------------------------------------------------------- */
 
+static void drop_complete(struct rme_peer *peer, struct rme_node *ring)
+{
+    struct rme_node *node = ring->next;
+
+    while (node != ring) {
+        struct rme_unexp *u = rme_entry(node, struct rme_unexp, link);
+
+        node = node->next;
+        if (u->peer == peer) {
+            peer->waiting_host--;
+            unexp_free(u);
+        }
+    }
+}
+
 void rme_unexp_drop(struct rme_peer *peer, bool all)
 {
     struct rme *rme = peer->rme;
@@ -299,15 +329,9 @@ void rme_unexp_drop(struct rme_peer *peer, bool all)
             u->dropped = true; /* its pull ends with the link */
     }
     peer->rts_in[RME_UNEXPECTED_STREAM] = 0;
-    node = rme->unexpected.next;
-    while (all && node != &rme->unexpected) {
-        struct rme_unexp *u = rme_entry(node, struct rme_unexp, link);
-
-        node = node->next;
-        if (u->peer == peer) {
-            peer->waiting_host--;
-            unexp_free(u);
-        }
+    if (all) {
+        drop_complete(peer, &rme->unexpected);
+        drop_complete(peer, &rme->unpublished);
     }
 }
 

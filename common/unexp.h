@@ -20,6 +20,7 @@ struct rme_unexp {
     bool dropped;            /* the host does not want it any more; it is still being pulled */
     bool pulled;             /* it came by RTS */
     uint64_t size;
+    size_t kept;             /* bytes in the account of the peer */
     struct rme_message *rts; /* not pulled yet */
     _Alignas(16) unsigned char buffer[];
 };

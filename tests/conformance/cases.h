@@ -108,6 +108,7 @@
     X(eager_flood_unposted) \
     X(rendezvous_flood_unposted) \
     X(unexpected_flood_unclaimed) \
+    X(greedy_hosts_wait_alone) \
     X(unexpected_kept_by_the_host) \
     X(unexpected_ends_the_wait) \
     X(clients_200) \

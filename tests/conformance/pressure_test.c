@@ -296,3 +296,59 @@ void clients_come_and_go(void **state)
     assert_int_equal(node_counter(server, "peers"), 0);
     assert_int_equal(node_counter(server, "ops_live"), 0);
 }
+
+/*
+ * One host makes the server keep more than it wants to: its links wait, and new ones are refused; another host's messages go
+ * on.  When the server takes what it has, first all of one link, everything arrives.
+ */
+void greedy_hosts_wait_alone(void **state)
+{
+    enum { LINKS = 3, EACH = 1000, SIZE = 2000, BOUND = 1 << 20, PROMISED = 64 * 4096 * LINKS };
+    static struct op send[LINKS][EACH], recv[LINKS][EACH];
+    struct pair p, greedy[LINKS];
+    struct blob out, in;
+    uint64_t most = 0;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip(); /* all come from one host */
+    bed_options("kept_bytes=1M,loop_host=2,eager_max=4K");
+    pair_open(&p);
+    bed_options("loop_host=3,eager_max=4K");
+    blob_flat(&out, SIZE);
+    blob_flat(&in, SIZE);
+    blob_fill(&out, 1);
+    for (int l = 0; l < LINKS; l++) {
+        greedy[l].server = p.server;
+        greedy[l].client = node_open("greedy", NULL);
+        greedy[l].to_server = node_dial(greedy[l].client, lane_uri(0));
+        pair_meet(&greedy[l]);
+    }
+    for (int i = 0; i < EACH; i++)
+        for (int l = 0; l < LINKS; l++)
+            post_send(&send[l][i], greedy[l].client, greedy[l].to_server, &out, 666);
+    for (int i = 0; i < 100; i++) {
+        pump_times(10);
+        pair_exchange(&p, i % 2 ? SIZE : 100000, 5);
+        if (node_counter(p.server, "kept_bytes") > most)
+            most = node_counter(p.server, "kept_bytes");
+    }
+    assert_in_range(most, BOUND / 4, BOUND + PROMISED / 2);
+    struct node *newcomer = node_open("newcomer", NULL);
+    struct op refused;
+    post_send(&refused, newcomer, node_dial(newcomer, lane_uri(0)), &out, 1);
+    pump_until_reported(&refused);
+    op_check_error(&refused, -ECONNREFUSED, -ECONNREFUSED);
+    for (int l = 0; l < LINKS; l++) {
+        for (int i = 0; i < EACH; i++) {
+            post_recv(&recv[l][i], p.server, greedy[l].to_client, &in, 666);
+            pump_until_reported(&recv[l][i]);
+            op_check(&recv[l][i], SIZE);
+        }
+        pump_until_all(send[l], EACH);
+    }
+    assert_int_equal(node_counter(p.server, "kept_bytes"), 0);
+    pair_exchange(&p, 100000, 5);
+    blob_free(&out);
+    blob_free(&in);
+}

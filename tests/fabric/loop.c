@@ -12,6 +12,7 @@ struct loop_net loop_net = {.lock = PTHREAD_MUTEX_INITIALIZER, .next_port = 1};
 
 static const struct rme_option_row loop_options[] = {
     {"loop_name", "name", 0, 0, 0, "name of a host that does not listen", "client"},
+    {"loop_host", "count", 1, 1, 254, "the last byte of the address that peers see", NULL},
     {"loop_seed", "count", 1, 0, INT64_MAX, "seed of the schedule", NULL},
     {"loop_late_done", "count", 0, 0, 1000000, "polls by which local completions of transfers are late", NULL},
     {"loop_chaos", "switch", 0, 0, 1, "work in small steps in any order that is allowed", NULL},
@@ -348,6 +349,7 @@ static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_conf
     snprintf(f->name, sizeof f->name, "%s", name);
     f->random = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) | 1;
     f->chaos = option(config, "loop_chaos");
+    f->host = (uint32_t)option(config, "loop_host");
     f->late_done = (uint64_t)option(config, "loop_late_done");
     f->read_depth = (uint32_t)option(config, "loop_read_depth");
     f->sq_depth = (uint32_t)option(config, "loop_sq_depth");

@@ -324,6 +324,7 @@ static void carry_request(struct rme_link *link)
     link->peer = passive;
     snprintf(passive->peer_name, sizeof passive->peer_name, "%s:%u", link->fabric->name, link->fabric->port);
     passive->peer_sockaddr.sin_port = htons(link->fabric->port);
+    passive->peer_sockaddr.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + link->fabric->host);
     struct loop_event *e = loop_event_new(RME_EV_LINK_REQUEST, passive);
     loop_event_hello(f, e, link->hello, LOOP_HELLO_MAX);
     loop_event_push(f, e);

@@ -113,6 +113,7 @@ struct loop_fabric {
     uint64_t random;
     uint32_t read_depth, sq_depth, rx_max, rx_total;
     uint64_t late_done, polls;
+    uint32_t host;
     bool chaos;
     bool armed, notified, woken;
     uint16_t port;

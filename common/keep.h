@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The account of what peers make the engine keep.  keep.c tells what happens at its bounds. */
+#ifndef RME_KEEP_H
+#define RME_KEEP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "list.h"
+
+struct rme;
+struct rme_peer;
+struct sockaddr;
+
+/* Where peers come from; those that we connected ourselves are each alone. */
+struct rme_host {
+    struct rme_node link; /* in a chain of rme_keep.hosts */
+    unsigned char address[16];
+    uint32_t users; /* peers */
+    uint64_t kept;  /* bytes */
+};
+
+#define RME_HOST_CHAINS 256u
+
+struct rme_keep {
+    uint64_t limit; /* bytes: option kept_bytes */
+    uint64_t kept;  /* of all peers */
+    uint64_t peak;  /* since memory was given back to the system */
+    uint32_t keepers; /* hosts for which something is kept */
+    bool trim;      /* memory should go back to the system */
+    struct rme_node waiting; /* peers that get no credits (peer->keep_wait) */
+    struct rme_node hosts[RME_HOST_CHAINS];
+};
+
+void rme_keep_init(struct rme_keep *keep, uint64_t limit);
+
+/* The host of a new peer; `from` NULL: one of its own.  NULL: no memory. */
+struct rme_host *rme_keep_host(struct rme_keep *keep, const struct sockaddr *from);
+void rme_keep_host_put(struct rme_host *host);
+
+/* So many bytes more, or less, are kept for the peer. */
+void rme_keep(struct rme_peer *peer, uint64_t bytes);
+void rme_unkeep(struct rme_peer *peer, uint64_t bytes);
+
+/* Does the host hold too much for another link? */
+bool rme_keep_full(const struct rme_keep *keep, const struct rme_host *host);
+/* May the peer's promise grow? */
+bool rme_keep_may_grow(const struct rme_keep *keep);
+/* Must the peer wait for its credits?  If so, it is kicked when that is over. */
+bool rme_keep_waits(struct rme_peer *peer);
+
+#endif
