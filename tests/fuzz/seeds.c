@@ -277,7 +277,7 @@ static void lives(void)
                                       FINISH};
 /* the answer comes before the transfer is complete: it waits */
 #define ANSWERED                                                                               \
-    SEND(B16K, 1), RECV(B1000, 1), UP_EXACT, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1,     \
+    SEND(B16K, 1), RECV(B1000, 1), UP_EXACT, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1,      \
         B16K, RUN, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN
     static const uint8_t answered[] = {ANSWERED, FINISH, RUN};
     static const uint8_t answered_and_lost[] = {ANSWERED, DOWN};
@@ -318,7 +318,7 @@ static void lives(void)
     static const uint8_t read_in_windows[] = {RECV(B300K, 1),
                                               UP,
                                               RUN,
-                                              SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2),
+                                              SAY(0, RME_WIRE_RTS, 1, B300K, 0, 0, 2),
                                               1,
                                               B70K,
                                               RUN,
@@ -607,6 +607,75 @@ static void lives(void)
                                              RTS_FROM(0, 1, 1, B300K), NO_MEMORY(2), RUN};
     static const uint8_t no_memory_send[] = {SEND(B300K, 1), UP, NO_MEMORY(1), RUN};
 
+    static const uint8_t offer_of_another[] = {RECV(B300K, 1),
+                                               UP,
+                                               RUN,
+                                               SAY(0, RME_WIRE_RTS, 1, B300K, 0, 0, 2),
+                                               1,
+                                               B70K,
+                                               RUN,
+                                               FINISH,
+                                               9,
+                                               0,
+                                               0,
+                                               RME_WIRE_OFFER - 1,
+                                               1,
+                                               0,
+                                               1,
+                                               0,
+                                               B70K,
+                                               0,
+                                               0,
+                                               0,
+                                               1,
+                                               B70K,
+                                               RUN};
+    static const uint8_t offer_out_of_order[] = {
+        RECV(B300K, 1), UP,  RUN,    SAY(0, RME_WIRE_RTS, 1, B300K, 0, 0, 2),   1,
+        B70K,           RUN, FINISH, SAY(0, RME_WIRE_OFFER, 1, 0, B1000, 0, 0), 1,
+        B70K,           RUN};
+    static const uint8_t many_without_memory[] = {17,
+                                                  6,
+                                                  SEND(B300K, 1),
+                                                  SEND(B300K, 1),
+                                                  SEND(B300K, 1),
+                                                  SEND(B300K, 1),
+                                                  SEND(B300K, 1),
+                                                  SEND(B300K, 1),
+                                                  SEND(B70K, 1),
+                                                  SEND(B70K, 1),
+                                                  SEND(B70K, 1),
+                                                  SEND(B70K, 1),
+                                                  SEND(B70K, 1),
+                                                  SEND(B70K, 1),
+                                                  SEND(B70K, 1),
+                                                  SEND(B70K, 1),
+                                                  SEND(B70K, 1),
+                                                  SEND(B70K, 1),
+                                                  SEND(B70K, 1),
+                                                  SEND(B70K, 1),
+                                                  UP,
+                                                  RUN};
+    static const uint8_t invited_while_moving[] = {ZONE_SEND(B300K, 2),
+                                                   UP,
+                                                   RUN,
+                                                   SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0),
+                                                   1,
+                                                   B300K,
+                                                   RUN,
+                                                   INVITE(1, 1, B300K),
+                                                   RUN,
+                                                   ZONE_SEND(B300K, 1),
+                                                   RUN,
+                                                   FINISH,
+                                                   FINISH,
+                                                   FINISH};
+    static const uint8_t invited_without_buffers[] = {
+        SPEAK, RUN,   INVITE(1, 0, B300K), RUN, 17, 1, ZONE_SEND(B300K, 1), RUN, 17, 0,
+        RUN,   FINISH};
+    static const uint8_t invited_without_memory[] = {
+        SPEAK, RUN, INVITE(1, 0, B300K), RUN, 17, 6, SEND(B300K, 1), RUN, FINISH};
+
 #define SEED_LIFE(name) put("peer", #name, name, sizeof(name))
     SEED_LIFE(eager_send);
     SEED_LIFE(eager_recv);
@@ -670,6 +739,12 @@ static void lives(void)
     SEED_LIFE(empty_rts);
     SEED_LIFE(no_memory_recv);
     SEED_LIFE(no_memory_send);
+    SEED_LIFE(offer_of_another);
+    SEED_LIFE(offer_out_of_order);
+    SEED_LIFE(many_without_memory);
+    SEED_LIFE(invited_while_moving);
+    SEED_LIFE(invited_without_buffers);
+    SEED_LIFE(invited_without_memory);
 #undef SEED_LIFE
 }
 
@@ -802,8 +877,8 @@ enum { RAW = 130, CM = 131, CONNECT = 132, LATER = 134, TO_ACTIVE = 188, TO_PASS
 
 static void inbox(void)
 {
-    static const unsigned char life[] = {
-        CONNECT, TO_PASSIVE, 0, TO_ACTIVE, 3, TO_ACTIVE, 2, TO_PASSIVE, 2, LATER, CONNECT};
+    static const unsigned char life[] = {CONNECT, TO_PASSIVE, 0, TO_ACTIVE, 3,      TO_ACTIVE,
+                                         2,       TO_PASSIVE, 2, LATER,     CONNECT};
     static const unsigned char refusal[] = {CONNECT, TO_PASSIVE, 1, CONNECT, TO_ACTIVE, 4};
     unsigned char script[8 * 60], *at = script;
 
