@@ -41,7 +41,7 @@ settled() { # before iod, before perf
 }
 
 check 30 "a copy before" copy
-for kind in malformed hellos credits deaf cancels empty silent storm; do
+for kind in malformed hellos credits deaf cancels rts empty silent storm; do
     before_iod=$(memory $iod) before_perf=$(memory $perf)
     check 120 "attacked: $kind" attack $kind
     check 20 "memory after $kind" settled $before_iod $before_perf
