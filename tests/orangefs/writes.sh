@@ -4,11 +4,13 @@
 # in their logs over ib that they do not say over tcp.  A host whose messages overtake each other notices: it cancels its
 # transfer, does it again, and all is well in the end but for a line in a log.
 #
-# WRITES, 2000 by default, is how many there are over ib:// in all.
+# WRITES, 2000 by default, is how many there are over ib:// in all.  EMUVERBS_SEND_LATE_US, 100 by default, has the software HCA
+# report a message to its sender that much later than to its receiver: so that answers can overtake.
 set -u
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
 writes=${WRITES:-2000}
+export EMUVERBS_SEND_LATE_US=${EMUVERBS_SEND_LATE_US-100}
 sizes="65536 262144 1000003 2097152"
 at_once="1 5 16"
 each=$(((writes + 23) / 24)) # sizes, at once, numbers of servers
