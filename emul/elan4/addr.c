@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Addresses of the network, and moving data between them.
+ *
+ * An Elan address says which kind of memory it means, of which context (a tag, so that an
+ * address of one context is none of another), and where. A pointer of a program has neither.
+ *
+ * Memory of an allocator is in a segment that is mapped here and may be touched. All other
+ * memory, our own too, is reached by the kernel: process_vm_writev reports what is not mapped,
+ * where memcpy would end the program. A network interface does not end programs.
+ */
+#include "emul/elan4/emu.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+bool emu4_place(const struct emu4_end *e, E4_Addr a, uint64_t len, struct emu4_place *out)
+{
+    const struct emu4_peer *p = e->peer;
+    uint64_t off = ADDR_OFFSET(a);
+    unsigned region = ADDR_REGION(a);
+
+    if (region == 0 && !emu4_rule(EMU4_RULE_RAW_POINTER))
+        region = REGION_MAIN;
+    else if (ADDR_TAG(a) != (e->c->tag & 0xfff))
+        return false;
+    if (region == REGION_SDRAM) {
+        if (off > p->arena_len || len > p->arena_len - off)
+            return false;
+        *out = (struct emu4_place){.ptr = (char *)p->seg + p->arena_off + off, .pid = p->pid};
+        return true;
+    }
+    if (region != REGION_MAIN)
+        return false;
+    *out = (struct emu4_place){.va = off, .pid = p->pid};
+    if (off >= p->arena_va && off - p->arena_va <= p->arena_len &&
+        len <= p->arena_len - (off - p->arena_va))
+        out->ptr = (char *)p->seg + p->arena_off + (off - p->arena_va);
+    return true;
+}
+
+static bool readable(int pid, uint64_t va)
+{
+    char byte;
+    struct iovec l = {&byte, 1}, r = {(void *)(uintptr_t)va, 1};
+
+    return process_vm_readv(pid, &l, 1, &r, 1, 0) == 1;
+}
+
+/* One process_vm call until all is moved; `local` is of this process. */
+static int move_vm(int pid, bool to, void *local, uint64_t remote, uint64_t len)
+{
+    while (len) {
+        struct iovec l = {local, len}, r = {(void *)(uintptr_t)remote, len};
+        ssize_t n = to ? process_vm_writev(pid, &l, 1, &r, 1, 0)
+                       : process_vm_readv(pid, &l, 1, &r, 1, 0);
+        if (n > 0) {
+            local = (char *)local + n;
+            remote += (uint64_t)n;
+            len -= (uint64_t)n;
+            continue;
+        }
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == ESRCH || errno == EPERM))
+            return -ESRCH;
+        return (int)(readable(getpid(), (uint64_t)(uintptr_t)local) ? -EIO : -EFAULT);
+    }
+    return 0;
+}
+
+/* Through a buffer of ours, between two other processes. */
+static int relay(const struct emu4_place *src, const struct emu4_place *dst, uint64_t len)
+{
+    char buf[32768];
+
+    for (uint64_t done = 0; done < len;) {
+        uint64_t n = len - done < sizeof(buf) ? len - done : sizeof(buf);
+        int rc = move_vm(src->pid, false, buf, src->va + done, n);
+        if (rc < 0)
+            return rc == -ESRCH ? rc : -EFAULT;
+        rc = move_vm(dst->pid, true, buf, dst->va + done, n);
+        if (rc < 0)
+            return rc == -ESRCH ? rc : -ENXIO;
+        done += n;
+    }
+    return 0;
+}
+
+/* Whole words, one by one: what is aligned is seen before or after, never in part. */
+static void copy_words(uint64_t *dst, const uint64_t *src, uint64_t words)
+{
+    for (uint64_t i = 0; i < words; i++)
+        __atomic_store_n(&dst[i], __atomic_load_n(&src[i], __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+}
+
+static bool short_words(const void *a, const void *b, uint64_t len)
+{
+    return len <= 256 && (((uintptr_t)a | (uintptr_t)b | len) & 7) == 0;
+}
+
+int emu4_move(const struct emu4_place *src, const struct emu4_place *dst, uint64_t len)
+{
+    int self = getpid();
+    int rc;
+
+    if (src->ptr && dst->ptr) {
+        if (short_words(dst->ptr, src->ptr, len))
+            copy_words(dst->ptr, src->ptr, len / 8);
+        else
+            memmove(dst->ptr, src->ptr, len);
+        return 0;
+    }
+    if (src->ptr || (!dst->ptr && src->pid == self)) {
+        void *local = src->ptr ? src->ptr : (void *)(uintptr_t)src->va;
+        rc = move_vm(dst->pid, true, local, dst->va, len);
+        return rc == -EIO ? -ENXIO : rc;
+    }
+    if (dst->ptr || dst->pid == self) {
+        void *local = dst->ptr ? dst->ptr : (void *)(uintptr_t)dst->va;
+        rc = move_vm(src->pid, false, local, src->va, len);
+        return rc == -EIO ? -EFAULT : rc == -EFAULT ? -ENXIO : rc;
+    }
+    return relay(src, dst, len);
+}
+
+int emu4_read(const struct emu4_end *e, E4_Addr a, void *buf, uint64_t len)
+{
+    struct emu4_place src, dst = {.ptr = buf, .pid = e->peer->pid};
+
+    if (!emu4_place(e, a, len, &src))
+        return -EFAULT;
+    return emu4_move(&src, &dst, len);
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Contexts: making one, its routes, taking a context number of this node, and leaving it. */
+#include "emul/elan4/emu.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static int fail(int err)
+{
+    errno = err;
+    return -1;
+}
+
+/* What an earlier context left in this place. Others may still be looking at it. */
+static void clear(struct emu4_end *e)
+{
+    size_t from = offsetof(struct shm_ctx, log_n);
+
+    if (!e->c->tag)
+        return; /* it is new: all is zero */
+    emu4_lock(e);
+    atomic_store(&e->c->blocked, 0);
+    memset((char *)e->c + from, 0, sizeof(*e->c) - from);
+    emu4_unlock(e);
+}
+
+EMU4_EXPORT ELAN4_CTX *elan4_init(int rail)
+{
+    if (emu4_call(EMU4_CALL_elan4_init))
+        return NULL;
+    if (rail != 0) {
+        errno = ENODEV;
+        return NULL;
+    }
+    struct emu4_proc *p = emu4_proc();
+    if (!p)
+        return NULL;
+    struct emu4_ctx *x = calloc(1, sizeof(*x));
+    if (!x)
+        return NULL;
+    x->ports = mmap(NULL, (size_t)EMU4_CQS * PORT_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS,
+                    -1, 0);
+    if (x->ports == MAP_FAILED)
+        goto err;
+    x->context = -1;
+    x->debugfd = -1;
+    x->pub.ctx_position = (ELAN_POSITION){.pos_mode = ELAN_POS_MODE_SWITCHED,
+                                          .pos_nodeid = (unsigned)p->knobs.node,
+                                          .pos_levels = 1,
+                                          .pos_nodes = (unsigned)p->knobs.nodes};
+    pthread_mutex_lock(&p->lock);
+    for (unsigned i = 0; i < EMU4_CTXS; i++) {
+        if (p->ctx[i])
+            continue;
+        x->index = i;
+        x->end = (struct emu4_end){&p->self, &p->self.seg->ctx[i], 0};
+        clear(&x->end);
+        x->end.c->tag = 0x1000 | p->next_tag++ % 0xfff;
+        p->ctx[i] = x;
+        pthread_mutex_unlock(&p->lock);
+        return &x->pub;
+    }
+    pthread_mutex_unlock(&p->lock);
+    errno = ENOSPC;
+    munmap(x->ports, (size_t)EMU4_CQS * PORT_BYTES);
+err:
+    free(x);
+    return NULL;
+}
+
+EMU4_EXPORT int elan4_set_standard_mappings(ELAN4_CTX *ctx)
+{
+    if (emu4_call(EMU4_CALL_elan4_set_standard_mappings))
+        return -1;
+    emu4_ctx_of(ctx)->standard = true;
+    return 0;
+}
+
+EMU4_EXPORT int elan4_set_required_mappings(ELAN4_CTX *ctx)
+{
+    if (emu4_call(EMU4_CALL_elan4_set_required_mappings))
+        return -1;
+    emu4_ctx_of(ctx)->required = true;
+    return 0;
+}
+
+/* What the driver asks of any capability. */
+static bool cap_valid(const ELAN_CAPABILITY *cap)
+{
+    unsigned type = cap->cap_type & ELAN_CAP_TYPE_MASK;
+
+    return cap->cap_version == ELAN_CAP_VERSION_NUMBER &&
+           (type == ELAN_CAP_TYPE_BLOCK || type == ELAN_CAP_TYPE_CYCLIC) &&
+           cap->cap_lownode >= 0 && cap->cap_lownode <= cap->cap_highnode &&
+           cap->cap_lowcontext >= 0 && cap->cap_lowcontext <= cap->cap_highcontext &&
+           cap->cap_highcontext <= ELAN_USER_TOP_CONTEXT_NUM &&
+           (cap->cap_lowcontext >= ELAN_RMS_BASE_CONTEXT_NUM ||
+            cap->cap_highcontext < ELAN_RMS_BASE_CONTEXT_NUM) &&
+           (cap->cap_railmask & 1);
+}
+
+EMU4_EXPORT int elan4_add_p2pvp(ELAN4_CTX *ctx, unsigned process, ELAN_CAPABILITY *cap)
+{
+    struct emu4_ctx *x = emu4_ctx_of(ctx);
+    struct shm_ctx *c = x->end.c;
+
+    if (emu4_call(EMU4_CALL_elan4_add_p2pvp))
+        return -1;
+    if (!cap_valid(cap))
+        return fail(EINVAL);
+    int n = elan_nvps(cap);
+    unsigned most = emu4_rule(EMU4_RULE_ROUTES) ? EMU4_VPS : EMU4_VPS / 2;
+    if (n < 0 || process > most || (unsigned)n > most - process)
+        return fail(EINVAL);
+    if (cap->cap_highnode > 0xfff)
+        return fail(EINVAL);
+    for (int vp = 0; vp < n; vp++) {
+        ELAN_LOCATION l = elan_vp2location((unsigned)vp, cap);
+        __atomic_store_n(&c->route[process + (unsigned)vp],
+                         EMU4_ROUTE((unsigned)cap->cap_lownode + l.loc_node,
+                                    (unsigned)cap->cap_lowcontext + l.loc_context),
+                         __ATOMIC_RELAXED);
+    }
+    return 0;
+}
+
+/* Waits for the pieces of data that others are writing; those of a stopped process only so
+ * long. */
+static void wait_for_writers(struct emu4_proc *p)
+{
+    uint64_t give_up = emu4_now() + EMU4_NSEC;
+
+    for (unsigned i = 0; i < EMU4_USERS; i++) {
+        struct shm_user *u = &p->self.seg->user[i];
+        for (unsigned k = 0; atomic_load(&u->busy) && emu4_now() < give_up; k++) {
+            if (k % 1024 == 1023 && emu4_process_gone(atomic_load(&u->pid)))
+                break;
+            sched_yield();
+        }
+    }
+}
+
+EMU4_EXPORT int elan4_block_inputter(ELAN4_CTX *ctx, unsigned blocked)
+{
+    struct emu4_ctx *x = emu4_ctx_of(ctx);
+
+    if (emu4_call(EMU4_CALL_elan4_block_inputter))
+        return -1;
+    emu4_lock(&x->end);
+    atomic_store(&x->end.c->blocked, blocked != 0);
+    emu4_unlock(&x->end);
+    if (blocked)
+        wait_for_writers(emu4_proc_peek());
+    return 0;
+}
+
+/* The driver's rules: 0, or an errno. */
+static int may_attach(struct emu4_proc *p, const ELAN_CAPABILITY *cap)
+{
+    int node = (int)p->knobs.node, context = cap->cap_mycontext;
+
+    if (!emu4_rule(EMU4_RULE_ATTACH_RANGE))
+        return context < 0 || context > ELAN_USER_TOP_CONTEXT_NUM ? EINVAL : 0;
+    if (!cap_valid(cap) || node < cap->cap_lownode || node > cap->cap_highnode ||
+        context < cap->cap_lowcontext || context > cap->cap_highcontext)
+        return EINVAL;
+    if (context < 2)
+        return EBUSY; /* the kernel's own */
+    if (context >= ELAN_RMS_BASE_CONTEXT_NUM && !emu4_cap_created(cap) &&
+        emu4_rule(EMU4_RULE_ATTACH_KEY))
+        return EACCES;
+    return 0;
+}
+
+EMU4_EXPORT int elan4_attach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap)
+{
+    struct emu4_ctx *x = emu4_ctx_of(ctx);
+    struct emu4_proc *p = emu4_proc_peek();
+
+    if (emu4_call(EMU4_CALL_elan4_attach))
+        return -1;
+    int err = x->context >= 0 ? EINVAL : may_attach(p, cap);
+    if (err)
+        return fail(err);
+    pthread_mutex_lock(&p->lock);
+    for (unsigned i = 0; i < EMU4_CTXS; i++)
+        if (p->ctx[i] && p->ctx[i]->context == cap->cap_mycontext &&
+            emu4_rule(EMU4_RULE_ATTACH_BUSY)) {
+            pthread_mutex_unlock(&p->lock);
+            return fail(EBUSY);
+        }
+    uint32_t generation = ++p->generation;
+    struct emu4_record r = {.magic = EMU4_MAGIC,
+                            .incarnation = p->self.incarnation,
+                            .pid = p->pid,
+                            .memfd = p->seg_fd,
+                            .index = x->index,
+                            .generation = generation};
+    x->end.c->node = (uint32_t)p->knobs.node;
+    x->end.c->context = (uint32_t)cap->cap_mycontext;
+    /* first so, then in the registry: who finds it there finds it attached */
+    atomic_store(&x->end.c->attached, generation);
+    if (emu4_registry_take(p, (unsigned)cap->cap_mycontext, &r) < 0) {
+        err = errno;
+        atomic_store(&x->end.c->attached, 0);
+        pthread_mutex_unlock(&p->lock);
+        return fail(err);
+    }
+    x->end.generation = generation;
+    x->context = cap->cap_mycontext;
+    pthread_mutex_unlock(&p->lock);
+    return 0;
+}
+
+static void detach(struct emu4_proc *p, struct emu4_ctx *x)
+{
+    struct shm_ctx *c = x->end.c;
+
+    emu4_lock(&x->end);
+    atomic_store(&c->attached, 0);
+    memset(c->used, 0, sizeof(c->used));
+    memset(c->ready, 0, sizeof(c->ready));
+    memset(c->wait, 0, sizeof(c->wait));
+    __atomic_store_n(&c->ready_words, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&c->wait_words, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&c->inbox_head, c->inbox_tail, __ATOMIC_RELAXED);
+    c->inbox_left = 0;
+    emu4_unlock(&x->end);
+    wait_for_writers(p);
+    pthread_mutex_lock(&p->lock);
+    emu4_registry_give(p, (unsigned)x->context);
+    x->context = -1;
+    pthread_mutex_unlock(&p->lock);
+}
+
+EMU4_EXPORT int elan4_detach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap)
+{
+    struct emu4_ctx *x = emu4_ctx_of(ctx);
+
+    if (emu4_call(EMU4_CALL_elan4_detach))
+        return -1;
+    if (x->context < 0 || x->context != cap->cap_mycontext)
+        return fail(EINVAL);
+    detach(emu4_proc_peek(), x);
+    return 0;
+}
+
+EMU4_EXPORT void elan4_fini(ELAN4_CTX *ctx)
+{
+    struct emu4_ctx *x = emu4_ctx_of(ctx);
+    struct emu4_proc *p = emu4_proc_peek();
+
+    if (!p || p->pid != getpid())
+        return;
+    if (x->context >= 0)
+        detach(p, x);
+    emu4_cmdqs_free(x);
+    pthread_mutex_lock(&p->lock);
+    p->ctx[x->index] = NULL;
+    pthread_mutex_unlock(&p->lock);
+    while (atomic_load(&p->trapping) == x)
+        sched_yield();
+    emu4_pools_free(x);
+    munmap(x->ports, (size_t)EMU4_CQS * PORT_BYTES);
+    free(x);
+}
+
+EMU4_EXPORT E4_uint64 elan4_clock(ELAN4_CTX *ctx)
+{
+    (void)ctx;
+    return emu4_now();
+}
+
+EMU4_EXPORT void elan4_set_debugfd(ELAN4_CTX *ctx, int fd)
+{
+    emu4_ctx_of(ctx)->debugfd = fd;
+}
+
+EMU4_EXPORT int elan4_register_trap_handler(ELAN4_CTX *ctx, int utsType, int utsProc,
+                                            ELAN4_TRAP_HANDLER handler, void *arg)
+{
+    struct emu4_ctx *x = emu4_ctx_of(ctx);
+    struct emu4_proc *p = emu4_proc_peek();
+    int rc = -1;
+
+    if (emu4_call(EMU4_CALL_elan4_register_trap_handler))
+        return -1;
+    pthread_mutex_lock(&p->lock);
+    if (x->handlers < sizeof(x->handler) / sizeof(x->handler[0])) {
+        x->handler[x->handlers++] = (struct emu4_handler){utsType, utsProc, handler, arg};
+        rc = 0;
+    } else {
+        errno = ENOSPC;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return rc;
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * One DMA. Its data is moved piece by piece; then it is delivered: the target's event is set,
+ * or the message is entered into the target's queue, in one transaction on the target's state.
+ * Only after that is the source event set, in a transaction on the owner's state. A target that
+ * is not there, blocked, or full refuses: the DMA stays in the table and is tried again, for
+ * ever.
+ *
+ * A process may carry out a DMA of another one (engine.c). If it dies between the two
+ * transactions, the owner finds by the mark that the first one leaves whether it was delivered.
+ */
+#include "emul/elan4/emu.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define SIZE_OF(w)   E4_DMA_SIZE((w)[0])
+#define VPROC(w)     ((w)[2])
+#define SRC_ADDR(w)  ((w)[3])
+#define DST_ADDR(w)  ((w)[4])
+#define SRC_EVENT(w) ((w)[5])
+#define DST_EVENT(w) ((w)[6])
+
+#define QUEUE_BUFFER 4096 /* more than a packet, for the rule that a packet has 2048 bytes */
+
+static bool is_open(const struct emu4_end *to)
+{
+    return atomic_load(&to->c->attached) == to->generation &&
+           (!atomic_load(&to->c->blocked) || !emu4_rule(EMU4_RULE_BLOCKED));
+}
+
+/* Locks the target for a delivery; false when it refuses. */
+static bool begin(struct emu4_txn *t, struct emu4_end *to)
+{
+    if (!emu4_lock(to))
+        return false;
+    if (!is_open(to) || !emu4_inbox_room(to->c)) {
+        emu4_unlock(to);
+        return false;
+    }
+    emu4_txn_begin(t, to);
+    return true;
+}
+
+static void end(struct emu4_proc *p, struct emu4_txn *t, const struct emu4_end *from,
+                uint64_t seq)
+{
+    struct emu4_end *to = t->e;
+
+    if (seq) {
+        struct shm_mark *m = &to->c->mark[to->peer->user];
+        EMU4_TXN_SET(t, m->incarnation, from->peer->incarnation);
+        EMU4_TXN_SET(t, m->seq, seq);
+    }
+    emu4_txn_commit(t);
+    bool help = to->c->inbox_head != to->c->inbox_tail;
+    emu4_unlock(to);
+    if (help)
+        emu4_engine_help(p, to);
+}
+
+static enum dma_end refuse(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t a1)
+{
+    emu4_trap_now(e, type, proc, a0, a1);
+    return DMA_DEAD;
+}
+
+static enum dma_end refused(const struct emu4_end *to)
+{
+    EMU4_COUNT(nacks, 1);
+    return atomic_load(&to->c->attached) == to->generation ? DMA_NACK : DMA_ABSENT;
+}
+
+/* Reads and checks a queue; false when it is none. Under the target's lock. */
+static bool read_queue(struct emu4_end *to, E4_Addr at, E4_InputQueue *q)
+{
+    if (ADDR_REGION(at) != REGION_SDRAM && emu4_rule(EMU4_RULE_QUEUE_IN_SDRAM))
+        return false;
+    if ((at & (E4_INPUTQ_ALIGN - 1)) && emu4_rule(EMU4_RULE_ALIGNED))
+        return false;
+    return emu4_read(to, at, q, sizeof(*q)) == 0;
+}
+
+static uint64_t slot_bytes(const E4_InputQueue *q)
+{
+    uint64_t n = E4_InputQueueItemSize(q->q_control);
+
+    return n || !emu4_rule(EMU4_RULE_QUEUE_SIZE0) ? n : INPUT_QUEUE_MAX;
+}
+
+static E4_Addr next_slot(const E4_InputQueue *q)
+{
+    if ((uint32_t)q->q_bptr == (uint32_t)q->q_control && emu4_rule(EMU4_RULE_QUEUE_WRAP))
+        return q->q_bptr + (E4_Addr)E4_InputQueueLastItemOffset(q->q_control);
+    return q->q_bptr + slot_bytes(q);
+}
+
+static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, struct emu4_end *to,
+                                const uint64_t w[7], uint64_t seq)
+{
+    char buf[QUEUE_BUFFER];
+    uint64_t size = SIZE_OF(w);
+    struct emu4_place src, slot, mine = {.ptr = buf, .pid = p->pid};
+    struct emu4_txn t;
+    E4_InputQueue q;
+
+    if (size > QUEUE_BUFFER ||
+        (size > INPUT_QUEUE_MAX && emu4_rule(EMU4_RULE_QUEUE_ONE_PACKET)))
+        return refuse(from, UTS_BAD_TRAP, UTS_DPROC, w[0], size);
+    if (!emu4_place(from, SRC_ADDR(w), size, &src))
+        return refuse(from, UTS_INVALID_ADDR, UTS_DPROC, SRC_ADDR(w), size);
+    if (!src.ptr) {
+        if (emu4_move(&src, &mine, size) < 0)
+            return refuse(from, UTS_INVALID_ADDR, UTS_DPROC, SRC_ADDR(w), size);
+        src = mine;
+    }
+    if (!begin(&t, to))
+        return refused(to);
+    if (!read_queue(to, DST_EVENT(w), &q)) {
+        emu4_unlock(to);
+        return refuse(to, UTS_INVALID_ADDR, UTS_IPROC, DST_EVENT(w), 0);
+    }
+    E4_Addr next = next_slot(&q);
+    if (next == q.q_fptr && emu4_rule(EMU4_RULE_QUEUE_FULL)) {
+        emu4_unlock(to);
+        return refused(to);
+    }
+    if (DST_ADDR(w) > QUEUE_BUFFER || DST_ADDR(w) + size > slot_bytes(&q) ||
+        !emu4_place(to, q.q_bptr + DST_ADDR(w), size, &slot) ||
+        emu4_move(&src, &slot, size) < 0) {
+        emu4_unlock(to);
+        return refuse(to, UTS_INVALID_ADDR, UTS_IPROC, q.q_bptr + DST_ADDR(w), size);
+    }
+    emu4_step(EMU4_STEP_SLOT_WRITTEN);
+    emu4_txn_store(&t, DST_EVENT(w), next, 8);
+    if (q.q_event && emu4_rule(EMU4_RULE_QUEUE_EVENT))
+        emu4_event_set(&t, q.q_event);
+    end(p, &t, from, seq);
+    EMU4_COUNT(dma_bytes, size);
+    return DMA_DONE;
+}
+
+/* One piece of data; 0 or what emu4_move says. A blocked target is not written to. */
+static int piece(struct emu4_end *to, struct emu4_place src, struct emu4_place dst,
+                 uint64_t done, uint64_t len)
+{
+    struct shm_user *me = &to->peer->seg->user[to->peer->user];
+    int rc = -EAGAIN;
+
+    src.va += done;
+    dst.va += done;
+    if (src.ptr)
+        src.ptr = (char *)src.ptr + done;
+    if (dst.ptr)
+        dst.ptr = (char *)dst.ptr + done;
+    atomic_fetch_add(&me->busy, 1);
+    if (is_open(to)) {
+        if (emu4_die_step == EMU4_STEP_HALF_COPIED) {
+            rc = emu4_move(&src, &dst, len / 2);
+            emu4_step(EMU4_STEP_HALF_COPIED);
+        }
+        rc = emu4_move(&src, &dst, len);
+    }
+    atomic_fetch_sub(&me->busy, 1);
+    return rc;
+}
+
+static enum dma_end rdma_write(struct emu4_proc *p, struct emu4_end *from, struct emu4_end *to,
+                               const uint64_t w[7], uint64_t *done, uint64_t limit,
+                               uint64_t seq)
+{
+    uint64_t size = SIZE_OF(w), len = size - *done < limit ? size - *done : limit;
+    struct emu4_place src, dst;
+    struct emu4_txn t;
+    bool told = false;
+
+    if (!emu4_rule(EMU4_RULE_DST_AFTER_DATA) && *done == 0 && DST_EVENT(w)) {
+        if (!begin(&t, to))
+            return refused(to);
+        emu4_event_set(&t, DST_EVENT(w));
+        end(p, &t, from, seq);
+        told = true;
+    }
+    if (len) {
+        if (!emu4_place(from, SRC_ADDR(w), size, &src))
+            return refuse(from, UTS_INVALID_ADDR, UTS_DPROC, SRC_ADDR(w), size);
+        if (!emu4_place(to, DST_ADDR(w), size, &dst))
+            return refuse(to, UTS_INVALID_ADDR, UTS_IPROC, DST_ADDR(w), size);
+        int rc = piece(to, src, dst, *done, len);
+        if (rc == -EFAULT && emu4_rule(EMU4_RULE_SRC_CHECKED))
+            return refuse(from, UTS_INVALID_ADDR, UTS_DPROC, SRC_ADDR(w), size);
+        if (rc == -ENXIO)
+            return refuse(to, UTS_INVALID_ADDR, UTS_IPROC, DST_ADDR(w), size);
+        if (rc == -EAGAIN || rc == -ESRCH)
+            return refused(to);
+        EMU4_COUNT(dma_bytes, len);
+        *done += len;
+        if (*done < size)
+            return DMA_MORE;
+    }
+    if (DST_EVENT(w) && emu4_rule(EMU4_RULE_DST_AFTER_DATA)) {
+        if (!begin(&t, to))
+            return refused(to);
+        emu4_event_set(&t, DST_EVENT(w));
+        end(p, &t, from, seq);
+    } else if (!told && !is_open(to)) {
+        return refused(to);
+    }
+    return DMA_DONE;
+}
+
+enum dma_end emu4_route(struct emu4_proc *p, struct emu4_end *from, uint64_t vp,
+                        struct emu4_end *to)
+{
+    uint32_t route = vp < EMU4_VPS ? __atomic_load_n(&from->c->route[vp], __ATOMIC_RELAXED) : 0;
+
+    if (!route && emu4_rule(EMU4_RULE_VPROC_CHECKED))
+        return refuse(from, UTS_INVALID_VPROC, UTS_DPROC, vp, 0);
+    if (emu4_target_get(p, route, to))
+        return DMA_DONE;
+    EMU4_COUNT(nacks, 1);
+    return DMA_ABSENT;
+}
+
+enum dma_end emu4_dma_step(struct emu4_proc *p, struct emu4_end *from, const uint64_t w[7],
+                           uint64_t *done, uint64_t limit, uint64_t seq)
+{
+    struct emu4_end to;
+    enum dma_end r = emu4_route(p, from, VPROC(w), &to);
+
+    if (r != DMA_DONE)
+        return r;
+    if (!emu4_rule(EMU4_RULE_TIME_SLICES))
+        limit = UINT64_MAX;
+    if (w[0] & DMA_QueueWrite)
+        r = queue_write(p, from, &to, w, seq);
+    else
+        r = rdma_write(p, from, &to, w, done, limit, seq);
+    emu4_peer_put(p, to.peer);
+    if (r == DMA_DONE)
+        emu4_step(EMU4_STEP_DELIVERED);
+    return r;
+}
+
+enum dma_end emu4_dma_remote(struct emu4_proc *p, struct emu4_end *from, uint32_t vp,
+                             const uint64_t w[7])
+{
+    struct emu4_end to;
+    struct emu4_txn t;
+    enum dma_end r = emu4_route(p, from, vp, &to);
+
+    if (r != DMA_DONE)
+        return r;
+    if (!begin(&t, &to)) {
+        r = refused(&to);
+    } else if (emu4_table_put(&t, w, 0, 0, 0) < 0) {
+        emu4_unlock(&to);
+        r = refused(&to);
+    } else {
+        emu4_txn_commit(&t);
+        emu4_unlock(&to);
+        emu4_engine_help(p, &to);
+    }
+    emu4_peer_put(p, to.peer);
+    return r;
+}
+
+static void set_source_event(struct emu4_end *e, uint64_t event)
+{
+    struct emu4_txn t;
+
+    if (!event || !emu4_lock(e))
+        return;
+    emu4_txn_begin(&t, e);
+    emu4_event_set(&t, event);
+    emu4_txn_commit(&t);
+    emu4_unlock(e);
+}
+
+/* Into the table, for the engine; with the table full the caller works until there is room. */
+static void put_off(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7], uint64_t done,
+                    uint64_t due)
+{
+    for (;;) {
+        struct emu4_txn t;
+        emu4_lock(&x->end);
+        emu4_txn_begin(&t, &x->end);
+        bool put = emu4_table_put(&t, w, done, due, 0) >= 0;
+        if (put)
+            emu4_txn_commit(&t);
+        emu4_unlock(&x->end);
+        if (put)
+            break;
+        emu4_engine_run(p, UINT64_MAX);
+    }
+    if (due)
+        emu4_engine_due(due);
+}
+
+void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7],
+                    uint64_t *budget)
+{
+    const struct emu4_knobs *k = &p->knobs;
+    uint64_t size = SIZE_OF(w), done = 0;
+
+    if (k->reorder && emu4_rule(EMU4_RULE_NO_ORDER) && emu4_random() % 100 < k->reorder) {
+        EMU4_COUNT(dma_held, 1);
+        put_off(p, x, w, 0, emu4_now() + 1 + emu4_random() % (k->hold_us * 1000 + 1));
+        return;
+    }
+    if (size > k->slice || size > *budget ||
+        (!emu4_rule(EMU4_RULE_NO_ORDER) && emu4_engine_has_work(p))) {
+        put_off(p, x, w, 0, 0);
+        return;
+    }
+    *budget -= size;
+    if (!emu4_rule(EMU4_RULE_SRC_AFTER_ACK))
+        set_source_event(&x->end, SRC_EVENT(w));
+    switch (emu4_dma_step(p, &x->end, w, &done, UINT64_MAX, 0)) {
+    case DMA_DONE:
+        if (w[0] & DMA_QueueWrite)
+            EMU4_COUNT(dma_queue, 1);
+        else
+            EMU4_COUNT(dma_write, 1);
+        if (emu4_rule(EMU4_RULE_SRC_AFTER_ACK))
+            set_source_event(&x->end, SRC_EVENT(w));
+        break;
+    case DMA_MORE:
+        put_off(p, x, w, done, 0);
+        break;
+    case DMA_NACK:
+    case DMA_ABSENT:
+        if (emu4_rule(EMU4_RULE_RETRY_FOREVER))
+            put_off(p, x, w, done, emu4_now() + 1000);
+        else
+            set_source_event(&x->end, SRC_EVENT(w));
+        break;
+    case DMA_DEAD:
+        break;
+    }
+}
+
+/* Whether the dead user had delivered this one. */
+static bool delivered(struct emu4_proc *p, struct emu4_end *e, const struct shm_dma *d,
+                      uint64_t incarnation)
+{
+    struct emu4_end to;
+    bool found = false;
+
+    if (emu4_route(p, e, d->word[2], &to) != DMA_DONE)
+        return false;
+    for (unsigned u = 0; u < EMU4_USERS && !found; u++)
+        found = atomic_load(&to.peer->seg->user[u].incarnation) == incarnation &&
+                to.c->mark[u].incarnation == p->self.incarnation && to.c->mark[u].seq == d->seq;
+    emu4_peer_put(p, to.peer);
+    return found;
+}
+
+void emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation)
+{
+    for (unsigned x = 0; x < EMU4_CTXS; x++) {
+        struct emu4_end e = {&p->self, &p->self.seg->ctx[x], 0};
+        if (!atomic_load(&e.c->attached))
+            continue;
+        for (unsigned i = 0; i < EMU4_DMAS; i++) {
+            struct shm_dma *d = &e.c->dma[i];
+            struct emu4_txn t;
+            emu4_lock(&e);
+            bool ours = emu4_bit(e.c->used, i) && !emu4_bit(e.c->ready, i) &&
+                        !emu4_bit(e.c->wait, i) && atomic_load(&d->claim) == user + 1;
+            emu4_unlock(&e); /* nobody else changes an entry that is claimed */
+            if (!ours)
+                continue;
+            EMU4_COUNT(claims_redone, 1);
+            bool over = delivered(p, &e, d, incarnation);
+            emu4_lock(&e);
+            emu4_txn_begin(&t, &e);
+            if (over && d->word[5])
+                emu4_event_set(&t, d->word[5]);
+            emu4_table_move(&t, i, over ? TABLE_GONE : TABLE_READY);
+            emu4_txn_commit(&t);
+            emu4_unlock(&e);
+        }
+    }
+}

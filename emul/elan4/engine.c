@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The engine: carries out what waits in the tables of our contexts; and in those of other
+ * processes what we have set off there: a read that we asked for, a chain that our data
+ * started. The other process need not run for that. It is rung when something remains that only
+ * time will settle, and when we die its own engine takes up what we had begun.
+ *
+ * Any number of threads may run it: each entry is claimed by one of them. When the next of
+ * those that wait is due is known to all. Any thread may make that sooner, by what it has put
+ * there or seen; only the engine's thread forgets it, when it has passed, and looks then
+ * itself. So no time is forgotten that somebody else has seen meanwhile.
+ */
+#include "emul/elan4/emu.h"
+
+#define JOBS 64
+
+static struct {
+    pthread_mutex_t lock;
+    struct emu4_end job[JOBS];
+    _Atomic unsigned count;
+    _Atomic uint64_t next_due;
+} engine = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+uint64_t emu4_engine_next_due(void)
+{
+    return atomic_load(&engine.next_due);
+}
+
+static bool sooner(uint64_t due)
+{
+    uint64_t old = atomic_load(&engine.next_due);
+
+    while (old == 0 || due < old)
+        if (atomic_compare_exchange_weak(&engine.next_due, &old, due))
+            return true;
+    return false;
+}
+
+void emu4_engine_due(uint64_t due)
+{
+    if (sooner(due))
+        emu4_service_wake(emu4_proc_peek());
+}
+
+void emu4_engine_help(struct emu4_proc *p, const struct emu4_end *e)
+{
+    if (e->peer->self)
+        return; /* it is looked after anyhow */
+    pthread_mutex_lock(&engine.lock);
+    unsigned n = atomic_load(&engine.count);
+    for (unsigned i = 0; i < n; i++)
+        if (engine.job[i].c == e->c) {
+            pthread_mutex_unlock(&engine.lock);
+            return;
+        }
+    bool taken = n < JOBS;
+    if (taken) {
+        emu4_peer_ref(e->peer);
+        engine.job[n] = *e;
+        atomic_store(&engine.count, n + 1);
+    }
+    pthread_mutex_unlock(&engine.lock);
+    if (!taken)
+        emu4_ring(e->peer);
+    (void)p;
+}
+
+static bool has_commands(const struct shm_ctx *c)
+{
+    return __atomic_load_n(&c->inbox_head, __ATOMIC_RELAXED) !=
+           __atomic_load_n(&c->inbox_tail, __ATOMIC_RELAXED);
+}
+
+bool emu4_engine_has_work(struct emu4_proc *p)
+{
+    uint64_t due = atomic_load_explicit(&engine.next_due, memory_order_relaxed);
+
+    if (atomic_load_explicit(&engine.count, memory_order_relaxed) || (due && due <= emu4_now()))
+        return true;
+    for (unsigned i = 0; i < EMU4_CTXS; i++) {
+        const struct shm_ctx *c = &p->self.seg->ctx[i];
+        if (!atomic_load_explicit(&c->attached, memory_order_relaxed))
+            continue;
+        if (has_commands(c) || !emu4_table_idle(c))
+            return true;
+    }
+    return false;
+}
+
+static uint64_t pause_ns(struct emu4_proc *p, enum dma_end r, uint32_t backoff_us)
+{
+    uint64_t most = r == DMA_ABSENT ? p->knobs.absent_us : p->knobs.retry_us;
+
+    return (backoff_us < most ? backoff_us : most) * 1000;
+}
+
+static void keep_sooner(uint64_t *due, uint64_t other)
+{
+    if (other && (!*due || other < *due))
+        *due = other;
+}
+
+/* What becomes of an entry after a step. Under the lock, with the entry ours. */
+static void settle(struct emu4_proc *p, struct emu4_end *e, unsigned i, enum dma_end r,
+                   uint64_t done, uint64_t *next_due)
+{
+    struct shm_dma *d = &e->c->dma[i];
+    struct emu4_txn t;
+
+    emu4_txn_begin(&t, e);
+    EMU4_TXN_SET(&t, d->done, done);
+    switch (r) {
+    case DMA_MORE:
+        EMU4_COUNT(dma_sliced, 1);
+        emu4_table_move(&t, i, TABLE_READY);
+        break;
+    case DMA_NACK:
+    case DMA_ABSENT:
+        if (emu4_rule(EMU4_RULE_RETRY_FOREVER)) {
+            uint32_t backoff = d->backoff_us ? d->backoff_us : 1;
+            uint64_t due = emu4_now() + pause_ns(p, r, backoff);
+            EMU4_TXN_SET(&t, d->backoff_us, backoff < 1u << 30 ? backoff * 2 : backoff);
+            EMU4_TXN_SET(&t, d->due, due);
+            emu4_table_move(&t, i, TABLE_WAIT);
+            if (e->peer->self)
+                keep_sooner(next_due, due);
+            else
+                t.bell = true;
+            break;
+        }
+        /* fall through */
+    case DMA_DONE:
+        if (d->word[5] && emu4_rule(EMU4_RULE_SRC_AFTER_ACK))
+            emu4_event_set(&t, d->word[5]);
+        /* fall through */
+    case DMA_DEAD:
+        emu4_table_move(&t, i, TABLE_GONE);
+        break;
+    }
+    emu4_txn_commit(&t);
+}
+
+static void count_end(const uint64_t w[7], bool own)
+{
+    if (!own)
+        EMU4_COUNT(dma_helped, 1);
+    else if (w[0] & DMA_QueueWrite)
+        EMU4_COUNT(dma_queue, 1);
+    else
+        EMU4_COUNT(dma_write, 1);
+}
+
+enum outcome { IDLE, RAN, BUSY };
+
+/* One step of a context. BUSY: its lock was not to be had. */
+static enum outcome step(struct emu4_proc *p, struct emu4_end *e, uint64_t *budget,
+                         uint64_t *next_due)
+{
+    bool own = e->peer->self;
+    uint64_t w[7], done, due;
+
+    if (!emu4_lock(e))
+        return BUSY;
+    if (atomic_load(&e->c->attached) == 0) {
+        emu4_unlock(e);
+        return IDLE;
+    }
+    bool ran = emu4_inbox_run(e, 16);
+    int i = emu4_table_claim(e, own, &due);
+    if (own)
+        keep_sooner(next_due, due);
+    if (i < 0) {
+        emu4_unlock(e);
+        return ran ? RAN : IDLE;
+    }
+    struct shm_dma *d = &e->c->dma[i];
+    for (unsigned k = 0; k < 7; k++)
+        w[k] = d->word[k];
+    uint64_t seq = d->seq;
+    done = atomic_load(&d->done);
+    emu4_unlock(e);
+    emu4_step(EMU4_STEP_CLAIMED);
+    if (!own)
+        emu4_step(EMU4_STEP_HELPING);
+    if (done > E4_DMA_SIZE(w[0]))
+        done = 0; /* somebody wrote over it */
+    uint64_t before = done;
+    if (own && !emu4_rule(EMU4_RULE_SRC_AFTER_ACK) && done == 0 && w[5]) {
+        struct emu4_txn t;
+        emu4_lock(e);
+        emu4_txn_begin(&t, e);
+        emu4_event_set(&t, w[5]);
+        emu4_txn_commit(&t);
+        emu4_unlock(e);
+    }
+    enum dma_end r = emu4_dma_step(p, e, w, &done, p->knobs.slice, own ? 0 : seq);
+    *budget -= done - before < *budget ? done - before : *budget;
+    if (r == DMA_DONE)
+        count_end(w, own);
+    unsigned tries = 0;
+    while (!emu4_lock(e))
+        if (++tries == 100 || atomic_load(&e->peer->dead))
+            return IDLE; /* it stays claimed until we die */
+    if (d->seq == seq && atomic_load(&d->claim) == e->peer->user + 1)
+        settle(p, e, (unsigned)i, r, done, next_due);
+    emu4_unlock(e);
+    if (!own && r == DMA_MORE)
+        emu4_engine_help(p, e); /* another thread may have found nothing ready meanwhile */
+    return RAN;
+}
+
+/* The first of the jobs, with a reference. */
+static bool take_job(struct emu4_end *e, unsigned i)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&engine.lock);
+    if (i < atomic_load(&engine.count)) {
+        *e = engine.job[i];
+        emu4_peer_ref(e->peer);
+        found = true;
+    }
+    pthread_mutex_unlock(&engine.lock);
+    return found;
+}
+
+static void drop_job(struct emu4_proc *p, const struct emu4_end *e)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&engine.lock);
+    unsigned n = atomic_load(&engine.count);
+    for (unsigned i = 0; i < n && !found; i++)
+        if (engine.job[i].c == e->c) {
+            engine.job[i] = engine.job[n - 1];
+            atomic_store(&engine.count, n - 1);
+            found = true;
+        }
+    pthread_mutex_unlock(&engine.lock);
+    if (found)
+        emu4_peer_put(p, e->peer);
+}
+
+static bool jobs_step(struct emu4_proc *p, uint64_t *budget)
+{
+    struct emu4_end e;
+    uint64_t none = 0;
+    bool any = false;
+
+    for (unsigned i = 0; *budget && take_job(&e, i); i++) {
+        enum outcome o = atomic_load(&e.peer->dead) ? IDLE : step(p, &e, budget, &none);
+        if (o == RAN) {
+            any = true;
+        } else if (o == IDLE) {
+            drop_job(p, &e);
+            if (!atomic_load(&e.peer->dead) && (has_commands(e.c) || !emu4_table_idle(e.c)))
+                emu4_ring(e.peer);
+        }
+        emu4_peer_put(p, e.peer);
+    }
+    return any;
+}
+
+bool emu4_engine_run(struct emu4_proc *p, uint64_t budget)
+{
+    uint64_t next_due = 0;
+
+    for (bool more = true; more && budget;) {
+        more = false;
+        for (unsigned i = 0; i < EMU4_CTXS && budget; i++) {
+            struct emu4_end e = {&p->self, &p->self.seg->ctx[i], 0};
+            if (!atomic_load(&e.c->attached) ||
+                (!has_commands(e.c) && emu4_table_idle(e.c) && !emu4_table_waits(e.c)))
+                continue;
+            more |= step(p, &e, &budget, &next_due) == RAN;
+        }
+        if (atomic_load(&engine.count))
+            more |= jobs_step(p, &budget);
+    }
+    if (next_due)
+        emu4_engine_due(next_due);
+    return emu4_engine_has_work(p);
+}
+
+void emu4_engine_due_passed(void)
+{
+    uint64_t due = atomic_load(&engine.next_due);
+
+    if (due && due <= emu4_now())
+        atomic_compare_exchange_strong(&engine.next_due, &due, 0);
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the processor is, as the headers of the network ask for it. */
+#ifndef QSNET_CONFIG_H
+#define QSNET_CONFIG_H
+
+#include <endian.h>
+
+#if __BYTE_ORDER != __LITTLE_ENDIAN
+#error "the emulated Elan4 is little endian"
+#endif
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Parsing and printing of the knobs: both walk the tables. */
+#include "emul/elan4/knobs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PREFIX "EMUELAN4_"
+
+_Static_assert((int)EMU4_RULE_COUNT <= 64, "rules are bits of a word");
+
+uint64_t emu4_broken_rules;
+int emu4_die_step = -1;
+static _Atomic long die_in;
+
+static const char *const rule_names[] = {
+#define X(NAME, name, prose) #name,
+    EMU4_RULES(X)
+#undef X
+};
+
+static const char *const step_names[] = {
+#define X(NAME, name) #name,
+    EMU4_STEPS(X)
+#undef X
+};
+
+static uint64_t number(const char *var, uint64_t def, uint64_t min, uint64_t max)
+{
+    const char *text = getenv(var);
+    char *end;
+
+    if (!text || !*text)
+        return def;
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 0);
+    if (errno || end == text || *end || *text == '-' || v < min || v > max) {
+        fprintf(stderr,
+                "emuelan4: %s=%s is not a number from %" PRIu64 " to %" PRIu64
+                "; using the default %" PRIu64 "\n",
+                var, text, min, max, def);
+        return def;
+    }
+    return v;
+}
+
+/* The index of the word of `len` characters in a list, or -1 with a line on stderr. */
+static int find(const char *const *names, int count, const char *word, size_t len,
+                const char *what)
+{
+    for (int i = 0; i < count; i++)
+        if (strlen(names[i]) == len && memcmp(names[i], word, len) == 0)
+            return i;
+    fprintf(stderr, "emuelan4: there is no %s %.*s; emuelan4 --help lists them\n", what,
+            (int)len, word);
+    return -1;
+}
+
+static uint64_t rules(const char *list)
+{
+    uint64_t bits = 0;
+
+    while (*list) {
+        size_t len = strcspn(list, ",");
+        int i = len ? find(rule_names, EMU4_RULE_COUNT, list, len, "rule") : -1;
+        if (i >= 0)
+            bits |= UINT64_C(1) << i;
+        list += len + (list[len] == ',');
+    }
+    return bits;
+}
+
+static void set_step(const char *text)
+{
+    size_t len = strcspn(text, ":");
+
+    emu4_die_step = -1;
+    if (!len)
+        return;
+    int i = find(step_names, EMU4_STEP_COUNT, text, len, "step");
+    if (i < 0)
+        return;
+    long n = text[len] ? atol(text + len + 1) : 1;
+    atomic_store(&die_in, n > 0 ? n : 1);
+    emu4_die_step = i;
+}
+
+void emu4_die_here(void)
+{
+    if (atomic_fetch_sub(&die_in, 1) == 1)
+        kill(getpid(), SIGKILL);
+}
+
+void emu4_knobs_load(struct emu4_knobs *k)
+{
+    memset(k, 0, sizeof(*k));
+#define X(field, var, def, min, max, unit, prose) k->field = number(PREFIX #var, def, min, max);
+    EMU4_NUMBERS(X)
+#undef X
+#define X(field, var, unit, prose)                                                             \
+    k->field = getenv(PREFIX #var);                                                            \
+    if (!k->field)                                                                             \
+        k->field = "";
+    EMU4_STRINGS(X)
+#undef X
+    k->broken_rules = rules(k->broken);
+    emu4_broken_rules = k->broken_rules;
+    set_step(k->die);
+}
+
+void emu4_knobs_help(FILE *out)
+{
+#define X(field, var, def, min, max, unit, prose)                                              \
+    fprintf(out, "  %-24s default %" PRIu64 "%s%s\n      %s\n", PREFIX #var, (uint64_t)(def),  \
+            unit[0] ? " " : "", unit, prose);
+    EMU4_NUMBERS(X)
+#undef X
+#define X(field, var, unit, prose)                                                             \
+    fprintf(out, "  %-24s default unset (%s)\n      %s\n", PREFIX #var, unit, prose);
+    EMU4_STRINGS(X)
+#undef X
+    fprintf(out, "\nRules that EMUELAN4_BROKEN breaks:\n");
+#define X(NAME, name, prose) fprintf(out, "  %-18s %s\n", #name, prose);
+    EMU4_RULES(X)
+#undef X
+    fprintf(out, "\nSteps at which EMUELAN4_DIE kills:\n ");
+    for (int i = 0; i < EMU4_STEP_COUNT; i++)
+        fprintf(out, " %s", step_names[i]);
+    fprintf(out, "\n");
+}

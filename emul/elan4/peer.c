@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Other processes. The registry says who has a context; that process's segment is opened
+ * through /proc, which takes the same right as process_vm_writev. Before anything in it is
+ * used, it must be a sealed memfd of the right size, and its numbers are checked and copied.
+ * Then we enter ourselves among its users and ring: from then on it watches our life as we
+ * watch its.
+ *
+ * A peer that died leaves the list at once and is unmapped with its last reference.
+ */
+#include "emul/elan4/emu.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int pidfd_open_(int pid)
+{
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+bool emu4_process_gone(int pid)
+{
+    int fd = pid > 0 ? pidfd_open_(pid) : -1;
+
+    if (fd < 0)
+        return pid <= 0 || errno == ESRCH || errno == EINVAL;
+    struct pollfd f = {.fd = fd, .events = POLLIN};
+    bool gone = poll(&f, 1, 0) == 1;
+    close(fd);
+    return gone;
+}
+
+static void explain(int pid, int err)
+{
+    static _Atomic bool said;
+
+    if ((err != EPERM && err != EACCES) || atomic_exchange(&said, true))
+        return;
+    emu4_say(
+        "the kernel forbids access to the memory of process %d. Remedy: run both as the same "
+        "user, set /proc/sys/kernel/yama/ptrace_scope to 0, and in a container allow "
+        "process_vm_readv (Docker: --cap-add=SYS_PTRACE)",
+        pid);
+}
+
+/* Opens the memfd of a process; only what is one is opened. */
+static int open_segment(const struct emu4_record *r)
+{
+    char path[64], link[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", r->pid, r->memfd);
+    ssize_t n = readlink(path, link, sizeof(link) - 1);
+    if (n < 0) {
+        explain(r->pid, errno);
+        return -1;
+    }
+    link[n] = 0;
+    if (strncmp(link, "/memfd:emuelan4-", 16) != 0) {
+        errno = ESRCH;
+        return -1;
+    }
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        explain(r->pid, errno);
+    return fd;
+}
+
+static bool is_of(const struct shm_head *seg, const struct emu4_record *r)
+{
+    return seg->magic == EMU4_MAGIC && seg->version == EMU4_VERSION && seg->pid == r->pid &&
+           seg->incarnation == r->incarnation;
+}
+
+/* Enters us among its users: our number there, or 0 when there is no place. */
+static uint32_t enter(struct emu4_proc *p, struct shm_head *seg)
+{
+    uint32_t start = emu4_random() % (EMU4_USERS - 1);
+
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (uint32_t k = 0; k < EMU4_USERS - 1; k++) {
+            uint32_t i = 1 + (start + k) % (EMU4_USERS - 1);
+            uint32_t free = pass == 0 ? USER_FREE : USER_GONE;
+            struct shm_user *u = &seg->user[i];
+            if (!atomic_compare_exchange_strong(&u->state, &free, USER_TAKEN))
+                continue;
+            atomic_store(&u->busy, 0);
+            atomic_store(&u->incarnation, p->self.incarnation);
+            atomic_store(&u->pid, p->pid);
+            emu4_step(EMU4_STEP_GREETING);
+            atomic_store(&seg->news, 1);
+            return i;
+        }
+    return 0;
+}
+
+static struct emu4_peer *map(struct emu4_proc *p, const struct emu4_record *r)
+{
+    struct stat st;
+    struct emu4_peer *peer = NULL;
+    int fd = open_segment(r);
+
+    if (fd < 0)
+        return NULL;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (fstat(fd, &st) < 0 || seals < 0 || !(seals & F_SEAL_SHRINK) ||
+        (uint64_t)st.st_size < sizeof(struct shm_head))
+        goto out;
+    uint64_t size = (uint64_t)st.st_size;
+    struct shm_head *seg = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (seg == MAP_FAILED)
+        goto out;
+    peer = calloc(1, sizeof(*peer));
+    if (!peer || !is_of(seg, r))
+        goto bad;
+    *peer = (struct emu4_peer){.seg = seg,
+                               .size = size,
+                               .incarnation = r->incarnation,
+                               .arena_off = seg->arena_off,
+                               .arena_len = seg->arena_len,
+                               .arena_va = seg->arena_va,
+                               .pid = r->pid,
+                               .bell = -1,
+                               .refs = 1};
+    if (peer->arena_off < sizeof(*seg) || peer->arena_off > size ||
+        peer->arena_len > size - peer->arena_off)
+        goto bad;
+    peer->pidfd = pidfd_open_(r->pid);
+    if (peer->pidfd < 0)
+        goto bad;
+    peer->user = enter(p, seg);
+    if (!peer->user) {
+        emu4_say("process %d has %u others already", r->pid, EMU4_USERS - 1);
+        close(peer->pidfd);
+        goto bad;
+    }
+    close(fd);
+    return peer;
+
+bad:
+    free(peer);
+    munmap(seg, size);
+    peer = NULL;
+out:
+    close(fd);
+    return peer;
+}
+
+void emu4_peer_ref(struct emu4_peer *peer)
+{
+    atomic_fetch_add(&peer->refs, 1);
+}
+
+void emu4_peer_put(struct emu4_proc *p, struct emu4_peer *peer)
+{
+    if (atomic_fetch_sub(&peer->refs, 1) != 1)
+        return;
+    (void)p;
+    int bell = atomic_load(&peer->bell);
+    if (bell >= 0)
+        close(bell);
+    close(peer->pidfd);
+    munmap(peer->seg, peer->size);
+    free(peer);
+}
+
+void emu4_peer_died(struct emu4_proc *p, struct emu4_peer *peer)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&p->lock);
+    for (struct emu4_peer **at = &p->peers; *at; at = &(*at)->next)
+        if (*at == peer) {
+            *at = peer->next;
+            found = true;
+            break;
+        }
+    if (found) {
+        atomic_store(&peer->dead, true);
+        for (unsigned i = 0; i < EMU4_CACHE; i++)
+            if (p->cache[i].end.peer == peer)
+                p->cache[i] = (struct emu4_cached){0};
+        emu4_service_unwatch(peer);
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (!found)
+        return;
+    EMU4_COUNT(peers_dead, 1);
+    emu4_peer_put(p, peer);
+}
+
+/* The process of a record, mapped; no reference is taken. Under proc.lock. */
+static struct emu4_peer *peer_of(struct emu4_proc *p, const struct emu4_record *r)
+{
+    if (r->pid == p->pid)
+        return r->incarnation == p->self.incarnation ? &p->self : NULL;
+    for (struct emu4_peer *q = p->peers; q; q = q->next)
+        if (q->pid == r->pid && q->incarnation == r->incarnation)
+            return q;
+    struct emu4_peer *q = map(p, r);
+    if (!q)
+        return NULL;
+    q->next = p->peers;
+    p->peers = q;
+    EMU4_COUNT(peers, 1);
+    emu4_service_watch(q);
+    emu4_ring(q);
+    return q;
+}
+
+static bool still_there(const struct emu4_end *e)
+{
+    return e->peer && !atomic_load(&e->peer->dead) &&
+           atomic_load(&e->c->attached) == e->generation;
+}
+
+bool emu4_target_get(struct emu4_proc *p, uint32_t route, struct emu4_end *end)
+{
+    struct emu4_cached *hit = &p->cache[(route ^ route >> 11) & (EMU4_CACHE - 1)];
+    struct emu4_record r;
+    bool found = false;
+
+    pthread_mutex_lock(&p->lock);
+    if (hit->route == route && still_there(&hit->end)) {
+        found = true;
+    } else if (emu4_registry_find(p, EMU4_ROUTE_NODE(route), EMU4_ROUTE_CONTEXT(route), &r) &&
+               r.index < EMU4_CTXS) {
+        struct emu4_peer *peer = peer_of(p, &r);
+        if (peer) {
+            struct emu4_end e = {peer, &peer->seg->ctx[r.index], r.generation};
+            if (still_there(&e)) {
+                *hit = (struct emu4_cached){route, e};
+                found = true;
+            }
+        }
+    }
+    if (found) {
+        *end = hit->end;
+        emu4_peer_ref(end->peer);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return found;
+}
+
+/* Writing to anything else, to a broken pipe say, could end this process. */
+static bool is_eventfd(int fd)
+{
+    char path[40], link[40];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(path, link, sizeof(link) - 1);
+    link[n > 0 ? n : 0] = 0;
+    return strcmp(link, "anon_inode:[eventfd]") == 0;
+}
+
+void emu4_ring(struct emu4_peer *peer)
+{
+    uint64_t one = 1;
+
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!atomic_load(&peer->seg->asleep) || !atomic_exchange(&peer->seg->asleep, 0))
+        return; /* it is awake, or somebody rings already */
+    int bell = atomic_load(&peer->bell);
+    if (bell < 0) {
+        int fd = (int)syscall(SYS_pidfd_getfd, peer->pidfd, peer->seg->bell_fd, 0);
+        if (fd < 0) {
+            explain(peer->pid, errno);
+            return;
+        }
+        if (!is_eventfd(fd)) {
+            close(fd);
+            return;
+        }
+        if (atomic_compare_exchange_strong(&peer->bell, &bell, fd))
+            bell = fd;
+        else
+            close(fd);
+    }
+    EMU4_COUNT(bells, 1);
+    if (write(bell, &one, sizeof(one)) < 0 && errno != EAGAIN)
+        return; /* it is gone, and its pidfd says so */
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * This process's network interface: its segment, made at the first call.
+ *
+ * The segment is a memfd without a name in any file system: when the last process that maps it
+ * is gone, so is it. A forked child has none of its parent's; it makes its own if it asks.
+ */
+#include "emul/elan4/emu.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct {
+    pthread_mutex_t lock;
+    struct emu4_proc *_Atomic proc;
+    bool fork_handler;
+} made = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct emu4_knobs knobs;
+static pthread_once_t knobs_once = PTHREAD_ONCE_INIT;
+static _Atomic uint64_t random_state;
+
+uint64_t emu4_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * EMU4_NSEC + (uint64_t)ts.tv_nsec;
+}
+
+void emu4_say(const char *fmt, ...)
+{
+    char line[400];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof(line), fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "emuelan4: %s\n", line);
+}
+
+/* splitmix64: the state only counts, so that threads share it without a lock. */
+uint32_t emu4_random(void)
+{
+    uint64_t z = atomic_fetch_add_explicit(&random_state, UINT64_C(0x9e3779b97f4a7c15),
+                                           memory_order_relaxed);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (uint32_t)(z >> 32);
+}
+
+static uint64_t true_random(void)
+{
+    uint64_t v = 0;
+
+    if (getrandom(&v, sizeof(v), GRND_NONBLOCK) != sizeof(v))
+        v = emu4_now() ^ (uint64_t)getpid() << 32;
+    return v;
+}
+
+static void load_knobs(void)
+{
+    emu4_knobs_load(&knobs);
+    emu4_fail_init(knobs.fail);
+    atomic_store(&random_state, knobs.seed ? knobs.seed : true_random());
+}
+
+const struct emu4_knobs *emu4_knobs(void)
+{
+    pthread_once(&knobs_once, load_knobs);
+    return &knobs;
+}
+
+int emu4_path(char *path, size_t size, const char *name)
+{
+    char dir[200];
+    const char *base = emu4_knobs()->dir;
+
+    if (*base)
+        snprintf(dir, sizeof(dir), "%s", base);
+    else
+        snprintf(dir, sizeof(dir), "/dev/shm/emuelan4-%u", (unsigned)getuid());
+    if (mkdir(dir, *base ? 0777 : 0700) < 0 && errno != EEXIST) {
+        emu4_say("cannot make the folder %s: %s; set EMUELAN4_DIR to another", dir,
+                 strerror(errno));
+        return -1;
+    }
+    if ((size_t)snprintf(path, size, "%s/%s", dir, name) >= size) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    return 0;
+}
+
+static void in_child(void)
+{
+    atomic_store(&made.proc, NULL);
+    pthread_mutex_init(&made.lock, NULL);
+    emu4_counters = calloc(1, sizeof(*emu4_counters));
+    knobs_once = (pthread_once_t)PTHREAD_ONCE_INIT;
+}
+
+static uint64_t align_up(uint64_t v, uint64_t a)
+{
+    return (v + a - 1) & ~(a - 1);
+}
+
+static int make_segment(struct emu4_proc *p)
+{
+    uint64_t arena = align_up(sizeof(struct shm_head), 65536);
+    uint64_t size = arena + (p->knobs.segment_mib << 20);
+    char name[64];
+
+    snprintf(name, sizeof(name), "emuelan4-%d", p->pid);
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -1;
+    if (ftruncate(fd, (off_t)size) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+        close(fd);
+        return -1;
+    }
+    struct shm_head *seg = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (seg == MAP_FAILED) {
+        close(fd);
+        return -1;
+    }
+    int bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (bell < 0) {
+        munmap(seg, size);
+        close(fd);
+        return -1;
+    }
+    seg->magic = EMU4_MAGIC;
+    seg->version = EMU4_VERSION;
+    seg->pid = p->pid;
+    seg->incarnation = true_random() | 1;
+    seg->size = size;
+    seg->arena_off = arena;
+    seg->arena_len = size - arena;
+    seg->arena_va = (uint64_t)(uintptr_t)seg + arena;
+    seg->bell_fd = bell;
+    seg->node = (uint32_t)p->knobs.node;
+    atomic_store(&seg->user[0].pid, p->pid);
+    atomic_store(&seg->user[0].state, USER_KNOWN);
+    atomic_store(&seg->user[0].incarnation, seg->incarnation);
+    p->seg_fd = fd;
+    p->arena = (char *)seg + arena;
+    p->self = (struct emu4_peer){.seg = seg,
+                                 .size = size,
+                                 .incarnation = seg->incarnation,
+                                 .arena_off = arena,
+                                 .arena_len = size - arena,
+                                 .arena_va = seg->arena_va,
+                                 .pid = p->pid,
+                                 .pidfd = -1,
+                                 .bell = bell,
+                                 .refs = 1,
+                                 .self = true};
+    return 0;
+}
+
+struct emu4_proc *emu4_proc_peek(void)
+{
+    return atomic_load_explicit(&made.proc, memory_order_acquire);
+}
+
+static struct emu4_proc *make(void)
+{
+    struct emu4_proc *p = calloc(1, sizeof(*p));
+
+    if (!p)
+        return NULL;
+    p->knobs = *emu4_knobs();
+    p->pid = getpid();
+    p->registry = -1;
+    p->next_tag = (uint32_t)true_random();
+    pthread_mutex_init(&p->lock, NULL);
+    if (p->knobs.node >= p->knobs.nodes) {
+        emu4_say("EMUELAN4_NODE=%u, but the network has %u nodes (EMUELAN4_NODES)",
+                 (unsigned)p->knobs.node, (unsigned)p->knobs.nodes);
+        errno = ENXIO;
+        goto err_proc;
+    }
+    if (make_segment(p) < 0)
+        goto err_proc;
+    emu4_counters = &p->self.seg->counters;
+    if (emu4_service_start(p) < 0)
+        goto err_segment;
+    if (!made.fork_handler)
+        pthread_atfork(NULL, NULL, in_child);
+    made.fork_handler = true;
+    return p;
+
+err_segment:
+    emu4_counters = calloc(1, sizeof(*emu4_counters));
+    close(p->self.bell);
+    munmap(p->self.seg, p->self.size);
+    close(p->seg_fd);
+err_proc:
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+    return NULL;
+}
+
+struct emu4_proc *emu4_proc(void)
+{
+    struct emu4_proc *p = emu4_proc_peek();
+
+    if (p)
+        return p;
+    pthread_mutex_lock(&made.lock);
+    p = atomic_load(&made.proc);
+    if (!p) {
+        p = make();
+        atomic_store_explicit(&made.proc, p, memory_order_release);
+    }
+    pthread_mutex_unlock(&made.lock);
+    return p;
+}
+
+/* The arena is never given back to the system but by pieces: from its end, or punched out. */
+int64_t emu4_arena_take(struct emu4_proc *p, uint64_t bytes)
+{
+    int64_t off = -1;
+
+    bytes = align_up(bytes ? bytes : 1, 4096);
+    pthread_mutex_lock(&p->lock);
+    if (bytes <= p->self.arena_len && p->arena_next <= p->self.arena_len - bytes) {
+        off = (int64_t)p->arena_next;
+        p->arena_next += bytes;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return off;
+}
+
+void emu4_arena_give(struct emu4_proc *p, uint64_t off, uint64_t bytes)
+{
+    bytes = align_up(bytes ? bytes : 1, 4096);
+    pthread_mutex_lock(&p->lock);
+    if (p->arena_next == off + bytes)
+        p->arena_next = off;
+    pthread_mutex_unlock(&p->lock);
+    fallocate(p->seg_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              (off_t)(p->self.arena_off + off), (off_t)bytes);
+}
+
+__attribute__((destructor)) static void write_counters(void)
+{
+    struct emu4_proc *p = emu4_proc_peek();
+    char path[400];
+
+    if (!p || p->pid != getpid() || !*p->knobs.counters)
+        return;
+    snprintf(path, sizeof(path), "%s/emuelan4-%d.json", p->knobs.counters, p->pid);
+    FILE *f = fopen(path, "w");
+    if (!f) {
+        emu4_say("cannot write %s: %s", path, strerror(errno));
+        return;
+    }
+    emu4_counters_json(emu4_counters, p->pid, f);
+    fclose(f);
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Who has which context of which node: a file for each node in the rendezvous folder, with a
+ * record for each context number. Who holds the record lock (fcntl) of its first byte is the
+ * owner. The kernel releases the lock when the owner dies, however it does, so a record without
+ * a lock belongs to nobody, and nothing needs to be cleaned up.
+ *
+ * Such locks go when the process closes any descriptor of the file: our own node's file is
+ * opened once and stays open. They are not inherited by forked children.
+ */
+#include "emul/elan4/emu.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define RECORD_BYTES 64
+
+_Static_assert(sizeof(struct emu4_record) <= RECORD_BYTES, "a record");
+
+static int open_node(unsigned node)
+{
+    char path[300], name[32];
+
+    snprintf(name, sizeof(name), "node-%u", node);
+    if (emu4_path(path, sizeof(path), name) < 0)
+        return -1;
+    return open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+}
+
+static struct flock lock_of(unsigned context, short type)
+{
+    return (struct flock){.l_type = type,
+                          .l_whence = SEEK_SET,
+                          .l_start = (off_t)context * RECORD_BYTES,
+                          .l_len = 1};
+}
+
+int emu4_registry_take(struct emu4_proc *p, unsigned context, const struct emu4_record *r)
+{
+    if (p->registry < 0 && (p->registry = open_node((unsigned)p->knobs.node)) < 0)
+        return -1;
+    struct flock l = lock_of(context, F_WRLCK);
+    if (emu4_rule(EMU4_RULE_ATTACH_BUSY) && fcntl(p->registry, F_SETLK, &l) < 0) {
+        if (errno == EAGAIN || errno == EACCES)
+            errno = EBUSY;
+        return -1;
+    }
+    struct emu4_record old;
+    if (!emu4_rule(EMU4_RULE_DEAD_FREED) &&
+        pread(p->registry, &old, sizeof(old), (off_t)context * RECORD_BYTES) == sizeof(old) &&
+        old.magic) {
+        errno = EBUSY;
+        return -1;
+    }
+    emu4_step(EMU4_STEP_ATTACHING);
+    if (pwrite(p->registry, r, sizeof(*r), (off_t)context * RECORD_BYTES) != sizeof(*r)) {
+        int err = errno ? errno : EIO;
+        l = lock_of(context, F_UNLCK);
+        fcntl(p->registry, F_SETLK, &l);
+        errno = err;
+        return -1;
+    }
+    return 0;
+}
+
+void emu4_registry_give(struct emu4_proc *p, unsigned context)
+{
+    struct emu4_record none = {0};
+    struct flock l = lock_of(context, F_UNLCK);
+
+    if (pwrite(p->registry, &none, sizeof(none), (off_t)context * RECORD_BYTES) < 0)
+        emu4_say("cannot clear the record of context %u: %s", context, strerror(errno));
+    fcntl(p->registry, F_SETLK, &l);
+}
+
+bool emu4_registry_find(struct emu4_proc *p, unsigned node, unsigned context,
+                        struct emu4_record *r)
+{
+    bool own = node == p->knobs.node && p->registry >= 0;
+    int fd = own ? p->registry : open_node(node);
+    bool found = false;
+
+    if (fd < 0)
+        return false;
+    if (pread(fd, r, sizeof(*r), (off_t)context * RECORD_BYTES) == sizeof(*r) &&
+        r->magic == EMU4_MAGIC) {
+        struct flock l = lock_of(context, F_WRLCK);
+        if (r->pid == p->pid)
+            found = r->incarnation == p->self.incarnation;
+        else
+            found = fcntl(fd, F_GETLK, &l) == 0 && l.l_type != F_UNLCK;
+    }
+    if (!own && node != p->knobs.node)
+        close(fd);
+    else if (!own)
+        p->registry = fd;
+    return found;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The engine's thread. It sleeps until a bell rings, a time comes, or a process dies that we
+ * know or that knows us; it runs what is left of the engine's work, hands over traps, and
+ * sleeps again. With nothing to do it never wakes up.
+ *
+ * Who gives it something to do looks whether it is asleep after that; it looks once more for
+ * work after it has said that it is. So one of the two sees the other.
+ */
+#include "emul/elan4/emu.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+enum watch { WATCH_BELL, WATCH_TIMER, WATCH_USER, WATCH_PEER };
+
+static struct {
+    int epfd, timerfd;
+    int user_fd[EMU4_USERS];
+    pthread_t thread;
+} svc;
+
+#define KEY(kind, value) ((uint64_t)(kind) << 60 | (uint64_t)(value))
+
+static int watch(int fd, uint64_t key)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.u64 = key};
+
+    return epoll_ctl(svc.epfd, EPOLL_CTL_ADD, fd, &ev);
+}
+
+void emu4_service_watch(struct emu4_peer *peer)
+{
+    if (watch(peer->pidfd, KEY(WATCH_PEER, (uintptr_t)peer)) < 0)
+        emu4_say("cannot watch process %d: %s", peer->pid, strerror(errno));
+}
+
+void emu4_service_unwatch(struct emu4_peer *peer)
+{
+    epoll_ctl(svc.epfd, EPOLL_CTL_DEL, peer->pidfd, NULL);
+}
+
+void emu4_service_wake(struct emu4_proc *p)
+{
+    if (p)
+        emu4_ring(&p->self);
+}
+
+static void user_died(struct emu4_proc *p, uint32_t i)
+{
+    struct shm_user *u = &p->self.seg->user[i];
+    uint64_t incarnation = atomic_load(&u->incarnation);
+
+    epoll_ctl(svc.epfd, EPOLL_CTL_DEL, svc.user_fd[i], NULL);
+    close(svc.user_fd[i]);
+    svc.user_fd[i] = -1;
+    emu4_txn_forget_user(p, i);
+    emu4_dma_reclaim(p, i, incarnation);
+    atomic_store(&u->busy, 0);
+    atomic_store(&u->state, USER_GONE);
+}
+
+/* Processes that have entered themselves since we last looked. */
+static void meet_users(struct emu4_proc *p)
+{
+    for (uint32_t i = 1; i < EMU4_USERS; i++) {
+        struct shm_user *u = &p->self.seg->user[i];
+        int pid = atomic_load(&u->pid);
+        if (atomic_load(&u->state) != USER_TAKEN)
+            continue;
+        atomic_store(&u->state, USER_KNOWN);
+        if (svc.user_fd[i] >= 0)
+            continue; /* somebody wrote over it */
+        svc.user_fd[i] = (int)syscall(SYS_pidfd_open, pid, 0);
+        if (svc.user_fd[i] < 0 && errno == ESRCH)
+            user_died(p, i);
+        else if (svc.user_fd[i] < 0 || watch(svc.user_fd[i], KEY(WATCH_USER, i)) < 0)
+            emu4_say("cannot watch process %d: %s", pid, strerror(errno));
+    }
+}
+
+static struct emu4_peer *peer_at(struct emu4_proc *p, uint64_t value)
+{
+    struct emu4_peer *found = NULL;
+
+    pthread_mutex_lock(&p->lock);
+    for (struct emu4_peer *q = p->peers; q; q = q->next)
+        if ((uintptr_t)q == value)
+            found = q;
+    pthread_mutex_unlock(&p->lock);
+    return found;
+}
+
+static void handle(struct emu4_proc *p, uint64_t key)
+{
+    uint64_t count, value = key & ((UINT64_C(1) << 60) - 1);
+    struct emu4_peer *peer;
+
+    switch ((enum watch)(key >> 60)) {
+    case WATCH_BELL:
+        if (read(p->self.bell, &count, sizeof(count)) < 0)
+            break;
+        break;
+    case WATCH_TIMER:
+        if (read(svc.timerfd, &count, sizeof(count)) < 0)
+            break;
+        break;
+    case WATCH_USER:
+        if (svc.user_fd[value] >= 0)
+            user_died(p, (uint32_t)value);
+        break;
+    case WATCH_PEER:
+        peer = peer_at(p, value);
+        if (peer)
+            emu4_peer_died(p, peer);
+        break;
+    }
+}
+
+static void set_alarm(uint64_t due)
+{
+    struct itimerspec its = {0};
+
+    its.it_value.tv_sec = (time_t)(due / EMU4_NSEC);
+    its.it_value.tv_nsec = (long)(due % EMU4_NSEC);
+    timerfd_settime(svc.timerfd, TFD_TIMER_ABSTIME, &its, NULL);
+}
+
+/* All that can be done now. Returns when to look again, 0 for never. */
+static uint64_t work(struct emu4_proc *p)
+{
+    if (atomic_exchange(&p->self.seg->news, 0))
+        meet_users(p);
+    bool stalled;
+    do {
+        emu4_engine_due_passed();
+        stalled = emu4_cmdqs_retry(p);
+    } while (emu4_engine_run(p, UINT64_MAX));
+    emu4_traps_deliver(p);
+    uint64_t due = emu4_engine_next_due();
+    uint64_t again = emu4_now() + p->knobs.retry_us * 1000;
+    return stalled && (!due || again < due) ? again : due;
+}
+
+static void *run(void *arg)
+{
+    struct emu4_proc *p = arg;
+    struct epoll_event ev[16];
+    uint64_t armed = 0;
+
+    for (;;) {
+        uint64_t due = work(p);
+        if (due != armed)
+            set_alarm(due);
+        armed = due;
+        atomic_store(&p->self.seg->asleep, 1);
+        atomic_thread_fence(memory_order_seq_cst);
+        uint64_t now_due = emu4_engine_next_due();
+        bool again = atomic_load(&p->self.seg->news) || emu4_engine_has_work(p) ||
+                     (now_due && (!armed || now_due < armed)) || emu4_traps_wait(p);
+        int n = epoll_wait(svc.epfd, ev, 16, again ? 0 : -1);
+        atomic_store(&p->self.seg->asleep, 0);
+        if (n > 0)
+            EMU4_COUNT(wakeups, 1);
+        for (int i = 0; i < n; i++) {
+            if (ev[i].data.u64 == KEY(WATCH_TIMER, 0))
+                armed = 0;
+            handle(p, ev[i].data.u64);
+        }
+    }
+    return NULL;
+}
+
+int emu4_service_start(struct emu4_proc *p)
+{
+    sigset_t all, old;
+
+    for (unsigned i = 0; i < EMU4_USERS; i++)
+        svc.user_fd[i] = -1;
+    svc.epfd = epoll_create1(EPOLL_CLOEXEC);
+    if (svc.epfd < 0)
+        return -1;
+    svc.timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (svc.timerfd < 0)
+        goto err_ep;
+    if (watch(p->self.bell, KEY(WATCH_BELL, 0)) < 0 ||
+        watch(svc.timerfd, KEY(WATCH_TIMER, 0)) < 0)
+        goto err_timer;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&svc.thread, NULL, run, p);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc == 0) {
+        pthread_detach(svc.thread);
+        return 0;
+    }
+    errno = rc;
+err_timer:
+    close(svc.timerfd);
+err_ep:
+    close(svc.epfd);
+    return -1;
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "tests/elan4/bed.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+uint64_t now_ms(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+void bed_cap(ELAN_CAPABILITY *cap, int context)
+{
+    elan_nullcap(cap);
+    cap->cap_type = ELAN_CAP_TYPE_BLOCK | ELAN_CAP_TYPE_NO_BITMAP | ELAN_CAP_TYPE_MULTI_RAIL;
+    cap->cap_railmask = 1;
+    cap->cap_lownode = 0;
+    cap->cap_highnode = NODES - 1;
+    cap->cap_lowcontext = LOW;
+    cap->cap_highcontext = LOW + CONTEXTS - 1;
+    cap->cap_mycontext = context;
+}
+
+static void on_trap(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg)
+{
+    struct bed *b = arg;
+
+    (void)ctx;
+    atomic_store(&b->trap_type, trap->ut_type);
+    atomic_store(&b->trap_proc, trap->ut_proc);
+    atomic_fetch_add(&b->traps, 1);
+}
+
+void bed_prepare(struct bed *b)
+{
+    CHECK((b->ctx = elan4_init(0)) != NULL);
+    CHECK((b->sdram = elan4_open_sdram(0, 0, 1 << 20)) != NULL);
+    CHECK((b->alloc = elan4_createAllocator(4 << 20, b->sdram, 0, 1 << 20)) != NULL);
+    CHECK(elan4_set_standard_mappings(b->ctx) == 0);
+    CHECK(elan4_set_required_mappings(b->ctx) == 0);
+    CHECK(elan4_register_trap_handler(b->ctx, UTS_ALL, -1, on_trap, b) == 0);
+    bed_cap(&b->cap, LOW);
+}
+
+void bed_open(struct bed *b, int context)
+{
+    bed_prepare(b);
+    CHECK(elan4_add_p2pvp(b->ctx, 0, &b->cap) == 0);
+    b->cap.cap_mycontext = context;
+    CHECK(elan4_attach(b->ctx, &b->cap) == 0);
+    b->vp = vp_of(b->node, context);
+    CHECK((b->cookies = elan4_allocCookiePool(b->ctx, b->vp)) != NULL);
+    CHECK((b->cq = elan4_alloc_cmdq(b->ctx, CQ_Size64K, CQ_EnableAllBits, NULL)) != NULL);
+    CHECK((b->irq = elan4_alloc_cmdq(b->ctx, CQ_Size1K,
+                                     CQ_WriteEnableBit | CQ_InterruptEnableBit, NULL)) != NULL);
+}
+
+void bed_close(struct bed *b)
+{
+    elan4_fini(b->ctx);
+    elan4_destroyAllocator(b->alloc);
+    elan4_close_sdram(b->sdram);
+}
+
+unsigned vp_of(int node, int context)
+{
+    return (unsigned)(node * CONTEXTS + context - LOW);
+}
+
+E4_Addr elan(struct bed *b, const volatile void *p)
+{
+    E4_Addr a = elan4_main2elan(b->ctx, p);
+
+    CHECK(a != ELAN_BAD_ADDR);
+    return a;
+}
+
+void *main_mem(struct bed *b, size_t size)
+{
+    void *p = elan4_allocMain(b->alloc, 64, size);
+
+    CHECK(p);
+    return memset(p, 0, size);
+}
+
+void *sdram_mem(struct bed *b, size_t size)
+{
+    void *p = elan4_allocElan(b->alloc, 64, size);
+
+    CHECK(p);
+    return memset(p, 0, size);
+}
+
+E4_Event *word_event(struct bed *b, volatile E4_uint64 *word, int count)
+{
+    E4_Event *ev = sdram_mem(b, sizeof(E4_Event32));
+
+    elan4_store64(0, word);
+    elan4_initevent_write(b->ctx, ev, word);
+    elan4_primeevent_write(b->ctx, ev, count);
+    return ev;
+}
+
+void bed_queue(struct bed *b, unsigned slot)
+{
+    b->queue = sdram_mem(b, sizeof(*b->queue));
+    b->slots = main_mem(b, (SLOTS + 1) * slot);
+    b->arrived = main_mem(b, 64);
+    b->queue_event = word_event(b, b->arrived, 1);
+    b->first = elan(b, b->slots);
+    b->last = b->first + SLOTS * slot;
+    b->queue->q_fptr = b->first;
+    b->queue->q_control = E4_InputQueueControl(b->first, b->last, slot);
+    b->queue->q_event = elan(b, b->queue_event);
+    elan4_store64(b->first, &b->queue->q_bptr);
+}
+
+char *queue_take(struct bed *b, unsigned slot, int ms)
+{
+    if (!word_set(b, b->arrived, ms))
+        return NULL;
+    char *at = b->slots + (b->queue->q_fptr - b->first);
+    E4_Addr next = b->queue->q_fptr == b->last ? b->first : b->queue->q_fptr + slot;
+    static char copy[4096];
+    memcpy(copy, at, slot);
+    elan4_store64(next, &b->queue->q_fptr);
+    elan4_store64(0, b->arrived);
+    MEMBAR_STORESTORE();
+    elan4_wait_event_cmd(b->cq, elan(b, b->queue_event),
+                         E4_EVENT_INIT_VALUE(-32, E4_EVENT_WRITE, E4_EVENT_DTYPE_LONG, 0),
+                         elan(b, b->arrived), 1);
+    flush(b);
+    return copy;
+}
+
+struct _E4_DMA64 dma(size_t size, unsigned flags, unsigned vp, E4_Addr src, E4_Addr dst,
+                     E4_Addr srcev, E4_Addr dstev)
+{
+    return (struct _E4_DMA64){.dma_typeSize =
+                                  E4_DMA_TYPE_SIZE(size, DMA_DataTypeByte, flags, 16),
+                              .dma_cookie = 1,
+                              .dma_vproc = vp,
+                              .dma_srcAddr = src,
+                              .dma_dstAddr = dst,
+                              .dma_srcEvent = srcev,
+                              .dma_dstEvent = dstev};
+}
+
+void run_dma(struct bed *b, struct _E4_DMA64 d)
+{
+    elan4_run_dma_cmd(b->cq, (E4_DMA *)&d);
+}
+
+void flush(struct bed *b)
+{
+    b->cq->cmdq_flush(b->cq);
+}
+
+bool word_set(struct bed *b, volatile E4_uint64 *word, int ms)
+{
+    return elan4_pollevent_word(b->ctx, word, ms * 1000L);
+}
+
+bool word_quiet(struct bed *b, volatile E4_uint64 *word, int ms)
+{
+    return !word_set(b, word, ms);
+}
+
+bool trapped(struct bed *b, int type, int ms)
+{
+    for (uint64_t end = now_ms() + (uint64_t)ms; now_ms() < end; usleep(500))
+        if (atomic_load(&b->traps) && atomic_load(&b->trap_type) == type)
+            return true;
+    return false;
+}
+
+int32_t count_of(const E4_Event *ev)
+{
+    return (int32_t)(elan4_load64(&ev->ev_CountAndType) >> 32);
+}
+
+void meet(struct bed *b, int i, int n)
+{
+    atomic_fetch_add(&b->m->stage[i], 1);
+    while (atomic_load(&b->m->stage[i]) < n)
+        usleep(200);
+}
+
+void tell(struct bed *b, int i, uint64_t v)
+{
+    atomic_store(&b->m->word[i], v);
+}
+
+uint64_t told(struct bed *b, int i)
+{
+    uint64_t v;
+
+    while (!(v = atomic_load(&b->m->word[i])))
+        usleep(200);
+    return v;
+}
+
+int64_t counter(const char *name)
+{
+    char cmd[200], text[4096] = "", key[64];
+    int64_t v = -1;
+    const char *wrapper = getenv("EMUELAN4");
+
+    snprintf(cmd, sizeof(cmd), "%s --show %d", wrapper ? wrapper : "emul/elan4/emuelan4",
+             (int)getpid());
+    FILE *f = popen(cmd, "r");
+    if (!f)
+        return -1;
+    if (fgets(text, sizeof(text), f)) {
+        snprintf(key, sizeof(key), "\"%s\": ", name);
+        const char *at = strstr(text, key);
+        v = at ? atoll(at + strlen(key)) : 0;
+    }
+    pclose(f);
+    return v;
+}
+
+static void remove_folder(const char *dir)
+{
+    char path[400];
+    DIR *d = opendir(dir);
+
+    if (!d)
+        return;
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
+        unlink(path);
+    }
+    closedir(d);
+    rmdir(dir);
+}
+
+static int finish(pid_t pid, bool killed)
+{
+    int st = 0;
+
+    if (waitpid(pid, &st, 0) != pid)
+        return -1;
+    if (killed)
+        return WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL ? 0 : -1;
+    return WIFEXITED(st) && WEXITSTATUS(st) == 0 ? 0 : -1;
+}
+
+static int run(int n, const bed_fn *fn, int victim)
+{
+    char dir[] = "/dev/shm/elan4-test.XXXXXX", node[16];
+    pid_t pid[64];
+    int rc = 0;
+    struct meeting *m =
+        mmap(NULL, sizeof(*m), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (m == MAP_FAILED || !mkdtemp(dir))
+        return -1;
+    fflush(NULL);
+    for (int i = 0; i < n; i++) {
+        pid[i] = fork();
+        if (pid[i] != 0)
+            continue;
+        struct bed b = {.node = i % NODES, .index = i, .m = m};
+        snprintf(node, sizeof(node), "%d", b.node);
+        setenv("EMUELAN4_NODE", node, 1);
+        setenv("EMUELAN4_DIR", dir, 1);
+        alarm(getenv("EMUELAN4_BROKEN") ? 20
+                                        : 120); /* for what hangs; a busy machine is slow */
+        fn[i](&b);
+        fflush(NULL);
+        _exit(0); /* what a test leaves allocated is no leak of the library */
+    }
+    for (int i = 0; i < n; i++)
+        if (finish(pid[i], i == victim) < 0) {
+            rc = -1;
+            for (int k = i + 1; k < n; k++)
+                if (k != victim)
+                    kill(pid[k], SIGKILL); /* it may be stopped */
+        }
+    munmap(m, sizeof(*m));
+    remove_folder(dir);
+    return rc;
+}
+
+int run_beds(int n, const bed_fn *fn)
+{
+    return run(n, fn, -1);
+}
+
+int run_beds_kill(int n, const bed_fn *fn, int victim)
+{
+    return run(n, fn, victim);
+}

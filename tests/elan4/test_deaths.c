@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A process dies by SIGKILL at each step of what it does to others: sending messages, writing
+ * and reading, setting off a chain in another process. The others live, nothing is lost that
+ * was confirmed, nothing comes twice, and their contexts work as before.
+ */
+#include "tests/elan4/bed.h"
+#include "tests/elan4/cases.h"
+
+#include <signal.h>
+
+#define SOON   20000
+#define ROUNDS 30
+
+enum { QUEUE_A, CHAIN_A, MEM_A, QUEUE_C, ACKED, CHAINED, VICTIM_PID };
+
+static const char *die;
+
+/* Whether the victim has died, waited for or not. */
+static bool dead(struct bed *b)
+{
+    char path[64], line[256];
+    int pid = (int)atomic_load(&b->m->word[VICTIM_PID]);
+
+    if (!pid)
+        return false;
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return true;
+    char *got = fgets(line, sizeof(line), f);
+    fclose(f);
+    char *state = got ? strrchr(line, ')') : NULL;
+    return !state || state[2] == 'Z';
+}
+
+/* Counts messages of a queue until there are none: they must be numbered from 1 on. */
+static uint64_t drain(struct bed *b, uint64_t last, bool numbered, uint64_t want)
+{
+    for (;;) {
+        char *m = queue_take(b, 64, last < want ? SOON : 150);
+        if (!m)
+            return last;
+        uint64_t number;
+        memcpy(&number, m, 8);
+        last++;
+        if (numbered)
+            CHECK(number == last);
+    }
+}
+
+/* Both survivors: takes messages while the victim lives, then checks and meets the third. */
+static void survive(struct bed *b, bool numbered, int confirmed)
+{
+    uint64_t got = 0;
+
+    tell(b, 10 + b->node, 1);
+    while (!dead(b))
+        got = drain(b, got, numbered, 0);
+    uint64_t acked = atomic_load(&b->m->word[confirmed]);
+    got = drain(b, got, numbered, acked);
+    if (got != acked && got != acked + 1) {
+        fprintf(stderr, "%s: %d messages, %d were confirmed\n", die, (int)got, (int)acked);
+        CHECK(got == acked || got == acked + 1);
+    }
+    meet(b, 1, 2);
+}
+
+static void send_one(struct bed *b, unsigned vp, E4_Addr queue, uint64_t number)
+{
+    volatile E4_uint64 *word = main_mem(b, 64);
+    uint64_t *msg = main_mem(b, 64);
+    E4_Event *ev = word_event(b, word, 1);
+
+    *msg = number;
+    run_dma(b, dma(8, DMA_QueueWrite, vp, elan(b, msg), 0, elan(b, ev), queue));
+    flush(b);
+    CHECK(word_set(b, word, SOON));
+}
+
+/* The one that is written to, read, and whose chain sends messages to the third. */
+static void passive(struct bed *b)
+{
+    setenv("EMUELAN4_REORDER", "0", 1);
+    bed_open(b, LOW);
+    bed_queue(b, 64);
+    char *msg = main_mem(b, 64), *mem = malloc(1 << 20);
+    E4_uint64 *blk = sdram_mem(b, 128);
+    E4_Event *ev = sdram_mem(b, 32);
+    E4_Addr port = elan4_alloccq_space(b->ctx, 16, CQ_Size8K);
+    E4_uint64 primed = E4_EVENT_INIT_VALUE(-32, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 16);
+    /* a message to the third, and the event is primed again */
+    struct _E4_DMA64 d =
+        dma(8, DMA_QueueWrite, vp_of(2, LOW), elan(b, msg), 0, 0, told(b, QUEUE_C));
+    d.dma_typeSize |= RUN_DMA_CMD;
+    d.dma_pad = NOP_CMD;
+    memcpy(blk, (void *)(uintptr_t)&d, 64);
+    blk[8] = elan(b, ev) | WAIT_EVENT_CMD;
+    blk[9] = primed;
+    blk[10] = elan(b, blk);
+    blk[11] = port;
+    for (int i = 12; i < 16; i++)
+        blk[i] = NOP_CMD;
+    ev->ev_CopySource = blk[10];
+    ev->ev_CopyDest = port;
+    elan4_store64(primed, &ev->ev_CountAndType);
+    memset(mem, 3, 1 << 20);
+    CHECK(elan4_block_inputter(b->ctx, 0) == 0); /* from here on all is ready */
+    tell(b, MEM_A, elan(b, mem));
+    tell(b, CHAIN_A, elan(b, ev));
+    tell(b, QUEUE_A, elan(b, b->queue));
+    survive(b, true, ACKED);
+    /* all works as before: the third sends and reads */
+    told(b, 20);
+    for (int i = 0; i < 2 * SLOTS; i++)
+        CHECK(queue_take(b, 64, SOON));
+    meet(b, 2, 2);
+    bed_close(b);
+}
+
+static void third(struct bed *b)
+{
+    bed_open(b, LOW);
+    bed_queue(b, 64);
+    tell(b, QUEUE_C, elan(b, b->queue));
+    survive(b, false, CHAINED);
+    tell(b, 20, 1);
+    for (uint64_t i = 0; i < 2 * SLOTS; i++)
+        send_one(b, vp_of(0, LOW), told(b, QUEUE_A), i);
+    char *mem = calloc(1, 1 << 20);
+    volatile E4_uint64 *word = main_mem(b, 64);
+    E4_Event *ev = word_event(b, word, 1);
+    struct _E4_DMA64 d = dma(1 << 20, 0, b->vp, told(b, MEM_A), elan(b, mem), 0, elan(b, ev));
+    elan4_remote_dma(b->cq, (E4_DMA *)&d, vp_of(0, LOW), 1);
+    flush(b);
+    CHECK(word_set(b, word, SOON));
+    /* and the chain still sends, once */
+    run_dma(b, dma(0, 0, vp_of(0, LOW), 0, 0, 0, told(b, CHAIN_A)));
+    flush(b);
+    CHECK(queue_take(b, 64, SOON));
+    CHECK(!queue_take(b, 64, 100));
+    meet(b, 2, 2);
+    bed_close(b);
+}
+
+static void victim(struct bed *b)
+{
+    setenv("EMUELAN4_DIE", die, 1);
+    setenv("EMUELAN4_REORDER", "0", 1);
+    setenv("EMUELAN4_SLICE", "65536", 1);
+    told(b, 10);
+    told(b, 12);
+    tell(b, VICTIM_PID, (uint64_t)getpid());
+    bed_open(b, LOW);
+    char *mem = calloc(1, 1 << 18), *into = calloc(1, 1 << 18);
+    volatile E4_uint64 *word = main_mem(b, 64);
+    E4_Event *ev = word_event(b, word, 1);
+    for (uint64_t i = 1; i <= ROUNDS; i++) {
+        send_one(b, vp_of(0, LOW), told(b, QUEUE_A), i);
+        atomic_store(&b->m->word[ACKED], i);
+        elan4_store64(0, word);
+        elan4_primeevent_write(b->ctx, ev, 2);
+        run_dma(b,
+                dma(1 << 18, 0, vp_of(0, LOW), elan(b, mem), told(b, MEM_A), elan(b, ev), 0));
+        struct _E4_DMA64 d =
+            dma(1 << 18, 0, b->vp, told(b, MEM_A), elan(b, into), 0, elan(b, ev));
+        elan4_remote_dma(b->cq, (E4_DMA *)&d, vp_of(0, LOW), 1);
+        flush(b);
+        CHECK(word_set(b, word, SOON));
+        elan4_store64(0, word);
+        elan4_primeevent_write(b->ctx, ev, 1);
+        run_dma(b, dma(0, 0, vp_of(0, LOW), 0, 0, elan(b, ev), told(b, CHAIN_A)));
+        flush(b);
+        CHECK(word_set(b, word, SOON));
+        atomic_store(&b->m->word[CHAINED], i);
+    }
+    kill(getpid(), SIGKILL);
+}
+
+static int death_at(const char *step, int k)
+{
+    char text[64];
+
+    snprintf(text, sizeof(text), "%s:%d", step, k);
+    die = text;
+    return run_beds_kill(3, (bed_fn[]){passive, victim, third}, 1);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const steps[] = {"attaching", "greeting",     "locked",  "slot_written",
+                                        "logged",    "half_applied", "applied", "half_copied",
+                                        "claimed",   "delivered",    "helping"};
+    static const int at[] = {1, 2, 3, 5, 12, 40};
+    CASES_BEGIN;
+
+    for (unsigned s = 0; s < sizeof(steps) / sizeof(steps[0]); s++) {
+        if (argc > 1 && strcmp(argv[1], steps[s]) != 0)
+            continue;
+        int rc = 0;
+        for (unsigned k = 0; k < sizeof(at) / sizeof(at[0]) && rc == 0; k++) {
+            rc = death_at(steps[s], at[k]);
+            if (rc)
+                printf("at %s:%d: ", steps[s], at[k]);
+        }
+        printf("%s at %s\n", rc ? "FAILED" : "ok    ", steps[s]);
+        fflush(stdout);
+        failed_ += rc != 0;
+        passed_ += rc == 0;
+    }
+    CASES_END;
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Several processes at work: with one stopped, with lists, with many clients, with threads. */
+#include "tests/elan4/bed.h"
+#include "tests/elan4/cases.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#define SOON 30000
+#define BIG  (4u << 20)
+
+/* A block of commands that sends `d` when `ev` fires after `count` sets. */
+static void chain(struct bed *b, E4_Event *ev, int count, struct _E4_DMA64 d)
+{
+    E4_uint64 *blk = sdram_mem(b, 64);
+
+    d.dma_typeSize |= RUN_DMA_CMD;
+    d.dma_pad = NOP_CMD;
+    memcpy(blk, (void *)(uintptr_t)&d, sizeof(d));
+    ev->ev_CopySource = elan(b, blk);
+    ev->ev_CopyDest = elan4_alloccq_space(b->ctx, 8, CQ_Size8K);
+    CHECK(ev->ev_CopyDest);
+    elan4_store64(E4_EVENT_INIT_VALUE(-32 * count, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
+                  &ev->ev_CountAndType);
+}
+
+/* Memory to read and write, and an event that sends a message back; then it is stopped. */
+static void passive(struct bed *b)
+{
+    bed_open(b, LOW);
+    unsigned char *mem = malloc(2 * BIG);
+    memset(mem, 7, 2 * BIG);
+    char *msg = main_mem(b, 64);
+    strcpy(msg, "from the stopped one");
+    E4_Event *ev = sdram_mem(b, 32);
+    chain(b, ev, 1, dma(64, DMA_QueueWrite, vp_of(0, LOW), elan(b, msg), 0, 0, told(b, 3)));
+    tell(b, 0, elan(b, mem));
+    tell(b, 1, elan(b, ev));
+    tell(b, 2, (uint64_t)getpid());
+    meet(b, 0, 2);
+    meet(b, 1, 2);
+    for (unsigned i = 0; i < BIG; i += 512)
+        CHECK(mem[BIG + i] == 9);
+}
+
+static void active(struct bed *b)
+{
+    bed_open(b, LOW);
+    bed_queue(b, 256);
+    tell(b, 3, elan(b, b->queue));
+    unsigned char *mem = malloc(BIG);
+    pid_t other = (pid_t)told(b, 2);
+    volatile E4_uint64 *word = main_mem(b, 64);
+    E4_Event *ev = word_event(b, word, 1);
+    /* it knows us before it is stopped */
+    E4_uint64 one = 0;
+    run_dma(b, dma(8, 0, vp_of(1, LOW), elan(b, &one), told(b, 0) + BIG, elan(b, ev), 0));
+    flush(b);
+    CHECK(word_set(b, word, SOON));
+    meet(b, 0, 2);
+    CHECK(kill(other, SIGSTOP) == 0);
+    usleep(20000);
+    for (int round = 0; round < 4; round++) {
+        memset(mem, 0, BIG);
+        elan4_store64(0, word);
+        elan4_primeevent_write(b->ctx, ev, 1);
+        struct _E4_DMA64 d = dma(BIG, 0, b->vp, told(b, 0), elan(b, mem), 0, elan(b, ev));
+        elan4_remote_dma(b->cq, (E4_DMA *)&d, vp_of(1, LOW), 1);
+        flush(b);
+        CHECK(word_set(b, word, SOON));
+        for (unsigned i = 0; i < BIG; i += 512)
+            CHECK(mem[i] == 7);
+    }
+    memset(mem, 9, BIG);
+    run_dma(b, dma(BIG, 0, vp_of(1, LOW), elan(b, mem), told(b, 0) + BIG, 0, told(b, 1)));
+    flush(b);
+    char *m = queue_take(b, 256, SOON);
+    CHECK(m && strcmp(m, "from the stopped one") == 0);
+    CHECK(counter("dma_helped") >= 5);
+    CHECK(kill(other, SIGCONT) == 0);
+    meet(b, 1, 2);
+}
+
+static int stopped(void)
+{
+    return run_beds(2, (bed_fn[]){active, passive});
+}
+
+/* Lists of many pieces: one event counts them, one message tells the other of all. */
+#define PIECE 64
+static const int lists[] = {1, 2, 16, 300, 4096};
+
+static void list_target(struct bed *b)
+{
+    bed_open(b, LOW);
+    bed_queue(b, 64);
+    unsigned char *mem = calloc(4096, 2 * PIECE);
+    tell(b, 0, elan(b, mem));
+    tell(b, 1, elan(b, b->queue));
+    for (unsigned k = 0; k < sizeof(lists) / sizeof(lists[0]); k++) {
+        CHECK(queue_take(b, 64, SOON));
+        for (int i = 0; i < lists[k]; i++)
+            CHECK(mem[i * 2 * PIECE] == k + 1 && mem[i * 2 * PIECE + PIECE - 1] == k + 1);
+        meet(b, (int)k, 2);
+    }
+    CHECK(!queue_take(b, 64, 100));
+}
+
+static void list_source(struct bed *b)
+{
+    setenv("EMUELAN4_REORDER", "20", 1);
+    bed_open(b, LOW);
+    unsigned char *mem = calloc(4096, PIECE);
+    char *msg = main_mem(b, 64);
+    E4_CmdQ *cq = elan4_alloc_cmdq(b->ctx, CQ_Size8K, CQ_DmaStartEnableBit,
+                                   elan4_probe_cmdq(b->ctx, 16, CQ_AutoCtrlFlowOn));
+    for (unsigned k = 0; k < sizeof(lists) / sizeof(lists[0]); k++) {
+        volatile E4_uint64 *word = main_mem(b, 64);
+        E4_Event *done = word_event(b, word, 1), *ev = sdram_mem(b, 32);
+        memset(mem, (int)k + 1, 4096 * PIECE);
+        chain(
+            b, ev, lists[k],
+            dma(8, DMA_QueueWrite, vp_of(0, LOW), elan(b, msg), 0, elan(b, done), told(b, 1)));
+        for (int i = 0; i < lists[k]; i++) {
+            struct _E4_DMA64 d = dma(PIECE, 0, vp_of(0, LOW), elan(b, mem + i * PIECE),
+                                     told(b, 0) + (E4_Addr)i * 2 * PIECE, elan(b, ev), 0);
+            elan4_run_dma_cmd(cq, (E4_DMA *)&d);
+        }
+        cq->cmdq_flush(cq);
+        CHECK(word_set(b, word, SOON));
+        meet(b, (int)k, 2);
+    }
+}
+
+static int one_event_for_a_list(void)
+{
+    return run_beds(2, (bed_fn[]){list_target, list_source});
+}
+
+/* One server, many clients on four nodes, each with its own context: every request is answered.
+ */
+#define CLIENTS 31
+#define ASKED   10
+
+static void server(struct bed *b)
+{
+    bed_open(b, LOW);
+    bed_queue(b, 64);
+    tell(b, 0, elan(b, b->queue));
+    char *reply = main_mem(b, 64);
+    volatile E4_uint64 *word = main_mem(b, 64);
+    E4_Event *ev = word_event(b, word, 1);
+    for (int i = 0; i < CLIENTS * ASKED; i++) {
+        char *m = queue_take(b, 64, 60000);
+        CHECK(m);
+        uint64_t ask[3];
+        memcpy(ask, m, sizeof(ask));
+        memcpy(reply, &ask[2], 8);
+        elan4_store64(0, word);
+        elan4_primeevent_write(b->ctx, ev, 1);
+        run_dma(b, dma(8, DMA_QueueWrite, (unsigned)ask[0], elan(b, reply), 0, elan(b, ev),
+                       ask[1]));
+        flush(b);
+        CHECK(word_set(b, word, 60000));
+    }
+}
+
+static void client(struct bed *b)
+{
+    bed_open(b, LOW + b->index / NODES);
+    bed_queue(b, 64);
+    uint64_t *ask = main_mem(b, 64);
+    for (uint64_t i = 0; i < ASKED; i++) {
+        ask[0] = b->vp;
+        ask[1] = elan(b, b->queue);
+        ask[2] = i * 1000 + b->vp;
+        run_dma(b, dma(24, DMA_QueueWrite, vp_of(0, LOW), elan(b, ask), 0, 0, told(b, 0)));
+        flush(b);
+        char *m = queue_take(b, 64, 60000);
+        uint64_t answer = 0;
+        CHECK(m);
+        memcpy(&answer, m, sizeof(answer));
+        if (answer != ask[2])
+            fprintf(stderr, "%u: answer %llu to %llu\n", b->vp, (unsigned long long)answer,
+                    (unsigned long long)ask[2]);
+        CHECK(answer == ask[2]);
+    }
+}
+
+static int many_clients(void)
+{
+    bed_fn fn[CLIENTS + 1] = {server};
+
+    for (int i = 1; i <= CLIENTS; i++)
+        fn[i] = client;
+    return run_beds(CLIENTS + 1, fn);
+}
+
+/* With nothing to do, nobody wakes up. */
+static void idle_one(struct bed *b)
+{
+    bed_open(b, LOW);
+    bed_queue(b, 64);
+    tell(b, b->node, elan(b, b->queue));
+    uint64_t other = told(b, 1 - b->node);
+    char *msg = main_mem(b, 64);
+    run_dma(b, dma(8, DMA_QueueWrite, vp_of(1 - b->node, LOW), elan(b, msg), 0, 0, other));
+    flush(b);
+    CHECK(queue_take(b, 64, SOON));
+    meet(b, 0, 2);
+    usleep(200000);
+    int64_t before = counter("wakeups");
+    CHECK(before >= 0);
+    usleep(1000000);
+    CHECK(counter("wakeups") == before);
+    meet(b, 1, 2);
+}
+
+static int idle(void)
+{
+    return run_beds(2, (bed_fn[]){idle_one, idle_one});
+}
+
+/* Threads of one process, each with a queue of its own, to themselves and to another process.
+ */
+#define THREADS 4
+struct worker {
+    struct bed *b;
+    pthread_t thread;
+    E4_CmdQ *cq;
+    E4_Event *ev;
+    volatile E4_uint64 *word;
+    char *from, *to;
+    unsigned vp;
+    E4_Addr target;
+};
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    struct bed *b = w->b;
+
+    for (int i = 0; i < 300; i++) {
+        elan4_store64(0, w->word);
+        elan4_primeevent_write(b->ctx, w->ev, 2);
+        struct _E4_DMA64 d =
+            dma(512, 0, b->vp, elan(b, w->from), elan(b, w->to), elan(b, w->ev), 0);
+        struct _E4_DMA64 e = dma(64, 0, w->vp, elan(b, w->from), w->target, elan(b, w->ev), 0);
+        elan4_run_dma_cmd(w->cq, (E4_DMA *)&d);
+        elan4_run_dma_cmd(w->cq, (E4_DMA *)&e);
+        w->cq->cmdq_flush(w->cq);
+        CHECK(word_set(b, w->word, SOON));
+    }
+    return NULL;
+}
+
+static void threads_one(struct bed *b)
+{
+    struct worker w[THREADS];
+    bed_open(b, LOW);
+    for (int i = 0; i < THREADS; i++) {
+        w[i] = (struct worker){
+            .b = b, .vp = vp_of(1, LOW), .target = told(b, 0) + 64 * (E4_Addr)i};
+        w[i].cq = elan4_alloc_cmdq(b->ctx, CQ_Size8K, CQ_DmaStartEnableBit, NULL);
+        w[i].word = main_mem(b, 64);
+        w[i].ev = word_event(b, w[i].word, 2);
+        w[i].from = malloc(512);
+        w[i].to = main_mem(b, 512);
+        memset(w[i].from, i, 512);
+    }
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&w[i].thread, NULL, work, &w[i]) == 0);
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(w[i].thread, NULL) == 0);
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(memcmp(w[i].from, w[i].to, 512) == 0);
+        free(w[i].from);
+        elan4_free_cmdq(b->ctx, w[i].cq);
+    }
+    meet(b, 0, 2);
+    bed_close(b);
+    bed_open(b, LOW); /* once more from the start */
+    bed_close(b);
+}
+
+static void threads_two(struct bed *b)
+{
+    bed_open(b, LOW);
+    char *mem = main_mem(b, 256);
+    tell(b, 0, elan(b, mem));
+    meet(b, 0, 2);
+    bed_close(b);
+}
+
+static int threads(void)
+{
+    return run_beds(2, (bed_fn[]){threads_one, threads_two});
+}
+
+/* A child has no network interface of its parent's, and may have its own. */
+static void forks(struct bed *b)
+{
+    bed_open(b, LOW);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct bed c = {.m = b->m};
+        bed_open(&c, LOW + 1);
+        bed_close(&c);
+        _exit(0);
+    }
+    int st = 1;
+    CHECK(waitpid(pid, &st, 0) == pid && st == 0);
+    bed_close(b);
+}
+
+static int forked_child(void)
+{
+    return run_beds(1, (bed_fn[]){forks});
+}
+
+int main(int argc, char **argv)
+{
+    CASES_BEGIN;
+    for (int i = 0; argc > 1 && i < atoi(argv[1]); i++)
+        CASE(many_clients());
+    CASE(stopped());
+    CASE(one_event_for_a_list());
+    CASE(many_clients());
+    CASE(idle());
+    CASE(threads());
+    CASE(forked_child());
+    CASES_END;
+}
