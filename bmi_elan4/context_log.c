@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A file for each node, with a record for each context number. Who holds the lock on a record
+ * (of the open file: F_OFD_SETLK) has the context. The kernel gives the lock up when the last
+ * descriptor of that open file is closed, so when its process dies: a record without a lock
+ * belongs to nobody, whatever it says, and nothing has to be found out about dead owners or
+ * cleaned up after them. A record that was written half has a wrong sum and counts as empty.
+ *
+ * Several users: any of them may write the file, as any of them may attach to a free context of
+ * the network. So it keeps honest processes apart; that two never share a context is the
+ * driver's business, who refuses the second one. Nothing read from it is used but to be shown,
+ * and to let the generation grow. Files are not followed through links, and are made only where
+ * there are none.
+ *
+ * A child that is forked while a context is taken holds the lock, too, until it executes
+ * another program or ends.
+ */
+#include "bmi_elan4/context_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RECORD_BYTES 64
+#define MAGIC        UINT64_C(0x31676f6c34656d62)
+
+struct record {
+    uint64_t magic, generation;
+    int64_t pid, uid;
+    uint64_t sum;
+};
+_Static_assert(sizeof(struct record) <= RECORD_BYTES, "a record");
+
+struct bmi_elan4_log {
+    int fd;
+    struct bmi_elan4_range range;
+    bool taken[]; /* by us; locks of one open file do not exclude each other */
+};
+
+static uint64_t sum_of(const struct record *r)
+{
+    uint64_t s = r->magic ^ r->generation * UINT64_C(0x9e3779b97f4a7c15);
+
+    return s ^ (uint64_t)r->pid << 20 ^ (uint64_t)r->uid << 40;
+}
+
+static bool is_whole(const struct record *r)
+{
+    return r->magic == MAGIC && r->sum == sum_of(r);
+}
+
+static off_t place(int context)
+{
+    return (off_t)context * RECORD_BYTES;
+}
+
+static int lock(struct bmi_elan4_log *log, int context, int command, short type,
+                struct flock *out)
+{
+    *out = (struct flock){
+        .l_type = type, .l_whence = SEEK_SET, .l_start = place(context), .l_len = RECORD_BYTES};
+    while (fcntl(log->fd, command, out) < 0)
+        if (errno != EINTR)
+            return errno == EACCES ? -EAGAIN : -errno;
+    return 0;
+}
+
+/* The folder of all users: as /tmp, where nobody removes what another has made. */
+static int make_folder(const char *folder)
+{
+    if (mkdir(folder, 01777) == 0)
+        return chmod(folder, 01777) < 0 ? -errno : 0;
+    return errno == EEXIST ? 0 : -errno;
+}
+
+/*
+ * Opened first, made only if it is not there: the kernel may refuse O_CREAT for a file of
+ * another user in a folder like this one.
+ */
+static int open_file(const char *path)
+{
+    for (int tries = 0; tries < 100; tries++) {
+        int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+        if (fd >= 0 || errno != ENOENT)
+            return fd < 0 ? -errno : fd;
+        fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0666);
+        if (fd >= 0) {
+            if (fchmod(fd, 0666) == 0) /* whatever the umask is */
+                return fd;
+            int err = errno;
+            close(fd);
+            return -err;
+        }
+        if (errno != EEXIST)
+            return -errno;
+    }
+    return -EAGAIN;
+}
+
+int bmi_elan4_log_open(const char *folder, int node, const struct bmi_elan4_range *r,
+                       struct bmi_elan4_log **out)
+{
+    char path[512], why[200];
+    struct stat st;
+    int rc = bmi_elan4_range_check(r, why, sizeof(why));
+
+    if (rc < 0)
+        return rc;
+    if (node < r->low_node || node > r->high_node)
+        return -EINVAL;
+    if ((size_t)snprintf(path, sizeof(path), "%s/node-%d", folder, node) >= sizeof(path))
+        return -ENAMETOOLONG;
+    size_t count = (size_t)(r->high_context - r->low_context + 1);
+    struct bmi_elan4_log *log = calloc(1, sizeof(*log) + count * sizeof(log->taken[0]));
+    if (!log)
+        return -ENOMEM;
+    log->range = *r;
+    rc = make_folder(folder);
+    if (rc < 0)
+        goto err_log;
+    rc = log->fd = open_file(path);
+    if (rc < 0)
+        goto err_log;
+    if (fstat(log->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink > 1) {
+        rc = -EINVAL;
+        goto err_file;
+    }
+    *out = log;
+    return 0;
+
+err_file:
+    close(log->fd);
+err_log:
+    free(log);
+    return rc;
+}
+
+/* The next generation: later than the last owner's, and than any that the file lost. */
+static uint64_t next_generation(const struct record *old)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    uint64_t now = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+    /* a record that is far ahead of the clock is not believed */
+    if (is_whole(old) && old->generation >= now && old->generation - now < 60000000)
+        return old->generation + 1;
+    return now;
+}
+
+static int take_one(struct bmi_elan4_log *log, int context, uint64_t *generation)
+{
+    struct record old = {0}, r;
+    struct flock l;
+    int i = context - log->range.low_context;
+
+    if (log->taken[i])
+        return -EBUSY;
+    int rc = lock(log, context, F_OFD_SETLK, F_WRLCK, &l);
+    if (rc < 0)
+        return rc == -EAGAIN ? -EBUSY : rc;
+    if (pread(log->fd, &old, sizeof(old), place(context)) < 0)
+        memset(&old, 0, sizeof(old));
+    r = (struct record){
+        .magic = MAGIC, .generation = next_generation(&old), .pid = getpid(), .uid = geteuid()};
+    r.sum = sum_of(&r);
+    ssize_t n = pwrite(log->fd, &r, sizeof(r), place(context));
+    if (n != (ssize_t)sizeof(r)) {
+        rc = n < 0 ? -errno : -ENOSPC;
+        lock(log, context, F_OFD_SETLK, F_UNLCK, &l);
+        return rc;
+    }
+    log->taken[i] = true;
+    *generation = r.generation;
+    return context;
+}
+
+int bmi_elan4_log_take(struct bmi_elan4_log *log, int context, uint64_t *generation)
+{
+    const struct bmi_elan4_range *r = &log->range;
+
+    if (context >= 0) {
+        if (context < r->low_context || context > r->high_context)
+            return -EINVAL;
+        return take_one(log, context, generation);
+    }
+    for (int c = r->low_context + 1; c <= r->high_context; c++) {
+        int rc = take_one(log, c, generation);
+        if (rc != -EBUSY)
+            return rc;
+    }
+    return -EBUSY;
+}
+
+void bmi_elan4_log_give(struct bmi_elan4_log *log, int context)
+{
+    const struct bmi_elan4_range *r = &log->range;
+    struct flock l;
+
+    if (context < r->low_context || context > r->high_context ||
+        !log->taken[context - r->low_context])
+        return;
+    log->taken[context - r->low_context] = false;
+    /* the record stays as it is: the generation of the next owner grows from it */
+    lock(log, context, F_OFD_SETLK, F_UNLCK, &l);
+}
+
+int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, struct bmi_elan4_owner *owner)
+{
+    const struct bmi_elan4_range *r = &log->range;
+    struct record rec = {0};
+    struct flock l;
+
+    if (context < r->low_context || context > r->high_context)
+        return -EINVAL;
+    if (!log->taken[context - r->low_context]) {
+        int rc = lock(log, context, F_OFD_GETLK, F_WRLCK, &l);
+        if (rc < 0)
+            return rc;
+        if (l.l_type == F_UNLCK)
+            return 0;
+    }
+    if (pread(log->fd, &rec, sizeof(rec), place(context)) < 0)
+        return -errno;
+    *owner = (struct bmi_elan4_owner){0};
+    if (is_whole(&rec))
+        *owner = (struct bmi_elan4_owner){rec.pid, rec.uid, rec.generation};
+    return 1;
+}
+
+void bmi_elan4_log_close(struct bmi_elan4_log *log)
+{
+    for (int c = log->range.low_context; c <= log->range.high_context; c++)
+        bmi_elan4_log_give(log, c);
+    close(log->fd);
+    free(log);
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "bmi_elan4/process.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static int contexts(const struct bmi_elan4_range *r)
+{
+    return r->high_context - r->low_context + 1;
+}
+
+int bmi_elan4_range_check(const struct bmi_elan4_range *r, char *why, size_t size)
+{
+    if (r->low_node < 0 || r->high_node < r->low_node) {
+        snprintf(why, size, "nodes %d to %d are no range; give the first and the last",
+                 r->low_node, r->high_node);
+        return -EINVAL;
+    }
+    if (r->low_context < BMI_ELAN4_FIRST_CONTEXT || r->high_context < r->low_context ||
+        r->high_context > BMI_ELAN4_LAST_CONTEXT) {
+        snprintf(why, size, "contexts %d to %d: they must be a range within %d to %d",
+                 r->low_context, r->high_context, BMI_ELAN4_FIRST_CONTEXT,
+                 BMI_ELAN4_LAST_CONTEXT);
+        return -EINVAL;
+    }
+    long nodes = (long)r->high_node - r->low_node + 1;
+    if (nodes * contexts(r) > BMI_ELAN4_MOST_VPS) {
+        snprintf(why, size,
+                 "%ld nodes with %d contexts each are more than %d processes; at most %ld "
+                 "contexts would do",
+                 nodes, contexts(r), BMI_ELAN4_MOST_VPS, BMI_ELAN4_MOST_VPS / nodes);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+int bmi_elan4_vp(const struct bmi_elan4_range *r, int node, int context)
+{
+    if (node < r->low_node || node > r->high_node || context < r->low_context ||
+        context > r->high_context)
+        return -1;
+    return (node - r->low_node) * contexts(r) + (context - r->low_context);
+}
+
+int bmi_elan4_place(const struct bmi_elan4_range *r, int vp, int *node, int *context)
+{
+    if (vp < 0 || vp / contexts(r) > r->high_node - r->low_node)
+        return -EINVAL;
+    *node = r->low_node + vp / contexts(r);
+    *context = r->low_context + vp % contexts(r);
+    return 0;
+}
+
+void bmi_elan4_capability(const struct bmi_elan4_range *r, const unsigned key[4], int context,
+                          ELAN_CAPABILITY *cap)
+{
+    elan_nullcap(cap);
+    for (int i = 0; i < 4; i++)
+        cap->cap_userkey.key_values[i] = key[i];
+    cap->cap_type = ELAN_CAP_TYPE_BLOCK | ELAN_CAP_TYPE_NO_BITMAP | ELAN_CAP_TYPE_MULTI_RAIL;
+    cap->cap_railmask = 1;
+    cap->cap_lownode = r->low_node;
+    cap->cap_highnode = r->high_node;
+    cap->cap_lowcontext = r->low_context;
+    cap->cap_highcontext = r->high_context;
+    cap->cap_mycontext = context;
+}
+
+/* A number of up to five digits; what follows it, or NULL. */
+static const char *number(const char *at, int *value)
+{
+    int v = 0, digits = 0;
+
+    for (; *at >= '0' && *at <= '9'; at++, digits++)
+        if (digits < 6)
+            v = 10 * v + (*at - '0');
+    if (digits == 0 || digits > 5)
+        return NULL;
+    *value = v;
+    return at;
+}
+
+int bmi_elan4_address(const char *text, int *node, int *context, const char **name)
+{
+    static const char scheme[] = "elan4://";
+    const char *at;
+    int n, c;
+
+    if (strncmp(text, scheme, sizeof(scheme) - 1) != 0)
+        return -EINVAL;
+    at = number(text + sizeof(scheme) - 1, &n);
+    if (!at || *at != ':' || !(at = number(at + 1, &c)) || (*at && *at != '/'))
+        return -EINVAL;
+    *node = n;
+    *context = c;
+    if (name)
+        *name = *at == '/' && at[1] ? at + 1 : NULL;
+    return 0;
+}

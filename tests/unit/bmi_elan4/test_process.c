@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Ranges, numbers and addresses of processes, and the log of contexts: many owners, dead
+ * owners. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "bmi_elan4/context_log.h"
+#include "bmi_elan4/process.h"
+
+static const struct bmi_elan4_range range = {0, 7, 2, 17};
+static char folder[64], file[96];
+
+static void ranges(void **state)
+{
+    static const struct {
+        struct bmi_elan4_range r;
+        bool good;
+    } table[] = {{{0, 0, 2, 2}, true},     {{0, 511, 2, 17}, true},
+                 {{0, 512, 2, 17}, false}, {{5, 4, 2, 17}, false},
+                 {{-1, 4, 2, 17}, false},  {{0, 4, 1, 17}, false},
+                 {{0, 4, 2, 0x3ff}, true}, {{0, 4, 2, 0x400}, false},
+                 {{0, 4, 9, 8}, false},    {{0, 2147483647, 2, 3}, false}};
+    char why[200];
+    (void)state;
+    for (unsigned i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        why[0] = 0;
+        assert_int_equal(bmi_elan4_range_check(&table[i].r, why, sizeof(why)),
+                         table[i].good ? 0 : -EINVAL);
+        assert_int_equal(why[0] != 0, !table[i].good);
+    }
+}
+
+static void numbers(void **state)
+{
+    ELAN_CAPABILITY cap;
+    int node, context;
+    (void)state;
+    assert_int_equal(bmi_elan4_vp(&range, 0, 2), 0);
+    assert_int_equal(bmi_elan4_vp(&range, 3, 4), 3 * 16 + 2);
+    assert_int_equal(bmi_elan4_vp(&range, 8, 2), -1);
+    assert_int_equal(bmi_elan4_vp(&range, 0, 1), -1);
+    assert_int_equal(bmi_elan4_vp(&range, 0, 18), -1);
+    assert_int_equal(bmi_elan4_place(&range, -1, &node, &context), -EINVAL);
+    assert_int_equal(bmi_elan4_place(&range, 128, &node, &context), -EINVAL);
+    bmi_elan4_capability(&range, (const unsigned[]){1, 2, 3, 4}, 5, &cap);
+    assert_int_equal(elan_nvps(&cap), 128);
+    assert_int_equal(cap.cap_mycontext, 5);
+    /* the library numbers them as we do */
+    for (int vp = 0; vp < 128; vp++) {
+        assert_int_equal(bmi_elan4_place(&range, vp, &node, &context), 0);
+        assert_int_equal(bmi_elan4_vp(&range, node, context), vp);
+        ELAN_LOCATION l = {(unsigned short)(node - range.low_node),
+                           (unsigned short)(context - range.low_context)};
+        assert_int_equal(elan_location2vp(l, &cap), vp);
+    }
+}
+
+static void addresses(void **state)
+{
+    static const char *const bad[] = {"",
+                                      "elan4:",
+                                      "elan4://",
+                                      "elan4://3",
+                                      "elan4://3:",
+                                      "elan4://:4",
+                                      "elan4://3:4x",
+                                      "ib://3:4",
+                                      "elan4://-3:4",
+                                      "elan4://123456:4",
+                                      "elan4://3:4:5"};
+    const char *name = "";
+    int node = -1, context = -1;
+    (void)state;
+    assert_int_equal(bmi_elan4_address("elan4://12:34/pvfs2-fs", &node, &context, &name), 0);
+    assert_int_equal(node, 12);
+    assert_int_equal(context, 34);
+    assert_string_equal(name, "pvfs2-fs");
+    assert_int_equal(bmi_elan4_address("elan4://0:2", &node, &context, &name), 0);
+    assert_null(name);
+    assert_int_equal(bmi_elan4_address("elan4://0:2/", &node, &context, NULL), 0);
+    for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(bmi_elan4_address(bad[i], &node, &context, &name), -EINVAL);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/elan4-log.XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    rmdir(folder); /* the log makes it itself */
+    snprintf(file, sizeof(file), "%s/node-3", folder);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    unlink(file);
+    return rmdir(folder);
+}
+
+static struct bmi_elan4_log *open_log(void)
+{
+    struct bmi_elan4_log *log = NULL;
+
+    assert_int_equal(bmi_elan4_log_open(folder, 3, &range, &log), 0);
+    return log;
+}
+
+/* How many contexts but the server's nobody has. */
+static int free_contexts(struct bmi_elan4_log *log)
+{
+    struct bmi_elan4_owner owner;
+    int n = 0;
+
+    for (int c = range.low_context + 1; c <= range.high_context; c++)
+        n += bmi_elan4_log_owner(log, c, &owner) == 0;
+    return n;
+}
+
+static void one_owner(void **state)
+{
+    struct bmi_elan4_log *a = open_log(), *b = open_log();
+    struct bmi_elan4_owner owner;
+    uint64_t first, second;
+    struct stat st;
+    (void)state;
+    assert_int_equal(bmi_elan4_log_take(a, 2, &first), 2); /* the server's */
+    assert_int_equal(bmi_elan4_log_take(b, 2, &second), -EBUSY);
+    assert_int_equal(bmi_elan4_log_take(a, 2, &second), -EBUSY);
+    assert_int_equal(bmi_elan4_log_take(a, 18, &second), -EINVAL);
+    for (int c = 3; c <= 17; c++) /* others in their order, never the server's */
+        assert_int_equal(bmi_elan4_log_take(c % 2 ? a : b, -1, &second), c);
+    assert_int_equal(bmi_elan4_log_take(b, -1, &second), -EBUSY);
+    assert_int_equal(bmi_elan4_log_owner(b, 2, &owner), 1);
+    assert_int_equal(owner.pid, getpid());
+    assert_int_equal(owner.uid, geteuid());
+    assert_true(owner.generation == first);
+    bmi_elan4_log_give(a, 2);
+    assert_int_equal(bmi_elan4_log_owner(b, 2, &owner), 0);
+    assert_int_equal(bmi_elan4_log_take(b, 2, &second), 2);
+    assert_true(second > first);
+    bmi_elan4_log_give(a, 2); /* not ours any more: nothing happens */
+    assert_int_equal(bmi_elan4_log_owner(a, 2, &owner), 1);
+    bmi_elan4_log_close(b);
+    bmi_elan4_log_close(a);
+    assert_int_equal(stat(folder, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 01777);
+    assert_int_equal(stat(file, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0666);
+}
+
+/* What is in the file is not believed: noise, half a record, a time far ahead. */
+static void bad_file(void **state)
+{
+    struct bmi_elan4_log *log = open_log();
+    uint64_t noise[64], generation, last = 0;
+    (void)state;
+    for (int round = 0; round < 50; round++) {
+        for (int i = 0; i < 64; i++)
+            noise[i] = (uint64_t)random() << 33 ^ (uint64_t)random();
+        int fd = open(file, O_RDWR);
+        assert_true(pwrite(fd, noise, sizeof(noise), random() % 512) > 0);
+        if (round % 10 == 9)
+            assert_int_equal(ftruncate(fd, random() % 200), 0);
+        close(fd);
+        assert_int_equal(bmi_elan4_log_take(log, 4, &generation), 4);
+        assert_true(generation > last || generation == last);
+        last = generation;
+        bmi_elan4_log_give(log, 4);
+    }
+    bmi_elan4_log_close(log);
+    unlink(file);
+    assert_int_equal(symlink("/dev/null", file), 0);
+    struct bmi_elan4_log *other = NULL;
+    assert_int_equal(bmi_elan4_log_open(folder, 3, &range, &other), -ELOOP);
+    unlink(file);
+    assert_int_equal(mkfifo(file, 0666), 0);
+    assert_int_equal(bmi_elan4_log_open(folder, 3, &range, &other), -EINVAL);
+    unlink(file);
+    assert_int_equal(bmi_elan4_log_open(folder, 8, &range, &other), -EINVAL);
+}
+
+/* Another user takes and gives as well as we do. */
+static void other_user(void **state)
+{
+    struct bmi_elan4_log *log = open_log();
+    uint64_t generation;
+    int st = 1;
+    (void)state;
+    if (geteuid() != 0) {
+        bmi_elan4_log_close(log);
+        skip();
+    }
+    assert_int_equal(bmi_elan4_log_take(log, -1, &generation), 3);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct bmi_elan4_log *mine;
+        struct bmi_elan4_owner owner;
+        if (setuid(65534) != 0 || bmi_elan4_log_open(folder, 3, &range, &mine) != 0 ||
+            bmi_elan4_log_take(mine, -1, &generation) != 4 ||
+            bmi_elan4_log_owner(mine, 3, &owner) != 1 || owner.uid != 0 || unlink(file) == 0)
+            _exit(1);
+        bmi_elan4_log_close(mine);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_int_equal(st, 0);
+    bmi_elan4_log_close(log);
+}
+
+/* 10,000 joins and leaves by five processes at a time; no two ever have the same context. */
+static void many_joins(void **state)
+{
+    enum { PROCESSES = 5, JOINS = 2000 };
+    _Atomic int *held =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pid[PROCESSES];
+    (void)state;
+    for (int i = 0; i < PROCESSES; i++) {
+        pid[i] = fork();
+        if (pid[i])
+            continue;
+        for (int k = 0; k < JOINS; k++) {
+            struct bmi_elan4_log *log;
+            uint64_t generation;
+            if (bmi_elan4_log_open(folder, 3, &range, &log) != 0)
+                _exit(1);
+            int c = bmi_elan4_log_take(log, -1, &generation);
+            if (c <= range.low_context || held[c]++ != 0)
+                _exit(2);
+            held[c]--;
+            if (k % 2)
+                bmi_elan4_log_give(log, c);
+            bmi_elan4_log_close(log);
+        }
+        _exit(0);
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        int st = 1;
+        assert_int_equal(waitpid(pid[i], &st, 0), pid[i]);
+        assert_int_equal(st, 0);
+    }
+    struct bmi_elan4_log *log = open_log();
+    assert_int_equal(free_contexts(log), 15);
+    bmi_elan4_log_close(log);
+    munmap((void *)(uintptr_t)held, 4096);
+}
+
+/* Joins, and leaves; traced by the parent, which kills it at one of its system calls. */
+static void child_joins(void)
+{
+    struct bmi_elan4_log *log;
+    uint64_t generation;
+
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
+        _exit(77);
+    raise(SIGSTOP);
+    if (bmi_elan4_log_open(folder, 3, &range, &log) != 0 ||
+        bmi_elan4_log_take(log, -1, &generation) < 0 ||
+        bmi_elan4_log_take(log, 2, &generation) < 0)
+        _exit(1);
+    bmi_elan4_log_close(log);
+    _exit(0);
+}
+
+static void killed_at_each_step(void **state)
+{
+    uint64_t generation;
+    int step;
+    (void)state;
+    for (step = 1;; step++) {
+        int st = 0, k = 0;
+        pid_t pid = fork();
+        if (pid == 0)
+            child_joins();
+        assert_int_equal(waitpid(pid, &st, 0), pid);
+        if (WIFEXITED(st) && WEXITSTATUS(st) == 77)
+            skip();                          /* tracing is not allowed here */
+        while (WIFSTOPPED(st) && k < step) { /* entry and exit of each call are steps */
+            assert_int_equal(ptrace(PTRACE_SYSCALL, pid, NULL, NULL), 0);
+            assert_int_equal(waitpid(pid, &st, 0), pid);
+            k++;
+        }
+        bool ended = WIFEXITED(st);
+        if (ended) {
+            assert_int_equal(WEXITSTATUS(st), 0);
+        } else {
+            kill(pid, SIGKILL);
+            assert_int_equal(waitpid(pid, &st, 0), pid);
+        }
+        struct bmi_elan4_log *log = open_log();
+        assert_int_equal(free_contexts(log), 15);
+        assert_int_equal(bmi_elan4_log_take(log, 2, &generation), 2);
+        assert_int_equal(bmi_elan4_log_take(log, -1, &generation), 3);
+        bmi_elan4_log_close(log);
+        if (step % 3 == 0)
+            unlink(file); /* and from the start */
+        if (ended)
+            break;
+    }
+    assert_true(step > 15);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranges),
+        cmocka_unit_test(numbers),
+        cmocka_unit_test(addresses),
+        cmocka_unit_test_setup_teardown(one_owner, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(other_user, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(many_joins, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(killed_at_each_step, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(bad_file, set_up, NULL),
+    };
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    rmdir(folder);
+    return rc;
+}
