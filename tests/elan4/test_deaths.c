@@ -114,8 +114,10 @@ static void passive(struct bed *b)
     survive(b, true, ACKED);
     /* all works as before: the third sends and reads */
     told(b, 20);
-    for (int i = 0; i < 2 * SLOTS; i++)
-        CHECK(queue_take(b, 64, SOON));
+    for (uint64_t i = 0; i < 2 * SLOTS; i++) {
+        char *m = queue_take(b, 64, SOON);
+        CHECK(m && memcmp(m, &i, sizeof(i)) == 0); /* and not what the dead one left */
+    }
     meet(b, 2, 2);
     bed_close(b);
 }
