@@ -160,7 +160,7 @@ static int hold_by_ring(struct held *held)
         if (set_buffer(held->index, (void *)held->base, held->length))
             ring.nfree--;
         else
-            ret = errno == ENOMEM ? -ENOMEM : -EFAULT;
+            ret = -errno;
     }
     pthread_mutex_unlock(&ring.lock);
     return ret;

@@ -80,20 +80,25 @@ static bool device_moves(struct thread *t, unsigned access, uint64_t key, char *
                             : held_write(key, base, length, t->mine);
 }
 
-/* Fresh bytes go from memory to the device or from there into memory. */
-static void transfer(struct thread *t, char *base, size_t length)
+/* Fresh bytes go from memory to the device or from there into memory.  0 or the error of the
+ * registration. */
+static int transfer(struct thread *t, char *base, size_t length)
 {
     unsigned access = held_pins() && pick(t, 2) == 0 ? SINK : SOURCE;
     struct rme_mreg *mreg = t->mreg[pick(t, ENGINES)];
     struct rme_mseg seg = {.base = base, .length = length};
     struct rme_mreg_hold *hold;
+    int error;
 
     compose(t, t->mine, length);
     if (access == SOURCE)
         memcpy(base, t->mine, length);
-    if (rme_mreg_acquire(mreg, &seg, 1, access, &hold) != 0) {
-        t->failed++;
-        return;
+    error = rme_mreg_acquire(mreg, &seg, 1, access, &hold);
+    if (error != 0) {
+        t->failed += error != -EOPNOTSUPP;
+        if (error != -EOPNOTSUPP)
+            print_message("%zu bytes of memory were refused: %s\n", length, strerror(-error));
+        return error;
     }
     t->transfers++;
     if (!device_moves(t, access, seg.rkey, base, length))
@@ -102,6 +107,7 @@ static void transfer(struct thread *t, char *base, size_t length)
         t->stale++;
     if (rme_mreg_release(mreg, hold) || pick(t, 8) == 0)
         rme_mreg_reap(mreg);
+    return 0;
 }
 
 /* All threads share one heap, which moves the end of the data segment up and down. */
@@ -113,7 +119,7 @@ static void use_heap(struct thread *t)
         buffer[i] = malloc(MAX_PAGES * PAGE);
     for (int i = 0; i < 6; i++)
         if (buffer[i] != NULL)
-            transfer(t, buffer[i], MAX_PAGES * PAGE);
+            (void)transfer(t, buffer[i], MAX_PAGES * PAGE);
     for (int i = 5; i >= 0; i--)
         free(buffer[i]);
 }
@@ -307,7 +313,8 @@ static void step(struct thread *t)
         break;
     default:
         first = pick(t, 3) == 0 ? pick(t, (unsigned)slot->pages) : 0;
-        transfer(t, slot->base + first * PAGE, (slot->pages - first) * PAGE);
+        if (transfer(t, slot->base + first * PAGE, (slot->pages - first) * PAGE) != 0)
+            empty_slot(slot); /* the device here does not take such memory */
         break;
     }
 }
