@@ -228,6 +228,7 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->backoff_min_ms = (uint32_t)rme_option(o, "backoff_min_ms");
     t->backoff_max_ms = (uint32_t)rme_option(o, "backoff_max_ms");
     t->keepalive_ms = (uint32_t)rme_option(o, "keepalive_ms");
+    t->idle_keepalive_ms = (uint32_t)rme_option(o, "idle_keepalive_ms");
     t->peer_timeout_ms = (uint32_t)rme_option(o, "peer_timeout_ms");
     t->cancel_ms = (uint32_t)rme_option(o, "cancel_timeout_ms");
 }

@@ -38,13 +38,14 @@ struct rme_tuning {
     uint32_t xfers_peer, xfers;
     uint32_t spin_us;
     uint32_t connect_ms, backoff_min_ms, backoff_max_ms;
-    uint32_t keepalive_ms, peer_timeout_ms, cancel_ms;
+    uint32_t keepalive_ms, idle_keepalive_ms, peer_timeout_ms, cancel_ms;
 };
 
 /* A context: finished operations that wait for the host. */
 struct rme_ctx {
     _Atomic bool open;    /* changed under the engine's lock */
     struct rme_node done; /* to be reported */
+    uint64_t unexpected_seen; /* rme->unexpected_changes when a wait ended for unexpected messages */
 };
 
 struct rme {
@@ -98,6 +99,7 @@ struct rme {
     size_t reserve_size;
 
     struct rme_node unexpected;  /* complete, to be delivered (struct rme_unexp) */
+    uint64_t unexpected_changes; /* messages delivered and fetched so far */
     struct rme_node unpublished; /* likewise, behind the ops in `ended` */
     struct rme_unexp **lent;     /* buffers that the host has, hashed by address */
     uint32_t nlent, lent_mask;

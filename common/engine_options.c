@@ -62,6 +62,9 @@ const struct rme_option_row rme_engine_options[] = {
      "Longest pause between attempts to connect.", NULL},
     {"keepalive_ms", "ms", 2000, 0, 600000,
      "A silent connection with work outstanding is probed this often; 0 never.", NULL},
+    {"idle_keepalive_ms", "ms", 30000, 0, 3600000,
+     "A server probes a client that has been silent for this long though nothing is outstanding, so that one that is gone without a "
+     "word is noticed within twice that; 0 never.", NULL},
     {"peer_timeout_ms", "ms", 0, 0, 3600000,
      "A peer whose process has not answered a probe for this long is dead: its operations end with an error.  0 trusts the "
      "device, which finds out about dead hosts and processes, and waits for one that is stopped or slow.", NULL},

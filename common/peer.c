@@ -25,7 +25,8 @@
  * fabric's own retries, provided that something is sent.  Therefore a link with work outstanding on which nothing was heard for
  * keepalive_ms gets a PING.  Its answer, PONG, needs the peer's process to run; a process that is stopped or slow is not
  * dead, so by default nothing waits for it.  peer_timeout_ms makes it count for sites that prefer so.  One timer for each
- * peer does all this; without work it is not set, so nothing ticks on an idle link.
+ * peer does all this.  Without work it rests: on a client it is not set, so nothing ticks there; a server, which would never send
+ * anything to a client that is gone, and keep all it has for it, probes after idle_keepalive_ms.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -311,7 +312,9 @@ void rme_peer_work(struct rme_peer *peer)
         }
         break;
     case RME_PEER_UP:
-        if (peer->timer.place == 0 && peer->rme->tuning.keepalive_ms != 0 && !rme_node_alone(&peer->ops)) {
+        if ((peer->timer.place == 0 || peer->timer_rests) && peer->rme->tuning.keepalive_ms != 0 &&
+            !rme_node_alone(&peer->ops)) {
+            peer->timer_rests = false;
             peer->heard_at = rme_now();
             peer->ping_sent = false;
             set_timer(peer, peer->heard_at + peer->rme->tuning.keepalive_ms);
@@ -353,6 +356,16 @@ static void agree(struct rme_peer *peer, const struct rme_hello *hello)
     peer->cancel_by = UINT64_MAX;
 }
 
+/* A probe is due when nothing was heard for so long; 0: never. */
+static uint32_t probe_ms(const struct rme_peer *peer)
+{
+    const struct rme_tuning *tuning = &peer->rme->tuning;
+
+    if (!rme_node_alone(&peer->ops))
+        return tuning->keepalive_ms;
+    return peer->passive ? tuning->idle_keepalive_ms : 0;
+}
+
 static void now_up(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
@@ -369,7 +382,12 @@ static void now_up(struct rme_peer *peer)
     rme_log_put(rme->log, RME_LOG_DEBUG, "%s: connected with %s", rme_peer_name(peer), rme->ops->link_peer(peer->link));
     rme_wait_notify(rme, RME_WAIT_ANY);
     rme_peer_kick(peer);
+    peer->timer_rests = false;
     rme_peer_work(peer);
+    if (peer->timer.place == 0 && probe_ms(peer) != 0) {
+        peer->timer_rests = true;
+        set_timer(peer, rme_now() + probe_ms(peer));
+    }
 }
 
 static void reject(struct rme *rme, const struct rme_event *event, const struct rme_reject *why)
@@ -687,13 +705,15 @@ static bool cancel_overdue(struct rme_peer *peer, uint64_t now)
     return false;
 }
 
-/* Watches a link with work outstanding. */
+/* Watches a link. */
 static void keep_alive(struct rme_peer *peer, uint64_t now)
 {
     struct rme *rme = peer->rme;
     uint64_t next = peer->cancel_by;
+    uint32_t period = probe_ms(peer);
 
-    if (rme->tuning.keepalive_ms != 0 && !rme_node_alone(&peer->ops)) {
+    peer->timer_rests = rme_node_alone(&peer->ops);
+    if (period != 0) {
         if (peer->heard) {
             peer->heard = false;
             peer->ping_sent = false;
@@ -702,21 +722,31 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
                    now - peer->heard_at >= rme->tuning.peer_timeout_ms) {
             rme_peer_fail(peer, -ETIMEDOUT, "it did not answer");
             return;
-        } else if (now - peer->heard_at >= rme->tuning.keepalive_ms) {
+        } else if (now - peer->heard_at >= period) {
             /* Where no credit is left for it, the peer owes so many that it has to speak anyway (rme_credit_due). */
             rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA);
             peer->ping_sent = true;
         }
-        if (next > now + rme->tuning.keepalive_ms)
-            next = now + rme->tuning.keepalive_ms;
+        if (next > now + period)
+            next = now + period;
     }
     if (next != UINT64_MAX)
         set_timer(peer, next);
 }
 
-bool rme_peer_timer_idle(const struct rme_peer *peer)
+bool rme_peer_timer_rest(struct rme_peer *peer)
 {
-    return peer->state == RME_PEER_UP && rme_node_alone(&peer->ops);
+    uint32_t period = probe_ms(peer);
+
+    if (peer->state != RME_PEER_UP || !rme_node_alone(&peer->ops) || peer->timer_rests)
+        return false;
+    rme_timer_stop(&peer->rme->timers, &peer->timer);
+    if (period == 0)
+        return true;
+    peer->timer_rests = true;
+    peer->ping_sent = false;
+    rme_timer_set(&peer->rme->timers, &peer->timer, rme_now() + period);
+    return true;
 }
 
 void rme_peer_timer(struct rme_peer *peer, uint64_t now)

@@ -46,6 +46,7 @@ struct rme_peer {
     bool heard;      /* something arrived since the timer was set */
     bool pong_due;
     bool ping_sent;
+    bool timer_rests; /* the timer is set for the next probe of an idle link, if it is */
     bool was_up; /* it had a link before */
     bool bye_out; /* `bye` is under way */
     bool bye_in;  /* the peer said it; the link goes down by its will */
@@ -123,8 +124,8 @@ void rme_peer_protocol_error(struct rme_peer *peer, const char *why);
 /* A cancel waits for the peer: bounds the time. */
 void rme_peer_watch_cancel(struct rme_peer *peer);
 
-/* Is its timer set for nothing, as the work that it watched is done? */
-bool rme_peer_timer_idle(const struct rme_peer *peer);
+/* Its timer watches work that is done: it is stopped, or set for the next probe of an idle link.  False: it is right as it is. */
+bool rme_peer_timer_rest(struct rme_peer *peer);
 /* Its timer is due. */
 void rme_peer_timer(struct rme_peer *peer, uint64_t now);
 

@@ -167,7 +167,8 @@ struct rme_done {
 /*
  * Report completions and make progress.  Each returns the number of entries written (0 … max) or a negative errno that
  * concerns the call itself (-EINVAL).  They sleep up to wait_ms when nothing is ready and return early as soon as
- * something is; rme_test_context also returns at once when an unexpected message is waiting.
+ * something is; rme_test_context also returns at once when an unexpected message is waiting, so that its thread can fetch that next.
+ * If none is fetched and none comes before the next call for the context, that one waits.
  *
  * rme_test: one operation; 1 when it was complete and *done is filled.  An id that is unknown or was reported before
  * gives 0.  rme_test_some: those of ids[0 … count-1] that are complete, index[] says which; ids of 0 are skipped.

@@ -52,6 +52,7 @@ void rme_unexp_publish(struct rme *rme)
     if (rme_node_alone(&rme->unpublished))
         return;
     rme_node_splice(&rme->unexpected, &rme->unpublished);
+    rme->unexpected_changes++;
     rme_wait_notify(rme, RME_WAIT_UNEXPECTED);
 }
 
@@ -256,6 +257,7 @@ struct rme_unexp *rme_unexp_take(struct rme *rme)
 
     if (node == NULL)
         return NULL;
+    rme->unexpected_changes++;
     u = rme_entry(node, struct rme_unexp, link);
     peer = u->peer;
     peer->waiting_host--;

@@ -66,23 +66,33 @@ void rme_wait_deadline(struct rme *rme)
         rme->wake = true;
 }
 
+/*
+ * Should who waits for a context return for an unexpected message, to fetch it?  Once: if it did not, and nothing has come or
+ * been fetched since, nobody asks for such messages now, and returning at once again and again would only burn the processor.
+ */
+static bool is_called_away(const struct rme *rme, const struct rme_waiter *waiter)
+{
+    return waiter->ctx >= 0 && !rme_node_alone(&rme->unexpected) &&
+           rme->ctx[waiter->ctx].unexpected_seen != rme->unexpected_changes;
+}
+
 /* How many completions the waiter has got; *over when it should return with what it has. */
 static int look(struct rme *rme, struct rme_waiter *waiter, bool *over)
 {
     int n = waiter->ready(rme, waiter);
 
-    *over = n > 0 || waiter->hopeless || (waiter->ctx >= 0 && !rme_node_alone(&rme->unexpected));
+    *over = n > 0 || waiter->hopeless || is_called_away(rme, waiter);
     return n;
 }
 
-/* Timers of links whose work is done are stopped here, not when the work is done: that would cost every message. */
+/* Timers of links whose work is done are put to rest here, not when the work is done: that would cost every message. */
 static void stop_idle_timers(struct rme *rme)
 {
     struct rme_timer *timer;
 
     while ((timer = rme_timers_first(&rme->timers)) != NULL &&
-           rme_peer_timer_idle(rme_entry(timer, struct rme_peer, timer)))
-        rme_timer_stop(&rme->timers, timer);
+           rme_peer_timer_rest(rme_entry(timer, struct rme_peer, timer)))
+        continue;
 }
 
 /* When the leader must be awake again, at the latest. */
@@ -258,6 +268,8 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
         if (rme->leader == NULL && !rme_node_alone(&rme->followers))
             pthread_cond_signal(&rme_entry(rme->followers.next, struct rme_waiter, link)->cond);
     }
+    if (n == 0 && wait_ms > 0 && is_called_away(rme, waiter))
+        rme->ctx[waiter->ctx].unexpected_seen = rme->unexpected_changes;
     rme_unlock(rme);
     return n;
 }

@@ -123,6 +123,7 @@
     X(each_call_fails_once) \
     X(server_restarts_under_load) \
     X(client_goes_under_load) \
+    X(idle_client_goes_without_a_word) \
     X(close_with_operations_alive) \
     X(opening_fails_cleanly)
 

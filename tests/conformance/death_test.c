@@ -319,3 +319,25 @@ void opening_fails_cleanly(void **state)
     pair_open(&p);
     pair_exchange(&p, 100, 1);
 }
+
+/* A client is cut off while nobody has anything to do with it: the server finds out by itself. */
+void idle_client_goes_without_a_word(void **state)
+{
+    struct pair p;
+    int64_t end;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    bed_options("idle_keepalive_ms=20");
+    pair_open(&p);
+    loop_kill_at_message(1); /* the probe does not arrive */
+    p.client->asleep = true;
+    end = lane_now() + BED_PATIENCE_MS;
+    while (!rme_addr_is_dead(p.to_client) && lane_now() < end) {
+        struct rme_done done;
+
+        assert_int_equal(rme_test_context(p.server->rme, 0, &done, 1, 10), 0);
+    }
+    assert_true(rme_addr_is_dead(p.to_client));
+}

@@ -207,9 +207,20 @@ void unexpected_ends_the_wait(void **state)
         pump_times(20);
         int64_t begin = lane_now();
         assert_int_equal(rme_test_context(p.server->rme, 0, &done, 1, 120000), 0);
+        assert_true(lane_now() - begin < 120000);
+        /* nobody has fetched it: now it sleeps */
+        uint64_t sleeps = node_counter(p.server, "sleeps");
+        assert_int_equal(rme_test_context(p.server->rme, 0, &done, 1, 100), 0);
+        assert_true(node_counter(p.server, "sleeps") > sleeps);
+        /* the next one ends the wait again, and so does what is left when one was fetched */
+        post_unexpected(&op, p.client, p.to_server, &b, 1);
+        pump_until_reported(&op);
+        struct rme_unexpected u;
+        assert_int_equal(rme_test_context(p.server->rme, 0, &done, 1, 120000), 0);
+        assert_int_equal(rme_test_unexpected(p.server->rme, &u, 1, 120000), 1);
+        assert_int_equal(rme_unexpected_free(p.server->rme, u.buffer), 0);
         assert_int_equal(rme_test_context(p.server->rme, 0, &done, 1, 120000), 0);
         assert_true(lane_now() - begin < 120000);
-        struct rme_unexpected u;
         assert_int_equal(rme_test_unexpected(p.server->rme, &u, 1, 120000), 1);
         assert_int_equal(rme_unexpected_free(p.server->rme, u.buffer), 0);
     }
