@@ -123,9 +123,10 @@ static void reply_arrived(struct remote *r, int64_t actual)
     } else {
         r->state = REMOTE_ANSWERED;
         if (r->reply.status != IOD_OK) {
-            remote_fail(r, "%.*s", (int)r->reply.text.length, r->reply.text.text);
+            if (!r->lenient)
+                remote_fail(r, "%.*s", (int)r->reply.text.length, r->reply.text.text);
         } else if (r->reply.op == IOD_OP_PUT_OPEN || r->reply.op == IOD_OP_GET_OPEN) {
-            r->open = true;
+            r->open = r->reply.handle != 0;
             r->handle = r->reply.handle;
         }
     }
@@ -344,6 +345,8 @@ bool client_ask_all(struct client *client, const struct iod_request *request)
         struct remote *r = client->remote[i];
         struct iod_request own = *request;
 
+        if (!r->used)
+            continue;
         own.handle = r->handle;
         own.layout = r->layout;
         if (!remote_ask(r, &own))
@@ -385,7 +388,7 @@ bool client_open(struct client *client, const struct client_options *options)
     return true;
 }
 
-struct remote *client_add(struct client *client, const char *uri)
+static struct remote *add_remote(struct client *client, const char *uri)
 {
     struct remote *r = calloc(1, sizeof *r);
     struct remote **grown =
@@ -396,12 +399,14 @@ struct remote *client_add(struct client *client, const char *uri)
 
     if (grown)
         client->remote = grown;
-    if (!r || !grown || (client->o.options && !options)) {
+    if (r)
+        r->uri = strdup(uri);
+    if (!r || !r->uri || !grown || (client->o.options && !options)) {
         client_fail(client, "no memory for server %s", uri);
         goto failed;
     }
     r->client = client;
-    r->uri = uri;
+    r->used = true;
     r->request_op.done = request_done;
     r->reply_op.done = reply_done;
     error = bmi_error_to_errno(BMI_addr_lookup(&r->addr, uri, options));
@@ -421,10 +426,19 @@ struct remote *client_add(struct client *client, const char *uri)
 
 failed:
     free(options);
+    if (r)
+        free(r->uri);
     free(r);
     return NULL;
 }
 
+struct remote *client_remote(struct client *client, const char *uri)
+{
+    for (int i = 0; i < client->count; i++)
+        if (strcmp(client->remote[i]->uri, uri) == 0)
+            return client->remote[i];
+    return add_remote(client, uri);
+}
 static bool remote_is_quiet(const struct remote *r)
 {
     return !r->requesting && !r->receiving && (!r->flow || atomic_load(&r->flow_ended));
@@ -490,6 +504,7 @@ static void remote_free(struct remote *r)
     if (r->reply_bytes)
         BMI_memfree(r->addr, r->reply_bytes, IOD_REPLY_MAX, BMI_RECV);
     extent_list_free(&r->extents);
+    free(r->uri);
     free(r);
 }
 

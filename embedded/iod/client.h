@@ -15,6 +15,7 @@
 #include <stdbool.h>
 
 #include "embedded/iod/extents.h"
+#include "embedded/iod/fileio.h"
 #include "embedded/iod/flow.h"
 #include "embedded/iod/net.h"
 #include "embedded/iod/pool.h"
@@ -30,8 +31,11 @@ struct client;
 /* One server. */
 struct remote {
     struct client *client;
-    const char *uri;
+    char *uri;
     BMI_addr_t addr;
+
+    bool used;    /* part of this copy */
+    bool lenient; /* a refusal is an answer, and does not fail the session */
 
     /* the request under way */
     enum remote_state state;
@@ -53,6 +57,12 @@ struct remote {
     uint64_t upload;
     uint32_t buffer_size, buffers;
     struct iod_layout layout;
+    uint64_t version;
+    uint32_t mode;
+    char servers[IOD_SERVERS_MAX + 1]; /* as recorded with it */
+    uint64_t pending;                  /* a prepared upload that may be decided; 0: none */
+    char pending_servers[IOD_SERVERS_MAX + 1];
+    struct file_part file; /* where its bytes are in the local file */
     struct extent_list extents;
     size_t at; /* extents that were asked for */
     struct flow *flow;
@@ -94,8 +104,9 @@ struct client {
 /* Starts BMI and the workers.  False: client->why says why; client_close() is still due. */
 bool client_open(struct client *client, const struct client_options *options);
 
-/* Adds a server; nothing is sent yet.  `uri` stays the caller's.  NULL: failed. */
-struct remote *client_add(struct client *client, const char *uri);
+/* The server with this address, which is added if it is not there; nothing is sent yet.  NULL:
+ * failed. */
+struct remote *client_remote(struct client *client, const char *uri);
 
 /* Ends all operations, waiting a moment for them, closes open objects, stops BMI. */
 void client_close(struct client *client);
@@ -125,8 +136,8 @@ bool client_wait(struct client *client, bool (*finished)(struct client *client))
  * session. */
 bool client_wait_answers(struct client *client);
 
-/* Sends the same request, with each server's own handle and layout, to all, and waits for the
- * answers. */
+/* Sends the same request, with each server's own handle and layout, to all that are used, and
+ * waits for the answers. */
 bool client_ask_all(struct client *client, const struct iod_request *request);
 
 #endif

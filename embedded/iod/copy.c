@@ -64,6 +64,23 @@ bool copy_take_grant(struct copy *copy, struct remote *r)
     return true;
 }
 
+static int read_file(void *file, struct extent_cursor from, const struct net_memory *memory,
+                     uint64_t length)
+{
+    const struct file_part *part = file;
+
+    return file_read(part->fd, &part->map, from, memory->piece, memory->pieces, length);
+}
+
+static int write_file(void *file, struct extent_cursor from, const struct net_memory *memory,
+                      uint64_t length)
+{
+    const struct file_part *part = file;
+
+    return file_write(part->fd, &part->map, from, memory->piece, memory->pieces, length,
+                      part->sparse);
+}
+
 static bool start_flow(struct copy *copy, struct remote *r, const struct iod_request *request)
 {
     struct flow_config config = {
@@ -74,9 +91,8 @@ static bool start_flow(struct copy *copy, struct remote *r, const struct iod_req
         .addr = r->addr,
         .tag = request->data_tag,
         .send = copy->put,
-        .sparse = copy->sparse,
-        .fd = copy->fd,
-        .map = {.layout = r->layout},
+        .move = copy->put ? read_file : write_file,
+        .file = &r->file,
         .extents = request->extents,
         .message = r->buffer_size,
         .depth = r->buffers,
@@ -85,6 +101,8 @@ static bool start_flow(struct copy *copy, struct remote *r, const struct iod_req
     };
     int error;
 
+    r->file = (struct file_part){
+        .fd = copy->fd, .map = {.layout = r->layout}, .sparse = copy->sparse};
     atomic_store(&r->flow_ended, false);
     error = flow_start(&config, &r->flow);
     if (error)

@@ -35,6 +35,14 @@ struct copy {
     uint64_t data; /* bytes that had to be moved: without holes */
     uint64_t strip;
     int servers;
+    char note[CLIENT_WHY]; /* of a copy that succeeded; empty: nothing to say */
+
+    /* what copy_find() found */
+    const char *address; /* where the object was named */
+    struct remote *part[IOD_STRIPE_MAX];
+    int parts;
+    int empty;          /* how often a server had no part at all */
+    struct remote *odd; /* a server whose part is of another copy */
 };
 
 /*
@@ -45,6 +53,9 @@ bool copy_in(struct copy *copy, const struct copy_options *options, const char *
              const char *address, const char *name);
 bool copy_out(struct copy *copy, const struct copy_options *options, const char *address,
               const char *name, const char *destination);
+
+/* For copies out: opens the parts of one copy of the file, `part` to `parts`.  See copy_find.c. */
+bool copy_find(struct copy *copy, const char *address);
 
 /* For both: the session. */
 bool copy_begin(struct copy *copy, const struct copy_options *options);

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A file to servers: open an upload at each, move the data, seal all, and only when all are
- * sealed commit all.  Should a server die between the first and the last commit, the parts
- * carry different upload numbers and no copy out accepts them.
+ * A file to servers: open an upload at each, move the data, seal all, commit at the first one,
+ * and when that has happened at the others.
+ *
+ * Until the first server commits, nothing has happened: on any failure all is given up.  Its
+ * commit decides.  From the moment it is asked this client gives nothing up any more, and does
+ * not let itself be interrupted: should it die, or a server, those who copy out complete what
+ * was decided (copy_find.c).  So the copy succeeded when the first server has said so, whatever
+ * becomes of the others.
  */
 #include "config.h"
 #include "embedded/iod/copy.h"
@@ -64,9 +69,9 @@ static bool add_servers(struct copy *copy, const char *address)
     const struct args_list *servers = copy->o.servers;
 
     if (servers->count == 0)
-        return client_add(&copy->client, address) != NULL;
+        return client_remote(&copy->client, address) != NULL;
     for (int i = 0; i < servers->count; i++)
-        if (!client_add(&copy->client, servers->item[i]))
+        if (!client_remote(&copy->client, servers->item[i]))
             return false;
     return true;
 }
@@ -92,7 +97,7 @@ static bool divide(struct copy *copy, const struct extent_list *file)
     return true;
 }
 
-static bool open_uploads(struct copy *copy, mode_t mode)
+static bool open_uploads(struct copy *copy, mode_t mode, uint64_t *upload)
 {
     char servers[IOD_SERVERS_MAX + 1];
     struct iod_request request = {
@@ -106,26 +111,83 @@ static bool open_uploads(struct copy *copy, mode_t mode)
     if (getrandom(&request.upload, sizeof request.upload, 0) != (ssize_t)sizeof request.upload)
         return client_fail(&copy->client, "no random numbers: %s; check the system",
                            strerror(errno));
+    request.upload |= request.upload == 0;
     if (!server_text(copy, servers, sizeof servers))
         return false;
     request.servers = iod_string_of(servers);
+    *upload = request.upload;
     if (!client_ask_all(&copy->client, &request))
         return false;
-    for (int i = 0; i < copy->client.count; i++)
-        if (!copy_take_grant(copy, copy->client.remote[i]))
+    for (int i = 0; i < copy->client.count; i++) {
+        struct remote *r = copy->client.remote[i];
+
+        r->version = r->reply.version;
+        if (!copy_take_grant(copy, r))
             return false;
+    }
     return true;
 }
 
-/* Sealing is where a server may still refuse; after it commits are only a rename. */
-static bool finish_uploads(struct copy *copy)
+/* The first server decides.  *won: it has this copy, and not one that another client made at
+ * the same time. */
+static bool commit_first(struct copy *copy, uint64_t upload, bool *won)
 {
-    struct iod_request seal = {.op = IOD_OP_SEAL}, commit = {.op = IOD_OP_COMMIT};
+    struct client *client = &copy->client;
+    struct remote *first = client->remote[0];
+    struct iod_request commit = {.op = IOD_OP_COMMIT, .handle = first->handle};
+    char why[CLIENT_WHY];
 
-    if (!client_ask_all(&copy->client, &seal) || !client_ask_all(&copy->client, &commit))
+    if (client->o.interrupted && *client->o.interrupted)
+        return client_wait_answers(client); /* says so */
+    client->o.interrupted = NULL;
+    for (int i = 0; i < client->count; i++)
+        client->remote[i]->open = false; /* not to be given up */
+    if (remote_ask(first, &commit) && client_wait_answers(client)) {
+        *won = first->reply.upload == upload;
+        return true;
+    }
+    if (first->state == REMOTE_ANSWERED) { /* it refused: nothing has happened */
+        for (int i = 0; i < client->count; i++)
+            client->remote[i]->open = true;
         return false;
-    for (int i = 0; i < copy->client.count; i++)
-        copy->client.remote[i]->open = false;
+    }
+    memcpy(why, client->why, sizeof why);
+    client->failed = false;
+    return client_fail(client, "%.800s; the copy is there whole or not at all: copy again",
+                       why);
+}
+
+static void commit_others(struct copy *copy)
+{
+    struct client *client = &copy->client;
+    struct iod_request commit = {.op = IOD_OP_COMMIT};
+
+    client->remote[0]->used = false;
+    if (client_ask_all(client, &commit))
+        return;
+    client->failed = false;
+    snprintf(
+        copy->note, sizeof copy->note,
+        "%.800s; the copy is complete for the others: who copies it out completes it there",
+        client->why);
+}
+
+static bool finish_uploads(struct copy *copy, uint64_t upload)
+{
+    struct client *client = &copy->client;
+    struct iod_request seal = {.op = IOD_OP_SEAL};
+    bool won = false;
+
+    for (int i = 0; i < client->count; i++)
+        if (client->remote[i]->version >= seal.version)
+            seal.version = client->remote[i]->version + 1;
+    if (!client_ask_all(client, &seal) || !commit_first(copy, upload, &won))
+        return false;
+    if (won)
+        commit_others(copy);
+    else /* the other parts were never needed */
+        for (int i = 1; i < client->count; i++)
+            client->remote[i]->open = true;
     return true;
 }
 
@@ -145,6 +207,7 @@ bool copy_in(struct copy *copy, const struct copy_options *options, const char *
 {
     struct extent_list file = {0};
     struct stat st;
+    uint64_t upload = 0;
     bool good = copy_begin(copy, options) && copy_set_name(copy, name) &&
                 open_source(copy, source, &st);
 
@@ -156,7 +219,8 @@ bool copy_in(struct copy *copy, const struct copy_options *options, const char *
                divide(copy, &file);
     }
     copy->servers = copy->client.count;
-    good = good && open_uploads(copy, st.st_mode) && copy_data(copy) && finish_uploads(copy);
+    good = good && open_uploads(copy, st.st_mode, &upload) && copy_data(copy) &&
+           finish_uploads(copy, upload);
     extent_list_free(&file);
     copy_end(copy); /* before the file is closed: workers may still read it */
     if (copy->fd >= 0)

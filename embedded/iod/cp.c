@@ -259,6 +259,8 @@ int main(int argc, char **argv)
     began = clock_seconds();
     good = from.remote ? copy_out(&copy, &s.copy, from.address, from.name, to.text)
                        : copy_in(&copy, &s.copy, from.text, to.address, to.name);
+    if (good && copy.note[0] && !s.quiet)
+        fprintf(stderr, "bmi-cp: %s\n", copy.note);
     if (good)
         print_result(&s, &copy, clock_seconds() - began);
     else

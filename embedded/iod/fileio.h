@@ -21,6 +21,13 @@ struct file_map {
 /* The file is the object itself, behind `base` bytes. */
 struct file_map file_map_plain(uint64_t base);
 
+/* A file, and where the bytes of an object are in it. */
+struct file_part {
+    int fd;
+    struct file_map map;
+    bool sparse; /* it reads as zeros where nothing was written: zeros are left out */
+};
+
 /*
  * Reads or writes `length` bytes: those that `from` (a copy) steps over.  They fill the pieces
  * of memory in order, which hold at least as many.  Blocks of zeros are not written when

@@ -150,15 +150,8 @@ static void run_file(struct job *job)
 {
     struct slot *s = (struct slot *)((char *)job - offsetof(struct slot, job));
     struct flow *f = s->flow;
-    const struct net_memory *memory = &s->buffer->memory;
-    int error;
+    int error = f->c.move(f->c.file, s->from, &s->buffer->memory, (uint64_t)s->length);
 
-    if (f->c.send)
-        error = file_read(f->c.fd, &f->c.map, s->from, memory->piece, memory->pieces,
-                          (uint64_t)s->length);
-    else
-        error = file_write(f->c.fd, &f->c.map, s->from, memory->piece, memory->pieces,
-                           (uint64_t)s->length, f->c.sparse);
     pthread_mutex_lock(&f->lock);
     f->busy--;
     f->moved_at = clock_ms();

@@ -2,7 +2,7 @@
 /*
  * flow.h - moves a list of extents between a file and a peer, as messages of one size with one
  * tag.  Server and client use the same code: the ends of a transfer differ only in direction
- * and in where an object's bytes lie in the file.
+ * and in what a file is.
  *
  * Both ends know the extents and the message size, so both derive the same messages from them:
  * the extents' bytes, one behind the other, cut into messages of `message` bytes (the last one
@@ -11,7 +11,7 @@
 #ifndef IOD_FLOW_H
 #define IOD_FLOW_H
 
-#include "embedded/iod/fileio.h"
+#include "embedded/iod/extents.h"
 #include "embedded/iod/net.h"
 #include "embedded/iod/pool.h"
 #include "embedded/iod/workers.h"
@@ -28,10 +28,13 @@ struct flow_config {
     BMI_addr_t addr;
     bmi_msg_tag_t tag;
     bool send;   /* from the file to the peer; else from the peer to the file */
-    bool sparse; /* the file reads as zeros where nothing was written: leave zeros out */
     bool drain;  /* after a file error go on receiving, and throw away, until cancelled */
-    int fd;
-    struct file_map map;
+
+    /* Moves the `length` bytes that `from` steps over between file and memory: reads when the
+     * flow sends, else writes.  Several workers at once.  0 or -errno. */
+    int (*move)(void *file, struct extent_cursor from, const struct net_memory *memory,
+                uint64_t length);
+    void *file;
     struct iod_extents extents; /* copied */
     uint32_t message;           /* bytes of a message; at most the pool's buffer size */
     uint32_t depth;             /* messages in flight, at most */

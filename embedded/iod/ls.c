@@ -105,7 +105,7 @@ static bool list(struct listing *l, const struct settings *s)
     if (!client_open(client, &s->client))
         return false;
     for (int i = 0; i < s->servers.count; i++)
-        if (!client_add(client, s->servers.item[i]))
+        if (!client_remote(client, s->servers.item[i]))
             return false;
     return client_ask_all(client, &request) && client_wait(client, all_listed);
 }
@@ -259,10 +259,10 @@ int main(int argc, char **argv)
     if (result != ARGS_READ)
         return result == ARGS_DONE ? 0 : 1;
     good = list(&l, &s);
-    client_close(&l.client);
     if (good)
-        print_all(&l, s.json);
-    else
+        print_all(&l, s.json); /* the addresses are the session's */
+    client_close(&l.client);
+    if (!good)
         args_complain("%s", l.client.why);
     free(l.part);
     args_list_free(&s.servers);

@@ -160,6 +160,7 @@ static void request_body(struct wire *w, struct iod_request *r)
         wire_string(w, &r->servers);
         return;
     case IOD_OP_GET_OPEN:
+        wire_u64(w, &r->upload);
         wire_u32(w, &r->buffer_size);
         wire_u32(w, &r->buffers);
         wire_string(w, &r->name);
@@ -175,11 +176,18 @@ static void request_body(struct wire *w, struct iod_request *r)
         wire_u64(w, &r->from);
         return;
     case IOD_OP_SEAL:
+        wire_u64(w, &r->handle);
+        wire_u64(w, &r->version);
+        return;
     case IOD_OP_COMMIT:
     case IOD_OP_CLOSE:
         wire_u64(w, &r->handle);
         return;
     case IOD_OP_LIST:
+        wire_string(w, &r->name);
+        return;
+    case IOD_OP_FORGET:
+        wire_u64(w, &r->upload);
         wire_string(w, &r->name);
         return;
     }
@@ -199,6 +207,7 @@ static void reply_body(struct wire *w, struct iod_reply *r)
         wire_u64(w, &r->handle);
         wire_u32(w, &r->buffer_size);
         wire_u32(w, &r->buffers);
+        wire_u64(w, &r->version);
         return;
     case IOD_OP_GET_OPEN:
         wire_u64(w, &r->handle);
@@ -206,8 +215,14 @@ static void reply_body(struct wire *w, struct iod_reply *r)
         wire_u32(w, &r->buffers);
         wire_layout(w, &r->layout);
         wire_u64(w, &r->upload);
+        wire_u64(w, &r->version);
         wire_u32(w, &r->mode);
         wire_string(w, &r->servers);
+        wire_u64(w, &r->pending);
+        wire_string(w, &r->pending_servers);
+        return;
+    case IOD_OP_COMMIT:
+        wire_u64(w, &r->upload);
         return;
     case IOD_OP_EXTENTS:
         wire_u64(w, &r->from);
@@ -219,8 +234,8 @@ static void reply_body(struct wire *w, struct iod_reply *r)
     case IOD_OP_WRITE:
     case IOD_OP_READ:
     case IOD_OP_SEAL:
-    case IOD_OP_COMMIT:
     case IOD_OP_CLOSE:
+    case IOD_OP_FORGET:
         return;
     }
     w->bad = true;
@@ -285,8 +300,9 @@ static bool request_ok(const struct iod_request *r)
 {
     switch (r->op) {
     case IOD_OP_PUT_OPEN:
-        return layout_ok(&r->layout) && buffers_ok(r->buffer_size, r->buffers) &&
-               name_ok(&r->name, 1) && servers_ok(&r->servers) && r->mode <= 0777;
+        return r->upload != 0 && layout_ok(&r->layout) &&
+               buffers_ok(r->buffer_size, r->buffers) && name_ok(&r->name, 1) &&
+               servers_ok(&r->servers) && r->mode <= 0777;
     case IOD_OP_GET_OPEN:
         return buffers_ok(r->buffer_size, r->buffers) && name_ok(&r->name, 1);
     case IOD_OP_WRITE:
@@ -296,7 +312,10 @@ static bool request_ok(const struct iod_request *r)
         return r->from <= IOD_SIZE_MAX;
     case IOD_OP_LIST:
         return name_ok(&r->name, 0);
+    case IOD_OP_FORGET:
+        return r->upload != 0 && name_ok(&r->name, 1);
     case IOD_OP_SEAL:
+        return r->version != 0;
     case IOD_OP_COMMIT:
     case IOD_OP_CLOSE:
         return true;
@@ -315,7 +334,7 @@ static bool reply_ok(const struct iod_reply *r)
         return buffers_ok(r->buffer_size, r->buffers);
     case IOD_OP_GET_OPEN:
         return buffers_ok(r->buffer_size, r->buffers) && layout_ok(&r->layout) &&
-               servers_ok(&r->servers) && r->mode <= 0777;
+               servers_ok(&r->servers) && r->mode <= 0777 && servers_ok(&r->pending_servers);
     case IOD_OP_EXTENTS:
         return r->from <= IOD_SIZE_MAX && extents_ok(&r->extents);
     case IOD_OP_LIST:
@@ -325,6 +344,7 @@ static bool reply_ok(const struct iod_reply *r)
     case IOD_OP_SEAL:
     case IOD_OP_COMMIT:
     case IOD_OP_CLOSE:
+    case IOD_OP_FORGET:
         return true;
     }
     return false;

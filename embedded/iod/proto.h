@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IOD_VERSION     1
+#define IOD_VERSION     2
 #define IOD_REQUEST_MAX 16384 /* bytes of a request: BMI's unexpected maximum */
 #define IOD_REPLY_MAX   65536 /* bytes of a reply */
 #define IOD_NAME_MAX    240   /* bytes of an object's name */
@@ -43,7 +43,8 @@
     X(EXTENTS, 6, "extents")                                                                   \
     X(READ, 7, "read")                                                                         \
     X(CLOSE, 8, "close")                                                                       \
-    X(LIST, 9, "list")
+    X(LIST, 9, "list")                                                                         \
+    X(FORGET, 10, "forget")
 
 enum iod_op {
 #define IOD_OP_ENUM(id, number, name) IOD_OP_##id = number,
@@ -70,7 +71,8 @@ enum iod_op {
     X(DAMAGED, 14, EUCLEAN)                                                                    \
     X(PROTOCOL, 15, EPROTO)                                                                    \
     X(FILES, 16, EMFILE)                                                                       \
-    X(STOPPING, 17, ESHUTDOWN)
+    X(STOPPING, 17, ESHUTDOWN)                                                                 \
+    X(STALE, 18, ESTALE)
 
 enum iod_status {
 #define IOD_STATUS_ENUM(id, number, error) IOD_##id = number,
@@ -119,16 +121,19 @@ struct iod_layout {
  * A request.  `op` says which fields count:
  *
  *   PUT_OPEN             upload layout mode buffer_size buffers name servers
- *   GET_OPEN             buffer_size buffers name
+ *   GET_OPEN             upload (0: whatever has the name) buffer_size buffers name
  *   READ, WRITE          handle data_tag extents
  *   EXTENTS              handle from
- *   SEAL, COMMIT, CLOSE  handle
+ *   SEAL                 handle version
+ *   COMMIT, CLOSE        handle
+ *   FORGET               upload name
  *   LIST                 name (list what sorts behind it)
  */
 struct iod_request {
     enum iod_op op;
     uint64_t handle;
     uint64_t upload;
+    uint64_t version;
     uint64_t from;
     struct iod_layout layout;
     uint32_t mode;
@@ -159,8 +164,10 @@ struct iod_entry {
  * A reply.  With a status other than IOD_OK only `text` counts; with IOD_FLAG_WORKING nothing
  * else does.  Otherwise:
  *
- *   PUT_OPEN  handle buffer_size buffers
- *   GET_OPEN  handle buffer_size buffers layout upload mode servers
+ *   PUT_OPEN  handle buffer_size buffers version (the highest that the name has there)
+ *   COMMIT    upload (which one has the name now)
+ *   GET_OPEN  handle buffer_size buffers layout upload version mode servers pending
+ *             pending_servers; handle 0: nothing has the name, see pending
  *   EXTENTS   from (where to go on) extents
  *   LIST      entries
  *   others    nothing
@@ -171,6 +178,8 @@ struct iod_reply {
     uint32_t flags;
     uint64_t handle;
     uint64_t upload;
+    uint64_t version;
+    uint64_t pending; /* an upload that is prepared there, above this one; 0: none */
     uint64_t from;
     struct iod_layout layout;
     uint32_t mode;
@@ -180,6 +189,7 @@ struct iod_reply {
     struct iod_entries entries;
     struct iod_string text;
     struct iod_string servers;
+    struct iod_string pending_servers;
 };
 
 /*

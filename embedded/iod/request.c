@@ -161,6 +161,7 @@ static const char *remedy(int error)
         return "raise the server's limit of open files (ulimit -n)";
     case EUCLEAN:
     case ENODATA:
+    case ESTALE:
         return "copy the file in again";
     case ESHUTDOWN:
         return "start it again and copy again";
@@ -254,6 +255,9 @@ static void request_work(struct job *job)
     case IOD_OP_LIST:
         work_list(r);
         return;
+    case IOD_OP_FORGET:
+        work_forget(r);
+        return;
     case IOD_OP_WRITE:
     case IOD_OP_READ:
     case IOD_OP_CLOSE:
@@ -301,6 +305,7 @@ static void request_start(struct request *r)
             workers_add(r->server->workers, &r->job);
         return;
     case IOD_OP_LIST:
+    case IOD_OP_FORGET:
         workers_add(r->server->workers, &r->job);
         return;
     case IOD_OP_WRITE:

@@ -237,6 +237,10 @@ static int open_store(struct server *server, const struct server_config *c)
     else if (store_removed(server->store))
         log_line(LOG_DECISIONS, "removed %d unfinished uploads of an earlier run",
                  store_removed(server->store));
+    if (!error && store_prepared(server->store))
+        log_line(LOG_DECISIONS,
+                 "%d parts of copies are prepared; who copies them out asks whether to complete them",
+                 store_prepared(server->store));
     return error;
 }
 
@@ -359,7 +363,7 @@ static void free_rest(struct server *server)
         while (peer->transfers) {
             struct transfer *t = peer->transfers;
             peer->transfers = t->next;
-            store_release(t->object);
+            store_release(t->object, false);
             free(t);
         }
         free(peer);

@@ -126,6 +126,7 @@ struct transfer {
     uint64_t handle;
     bool upload;
     bool sealed;
+    bool prepared; /* it stays without its client; see store.h */
     bool failed; /* data is missing: it cannot be sealed */
     bool committed;
     bool closing;  /* goes as soon as nothing works on it */
@@ -183,6 +184,7 @@ void work_get_open(struct request *request);
 void work_extents(struct request *request);
 void work_seal(struct request *request);
 void work_commit(struct request *request);
+void work_forget(struct request *request);
 bool transfer_reserve(struct peer *peer); /* before an object is opened; false: no more */
 void transfer_unreserve(struct peer *peer);
 struct transfer *transfer_find(struct peer *peer, uint64_t handle);

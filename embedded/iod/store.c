@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "config.h"
-#include "embedded/iod/store.h"
 #include "embedded/iod/layout.h"
-#include "embedded/iod/name.h"
 #include "embedded/iod/object_head.h"
+#include "embedded/iod/store_impl.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,32 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOCK_FILE   ".bmi-iod.lock"
-#define TEMP_PREFIX ".upload-" /* no object's file begins with a dot */
-
-struct store {
-    int folder; /* descriptor */
-    int lock_fd;
-    bool sync;
-    int removed;
-    pthread_mutex_t lock; /* guards the number below */
-    uint64_t uploads;
-};
-
-struct object {
-    struct store *store;
-    struct object_meta meta;
-    int fd;
-    int replaced; /* the object that a commit took the name from; -1: none */
-    char file[NAME_FILE_MAX];
-    char temp[40]; /* empty: not, or no longer, an upload */
-};
-
 /* ---- the store
  * --------------------------------------------------------------------------------- */
 
-/* A fresh stream of the folder's entries. */
-static int open_stream(const struct store *store, DIR **out)
+int store_stream(const struct store *store, DIR **out)
 {
     int fd = openat(store->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -56,20 +31,11 @@ static int open_stream(const struct store *store, DIR **out)
     return 0;
 }
 
-static int remove_leftovers(struct store *store)
+int store_open_file(const struct store *store, const char *file)
 {
-    struct dirent *entry;
-    DIR *dir;
-    int error = open_stream(store, &dir);
+    int fd = openat(store->folder, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
-    if (error)
-        return error;
-    while ((entry = readdir(dir)))
-        if (strncmp(entry->d_name, TEMP_PREFIX, strlen(TEMP_PREFIX)) == 0 &&
-            unlinkat(store->folder, entry->d_name, 0) == 0)
-            store->removed++;
-    closedir(dir);
-    return 0;
+    return fd < 0 ? -errno : fd;
 }
 
 int store_open(const char *folder, bool sync, struct store **out)
@@ -85,7 +51,7 @@ int store_open(const char *folder, bool sync, struct store **out)
         error = -errno;
         goto no_folder;
     }
-    store->lock_fd = openat(store->folder, LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    store->lock_fd = openat(store->folder, STORE_LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (store->lock_fd < 0) {
         error = -errno;
         goto no_lock_file;
@@ -94,13 +60,15 @@ int store_open(const char *folder, bool sync, struct store **out)
         error = -errno;
         goto not_locked;
     }
-    error = remove_leftovers(store);
+    error = uploads_load(store);
     if (error)
-        goto not_locked;
+        goto not_loaded;
     pthread_mutex_init(&store->lock, NULL);
     *out = store;
     return 0;
 
+not_loaded:
+    uploads_free(store);
 not_locked:
     close(store->lock_fd);
 no_lock_file:
@@ -112,6 +80,7 @@ no_folder:
 
 void store_close(struct store *store)
 {
+    uploads_free(store);
     close(store->lock_fd);
     close(store->folder);
     pthread_mutex_destroy(&store->lock);
@@ -123,8 +92,25 @@ int store_removed(const struct store *store)
     return store->removed;
 }
 
-/* ---- uploads
+int store_prepared(const struct store *store)
+{
+    return store->found;
+}
+
+/* ---- objects
  * ----------------------------------------------------------------------------------- */
+
+/* The name as a text.  -EINVAL, -ENAMETOOLONG: it is none. */
+static int name_text(const struct iod_string *name, char *text)
+{
+    if (name->length == 0 || memchr(name->text, 0, name->length))
+        return -EINVAL;
+    if (name->length > IOD_NAME_MAX)
+        return -ENAMETOOLONG;
+    memset(text, 0, IOD_NAME_MAX + 1);
+    memcpy(text, name->text, name->length);
+    return 0;
+}
 
 static int object_new(struct store *store, const struct iod_string *name, struct object **out)
 {
@@ -141,9 +127,81 @@ static int object_new(struct store *store, const struct iod_string *name, struct
         free(object);
         return error;
     }
+    blocks_init(&object->blocks, -1, STORE_HEAD, 0);
     *out = object;
     return 0;
 }
+
+static void object_free(struct object *object)
+{
+    blocks_destroy(&object->blocks);
+    if (object->fd >= 0)
+        close(object->fd);
+    if (object->replaced >= 0)
+        close(object->replaced);
+    free(object);
+}
+
+/* Its layout is known, and its file is open. */
+static void object_ready(struct object *object)
+{
+    object->blocks.fd = object->fd;
+    object->blocks.size = layout_object_size(&object->meta.layout);
+}
+
+void store_release(struct object *object, bool give_up)
+{
+    struct store *store = object->store;
+
+    pthread_mutex_lock(&store->lock);
+    if (object->upload && object->upload->prepared && !give_up)
+        object->upload->owner = NULL;
+    else if (object->upload)
+        upload_remove(store, object->upload);
+    pthread_mutex_unlock(&store->lock);
+    object_free(object);
+}
+
+const struct object_meta *object_meta(const struct object *object)
+{
+    return &object->meta;
+}
+
+int object_read(struct object *object, struct extent_cursor from, void *memory, uint64_t length)
+{
+    return blocks_read(&object->blocks, from, memory, length);
+}
+
+int object_write(struct object *object, struct extent_cursor from, const void *memory,
+                 uint64_t length)
+{
+    return blocks_write(&object->blocks, from, memory, length);
+}
+
+int object_extents(struct object *object, uint64_t from, size_t max, struct extent_list *list,
+                   uint64_t *next)
+{
+    const struct blocks *b = &object->blocks;
+    struct blocks_scan *scan = &object->scan;
+    int error;
+
+    if (from == 0 || from != scan->next * BLOCK_SIZE) {
+        *scan = (struct blocks_scan){.next = from / BLOCK_SIZE};
+        object->scan_whole = from == 0;
+    }
+    error = blocks_walk(&object->blocks, scan, max, list);
+    if (error)
+        return error;
+    *next = scan->next < blocks_count(b) ? scan->next * BLOCK_SIZE : b->size;
+    if (object->scan_whole && scan->next == blocks_count(b) &&
+        (scan->seen.sum != object->meta.table.sum ||
+         scan->seen.count != object->meta.table.count))
+        return -EUCLEAN;
+    return 0;
+}
+
+/* ---- uploads
+ * ----------------------------------------------------------------------------------- */
 
 int store_create(struct store *store, const struct iod_string *name,
                  const struct object_meta *meta, struct object **out)
@@ -154,27 +212,43 @@ int store_create(struct store *store, const struct iod_string *name,
     if (error)
         return error;
     object->meta = *meta;
+    error = name_text(name, object->meta.name);
+    if (error)
+        goto failed;
     pthread_mutex_lock(&store->lock);
-    snprintf(object->temp, sizeof object->temp, TEMP_PREFIX "%llu",
-             (unsigned long long)store->uploads++);
+    object->upload = upload_add(store, &object->meta, object);
     pthread_mutex_unlock(&store->lock);
-    object->fd =
-        openat(store->folder, object->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (!object->upload) {
+        error = -ENOMEM;
+        goto failed;
+    }
+    object->fd = openat(store->folder, object->upload->file,
+                        O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (object->fd < 0) {
         error = -errno;
-        free(object);
-        return error;
+        goto failed;
+    }
+    object_ready(object);
+    if (ftruncate(object->fd, (off_t)blocks_file_size(&object->blocks)) < 0) {
+        error = -errno;
+        goto failed;
     }
     *out = object;
     return 0;
+
+failed:
+    store_release(object, true);
+    return error;
 }
 
-static int write_all(int fd, const uint8_t *buf, size_t length)
+static int write_head(struct object *object)
 {
+    uint8_t head[STORE_HEAD];
     size_t at = 0;
 
-    while (at < length) {
-        ssize_t n = pwrite(fd, buf + at, length - at, (off_t)at);
+    object_head_encode(&object->meta, head);
+    while (at < sizeof head) {
+        ssize_t n = pwrite(object->fd, head + at, sizeof head - at, (off_t)at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -184,42 +258,68 @@ static int write_all(int fd, const uint8_t *buf, size_t length)
     return 0;
 }
 
-int store_seal(struct object *object)
+uint64_t store_version(struct store *store, const struct iod_string *name)
 {
-    uint8_t head[STORE_HEAD];
-    uint64_t size = STORE_HEAD + layout_object_size(&object->meta.layout);
+    struct object_meta meta;
+    struct object *object;
+    uint64_t version = 0;
+
+    if (store_lookup(store, name, 0, &object) == 0) {
+        version = object->meta.version;
+        store_release(object, false);
+    }
+    if (store_pending(store, name, version, UINT64_MAX, &meta))
+        version = meta.version;
+    return version;
+}
+
+int store_seal(struct object *object, uint64_t version)
+{
+    struct store *store = object->store;
+    struct iod_string name = iod_string_of(object->meta.name);
+    struct blocks_scan scan = {0};
     int error;
 
-    if (ftruncate(object->fd, (off_t)size) < 0)
-        return -errno;
-    object_head_encode(&object->meta, head);
-    error = write_all(object->fd, head, sizeof head);
-    if (!error && object->store->sync && fsync(object->fd) < 0)
+    if (version == 0 || version > store_version(store, &name) + STORE_VERSION_STEP)
+        return -EINVAL;
+    error = blocks_walk(&object->blocks, &scan, 0, NULL);
+    if (error)
+        return error;
+    object->meta.version = version;
+    object->meta.table = scan.seen;
+    error = write_head(object);
+    if (!error && store->sync && fsync(object->fd) < 0)
         error = -errno;
+    if (error)
+        return error;
+    pthread_mutex_lock(&store->lock);
+    object->upload->version = version;
+    if (object->meta.layout.index > 0)
+        error = upload_prepare(store, object->upload);
+    pthread_mutex_unlock(&store->lock);
     return error;
 }
 
-int store_commit(struct object *object)
+int store_commit(struct object *object, uint64_t *upload)
 {
     struct store *store = object->store;
+    int error = 0;
 
-    /* Held open, the old object takes its time to go when we are released, not now. */
-    object->replaced =
-        openat(store->folder, object->file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (renameat(store->folder, object->temp, store->folder, object->file) < 0)
-        return -errno;
-    object->temp[0] = 0;
-    if (store->sync && fsync(store->folder) < 0)
-        return -errno;
-    return 0;
+    pthread_mutex_lock(&store->lock);
+    *upload = object->meta.upload; /* somebody may have rolled it forward */
+    if (object->upload)
+        error = upload_commit(store, object->upload, object->file, &object->replaced, upload);
+    pthread_mutex_unlock(&store->lock);
+    return error;
 }
 
 /* ---- finished objects
  * -------------------------------------------------------------------------- */
 
-static int read_head(int fd, struct object_meta *meta)
+int store_read_head(int fd, struct object_meta *meta)
 {
     uint8_t head[STORE_HEAD];
+    struct blocks blocks = {.base = STORE_HEAD};
     struct stat st;
     ssize_t n = pread(fd, head, sizeof head, 0);
     int error;
@@ -231,146 +331,110 @@ static int read_head(int fd, struct object_meta *meta)
     error = object_head_decode(head, meta);
     if (error)
         return error;
-    if ((uint64_t)st.st_size != STORE_HEAD + layout_object_size(&meta->layout))
+    blocks.size = layout_object_size(&meta->layout);
+    if ((uint64_t)st.st_size != blocks_file_size(&blocks))
         return -EUCLEAN;
     return 0;
 }
 
-int store_lookup(struct store *store, const struct iod_string *name, struct object **out)
+/* Opens what has the name. */
+static int open_named(struct object *object)
 {
-    struct object *object;
-    int error = object_new(store, name, &object);
+    object->fd = store_open_file(object->store, object->file);
+    if (object->fd < 0)
+        return object->fd;
+    return store_read_head(object->fd, &object->meta);
+}
 
+/* Commits a prepared upload for somebody who knows that it was decided. */
+static int roll_forward(struct store *store, const char *name, const char *file,
+                        uint64_t number)
+{
+    struct upload *upload;
+    uint64_t now = 0;
+    int replaced = -1, error;
+
+    pthread_mutex_lock(&store->lock);
+    upload = upload_find(store, name, number);
+    if (!upload)
+        error = -ESTALE;
+    else if (!upload->prepared)
+        error = -EBUSY;
+    else
+        error = upload_commit(store, upload, file, &replaced, &now);
+    pthread_mutex_unlock(&store->lock);
+    if (replaced >= 0)
+        close(replaced);
+    return error ? error : now == number ? 0 : -ESTALE;
+}
+
+int store_lookup(struct store *store, const struct iod_string *name, uint64_t upload,
+                 struct object **out)
+{
+    char text[IOD_NAME_MAX + 1];
+    struct object *object;
+    int error = name_text(name, text);
+
+    if (!error)
+        error = object_new(store, name, &object);
     if (error)
         return error;
-    object->fd =
-        openat(store->folder, object->file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    error = object->fd < 0 ? -errno : read_head(object->fd, &object->meta);
+    error = open_named(object);
+    if (upload && (error == -ENOENT || (!error && object->meta.upload != upload))) {
+        error = roll_forward(store, text, object->file, upload);
+        if (object->fd >= 0)
+            close(object->fd);
+        object->fd = -1;
+        if (!error)
+            error = open_named(object);
+        if (!error && object->meta.upload != upload)
+            error = -ESTALE;
+    }
     if (error) {
-        store_release(object);
+        store_release(object, false);
         return error;
     }
+    object_ready(object);
     *out = object;
     return 0;
 }
 
-void store_release(struct object *object)
+bool store_pending(struct store *store, const struct iod_string *name, uint64_t version,
+                   uint64_t number, struct object_meta *meta)
 {
-    if (object->temp[0])
-        unlinkat(object->store->folder, object->temp, 0);
-    if (object->fd >= 0)
-        close(object->fd);
-    if (object->replaced >= 0)
-        close(object->replaced);
-    free(object);
-}
-
-int object_fd(const struct object *object)
-{
-    return object->fd;
-}
-
-const struct object_meta *object_meta(const struct object *object)
-{
-    return &object->meta;
-}
-
-/* ---- listing
- * ----------------------------------------------------------------------------------- */
-
-struct names {
-    char **item;
-    size_t count, room;
-};
-
-static void names_free(struct names *names)
-{
-    for (size_t i = 0; i < names->count; i++)
-        free(names->item[i]);
-    free(names->item);
-}
-
-static int names_add(struct names *names, const char *name)
-{
-    if (names->count == names->room) {
-        size_t room = names->room ? 2 * names->room : 64;
-        char **item = realloc(names->item, room * sizeof *item);
-        if (!item)
-            return -ENOMEM;
-        names->item = item;
-        names->room = room;
-    }
-    names->item[names->count] = strdup(name);
-    if (!names->item[names->count])
-        return -ENOMEM;
-    names->count++;
-    return 0;
-}
-
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The decoded names behind `after`, sorted by their bytes. */
-static int collect_names(struct store *store, const struct iod_string *after,
-                         struct names *names)
-{
-    char name[IOD_NAME_MAX + 1], last[IOD_NAME_MAX + 1];
-    struct dirent *entry;
-    DIR *dir;
-    int error = open_stream(store, &dir);
-
-    if (error)
-        return error;
-    snprintf(last, sizeof last, "%.*s", (int)after->length, after->text);
-    while (!error && (entry = readdir(dir)))
-        if (name_decode(entry->d_name, name, sizeof name) > 0 && strcmp(name, last) > 0)
-            error = names_add(names, name);
-    closedir(dir);
-    if (!error && names->count)
-        qsort(names->item, names->count, sizeof names->item[0], compare_names);
-    return error;
-}
-
-/* False when the object is not one, or gone by now. */
-static bool describe(struct store *store, const char *name, struct iod_entry *entry)
-{
-    struct object *object;
-    struct stat st;
+    const struct upload *best = NULL;
+    char text[IOD_NAME_MAX + 1];
+    int fd = -1;
     bool good;
 
-    entry->name = iod_string_of(name);
-    if (store_lookup(store, &entry->name, &object) < 0)
+    if (name_text(name, text) < 0)
         return false;
-    good = fstat(object->fd, &st) == 0;
-    if (good) {
-        entry->layout = object->meta.layout;
-        entry->upload = object->meta.upload;
-        entry->stored = (uint64_t)st.st_size - STORE_HEAD;
-        entry->mtime = (uint64_t)st.st_mtime;
-    }
-    store_release(object);
+    pthread_mutex_lock(&store->lock);
+    best = upload_highest(store, text, version, number);
+    if (best)
+        fd = store_open_file(store, best->file);
+    pthread_mutex_unlock(&store->lock);
+    if (fd < 0)
+        return false;
+    good = store_read_head(fd, meta) == 0;
+    close(fd);
     return good;
 }
 
-int store_list(struct store *store, const struct iod_string *after, uint8_t *buf, size_t size,
-               struct iod_entries *entries, bool *more)
+int store_forget(struct store *store, const struct iod_string *name, uint64_t number)
 {
-    struct names names = {0};
-    struct iod_entry entry;
-    int error = collect_names(store, after, &names);
+    char text[IOD_NAME_MAX + 1];
+    struct upload *upload;
+    int error = name_text(name, text);
 
-    *more = false;
-    *entries = (struct iod_entries){.wire = buf};
-    for (size_t i = 0; i < names.count && !error && !*more; i++) {
-        if (!describe(store, names.item[i], &entry))
-            continue;
-        if (iod_entry_append(&entry, buf, size, &entries->length))
-            entries->count++;
-        else
-            *more = true;
-    }
-    names_free(&names);
+    if (error)
+        return error;
+    pthread_mutex_lock(&store->lock);
+    upload = upload_find(store, text, number);
+    if (upload && (upload->owner || !upload->prepared))
+        error = -EBUSY;
+    else if (upload)
+        upload_remove(store, upload);
+    pthread_mutex_unlock(&store->lock);
     return error;
 }

@@ -80,10 +80,10 @@ static void transfer_release(struct job *job)
     struct server *server = t->server;
     struct peer *peer = t->peer;
 
-    store_release(t->object); /* nothing works on the transfer: nobody else reads it */
+    store_release(t->object, t->closer != NULL); /* nothing works on the transfer: nobody else reads it */
     pthread_mutex_lock(&server->lock);
     transfer_remove(t);
-    if (t->upload && !t->committed) {
+    if (t->upload && !t->committed && (t->closer || !t->prepared)) {
         SERVER_COUNT(peer, discarded, 1);
         peer_log(peer, LOG_DECISIONS, "%s: upload discarded", t->name);
     }
@@ -156,7 +156,7 @@ static struct transfer *transfer_new(struct request *r, struct object *object, b
     const struct pool *pool = r->server->pool;
 
     if (!t) {
-        store_release(object);
+        store_release(object, true);
         return NULL;
     }
     t->server = r->server;
@@ -190,6 +190,7 @@ void work_put_open(struct request *r)
 
     memcpy(meta.servers, q->servers.text, q->servers.length);
     error = store_create(server->store, &q->name, &meta, &object);
+    reply.version = store_version(server->store, &q->name);
     pthread_mutex_lock(&server->lock);
     if (!error)
         t = transfer_new(r, object, true);
@@ -209,37 +210,61 @@ void work_put_open(struct request *r)
     pthread_mutex_unlock(&server->lock);
 }
 
+/* Fills in what is open, and what is prepared above it. */
+static void describe(struct iod_reply *reply, const struct transfer *t,
+                     const struct object_meta *meta)
+{
+    reply->handle = t->handle;
+    reply->buffer_size = t->buffer_size;
+    reply->buffers = t->buffers;
+    reply->layout = meta->layout;
+    reply->upload = meta->upload;
+    reply->version = meta->version;
+    reply->mode = meta->mode;
+    reply->servers = iod_string_of(meta->servers);
+}
+
 void work_get_open(struct request *r)
 {
     struct server *server = r->server; /* replying may end the request */
     const struct iod_request *q = &r->decoded;
-    struct iod_reply reply = {.op = q->op};
-    struct object *object;
+    struct iod_reply reply = {.op = q->op,
+                              .buffer_size = q->buffer_size,
+                              .buffers = q->buffers,
+                              .layout = {.strip = IOD_STRIP_MIN, .count = 1}};
+    struct object_meta pending;
+    struct object *object = NULL;
     struct transfer *t = NULL;
-    int error = store_lookup(server->store, &q->name, &object);
+    int error = store_lookup(server->store, &q->name, q->upload, &object);
+    uint64_t version = object ? object_meta(object)->version : 0;
 
+    if (q->upload == 0 &&
+        store_pending(server->store, &q->name, version, object ? object_meta(object)->upload : 0,
+                      &pending)) {
+        reply.pending = pending.upload;
+        reply.pending_servers = iod_string_of(pending.servers);
+    }
     pthread_mutex_lock(&server->lock);
     if (!error)
         t = transfer_new(r, object, false);
-    if (!t) {
-        transfer_unreserve(r->peer);
-        request_refuse(r, error ? error : ENOMEM,
-                       error == -ENOENT ? "no such object" : "opening the object");
-    } else {
-        const struct object_meta *meta = object_meta(object);
-        peer_log(r->peer, LOG_DECISIONS, "%s: download of part %u of %u, %llu bytes",
-                 t->name, meta->layout.index + 1, meta->layout.count,
-                 (unsigned long long)layout_object_size(&meta->layout));
+    if (t) {
+        peer_log(r->peer, LOG_DECISIONS, "%s: download of part %u of %u, %llu bytes", t->name,
+                 object_meta(object)->layout.index + 1, object_meta(object)->layout.count,
+                 (unsigned long long)layout_object_size(&object_meta(object)->layout));
         SERVER_COUNT(r->peer, downloads, 1);
-        reply.handle = t->handle;
-        reply.buffer_size = t->buffer_size;
-        reply.buffers = t->buffers;
-        reply.layout = meta->layout;
-        reply.upload = meta->upload;
-        reply.mode = meta->mode;
-        reply.servers = iod_string_of(meta->servers);
+        describe(&reply, t, object_meta(object));
         request_reply(r, &reply);
         transfer_job_ended(t);
+    } else {
+        transfer_unreserve(r->peer);
+        if (error == -ENOENT && reply.pending)
+            request_reply(r, &reply);
+        else
+            request_refuse(r, error ? error : ENOMEM,
+                           error == -ENOENT   ? "no such object"
+                           : error == -ESTALE ? "this copy of the object is not here"
+                           : error == -EBUSY  ? "this copy of the object is not complete"
+                                              : "opening the object");
     }
     pthread_mutex_unlock(&server->lock);
 }
@@ -269,9 +294,8 @@ void work_extents(struct request *r)
     int error = 0;
 
     reply.from = size;
-    if (!t->upload && r->decoded.from < size)
-        error = extents_of_file(object_fd(t->object), STORE_HEAD, r->decoded.from, size,
-                                IOD_EXTENTS_MAX, &list, &reply.from);
+    if (!t->upload && r->decoded.from <= size)
+        error = object_extents(t->object, r->decoded.from, IOD_EXTENTS_MAX, &list, &reply.from);
     reply.flags = reply.from < size ? IOD_FLAG_MORE : 0;
     reply.extents.array = list.item;
     reply.extents.count = (uint32_t)list.count;
@@ -286,12 +310,28 @@ void work_seal(struct request *r)
     struct transfer *t = r->transfer;
     struct server *server = r->server;
     struct iod_reply reply = {.op = IOD_OP_SEAL};
-    int error = t->upload && !t->failed ? store_seal(t->object) : -EINVAL;
+    int error =
+        t->upload && !t->failed && !t->sealed ? store_seal(t->object, r->decoded.version) : -EINVAL;
 
     pthread_mutex_lock(&server->lock);
-    t->sealed = error == 0;
+    t->sealed |= error == 0;
+    t->prepared = t->sealed && object_meta(t->object)->layout.index > 0;
     end_job(r, error, t->failed ? "an earlier write failed" : "writing the object's end",
             &reply);
+    pthread_mutex_unlock(&server->lock);
+}
+
+void work_forget(struct request *r)
+{
+    struct server *server = r->server; /* replying may end the request */
+    struct iod_reply reply = {.op = IOD_OP_FORGET};
+    int error = store_forget(server->store, &r->decoded.name, r->decoded.upload);
+
+    pthread_mutex_lock(&server->lock);
+    if (error)
+        request_refuse(r, error, "giving a prepared copy up");
+    else
+        request_reply(r, &reply);
     pthread_mutex_unlock(&server->lock);
 }
 
@@ -300,7 +340,7 @@ void work_commit(struct request *r)
     struct transfer *t = r->transfer;
     struct server *server = r->server;
     struct iod_reply reply = {.op = IOD_OP_COMMIT};
-    int error = t->sealed ? store_commit(t->object) : -EINVAL;
+    int error = t->sealed ? store_commit(t->object, &reply.upload) : -EINVAL;
 
     pthread_mutex_lock(&server->lock);
     if (!error) {
@@ -391,6 +431,18 @@ static const char *check_data_request(const struct transfer *t, const struct iod
     return NULL;
 }
 
+static int read_object(void *object, struct extent_cursor from, const struct net_memory *memory,
+                       uint64_t length)
+{
+    return object_read(object, from, memory->piece[0].iov_base, length);
+}
+
+static int write_object(void *object, struct extent_cursor from, const struct net_memory *memory,
+                        uint64_t length)
+{
+    return object_write(object, from, memory->piece[0].iov_base, length);
+}
+
 void transfer_start_flow(struct transfer *t, struct request *r)
 {
     const struct iod_request *q = &r->decoded;
@@ -404,10 +456,9 @@ void transfer_start_flow(struct transfer *t, struct request *r)
         .addr = t->peer->addr,
         .tag = q->data_tag,
         .send = !t->upload,
-        .sparse = true,
         .drain = t->upload,
-        .fd = object_fd(t->object),
-        .map = file_map_plain(STORE_HEAD),
+        .move = t->upload ? write_object : read_object,
+        .file = t->object,
         .extents = q->extents,
         .message = t->buffer_size,
         .depth = t->buffers,

@@ -155,6 +155,7 @@ static void requests(void)
     struct iod_request base = {
         .handle = 3,
         .upload = 99,
+        .version = 2,
         .from = 0,
         .layout = {.size = 1 << 20, .strip = 65536, .index = 1, .count = 2},
         .mode = 0644,
@@ -184,6 +185,9 @@ static void replies(void)
                               .mtime = 1000000000};
     struct iod_reply base = {.handle = 3,
                              .upload = 99,
+                             .version = 2,
+                             .pending = 100,
+                             .pending_servers = iod_string_of("ib://a:1,ib://b:2"),
                              .layout = entry.layout,
                              .mode = 0644,
                              .buffer_size = 65536,

@@ -202,7 +202,7 @@ static enum iod_status any_status(const struct iod_request *request)
 
 static struct iod_request of_handle(enum iod_op op, uint64_t handle)
 {
-    return (struct iod_request){.op = op, .handle = handle};
+    return (struct iod_request){.op = op, .handle = handle, .version = 1};
 }
 
 static struct iod_request data_request(enum iod_op op, uint64_t handle, bmi_msg_tag_t tag,

@@ -53,6 +53,8 @@ static struct iod_request request_of(enum iod_op op)
         return (struct iod_request){.op = op,
                                     .handle = 9,
                                     .from = 4096,
+                                    .upload = 7,
+                                    .version = 3,
                                     .buffer_size = 65536,
                                     .buffers = 2,
                                     .name = of("x")};
@@ -105,7 +107,7 @@ static void round_trip_extents(void **state)
 /* The wire format is fixed: these bytes are what doc/iod-protocol.md says. */
 static void known_bytes(void **state)
 {
-    static const uint8_t want[] = {'I', 'O', 'D', 'Q', 1, 0, 8, 0, 20, 0,
+    static const uint8_t want[] = {'I', 'O', 'D', 'Q', 2, 0, 8, 0, 20, 0,
                                    0,   0,   8,   7,   6, 5, 4, 3, 2,  1};
     struct iod_request in = {.op = IOD_OP_CLOSE, .handle = UINT64_C(0x0102030405060708)};
 

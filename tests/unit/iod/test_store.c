@@ -3,6 +3,7 @@
 #include "config.h"
 #include "tests/unit/common/unit.h"
 #include "embedded/iod/fileio.h"
+#include "embedded/iod/layout.h"
 #include "embedded/iod/object_head.h"
 #include "embedded/iod/store.h"
 
@@ -65,21 +66,52 @@ static struct object *begin(struct store *store, const char *name, uint64_t size
     return object;
 }
 
+static struct extent_cursor whole(struct iod_extent *extent, uint64_t size)
+{
+    *extent = (struct iod_extent){0, size};
+    return (struct extent_cursor){.item = extent, .count = 1};
+}
+
+static void write_text(struct object *object, const char *text)
+{
+    struct iod_extent extent;
+
+    assert_int_equal(object_write(object, whole(&extent, strlen(text)), text, strlen(text)), 0);
+}
+
+/* The object's text; its size is that of the layout. */
+static int read_text(struct object *object, char *text)
+{
+    uint64_t size = layout_object_size(&object_meta(object)->layout);
+    struct iod_extent extent;
+    int error = object_read(object, whole(&extent, size), text, size);
+
+    text[size] = 0;
+    return error;
+}
+
+static void seal_and_commit(struct object *object, uint64_t version)
+{
+    uint64_t upload;
+
+    assert_int_equal(store_seal(object, version), 0);
+    assert_int_equal(store_commit(object, &upload), 0);
+}
+
 static int look_up(struct store *store, const char *name, struct object **object)
 {
     struct iod_string string = iod_string_of(name);
 
-    return store_lookup(store, &string, object);
+    return store_lookup(store, &string, 0, object);
 }
 
 static void put(struct store *store, const char *name, const char *text)
 {
     struct object *object = begin(store, name, strlen(text));
 
-    assert_int_equal(pwrite(object_fd(object), text, strlen(text), STORE_HEAD), strlen(text));
-    assert_int_equal(store_seal(object), 0);
-    assert_int_equal(store_commit(object), 0);
-    store_release(object);
+    write_text(object, text);
+    seal_and_commit(object, 1);
+    store_release(object, false);
 }
 
 static void assert_holds(struct store *store, const char *name, const char *text)
@@ -88,9 +120,9 @@ static void assert_holds(struct store *store, const char *name, const char *text
     char got[64] = "";
 
     assert_int_equal(look_up(store, name, &object), 0);
-    assert_int_equal(pread(object_fd(object), got, sizeof got, STORE_HEAD), strlen(text));
+    assert_int_equal(read_text(object, got), 0);
     assert_string_equal(got, text);
-    store_release(object);
+    store_release(object, false);
 }
 
 static void keeps_what_is_committed(void **state)
@@ -106,7 +138,7 @@ static void keeps_what_is_committed(void **state)
     assert_int_equal(look_up(store, "a/b", &object), 0);
     assert_true(object_meta(object)->upload == 7 && object_meta(object)->mode == 0640);
     assert_string_equal(object_meta(object)->servers, "ib://h:1");
-    store_release(object);
+    store_release(object, false);
     assert_int_equal(look_up(store, "a", &object), -ENOENT);
     store_close(store);
 }
@@ -121,15 +153,15 @@ static void the_old_one_stays_until_commit(void **state)
     put(store, "x", "old");
     assert_int_equal(look_up(store, "x", &reader), 0);
     upload = begin(store, "x", 3);
-    assert_int_equal(pwrite(object_fd(upload), "new", 3, STORE_HEAD), 3);
-    assert_int_equal(store_seal(upload), 0);
+    write_text(upload, "new");
+    assert_int_equal(store_seal(upload, 2), 0);
     assert_holds(store, "x", "old");
-    assert_int_equal(store_commit(upload), 0);
-    store_release(upload);
+    seal_and_commit(upload, 2);
+    store_release(upload, false);
     assert_holds(store, "x", "new");
-    assert_int_equal(pread(object_fd(reader), got, 8, STORE_HEAD), 3);
+    assert_int_equal(read_text(reader, got), 0);
     assert_string_equal(got, "old");
-    store_release(reader);
+    store_release(reader, false);
     store_close(store);
 }
 
@@ -140,7 +172,7 @@ static void given_up_leaves_nothing(void **state)
 
     (void)state;
     assert_int_equal(files(".upload-"), 1);
-    store_release(upload);
+    store_release(upload, false);
     assert_int_equal(files(".upload-"), 0);
     assert_int_equal(look_up(store, "x", &object), -ENOENT);
     store_close(store);
@@ -174,6 +206,171 @@ static void one_server_per_folder(void **state)
     store = open_it();
     store_close(store);
     assert_int_equal(store_open("/nonexistent/folder", false, &second), -ENOENT);
+}
+
+/* ---- parts of a stripe
+ * -------------------------------------------------------------------------- */
+
+static struct object *begin_part(struct store *store, uint64_t upload, uint32_t index,
+                                 const char *text)
+{
+    struct object_meta meta = {.layout = {8, 64, index, 2}, .upload = upload};
+    struct iod_string name = iod_string_of("s");
+    struct object *object;
+
+    meta.layout.size = index ? 64 + strlen(text) : strlen(text);
+    snprintf(meta.servers, sizeof meta.servers, "ib://h:1,ib://h:2");
+    assert_int_equal(store_create(store, &name, &meta, &object), 0);
+    write_text(object, text);
+    return object;
+}
+
+static void prepare(struct store *store, uint64_t upload, uint64_t version, const char *text)
+{
+    struct object *object = begin_part(store, upload, 1, text);
+
+    assert_int_equal(store_seal(object, version), 0);
+    store_release(object, false);
+}
+
+static int look_for(struct store *store, uint64_t upload, struct object **object)
+{
+    struct iod_string name = iod_string_of("s");
+
+    return store_lookup(store, &name, upload, object);
+}
+
+static uint64_t pending(struct store *store, uint64_t version, uint64_t upload)
+{
+    struct iod_string name = iod_string_of("s");
+    struct object_meta meta;
+
+    return store_pending(store, &name, version, upload, &meta) ? meta.upload : 0;
+}
+
+static void part_0_goes_with_its_client(void **state)
+{
+    struct store *store = open_it();
+    struct object *object = begin_part(store, 5, 0, "head"), *other;
+
+    (void)state;
+    assert_int_equal(store_seal(object, 1), 0);
+    assert_int_equal(look_for(store, 5, &other), -EBUSY);
+    store_release(object, false);
+    assert_int_equal(look_for(store, 5, &other), -ESTALE);
+    assert_int_equal(files("."), 3); /* the folder, its parent, the lock */
+    store_close(store);
+}
+
+static void a_prepared_part_stays(void **state)
+{
+    struct store *store = open_it();
+    struct object *object;
+    char got[64];
+
+    (void)state;
+    prepare(store, 5, 1, "part");
+    assert_int_equal(files(".prepared-"), 1);
+    store_close(store);
+    store = open_it();
+    assert_true(store_prepared(store) == 1 && store_removed(store) == 0);
+    assert_int_equal(look_for(store, 0, &object), -ENOENT);
+    assert_int_equal(pending(store, 0, 0), 5);
+    assert_int_equal(look_for(store, 6, &object), -ESTALE);
+    assert_int_equal(look_for(store, 5, &object), 0); /* who asks for it knows that it was decided */
+    assert_int_equal(read_text(object, got), 0);
+    assert_string_equal(got, "part");
+    store_release(object, false);
+    assert_int_equal(pending(store, 0, 0), 0);
+    assert_int_equal(files(".prepared-"), 0);
+    assert_int_equal(look_for(store, 0, &object), 0);
+    store_release(object, false);
+    store_close(store);
+}
+
+static void a_prepared_part_is_given_up(void **state)
+{
+    struct store *store = open_it();
+    struct iod_string name = iod_string_of("s");
+    struct object *object = begin_part(store, 5, 1, "part");
+
+    (void)state;
+    assert_int_equal(store_forget(store, &name, 5), -EBUSY);
+    assert_int_equal(store_seal(object, 1), 0);
+    assert_int_equal(store_forget(store, &name, 5), -EBUSY); /* its client is here */
+    store_release(object, false);
+    assert_int_equal(store_forget(store, &name, 5), 0);
+    assert_int_equal(store_forget(store, &name, 5), 0);
+    assert_int_equal(files(".prepared-"), 0);
+    object = begin_part(store, 6, 1, "part");
+    assert_int_equal(store_seal(object, 1), 0);
+    store_release(object, true); /* by its client */
+    assert_int_equal(files(".prepared-"), 0);
+    assert_int_equal(pending(store, 0, 0), 0);
+    store_close(store);
+}
+
+/* Somebody else commits it while its client is still here. */
+static void rolled_forward_under_its_client(void **state)
+{
+    struct store *store = open_it();
+    struct object *upload = begin_part(store, 5, 1, "part"), *reader;
+    uint64_t number = 0;
+
+    (void)state;
+    assert_int_equal(store_seal(upload, 1), 0);
+    assert_int_equal(look_for(store, 5, &reader), 0);
+    store_release(reader, false);
+    assert_int_equal(store_commit(upload, &number), 0);
+    assert_true(number == 5);
+    store_release(upload, false);
+    assert_int_equal(look_for(store, 5, &reader), 0);
+    store_release(reader, false);
+    store_close(store);
+}
+
+static void the_highest_upload_wins(void **state)
+{
+    struct store *store = open_it();
+    struct iod_string name = iod_string_of("s");
+    struct object *a = begin_part(store, 9, 0, "a"), *b = begin_part(store, 8, 0, "b"), *object;
+    uint64_t number = 0;
+
+    (void)state;
+    prepare(store, 3, 1, "low");
+    assert_int_equal(store_seal(a, 2), 0);
+    assert_int_equal(store_seal(b, 2), 0);
+    assert_int_equal(store_commit(a, &number), 0);
+    assert_true(number == 9);
+    assert_int_equal(files(".prepared-"), 0); /* nobody needs it any more */
+    assert_int_equal(store_commit(b, &number), 0);
+    assert_true(number == 9);
+    store_release(a, false);
+    store_release(b, false);
+    assert_int_equal(files(".upload-"), 0);
+    assert_int_equal(look_for(store, 0, &object), 0);
+    assert_true(object_meta(object)->upload == 9 && object_meta(object)->version == 2);
+    store_release(object, false);
+    prepare(store, 7, 2, "below");
+    assert_int_equal(pending(store, 2, 9), 0);
+    assert_int_equal(look_for(store, 7, &object), -ESTALE);
+    prepare(store, 1, 3, "above");
+    assert_int_equal(pending(store, 2, 9), 1);
+    assert_true(store_version(store, &name) == 3);
+    store_close(store);
+}
+
+static void versions_have_limits(void **state)
+{
+    struct store *store = open_it();
+    struct object *object = begin(store, "x", 3);
+
+    (void)state;
+    assert_int_equal(store_seal(object, 0), -EINVAL);
+    assert_int_equal(store_seal(object, STORE_VERSION_STEP + 1), -EINVAL);
+    assert_int_equal(store_seal(object, STORE_VERSION_STEP), 0);
+    store_release(object, false);
+    store_close(store);
 }
 
 /* Cut, changed, or foreign files are damaged objects, and not listed. */
@@ -357,6 +554,12 @@ int main(void)
         TEST(given_up_leaves_nothing), TEST(a_crash_leaves_nothing),
         TEST(one_server_per_folder),   TEST(damage_is_seen),
         TEST(lists_in_pieces),         cmocka_unit_test(heads),
+        TEST(part_0_goes_with_its_client),
+        TEST(a_prepared_part_stays),
+        TEST(a_prepared_part_is_given_up),
+        TEST(rolled_forward_under_its_client),
+        TEST(the_highest_upload_wins),
+        TEST(versions_have_limits),
         TEST(file_in_pieces),          TEST(zeros_become_holes),
     };
 

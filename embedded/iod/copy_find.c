@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Which copy of a file is to be copied out, and where its parts are.
+ *
+ * A copy in is decided by the commit at its first server (store.h).  Should its client or a
+ * server have died around that moment, other servers have their parts prepared only, or still
+ * the parts of the copy before.  Whoever copies out completes it:
+ *
+ *   - A server that has a part prepared above what has the name says so.  The first server of
+ * that upload is asked for it: if it has it, it was decided; if it does not know it, it never
+ * can be, and the part is given up; if its client is still at work, it is not looked at.
+ *   - From any part one goes on to the first server of its upload.  If another, higher upload
+ * has the name there, that one is it.
+ *   - The other parts are asked for by upload.  Where one is prepared, asking commits it.  A
+ *     server that has a higher upload instead has been overwritten meanwhile: all begins anew,
+ *     there.
+ *
+ * With --servers exactly those are asked, in any order: the highest upload that has the name at
+ * one of them was decided, and the others have it or its part prepared.
+ */
+#include "config.h"
+#include "embedded/iod/clock.h"
+#include "embedded/iod/copy.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#define PAUSE_NS   20000000 /* before all begins anew */
+#define EMPTY_MOST 5        /* a server that has no part so often will not have one */
+
+enum found { FOUND, AGAIN, FAILED };
+
+/* ---- one server
+ * -------------------------------------------------------------------------------- */
+
+static void forget_answer(struct remote *r)
+{
+    r->state = REMOTE_IDLE;
+    r->open = false;
+    r->upload = r->version = r->pending = 0;
+}
+
+static bool close_part(struct remote *r)
+{
+    struct iod_request request = {.op = IOD_OP_CLOSE, .handle = r->handle};
+    bool open = r->open;
+
+    forget_answer(r);
+    return !open || (remote_ask(r, &request) && client_wait_answers(r->client));
+}
+
+/* Nothing is open there. */
+static bool ask_open(struct copy *copy, struct remote *r, uint64_t upload)
+{
+    struct iod_request request = {
+        .op = IOD_OP_GET_OPEN,
+        .upload = upload,
+        .buffer_size = copy->o.buffer_size,
+        .buffers = copy->o.buffers,
+        .name = iod_string_of(copy->name),
+    };
+
+    r->lenient = true;
+    return remote_ask(r, &request);
+}
+
+static void take_text(char *to, const struct iod_string *from)
+{
+    memcpy(to, from->text, from->length);
+    to[from->length] = 0;
+}
+
+/* False: the session failed.  A refusal is seen by r->open. */
+static bool take_answer(struct copy *copy, struct remote *r)
+{
+    if (r->reply.status != IOD_OK)
+        return true;
+    r->layout = r->reply.layout;
+    r->upload = r->open ? r->reply.upload : 0;
+    r->version = r->open ? r->reply.version : 0;
+    r->mode = r->reply.mode;
+    r->pending = r->reply.pending;
+    take_text(r->servers, &r->reply.servers);
+    take_text(r->pending_servers, &r->reply.pending_servers);
+    return copy_take_grant(copy, r);
+}
+
+static bool open_at(struct copy *copy, struct remote *r, uint64_t upload)
+{
+    return close_part(r) && ask_open(copy, r, upload) && client_wait_answers(&copy->client) &&
+           take_answer(copy, r);
+}
+
+/* The same at a server that one can do without. */
+static bool open_if_there(struct copy *copy, struct remote *r, uint64_t upload)
+{
+    struct client *client = &copy->client;
+
+    if (open_at(copy, r, upload))
+        return true;
+    if (r->lost && !(client->o.interrupted && *client->o.interrupted)) {
+        client->failed = false;
+        r->again_at = 0;
+        forget_answer(r);
+    }
+    return false;
+}
+
+/* What the server said, as the failure of the copy. */
+static bool refused(struct remote *r)
+{
+    if (r->state == REMOTE_ANSWERED && r->reply.status != IOD_OK)
+        return remote_fail(r, "%.*s", (int)r->reply.text.length, r->reply.text.text);
+    return remote_fail(r, "no such object; see what there is with bmi-ls");
+}
+
+static bool is_above(const struct remote *a, const struct remote *b)
+{
+    return a->version != b->version ? a->version > b->version : a->upload > b->upload;
+}
+
+/* ---- where a stored list points
+ * ------------------------------------------------------------------ */
+
+/* May this copy go there?  Whoever may write an object chooses what is recorded with it. */
+static bool may_go(const struct copy *copy, const char *uri)
+{
+    char host[256];
+
+    return strcmp(uri, copy->address) == 0 ||
+           (copy->o.allow && access_host_of(uri, host, sizeof host) &&
+            access_admits_name(copy->o.allow, host));
+}
+
+static struct remote *go(struct copy *copy, struct remote *r, const char *uri, uint32_t part)
+{
+    if (may_go(copy, uri))
+        return client_remote(&copy->client, uri);
+    remote_fail(
+        r,
+        "part %u of %u is recorded at %.200s, which was not named; give all servers with "
+        "--servers, or admit hosts with --allow",
+        part + 1, r->layout.count, uri);
+    return NULL;
+}
+
+/* The server list recorded with the object, which must have an address for each part. */
+static bool read_recorded(struct remote *r, struct args_list *recorded)
+{
+    if (args_split(r->servers, recorded) != ARGS_GOOD ||
+        recorded->count != (int)r->layout.count)
+        return remote_fail(r,
+                           "it is striped over %u servers, which are not recorded; name them "
+                           "with --servers",
+                           r->layout.count);
+    return true;
+}
+
+/* ---- what is prepared
+ * -------------------------------------------------------------------------- */
+
+static bool give_up_pending(struct copy *copy, struct remote *r)
+{
+    struct iod_request request = {
+        .op = IOD_OP_FORGET, .upload = r->pending, .name = iod_string_of(copy->name)};
+    bool good = remote_ask(r, &request) && client_wait_answers(&copy->client);
+
+    r->pending = 0;
+    return good;
+}
+
+/* The first server of the upload that is prepared at `r`, with that upload open, if it was
+ * decided; else NULL. */
+static struct remote *decided(struct copy *copy, struct remote *r)
+{
+    struct args_list list = {0};
+    struct remote *head = NULL;
+
+    if (args_split(r->pending_servers, &list) == ARGS_GOOD && list.count > 1 &&
+        may_go(copy, list.item[0]) && strcmp(list.item[0], r->uri) != 0)
+        head = client_remote(&copy->client, list.item[0]);
+    args_list_free(&list);
+    if (!head || head->lost || !open_if_there(copy, head, r->pending))
+        return NULL;
+    if (!head->open && head->reply.status == IOD_STALE)
+        give_up_pending(copy, r);
+    return head->open ? head : NULL;
+}
+
+/* ---- by what is recorded
+ * ----------------------------------------------------------------------- */
+
+/* All other parts of the upload that is open at its first server.  AGAIN: *start may be
+ * another. */
+static enum found open_others(struct copy *copy, struct remote *head,
+                              const struct args_list *list, struct remote **start)
+{
+    copy->part[0] = head;
+    copy->parts = list->count;
+    for (int i = 1; i < list->count; i++) {
+        copy->part[i] = go(copy, head, list->item[i], (uint32_t)i);
+        if (!copy->part[i] || !close_part(copy->part[i]))
+            return FAILED;
+    }
+    for (int i = 1; i < list->count; i++)
+        if (!ask_open(copy, copy->part[i], head->upload))
+            return FAILED;
+    if (!client_wait_answers(&copy->client))
+        return FAILED;
+    for (int i = 1; i < list->count; i++)
+        if (!take_answer(copy, copy->part[i]))
+            return FAILED;
+    for (int i = 1; i < list->count; i++) {
+        struct remote *r = copy->part[i];
+
+        if (r->open)
+            continue;
+        if (r->reply.status != IOD_STALE) {
+            refused(r);
+            return FAILED;
+        }
+        if (!open_at(copy, r, 0))
+            return FAILED;
+        if (r->open && is_above(r, head))
+            *start = r;
+        copy->odd = r;
+        return AGAIN;
+    }
+    return FOUND;
+}
+
+/* From a part that is open to the first server of its upload.  NULL: failed, or *result. */
+static struct remote *go_to_head(struct copy *copy, struct remote *at, const char *uri,
+                                 struct remote **start, enum found *result)
+{
+    struct remote *head;
+
+    *result = FAILED;
+    if (at->layout.index == 0)
+        return at;
+    head = go(copy, at, uri, 0);
+    if (!head || !open_at(copy, head, 0))
+        return NULL;
+    if (head->open && head->upload == at->upload)
+        return head;
+    if (!head->open && !head->pending && head->reply.status != IOD_NOT_FOUND) {
+        refused(head);
+        return NULL;
+    }
+    if (head->open && is_above(head, at))
+        *start = head;
+    copy->odd = head;
+    *result = AGAIN;
+    return NULL;
+}
+
+static enum found look_from(struct copy *copy, struct remote **start)
+{
+    struct remote *at = *start, *head;
+    struct args_list list = {0};
+    enum found result = FAILED;
+
+    if (!open_at(copy, at, 0))
+        return FAILED;
+    if (!at->open && !at->pending) {
+        refused(at);
+        return FAILED;
+    }
+    head = at->pending ? decided(copy, at) : NULL;
+    if (copy->client.failed)
+        return FAILED;
+    at = head ? head : at;
+    if (!at->open) {
+        remote_fail(at, "no such object; see what there is with bmi-ls");
+        return FAILED;
+    }
+    if (at->layout.count == 1) {
+        copy->part[0] = at;
+        copy->parts = 1;
+        return FOUND;
+    }
+    if (!read_recorded(at, &list))
+        goto out;
+    head = go_to_head(copy, at, list.item[0], start, &result);
+    if (head)
+        result = open_others(copy, head, &list, start);
+out:
+    args_list_free(&list);
+    return result;
+}
+
+/* ---- by --servers
+ * ------------------------------------------------------------------------------ */
+
+/* Asks those that have not `upload` open. */
+static bool open_missing(struct copy *copy, uint64_t upload)
+{
+    for (int i = 0; i < copy->parts; i++)
+        if ((!copy->part[i]->open || copy->part[i]->upload != upload) &&
+            !close_part(copy->part[i]))
+            return false;
+    for (int i = 0; i < copy->parts; i++)
+        if (!copy->part[i]->open && !ask_open(copy, copy->part[i], upload))
+            return false;
+    if (!client_wait_answers(&copy->client))
+        return false;
+    for (int i = 0; i < copy->parts; i++)
+        if (copy->part[i]->state == REMOTE_ANSWERED && !take_answer(copy, copy->part[i]))
+            return false;
+    return true;
+}
+
+static enum found look_at_given(struct copy *copy)
+{
+    struct remote *best = NULL;
+
+    for (int i = 0; i < copy->parts; i++)
+        if (!close_part(copy->part[i]))
+            return FAILED;
+    if (!open_missing(copy, 0))
+        return FAILED;
+    for (int i = 0; i < copy->parts; i++) {
+        struct remote *r = copy->part[i];
+
+        if (!r->open && !r->pending && r->reply.status != IOD_NOT_FOUND) {
+            refused(r);
+            return FAILED;
+        }
+        if (r->open && (!best || is_above(r, best)))
+            best = r;
+    }
+    if (!best) {
+        refused(copy->part[0]);
+        return FAILED;
+    }
+    if ((int)best->layout.count != copy->parts) {
+        remote_fail(best,
+                    "it is striped over %u servers, and --servers names %d; name the right "
+                    "ones, or leave --servers out to use those recorded",
+                    best->layout.count, copy->parts);
+        return FAILED;
+    }
+    if (!open_missing(copy, best->upload))
+        return FAILED;
+    for (int i = 0; i < copy->parts; i++) {
+        copy->odd = copy->part[i];
+        if (copy->odd->open)
+            continue;
+        if (!open_at(copy, copy->odd, 0))
+            return FAILED;
+        if (copy->odd->open || copy->odd->pending || ++copy->empty < EMPTY_MOST)
+            return AGAIN;
+        refused(copy->odd);
+        return FAILED;
+    }
+    return FOUND;
+}
+
+/* ---- both
+ * -------------------------------------------------------------------------------------- */
+
+bool copy_find(struct copy *copy, const char *address)
+{
+    const struct args_list *given = copy->o.servers;
+    int64_t deadline = clock_ms() + copy->client.o.timeout_ms;
+    struct timespec pause = {.tv_nsec = PAUSE_NS};
+    struct remote *start = NULL;
+    enum found found = AGAIN;
+
+    copy->address = address;
+    if (given->count == 0 && !(start = client_remote(&copy->client, address)))
+        return false;
+    copy->parts = given->count;
+    for (int i = 0; i < given->count; i++)
+        if (!(copy->part[i] = client_remote(&copy->client, given->item[i])))
+            return false;
+    while ((found = start ? look_from(copy, &start) : look_at_given(copy)) == AGAIN &&
+           clock_ms() < deadline)
+        nanosleep(&pause, NULL);
+    if (found == AGAIN)
+        return remote_fail(copy->odd,
+                           "this part and the others are of different copies; copy the file in "
+                           "again");
+    for (int i = 0; i < copy->client.count; i++)
+        copy->client.remote[i]->used = false;
+    for (int i = 0; i < copy->parts && found == FOUND; i++)
+        copy->part[i]->used = true;
+    return found == FOUND;
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "config.h"
+#include "embedded/iod/store_impl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool upload_above(uint64_t version_a, uint64_t number_a, uint64_t version_b, uint64_t number_b)
+{
+    return version_a != version_b ? version_a > version_b : number_a > number_b;
+}
+
+static struct upload **bucket_of(struct store *store, const char *name)
+{
+    unsigned hash = 2166136261u;
+
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 16777619u;
+    return &store->uploads[hash % STORE_BUCKETS];
+}
+
+struct upload *upload_add(struct store *store, const struct object_meta *meta,
+                          struct object *owner)
+{
+    struct upload *upload = calloc(1, sizeof *upload);
+    struct upload **bucket = bucket_of(store, meta->name);
+
+    if (!upload)
+        return NULL;
+    memcpy(upload->name, meta->name, sizeof upload->name);
+    upload->number = meta->upload;
+    upload->owner = owner;
+    snprintf(upload->file, sizeof upload->file, STORE_UPLOAD "%llu",
+             (unsigned long long)store->files++);
+    upload->next = *bucket;
+    *bucket = upload;
+    return upload;
+}
+
+struct upload *upload_find(struct store *store, const char *name, uint64_t number)
+{
+    struct upload *upload = *bucket_of(store, name);
+
+    while (upload && (upload->number != number || strcmp(upload->name, name) != 0))
+        upload = upload->next;
+    return upload;
+}
+
+struct upload *upload_highest(struct store *store, const char *name, uint64_t version,
+                              uint64_t number)
+{
+    struct upload *best = NULL;
+
+    for (struct upload *u = *bucket_of(store, name); u; u = u->next) {
+        if (!u->prepared || strcmp(u->name, name) != 0 ||
+            !upload_above(u->version, u->number, version, number))
+            continue;
+        best = u;
+        version = u->version;
+        number = u->number;
+    }
+    return best;
+}
+
+/* The file stays, or has gone already. */
+static void drop(struct store *store, struct upload *upload)
+{
+    struct upload **at = bucket_of(store, upload->name);
+
+    while (*at != upload)
+        at = &(*at)->next;
+    *at = upload->next;
+    if (upload->owner)
+        upload->owner->upload = NULL;
+    free(upload);
+}
+
+void upload_remove(struct store *store, struct upload *upload)
+{
+    unlinkat(store->folder, upload->file, 0);
+    drop(store, upload);
+}
+
+int upload_prepare(struct store *store, struct upload *upload)
+{
+    char file[sizeof upload->file];
+
+    snprintf(file, sizeof file, STORE_PREPARED "%llu", (unsigned long long)store->files++);
+    if (renameat(store->folder, upload->file, store->folder, file) < 0)
+        return -errno;
+    memcpy(upload->file, file, sizeof file);
+    upload->prepared = true;
+    if (store->sync && fsync(store->folder) < 0)
+        return -errno;
+    return 0;
+}
+
+/* Prepared uploads of the name below this one, whose clients are gone, can never be needed. */
+static void drop_lower(struct store *store, const struct upload *upload)
+{
+    struct upload *next;
+
+    for (struct upload *u = *bucket_of(store, upload->name); u; u = next) {
+        next = u->next;
+        if (u->prepared && !u->owner && strcmp(u->name, upload->name) == 0 &&
+            upload_above(upload->version, upload->number, u->version, u->number))
+            upload_remove(store, u);
+    }
+}
+
+int upload_commit(struct store *store, struct upload *upload, const char *file, int *replaced,
+                  uint64_t *number)
+{
+    struct object_meta old;
+    int error = 0;
+
+    /* Held open, the old object takes its time to go when it is closed, not now. */
+    *replaced = store_open_file(store, file);
+    *number = upload->number;
+    if (*replaced >= 0 && store_read_head(*replaced, &old) == 0 &&
+        upload_above(old.version, old.upload, upload->version, upload->number)) {
+        *number = old.upload;
+        upload_remove(store, upload);
+        return 0;
+    }
+    if (renameat(store->folder, upload->file, store->folder, file) < 0)
+        return -errno;
+    if (store->sync && fsync(store->folder) < 0)
+        error = -errno;
+    drop_lower(store, upload);
+    drop(store, upload);
+    return error;
+}
+
+/* ---- what an earlier run left
+ * -------------------------------------------------------------------- */
+
+static int load_prepared(struct store *store, const char *file)
+{
+    struct object_meta meta;
+    struct upload *upload;
+    uint64_t n = strtoull(file + strlen(STORE_PREPARED), NULL, 10);
+    int fd = store_open_file(store, file);
+    int error = fd < 0 ? fd : store_read_head(fd, &meta);
+
+    if (fd >= 0)
+        close(fd);
+    if (error)
+        return 0; /* not one of ours, or damaged: it is left alone, and nobody meets it */
+    upload = upload_add(store, &meta, NULL);
+    if (!upload)
+        return -ENOMEM;
+    snprintf(upload->file, sizeof upload->file, "%s", file);
+    upload->version = meta.version;
+    upload->prepared = true;
+    if (store->files <= n)
+        store->files = n + 1;
+    store->found++;
+    return 0;
+}
+
+int uploads_load(struct store *store)
+{
+    struct dirent *entry;
+    DIR *dir;
+    int error = store_stream(store, &dir);
+
+    if (error)
+        return error;
+    while (!error && (entry = readdir(dir))) {
+        if (strncmp(entry->d_name, STORE_UPLOAD, strlen(STORE_UPLOAD)) == 0 &&
+            unlinkat(store->folder, entry->d_name, 0) == 0)
+            store->removed++;
+        else if (strncmp(entry->d_name, STORE_PREPARED, strlen(STORE_PREPARED)) == 0)
+            error = load_prepared(store, entry->d_name);
+    }
+    closedir(dir);
+    return error;
+}
+
+void uploads_free(struct store *store)
+{
+    for (int i = 0; i < STORE_BUCKETS; i++) {
+        while (store->uploads[i]) {
+            struct upload *upload = store->uploads[i];
+
+            store->uploads[i] = upload->next;
+            free(upload);
+        }
+    }
+}
