@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "bench/job.h"
+#include "embedded/iod/object_head.h"
 #include "embedded/iod/proto.h"
 #include "fuzz.h"
 #include "wire.h"
@@ -208,6 +209,57 @@ static void replies(void)
     base.status = IOD_NOT_FOUND;
     base.text = iod_string_of("no such object");
     put("iod_reply", "not-found", out, (size_t)iod_reply_encode(&base, out, sizeof(out)));
+}
+
+/* A head is what the store puts before an object. */
+static void heads(void)
+{
+    struct object_meta meta = {.layout = {.size = 1 << 20, .strip = 65536, .index = 1, .count = 2},
+                               .upload = 99,
+                               .version = 2,
+                               .mode = 0644,
+                               .table = {.sum = 5, .count = 128},
+                               .name = "some.file",
+                               .servers = "ib://a:1,ib://b:2"};
+    uint8_t out[STORE_HEAD];
+
+    object_head_encode(&meta, out);
+    put("iod_head", "head", out, sizeof(out));
+}
+
+/* In the steps of fuzz_iod_server.c: an upload, its data, a copy out of it, a peer that leaves. */
+#define IOD_ASK(op, handle, upload, version, size, index, count, length)                       \
+    1, 0, (op) - 1, handle, upload, version, 0, size, 0, (count) - 1, index, 0, 1, 7, 0, 0,     \
+        length, 0
+#define IOD_REST 11, 0, 11, 0, 7, 0, 1, 200, 11, 0, 7, 0, 1, 200, 11, 0, 7, 0, 1, 200
+
+static void servers(void)
+{
+    static const uint8_t upload[] = {
+        IOD_ASK(IOD_OP_PUT_OPEN, 0, 1, 0, 20, 0, 1, 0), IOD_REST,
+        IOD_ASK(IOD_OP_WRITE, 0, 0, 0, 0, 0, 1, 40),    IOD_REST, IOD_REST,
+        IOD_ASK(IOD_OP_SEAL, 0, 0, 1, 0, 0, 1, 0),      IOD_REST,
+        IOD_ASK(IOD_OP_COMMIT, 0, 0, 0, 0, 0, 1, 0),    IOD_REST,
+        IOD_ASK(IOD_OP_GET_OPEN, 0, 0, 0, 0, 0, 1, 0),  IOD_REST,
+        IOD_ASK(IOD_OP_EXTENTS, 1, 0, 0, 0, 0, 1, 0),   IOD_REST,
+        IOD_ASK(IOD_OP_READ, 1, 0, 0, 0, 0, 1, 40),     IOD_REST, IOD_REST,
+        IOD_ASK(IOD_OP_LIST, 0, 0, 0, 0, 0, 1, 0),      IOD_REST,
+        IOD_ASK(IOD_OP_CLOSE, 1, 0, 0, 0, 0, 1, 0),     IOD_REST};
+    static const uint8_t prepared[] = {
+        IOD_ASK(IOD_OP_PUT_OPEN, 0, 1, 0, 20, 1, 2, 0), IOD_REST,
+        IOD_ASK(IOD_OP_SEAL, 0, 0, 1, 0, 0, 1, 0),      IOD_REST,
+        IOD_ASK(IOD_OP_GET_OPEN, 0, 0, 0, 0, 0, 1, 0),  IOD_REST,
+        IOD_ASK(IOD_OP_GET_OPEN, 0, 1, 0, 0, 0, 1, 0),  IOD_REST,
+        IOD_ASK(IOD_OP_FORGET, 0, 1, 0, 0, 0, 1, 0),    IOD_REST,
+        IOD_ASK(IOD_OP_COMMIT, 0, 0, 0, 0, 0, 1, 0),    14, 0, 0};
+    static const uint8_t leaving[] = {
+        IOD_ASK(IOD_OP_PUT_OPEN, 0, 1, 0, 200, 0, 1, 0), IOD_REST,
+        IOD_ASK(IOD_OP_WRITE, 0, 0, 0, 0, 0, 1, 200),    11, 0,
+        IOD_ASK(IOD_OP_CLOSE, 0, 0, 0, 0, 0, 1, 0),      14, 0, 0, IOD_REST};
+
+    put("iod_server", "upload-and-download", upload, sizeof(upload));
+    put("iod_server", "prepared", prepared, sizeof(prepared));
+    put("iod_server", "leaving", leaving, sizeof(leaving));
 }
 
 /* ---- lives of messages, in the steps of fuzz_peer.c ---- */
@@ -922,6 +974,8 @@ int main(int argc, char **argv)
     too_much();
     requests();
     replies();
+    heads();
+    servers();
     jobs();
     perf_sessions();
     inbox();

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * fake_bmi.h - a BMI whose other side is a script: what was posted waits until the script ends
+ * it, unexpected messages are those it makes.  Stands in for libembbmi in fuzz targets; one
+ * thread.  Also stands in for the workers of the I/O server: their jobs run when the script
+ * says so.
+ */
+#ifndef FAKE_BMI_H
+#define FAKE_BMI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "embedded/bmi/bmi.h"
+
+#define FAKE_PEERS 4 /* addresses 1 … FAKE_PEERS */
+
+struct fake_op {
+    bmi_op_id_t id; /* 0: free */
+    BMI_addr_t addr;
+    bool send;
+    bool ended, canceled;
+    bmi_error_code_t error;
+    bmi_msg_tag_t tag;
+    void *user;
+    const void *memory; /* the first piece */
+    bmi_size_t size, actual;
+};
+
+void fake_begin(void);
+bool fake_end(void); /* false: something was not given back */
+
+/* Operations that wait. */
+int fake_waiting(void);
+struct fake_op *fake_waiting_at(int n);
+
+/* Ends one: 0 or -BMI_E…, with so many bytes. */
+void fake_finish(struct fake_op *op, bmi_error_code_t error, bmi_size_t actual);
+
+/* Ends all of an address, now and of later posts; 0: all of all. */
+void fake_lose(BMI_addr_t addr);
+
+/* The peer comes back, under another address, which is returned. */
+BMI_addr_t fake_connect(int peer);
+
+/* A message of a peer arrives. */
+void fake_unexpected(BMI_addr_t addr, const void *bytes, bmi_size_t size, bmi_msg_tag_t tag);
+
+/* Runs the oldest job of the workers; false: there is none. */
+bool fake_run_job(void);
+
+#endif
