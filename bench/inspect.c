@@ -116,6 +116,7 @@ static void print_session(struct rme *rme, const char *address)
     for (i = 0; i < sizeof names / sizeof *names; i++)
         if (!rme_option_get(rme, names[i], &value))
             printf("  %-20s %" PRId64 "\n", names[i], value);
+    printf("  %-20s %s\n", "a key opens", rme_key_opens(rme));
 }
 
 int inspect_session(const char *address, const char *options)

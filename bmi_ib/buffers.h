@@ -59,6 +59,24 @@ static inline bool ib_is_message(const struct rme_xfer *x)
     return x->tx && x == &ib_tx_of(x->tx)->x;
 }
 
+/* What a transfer in a queue is; windows have two of their own (window.c). */
+enum ib_xfer_what { IB_XFER_DATA, IB_XFER_OPEN, IB_XFER_CLOSE };
+
+/* A memory window. */
+struct ib_window {
+    LIST_ENTRY(ib_window) entry; /* free, or its link's */
+    struct ibv_mw *mw;
+    uint32_t key;
+    struct ibv_mw_bind_info info;
+    struct rme_xfer open, close;
+};
+LIST_HEAD(ib_window_list, ib_window);
+
+struct ib_window_pool {
+    struct ib_window_list free;
+    uint32_t nfree, made;
+};
+
 /* A queue of transfers through their fabric.next. */
 struct ib_xfer_queue {
     struct rme_xfer *head, *tail;
@@ -136,6 +154,20 @@ void ib_emit_ready(struct rme_fabric *f);
 int ib_rx_reserve(struct rme_link *l, uint32_t n);
 void ib_rx_release(struct rme_link *l, uint32_t n);
 void ib_rx_return(struct rme_fabric *f, void *rx);
+
+/* ---- window.c ---- */
+int ib_windows_open(struct rme_fabric *f);
+void ib_windows_close(struct rme_fabric *f);
+void ib_windows_drop(struct rme_link *l);
+void ib_windows_forget(struct rme_link *l);
+int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access);
+void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner);
+/* The request that opens or closes. */
+void ib_window_build(struct rme_xfer *x, struct ibv_send_wr *wr);
+/* A request to close is complete: the window is free, and the engine is told. */
+void ib_window_closed(struct rme_link *l, struct rme_xfer *x);
+/* Tells it; false: no room.  l NULL: there is nobody any more. */
+bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_xfer *x);
 
 /* ---- tx.c ---- */
 int ib_tx_open(struct rme_fabric *f);

@@ -67,6 +67,14 @@ bool ib_quirk_no_last_wqe(const struct rme_fabric *f)
     return is_rxe(&f->dev.attr);
 }
 
+/* rxe (Linux 6.1): an access by a window's key is checked against the bounds of the registration, not against the
+ * window's (tests/verbs asks: "use of a memory window"); and a process that is killed while a window is open
+ * hangs for a minute, as its queue pair is destroyed before the window. */
+bool ib_quirk_bad_windows(const struct rme_fabric *f)
+{
+    return is_rxe(&f->dev.attr);
+}
+
 /* rxe: packets are handled by a CPU that may be busy or emulated; the usual time-out fires too
  * early. */
 static bool quirk_slow_acks(const struct ibv_device_attr *attr)
@@ -334,6 +342,20 @@ void ib_device_close(struct rme_fabric *f)
 
 /* ---- Memory ---- */
 
+/* Was a registration refused because windows may be bound to it, for which the kernel wants memory that may be written, whatever the
+ * windows allow?  Keeps errno. */
+static bool read_only(struct rme_fabric *f, void *base, size_t length, int flags)
+{
+    int error = errno;
+    bool readable = false;
+    if (flags == IBV_ACCESS_MW_BIND && error == EFAULT) {
+        struct ibv_mr *m = ibv_reg_mr(f->dev.pd, base, length, 0);
+        readable = m && ibv_dereg_mr(m) == 0;
+    }
+    errno = error;
+    return readable;
+}
+
 int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr)
 {
     int flags = 0;
@@ -343,14 +365,17 @@ int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, str
         flags |= IBV_ACCESS_REMOTE_READ;
     if (access & RME_ACCESS_REMOTE_WRITE)
         flags |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    if (f->caps.windows && (access & (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)))
+        flags =
+            (flags & IBV_ACCESS_LOCAL_WRITE) | IBV_ACCESS_MW_BIND; /* its key opens nothing */
     struct ibv_mr *m = ibv_reg_mr(f->dev.pd, base, length, flags);
     if (!m)
-        return ib_errno();
+        return read_only(f, base, length, flags) ? -EACCES : ib_errno();
     *mr = (struct rme_mr){.handle = m,
                           .base = (uintptr_t)base,
                           .length = length,
                           .lkey = m->lkey,
-                          .rkey = m->rkey};
+                          .rkey = f->caps.windows ? (uintptr_t)m : m->rkey};
     return 0;
 }
 

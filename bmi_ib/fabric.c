@@ -12,6 +12,7 @@ static void ib_close(struct rme_fabric *f)
     ib_listen_close(f);
     ib_rx_close(f); /* after the queue pairs, which use the shared queue; before the domain */
     ib_tx_close(f);
+    ib_windows_close(f);
     ib_cq_close(f);
     ib_async_close(f); /* after all that could have an event of its own */
     ib_device_close(f);
@@ -53,6 +54,8 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
         error = ib_cq_open(f);
     if (!error)
         error = ib_tx_open(f);
+    if (!error)
+        error = ib_windows_open(f);
     if (!error)
         error = ib_async_open(f);
     if (!error)
@@ -106,6 +109,8 @@ static const struct rme_fabric_ops ops = {
     .tx_put = ib_tx_put,
     .tx_send = ib_tx_send,
     .xfer = ib_xfer,
+    .expose = ib_expose,
+    .unexpose = ib_unexpose,
     .flush = ib_flush,
     .poll = ib_poll,
     .arm = ib_arm,

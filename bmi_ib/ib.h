@@ -107,6 +107,7 @@ struct rme_fabric {
     uint32_t rx_slack; /* receives of a queue beyond the promise, so that the chain may wait */
     struct ib_rx_list rx_ready;
     struct ib_tx_pool tx;
+    struct ib_window_pool windows;
 
     struct ib_link_slot *slots;
     uint32_t nslots;
@@ -164,6 +165,7 @@ void ib_memory_put(struct ib_memory *m);
 /* Quirks, one predicate each. */
 bool ib_quirk_srq_unsafe(const struct rme_fabric *f);
 bool ib_quirk_no_last_wqe(const struct rme_fabric *f);
+bool ib_quirk_bad_windows(const struct rme_fabric *f);
 
 /* ---- cm.c ---- */
 int ib_cm_open(struct rme_fabric *f);
@@ -241,6 +243,7 @@ static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_ty
     e->data = e->rx = NULL;
     e->imm = 0;
     e->xfer = NULL;
+    e->closed = NULL;
     return e;
 }
 

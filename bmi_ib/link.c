@@ -146,6 +146,7 @@ struct rme_link *ib_link_new(struct rme_fabric *f)
     l->state = IB_DOWN; /* until ib_link_state_set */
     l->deliver = true;
     STAILQ_INIT(&l->rxq.chain);
+    LIST_INIT(&l->windows);
     if (slot_take(f, l)) {
         free(l);
         return NULL;

@@ -53,6 +53,7 @@ struct rme_link {
     uint32_t read_depth;
     struct ib_rx_queue rxq; /* without shared receives */
     uint32_t rx_promised;   /* to this link, whichever queue serves it */
+    struct ib_window_list windows; /* open, or being closed */
     /* the cold part: life */
     struct rdma_cm_id *id;
     struct ib_cq *cq;

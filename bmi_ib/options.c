@@ -38,6 +38,17 @@ const struct rme_option_row ib_options[] = {
     {"tx_buffers", "count", 1024, 32, 1 << 20, "Send buffers shared by all connections.", NULL},
     {"tx_per_link", "count", 128, 8, 1 << 20,
      "Send buffers one connection may hold, so that a dead peer starves nobody.", NULL},
+    {"expose", "name", 0, 0, 0,
+     "What a key that a peer is given opens to it: operation, exactly the bytes of one "
+     "operation, to "
+     "that peer, until the operation ends (by memory windows of type 2; on devices without them, "
+     "and on soft-RoCE, it is as region; the log says what holds); region, all of the registered "
+     "memory around them, to every peer, for as long as it is registered.",
+     "operation"},
+    {"windows", "count", 4096, 16, 1 << 20,
+     "Memory windows that may be open at a time, as far as the device allows; what needs more "
+     "waits.",
+     NULL},
     {"ack_timeout", "exponent", 0, 0, 31,
      "A request is repeated when it was not acknowledged within 4.096 us times two to this "
      "power.  0 takes 17 (0.5 s), on software devices 18.",

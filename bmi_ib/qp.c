@@ -118,10 +118,12 @@ void ib_qp_drain(struct rme_link *l)
 /* Ends all access by the device and returns what the link held. */
 void ib_qp_destroy(struct rme_link *l)
 {
+    ib_windows_drop(l);
     rdma_destroy_qp(l->id);
     l->qp = NULL;
     ib_link_unhash(l);
     ib_xfer_purge(l);
+    ib_windows_forget(l);
     ib_rx_forget(l);
     ib_cq_release(l->cq, l->cq_share);
     l->cq = NULL;

@@ -4,9 +4,10 @@
  * completions.
  *
  * Each link has one queue for both kinds: a message is a transfer without pieces whose
- * notification is the message.  So their order is the order of queueing, also when the device's
- * queue is full or the read limit holds a read back.  A flush builds requests from the head of
- * the queue into one chain and rings one doorbell for it.
+ * notification is the message.  The opening and closing of windows are transfers of their own
+ * (window.c).  So their order is the order of queueing, also when the device's queue is full or
+ * the read limit holds a read back.  A flush builds requests from the head of the queue into
+ * one chain and rings one doorbell for it.
  *
  * Transfer to requests: one request per piece, then the notification: the immediate rides on
  * the last write, a message is one send more.  Sends and writes of one queue pair take effect
@@ -151,6 +152,16 @@ static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rm
     enter(l, wr, last ? x : NULL, send && !is_inline(l->f, x), last);
 }
 
+/* The next of a link's windows is opened or closed.  Of several that are closed the last is
+ * signalled. */
+static void build_window(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *x)
+{
+    bool close = x->fabric.what == IB_XFER_CLOSE;
+    ib_window_build(x, wr);
+    ib_queue_get(&l->queue);
+    enter(l, wr, close ? x : NULL, false, close && x->owner);
+}
+
 static struct ibv_send_wr *next_request(struct ib_batch *b)
 {
     struct ibv_send_wr *wr = &b->wr[b->wrs];
@@ -184,19 +195,22 @@ bool ib_xfer_build(struct rme_link *l)
     b->wrs = b->sges = b->inlines = 0;
     while ((x = l->queue.head)) {
         bool message = ib_is_message(x);
-        if (!message && requests_of(x) == 0) {
+        bool window = x->fabric.what != IB_XFER_DATA;
+        if (!message && !window && requests_of(x) == 0) {
             ib_queue_get(&l->queue);
             x->fabric.mark = l->handle;
             ib_queue_put(&f->done, x);
             continue;
         }
-        full = batch_full(b, message ? 1 : segments_of(x));
+        full = batch_full(b, message || window ? 1 : segments_of(x));
         bool held_back = x->read && x->fabric.at < x->npiece && l->ring.reads >= f->read_limit;
         l->stalled = !full && (held_back || !ib_ring_room(&l->ring));
         if (full || l->stalled)
             break;
         if (message)
             build_message(l, next_request(b), x);
+        else if (window)
+            build_window(l, next_request(b), x);
         else
             build_transfer(l, next_request(b), x);
     }
@@ -307,6 +321,7 @@ void ib_xfer(struct rme_link *l, struct rme_xfer *x)
         ib_link_fail(l, error, true);
         return;
     }
+    x->fabric.what = IB_XFER_DATA;
     ib_xfer_enqueue(l, x);
 }
 
@@ -334,6 +349,8 @@ void ib_xfer_completed(struct rme_link *l, uint32_t position)
             continue;
         if (ib_is_message(x))
             ib_tx_release(l->f, ib_tx_of(x->tx));
+        else if (x->fabric.what == IB_XFER_CLOSE)
+            ib_window_closed(l, x);
         else
             finish(l, x);
     }
@@ -349,6 +366,10 @@ void ib_emit_done(struct rme_fabric *f)
     while (f->done.head && f->out_used < f->out_max) {
         struct rme_xfer *x = ib_queue_get(&f->done);
         struct rme_link *l = ib_link_by_handle(f, (uint32_t)x->fabric.mark);
+        if (x->fabric.what == IB_XFER_CLOSE) {
+            ib_window_emit(f, l, x);
+            continue;
+        }
         struct rme_event *e = l ? ib_event(f, RME_EV_XFER_DONE, l) : NULL;
         if (e)
             e->xfer = x;

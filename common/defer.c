@@ -8,6 +8,8 @@
  * takes its transfer for stuck (OrangeFS's flows cancel it, and write everything again).  So an arrival, be it a message
  * or an immediate, is deferred as long as a transfer is under way of which the peer had taken the report when it spoke.
  *
+ * The same holds for a send whose memory the peer has read: it ends when that is closed (expose.c).
+ *
  * How we know what the peer had taken.  Each message and each immediate of ours uses a credit, and the peer returns credits in
  * the order of taking, in every header (credit.c).  The sum of what came back, `told`, is thus a count of ours that it
  * has taken.  Each transfer remembers the place of the report behind it in the same count (move.c).  An immediate of the peer
@@ -55,7 +57,7 @@ static struct rme_move *taken_move(const struct rme_peer *peer, uint32_t told)
 
 bool rme_defer_must(const struct rme_peer *peer)
 {
-    return !rme_node_alone(&peer->deferred) || taken_move(peer, peer->credit.told) != NULL;
+    return !rme_node_alone(&peer->deferred) || peer->shutting != 0 || taken_move(peer, peer->credit.told) != NULL;
 }
 
 static void give_back(struct rme *rme, const struct rme_arrival *arrival)
@@ -108,7 +110,7 @@ void rme_defer_run(struct rme_peer *peer)
 {
     struct deferred *first;
 
-    while ((first = first_of(peer)) != NULL && taken_move(peer, first->told) == NULL)
+    while (peer->shutting == 0 && (first = first_of(peer)) != NULL && taken_move(peer, first->told) == NULL)
         take_first(peer, first);
 }
 
@@ -125,9 +127,11 @@ void rme_defer_end(struct rme_peer *peer)
 {
     struct deferred *first;
 
+    rme_units_lost(peer);
     while ((first = first_of(peer)) != NULL) {
         believe(peer, first->told);
         take_first(peer, first);
+        rme_units_lost(peer);
     }
     if (peer->state == RME_PEER_UP)
         believe(peer, peer->credit.told);

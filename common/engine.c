@@ -111,6 +111,8 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
     if (op->rndv != NULL) {
         rme_invite_over(rme, op);
         rme_rndv_quiet(rme, op);
+        rme_units_close(rme, op);
+        rme_unit_shutting(op);
         rme_rndv_unload(op);
         if (op->rndv->rts_out) {
             op->rndv->rts_out = false;
@@ -341,7 +343,7 @@ static uint64_t new_incarnation(void)
 
 static void init_rings(struct rme *rme)
 {
-    struct rme_node *const rings[] = {&rme->peers,      &rme->kicked,     &rme->xfer_turn,
+    struct rme_node *const rings[] = {&rme->peers,      &rme->kicked,     &rme->xfer_turn,  &rme->window_turn,
                                       &rme->work,       &rme->ended,      &rme->units.free,
                                       &rme->moves.free, &rme->rndvs.free, &rme->unexpected, &rme->unpublished,
                                       &rme->followers,  &rme->reserve[RME_RESERVE_MOVE].waiting,

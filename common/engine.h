@@ -86,6 +86,8 @@ struct rme {
     struct rme_node kicked;    /* to be pushed after this round of events */
     struct rme_node xfer_turn; /* peers that wait for the process's throttle */
     uint32_t xfers;            /* our transfers outstanding */
+    struct rme_node window_turn; /* peers that wait for windows, see expose.c */
+    uint32_t offered;            /* windows open for what may wait long */
     struct rme_load load;      /* what we have to move */
     uint32_t under_way;        /* rendezvous whose data moves now, whoever moves it; and invitations */
     struct rme_invite_size invite_size[RME_INVITE_SIZES];

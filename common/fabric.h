@@ -69,9 +69,11 @@ struct rme_caps {
     bool slow_read;        /* … but move bytes much slower than writes */
     bool shared_rx;        /* receive buffers are shared by all links */
     bool reg_is_free;      /* registration costs nothing (Elan4) */
+    uint32_t windows;      /* ranges that expose() can have open at a time, over all links; 0: it has none, and the key
+                              of a registration opens all of it to every peer */
 };
 
-/* A registration.  Keys are opaque to the engine; rkey goes to the peer as 64 bits. */
+/* A registration.  Keys are opaque to the engine; rkey is for expose(), or goes to the peer where there are no windows. */
 struct rme_mr {
     void *handle;
     uintptr_t base;
@@ -84,6 +86,15 @@ struct rme_mr {
 #define RME_ACCESS_LOCAL_WRITE 1u  /* sink of reads and receives */
 #define RME_ACCESS_REMOTE_READ 2u
 #define RME_ACCESS_REMOTE_WRITE 4u /* implies LOCAL_WRITE */
+
+/* Memory that is opened to one peer: a part of one registration. */
+struct rme_range {
+    void *base;
+    uint64_t length; /* 0: nothing is opened */
+    uint64_t rkey;   /* of the registration */
+    uint64_t key;    /* out: for the peer */
+    void *window;    /* the fabric's */
+};
 
 /* A local segment. */
 struct rme_lseg {
@@ -124,6 +135,7 @@ struct rme_xfer {
         struct rme_xfer *next;
         uint32_t at;
         uint64_t mark;
+        uint8_t what;
     } fabric;
 };
 
@@ -135,6 +147,7 @@ enum rme_event_type {
     RME_EV_IMM,          /* an immediate of a peer's write; its receive buffer has been given back already */
     RME_EV_XFER_DONE,    /* a transfer is complete locally: data in place (read) or its memory reusable (write) */
     RME_EV_TX_ROOM,      /* tx_get() had returned NULL on this link and would now succeed */
+    RME_EV_CLOSED,       /* what unexpose() was to close is closed */
 };
 
 struct rme_event {
@@ -149,6 +162,7 @@ struct rme_event {
     void *rx;             /* RECV: token for rx_return() */
     uint32_t imm;         /* IMM */
     struct rme_xfer *xfer; /* XFER_DONE */
+    void *closed;          /* CLOSED: the owner that unexpose() was given */
 };
 
 struct rme_fabric_ops {
@@ -164,7 +178,10 @@ struct rme_fabric_ops {
     void (*close)(struct rme_fabric *f);
     const struct rme_caps *(*caps)(const struct rme_fabric *f);
 
-    /* Registers memory (no lock held).  -ENOMEM: the memlock limit or the device's; nothing is logged here. */
+    /*
+     * Registers memory (no lock held).  -ENOMEM: the memlock limit or the device's; -EACCES: this memory cannot be opened to a peer;
+     * nothing is logged here.
+     */
     int (*reg)(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr);
     void (*dereg)(struct rme_fabric *f, struct rme_mr *mr);
 
@@ -201,6 +218,20 @@ struct rme_fabric_ops {
     void (*tx_send)(struct rme_link *link, void *tx, size_t length);
     /* Queues a transfer.  Cannot fail but by LINK_DOWN; the fabric paces it by its queue's room and read depth. */
     void (*xfer)(struct rme_link *link, struct rme_xfer *x);
+
+    /*
+     * Where there are windows.  Opens n ranges to the peer of this link, and to nobody else, for one direction: access is
+     * RME_ACCESS_REMOTE_READ or RME_ACCESS_REMOTE_WRITE, and the registration has it.  Queued like a message: one that
+     * is queued later may carry the keys.  -EAGAIN, and nothing is opened: too many are open; RME_EV_CLOSED makes room.
+     * Any other error is as if the link were lost.
+     */
+    int (*expose)(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access);
+    /*
+     * Closes ranges that expose() opened.  RME_EV_CLOSED with `owner` follows: from then on no key opens them, and no
+     * access to them is under way.  Until then, or LINK_DOWN, which comes without it, they stay registered.
+     */
+    void (*unexpose)(struct rme_link *link, struct rme_range *range, uint32_t n, void *owner);
+
     /* Rings the doorbells for what was queued since the last flush, one per link that has anything. */
     void (*flush)(struct rme_fabric *f);
 

@@ -115,6 +115,13 @@ int rme_option_get(struct rme *rme, const char *name, int64_t *value)
     return rme_option_find(rme->options, name, value);
 }
 
+const char *rme_key_opens(const struct rme *rme)
+{
+    if (rme->caps->windows == 0)
+        return "all memory registered around an operation's, to every peer, for as long as it is registered";
+    return "the bytes of one operation, to one peer, until the operation ends";
+}
+
 static unsigned ring_length(const struct rme_node *ring)
 {
     unsigned n = 0;

@@ -122,7 +122,7 @@ static struct rme_unit *whole(struct rme *rme, struct rme_op *op)
 
     r->memory = RME_MEMORY_DIRECT;
     r->access = RME_ACCESS_REMOTE_WRITE;
-    r->max_segs = rme_wire_segments_max(RME_WIRE_INVITE, op->peer->tx_size);
+    r->max_segs = rme_exposed_max(rme, RME_WIRE_INVITE, op->peer->tx_size);
     if (!rme_unit_next(rme, op))
         return NULL;
     unit = rme_entry(r->units.next, struct rme_unit, link);
@@ -142,6 +142,10 @@ static bool send_invite(struct rme_op *op, struct rme_unit *unit)
 
     if (tx == NULL)
         return false;
+    if (!rme_unit_offer(peer, unit)) {
+        peer->rme->ops->tx_put(peer->link, tx);
+        return false;
+    }
     rme_peer_header(peer, RME_WIRE_INVITE, &message);
     message.tag = op->tag;
     message.to = peer->invites.seen;

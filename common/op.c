@@ -111,6 +111,8 @@ struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
     op->size = 0;
     op->error = 0;
     op->pins = 0;
+    op->closing = 0;
+    op->shutting = false;
     table->live++;
     return op;
 }

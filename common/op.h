@@ -67,6 +67,8 @@ struct rme_op {
     uint64_t size;  /* bytes of the message, once known */
     int error;      /* once it ends */
     uint32_t pins;  /* threads, devices and peers that may still use its memory; it is DONE only at 0 */
+    uint16_t closing; /* units of it that are being closed */
+    bool shutting;    /* a send that has ended, but for that: in peer->shutting */
     struct rme_rndv *rndv;
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];
 };

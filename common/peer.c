@@ -91,6 +91,8 @@ static struct rme_peer *peer_new(struct rme *rme, struct rme_addr *addr, const s
     rme_node_init(&peer->deferred);
     rme_node_init(&peer->keep_wait);
     rme_node_init(&peer->xfer_turn);
+    rme_node_init(&peer->window_turn);
+    rme_node_init(&peer->closing);
     rme_node_init(&peer->messages);
     rme_node_init(&peer->unexpected);
     rme_node_init(&peer->pulls);
@@ -128,6 +130,7 @@ static void peer_destroy(struct rme_peer *peer)
     rme_node_remove(&peer->xfer_turn);
     rme_node_remove(&peer->keep_wait);
     rme_keep_host_put(peer->host);
+    rme_node_remove(&peer->window_turn);
     rme_move_turn(rme);
     rme->npeer--;
     addr->peer = NULL;
@@ -539,6 +542,7 @@ static void leave_link(struct rme_peer *peer, int error)
     rme_unexp_drop(peer, false);
     rme_timer_stop(&rme->timers, &peer->timer);
     rme_node_remove(&peer->xfer_turn);
+    rme_node_remove(&peer->window_turn);
     if (peer->state == RME_PEER_UP)
         rme->stats.value[RME_C_PEERS]--;
     if (peer->passive)
@@ -577,6 +581,7 @@ static void bury(struct rme_peer *peer)
     peer->bye_in = false;
     while (!rme_node_alone(&peer->moving))
         rme_move_free(rme, rme_entry(peer->moving.next, struct rme_move, link));
+    rme_units_lost(peer);
     sends_first(&peer->dying);
     while ((node = rme_node_take(&peer->dying)) != NULL)
         rme_op_unpin(rme, rme_entry(node, struct rme_op, of_peer));

@@ -66,6 +66,9 @@ struct rme_peer {
     uint64_t kept;               /* bytes kept for it */
     struct rme_node keep_wait;   /* in rme->keep.waiting: gets no credits */
     struct rme_node xfer_turn;   /* in rme->xfer_turn: waits for the process's throttle */
+    struct rme_node window_turn; /* in rme->window_turn: waits for windows */
+    struct rme_node closing;     /* units of which something is being closed */
+    uint32_t shutting;           /* sends that end when it is; see expose.c */
     struct rme_node messages;    /* expected messages without a receive (struct rme_message) */
     struct rme_node unexpected;  /* unexpected messages not complete or not in turn yet (struct rme_unexp) */
     struct rme_node pulls;       /* of those, RTS that wait for room */

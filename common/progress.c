@@ -207,6 +207,10 @@ static void handle(struct rme *rme, const struct rme_event *event)
         else
             moved(rme, event->xfer);
         break;
+    case RME_EV_CLOSED:
+        rme_unit_closed(rme, event->closed);
+        rme_defer_run(peer);
+        break;
     case RME_EV_TX_ROOM:
         peer->tx_wait = false;
         rme_peer_kick(peer);

@@ -242,6 +242,9 @@ RME_API void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric);
 /* Value of an option as this engine uses it; -ENOENT unknown. */
 RME_API int rme_option_get(struct rme *rme, const char *name, int64_t *value);
 
+/* What a key that this engine gives to a peer opens, in words.  The fabric's options and its device decide. */
+RME_API const char *rme_key_opens(const struct rme *rme);
+
 /*
  * What the planner thinks of a message of `bytes` that this engine sends in `segments` pieces of unregistered memory to
  * a peer with one piece, both idle: the cost table, the predicted time of each protocol, the choice.  Waits for nothing.

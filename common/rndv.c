@@ -21,6 +21,7 @@
  * Why memory is safe.  An op ends only when nobody can touch its memory:
  *  - the mover ends when its last transfer is complete locally;
  *  - the exposer ends at the last report, which is behind all data;
+ *  - what an exposer has opened is closed before its end is told (expose.c);
  *  - any other end of an exposer needs the peer's word (CANCEL_ACK, or its CANCEL), which it gives when it has no transfer
  *    under way and starts none, or the end of the link, after which keys are worth nothing.
  *
@@ -232,6 +233,10 @@ static bool send_window(struct rme_peer *peer, struct rme_unit *unit)
 
     if (tx == NULL)
         return false;
+    if (!rme_unit_open(peer, unit)) {
+        peer->rme->ops->tx_put(peer->link, tx);
+        return false;
+    }
     rme_peer_header(peer, type, &message);
     message.to = rme_rndv_peer_handle(op->rndv);
     message.from = op->rndv->own.number;

@@ -74,6 +74,7 @@ struct rme_unit {
     uint8_t state;
     bool exposed; /* its CTS or OFFER is queued or gone */
     bool told;    /* gone: the peer may use it */
+    bool gone;    /* freed, but what is open of it is being closed */
     uint8_t memory;
     unsigned access;
     uint64_t offset, length;
@@ -84,6 +85,12 @@ struct rme_unit {
     struct rme_mseg *mseg;      /* what the device may use: the block, or the host's segments */
     uint32_t nmseg, mseg_room;
     struct rme_mseg own_mseg[4];
+    struct rme_range *range; /* what of mseg is open to the peer, one for each; see expose.c */
+    uint32_t nrange;         /* 0: nothing */
+    uint32_t range_room;
+    uint32_t offered;        /* of nrange, in rme->offered */
+    struct rme_range own_range[2];
+    struct rme_node closing; /* in peer->closing */
 };
 
 /* Memory of the peer that is open to us. */
@@ -206,7 +213,7 @@ void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done);
 
 /* Makes the next unit of an op, up to two at a time.  False: there is none to make now, or no memory (the op is stopped). */
 bool rme_unit_next(struct rme *rme, struct rme_op *op);
-/* Forgets a unit that no device uses; one that is BUSY is only given up. */
+/* Forgets a unit that no device of ours uses; one that is BUSY is only given up, one that is open is closed first. */
 void rme_unit_free(struct rme *rme, struct rme_unit *unit);
 /* Puts its segments into a message. */
 void rme_unit_describe(const struct rme_unit *unit, void *tx, uint8_t type);
@@ -217,6 +224,27 @@ void rme_unit_work(struct rme *rme);
 void rme_unit_clear(struct rme *rme);
 int rme_reserve_open(struct rme *rme);
 void rme_reserve_close(struct rme *rme);
+
+/* Gives back what it held; nothing of it is open or in use. */
+void rme_unit_give_back(struct rme *rme, struct rme_unit *unit);
+
+/* ---- expose.c ---------------------------------------------------------------------------------------------------- */
+
+/* Segments of a unit at most that a message of this type, in a buffer of `size` bytes, can tell of, and that can be open. */
+uint32_t rme_exposed_max(const struct rme *rme, uint8_t type, size_t size);
+/* Opens a unit to the peer, before it is told.  False: it has to wait, and the peer is kicked; or the link has failed. */
+bool rme_unit_open(struct rme_peer *peer, struct rme_unit *unit);
+/* The same for what may be open long before anybody uses it.  False: it cannot be had now. */
+bool rme_unit_offer(struct rme_peer *peer, struct rme_unit *unit);
+/* The peer has done with a unit, or with all units of an op, or shall have: its op ends when nothing of it is open. */
+void rme_unit_close(struct rme *rme, struct rme_unit *unit);
+void rme_units_close(struct rme *rme, struct rme_op *op);
+/* The op has ended but for that: what the peer says from now on waits for it if it is a send. */
+void rme_unit_shutting(struct rme_op *op);
+/* RME_EV_CLOSED. */
+void rme_unit_closed(struct rme *rme, struct rme_unit *unit);
+/* The link is down: what was being closed is closed. */
+void rme_units_lost(struct rme_peer *peer);
 
 /* ---- move.c ------------------------------------------------------------------------------------------------------ */
 

@@ -54,7 +54,7 @@ static void receive_by_read(struct rme *rme, struct rme_op *op, struct rme_openi
 static void receive_by_write(struct rme *rme, struct rme_op *op)
 {
     op->rndv->access = RME_ACCESS_REMOTE_WRITE;
-    op->rndv->max_segs = rme_wire_segments_max(RME_WIRE_CTS, op->peer->tx_size);
+    op->rndv->max_segs = rme_exposed_max(rme, RME_WIRE_CTS, op->peer->tx_size);
     rme_rndv_begin(rme, op, RME_OP_EXPOSED);
 }
 

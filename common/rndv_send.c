@@ -27,7 +27,7 @@ static int plan_send(struct rme *rme, struct rme_op *op)
     rme_plan(&in, &plan);
     op->rndv->memory = plan.send_pack && !in.send.ready ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
     op->rndv->unit_size = rme->tuning.unit;
-    op->rndv->max_segs = rme_wire_segments_max(RME_WIRE_RTS, peer->tx_size);
+    op->rndv->max_segs = rme_exposed_max(rme, RME_WIRE_RTS, peer->tx_size);
     op->rndv->offers = rme_plan_may_read(&in) && op->size > 0;
     op->rndv->access = op->rndv->offers ? RME_ACCESS_REMOTE_READ : RME_ACCESS_LOCAL;
     return 0;
@@ -41,6 +41,15 @@ static bool offerable(const struct rme_op *op, uint8_t memory)
 {
     return memory == RME_MEMORY_DIRECT ||
            (memory == RME_MEMORY_PACK && op->peer->rts_out[stream_of(op)] < PACKED_OFFERS);
+}
+
+/* The message goes without the offer after all. */
+static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
+{
+    rme_unit_free(rme, unit);
+    op->rndv->prepared = 0;
+    op->rndv->offers = false;
+    op->rndv->access = RME_ACCESS_LOCAL;
 }
 
 /* The first unit, which goes along with RTS; NULL with *wait: not ready yet, or there will be none. */
@@ -61,10 +70,7 @@ static struct rme_unit *offered_unit(struct rme *rme, struct rme_op *op, bool *w
         *wait = unit->state != RME_UNIT_READY;
         return *wait ? NULL : unit;
     }
-    rme_unit_free(rme, unit);
-    r->prepared = 0;
-    r->offers = false;
-    r->access = RME_ACCESS_LOCAL;
+    offer_nothing(rme, op, unit);
     return NULL;
 }
 
@@ -170,6 +176,10 @@ int rme_rndv_send(struct rme *rme, struct rme_op *op)
     tx = rme_peer_tx(peer, RME_CREDIT_DATA);
     if (tx == NULL)
         return 0;
+    if (unit != NULL && !rme_unit_offer(peer, unit)) {
+        offer_nothing(rme, op, unit);
+        unit = NULL;
+    }
     send_rts(rme, op, unit, tx);
     rme_node_remove(&op->link);
     peer->rts_out[stream]++;
@@ -200,6 +210,7 @@ static void receiver_opened(struct rme_op *op, const struct rme_wire_message *me
         rme_rndv_set_peer_handle(op, message->from);
         op->rndv->at = 0;
         op->rndv->max_segs = UINT32_MAX;
+        rme_units_close(rme, op); /* what was offered to be read */
         rme_rndv_begin(rme, op, RME_OP_MOVING);
     } else {
         rme_rndv_advance(rme, op);
@@ -242,7 +253,7 @@ void rme_rndv_go(struct rme_peer *peer, const struct rme_wire_message *message)
     op->rndv->reads = true;
     rme_rndv_set_peer_handle(op, message->from);
     op->rndv->access = RME_ACCESS_REMOTE_READ;
-    op->rndv->max_segs = rme_wire_segments_max(RME_WIRE_OFFER, peer->tx_size);
+    op->rndv->max_segs = rme_exposed_max(peer->rme, RME_WIRE_OFFER, peer->tx_size);
     rme_rndv_begin(peer->rme, op, RME_OP_EXPOSED);
 }
 

@@ -50,6 +50,7 @@
     X(CQ_ENTRIES, "cq_entries", "entries", "completions reaped")                                                       \
     X(WAKEUPS, "wakeups", "times", "sleeps ended by an event")                                                         \
     X(SLEEPS, "sleeps", "times", "sleeps begun")                                                                       \
+    X(WINDOWS, "windows", "ranges", "ranges of memory opened to one peer for one operation")                          \
     X(RNR, "rnr", "events", "receiver-not-ready errors seen")                                                          \
     X(CONNECTS, "connects", "links", "links established")                                                              \
     X(RECONNECTS, "reconnects", "links", "links established to a peer that had one before")                            \

@@ -51,6 +51,9 @@ static struct rme_unit *unit_new(struct rme *rme, struct rme_op *op)
             return NULL;
         unit->mseg = unit->own_mseg;
         unit->mseg_room = sizeof(unit->own_mseg) / sizeof(unit->own_mseg[0]);
+        unit->range = unit->own_range;
+        unit->range_room = sizeof(unit->own_range) / sizeof(unit->own_range[0]);
+        rme_node_init(&unit->closing);
         unit->control.kind = RME_CONTROL_UNIT;
         rme_node_init(&unit->queue);
         rme_node_init(&unit->control.link);
@@ -58,6 +61,8 @@ static struct rme_unit *unit_new(struct rme *rme, struct rme_op *op)
     unit->op = op;
     unit->exposed = false;
     unit->told = false;
+    unit->gone = false;
+    unit->nrange = unit->offered = 0;
     unit->memory = op->rndv->memory;
     unit->access = op->rndv->access;
     unit->offset = op->rndv->prepared;
@@ -71,6 +76,8 @@ static void unit_destroy(struct rme_unit *unit)
 {
     if (unit->mseg != unit->own_mseg)
         free(unit->mseg);
+    if (unit->range != unit->own_range)
+        free(unit->range);
     free(unit);
 }
 
@@ -288,8 +295,17 @@ void rme_unit_free(struct rme *rme, struct rme_unit *unit)
         unit->op = NULL;
         return;
     }
+    rme_unit_close(rme, unit);
+    if (unit->nrange == 0)
+        rme_unit_give_back(rme, unit);
+    else
+        unit->gone = true; /* it waits until nothing of it is open */
+}
+
+void rme_unit_give_back(struct rme *rme, struct rme_unit *unit)
+{
     if (rme_mreg_release(rme->mreg, unit->hold))
-        op->reap = true;
+        unit->op->reap = true;
     unit->hold = NULL;
     for (int class = 0; class < RME_RESERVES; class++) {
         if (rme->reserve[class].user == unit) {
@@ -369,7 +385,7 @@ void rme_unit_work(struct rme *rme)
     } else {
         unit->state = RME_UNIT_WORK;
         fall_back(rme, op, unit);
-        if (result == -ENOMEM)
+        if (result == -ENOMEM || result == -EACCES)
             rme_rndv_advance(rme, op);
         else
             rme_rndv_stop(rme, op, result == -EFAULT || result == -EINVAL ? -EFAULT : result);
@@ -423,7 +439,8 @@ void rme_unit_describe(const struct rme_unit *unit, void *tx, uint8_t type)
 {
     for (uint32_t i = 0; i < unit->nmseg; i++) {
         const struct rme_mseg *mseg = &unit->mseg[i];
-        struct rme_wire_segment segment = {(uintptr_t)mseg->base, mseg->rkey, mseg->length};
+        uint64_t key = unit->nrange != 0 ? unit->range[i].key : mseg->rkey;
+        struct rme_wire_segment segment = {(uintptr_t)mseg->base, key, mseg->length};
 
         rme_wire_put_segment(tx, type, i, &segment);
     }

@@ -59,7 +59,7 @@ int bed_teardown(void **state)
     }
     alarm(0);
     loop_census(&census);
-    if (census.fabrics || census.links || census.registrations || census.rx_held || census.tx_held)
+    if (census.fabrics || census.links || census.registrations || census.windows || census.rx_held || census.tx_held)
         fail_msg("left behind: %llu fabrics, %llu links, %llu registrations, %llu receive and %llu send buffers",
                  (unsigned long long)census.fabrics, (unsigned long long)census.links,
                  (unsigned long long)census.registrations, (unsigned long long)census.rx_held,
@@ -190,6 +190,7 @@ struct rme_addr *node_dial(struct node *n, const char *uri)
 
 static void note(struct node *n, const struct rme_done *done)
 {
+    struct loop_census census;
     struct op *op = done->user;
 
     if (!op || op->node != n)
@@ -204,6 +205,8 @@ static void note(struct node *n, const struct rme_done *done)
     op->error = done->error;
     op->actual = done->actual;
     op->place = ++reported;
+    loop_census(&census);
+    op->open = census.windows;
 }
 
 static void look_unexpected(struct node *n)

@@ -33,6 +33,7 @@ struct op {
     rme_id id;
     int rc;      /* of the post */
     int reports; /* a post that returned 1 counts as one */
+    uint64_t open; /* windows of all hosts at the report, over the loop fabric */
     int error;
     int64_t actual;
     int place; /* among all reports of the test, from 1 */

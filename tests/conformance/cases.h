@@ -138,6 +138,10 @@
 
 /* Exact counts: count_test.c. */
 #define COUNT_CASES(X) \
+    X(nothing_stays_open) \
+    X(cancelled_ones_are_shut) \
+    X(few_windows_suffice) \
+    X(answer_waits_until_shut) \
     X(counts_of_a_large_write) \
     X(counts_of_a_large_read) \
     X(many_large_ones_are_shared) \

@@ -8,7 +8,7 @@
 #include "cases.h"
 
 struct books {
-    uint64_t control, credit, registrations, deregistrations, signalled, stalls;
+    uint64_t control, credit, registrations, deregistrations, signalled, stalls, windows, doorbells;
 };
 
 static struct books books(const struct node *n)
@@ -20,6 +20,8 @@ static struct books books(const struct node *n)
         .deregistrations = node_counter(n, "deregistrations"),
         .signalled = node_counter(n, "signalled"),
         .stalls = node_counter(n, "credit_stalls"),
+        .windows = node_counter(n, "windows"),
+        .doorbells = node_counter(n, "doorbells"),
     };
 }
 
@@ -58,6 +60,11 @@ static void large_transfer(const char *options)
     assert_int_equal(client_after.deregistrations, client.deregistrations);
     assert_int_equal(client_after.credit + server_after.credit, client.credit + server.credit);
     assert_int_equal(client_after.stalls + server_after.stalls, client.stalls + server.stalls);
+    /* one window, by the side that does not move; closing it is what costs a doorbell */
+    bool exposed = strstr(rme_key_opens(p.server->rme), "one peer") != NULL;
+    assert_int_equal(client_after.windows - client.windows + server_after.windows - server.windows, exposed ? ROUNDS : 0);
+    assert_in_range(client_after.doorbells - client.doorbells + server_after.doorbells - server.doorbells, 0,
+                    (exposed ? 4 : 3) * ROUNDS);
     sends = client_after.signalled - client.signalled;
     if (sends > ROUNDS)
         fail_msg("the sender asked for %llu completions in %d messages", (unsigned long long)sends, ROUNDS);

@@ -79,6 +79,7 @@ int bench_close(void **state)
     assert_int_equal(census.fabrics, 0);
     assert_int_equal(census.links, 0);
     assert_int_equal(census.registrations, 0);
+    assert_int_equal(census.windows, 0);
     assert_int_equal(census.rx_held, 0);
     assert_int_equal(census.tx_held, 0);
     assert_int_equal(rnr, census.rnr); /* 0, but in the test that provokes them */
@@ -90,7 +91,7 @@ static void note(struct host *h, const struct rme_event *e)
     assert_true(h->nseen < BENCH_EVENTS);
     struct bench_event *seen = &h->seen[h->nseen++];
     *seen = (struct bench_event){.type = e->type, .link = e->link, .owner = e->owner, .error = e->error,
-                                 .imm = e->imm, .xfer = e->xfer, .length = e->length};
+                                 .imm = e->imm, .xfer = e->xfer, .closed = e->closed, .length = e->length};
     if (e->type == RME_EV_RECV)
         memcpy(seen->data, e->data, e->length < sizeof seen->data ? e->length : sizeof seen->data);
     else if (e->hello)
@@ -222,4 +223,30 @@ void bench_send(struct host *h, const char *text)
 
     strcpy(tx, text);
     lane.ops->tx_send(h->link, tx, strlen(text) + 1);
+}
+
+uint64_t bench_expose(struct host *h, const struct rme_mr *mr, void *base, size_t length, unsigned access,
+                      struct rme_range *range)
+{
+    struct rme_range other = {.base = base, .length = length, .rkey = mr->rkey};
+
+    *range = other;
+    if (!lane.ops->caps(h->f)->windows)
+        return range->key = mr->rkey;
+    assert_int_equal(lane.ops->expose(h->link, range, 1, access), 0);
+    /* Requests complete in order: when a second window is closed, the first is open. */
+    assert_int_equal(lane.ops->expose(h->link, &other, 1, access), 0);
+    bench_unexpose(h, &other);
+    return range->key;
+}
+
+void bench_unexpose(struct host *h, struct rme_range *range)
+{
+    if (!lane.ops->caps(h->f)->windows)
+        return;
+    lane.ops->unexpose(h->link, range, 1, range);
+    lane.ops->flush(h->f);
+    bench_until(h, RME_EV_CLOSED, 1);
+    assert_ptr_equal(bench_event(h, RME_EV_CLOSED, 0)->closed, range);
+    bench_forget();
 }

@@ -23,6 +23,7 @@ struct bench_event {
     int error;
     uint32_t imm;
     struct rme_xfer *xfer;
+    void *closed;
     void *rx; /* when kept */
     size_t length;
     uint8_t data[64]; /* the beginning of a message or of hello data */
@@ -63,6 +64,13 @@ struct rme_link *bench_dial(const char *uri, const char *hello, void *owner);
 void bench_connect(void);
 /* Ends the link of both, waits for both LINK_DOWNs and frees them. */
 void bench_disconnect(void);
+
+/* The key by which the other end may write (or read) this range of a registration of the host's: that of a window, where there
+ * are any.  The link is up; events are forgotten. */
+uint64_t bench_expose(struct host *h, const struct rme_mr *mr, void *base, size_t length, unsigned access,
+                      struct rme_range *range);
+/* Closes it again. */
+void bench_unexpose(struct host *h, struct rme_range *range);
 
 /* A send buffer; polls its host until there is one. */
 void *bench_tx(struct host *h);

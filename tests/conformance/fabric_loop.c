@@ -73,7 +73,9 @@ void loop_moves_data_late(void **state)
     assert_int_equal(lane.ops->reg(client.f, here, sizeof here, RME_ACCESS_LOCAL, &here_mr), 0);
     assert_int_equal(lane.ops->reg(server.f, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &there_mr), 0);
     struct rme_lseg seg = {here, sizeof here, here_mr.lkey};
-    struct rme_piece piece = {(uintptr_t)there, there_mr.rkey, &seg, 1};
+    struct rme_range range;
+    struct rme_piece piece = {(uintptr_t)there,
+                              bench_expose(&server, &there_mr, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &range), &seg, 1};
     struct rme_xfer x = {.notify = RME_NOTIFY_IMM, .piece = &piece, .npiece = 1, .bytes = sizeof here};
     loop_hold(LOOP_HOLD_DATA);
     lane.ops->xfer(client.link, &x);
@@ -85,9 +87,9 @@ void loop_moves_data_late(void **state)
     loop_hold(0);
     bench_until(&client, RME_EV_XFER_DONE, 1);
     assert_string_equal(there, "overwritten");
+    bench_disconnect();
     lane.ops->dereg(client.f, &here_mr);
     lane.ops->dereg(server.f, &there_mr);
-    bench_disconnect();
 }
 
 void loop_fails_the_kth_call(void **state)
@@ -190,23 +192,25 @@ static uint64_t one_chaotic_run(void)
     struct rme_lseg seg[N];
     struct rme_piece piece[N];
     struct rme_xfer x[N];
+    struct rme_range range;
     uint64_t order = 0;
 
     bench_connect();
     assert_int_equal(lane.ops->reg(client.f, here, sizeof here, RME_ACCESS_LOCAL_WRITE, &here_mr), 0);
     assert_int_equal(lane.ops->reg(server.f, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &there_mr), 0);
+    bench_expose(&server, &there_mr, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &range);
     for (int i = 0; i < N; i++) {
         seg[i] = (struct rme_lseg){here + i * SIZE, SIZE, here_mr.lkey};
-        piece[i] = (struct rme_piece){(uintptr_t)(there + i * SIZE), there_mr.rkey, &seg[i], 1};
+        piece[i] = (struct rme_piece){(uintptr_t)(there + i * SIZE), range.key, &seg[i], 1};
         x[i] = (struct rme_xfer){.piece = &piece[i], .npiece = 1, .bytes = SIZE};
         lane.ops->xfer(client.link, &x[i]);
     }
     bench_until(&client, RME_EV_XFER_DONE, N);
     for (int i = 0; i < N; i++)
         order = order * 31 + (uint64_t)(bench_event(&client, RME_EV_XFER_DONE, i)->xfer - x);
+    bench_disconnect();
     lane.ops->dereg(client.f, &here_mr);
     lane.ops->dereg(server.f, &there_mr);
-    bench_disconnect();
     return order;
 }
 

@@ -15,6 +15,7 @@
 struct ground {
     uint8_t *here, *there;
     struct rme_mr here_mr, there_mr;
+    struct rme_range to_read, to_write; /* `there`, open to the client */
     size_t size;
 };
 
@@ -30,6 +31,8 @@ static void ground_open(struct ground *g, size_t size)
     }
     assert_int_equal(lane.ops->reg(client.f, g->here, size, RME_ACCESS_LOCAL_WRITE, &g->here_mr), 0);
     assert_int_equal(lane.ops->reg(server.f, g->there, size, REMOTE, &g->there_mr), 0);
+    bench_expose(&server, &g->there_mr, g->there, size, RME_ACCESS_REMOTE_READ, &g->to_read);
+    bench_expose(&server, &g->there_mr, g->there, size, RME_ACCESS_REMOTE_WRITE, &g->to_write);
 }
 
 static void ground_close(struct ground *g)
@@ -213,7 +216,7 @@ static void write_with_immediate(void **state)
     uint32_t n = 0;
     uint64_t at = 5;
     for (uint32_t i = 0; i < 4; i += first, n++) {
-        piece[n] = (struct rme_piece){(uintptr_t)g.there + at, g.there_mr.rkey, &seg[i], first};
+        piece[n] = (struct rme_piece){(uintptr_t)g.there + at, g.to_write.key, &seg[i], first};
         for (uint32_t s = i; s < i + first; s++)
             at += seg[s].length;
     }
@@ -253,7 +256,7 @@ static void read_with_message(void **state)
     struct rme_piece piece[8];
     for (int i = 0; i < 8; i++) {
         seg[i] = (struct rme_lseg){g.here + i * 8000 + 3, 4001, g.here_mr.lkey};
-        piece[i] = (struct rme_piece){(uintptr_t)g.there + 4001 * (uint64_t)i, g.there_mr.rkey, &seg[i], 1};
+        piece[i] = (struct rme_piece){(uintptr_t)g.there + 4001 * (uint64_t)i, g.to_read.key, &seg[i], 1};
     }
     char *tx = bench_tx(&client);
     strcpy(tx, "read it");
@@ -286,7 +289,7 @@ static void last_notification_follows_all_data(void **state)
     ground_open(&g, MANY * SIZE);
     for (int i = 0; i < MANY; i++) {
         seg[i] = (struct rme_lseg){g.here + i * SIZE, SIZE, g.here_mr.lkey};
-        piece[i] = (struct rme_piece){(uintptr_t)g.there + (uint64_t)i * SIZE, g.there_mr.rkey, &seg[i], 1};
+        piece[i] = (struct rme_piece){(uintptr_t)g.there + (uint64_t)i * SIZE, g.to_write.key, &seg[i], 1};
         x[i] = (struct rme_xfer){.notify = i == MANY - 1 ? RME_NOTIFY_IMM : RME_NOTIFY_NONE, .imm = 7,
                                  .piece = &piece[i], .npiece = 1, .bytes = SIZE};
         lane.ops->xfer(client.link, &x[i]);
@@ -312,7 +315,7 @@ static void notifications_keep_their_order(void **state)
     bench_connect();
     ground_open(&g, 4096);
     seg = (struct rme_lseg){g.here, g.size, g.here_mr.lkey};
-    piece = (struct rme_piece){(uintptr_t)g.there, g.there_mr.rkey, &seg, 1};
+    piece = (struct rme_piece){(uintptr_t)g.there, g.to_write.key, &seg, 1};
     for (int i = 0; i < 6; i++) {
         x[i] = (struct rme_xfer){.notify = RME_NOTIFY_IMM, .imm = (uint32_t)i, .piece = &piece, .npiece = 1,
                                  .bytes = g.size};
@@ -363,14 +366,16 @@ static void forbidden_access_kills_the_link(void **state)
         bench_connect();
         ground_open(&g, 4096);
         assert_int_equal(lane.ops->reg(server.f, page, 4096, RME_ACCESS_REMOTE_READ, &read_only), 0);
+        struct rme_range page_range;
+        bench_expose(&server, &read_only, page, 4096, RME_ACCESS_REMOTE_READ, &page_range);
         struct rme_lseg seg = {g.here, 64, g.here_mr.lkey};
-        struct rme_piece piece = {(uintptr_t)g.there, g.there_mr.rkey, &seg, 1};
+        struct rme_piece piece = {(uintptr_t)g.there, g.to_write.key, &seg, 1};
         if (kind == 0)
             piece.raddr += g.size - 63;
         else if (kind == 1)
             piece.rkey ^= 0x5a00;
         else if (kind == 2)
-            piece = (struct rme_piece){(uintptr_t)page, read_only.rkey, &seg, 1};
+            piece = (struct rme_piece){(uintptr_t)page, page_range.key, &seg, 1};
         else
             piece.raddr -= 1;
         struct rme_xfer x = {.notify = RME_NOTIFY_IMM, .piece = &piece, .npiece = 1, .bytes = 64};
@@ -390,6 +395,111 @@ static void forbidden_access_kills_the_link(void **state)
         free(page);
     }
     loop_clear(); /* these breaches were meant */
+}
+
+/* A key is good for its range, one direction, one link, until it is closed: in every other case the link dies and the memory stays. */
+static void a_key_opens_one_range_to_one_peer(void **state)
+{
+    (void)state;
+    if (!lane.ops->caps(server.f)->windows)
+        skip();
+    for (int kind = 0; kind < 7; kind++) {
+        struct ground g;
+        struct rme_range range;
+        struct rme_link *other_client = NULL, *other_server = NULL;
+
+        bench_connect();
+        if (kind == 6) { /* the first link stays, a second one is tried */
+            other_client = client.link;
+            other_server = server.link;
+        }
+        ground_open(&g, 4096);
+        bench_expose(&server, &g.there_mr, g.there + 101, 64, RME_ACCESS_REMOTE_WRITE, &range);
+        if (kind == 6)
+            bench_connect();
+        struct rme_lseg seg = {g.here, 64, g.here_mr.lkey};
+        struct rme_piece piece = {(uintptr_t)g.there + 101, range.key, &seg, 1};
+        struct rme_xfer x = {.notify = RME_NOTIFY_NONE, .piece = &piece, .npiece = 1, .bytes = 64};
+        if (kind < 6) { /* first as it is meant */
+            lane.ops->xfer(client.link, &x);
+            lane.ops->flush(client.f);
+            bench_until(&client, RME_EV_XFER_DONE, 1);
+            assert_memory_equal(g.there + 101, g.here, 64);
+            memset(g.here, 0xee, 64);
+        }
+        struct rme_xfer y = {.notify = RME_NOTIFY_NONE, .piece = &piece, .npiece = 1, .bytes = 64};
+        if (kind == 0)
+            piece.raddr -= 1;
+        else if (kind == 1)
+            piece.raddr += 1;
+        else if (kind == 2)
+            y.read = true;
+        else if (kind == 3)
+            bench_unexpose(&server, &range);
+        else if (kind == 4)
+            piece.rkey = g.there_mr.rkey; /* of the registration */
+        else if (kind == 5) { /* the window is bound to other bytes later; the old key opens neither */
+            struct rme_range next;
+            bench_unexpose(&server, &range);
+            bench_expose(&server, &g.there_mr, g.there + 101, 64, RME_ACCESS_REMOTE_WRITE, &next);
+        }
+        lane.ops->xfer(client.link, &y);
+        lane.ops->flush(client.f);
+        bench_until(&client, RME_EV_LINK_DOWN, 1);
+        bench_until(&server, RME_EV_LINK_DOWN, 1);
+        check_pattern(g.there, 0, 101, 13, 5);
+        check_pattern(g.there, 101 + 64, g.size, 13, 5);
+        if (kind == 6)
+            check_pattern(g.there, 101, 101 + 64, 13, 5);
+        for (int i = 0; kind < 6 && kind != 2 && i < 64; i++)
+            assert_int_not_equal(g.there[101 + i], 0xee);
+        lane.ops->link_free(client.link);
+        lane.ops->link_free(server.link);
+        if (kind == 6) {
+            client.link = other_client;
+            server.link = other_server;
+            bench_forget();
+            bench_disconnect();
+        }
+        ground_close(&g);
+    }
+    loop_clear(); /* these breaches were meant */
+}
+
+/* Windows are bounded: who finds none is told, and finds one when another is closed, or its link is down. */
+static void windows_come_back(void **state)
+{
+    (void)state;
+    uint32_t most = lane.ops->caps(server.f)->windows;
+    if (!most)
+        skip();
+    for (int round = 0; round < 2; round++) {
+        struct ground g;
+        bench_connect();
+        ground_open(&g, 4096);
+        struct rme_range *range = calloc(most, sizeof *range);
+        uint32_t n = most - 2; /* two are open */
+        assert_non_null(range);
+        for (uint32_t i = 0; i < n; i++)
+            range[i] = (struct rme_range){.base = g.there + i % 4000, .length = 1 + i % 90, .rkey = g.there_mr.rkey};
+        assert_int_equal(lane.ops->expose(server.link, range, n, RME_ACCESS_REMOTE_READ), 0);
+        struct rme_range one = range[0];
+        assert_int_equal(lane.ops->expose(server.link, &one, 1, RME_ACCESS_REMOTE_READ), -EAGAIN);
+        bench_unexpose(&server, &range[0]);
+        bench_unexpose(&server, &range[1]);
+        bench_expose(&server, &g.there_mr, g.there, 1, RME_ACCESS_REMOTE_READ, &one);
+        if (round) {
+            lane.ops->unexpose(server.link, range + 2, n - 2, &g);
+            lane.ops->flush(server.f);
+            bench_until(&server, RME_EV_CLOSED, 1);
+            bench_idle();
+            assert_int_equal(bench_count(&server, RME_EV_CLOSED), 1);
+            bench_forget();
+        }
+        bench_disconnect();
+        free(range);
+        ground_close(&g);
+    }
 }
 
 static void link_down_comes_once_and_last(void **state)
@@ -519,6 +629,8 @@ int main(int argc, char **argv)
         T(last_notification_follows_all_data),
         T(notifications_keep_their_order),
         T(forbidden_access_kills_the_link),
+        T(a_key_opens_one_range_to_one_peer),
+        T(windows_come_back),
         T(link_down_comes_once_and_last),
         T(received_buffer_outlives_its_link),
         T(sleep_ends_by_wake_or_event),

@@ -24,6 +24,7 @@ static const struct rme_option_row loop_options[] = {
     {"loop_max_regs", "count", 1 << 18, 0, 1 << 18, "registrations", NULL},
     {"loop_read", "switch", 1, 0, 1, "transfers may be reads", NULL},
     {"loop_shared_rx", "switch", 1, 0, 1, "receive buffers are shared by all links", NULL},
+    {"loop_windows", "count", 256, 0, 1 << 16, "windows, 0: keys of registrations open them to everybody", NULL},
     {"loop_reg_is_free", "switch", 0, 0, 1, "registration costs nothing", NULL},
     {"loop_read_depth", "count", 16, 1, 255, "reads at work at one time on a link", NULL},
     {"loop_sq_depth", "count", 64, 2, 65536, "send buffers of a link", NULL},
@@ -157,7 +158,7 @@ static void events_free(struct loop_event *e)
 /* Local completions may come before or after anything of their link but its beginning and end. */
 static bool event_floats(const struct rme_event *e)
 {
-    return e->type == RME_EV_XFER_DONE || e->type == RME_EV_TX_ROOM;
+    return e->type == RME_EV_XFER_DONE || e->type == RME_EV_TX_ROOM || e->type == RME_EV_CLOSED;
 }
 
 static bool event_is_bound(const struct rme_event *e)
@@ -174,6 +175,8 @@ static bool may_swap(const struct rme_event *first, const struct rme_event *seco
 
 static bool is_held(const struct loop_fabric *f, const struct loop_event *e)
 {
+    if (e->event.type == RME_EV_CLOSED)
+        return (loop_net.held & LOOP_HOLD_CLOSED) != 0;
     return e->event.type == RME_EV_XFER_DONE && (e->not_before > f->polls || loop_net.held & LOOP_HOLD_DONES);
 }
 
@@ -364,6 +367,7 @@ static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_conf
         .has_read = option(config, "loop_read"),
         .shared_rx = option(config, "loop_shared_rx"),
         .reg_is_free = option(config, "loop_reg_is_free"),
+        .windows = (uint32_t)option(config, "loop_windows"),
     };
 }
 
@@ -604,6 +608,8 @@ static const struct rme_fabric_ops loop_ops = {
     .tx_put = loop_op_tx_put,
     .tx_send = loop_op_tx_send,
     .xfer = loop_op_xfer,
+    .expose = loop_op_expose,
+    .unexpose = loop_op_unexpose,
     .flush = loop_op_flush,
     .poll = loop_op_poll,
     .arm = loop_op_arm,

@@ -39,6 +39,8 @@ const struct rme_fabric_ops *loop_fabric(void);
     X(TX_GET, "tx_get")                                                                            \
     X(TX_SEND, "tx_send")                                                                          \
     X(XFER, "xfer")                                                                                \
+    X(EXPOSE, "expose")                                                                            \
+    X(UNEXPOSE, "unexpose")                                                                        \
     X(FLUSH, "flush")                                                                              \
     X(ARM, "arm")
 
@@ -53,7 +55,7 @@ const char *loop_call_name(enum loop_call call);
 
 /*
  * Lets `times` calls of host `name` (NULL: of any host) fail, beginning with the k-th from now (k >= 1).  Calls without
- * a result (tx_send, xfer, flush) fail by killing their link; tx_get returns NULL and TX_ROOM follows.
+ * a result (tx_send, xfer, unexpose, flush) fail by killing their link; tx_get returns NULL and TX_ROOM follows.
  */
 void loop_fault(const char *name, enum loop_call call, uint64_t k, uint64_t times, int error);
 /* How often a call was made since the last loop_clear(). */
@@ -70,13 +72,14 @@ void loop_kill_links(const char *name);
 #define LOOP_HOLD_DATA 1u
 #define LOOP_HOLD_MESSAGES 2u
 #define LOOP_HOLD_CONNECTS 4u
+#define LOOP_HOLD_CLOSED 16u /* what says that memory is closed */
 #define LOOP_HOLD_DONES 8u /* local completions of transfers; the peer has their data and notifications long since */
 void loop_hold(unsigned what);
 
 /* What exists, and what went wrong since the last loop_clear(). */
 struct loop_census {
-    uint64_t fabrics, links, registrations, rx_held, tx_held; /* now */
-    uint64_t connects, messages, immediates, transfers, pieces, bytes;
+    uint64_t fabrics, links, registrations, windows, rx_held, tx_held; /* now */
+    uint64_t connects, messages, immediates, transfers, pieces, bytes, opened;
     uint64_t rnr;
     uint64_t violations;  /* breaches of fabric.h by the engine, and refused accesses */
     char violation[160];  /* the first of them in words */

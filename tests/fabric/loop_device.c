@@ -81,6 +81,9 @@ void loop_op_dereg(struct rme_fabric *rf, struct rme_mr *mr)
     if (index >= f->nmrs || f->mrs[index].lkey != mr->lkey) {
         loop_violation("%s: deregistration of what is not registered", f->name);
     } else {
+        for (uint32_t i = 0; i < f->nmrs; i++)
+            if (f->mrs[i].lkey && f->mrs[i].link && f->mrs[i].below == index)
+                loop_violation("%s: deregistration of what is open to a peer", f->name);
         f->mrs[index].lkey = f->mrs[index].rkey = 0;
         f->mrs_used--;
         loop_net.census.registrations--;
@@ -88,16 +91,107 @@ void loop_op_dereg(struct rme_fabric *rf, struct rme_mr *mr)
     pthread_mutex_unlock(&loop_net.lock);
 }
 
-/* Does the key (as remote or local one) allow this access? */
-static bool access_ok(const struct loop_fabric *f, bool remote, uint64_t key, uint64_t base, uint64_t length,
-                      unsigned access)
+/* ---- Windows: slots of the same table, whose local key nobody has ------------------------------------------------------- */
+
+/* The registration that a window on this range shall be in; NULL: a mistake of the engine's. */
+static const struct loop_mr *below(struct loop_fabric *f, const struct rme_range *range, unsigned access)
+{
+    uint64_t index = range->rkey & ((UINT64_C(1) << SLOT_BITS) - 1);
+    const struct loop_mr *mr = index < f->nmrs ? &f->mrs[index] : NULL;
+    uintptr_t base = (uintptr_t)range->base;
+
+    if (!mr || !mr->lkey || mr->rkey != range->rkey || mr->link || (mr->access & access) != access || base < mr->base ||
+        range->length > mr->length || base - mr->base > mr->length - range->length) {
+        loop_violation("%s: %p+%llu cannot be opened: it is not registered for that", f->name, range->base,
+                       (unsigned long long)range->length);
+        return NULL;
+    }
+    return mr;
+}
+
+static void open_window(struct rme_link *link, struct rme_range *range, unsigned access)
+{
+    struct loop_fabric *f = link->fabric;
+    const struct loop_mr *mr = below(f, range, access);
+    uint32_t index = mr ? (uint32_t)(mr - f->mrs) : 0;
+    struct loop_mr *slot = mr ? mr_slot(f) : NULL;
+
+    if (!slot)
+        return;
+    slot->lkey = UINT64_C(1) << 61 | loop_random(f, UINT64_C(1) << 60);
+    slot->rkey = (loop_random(f, 0) << SLOT_BITS | (uint64_t)(slot - f->mrs)) | UINT64_C(1) << 63;
+    slot->base = (uintptr_t)range->base;
+    slot->length = range->length;
+    slot->access = access;
+    slot->link = link;
+    slot->below = index;
+    range->key = slot->rkey;
+    f->windows_used++;
+    link->windows++;
+    loop_net.census.windows++;
+    loop_net.census.opened++;
+    if (f->config.stats) {
+        f->config.stats->value[RME_C_WINDOWS]++;
+        f->config.stats->value[RME_C_SEND_REQUESTS]++;
+    }
+}
+
+int loop_op_expose(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access)
+{
+    struct loop_fabric *f = link->fabric;
+    int error = 0;
+
+    pthread_mutex_lock(&loop_net.lock);
+    if (access != RME_ACCESS_REMOTE_READ && access != RME_ACCESS_REMOTE_WRITE)
+        loop_violation("%s: memory is opened for the access %u", f->name, access);
+    if (!loop_faulty(f, LOOP_EXPOSE, &error) && (link->state == LOOP_STATE_ENDED || n > f->caps.windows - f->windows_used))
+        error = -EAGAIN;
+    for (uint32_t i = 0; !error && i < n; i++) {
+        range[i].key = 0;
+        if (range[i].length)
+            open_window(link, &range[i], access);
+    }
+    pthread_mutex_unlock(&loop_net.lock);
+    return error;
+}
+
+static void close_window(struct rme_link *link, struct loop_mr *slot)
+{
+    slot->lkey = slot->rkey = 0;
+    slot->link = NULL;
+    link->fabric->windows_used--;
+    link->windows--;
+    loop_net.census.windows--;
+}
+
+void loop_windows_close(struct rme_link *link, const struct loop_work *w)
+{
+    struct loop_fabric *f = link->fabric;
+
+    for (uint32_t i = 0; !w && link->windows && i < f->nmrs; i++)
+        if (f->mrs[i].lkey && f->mrs[i].link == link)
+            close_window(link, &f->mrs[i]);
+    for (uint32_t i = 0; w && i < w->nkeys; i++) {
+        struct loop_mr *slot = &f->mrs[w->keys[i] & ((UINT64_C(1) << SLOT_BITS) - 1)];
+        if (slot->lkey && slot->rkey == w->keys[i] && slot->link == link)
+            close_window(link, slot);
+        else
+            loop_violation("%s: what is not open is closed", f->name);
+    }
+}
+
+/* Does the key allow this access?  As a remote key it comes from the peer of `link`; NULL: it is a local one. */
+static bool access_ok(const struct loop_fabric *f, const struct rme_link *link, uint64_t key, uint64_t base,
+                      uint64_t length, unsigned access)
 {
     uint64_t index = key & ((UINT64_C(1) << SLOT_BITS) - 1);
 
     if (!key || index >= f->nmrs)
         return false;
     const struct loop_mr *mr = &f->mrs[index];
-    return (remote ? mr->rkey : mr->lkey) == key && (mr->access & access) == access && base >= mr->base &&
+    if (link && mr->link != (f->caps.windows ? link : NULL))
+        return false;
+    return (link ? mr->rkey : mr->lkey) == key && (mr->access & access) == access && base >= mr->base &&
            length <= mr->length && base - mr->base <= mr->length - length;
 }
 
@@ -110,12 +204,12 @@ static bool move_segments(struct rme_link *link, const struct rme_piece *p, bool
 
     for (uint32_t i = 0; i < p->nseg; i++) {
         const struct rme_lseg *s = &p->seg[i];
-        if (!access_ok(here, false, s->lkey, (uintptr_t)s->base, s->length, read ? RME_ACCESS_LOCAL_WRITE : 0)) {
+        if (!access_ok(here, NULL, s->lkey, (uintptr_t)s->base, s->length, read ? RME_ACCESS_LOCAL_WRITE : 0)) {
             loop_violation("%s: local segment %p+%llu is not covered by its key", here->name, s->base,
                            (unsigned long long)s->length);
             return false;
         }
-        if (!access_ok(link->peer->fabric, true, p->rkey, at, s->length,
+        if (!access_ok(link->peer->fabric, link->peer, p->rkey, at, s->length,
                        read ? RME_ACCESS_REMOTE_READ : RME_ACCESS_REMOTE_WRITE)) {
             loop_violation("%s: remote %s of %#llx+%llu at %s is not allowed", here->name, read ? "read" : "write",
                            (unsigned long long)at, (unsigned long long)s->length, link->peer->fabric->name);
@@ -270,6 +364,12 @@ static void finish(struct rme_link *link, struct loop_work **at)
         loop_net.census.transfers++;
         loop_event_push(link->fabric, e);
     }
+    if (w->keys) {
+        struct loop_event *e = loop_event_new(RME_EV_CLOSED, link);
+        e->event.closed = w->owner;
+        loop_windows_close(link, w);
+        loop_event_push(link->fabric, e);
+    }
     loop_work_free(link, w);
 }
 
@@ -284,7 +384,9 @@ static bool carry(struct rme_link *link, bool *worked)
         struct loop_work *w = *at;
         if (w->xfer && w->moved < w->xfer->npiece)
             incomplete = true;
-        if (w->xfer && w->xfer->notify == RME_NOTIFY_NONE) {
+        if (w->keys) {
+            /* done by finish() */
+        } else if (w->xfer && w->xfer->notify == RME_NOTIFY_NONE) {
             if (w->moved < w->xfer->npiece) {
                 at = &w->next;
                 continue;

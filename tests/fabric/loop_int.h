@@ -22,6 +22,8 @@ struct loop_mr {
     uintptr_t base;
     size_t length;
     unsigned access;
+    const struct rme_link *link; /* a window: the link that it is for */
+    uint32_t below;              /* and the slot of the registration that it is in */
 };
 
 /* An event on its way to the engine. */
@@ -53,6 +55,9 @@ struct loop_work {
     struct rme_xfer *xfer;
     uint32_t moved;         /* pieces */
     uint32_t *order;        /* in which they move; NULL: as they stand */
+    uint64_t *keys;         /* windows to close */
+    uint32_t nkeys;
+    void *owner;            /* who is told then */
 };
 
 #define LOOP_STATES(X)                                                                             \
@@ -82,6 +87,7 @@ struct rme_link {
     char peer_name[LOOP_NAME_MAX * 2];
     struct sockaddr_in peer_sockaddr;
     uint8_t hello[LOOP_HELLO_MAX]; /* active: ours, until it is carried */
+    uint32_t windows; /* open */
     struct loop_work *queued, **queued_tail; /* before flush() */
     struct loop_work *work, **work_tail;     /* seen by the device */
     uint32_t rx_promised, rx_ready, rx_debt;
@@ -108,7 +114,7 @@ struct loop_fabric {
     struct loop_rx *rx_orphans;               /* lent, and their link is freed */
     uint32_t nevents;
     struct loop_mr *mrs;
-    uint32_t nmrs, mrs_used;
+    uint32_t nmrs, mrs_used, windows_used;
     uint64_t rnr; /* seen and not yet told to stats */
     uint64_t random;
     uint32_t read_depth, sq_depth, rx_max, rx_total;
@@ -165,6 +171,8 @@ void loop_link_end(struct rme_link *link, int error, const void *hello, size_t l
 void loop_cut(struct loop_fabric *f);
 void loop_work_free(struct rme_link *link, struct loop_work *w);
 void loop_rx_give(struct rme_link *link, uint32_t n);
+/* Closes windows of a link: those of a piece of work, or all. */
+void loop_windows_close(struct rme_link *link, const struct loop_work *w);
 
 /* One step of the device.  False: there was nothing to do. */
 bool loop_device_step(void);
@@ -186,6 +194,8 @@ void *loop_op_tx_get(struct rme_link *link);
 void loop_op_tx_put(struct rme_link *link, void *tx);
 void loop_op_tx_send(struct rme_link *link, void *tx, size_t length);
 void loop_op_xfer(struct rme_link *link, struct rme_xfer *x);
+int loop_op_expose(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access);
+void loop_op_unexpose(struct rme_link *link, struct rme_range *range, uint32_t n, void *owner);
 void loop_op_flush(struct rme_fabric *rf);
 
 #endif

@@ -71,6 +71,7 @@ void loop_work_free(struct rme_link *link, struct loop_work *w)
     if (w->tx)
         tx_free(link, w->tx);
     free(w->order);
+    free(w->keys);
     free(w);
 }
 
@@ -112,6 +113,7 @@ void loop_link_end(struct rme_link *link, int error, const void *hello, size_t l
         return;
     link->state = LOOP_STATE_ENDED;
     work_drop(link);
+    loop_windows_close(link, NULL);
     loop_idle(link);
     detach(link);
     struct loop_event *e = loop_event_new(RME_EV_LINK_DOWN, link);
@@ -393,16 +395,22 @@ void loop_op_tx_put(struct rme_link *link, void *data)
     pthread_mutex_unlock(&loop_net.lock);
 }
 
-/* Queues work; on a link that is over it is dropped, as hardware would flush it. */
-static void queue(struct rme_link *link, struct loop_tx *tx, struct rme_xfer *x, enum loop_call call)
+static struct loop_work *work_new(struct loop_tx *tx, struct rme_xfer *x)
 {
     struct loop_work *w = calloc(1, sizeof *w);
-    int error = 0;
 
     if (!w)
         abort(); /* a test's own memory */
     w->tx = tx;
     w->xfer = x;
+    return w;
+}
+
+/* Queues work; on a link that is over it is dropped, as hardware would flush it. */
+static void queue_work(struct rme_link *link, struct loop_work *w, enum loop_call call)
+{
+    int error = 0;
+
     if (loop_faulty(link->fabric, call, &error) && !link->ending) {
         link->ending = error;
         loop_busy(link);
@@ -415,6 +423,11 @@ static void queue(struct rme_link *link, struct loop_tx *tx, struct rme_xfer *x,
         loop_violation("%s: work queued on a link that is not up", link->fabric->name);
     *link->queued_tail = w;
     link->queued_tail = &w->next;
+}
+
+static void queue(struct rme_link *link, struct loop_tx *tx, struct rme_xfer *x, enum loop_call call)
+{
+    queue_work(link, work_new(tx, x), call);
 }
 
 static void check_length(struct rme_link *link, size_t length)
@@ -487,6 +500,27 @@ void loop_op_xfer(struct rme_link *link, struct rme_xfer *x)
         stats->value[RME_C_SIGNALLED]++;
     }
     queue(link, tx, x, LOOP_XFER);
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+/* Windows are shut by the device, in the order of queueing: until then their keys work. */
+void loop_op_unexpose(struct rme_link *link, struct rme_range *range, uint32_t n, void *owner)
+{
+    struct loop_work *w = work_new(NULL, NULL);
+
+    w->keys = calloc(n, sizeof *w->keys);
+    if (!w->keys)
+        abort();
+    for (uint32_t i = 0; i < n; i++)
+        if (range[i].length)
+            w->keys[w->nkeys++] = range[i].key;
+    w->owner = owner;
+    pthread_mutex_lock(&loop_net.lock);
+    if (!w->nkeys)
+        loop_violation("%s: nothing is closed", link->fabric->name);
+    if (link->fabric->config.stats)
+        link->fabric->config.stats->value[RME_C_SEND_REQUESTS] += w->nkeys;
+    queue_work(link, w, LOOP_UNEXPOSE);
     pthread_mutex_unlock(&loop_net.lock);
 }
 

@@ -21,6 +21,7 @@ static unsigned nwaiting;
 static int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     (void)qp;
+    rig.doorbells++;
     for (unsigned i = 0; wr; wr = wr->next, i++) {
         if (rig.fail_post && i == rig.fail_at) {
             *bad = wr;
@@ -36,7 +37,35 @@ static int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_
                                  0};
         for (int s = 0; s < wr->num_sge; s++)
             p->bytes += wr->sg_list[s].length;
+        if (wr->opcode == IBV_WR_BIND_MW) {
+            assert_true(wr->num_sge == 0 && wr->imm_data == 0); /* as rxe has it */
+            assert_int_equal(wr->bind_mw.mw->rkey & 0xff, (wr->bind_mw.rkey - 1) & 0xff);
+            p->raddr = wr->bind_mw.bind_info.addr;
+            p->bytes = wr->bind_mw.bind_info.length;
+            p->imm = wr->bind_mw.rkey;
+        } else if (wr->opcode == IBV_WR_LOCAL_INV) {
+            p->imm = wr->invalidate_rkey;
+        }
     }
+    return 0;
+}
+
+static struct ibv_mw *fake_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+    static uint32_t key;
+    struct ibv_mw *mw = calloc(1, sizeof(*mw));
+    mw->context = pd->context;
+    mw->pd = pd;
+    mw->type = type;
+    mw->rkey = (++key << 8) + 0xfe;
+    rig.windows++;
+    return mw;
+}
+
+static int fake_dealloc_mw(struct ibv_mw *mw)
+{
+    free(mw);
+    rig.windows--;
     return 0;
 }
 
@@ -202,6 +231,8 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_
 void rdma_destroy_qp(struct rdma_cm_id *id)
 {
     unsigned kept = 0;
+    assert_int_equal(rig.windows,
+                     rig.f->windows.nfree); /* soft-RoCE waits for those that are open */
     for (unsigned i = 0; i < nwaiting; i++)
         if (waiting[i].qp_num != id->qp->qp_num)
             waiting[kept++] = waiting[i];
@@ -340,6 +371,8 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     context.ops.post_send = fake_post_send;
     context.ops.post_recv = fake_post_recv;
     context.ops.post_srq_recv = fake_post_srq_recv;
+    context.ops.alloc_mw = fake_alloc_mw;
+    context.ops.dealloc_mw = fake_dealloc_mw;
     context.ops.poll_cq = fake_poll;
     domain.context = &context;
     cq.context = &context;
@@ -378,6 +411,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     STAILQ_INIT(&f->rx_ready);
     assert_int_equal(ib_tx_open(f), 0);
     assert_int_equal(ib_async_open(f), 0);
+    LIST_INIT(&f->windows.free);
 }
 
 /* Everything came back: buffers, queue pairs, ids, completion queue space. */
@@ -395,6 +429,9 @@ void rig_close(void)
     assert_int_equal(rig.created, rig.destroyed);
     ib_tx_close(f);
     ib_rx_close(f);
+    ib_windows_close(f);
+    assert_int_equal(rig.windows, 0);
+    assert_int_equal(f->windows.made, 0);
     close(channel.fd);
     close(f->wake_fd);
     free(f);

@@ -31,6 +31,8 @@ struct rig {
     struct rig_posted *posted; /* sends, in order */
     unsigned nposted;
     unsigned nrecv;   /* receives posted */
+    unsigned windows; /* that exist */
+    unsigned doorbells;
     int fail_post;    /* errno of the next post call, 0: none */
     unsigned fail_at; /* the request of that call which is refused */
     /* what rdma_cm was asked */

@@ -354,6 +354,80 @@ static void random_loads(void **state)
     free(d);
 }
 
+/* Windows are opened in front of the message, in one chain, and closed in another; the last of
+ * them is told, when there is room. */
+static void windows_in_chains(void **state)
+{
+    struct rme_range range[3];
+    struct rme_event e[4];
+    struct ibv_mr mr = {.lkey = 1};
+    char memory[100];
+    int owner;
+    (void)state;
+    for (int lost = 0; lost < 3; lost++) {
+        rig_open(NULL, 16, 256);
+        struct rme_fabric *f = rig.f;
+        f->caps.windows = 4;
+        memset(&f->batch, 0x5a, sizeof(f->batch)); /* of another use */
+        struct rme_link *l = rig_link();
+        for (int i = 0; i < 3; i++)
+            range[i] = (struct rme_range){.base = memory + 7 * i,
+                                          .length = i == 1 ? 0 : 5 + (uint64_t)i,
+                                          .rkey = (uintptr_t)&mr};
+        assert_int_equal(ib_expose(l, range, 3, RME_ACCESS_REMOTE_WRITE), 0);
+        assert_null(range[1].window);
+        void *tx = ib_tx_get(l);
+        ib_tx_send(l, tx, 10);
+        ib_flush(f);
+        assert_int_equal(rig.doorbells, 1);
+        assert_int_equal(rig.nposted, 3);
+        for (unsigned i = 0; i < 2; i++) {
+            assert_int_equal(rig.posted[i].opcode, IBV_WR_BIND_MW);
+            assert_int_equal(rig.posted[i].raddr, (uintptr_t)memory + 14 * i);
+            assert_int_equal(rig.posted[i].bytes, 5 + 2 * i);
+            assert_int_equal(rig.posted[i].imm, range[2 * i].key);
+            assert_int_equal(rig.posted[i].flags & IBV_SEND_SIGNALED, 0);
+        }
+        struct rme_range more[3] = {range[0], range[0], range[0]};
+        assert_int_equal(ib_expose(l, more, 3, RME_ACCESS_REMOTE_READ), -EAGAIN);
+        assert_int_equal(f->windows.nfree, 2);
+        if (lost != 1)
+            ib_unexpose(l, range, 3, &owner);
+        ib_flush(f);
+        if (lost != 1) {
+            assert_int_equal(rig.doorbells, 2);
+            assert_int_equal(rig.posted[3].opcode, IBV_WR_LOCAL_INV);
+            assert_int_equal(rig.posted[3].flags & IBV_SEND_SIGNALED, 0);
+            assert_int_equal(rig.posted[4].imm, range[2].key);
+            assert_int_not_equal(rig.posted[4].flags & IBV_SEND_SIGNALED, 0);
+        }
+        if (lost == 0) {
+            rig_complete(l, 5); /* outside of a poll: nowhere to tell it */
+            assert_int_equal(rig_poll(e, 4), 1);
+            assert_int_equal(e[0].type, RME_EV_CLOSED);
+            assert_ptr_equal(e[0].closed, &owner);
+            assert_int_equal(f->windows.nfree, 4);
+            uint32_t before = range[2].key;
+            assert_int_equal(ib_expose(l, range, 3, RME_ACCESS_REMOTE_READ), 0);
+            assert_int_not_equal(range[0].key, before);
+            ib_flush(f); /* the rig looks at the window's own name */
+        }
+        /* what is open, or being closed, goes with the link */
+        ib_link_fail(l, -ECONNRESET, true);
+        l->send_drained = l->recv_drained = l->last_wqe = true;
+        ib_link_drained(l);
+        int n = 0, got;
+        while ((got = rig_poll(e, 4)))
+            for (int i = 0; i < got; i++)
+                n += e[i].type == RME_EV_CLOSED;
+        assert_int_equal(n, 0);
+        assert_int_equal(f->windows.nfree, 2);
+        assert_int_equal(f->windows.made, 2);
+        ib_link_free(l);
+        rig_close();
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -367,6 +441,7 @@ int main(void)
         cmocka_unit_test(reads_are_limited),
         cmocka_unit_test(refused_post_loses_the_link),
         cmocka_unit_test(sending_on_a_lost_link),
+        cmocka_unit_test(windows_in_chains),
         cmocka_unit_test(random_loads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

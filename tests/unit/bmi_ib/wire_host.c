@@ -47,7 +47,7 @@ int wire_start(struct wire *w, const char *listen)
     w->seen = calloc(WIRE_SEEN, sizeof(*w->seen));
     assert_true(w->options && w->seen);
     /* Nobody here sends without a receive being posted, but where a test says so. */
-    if (rme_options_parse(w->options, "rnr_retry=0", why, sizeof(why)))
+    if (rme_options_parse(w->options, "rnr_retry=0,expose=region", why, sizeof(why)))
         fail_msg("%s", why);
     if (wire_options && rme_options_parse(w->options, wire_options, why, sizeof(why)))
         fail_msg("%s", why);

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * window.c - memory that is open to one peer: memory windows of type 2.
+ *
+ * With windows no registration has a remote right, so its own key opens nothing to anybody.  A
+ * window is bound to exactly the bytes that an operation exposes, for one direction, by a work
+ * request on the queue pair of the peer; the device then lets that queue pair's peer in, and
+ * nobody else.  It is closed by a work request as well, whose completion says that no key opens
+ * these bytes any more and that no access is under way.  Both requests travel in the chains of
+ * xfer.c: opening in front of the message that carries the key, so that it costs no doorbell;
+ * closing, behind the last report of the peer, has one.
+ *
+ * The low eight bits of a key are ours to choose: they go on with each binding, so that a key
+ * is of no use for the next one.  (After 256 bindings they come again; the key then opens what
+ * its holder is shown at that moment anyway, as another queue pair's peer is not let in.)
+ *
+ * Soft-RoCE has windows, but they are not used there (ib_quirk_bad_windows).
+ *
+ * Windows are kept for reuse, whichever link they served: they are made when more are open at a
+ * time than ever before, up to the option `windows`.  Those that are open when a queue pair is
+ * destroyed are given back to the device before: no other queue pair could close them, an open
+ * window keeps its memory registered, and some drivers keep its queue pair, too.
+ *
+ * A window is in one place: the free list, its link's list while it is open or being closed,
+ * or, closed, in the queue of events that wait for room (as the transfer `close`).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ib.h"
+
+#define FIRST_WINDOWS 16 /* made when the fabric is opened */
+
+static struct ib_window *window_of(struct rme_xfer *close)
+{
+    return (struct ib_window *)((char *)close - offsetof(struct ib_window, close));
+}
+
+static struct ib_window *window_new(struct rme_fabric *f)
+{
+    struct ib_window *w = calloc(1, sizeof(*w));
+    if (!w)
+        return NULL;
+    w->mw = ibv_alloc_mw(f->dev.pd, IBV_MW_TYPE_2);
+    if (!w->mw) {
+        free(w);
+        return NULL;
+    }
+    w->key = w->mw->rkey;
+    w->open.fabric.what = IB_XFER_OPEN;
+    w->close.fabric.what = IB_XFER_CLOSE;
+    f->windows.made++;
+    return w;
+}
+
+static void dealloc(struct rme_fabric *f, struct ib_window *w)
+{
+    int ret = ibv_dealloc_mw(w->mw);
+    if (ret)
+        ib_log(f, RME_LOG_WARN, "device %s: a memory window stays: %s", f->dev.name,
+               strerror(-ib_error(ret)));
+    f->windows.made--;
+}
+
+static void give_back(struct rme_fabric *f, struct ib_window *w)
+{
+    LIST_INSERT_HEAD(&f->windows.free, w, entry);
+    f->windows.nfree++;
+}
+
+/* Makes sure that n windows are free. */
+static int ensure(struct rme_fabric *f, uint32_t n)
+{
+    while (f->windows.nfree < n) {
+        struct ib_window *w = f->windows.made < f->caps.windows ? window_new(f) : NULL;
+        if (!w)
+            return -EAGAIN;
+        give_back(f, w);
+    }
+    return 0;
+}
+
+/* ---- Opening and closing the fabric ---- */
+
+static bool has_windows(const struct rme_fabric *f)
+{
+    const struct ibv_device_attr *a = &f->dev.attr;
+    return (a->device_cap_flags &
+            (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) &&
+           a->max_mw > 0 && !ib_quirk_bad_windows(f);
+}
+
+int ib_windows_open(struct rme_fabric *f)
+{
+    const char *mode = rme_option_string(f->config.options, "expose");
+    bool region = strcmp(mode, "region") == 0;
+    LIST_INIT(&f->windows.free);
+    if (!region && strcmp(mode, "operation") != 0) {
+        ib_log(f, RME_LOG_ERROR, "option expose=%s: allowed are operation and region", mode);
+        return -EINVAL;
+    }
+    if (!region && has_windows(f)) {
+        int64_t most = ib_option(f, "windows");
+        f->caps.windows = (uint32_t)(most < f->dev.attr.max_mw ? most : f->dev.attr.max_mw);
+        if (ensure(f, f->caps.windows < FIRST_WINDOWS ? f->caps.windows : FIRST_WINDOWS))
+            f->caps.windows = f->windows.made;
+    }
+    if (f->caps.windows)
+        ib_log(
+            f, RME_LOG_INFO,
+            "device %s: a key opens the bytes of one operation, to one peer (up to %u windows)",
+            f->dev.name, f->caps.windows);
+    else
+        ib_log(f, RME_LOG_INFO,
+               "device %s: a key opens all of a registration, to every peer, until it is "
+               "deregistered: %s",
+               f->dev.name,
+               region ? "the option expose says region"
+                      : "the device has no memory windows of type 2, or none that protect");
+    return 0;
+}
+
+void ib_windows_close(struct rme_fabric *f)
+{
+    struct ib_window *w;
+    while ((w = LIST_FIRST(&f->windows.free))) {
+        LIST_REMOVE(w, entry);
+        dealloc(f, w);
+        free(w);
+    }
+    f->windows.nfree = 0;
+}
+
+/* ---- What the engine asks ---- */
+
+static void open_one(struct rme_link *l, struct rme_range *range, unsigned access)
+{
+    struct rme_fabric *f = l->f;
+    struct ib_window *w = LIST_FIRST(&f->windows.free);
+    LIST_REMOVE(w, entry);
+    f->windows.nfree--;
+    LIST_INSERT_HEAD(&l->windows, w, entry);
+    w->key = ibv_inc_rkey(w->key);
+    w->info = (struct ibv_mw_bind_info){.mr = (struct ibv_mr *)(uintptr_t)range->rkey,
+                                        .addr = (uintptr_t)range->base,
+                                        .length = range->length,
+                                        .mw_access_flags = access & RME_ACCESS_REMOTE_WRITE
+                                                               ? IBV_ACCESS_REMOTE_WRITE
+                                                               : IBV_ACCESS_REMOTE_READ};
+    range->key = w->key;
+    range->window = w;
+    ib_xfer_enqueue(l, &w->open);
+    ib_count(f, WINDOWS, 1);
+}
+
+int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access)
+{
+    uint32_t wanted = 0;
+    for (uint32_t i = 0; i < n; i++)
+        wanted += range[i].length != 0;
+    if (l->state >= IB_DRAINING || ensure(l->f, wanted))
+        return -EAGAIN;
+    for (uint32_t i = 0; i < n; i++) {
+        range[i].key = 0;
+        range[i].window = NULL;
+        if (range[i].length)
+            open_one(l, &range[i], access);
+    }
+    return 0;
+}
+
+void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner)
+{
+    struct ib_window *last = NULL;
+    for (uint32_t i = 0; i < n; i++)
+        if (range[i].window)
+            last = range[i].window;
+    for (uint32_t i = 0; i < n; i++) {
+        struct ib_window *w = range[i].window;
+        if (!w)
+            continue;
+        w->close.owner = w == last ? owner : NULL; /* requests complete in order */
+        ib_xfer_enqueue(l, &w->close);
+    }
+}
+
+/* ---- Requests and completions ---- */
+
+void ib_window_build(struct rme_xfer *x, struct ibv_send_wr *wr)
+{
+    if (x->fabric.what == IB_XFER_CLOSE) {
+        wr->opcode = IBV_WR_LOCAL_INV;
+        wr->invalidate_rkey = window_of(x)->key;
+        return;
+    }
+    struct ib_window *w = (struct ib_window *)((char *)x - offsetof(struct ib_window, open));
+    wr->opcode = IBV_WR_BIND_MW;
+    wr->imm_data = 0; /* rxe insists */
+    wr->bind_mw.mw = w->mw;
+    wr->bind_mw.rkey = w->key;
+    wr->bind_mw.bind_info = w->info;
+}
+
+void ib_window_closed(struct rme_link *l, struct rme_xfer *x)
+{
+    struct rme_fabric *f = l->f;
+    struct ib_window *w = window_of(x);
+    LIST_REMOVE(w, entry);
+    w->mw->rkey =
+        w->key; /* what the window is called from now on; the next binding names it so */
+    if (!x->owner) {
+        give_back(f, w);
+        return;
+    }
+    x->fabric.mark = l->handle;
+    if (f->done.head || !ib_window_emit(f, l, x))
+        ib_queue_put(&f->done, x);
+}
+
+bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_xfer *x)
+{
+    struct rme_event *e = l ? ib_event(f, RME_EV_CLOSED, l) : NULL;
+    if (l && !e)
+        return false;
+    if (e)
+        e->closed = x->owner;
+    give_back(f, window_of(x));
+    return true;
+}
+
+/* The queue pair is about to go: what is open is open no longer. */
+void ib_windows_drop(struct rme_link *l)
+{
+    struct ib_window *w;
+    LIST_FOREACH(w, &l->windows, entry)
+    dealloc(l->f, w);
+}
+
+/* It is gone, and no request refers to its windows any more. */
+void ib_windows_forget(struct rme_link *l)
+{
+    struct ib_window *w;
+    while ((w = LIST_FIRST(&l->windows))) {
+        LIST_REMOVE(w, entry);
+        free(w);
+    }
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What is open to a peer: when an operation was reported, nothing of it is, whatever protocol moved it and however it ended.
+ * What a window opens and to whom is tested for every fabric in fabric_test.c.
+ */
+#include <errno.h>
+#include "cases.h"
+#include "../fabric/loop.h"
+
+/* Over the loop fabric it is seen at once; elsewhere attackers try (tests/hostile). */
+static void nothing_open(void)
+{
+    struct loop_census census;
+
+    loop_census(&census);
+    assert_int_equal(census.windows, 0);
+}
+
+/* Nothing of this operation was open when its end was told.  (Nothing else was going on.) */
+static void shut_when_told(const struct op *op)
+{
+    assert_int_equal(op->open, 0);
+}
+
+static uint64_t windows(const struct pair *p)
+{
+    return node_counter(p->client, "windows") + node_counter(p->server, "windows");
+}
+
+/* `exposer`: which of the two alone opens memory, 0 the send, 1 the receive, -1 either. */
+static void exchange(struct pair *p, struct blob *out, struct blob *in, bool recv_first, int exposer, uint64_t seed)
+{
+    struct op send, recv;
+
+    blob_fill(out, seed);
+    if (recv_first)
+        post_recv(&recv, p->server, p->to_client, in, 3);
+    if (recv_first)
+        pump_times(5);
+    post_send(&send, p->client, p->to_server, out, 3);
+    if (!recv_first)
+        pump_times(5);
+    if (!recv_first)
+        post_recv(&recv, p->server, p->to_client, in, 3);
+    pump_until_reported(&send);
+    pump_until_reported(&recv);
+    nothing_open();
+    if (exposer >= 0)
+        shut_when_told(exposer ? &recv : &send);
+    op_check(&recv, 300000);
+    blob_check(in, seed, 300000);
+}
+
+void nothing_stays_open(void **state)
+{
+    static const char *const options[] = {"rndv=write,invite=0", "rndv=write", "rndv=read", "rndv=auto",
+                                          "rndv=read,unit=64K,regcache_entries=0", "rndv=write,unit=64K,regcache_entries=0",
+                                          "rndv=auto,loop_chaos=1,unit=64K"};
+
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        struct pair p;
+        struct blob out[2], in[2];
+
+        bed_options(options[i]);
+        pair_open(&p);
+        blob_zone(&out[0], p.client, 300000);
+        blob_zone(&in[0], p.server, 300000);
+        blob_split(&out[1], 300000, 7, 1);
+        blob_split(&in[1], 300000, 5, 2);
+        for (unsigned n = 0; n < 8; n++)
+            exchange(&p, &out[n & 1], &in[n >> 1 & 1], n >> 2 & 1, i < 2 ? 1 : i == 2 ? 0 : -1, n + 1);
+        if (windows(&p) == 0 && i == 0)
+            print_message("no windows here\n");
+        struct op un;
+        struct blob large;
+        blob_flat(&large, 15000);
+        blob_fill(&large, 9);
+        post_unexpected(&un, p.client, p.to_server, &large, 4);
+        pump_until_reported(&un);
+        pump_until_unexpected(p.server, 1);
+        inbox_drop(p.server);
+        nothing_open();
+        blob_free(&large);
+        for (int k = 0; k < 2; k++) {
+            blob_free(&out[k]);
+            blob_free(&in[k]);
+        }
+        bed_teardown(state);
+        bed_setup(state);
+    }
+}
+
+/* A receive that has invited, and a send that has offered its memory, are cancelled: their memory is shut when that is reported. */
+void cancelled_ones_are_shut(void **state)
+{
+    struct pair p;
+    struct blob out, in;
+    struct op send, recv;
+
+    (void)state;
+    bed_options("rndv=auto");
+    pair_open(&p);
+    blob_zone(&out, p.client, 300000);
+    blob_zone(&in, p.server, 300000);
+    for (int i = 0; i < 20; i++) {
+        post_recv(&recv, p.server, p.to_client, &in, 3);
+        post_send(&send, p.client, p.to_server, &out, 4);
+        pump_times(i);
+        op_cancel(&recv);
+        op_cancel(&send);
+        pump_until_reported(&recv);
+        pump_until_reported(&send);
+        nothing_open();
+        /* one alone, so that nothing hides behind the other's end */
+        post_recv(&recv, p.server, p.to_client, &in, 3);
+        pump_times(i);
+        op_cancel(&recv);
+        pump_until_reported(&recv);
+        shut_when_told(&recv);
+        post_send(&send, p.client, p.to_server, &out, 4);
+        pump_times(i);
+        op_cancel(&send);
+        pump_until_reported(&send);
+        shut_when_told(&send);
+    }
+    blob_free(&out);
+    blob_free(&in);
+    pair_exchange(&p, 300000, 5);
+}
+
+/* Far more operations than windows: what finds none waits, in both directions at a time, and all are moved. */
+void few_windows_suffice(void **state)
+{
+    enum { N = 64, SIZE = 20000 };
+    static const char *const options[] = {"loop_windows=16,windows=16,rndv=auto", "loop_windows=16,windows=16,rndv=write",
+                                          "loop_windows=16,windows=16,rndv=read", "loop_windows=16,windows=16,rndv=read,loop_chaos=1"};
+
+    for (size_t k = 0; k < sizeof options / sizeof options[0]; k++) {
+        struct pair p;
+        struct blob out[2][N], in[2][N];
+        struct op send[2][N], recv[2][N];
+
+        bed_options(options[k]);
+        pair_open(&p);
+        pair_exchange(&p, SIZE, 1000); /* the server knows the client */
+        for (int way = 0; way < 2; way++) {
+            struct node *from = way ? p.server : p.client;
+            for (int i = 0; i < N; i++) {
+                blob_split(&out[way][i], SIZE, 1 + i % 9, 1 + (uint64_t)i);
+                blob_split(&in[way][i], SIZE, 1 + i % 5, 77 + (uint64_t)i);
+                blob_fill(&out[way][i], (uint64_t)(i + 1) * 2 + (uint64_t)way);
+                post_send(&send[way][i], from, way ? p.to_client : p.to_server, &out[way][i], i);
+            }
+        }
+        pump_times(50);
+        for (int way = 0; way < 2; way++)
+            for (int i = N - 1; i >= 0; i--)
+                post_recv(&recv[way][i], way ? p.client : p.server, way ? p.to_server : p.to_client, &in[way][i], i);
+        for (int way = 0; way < 2; way++) {
+            pump_until_all(send[way], N);
+            pump_until_all(recv[way], N);
+            for (int i = 0; i < N; i++) {
+                op_check(&recv[way][i], SIZE);
+                blob_check(&in[way][i], (uint64_t)(i + 1) * 2 + (uint64_t)way, SIZE);
+                blob_free(&out[way][i]);
+                blob_free(&in[way][i]);
+            }
+        }
+        nothing_open();
+        bed_teardown(state);
+        bed_setup(state);
+    }
+}
+
+/* The receiver has read a send's memory and answers: the send is told first, though its memory takes long to be closed. */
+void answer_waits_until_shut(void **state)
+{
+    struct pair p;
+    struct blob data[2], answer[2];
+    struct op send[2], recv[2];
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    bed_options("rndv=read");
+    pair_open(&p);
+    for (int i = 0; i < 2; i++) {
+        blob_flat(&data[i], 300000);
+        blob_flat(&answer[i], 100);
+    }
+    blob_fill(&data[0], 1);
+    blob_fill(&answer[0], 2);
+    for (int round = 0; round < 2; round++) {
+        post_recv(&recv[0], p.server, p.to_client, &data[1], 3);
+        post_recv(&recv[1], p.client, p.to_server, &answer[1], 4);
+        post_send(&send[0], p.client, p.to_server, &data[0], 3);
+        loop_hold(LOOP_HOLD_CLOSED);
+        pump_until_reported(&recv[0]);
+        post_send(&send[1], p.server, p.to_client, &answer[0], 4);
+        pump_times(200);
+        assert_int_equal(send[0].reports, 0);
+        assert_int_equal(recv[1].reports, 0);
+        loop_hold(0);
+        if (round) /* or the link is lost: what was read is sent */
+            loop_kill_links("client");
+        pump_until_reported(&send[0]);
+        pump_until_reported(&recv[1]);
+        assert_true(send[0].place < recv[1].place);
+        op_check(&send[0], 300000);
+        op_check(&recv[1], 100);
+        blob_check(&data[1], 1, 300000);
+        blob_check(&answer[1], 2, 100);
+        pump_until_reported(&send[1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        blob_free(&data[i]);
+        blob_free(&answer[i]);
+    }
+}
