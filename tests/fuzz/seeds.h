@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the writers of seeds share. */
+#ifndef FUZZ_SEEDS_H
+#define FUZZ_SEEDS_H
+
+#include <stddef.h>
+
+/* Writes a seed of that target; ends the program when it cannot. */
+void put(const char *target, const char *name, const void *data, size_t size);
+
+/* Of the target "peer": messages from post to end, and too much of everything. */
+void lives(void);
+void too_much(void);
+
+#endif
