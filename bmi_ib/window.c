@@ -172,6 +172,8 @@ int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned 
 void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner)
 {
     struct ib_window *last = NULL;
+    if (l->state >= IB_DRAINING) /* its end closes them, and may have freed them already */
+        return;
     for (uint32_t i = 0; i < n; i++)
         if (range[i].window)
             last = range[i].window;

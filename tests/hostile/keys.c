@@ -42,6 +42,7 @@ struct visit {
     bool put;
     int32_t reply_tag, data_tag;
     uint64_t handle; /* bmi-iod's, of the transfer */
+    uint64_t version; /* bmi-iod: the highest that it knows of the object */
     uint32_t op;     /* the server's name of the operation */
     struct key key[200];
     uint32_t keys;
@@ -138,7 +139,7 @@ static bool iod_begin(struct visit *v)
 {
     static const struct iod_extent all = {0, SIZE};
     struct iod_request open = {.op = v->put ? IOD_OP_PUT_OPEN : IOD_OP_GET_OPEN,
-                               .upload = clock_us(),
+                               .upload = v->put ? clock_us() : 0,
                                .layout = {SIZE, SIZE, 0, 1},
                                .mode = 0600,
                                .buffer_size = SIZE,
@@ -153,6 +154,7 @@ static bool iod_begin(struct visit *v)
         return false;
     v->data_tag = DATA_TAG;
     v->handle = data.handle = reply.handle;
+    v->version = reply.version;
     return iod_ask(v, &data, NULL);
 }
 
@@ -195,7 +197,8 @@ static bool finish(struct visit *v)
 {
     static uint8_t data[PART];
     struct rme_wire_message fin = {.type = RME_WIRE_FIN, .to = v->op, .offset = SIZE};
-    struct iod_request last = {.op = IOD_OP_SEAL, .handle = v->handle};
+    struct iod_request last = {
+        .op = IOD_OP_SEAL, .handle = v->handle, .version = v->version + 1};
     struct iod_reply reply;
     bool ok = true;
 
