@@ -102,7 +102,7 @@ int main(int argc, char **argv)
 {
     int i = 1;
 
-    for (; i < argc && argv[i][0] == '-'; i++) {
+    while (i < argc && argv[i][0] == '-') {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             help();
@@ -127,7 +127,7 @@ int main(int argc, char **argv)
                     argv[i]);
             return 2;
         }
-        i++;
+        i += 2; /* the option and its value */
     }
     if (i >= argc) {
         usage(stderr);
