@@ -14,7 +14,11 @@ struct image {
 
 bool emu4_inbox_room(const struct shm_ctx *c)
 {
-    return c->inbox_tail - c->inbox_head <= EMU4_INBOX - EMU4_INBOX_RESERVE;
+    /* also looked at without the lock, as a hint */
+    uint64_t head = __atomic_load_n(&c->inbox_head, __ATOMIC_RELAXED);
+    uint64_t tail = __atomic_load_n(&c->inbox_tail, __ATOMIC_RELAXED);
+
+    return tail - head <= EMU4_INBOX - EMU4_INBOX_RESERVE;
 }
 
 /* Appends commands for the port that `where` is in. */

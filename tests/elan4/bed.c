@@ -236,8 +236,11 @@ static void remove_folder(const char *dir)
     if (!d)
         return;
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
         snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
-        unlink(path);
+        if (unlink(path) < 0)
+            remove_folder(path);
     }
     closedir(d);
     rmdir(dir);

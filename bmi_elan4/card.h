@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The card of a process: who it is and where its messages go. Both ways of meeting hand it over,
+ * the temporary TCP connection (exchange.h) as well as the first message to a server's queue.
+ *
+ * All functions are pure.
+ */
+#ifndef BMI_ELAN4_CARD_H
+#define BMI_ELAN4_CARD_H
+
+#include <stdint.h>
+
+#include "bmi_elan4/process.h"
+
+#define BMI_ELAN4_CARD_BYTES 64
+#define BMI_ELAN4_ANYBODY    UINT32_MAX
+
+/* What one process thinks of another's card. */
+#define BMI_ELAN4_VERDICTS(X)                                                                   \
+    X(WELCOME, "welcome")                                                                       \
+    X(VERSION, "it speaks another version of the protocol")                                     \
+    X(RANGE, "it numbers the processes otherwise: give all of them the same nodes and contexts") \
+    X(KEY, "it has another key: give all processes of a file system the same one")              \
+    X(OTHER, "it is not the process that was asked for")
+
+enum bmi_elan4_verdict {
+#define X(NAME, prose) BMI_ELAN4_##NAME,
+    BMI_ELAN4_VERDICTS(X)
+#undef X
+        BMI_ELAN4_VERDICT_COUNT
+};
+
+struct bmi_elan4_card {
+    uint32_t version;
+    uint32_t verdict; /* of an answer, enum bmi_elan4_verdict */
+    uint32_t vp;      /* whose card it is */
+    uint32_t wanted;  /* whom it is for; BMI_ELAN4_ANYBODY in an answer */
+    struct bmi_elan4_range range;
+    uint64_t queue;      /* Elan address of the input queue */
+    uint64_t generation; /* tells this owner of the context from earlier ones; not 0 */
+    uint64_t key;        /* a sum of the shared key, not the key */
+};
+
+/* The card of the process at `context` of `node`, for nobody in particular. */
+void bmi_elan4_card_fill(struct bmi_elan4_card *card, const struct bmi_elan4_range *r,
+                         const unsigned key[4], int node, int context, uint64_t queue,
+                         uint64_t generation);
+
+void bmi_elan4_card_encode(const struct bmi_elan4_card *card, uint8_t out[BMI_ELAN4_CARD_BYTES]);
+
+/* 0, or -EPROTO for bytes that are no card. A card of another version is one. */
+int bmi_elan4_card_decode(const uint8_t in[BMI_ELAN4_CARD_BYTES], struct bmi_elan4_card *card);
+
+/* What the owner of `mine` says to the one of `theirs`. */
+enum bmi_elan4_verdict bmi_elan4_card_judge(const struct bmi_elan4_card *mine,
+                                            const struct bmi_elan4_card *theirs);
+
+/* In words; never NULL. */
+const char *bmi_elan4_verdict_text(uint32_t verdict);
+
+#endif

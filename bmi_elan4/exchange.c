@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A client sends its card and reads one; a server reads one, judges it, and sends its own with the
+ * verdict. A card is smaller than any socket's buffer, so it is sent as a whole or the connection
+ * is given up. Visitors that say nothing are sent away after a time; as long as all places are
+ * taken, nobody else is let in, so that they cost the server a bounded number of descriptors.
+ */
+#include "bmi_elan4/exchange.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define LISTENER BMI_ELAN4_VISITORS /* its number among the epoll's */
+
+struct visitor {
+    int fd; /* -1: the place is free */
+    unsigned got;
+    int64_t until;
+    uint8_t in[BMI_ELAN4_CARD_BYTES];
+};
+
+struct bmi_elan4_desk {
+    int listener, epoll;
+    unsigned count;
+    bool shut; /* the listener is not looked at */
+    struct bmi_elan4_card mine;
+    struct visitor visitor[BMI_ELAN4_VISITORS];
+};
+
+static int watch(struct bmi_elan4_desk *d, int how, int fd, uint32_t number, uint32_t events)
+{
+    struct epoll_event e = {.events = events, .data.u32 = number};
+
+    return epoll_ctl(d->epoll, how, fd, &e) < 0 ? -errno : 0;
+}
+
+int bmi_elan4_desk_open(const struct sockaddr *addr, socklen_t length,
+                        const struct bmi_elan4_card *mine, struct bmi_elan4_desk **out)
+{
+    int one = 1, rc = -ENOMEM;
+    struct bmi_elan4_desk *d = calloc(1, sizeof(*d));
+
+    if (!d)
+        return rc;
+    d->mine = *mine;
+    for (int i = 0; i < BMI_ELAN4_VISITORS; i++)
+        d->visitor[i].fd = -1;
+    d->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (d->epoll < 0) {
+        rc = -errno;
+        goto err_desk;
+    }
+    d->listener = socket(addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (d->listener < 0) {
+        rc = -errno;
+        goto err_epoll;
+    }
+    setsockopt(d->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (bind(d->listener, addr, length) < 0 || listen(d->listener, 128) < 0) {
+        rc = -errno;
+        goto err_listener;
+    }
+    rc = watch(d, EPOLL_CTL_ADD, d->listener, LISTENER, EPOLLIN);
+    if (rc < 0)
+        goto err_listener;
+    *out = d;
+    return 0;
+
+err_listener:
+    close(d->listener);
+err_epoll:
+    close(d->epoll);
+err_desk:
+    free(d);
+    return rc;
+}
+
+void bmi_elan4_desk_close(struct bmi_elan4_desk *d)
+{
+    for (int i = 0; i < BMI_ELAN4_VISITORS; i++)
+        if (d->visitor[i].fd >= 0)
+            close(d->visitor[i].fd);
+    close(d->listener);
+    close(d->epoll);
+    free(d);
+}
+
+int bmi_elan4_desk_fd(const struct bmi_elan4_desk *d)
+{
+    return d->epoll;
+}
+
+unsigned bmi_elan4_desk_port(const struct bmi_elan4_desk *d)
+{
+    struct sockaddr_storage a;
+    socklen_t n = sizeof(a);
+
+    if (getsockname(d->listener, (struct sockaddr *)&a, &n) < 0)
+        return 0;
+    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
+                                         : ((struct sockaddr_in *)&a)->sin_port);
+}
+
+static void leave(struct bmi_elan4_desk *d, struct visitor *v)
+{
+    close(v->fd); /* the epoll forgets it */
+    v->fd = -1;
+    d->count--;
+    if (d->shut && watch(d, EPOLL_CTL_MOD, d->listener, LISTENER, EPOLLIN) == 0)
+        d->shut = false;
+}
+
+static void let_in(struct bmi_elan4_desk *d, int64_t now)
+{
+    for (uint32_t i = 0; i < BMI_ELAN4_VISITORS; i++) {
+        struct visitor *v = &d->visitor[i];
+        if (v->fd >= 0)
+            continue;
+        int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            break;
+        *v = (struct visitor){.fd = fd, .until = now + BMI_ELAN4_VISIT_MS};
+        d->count++;
+        if (watch(d, EPOLL_CTL_ADD, fd, i, EPOLLIN) < 0)
+            leave(d, v);
+    }
+    if (d->count == BMI_ELAN4_VISITORS && !d->shut &&
+        watch(d, EPOLL_CTL_MOD, d->listener, LISTENER, 0) == 0)
+        d->shut = true;
+}
+
+/* True when our card went out. */
+static bool answer(struct bmi_elan4_desk *d, struct visitor *v)
+{
+    struct bmi_elan4_card theirs, mine = d->mine;
+    uint8_t out[BMI_ELAN4_CARD_BYTES];
+
+    if (bmi_elan4_card_decode(v->in, &theirs) < 0)
+        return false;
+    mine.verdict = bmi_elan4_card_judge(&mine, &theirs);
+    bmi_elan4_card_encode(&mine, out);
+    return send(v->fd, out, sizeof(out), MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(out);
+}
+
+/* True when our card went out. The visitor leaves when it has one, or hangs up. */
+static bool attend(struct bmi_elan4_desk *d, struct visitor *v)
+{
+    bool given = false;
+    ssize_t n = recv(v->fd, v->in + v->got, sizeof(v->in) - v->got, MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n > 0)
+        v->got += (unsigned)n;
+    if (n > 0 && v->got < sizeof(v->in))
+        return false;
+    if (n > 0)
+        given = answer(d, v);
+    leave(d, v);
+    return given;
+}
+
+int bmi_elan4_desk_serve(struct bmi_elan4_desk *d, int64_t now)
+{
+    struct epoll_event e[BMI_ELAN4_VISITORS + 1];
+    int given = 0, n = epoll_wait(d->epoll, e, BMI_ELAN4_VISITORS + 1, 0);
+    bool knock = false;
+
+    for (int i = 0; i < n; i++) {
+        if (e[i].data.u32 == LISTENER)
+            knock = true;
+        else if (d->visitor[e[i].data.u32].fd >= 0)
+            given += attend(d, &d->visitor[e[i].data.u32]);
+    }
+    for (int i = 0; i < BMI_ELAN4_VISITORS && d->count; i++)
+        if (d->visitor[i].fd >= 0 && d->visitor[i].until <= now)
+            leave(d, &d->visitor[i]);
+    if (knock)
+        let_in(d, now);
+    return given;
+}
+
+int64_t bmi_elan4_desk_deadline(const struct bmi_elan4_desk *d)
+{
+    int64_t first = -1;
+
+    for (int i = 0; i < BMI_ELAN4_VISITORS && d->count; i++)
+        if (d->visitor[i].fd >= 0 && (first < 0 || d->visitor[i].until < first))
+            first = d->visitor[i].until;
+    return first;
+}
+
+struct bmi_elan4_call {
+    int fd;
+    bool sent;
+    unsigned got;
+    uint8_t out[BMI_ELAN4_CARD_BYTES], in[BMI_ELAN4_CARD_BYTES];
+};
+
+int bmi_elan4_call_begin(const struct sockaddr *addr, socklen_t length,
+                         const struct bmi_elan4_card *mine, struct bmi_elan4_call **out)
+{
+    struct bmi_elan4_call *c = calloc(1, sizeof(*c));
+    int rc = -ENOMEM;
+
+    if (!c)
+        return rc;
+    bmi_elan4_card_encode(mine, c->out);
+    c->fd = socket(addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (c->fd < 0) {
+        rc = -errno;
+        goto err_call;
+    }
+    if (connect(c->fd, addr, length) < 0 && errno != EINPROGRESS && errno != EINTR) {
+        rc = -errno;
+        goto err_fd;
+    }
+    *out = c;
+    return 0;
+
+err_fd:
+    close(c->fd);
+err_call:
+    free(c);
+    return rc;
+}
+
+/* 0 when the connection stands and our card is on its way. */
+static int speak(struct bmi_elan4_call *c)
+{
+    struct pollfd p = {.fd = c->fd, .events = POLLOUT};
+    int err = 0;
+    socklen_t size = sizeof(err);
+
+    if (poll(&p, 1, 0) <= 0)
+        return -EAGAIN;
+    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &size) < 0)
+        return -errno;
+    if (err)
+        return -err;
+    ssize_t n = send(c->fd, c->out, sizeof(c->out), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n != (ssize_t)sizeof(c->out))
+        return n < 0 && errno != EAGAIN ? -errno : -ECONNRESET;
+    c->sent = true;
+    return 0;
+}
+
+int bmi_elan4_call_step(struct bmi_elan4_call *c, struct bmi_elan4_card *theirs)
+{
+    int rc = c->sent ? 0 : speak(c);
+
+    if (rc < 0)
+        return rc;
+    ssize_t n = recv(c->fd, c->in + c->got, sizeof(c->in) - c->got, MSG_DONTWAIT);
+    if (n < 0)
+        return errno == EINTR ? -EAGAIN : -errno;
+    if (n == 0)
+        return -ECONNRESET;
+    c->got += (unsigned)n;
+    return c->got < sizeof(c->in) ? -EAGAIN : bmi_elan4_card_decode(c->in, theirs);
+}
+
+int bmi_elan4_call_fd(const struct bmi_elan4_call *c)
+{
+    return c->fd;
+}
+
+short bmi_elan4_call_events(const struct bmi_elan4_call *c)
+{
+    return c->sent ? POLLIN : POLLOUT;
+}
+
+void bmi_elan4_call_end(struct bmi_elan4_call *c)
+{
+    close(c->fd);
+    free(c);
+}

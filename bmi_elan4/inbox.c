@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Taking messages. The queue's event counts what comes, and writes a word when the first comes
+ * after it was primed. The word is written behind the data of the slot, while the queue's own
+ * pointer may run ahead of it; so exactly one message is taken for each word that is seen, and
+ * WAIT_EVENT primes the event again for the next one: if that has come already, it fires at once.
+ *
+ * Sleeping. The library can sleep for one event, without a time limit, and while it does the
+ * event is changed to one that interrupts. So the event has one user at a time: the owner of the
+ * inbox, or between arm() and the next message the sleeper's thread, and with it the command
+ * queues that change it. The thread hands it back before it makes the descriptor readable, and
+ * leaves the word set, for the owner to see. At the end the event is set as if a message had come.
+ */
+#include "bmi_elan4/inbox.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/thread.h"
+
+struct bmi_elan4_inbox {
+    struct bmi_elan4_nic *nic;
+    E4_InputQueue *queue;
+    E4_Event *event;
+    volatile E4_uint64 *arrived;
+    char *slots;
+    E4_Addr first, last, front;
+    /* the sleeper */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wanted;
+    bool quit;         /* under the lock */
+    _Atomic int armed; /* the thread has the event */
+    int fd;
+};
+
+static void *sleeper(void *arg)
+{
+    struct bmi_elan4_inbox *in = arg;
+    struct bmi_elan4_nic *nic = in->nic;
+
+    pthread_mutex_lock(&in->lock);
+    for (;;) {
+        while (!atomic_load(&in->armed) && !in->quit)
+            pthread_cond_wait(&in->wanted, &in->lock);
+        if (!atomic_load(&in->armed))
+            break;
+        pthread_mutex_unlock(&in->lock);
+        elan4_waitevent_word(nic->ctx, nic->rx, nic->irq, nic->irq_block, BMI_ELAN4_INT_COOKIE,
+                             in->event, in->arrived, ELAN_WAIT_EVENT);
+        atomic_store(&in->armed, 0);
+        eventfd_write(in->fd, 1);
+        pthread_mutex_lock(&in->lock);
+    }
+    pthread_mutex_unlock(&in->lock);
+    return NULL;
+}
+
+static int start(struct bmi_elan4_inbox *in)
+{
+    in->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (in->fd < 0)
+        return -errno;
+    pthread_mutex_init(&in->lock, NULL);
+    pthread_cond_init(&in->wanted, NULL);
+    int rc = rme_thread_start(&in->thread, sleeper, in);
+    if (rc < 0) {
+        pthread_cond_destroy(&in->wanted);
+        pthread_mutex_destroy(&in->lock);
+        close(in->fd);
+    }
+    return rc;
+}
+
+static void free_memory(struct bmi_elan4_inbox *in)
+{
+    ELAN4_ALLOC *alloc = in->nic->alloc;
+
+    if (in->queue)
+        elan4_freeElan(alloc, in->queue);
+    if (in->event)
+        elan4_freeElan(alloc, in->event);
+    if (in->arrived)
+        elan4_freeMain(alloc, (void *)in->arrived);
+    if (in->slots)
+        elan4_freeMain(alloc, in->slots);
+    free(in);
+}
+
+int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots, struct bmi_elan4_inbox **out)
+{
+    struct bmi_elan4_inbox *in = calloc(1, sizeof(*in));
+
+    if (!in)
+        return -ENOMEM;
+    in->nic = nic;
+    in->queue = bmi_elan4_sdram(nic, 64, sizeof(*in->queue));
+    in->event = bmi_elan4_sdram(nic, 64, sizeof(E4_Event32));
+    in->arrived = bmi_elan4_main(nic, 64, 64);
+    in->slots = bmi_elan4_main(nic, 128, (size_t)(slots + 1) * BMI_ELAN4_SLOT);
+    if (!in->queue || !in->event || !in->arrived || !in->slots) {
+        free_memory(in);
+        return -ENOMEM;
+    }
+    in->first = in->front = bmi_elan4_at(nic, in->slots);
+    in->last = in->first + (E4_Addr)slots * BMI_ELAN4_SLOT;
+    elan4_initevent_write(nic->ctx, in->event, in->arrived);
+    elan4_primeevent_write(nic->ctx, in->event, 1);
+    in->queue->q_fptr = in->first;
+    in->queue->q_control = E4_InputQueueControl(in->first, in->last, BMI_ELAN4_SLOT);
+    in->queue->q_event = bmi_elan4_at(nic, in->event);
+    elan4_store64(in->first, &in->queue->q_bptr);
+    MEMBAR_STORESTORE();
+    int rc = start(in);
+    if (rc < 0) {
+        free_memory(in);
+        return rc;
+    }
+    *out = in;
+    return 0;
+}
+
+void bmi_elan4_inbox_close(struct bmi_elan4_inbox *in)
+{
+    struct bmi_elan4_nic *nic = in->nic;
+
+    pthread_mutex_lock(&in->lock);
+    in->quit = true;
+    pthread_cond_signal(&in->wanted);
+    pthread_mutex_unlock(&in->lock);
+    if (atomic_load(&in->armed)) {
+        elan4_set_event_cmd(nic->tx, bmi_elan4_at(nic, in->event));
+        bmi_elan4_flush(nic);
+    }
+    pthread_join(in->thread, NULL);
+    pthread_cond_destroy(&in->wanted);
+    pthread_mutex_destroy(&in->lock);
+    close(in->fd);
+    elan4_block_inputter(nic->ctx, 1); /* nobody may write there any more */
+    free_memory(in);
+}
+
+E4_Addr bmi_elan4_inbox_queue(const struct bmi_elan4_inbox *in)
+{
+    return bmi_elan4_at(in->nic, in->queue);
+}
+
+const void *bmi_elan4_inbox_peek(struct bmi_elan4_inbox *in)
+{
+    if (atomic_load(&in->armed) || !elan4_pollevent_word(in->nic->ctx, in->arrived, 0))
+        return NULL;
+    return in->slots + (in->front - in->first);
+}
+
+void bmi_elan4_inbox_next(struct bmi_elan4_inbox *in)
+{
+    struct bmi_elan4_nic *nic = in->nic;
+
+    in->front = in->front == in->last ? in->first : in->front + BMI_ELAN4_SLOT;
+    elan4_store64(in->front, &in->queue->q_fptr);
+    elan4_store64(0, in->arrived);
+    MEMBAR_STORESTORE();
+    elan4_wait_event_cmd(nic->rx, bmi_elan4_at(nic, in->event),
+                         E4_EVENT_INIT_VALUE(-32, E4_EVENT_WRITE, E4_EVENT_DTYPE_LONG, 0),
+                         bmi_elan4_at(nic, in->arrived), 1);
+    nic->rx->cmdq_flush(nic->rx);
+}
+
+void bmi_elan4_inbox_arm(struct bmi_elan4_inbox *in)
+{
+    if (atomic_load(&in->armed))
+        return;
+    pthread_mutex_lock(&in->lock);
+    atomic_store(&in->armed, 1);
+    pthread_cond_signal(&in->wanted);
+    pthread_mutex_unlock(&in->lock);
+}
+
+bool bmi_elan4_inbox_armed(struct bmi_elan4_inbox *in)
+{
+    return atomic_load(&in->armed);
+}
+
+int bmi_elan4_inbox_fd(const struct bmi_elan4_inbox *in)
+{
+    return in->fd;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Joining and leaving. The order matters: routes to all processes there may ever be come first, the
+ * interface is closed to the network before the context is attached and opened when all that
+ * others can reach exists, so nobody meets a process that is half made. The log of the node says
+ * which context to try; the driver has the last word, and a context that it refuses is skipped,
+ * as somebody has it who does not keep to the log.
+ *
+ * What is uncertain about the real library is here and nowhere else in this folder. The real
+ * one is not known to detach: there the context goes with the process, and so does its record
+ * in the log, whose lock is then not given up before.
+ */
+#include "bmi_elan4/nic.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RAIL 0
+
+static void on_trap(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg)
+{
+    struct bmi_elan4_nic *nic = arg;
+
+    (void)ctx;
+    atomic_store(&nic->last_trap, trap->ut_type);
+    atomic_fetch_add(&nic->traps, 1);
+}
+
+/* The real library is not known to let go of a context before the process ends. */
+static bool leave(struct bmi_elan4_nic *nic)
+{
+#ifdef ELAN4_EMULATION
+    elan4_fini(nic->ctx);
+    return true;
+#else
+    return false;
+#endif
+}
+
+/* 0, -EBUSY when somebody has it, or another negative errno. */
+static int attach_at(struct bmi_elan4_nic *nic, const unsigned key[4], int context)
+{
+    ELAN_CAPABILITY cap;
+    int rc = bmi_elan4_log_take(nic->log, context, &nic->generation);
+
+    if (rc < 0)
+        return rc;
+    bmi_elan4_capability(&nic->range, key, context, &cap);
+    errno = 0;
+    if (elan4_attach(nic->ctx, &cap) == 0) {
+        nic->context = context;
+        nic->vp = (unsigned)bmi_elan4_vp(&nic->range, nic->node, context);
+        return 0;
+    }
+    rc = errno ? -errno : -EBUSY;
+    bmi_elan4_log_give(nic->log, context);
+    return rc;
+}
+
+static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *config,
+                  char *why, size_t size)
+{
+    const struct bmi_elan4_range *r = &nic->range;
+    int first = config->context, last = config->context, rc = -EBUSY;
+
+    if (config->context == BMI_ELAN4_CLIENT) {
+        first = r->low_context + 1;
+        last = r->high_context;
+    }
+    for (int c = first; c <= last && rc == -EBUSY; c++)
+        rc = attach_at(nic, config->key, c);
+    if (rc == -EBUSY && first == last)
+        snprintf(why, size, "context %d of node %d is in use by another process", first,
+                 nic->node);
+    else if (rc == -EBUSY)
+        snprintf(why, size,
+                 "all contexts for clients on node %d, %d to %d, are in use; give all processes "
+                 "a larger range",
+                 nic->node, first, last);
+    else if (rc < 0)
+        snprintf(why, size, "attaching to context %d of node %d: %s", first, nic->node,
+                 strerror(-rc));
+    return rc;
+}
+
+/* The context's routes, closed to the network. */
+static int prepare(struct bmi_elan4_nic *nic, const unsigned key[4])
+{
+    ELAN_CAPABILITY cap;
+
+    bmi_elan4_capability(&nic->range, key, nic->range.low_context, &cap);
+    if (elan4_set_standard_mappings(nic->ctx) < 0 ||
+        elan4_set_required_mappings(nic->ctx) < 0 || elan4_add_p2pvp(nic->ctx, 0, &cap) < 0 ||
+        elan4_block_inputter(nic->ctx, 1) < 0 ||
+        elan4_register_trap_handler(nic->ctx, UTS_ALL, -1, on_trap, nic) < 0)
+        return errno ? -errno : -EIO;
+    return 0;
+}
+
+static int make_queues(struct bmi_elan4_nic *nic)
+{
+    nic->cookies = elan4_allocCookiePool(nic->ctx, nic->vp);
+    nic->tx = elan4_alloc_cmdq(nic->ctx, CQ_Size64K,
+                               CQ_WriteEnableBit | CQ_DmaStartEnableBit | CQ_STENEnableBit |
+                                   CQ_SetEventEnableBit | CQ_WaitEventEnableBit,
+                               elan4_probe_cmdq(nic->ctx, 16, CQ_AutoCtrlFlowOn));
+    nic->rx = elan4_alloc_cmdq(nic->ctx, CQ_Size1K, CQ_WriteEnableBit | CQ_WaitEventEnableBit,
+                               NULL);
+    nic->irq = elan4_alloc_cmdq(nic->ctx, CQ_Size1K, CQ_WriteEnableBit | CQ_InterruptEnableBit,
+                                NULL);
+    nic->irq_block = bmi_elan4_sdram(nic, 64, sizeof(*nic->irq_block));
+    if (!nic->cookies || !nic->tx || !nic->rx || !nic->irq || !nic->irq_block)
+        return -ENOMEM;
+    return elan4_alloc_intcookie(nic->ctx, BMI_ELAN4_INT_COOKIE) < 0 ? -ENOMEM : 0;
+}
+
+static int failed(int rc, char *why, size_t size, const char *what, const char *remedy)
+{
+    snprintf(why, size, "%s: %s%s%s", what, strerror(-rc), *remedy ? "; " : "", remedy);
+    return rc;
+}
+
+static int open_memory(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *config)
+{
+    nic->sdram = elan4_open_sdram(RAIL, 0, config->sdram_bytes);
+    if (!nic->sdram)
+        return -ENOMEM;
+    nic->alloc = elan4_createAllocator(config->main_bytes, nic->sdram, 0, config->sdram_bytes);
+    if (nic->alloc)
+        return 0;
+    elan4_close_sdram(nic->sdram);
+    return -ENOMEM;
+}
+
+int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_elan4_nic **out,
+                       char *why, size_t size)
+{
+    const struct bmi_elan4_range *r = &config->range;
+    int rc = bmi_elan4_range_check(r, why, size);
+
+    if (rc < 0)
+        return rc;
+    struct bmi_elan4_nic *nic = calloc(1, sizeof(*nic));
+    if (!nic)
+        return failed(-ENOMEM, why, size, "a context", "");
+    nic->range = *r;
+    errno = 0;
+    nic->ctx = elan4_init(RAIL);
+    if (!nic->ctx) {
+        rc = failed(errno ? -errno : -ENODEV, why, size, "no Elan4 network interface",
+                    "use emuelan4 where there is none");
+        goto err_nic;
+    }
+    nic->node = (int)nic->ctx->ctx_position.pos_nodeid;
+    rc = open_memory(nic, config);
+    if (rc < 0) {
+        failed(rc, why, size, "memory of the network interface", "");
+        goto err_ctx;
+    }
+    rc = prepare(nic, config->key);
+    if (rc < 0) {
+        failed(rc, why, size, "preparing the context", "");
+        goto err_memory;
+    }
+    rc = bmi_elan4_log_open(config->folder, nic->node, r, &nic->log);
+    if (rc == -EINVAL && (nic->node < r->low_node || nic->node > r->high_node)) {
+        snprintf(why, size, "this is node %d, and nodes %d to %d take part", nic->node,
+                 r->low_node, r->high_node);
+        goto err_memory;
+    }
+    if (rc < 0) {
+        failed(rc, why, size, config->folder, "give all processes of the node the same folder "
+                                              "that all of them may write to");
+        goto err_memory;
+    }
+    rc = attach(nic, config, why, size);
+    if (rc < 0)
+        goto err_log;
+    rc = make_queues(nic);
+    if (rc < 0) {
+        failed(rc, why, size, "command queues of the context", "");
+        goto err_log;
+    }
+    *out = nic;
+    return 0;
+
+err_log:
+    if (leave(nic))
+        bmi_elan4_log_close(nic->log);
+    elan4_destroyAllocator(nic->alloc);
+    elan4_close_sdram(nic->sdram);
+    free(nic);
+    return rc;
+err_memory:
+    elan4_destroyAllocator(nic->alloc);
+    elan4_close_sdram(nic->sdram);
+err_ctx:
+    leave(nic);
+err_nic:
+    free(nic);
+    return rc;
+}
+
+int bmi_elan4_nic_listen(struct bmi_elan4_nic *nic)
+{
+    return elan4_block_inputter(nic->ctx, 0) < 0 ? -EIO : 0;
+}
+
+void bmi_elan4_nic_close(struct bmi_elan4_nic *nic)
+{
+    elan4_block_inputter(nic->ctx, 1);
+    if (!leave(nic))
+        return; /* the interface may still use all of it */
+    bmi_elan4_log_close(nic->log);
+    elan4_destroyAllocator(nic->alloc);
+    elan4_close_sdram(nic->sdram);
+    free(nic);
+}
+
+void *bmi_elan4_main(struct bmi_elan4_nic *nic, size_t align, size_t size)
+{
+    void *p = elan4_allocMain(nic->alloc, align, size);
+
+    return p ? memset(p, 0, size) : NULL;
+}
+
+void *bmi_elan4_sdram(struct bmi_elan4_nic *nic, size_t align, size_t size)
+{
+    void *p = elan4_allocElan(nic->alloc, align, size);
+
+    return p ? memset(p, 0, size) : NULL;
+}
+
+void bmi_elan4_send(struct bmi_elan4_nic *nic, unsigned vp, E4_Addr queue, const void *message,
+                    size_t bytes, const volatile void *event)
+{
+    E4_DMA dma = {
+        .dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16),
+        .dma_cookie = elan4_local_cookie(nic->cookies, E4_COOKIE_TYPE_LOCAL_DMA, vp),
+        .dma_vproc = vp,
+        .dma_srcAddr = bmi_elan4_at(nic, message),
+        .dma_srcEvent = event ? bmi_elan4_at(nic, event) : 0,
+        .dma_dstEvent = queue};
+
+    MEMBAR_VISIBLE();
+    elan4_run_dma_cmd(nic->tx, &dma);
+}
+
+void bmi_elan4_flush(struct bmi_elan4_nic *nic)
+{
+    nic->tx->cmdq_flush(nic->tx);
+}

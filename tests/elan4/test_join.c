@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Joining the network and leaving it, and both ways of meeting, between processes: contexts come
+ * back whatever ends their owners, messages find their queue, sleepers wake.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "bmi_elan4/card.h"
+#include "bmi_elan4/exchange.h"
+#include "bmi_elan4/inbox.h"
+#include "bmi_elan4/servers.h"
+#include "tests/elan4/bed.h"
+#include "tests/elan4/cases.h"
+
+#define CLIENTS 3
+
+static const struct bmi_elan4_range range = {0, NODES - 1, LOW, LOW + CONTEXTS - 1};
+static const unsigned key[4] = {5, 6, 7, 8};
+
+struct member {
+    struct bmi_elan4_nic *nic;
+    struct bmi_elan4_inbox *inbox;
+    struct bmi_elan4_card card;
+};
+
+/* The log's folder: beside the emulation's files of the same names. */
+static const char *folder(void)
+{
+    static char path[200];
+
+    snprintf(path, sizeof(path), "%s/log", getenv("EMUELAN4_DIR"));
+    return path;
+}
+
+static int try_join(struct member *me, int context)
+{
+    char why[200] = "";
+    struct bmi_elan4_nic_config config = {.range = range,
+                                          .key = {5, 6, 7, 8},
+                                          .folder = folder(),
+                                          .context = context,
+                                          .main_bytes = 1 << 20,
+                                          .sdram_bytes = 1 << 16};
+    int rc = bmi_elan4_nic_open(&config, &me->nic, why, sizeof(why));
+
+    if (rc < 0) {
+        CHECK(why[0]);
+        return rc;
+    }
+    CHECK(bmi_elan4_inbox_open(me->nic, 4, &me->inbox) == 0);
+    bmi_elan4_card_fill(&me->card, &range, key, me->nic->node, me->nic->context,
+                        bmi_elan4_inbox_queue(me->inbox), me->nic->generation);
+    CHECK(bmi_elan4_nic_listen(me->nic) == 0);
+    return 0;
+}
+
+static void join(struct member *me, int context)
+{
+    CHECK(try_join(me, context) == 0);
+}
+
+static void leave(struct member *me)
+{
+    CHECK(atomic_load(&me->nic->traps) == 0);
+    bmi_elan4_inbox_close(me->inbox);
+    bmi_elan4_nic_close(me->nic);
+}
+
+/* Sends our card to a queue, and waits until it is there. */
+static void greet(struct member *me, unsigned vp, uint64_t queue)
+{
+    uint8_t *out = bmi_elan4_main(me->nic, 64, BMI_ELAN4_CARD_BYTES);
+    volatile E4_uint64 *done = bmi_elan4_main(me->nic, 64, 64);
+    E4_Event *ev = bmi_elan4_sdram(me->nic, 64, sizeof(E4_Event32));
+
+    CHECK(out && done && ev);
+    bmi_elan4_card_encode(&me->card, out);
+    elan4_initevent_write(me->nic->ctx, ev, done);
+    elan4_primeevent_write(me->nic->ctx, ev, 1);
+    bmi_elan4_send(me->nic, vp, queue, out, BMI_ELAN4_CARD_BYTES, ev);
+    bmi_elan4_flush(me->nic);
+    CHECK(elan4_pollevent_word(me->nic->ctx, done, 60000000));
+    elan4_freeMain(me->nic->alloc, out);
+    elan4_freeMain(me->nic->alloc, (void *)done);
+    elan4_freeElan(me->nic->alloc, ev);
+}
+
+/* Waits for a card; asleep half of the times. */
+static struct bmi_elan4_card hear(struct member *me, bool asleep)
+{
+    struct bmi_elan4_card c;
+    const void *m;
+
+    while (!(m = bmi_elan4_inbox_peek(me->inbox))) {
+        if (!asleep)
+            continue;
+        struct pollfd p = {bmi_elan4_inbox_fd(me->inbox), POLLIN, 0};
+        uint64_t count;
+        bmi_elan4_inbox_arm(me->inbox);
+        CHECK(poll(&p, 1, 60000) == 1);
+        CHECK(read(p.fd, &count, sizeof(count)) == sizeof(count));
+    }
+    CHECK(bmi_elan4_card_decode(m, &c) == 0);
+    bmi_elan4_inbox_next(me->inbox);
+    return c;
+}
+
+/* ---- straight to the queue, whose address the client was told beforehand ---- */
+
+static void native_server(struct bed *b)
+{
+    struct member me;
+
+    join(&me, LOW);
+    snprintf(b->m->text, sizeof(b->m->text), "0:%d=0x%llx", LOW,
+             (unsigned long long)me.card.queue);
+    tell(b, 0, 1);
+    for (int i = 0; i < 20 * CLIENTS; i++) {
+        struct bmi_elan4_card c = hear(&me, i % 2);
+        CHECK(bmi_elan4_card_judge(&me.card, &c) == BMI_ELAN4_WELCOME);
+        greet(&me, c.vp, c.queue);
+    }
+    meet(b, 1, CLIENTS + 1);
+    leave(&me);
+}
+
+static void native_client(struct bed *b)
+{
+    struct bmi_elan4_servers *servers;
+    struct bmi_elan4_where where;
+    struct member me;
+    char why[200];
+
+    told(b, 0);
+    setenv(BMI_ELAN4_SERVER_ENV, b->m->text, 1);
+    CHECK(bmi_elan4_servers_new(getenv(BMI_ELAN4_SERVER_ENV), &servers, why, sizeof(why)) == 0);
+    for (int i = 0; i < 20; i++) { /* joins anew each time */
+        join(&me, BMI_ELAN4_CLIENT);
+        CHECK(bmi_elan4_servers_find(servers, &range, 0, LOW, &where) == 0);
+        me.card.wanted = 0;
+        greet(&me, 0, where.queue);
+        struct bmi_elan4_card c = hear(&me, i % 3);
+        CHECK(c.vp == 0 && c.queue == where.queue);
+        leave(&me);
+    }
+    bmi_elan4_servers_free(servers);
+    meet(b, 1, CLIENTS + 1);
+}
+
+/* ---- a temporary TCP connection first ---- */
+
+static void tcp_server(struct bed *b)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct bmi_elan4_desk *desk;
+    struct member me;
+    int given = 0;
+
+    join(&me, LOW);
+    CHECK(bmi_elan4_desk_open((struct sockaddr *)&at, sizeof(at), &me.card, &desk) == 0);
+    tell(b, 0, bmi_elan4_desk_port(desk));
+    while (given < CLIENTS) {
+        struct pollfd p = {bmi_elan4_desk_fd(desk), POLLIN, 0};
+        CHECK(poll(&p, 1, 60000) == 1);
+        given += bmi_elan4_desk_serve(desk, (int64_t)now_ms());
+    }
+    bmi_elan4_desk_close(desk);
+    for (int i = 0; i < CLIENTS; i++) {
+        struct bmi_elan4_card c = hear(&me, i % 2);
+        greet(&me, c.vp, c.queue);
+    }
+    meet(b, 1, CLIENTS + 1);
+    leave(&me);
+}
+
+static void tcp_client(struct bed *b)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)told(b, 0)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct bmi_elan4_call *call;
+    struct bmi_elan4_card server, c;
+    struct member me;
+    int rc;
+
+    join(&me, BMI_ELAN4_CLIENT);
+    me.card.wanted = 0;
+    CHECK(bmi_elan4_call_begin((struct sockaddr *)&at, sizeof(at), &me.card, &call) == 0);
+    while ((rc = bmi_elan4_call_step(call, &server)) == -EAGAIN) {
+        struct pollfd p = {bmi_elan4_call_fd(call), bmi_elan4_call_events(call), 0};
+        CHECK(poll(&p, 1, 60000) == 1);
+    }
+    CHECK(rc == 0 && server.verdict == BMI_ELAN4_WELCOME);
+    bmi_elan4_call_end(call);
+    greet(&me, server.vp, server.queue);
+    c = hear(&me, true);
+    CHECK(c.queue == server.queue && c.generation == server.generation);
+    meet(b, 1, CLIENTS + 1);
+    leave(&me);
+}
+
+/* ---- contexts come back ---- */
+
+static void crowd(struct bed *b)
+{
+    struct member me, many[CONTEXTS];
+    char why[200] = "";
+    int n = 0;
+
+    /* one process may have several contexts; all that clients may have, and none more */
+    while (n < 4 && try_join(&many[n], BMI_ELAN4_CLIENT) == 0) {
+        CHECK(many[n].nic->context == LOW + 1 + n);
+        n++;
+    }
+    CHECK(n == 4);
+    CHECK(try_join(&me, LOW + 2) == -EBUSY);
+    leave(&many[1]);
+    CHECK(try_join(&me, BMI_ELAN4_CLIENT) == 0);
+    CHECK(me.nic->context == LOW + 2); /* the one that came back */
+    leave(&me);
+    leave(&many[0]);
+    leave(&many[2]);
+    leave(&many[3]);
+    for (int i = 0; i < 300; i++) {
+        join(&me, BMI_ELAN4_CLIENT);
+        CHECK(me.nic->context == LOW + 1);
+        if (i % 10 == 0) /* asleep while it leaves */
+            bmi_elan4_inbox_arm(me.inbox);
+        leave(&me);
+    }
+    /* a process that does not keep to the log has the first one */
+    bed_open(b, LOW + 1);
+    join(&me, BMI_ELAN4_CLIENT);
+    CHECK(me.nic->context == LOW + 2);
+    leave(&me);
+    bed_close(b);
+    /* a node that takes no part */
+    struct bmi_elan4_nic_config config = {.range = {5, 6, LOW, LOW + 3},
+                                          .folder = folder(),
+                                          .context = BMI_ELAN4_CLIENT,
+                                          .main_bytes = 1 << 20,
+                                          .sdram_bytes = 1 << 16};
+    CHECK(bmi_elan4_nic_open(&config, &me.nic, why, sizeof(why)) < 0 && why[0]);
+}
+
+static void victim(struct bed *b)
+{
+    struct member me;
+
+    join(&me, BMI_ELAN4_CLIENT);
+    tell(b, 0, (uint64_t)me.nic->context);
+    bmi_elan4_inbox_arm(me.inbox);
+    usleep(2000);
+    kill(getpid(), SIGKILL);
+}
+
+static void heir(struct bed *b)
+{
+    struct member me;
+    int context = (int)told(b, 0);
+    uint64_t end = now_ms() + 60000;
+
+    for (;;) { /* on the victim's node; it may still be alive */
+        join(&me, BMI_ELAN4_CLIENT);
+        if (me.nic->context == context)
+            break;
+        leave(&me);
+        CHECK(now_ms() < end);
+        usleep(1000);
+    }
+    leave(&me);
+}
+
+/* Between the victim and the next process of its node. */
+static void bystander(struct bed *b)
+{
+    (void)b;
+}
+
+static int greetings_to_the_queue(void)
+{
+    static const bed_fn fn[] = {native_server, native_client, native_client, native_client};
+    return run_beds(CLIENTS + 1, fn);
+}
+
+static int exchanges_over_tcp(void)
+{
+    static const bed_fn fn[] = {tcp_server, tcp_client, tcp_client, tcp_client};
+    return run_beds(CLIENTS + 1, fn);
+}
+
+static int contexts_come_back(void)
+{
+    static const bed_fn fn[] = {crowd};
+    return run_beds(1, fn);
+}
+
+static int the_heir_of_a_killed_client(void)
+{
+    static const bed_fn fn[] = {victim, bystander, bystander, bystander, heir};
+    return run_beds_kill(5, fn, 0);
+}
+
+int main(void)
+{
+    CASES_BEGIN;
+    CASE(greetings_to_the_queue());
+    CASE(exchanges_over_tcp());
+    CASE(contexts_come_back());
+    CASE(the_heir_of_a_killed_client());
+    CASES_END;
+}

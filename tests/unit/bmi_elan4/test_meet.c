@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* How processes meet: cards, tables of servers, the exchange over TCP, and the greeting to a queue. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "bmi_elan4/card.h"
+#include "bmi_elan4/exchange.h"
+#include "bmi_elan4/servers.h"
+
+static const struct bmi_elan4_range range = {0, 7, 2, 17};
+static const unsigned key[4] = {1, 2, 3, 4};
+
+static struct bmi_elan4_card card_of(int node, int context, int wanted)
+{
+    struct bmi_elan4_card c;
+
+    bmi_elan4_card_fill(&c, &range, key, node, context, 0x1122334455667788, 99);
+    if (wanted >= 0)
+        c.wanted = (uint32_t)wanted;
+    return c;
+}
+
+static void cards(void **state)
+{
+    static const uint8_t golden[BMI_ELAN4_CARD_BYTES] = {
+        'b',  'm',  'e',  '4',  'c',  'a',  'r',  'd',  1,    0,    0,    0,    0, 0, 0, 0,
+        50,   0,    0,    0,    0xff, 0xff, 0xff, 0xff, 0,    0,    0,    0,    7, 0, 0, 0,
+        2,    0,    0,    0,    17,   0,    0,    0,    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22,
+        0x11, 99,   0,    0,    0,    0,    0,    0,    0};
+    uint8_t bytes[BMI_ELAN4_CARD_BYTES];
+    struct bmi_elan4_card c = card_of(3, 4, -1), back;
+    (void)state;
+    bmi_elan4_card_encode(&c, bytes);
+    assert_memory_equal(bytes, golden, 56);
+    assert_int_equal(bmi_elan4_card_decode(bytes, &back), 0);
+    assert_memory_equal(&back, &c, sizeof(c));
+    bytes[0] ^= 1;
+    assert_int_equal(bmi_elan4_card_decode(bytes, &back), -EPROTO);
+}
+
+static void verdicts(void **state)
+{
+    const struct bmi_elan4_card mine = card_of(0, 2, -1);
+    struct bmi_elan4_card c = card_of(1, 3, 0);
+    (void)state;
+    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_WELCOME);
+    c.wanted = 1;
+    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_OTHER);
+    c.wanted = BMI_ELAN4_ANYBODY;
+    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_WELCOME);
+    c.key ^= 1;
+    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_KEY);
+    c.range.high_context++;
+    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_RANGE);
+    c.version++;
+    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_VERSION);
+    c = card_of(1, 3, 0);
+    c.vp = 128; /* of 0 to 127 */
+    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_RANGE);
+    c.vp = 0x80000001;
+    assert_int_equal(bmi_elan4_card_judge(&mine, &c), BMI_ELAN4_RANGE);
+    for (uint32_t v = 0; v <= BMI_ELAN4_VERDICT_COUNT; v++)
+        assert_non_null(bmi_elan4_verdict_text(v));
+}
+
+static int port_of(const struct bmi_elan4_where *w)
+{
+    return ntohs(((const struct sockaddr_in *)&w->tcp)->sin_port);
+}
+
+static void tables(void **state)
+{
+    static const char *const bad[] = {
+        "x",       "0x",          "0x0",       "0xg",         "1=",        "=0x5",
+        "a=0x5",   "1:=0x5",      ":2=0x5",    "0x5,",        "127.0.0.1", "127.0.0.1:0",
+        ",0x5",    "127.0.0.1:x", "1=2=0x5",   "127.0.0.1:65536", "0x10000000000000000",
+        "1:2:3=0x5"};
+    struct bmi_elan4_servers *s;
+    struct bmi_elan4_where w;
+    char why[200];
+    (void)state;
+    for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        why[0] = 0;
+        assert_int_equal(bmi_elan4_servers_new(bad[i], &s, why, sizeof(why)), -EINVAL);
+        assert_true(why[0]);
+    }
+    char *long_one = malloc(500);
+    assert_non_null(long_one);
+    memset(long_one, '1', 499);
+    long_one[499] = 0;
+    assert_int_equal(bmi_elan4_servers_new(long_one, &s, why, sizeof(why)), -EINVAL);
+    free(long_one);
+    assert_int_equal(bmi_elan4_servers_new("", &s, why, sizeof(why)), 0);
+    assert_int_equal(bmi_elan4_servers_find(s, &range, 0, 2, &w), -ENOENT);
+    bmi_elan4_servers_free(s);
+
+    assert_int_equal(bmi_elan4_servers_new("0xabc0", &s, why, sizeof(why)), 0);
+    assert_int_equal(bmi_elan4_servers_find(s, &range, 5, 2, &w), 0);
+    assert_true(w.queue == 0xabc0 && w.tcp_length == 0);
+    assert_int_equal(bmi_elan4_servers_find(s, &range, 8, 2, &w), -EINVAL);
+    bmi_elan4_servers_free(s);
+
+    const char *text = "3:4=0x10,*=127.0.0.1:1000,3=127.0.0.1:2000,4:4=127.0.0.1:3000,"
+                       "5=127.0.0.1:65535,6=[127.0.0.1]:7";
+    assert_int_equal(bmi_elan4_servers_new(text, &s, why, sizeof(why)), 0);
+    assert_int_equal(bmi_elan4_servers_find(s, &range, 3, 4, &w), 0);
+    assert_true(w.queue == 0x10);
+    assert_int_equal(bmi_elan4_servers_find(s, &range, 3, 5, &w), 0);
+    assert_true(w.queue == 0 && w.tcp_length == sizeof(struct sockaddr_in));
+    assert_int_equal(port_of(&w), 2003);
+    assert_int_equal(bmi_elan4_servers_find(s, &range, 4, 4, &w), 0);
+    assert_int_equal(port_of(&w), 3000);
+    assert_int_equal(bmi_elan4_servers_find(s, &range, 4, 3, &w), 0);
+    assert_int_equal(port_of(&w), 1000 + 4 * 16 + 1);
+    assert_int_equal(bmi_elan4_servers_find(s, &range, 5, 2, &w), 0);
+    assert_int_equal(bmi_elan4_servers_find(s, &range, 5, 3, &w), -EINVAL);
+    bmi_elan4_servers_free(s);
+}
+
+static struct bmi_elan4_desk *open_desk(struct sockaddr_in *at)
+{
+    const struct bmi_elan4_card mine = card_of(0, 2, -1);
+    struct bmi_elan4_desk *desk;
+
+    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    assert_int_equal(
+        bmi_elan4_desk_open((struct sockaddr *)at, sizeof(*at), &mine, &desk), 0);
+    at->sin_port = htons((uint16_t)bmi_elan4_desk_port(desk));
+    return desk;
+}
+
+/* A call to its end, the desk (if any) served at `now`. */
+static int call_out(struct bmi_elan4_desk *desk, int64_t now, const struct sockaddr_in *at,
+                    const struct bmi_elan4_card *mine, struct bmi_elan4_card *theirs)
+{
+    struct bmi_elan4_call *call;
+    int rc = bmi_elan4_call_begin((const struct sockaddr *)at, sizeof(*at), mine, &call);
+
+    for (int i = 0; rc == 0 && i < 5000; i++) {
+        rc = bmi_elan4_call_step(call, theirs);
+        if (rc != -EAGAIN) {
+            bmi_elan4_call_end(call);
+            return rc;
+        }
+        rc = 0;
+        struct pollfd p[2] = {{bmi_elan4_call_fd(call), bmi_elan4_call_events(call), 0},
+                              {desk ? bmi_elan4_desk_fd(desk) : -1, POLLIN, 0}};
+        poll(p, 2, 1000);
+        if (desk)
+            bmi_elan4_desk_serve(desk, now);
+    }
+    if (rc == 0)
+        bmi_elan4_call_end(call);
+    return rc ? rc : -ETIMEDOUT;
+}
+
+static void exchanges(void **state)
+{
+    struct sockaddr_in at;
+    struct bmi_elan4_desk *desk = open_desk(&at);
+    struct bmi_elan4_card mine = card_of(3, 4, 0), theirs;
+    (void)state;
+    assert_int_equal(call_out(desk, 0, &at, &mine, &theirs), 0);
+    assert_int_equal(theirs.verdict, BMI_ELAN4_WELCOME);
+    assert_int_equal(theirs.vp, 0);
+    assert_true(theirs.queue == 0x1122334455667788 && theirs.generation == 99);
+    mine.wanted = 5;
+    assert_int_equal(call_out(desk, 0, &at, &mine, &theirs), 0);
+    assert_int_equal(theirs.verdict, BMI_ELAN4_OTHER);
+    mine = card_of(3, 4, 0);
+    mine.range.high_node = 8;
+    assert_int_equal(call_out(desk, 0, &at, &mine, &theirs), 0);
+    assert_int_equal(theirs.verdict, BMI_ELAN4_RANGE);
+    assert_int_equal(bmi_elan4_desk_deadline(desk), -1);
+    bmi_elan4_desk_close(desk);
+    /* nobody listens there any more */
+    assert_int_equal(call_out(NULL, 0, &at, &mine, &theirs), -ECONNREFUSED);
+}
+
+/* Who speaks another language is sent away, as a caller and as a server. */
+static void strangers(void **state)
+{
+    struct sockaddr_in at;
+    struct bmi_elan4_desk *desk = open_desk(&at);
+    const struct bmi_elan4_card mine = card_of(3, 4, 0);
+    struct bmi_elan4_card theirs;
+    struct bmi_elan4_call *call;
+    char rubbish[BMI_ELAN4_CARD_BYTES] = "GET / HTTP/1.1";
+    (void)state;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(send(fd, rubbish, sizeof(rubbish), MSG_NOSIGNAL), sizeof(rubbish));
+    for (int i = 0; i < 3; i++) {
+        struct pollfd p = {bmi_elan4_desk_fd(desk), POLLIN, 0};
+        poll(&p, 1, i < 2 ? 1000 : 0);
+        assert_int_equal(bmi_elan4_desk_serve(desk, 0), 0);
+    }
+    assert_int_equal(recv(fd, rubbish, sizeof(rubbish), 0), 0); /* hung up */
+    close(fd);
+    bmi_elan4_desk_close(desk);
+
+    /* a server that answers rubbish, and one that hangs up */
+    int server = socket(AF_INET, SOCK_STREAM, 0);
+    socklen_t n = sizeof(at);
+    at.sin_port = 0;
+    assert_int_equal(bind(server, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(listen(server, 1), 0);
+    assert_int_equal(getsockname(server, (struct sockaddr *)&at, &n), 0);
+    for (int kind = 0; kind < 2; kind++) {
+        int rc;
+        assert_int_equal(
+            bmi_elan4_call_begin((struct sockaddr *)&at, sizeof(at), &mine, &call), 0);
+        fd = accept(server, NULL, NULL);
+        assert_true(fd >= 0);
+        if (kind == 0)
+            assert_int_equal(send(fd, rubbish, sizeof(rubbish), MSG_NOSIGNAL), sizeof(rubbish));
+        else
+            shutdown(fd, SHUT_WR);
+        while ((rc = bmi_elan4_call_step(call, &theirs)) == -EAGAIN) {
+            struct pollfd p = {bmi_elan4_call_fd(call), bmi_elan4_call_events(call), 0};
+            poll(&p, 1, 1000);
+        }
+        assert_int_equal(rc, kind == 0 ? -EPROTO : -ECONNRESET);
+        bmi_elan4_call_end(call);
+        close(fd);
+    }
+    close(server);
+}
+
+/* Visitors that say nothing, or half a card, cost a bounded number of places for a bounded time. */
+static void silent_visitors(void **state)
+{
+    enum { MANY = BMI_ELAN4_VISITORS + 4 };
+    struct sockaddr_in at;
+    struct bmi_elan4_desk *desk = open_desk(&at);
+    const struct bmi_elan4_card mine = card_of(3, 4, 0);
+    struct bmi_elan4_card theirs;
+    int fd[MANY];
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        fd[i] = socket(AF_INET, SOCK_STREAM, 0);
+        assert_true(fd[i] >= 0);
+        assert_int_equal(connect(fd[i], (struct sockaddr *)&at, sizeof(at)), 0);
+        if (i % 2)
+            assert_int_equal(send(fd[i], "half", 4, MSG_NOSIGNAL), 4);
+    }
+    for (int i = 0; i < 100; i++)
+        bmi_elan4_desk_serve(desk, 1000);
+    assert_int_equal(bmi_elan4_desk_deadline(desk), 1000 + BMI_ELAN4_VISIT_MS);
+    struct pollfd p = {bmi_elan4_desk_fd(desk), POLLIN, 0};
+    assert_int_equal(poll(&p, 1, 0), 0); /* those who wait outside wake nobody */
+    /* their time is over: the four behind them come in, and the fifth is served */
+    assert_int_equal(bmi_elan4_desk_serve(desk, 999 + BMI_ELAN4_VISIT_MS), 0);
+    assert_int_equal(bmi_elan4_desk_deadline(desk), 1000 + BMI_ELAN4_VISIT_MS);
+    bmi_elan4_desk_serve(desk, 1000 + BMI_ELAN4_VISIT_MS);
+    assert_int_equal(call_out(desk, 1000 + BMI_ELAN4_VISIT_MS, &at, &mine, &theirs), 0);
+    assert_int_equal(theirs.verdict, BMI_ELAN4_WELCOME);
+    for (int i = 0; i < MANY; i++)
+        close(fd[i]);
+    for (int i = 0; i < 100; i++)
+        bmi_elan4_desk_serve(desk, 1000 + BMI_ELAN4_VISIT_MS);
+    assert_int_equal(bmi_elan4_desk_deadline(desk), -1);
+    bmi_elan4_desk_close(desk);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cards),     cmocka_unit_test(verdicts),
+        cmocka_unit_test(tables),    cmocka_unit_test(exchanges),
+        cmocka_unit_test(strangers), cmocka_unit_test(silent_visitors),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
