@@ -298,6 +298,7 @@ static int open_memory(struct rme *rme)
         .pin = &rme->pin,
         .max_bytes = bound(rme->options, "zone_bytes", 2),
         .keep_bytes = (uint64_t)rme_option(rme->options, "zone_keep_bytes"),
+        .idle_ms = (uint64_t)rme_option(rme->options, "zone_idle_ms"),
         .huge = rme_option(rme->options, "huge_pages") != 0,
         .dont_fork = rme_option(rme->options, "dont_fork") != 0,
     };

@@ -226,6 +226,7 @@ static void run_timers(struct rme *rme)
     rme->timer_skip = 0;
     while ((timer = rme_timers_due(&rme->timers, now)) != NULL)
         rme_peer_timer(rme_entry(timer, struct rme_peer, timer), now);
+    rme_zone_look(rme->zone, now);
 }
 
 int rme_progress(struct rme *rme, bool timers)
@@ -247,7 +248,7 @@ int rme_progress(struct rme *rme, bool timers)
     }
     if (total > 0)
         rme->unflushed = true; /* buffers were given back */
-    if (rme->timers.count != 0 && (timers || ++rme->timer_skip >= TIMER_SKIP))
+    if (timers || ++rme->timer_skip >= TIMER_SKIP)
         run_timers(rme);
     return total;
 }

@@ -16,7 +16,8 @@
  * Where polling itself keeps off what it waits for, as with soft-RoCE, whose packets need the same processor, a wait looks
  * as if a little more polling would have ended it.  So polls in vain in a row stop it, too, and one wait in some tries again.
  *
- * Nothing ticks: the sleep lasts until the nearest of the caller's time, the first timer and the fabric's deadline.
+ * Nothing ticks: the sleep lasts until the nearest of the caller's time, the first timer, the fabric's deadline and the moment
+ * at which idle memory is to go back.
  */
 #include <errno.h>
 #include <limits.h>
@@ -99,12 +100,15 @@ static void stop_idle_timers(struct rme *rme)
 static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
 {
     int fabric = rme->ops->deadline(rme->fabric);
+    uint64_t memory = rme_zone_look(rme->zone, now);
     uint64_t timer;
 
     stop_idle_timers(rme);
     timer = rme_timers_next(&rme->timers);
     if (timer < until)
         until = timer;
+    if (memory < until)
+        until = memory;
     if (fabric >= 0 && now + (uint64_t)fabric < until)
         until = now + (uint64_t)fabric;
     return until;
@@ -132,6 +136,8 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
         rme->sleeping = true;
         rme_count(rme, RME_C_SLEEPS);
         pthread_mutex_unlock(&rme->lock);
+        if (rme_zone_wants_trim(rme->zone))
+            rme_zone_trim(rme->zone);
         if (rme_log_pending(rme->log))
             rme_log_drain(rme->log);
         rme->ops->wait(rme->fabric, ms > INT_MAX ? INT_MAX : (int)ms);

@@ -10,6 +10,10 @@
  * long.  The bytes are counted against the bound before that, so threads that grow at the same
  * time stay below it together.
  *
+ * Giving back.  Idle memory beyond keep_bytes goes at once, and what nobody needed for idle_ms goes as well: that is the least
+ * that was idle at any moment between two looks.  A little stays registered all the same (REST_BYTES), for a process that
+ * does something now and then.
+ *
  * Failure.  When the system refuses to register a slab, a smaller one is tried.  When the bound
  * is reached, a block of a bigger class is taken if there is one.  Else the slab stays plain
  * memory, and rme_zone_find says so.  Plain slabs go back to the system as soon as they are
@@ -53,6 +57,7 @@
 #define IDLE_LARGE 5  /* idle lists: slabs of 256 KiB to 4 MiB, then large ones */
 #define IDLE_LISTS (IDLE_LARGE + 1)
 #define HUGE_PAGE  ((size_t)2 << 20)
+#define REST_BYTES ((size_t)1 << 20) /* idle memory that stays, however long nobody needs it */
 
 struct slab {
     TAILQ_ENTRY(slab) link; /* in the list that list_of() says */
@@ -81,6 +86,9 @@ struct rme_zone {
     uint64_t cut[CLASSES + 1]; /* bytes of the slabs that are cut for a class, idle or not */
     uint64_t idle_bytes;       /* of registered idle slabs */
     uint64_t plain_idle;       /* of idle slabs that are not registered */
+    uint64_t keep;             /* of idle_bytes: keep_bytes, or less from a look until the next trim */
+    uint64_t least_idle;       /* idle_bytes, or what it was at the least since the last look */
+    uint64_t looked_at;        /* ms of rme_now() */
     atomic_bool surplus;       /* more is idle than is kept; also read without the lock */
 };
 
@@ -269,13 +277,20 @@ static struct slab_list *list_of(struct rme_zone *zone, const struct slab *slab)
     return slab->free == 0 ? &zone->full : &zone->partial[slab->class];
 }
 
+/* Is there anything to give back? */
+static void judge_idle(struct rme_zone *zone)
+{
+    atomic_store_explicit(&zone->surplus, zone->idle_bytes > zone->keep || zone->plain_idle > 0,
+                          memory_order_relaxed);
+}
+
 /* An idle slab came (its size) or went (minus its size). */
 static void count_idle(struct rme_zone *zone, const struct slab *slab, uint64_t change)
 {
     *(slab->registered ? &zone->idle_bytes : &zone->plain_idle) += change;
-    atomic_store_explicit(&zone->surplus,
-                          zone->idle_bytes > zone->config.keep_bytes || zone->plain_idle > 0,
-                          memory_order_relaxed);
+    if (zone->idle_bytes < zone->least_idle)
+        zone->least_idle = zone->idle_bytes;
+    judge_idle(zone);
 }
 
 /* Registered slabs go to the front, so that they are used first. */
@@ -482,6 +497,7 @@ int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out)
     zone->config = *config;
     if (config->max_bytes == UINT64_MAX)
         zone->config.max_bytes = rme_pin_budget() / 2;
+    zone->keep = config->keep_bytes;
     zone->max_slab = MAX_SLAB;
     while (zone->max_slab > RME_PAGEMAP_PAGE &&
            zone->max_slab > zone->config.max_bytes / SLAB_SHARE)
@@ -615,9 +631,32 @@ bool rme_zone_wants_trim(const struct rme_zone *zone)
 void rme_zone_trim(struct rme_zone *zone)
 {
     pthread_mutex_lock(&zone->lock);
-    while (give_back(zone, zone->config.keep_bytes))
+    while (give_back(zone, zone->keep))
         ;
+    zone->keep = zone->config.keep_bytes;
+    judge_idle(zone);
     pthread_mutex_unlock(&zone->lock);
+}
+
+uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now)
+{
+    uint64_t unused, next = UINT64_MAX;
+
+    if (zone->config.idle_ms == 0)
+        return next;
+    pthread_mutex_lock(&zone->lock);
+    if (now - zone->looked_at >= zone->config.idle_ms) {
+        unused = zone->least_idle > REST_BYTES ? zone->least_idle - REST_BYTES : 0;
+        if (unused > 0 && zone->idle_bytes - unused < zone->keep)
+            zone->keep = zone->idle_bytes - unused;
+        zone->least_idle = zone->idle_bytes;
+        zone->looked_at = now;
+        judge_idle(zone);
+    }
+    if (zone->idle_bytes > REST_BYTES && zone->keep > REST_BYTES) /* else all that may go is on its way */
+        next = zone->looked_at + zone->config.idle_ms;
+    pthread_mutex_unlock(&zone->lock);
+    return next;
 }
 
 int rme_zone_release(struct rme_zone *zone, void *block)

@@ -24,6 +24,7 @@ struct rme_zone_config {
                             rme_pin_budget().  Beyond it memory  is handed out unregistered */
     uint64_t keep_bytes; /* idle slabs and large mappings up to this total stay registered; the
                             rest is given back */
+    uint64_t idle_ms;    /* what nobody needed for so long is given back as well; 0: never */
     bool huge;           /* try huge pages */
     bool dont_fork;      /* madvise(MADV_DONTFORK): children do not see the memory */
 };
@@ -57,6 +58,13 @@ int rme_zone_release(struct rme_zone *zone, void *block);
 int rme_zone_put(struct rme_zone *zone, void *block);
 bool rme_zone_wants_trim(const struct rme_zone *zone);
 void rme_zone_trim(struct rme_zone *zone);
+
+/*
+ * Looks, at `now` (ms of rme_now), for idle memory that was not needed in the last idle_ms, or up to twice that;
+ * rme_zone_wants_trim is then true.  When it should look again at the latest, UINT64_MAX: when something was used.  It never
+ * blocks for long, and may be called with the engine's lock held.
+ */
+uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now);
 
 /* The registration that covers a range inside one block in use; -ENOENT: none.  Valid while the
  * block is in use. */

@@ -148,6 +148,7 @@
     X(counts_of_a_small_message) \
     X(counts_of_one_way_traffic) \
     X(idle_engine_sleeps) \
+    X(idle_memory_goes_back) \
     X(idle_server_of_100_clients)
 
 /* Threads and sleeping: thread_test.c. */

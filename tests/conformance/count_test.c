@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include "cases.h"
 
 struct books {
@@ -223,6 +224,34 @@ void idle_engine_sleeps(void **state)
     if (polls > 60)
         fail_msg("%llu polls in 5 idle calls", (unsigned long long)polls);
     assert_true(after.ru_nvcsw - before.ru_nvcsw <= 60);
+}
+
+/* Memory that the host gave back, and nobody needs, is the system's again: of an engine that sleeps, and of one that is polled. */
+void idle_memory_goes_back(void **state)
+{
+    enum { BLOCKS = 16, SIZE = 1 << 20 };
+    struct rme_done done;
+    void *block[BLOCKS];
+
+    (void)state;
+    bed_options("zone_idle_ms=50");
+    struct node *node = node_open("client", NULL);
+    for (int sleeps = 0; sleeps < 2; sleeps++) {
+        for (int i = 0; i < BLOCKS; i++)
+            assert_non_null(block[i] = rme_memory_alloc(node->rme, SIZE));
+        assert_true(node_counter(node, "zone_bytes") >= (uint64_t)BLOCKS * SIZE);
+        for (int i = 0; i < BLOCKS; i++)
+            assert_int_equal(rme_memory_free(node->rme, block[i]), 0);
+        if (sleeps)
+            assert_int_equal(rme_test_context(node->rme, 0, &done, 1, 300), 0);
+        else
+            for (int i = 0; i < 300 * 64; i++) {
+                assert_int_equal(rme_test_context(node->rme, 0, &done, 1, 0), 0);
+                if (i % 64 == 0)
+                    usleep(1000);
+            }
+        assert_true(node_counter(node, "zone_bytes") <= 2 << 20); /* and what the engine has of its own */
+    }
 }
 
 /* A server with 100 silent clients: no thread of the process wakes up, neither ours nor the fabric's. */

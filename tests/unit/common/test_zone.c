@@ -21,7 +21,7 @@ static struct fixture *start(uint64_t max_bytes, uint64_t keep_bytes)
 {
     struct fixture *f = calloc(1, sizeof(*f));
     struct rme_zone_config config = {
-        .max_bytes = max_bytes, .keep_bytes = keep_bytes, .dont_fork = true};
+        .max_bytes = max_bytes, .keep_bytes = keep_bytes, .idle_ms = 1000, .dont_fork = true};
 
     assert_non_null(f);
     fake_init(&f->fake);
@@ -359,6 +359,55 @@ static void put_defers_to_trim(void **state)
     stop(f);
 }
 
+/* Takes so many blocks of 4 MiB and gives them back. */
+static void use(struct fixture *f, int blocks)
+{
+    void *block[8];
+
+    for (int i = 0; i < blocks; i++)
+        assert_non_null(block[i] = rme_zone_alloc(f->zone, 4 * MIB));
+    for (int i = 0; i < blocks; i++)
+        assert_int_equal(rme_zone_release(f->zone, block[i]), 0);
+}
+
+static uint64_t bytes_after_look(struct fixture *f, uint64_t now, uint64_t next)
+{
+    assert_true(rme_zone_look(f->zone, now) == next);
+    if (rme_zone_wants_trim(f->zone))
+        rme_zone_trim(f->zone);
+    assert_false(rme_zone_wants_trim(f->zone));
+    return atomic_load(&f->pin.bytes);
+}
+
+static void what_nobody_needs_goes_back(void **state)
+{
+    struct fixture *f = start(256 * MIB, 64 * MIB);
+    uint64_t now = 1000000;
+    char *little, *block;
+
+    (void)state;
+    assert_int_equal(bytes_after_look(f, now, UINT64_MAX), 0);
+    use(f, 8);
+    assert_int_equal(bytes_after_look(f, now + 999, now + 1000), 32 * MIB);
+    assert_int_equal(bytes_after_look(f, now + 1000, now + 2000), 32 * MIB); /* all of it was used since the last look */
+    use(f, 2);
+    assert_int_equal(bytes_after_look(f, now + 1999, now + 2000), 32 * MIB);
+    assert_int_equal(bytes_after_look(f, now + 2000, now + 3000), 8 * MIB);
+    use(f, 3); /* one more is made, and there is no hurry with it */
+    assert_int_equal(bytes_after_look(f, now + 3000, now + 4000), 12 * MIB);
+    block = rme_zone_alloc(f->zone, 4 * MIB);
+    assert_int_equal(bytes_after_look(f, now + 9000, UINT64_MAX), 4 * MIB); /* what is in use stays */
+    assert_int_equal(rme_zone_release(f->zone, block), 0);
+    assert_int_equal(bytes_after_look(f, now + 10000, now + 11000), 4 * MIB);
+    assert_int_equal(bytes_after_look(f, now + 11000, UINT64_MAX), 0);
+
+    little = rme_zone_alloc(f->zone, MIB);
+    assert_int_equal(rme_zone_release(f->zone, little), 0);
+    for (int i = 12; i < 20; i++)
+        assert_int_equal(bytes_after_look(f, now + 1000 * (uint64_t)i, UINT64_MAX), MIB);
+    stop(f);
+}
+
 static void blocks_in_use_at_the_end(void **state)
 {
     struct fixture *f = start(256 * MIB, 64 * MIB);
@@ -488,6 +537,7 @@ int main(void)
         cmocka_unit_test(a_bigger_block_serves),
         cmocka_unit_test(large_mappings_are_kept_a_little),
         cmocka_unit_test(put_defers_to_trim),
+        cmocka_unit_test(what_nobody_needs_goes_back),
         cmocka_unit_test(blocks_in_use_at_the_end),
         cmocka_unit_test(device_limit),
         cmocka_unit_test(many_threads),
