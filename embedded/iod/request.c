@@ -165,6 +165,8 @@ static const char *remedy(int error)
         return "copy the file in again";
     case ESHUTDOWN:
         return "start it again and copy again";
+    case EIDRM:
+        return "make the folder again and start the server again";
     case ETIMEDOUT:
         return "copy again";
     case EBADF:
@@ -185,15 +187,25 @@ static void refuse(struct request *r, int error, const char *text)
     request_reply(r, &reply);
 }
 
+static const char *cause(int error)
+{
+    switch (error) {
+    case EUCLEAN:
+    case ENODATA:
+        return "the object is damaged";
+    case EIDRM:
+        return "the server's folder was removed";
+    }
+    return strerror(error);
+}
+
 void request_refuse(struct request *r, int error, const char *what)
 {
     char text[IOD_TEXT_MAX];
 
     if (error < 0)
         error = -error;
-    snprintf(text, sizeof text, "%s: %s; %s", what,
-             error == EUCLEAN || error == ENODATA ? "the object is damaged" : strerror(error),
-             remedy(error));
+    snprintf(text, sizeof text, "%s: %s; %s", what, cause(error), remedy(error));
     refuse(r, error, text);
 }
 

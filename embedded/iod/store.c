@@ -16,16 +16,34 @@
 /* ---- the store
  * --------------------------------------------------------------------------------- */
 
+static bool is_removed(const struct store *store)
+{
+    struct stat st;
+
+    return fstat(store->folder, &st) == 0 && st.st_nlink == 0;
+}
+
+int store_errno(const struct store *store)
+{
+    int error = -errno;
+
+    return error == -ENOENT && is_removed(store) ? -EIDRM : error;
+}
+
 int store_stream(const struct store *store, DIR **out)
 {
     int fd = openat(store->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    int error = -errno;
+    int error = store_errno(store);
 
     if (!dir) {
         if (fd >= 0)
             close(fd);
         return error;
+    }
+    if (is_removed(store)) { /* it can be read still, and is empty */
+        closedir(dir);
+        return -EIDRM;
     }
     *out = dir;
     return 0;
@@ -35,7 +53,7 @@ int store_open_file(const struct store *store, const char *file)
 {
     int fd = openat(store->folder, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
-    return fd < 0 ? -errno : fd;
+    return fd < 0 ? store_errno(store) : fd;
 }
 
 int store_open(const char *folder, bool sync, struct store **out)
@@ -225,7 +243,7 @@ int store_create(struct store *store, const struct iod_string *name,
     object->fd = openat(store->folder, object->upload->file,
                         O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (object->fd < 0) {
-        error = -errno;
+        error = store_errno(store);
         goto failed;
     }
     object_ready(object);

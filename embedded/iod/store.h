@@ -21,7 +21,8 @@
  * same one stays everywhere.
  *
  * All functions may block on the disk.  A store may be used by any number of threads; an object
- * by one at a time, except for object_read() and object_write().  Errors are -errno.
+ * by one at a time, except for object_read() and object_write().  Errors are -errno; -EIDRM: the
+ * folder was removed, and nothing can be stored or found until the store is opened anew.
  */
 #ifndef IOD_STORE_H
 #define IOD_STORE_H

@@ -54,6 +54,7 @@ struct object {
 };
 
 /* store.c */
+int store_errno(const struct store *store); /* -errno; -EIDRM where a file is not found as the folder itself was removed */
 int store_stream(const struct store *store, DIR **out); /* a fresh stream of the folder */
 int store_read_head(int fd, struct object_meta *meta);
 int store_open_file(const struct store *store, const char *file); /* to read; a descriptor */

@@ -90,7 +90,7 @@ int upload_prepare(struct store *store, struct upload *upload)
 
     snprintf(file, sizeof file, STORE_PREPARED "%llu", (unsigned long long)store->files++);
     if (renameat(store->folder, upload->file, store->folder, file) < 0)
-        return -errno;
+        return store_errno(store);
     memcpy(upload->file, file, sizeof file);
     upload->prepared = true;
     if (store->sync && fsync(store->folder) < 0)
@@ -127,7 +127,7 @@ int upload_commit(struct store *store, struct upload *upload, const char *file, 
         return 0;
     }
     if (renameat(store->folder, upload->file, store->folder, file) < 0)
-        return -errno;
+        return store_errno(store);
     if (store->sync && fsync(store->folder) < 0)
         error = -errno;
     drop_lower(store, upload);
