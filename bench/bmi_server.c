@@ -318,7 +318,10 @@ int bmi_serve(const char *address, const char *options, uint64_t memory,
     }
     rc = BMI_open_context(&server.context);
     if (rc >= 0) {
-        printf("listening on %s\n", address);
+        int port = 0;
+
+        (void)BMI_get_info(0, BMI_TCP_GET_PORT, &port);
+        printf("listening on %s, port %d\n", address, port);
         fflush(stdout);
         rc = serve(&server, stop);
         BMI_close_context(server.context);

@@ -93,6 +93,7 @@ static const struct rme_fabric_ops ops = {
     .open = ib_open,
     .close = ib_close,
     .caps = ib_caps,
+    .listen_port = ib_listen_port,
     .reg = ib_reg,
     .dereg = ib_dereg,
     .link_connect = ib_link_connect,

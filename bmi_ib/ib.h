@@ -179,6 +179,7 @@ int ib_reject_error(int status, const void *data, size_t length);
 /* ---- listen.c ---- */
 int ib_listen_bind(struct rme_fabric *f);
 struct ibv_context *ib_listen_device(const struct rme_fabric *f);
+uint16_t ib_listen_port(const struct rme_fabric *f); /* of its first listener; 0: there is none */
 int ib_listen_start(struct rme_fabric *f);
 void ib_listen_close(struct rme_fabric *f);
 void ib_sockaddr_text(const void *sa, char *text, size_t size);

@@ -7,6 +7,9 @@
  * comes before the choice of the device, because the address may decide it; listening comes
  * last, when connections can be served.  Host names are looked up here, blocking, which is fine
  * while a server starts.
+ *
+ * Where a part names port 0, the system chooses one for its first id, and the part's other ids are
+ * bound to the same.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -27,6 +30,17 @@ void ib_sockaddr_text(const void *sa, char *text, size_t size)
         snprintf(text, size, s->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
+static in_port_t *port_of(struct sockaddr *sa)
+{
+    return sa->sa_family == AF_INET6 ? &((struct sockaddr_in6 *)sa)->sin6_port
+                                     : &((struct sockaddr_in *)sa)->sin_port;
+}
+
+uint16_t ib_listen_port(const struct rme_fabric *f)
+{
+    return f->listeners > 0 ? ntohs(rdma_get_src_port(f->listener[0].id)) : 0;
+}
+
 static bool have(const struct rme_fabric *f, const struct sockaddr *sa, socklen_t length)
 {
     for (unsigned i = 0; i < f->listeners; i++)
@@ -35,8 +49,8 @@ static bool have(const struct rme_fabric *f, const struct sockaddr *sa, socklen_
     return false;
 }
 
-/* Binds one more id.  0 also when it is bound already. */
-static int bind_one(struct rme_fabric *f, const struct sockaddr *sa, socklen_t length)
+/* Binds one more id.  0 also when it is bound already.  Where the port was 0 it is the one chosen afterwards. */
+static int bind_one(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
 {
     if (have(f, sa, length))
         return 0;
@@ -59,6 +73,7 @@ static int bind_one(struct rme_fabric *f, const struct sockaddr *sa, socklen_t l
         rdma_destroy_id(ls->id);
         return error;
     }
+    *port_of(sa) = *port_of((struct sockaddr *)&ls->sa) = rdma_get_src_port(ls->id);
     f->listeners++;
     return 0;
 }
@@ -71,8 +86,12 @@ static int bind_specific(struct rme_fabric *f, const struct rme_addr_part *part)
     if (getaddrinfo(part->host, part->port, &hints, &list) != 0)
         return -EADDRNOTAVAIL;
     int error = -EADDRNOTAVAIL;
+    in_port_t port = 0; /* chosen for the first, where the part names none */
     for (struct addrinfo *a = list; a; a = a->ai_next) {
+        if (*port_of(a->ai_addr) == 0)
+            *port_of(a->ai_addr) = port;
         int ret = bind_one(f, a->ai_addr, a->ai_addrlen);
+        port = *port_of(a->ai_addr);
         if (error)
             error = ret;
     }
@@ -108,6 +127,7 @@ static int bind_wildcards(struct rme_fabric *f, const struct rme_addr_part *part
     if (family == AF_INET6)
         return bind_any(f, (struct sockaddr *)&v6, sizeof(v6));
     if (family == AF_UNSPEC && !error) {
+        v6.sin6_port = v4.sin_port;
         int ret = bind_any(f, (struct sockaddr *)&v6, sizeof(v6));
         if (ret)
             ib_log(f, RME_LOG_INFO, "not listening on [::]:%s: %s", part->port, strerror(-ret));

@@ -59,7 +59,7 @@ static bool is_port(struct span port)
             return false;
         number = number * 10 + (unsigned)(port.at[i] - '0');
     }
-    return number >= 1 && number <= PORT_MAX;
+    return number <= PORT_MAX;
 }
 
 /* Splits "host:port" or "[v6]:port".  False: malformed. */
@@ -195,6 +195,14 @@ int rme_addr_parse(const char *scheme, const char *text, struct rme_addr **out)
     }
     *out = addr;
     return 0;
+}
+
+bool rme_addr_any_port(const struct rme_addr *addr)
+{
+    for (int i = 0; i < addr->nparts; i++)
+        if (atoi(addr->part[i].port) == 0)
+            return true;
+    return false;
 }
 
 struct rme_addr *rme_addr_new_passive(const char *name, const struct sockaddr *from)

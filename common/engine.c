@@ -247,6 +247,17 @@ static uint64_t bound(const struct rme_options *options, const char *name, unsig
     return value >= 0 ? (uint64_t)value : budget >= TIGHT_BYTES ? budget / share : budget / (share * 2);
 }
 
+/* A misspelt option would be taken for another network's, where there could be one. */
+static void warn_of_stranger(struct rme *rme, const char *text)
+{
+    size_t length;
+    const char *key = rme_options_stranger(rme->options, text, &length);
+
+    if (key != NULL)
+        rme_log_put(rme->log, RME_LOG_WARN, "there is no option \"%.*s\", it does nothing; bmi-perf --options lists them all",
+                    (int)length, key);
+}
+
 static int open_options(struct rme *rme, const struct rme_config *config)
 {
     const struct rme_option_row *tables[] = {rme_engine_options, config->fabric->options};
@@ -259,6 +270,8 @@ static int open_options(struct rme *rme, const struct rme_config *config)
         rme_log_put(rme->log, RME_LOG_ERROR, "%s", why);
         return -EINVAL;
     }
+    if (config->options != NULL && config->options_are_mine)
+        warn_of_stranger(rme, config->options);
     if (!read_preference(rme->options, &rme->tuning.prefer)) {
         rme_log_put(rme->log, RME_LOG_ERROR, "option rndv=%s: allowed are auto, write and read",
                     rme_option_string(rme->options, "rndv"));
@@ -354,6 +367,13 @@ static void init_rings(struct rme *rme)
         rme_node_init(rings[i]);
     for (int i = 0; i < RME_MAX_CONTEXTS; i++)
         rme_node_init(&rme->ctx[i].done);
+}
+
+int rme_listen_port(const struct rme *rme)
+{
+    int port = rme->ops->listen_port != NULL ? rme->ops->listen_port(rme->fabric) : 0;
+
+    return port != 0 ? port : -ENOTCONN;
 }
 
 int rme_open(const struct rme_config *config, struct rme **out)

@@ -177,6 +177,8 @@ struct rme_fabric_ops {
     int (*open)(const struct rme_fabric_config *config, struct rme_fabric **out);
     void (*close)(struct rme_fabric *f);
     const struct rme_caps *(*caps)(const struct rme_fabric *f);
+    /* The port that the first part listens on, 0 for none; NULL: addresses have no ports. */
+    uint16_t (*listen_port)(const struct rme_fabric *f);
 
     /*
      * Registers memory (no lock held).  -ENOMEM: the memlock limit or the device's; -EACCES: this memory cannot be opened to a peer;

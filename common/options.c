@@ -195,25 +195,41 @@ static int set_one(struct rme_options *options, const char *text, size_t length,
     return ret;
 }
 
-int rme_options_parse(struct rme_options *options, const char *text, char *why, size_t size)
+/* The next "key=value" at or behind *text, and its length; NULL when there is none. */
+static const char *next_one(const char **text, size_t *length)
 {
     static const char separators[] = ", \t\n";
+    const char *one = *text + strspn(*text, separators);
 
-    if (text == NULL)
-        return 0;
-    for (;;) {
-        size_t length;
-        int ret;
+    *length = strcspn(one, separators);
+    *text = one + *length;
+    return *length > 0 ? one : NULL;
+}
 
-        text += strspn(text, separators);
-        length = strcspn(text, separators);
-        if (length == 0)
-            return 0;
-        ret = set_one(options, text, length, why, size);
-        if (ret != 0)
-            return ret;
-        text += length;
+int rme_options_parse(struct rme_options *options, const char *text, char *why, size_t size)
+{
+    const char *one;
+    size_t length;
+    int ret = 0;
+
+    while (ret == 0 && text != NULL && (one = next_one(&text, &length)) != NULL)
+        ret = set_one(options, one, length, why, size);
+    return ret;
+}
+
+const char *rme_options_stranger(const struct rme_options *options, const char *text, size_t *length)
+{
+    const char *one;
+
+    while ((one = next_one(&text, length)) != NULL) {
+        const char *equals = memchr(one, '=', *length);
+
+        if (equals != NULL)
+            *length = (size_t)(equals - one);
+        if (find(options, one, *length) == NULL)
+            return one;
     }
+    return NULL;
 }
 
 int rme_option_find(const struct rme_options *options, const char *name, int64_t *out)

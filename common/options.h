@@ -36,6 +36,9 @@ void rme_options_free(struct rme_options *options);
  */
 int rme_options_parse(struct rme_options *options, const char *text, char *why, size_t size);
 
+/* The first key of "key=value,…" that is in none of the tables, and its length; NULL when all are. */
+const char *rme_options_stranger(const struct rme_options *options, const char *text, size_t *length);
+
 /* A value by name.  The name must be in one of the tables (a unit test greps for that); 0 or "" otherwise. */
 int64_t rme_option(const struct rme_options *options, const char *name);
 const char *rme_option_string(const struct rme_options *options, const char *name);

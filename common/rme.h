@@ -51,7 +51,8 @@ struct rme_config {
     const struct rme_fabric_ops *fabric;
     const struct rme_addr *listen; /* NULL for a client */
     bool bind_specific;            /* listen only on the address named, not on all of the host's */
-    const char *options;           /* "key=value,key=value"; NULL for none; keys of others are ignored */
+    const char *options;           /* "key=value,key=value"; NULL for none; unknown keys may be others' */
+    bool options_are_mine;         /* they are for nobody else: an unknown key is warned of */
     rme_log_fn log;                /* NULL: nothing is logged */
     void *log_arg;
 };
@@ -69,14 +70,22 @@ RME_API int rme_open(const struct rme_config *config, struct rme **out);
  */
 RME_API void rme_close(struct rme *rme);
 
+/* The port that the first part of the listening address got: another than it names only where it names 0.  -ENOTCONN: the
+ * engine listens nowhere, or its network has no ports. */
+RME_API int rme_listen_port(const struct rme *rme);
+
 /* ---- Addresses ---------------------------------------------------------------------------------------------- */
 
 /*
  * Makes an address from text like "ib://host:port[/anything][,ib://host2:port2…]"; parts with another scheme are
  * skipped.  IPv6 hosts stand in brackets.  Needs no engine, resolves nothing, never blocks.
+ * A port of 0 is any free one, to listen on; nobody can connect to it.
  * Returns -EINVAL when no part has `scheme`, -EDESTADDRREQ when a part has it and is malformed.
  */
 RME_API int rme_addr_parse(const char *scheme, const char *text, struct rme_addr **out);
+
+/* Is the port of one of its parts 0? */
+RME_API bool rme_addr_any_port(const struct rme_addr *addr);
 
 /*
  * Frees an address.  Its peer, if an engine has one, is disconnected and its operations end with -ECONNRESET.  Allowed

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "core.h"
 #include "gossip.h"
+#include "patches/orangefs/shim/shim-engine.h"
 #include "pvfs2-debug.h"
 
 const char *bmi_method_scheme(const struct bmi_method_ops *ops)
@@ -47,12 +48,8 @@ int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char
     }
     if (listen) {
         addr = ops->method_addr_lookup(listen);
-        if (!addr) {
-            gossip_err("BMI: %s cannot listen on \"%s\": this is no address of the form "
-                       "%s://host:port\n",
-                       ops->method_name, listen, bmi_method_scheme(ops));
+        if (!addr) /* it has said why */
             return -BMI_EINVAL;
-        }
         addr->method_type = number;
     }
     int ret = ops->initialize(addr, number, flags, options);
@@ -94,6 +91,16 @@ static bool is_active(const struct bmi_method_ops *ops)
     return false;
 }
 
+/* Is no other method of this program named in the string? */
+static bool is_only_one(const char *text, const struct bmi_method_ops *ops)
+{
+    for (int i = 0; bmi_static_methods[i]; i++)
+        if (bmi_static_methods[i] != ops &&
+            bmi_has_scheme(text, bmi_method_scheme(bmi_static_methods[i])))
+            return false;
+    return true;
+}
+
 /*
  * Offers a string to the active methods, then to those that must be started for it, in the
  * order of the program's table.  A method that cannot start (no device) does not keep a later
@@ -115,7 +122,8 @@ static int find_method(const char *text, char *options, struct bmi_method_ops **
         *ops = bmi_static_methods[i];
         if (is_active(*ops) || !bmi_has_scheme(text, bmi_method_scheme(*ops)))
             continue;
-        int started = bmi_activate(*ops, NULL, 0, options);
+        int started =
+            bmi_activate(*ops, NULL, is_only_one(text, *ops) ? SHIM_OPTIONS_ALONE : 0, options);
         if (started == 0)
             *addr = (*ops)->method_addr_lookup(text);
         else if (ret == -BMI_ENOPROTOOPT)

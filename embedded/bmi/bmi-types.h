@@ -53,7 +53,10 @@ enum {
     BMI_OPTIMISTIC_BUFFER_REG = 14, /* set, struct bmi_optimistic_buffer_info */
     BMI_TCP_CHECK_UNEXPECTED = 15,
     /* get, char *: "tcp,ib,", malloc'ed for the caller; returns how many they are */
-    BMI_TRANSPORT_METHODS_STRING = 16
+    BMI_TRANSPORT_METHODS_STRING = 16,
+    /* get, int: the port that the first listening method got, which is news when its address names 0; of whatever
+     * network it is.  -BMI_ENODEV: nothing listens */
+    BMI_TCP_GET_PORT = 17
 };
 
 enum BMI_io_type { BMI_IO_READ = 1, BMI_IO_WRITE = 2 };
@@ -106,6 +109,11 @@ enum {
 #undef X
 };
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
 /* Turns ±errno into ±BMI_E…; anything else, a BMI code too, comes back as it is. */
 int bmi_errno_to_pvfs(int error);
 
@@ -116,4 +124,8 @@ const char *bmi_status_string(int status);
  * one; 0 for 0. */
 int bmi_error_to_errno(int error);
 
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
 #endif

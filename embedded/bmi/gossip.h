@@ -10,6 +10,11 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
 /* Takes one line without a newline; kind is 'E' for errors, 'D' for debug lines. */
 typedef void (*gossip_sink_fn)(void *arg, char kind, const char *line);
 
@@ -23,4 +28,8 @@ int gossip_get_debug_mask(int *debug_on, uint64_t *mask);
 int gossip_err(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void gossip_debug(uint64_t mask, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
 #endif

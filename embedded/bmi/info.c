@@ -80,6 +80,16 @@ static int get_maxsize(int *maxsize)
     return 0;
 }
 
+/* Of the first method that listens. */
+static int get_port(int *port)
+{
+    int ret = -BMI_ENODEV;
+
+    for (int i = 0; ret < 0 && i < bmi_active_count(); i++)
+        ret = bmi_core.active[i]->get_info(BMI_TCP_GET_PORT, port);
+    return ret < 0 ? -BMI_ENODEV : 0;
+}
+
 static int get_methods_string(char **out)
 {
     int count = 0;
@@ -110,6 +120,8 @@ int BMI_get_info(BMI_addr_t addr, int option, void *inout_parameter)
         return bmi_is_up() && bmi_active_count() > 0 ? 0 : -BMI_ENETDOWN;
     case BMI_CHECK_MAXSIZE:
         return bmi_is_up() ? get_maxsize(inout_parameter) : -BMI_ENETDOWN;
+    case BMI_TCP_GET_PORT:
+        return bmi_is_up() ? get_port(inout_parameter) : -BMI_ENETDOWN;
     case BMI_TRANSPORT_METHODS_STRING:
         return get_methods_string(inout_parameter);
     default: /* of one address; what the core does not know, its method may */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "core.h"
 #include "gossip.h"
+#include "patches/orangefs/shim/shim-engine.h"
 #include "pvfs2-debug.h"
 
 struct bmi_core bmi_core = {
@@ -25,6 +26,14 @@ static int check_arguments(const char *method_list, const char *listen_addr, int
         return -BMI_EINVAL;
     }
     return 0;
+}
+
+static bool is_one_name(const char *list)
+{
+    const char *name = list + strspn(list, ", \t");
+    const char *behind = name + strcspn(name, ", \t");
+
+    return *name != '\0' && behind[strspn(behind, ", \t")] == '\0';
 }
 
 /* Starts one method of the list; `name` is not terminated. */
@@ -64,6 +73,8 @@ int BMI_initialize(const char *method_list, const char *listen_addr, int flags, 
 
     pthread_mutex_lock(&bmi_core.methods);
     const char *name = method_list ? method_list : "";
+    if (is_one_name(name))
+        flags |= SHIM_OPTIONS_ALONE;
     while (ret == 0 && *(name += strspn(name, ", \t"))) {
         size_t length = strcspn(name, ", \t");
         ret = start_listed(name, length, listen_addr, flags, options);

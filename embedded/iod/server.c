@@ -303,6 +303,14 @@ static uint32_t most_transfers(void)
     return most > TRANSFERS_MOST ? TRANSFERS_MOST : most < 2 ? 2 : (uint32_t)most;
 }
 
+int server_port(const struct server *server)
+{
+    int port = 0;
+
+    (void)BMI_get_info(server->self, BMI_TCP_GET_PORT, &port);
+    return port;
+}
+
 int server_open(const struct server_config *config, struct server **out)
 {
     struct server *server = calloc(1, sizeof *server);

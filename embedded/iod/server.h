@@ -32,6 +32,9 @@ struct server_config {
  * line that says why. */
 int server_open(const struct server_config *config, struct server **out);
 
+/* The port that it listens on. */
+int server_port(const struct server *server);
+
 /* Serves for up to `idle_ms`.  0 or -errno: BMI itself is broken. */
 int server_run(struct server *server, int idle_ms);
 

@@ -197,6 +197,12 @@ int BMI_memfree(BMI_addr_t addr, void *buffer, bmi_size_t size, enum bmi_op_type
     return 0;
 }
 
+int BMI_get_info(BMI_addr_t addr, int option, void *parameter)
+{
+    (void)addr, (void)option, (void)parameter;
+    return -BMI_ENOSYS;
+}
+
 int BMI_set_info(BMI_addr_t addr, int option, void *parameter)
 {
     FUZZ_CHECK(option == BMI_DEC_ADDR_REF && parameter == NULL && --play.references[addr] >= 0);

@@ -139,6 +139,9 @@ bmi_method_addr_p shim_lookup(struct shim *s, const char *text)
     a = find_lookup(s, key);
     if (a) {
         a->refs++;
+    } else if (s->rme && rme_addr_any_port(peer)) { /* what to listen on is looked up before initialize */
+        gossip_err("bmi_%s: bad address \"%s\": port 0 is any free port to listen on; name the one that the server got\n",
+                   s->scheme, text);
     } else if ((a = new_addr(s, peer)) != NULL) {
         a->key = key;
         key = NULL;

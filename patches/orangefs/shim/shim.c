@@ -91,6 +91,7 @@ int shim_initialize(struct shim *s, bmi_method_addr_p listen, int method_id, int
         .listen = addr ? addr->peer : NULL,
         .bind_specific = (flags & BMI_TCP_BIND_SPECIFIC) != 0,
         .options = options,
+        .options_are_mine = (flags & SHIM_OPTIONS_ALONE) != 0,
         .log = log_line,
         .log_arg = s,
     };
@@ -167,6 +168,13 @@ int shim_get_info(struct shim *s, int option, void *value)
     case BMI_DROP_ADDR_QUERY:
         shim_drop_query(s, value);
         return 0;
+    case SHIM_GET_PORT: {
+        int port = s->rme ? rme_listen_port(s->rme) : -ENOTCONN;
+        if (port < 0)
+            return -BMI_ENODEV;
+        *(int *)value = port;
+        return 0;
+    }
     case SHIM_GET_ENGINE:
         *(struct rme **)value = s->rme;
         return s->rme ? 0 : -BMI_ENETDOWN;

@@ -20,6 +20,7 @@ struct fake {
     char options[128], listening[128];
     bool bind_specific;
     atomic_int engines, addrs, operations, cancels, forceful, hints, waited_ms, reaches;
+    int listen_port; /* 0: nothing listens */
     size_t hinted;
     enum rme_direction hint_direction;
     uint32_t contexts;

@@ -142,6 +142,9 @@ static int loop_get_info(struct loop *l, int option, void *value)
     case BMI_GET_UNEXP_SIZE:
         *(int *)value = 100;
         return 0;
+    case BMI_TCP_GET_PORT:
+        *(int *)value = l->port;
+        return l->port ? 0 : -ENOTCONN;
     case BMI_DROP_ADDR_QUERY:
         l->queries++;
         if (l->on_query)

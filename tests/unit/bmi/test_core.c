@@ -329,6 +329,15 @@ static void options_and_memory(void **state)
     assert_string_equal(methods, "loopa,loopb,");
     free(methods);
 
+    /* The port is the first listening method's. */
+    assert_int_equal(BMI_get_info(0, BMI_TCP_GET_PORT, &value), -BMI_ENODEV);
+    B->port = 9;
+    assert_int_equal(BMI_get_info(0, BMI_TCP_GET_PORT, &value), 0);
+    assert_int_equal(value, 9);
+    A->port = 8;
+    assert_int_equal(BMI_get_info(a, BMI_TCP_GET_PORT, &value), 0);
+    assert_int_equal(value, 8);
+
     /* All methods hear an option, also when the first refuses. */
     A->set_info_error = -EINVAL;
     assert_int_equal(BMI_set_info(0, BMI_FORCEFUL_CANCEL_MODE, NULL), -BMI_EINVAL);

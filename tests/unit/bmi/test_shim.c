@@ -197,6 +197,11 @@ static void info_options(void **state)
     assert_int_equal(value, 16384);
     assert_int_equal(BMI_get_info(0, BMI_CHECK_MAXSIZE, &value), 0);
     assert_int_equal(value, INT_MAX);
+    assert_int_equal(BMI_get_info(0, BMI_TCP_GET_PORT, &value), -BMI_ENODEV);
+    fake.listen_port = 3335;
+    assert_int_equal(BMI_get_info(0, BMI_TCP_GET_PORT, &value), 0);
+    assert_int_equal(value, 3335);
+    fake.listen_port = 0;
     assert_int_equal(bmi_fake_ops.get_info(77, &value), -BMI_ENOSYS);
     assert_int_equal(BMI_get_info(peer, 77, &value), -BMI_ENOSYS);
     struct rme *engine = NULL;

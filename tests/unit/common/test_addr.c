@@ -34,7 +34,7 @@ static void good_addresses(void **state)
 static void bad_addresses(void **state)
 {
     static const char *const malformed[] = {
-        "ib://host",       "ib://host:",    "ib://:5",           "ib://host:0",
+        "ib://host",       "ib://host:",    "ib://:5",           "ib://host:x",
         "ib://host:65536", "ib://host:12x", "ib://host:-1",      "ib://::1:5",
         "ib://[::1]5",     "ib://[::1",     "ib://[::1]",        "ib://[::1]:",
         "ib://[host]:5",   "ib://[]:5",     "ib://[fe80::1%]:5", "ib://ho st:5",

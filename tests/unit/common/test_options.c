@@ -93,6 +93,24 @@ static void foreign_keys_are_skipped(void **state)
     rme_options_free(options);
 }
 
+static void strangers_are_found(void **state)
+{
+    struct rme_options *options = make();
+    size_t length = 0;
+    const char *key;
+
+    (void)state;
+    assert_null(rme_options_stranger(options, "", &length));
+    assert_null(rme_options_stranger(options, " ,depth=1,,loud\n", &length));
+    key = rme_options_stranger(options, "depth=1,dept=2,lou", &length);
+    assert_non_null(key);
+    assert_int_equal(length, 4);
+    assert_memory_equal(key, "dept=2", 6);
+    assert_non_null(rme_options_stranger(options, "loud,depthx", &length));
+    assert_int_equal(length, 6);
+    rme_options_free(options);
+}
+
 static void bad_values_are_explained(void **state)
 {
     static const char *const bad[] = {"depth=0",
@@ -198,6 +216,7 @@ int main(void)
         cmocka_unit_test(names_are_unique),
         cmocka_unit_test(sets_values),
         cmocka_unit_test(foreign_keys_are_skipped),
+        cmocka_unit_test(strangers_are_found),
         cmocka_unit_test(bad_values_are_explained),
         cmocka_unit_test(explanation_names_value_and_range),
         cmocka_unit_test(long_strings_are_refused),
