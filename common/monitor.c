@@ -2,9 +2,16 @@
 /*
  * Normal path.  Ranges are registered with a userfaultfd in write-protect mode without
  * protecting anything, so the only thing that ever comes out of the descriptor are events.  A
- * thread sleeps on it; on an event it takes the locks of all watchers, reads, calls `gone`, and
- * releases them.  The thread that unmaps returns from its system call after the read; whoever
- * takes a watcher's lock after that return sees the range gone.
+ * thread sleeps on it, reads, and writes what it read into a short log; then it goes from
+ * watcher to watcher and calls `gone`, with the lock of that watcher alone.
+ *
+ * Why nobody is told too late.  The thread that unmaps returns from its system call as soon as
+ * the event was read, which may be before the monitor comes to a watcher.  Therefore who is
+ * about to rely on memory calls rme_monitor_catch_up first, and learns from the log itself what
+ * it was not told yet.  `batches` is raised before a batch of events is read, so that whoever
+ * comes back from a change finds that it has grown since he last looked; then he takes
+ * log_lock, which is held from there until all of the batch is in the log.  The log never runs
+ * over: the next batch is read when each watcher was told of the last.
  *
  * The gap.  For munmap and mremap the kernel frees the range first and queues the event then.
  * In between, another thread may map the same range and use it, while a watcher still believes
@@ -16,12 +23,15 @@
  * memory.  We never register what somebody claims; a claim ends only by rme_monitor_drop, and
  * then nobody relies on it.  Memory that is watched already comes to another place by mremap
  * alone, whose event names that place as well, and is read before mremap returns.  One way is
- * left: a claimed range is replaced by SHM_REMAP, that segment is detached, and a neighbour
- * that is watched, too, is made to grow in place over the hole, all before anybody asks.
+ * left: a claimed range is replaced by SHM_REMAP and that segment is detached, or another
+ * thread is about to unmap it and the event is not there yet; and a neighbour that is watched,
+ * too, is made to grow in place over the hole, all before anybody asks.
  *
  * What no kernel reports.  A guard over part of a range (MADV_GUARD_INSTALL, Linux 6.13) takes
- * its pages away, and nothing tells of it.  A program that lays guards over its own buffers,
- * and then uses them again, has to do without the cache.
+ * its pages away, and nothing tells of it, then or later: the mapping is the same, still
+ * watched, and has other pages once the guard is gone.  A program that lays guards over
+ * buffers which it uses again afterwards must discard them first (MADV_DONTNEED, which is
+ * reported), or do without the cache.
  *
  * Huge pages.  A watched range is a mapping of its own to the kernel, so a range that ends
  * inside a huge page would split it for good, and the host's memory would become slow.  Such a
@@ -46,8 +56,9 @@
  * Failure.  When the descriptor reports nothing any more (which it should not), all watching is
  * ended, and no range is trusted again.
  *
- * Locks, outer first: root_lock, watch_lock, read_lock, those of the watchers, claims_lock.  No
- * memory is allocated or freed under any but the first.
+ * Locks, outer first: root_lock, watch_lock, read_lock, that of one watcher, log_lock,
+ * claims_lock.  The last two are never held together.  No memory is allocated or freed under
+ * any but the first.
  */
 #include <errno.h>
 #include <poll.h>
@@ -60,7 +71,12 @@
 #include "thread.h"
 
 #define SEAMS_MAX    4    /* mappings that one range may lie in */
+#define LOG          16   /* ranges that are read before watchers are told of them */
 #define GIVE_BACK_MS 2000 /* how long the end waits for changes that are under way */
+
+struct range {
+    uintptr_t start, end;
+};
 
 struct rme_monitor {
     struct rme_uffd uffd;
@@ -70,9 +86,13 @@ struct rme_monitor {
     pthread_t thread;
     atomic_bool broken;
     pthread_mutex_t watch_lock;   /* one at a time registers and unregisters */
-    pthread_mutex_t read_lock;    /* guards the list, and that events are told in order */
+    pthread_mutex_t read_lock;    /* guards the list; one at a time reads and tells */
+    pthread_mutex_t log_lock;     /* guards the log */
     pthread_mutex_t claims_lock;  /* guards the claims and the states of watches */
     struct rme_watcher *watchers; /* who is told of events */
+    struct range log[LOG];        /* entry n is at n % LOG */
+    uint64_t logged;              /* entries ever */
+    atomic_uint_fast64_t batches; /* ever begun to read; also read without the lock */
     struct rme_itree claims;      /* of all watchers */
 };
 
@@ -81,61 +101,97 @@ static struct rme_monitor *root;
 
 /* ---- events ---- */
 
-static void lock_watchers(struct rme_monitor *monitor)
+/* log_lock is held. */
+static void write_down(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 {
-    pthread_mutex_lock(&monitor->read_lock);
-    for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next)
-        pthread_mutex_lock(w->lock);
+    monitor->log[monitor->logged++ % LOG] = (struct range){start, end};
 }
 
-static void unlock_watchers(struct rme_monitor *monitor)
-{
-    for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next)
-        pthread_mutex_unlock(w->lock);
-    pthread_mutex_unlock(&monitor->read_lock);
-}
-
-/* The watchers are locked. */
-static void tell(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
-{
-    for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next)
-        w->gone(w->arg, start, end);
-}
-
-/* Reads all events that are there.  The watchers are locked. */
-static void read_events(struct rme_monitor *monitor)
+/* One event into the log.  False: there is no more for now. */
+static bool read_event(struct rme_monitor *monitor)
 {
     struct rme_uffd_change change;
 
-    for (;;) {
-        switch (rme_uffd_next(&monitor->uffd, &change)) {
-        case RME_UFFD_GONE:
-            tell(monitor, change.start, change.end);
-            break;
-        case RME_UFFD_MOVED: { /* the watch moved along: nobody asked for it there */
-            uintptr_t to_end = change.to + (change.end - change.start);
+    switch (rme_uffd_next(&monitor->uffd, &change)) {
+    case RME_UFFD_GONE:
+        write_down(monitor, change.start, change.end);
+        return true;
+    case RME_UFFD_MOVED: { /* the watch moved along: nobody asked for it there */
+        uintptr_t to_end = change.to + (change.end - change.start);
 
-            tell(monitor, change.start, change.end);
-            tell(monitor, change.to, to_end);
-            rme_uffd_unwatch(&monitor->uffd, change.to, to_end);
-            break;
-        }
-        case RME_UFFD_OTHER:
-            break;
-        case RME_UFFD_BROKEN:
-            atomic_store(&monitor->broken, true);
-            return;
-        case RME_UFFD_NONE:
-            return;
-        }
+        write_down(monitor, change.start, change.end);
+        write_down(monitor, change.to, to_end);
+        rme_uffd_unwatch(&monitor->uffd, change.to, to_end);
+        return true;
     }
+    case RME_UFFD_OTHER:
+        return true;
+    case RME_UFFD_BROKEN:
+        atomic_store(&monitor->broken, true);
+        return false;
+    case RME_UFFD_NONE:
+        break;
+    }
+    return false;
 }
 
+/* Reads as many events as the log takes, of all of whose entries the watchers were told. False:
+ * there are no more. */
+static bool read_batch(struct rme_monitor *monitor)
+{
+    bool more = true;
+    uint64_t end;
+
+    pthread_mutex_lock(&monitor->log_lock);
+    atomic_fetch_add(&monitor->batches, 1);
+    end = monitor->logged + LOG - 1; /* one event makes two entries at most */
+    while (more && monitor->logged < end)
+        more = read_event(monitor);
+    pthread_mutex_unlock(&monitor->log_lock);
+    return more;
+}
+
+/* What the log has for this watcher, whose lock is held. */
+static uint32_t take_from_log(struct rme_monitor *monitor, struct rme_watcher *watcher,
+                              struct range *out)
+{
+    uint32_t count = 0;
+
+    pthread_mutex_lock(&monitor->log_lock);
+    while (watcher->told < monitor->logged)
+        out[count++] = monitor->log[watcher->told++ % LOG];
+    watcher->batches = atomic_load(&monitor->batches);
+    pthread_mutex_unlock(&monitor->log_lock);
+    return count;
+}
+
+void rme_monitor_catch_up(struct rme_monitor *monitor, struct rme_watcher *watcher)
+{
+    struct range range[LOG];
+    uint32_t count;
+
+    if (atomic_load(&monitor->batches) == watcher->batches)
+        return;
+    count = take_from_log(monitor, watcher, range);
+    for (uint32_t i = 0; i < count; i++)
+        watcher->gone(watcher->arg, range[i].start, range[i].end);
+}
+
+/* Reads all events that are there, and tells all watchers. */
 static void pump(struct rme_monitor *monitor)
 {
-    lock_watchers(monitor);
-    read_events(monitor);
-    unlock_watchers(monitor);
+    bool more = true;
+
+    pthread_mutex_lock(&monitor->read_lock);
+    while (more) {
+        more = read_batch(monitor);
+        for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next) {
+            pthread_mutex_lock(w->lock);
+            rme_monitor_catch_up(monitor, w);
+            pthread_mutex_unlock(w->lock);
+        }
+    }
+    pthread_mutex_unlock(&monitor->read_lock);
 }
 
 static void *watch_events(void *arg)
@@ -160,9 +216,13 @@ static void *watch_events(void *arg)
 
 void rme_monitor_lost(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 {
-    lock_watchers(monitor);
-    tell(monitor, start, end);
-    unlock_watchers(monitor);
+    pthread_mutex_lock(&monitor->read_lock);
+    for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next) {
+        pthread_mutex_lock(w->lock);
+        w->gone(w->arg, start, end);
+        pthread_mutex_unlock(w->lock);
+    }
+    pthread_mutex_unlock(&monitor->read_lock);
 }
 
 /* ---- beginning and end ---- */
@@ -185,6 +245,7 @@ static int monitor_new(struct rme_monitor **out)
     monitor->process = getpid();
     pthread_mutex_init(&monitor->watch_lock, NULL);
     pthread_mutex_init(&monitor->read_lock, NULL);
+    pthread_mutex_init(&monitor->log_lock, NULL);
     pthread_mutex_init(&monitor->claims_lock, NULL);
     ret = rme_thread_start(&monitor->thread, watch_events, monitor);
     if (ret != 0)
@@ -194,6 +255,7 @@ static int monitor_new(struct rme_monitor **out)
 
 err_locks:
     pthread_mutex_destroy(&monitor->claims_lock);
+    pthread_mutex_destroy(&monitor->log_lock);
     pthread_mutex_destroy(&monitor->read_lock);
     pthread_mutex_destroy(&monitor->watch_lock);
     close(monitor->stop);
@@ -229,6 +291,7 @@ static void monitor_free(struct rme_monitor *monitor)
     rme_uffd_close(&monitor->uffd);
     close(monitor->stop);
     pthread_mutex_destroy(&monitor->claims_lock);
+    pthread_mutex_destroy(&monitor->log_lock);
     pthread_mutex_destroy(&monitor->read_lock);
     pthread_mutex_destroy(&monitor->watch_lock);
     free(monitor);
@@ -250,6 +313,18 @@ static void guard_root(void)
     (void)pthread_atfork(hold_root, release_root, release_root);
 }
 
+static void enlist(struct rme_monitor *monitor, struct rme_watcher *watcher)
+{
+    pthread_mutex_lock(&monitor->read_lock);
+    pthread_mutex_lock(&monitor->log_lock);
+    watcher->told = monitor->logged;
+    watcher->batches = atomic_load(&monitor->batches);
+    pthread_mutex_unlock(&monitor->log_lock);
+    watcher->next = monitor->watchers;
+    monitor->watchers = watcher;
+    pthread_mutex_unlock(&monitor->read_lock);
+}
+
 int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -263,10 +338,7 @@ int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out)
         ret = monitor_new(&root);
     if (ret == 0) {
         root->users++;
-        pthread_mutex_lock(&root->read_lock);
-        watcher->next = root->watchers;
-        root->watchers = watcher;
-        pthread_mutex_unlock(&root->read_lock);
+        enlist(root, watcher);
         *out = root;
     }
     pthread_mutex_unlock(&root_lock);

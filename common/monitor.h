@@ -24,16 +24,19 @@ struct rme_monitor;
 /*
  * Who is told of changes.  Filled in by its owner, who keeps it until rme_monitor_leave.
  *
- * `gone` is called with *lock held, mostly by the monitor's own thread, for memory that is not
- * what it was any more.  It must not allocate, free, unmap, or take a lock that someone holds
- * while doing so: the thread that unmaps waits for it.  For the same reason nobody may allocate
- * or free while holding *lock.
+ * `gone` is called with *lock held, by the monitor's own thread or from a call of the
+ * watcher's, for memory that is not what it was any more.  It must not allocate, free, unmap,
+ * call anything here but rme_monitor_drop, or take a lock that someone holds while doing so:
+ * other threads that unmap may have to wait until it returns.  For the same reason nobody may
+ * allocate or free while holding *lock.
  */
 struct rme_watcher {
     pthread_mutex_t *lock;
     void (*gone)(void *arg, uintptr_t start, uintptr_t end);
     void *arg;
-    struct rme_watcher *next; /* the monitor's */
+    struct rme_watcher *next; /* the rest is the monitor's */
+    uint64_t told;            /* entries of its log */
+    uint64_t batches;         /* that had begun to be read by then */
 };
 
 /* -ENOSYS, -EPERM …: this system has no such thing for us.  Any thread, no lock held. */
@@ -74,11 +77,14 @@ void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch);
 /* Ends the watch on what nobody else claims.  No lock held. */
 void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *watch);
 
+/* With the watcher's lock held, before it relies on anything: calls `gone` for every change
+ * that was complete before this call.  One atomic load when there was none. */
+void rme_monitor_catch_up(struct rme_monitor *monitor, struct rme_watcher *watcher);
+
 /*
  * With the watcher's lock held: is this part of a claim still the memory that was claimed?
- * (`gone` has been called for every change that was complete before this call.)  `seam`: a word
- * of the caller's, 0 at first, where the mapping is remembered to be cut in two.  One system
- * call, as a rule.
+ * `seam`: a word of the caller's, 0 at first, where the mapping is remembered to be cut in two.
+ * One system call, as a rule.
  */
 enum rme_still rme_monitor_still(struct rme_monitor *monitor, uintptr_t start, uintptr_t end,
                                  uintptr_t *seam);

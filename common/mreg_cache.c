@@ -6,10 +6,10 @@
  * Why no stale region is ever found.  A region is put into the index first, then its range is
  * watched, then registered, and only then does it become live.  An unmap at any point after the
  * watch takes it out of the index; one that happens before has no effect on what is registered,
- * because registration pins what is there afterwards.  A lookup happens under the lock, under
- * which events are read and applied, and the region found is used only when the monitor says
- * that its memory is still watched: that finds what the events do not tell, or not yet
- * (monitor.c).  It concerns that region alone, so while something is unmapped the rest serves.
+ * because registration pins what is there afterwards.  A lookup begins with what the events
+ * that were read have to say, and the region found is used only when the monitor says that its
+ * memory is still watched: that finds what the events do not tell, or not yet (monitor.c).  It
+ * concerns that region alone, so while something is unmapped the rest serves.
  *
  * Rights.  A region serves whoever needs no more than it has, but what is exposed to a peer is
  * exposed for the direction that the operation needs: memory that is read by one peer and
@@ -142,6 +142,7 @@ struct region *mreg_cache_get(struct rme_mreg *mreg, const void *start, uint64_t
 {
     struct rme_inode *node;
 
+    rme_monitor_catch_up(mreg->monitor, &mreg->watcher);
     while ((node = rme_itree_cover(&mreg->index, (uintptr_t)start, (uintptr_t)start + length,
                                    has_rights, &access)) != NULL) {
         struct region *region = region_of(node);
@@ -243,6 +244,7 @@ static bool enter(struct rme_mreg *mreg, struct region *region)
     bool room;
 
     pthread_mutex_lock(&mreg->lock);
+    rme_monitor_catch_up(mreg->monitor, &mreg->watcher); /* what is told later is of this one */
     room = make_room(mreg, region->end - region->start);
     if (room)
         index_region(mreg, region);

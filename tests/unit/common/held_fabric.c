@@ -60,6 +60,8 @@ void held_open(void)
 {
     const struct io_uring_params *p = &ring.params;
 
+    ring.params = (struct io_uring_params){0};
+    ring.nfree = 0;
     ring.fd = (int)syscall(SYS_io_uring_setup, 4, &ring.params);
     if (ring.fd < 0)
         return;
@@ -112,6 +114,24 @@ static unsigned *at(char *map, uint32_t offset)
     return (unsigned *)(void *)(map + offset);
 }
 
+/* Hands over the one request that is in the ring and waits until its completion is there.  A
+ * call that took the request may come back before that. */
+static bool enter(unsigned head)
+{
+    unsigned left = 1;
+
+    while (__atomic_load_n(at(ring.cq, ring.params.cq_off.tail), __ATOMIC_ACQUIRE) == head) {
+        long taken =
+            syscall(SYS_io_uring_enter, ring.fd, left, 1, IORING_ENTER_GETEVENTS, NULL, 0);
+
+        if (taken < 0 && errno != EINTR)
+            return false;
+        if (taken > 0)
+            left = 0;
+    }
+    return true;
+}
+
 /* One transfer between a buffer and the start of the file.  The ring's lock is held. */
 static bool move(uint8_t opcode, const struct held *held, uintptr_t start, size_t length)
 {
@@ -128,10 +148,7 @@ static bool move(uint8_t opcode, const struct held *held, uintptr_t start, size_
                                                   .buf_index = (uint16_t)held->index};
     at(ring.sq, p->sq_off.array)[tail & mask] = tail & mask;
     __atomic_store_n(at(ring.sq, p->sq_off.tail), tail + 1, __ATOMIC_RELEASE);
-    while (syscall(SYS_io_uring_enter, ring.fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) < 0)
-        if (errno != EINTR)
-            return false;
-    if (__atomic_load_n(at(ring.cq, p->cq_off.tail), __ATOMIC_ACQUIRE) == head)
+    if (!enter(head))
         return false;
     cqe = (const struct io_uring_cqe *)(const void *)(ring.cq + p->cq_off.cqes) +
           (head & *at(ring.cq, p->cq_off.ring_mask));

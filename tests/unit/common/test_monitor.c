@@ -98,8 +98,8 @@ static int watched_mappings(void)
     return n;
 }
 
-/* A change returns once its event was read; what the monitor's thread does about it is seen a moment later.  alarm() ends a wait
- * for ever. */
+/* A change returns once its event was read; what the monitor's thread does about it is seen a
+ * moment later.  alarm() ends a wait for ever. */
 static void await_reap(struct engine *e)
 {
     while (!rme_mreg_wants_reap(e->mreg))
@@ -312,11 +312,23 @@ static void *unmap(void *arg)
     return NULL;
 }
 
-static void nothing(void *arg, uintptr_t start, uintptr_t end)
+/* A watcher that is told of a change and takes its time: it keeps the monitor from reading
+ * more. */
+struct slow {
+    struct rme_watcher watcher;
+    pthread_mutex_t lock;
+    atomic_bool told, go;
+};
+
+static void dawdle(void *arg, uintptr_t start, uintptr_t end)
 {
-    (void)arg;
+    struct slow *slow = arg;
+
     (void)start;
     (void)end;
+    atomic_store(&slow->told, true);
+    while (!atomic_load(&slow->go))
+        usleep(1000);
 }
 
 static bool is_mapped(const char *base)
@@ -326,22 +338,36 @@ static bool is_mapped(const char *base)
     return mincore((void *)(uintptr_t)base, PAGE, &page) == 0;
 }
 
-/* A watcher that keeps its lock keeps the event of an unmap from being read. */
+/* The event was read, so that the change is complete, and somebody else is being told of it.
+ * The memory stays: who unmaps it now waits. */
+static void who_was_not_told_yet_does_not_hit(struct engine *e, struct slow *slow)
+{
+    char *base = map_anonymous(PAGES);
+
+    assert_true(registers(e, base, PAGES * PAGE));
+    assert_false(registers(e, base, PAGES * PAGE));
+    assert_int_equal(madvise(base, PAGE, MADV_DONTNEED), 0);
+    while (!atomic_load(&slow->told))
+        usleep(1000);
+    assert_true(registers(e, base, PAGES * PAGE));
+    assert_false(registers(e, base, PAGES * PAGE));
+}
+
 static void others_hit_while_an_unmap_is_pending(void **state)
 {
     struct engine *e = engine_new();
-    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    struct rme_watcher watcher = {.lock = &lock, .gone = nothing};
+    struct slow slow = {.lock = PTHREAD_MUTEX_INITIALIZER};
     struct unmapper u = {.base = map_anonymous(PAGES)};
     char *base = map_anonymous(PAGES), *afresh;
     struct rme_monitor *monitor;
     pthread_t thread;
 
     (void)state;
-    assert_int_equal(rme_monitor_join(&watcher, &monitor), 0);
+    slow.watcher = (struct rme_watcher){.lock = &slow.lock, .gone = dawdle, .arg = &slow};
+    assert_int_equal(rme_monitor_join(&slow.watcher, &monitor), 0); /* the last is told first */
     assert_true(registers(e, base, PAGES * PAGE));
     assert_true(registers(e, u.base, PAGES * PAGE));
-    pthread_mutex_lock(&lock);
+    who_was_not_told_yet_does_not_hit(e, &slow);
     assert_int_equal(pthread_create(&thread, NULL, unmap, &u), 0);
     while (is_mapped(u.base))
         usleep(1000);
@@ -353,11 +379,41 @@ static void others_hit_while_an_unmap_is_pending(void **state)
     assert_ptr_equal(afresh, u.base);
     assert_true(registers(e, afresh, PAGES * PAGE)); /* of which no event has told yet */
     assert_false(atomic_load(&u.done));
-    pthread_mutex_unlock(&lock);
+    atomic_store(&slow.go, true);
     pthread_join(thread, NULL);
-    rme_monitor_leave(monitor, &watcher);
+    rme_monitor_leave(monitor, &slow.watcher);
     munmap(afresh, PAGES * PAGE);
     munmap(base, PAGES * PAGE);
+    engine_free(e);
+}
+
+/* More at once than the monitor's log has room for. */
+static void many_changes_are_all_seen(void **state)
+{
+    struct engine *e = engine_new();
+    struct slow slow = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct unmapper u[40];
+    struct rme_monitor *monitor;
+    pthread_t thread[40];
+
+    (void)state;
+    slow.watcher = (struct rme_watcher){.lock = &slow.lock, .gone = dawdle, .arg = &slow};
+    assert_int_equal(rme_monitor_join(&slow.watcher, &monitor), 0);
+    for (int i = 0; i < 40; i++) {
+        u[i] = (struct unmapper){.base = map_anonymous(PAGES)};
+        assert_true(registers(e, u[i].base, PAGES * PAGE));
+    }
+    for (int i = 0; i < 40; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, unmap, &u[i]), 0);
+    for (int i = 0; i < 40; i++)
+        while (is_mapped(u[i].base))
+            usleep(1000);
+    atomic_store(&slow.go, true);
+    for (int i = 0; i < 40; i++)
+        pthread_join(thread[i], NULL);
+    rme_monitor_leave(monitor, &slow.watcher); /* has been told of all */
+    rme_mreg_reap(e->mreg);
+    assert_int_equal(fake_live(&e->fake), 0);
     engine_free(e);
 }
 
@@ -382,6 +438,28 @@ static void engines_share_the_monitor(void **state)
     assert_true(registers(b, base, PAGES * PAGE));
     engine_free(b);
     assert_int_equal(watched_mappings(), 0);
+    munmap(base, PAGES * PAGE);
+}
+
+/* As many as no thread may hold locks of (ThreadSanitizer's search for deadlocks ends at 64).
+ */
+static void many_engines_see_a_change(void **state)
+{
+    struct engine *e[70];
+    char *base = map_anonymous(PAGES);
+
+    (void)state;
+    engine_free(engine_new()); /* skips where there is no cache */
+    for (int i = 0; i < 70; i++) {
+        e[i] = engine_new();
+        assert_true(registers(e[i], base, PAGES * PAGE));
+        assert_false(registers(e[i], base, PAGES * PAGE));
+    }
+    assert_int_equal(madvise(base, PAGE, MADV_DONTNEED), 0);
+    for (int i = 0; i < 70; i++)
+        assert_true(registers(e[i], base, PAGES * PAGE));
+    for (int i = 0; i < 70; i++)
+        engine_free(e[i]);
     munmap(base, PAGES * PAGE);
 }
 
@@ -629,7 +707,9 @@ int main(void)
         cmocka_unit_test(a_buffer_that_was_lost_unseen_is_not_found_again),
         cmocka_unit_test(what_is_moved_over_a_lost_buffer_is_seen),
         cmocka_unit_test(others_hit_while_an_unmap_is_pending),
+        cmocka_unit_test(many_changes_are_all_seen),
         cmocka_unit_test(engines_share_the_monitor),
+        cmocka_unit_test(many_engines_see_a_change),
         cmocka_unit_test(a_loss_concerns_all_engines),
         cmocka_unit_test(nothing_is_watched_after_the_end),
         cmocka_unit_test(nothing_is_watched_after_a_failure),
