@@ -301,11 +301,12 @@ int rme_unexpected_free(struct rme *rme, void *buffer)
 
 /* ---- Dropping ---------------------------------------------------------------------------------------------------- */
 
+/* Those that wait for the host.  Nobody else's are looked at when the peer has none, or no more. */
 static void drop_complete(struct rme_peer *peer, struct rme_node *ring)
 {
     struct rme_node *node = ring->next;
 
-    while (node != ring) {
+    while (node != ring && peer->waiting_host > 0) {
         struct rme_unexp *u = rme_entry(node, struct rme_unexp, link);
 
         node = node->next;
