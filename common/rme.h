@@ -156,7 +156,8 @@ struct rme_list {
  *
  * Errors: -EINVAL bad list or context, -EMSGSIZE unexpected message too large, -ENOMEM, -ECONNRESET the address is dead.
  * Errors at completion: -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -ECONNRESET (the peer), -EMSGSIZE, -EPROTO,
- * -ENOMEM, -ECANCELED, -EFAULT (the list's memory is not there, or a receive's cannot be written).
+ * -ENOMEM, -ECANCELED, -EFAULT (the list's memory is not there, or a receive's cannot be written: found when it is registered;
+ * what is small enough to be copied is copied by the processor, to which such memory is a fault like any other).
  */
 RME_API int rme_post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
                           void *user, rme_id *id);
