@@ -113,7 +113,7 @@ static void put_entry(unsigned char *at, uint32_t sum)
 /* ---- writing
  * ------------------------------------------------------------------------------------ */
 
-static int write_part(struct blocks *b, uint64_t offset, const void *from, size_t length)
+static int write_part(struct blocks *b, uint64_t offset, char *from, size_t length)
 {
     uint64_t block = offset / BLOCK_SIZE;
     unsigned char whole[BLOCK_SIZE], entry[ENTRY];
@@ -132,7 +132,7 @@ static int write_part(struct blocks *b, uint64_t offset, const void *from, size_
 }
 
 /* Up to BATCH whole blocks: the runs of them that are not zeros, then the sums. */
-static int write_batch(struct blocks *b, uint64_t block, const char *from, size_t n)
+static int write_batch(struct blocks *b, uint64_t block, char *from, size_t n)
 {
     unsigned char entry[BATCH * ENTRY];
     size_t begin = 0;
@@ -158,48 +158,10 @@ static int write_batch(struct blocks *b, uint64_t block, const char *from, size_
     return write_all(b->fd, entry, n * ENTRY, table_at(b, block));
 }
 
-static int write_run(struct blocks *b, uint64_t offset, const char *from, uint64_t length)
-{
-    int error = 0;
-
-    while (length && !error) {
-        size_t inside = (size_t)(offset % BLOCK_SIZE);
-        uint64_t step = BLOCK_SIZE - inside;
-
-        if (inside || length < BLOCK_SIZE) {
-            step = step < length ? step : length;
-            error = write_part(b, offset, from, (size_t)step);
-        } else {
-            uint64_t n = length / BLOCK_SIZE < BATCH ? length / BLOCK_SIZE : BATCH;
-
-            step = n * BLOCK_SIZE;
-            error = write_batch(b, offset / BLOCK_SIZE, from, (size_t)n);
-        }
-        from += step;
-        offset += step;
-        length -= step;
-    }
-    return error;
-}
-
-int blocks_write(struct blocks *b, struct extent_cursor at, const void *memory, uint64_t length)
-{
-    const char *from = memory;
-    uint64_t offset, step;
-    int error = 0;
-
-    while (!error && (step = extent_cursor_take(&at, length, &offset)) > 0) {
-        error = write_run(b, offset, from, step);
-        from += step;
-        length -= step;
-    }
-    return error ? error : length ? -EINVAL : 0;
-}
-
 /* ---- reading
  * ------------------------------------------------------------------------------------ */
 
-static int read_part(struct blocks *b, uint64_t offset, void *to, size_t length)
+static int read_part(struct blocks *b, uint64_t offset, char *to, size_t length)
 {
     uint64_t block = offset / BLOCK_SIZE;
     char whole[BLOCK_SIZE];
@@ -228,7 +190,17 @@ static int read_batch(struct blocks *b, uint64_t block, char *to, size_t n)
     return error;
 }
 
-static int read_run(struct blocks *b, uint64_t offset, char *to, uint64_t length)
+/* ---- both
+ * --------------------------------------------------------------------------------------- */
+
+/* What moves a part of one block, and up to BATCH whole ones. */
+struct mover {
+    int (*part)(struct blocks *b, uint64_t offset, char *memory, size_t length);
+    int (*batch)(struct blocks *b, uint64_t block, char *memory, size_t n);
+};
+
+static int move_run(struct blocks *b, const struct mover *mover, uint64_t offset, char *memory,
+                    uint64_t length)
 {
     int error = 0;
 
@@ -238,32 +210,46 @@ static int read_run(struct blocks *b, uint64_t offset, char *to, uint64_t length
 
         if (inside || length < BLOCK_SIZE) {
             step = step < length ? step : length;
-            error = read_part(b, offset, to, (size_t)step);
+            error = mover->part(b, offset, memory, (size_t)step);
         } else {
             uint64_t n = length / BLOCK_SIZE < BATCH ? length / BLOCK_SIZE : BATCH;
 
             step = n * BLOCK_SIZE;
-            error = read_batch(b, offset / BLOCK_SIZE, to, (size_t)n);
+            error = mover->batch(b, offset / BLOCK_SIZE, memory, (size_t)n);
         }
-        to += step;
+        memory += step;
         offset += step;
         length -= step;
     }
     return error;
 }
 
-int blocks_read(struct blocks *b, struct extent_cursor at, void *memory, uint64_t length)
+static int move(struct blocks *b, const struct mover *mover, struct extent_cursor at,
+                char *memory, uint64_t length)
 {
-    char *to = memory;
     uint64_t offset, step;
     int error = 0;
 
     while (!error && (step = extent_cursor_take(&at, length, &offset)) > 0) {
-        error = read_run(b, offset, to, step);
-        to += step;
+        error = move_run(b, mover, offset, memory, step);
+        memory += step;
         length -= step;
     }
     return error ? error : length ? -EINVAL : 0;
+}
+
+int blocks_read(struct blocks *b, struct extent_cursor at, void *memory, uint64_t length)
+{
+    static const struct mover reader = {.part = read_part, .batch = read_batch};
+
+    return move(b, &reader, at, memory, length);
+}
+
+int blocks_write(struct blocks *b, struct extent_cursor at, const void *memory, uint64_t length)
+{
+    static const struct mover writer = {.part = write_part, .batch = write_batch};
+
+    return move(b, &writer, at, (char *)(uintptr_t)memory, length); /* only read */
 }
 
 /* ---- the table
