@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Moments of a message that two engines seldom bring about with each other: an engine against a
+ * peer that is played here, without credits, send buffers or memory just then, or with a peer
+ * that says what it should not.
+ */
+#include "unit.h"
+#include "engine.h"
+#include "tests/fuzz/script_fabric.h"
+
+#define LARGE 300000u
+#define PART  70000u
+#define LAST  (script.handle[SCRIPT_HANDLES - 1]) /* what the engine named last */
+
+static struct rme *rme;
+static struct rme_addr *peer;
+static void *memory[4]; /* of the engine's zone */
+static char plain[LARGE];
+static int ended;             /* operations, so far */
+static struct rme_done done_; /* the last of them */
+static size_t no_malloc;      /* a malloc() of so many bytes fails, */
+static size_t no_calloc;      /* and so does a calloc() */
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    return no_malloc != 0 && size == no_malloc ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return no_calloc != 0 && count * size == no_calloc ? NULL : __real_calloc(count, size);
+}
+
+/* ---- the engine and its peer ---- */
+
+static void run(void)
+{
+    struct rme_done done;
+    bool quiet;
+    int count;
+
+    do {
+        quiet = script_is_quiet();
+        count = rme_test_context(rme, 0, &done, 1, 0);
+        assert_in_range(count, 0, 1);
+        if (count == 1)
+            done_ = done;
+        ended += count;
+    } while (!quiet || count > 0);
+}
+
+static const struct rme_hello usual = {.version = RME_WIRE_VERSION,
+                                       .version_min = RME_WIRE_VERSION_MIN,
+                                       .flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE,
+                                       .incarnation = 5,
+                                       .rx_size = 4096,
+                                       .credits = 64,
+                                       .eager_window = 1 << 20,
+                                       .unexpected_window = 1 << 20,
+                                       .rts_max = 64};
+
+/* An engine with a link to a peer, to which it has said something: one message. */
+static void begin(const struct rme_hello *hello, const char *more)
+{
+    struct rme_config config = {.fabric = &script_ops};
+    uint8_t out[RME_HELLO_MAX] = {0};
+    struct rme_list nothing = {0};
+    char options[300];
+    rme_id id;
+
+    snprintf(options, sizeof(options),
+             "regcache_entries=0,spin_us=0,keepalive_ms=0,credits=8,unit=64K,zone_bytes=64M,"
+             "dont_fork=off%s",
+             more);
+    config.options = options;
+    ended = 0;
+    memset(script.handle, 0, sizeof(script.handle));
+    script.no_tx = script.no_regs = false;
+    assert_int_equal(rme_open(&config, &rme), 0);
+    assert_int_equal(rme_context_open(rme, 0), 0);
+    assert_int_equal(rme_addr_parse("ib", "ib://peer:1", &peer), 0);
+    assert_int_equal(rme_post_unexpected(rme, peer, &nothing, 1, 0, NULL, &id), 0);
+    rme_hello_encode(hello, out);
+    script_up(0, out, sizeof(out));
+    run();
+    assert_int_equal(ended, 1);
+    ended = 0;
+}
+
+static void end(void)
+{
+    no_malloc = no_calloc = 0;
+    script.no_tx = script.no_regs = false;
+    script_cut();
+    run();
+    for (unsigned i = 0; i < sizeof(memory) / sizeof(memory[0]); i++)
+        if (memory[i] != NULL)
+            assert_int_equal(rme_memory_free(rme, memory[i]), 0);
+    memset(memory, 0, sizeof(memory));
+    rme_addr_free(peer);
+    rme_close(rme);
+}
+
+static struct rme_list list_of(void *const *base, const int64_t *length)
+{
+    return (struct rme_list){.base = base, .length = length, .count = 1};
+}
+
+static rme_id send_(void *base, int64_t length, int32_t tag)
+{
+    struct rme_list list = list_of(&base, &length);
+    rme_id id = 0;
+
+    assert_in_range(rme_post_send(rme, peer, &list, tag, 0, NULL, &id), 0, 1);
+    run();
+    return id;
+}
+
+static rme_id receive(void *base, int64_t length, int32_t tag)
+{
+    struct rme_list list = list_of(&base, &length);
+    rme_id id = 0;
+
+    assert_int_equal(rme_post_recv(rme, peer, &list, tag, 0, NULL, NULL, &id), 0);
+    run();
+    return id;
+}
+
+/* Registered memory: whose sends can be read at once, and whose receives invite. */
+static void *zone(unsigned which)
+{
+    memory[which] = rme_memory_alloc(rme, LARGE);
+    assert_non_null(memory[which]);
+    return memory[which];
+}
+
+/* The peer says it, with one segment of `window` bytes if there are any. */
+static void says(struct rme_wire_message message, uint64_t window)
+{
+    struct rme_wire_segment segment = {.address = 0x1000, .key = 7, .length = window};
+    uint8_t buffer[4096] = {0};
+
+    message.nsegment = window != 0;
+    rme_wire_encode(&message, buffer);
+    if (window != 0)
+        rme_wire_put_segment(buffer, message.type, 0, &segment);
+    script_message(0, buffer, rme_wire_length(message.type, message.nsegment));
+    run();
+}
+
+#define SAYS(kind, window, ...)                                                                \
+    says((struct rme_wire_message){.type = RME_WIRE_##kind, __VA_ARGS__}, window)
+
+static void room(void)
+{
+    script_tx_room();
+    run();
+}
+
+static uint64_t errors(void)
+{
+    return (uint64_t)rme_counter_value(rme, "protocol_errors");
+}
+
+/* The send `handle` is over: its receiver refuses it. */
+static void refuses(uint32_t handle)
+{
+    SAYS(FIN, 0, .to = handle, .from = 9, .status = RME_WIRE_TOO_LARGE);
+}
+
+/* ---- without a send buffer, or credits ---- */
+
+/* The peer cannot know the name of a send that it was not told of; if it guesses it, that is
+ * nothing. */
+static void cancel_of_a_send_that_waits(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    script.no_tx = true;
+    send_(plain, LARGE, 3);
+    SAYS(CANCEL, 0, .to = 1, .from = 9);
+    assert_int_equal(ended, 0);
+    room();
+    assert_int_equal(LAST, 1);
+    refuses(1);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -EMSGSIZE);
+    end();
+}
+
+static void invites_later_or_not(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    script.no_tx = true;
+    receive(zone(0), LARGE, 3);
+    room();
+    assert_int_equal(rme_counter_value(rme, "invites_sent"), 0);
+    SAYS(RTS, 0, .tag = 3, .from = 9, .total = LARGE);
+    assert_int_not_equal(LAST, 0); /* CTS */
+    script_imm(0, LAST);
+    run();
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, 0);
+    assert_int_equal(done_.actual, LARGE);
+    end();
+}
+
+static void answers_a_taken_back_invitation_later(void **state)
+{
+    unsigned long before;
+
+    (void)state;
+    begin(&usual, "");
+    script.no_tx = true;
+    before = (unsigned long)rme_counter_value(rme, "control_sent");
+    SAYS(CANCEL, 0, .from = 9);
+    SAYS(CANCEL, 0, .from = 10);
+    assert_int_equal(rme_counter_value(rme, "control_sent"), before);
+    room();
+    assert_int_equal(rme_counter_value(rme, "control_sent"), before + 2);
+    assert_int_equal(errors(), 0);
+    end();
+}
+
+static void is_invited_without_credits(void **state)
+{
+    struct rme_hello poor = usual;
+
+    (void)state;
+    poor.credits = 4; /* one is used */
+    begin(&poor, "");
+    send_(plain, 100, 2);
+    SAYS(INVITE, LARGE, .tag = 3, .to = 1, .from = 9);
+    send_(zone(0), LARGE, 3);
+    assert_int_equal(script.xfers, 0);
+    SAYS(PONG, 0, .credits = 2);
+    assert_int_equal(script.xfers, 1);
+    script_finish(0);
+    run();
+    assert_int_equal(rme_counter_value(rme, "invites_taken"), 1);
+    assert_int_equal(done_.error, 0);
+    assert_int_equal(done_.actual, LARGE);
+    end();
+}
+
+/* What was taken must be told before the data, and cannot be yet. */
+static void is_invited_and_owes_a_word(void **state)
+{
+    struct rme_hello exact = usual;
+
+    (void)state;
+    exact.flags |= RME_HELLO_F_EXACT;
+    begin(&exact, "");
+    send_(plain, LARGE, 2);
+    script.no_tx = true;
+    refuses(LAST);
+    assert_int_equal(ended, 1);
+    SAYS(INVITE, LARGE, .tag = 3, .to = 1, .from = 9);
+    send_(zone(0), LARGE, 3);
+    assert_int_equal(script.xfers, 0);
+    room();
+    assert_int_equal(script.xfers, 1);
+    script_finish(0);
+    run();
+    assert_int_equal(ended, 2);
+    assert_int_equal(done_.error, 0);
+    end();
+}
+
+static void immediate_beyond_its_credits(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    script.no_tx = true; /* none are given back */
+    for (int i = 0; i < 8; i++)
+        SAYS(PONG, 0, .flags = 0);
+    assert_int_equal(errors(), 0);
+    script_imm(0, 5);
+    run();
+    assert_int_equal(errors(), 1);
+    end();
+}
+
+/* ---- at odd times ---- */
+
+static void cancelled_twice(void **state)
+{
+    rme_id id;
+
+    (void)state;
+    begin(&usual, "");
+    id = send_(plain, LARGE, 3);
+    rme_cancel(rme, id);
+    run();
+    rme_cancel(rme, id);
+    run();
+    assert_int_equal(ended, 0);
+    SAYS(CANCEL_ACK, 0, .to = LAST, .from = 9);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -ECANCELED);
+    end();
+}
+
+/* We have data to write, the receiver may as well read: its invitation is declined. */
+static void is_invited_while_other_data_moves(void **state)
+{
+    uint32_t first;
+
+    (void)state;
+    begin(&usual, "");
+    send_(zone(0), LARGE, 2);
+    first = LAST;
+    SAYS(CTS, LARGE, .to = first, .from = 9);
+    assert_int_equal(script.xfers, 1);
+    SAYS(INVITE, LARGE, .tag = 3, .to = 1, .from = 10);
+    send_(zone(1), LARGE, 3);
+    assert_int_equal(script.xfers, 1);
+    assert_int_not_equal(LAST, first); /* RTS */
+    assert_int_equal(rme_counter_value(rme, "invites_taken"), 0);
+    refuses(LAST);
+    assert_int_equal(done_.error, -EMSGSIZE);
+    script_finish(0);
+    run();
+    assert_int_equal(ended, 2);
+    assert_int_equal(done_.error, 0);
+    end();
+}
+
+/* We read the first part, and ask for more. */
+static void reads_a_part(void)
+{
+    begin(&usual, ",rndv=read");
+    receive(plain, LARGE, 3);
+    SAYS(RTS, PART, .tag = 3, .from = 9, .total = LARGE, .shape = 1);
+    assert_int_not_equal(LAST, 0); /* GO */
+}
+
+static void offer_of_another_send(void **state)
+{
+    (void)state;
+    reads_a_part();
+    SAYS(OFFER, PART, .to = LAST, .from = 10, .offset = PART);
+    assert_int_equal(errors(), 1);
+    assert_int_equal(ended, 1);
+    assert_int_not_equal(done_.error, 0);
+    end();
+}
+
+static void offer_out_of_order(void **state)
+{
+    (void)state;
+    reads_a_part();
+    SAYS(OFFER, PART, .to = LAST, .from = 9, .offset = 0);
+    assert_int_equal(errors(), 1);
+    assert_int_equal(ended, 1);
+    end();
+}
+
+static void pieces_without_bytes(void **state)
+{
+    char a[100], b[100];
+    void *base[] = {a, b, b};
+    const int64_t length[] = {100, 0, 100};
+    struct rme_list list = {.base = base, .length = length, .count = 3};
+    rme_id id;
+
+    (void)state;
+    memset(a, 1, sizeof(a));
+    memset(b, 2, sizeof(b));
+    begin(&usual, "");
+    assert_in_range(rme_post_send(rme, peer, &list, 3, 0, NULL, &id), 0, 1);
+    run();
+    assert_int_equal(rme_counter_value(rme, "sends_eager"), 2);
+    end();
+}
+
+/* ---- without memory ---- */
+
+static void no_memory_for_a_large_send(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    no_malloc = sizeof(struct rme_rndv);
+    send_(plain, LARGE, 3);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -ENOMEM);
+    no_malloc = no_calloc = 0;
+    send_(plain, LARGE, 3); /* the link is as good as before */
+    refuses(LAST);
+    assert_int_equal(ended, 2);
+    assert_int_equal(done_.error, -EMSGSIZE);
+    end();
+}
+
+static void no_memory_for_a_large_receive(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    receive(plain, LARGE, 3);
+    no_malloc = sizeof(struct rme_rndv);
+    SAYS(RTS, 0, .tag = 3, .from = 9, .total = LARGE);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -ENOMEM);
+    end();
+}
+
+static void no_memory_for_an_offer(void **state)
+{
+    (void)state;
+    reads_a_part();
+    no_malloc = sizeof(struct rme_opening) + sizeof(struct rme_wire_segment);
+    SAYS(OFFER, PART, .to = LAST, .from = 9, .offset = PART);
+    assert_int_equal(errors(), 0);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -ENOMEM);
+    end();
+}
+
+/* A send that would offer its memory is stopped before its RTS. */
+static void no_memory_for_what_is_offered(void **state)
+{
+    (void)state;
+    begin(&usual, ",rndv=read");
+    no_calloc = sizeof(struct rme_unit);
+    send_(zone(0), LARGE, 3);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -ENOMEM);
+    assert_int_equal(LAST, 0);
+    end();
+}
+
+static void no_memory_for_an_invitation(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    no_calloc = sizeof(struct rme_unit);
+    receive(zone(0), LARGE, 3);
+    assert_int_equal(rme_counter_value(rme, "invites_sent"), 0);
+    no_malloc = no_calloc = 0;
+    SAYS(RTS, 0, .tag = 3, .from = 9, .total = LARGE);
+    script_imm(0, LAST);
+    run();
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, 0);
+    end();
+}
+
+static void no_memory_though_invited(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    SAYS(INVITE, LARGE, .tag = 3, .from = 9);
+    no_calloc = sizeof(struct rme_unit);
+    send_(zone(0), LARGE, 3);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -ENOMEM);
+    assert_int_equal(errors(), 0);
+    end();
+}
+
+static void no_memory_for_what_is_early(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    no_malloc = sizeof(struct rme_slot);
+    SAYS(RTS, 0, .tag = 3, .from = 9, .total = LARGE);
+    assert_int_equal(script.links, 0);
+    no_malloc = no_calloc = 0;
+    end();
+    begin(&usual, "");
+    no_malloc = sizeof(struct rme_slot);
+    SAYS(EAGER, 0, .tag = 3);
+    assert_int_equal(script.links, 0);
+    end();
+}
+
+/* ---- unexpected messages that a host keeps, or never takes ---- */
+
+static void unexpected_at_the_end(void **state)
+{
+    enum { SENT = 120, TAKEN = 100, FREED = 80 };
+    struct rme_unexpected got[TAKEN];
+
+    (void)state;
+    begin(&usual, "");
+    for (int i = 0; i < SENT; i++)
+        SAYS(UNEXPECTED, 0, .tag = i);
+    no_calloc =
+        2 * (rme->lent_mask + 1) * sizeof(struct rme_unexp *); /* the old table serves */
+    for (int n = 0; n < TAKEN; n++) {
+        if (n == TAKEN - 1)
+            no_malloc = no_calloc = 0;
+        assert_int_equal(rme_test_unexpected(rme, &got[n], 1, 0), 1);
+        assert_int_equal(got[n].tag, n);
+        if (got[n].first)
+            rme_addr_free(got[n].addr);
+    }
+    for (int i = 0; i < FREED; i++)
+        assert_int_equal(rme_unexpected_free(rme, got[i].buffer), 0);
+    assert_int_equal(rme_unexpected_free(rme, plain), -EINVAL);
+    end(); /* frees those that are still lent, and those that nobody asked for */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cancel_of_a_send_that_waits),
+        cmocka_unit_test(invites_later_or_not),
+        cmocka_unit_test(answers_a_taken_back_invitation_later),
+        cmocka_unit_test(is_invited_without_credits),
+        cmocka_unit_test(is_invited_and_owes_a_word),
+        cmocka_unit_test(immediate_beyond_its_credits),
+        cmocka_unit_test(cancelled_twice),
+        cmocka_unit_test(is_invited_while_other_data_moves),
+        cmocka_unit_test(offer_of_another_send),
+        cmocka_unit_test(offer_out_of_order),
+        cmocka_unit_test(pieces_without_bytes),
+        cmocka_unit_test(no_memory_for_a_large_send),
+        cmocka_unit_test(no_memory_for_a_large_receive),
+        cmocka_unit_test(no_memory_for_an_offer),
+        cmocka_unit_test(no_memory_for_what_is_offered),
+        cmocka_unit_test(no_memory_for_an_invitation),
+        cmocka_unit_test(no_memory_though_invited),
+        cmocka_unit_test(no_memory_for_what_is_early),
+        cmocka_unit_test(unexpected_at_the_end),
+    };
+
+    return cmocka_run_group_tests_name("rndv", tests, NULL, NULL);
+}
