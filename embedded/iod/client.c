@@ -4,7 +4,11 @@
  * to the same receive, which is posted again.  A server that is silent for the time-out while
  * it owes us something fails the session, as does a connection that breaks; only the opening of
  * an object is tried once more, half a second later, because a server that was just restarted
- * looks like that.
+ * looks like that.  A server that is at one of its bounds has done nothing and says so; it is
+ * asked again, ten times a second, until the time-out has passed since it first said so.
+ *
+ * An answer counts when its request was sent, and not before: tags can be guessed, and the
+ * request's memory is used again for the next one.
  *
  * All operations of this file are posted and completed by the one thread that uses the session,
  * so they need no lock.  That flows have ended is said by workers, and has one: when only the
@@ -20,8 +24,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define AGAIN_MS      500 /* before the second attempt */
+#define BUSY_MS       100 /* before a server at a bound is asked again */
 #define GIVE_UP_MS    500 /* how long each step of ending a failed session may take */
 #define FLOW_GRACE_MS 500 /* a server may explain why a flow broke */
 #define LOOK_MS       10  /* from look to look at how things stand while data moves */
@@ -100,18 +106,28 @@ static void request_broke(struct remote *r, int error)
         remote_lost(r, error);
 }
 
-static void request_done(struct net_op *op, int error, int64_t actual)
+static bool says_later(const struct remote *r)
 {
-    struct remote *r = (struct remote *)((char *)op - offsetof(struct remote, request_op));
-
-    (void)actual;
-    op->id = 0;
-    r->requesting = false;
-    if (error)
-        request_broke(r, error);
+    return r->reply.status == IOD_BUSY && (r->reply.flags & IOD_FLAG_LATER);
 }
 
-static void reply_arrived(struct remote *r, int64_t actual)
+bool remote_at_bound(const struct remote *r)
+{
+    return r->state == REMOTE_ANSWERED && r->hasty && says_later(r);
+}
+
+/* The server is at a bound, and it is not too late to ask again. */
+static bool may_wait(struct remote *r)
+{
+    if (r->hasty || !says_later(r))
+        return false;
+    if (!r->busy_since)
+        r->busy_since = r->heard_at;
+    return r->heard_at - r->busy_since < r->client->o.timeout_ms;
+}
+
+/* True: it was a sign of life, and the answer is still to come. */
+static bool reply_arrived(struct remote *r, int64_t actual)
 {
     int error = iod_reply_decode(r->reply_bytes, (size_t)actual, &r->reply);
 
@@ -119,17 +135,28 @@ static void reply_arrived(struct remote *r, int64_t actual)
     if (error || r->reply.op != r->asked.op) {
         remote_fail(r, "the answer is not understood; are client and server of one release?");
     } else if (r->reply.flags & IOD_FLAG_WORKING) {
-        post_reply_receive(r);
+        return true;
+    } else if (may_wait(r)) {
+        r->attempts = 0;
+        r->again_at = r->heard_at + BUSY_MS;
     } else {
         r->state = REMOTE_ANSWERED;
         if (r->reply.status != IOD_OK) {
-            if (!r->lenient)
+            if (!r->lenient && !remote_at_bound(r))
                 remote_fail(r, "%.*s", (int)r->reply.text.length, r->reply.text.text);
         } else if (r->reply.op == IOD_OP_PUT_OPEN || r->reply.op == IOD_OP_GET_OPEN) {
             r->open = r->reply.handle != 0;
             r->handle = r->reply.handle;
         }
     }
+    return false;
+}
+
+/* Takes an answer, and what follows it at once if it was a sign of life. */
+static void take_reply(struct remote *r, int64_t actual)
+{
+    if (r->state == REMOTE_ASKED && reply_arrived(r, actual))
+        post_reply_receive(r);
 }
 
 static void reply_done(struct net_op *op, int error, int64_t actual)
@@ -140,23 +167,53 @@ static void reply_done(struct net_op *op, int error, int64_t actual)
     r->receiving = false;
     if (error)
         request_broke(r, error);
-    else if (r->state == REMOTE_ASKED)
-        reply_arrived(r, actual);
+    else if (r->sent)
+        take_reply(r, actual);
+    else
+        r->early = actual;
 }
 
+/* Signs of life that are there already are taken one after the other. */
 static void post_reply_receive(struct remote *r)
 {
     struct iovec piece = {r->reply_bytes, IOD_REPLY_MAX};
     struct net_memory memory = {.type = BMI_PRE_ALLOC, .pieces = 1, .piece = &piece};
     int64_t actual = 0;
-    int result = net_recv(r->client->context, r->addr, &memory, IOD_REPLY_MAX, r->tag,
-                          &r->reply_op, &actual);
+    int result;
 
+    do {
+        result = net_recv(r->client->context, r->addr, &memory, IOD_REPLY_MAX, r->tag,
+                          &r->reply_op, &actual);
+    } while (result > 0 && r->sent && reply_arrived(r, actual));
     r->receiving = result == 0;
-    if (result > 0)
-        reply_arrived(r, actual);
+    if (result > 0 && !r->sent)
+        r->early = actual;
     else if (result < 0)
         request_broke(r, result);
+}
+
+/* The request's memory is ours again: now an answer counts. */
+static void request_sent(struct remote *r)
+{
+    int64_t early = r->early;
+
+    r->sent = true;
+    r->early = -1;
+    if (early >= 0)
+        take_reply(r, early);
+}
+
+static void request_done(struct net_op *op, int error, int64_t actual)
+{
+    struct remote *r = (struct remote *)((char *)op - offsetof(struct remote, request_op));
+
+    (void)actual;
+    op->id = 0;
+    r->requesting = false;
+    if (error)
+        request_broke(r, error);
+    else
+        request_sent(r);
 }
 
 static void send_request(struct remote *r)
@@ -167,6 +224,8 @@ static void send_request(struct remote *r)
     r->again_at = 0;
     r->heard_at = clock_ms();
     r->tag = r->client->tag++;
+    r->sent = false;
+    r->early = -1;
     post_reply_receive(r);
     if (r->client->failed || r->again_at)
         return;
@@ -175,12 +234,16 @@ static void send_request(struct remote *r)
     r->requesting = result == 0;
     if (result < 0)
         request_broke(r, result);
+    else if (result > 0)
+        request_sent(r);
 }
 
 bool remote_ask(struct remote *r, const struct iod_request *request)
 {
     if (r->client->failed)
         return false;
+    if (r->requesting || r->receiving) /* it did not let go of what was given up */
+        return remote_lost(r, -ETIMEDOUT);
     r->request_length = iod_request_encode(request, r->request, sizeof r->request);
     if (r->request_length < 0)
         return remote_fail(
@@ -189,8 +252,22 @@ bool remote_ask(struct remote *r, const struct iod_request *request)
     r->asked = *request;
     r->state = REMOTE_ASKED;
     r->attempts = 0;
+    r->busy_since = 0;
     send_request(r);
     return !r->client->failed;
+}
+
+void remote_give_up(struct remote *r)
+{
+    int64_t deadline = clock_ms() + GIVE_UP_MS;
+
+    r->again_at = 0;
+    r->state = REMOTE_IDLE;
+    net_cancel(r->client->context, &r->request_op);
+    net_cancel(r->client->context, &r->reply_op);
+    while ((r->requesting || r->receiving) && clock_ms() < deadline)
+        if (net_poll(r->client->context, 10) < 0)
+            return;
 }
 
 /* ---- waiting
@@ -204,19 +281,22 @@ static bool flows_run(const struct client *client)
     return false;
 }
 
+/* Also one that has answered already may owe us data, or the taking of it. */
 static void check_silence(struct remote *r, int64_t now)
 {
+    bool owes;
     int64_t heard = r->heard_at;
 
     if (r->again_at && now >= r->again_at && !r->requesting && !r->receiving)
         send_request(r);
-    if (r->state != REMOTE_ASKED)
-        return;
+    owes = r->state == REMOTE_ASKED;
     if (r->flow) {
-        int64_t moved = flow_status(r->flow).moved_at;
-        heard = moved > heard ? moved : heard;
+        struct flow_status status = flow_status(r->flow);
+
+        owes |= status.waits_for_peer;
+        heard = status.moved_at > heard ? status.moved_at : heard;
     }
-    if (now - heard <= r->client->o.timeout_ms)
+    if (!owes || now - heard <= r->client->o.timeout_ms)
         return;
     r->lost = true;
     remote_fail(r,
@@ -355,6 +435,59 @@ bool client_ask_all(struct client *client, const struct iod_request *request)
     return client_wait_answers(client);
 }
 
+static bool pause_is_over(struct client *client)
+{
+    return clock_ms() >= client->pause_until;
+}
+
+bool client_pause(struct client *client)
+{
+    client->pause_until = clock_ms() + BUSY_MS / 2 + getpid() % BUSY_MS;
+    return client_wait(client, pause_is_over);
+}
+
+bool client_give_back(struct client *client)
+{
+    for (int i = 0; i < client->count; i++) {
+        struct remote *r = client->remote[i];
+        struct iod_request request = {.op = IOD_OP_CLOSE, .handle = r->handle};
+
+        r->hasty = false;
+        if (r->open && !remote_ask(r, &request))
+            return false;
+        r->open = false;
+    }
+    return client_wait_answers(client);
+}
+
+bool client_open_all(struct client *client, const struct iod_request *request)
+{
+    int64_t deadline = clock_ms() + client->o.timeout_ms;
+    struct remote *full;
+
+    for (;;) {
+        full = NULL;
+        for (int i = 0; i < client->count; i++)
+            client->remote[i]->hasty = true;
+        if (!client_ask_all(client, request))
+            return false;
+        for (int i = 0; i < client->count; i++) {
+            struct remote *r = client->remote[i];
+
+            full = r->used && remote_at_bound(r) ? r : full;
+        }
+        if (full && clock_ms() >= deadline)
+            return remote_fail(full, "%.*s", (int)full->reply.text.length,
+                               full->reply.text.text);
+        for (int i = 0; i < client->count; i++)
+            client->remote[i]->hasty = false;
+        if (!full)
+            return true;
+        if (!client_give_back(client) || !client_pause(client))
+            return false;
+    }
+}
+
 /* ---- start and end
  * ----------------------------------------------------------------------------- */
 
@@ -461,7 +594,7 @@ static void settle(struct client *client, bool lost_too)
     }
 }
 
-static void cancel_all(struct client *client, bool lost_too)
+static void cancel_all(struct client *client)
 {
     for (int i = 0; i < client->count; i++) {
         struct remote *r = client->remote[i];
@@ -473,7 +606,7 @@ static void cancel_all(struct client *client, bool lost_too)
         if (r->flow)
             flow_cancel(r->flow, -ECANCELED);
     }
-    settle(client, lost_too);
+    settle(client, true);
 }
 
 /* Tells the servers that objects are no longer needed, without insisting. */
@@ -514,9 +647,9 @@ static void end_session(struct client *client)
     bool ended = true;
 
     if (client->failed)
-        cancel_all(client, true);
+        cancel_all(client);
     close_objects(client);
-    cancel_all(client, false);
+    cancel_all(client);
     for (int i = 0; i < client->count; i++)
         ended &= remote_is_quiet(client->remote[i]);
     workers_stop(client->workers);

@@ -36,16 +36,20 @@ struct remote {
 
     bool used;    /* part of this copy */
     bool lenient; /* a refusal is an answer, and does not fail the session */
+    bool hasty;   /* that it is at a bound is an answer, too; else it is asked again */
 
     /* the request under way */
     enum remote_state state;
     struct iod_request asked;
     struct net_op request_op, reply_op;
     bool requesting, receiving; /* the operations above are posted */
+    bool sent;                  /* the request is on its way, its memory is not used any more */
+    int64_t early;              /* bytes of an answer that came before that; -1: none */
     bmi_msg_tag_t tag;
     int64_t heard_at;
     int attempts;
-    int64_t again_at; /* when to ask once more; 0: not */
+    int64_t again_at;   /* when to ask once more; 0: not */
+    int64_t busy_since; /* when the server first said that it is at a bound; 0: it did not */
     uint8_t request[IOD_REQUEST_MAX];
     int64_t request_length;
     uint8_t *reply_bytes;
@@ -88,7 +92,7 @@ struct client {
     pthread_mutex_t ends_lock;
     pthread_cond_t ends_more;
     unsigned flow_ends; /* how many flows have ended so far */
-    struct pool *pool; /* NULL until there is data to move */
+    struct pool *pool;  /* NULL until there is data to move */
     struct share share;
     struct remote **remote;
     int count;
@@ -96,6 +100,7 @@ struct client {
     bool failed;
     char why[CLIENT_WHY];
     const char *subject; /* the object's name, for messages; NULL for none */
+    int64_t pause_until;
     void (*tick)(struct client *client,
                  void *arg); /* now and then while waiting; may be NULL */
     void *tick_arg;
@@ -126,6 +131,9 @@ bool remote_lost(struct remote *remote, int error);
  * something already. */
 bool remote_ask(struct remote *remote, const struct iod_request *request);
 
+/* Gives up what the server was asked, if anything, and waits a moment for the end of that. */
+void remote_give_up(struct remote *remote);
+
 /* The `done` of a server's flow; its argument is the struct remote.  On a worker. */
 void client_flow_ended(void *remote);
 
@@ -136,8 +144,23 @@ bool client_wait(struct client *client, bool (*finished)(struct client *client))
  * session. */
 bool client_wait_answers(struct client *client);
 
+/* Did the server answer, in haste, that it is at a bound? */
+bool remote_at_bound(const struct remote *remote);
+
 /* Sends the same request, with each server's own handle and layout, to all that are used, and
  * waits for the answers. */
 bool client_ask_all(struct client *client, const struct iod_request *request);
+
+/*
+ * The same for a request that opens something.  While one of them is at a bound nothing is kept
+ * open at the others: two copies would wait for each other.
+ */
+bool client_open_all(struct client *client, const struct iod_request *request);
+
+/* Closes what is open anywhere; nobody is asked anything at the moment. */
+bool client_give_back(struct client *client);
+
+/* Lets some time pass, a little less or more from process to process. */
+bool client_pause(struct client *client);
 
 #endif

@@ -42,7 +42,8 @@ struct copy {
     struct remote *part[IOD_STRIPE_MAX];
     int parts;
     int empty;          /* how often a server had no part at all */
-    struct remote *odd; /* a server whose part is of another copy */
+    struct remote *odd; /* a server whose part is of another copy, */
+    bool full;          /* or that was at a bound */
 };
 
 /*

@@ -15,6 +15,8 @@
  *     server that has a higher upload instead has been overwritten meanwhile: all begins anew,
  *     there.
  *
+ * A server that is at a bound is asked again, but nothing is held at others meanwhile.
+ *
  * With --servers exactly those are asked, in any order: the highest upload that has the name at
  * one of them was decided, and the others have it or its part prepared.
  */
@@ -50,8 +52,8 @@ static bool close_part(struct remote *r)
     return !open || (remote_ask(r, &request) && client_wait_answers(r->client));
 }
 
-/* Nothing is open there. */
-static bool ask_open(struct copy *copy, struct remote *r, uint64_t upload)
+/* Nothing is open there.  `hasty`: something is open elsewhere. */
+static bool ask_open(struct copy *copy, struct remote *r, uint64_t upload, bool hasty)
 {
     struct iod_request request = {
         .op = IOD_OP_GET_OPEN,
@@ -62,6 +64,7 @@ static bool ask_open(struct copy *copy, struct remote *r, uint64_t upload)
     };
 
     r->lenient = true;
+    r->hasty = hasty;
     return remote_ask(r, &request);
 }
 
@@ -88,8 +91,8 @@ static bool take_answer(struct copy *copy, struct remote *r)
 
 static bool open_at(struct copy *copy, struct remote *r, uint64_t upload)
 {
-    return close_part(r) && ask_open(copy, r, upload) && client_wait_answers(&copy->client) &&
-           take_answer(copy, r);
+    return close_part(r) && ask_open(copy, r, upload, false) &&
+           client_wait_answers(&copy->client) && take_answer(copy, r);
 }
 
 /* The same at a server that one can do without. */
@@ -100,11 +103,32 @@ static bool open_if_there(struct copy *copy, struct remote *r, uint64_t upload)
     if (open_at(copy, r, upload))
         return true;
     if (r->lost && !(client->o.interrupted && *client->o.interrupted)) {
+        remote_give_up(r);
         client->failed = false;
-        r->again_at = 0;
         forget_answer(r);
     }
     return false;
+}
+
+/* Somebody is at a bound: all is given back, or two copies would wait for each other. */
+static bool make_room(struct copy *copy, bool *full)
+{
+    struct client *client = &copy->client;
+
+    *full = false;
+    for (int i = 0; i < client->count; i++)
+        if (remote_at_bound(client->remote[i])) {
+            copy->odd = client->remote[i];
+            *full = true;
+        }
+    copy->full = *full;
+    if (!*full)
+        return true;
+    if (!client_give_back(client) || !client_pause(client))
+        return false;
+    for (int i = 0; i < client->count; i++)
+        forget_answer(client->remote[i]);
+    return true;
 }
 
 /* What the server said, as the failure of the copy. */
@@ -196,6 +220,8 @@ static struct remote *decided(struct copy *copy, struct remote *r)
 static enum found open_others(struct copy *copy, struct remote *head,
                               const struct args_list *list, struct remote **start)
 {
+    bool full;
+
     copy->part[0] = head;
     copy->parts = list->count;
     for (int i = 1; i < list->count; i++) {
@@ -204,10 +230,12 @@ static enum found open_others(struct copy *copy, struct remote *head,
             return FAILED;
     }
     for (int i = 1; i < list->count; i++)
-        if (!ask_open(copy, copy->part[i], head->upload))
+        if (!ask_open(copy, copy->part[i], head->upload, true))
             return FAILED;
-    if (!client_wait_answers(&copy->client))
+    if (!client_wait_answers(&copy->client) || !make_room(copy, &full))
         return FAILED;
+    if (full)
+        return AGAIN;
     for (int i = 1; i < list->count; i++)
         if (!take_answer(copy, copy->part[i]))
             return FAILED;
@@ -293,33 +321,36 @@ out:
 /* ---- by --servers
  * ------------------------------------------------------------------------------ */
 
-/* Asks those that have not `upload` open. */
-static bool open_missing(struct copy *copy, uint64_t upload)
+/* Asks those that have not `upload` open.  FOUND: all have answered. */
+static enum found open_missing(struct copy *copy, uint64_t upload)
 {
+    bool full;
+
     for (int i = 0; i < copy->parts; i++)
         if ((!copy->part[i]->open || copy->part[i]->upload != upload) &&
             !close_part(copy->part[i]))
-            return false;
+            return FAILED;
     for (int i = 0; i < copy->parts; i++)
-        if (!copy->part[i]->open && !ask_open(copy, copy->part[i], upload))
-            return false;
-    if (!client_wait_answers(&copy->client))
-        return false;
-    for (int i = 0; i < copy->parts; i++)
+        if (!copy->part[i]->open && !ask_open(copy, copy->part[i], upload, copy->parts > 1))
+            return FAILED;
+    if (!client_wait_answers(&copy->client) || !make_room(copy, &full))
+        return FAILED;
+    for (int i = 0; i < copy->parts && !full; i++)
         if (copy->part[i]->state == REMOTE_ANSWERED && !take_answer(copy, copy->part[i]))
-            return false;
-    return true;
+            return FAILED;
+    return full ? AGAIN : FOUND;
 }
 
 static enum found look_at_given(struct copy *copy)
 {
     struct remote *best = NULL;
+    enum found result;
 
     for (int i = 0; i < copy->parts; i++)
         if (!close_part(copy->part[i]))
             return FAILED;
-    if (!open_missing(copy, 0))
-        return FAILED;
+    if ((result = open_missing(copy, 0)) != FOUND)
+        return result;
     for (int i = 0; i < copy->parts; i++) {
         struct remote *r = copy->part[i];
 
@@ -341,8 +372,8 @@ static enum found look_at_given(struct copy *copy)
                     best->layout.count, copy->parts);
         return FAILED;
     }
-    if (!open_missing(copy, best->upload))
-        return FAILED;
+    if ((result = open_missing(copy, best->upload)) != FOUND)
+        return result;
     for (int i = 0; i < copy->parts; i++) {
         copy->odd = copy->part[i];
         if (copy->odd->open)
@@ -378,6 +409,10 @@ bool copy_find(struct copy *copy, const char *address)
     while ((found = start ? look_from(copy, &start) : look_at_given(copy)) == AGAIN &&
            clock_ms() < deadline)
         nanosleep(&pause, NULL);
+    if (found == AGAIN && copy->full)
+        return remote_fail(copy->odd,
+                           "too many open transfers; wait for other copies to end, or "
+                           "raise bmi-iod's --transfers");
     if (found == AGAIN)
         return remote_fail(copy->odd,
                            "this part and the others are of different copies; copy the file in "

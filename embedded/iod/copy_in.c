@@ -116,7 +116,7 @@ static bool open_uploads(struct copy *copy, mode_t mode, uint64_t *upload)
         return false;
     request.servers = iod_string_of(servers);
     *upload = request.upload;
-    if (!client_ask_all(&copy->client, &request))
+    if (!client_open_all(&copy->client, &request))
         return false;
     for (int i = 0; i < copy->client.count; i++) {
         struct remote *r = copy->client.remote[i];

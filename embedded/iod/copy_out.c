@@ -49,19 +49,26 @@ static bool check_layout(struct copy *copy)
 /* ---- where is data?
  * ---------------------------------------------------------------------------- */
 
-/* Takes one reply's extents: behind those before, and inside the object. */
+static bool makes_no_sense(struct remote *r)
+{
+    return remote_fail(r, "the answer makes no sense; are client and server of one release?");
+}
+
+/* Takes one reply's extents: behind those before, inside the object, and some if there are
+ * more. */
 static bool take_extents(struct remote *r)
 {
     uint64_t size = layout_object_size(&r->layout);
 
+    if (r->reply.extents.count == 0 && (r->reply.flags & IOD_FLAG_MORE))
+        return makes_no_sense(r);
     for (uint32_t i = 0; i < r->reply.extents.count; i++) {
         struct iod_extent e = iod_extents_at(&r->reply.extents, i);
         const struct iod_extent *last =
             r->extents.count ? &r->extents.item[r->extents.count - 1] : NULL;
 
         if (e.offset + e.length > size || (last && e.offset < last->offset + last->length))
-            return remote_fail(
-                r, "the answer makes no sense; are client and server of one release?");
+            return makes_no_sense(r);
         if (extent_list_add(&r->extents, e.offset, e.length) < 0)
             return remote_fail(r,
                                "no memory for the list of data ranges; close other programs");
@@ -96,7 +103,7 @@ static bool learn_extents(struct copy *copy)
     struct iod_request request = {.op = IOD_OP_EXTENTS};
 
     for (int i = 0; i < copy->client.count; i++)
-        copy->client.remote[i]->lenient = false;
+        copy->client.remote[i]->lenient = copy->client.remote[i]->hasty = false;
     return client_ask_all(&copy->client, &request) && client_wait(&copy->client, all_known);
 }
 

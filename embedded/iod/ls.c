@@ -3,10 +3,9 @@
  * become one line. */
 #include "config.h"
 #include "embedded/iod/args.h"
-#include "embedded/iod/client.h"
 #include "embedded/iod/json.h"
+#include "embedded/iod/listing.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -21,101 +20,18 @@ static const char help[] = "usage: bmi-ls [OPTION]... ADDR[,ADDR]...\n"
                            "  -t, --timeout S    fail when a server is silent for so long (6)\n"
                            "  -h, --help  -V, --version\n";
 
-/* One object on one server. */
-struct part {
-    char name[IOD_NAME_MAX + 1];
-    struct iod_entry entry;
-    const char *server;
-};
-
-struct listing {
-    struct client client; /* first: the session's callbacks get at the listing from it */
-    struct part *part;
-    size_t count, room;
-};
-
 struct settings {
     struct client_options client;
     struct args_list servers;
     bool json;
 };
 
-/* ---- asking
- * ------------------------------------------------------------------------------------ */
-
-static bool add_part(struct listing *l, const struct remote *r, const struct iod_entry *entry)
-{
-    struct part *part;
-
-    if (l->count == l->room) {
-        size_t room = l->room ? 2 * l->room : 64;
-        part = realloc(l->part, room * sizeof *part);
-        if (!part)
-            return client_fail(&l->client, "no memory for %zu objects; close other programs",
-                               room);
-        l->part = part;
-        l->room = room;
-    }
-    part = &l->part[l->count++];
-    part->entry = *entry;
-    part->server = r->uri;
-    memcpy(part->name, entry->name.text, entry->name.length);
-    part->name[entry->name.length] = 0;
-    return true;
-}
-
-/* Takes one answer; asks on behind its last name when there is more. */
-static bool take_answer(struct listing *l, struct remote *r)
-{
-    struct iod_request request = {.op = IOD_OP_LIST};
-    struct iod_entry entry;
-    uint32_t at = 0;
-
-    r->state = REMOTE_IDLE;
-    while (iod_entry_next(&r->reply.entries, &at, &entry))
-        if (!add_part(l, r, &entry))
-            return false;
-    if (!(r->reply.flags & IOD_FLAG_MORE))
-        return true;
-    if (r->reply.entries.count == 0)
-        return remote_fail(r,
-                           "the answer makes no sense; are client and server of one release?");
-    request.name = iod_string_of(l->part[l->count - 1].name);
-    return remote_ask(r, &request);
-}
-
-static bool all_listed(struct client *client)
-{
-    bool listed = true;
-
-    for (int i = 0; i < client->count && !client->failed; i++) {
-        struct remote *r = client->remote[i];
-        if (r->state == REMOTE_ANSWERED)
-            take_answer((struct listing *)client, r);
-        listed &= r->state == REMOTE_IDLE;
-    }
-    return listed && !client->failed;
-}
-
-static bool list(struct listing *l, const struct settings *s)
-{
-    struct client *client = &l->client;
-    struct iod_request request = {.op = IOD_OP_LIST};
-
-    if (!client_open(client, &s->client))
-        return false;
-    for (int i = 0; i < s->servers.count; i++)
-        if (!client_remote(client, s->servers.item[i]))
-            return false;
-    return client_ask_all(client, &request) && client_wait(client, all_listed);
-}
-
 /* ---- printing
  * ---------------------------------------------------------------------------------- */
 
 static int compare_parts(const void *a, const void *b)
 {
-    const struct part *x = a, *y = b;
+    const struct listing_part *x = a, *y = b;
     int order = strcmp(x->name, y->name);
 
     if (order)
@@ -144,7 +60,7 @@ static void print_name(const char *name)
         putchar((unsigned char)*name < ' ' || *name == 127 ? '?' : *name);
 }
 
-static void print_row(const struct part *part, size_t n)
+static void print_row(const struct listing_part *part, size_t n)
 {
     const struct iod_entry *e = &part->entry;
     time_t when = (time_t)e->mtime;
@@ -163,7 +79,7 @@ static void print_row(const struct part *part, size_t n)
     putchar('\n');
 }
 
-static void print_object(const struct part *part, size_t n, bool first)
+static void print_object(const struct listing_part *part, size_t n, bool first)
 {
     const struct iod_entry *e = &part->entry;
 
@@ -258,13 +174,12 @@ int main(int argc, char **argv)
 
     if (result != ARGS_READ)
         return result == ARGS_DONE ? 0 : 1;
-    good = list(&l, &s);
+    good = listing_take(&l, &s.client, &s.servers);
     if (good)
         print_all(&l, s.json); /* the addresses are the session's */
-    client_close(&l.client);
+    listing_end(&l);
     if (!good)
         args_complain("%s", l.client.why);
-    free(l.part);
     args_list_free(&s.servers);
     return good && fflush(stdout) == 0 ? 0 : 1;
 }

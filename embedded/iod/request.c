@@ -177,9 +177,10 @@ static const char *remedy(int error)
     return "are client and server of one release?";
 }
 
-static void refuse(struct request *r, int error, const char *text)
+static void refuse(struct request *r, int error, uint32_t flags, const char *text)
 {
-    struct iod_reply reply = {.op = r->decoded.op, .status = iod_status_from_errno(error)};
+    struct iod_reply reply = {
+        .op = r->decoded.op, .status = iod_status_from_errno(error), .flags = flags};
 
     reply.text = iod_string_of(text);
     SERVER_COUNT(r->peer, refused, 1);
@@ -199,14 +200,25 @@ static const char *cause(int error)
     return strerror(error);
 }
 
-void request_refuse(struct request *r, int error, const char *what)
+static void explain(struct request *r, int error, uint32_t flags, const char *what)
 {
     char text[IOD_TEXT_MAX];
 
     if (error < 0)
         error = -error;
     snprintf(text, sizeof text, "%s: %s; %s", what, cause(error), remedy(error));
-    refuse(r, error, text);
+    refuse(r, error, flags, text);
+}
+
+void request_refuse(struct request *r, int error, const char *what)
+{
+    explain(r, error, 0, what);
+}
+
+/* At a bound, before anything was done. */
+static void refuse_for_now(struct request *r, const char *what)
+{
+    explain(r, EBUSY, IOD_FLAG_LATER, what);
 }
 
 void request_keep_alive(struct request *r)
@@ -312,7 +324,7 @@ static void request_start(struct request *r)
         if (r->server->draining)
             request_refuse(r, ESHUTDOWN, "the server is ending");
         else if (!transfer_reserve(r->peer))
-            request_refuse(r, EBUSY, "too many open transfers of this client or its host");
+            refuse_for_now(r, "too many open transfers of this client or its host");
         else
             workers_add(r->server->workers, &r->job);
         return;
@@ -331,8 +343,8 @@ static void request_start(struct request *r)
     }
 }
 
-/* Takes the message and the reference to its address that came with it over; NULL: no memory, and
- * both are given back. */
+/* Takes the message and the reference to its address that came with it over; NULL: no memory,
+ * and both are given back. */
 static struct request *request_new(struct peer *peer, struct BMI_unexpected_info *info)
 {
     struct request *r = calloc(1, sizeof *r);
@@ -385,12 +397,12 @@ static void request_judge(struct request *r, int64_t size)
                                         : "the request is not understood");
     } else if (!r->peer->host->admitted) {
         drop_message(r);
-        refuse(r, EACCES,
+        refuse(r, EACCES, 0,
                "this server does not serve your host; start it with an --allow that admits it");
     } else if (!host_may(r->peer->host->request_bytes, (uint64_t)size, server->request_bytes,
                          SERVER_REQUEST_BYTES)) {
         drop_message(r);
-        request_refuse(r, EBUSY, "your host has too many unanswered requests");
+        refuse_for_now(r, "your host has too many unanswered requests");
     } else {
         request_count_bytes(r, size);
         request_start(r);

@@ -12,6 +12,7 @@
 
 static struct {
     struct fake_op op[OPS];
+    int top; /* operations from here on were never used */
     bmi_op_id_t last_id;
     struct BMI_unexpected_info message[MESSAGES];
     int messages;
@@ -19,6 +20,7 @@ static struct {
     bool lost[1 << 12]; /* by address */
     int buffers;        /* given out: messages and memory */
     struct job *first, *last;
+    struct fake_script script;
 } fake;
 
 void fake_begin(void)
@@ -26,9 +28,14 @@ void fake_begin(void)
     memset(&fake, 0, sizeof(fake));
 }
 
+void fake_follow(const struct fake_script *script)
+{
+    fake.script = *script;
+}
+
 bool fake_end(void)
 {
-    for (int i = 0; i < OPS; i++)
+    for (int i = 0; i < fake.top; i++)
         if (fake.op[i].id && !fake.op[i].ended)
             return false;
     for (int i = 0; i < fake.messages; i++) {
@@ -51,14 +58,14 @@ int fake_waiting(void)
 {
     int n = 0;
 
-    for (int i = 0; i < OPS; i++)
+    for (int i = 0; i < fake.top; i++)
         n += fake.op[i].id && !fake.op[i].ended;
     return n;
 }
 
 struct fake_op *fake_waiting_at(int n)
 {
-    for (int i = 0; i < OPS; i++)
+    for (int i = 0; i < fake.top; i++)
         if (fake.op[i].id && !fake.op[i].ended && n-- == 0)
             return &fake.op[i];
     return NULL;
@@ -71,58 +78,117 @@ void fake_finish(struct fake_op *op, bmi_error_code_t error, bmi_size_t actual)
     op->actual = actual > op->size ? op->size : actual;
 }
 
+/* Bytes into the pieces of a receive. */
+static void fill(const struct fake_op *op, const char *bytes, bmi_size_t size)
+{
+    for (int i = 0; i < op->pieces && size > 0; i++) {
+        bmi_size_t step = size < op->piece[i].length ? size : op->piece[i].length;
+
+        memcpy(op->piece[i].base, bytes, (size_t)step);
+        bytes += step;
+        size -= step;
+    }
+}
+
+void fake_deliver(struct fake_op *op, const void *bytes, bmi_size_t size)
+{
+    if (size > op->size)
+        size = op->size;
+    if (!op->canceled)
+        fill(op, bytes, size);
+    fake_finish(op, 0, size);
+}
+
 void fake_lose(BMI_addr_t addr)
 {
-    for (int i = 0; i < OPS; i++)
+    for (int i = 0; i < fake.top; i++)
         if (fake.op[i].id && !fake.op[i].ended && (addr == 0 || fake.op[i].addr == addr))
             fake_finish(&fake.op[i], -BMI_ECONNRESET, 0);
     if (addr)
         fake.lost[addr] = true;
 }
 
-static int post(bmi_op_id_t *id, BMI_addr_t addr, bool send, const void *memory,
-                bmi_size_t size, bmi_msg_tag_t tag, void *user)
+/* A slot for an operation; NULL: there is none. */
+static struct fake_op *new_op(void)
 {
-    struct fake_op *op = fake.op;
+    for (int i = 0; i < fake.top; i++)
+        if (!fake.op[i].id)
+            return &fake.op[i];
+    return fake.top < OPS ? &fake.op[fake.top++] : NULL;
+}
 
-    if (fake.lost[addr])
+/* `wanted` says what it is, without its id. */
+static int post(bmi_op_id_t *id, const struct fake_op *wanted, bmi_size_t *actual)
+{
+    struct fake_op *op = fake.lost[wanted->addr] ? NULL : new_op();
+    int result;
+
+    if (fake.lost[wanted->addr])
         return -BMI_ECONNRESET;
-    while (op < fake.op + OPS && op->id)
-        op++;
-    if (op == fake.op + OPS)
+    if (!op)
         return -BMI_ENOMEM;
-    *op = (struct fake_op){.id = ++fake.last_id,
-                           .addr = addr,
-                           .send = send,
-                           .memory = memory,
-                           .size = size,
-                           .tag = tag,
-                           .user = user};
+    *op = *wanted;
+    op->id = ++fake.last_id;
+    op->memory = op->piece[0].base;
+    result = fake.script.posted ? fake.script.posted(op) : 0;
     *id = op->id;
-    return 0;
+    if (result == 0)
+        return 0;
+    if (result > 0 && actual)
+        *actual = op->actual;
+    op->id = 0;
+    return result;
 }
 
 int BMI_post_send(bmi_op_id_t *id, BMI_addr_t dest, const void *buffer, bmi_size_t size,
                   enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
                   bmi_context_id context, bmi_hint hints)
 {
+    struct fake_op op = {.addr = dest, .send = true, .size = size, .tag = tag, .user = user};
+
     (void)type, (void)context, (void)hints;
-    return post(id, dest, true, buffer, size, tag, user);
+    op.pieces = 1;
+    op.piece[0].base = (void *)(uintptr_t)buffer;
+    op.piece[0].length = size;
+    return post(id, &op, NULL);
 }
 
 int BMI_post_sendunexpected(bmi_op_id_t *id, BMI_addr_t dest, const void *buffer,
                             bmi_size_t size, enum bmi_buffer_type type, bmi_msg_tag_t tag,
                             void *user, bmi_context_id context, bmi_hint hints)
 {
-    return BMI_post_send(id, dest, buffer, size, type, tag, user, context, hints);
+    struct fake_op op = {
+        .addr = dest, .send = true, .unexpected = true, .size = size, .tag = tag, .user = user};
+
+    (void)type, (void)context, (void)hints;
+    op.pieces = 1;
+    op.piece[0].base = (void *)(uintptr_t)buffer;
+    op.piece[0].length = size;
+    return post(id, &op, NULL);
 }
 
 int BMI_post_recv(bmi_op_id_t *id, BMI_addr_t src, void *buffer, bmi_size_t size,
                   bmi_size_t *actual, enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
                   bmi_context_id context, bmi_hint hints)
 {
-    (void)actual, (void)type, (void)context, (void)hints;
-    return post(id, src, false, buffer, size, tag, user);
+    struct fake_op op = {.addr = src, .size = size, .tag = tag, .user = user, .pieces = 1};
+
+    (void)type, (void)context, (void)hints;
+    op.piece[0].base = buffer;
+    op.piece[0].length = size;
+    return post(id, &op, actual);
+}
+
+static int post_list(bmi_op_id_t *id, struct fake_op *op, void *const *buffers,
+                     const bmi_size_t *sizes, int count, bmi_size_t *actual)
+{
+    FUZZ_CHECK(count <= FAKE_PIECES);
+    op->pieces = count;
+    for (int i = 0; i < count; i++) {
+        op->piece[i].base = buffers[i];
+        op->piece[i].length = sizes[i];
+    }
+    return post(id, op, actual);
 }
 
 int BMI_post_send_list(bmi_op_id_t *id, BMI_addr_t dest, const void *const *buffers,
@@ -130,8 +196,10 @@ int BMI_post_send_list(bmi_op_id_t *id, BMI_addr_t dest, const void *const *buff
                        enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
                        bmi_context_id context, bmi_hint hints)
 {
-    (void)sizes, (void)count, (void)type, (void)context, (void)hints;
-    return post(id, dest, true, buffers[0], total, tag, user);
+    struct fake_op op = {.addr = dest, .send = true, .size = total, .tag = tag, .user = user};
+
+    (void)type, (void)context, (void)hints;
+    return post_list(id, &op, (void *const *)(uintptr_t)buffers, sizes, count, NULL);
 }
 
 int BMI_post_recv_list(bmi_op_id_t *id, BMI_addr_t src, void *const *buffers,
@@ -139,14 +207,16 @@ int BMI_post_recv_list(bmi_op_id_t *id, BMI_addr_t src, void *const *buffers,
                        enum bmi_buffer_type type, bmi_msg_tag_t tag, void *user,
                        bmi_context_id context, bmi_hint hints)
 {
-    (void)sizes, (void)count, (void)actual, (void)type, (void)context, (void)hints;
-    return post(id, src, false, buffers[0], total, tag, user);
+    struct fake_op op = {.addr = src, .size = total, .tag = tag, .user = user};
+
+    (void)type, (void)context, (void)hints;
+    return post_list(id, &op, buffers, sizes, count, actual);
 }
 
 int BMI_cancel(bmi_op_id_t id, bmi_context_id context)
 {
     (void)context;
-    for (int i = 0; i < OPS; i++)
+    for (int i = 0; i < fake.top; i++)
         if (fake.op[i].id == id)
             fake.op[i].canceled = true; /* it ends when the script says so */
     return 0;
@@ -157,8 +227,12 @@ int BMI_testcontext(int count, bmi_op_id_t *id, int *outcount, bmi_error_code_t 
 {
     int n = 0;
 
-    (void)idle_ms, (void)context;
-    for (int i = 0; i < OPS && n < count; i++) {
+    (void)context;
+    if (fake.script.refuses && fake.script.refuses())
+        return -BMI_ENOMEM;
+    if (fake.script.poll)
+        fake.script.poll(idle_ms);
+    for (int i = 0; i < fake.top && n < count; i++) {
         struct fake_op *op = &fake.op[i];
 
         if (!op->id || !op->ended)
@@ -236,9 +310,9 @@ void BMI_close_context(bmi_context_id context)
 
 int BMI_addr_lookup(BMI_addr_t *addr, const char *text, char *options)
 {
-    (void)text, (void)options;
+    (void)options;
     *addr = fake_connect(0);
-    return 0;
+    return fake.script.lookup ? fake.script.lookup(*addr, text) : 0;
 }
 
 /* Two peers of each host. */
@@ -253,6 +327,8 @@ const char *BMI_addr_rev_lookup_unexpected(BMI_addr_t addr)
 void *BMI_memalloc(BMI_addr_t addr, bmi_size_t size, enum bmi_op_type way)
 {
     (void)addr, (void)way;
+    if (fake.script.refuses && fake.script.refuses())
+        return NULL;
     fake.buffers++;
     return calloc(1, (size_t)size);
 }
@@ -284,6 +360,12 @@ int bmi_error_to_errno(bmi_error_code_t error)
         return 0;
     case -BMI_ECONNRESET:
         return -ECONNRESET;
+    case -BMI_ECONNREFUSED:
+        return -ECONNREFUSED;
+    case -BMI_EMSGSIZE:
+        return -EMSGSIZE;
+    case -BMI_EADDRNOTAVAIL:
+        return -EADDRNOTAVAIL;
     case -BMI_ENOMEM:
         return -ENOMEM;
     case -BMI_ECANCEL:
@@ -332,6 +414,11 @@ bool fake_run_job(void)
     fake.first = job->next;
     job->run(job);
     return true;
+}
+
+bool fake_has_job(void)
+{
+    return fake.first != NULL;
 }
 
 void workers_stop(struct workers *w)

@@ -13,7 +13,8 @@
 
 #include "embedded/bmi/bmi.h"
 
-#define FAKE_PEERS 4 /* addresses 1 … FAKE_PEERS */
+#define FAKE_PEERS  4 /* addresses 1 … FAKE_PEERS */
+#define FAKE_PIECES 4 /* pieces of memory of an operation */
 
 struct fake_op {
     bmi_op_id_t id; /* 0: free */
@@ -25,10 +26,25 @@ struct fake_op {
     void *user;
     const void *memory; /* the first piece */
     bmi_size_t size, actual;
+    bool unexpected;
+    int pieces;
+    struct {
+        void *base;
+        bmi_size_t length;
+    } piece[FAKE_PIECES];
+};
+
+/* What a script may decide in the middle of a call.  All are optional. */
+struct fake_script {
+    void (*poll)(int idle_ms);         /* completions are asked for */
+    int (*posted)(struct fake_op *op); /* 0: it waits; 1: done, op->actual bytes; -BMI_E… */
+    int (*lookup)(BMI_addr_t addr, const char *text); /* 0 or -BMI_E… */
+    bool (*refuses)(void);                            /* memory, or to tell completions */
 };
 
 void fake_begin(void);
-bool fake_end(void); /* false: something was not given back */
+void fake_follow(const struct fake_script *script); /* until the next fake_begin() */
+bool fake_end(void);                                /* false: something was not given back */
 
 /* Operations that wait. */
 int fake_waiting(void);
@@ -36,6 +52,9 @@ struct fake_op *fake_waiting_at(int n);
 
 /* Ends one: 0 or -BMI_E…, with so many bytes. */
 void fake_finish(struct fake_op *op, bmi_error_code_t error, bmi_size_t actual);
+
+/* Ends a receive with these bytes, as many of them as have room. */
+void fake_deliver(struct fake_op *op, const void *bytes, bmi_size_t size);
 
 /* Ends all of an address, now and of later posts; 0: all of all. */
 void fake_lose(BMI_addr_t addr);
@@ -48,5 +67,6 @@ void fake_unexpected(BMI_addr_t addr, const void *bytes, bmi_size_t size, bmi_ms
 
 /* Runs the oldest job of the workers; false: there is none. */
 bool fake_run_job(void);
+bool fake_has_job(void);
 
 #endif

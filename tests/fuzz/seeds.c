@@ -393,6 +393,7 @@ int main(int argc, char **argv)
     replies();
     heads();
     servers();
+    iod_clients();
     jobs();
     perf_sessions();
     inbox();

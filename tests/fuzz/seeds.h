@@ -12,4 +12,7 @@ void put(const char *target, const char *name, const void *data, size_t size);
 void lives(void);
 void too_much(void);
 
+/* Of the target "iod_client": copies and lists, and what servers may do to them. */
+void iod_clients(void);
+
 #endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "config.h"
+#include "embedded/iod/listing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool add_part(struct listing *l, const struct remote *r, const struct iod_entry *entry)
+{
+    struct listing_part *part;
+
+    if (l->count == l->room) {
+        size_t room = l->room ? 2 * l->room : 64;
+        part = realloc(l->part, room * sizeof *part);
+        if (!part)
+            return client_fail(&l->client, "no memory for %zu objects; close other programs",
+                               room);
+        l->part = part;
+        l->room = room;
+    }
+    part = &l->part[l->count++];
+    part->entry = *entry;
+    part->entry.name.text = NULL;
+    part->server = r->uri;
+    memcpy(part->name, entry->name.text, entry->name.length);
+    part->name[entry->name.length] = 0;
+    return true;
+}
+
+static bool makes_no_sense(struct remote *r)
+{
+    return remote_fail(r, "the answer makes no sense; are client and server of one release?");
+}
+
+/* The last object that is known of this server, where its next answer goes on; "" at first. */
+static const char *last_name(const struct listing *l, const struct remote *r)
+{
+    for (size_t i = l->count; i-- > 0;)
+        if (l->part[i].server == r->uri)
+            return l->part[i].name;
+    return "";
+}
+
+/* Takes one answer; asks on behind its last name when there is more.  Names ascend, so that a
+ * server does not say the same for ever. */
+static bool take_answer(struct listing *l, struct remote *r)
+{
+    struct iod_request request = {.op = IOD_OP_LIST};
+    char last[IOD_NAME_MAX + 1];
+    struct iod_entry entry;
+    uint32_t at = 0;
+
+    r->state = REMOTE_IDLE;
+    snprintf(last, sizeof last, "%s", last_name(l, r));
+    while (iod_entry_next(&r->reply.entries, &at, &entry)) {
+        if (!add_part(l, r, &entry))
+            return false;
+        if (strcmp(l->part[l->count - 1].name, last) <= 0)
+            return makes_no_sense(r);
+        snprintf(last, sizeof last, "%s", l->part[l->count - 1].name);
+    }
+    if (!(r->reply.flags & IOD_FLAG_MORE))
+        return true;
+    if (r->reply.entries.count == 0)
+        return makes_no_sense(r);
+    request.name = iod_string_of(last);
+    return remote_ask(r, &request);
+}
+
+static bool all_listed(struct client *client)
+{
+    bool listed = true;
+
+    for (int i = 0; i < client->count && !client->failed; i++) {
+        struct remote *r = client->remote[i];
+        if (r->state == REMOTE_ANSWERED)
+            take_answer((struct listing *)client, r);
+        listed &= r->state == REMOTE_IDLE;
+    }
+    return listed && !client->failed;
+}
+
+bool listing_take(struct listing *l, const struct client_options *options,
+                  const struct args_list *servers)
+{
+    struct client *client = &l->client;
+    struct iod_request request = {.op = IOD_OP_LIST};
+
+    *l = (struct listing){0};
+    if (!client_open(client, options))
+        return false;
+    for (int i = 0; i < servers->count; i++)
+        if (!client_remote(client, servers->item[i]))
+            return false;
+    return client_ask_all(client, &request) && client_wait(client, all_listed);
+}
+
+void listing_end(struct listing *l)
+{
+    client_close(&l->client);
+    free(l->part);
+    l->part = NULL;
+    l->count = l->room = 0;
+}
