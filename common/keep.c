@@ -18,7 +18,8 @@
  * answer, so an operation with it may wait; a cancel that waits too long ends the link (cancel_timeout_ms), and with it
  * all that is kept for it.  Credits that are withheld are returned later and in order, so what they tell is late, not wrong.
  *
- * Memory goes back to the system when little is left of much: malloc keeps what is freed between what is not.
+ * Memory goes back to the system when little is left of much, or few are left of many peers, whose links needed it: malloc
+ * keeps what is freed between what is not.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@
 
 #define TRIM_FROM (4u << 20) /* so much was kept … */
 #define TRIM_PART 8          /* … and this part of it is left: memory goes back */
+#define TRIM_PEERS 64u       /* likewise of so many peers */
 
 void rme_keep_init(struct rme_keep *keep, uint64_t limit)
 {
@@ -55,6 +57,14 @@ static bool address_of(const struct sockaddr *from, unsigned char out[16])
     return false;
 }
 
+static struct rme_host *count_peer(struct rme_keep *keep, struct rme_host *host)
+{
+    host->users++;
+    if (++keep->peers > keep->most_peers)
+        keep->most_peers = keep->peers;
+    return host;
+}
+
 struct rme_host *rme_keep_host(struct rme_keep *keep, const struct sockaddr *from)
 {
     unsigned char address[16];
@@ -68,24 +78,26 @@ struct rme_host *rme_keep_host(struct rme_keep *keep, const struct sockaddr *fro
     chain = &keep->hosts[sum % RME_HOST_CHAINS];
     for (struct rme_node *node = chain->next; known && node != chain; node = node->next) {
         host = rme_entry(node, struct rme_host, link);
-        if (memcmp(host->address, address, 16) == 0) {
-            host->users++;
-            return host;
-        }
+        if (memcmp(host->address, address, 16) == 0)
+            return count_peer(keep, host);
     }
     host = calloc(1, sizeof(*host));
     if (host == NULL)
         return NULL;
     memcpy(host->address, address, 16);
-    host->users = 1;
     rme_node_init(&host->link);
     if (known)
         rme_node_append(chain, &host->link);
-    return host;
+    return count_peer(keep, host);
 }
 
-void rme_keep_host_put(struct rme_host *host)
+void rme_keep_host_put(struct rme_keep *keep, struct rme_host *host)
 {
+    keep->peers--;
+    if (keep->most_peers >= TRIM_PEERS && keep->peers <= keep->most_peers / TRIM_PART) {
+        keep->most_peers = keep->peers;
+        keep->trim = true;
+    }
     if (--host->users > 0)
         return;
     rme_node_remove(&host->link);

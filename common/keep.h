@@ -27,6 +27,7 @@ struct rme_keep {
     uint64_t kept;  /* of all peers */
     uint64_t peak;  /* since memory was given back to the system */
     uint32_t keepers; /* hosts for which something is kept */
+    uint32_t peers, most_peers; /* now, and at most since memory was given back */
     bool trim;      /* memory should go back to the system */
     struct rme_node waiting; /* peers that get no credits (peer->keep_wait) */
     struct rme_node hosts[RME_HOST_CHAINS];
@@ -36,7 +37,7 @@ void rme_keep_init(struct rme_keep *keep, uint64_t limit);
 
 /* The host of a new peer; `from` NULL: one of its own.  NULL: no memory. */
 struct rme_host *rme_keep_host(struct rme_keep *keep, const struct sockaddr *from);
-void rme_keep_host_put(struct rme_host *host);
+void rme_keep_host_put(struct rme_keep *keep, struct rme_host *host);
 
 /* So many bytes more, or less, are kept for the peer. */
 void rme_keep(struct rme_peer *peer, uint64_t bytes);

@@ -129,7 +129,7 @@ static void peer_destroy(struct rme_peer *peer)
     rme_node_remove(&peer->kick);
     rme_node_remove(&peer->xfer_turn);
     rme_node_remove(&peer->keep_wait);
-    rme_keep_host_put(peer->host);
+    rme_keep_host_put(&rme->keep, peer->host);
     rme_node_remove(&peer->window_turn);
     rme_move_turn(rme);
     rme->npeer--;

@@ -7,8 +7,9 @@
  * of a peer that came to us is made when its first message is reported and is of no more use
  * when that connection is gone.
  *
- * The end of a peer.  Each testunexpected looks at one peer of the ring, so the cost does not
- * grow with their number. When it is dead and the engine has no message left, so that none of
+ * The end of a peer.  Each testunexpected looks at one peer of the ring, and at those behind it
+ * as long as they are dead, up to a bound: so the cost does not grow with their number, and many
+ * that go at once are gone soon. When one is dead and the engine has no message left, so that none of
  * this peer can be there, the host is told to forget it, and asks us (DROP_ADDR_QUERY) as soon
  * as it has no reference to it.  The answer is "drop it" only if no message of the peer is with
  * the host or on its way there:
@@ -287,23 +288,29 @@ static struct shim_addr *take_held(struct shim *s, const void *buffer)
 
 /* ---- Unexpected messages ---- */
 
-/* Looks at one peer.  Returns it if it is dead and the host has not heard of that; it stays
- * until `scans` is 0. */
-static struct shim_addr *look_at_one_peer(struct shim *s)
+/* Looks at one peer, and on while they are dead.  How many of them the host has not heard of;
+ * they stay until `scans` is 0. */
+static int look_at_peers(struct shim *s, struct shim_addr *dead[SHIM_AT_ONCE])
 {
-    struct shim_addr *dead = NULL;
+    struct shim_addr *first = NULL;
+    int n = 0;
 
     pthread_mutex_lock(&s->lock);
-    struct shim_addr *a = s->cursor;
-    if (!a || a == &s->peers)
-        a = s->peers.next;
-    if (a != &s->peers) {
+    for (int i = 0; i < SHIM_AT_ONCE; i++) {
+        struct shim_addr *a = s->cursor;
+        if (!a || a == &s->peers)
+            a = s->peers.next;
+        if (a == &s->peers || a == first)
+            break;
+        first = first ? first : a;
         s->cursor = a->next;
-        if (!a->forgotten && rme_addr_is_dead(a->peer))
-            dead = a;
+        if (!rme_addr_is_dead(a->peer))
+            break;
+        if (!a->forgotten)
+            dead[n++] = a;
     }
     pthread_mutex_unlock(&s->lock);
-    return dead;
+    return n;
 }
 
 /* Nothing of this dead peer is left in the engine. */
@@ -433,7 +440,8 @@ int shim_test_unexpected(struct shim *s, int incount, int *outcount,
         return 0;
     int max = incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE;
     atomic_fetch_add(&s->scans, 1);
-    struct shim_addr *dead = look_at_one_peer(s);
+    struct shim_addr *dead[SHIM_AT_ONCE];
+    int gone = look_at_peers(s, dead);
     int n = take_parked(s, message, max);
     bool parked = n > 0;
     if (!parked)
@@ -450,8 +458,8 @@ int shim_test_unexpected(struct shim *s, int incount, int *outcount,
     }
     if (again > 0)
         park(s, message, again, parked);
-    if (dead && !parked && n < max)
-        tell_host(s, dead);
+    for (int i = 0; i < gone && !parked && n < max; i++)
+        tell_host(s, dead[i]);
     atomic_fetch_sub(&s->scans, 1);
     *outcount = count;
     return 0;
