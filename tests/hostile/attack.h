@@ -45,6 +45,7 @@ attack_fn attack_malformed, attack_hellos, attack_credits,
 attack_fn attack_deaf, attack_cancels, attack_rts,
     attack_empty;                                    /* what is allowed, too much of it */
 attack_fn attack_silent, attack_storm, attack_links; /* links */
+attack_fn attack_crowd;                              /* no attack, but a crowd of clients */
 attack_fn attack_jobs;                               /* of bmi-perf's server */
 attack_fn attack_keys;
 

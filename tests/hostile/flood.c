@@ -6,12 +6,15 @@
 #include "attack.h"
 
 #include <string.h>
+#include <sys/resource.h>
 #include "bench/job.h"
 #include "bench/session.h"
 #include "embedded/iod/proto.h"
 
-#define TAG   0x40000000
-#define LINKS 8
+#define TAG       0x40000000
+#define LINKS     8
+#define CROWD     1000u
+#define ANSWER_MS 10000
 
 /* A request that the server answers. */
 static size_t request(const struct attack *a, uint8_t *out, int32_t *tag, uint32_t n)
@@ -62,6 +65,45 @@ void attack_deaf(struct attack *a)
             a->ended++;
         link_drop(link[i]);
     }
+}
+
+/* ---- Many good ones ---- */
+
+static bool is_answered(struct link *link)
+{
+    struct arrival arrival;
+    int got;
+
+    while ((got = link_receive(link, &arrival, ANSWER_MS)) == 1)
+        if (!arrival.is_imm && (arrival.message.type == RME_WIRE_EAGER || arrival.message.type == RME_WIRE_RTS))
+            break;
+    return got == 1;
+}
+
+/* All are there at the same time, all ask, and all must be answered.  The time does not count, the number does. */
+void attack_crowd(struct attack *a)
+{
+    static struct link *link[CROWD];
+    struct link_plan plan = {.credits = 4};
+    struct rlimit files;
+    unsigned answered = 0;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    for (unsigned i = 0; i < CROWD; i++)
+        link[i] = attack_open(a, &plan);
+    for (unsigned i = 0; i < CROWD; i++)
+        if (link[i] != NULL)
+            ask(a, link[i], 1);
+    for (unsigned i = 0; i < CROWD; i++)
+        answered += link[i] != NULL && is_answered(link[i]);
+    if (answered < CROWD)
+        complain(a, "%u of %u clients at once were answered", answered, CROWD);
+    for (unsigned i = 0; i < CROWD; i++)
+        link_close(link[i]);
+    a->deadline = 0;
 }
 
 /* ---- Answers that cannot go ---- */

@@ -28,6 +28,7 @@ static const struct {
     {"silent", "links that say nothing, or are asked for and left", attack_silent},
     {"storm", "links made and ended all the time", attack_storm},
     {"links", "1,000 links that do a little of everything", attack_links},
+    {"crowd", "1,000 clients at once, each of which asks and is answered", attack_crowd},
     {"keys", "every key ever seen, used later and elsewhere", attack_keys},
     {"jobs", "jobs that need much memory (perf)", attack_jobs},
 };

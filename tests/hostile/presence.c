@@ -12,23 +12,29 @@
 #define LINKS  1000
 #define TAG    0x40000000
 
-/* Links that say nothing, and requests for a link whose answer nobody waits for. */
+/* Links that say nothing, requests for a link whose answer nobody waits for, and requests whose answer is never taken, by
+ * somebody who stays. */
 void attack_silent(struct attack *a)
 {
-    struct link *up[SILENT] = {0}, *asked;
+    struct link *up[SILENT] = {0}, *half[SILENT] = {0};
     int error;
 
     for (unsigned i = 0; i < SILENT; i++) {
         up[i] = attack_open(a, &(struct link_plan){0});
-        asked = link_begin(&a->target, &(struct link_plan){0}, &error);
-        if (i % 2 == 0)
+        half[i] = link_begin(&a->target, &(struct link_plan){0}, &error);
+        if (i % 3 == 0)
             usleep(1000);
-        link_drop(asked);
+        if (i % 3 < 2) {
+            link_drop(half[i]);
+            half[i] = NULL;
+        }
     }
     while (!attack_over(a) && a->round % 2 == 1)
         usleep(10000);
-    for (unsigned i = 0; i < SILENT; i++)
+    for (unsigned i = 0; i < SILENT; i++) {
         link_drop(up[i]);
+        link_drop(half[i]);
+    }
 }
 
 void attack_storm(struct attack *a)
