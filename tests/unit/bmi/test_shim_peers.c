@@ -137,11 +137,11 @@ static void messages_of_a_dead_peer_come_out(void **state)
     assert_int_equal(fake.addrs, 1);
 }
 
-static void idle_dead_peers_go_by_themselves(void **state)
+enum { PEERS = 100 };
+
+/* So many peers send something, are answered, and stay. */
+static void peers_come(struct rme_addr *a[PEERS])
 {
-    (void)state;
-    enum { PEERS = 100 };
-    struct rme_addr *a[PEERS];
     struct BMI_unexpected_info info;
     int n;
 
@@ -154,6 +154,16 @@ static void idle_dead_peers_go_by_themselves(void **state)
         assert_int_equal(BMI_set_info(info.addr, BMI_DEC_ADDR_REF, NULL), 0);
     }
     assert_int_equal(fake.addrs, PEERS + 1);
+}
+
+static void idle_dead_peers_go_by_themselves(void **state)
+{
+    (void)state;
+    struct rme_addr *a[PEERS];
+    struct BMI_unexpected_info info;
+    int n;
+
+    peers_come(a);
     for (int i = 0; i < PEERS; i += 2)
         fake_peer_dies(a[i]);
     for (int i = 0; i < 2 * PEERS; i++)
@@ -161,26 +171,42 @@ static void idle_dead_peers_go_by_themselves(void **state)
     assert_int_equal(fake.addrs, PEERS / 2 + 1);
 }
 
+/* All are gone after a few looks, not after one for each. */
+static void a_crowd_that_dies_is_gone_soon(void **state)
+{
+    (void)state;
+    struct rme_addr *a[PEERS];
+    struct BMI_unexpected_info info;
+    int n;
+
+    peers_come(a);
+    for (int i = 0; i < PEERS; i++)
+        fake_peer_dies(a[i]);
+    for (int i = 0; i < PEERS / 10; i++)
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
+    assert_int_equal(fake.addrs, 1);
+}
+
 /* Many buffers in the hands of the host, given back in another order: none is lost in the
  * table. */
 static void many_held_buffers(void **state)
 {
     (void)state;
-    enum { PEERS = 10, MESSAGES = 1000 };
-    struct rme_addr *a[PEERS];
+    enum { SENDERS = 10, MESSAGES = 1000 };
+    struct rme_addr *a[SENDERS];
     static struct BMI_unexpected_info info[MESSAGES];
     int n, got = 0;
     uint32_t random = 1;
 
     start_server(BMI_AUTO_REF_COUNT);
-    for (int i = 0; i < PEERS; i++)
+    for (int i = 0; i < SENDERS; i++)
         a[i] = fake_new_peer("10.0.0.1:5");
     for (int i = 0; i < MESSAGES; i++)
-        fake_peer_sends(a[i % PEERS], i, 16);
+        fake_peer_sends(a[i % SENDERS], i, 16);
     while (BMI_testunexpected(MESSAGES - got, &n, info + got, 0) == 1)
         got += n;
     assert_int_equal(got, MESSAGES);
-    for (int i = 0; i < PEERS; i++)
+    for (int i = 0; i < SENDERS; i++)
         fake_peer_dies(a[i]);
     for (int left = MESSAGES; left > 0; left--) {
         random = random * 1664525u + 1013904223u;
@@ -189,8 +215,8 @@ static void many_held_buffers(void **state)
         assert_int_equal(BMI_set_info(info[i].addr, BMI_DEC_ADDR_REF, NULL), 0);
         info[i] = info[left - 1];
     }
-    assert_int_equal(fake.addrs, PEERS + 1);
-    for (int i = 0; i < 2 * PEERS; i++)
+    assert_int_equal(fake.addrs, SENDERS + 1);
+    for (int i = 0; i < 2 * SENDERS; i++)
         assert_int_equal(BMI_testunexpected(1, &n, info, 0), 0);
     assert_int_equal(fake.addrs, 1);
 }
@@ -319,6 +345,7 @@ int main(void)
         TEST(message_on_its_way_keeps_its_sender),
         TEST(messages_of_a_dead_peer_come_out),
         TEST(idle_dead_peers_go_by_themselves),
+        TEST(a_crowd_that_dies_is_gone_soon),
         TEST(many_held_buffers),
         TEST(finalize_with_work_in_hand),
         TEST(operations_end_before_their_post_returns),
