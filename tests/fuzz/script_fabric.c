@@ -145,7 +145,7 @@ static void drop_xfers(struct rme_link *link)
 }
 
 /* After LINK_DOWN nothing of the link may come: what is queued for it goes. */
-static void end_link(struct rme_link *link, int error)
+static void end_link(struct rme_link *link, int error, const void *data, size_t size)
 {
     struct pending *p, *next;
 
@@ -158,7 +158,7 @@ static void end_link(struct rme_link *link, int error)
             free(p);
         }
     }
-    queue_event(RME_EV_LINK_DOWN, link, NULL, 0)->event.error = error;
+    queue_event(RME_EV_LINK_DOWN, link, data, size)->event.error = error;
 }
 
 void script_request(const void *hello, size_t length)
@@ -200,7 +200,15 @@ void script_down(unsigned which, int error)
     struct rme_link *link = link_at[which % SCRIPT_LINKS];
 
     if (link != NULL && (link->stage == UP || link->stage == MAKING))
-        end_link(link, error);
+        end_link(link, error, NULL, 0);
+}
+
+void script_refuse(unsigned which, const void *data, size_t length)
+{
+    struct rme_link *link = link_in(which, MAKING);
+
+    if (link != NULL)
+        end_link(link, -EACCES, data, length);
 }
 
 void script_cut(void)
@@ -358,7 +366,7 @@ static void link_disconnect(struct rme_link *link, int error)
 {
     (void)error;
     if (link->stage != ENDED)
-        end_link(link, -ESHUTDOWN);
+        end_link(link, -ESHUTDOWN, NULL, 0);
 }
 
 static void link_free(struct rme_link *link)
@@ -497,6 +505,8 @@ static int poll_events(struct rme_fabric *f, struct rme_event *events, int max)
         break;
     case RME_EV_LINK_DOWN:
         p->event.link->down_told = true;
+        p->event.hello = p->size > 0 ? p->data : NULL;
+        p->event.hello_length = p->size;
         break;
     case RME_EV_RECV:
         p->event.data = p->event.rx = fuzz_copy(p->data, p->size, 0);

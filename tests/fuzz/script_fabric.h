@@ -36,6 +36,7 @@ void script_up(unsigned link, const void *hello, size_t length); /* a link under
 void script_message(unsigned link, const void *data, size_t length);
 void script_imm(unsigned link, uint32_t imm);
 void script_down(unsigned link, int error);
+void script_refuse(unsigned link, const void *data, size_t length); /* a peer says no to our request */
 void script_finish(unsigned which); /* one of the transfers under way is complete */
 void script_tx_room(void);          /* send buffers are there again */
 void script_scribble(
