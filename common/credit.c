@@ -9,12 +9,18 @@
  * Each event keeps the sum: sending moves 1 from `have` to flight; arrival moves 1 from flight to `owed` (the buffer has
  * been given back to the device before); any message B -> A moves all of `owed` to flight; its arrival moves them to
  * `have`; growing adds the same number to G and to the credits in flight (to a peer that does not understand that: to G and
- * `owed`).  Messages in flight are at most G, buffers of the device are at least G: the receiver is always ready.
+ * `owed`); giving up moves some from `have` to flight A -> B, and their arrival takes them and as many of G away.  Messages in
+ * flight are at most G, buffers of the device are at least G: the receiver is always ready.
  *
  * What credits tell.  They are returned in the order in which messages and immediates are taken.  So if `credits` of a
  * header returns nothing else, the sum of what came back says how many of ours the peer had taken when it spoke (`told`), and
  * with that it knows what those did.  Therefore new buffers are promised in a field of their own, of CREDIT messages.  defer.c
  * needs that to be exact.  A peer that does not say so in its hello mixes both, and `told` may be too large by its growth.
+ *
+ * Giving up.  Who has promised more than at first asks a link on which nothing happens (PING), and the other side gives up
+ * what it has in hand but for the few of the reserve (PONG).  Only then are the buffers the asker's again, as they could be in use before.
+ * Neither goes below what the hellos promised, so G >= 4 still, and all that is said below of any G holds for the smaller one.  Who
+ * does not know what it was granted, because the peer is not exact, gives nothing up.
  *
  * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1, and a CREDIT message always returns at least
  * one.  B must send a CREDIT message once `owed` reaches G/2, if no other message takes them along before.
@@ -43,7 +49,8 @@
 
 void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t have)
 {
-    *credit = (struct rme_credit){.have = have, .promised = promised};
+    *credit = (struct rme_credit){
+        .have = have, .promised = promised, .granted = have, .first_promised = promised, .first_granted = have};
 }
 
 uint16_t rme_credit_give(struct rme_credit *credit)
@@ -71,6 +78,7 @@ int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more)
     if (credit->exact && count > credit->spent - credit->told)
         return -EPROTO;
     credit->have += count + more;
+    credit->granted += more;
     credit->told += count;
     return 0;
 }
@@ -91,6 +99,37 @@ void rme_credit_grow(struct rme_credit *credit, uint32_t count)
     }
     credit->promised += count;
     credit->owed += count;
+}
+
+uint32_t rme_credit_surplus(const struct rme_credit *credit)
+{
+    if (!credit->exact || credit->promised <= credit->first_promised)
+        return 0;
+    return credit->promised - credit->first_promised;
+}
+
+uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked)
+{
+    uint32_t spare = credit->have > RME_CREDIT_DATA ? credit->have - RME_CREDIT_DATA : 0;
+    uint32_t more = credit->granted - credit->first_granted;
+
+    if (!credit->exact)
+        return 0;
+    if (asked > spare)
+        asked = spare;
+    if (asked > more)
+        asked = more;
+    credit->have -= asked;
+    credit->granted -= asked;
+    return asked;
+}
+
+int rme_credit_yielded(struct rme_credit *credit, uint32_t count)
+{
+    if (count > rme_credit_surplus(credit) || count > credit->promised - credit->owed)
+        return -EPROTO;
+    credit->promised -= count;
+    return 0;
 }
 
 bool rme_window_fits(const struct rme_window *window, uint64_t payload)

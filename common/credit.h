@@ -20,6 +20,8 @@ struct rme_credit {
     uint32_t grown;    /* buffers that are promised with the next CREDIT message */
     uint32_t spent;    /* messages and immediates sent so far, modulo 2^32 */
     uint32_t told;     /* of those, so many the peer says that it has taken */
+    uint32_t granted;  /* what the peer has promised us: at first, and by `more` since */
+    uint32_t first_promised, first_granted; /* nobody goes below these */
     bool exact;        /* both sides return what they took and nothing else, see credit.c */
     bool untold;       /* among what is owed is a report (an immediate or FIN) of the peer */
     bool stalled;      /* something had to wait for `have`: the next header says so */
@@ -53,6 +55,13 @@ int rme_credit_used(struct rme_credit *credit);
 
 /* `count` more buffers are there for the peer. */
 void rme_credit_grow(struct rme_credit *credit, uint32_t count);
+
+/* Buffers that the peer may be asked to give up, since it uses none. */
+uint32_t rme_credit_surplus(const struct rme_credit *credit);
+/* Gives up so many of the peer's buffers at most, and keeps what it takes to go on: how many. */
+uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked);
+/* The peer has given up so many of ours.  -EPROTO: it cannot have had them. */
+int rme_credit_yielded(struct rme_credit *credit, uint32_t count);
 
 /* Must a CREDIT message go when nothing else does? */
 static inline bool rme_credit_due(const struct rme_credit *credit)

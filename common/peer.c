@@ -26,7 +26,8 @@
  * keepalive_ms gets a PING.  Its answer, PONG, needs the peer's process to run; a process that is stopped or slow is not
  * dead, so by default nothing waits for it.  peer_timeout_ms makes it count for sites that prefer so.  One timer for each
  * peer does all this.  Without work it rests: on a client it is not set, so nothing ticks there; a server, which would never send
- * anything to a client that is gone, and keep all it has for it, probes after idle_keepalive_ms.
+ * anything to a client that is gone, and keep all it has for it, probes after idle_keepalive_ms.  With the probe each side asks for the
+ * receive buffers that the other one was granted while it was busy (credit.c): so an idle link holds no more than at first.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -354,7 +355,8 @@ static void agree(struct rme_peer *peer, const struct rme_hello *hello)
         peer->eager_max[RME_EXPECTED] = rme->tuning.eager_max;
     rme_invite_start(peer);
     peer->tx_wait = false;
-    peer->pong_due = false;
+    peer->pong_due = peer->ping_due = peer->grew = false;
+    peer->asked = 0;
     peer->heard = true;
     peer->cancel_by = UINT64_MAX;
 }
@@ -741,6 +743,28 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
 
 bool rme_peer_timer_rest(struct rme_peer *peer)
 {
+void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
+{
+    peer->asked = asked;
+    peer->pong_due = true;
+    if (peer->grew && rme_credit_surplus(&peer->credit) != 0)
+        peer->ping_due = true; /* the link is idle for us as well; each asks once, else two would do it for ever */
+    peer->grew = false;
+    rme_peer_kick(peer);
+}
+
+void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
+{
+    if (count == 0)
+        return;
+    if (rme_credit_yielded(&peer->credit, count) != 0) {
+        rme_peer_protocol_error(peer, "more credits given up than it was granted");
+        return;
+    }
+    peer->rme->ops->rx_release(peer->link, count);
+    rme_count_add(peer->rme, RME_C_CREDITS_YIELDED, count);
+}
+
     uint32_t period = probe_ms(peer);
 
     if (peer->state != RME_PEER_UP || !rme_node_alone(&peer->ops) || peer->timer_rests)

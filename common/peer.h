@@ -48,6 +48,8 @@ struct rme_peer {
     bool ping_sent;
     bool timer_rests; /* the timer is set for the next probe of an idle link, if it is */
     bool was_up; /* it had a link before */
+    bool ping_due;
+    bool grew;     /* our promise, since the peer last asked for what we hold of its own */
     bool bye_out; /* `bye` is under way */
     bool bye_in;  /* the peer said it; the link goes down by its will */
     int error;   /* why the link is being closed */
@@ -80,6 +82,7 @@ struct rme_peer {
     uint32_t rts_in[RME_STREAMS];  /* its RTS that we hold */
     uint32_t pulled;               /* cost of unexpected messages being pulled, or pulled and not delivered */
     uint32_t waiting_host;         /* unexpected messages complete and not delivered */
+    uint32_t asked; /* credits that the peer would have us give up */
     uint32_t xfers;                /* our transfers outstanding */
     struct rme_invites invites;    /* see invite.c */
     struct rme_load load;          /* what it has to move for us, as far as we know */
@@ -146,6 +149,10 @@ void rme_peer_drop(struct rme_peer *peer);
 /* Frees a peer without link once neither the host nor an unexpected message needs it. */
 void rme_peer_release(struct rme_peer *peer);
 /* Ends all its ops and frees it in any case (rme_close). */
+/* It asks whether anybody is there, and for buffers that we do not need; it has given so many up. */
+void rme_peer_pinged(struct rme_peer *peer, uint32_t asked);
+void rme_peer_yielded(struct rme_peer *peer, uint32_t count);
+
 void rme_peer_bury(struct rme_peer *peer);
 
 /* The header of a message that goes out now; spends its credit. */

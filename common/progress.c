@@ -24,8 +24,10 @@ static void grow_credits(struct rme_peer *peer)
     more = rme->tuning.credits_max - promised;
     if (more > promised)
         more = promised;
-    if (rme->ops->rx_reserve(peer->link, more) == 0)
-        rme_credit_grow(&peer->credit, more);
+    if (rme->ops->rx_reserve(peer->link, more) != 0)
+        return;
+    rme_credit_grow(&peer->credit, more);
+    peer->grew = true;
 }
 
 /* What every header says.  False: it cannot be true. */
@@ -71,7 +73,6 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
         rme_rndv_fin(peer, message);
         break;
     case RME_WIRE_CREDIT:
-    case RME_WIRE_PONG:
         break; /* the header says it all */
     case RME_WIRE_CANCEL:
         rme_cancel_arrived(peer, message);
@@ -86,8 +87,10 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
         rme_invite_arrived(peer, message);
         break;
     case RME_WIRE_PING:
-        peer->pong_due = true;
-        rme_peer_kick(peer);
+        rme_peer_pinged(peer, (uint32_t)message->tag);
+        break;
+    case RME_WIRE_PONG:
+        rme_peer_yielded(peer, (uint32_t)message->tag);
         break;
     case RME_WIRE_BYE: /* what we have moved may be complete and not be reported yet: LINK_DOWN ends the rest */
         peer->bye_in = true;

@@ -49,7 +49,7 @@ void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_messag
     peer->rme->unflushed = true;
     out->flags = peer->credit.stalled ? RME_WIRE_F_STALLED : 0;
     peer->credit.stalled = false;
-    out->tag = type == RME_WIRE_CREDIT ? (int32_t)rme_credit_give_more(&peer->credit) : 0;
+    out->tag = 0;
     out->credits = rme_keep_waits(peer) ? 0 : rme_credit_give(&peer->credit);
     out->eager_taken = peer->holding[RME_EXPECTED].taken;
     out->unexpected_taken = peer->holding[RME_UNEXPECTED_STREAM].taken;
@@ -72,6 +72,24 @@ bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_c
 
 /* The first send of a stream: gone (1), must wait (0), or ended (-1). */
 static int send_first(struct rme_peer *peer, enum rme_stream stream)
+/* What the tag of a message says that is only a header: receive buffers. */
+static uint32_t buffers_told(struct rme_peer *peer, uint8_t type)
+{
+    uint32_t asked = peer->asked;
+
+    switch (type) {
+    case RME_WIRE_CREDIT:
+        return rme_credit_give_more(&peer->credit);
+    case RME_WIRE_PING:
+        return rme_credit_surplus(&peer->credit);
+    case RME_WIRE_PONG:
+        peer->asked = 0;
+        return rme_credit_yield(&peer->credit, asked);
+    default:
+        return 0;
+    }
+}
+
 {
     struct rme *rme = peer->rme;
     struct rme_op *op = rme_entry(peer->sendq[stream].next, struct rme_op, link);
@@ -80,6 +98,7 @@ static int send_first(struct rme_peer *peer, enum rme_stream stream)
         return rme_rndv_send(rme, op);
     if (!rme_eager_send(peer, stream, op->seg, op->nseg, op->size, op->tag))
         return 0;
+    message.tag = (int32_t)buffers_told(peer, type);
     rme_node_remove(&op->link);
     rme_op_end(rme, op, 0);
     return 1;
@@ -93,6 +112,8 @@ static void push(struct rme_peer *peer)
         continue;
     if (peer->pong_due && rme_peer_send_header(peer, RME_WIRE_PONG, RME_CREDIT_CONTROL))
         peer->pong_due = false;
+    if (peer->ping_due && rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA))
+        peer->ping_due = false;
     for (int stream = 0; stream < RME_STREAMS; stream++)
         while (!rme_node_alone(&peer->sendq[stream]) && send_first(peer, stream) != 0)
             continue;

@@ -76,7 +76,8 @@ struct rme_wire_message {
     uint16_t credits;          /* receive buffers given back since the last message */
     uint32_t eager_taken;      /* cost of eager messages matched so far, modulo 2^32 */
     uint32_t unexpected_taken; /* cost of unexpected messages delivered so far, modulo 2^32 */
-    int32_t tag;               /* EAGER, UNEXPECTED, RTS, CANCEL, REFUSED, INVITE; CREDIT: newly promised buffers */
+    int32_t tag;               /* EAGER, UNEXPECTED, RTS, CANCEL, REFUSED, INVITE; CREDIT: newly promised buffers;
+                                  PING, PONG: buffers that are asked for, given up */
     const void *payload;       /* EAGER, UNEXPECTED */
     size_t payload_length;
     /* from here on, the body: 0 where the type has nothing else */

@@ -96,24 +96,66 @@ static void exact_credits_count_what_was_taken(void **state)
     assert_int_equal(rme_credit_gain(&c, 2, 0), -EPROTO);
 }
 
+/* Idle peers give up what was promised beyond the first, as far as they have it in hand. */
+static void what_is_not_needed_is_given_up(void **state)
+{
+    struct rme_credit giver, owner;
+
+    (void)state;
+    rme_credit_start(&giver, 8, 4);
+    rme_credit_start(&owner, 4, 8);
+    giver.exact = owner.exact = true;
+    assert_int_equal(rme_credit_surplus(&owner), 0);
+    assert_int_equal(rme_credit_yield(&giver, 100), 0);
+    rme_credit_grow(&owner, 12);
+    assert_int_equal(rme_credit_surplus(&owner), 0); /* not told yet */
+    assert_int_equal(rme_credit_gain(&giver, 0, rme_credit_give_more(&owner)), 0);
+    assert_int_equal(rme_credit_surplus(&owner), 12);
+    assert_int_equal(rme_credit_yield(&giver, 5), 5);
+    assert_int_equal(giver.have, 11);
+    assert_int_equal(rme_credit_yielded(&owner, 5), 0);
+    assert_int_equal(owner.promised, 11);
+    for (int i = 0; i < 6; i++) {
+        rme_credit_spend(&giver);
+        assert_int_equal(rme_credit_used(&owner), 0);
+    }
+    assert_int_equal(rme_credit_yield(&giver, 7), 2); /* 3 stay in hand */
+    assert_int_equal(giver.have, 3);
+    assert_int_equal(rme_credit_yielded(&owner, 6), -EPROTO); /* it cannot have so many */
+    assert_int_equal(rme_credit_yielded(&owner, 2), 0);
+    assert_int_equal(rme_credit_gain(&giver, rme_credit_give(&owner), 0), 0);
+    assert_int_equal(rme_credit_yield(&giver, 100), 5);
+    assert_int_equal(rme_credit_yielded(&owner, 5), 0);
+    assert_int_equal(owner.promised, 4);
+    assert_int_equal(giver.have, 4);
+    assert_int_equal(rme_credit_yield(&giver, 100), 0);
+    assert_int_equal(rme_credit_yielded(&owner, 1), -EPROTO); /* the first ones stay */
+
+    giver.exact = owner.exact = false; /* who mixes new ones with old ones is not asked */
+    rme_credit_grow(&owner, 12);
+    assert_int_equal(rme_credit_gain(&giver, rme_credit_give(&owner), 0), 0);
+    assert_int_equal(rme_credit_surplus(&owner), 0);
+    assert_int_equal(rme_credit_yield(&giver, 100), 0);
+}
+
 /* ---- Two peers, every order of events ---------------------------------------------------------------------------- */
 
 /*
- * One side: its account, the data and control messages that it still has to send, how often its promise may still grow, and
- * what is on the way to it.  The state space is explored to the end: in no state may a message meet no buffer, what is told
+ * One side: its account, the data and control messages that it still has to send, how often its promise may still grow, how often
+ * it may still give up what it was granted, and what is on the way to it.  The state space is explored to the end: in no state may a message meet no buffer, what is told
  * of messages taken is always true, and no state without a possible step may have anything left to send.
  */
 #define IN_FLIGHT 8
 #define GROWTH 2
 
 struct message {
-    uint8_t credits, more;
+    uint8_t credits, more, back;
     uint8_t taken; /* by its sender when it was sent */
 };
 
 struct side {
     struct rme_credit credit;
-    uint8_t data, control, growth;
+    uint8_t data, control, growth, yields;
     uint8_t taken;
     uint8_t nflight;
     struct message flight[IN_FLIGHT]; /* to this side, oldest first */
@@ -200,6 +242,23 @@ static bool send_one(const struct model *from, int s, enum rme_credit_class clas
     return true;
 }
 
+static bool yield_one(const struct model *from, int s)
+{
+    struct model m = *from;
+    struct side *me = &m.side[s], *peer = &m.side[1 - s];
+    uint32_t back;
+
+    if (me->yields == 0 || !rme_credit_may(&me->credit, RME_CREDIT_CONTROL) || peer->nflight == IN_FLIGHT)
+        return false;
+    me->yields--;
+    rme_credit_spend(&me->credit);
+    back = rme_credit_yield(&me->credit, GROWTH);
+    peer->flight[peer->nflight++] = (struct message){
+        .credits = (uint8_t)rme_credit_give(&me->credit), .back = (uint8_t)back, .taken = me->taken};
+    visit(&m);
+    return true;
+}
+
 static bool receive_one(const struct model *from, int s)
 {
     struct model m = *from;
@@ -210,6 +269,8 @@ static bool receive_one(const struct model *from, int s)
     assert_int_equal(rme_credit_gain(&me->credit, me->flight[0].credits, me->flight[0].more), 0);
     if (me->credit.exact)
         assert_int_equal(me->credit.told, me->flight[0].taken);
+    if (me->flight[0].back != 0)
+        assert_int_equal(rme_credit_yielded(&me->credit, me->flight[0].back), 0);
     memmove(me->flight, me->flight + 1, --me->nflight * sizeof(me->flight[0]));
     memset(&me->flight[me->nflight], 0, sizeof(me->flight[0]));
     assert_int_equal(rme_credit_used(&me->credit), 0); /* there was a buffer */
@@ -231,7 +292,7 @@ static bool grow_one(const struct model *from, int s)
     return true;
 }
 
-static void explore(bool exact, uint32_t credits, uint8_t data, uint8_t control, uint8_t growth)
+static void explore(bool exact, uint32_t credits, uint8_t data, uint8_t control, uint8_t growth, uint8_t yields)
 {
     struct model start;
 
@@ -241,6 +302,7 @@ static void explore(bool exact, uint32_t credits, uint8_t data, uint8_t control,
         start.side[s].data = data;
         start.side[s].control = control;
         start.side[s].growth = growth;
+        start.side[s].yields = yields;
         start.side[s].credit.exact = exact;
     }
     nseen = 0;
@@ -256,6 +318,7 @@ static void explore(bool exact, uint32_t credits, uint8_t data, uint8_t control,
             stepped |= send_one(&m, s, RME_CREDIT_RETURN);
             stepped |= receive_one(&m, s);
             stepped |= grow_one(&m, s);
+            stepped |= yield_one(&m, s);
         }
         if (!stepped) {
             for (int s = 0; s < 2; s++) {
@@ -274,12 +337,13 @@ static void no_order_of_events_blocks(void **state)
     assert_non_null(seen);
     assert_non_null(table);
     for (int exact = 0; exact < 2; exact++) {
-        explore(exact, 4, 5, 2, 0);
-        explore(exact, 4, 2, 4, 0);
-        explore(exact, 5, 4, 3, 0);
-        explore(exact, 8, 4, 2, 0);
-        explore(exact, 4, 3, 1, 1);
+        explore(exact, 4, 5, 2, 0, 0);
+        explore(exact, 4, 2, 4, 0, 0);
+        explore(exact, 5, 4, 3, 0, 0);
+        explore(exact, 8, 4, 2, 0, 0);
+        explore(exact, 4, 3, 1, 1, 0);
     }
+    explore(true, 4, 1, 0, 1, 1);
     free(seen);
     free(table);
 }
@@ -328,6 +392,7 @@ int main(void)
         cmocka_unit_test(overdrawn_peers_are_seen),
         cmocka_unit_test(growing_grants_more),
         cmocka_unit_test(exact_credits_count_what_was_taken),
+        cmocka_unit_test(what_is_not_needed_is_given_up),
         cmocka_unit_test(no_order_of_events_blocks),
         cmocka_unit_test(windows_agree),
         cmocka_unit_test(empty_messages_cost_too),

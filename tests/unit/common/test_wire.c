@@ -59,6 +59,8 @@ static const struct golden goldens[] = {
     {{.type = RME_WIRE_CANCEL_ACK, .to = 1}, {{0, 0, 0}}, 20, "0a00000000000000000000000000000001000000"},
     {{.type = RME_WIRE_PING}, {{0, 0, 0}}, 16, "0b000000000000000000000000000000"},
     {{.type = RME_WIRE_PONG}, {{0, 0, 0}}, 16, "0c000000000000000000000000000000"},
+    {{.type = RME_WIRE_PING, .tag = 56}, {{0, 0, 0}}, 16, "0b000000000000000000000038000000"},
+    {{.type = RME_WIRE_PONG, .tag = 0x201}, {{0, 0, 0}}, 16, "0c000000000000000000000001020000"},
     {{.type = RME_WIRE_BYE}, {{0, 0, 0}}, 16, "0d000000000000000000000000000000"},
     {{.type = RME_WIRE_REFUSED,
       .flags = RME_WIRE_F_OPTIONAL,
