@@ -14,11 +14,14 @@
  * the order of taking, in every header (credit.c).  The sum of what came back, `told`, is thus a count of ours that it
  * has taken.  Each transfer remembers the place of the report behind it in the same count (move.c).  An immediate of the peer
  * carries no count.  It belongs to an RTS, which had one when its host had posted the send, or was invited: then a CREDIT
- * message goes before it if reports of ours were taken since the last header (rndv_send.c).
+ * message goes before it if reports of ours were taken since the last header (rndv_send.c).  A peer whose hello does not say that its
+ * counts are exact sends none.  So an immediate of such a peer for a receive that has invited may follow anything that the
+ * peer can have taken: it waits for all transfers whose reports have been handed to the device.
  *
  * Why nothing blocks.  An arrival waits only for transfers whose reports the peer has taken.  The report is behind their data, so
  * the device has moved it all: their completion needs no peer, no credit, no memory and no call of a host, only the
- * device, or the end of the link, at which everything that waits is taken.  Transfers that still move data are never waited for,
+ * device, or the end of the link, at which everything that waits is taken.  Those that an old peer's immediate waits for may still move,
+ * but have all that they need: both memories, and a receive buffer for the report.  Transfers that still move data are never waited for,
  * so a short answer to something else passes a large transfer; those behind a deferred arrival wait with it,
  * because a link's messages are taken in order, and no longer than it.  What the header says (credits, windows) is taken note of
  * at once, so our own sending never waits.
@@ -55,9 +58,21 @@ static struct rme_move *taken_move(const struct rme_peer *peer, uint32_t told)
     return move->reported && (int32_t)(told - move->report) >= 0 ? move : NULL;
 }
 
-bool rme_defer_must(const struct rme_peer *peer)
+uint32_t rme_defer_told(struct rme_peer *peer, uint32_t imm)
 {
-    return !rme_node_alone(&peer->deferred) || peer->shutting != 0 || taken_move(peer, peer->credit.told) != NULL;
+    const struct rme_op *op;
+
+    if (peer->credit.exact)
+        return peer->credit.told;
+    op = rme_rndv_find(peer, imm);
+    if (op != NULL && (op->state == RME_OP_INVITING || op->state == RME_OP_CANCELLING))
+        return peer->credit.spent;
+    return peer->credit.told;
+}
+
+bool rme_defer_must(const struct rme_peer *peer, uint32_t told)
+{
+    return !rme_node_alone(&peer->deferred) || peer->shutting != 0 || taken_move(peer, told) != NULL;
 }
 
 static void give_back(struct rme *rme, const struct rme_arrival *arrival)
@@ -66,7 +81,7 @@ static void give_back(struct rme *rme, const struct rme_arrival *arrival)
         rme->ops->rx_return(rme->fabric, arrival->rx);
 }
 
-void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival)
+void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival, uint32_t told)
 {
     struct rme *rme = peer->rme;
     struct deferred *deferred;
@@ -82,7 +97,7 @@ void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival)
         rme_peer_fail(peer, -ENOMEM, "no memory for a message that has to wait");
         return;
     }
-    deferred->told = peer->credit.told;
+    deferred->told = told;
     deferred->arrival = *arrival;
     rme_node_append(&peer->deferred, &deferred->link);
     peer->ndeferred++;

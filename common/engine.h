@@ -242,10 +242,12 @@ void rme_take_immediate(struct rme_peer *peer, uint32_t imm);
 
 /* ---- defer.c ----------------------------------------------------------------------------------------------------- */
 
-/* Must what has just come from the peer wait? */
-bool rme_defer_must(const struct rme_peer *peer);
+/* How much of ours the peer had taken at most when it sent an immediate; of a message its header has said it. */
+uint32_t rme_defer_told(struct rme_peer *peer, uint32_t imm);
+/* Must what has just come from the peer wait, if so much was told? */
+bool rme_defer_must(const struct rme_peer *peer, uint32_t told);
 /* Keeps it, or gives the link up. */
-void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival);
+void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival, uint32_t told);
 /* A transfer of ours to the peer is complete: takes what needs to wait no longer. */
 void rme_defer_run(struct rme_peer *peer);
 /* The link is down and no device works for it: takes everything that waits, in order. */

@@ -156,8 +156,8 @@ static void received(struct rme_peer *peer, const struct rme_event *event)
         arrival.imm = 0;
         arrival.rx = event->rx;
         arrival.length = event->length;
-        if (rme_defer_must(peer))
-            rme_defer(peer, &arrival);
+        if (rme_defer_must(peer, peer->credit.told))
+            rme_defer(peer, &arrival, peer->credit.told);
         else
             rme_take_message(peer, &arrival);
         return;
@@ -169,9 +169,12 @@ static void immediate(struct rme_peer *peer, uint32_t imm)
 {
     if (!listens(peer))
         return;
+    uint32_t told;
+
     peer->heard = true;
-    if (rme_defer_must(peer))
-        rme_defer(peer, &(const struct rme_arrival){.is_immediate = true, .imm = imm});
+    told = rme_defer_told(peer, imm);
+    if (rme_defer_must(peer, told))
+        rme_defer(peer, &(const struct rme_arrival){.is_immediate = true, .imm = imm}, told);
     else
         rme_take_immediate(peer, imm);
 }
