@@ -14,7 +14,8 @@
  * Where the fabric has no windows, all of this does nothing: the key of a registration goes to the peer.
  *
  * Failure path.  The end of the link closes all of it at once; a fabric says nothing then.  So at LINK_DOWN what is
- * still being closed counts as closed.
+ * still being closed counts as closed.  Nothing is opened before the link is up, so whoever finds a link that is not up while
+ * something of it is open finds one that ends.
  *
  * Cancel.  The peer is asked to leave, as ever (rndv.c), and memory is closed behind its answer.  Closing it first would
  * spare the wait, but a transfer that is under way would meet a dead key, which costs the connection, and with it what
@@ -65,7 +66,7 @@ static int reserve_ranges(struct rme_unit *unit)
 static int open_unit(struct rme_peer *peer, struct rme_unit *unit)
 {
     struct rme *rme = peer->rme;
-    int error = reserve_ranges(unit);
+    int error = peer->state == RME_PEER_UP ? reserve_ranges(unit) : -EAGAIN;
 
     for (uint32_t i = 0; error == 0 && i < unit->nmseg; i++)
         unit->range[i] = (struct rme_range){
@@ -119,7 +120,7 @@ void rme_unit_close(struct rme *rme, struct rme_unit *unit)
 
     if (unit->nrange == 0 || !rme_node_alone(&unit->closing))
         return;
-    if (peer->state != RME_PEER_UP) { /* the end of the link closes it */
+    if (peer->state != RME_PEER_UP) { /* it ends, and that closes it: nothing was opened before it was up (open_unit) */
         forget(rme, unit);
         return;
     }
