@@ -156,8 +156,12 @@ struct rme_list {
  *
  * Errors: -EINVAL bad list or context, -EMSGSIZE unexpected message too large, -ENOMEM, -ECONNRESET the address is dead.
  * Errors at completion: -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -ECONNRESET (the peer), -EMSGSIZE, -EPROTO,
- * -ENOMEM, -ECANCELED, -EFAULT (the list's memory is not there, or a receive's cannot be written: found when it is registered;
- * what is small enough to be copied is copied by the processor, to which such memory is a fault like any other).
+ * -ENOMEM, -ECANCELED, -EFAULT (memory that a device was to use is not there, or a receive's cannot be written).
+ *
+ * Memory that is not there is noticed as -EFAULT where the device moves the data, or was to and could not be given the memory: in messages
+ * that are larger than eager_max and, if they are lists, than pack_threshold.  All others are copied by the processor, which touches the list's
+ * memory as memcpy does: a send that names memory that cannot be read, or a receive with memory that cannot be written, gets SIGSEGV, in
+ * the thread that copies, which may be any that calls the engine.  To look first would cost a small message more than all the rest of it.
  */
 RME_API int rme_post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
                           void *user, rme_id *id);

@@ -126,6 +126,7 @@ struct rme_rndv {
     uint8_t memory;     /* how units are made from now on */
     bool reads;         /* the receiver reads, else the sender writes */
     bool offers;        /* RTS shall offer memory */
+    bool refused;       /* its memory could not be registered */
     bool rts_out;       /* RTS has gone; it counts in peer->rts_out */
     bool introduced;    /* the peer knows our handle */
     bool stop;          /* given up by us: start nothing more */

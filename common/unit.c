@@ -10,7 +10,9 @@
  *  3. reserve: a block that the engine has kept for this since it was opened; one op uses it at a time, in turn.
  *
  * When a way is refused, the unit and those after it are made again in the next way (fall_back); what was moved before
- * stays moved.
+ * stays moved.  A device that refuses memory for want of room has not looked whether it is there, so the kernel is asked before the
+ * processor touches it: the op ends with -EFAULT, as if the device had found out.  Lists that the planner packs are not looked at, which
+ * would cost a call for each piece.
  *
  * Why there are two reserve blocks.  A block that is exposed is held until the peer has moved data, and the peer may need
  * its own block for that.  If exposing and moving shared one, two processes could each hold theirs exposed and wait for
@@ -22,8 +24,15 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "engine.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
 
 #define KEEP_ROOM 1024u                   /* larger arrays are not kept for reuse */
 #define UNITS_AHEAD 2                     /* units of an op at a time [000 4.5.3] */
@@ -231,6 +240,37 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
     }
 }
 
+/* Can the processor read that, or write it? */
+static bool is_there(uintptr_t base, uint64_t length, int advice)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = base & ~(page - 1);
+    int result;
+
+    do
+        result = madvise((void *)from, base + length - from, advice);
+    while (result != 0 && (errno == EAGAIN || errno == EINTR));
+    return result == 0 || (errno == EINVAL && madvise((void *)from, 0, advice) != 0); /* before Linux 5.14: not known */
+}
+
+/* The same for the op's memory under a unit. */
+static bool may_copy(const struct rme_op *op, const struct rme_unit *unit)
+{
+    int advice = rme_op_sends(op) ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
+    uint64_t skip = unit->offset, length = unit->length;
+
+    for (uint32_t i = 0; length > 0; i++) {
+        const struct rme_seg *seg = &op->seg[i];
+        uint64_t here = seg->length > skip ? least(seg->length - skip, length) : 0;
+
+        if (here > 0 && !is_there((uintptr_t)seg->base + skip, here, advice))
+            return false;
+        skip -= least(skip, seg->length);
+        length -= here;
+    }
+    return true;
+}
+
 bool rme_unit_next(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
@@ -263,6 +303,11 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op)
     case RME_MEMORY_RESERVE:
         unit->length = least(rest, rme->reserve_size);
         break;
+    }
+    if (r->refused && !may_copy(op, unit)) {
+        unit_recycle(rme, unit);
+        rme_rndv_stop(rme, op, -EFAULT);
+        return false;
     }
     rme_node_append(&r->units, &unit->link);
     r->nunit++;
@@ -327,6 +372,7 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
     uint64_t offset = unit->offset;
     uint8_t memory = unit->memory == RME_MEMORY_DIRECT ? RME_MEMORY_PACK : RME_MEMORY_RESERVE;
 
+    r->refused = r->refused || unit->memory == RME_MEMORY_DIRECT;
     if (memory > r->memory)
         r->memory = memory;
     for (;;) {

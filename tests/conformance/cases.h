@@ -134,7 +134,8 @@
     X(lengths_beyond_4_gib) \
     X(registration_refused) \
     X(registration_refused_now_and_then) \
-    X(send_from_read_only_memory)
+    X(send_from_read_only_memory) \
+    X(memory_that_is_not_there)
 
 /* Exact counts: count_test.c. */
 #define COUNT_CASES(X) \

@@ -223,3 +223,52 @@ void send_from_read_only_memory(void **state)
         bed_setup(&none);
     }
 }
+
+/* One message between memory of the test and that of the other side. */
+static void not_there(struct pair *p, uint8_t *memory, bool sends)
+{
+    enum { SIZE = 500000 };
+    struct blob bad = {.count = 1, .base = {memory}, .length = {SIZE}, .total = SIZE}, good;
+    struct op send, recv;
+
+    blob_flat(&good, SIZE);
+    post_recv(&recv, p->server, p->to_client, sends ? &good : &bad, 1);
+    post_send(&send, p->client, p->to_server, sends ? &bad : &good, 1);
+    pump_until_reported(sends ? &send : &recv);
+    op_check_error(sends ? &send : &recv, -EFAULT, -EFAULT);
+    if (sends)
+        op_cancel(&recv); /* its message was perhaps never announced */
+    pump_until_reported(&send);
+    pump_until_reported(&recv);
+    assert_int_not_equal(sends ? recv.error : send.error, 0);
+    blob_free(&good);
+}
+
+/* Large messages: by a device, and, on the loop, by a copy because the device has no room for registrations. */
+void memory_that_is_not_there(void **state)
+{
+    enum { SIZE = 500000 };
+    struct pair p;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        void *none = NULL;
+        bed_options(i ? "rndv=read" : "rndv=write");
+        pair_open(&p);
+        uint8_t *memory = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_ptr_not_equal(memory, MAP_FAILED);
+        if (lane.is_loop)
+            loop_fault(NULL, LOOP_REG, 1, UINT64_MAX, -ENOMEM);
+        not_there(&p, memory, true);
+        not_there(&p, memory, false);
+        assert_int_equal(mprotect(memory, SIZE, PROT_READ), 0);
+        not_there(&p, memory, false);
+        assert_int_equal(mprotect(memory, 4096, PROT_READ | PROT_WRITE), 0); /* the first page alone */
+        not_there(&p, memory, false);
+        munmap(memory, SIZE);
+        loop_fault(NULL, LOOP_REG, 1, 0, 0);
+        pair_exchange(&p, SIZE, 1);
+        bed_teardown(&none);
+        bed_setup(&none);
+    }
+}
