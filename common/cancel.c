@@ -27,7 +27,7 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
 {
     switch ((enum rme_op_state)op->state) {
     case RME_OP_QUEUED:
-        rme_node_remove(&op->link);
+        rme_send_leave(op);
         rme_peer_kick(op->peer); /* those behind it may go */
         rme_op_end(rme, op, -ECANCELED);
         break;
@@ -120,7 +120,7 @@ void rme_cancel_acked(struct rme_peer *peer, const struct rme_wire_message *mess
 void rme_op_detach(struct rme *rme, struct rme_op *op)
 {
     if (op->state == RME_OP_QUEUED)
-        rme_node_remove(&op->link);
+        rme_send_leave(op);
     else if (op->slot != NULL)
         rme_op_leave_slot(rme, op);
     if (op->rndv != NULL)

@@ -397,9 +397,12 @@ int rme_open(const struct rme_config *config, struct rme **out)
     rme->lent = calloc(LENT_FIRST, sizeof(struct rme_unexp *));
     if (rme->lent == NULL || rme_match_init(&rme->match) != 0)
         goto free_lent;
-    error = rme_names_init(&rme->names);
+    error = rme_match_init(&rme->holds);
     if (error != 0)
         goto clear_match;
+    error = rme_names_init(&rme->names);
+    if (error != 0)
+        goto clear_holds;
     error = open_options(rme, config);
     if (error != 0)
         goto free_options;
@@ -421,6 +424,8 @@ close_fabric:
 free_options:
     rme_options_free(rme->options);
     rme_names_clear(&rme->names);
+clear_holds:
+    rme_match_clear(&rme->holds);
 clear_match:
     rme_match_clear(&rme->match);
 free_lent:
@@ -511,6 +516,7 @@ void rme_close(struct rme *rme)
     rme->ops->close(rme->fabric);
     rme_op_table_clear(&rme->op_table);
     rme_names_clear(&rme->names);
+    rme_match_clear(&rme->holds);
     rme_match_clear(&rme->match);
     rme_timers_clear(&rme->timers);
     rme_options_free(rme->options);

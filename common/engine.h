@@ -70,7 +70,8 @@ struct rme {
 
     struct rme_stats stats;
     struct rme_op_table op_table;
-    struct rme_match match;
+    struct rme_match match; /* receives, and messages that have met none */
+    struct rme_match holds; /* sends that wait for one of their tag (send.c) */
     struct rme_names names;
     struct rme_keep keep;
     struct rme_timers timers;

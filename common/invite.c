@@ -266,6 +266,7 @@ void rme_invite_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     }
     invites->tag = message->tag;
     invites->from = message->from;
+    rme_send_invited(peer, message->tag);
 }
 
 struct rme_opening *rme_invite_take(struct rme_peer *peer)

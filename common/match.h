@@ -9,12 +9,15 @@
 #include <stdint.h>
 #include "list.h"
 
+struct rme_op;
+
 /* What waits for one (peer, tag): receives or messages, never both.  It exists only while something waits. */
 struct rme_slot {
     struct rme_slot *next; /* in its bucket, or in the free list */
     uint64_t key;
     struct rme_node recvs;
     struct rme_node messages;
+    struct rme_op *holder; /* only in rme->holds: the send that those in `messages` wait for (send.c) */
 };
 
 struct rme_match {

@@ -86,6 +86,8 @@ static struct rme_peer *peer_new(struct rme *rme, struct rme_addr *addr, const s
     rme_node_init(&peer->dying);
     for (int s = 0; s < RME_STREAMS; s++)
         rme_node_init(&peer->sendq[s]);
+    for (int t = 0; t < RME_TURNS; t++)
+        rme_node_init(&peer->turn[t]);
     rme_node_init(&peer->control);
     rme_node_init(&peer->xferq);
     rme_node_init(&peer->moving);
@@ -741,8 +743,6 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
         set_timer(peer, next);
 }
 
-bool rme_peer_timer_rest(struct rme_peer *peer)
-{
 void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
 {
     peer->asked = asked;
@@ -765,6 +765,8 @@ void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
     rme_count_add(peer->rme, RME_C_CREDITS_YIELDED, count);
 }
 
+bool rme_peer_timer_rest(struct rme_peer *peer)
+{
     uint32_t period = probe_ms(peer);
 
     if (peer->state != RME_PEER_UP || !rme_node_alone(&peer->ops) || peer->timer_rests)

@@ -32,6 +32,9 @@ enum rme_peer_state {
 /* The two streams of messages, which share nothing but the link. */
 enum rme_stream { RME_EXPECTED, RME_UNEXPECTED_STREAM, RME_STREAMS };
 
+/* What an expected send waits for when the peer's host has taken too few: a small one for its window or an RTS, a large one for that. */
+enum rme_turn { RME_TURN_SMALL, RME_TURN_LARGE, RME_TURNS };
+
 struct rme_peer {
     struct rme *rme;
     struct rme_addr *addr; /* one reference is ours */
@@ -45,11 +48,12 @@ struct rme_peer {
     bool tx_wait;    /* out of send buffers until RME_EV_TX_ROOM */
     bool heard;      /* something arrived since the timer was set */
     bool pong_due;
+    bool ping_due;
+    bool grew;     /* our promise, since the peer last asked for what we hold of its own */
+    bool small_next; /* of those in `turn`, where both could go */
     bool ping_sent;
     bool timer_rests; /* the timer is set for the next probe of an idle link, if it is */
     bool was_up; /* it had a link before */
-    bool ping_due;
-    bool grew;     /* our promise, since the peer last asked for what we hold of its own */
     bool bye_out; /* `bye` is under way */
     bool bye_in;  /* the peer said it; the link goes down by its will */
     int error;   /* why the link is being closed */
@@ -58,7 +62,10 @@ struct rme_peer {
     struct rme_node kick;        /* in rme->kicked */
     struct rme_node ops;         /* all ops that belong to this link or wait for one */
     struct rme_node dying;       /* ops that end when the link is down */
-    struct rme_node sendq[RME_STREAMS]; /* QUEUED sends, in order */
+    struct rme_node sendq[RME_STREAMS]; /* QUEUED sends, in order, but for those that let others pass (send.c) */
+    struct rme_node turn[RME_TURNS];    /* of those, the ones that wait for the peer's host, in order */
+    uint32_t holds;                     /* tags of which sends let others pass */
+    uint32_t preparing;                 /* expected QUEUED sends whose memory is ready, or made ready */
     struct rme_node control;     /* control messages that wait, in order (struct rme_control) */
     struct rme_node xferq;       /* transfers that wait, in order (struct rme_move) */
     struct rme_node moving;      /* transfers that the fabric has, in the order of posting */
@@ -76,13 +83,13 @@ struct rme_peer {
     struct rme_node pulls;       /* of those, RTS that wait for room */
 
     struct rme_credit credit;
+    uint32_t asked; /* credits that the peer would have us give up */
     struct rme_window window[RME_STREAMS];
     struct rme_holding holding[RME_STREAMS];
     uint32_t rts_out[RME_STREAMS]; /* our RTS that the peer holds */
     uint32_t rts_in[RME_STREAMS];  /* its RTS that we hold */
     uint32_t pulled;               /* cost of unexpected messages being pulled, or pulled and not delivered */
     uint32_t waiting_host;         /* unexpected messages complete and not delivered */
-    uint32_t asked; /* credits that the peer would have us give up */
     uint32_t xfers;                /* our transfers outstanding */
     struct rme_invites invites;    /* see invite.c */
     struct rme_load load;          /* what it has to move for us, as far as we know */
@@ -118,6 +125,14 @@ void rme_peer_work(struct rme_peer *peer);
 void rme_peer_push(struct rme_peer *peer);
 /* Asks for a push at the end of this round of events. */
 void rme_peer_kick(struct rme_peer *peer);
+/* May a small message go past all that lets others pass?  Only if none of its tag does, and no small one. */
+bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag);
+/* A QUEUED send leaves whatever it waits in: it goes out, or ends. */
+void rme_send_leave(struct rme_op *op);
+/* The memory of a QUEUED send is ready: it is tried next. */
+void rme_send_ready(struct rme_op *op);
+/* There is an invitation for this tag: a send of it that waits for the peer's host is tried next. */
+void rme_send_invited(struct rme_peer *peer, int32_t tag);
 
 /*
  * The link is given up for `error`: all its ops end with it, as soon as the link is down.  `why` goes to the log unless
@@ -135,6 +150,10 @@ bool rme_peer_timer_rest(struct rme_peer *peer);
 /* Its timer is due. */
 void rme_peer_timer(struct rme_peer *peer, uint64_t now);
 
+/* It asks whether anybody is there, and for buffers that we do not need; it has given so many up. */
+void rme_peer_pinged(struct rme_peer *peer, uint32_t asked);
+void rme_peer_yielded(struct rme_peer *peer, uint32_t count);
+
 /* Says BYE; when it has arrived, rme->byes counts it no longer. */
 void rme_peer_bye(struct rme_peer *peer);
 void rme_peer_bye_done(struct rme_peer *peer);
@@ -149,10 +168,6 @@ void rme_peer_drop(struct rme_peer *peer);
 /* Frees a peer without link once neither the host nor an unexpected message needs it. */
 void rme_peer_release(struct rme_peer *peer);
 /* Ends all its ops and frees it in any case (rme_close). */
-/* It asks whether anybody is there, and for buffers that we do not need; it has given so many up. */
-void rme_peer_pinged(struct rme_peer *peer, uint32_t asked);
-void rme_peer_yielded(struct rme_peer *peer, uint32_t count);
-
 void rme_peer_bury(struct rme_peer *peer);
 
 /* The header of a message that goes out now; spends its credit. */

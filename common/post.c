@@ -86,7 +86,8 @@ static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_li
     }
     *id = 0;
     if (peer->state == RME_PEER_UP && rme_node_alone(&peer->sendq[stream]) && list->count <= FAST_SEGS &&
-        rme_eager_fits(peer, stream, (uint64_t)total)) {
+        rme_eager_fits(peer, stream, (uint64_t)total) &&
+        (peer->holds == 0 || stream != RME_EXPECTED || rme_send_may_pass(peer, tag))) {
         struct rme_seg seg[FAST_SEGS];
         uint32_t nseg = list_segs(list, seg);
 

@@ -41,6 +41,8 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
             return false;
         rme_peer_kick(peer);
     }
+    if (peer->holds != 0) /* the window may have room for one that waits for it */
+        rme_peer_kick(peer);
     return rme_window_report(&peer->window[RME_EXPECTED], message->eager_taken) == 0 &&
            rme_window_report(&peer->window[RME_UNEXPECTED_STREAM], message->unexpected_taken) == 0;
 }
@@ -167,10 +169,10 @@ static void received(struct rme_peer *peer, const struct rme_event *event)
 
 static void immediate(struct rme_peer *peer, uint32_t imm)
 {
-    if (!listens(peer))
-        return;
     uint32_t told;
 
+    if (!listens(peer))
+        return;
     peer->heard = true;
     told = rme_defer_told(peer, imm);
     if (rme_defer_must(peer, told))

@@ -149,7 +149,11 @@ struct rme_list {
  * transfer (defer.c).
  *
  * A peer that is not connected is connected in the background.  Messages with the same (peer, tag) match receives in
- * the order of posting, whatever their sizes.  A receive larger than the message is right; a smaller one ends with
+ * the order of posting, whatever their sizes.  A message that waits for its memory to be made ready, or because the peer's host has
+ * taken too few messages, holds back those of its tag and no others that could go.  Unexpected messages of a peer are
+ * reported in the order of posting, whatever their tags.
+ *
+ * A receive larger than the message is right; a smaller one ends with
  * -EMSGSIZE, and so does a large send; a small (eager) one is complete when its bytes are copied out, perhaps long before it
  * meets a receive, and stays so.  What is refused then is logged in one line and counted (eager_refused).  With the
  * option eager_max=0 no send with a payload is complete before it has met its receive: both sides always get the error.

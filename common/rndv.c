@@ -411,7 +411,7 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
     }
     switch ((enum rme_op_state)op->state) {
     case RME_OP_QUEUED:
-        rme_peer_kick(op->peer);
+        rme_send_ready(op);
         break;
     case RME_OP_MOVING:
         while (rme_unit_next(rme, op))
@@ -522,7 +522,7 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
         return; /* rme_move_done comes back here */
     switch ((enum rme_op_state)op->state) {
     case RME_OP_QUEUED:
-        rme_node_remove(&op->link);
+        rme_send_leave(op);
         rme_peer_kick(op->peer); /* those behind it may go */
         rme_op_end(rme, op, r->stop_error);
         break;

@@ -267,8 +267,18 @@ void rme_move_free(struct rme *rme, struct rme_move *move);
 
 /* ---- rndv_send.c, rndv_recv.c ------------------------------------------------------------------------------------ */
 
-/* The send at the head of its queue goes by rendezvous: 1 gone, 0 it has to wait, -1 it was ended. */
-int rme_rndv_send(struct rme *rme, struct rme_op *op);
+/* What became of a send that was tried. */
+enum rme_sent {
+    RME_SENT_GONE,    /* or it was ended */
+    RME_SENT_STUCK,   /* no credit or buffer: nothing else can go either */
+    RME_SENT_PREPARE, /* its memory is made ready; rme_send_ready follows */
+    RME_SENT_TURN,    /* too many wait for the peer's host, or have their memory made ready */
+};
+
+/* The first send of its tag goes by rendezvous, if it can. */
+enum rme_sent rme_rndv_send(struct rme *rme, struct rme_op *op);
+/* Would it not be RME_SENT_TURN? */
+bool rme_rndv_in_turn(const struct rme_op *op);
 void rme_rndv_cts(struct rme_peer *peer, const struct rme_wire_message *message);
 /* An INVITE has crossed the RTS of this send: it may be the answer. */
 void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle, const struct rme_wire_message *invite);

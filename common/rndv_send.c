@@ -5,6 +5,7 @@
 #include "engine.h"
 
 #define PACKED_OFFERS 16 /* copies of messages in zones that wait for receives, for each peer */
+#define PREPARING_MAX 4u /* sends of a peer whose memory is made ready before their RTS; more would have to wait for the same threads */
 
 static enum rme_stream stream_of(const struct rme_op *op)
 {
@@ -21,6 +22,7 @@ static int plan_send(struct rme *rme, struct rme_op *op)
 
     if (error != 0)
         return error;
+    peer->preparing += op->kind == RME_OP_SEND;
     in.send = rme_rndv_own_side(rme, op);
     in.recv.server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0;
     in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
@@ -139,7 +141,7 @@ static enum invited take_invitation(struct rme *rme, struct rme_op *op)
     }
     if (peer->credit.exact && peer->credit.untold && !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
         return INVITED_WAITS; /* an immediate cannot say what we have taken: defer.c */
-    rme_node_remove(&op->link);
+    rme_send_leave(op);
     rme_rndv_set_peer_handle(op, peer->invites.from);
     rme_node_append(&r->openings, &rme_invite_take(peer)->link);
     r->opened = op->size;
@@ -149,7 +151,24 @@ static enum invited take_invitation(struct rme *rme, struct rme_op *op)
     return INVITED_GONE;
 }
 
-int rme_rndv_send(struct rme *rme, struct rme_op *op)
+bool rme_rndv_in_turn(const struct rme_op *op)
+{
+    const struct rme_peer *peer = op->peer;
+
+    uint32_t out = peer->rts_out[stream_of(op)];
+
+    if (op->rndv != NULL || op->kind == RME_OP_UNEXPECTED)
+        return out < peer->hello.rts_max;
+    return peer->preparing < PREPARING_MAX && out + peer->preparing < peer->hello.rts_max; /* those come first */
+}
+
+/* It goes to the invitation of its tag. */
+static enum rme_sent sent_invited(enum invited invited)
+{
+    return invited == INVITED_WAITS ? RME_SENT_STUCK : RME_SENT_GONE;
+}
+
+enum rme_sent rme_rndv_send(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
     enum rme_stream stream = stream_of(op);
@@ -161,31 +180,31 @@ int rme_rndv_send(struct rme *rme, struct rme_op *op)
     if (peer->invites.held != NULL && peer->invites.tag == op->tag && op->kind == RME_OP_SEND) {
         invited = take_invitation(rme, op);
         if (invited != INVITED_NOT)
-            return invited;
+            return sent_invited(invited);
     }
-    if (peer->rts_out[stream] >= peer->hello.rts_max)
-        return 0;
+    if (!rme_rndv_in_turn(op))
+        return RME_SENT_TURN;
     if (op->rndv == NULL && plan_send(rme, op) != 0) {
-        rme_node_remove(&op->link);
+        rme_send_leave(op);
         rme_op_end(rme, op, -ENOMEM);
-        return -1;
+        return RME_SENT_GONE;
     }
     unit = offered_unit(rme, op, &wait);
     if (wait)
-        return op->state == RME_OP_QUEUED ? 0 : -1;
+        return op->state == RME_OP_QUEUED ? RME_SENT_PREPARE : RME_SENT_GONE;
     tx = rme_peer_tx(peer, RME_CREDIT_DATA);
     if (tx == NULL)
-        return 0;
+        return RME_SENT_STUCK;
     if (unit != NULL && !rme_unit_offer(peer, unit)) {
         offer_nothing(rme, op, unit);
         unit = NULL;
     }
     send_rts(rme, op, unit, tx);
-    rme_node_remove(&op->link);
+    rme_send_leave(op);
     peer->rts_out[stream]++;
     op->rndv->rts_out = true;
     rme_op_step(rme, op, RME_OP_RTS);
-    return 1;
+    return RME_SENT_GONE;
 }
 
 /* The send that an answer is for; NULL: there is none such, the peer made a mistake. */

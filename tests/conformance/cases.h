@@ -52,6 +52,7 @@
     X(fifo_receives_one_at_a_time) \
     X(fifo_skips_cancelled_receives) \
     X(many_tags) \
+    X(other_tags_are_not_held_back) \
     X(extreme_tags) \
     X(peers_do_not_mix) \
     X(server_to_server)

@@ -161,6 +161,47 @@ void many_tags(void **state)
     }
 }
 
+/* The receiver's host wants none of a tag, so that no more of it can be announced: others go past. */
+void other_tags_are_not_held_back(void **state)
+{
+    enum { MANY = 1030, SIZE = 20000, TOLD = 1024 };
+    static struct op send[MANY + 1], recv[MANY + 1];
+    struct op other[2][2];
+    struct blob out, in, small_out, small_in;
+    struct pair p;
+
+    (void)state;
+    bed_options("rts_max=1024,invite=0");
+    pair_open(&p);
+    blob_flat(&out, SIZE);
+    blob_flat(&in, SIZE);
+    blob_flat(&small_out, 100);
+    blob_flat(&small_in, 100);
+    blob_fill(&small_out, 5);
+    for (int i = 0; i < MANY; i++)
+        post_send(&send[i], p.client, p.to_server, &out, 1);
+    post_send(&send[MANY], p.client, p.to_server, &small_out, 1);
+    pump_until_counter(p.client, "control_sent", TOLD);
+    for (int i = 0; i < 2; i++) {
+        post_recv(&other[i][0], p.server, p.to_client, &small_in, 2);
+        post_send(&other[i][1], p.client, p.to_server, &small_out, 2);
+        pump_until_all(other[i], 2);
+        op_check(&other[i][0], 100);
+        blob_check(&small_in, 5, 100);
+    }
+    assert_int_equal(send[0].reports + send[MANY].reports, 0);
+    for (int i = 0; i <= MANY; i++)
+        post_recv(&recv[i], p.server, p.to_client, i < MANY ? &in : &small_in, 1);
+    pump_until_all(send, MANY + 1);
+    pump_until_all(recv, MANY + 1);
+    for (int i = 0; i <= MANY; i++)
+        op_check(&recv[i], i < MANY ? SIZE : 100);
+    blob_free(&out);
+    blob_free(&in);
+    blob_free(&small_out);
+    blob_free(&small_in);
+}
+
 void extreme_tags(void **state)
 {
     static const int tags[] = {0, -1, INT32_MAX, INT32_MIN, 1};

@@ -26,6 +26,8 @@ struct rme_link {
     enum stage stage;
     bool down_told; /* LINK_DOWN was polled */
     bool wants_room;
+    uint32_t promised; /* receive buffers */
+    uint32_t open;     /* windows */
     void *owner;
 };
 
@@ -124,6 +126,7 @@ static struct rme_link *link_new(enum stage stage, void *owner)
 
 static void link_gone(struct rme_link *link)
 {
+    script.promised -= link->promised;
     link_at[link->number] = NULL;
     script.links--;
     free(link);
@@ -150,6 +153,8 @@ static void end_link(struct rme_link *link, int error, const void *data, size_t 
     struct pending *p, *next;
 
     link->stage = ENDED;
+    script.open -= link->open;
+    link->open = 0;
     drop_xfers(link);
     for (p = TAILQ_FIRST(&fabric->queue); p != NULL; p = next) {
         next = TAILQ_NEXT(p, entry);
@@ -185,6 +190,14 @@ void script_message(unsigned which, const void *data, size_t length)
 
     if (link != NULL)
         queue_event(RME_EV_RECV, link, data, length < RX_SIZE ? length : RX_SIZE);
+}
+
+void script_early_message(unsigned which, const void *data, size_t length)
+{
+    struct rme_link *link = link_in(which, MAKING);
+
+    FUZZ_CHECK(link != NULL && length <= RX_SIZE);
+    queue_event(RME_EV_RECV, link, data, length);
 }
 
 void script_imm(unsigned which, uint32_t imm)
@@ -272,6 +285,7 @@ static int script_open(const struct rme_fabric_config *config, struct rme_fabric
     if (fabric == NULL)
         return -ENOMEM;
     fabric->config = *config;
+    script_caps.windows = script.windows;
     TAILQ_INIT(&fabric->queue);
     *out = fabric;
     return 0;
@@ -302,6 +316,8 @@ static int reg(struct rme_fabric *f, void *base, size_t length, unsigned access,
                struct rme_mr *mr)
 {
     (void)f;
+    if (script.registering != NULL)
+        script.registering();
     if (script.no_regs)
         return -ENOMEM;
     for (unsigned i = 0; i < REGS; i++) {
@@ -333,6 +349,13 @@ static void dereg(struct rme_fabric *f, struct rme_mr *mr)
     script.regs--;
 }
 
+static int rx_reserve(struct rme_link *link, uint32_t n)
+{
+    link->promised += n;
+    script.promised += n;
+    return 0;
+}
+
 static int link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
                         const void *hello, size_t length, uint32_t rx, void *owner,
                         struct rme_link **out)
@@ -340,20 +363,18 @@ static int link_connect(struct rme_fabric *f, const struct rme_addr *addr, int p
     (void)f;
     (void)addr;
     (void)part;
-    (void)rx;
     FUZZ_CHECK(length <= RME_HELLO_MAX && hello != NULL);
     *out = link_new(MAKING, owner);
-    return *out != NULL ? 0 : -ENOMEM;
+    return *out != NULL ? rx_reserve(*out, rx) : -ENOMEM;
 }
 
 static int link_accept(struct rme_link *link, const void *hello, size_t length, uint32_t rx,
                        void *owner)
 {
-    (void)rx;
     FUZZ_CHECK(link->stage == REQUESTED && length <= RME_HELLO_MAX && hello != NULL);
     link->owner = owner;
     link->stage = MAKING;
-    return 0;
+    return rx_reserve(link, rx);
 }
 
 static void link_reject(struct rme_link *link, const void *hello, size_t length)
@@ -386,17 +407,11 @@ static const void *link_sockaddr(const struct rme_link *link)
     return NULL;
 }
 
-static int rx_reserve(struct rme_link *link, uint32_t n)
-{
-    (void)link;
-    (void)n;
-    return 0;
-}
-
 static void rx_release(struct rme_link *link, uint32_t n)
 {
-    (void)link;
-    (void)n;
+    FUZZ_CHECK(n <= link->promised);
+    link->promised -= n;
+    script.promised -= n;
 }
 
 static void rx_return(struct rme_fabric *f, void *rx)
@@ -433,6 +448,9 @@ static void listen_to(const void *tx, size_t length)
     FUZZ_CHECK(length <= fabric->config.rx_size);
     FUZZ_CHECK(rme_wire_decode(exact, length, &message) == 0);
     script.credit_messages += message.type == RME_WIRE_CREDIT;
+    script.spent++;
+    if (script.heard != NULL)
+        script.heard(&message);
     if (message.from != 0) {
         memmove(script.handle, script.handle + 1,
                 sizeof(script.handle) - sizeof(script.handle[0]));
@@ -474,12 +492,35 @@ static void start_xfer(struct rme_link *link, struct rme_xfer *x)
     touch(x);
     if (x->notify == RME_NOTIFY_MSG)
         tx_send(link, x->tx, x->tx_length);
+    script.spent += x->notify == RME_NOTIFY_IMM;
     if (link->stage == ENDED)
         return; /* gone with its link */
     x->fabric.mark = (uintptr_t)link;
     x->fabric.next = xfers;
     xfers = x;
     script.xfers++;
+}
+
+static int expose(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access)
+{
+    (void)access;
+    FUZZ_CHECK(link->stage == UP);
+    if (script.open + n > script.windows)
+        return -EAGAIN;
+    for (uint32_t i = 0; i < n; i++)
+        range[i].key = range[i].rkey;
+    link->open += n;
+    script.open += n;
+    return 0;
+}
+
+static void unexpose(struct rme_link *link, struct rme_range *range, uint32_t n, void *owner)
+{
+    (void)range;
+    FUZZ_CHECK(link->stage == UP && n <= link->open);
+    link->open -= n;
+    script.open -= n;
+    queue_event(RME_EV_CLOSED, link, NULL, 0)->event.closed = owner;
 }
 
 static void flush(struct rme_fabric *f)
@@ -568,6 +609,8 @@ const struct rme_fabric_ops script_ops = {
     .tx_put = tx_put,
     .tx_send = tx_send,
     .xfer = start_xfer,
+    .expose = expose,
+    .unexpose = unexpose,
     .flush = flush,
     .poll = poll_events,
     .arm = arm,

@@ -23,8 +23,15 @@ struct script {
                                         recent last */
     unsigned handles;
     unsigned credit_messages; /* CREDIT said so far */
-    bool no_tx;   /* send buffers are out */
-    bool no_regs; /* registrations are refused */
+    uint32_t spent;    /* messages and immediates of the engine so far */
+    uint32_t promised; /* receive buffers of all links now */
+    uint32_t windows;  /* that the device has; set before the engine is opened */
+    uint32_t open;     /* of those, so many are open now */
+    bool no_tx;        /* send buffers are out */
+    bool no_regs;      /* registrations are refused */
+    /* NULL, or called for each message of the engine, and before each registration, which holds no lock */
+    void (*heard)(const struct rme_wire_message *message);
+    void (*registering)(void);
 };
 
 extern struct script script;
@@ -34,6 +41,8 @@ extern struct script script;
 void script_request(const void *hello, size_t length);           /* a peer wants a link */
 void script_up(unsigned link, const void *hello, size_t length); /* a link under way is made */
 void script_message(unsigned link, const void *data, size_t length);
+void script_early_message(unsigned link, const void *data,
+                          size_t length); /* the same before the link is up */
 void script_imm(unsigned link, uint32_t imm);
 void script_down(unsigned link, int error);
 void script_refuse(unsigned link, const void *data, size_t length); /* a peer says no to our request */

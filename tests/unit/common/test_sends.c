@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The order of sends (send.c): those of one tag keep theirs, and hold back no others. */
+#include "scripted.h"
+
+#define LARGE 20000
+#define SMALL 8
+
+#define OPTIONS "regcache_entries=0,spin_us=0,keepalive_ms=0,zone_bytes=64M,dont_fork=off,rndv=read,invite=0,pack_threshold=0"
+
+#define HUGE  (1 << 20) /* surely registered, not copied */
+
+static char memory[HUGE];
+
+/* The peer's host wants none of the message of the n-th RTS. */
+static void refuse_rts(unsigned n)
+{
+    const struct word *rts = scripted_word(RME_WIRE_RTS, n);
+
+    assert_non_null(rts);
+    scripted_say((struct rme_wire_message){
+                     .type = RME_WIRE_FIN, .to = rts->message.from, .status = RME_WIRE_CANCELED},
+                 NULL);
+}
+
+static int32_t rts_tag(unsigned n)
+{
+    const struct word *rts = scripted_word(RME_WIRE_RTS, n);
+
+    return rts != NULL ? rts->message.tag : -1;
+}
+
+static int32_t eager_tag(unsigned n)
+{
+    const struct word *eager = scripted_word(RME_WIRE_EAGER, n);
+
+    return eager != NULL ? eager->message.tag : -1;
+}
+
+static void open_with(uint32_t rts_max, uint32_t window)
+{
+    struct rme_hello hello = scripted_hello();
+
+    hello.rts_max = rts_max;
+    hello.eager_window = window;
+    scripted_open(OPTIONS, &hello);
+}
+
+static int close_it(void **state)
+{
+    (void)state;
+    scripted_close();
+    return 0;
+}
+
+static void a_host_that_takes_nothing_holds_back_its_tags_alone(void **state)
+{
+    struct posted large[4], small[4];
+    void *base = memory;
+    int64_t length = SMALL;
+    struct rme_list list = {&base, &length, 1};
+    rme_id id;
+
+    (void)state;
+    open_with(1, 65536);
+    scripted_send(&large[0], memory, LARGE, 1);
+    scripted_send(&large[1], memory, LARGE, 2);
+    scripted_send(&small[0], memory, SMALL, 2);
+    scripted_send(&large[2], memory, LARGE, 3);
+    scripted_send(&small[1], memory, SMALL, 4); /* of a tag of its own */
+    scripted_send(&small[2], memory, SMALL, 1); /* behind one that has gone */
+    assert_int_equal(rme_post_unexpected(scripted.rme, scripted.peer, &list, 2, 0, NULL, &id), 1);
+    scripted_run();
+    assert_int_equal(small[1].rc, 1);
+    assert_int_equal(small[2].rc, 1);
+    assert_int_equal(small[0].reports, 0);
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
+    assert_int_equal(scripted_count(RME_WIRE_EAGER), 2);
+
+    refuse_rts(0);
+    assert_int_equal(rts_tag(1), 2);
+    assert_int_equal(rts_tag(2), -1);
+    assert_int_equal(eager_tag(2), 2);
+    assert_true(scripted_word(RME_WIRE_RTS, 1) < scripted_word(RME_WIRE_EAGER, 2));
+    scripted_check(&small[0], 0);
+    scripted_send(&small[3], memory, SMALL, 2);
+    assert_int_equal(small[3].rc, 1); /* the tag is free again */
+    refuse_rts(1);
+    assert_int_equal(rts_tag(2), 3);
+    refuse_rts(2);
+    for (int i = 0; i < 3; i++)
+        scripted_check(&large[i], -ECANCELED);
+}
+
+static struct posted during[8];
+static unsigned registered;
+
+/* Another thread posts while this one registers. */
+static void post_meanwhile(void)
+{
+    if (registered++ != 0)
+        return;
+    scripted_send(&during[0], memory, SMALL, 1);
+    scripted_send(&during[1], memory, SMALL, 2);
+    scripted_send(&during[2], memory, HUGE, 3);
+    scripted_send(&during[3], memory, SMALL, 3);
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 1); /* of tag 3: its memory was made ready by the second one */
+    assert_int_equal(rts_tag(0), 3);
+    assert_int_equal(during[0].reports, 0);
+    assert_int_equal(during[1].rc, 1);
+    assert_int_equal(eager_tag(0), 2);
+    assert_int_equal(eager_tag(1), 3);
+}
+
+static void memory_that_is_made_ready_holds_back_its_tag_alone(void **state)
+{
+    struct posted large;
+
+    (void)state;
+    registered = 0;
+    open_with(64, 65536);
+    script.registering = post_meanwhile;
+    scripted_send(&large, memory, HUGE, 1);
+    scripted_run();
+    assert_true(registered >= 2);
+    assert_int_equal(rts_tag(1), 1);
+    assert_int_equal(eager_tag(2), 1);
+    assert_true(scripted_word(RME_WIRE_RTS, 1) < scripted_word(RME_WIRE_EAGER, 2));
+    scripted_check(&during[0], 0);
+    scripted_check(&during[3], 0);
+    refuse_rts(0);
+    refuse_rts(1);
+    scripted_check(&during[2], -ECANCELED);
+    scripted_check(&large, -ECANCELED);
+}
+
+/* The peer has taken so many bytes more of eager messages, costs and all. */
+static void take(uint32_t cost)
+{
+    scripted.eager_taken += cost;
+    scripted_say((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
+}
+
+static void a_small_one_waits_for_the_window_and_for_none_that_is_large(void **state)
+{
+    enum { COST = SMALL + 64 };
+    struct posted large[2], small[8];
+
+    (void)state;
+    open_with(1, 5 * COST + 40);
+    scripted_send(&large[0], memory, LARGE, 1);
+    for (int i = 0; i < 5; i++)
+        scripted_send(&small[i], memory, SMALL, 2);
+    scripted_send(&large[1], memory, LARGE, 3);
+    scripted_send(&small[5], memory, 100, 4);
+    scripted_send(&small[6], memory, 0, 5);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_EAGER), 5);
+    take(COST); /* room for the second, not for the first */
+    assert_int_equal(scripted_count(RME_WIRE_EAGER), 5);
+    scripted_send(&small[7], memory, 0, 6);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_EAGER), 5);
+    take(4 * COST);
+    assert_int_equal(eager_tag(5), 4);
+    assert_int_equal(eager_tag(6), 5);
+    assert_int_equal(eager_tag(7), 6);
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
+    refuse_rts(0);
+    assert_int_equal(rts_tag(1), 3);
+    refuse_rts(1);
+}
+
+static void they_take_turns_for_an_rts(void **state)
+{
+    enum { EACH = 6 };
+    struct posted first, fill, large[EACH], small[EACH];
+
+    (void)state;
+    open_with(1, 4096);
+    scripted_send(&first, memory, LARGE, 1);
+    scripted_send(&fill, memory, 4000, 2); /* the window is full */
+    for (int i = 0; i < EACH; i++)
+        scripted_send(&large[i], memory, LARGE, 10 + i);
+    for (int i = 0; i < EACH; i++)
+        scripted_send(&small[i], memory, 100, 20 + i);
+    scripted_run();
+    for (unsigned n = 0; n < 2 * EACH; n++) {
+        assert_int_equal(scripted_count(RME_WIRE_RTS), n + 1);
+        refuse_rts(n);
+        assert_int_equal(rts_tag(n + 1), (n % 2 == 0 ? 10 : 20) + (int)n / 2);
+    }
+    refuse_rts(2 * EACH);
+    for (int i = 0; i < EACH; i++) {
+        scripted_check(&large[i], -ECANCELED);
+        scripted_check(&small[i], -ECANCELED);
+    }
+}
+
+static void a_cancelled_one_passes_its_tag_on(void **state)
+{
+    struct posted first, of[6];
+
+    (void)state;
+    open_with(1, 65536);
+    scripted_send(&first, memory, LARGE, 1);
+    for (int i = 0; i < 6; i++) /* large, small, large … */
+        scripted_send(&of[i], memory, i % 2 == 0 ? LARGE : SMALL, 2);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_EAGER), 0);
+    rme_cancel(scripted.rme, of[0].id);
+    scripted_run();
+    scripted_check(&of[0], -ECANCELED);
+    scripted_check(&of[1], 0);
+    assert_int_equal(of[3].reports, 0);
+    rme_cancel(scripted.rme, of[4].id); /* one behind another */
+    scripted_run();
+    scripted_check(&of[4], -ECANCELED);
+    assert_int_equal(of[2].reports + of[3].reports + of[5].reports, 0);
+    refuse_rts(0);
+    assert_int_equal(rts_tag(1), 2);
+    scripted_check(&of[3], 0);
+    scripted_check(&of[5], 0);
+    refuse_rts(1);
+    scripted_check(&of[2], -ECANCELED);
+}
+
+static void all_that_wait_end_with_the_link(void **state)
+{
+    static struct posted large[40], small[40];
+
+    (void)state;
+    open_with(1, 4096);
+    for (int i = 0; i < 40; i++) {
+        scripted_send(&large[i], memory, LARGE, i % 7);
+        scripted_send(&small[i], memory, 1000, i % 7);
+    }
+    scripted_run();
+    script_down(0, -ECONNRESET);
+    scripted_run();
+    for (int i = 0; i < 40; i++) {
+        scripted_check(&large[i], -ECONNRESET);
+        if (small[i].error != 0)
+            scripted_check(&small[i], -ECONNRESET);
+        assert_int_equal(small[i].reports, 1);
+    }
+}
+
+/* ---- A random life: what of one tag is heard is heard in the order of posting ------------------------------------------ */
+
+enum { TAGS = 5, POSTS = 3000, SLOTS = 3 };
+
+static struct posted life[POSTS];
+static uint32_t posted, rts_ended, eager_seen;
+static unsigned seed;
+
+static unsigned pick(unsigned limit)
+{
+    return (unsigned)rand_r(&seed) % limit;
+}
+
+/* Its size tells which one it is. */
+static void post_one(void)
+{
+    uint32_t n = posted; /* another one may be posted before this call is over */
+
+    if (n >= POSTS)
+        return;
+    posted++;
+    scripted_send(&life[n], memory, (pick(3) == 0 ? LARGE : SMALL) + n, (int32_t)pick(TAGS));
+}
+
+static void post_sometimes(void)
+{
+    if (pick(2) == 0)
+        post_one();
+}
+
+/* It ends what was cancelled as well. */
+static void refuse_next(void)
+{
+    if (rts_ended < scripted_count(RME_WIRE_RTS))
+        refuse_rts(rts_ended++);
+}
+
+static void take_next(void)
+{
+    const struct word *eager = scripted_word(RME_WIRE_EAGER, eager_seen);
+
+    if (eager == NULL)
+        return;
+    eager_seen++;
+    scripted.eager_taken += (uint32_t)eager->message.payload_length + 64;
+}
+
+static void check_order(void)
+{
+    int last[TAGS];
+
+    memset(last, -1, sizeof(last));
+    for (unsigned i = 0; i < scripted.words; i++) {
+        const struct rme_wire_message *m = &scripted.word[i].message;
+        uint64_t size = m->type == RME_WIRE_EAGER ? m->payload_length : m->total;
+        int which = (int)(size >= LARGE ? size - LARGE : size - SMALL);
+
+        if (m->type != RME_WIRE_EAGER && m->type != RME_WIRE_RTS)
+            continue;
+        assert_true(which > last[m->tag]);
+        last[m->tag] = which;
+    }
+}
+
+static void whatever_happens_a_tag_keeps_its_order(void **state)
+{
+    struct rme_hello hello = scripted_hello();
+
+    (void)state;
+    hello.rts_max = SLOTS;
+    hello.eager_window = 20000;
+    hello.credits = 6;
+    for (unsigned round = 0; round < 4; round++) {
+        seed = round + 1;
+        posted = rts_ended = eager_seen = 0;
+        scripted_open(OPTIONS, &hello);
+        script.registering = post_sometimes;
+        while (posted < POSTS) {
+            switch (scripted.have > 1 ? pick(8) : 2 + pick(6)) {
+            case 0:
+                refuse_next();
+                break;
+            case 1:
+                for (unsigned i = pick(12); i > 0; i--)
+                    take_next();
+                scripted_say((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
+                break;
+            case 2:
+                if (posted > 0)
+                    rme_cancel(scripted.rme, life[posted - 1 - pick(posted < 20 ? posted : 20)].id);
+                break;
+            case 3:
+                if (script.no_tx)
+                    script_tx_room();
+                else
+                    script.no_tx = pick(4) == 0;
+                break;
+            default:
+                post_one();
+            }
+            if (pick(16) == 0)
+                scripted_run();
+        }
+        script_tx_room();
+        script.registering = NULL;
+        scripted_run();
+        for (unsigned before = 0; before != scripted.words + rts_ended + eager_seen;) {
+            before = scripted.words + rts_ended + eager_seen;
+            refuse_next();
+            take_next();
+            scripted_say((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
+        }
+        check_order();
+        for (unsigned i = 0; i < POSTS; i++)
+            assert_int_equal(life[i].reports, 1);
+        scripted_close();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_host_that_takes_nothing_holds_back_its_tags_alone, close_it),
+        cmocka_unit_test_teardown(memory_that_is_made_ready_holds_back_its_tag_alone, close_it),
+        cmocka_unit_test_teardown(a_small_one_waits_for_the_window_and_for_none_that_is_large, close_it),
+        cmocka_unit_test_teardown(they_take_turns_for_an_rts, close_it),
+        cmocka_unit_test_teardown(a_cancelled_one_passes_its_tag_on, close_it),
+        cmocka_unit_test_teardown(all_that_wait_end_with_the_link, close_it),
+        cmocka_unit_test(whatever_happens_a_tag_keeps_its_order),
+    };
+
+    return cmocka_run_group_tests_name("sends", tests, NULL, NULL);
+}

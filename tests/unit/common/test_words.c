@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Words of a peer that come late, early, or after a long silence: CANCEL for what is over, the immediate of an old peer that
+ * follows our data, messages before the link is up, receive buffers asked back from who does not need them.
+ */
+#include <unistd.h>
+
+#include "engine.h"
+#include "scripted.h"
+
+#define LARGE 200000 /* one unit, whichever way it is moved */
+#define OPTIONS                                                                                                        \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,pack_threshold=0,unit=1M,rndv=write,credits=8,"          \
+    "credits_max=64,keepalive_ms=0,cancel_timeout_ms=60000,"
+#define NO_INVITE OPTIONS "invite=0,"
+
+static char memory[LARGE];
+static const struct rme_wire_segment target = {.address = 4096, .key = 7, .length = LARGE};
+
+static void open_as(const char *options, uint8_t flags)
+{
+    struct rme_hello hello = scripted_hello();
+
+    hello.flags = flags;
+    scripted_open(options, &hello);
+}
+
+static void open_usual(const char *options)
+{
+    open_as(options, scripted_hello().flags);
+}
+
+static int close_it(void **state)
+{
+    (void)state;
+    scripted_close();
+    script.windows = 0;
+    return 0;
+}
+
+static uint64_t count_of(const char *name)
+{
+    return rme_counter_value(scripted.rme, name);
+}
+
+static void say_header(uint8_t type, int32_t tag)
+{
+    scripted_say((struct rme_wire_message){.type = type, .tag = tag}, NULL);
+}
+
+/* ---- CANCEL for what is over ----------------------------------------------------------------------------------------- */
+
+#define OLD_MAX 16
+#define LIVES   8300 /* slots and names are used again so often */
+
+/* An operation that is over: our name of it, and the peer's of its other end. */
+static struct name {
+    uint32_t ours, theirs;
+} old[OLD_MAX];
+static unsigned nold;
+
+static void remember(uint32_t n, uint32_t ours, uint32_t theirs)
+{
+    if ((n & (n - 1)) == 0 && nold < OLD_MAX)
+        old[nold++] = (struct name){ours, theirs};
+}
+
+/* Is it a power of two since one that is remembered, or near it? */
+static bool is_time(uint32_t ours)
+{
+    for (unsigned i = 0; i < nold; i++)
+        if (((ours - old[i].ours) & (ours - old[i].ours - 1)) == 0)
+            return true;
+    return false;
+}
+
+static void cancel(uint32_t to, uint32_t from, bool by_sender)
+{
+    scripted_say((struct rme_wire_message){.type = RME_WIRE_CANCEL,
+                                           .flags = by_sender ? RME_WIRE_F_FROM_SENDER : 0,
+                                           .to = to,
+                                           .from = from},
+                 NULL);
+}
+
+/* All that a peer may have said of operations that are over, while the one with these names is under way. */
+static void cancel_old_ones(uint32_t ours, uint32_t theirs, bool by_sender)
+{
+    for (unsigned i = 0; i < nold; i++) {
+        cancel(old[i].ours, old[i].theirs, by_sender);
+        cancel(old[i].ours, theirs, by_sender);
+        cancel(ours, old[i].theirs, by_sender); /* as if the name had come again */
+        if (by_sender)
+            cancel(0, old[i].theirs, true);
+        scripted_say((struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = old[i].ours}, NULL);
+    }
+    cancel(ours, theirs, !by_sender); /* of the other end */
+    scripted_say((struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = ours}, NULL);
+}
+
+static uint32_t received_from(struct posted *recv, uint32_t theirs)
+{
+    scripted_hush();
+    scripted_recv(recv, memory, LARGE, 1);
+    scripted_say((struct rme_wire_message){.type = RME_WIRE_RTS, .tag = 1, .from = theirs, .total = LARGE, .shape = 1}, NULL);
+    assert_int_equal(scripted_count(RME_WIRE_CTS), 1);
+    assert_int_equal(scripted_word(RME_WIRE_CTS, 0)->message.to, theirs);
+    return scripted_word(RME_WIRE_CTS, 0)->message.from;
+}
+
+static void a_late_cancel_meets_no_other_receive(void **state)
+{
+    struct posted recv;
+    uint32_t ours = 0, n;
+
+    (void)state;
+    nold = 0;
+    open_usual(NO_INVITE);
+    for (n = 1; n <= LIVES; n++) {
+        ours = received_from(&recv, n);
+        if (is_time(ours))
+            cancel_old_ones(ours, n, true);
+        assert_int_equal(recv.reports, 0);
+        scripted_imm(ours);
+        scripted_check(&recv, 0);
+        remember(n, ours, n);
+    }
+    assert_true(nold > 12); /* up to 4,096 and beyond */
+    ours = received_from(&recv, n);
+    cancel(ours, n, true); /* in time */
+    scripted_check(&recv, -ECANCELED);
+    assert_int_equal(scripted_count(RME_WIRE_CANCEL_ACK), 1);
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+static uint32_t sent_to(struct posted *send, uint32_t theirs)
+{
+    uint32_t ours;
+
+    scripted_hush();
+    scripted_send(send, memory, LARGE, 1);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
+    ours = scripted_word(RME_WIRE_RTS, 0)->message.from;
+    scripted_say((struct rme_wire_message){.type = RME_WIRE_CTS, .to = ours, .from = theirs, .nsegment = 1}, &target);
+    assert_int_equal(script.xfers, 1);
+    scripted.keeps = true; /* it has not taken the report that is under way */
+    return ours;
+}
+
+static void finish(void)
+{
+    script_finish(0);
+    scripted_run();
+    scripted.keeps = false;
+}
+
+static void a_late_cancel_meets_no_other_send(void **state)
+{
+    struct posted send;
+    uint32_t ours = 0, n;
+
+    (void)state;
+    nold = 0;
+    open_usual(NO_INVITE);
+    for (n = 1; n <= LIVES; n++) {
+        ours = sent_to(&send, n);
+        if (is_time(ours))
+            cancel_old_ones(ours, n, false);
+        assert_int_equal(send.reports, 0);
+        finish();
+        scripted_check(&send, 0);
+        remember(n, ours, n);
+    }
+    assert_true(nold > 12);
+    assert_int_equal(scripted_count(RME_WIRE_CANCEL_ACK), 0);
+    assert_int_equal(count_of("cancels"), 0);
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+/* After 2^32 names they come again, but none that is 0, and none of what is under way still. */
+static void names_that_are_in_use_do_not_come_again(void **state)
+{
+    struct posted long_one, recv;
+    uint32_t in_use;
+
+    (void)state;
+    open_usual(NO_INVITE);
+    in_use = received_from(&long_one, 1000000);
+    scripted.peer->peer->last_handle = UINT32_MAX - 3;
+    for (uint32_t n = 1; n < 20; n++) {
+        uint32_t ours = received_from(&recv, n);
+
+        assert_int_not_equal(ours, 0);
+        assert_int_not_equal(ours, in_use);
+        scripted_imm(ours);
+        scripted_check(&recv, 0);
+    }
+    assert_int_equal(long_one.reports, 0);
+    scripted_imm(in_use);
+    scripted_check(&long_one, 0);
+}
+
+/* ---- Immediates of old peers ----------------------------------------------------------------------------------------- */
+
+/* The peer's host gets our data and answers into memory that it was invited to.  Which of the two ends do we hear of first? */
+static void answer_invited(struct posted *send, struct posted *recv, void *room)
+{
+    uint32_t invited;
+
+    scripted_recv(recv, room, LARGE, 9);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_INVITE), 1);
+    invited = scripted_word(RME_WIRE_INVITE, 0)->message.from;
+    sent_to(send, 5);
+    scripted_imm(invited);
+}
+
+static void an_old_peers_invited_answer_waits_for_its_data(void **state)
+{
+    struct posted send, recv;
+    void *room;
+
+    (void)state;
+    open_as(OPTIONS, RME_HELLO_F_INVITE);
+    room = rme_memory_alloc(scripted.rme, LARGE);
+    answer_invited(&send, &recv, room);
+    assert_int_equal(send.reports + recv.reports, 0);
+    finish();
+    scripted_check(&send, 0);
+    scripted_check(&recv, 0);
+    assert_true(send.place < recv.place);
+    assert_int_equal(count_of("deferred"), 1);
+
+    /* without data under way nothing waits */
+    scripted_hush();
+    scripted_recv(&recv, room, LARGE, 9);
+    scripted_run();
+    scripted_imm(scripted_word(RME_WIRE_INVITE, 0)->message.from);
+    scripted_check(&recv, 0);
+    assert_int_equal(rme_memory_free(scripted.rme, room), 0);
+}
+
+/* A new peer has said with a CREDIT what it took; here it had taken nothing. */
+static void a_new_peers_invited_message_waits_for_nothing_else(void **state)
+{
+    struct posted send, recv;
+    void *room;
+
+    (void)state;
+    open_usual(OPTIONS);
+    room = rme_memory_alloc(scripted.rme, LARGE);
+    answer_invited(&send, &recv, room);
+    scripted_check(&recv, 0);
+    assert_int_equal(send.reports, 0);
+    finish();
+    scripted_check(&send, 0);
+    assert_int_equal(rme_memory_free(scripted.rme, room), 0);
+}
+
+/* ---- Before the link is up --------------------------------------------------------------------------------------------- */
+
+static void early(struct rme_wire_message message)
+{
+    uint8_t buffer[256] = {0};
+
+    rme_wire_encode(&message, buffer);
+    script_early_message(0, buffer, rme_wire_length(message.type, 0));
+    scripted_run();
+}
+
+/* A second peer, whose messages are there before the fabric says that its link is. */
+static void request_second(void)
+{
+    struct rme_hello hello = scripted_hello();
+    uint8_t out[RME_HELLO_MAX] = {0};
+
+    rme_addr_free(scripted.peer);
+    script_down(0, -ECONNRESET);
+    scripted_run();
+    scripted_hush();
+    rme_hello_encode(&hello, out);
+    scripted.back = script.spent;
+    scripted.have = 8;
+    script_request(out, sizeof(out)); /* takes the place of the first */
+    scripted_run();
+}
+
+static void nothing_is_opened_before_the_link_is_up(void **state)
+{
+    struct posted recv, invited;
+    uint32_t ours;
+    void *room;
+
+    (void)state;
+    script.windows = 16;
+    open_usual(OPTIONS);
+    room = rme_memory_alloc(scripted.rme, LARGE);
+    for (int goes = 0; goes < 2; goes++) {
+        request_second();
+        scripted_run();
+        early((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED});
+        early((struct rme_wire_message){.type = RME_WIRE_RTS, .tag = 1, .from = 5, .total = LARGE, .shape = 1});
+        scripted_recv(&recv, memory, LARGE, 1);
+        scripted_recv(&invited, room, LARGE, 2);
+        scripted_run();
+        assert_int_equal(script.open, 0);
+        assert_int_equal(scripted.words, 0);
+        assert_int_equal(count_of("windows") + count_of("protocol_errors"), 0);
+        if (goes) {
+            script_down(0, -ETIMEDOUT);
+            scripted_run();
+            scripted_check(&recv, -ETIMEDOUT);
+            scripted_check(&invited, -ETIMEDOUT);
+            break;
+        }
+        script_up(0, NULL, 0);
+        scripted_run();
+        assert_int_equal(script.open, 1);
+        ours = scripted_word(RME_WIRE_CTS, 0)->message.from;
+        scripted_imm(ours);
+        scripted_check(&recv, 0);
+        assert_int_equal(script.open, 0);
+        rme_cancel(scripted.rme, invited.id);
+        scripted_run();
+    }
+    assert_int_equal(rme_memory_free(scripted.rme, room), 0);
+}
+
+/* ---- Receive buffers of who does not need them ---------------------------------------------------------------------- */
+
+/* The peer would use more: it gets as many again, up to 64. */
+static void let_it_grow(void)
+{
+    for (int i = 0; i < 3; i++)
+        scripted_say((struct rme_wire_message){.type = RME_WIRE_PONG, .flags = RME_WIRE_F_STALLED}, NULL);
+}
+
+static void wait_for_ping(unsigned count)
+{
+    struct rme_done done;
+
+    for (int i = 0; i < 20000 && scripted_count(RME_WIRE_PING) < count; i++) {
+        usleep(500);
+        assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 1), 0);
+    }
+    assert_int_equal(scripted_count(RME_WIRE_PING), count);
+}
+
+static int32_t buffers_of(enum rme_wire_type type, unsigned n)
+{
+    return scripted_word(type, n)->message.tag;
+}
+
+static void an_idle_peer_gives_up_what_it_was_granted(void **state)
+{
+    (void)state;
+    open_usual(NO_INVITE "idle_keepalive_ms=20");
+    assert_int_equal(script.promised, 8);
+    let_it_grow();
+    assert_int_equal(script.promised, 64);
+    wait_for_ping(1);
+    assert_int_equal(buffers_of(RME_WIRE_PING, 0), 56);
+    say_header(RME_WIRE_PONG, 40);
+    assert_int_equal(script.promised, 24);
+    assert_int_equal(count_of("credits_yielded"), 40);
+    wait_for_ping(2);
+    assert_int_equal(buffers_of(RME_WIRE_PING, 1), 16);
+    say_header(RME_WIRE_PONG, 16);
+    assert_int_equal(script.promised, 8);
+    wait_for_ping(3);
+    assert_int_equal(buffers_of(RME_WIRE_PING, 2), 0);
+    let_it_grow();
+    assert_int_equal(script.promised, 64);
+    assert_int_equal(count_of("protocol_errors"), 0);
+    say_header(RME_WIRE_PONG, 57);
+    assert_int_equal(count_of("protocol_errors"), 1);
+    assert_int_equal(script.promised, 0);
+}
+
+static void we_give_up_what_we_were_granted(void **state)
+{
+    int32_t sum = 0;
+
+    (void)state;
+    open_usual(NO_INVITE "idle_keepalive_ms=0");
+    scripted.back = script.spent;
+    say_header(RME_WIRE_CREDIT, 100);
+    let_it_grow();
+    scripted_hush();
+    for (unsigned i = 0; i < 4; i++) {
+        say_header(RME_WIRE_PING, 60);
+        assert_int_equal(scripted_count(RME_WIRE_PONG), i + 1);
+        sum += buffers_of(RME_WIRE_PONG, i);
+    }
+    assert_int_equal(buffers_of(RME_WIRE_PONG, 0), 60);
+    assert_int_equal(sum, 100); /* the hello's are kept */
+    assert_int_equal(scripted_count(RME_WIRE_PING), 1); /* we ask, too, but once */
+    assert_int_equal(buffers_of(RME_WIRE_PING, 0), 56);
+    say_header(RME_WIRE_PING, INT32_MIN);
+    assert_int_equal(buffers_of(RME_WIRE_PONG, 4), 0);
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+/* Who has few credits in hand keeps what it needs. */
+static void enough_is_kept_to_go_on(void **state)
+{
+    struct rme_hello hello = scripted_hello();
+    struct posted send[50];
+
+    (void)state;
+    hello.credits = 4;
+    scripted_open(NO_INVITE "idle_keepalive_ms=0", &hello);
+    scripted.keeps = true;
+    say_header(RME_WIRE_CREDIT, 60);
+    for (int i = 0; i < 50; i++)
+        scripted_send(&send[i], memory, 8, i);
+    assert_in_range(scripted.peer->peer->credit.have, 8, 14);
+    say_header(RME_WIRE_PING, 1000);
+    assert_in_range(buffers_of(RME_WIRE_PONG, 0), 1, 10);
+    assert_int_equal(scripted.peer->peer->credit.have, RME_CREDIT_DATA);
+    say_header(RME_WIRE_PING, 1000);
+    assert_int_equal(buffers_of(RME_WIRE_PONG, 1), 0);
+    scripted.keeps = false;
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+static void an_old_peer_is_not_asked(void **state)
+{
+    (void)state;
+    open_as(NO_INVITE "idle_keepalive_ms=20", RME_HELLO_F_READ);
+    let_it_grow();
+    assert_int_equal(script.promised, 64);
+    wait_for_ping(1);
+    assert_int_equal(buffers_of(RME_WIRE_PING, 0), 0);
+    say_header(RME_WIRE_PING, 60);
+    assert_int_equal(buffers_of(RME_WIRE_PONG, 0), 0);
+    assert_int_equal(script.promised, 64);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_late_cancel_meets_no_other_receive, close_it),
+        cmocka_unit_test_teardown(a_late_cancel_meets_no_other_send, close_it),
+        cmocka_unit_test_teardown(names_that_are_in_use_do_not_come_again, close_it),
+        cmocka_unit_test_teardown(an_old_peers_invited_answer_waits_for_its_data, close_it),
+        cmocka_unit_test_teardown(a_new_peers_invited_message_waits_for_nothing_else, close_it),
+        cmocka_unit_test_teardown(nothing_is_opened_before_the_link_is_up, close_it),
+        cmocka_unit_test_teardown(an_idle_peer_gives_up_what_it_was_granted, close_it),
+        cmocka_unit_test_teardown(we_give_up_what_we_were_granted, close_it),
+        cmocka_unit_test_teardown(enough_is_kept_to_go_on, close_it),
+        cmocka_unit_test_teardown(an_old_peer_is_not_asked, close_it),
+    };
+
+    return cmocka_run_group_tests_name("words", tests, NULL, NULL);
+}
