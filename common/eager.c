@@ -41,8 +41,6 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     rme_wire_encode(&message, tx);
     at = tx + RME_WIRE_HEADER_SIZE;
     for (uint32_t i = 0; i < nseg; i++) {
-        if (seg[i].length == 0)
-            continue;
         memcpy(at, seg[i].base, seg[i].length);
         at += seg[i].length;
     }

@@ -340,10 +340,6 @@ void rme_unexp_drop(struct rme_peer *peer, bool all)
 
 void rme_unexp_clear(struct rme *rme)
 {
-    struct rme_node *node;
-
-    while ((node = rme_node_take(&rme->unexpected)) != NULL)
-        free(rme_entry(node, struct rme_unexp, link));
     for (uint32_t i = 0; i <= rme->lent_mask; i++) {
         while (rme->lent[i] != NULL) {
             struct rme_unexp *u = rme->lent[i];
