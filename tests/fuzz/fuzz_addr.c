@@ -7,6 +7,7 @@
 static void parse_again(const struct rme_addr *addr)
 {
     struct rme_addr *again = NULL;
+    bool any = false;
 
     FUZZ_CHECK(rme_addr_parts(addr) > 0);
     FUZZ_CHECK(rme_addr_parse("ib", rme_addr_name(addr), &again) == 0);
@@ -17,8 +18,10 @@ static void parse_again(const struct rme_addr *addr)
         long port = strtol(a->port, NULL, 10);
 
         FUZZ_CHECK(strcmp(a->host, b->host) == 0 && strcmp(a->port, b->port) == 0);
-        FUZZ_CHECK(a->host[0] != '\0' && port >= 1 && port <= 65535);
+        FUZZ_CHECK(a->host[0] != '\0' && port >= 0 && port <= 65535);
+        any |= port == 0;
     }
+    FUZZ_CHECK(rme_addr_any_port(addr) == any);
     rme_addr_put(again);
 }
 
