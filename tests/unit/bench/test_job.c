@@ -92,6 +92,7 @@ static void jobs_out_of_range_are_refused(void **state)
     REFUSED(window = 4096); /* times 1 MiB is too much memory */
     REFUSED(stride = 2047);
     REFUSED(stride = UINT64_MAX);
+    REFUSED(stride = JOB_MAX_SIZE); /* times 256 extents */
     REFUSED(split = 0);
     REFUSED(split = 65);
     REFUSED(both = 2);
@@ -115,6 +116,31 @@ static void buffers_are_at_most_the_window(void **state)
     job.buffers = 1; /* what its messages share is less than the limit */
     job.window = 4096;
     assert_null(job_check(&job));
+}
+
+static void bytes_of_a_job(void **state)
+{
+    struct job job = good_job();
+    uint64_t one = job.count * job.size;
+
+    (void)state;
+    assert_int_equal(job_bytes(&job), one);
+    job.direction = JOB_BOTH;
+    assert_int_equal(job_bytes(&job), 2 * one);
+    job.direction = JOB_PUT;
+    job.test = JOB_PINGPONG;
+    assert_int_equal(job_bytes(&job), 2 * one);
+    job.test = JOB_REQUEST;
+    job.reply = 64;
+    assert_int_equal(job_bytes(&job), one + 64 * job.count);
+}
+
+static void clocks_go_forward(void **state)
+{
+    uint64_t before = clock_ns();
+
+    (void)state;
+    assert_true(before > 0 && clock_ns() >= before);
 }
 
 /* What a job of few bytes on the wire makes a server hold. */
@@ -285,6 +311,8 @@ int main(void)
         cmocka_unit_test(foreign_bytes_are_no_job),
         cmocka_unit_test(jobs_out_of_range_are_refused),
         cmocka_unit_test(buffers_are_at_most_the_window),
+        cmocka_unit_test(bytes_of_a_job),
+        cmocka_unit_test(clocks_go_forward),
         cmocka_unit_test(memory_of_a_job_is_bounded),
         cmocka_unit_test(all_jobs_together_are_bounded),
         cmocka_unit_test(pieces_make_the_message),

@@ -157,6 +157,8 @@ static void matching(void **state)
         {"10.1.2.3", "*", -1, 1},
         {"10.1.2.3", "ib://10.1.*.*:3335", -1, 1},
         {"10.1.2.3", "10.300.*", -1, 0},
+        {"10.1.2.3", "10.1x.*", -1, 0},
+        {"10.1.2.3", "10.1.2.3.*", -1, 0},
         {"10.1.2.3", "10.1.2", -1, 0},
         {"10.1.2.3", "", -1, 0},
         {"10.1.2.3", "ib://", -1, 0},
@@ -211,6 +213,23 @@ static void passive_address_matches_without_connection(void **state)
     rme_addr_put(c);
 }
 
+static void ports_to_choose(void **state)
+{
+    static const struct {
+        const char *text;
+        bool any;
+    } cases[] = {{"ib://a:1", false}, {"ib://a:0", true}, {"ib://a:1,ib://b:0", true}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rme_addr *addr = NULL;
+
+        assert_int_equal(rme_addr_parse("ib", cases[i].text, &addr), 0);
+        assert_int_equal(rme_addr_any_port(addr), cases[i].any);
+        rme_addr_free(addr);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +242,7 @@ int main(void)
         cmocka_unit_test(other_scheme),
         cmocka_unit_test(passive_address_matches_without_connection),
         cmocka_unit_test(matching),
+        cmocka_unit_test(ports_to_choose),
     };
 
     return cmocka_run_group_tests_name("addr", tests, NULL, NULL);

@@ -10,6 +10,7 @@
 
 #define LARGE 300000u
 #define PART  70000u
+#define ANY   SIZE_MAX
 #define LAST  (script.handle[SCRIPT_HANDLES - 1]) /* what the engine named last */
 
 static struct rme *rme;
@@ -18,7 +19,7 @@ static void *memory[4]; /* of the engine's zone */
 static char plain[LARGE];
 static int ended;             /* operations, so far */
 static struct rme_done done_; /* the last of them */
-static size_t no_malloc;      /* a malloc() of so many bytes fails, */
+static size_t no_malloc;      /* a malloc() of so many bytes fails, or any at all (ANY), */
 static size_t no_calloc;      /* and so does a calloc() */
 
 void *__real_malloc(size_t size);
@@ -28,7 +29,8 @@ void *__wrap_calloc(size_t count, size_t size);
 
 void *__wrap_malloc(size_t size)
 {
-    return no_malloc != 0 && size == no_malloc ? NULL : __real_malloc(size);
+    return no_malloc != 0 && (no_malloc == ANY || size == no_malloc) ? NULL
+                                                                     : __real_malloc(size);
 }
 
 void *__wrap_calloc(size_t count, size_t size)
@@ -307,6 +309,102 @@ static void cancelled_twice(void **state)
     end();
 }
 
+/* Both times the device has its transfer still; it was all, so the message is complete. */
+static void cancelled_twice_while_it_moves(void **state)
+{
+    rme_id id;
+
+    (void)state;
+    begin(&usual, "");
+    id = send_(zone(0), LARGE, 3);
+    SAYS(CTS, LARGE, .to = LAST, .from = 9);
+    assert_int_equal(script.xfers, 1);
+    rme_cancel(rme, id);
+    rme_cancel(rme, id);
+    run();
+    assert_int_equal(ended, 0);
+    script_finish(0);
+    run();
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, 0);
+    end();
+}
+
+/* The sender leaves a receive that has invited it. */
+static void invited_sender_leaves(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    receive(zone(0), LARGE, 3);
+    assert_int_equal(rme_counter_value(rme, "invites_sent"), 1);
+    SAYS(CANCEL, 0, .flags = RME_WIRE_F_FROM_SENDER, .to = LAST, .from = 9, .tag = 3);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -ECANCELED);
+    end();
+}
+
+/* The receiver holds no more than it said. */
+static void one_rts_at_a_time(void **state)
+{
+    struct rme_hello small = usual;
+    uint32_t first;
+
+    (void)state;
+    small.rts_max = 1;
+    begin(&small, "");
+    send_(plain, LARGE, 2);
+    first = LAST;
+    send_(plain, LARGE, 3);
+    assert_int_equal(LAST, first);
+    refuses(first);
+    assert_int_equal(ended, 1);
+    assert_int_not_equal(LAST, first);
+    refuses(LAST);
+    assert_int_equal(ended, 2);
+    end();
+}
+
+static void window_out_of_order(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    send_(plain, LARGE, 3);
+    SAYS(CTS, PART, .to = LAST, .from = 9, .offset = PART);
+    assert_int_equal(errors(), 1);
+    assert_int_equal(ended, 1);
+    end();
+}
+
+/* Its first part is a copy already, as an invitation is too large for that; and of copies the
+ * peer has been offered enough. */
+static void one_offer_too_many(void **state)
+{
+    enum { PIECES = 100, PIECE = 1000, OFFERS = 16 };
+    void *base[PIECES];
+    int64_t length[PIECES];
+    struct rme_list list = {.base = base, .length = length, .count = PIECES};
+    rme_id id;
+
+    (void)state;
+    for (int i = 0; i < PIECES; i++) {
+        base[i] = plain + 2 * i * PIECE;
+        length[i] = PIECE;
+    }
+    begin(&usual, ",rndv=read,pack_threshold=1M");
+    for (int i = 0; i < OFFERS; i++)
+        assert_int_equal(rme_post_send(rme, peer, &list, 2, 0, NULL, &id), 0);
+    run();
+    SAYS(INVITE, PIECES * PIECE, .tag = 3, .to = OFFERS, .from = 9);
+    assert_int_equal(rme_post_send(rme, peer, &list, 3, 0, NULL, &id), 0);
+    run();
+    assert_int_equal(rme_counter_value(rme, "invites_taken"), 0);
+    assert_int_equal(script.xfers, 0);
+    refuses(LAST);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -EMSGSIZE);
+    end();
+}
+
 /* We have data to write, the receiver may as well read: its invitation is declined. */
 static void is_invited_while_other_data_moves(void **state)
 {
@@ -480,6 +578,45 @@ static void no_memory_for_what_is_early(void **state)
     end();
 }
 
+static void no_memory_to_answer(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    no_malloc = ANY;
+    SAYS(CANCEL, 0, .from = 9); /* of an invitation */
+    assert_int_equal(script.links, 0);
+    end();
+}
+
+/* A receive that is too small: without memory to say so, only the host hears of it. */
+static void no_memory_to_refuse(void **state)
+{
+    uint8_t buffer[RME_WIRE_HEADER_SIZE + 100] = {0};
+    struct rme_wire_message eager = {.type = RME_WIRE_EAGER, .tag = 3};
+
+    (void)state;
+    begin(&usual, "");
+    receive(plain, 10, 3);
+    rme_wire_encode(&eager, buffer);
+    no_malloc = ANY;
+    script_message(0, buffer, sizeof(buffer));
+    run();
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -EMSGSIZE);
+    assert_int_equal(script.links, 1);
+    end();
+}
+
+static void no_memory_for_an_unexpected_offer(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    no_malloc = sizeof(struct rme_opening) + sizeof(struct rme_wire_segment);
+    SAYS(RTS, 10000, .flags = RME_WIRE_F_UNEXPECTED, .tag = 3, .from = 9, .total = 10000);
+    assert_int_equal(script.links, 0);
+    end();
+}
+
 /* ---- unexpected messages that a host keeps, or never takes ---- */
 
 static void unexpected_at_the_end(void **state)
@@ -504,7 +641,27 @@ static void unexpected_at_the_end(void **state)
     for (int i = 0; i < FREED; i++)
         assert_int_equal(rme_unexpected_free(rme, got[i].buffer), 0);
     assert_int_equal(rme_unexpected_free(rme, plain), -EINVAL);
-    end(); /* frees those that are still lent, and those that nobody asked for */
+    script_cut();
+    run();
+    rme_close(rme); /* frees those that are still lent, and those that nobody asked for */
+    rme_addr_free(peer);
+}
+
+/* The host frees the address while a message of it is pulled: it is pulled to its end, for
+ * nobody. */
+static void unexpected_of_a_freed_address(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    SAYS(RTS, 10000, .flags = RME_WIRE_F_UNEXPECTED | RME_WIRE_F_READY, .tag = 3, .from = 9,
+         .total = 10000, .shape = 1);
+    rme_addr_free(peer);
+    run();
+    script_cut();
+    run();
+    assert_int_equal(rme_counter_value(rme, "ops_live"), 0);
+    assert_int_equal(rme_test_unexpected(rme, &(struct rme_unexpected){0}, 1, 0), 0);
+    rme_close(rme);
 }
 
 int main(void)
@@ -517,6 +674,11 @@ int main(void)
         cmocka_unit_test(is_invited_and_owes_a_word),
         cmocka_unit_test(immediate_beyond_its_credits),
         cmocka_unit_test(cancelled_twice),
+        cmocka_unit_test(cancelled_twice_while_it_moves),
+        cmocka_unit_test(invited_sender_leaves),
+        cmocka_unit_test(one_rts_at_a_time),
+        cmocka_unit_test(window_out_of_order),
+        cmocka_unit_test(one_offer_too_many),
         cmocka_unit_test(is_invited_while_other_data_moves),
         cmocka_unit_test(offer_of_another_send),
         cmocka_unit_test(offer_out_of_order),
@@ -528,7 +690,11 @@ int main(void)
         cmocka_unit_test(no_memory_for_an_invitation),
         cmocka_unit_test(no_memory_though_invited),
         cmocka_unit_test(no_memory_for_what_is_early),
+        cmocka_unit_test(no_memory_to_answer),
+        cmocka_unit_test(no_memory_to_refuse),
+        cmocka_unit_test(no_memory_for_an_unexpected_offer),
         cmocka_unit_test(unexpected_at_the_end),
+        cmocka_unit_test(unexpected_of_a_freed_address),
     };
 
     return cmocka_run_group_tests_name("rndv", tests, NULL, NULL);

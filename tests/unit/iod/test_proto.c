@@ -322,6 +322,33 @@ static void error_replies(void **state)
     assert_true(out.flags & IOD_FLAG_WORKING);
 }
 
+/* Operations that nobody knows, and what is longer than its length can say. */
+static void beyond_the_format(void **state)
+{
+    static char long_name[UINT16_MAX + 1];
+    static uint8_t room[2 * sizeof long_name];
+    struct iod_request request = {.op = (enum iod_op)99}, asked;
+    struct iod_reply reply = {.op = (enum iod_op)99}, out;
+    struct iod_entry entry = {.name = {long_name, sizeof long_name}};
+    uint32_t length = 0;
+
+    (void)state;
+    memset(long_name, 'n', sizeof long_name);
+    assert_int_equal(iod_request_encode(&request, buf, sizeof buf), -EINVAL);
+    assert_int_equal(iod_reply_encode(&reply, buf, sizeof buf), -EINVAL);
+    request.op = IOD_OP_CLOSE;
+    assert_int_equal(iod_request_encode(&request, buf, sizeof buf), 20);
+    buf[6] = 99;
+    assert_int_equal(iod_request_decode(buf, 20, &asked), -EPROTO);
+    reply.op = IOD_OP_CLOSE;
+    assert_int_equal(iod_reply_encode(&reply, buf, sizeof buf), 20);
+    buf[6] = 99;
+    assert_int_equal(iod_reply_decode(buf, 20, &out), -EPROTO);
+    assert_int_equal(iod_reply_decode(buf, IOD_REPLY_MAX + 1, &out), -EPROTO);
+    assert_false(iod_entry_append(&entry, room, sizeof room, &length));
+    assert_int_equal(length, 0);
+}
+
 static void list_replies(void **state)
 {
     static uint8_t packed[4096];
@@ -346,6 +373,14 @@ static void list_replies(void **state)
     }
     assert_int_equal(n, 2);
     in.entries.count = 3;
+    assert_int_equal(iod_reply_encode(&in, buf, sizeof buf), -EINVAL);
+    in.entries.count = 2;
+    in.entries.length--; /* the last name is cut off */
+    assert_int_equal(iod_reply_encode(&in, buf, sizeof buf), -EINVAL);
+    entry.name = of("");
+    length = 0;
+    assert_true(iod_entry_append(&entry, packed, sizeof packed, &length));
+    in.entries = (struct iod_entries){.count = 1, .length = length, .wire = packed};
     assert_int_equal(iod_reply_encode(&in, buf, sizeof buf), -EINVAL);
     in.entries = (struct iod_entries){0};
     assert_true(iod_reply_encode(&in, buf, sizeof buf) > 0);
@@ -385,7 +420,10 @@ static void statuses(void **state)
     assert_int_equal(iod_status_from_errno(-ENOSPC), IOD_NO_SPACE);
     assert_int_equal(iod_status_from_errno(EPERM), IOD_DENIED);
     assert_int_equal(iod_status_from_errno(ENXIO), IOD_IO);
+    assert_int_equal(iod_status_from_errno(ENFILE), IOD_FILES);
+    assert_int_equal(iod_status_from_errno(-ENODATA), IOD_DAMAGED);
     assert_int_equal(iod_status_errno(IOD_NOT_FOUND), ENOENT);
+    assert_int_equal(iod_status_errno((enum iod_status)99), EPROTO);
     assert_string_equal(iod_op_name(IOD_OP_COMMIT), "commit");
     assert_string_equal(iod_op_name((enum iod_op)99), "unknown");
 }
@@ -406,6 +444,7 @@ int main(void)
         cmocka_unit_test(round_trip_replies),
         cmocka_unit_test(error_replies),
         cmocka_unit_test(list_replies),
+        cmocka_unit_test(beyond_the_format),
         cmocka_unit_test(changed_bytes),
         cmocka_unit_test(statuses),
     };
