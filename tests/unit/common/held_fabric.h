@@ -4,7 +4,8 @@
  * goes to and comes from the pages that were there when it was made, whatever is mapped there
  * now.  The pages are held by io_uring (which pins them as RDMA drivers do), or, where a
  * program may not use that, by a pipe; those are good for reading alone, and not after a fork.
- * Older kernels' io_uring does not take segments of shared memory: -EOPNOTSUPP.
+ * Older kernels' io_uring (6.1, say) takes no System V segments, -EOPNOTSUPP, nor one range of
+ * memory of several kinds, -EINVAL: all its pages must be of one file or of none.
  */
 #ifndef HELD_FABRIC_H
 #define HELD_FABRIC_H

@@ -298,7 +298,7 @@ static void what_is_moved_over_a_lost_buffer_is_seen(void **state)
 
 struct unmapper {
     char *base;
-    atomic_int tid; /* of the thread, once it is about to unmap */
+    pthread_barrier_t *start;
     atomic_bool done;
 };
 
@@ -306,7 +306,6 @@ static void *unmap(void *arg)
 {
     struct unmapper *u = arg;
 
-    atomic_store(&u->tid, (int)syscall(SYS_gettid));
     munmap(u->base, PAGES * PAGE);
     atomic_store(&u->done, true);
     return NULL;
@@ -387,6 +386,15 @@ static void others_hit_while_an_unmap_is_pending(void **state)
     engine_free(e);
 }
 
+/* Unmaps when all are there. */
+static void *unmap_with_the_others(void *arg)
+{
+    struct unmapper *u = arg;
+
+    pthread_barrier_wait(u->start);
+    return unmap(u);
+}
+
 /* More at once than the monitor's log has room for. */
 static void many_changes_are_all_seen(void **state)
 {
@@ -394,23 +402,26 @@ static void many_changes_are_all_seen(void **state)
     struct slow slow = {.lock = PTHREAD_MUTEX_INITIALIZER};
     struct unmapper u[40];
     struct rme_monitor *monitor;
+    pthread_barrier_t start;
     pthread_t thread[40];
 
     (void)state;
     slow.watcher = (struct rme_watcher){.lock = &slow.lock, .gone = dawdle, .arg = &slow};
     assert_int_equal(rme_monitor_join(&slow.watcher, &monitor), 0);
+    pthread_barrier_init(&start, NULL, 40);
     for (int i = 0; i < 40; i++) {
-        u[i] = (struct unmapper){.base = map_anonymous(PAGES)};
+        u[i] = (struct unmapper){.base = map_anonymous(PAGES), .start = &start};
         assert_true(registers(e, u[i].base, PAGES * PAGE));
     }
     for (int i = 0; i < 40; i++)
-        assert_int_equal(pthread_create(&thread[i], NULL, unmap, &u[i]), 0);
-    for (int i = 0; i < 40; i++)
-        while (is_mapped(u[i].base))
-            usleep(1000);
+        assert_int_equal(pthread_create(&thread[i], NULL, unmap_with_the_others, &u[i]), 0);
+    while (!atomic_load(&slow.told))
+        usleep(1000);
+    usleep(20000); /* the others come while the first is told of */
     atomic_store(&slow.go, true);
     for (int i = 0; i < 40; i++)
         pthread_join(thread[i], NULL);
+    pthread_barrier_destroy(&start);
     rme_monitor_leave(monitor, &slow.watcher); /* has been told of all */
     rme_mreg_reap(e->mreg);
     assert_int_equal(fake_live(&e->fake), 0);
