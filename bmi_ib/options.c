@@ -42,8 +42,9 @@ const struct rme_option_row ib_options[] = {
      "What a key that a peer is given opens to it: operation, exactly the bytes of one "
      "operation, to "
      "that peer, until the operation ends (by memory windows of type 2; on devices without them, "
-     "and on soft-RoCE, it is as region; the log says what holds); region, all of the registered "
-     "memory around them, to every peer, for as long as it is registered.",
+     "and on soft-RoCE, by a registration for each operation, whose key serves every peer "
+     "meanwhile; the log says what holds); region, all of a registration that is kept, in one direction, to every "
+     "peer, for as long as it is registered.",
      "operation"},
     {"windows", "count", 4096, 16, 1 << 20,
      "Memory windows that may be open at a time, as far as the device allows; what needs more "

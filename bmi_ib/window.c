@@ -14,7 +14,8 @@
  * is of no use for the next one.  (After 256 bindings they come again; the key then opens what
  * its holder is shown at that moment anyway, as another queue pair's peer is not let in.)
  *
- * Soft-RoCE has windows, but they are not used there (ib_quirk_bad_windows).
+ * Soft-RoCE has windows, but they are not used there (ib_quirk_bad_windows).  On a device without usable ones
+ * expose=operation makes the engine register the bytes of each operation for it alone (caps.register_each).
  *
  * Windows are kept for reuse, whichever link they served: they are made when more are open at a
  * time than ever before, up to the option `windows`.  Those that are open when a queue pair is
@@ -105,18 +106,23 @@ int ib_windows_open(struct rme_fabric *f)
         if (ensure(f, f->caps.windows < FIRST_WINDOWS ? f->caps.windows : FIRST_WINDOWS))
             f->caps.windows = f->windows.made;
     }
+    f->caps.register_each = !region && f->caps.windows == 0;
     if (f->caps.windows)
         ib_log(
             f, RME_LOG_INFO,
             "device %s: a key opens the bytes of one operation, to one peer (up to %u windows)",
             f->dev.name, f->caps.windows);
+    else if (f->caps.register_each)
+        ib_log(f, RME_LOG_INFO,
+               "device %s: a key opens the bytes of one operation, to every peer, as the device has no "
+               "memory windows of type 2, or none that protect; each operation registers its bytes "
+               "(expose=region spares that)",
+               f->dev.name);
     else
         ib_log(f, RME_LOG_INFO,
                "device %s: a key opens all of a registration, to every peer, until it is "
-               "deregistered: %s",
-               f->dev.name,
-               region ? "the option expose says region"
-                      : "the device has no memory windows of type 2, or none that protect");
+               "deregistered: the option expose says region",
+               f->dev.name);
     return 0;
 }
 

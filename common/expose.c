@@ -11,7 +11,8 @@
  * What the peer says after it has read a send's memory waits until that send has ended, as defer.c has it for what we move: a host hears
  * of the end of a send before it hears the answer.  Closing needs only the device, so this blocks nothing.
  *
- * Where the fabric has no windows, all of this does nothing: the key of a registration goes to the peer.
+ * Where the fabric has no windows, all of this does nothing: the key of a registration goes to the peer.  Either the registration
+ * is for this unit alone, exact and deregistered before the host is told (rme_pin_alone, mreg.c); or it is one that is kept.
  *
  * Failure path.  The end of the link closes all of it at once; a fabric says nothing then.  So at LINK_DOWN what is
  * still being closed counts as closed.  Nothing is opened before the link is up, so whoever finds a link that is not up while

@@ -71,6 +71,7 @@ struct rme_caps {
     bool reg_is_free;      /* registration costs nothing (Elan4) */
     uint32_t windows;      /* ranges that expose() can have open at a time, over all links; 0: it has none, and the key
                               of a registration opens all of it to every peer */
+    bool register_each;    /* no windows, and what an operation opens is to be registered for it alone */
 };
 
 /* A registration.  Keys are opaque to the engine; rkey is for expose(), or goes to the peer where there are no windows. */

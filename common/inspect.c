@@ -117,8 +117,10 @@ int rme_option_get(struct rme *rme, const char *name, int64_t *value)
 
 const char *rme_key_opens(const struct rme *rme)
 {
-    if (rme->caps->windows == 0)
-        return "all memory registered around an operation's, to every peer, for as long as it is registered";
+    if (rme->pin.each)
+        return "the bytes of one operation, to every peer, until the operation ends";
+    if (rme->pin.keys_open)
+        return "all of a registration, in one direction, to every peer, for as long as it is kept";
     return "the bytes of one operation, to one peer, until the operation ends";
 }
 

@@ -166,7 +166,7 @@ void rme_invite_try(struct rme *rme, struct rme_slot *slot)
     struct rme_op *op = rme_entry(slot->recvs.next, struct rme_op, link);
     struct rme_unit *unit;
 
-    if (!rme->tuning.invite || op->state != RME_OP_POSTED || op->total < RME_INVITE_LEAST ||
+    if (!rme->tuning.invite || rme->pin.each || op->state != RME_OP_POSTED || op->total < RME_INVITE_LEAST ||
         op->total <= op->peer->eager_max[RME_EXPECTED] || !inviting_peer(op->peer) || !pays(rme, op->total))
         return;
     op->size = op->total;

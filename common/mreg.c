@@ -10,6 +10,10 @@
  * and it is tried once more; then all that this call registered is released again, and the
  * caller copies.
  *
+ * What a peer is shown.  Where the key of a registration opens all of it (no windows), memory with a
+ * remote right is registered exactly: no holes and no rest of a page.  And where it shall be for one operation
+ * alone (rme_pin_alone), neither a zone nor the cache has it, so it is deregistered when the operation ends.
+ *
  * End of a hold.  Regions that are not in the cache go to the list of the dead; rme_mreg_reap
  * deregisters all of them in one batch, with no lock held but its own, so that a second caller
  * waits until the first has finished.
@@ -71,8 +75,9 @@ bool rme_mreg_caches(const struct rme_mreg *mreg)
 /* ---- what is registered already ---- */
 
 /* Keys of empty segments and of those in zones; the others get no key.  Returns how many are
- * left. */
-static uint32_t resolve_zones(const struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count)
+ * left.  `now`: slabs may be registered for that, no lock is held. */
+static uint32_t resolve_zones(const struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
+                              unsigned access, bool now)
 {
     uint32_t left = 0;
 
@@ -83,7 +88,7 @@ static uint32_t resolve_zones(const struct rme_mreg *mreg, struct rme_mseg *seg,
         if (seg[i].length == 0)
             continue;
         if (mreg->config.zone == NULL ||
-            rme_zone_find(mreg->config.zone, seg[i].base, seg[i].length, &mr) != 0) {
+            rme_zone_show(mreg->config.zone, seg[i].base, seg[i].length, access, now, &mr) != 0) {
             left++;
             continue;
         }
@@ -129,6 +134,12 @@ static uint32_t resolve_cached(struct rme_mreg *mreg, struct rme_mseg *seg, uint
 
 /* ---- registering what is not ---- */
 
+/* Will a peer have the key of such a registration, which opens all of it? */
+static bool is_shown(const struct rme_mreg *mreg, unsigned access)
+{
+    return mreg->config.pin->keys_open && (access & RME_ACCESS_REMOTE) != 0;
+}
+
 static uintptr_t start_of(const struct rme_mseg *seg)
 {
     return (uintptr_t)seg->base;
@@ -137,16 +148,6 @@ static uintptr_t start_of(const struct rme_mseg *seg)
 static uintptr_t end_of(const struct rme_mseg *seg)
 {
     return (uintptr_t)seg->base + seg->length;
-}
-
-static uintptr_t page_down(const struct rme_mreg *mreg, uintptr_t at)
-{
-    return at & ~(mreg->page - 1);
-}
-
-static uintptr_t page_up(const struct rme_mreg *mreg, uintptr_t at)
-{
-    return page_down(mreg, at + mreg->page - 1);
 }
 
 static int by_address(const void *a, const void *b)
@@ -166,11 +167,12 @@ static struct region *region_new(const struct rme_mreg *mreg, struct rme_mseg *c
     if (region == NULL)
         return NULL;
     region->access = access;
+    region->exact = is_shown(mreg, access);
     region->refs = 1;
     region->start = start_of(seg[0]);
     for (uint32_t i = 0; i < count; i++) {
-        uintptr_t first = page_down(mreg, start_of(seg[i])),
-                  last = page_up(mreg, end_of(seg[i]));
+        uintptr_t first = region->exact ? start_of(seg[i]) : page_down(mreg, start_of(seg[i])),
+                  last = region->exact ? end_of(seg[i]) : page_up(mreg, end_of(seg[i]));
         struct rme_inode *before =
             region->nspans > 0 ? &region->span[region->nspans - 1].node : NULL;
 
@@ -194,11 +196,13 @@ static int register_region(struct rme_mreg *mreg, struct region *region, bool qu
     struct rme_pin *pin = mreg->config.pin;
     int ret = -EAGAIN;
 
-    if (mreg->monitor != NULL) {
+    if (mreg->monitor != NULL && !rme_pin_alone(pin, region->access)) {
         uintptr_t start = region->start, end = region->end;
 
-        region->start = page_down(mreg, start);
-        region->end = page_up(mreg, end);
+        if (!region->exact) {
+            region->start = page_down(mreg, start);
+            region->end = page_up(mreg, end);
+        }
         ret = mreg_cache_register(mreg, region);
         if (ret == 0)
             return 0;
@@ -254,13 +258,27 @@ static int register_one(struct rme_mreg *mreg, struct rme_mseg **seg, unsigned a
     return register_group(mreg, seg, 1, access, false, hold);
 }
 
+/* How many of the segments, from the first on, leave no byte out between them. */
+static uint32_t joined_length(struct rme_mseg *const *seg, uint32_t count)
+{
+    uintptr_t end = end_of(seg[0]);
+    uint32_t i;
+
+    for (i = 1; i < count && start_of(seg[i]) <= end; i++)
+        if (end_of(seg[i]) > end)
+            end = end_of(seg[i]);
+    return i;
+}
+
 /* How many of the segments, from the first on, belong into one group. */
 static uint32_t group_length(const struct rme_mreg *mreg, struct rme_mseg *const *seg,
-                             uint32_t count)
+                             uint32_t count, unsigned access)
 {
     uintptr_t end = page_up(mreg, end_of(seg[0]));
     uint32_t i;
 
+    if (is_shown(mreg, access))
+        return joined_length(seg, count);
     for (i = 1; i < count; i++) {
         uintptr_t next = page_down(mreg, start_of(seg[i])),
                   last = page_up(mreg, end_of(seg[i]));
@@ -282,7 +300,7 @@ static int register_all(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t c
 
     qsort(seg, count, sizeof(seg[0]), by_address);
     for (uint32_t at = 0; at < count && ret == 0; at += group) {
-        group = group_length(mreg, &seg[at], count - at);
+        group = group_length(mreg, &seg[at], count - at, access);
         if (group > 1 && register_group(mreg, &seg[at], group, access, true, hold) == 0)
             continue;
         for (uint32_t i = at; i < at + group && ret == 0; i++)
@@ -327,7 +345,7 @@ int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count
                      unsigned access, struct rme_mreg_hold **out)
 {
     struct rme_mreg_hold *hold = NULL;
-    uint32_t left = resolve_zones(mreg, seg, count);
+    uint32_t left = resolve_zones(mreg, seg, count, access, true);
     int ret;
 
     access = implied(access);
@@ -335,7 +353,7 @@ int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count
         hold = hold_new(left);
         if (hold == NULL)
             return -ENOMEM;
-        if (rme_mreg_caches(mreg))
+        if (rme_mreg_caches(mreg) && !rme_pin_alone(mreg->config.pin, access))
             left = resolve_cached(mreg, seg, count, access, hold);
     }
     if (left > 0) {
@@ -354,10 +372,12 @@ int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, un
                  struct rme_mreg_hold **out)
 {
     struct rme_mreg_hold *hold = NULL;
-    uint32_t left = resolve_zones(mreg, seg, count);
+    uint32_t left = resolve_zones(mreg, seg, count, access, false);
 
     if (left > 0) {
-        hold = rme_mreg_caches(mreg) ? hold_new(left) : NULL;
+        hold = rme_mreg_caches(mreg) && !rme_pin_alone(mreg->config.pin, access)
+                   ? hold_new(left)
+                   : NULL;
         if (hold == NULL)
             return -EAGAIN;
         left = resolve_cached(mreg, seg, count, implied(access), hold);
@@ -371,18 +391,23 @@ int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, un
     return 0;
 }
 
-bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold)
+bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, void *block)
 {
     bool died = false;
 
-    if (hold == NULL)
-        return false;
     pthread_mutex_lock(&mreg->lock);
+    if (block != NULL)
+        hold->region[0]->block = block;
     for (uint32_t i = 0; i < hold->count; i++)
         died |= mreg_cache_put(mreg, hold->region[i]);
     pthread_mutex_unlock(&mreg->lock);
     free(hold);
     return died;
+}
+
+bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold)
+{
+    return hold != NULL && rme_mreg_release_block(mreg, hold, NULL);
 }
 
 bool rme_mreg_wants_reap(const struct rme_mreg *mreg)
@@ -405,6 +430,8 @@ void rme_mreg_reap(struct rme_mreg *mreg)
         TAILQ_REMOVE(&batch, region, link);
         rme_pin_dereg(mreg->config.pin, &region->mr);
         mreg_cache_unwatch(mreg, region);
+        if (region->block != NULL)
+            rme_zone_put(mreg->config.zone, region->block);
         free(region);
         atomic_fetch_sub(&mreg->pending, 1);
     }
@@ -427,6 +454,8 @@ void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length, unsi
         hint->length =
             length < bound - mreg->hint_bytes ? length : (size_t)(bound - mreg->hint_bytes);
         hint->access = implied(access);
+        if (mreg->config.pin->each)
+            hint->access &= ~RME_ACCESS_REMOTE;
         mreg->hint_bytes += hint->length;
         atomic_store_explicit(&mreg->hints, mreg->hints + 1, memory_order_relaxed);
     }
@@ -475,7 +504,7 @@ void rme_mreg_warm(struct rme_mreg *mreg)
     if (!take_hint(mreg, &hint))
         return;
     seg = (struct rme_mseg){.base = (void *)hint.start, .length = hint.length};
-    if (resolve_zones(mreg, &seg, 1) == 0 || is_late(mreg, &hint))
+    if (resolve_zones(mreg, &seg, 1, hint.access, true) == 0 || is_late(mreg, &hint))
         return;
     hold = hold_new(1);
     if (hold == NULL)

@@ -50,7 +50,8 @@ void rme_mreg_free(struct rme_mreg *mreg);
 
 /*
  * Makes `count` segments ready for the device with RME_ACCESS_* rights and fills in their keys.
- * Neighbouring segments are registered together where T = a*p + b says so, holes included; when
+ * Neighbouring segments are registered together where T = a*p + b says so, holes included (but exactly the segments
+ * where a peer shall have a key that opens all of the registration); when
  * the system refuses such a group, its segments are registered one by one.  Pure sources
  * (RME_ACCESS_LOCAL, REMOTE_READ) register read-only memory. -ENOMEM: refused, nothing is held;
  * the caller copies instead.  -EFAULT, -EINVAL: memory that is not there or not writable.
@@ -69,6 +70,10 @@ int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, un
 /* Ends a hold (NULL is allowed).  True: call rme_mreg_reap before the completion is reported.
  */
 bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold);
+
+/* The same for a hold on a block of the zone that was registered for one operation alone: the zone gets it back when that is
+ * deregistered, and nobody uses it before. */
+bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, void *block);
 
 /*
  * Deregisters what was released and is not cached, and what the cache gave up, in one batch.

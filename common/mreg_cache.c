@@ -118,6 +118,13 @@ static bool has_rights(const struct rme_inode *node, const void *arg)
     return region->live && serves(region->access, *(const unsigned *)arg);
 }
 
+/* The monitor knows of whole pages only; an exact region may be part of some. */
+static enum rme_still pages_still(struct rme_mreg *mreg, uintptr_t start, uintptr_t end,
+                                  uintptr_t *seam)
+{
+    return rme_monitor_still(mreg->monitor, page_down(mreg, start), page_up(mreg, end), seam);
+}
+
 /* Is the span of a cached region still the same memory?  Asks about the whole region first,
  * holes included, as its other spans may be wanted next. */
 static enum rme_still still(struct rme_mreg *mreg, struct rme_inode *node,
@@ -129,12 +136,12 @@ static enum rme_still still(struct rme_mreg *mreg, struct rme_inode *node,
 
     if (region == *known)
         return RME_STILL_YES;
-    answer = rme_monitor_still(mreg->monitor, region->start, region->end, &region->seam);
+    answer = pages_still(mreg, region->start, region->end, &region->seam);
     if (answer == RME_STILL_YES)
         *known = region;
     if (answer != RME_STILL_NO || region->nspans == 1)
         return answer;
-    return rme_monitor_still(mreg->monitor, node->start, node->end, &span->seam);
+    return pages_still(mreg, node->start, node->end, &span->seam);
 }
 
 struct region *mreg_cache_get(struct rme_mreg *mreg, const void *start, uint64_t length,
@@ -267,13 +274,11 @@ static bool can_be_cached(struct rme_mreg *mreg, struct region *region)
     bool yes;
 
     pthread_mutex_lock(&mreg->lock);
-    yes = rme_monitor_still(mreg->monitor, region->start, region->end, &region->seam) ==
-          RME_STILL_YES;
+    yes = pages_still(mreg, region->start, region->end, &region->seam) == RME_STILL_YES;
     for (uint32_t i = 0; i < region->nspans && !yes && region->nspans > 1; i++) {
         struct span *span = &region->span[i];
 
-        if (rme_monitor_still(mreg->monitor, span->node.start, span->node.end, &span->seam) !=
-            RME_STILL_YES)
+        if (pages_still(mreg, span->node.start, span->node.end, &span->seam) != RME_STILL_YES)
             break;
         yes = i == region->nspans - 1;
     }
@@ -285,13 +290,13 @@ static void watch(struct rme_mreg *mreg, struct region *region)
 {
     struct rme_claim **last = &region->watch.claims;
 
-    region->watch.start = region->start;
-    region->watch.end = region->end;
+    region->watch.start = page_down(mreg, region->start);
+    region->watch.end = page_up(mreg, region->end);
     for (uint32_t i = 0; i < region->nspans; i++) {
         struct span *span = &region->span[i];
 
-        span->claim.node.start = span->node.start;
-        span->claim.node.end = span->node.end;
+        span->claim.node.start = page_down(mreg, span->node.start);
+        span->claim.node.end = page_up(mreg, span->node.end);
         *last = &span->claim;
         last = &span->claim.next;
     }
@@ -319,7 +324,8 @@ int mreg_cache_register(struct rme_mreg *mreg, struct region *region)
     if (!can_be_cached(mreg, region)) {
         undo(mreg, region);
         /* perhaps part of it was replaced unnoticed while somebody claimed it */
-        rme_monitor_lost(mreg->monitor, region->start, region->end);
+        rme_monitor_lost(mreg->monitor, page_down(mreg, region->start),
+                         page_up(mreg, region->end));
         return -EAGAIN;
     }
     ret = rme_pin_try(mreg->config.pin, (void *)region->start, region->end - region->start,

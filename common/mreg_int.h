@@ -11,7 +11,7 @@
 #include "monitor.h"
 #include "mreg.h"
 
-/* Whole pages that the host's segments lie in: what a cached region may be found by. */
+/* Whole pages that the host's segments lie in (of an exact region, its bytes): what a cached region may be found by. */
 struct span {
     struct rme_inode node; /* in the index */
     struct rme_claim claim;
@@ -33,6 +33,8 @@ struct region {
                       memory */
     bool live;     /* registered: its keys may be used */
     bool watched;  /* the monitor was told of `watch` */
+    bool exact;    /* its key opens it to peers: not a byte beside the host's is registered */
+    void *block;   /* of the zone, which gets it back when this is deregistered; or NULL */
     struct rme_watch watch;
     uintptr_t seam; /* see rme_monitor_still */
     uint32_t nspans;
@@ -68,6 +70,16 @@ struct rme_mreg {
     atomic_uint_fast64_t pending; /* regions that died and are not deregistered yet */
     pthread_mutex_t reap_lock;    /* one reaper at a time; before lock */
 };
+
+static inline uintptr_t page_down(const struct rme_mreg *mreg, uintptr_t at)
+{
+    return at & ~(mreg->page - 1);
+}
+
+static inline uintptr_t page_up(const struct rme_mreg *mreg, uintptr_t at)
+{
+    return page_down(mreg, at + mreg->page - 1);
+}
 
 /* Starts the monitor if the bounds allow a cache.  Says so in the log when there cannot be one.
  */

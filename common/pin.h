@@ -13,10 +13,14 @@
 
 struct rme_stats;
 
+#define RME_ACCESS_REMOTE (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)
+
 struct rme_pin {
     struct rme_fabric *fabric;
     const struct rme_fabric_ops *ops;
     uint64_t max_regs; /* registrations the device admits */
+    bool keys_open;    /* a registration's own key opens it to every peer: there are no windows */
+    bool each;         /* then what a peer is shown is registered for its operation alone */
     struct rme_log *log;
     atomic_bool explained;
     atomic_uint_fast64_t live;  /* registrations now */
@@ -47,6 +51,12 @@ int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access,
 /* Copies the counts into the engine's counters (stats.h); the caller holds whatever guards
  * them. */
 void rme_pin_fold(const struct rme_pin *pin, struct rme_stats *stats);
+
+/* Shall memory with these rights be registered exactly, and for one operation alone? */
+static inline bool rme_pin_alone(const struct rme_pin *pin, unsigned access)
+{
+    return pin->each && (access & RME_ACCESS_REMOTE) != 0;
+}
 
 /*
  * Bytes that this process may reasonably lock: the soft RLIMIT_MEMLOCK, or half the machine's

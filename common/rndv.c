@@ -196,6 +196,8 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
 
 bool rme_rndv_ready(struct rme *rme, const struct rme_op *op)
 {
+    if (rme->pin.each && !rme_op_sends(op) && op->nseg > 1)
+        return false; /* the peer shall write there, so each piece is registered for itself */
     if (rme_mreg_caches(rme->mreg) && rme->tuning.pack_threshold != 0 && op->size >= rme->tuning.pack_threshold)
         return true;
     return op->nseg == 1 && rme_zone_owns(rme->zone, op->seg[0].base, op->seg[0].length);

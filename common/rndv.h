@@ -49,6 +49,8 @@ enum rme_reserve_class { RME_RESERVE_MOVE, RME_RESERVE_EXPOSE, RME_RESERVES };
 
 struct rme_reserve {
     void *block;
+    bool has_shown;          /* there are keys for peers */
+    struct rme_mr shown[2];  /* of the block alone, to be read, to be written by a peer */
     struct rme_unit *user;   /* who has it */
     struct rme_node waiting; /* units in turn */
 };

@@ -4,7 +4,7 @@
 
 #include "engine.h"
 
-#define PACKED_OFFERS 16 /* copies of messages in zones that wait for receives, for each peer */
+#define COSTLY_OFFERS 16 /* copies in zones and registrations for one operation that wait for receives, for each peer */
 #define PREPARING_MAX 4u /* sends of a peer whose memory is made ready before their RTS; more would have to wait for the same threads */
 
 static enum rme_stream stream_of(const struct rme_op *op)
@@ -36,13 +36,14 @@ static int plan_send(struct rme *rme, struct rme_op *op)
 }
 
 /*
- * An offer may wait long for its receive.  What is held meanwhile is bounded: a few copies for each peer, no reserve block;
+ * An offer may wait long for its receive.  What is held meanwhile is bounded: a few copies for each peer, or
+ * registrations where each operation has its own, no reserve block;
  * without an offer the memory is made ready when the receiver answers.
  */
 static bool offerable(const struct rme_op *op, uint8_t memory)
 {
-    return memory == RME_MEMORY_DIRECT ||
-           (memory == RME_MEMORY_PACK && op->peer->rts_out[stream_of(op)] < PACKED_OFFERS);
+    return (memory == RME_MEMORY_DIRECT && !op->peer->rme->pin.each) ||
+           (memory != RME_MEMORY_RESERVE && op->peer->rts_out[stream_of(op)] < COSTLY_OFFERS);
 }
 
 /* The message goes without the offer after all. */
@@ -229,6 +230,7 @@ static void receiver_opened(struct rme_op *op, const struct rme_wire_message *me
         rme_rndv_set_peer_handle(op, message->from);
         op->rndv->at = 0;
         op->rndv->max_segs = UINT32_MAX;
+        op->rndv->access = RME_ACCESS_LOCAL;
         rme_units_close(rme, op); /* what was offered to be read */
         rme_rndv_begin(rme, op, RME_OP_MOVING);
     } else {

@@ -8,6 +8,8 @@
  *     the message, otherwise option `unit` bounds it, and a thread registers it without the lock.
  *  2. pack: a block of a zone (zone.h) and a copy.  Also what the planner wants for small lists.
  *  3. reserve: a block that the engine has kept for this since it was opened; one op uses it at a time, in turn.
+ *     It is for when nothing can be registered, so where there are no windows it has keys for peers from the beginning: these open the
+ *     block for good, and nothing but such messages is ever in it.
  *
  * When a way is refused, the unit and those after it are made again in the next way (fall_back); what was moved before
  * stays moved.  A device that refuses memory for want of room has not looked whether it is there, so the kernel is asked before the
@@ -147,15 +149,13 @@ static bool cut_direct(struct rme_op *op, struct rme_unit *unit, uint64_t length
     return true;
 }
 
-/* The unit is a block. */
-static void use_block(struct rme *rme, struct rme_unit *unit, void *block)
+/* The unit is a block, and this registration is for it; NULL: there is none yet. */
+static void use_block(struct rme_unit *unit, void *block, const struct rme_mr *mr)
 {
-    const struct rme_mr *mr;
-
     unit->block = block;
     unit->nmseg = 1;
     unit->mseg[0] = (struct rme_mseg){.base = block, .length = unit->length};
-    if (rme_zone_find(rme->zone, block, unit->length, &mr) == 0) {
+    if (mr != NULL) {
         unit->mseg[0].lkey = mr->lkey;
         unit->mseg[0].rkey = mr->rkey;
     }
@@ -186,8 +186,14 @@ static struct rme_reserve *reserve_of(struct rme *rme, const struct rme_op *op)
 
 static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rme_unit *unit)
 {
+    const struct rme_mr *mr = NULL;
+
     reserve->user = unit;
-    use_block(rme, unit, reserve->block);
+    if (reserve->has_shown)
+        mr = &reserve->shown[(unit->access & RME_ACCESS_REMOTE_WRITE) != 0];
+    else
+        (void)rme_zone_find(rme->zone, reserve->block, unit->length, &mr); /* it is there: rme_reserve_open */
+    use_block(unit, reserve->block, mr);
     unit_ready(rme, unit);
 }
 
@@ -208,6 +214,7 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
 static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
 {
     struct rme_reserve *reserve;
+    const struct rme_mr *mr = NULL;
     void *block;
 
     switch ((enum rme_memory)unit->memory) {
@@ -221,12 +228,13 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
         break;
     case RME_MEMORY_PACK:
         block = rme_zone_try(rme->zone, unit->length);
-        if (block == NULL) {
-            want_work(rme, unit);
-        } else {
-            use_block(rme, unit, block);
+        if (block != NULL)
+            (void)rme_zone_show(rme->zone, block, unit->length, unit->access, false, &mr);
+        use_block(unit, block, mr);
+        if (mr != NULL)
             unit_ready(rme, unit);
-        }
+        else
+            want_work(rme, unit);
         break;
     case RME_MEMORY_RESERVE:
         reserve = reserve_of(rme, op);
@@ -347,11 +355,23 @@ void rme_unit_free(struct rme *rme, struct rme_unit *unit)
         unit->gone = true; /* it waits until nothing of it is open */
 }
 
+/* The hold and the block of a unit go back; who uses the block next has it when the hold is deregistered.  True: that is to be done. */
+static bool let_go(struct rme *rme, struct rme_unit *unit)
+{
+    void *block = unit->block;
+    struct rme_mreg_hold *hold = unit->hold;
+
+    unit->block = NULL;
+    unit->hold = NULL;
+    if (block != NULL && hold != NULL)
+        return rme_mreg_release_block(rme->mreg, hold, block);
+    if (block != NULL)
+        rme_zone_put(rme->zone, block);
+    return rme_mreg_release(rme->mreg, hold);
+}
+
 void rme_unit_give_back(struct rme *rme, struct rme_unit *unit)
 {
-    if (rme_mreg_release(rme->mreg, unit->hold))
-        unit->op->reap = true;
-    unit->hold = NULL;
     for (int class = 0; class < RME_RESERVES; class++) {
         if (rme->reserve[class].user == unit) {
             unit->block = NULL;
@@ -360,8 +380,8 @@ void rme_unit_give_back(struct rme *rme, struct rme_unit *unit)
             return;
         }
     }
-    if (unit->block != NULL)
-        rme_zone_put(rme->zone, unit->block);
+    if (let_go(rme, unit))
+        unit->op->reap = true;
     unit_recycle(rme, unit);
 }
 
@@ -391,18 +411,18 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
 static int do_work(struct rme *rme, struct rme_unit *unit)
 {
     const struct rme_mr *mr;
-    void *block;
 
     if (unit->memory == RME_MEMORY_DIRECT)
         return rme_mreg_acquire(rme->mreg, unit->mseg, unit->nmseg, unit->access, &unit->hold);
-    block = rme_zone_alloc(rme->zone, unit->length);
-    if (block == NULL)
+    if (unit->block == NULL)
+        use_block(unit, rme_zone_alloc(rme->zone, unit->length), NULL);
+    if (unit->block == NULL)
         return -ENOMEM;
-    if (rme_zone_find(rme->zone, block, unit->length, &mr) != 0) {
-        rme_zone_release(rme->zone, block);
+    if (rme_pin_alone(&rme->pin, unit->access))
+        return rme_mreg_acquire(rme->mreg, unit->mseg, 1, unit->access, &unit->hold);
+    if (rme_zone_show(rme->zone, unit->block, unit->length, unit->access, true, &mr) != 0)
         return -ENOMEM;
-    }
-    unit->block = block;
+    use_block(unit, unit->block, mr);
     return 0;
 }
 
@@ -418,14 +438,10 @@ void rme_unit_work(struct rme *rme)
     result = do_work(rme, unit);
     rme_lock(rme);
     if (unit->op == NULL) {
-        if (rme_mreg_release(rme->mreg, unit->hold))
+        if (let_go(rme, unit))
             op->reap = true;
-        if (unit->block != NULL)
-            rme_zone_put(rme->zone, unit->block);
         unit_recycle(rme, unit);
     } else if (result == 0) {
-        if (unit->block != NULL)
-            use_block(rme, unit, unit->block);
         unit_ready(rme, unit);
         rme_rndv_advance(rme, op);
     } else {
@@ -454,29 +470,56 @@ static void *registered_block(struct rme *rme, size_t size)
     return block;
 }
 
+/* Registers the block that peers shall use, for each direction, where no window does that. */
+static bool show_reserve(struct rme *rme, struct rme_reserve *reserve, size_t size)
+{
+    int (*reg)(struct rme_pin *, void *, size_t, unsigned, struct rme_mr *) =
+        size > RESERVE_BYTES_MIN ? rme_pin_try : rme_pin_reg; /* the last refusal is told */
+    struct rme_mr *shown = reserve->shown;
+
+    if (!rme->pin.keys_open)
+        return true;
+    if (reg(&rme->pin, reserve->block, size, RME_ACCESS_REMOTE_READ, &shown[0]) != 0)
+        return false;
+    if (reg(&rme->pin, reserve->block, size, RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE, &shown[1]) != 0) {
+        rme_pin_dereg(&rme->pin, &shown[0]);
+        return false;
+    }
+    reserve->has_shown = true;
+    return true;
+}
+
 int rme_reserve_open(struct rme *rme)
 {
+    struct rme_reserve *reserve = rme->reserve;
+
     for (size_t size = RESERVE_BYTES; size >= RESERVE_BYTES_MIN; size /= 2) {
         void *move = registered_block(rme, size);
         void *expose = move != NULL ? registered_block(rme, size) : NULL;
 
-        if (expose != NULL) {
-            rme->reserve[RME_RESERVE_MOVE].block = move;
-            rme->reserve[RME_RESERVE_EXPOSE].block = expose;
+        reserve[RME_RESERVE_MOVE].block = move;
+        reserve[RME_RESERVE_EXPOSE].block = expose;
+        if (expose != NULL && show_reserve(rme, &reserve[RME_RESERVE_EXPOSE], size)) {
             rme->reserve_size = size;
             return 0;
         }
-        if (move != NULL)
-            rme_zone_release(rme->zone, move);
+        rme_reserve_close(rme);
     }
     return -ENOMEM;
 }
 
 void rme_reserve_close(struct rme *rme)
 {
-    for (int class = 0; class < RME_RESERVES; class++)
-        if (rme->reserve[class].block != NULL)
-            rme_zone_release(rme->zone, rme->reserve[class].block);
+    for (int class = 0; class < RME_RESERVES; class++) {
+        struct rme_reserve *reserve = &rme->reserve[class];
+
+        for (int way = 0; reserve->has_shown && way < 2; way++)
+            rme_pin_dereg(&rme->pin, &reserve->shown[way]);
+        reserve->has_shown = false;
+        if (reserve->block != NULL)
+            rme_zone_release(rme->zone, reserve->block);
+        reserve->block = NULL;
+    }
 }
 
 /* ---- On the wire ------------------------------------------------------------------------------------------------- */

@@ -14,6 +14,10 @@
  * that was idle at any moment between two looks.  A little stays registered all the same (REST_BYTES), for a process that
  * does something now and then.
  *
+ * What peers are shown.  Where the key of a registration opens all of it (no windows), a slab has one for each direction: its
+ * own, to be written, and one more, to be read, when a block of it is to be read for the first time.  The bound counts
+ * memory, not registrations.  Where each operation registers for itself, slabs have local rights only.
+ *
  * Failure.  When the system refuses to register a slab, a smaller one is tried.  When the bound
  * is reached, a block of a bigger class is taken if there is one.  Else the slab stays plain
  * memory, and rme_zone_find says so.  Plain slabs go back to the system as soon as they are
@@ -69,6 +73,8 @@ struct slab {
     uint64_t free; /* a bit for each free block */
     bool registered;
     struct rme_mr mr;
+    bool readable; /* by peers, with the key of `to_read` */
+    struct rme_mr to_read;
 };
 
 TAILQ_HEAD(slab_list, slab);
@@ -203,6 +209,8 @@ static char *map_memory(const struct rme_zone *zone, size_t size)
 
 static void destroy_slab(struct rme_zone *zone, struct slab *slab)
 {
+    if (slab->readable)
+        rme_pin_dereg(zone->config.pin, &slab->to_read);
     if (slab->registered) {
         rme_pin_dereg(zone->config.pin, &slab->mr);
         atomic_fetch_sub(&zone->config.pin->zone_bytes, slab->size);
@@ -221,8 +229,10 @@ enum effort {
 
 static bool register_slab(struct rme_zone *zone, struct slab *slab, enum effort effort)
 {
-    unsigned access = RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE;
     struct rme_pin *pin = zone->config.pin;
+    unsigned access = RME_ACCESS_LOCAL_WRITE | (pin->each        ? 0
+                                                : pin->keys_open ? RME_ACCESS_REMOTE_WRITE
+                                                                 : RME_ACCESS_REMOTE);
     int ret = effort == QUIET ? rme_pin_try(pin, slab->base, slab->size, access, &slab->mr)
                               : rme_pin_reg(pin, slab->base, slab->size, access, &slab->mr);
 
@@ -679,6 +689,51 @@ int rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
     if (slab == NULL || !slab->registered)
         return -ENOENT;
     *mr = &slab->mr;
+    return 0;
+}
+
+/* Lets peers read a slab, one of whose blocks the caller has.  No lock held. */
+static int make_readable(struct rme_zone *zone, struct slab *slab)
+{
+    struct rme_pin *pin = zone->config.pin;
+    struct rme_mr mr;
+    bool late;
+
+    if (rme_pin_try(pin, slab->base, slab->size, RME_ACCESS_REMOTE_READ, &mr) != 0)
+        return -ENOMEM;
+    pthread_mutex_lock(&zone->lock);
+    late = slab->readable;
+    if (!late) {
+        slab->to_read = mr;
+        slab->readable = true;
+    }
+    pthread_mutex_unlock(&zone->lock);
+    if (late) /* another thread has done it */
+        rme_pin_dereg(pin, &mr);
+    return 0;
+}
+
+int rme_zone_show(struct rme_zone *zone, const void *start, size_t length, unsigned access,
+                  bool now, const struct rme_mr **mr)
+{
+    struct slab *slab;
+    bool ready;
+
+    if (rme_pin_alone(zone->config.pin, access))
+        return -EPERM;
+    if ((access & RME_ACCESS_REMOTE_READ) == 0 || !zone->config.pin->keys_open)
+        return rme_zone_find(zone, start, length, mr);
+    pthread_mutex_lock(&zone->lock);
+    slab = slab_of(zone, start, length);
+    ready = slab != NULL && slab->readable;
+    pthread_mutex_unlock(&zone->lock);
+    if (slab == NULL || !slab->registered)
+        return -ENOENT;
+    if (!ready && !now)
+        return -EAGAIN;
+    if (!ready && make_readable(zone, slab) != 0)
+        return -ENOMEM;
+    *mr = &slab->to_read;
     return 0;
 }
 

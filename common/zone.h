@@ -71,6 +71,15 @@ uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now);
 int rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
                   const struct rme_mr **mr);
 
+/*
+ * The same, with keys for a peer that shall have this access (RME_ACCESS_LOCAL: for nobody).  Where a registration's own key
+ * opens it, a slab has a second one to be read, made when a block of it is read for the first time.
+ * -EAGAIN: it has to be made, which happens if `now` (no lock of the engine held then); -ENOMEM: refused; -EPERM:
+ * not as part of a slab, see rme_pin_alone.
+ */
+int rme_zone_show(struct rme_zone *zone, const void *start, size_t length, unsigned access,
+                  bool now, const struct rme_mr **mr);
+
 /* Does the range lie inside one block in use, registered or not? */
 bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length);
 

@@ -171,6 +171,11 @@ void node_close(struct node *n)
     free(n);
 }
 
+bool registers_each(const struct node *n)
+{
+    return strstr(rme_key_opens(n->rme), "one operation, to every peer") != NULL;
+}
+
 uint64_t node_counter(const struct node *n, const char *name)
 {
     return rme_counter_value(n->rme, name);
@@ -207,6 +212,7 @@ static void note(struct node *n, const struct rme_done *done)
     op->place = ++reported;
     loop_census(&census);
     op->open = census.windows;
+    op->shown = census.shown;
 }
 
 static void look_unexpected(struct node *n)

@@ -34,6 +34,7 @@ struct op {
     int rc;      /* of the post */
     int reports; /* a post that returned 1 counts as one */
     uint64_t open; /* windows of all hosts at the report, over the loop fabric */
+    uint64_t shown; /* likewise registrations that peers may use */
     int error;
     int64_t actual;
     int place; /* among all reports of the test, from 1 */
@@ -71,6 +72,8 @@ struct node *node_open(const char *name, const char *uri); /* uri NULL: a client
 int node_try(const char *name, const char *uri, struct node **out);
 void node_close(struct node *n);
 uint64_t node_counter(const struct node *n, const char *name);
+/* There are no windows, and what a peer may use is registered for one operation. */
+bool registers_each(const struct node *n);
 struct rme_addr *node_dial(struct node *n, const char *uri);
 /* The address is freed at the end of the test unless freed by node_forget. */
 void node_forget(struct rme_addr *addr);

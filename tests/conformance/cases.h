@@ -142,6 +142,7 @@
 #define COUNT_CASES(X) \
     X(nothing_stays_open) \
     X(cancelled_ones_are_shut) \
+    X(nothing_stays_registered_for_peers) \
     X(few_windows_suffice) \
     X(answer_waits_until_shut) \
     X(counts_of_a_large_write) \

@@ -24,6 +24,7 @@ static const struct rme_option_row loop_options[] = {
     {"loop_max_regs", "count", 1 << 18, 0, 1 << 18, "registrations", NULL},
     {"loop_read", "switch", 1, 0, 1, "transfers may be reads", NULL},
     {"loop_shared_rx", "switch", 1, 0, 1, "receive buffers are shared by all links", NULL},
+    {"loop_each", "bool", 0, 0, 1, "without windows: what is open is registered for one operation alone", NULL},
     {"loop_windows", "count", 256, 0, 1 << 16, "windows, 0: keys of registrations open them to everybody", NULL},
     {"loop_reg_is_free", "switch", 0, 0, 1, "registration costs nothing", NULL},
     {"loop_read_depth", "count", 16, 1, 255, "reads at work at one time on a link", NULL},
@@ -368,6 +369,7 @@ static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_conf
         .shared_rx = option(config, "loop_shared_rx"),
         .reg_is_free = option(config, "loop_reg_is_free"),
         .windows = (uint32_t)option(config, "loop_windows"),
+        .register_each = option(config, "loop_each") && !option(config, "loop_windows"),
     };
 }
 
@@ -485,6 +487,9 @@ static void loop_op_close(struct rme_fabric *rf)
     if (f->next)
         f->next->at = f->at;
     loop_net.census.registrations -= f->mrs_used;
+    for (uint32_t i = 0; i < f->nmrs; i++)
+        if (f->mrs[i].lkey)
+            loop_net.census.shown -= loop_is_shown(f, &f->mrs[i]);
     pthread_mutex_unlock(&loop_net.lock);
     fabric_free(f);
 }
@@ -576,6 +581,7 @@ void loop_clear(void)
     struct loop_census now = loop_net.census;
     memset(&loop_net.census, 0, sizeof loop_net.census);
     loop_net.census.registrations = now.registrations;
+    loop_net.census.shown = now.shown;
     loop_net.census.rx_held = now.rx_held;
     loop_net.census.tx_held = now.tx_held;
     memset(loop_net.faults, 0, sizeof loop_net.faults);

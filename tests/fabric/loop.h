@@ -79,6 +79,7 @@ void loop_hold(unsigned what);
 /* What exists, and what went wrong since the last loop_clear(). */
 struct loop_census {
     uint64_t fabrics, links, registrations, windows, rx_held, tx_held; /* now */
+    uint64_t shown; /* now: registrations whose own keys open them to peers */
     uint64_t connects, messages, immediates, transfers, pieces, bytes, opened;
     uint64_t rnr;
     uint64_t violations;  /* breaches of fabric.h by the engine, and refused accesses */

@@ -35,6 +35,11 @@ static struct loop_mr *mr_slot(struct loop_fabric *f)
     return &f->mrs[n - 1];
 }
 
+unsigned loop_is_shown(const struct loop_fabric *f, const struct loop_mr *mr)
+{
+    return !f->caps.windows && (mr->access & (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)) != 0;
+}
+
 int loop_op_reg(struct rme_fabric *rf, void *base, size_t length, unsigned access, struct rme_mr *mr)
 {
     struct loop_fabric *f = (struct loop_fabric *)rf;
@@ -61,6 +66,7 @@ int loop_op_reg(struct rme_fabric *rf, void *base, size_t length, unsigned acces
             slot->access = access;
             f->mrs_used++;
             loop_net.census.registrations++;
+            loop_net.census.shown += loop_is_shown(f, slot);
             *mr = (struct rme_mr){.handle = (void *)(uintptr_t)(index + 1),
                                   .base = slot->base,
                                   .length = length,
@@ -87,6 +93,7 @@ void loop_op_dereg(struct rme_fabric *rf, struct rme_mr *mr)
         f->mrs[index].lkey = f->mrs[index].rkey = 0;
         f->mrs_used--;
         loop_net.census.registrations--;
+        loop_net.census.shown -= loop_is_shown(f, &f->mrs[index]);
     }
     pthread_mutex_unlock(&loop_net.lock);
 }

@@ -194,6 +194,8 @@ void *loop_op_tx_get(struct rme_link *link);
 void loop_op_tx_put(struct rme_link *link, void *tx);
 void loop_op_tx_send(struct rme_link *link, void *tx, size_t length);
 void loop_op_xfer(struct rme_link *link, struct rme_xfer *x);
+/* Does the key of a registration open it to peers?  1 or 0. */
+unsigned loop_is_shown(const struct loop_fabric *f, const struct loop_mr *mr);
 int loop_op_expose(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access);
 void loop_op_unexpose(struct rme_link *link, struct rme_range *range, uint32_t n, void *owner);
 void loop_op_flush(struct rme_fabric *rf);

@@ -642,6 +642,93 @@ static void hints_are_bounded(void **state)
     stop(f);
 }
 
+/* The registration of a key is this and nothing beside it. */
+static void expect_exactly(struct fixture *f, uint64_t key, const char *base, size_t length, unsigned access)
+{
+    assert_true(fake_covers(&f->fake, key, base, length, access));
+    assert_false(fake_covers(&f->fake, key, base - 1, 1, 0));
+    assert_false(fake_covers(&f->fake, key, base + length, 1, 0));
+    assert_false(fake_covers(&f->fake, key, base, 1, RME_ACCESS_REMOTE & ~access));
+}
+
+/* Keys that open registrations: no rest of a page, no hole; kept all the same. */
+static void what_is_shown_is_exact(void **state)
+{
+    struct fixture *f = start_cached(100, 1 << 20);
+    struct rme_mseg seg[3] = {{.base = f->memory + 100, .length = 5000},
+                              {.base = f->memory + 5100, .length = 900},
+                              {.base = f->memory + 2 * PAGE, .length = 10}};
+    struct rme_mreg_hold *hold;
+
+    (void)state;
+    f->pin.keys_open = true;
+    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 3, SINK, &hold), 0);
+    assert_int_equal(f->fake.regs, 2); /* the two that touch, and the third */
+    assert_int_equal(seg[0].rkey, seg[1].rkey);
+    expect_exactly(f, seg[0].rkey, f->memory + 100, 5900, SINK);
+    expect_exactly(f, seg[2].rkey, f->memory + 2 * PAGE, 10, SINK);
+    end(f, hold);
+    use(f, f->memory + 200, 5000, SINK); /* part of it */
+    assert_int_equal(f->fake.regs, 2);
+    use(f, f->memory + 99, 10, SINK); /* in the same page, but no part */
+    use(f, f->memory + 99, 10, SOURCE);
+    assert_int_equal(f->fake.regs, 4);
+    munmap(f->memory, PAGE); /* of which each knows */
+    use(f, f->memory + 2 * PAGE, 10, SINK);
+    assert_int_equal(f->fake.regs, 4);
+    rme_mreg_reap(f->mreg);
+    assert_int_equal(fake_live(&f->fake), 1);
+    use(f, f->memory + 30 * PAGE, 3 * PAGE, RME_ACCESS_LOCAL); /* nobody is shown this */
+    use(f, f->memory + 30 * PAGE + 5, 3 * PAGE - 5, RME_ACCESS_LOCAL);
+    assert_int_equal(f->fake.regs, 5);
+    stop(f);
+}
+
+/* And for one operation alone: neither zone nor cache has it, and a block serves others only when its key is dead. */
+static void what_is_shown_is_for_one_operation(void **state)
+{
+    struct fixture *f = start_cached(100, 1 << 20);
+    struct rme_mreg_hold *hold, *other;
+    struct rme_mseg seg = {.base = f->memory + 100, .length = 5000}, again = seg;
+    char *block;
+
+    (void)state;
+    f->pin.keys_open = f->pin.each = true;
+    use(f, f->memory, 3 * PAGE, RME_ACCESS_LOCAL_WRITE); /* cached, for us */
+    assert_int_equal(f->fake.regs, 1);
+    assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SINK, &hold), -EAGAIN);
+    assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SINK, &hold), 0);
+    assert_int_equal(rme_mreg_acquire(f->mreg, &again, 1, SINK, &other), 0);
+    assert_int_equal(f->fake.regs, 3);
+    assert_int_not_equal(seg.rkey, again.rkey);
+    expect_exactly(f, seg.rkey, f->memory + 100, 5000, SINK);
+    assert_true(rme_mreg_release(f->mreg, hold));
+    rme_mreg_reap(f->mreg);
+    assert_false(fake_covers(&f->fake, seg.rkey, f->memory + 100, 1, 0));
+    end(f, other);
+    assert_int_equal(fake_live(&f->fake), 1);
+    rme_mreg_hint(f->mreg, f->memory + 20 * PAGE, PAGE, SINK); /* what is made ready is for us */
+    rme_mreg_warm(f->mreg);
+    assert_int_equal(fake_live(&f->fake), 2);
+    assert_int_equal(rme_mreg_try(f->mreg, &(struct rme_mseg){.base = f->memory + 20 * PAGE, .length = PAGE}, 1,
+                                  RME_ACCESS_LOCAL_WRITE, &hold),
+                     0);
+    end(f, hold);
+    for (unsigned i = 0; i < f->fake.regs; i++)
+        assert_false(fake_covers(&f->fake, i + 1, f->memory + 20 * PAGE, 1, RME_ACCESS_REMOTE_WRITE));
+
+    block = rme_zone_alloc(f->zone, 8192);
+    seg = (struct rme_mseg){.base = block, .length = 7000};
+    assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SOURCE, &hold), 0);
+    expect_exactly(f, seg.rkey, block, 7000, SOURCE);
+    assert_true(rme_mreg_release_block(f->mreg, hold, block));
+    assert_true(rme_zone_owns(f->zone, block, 8192)); /* still in use */
+    rme_mreg_reap(f->mreg);
+    assert_false(rme_zone_owns(f->zone, block, 8192));
+    assert_false(fake_covers(&f->fake, seg.rkey, block, 1, 0));
+    stop(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -668,6 +755,8 @@ int main(void)
         cmocka_unit_test(the_cache_gives_way),
         cmocka_unit_test(hints_warm_it),
         cmocka_unit_test(hints_are_bounded),
+        cmocka_unit_test(what_is_shown_is_exact),
+        cmocka_unit_test(what_is_shown_is_for_one_operation),
     };
 
     return cmocka_run_group_tests_name("mreg", tests, NULL, NULL);

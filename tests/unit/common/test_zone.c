@@ -519,6 +519,48 @@ static void pagemap(void **state)
     rme_pagemap_clear(&map);
 }
 
+/* Keys that open registrations: a slab has one for each direction. */
+static void directions_are_apart(void **state)
+{
+    struct fixture *f = start(64 << 20, 0);
+    const struct rme_mr *local, *source, *sink;
+    char *block;
+
+    (void)state;
+    f->pin.keys_open = true;
+    block = rme_zone_alloc(f->zone, 8192);
+    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_LOCAL, false, &local), 0);
+    assert_true(fake_covers(&f->fake, local->rkey, block, 8192, RME_ACCESS_LOCAL_WRITE));
+    assert_false(fake_covers(&f->fake, local->rkey, block, 1, RME_ACCESS_REMOTE_READ));
+    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, false, &source), -EAGAIN);
+    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source), 0);
+    assert_true(fake_covers(&f->fake, source->rkey, block, 8192, RME_ACCESS_REMOTE_READ));
+    assert_false(fake_covers(&f->fake, source->rkey, block, 1, RME_ACCESS_REMOTE_WRITE));
+    assert_int_equal(rme_zone_show(f->zone, block + 1, 10, RME_ACCESS_REMOTE_WRITE, false, &sink), 0);
+    assert_true(fake_covers(&f->fake, sink->rkey, block, 8192, RME_ACCESS_REMOTE_WRITE | RME_ACCESS_LOCAL_WRITE));
+    assert_false(fake_covers(&f->fake, sink->rkey, block, 1, RME_ACCESS_REMOTE_READ));
+    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, false, &source), 0);
+    assert_int_equal(f->fake.regs, 2);
+    assert_int_equal(rme_zone_show(f->zone, &local, 1, RME_ACCESS_REMOTE_READ, true, &source), -ENOENT);
+    f->pin.each = true; /* not as part of a slab */
+    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source), -EPERM);
+    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_LOCAL, false, &local), 0);
+    assert_int_equal(rme_zone_release(f->zone, block), 0);
+    assert_int_equal(fake_live(&f->fake), 0);
+    block = rme_zone_alloc(f->zone, 8192);
+    assert_int_equal(rme_zone_find(f->zone, block, 8192, &local), 0);
+    assert_false(fake_covers(&f->fake, local->rkey, block, 1, RME_ACCESS_REMOTE_WRITE));
+    assert_false(fake_covers(&f->fake, local->rkey, block, 1, RME_ACCESS_REMOTE_READ));
+    assert_int_equal(rme_zone_release(f->zone, block), 0);
+    f->pin.each = false;
+    block = rme_zone_alloc(f->zone, 8192); /* refused: none of it is left */
+    f->fake.refuse = ENOMEM;
+    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source), -ENOMEM);
+    f->fake.refuse = 0;
+    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source), 0);
+    stop(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -541,6 +583,7 @@ int main(void)
         cmocka_unit_test(blocks_in_use_at_the_end),
         cmocka_unit_test(device_limit),
         cmocka_unit_test(many_threads),
+        cmocka_unit_test(directions_are_apart),
     };
 
     return cmocka_run_group_tests_name("zone", tests, NULL, NULL);
