@@ -47,6 +47,6 @@ attack_fn attack_deaf, attack_cancels, attack_rts,
 attack_fn attack_silent, attack_storm, attack_links; /* links */
 attack_fn attack_crowd;                              /* no attack, but a crowd of clients */
 attack_fn attack_jobs;                               /* of bmi-perf's server */
-attack_fn attack_keys;
+attack_fn attack_keys, attack_shared_keys;
 
 #endif

@@ -30,6 +30,7 @@ static const struct {
     {"links", "1,000 links that do a little of everything", attack_links},
     {"crowd", "1,000 clients at once, each of which asks and is answered", attack_crowd},
     {"keys", "every key ever seen, used later and elsewhere", attack_keys},
+    {"shared-keys", "the same where a key serves every link while its operation lasts", attack_shared_keys},
     {"jobs", "jobs that need much memory (perf)", attack_jobs},
 };
 
@@ -86,7 +87,7 @@ static int usage(void)
 {
     fprintf(stderr, "usage: hostile ATTACK iod|perf ib://host:port SECONDS\n");
     for (unsigned i = 0; i < ATTACKS; i++)
-        fprintf(stderr, "  %-10s %s\n", attacks[i].name, attacks[i].text);
+        fprintf(stderr, "  %-11s %s\n", attacks[i].name, attacks[i].text);
     return 2;
 }
 

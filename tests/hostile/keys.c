@@ -9,6 +9,9 @@
  * link;
  *  - after it has ended: any use, on its own link or on a new one.
  *
+ * Where the server's device has no usable windows a key is that of a registration and serves every link meanwhile: the
+ * attack is "shared-keys" there, which tries on another link what must fail on any.
+ *
  * A refused access ends the link, so there is one try for each link; a link on which a try
  * succeeded is used again.
  */
@@ -257,7 +260,7 @@ static void try_key(struct visit *v, struct link **link, const struct rme_wire_s
 }
 
 /* While the operation is under way. */
-static void try_open_key(struct visit *v, unsigned how)
+static void try_open_key(struct visit *v, unsigned how, bool shared)
 {
     struct key key = v->key[v->keys - 1];
     struct rme_wire_segment behind = {key.segment.address + key.segment.length, key.segment.key,
@@ -272,7 +275,10 @@ static void try_open_key(struct visit *v, unsigned how)
         try_key(v, &v->link, &behind, key.writable, "behind the end of an open key");
         break;
     case 2:
-        try_key(v, &other, &key.segment, key.writable, "an open key of another link");
+        if (shared)
+            try_key(v, &other, &behind, key.writable, "behind the end of an open key of another link");
+        else
+            try_key(v, &other, &key.segment, key.writable, "an open key of another link");
         link_drop(other);
         break;
     default:
@@ -298,7 +304,7 @@ static void try_old_keys(struct visit *v)
     link_drop(link);
 }
 
-void attack_keys(struct attack *a)
+static void visit(struct attack *a, bool shared)
 {
     struct visit v = {.attack = a, .put = a->round % 2 == 0, .reply_tag = 100};
     unsigned how = a->round / 2 % 4;
@@ -319,7 +325,17 @@ void attack_keys(struct attack *a)
             complain(a, "the operation did not end");
         }
     } else {
-        try_open_key(&v, how);
+        try_open_key(&v, how, shared);
     }
     link_drop(v.link);
+}
+
+void attack_keys(struct attack *a)
+{
+    visit(a, false);
+}
+
+void attack_shared_keys(struct attack *a)
+{
+    visit(a, true);
 }

@@ -17,9 +17,10 @@ memory() { awk '/^(RssAnon|RssShmem|VmPin):/ { s += $2 } END { print s + 0 }' /p
 
 # Copies for as long as the attackers live.
 attack() { # name
-    one= two= copies=0 bad=0
-    hostile $1 iod ib://10.7.0.1:7000 6 >/tmp/hostile.iod 2>&1 & one=$!
-    hostile $1 perf ib://10.7.0.1:7001 6 >/tmp/hostile.perf 2>&1 & two=$!
+    one= two= copies=0 bad=0 seconds=4
+    [ $1 != shared-keys ] || seconds=8
+    hostile $1 iod ib://10.7.0.1:7000 $seconds >/tmp/hostile.iod 2>&1 & one=$!
+    hostile $1 perf ib://10.7.0.1:7001 $seconds >/tmp/hostile.perf 2>&1 & two=$!
     while [ -d /proc/$one ] || [ -d /proc/$two ] || [ $copies = 0 ]; do
         copy || bad=$((bad + 1))
         copies=$((copies + 1))
@@ -41,10 +42,17 @@ settled() { # before iod, before perf
 }
 
 check 30 "a copy before" copy
-for kind in malformed hellos credits deaf cancels rts empty silent storm; do
+opens() { bmi-perf --session ib://10.7.0.1:7001 --bmi-options device=rxe2,$1 | grep "a key opens *$2"; }
+check 20 "by default a key opens one operation" opens spin_us=50 "the bytes of one operation, to every peer"
+check 20 "by option it opens a registration" opens expose=region "all of a registration"
+for kind in malformed hellos credits deaf cancels rts empty silent storm shared-keys; do
     before_iod=$(memory $iod) before_perf=$(memory $perf)
     check 120 "attacked: $kind" attack $kind
+    for victim in iod perf; do note "$(tail -n 1 /tmp/hostile.$victim)"; done
     check 20 "memory after $kind" settled $before_iod $before_perf
+done
+for victim in iod perf; do # of the last one, with keys
+    check 5 "$victim: keys were kept, and opened nothing" grep -q " [1-9][0-9]* keys, 0 bytes stolen, 0 failures" /tmp/hostile.$victim
 done
 check 30 "a copy after" copy
 for server in $iod $perf; do
