@@ -64,17 +64,16 @@ int bmi_elan4_card_decode(const uint8_t in[BMI_ELAN4_CARD_BYTES], struct bmi_ela
 {
     if (get(in, 8) != MAGIC)
         return -EPROTO;
-    *card = (struct bmi_elan4_card){.version = (uint32_t)get(in + 8, 4),
-                                    .verdict = (uint32_t)get(in + 12, 4),
-                                    .vp = (uint32_t)get(in + 16, 4),
-                                    .wanted = (uint32_t)get(in + 20, 4),
-                                    .range = {(int)(uint32_t)get(in + 24, 4),
-                                              (int)(uint32_t)get(in + 28, 4),
-                                              (int)(uint32_t)get(in + 32, 4),
-                                              (int)(uint32_t)get(in + 36, 4)},
-                                    .queue = get(in + 40, 8),
-                                    .generation = get(in + 48, 8),
-                                    .key = get(in + 56, 8)};
+    *card = (struct bmi_elan4_card){
+        .version = (uint32_t)get(in + 8, 4),
+        .verdict = (uint32_t)get(in + 12, 4),
+        .vp = (uint32_t)get(in + 16, 4),
+        .wanted = (uint32_t)get(in + 20, 4),
+        .range = {(int)(uint32_t)get(in + 24, 4), (int)(uint32_t)get(in + 28, 4),
+                  (int)(uint32_t)get(in + 32, 4), (int)(uint32_t)get(in + 36, 4)},
+        .queue = get(in + 40, 8),
+        .generation = get(in + 48, 8),
+        .key = get(in + 56, 8)};
     return 0;
 }
 
@@ -105,5 +104,6 @@ const char *bmi_elan4_verdict_text(uint32_t verdict)
 #undef X
     };
 
-    return verdict < BMI_ELAN4_VERDICT_COUNT ? text[verdict] : "it refuses for a reason unknown here";
+    return verdict < BMI_ELAN4_VERDICT_COUNT ? text[verdict]
+                                             : "it refuses for a reason unknown here";
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The card of a process: who it is and where its messages go. Both ways of meeting hand it over,
- * the temporary TCP connection (exchange.h) as well as the first message to a server's queue.
+ * The card of a process: who it is and where its messages go. Both ways of meeting hand it
+ * over, the temporary TCP connection (exchange.h) as well as the first message to a server's
+ * queue.
  *
  * All functions are pure.
  */
@@ -16,12 +17,14 @@
 #define BMI_ELAN4_ANYBODY    UINT32_MAX
 
 /* What one process thinks of another's card. */
-#define BMI_ELAN4_VERDICTS(X)                                                                   \
-    X(WELCOME, "welcome")                                                                       \
-    X(VERSION, "it speaks another version of the protocol")                                     \
-    X(RANGE, "it numbers the processes otherwise: give all of them the same nodes and contexts") \
-    X(KEY, "it has another key: give all processes of a file system the same one")              \
-    X(OTHER, "it is not the process that was asked for")
+#define BMI_ELAN4_VERDICTS(X)                                                                  \
+    X(WELCOME, "welcome")                                                                      \
+    X(VERSION, "it speaks another version of the protocol")                                    \
+    X(RANGE,                                                                                   \
+      "it numbers the processes otherwise: give all of them the same nodes and contexts")      \
+    X(KEY, "it has another key: give all processes of a file system the same one")             \
+    X(OTHER, "it is not the process that was asked for, or does not listen")                   \
+    X(FULL, "it has no room for more connections")
 
 enum bmi_elan4_verdict {
 #define X(NAME, prose) BMI_ELAN4_##NAME,
@@ -46,7 +49,8 @@ void bmi_elan4_card_fill(struct bmi_elan4_card *card, const struct bmi_elan4_ran
                          const unsigned key[4], int node, int context, uint64_t queue,
                          uint64_t generation);
 
-void bmi_elan4_card_encode(const struct bmi_elan4_card *card, uint8_t out[BMI_ELAN4_CARD_BYTES]);
+void bmi_elan4_card_encode(const struct bmi_elan4_card *card,
+                           uint8_t out[BMI_ELAN4_CARD_BYTES]);
 
 /* 0, or -EPROTO for bytes that are no card. A card of another version is one. */
 int bmi_elan4_card_decode(const uint8_t in[BMI_ELAN4_CARD_BYTES], struct bmi_elan4_card *card);

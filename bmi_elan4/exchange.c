@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A client sends its card and reads one; a server reads one, judges it, and sends its own with the
- * verdict. A card is smaller than any socket's buffer, so it is sent as a whole or the connection
- * is given up. Visitors that say nothing are sent away after a time; as long as all places are
- * taken, nobody else is let in, so that they cost the server a bounded number of descriptors.
+ * A client sends its card and reads one; a server reads one, judges it, and sends its own with
+ * the verdict. A card is smaller than any socket's buffer, so it is sent as a whole or the
+ * connection is given up. Visitors that say nothing are sent away after a time; as long as all
+ * places are taken, nobody else is let in, so that they cost the server a bounded number of
+ * descriptors.
  */
 #include "bmi_elan4/exchange.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Meeting over TCP: a client connects to a port that it knows, both hand over their cards, and the
- * connection is over. A server has a desk, a client makes a call. Nothing here blocks; one thread
- * at a time uses a desk or a call. Times are milliseconds of the monotonic clock.
+ * Meeting over TCP: a client connects to a port that it knows, both hand over their cards, and
+ * the connection is over. A server has a desk, a client makes a call. Nothing here blocks; one
+ * thread at a time uses a desk or a call. Times are milliseconds of the monotonic clock.
  */
 #ifndef BMI_ELAN4_EXCHANGE_H
 #define BMI_ELAN4_EXCHANGE_H
@@ -12,8 +12,8 @@
 
 #include "bmi_elan4/card.h"
 
-#define BMI_ELAN4_VISITORS   16   /* at a desk at a time; the others wait in the kernel's queue */
-#define BMI_ELAN4_VISIT_MS   2000 /* for one of them */
+#define BMI_ELAN4_VISITORS 16   /* at a desk at a time; the others wait in the kernel's queue */
+#define BMI_ELAN4_VISIT_MS 2000 /* for one of them */
 
 struct bmi_elan4_desk;
 struct bmi_elan4_call;
@@ -35,8 +35,9 @@ int64_t bmi_elan4_desk_deadline(const struct bmi_elan4_desk *desk);
 int bmi_elan4_call_begin(const struct sockaddr *addr, socklen_t length,
                          const struct bmi_elan4_card *mine, struct bmi_elan4_call **out);
 /*
- * Goes on: 0 with the other's card, whatever its verdict; -EAGAIN: not yet; another negative errno: -ECONNREFUSED
- * nobody listens, -ECONNRESET it hung up, -EPROTO it is somebody else. After anything but -EAGAIN it is only to be ended.
+ * Goes on: 0 with the other's card, whatever its verdict; -EAGAIN: not yet; another negative
+ * errno: -ECONNREFUSED nobody listens, -ECONNRESET it hung up, -EPROTO it is somebody else.
+ * After anything but -EAGAIN it is only to be ended.
  */
 int bmi_elan4_call_step(struct bmi_elan4_call *call, struct bmi_elan4_card *theirs);
 /* What to wait for: the call's own descriptor, and events as poll(2) has them. */

@@ -3,13 +3,15 @@
  * Taking messages. The queue's event counts what comes, and writes a word when the first comes
  * after it was primed. The word is written behind the data of the slot, while the queue's own
  * pointer may run ahead of it; so exactly one message is taken for each word that is seen, and
- * WAIT_EVENT primes the event again for the next one: if that has come already, it fires at once.
+ * WAIT_EVENT primes the event again for the next one: if that has come already, it fires at
+ * once.
  *
  * Sleeping. The library can sleep for one event, without a time limit, and while it does the
- * event is changed to one that interrupts. So the event has one user at a time: the owner of the
- * inbox, or between arm() and the next message the sleeper's thread, and with it the command
- * queues that change it. The thread hands it back before it makes the descriptor readable, and
- * leaves the word set, for the owner to see. At the end the event is set as if a message had come.
+ * event is changed to one that interrupts. So the event has one user at a time: the owner of
+ * the inbox, or between arm() and the next message the sleeper's thread, and with it the
+ * command queues that change it. The thread hands it back before it makes the descriptor
+ * readable, and leaves the word set, for the owner to see. At the end the event is set as if a
+ * message had come.
  */
 #include "bmi_elan4/inbox.h"
 
@@ -90,7 +92,8 @@ static void free_memory(struct bmi_elan4_inbox *in)
     free(in);
 }
 
-int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots, struct bmi_elan4_inbox **out)
+int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
+                         struct bmi_elan4_inbox **out)
 {
     struct bmi_elan4_inbox *in = calloc(1, sizeof(*in));
 

@@ -20,7 +20,8 @@
 struct bmi_elan4_inbox;
 
 /* With room for `slots` messages. 0, -ENOMEM, or what made no thread. */
-int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots, struct bmi_elan4_inbox **out);
+int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
+                         struct bmi_elan4_inbox **out);
 /* Before the nic is closed. */
 void bmi_elan4_inbox_close(struct bmi_elan4_inbox *inbox);
 
@@ -28,8 +29,8 @@ void bmi_elan4_inbox_close(struct bmi_elan4_inbox *inbox);
 E4_Addr bmi_elan4_inbox_queue(const struct bmi_elan4_inbox *inbox);
 
 /*
- * The oldest message, BMI_ELAN4_SLOT bytes, of which the sender wrote as many as it meant to; NULL
- * when there is none, or the inbox is armed. It stays until bmi_elan4_inbox_next().
+ * The oldest message, BMI_ELAN4_SLOT bytes, of which the sender wrote as many as it meant to;
+ * NULL when there is none, or the inbox is armed. It stays until bmi_elan4_inbox_next().
  */
 const void *bmi_elan4_inbox_peek(struct bmi_elan4_inbox *inbox);
 void bmi_elan4_inbox_next(struct bmi_elan4_inbox *inbox);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Joining and leaving. The order matters: routes to all processes there may ever be come first, the
- * interface is closed to the network before the context is attached and opened when all that
- * others can reach exists, so nobody meets a process that is half made. The log of the node says
- * which context to try; the driver has the last word, and a context that it refuses is skipped,
- * as somebody has it who does not keep to the log.
+ * Joining and leaving. The order matters: routes to all processes there may ever be come first,
+ * the interface is closed to the network before the context is attached and opened when all
+ * that others can reach exists, so nobody meets a process that is half made. The log of the
+ * node says which context to try; the driver has the last word, and a context that it refuses
+ * is skipped, as somebody has it who does not keep to the log.
  *
  * What is uncertain about the real library is here and nowhere else in this folder. The real
  * one is not known to detach: there the context goes with the process, and so does its record
@@ -75,10 +75,11 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
         snprintf(why, size, "context %d of node %d is in use by another process", first,
                  nic->node);
     else if (rc == -EBUSY)
-        snprintf(why, size,
-                 "all contexts for clients on node %d, %d to %d, are in use; give all processes "
-                 "a larger range",
-                 nic->node, first, last);
+        snprintf(
+            why, size,
+            "all contexts for clients on node %d, %d to %d, are in use; give all processes "
+            "a larger range",
+            nic->node, first, last);
     else if (rc < 0)
         snprintf(why, size, "attaching to context %d of node %d: %s", first, nic->node,
                  strerror(-rc));
@@ -106,10 +107,10 @@ static int make_queues(struct bmi_elan4_nic *nic)
                                CQ_WriteEnableBit | CQ_DmaStartEnableBit | CQ_STENEnableBit |
                                    CQ_SetEventEnableBit | CQ_WaitEventEnableBit,
                                elan4_probe_cmdq(nic->ctx, 16, CQ_AutoCtrlFlowOn));
-    nic->rx = elan4_alloc_cmdq(nic->ctx, CQ_Size1K, CQ_WriteEnableBit | CQ_WaitEventEnableBit,
-                               NULL);
-    nic->irq = elan4_alloc_cmdq(nic->ctx, CQ_Size1K, CQ_WriteEnableBit | CQ_InterruptEnableBit,
-                                NULL);
+    nic->rx =
+        elan4_alloc_cmdq(nic->ctx, CQ_Size1K, CQ_WriteEnableBit | CQ_WaitEventEnableBit, NULL);
+    nic->irq =
+        elan4_alloc_cmdq(nic->ctx, CQ_Size1K, CQ_WriteEnableBit | CQ_InterruptEnableBit, NULL);
     nic->irq_block = bmi_elan4_sdram(nic, 64, sizeof(*nic->irq_block));
     if (!nic->cookies || !nic->tx || !nic->rx || !nic->irq || !nic->irq_block)
         return -ENOMEM;
@@ -171,8 +172,9 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
         goto err_memory;
     }
     if (rc < 0) {
-        failed(rc, why, size, config->folder, "give all processes of the node the same folder "
-                                              "that all of them may write to");
+        failed(rc, why, size, config->folder,
+               "give all processes of the node the same folder "
+               "that all of them may write to");
         goto err_memory;
     }
     rc = attach(nic, config, why, size);
@@ -236,13 +238,12 @@ void *bmi_elan4_sdram(struct bmi_elan4_nic *nic, size_t align, size_t size)
 void bmi_elan4_send(struct bmi_elan4_nic *nic, unsigned vp, E4_Addr queue, const void *message,
                     size_t bytes, const volatile void *event)
 {
-    E4_DMA dma = {
-        .dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16),
-        .dma_cookie = elan4_local_cookie(nic->cookies, E4_COOKIE_TYPE_LOCAL_DMA, vp),
-        .dma_vproc = vp,
-        .dma_srcAddr = bmi_elan4_at(nic, message),
-        .dma_srcEvent = event ? bmi_elan4_at(nic, event) : 0,
-        .dma_dstEvent = queue};
+    E4_DMA dma = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16),
+                  .dma_cookie = elan4_local_cookie(nic->cookies, E4_COOKIE_TYPE_LOCAL_DMA, vp),
+                  .dma_vproc = vp,
+                  .dma_srcAddr = bmi_elan4_at(nic, message),
+                  .dma_srcEvent = event ? bmi_elan4_at(nic, event) : 0,
+                  .dma_dstEvent = queue};
 
     MEMBAR_VISIBLE();
     elan4_run_dma_cmd(nic->tx, &dma);

@@ -48,9 +48,10 @@ struct bmi_elan4_nic {
 #define BMI_ELAN4_INT_COOKIE 42 /* those before are the library's own */
 
 /*
- * Joins: takes a context and attaches to it, closed to the network until bmi_elan4_nic_listen().
- * 0, or a negative errno with the reason and the remedy in `why`: -ENODEV no network interface,
- * -EINVAL the range, -EBUSY the context, or all of them, are taken, -EACCES the log, -ENOMEM.
+ * Joins: takes a context and attaches to it, closed to the network until
+ * bmi_elan4_nic_listen(). 0, or a negative errno with the reason and the remedy in `why`:
+ * -ENODEV no network interface, -EINVAL the range, -EBUSY the context, or all of them, are
+ * taken, -EACCES the log, -ENOMEM.
  */
 int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_elan4_nic **out,
                        char *why, size_t size);
@@ -59,7 +60,8 @@ int bmi_elan4_nic_listen(struct bmi_elan4_nic *nic);
 /* Leaves: what is still under way goes nowhere, and the context can be taken by another. */
 void bmi_elan4_nic_close(struct bmi_elan4_nic *nic);
 
-/* Memory of either kind, filled with zero; NULL: there is none left. Given back to its allocator. */
+/* Memory of either kind, filled with zero; NULL: there is none left. Given back to its
+ * allocator. */
 void *bmi_elan4_main(struct bmi_elan4_nic *nic, size_t align, size_t size);
 void *bmi_elan4_sdram(struct bmi_elan4_nic *nic, size_t align, size_t size);
 

@@ -90,14 +90,15 @@ static int read_entry(const char *at, size_t length, struct entry *e, char *why,
     char text[ENTRY_MAX];
 
     if (length >= sizeof(text)) {
-        snprintf(why, size, "an entry of %zu bytes; at most %d are allowed", length, ENTRY_MAX - 1);
+        snprintf(why, size, "an entry of %zu bytes; at most %d are allowed", length,
+                 ENTRY_MAX - 1);
         return -EINVAL;
     }
     memcpy(text, at, length);
     text[length] = 0;
     char *equals = strchr(text, '='), *where = equals ? equals + 1 : text;
     int rc = read_who(equals ? text : "*", equals ? equals : "*" + 1, e) ? read_where(where, e)
-                                                                          : -EINVAL;
+                                                                         : -EINVAL;
     if (rc == -ENOENT)
         snprintf(why, size, "%.*s: no such host", (int)length, at);
     else if (rc < 0)
@@ -172,6 +173,7 @@ int bmi_elan4_servers_find(const struct bmi_elan4_servers *s, const struct bmi_e
     *where = best->where;
     if (where->queue)
         return 0;
-    unsigned more = best_rank == 2 ? 0 : (unsigned)(best_rank == 1 ? context - r->low_context : vp);
+    unsigned more =
+        best_rank == 2 ? 0 : (unsigned)(best_rank == 1 ? context - r->low_context : vp);
     return set_port(where, best->port + more);
 }

@@ -31,13 +31,15 @@ struct bmi_elan4_where {
 
 /*
  * Reads the text; names of hosts are looked up here, which may take its time. 0, or -EINVAL,
- * -ENOENT (no such host), -ENOMEM, with the reason in `why`. An empty text is a table of nobody.
+ * -ENOENT (no such host), -ENOMEM, with the reason in `why`. An empty text is a table of
+ * nobody.
  */
 int bmi_elan4_servers_new(const char *text, struct bmi_elan4_servers **out, char *why,
                           size_t size);
 void bmi_elan4_servers_free(struct bmi_elan4_servers *s);
 
-/* 0; -ENOENT: the table has nobody there; -EINVAL: that process is outside of the range, or its port is. */
+/* 0; -ENOENT: the table has nobody there; -EINVAL: that process is outside of the range, or its
+ * port is. */
 int bmi_elan4_servers_find(const struct bmi_elan4_servers *s, const struct bmi_elan4_range *r,
                            int node, int context, struct bmi_elan4_where *where);
 

@@ -95,6 +95,12 @@ struct emu4_cached {
     struct emu4_end end;
 };
 
+/* A part of the arena. */
+struct emu4_hole {
+    struct emu4_hole *next;
+    uint64_t off, len;
+};
+
 struct emu4_proc {
     struct emu4_knobs knobs;
     int pid;
@@ -107,6 +113,7 @@ struct emu4_proc {
     struct emu4_cached cache[EMU4_CACHE];
     struct emu4_ctx *ctx[EMU4_CTXS];
     uint64_t arena_next, sdram_used;
+    struct emu4_hole *holes; /* before it, that nobody has */
     uint32_t generation;
     uint32_t next_tag;
     struct emu4_ctx *_Atomic trapping; /* a handler of this one is running */

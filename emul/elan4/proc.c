@@ -229,14 +229,27 @@ struct emu4_proc *emu4_proc(void)
     return p;
 }
 
-/* The arena is never given back to the system but by pieces: from its end, or punched out. */
+/* What is given back is handed out again: the holes are in the order of their places, apart from each other. */
 int64_t emu4_arena_take(struct emu4_proc *p, uint64_t bytes)
 {
     int64_t off = -1;
 
     bytes = align_up(bytes ? bytes : 1, 4096);
     pthread_mutex_lock(&p->lock);
-    if (bytes <= p->self.arena_len && p->arena_next <= p->self.arena_len - bytes) {
+    for (struct emu4_hole **at = &p->holes; *at && off < 0; at = &(*at)->next) {
+        struct emu4_hole *h = *at;
+        if (h->len < bytes)
+            continue;
+        off = (int64_t)h->off;
+        h->off += bytes;
+        h->len -= bytes;
+        if (!h->len) {
+            *at = h->next;
+            free(h);
+            break;
+        }
+    }
+    if (off < 0 && bytes <= p->self.arena_len && p->arena_next <= p->self.arena_len - bytes) {
         off = (int64_t)p->arena_next;
         p->arena_next += bytes;
     }
@@ -244,15 +257,41 @@ int64_t emu4_arena_take(struct emu4_proc *p, uint64_t bytes)
     return off;
 }
 
+static void add_hole(struct emu4_proc *p, uint64_t off, uint64_t bytes)
+{
+    struct emu4_hole **at = &p->holes, *before = NULL;
+
+    while (*at && (*at)->off < off) {
+        before = *at;
+        at = &before->next;
+    }
+    if (before && before->off + before->len == off) {
+        before->len += bytes;
+    } else {
+        struct emu4_hole *h = malloc(sizeof(*h));
+        if (!h)
+            return; /* it is lost */
+        *h = (struct emu4_hole){*at, off, bytes};
+        *at = h;
+        before = h;
+    }
+    struct emu4_hole *next = before->next;
+    if (next && before->off + before->len == next->off) {
+        before->len += next->len;
+        before->next = next->next;
+        free(next);
+    }
+}
+
 void emu4_arena_give(struct emu4_proc *p, uint64_t off, uint64_t bytes)
 {
     bytes = align_up(bytes ? bytes : 1, 4096);
-    pthread_mutex_lock(&p->lock);
-    if (p->arena_next == off + bytes)
-        p->arena_next = off;
-    pthread_mutex_unlock(&p->lock);
+    /* first empty, then somebody else's */
     fallocate(p->seg_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               (off_t)(p->self.arena_off + off), (off_t)bytes);
+    pthread_mutex_lock(&p->lock);
+    add_hole(p, off, bytes);
+    pthread_mutex_unlock(&p->lock);
 }
 
 __attribute__((destructor)) static void write_counters(void)

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "../fabric/loop.h"
+#include "bmi_elan4/bmi_elan4.h"
 #include "bmi_ib/bmi_ib.h"
 #include "tests/ports/ports.h"
 
@@ -22,11 +23,26 @@ struct fabric_choice {
     const char *name;
     const struct rme_fabric_ops *(*ops)(void);
     const char *uri;
+    int (*prepare)(void); /* or NULL */
 };
 
+/* Where clients meet servers: at ports of this process, unless it inherited others. */
+static int prepare_elan4(void)
+{
+    char text[64];
+    int port;
+
+    if (getenv("BMI_ELAN4_SERVER_ADDR"))
+        return 0;
+    port = ports_take();
+    snprintf(text, sizeof text, "*=127.0.0.1:%d", port);
+    return port < 0 ? port : setenv("BMI_ELAN4_SERVER_ADDR", text, 1);
+}
+
 static const struct fabric_choice choices[] = {
-    {"loop", loop_fabric, "loop://server:1"},
-    {"ib", bmi_ib_fabric, NULL}, /* 127.0.0.1, a port of this process */
+    {"loop", loop_fabric, "loop://server:1", NULL},
+    {"ib", bmi_ib_fabric, NULL, NULL}, /* 127.0.0.1, a port of this process */
+    {"elan4", bmi_elan4_fabric, "elan4://0:2", prepare_elan4},
 };
 
 uint64_t lane_env(const char *name, uint64_t unset)
@@ -92,7 +108,7 @@ static bool wanted(const char *name, const char *only)
 static int usage(const char *program)
 {
     fprintf(stderr,
-            "usage: %s [--fabric loop|ib] [--addr URI] [--options LIST] [--client-options LIST] [--only NAME,…] [--list] [--seed N]\n",
+            "usage: %s [--fabric loop|ib|elan4] [--addr URI] [--options LIST] [--client-options LIST] [--only NAME,…] [--list] [--seed N]\n",
             program);
     return 2;
 }
@@ -174,6 +190,13 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
     }
     lane.ops = choice->ops();
     lane.is_loop = choice->ops == loop_fabric;
+    if (choice->prepare && !list) {
+        int error = choice->prepare();
+        if (error) {
+            fprintf(stderr, "%s: no ports: %s\n", argv[0], strerror(-error));
+            return 1;
+        }
+    }
     if (uri || choice->uri) {
         snprintf(first_uri, sizeof first_uri, "%s", uri ? uri : choice->uri);
     } else {

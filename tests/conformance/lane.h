@@ -2,7 +2,7 @@
 /*
  * lane.h - which fabric a test program runs over, and with which options: its command line.
  *
- *   --fabric loop|ib      the fabric (loop)
+ *   --fabric loop|ib|elan4  the fabric (loop)
  *   --addr URI            first address of a server (loop://server:1, or ib://127.0.0.1 with a port that depends on
  *                         the process); more follow with higher ports
  *   --options LIST        options for every engine, "key=value,…"

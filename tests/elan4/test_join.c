@@ -44,7 +44,7 @@ static int try_join(struct member *me, int context)
                                           .key = {5, 6, 7, 8},
                                           .folder = folder(),
                                           .context = context,
-                                          .main_bytes = 1 << 20,
+                                          .main_bytes = 16 << 20,
                                           .sdram_bytes = 1 << 16};
     int rc = bmi_elan4_nic_open(&config, &me->nic, why, sizeof(why));
 
@@ -233,6 +233,14 @@ static void crowd(struct bed *b)
             bmi_elan4_inbox_arm(me.inbox);
         leave(&me);
     }
+    /* memory comes back in whatever order it is given */
+    for (int i = 0; i < 300; i++) {
+        join(&many[i % 3], BMI_ELAN4_CLIENT);
+        if (i >= 2)
+            leave(&many[(i + 1) % 3]);
+    }
+    leave(&many[(300 - 1) % 3]);
+    leave(&many[(300 - 2) % 3]);
     /* a process that does not keep to the log has the first one */
     bed_open(b, LOW + 1);
     join(&me, BMI_ELAN4_CLIENT);

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Inside the Elan4 fabric.
+ *
+ *   fabric.c  opening, closing, the table       link.c   the life of a link
+ *   greet.c   how a link begins                 tx.c     packets on their way out
+ *   rx.c      packets that came, in their order move.c   transfers
+ *   poll.c    events, sleeping
+ *
+ * The engine's lock guards all of it but the descriptors of wait() and wake().
+ */
+#ifndef BMI_ELAN4_ELAN_H
+#define BMI_ELAN4_ELAN_H
+
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+#include "addr.h"
+#include "bmi_elan4/exchange.h"
+#include "bmi_elan4/packet.h"
+#include "bmi_elan4/servers.h"
+#include "fabric.h"
+#include "options.h"
+#include "stats.h"
+
+#define ELAN_HELLO_MAX   512
+#define ELAN_LINKS       4096 /* of one process */
+#define ELAN_WINDOW      64   /* packets of a link that may be on their way, a power of two */
+#define ELAN_PIECE       (UINT64_C(1) << 30)
+#define ELAN_READS       96 /* read requests that a queue for them takes between two marks */
+#define ELAN_RESTLESS_MS 1
+#define ELAN_LOOK_MS     100 /* whether a peer that takes no messages is still there */
+
+/* What a packet, or a message of several, is composed in. It is in main memory, its event in
+ * SDRAM. */
+struct elan_tx {
+    TAILQ_ENTRY(elan_tx) next; /* of the link's lent, queued or sent ones; of the free ones */
+    struct rme_link *link;     /* NULL: it has gone; then it waits among the orphans */
+    uint8_t *at;               /* a header, behind it data; further packets behind both */
+    E4_Event *event;
+    volatile E4_uint64 *landed;
+    uint32_t length;       /* of the message */
+    int64_t since;         /* when it was first seen not to have landed; 0: not yet */
+    uint32_t seq, packets; /* when sent: the first number, and how many */
+    uint32_t arg;
+    uint8_t kind;
+    /* a transfer's place in the queue, without memory of its own */
+    struct rme_xfer *x;
+    struct elan_tx *note;   /* the message behind it, or NULL */
+    struct elan_move *move; /* when begun */
+    uint32_t piece, seg;    /* begun so far */
+    uint64_t skip;          /* bytes of that segment */
+    uint64_t ahead;         /* bytes of that piece before it */
+    bool over;              /* DONE has come */
+};
+TAILQ_HEAD(elan_txs, elan_tx);
+
+/* A transfer under way: events and chains that end in a packet to ourselves. */
+struct elan_move {
+    TAILQ_ENTRY(elan_move) next; /* free ones, or those of a link */
+    struct rme_link *link;       /* NULL: free, or its link has gone */
+    struct rme_xfer *x;
+    struct elan_tx *place; /* in the link's queue; NULL for a silent one that has left it */
+    struct elan_tx
+        *note;          /* what goes to the peer behind the data: `own`, a message's, or NULL */
+    struct elan_tx own; /* room for an immediate */
+    E4_Event *data, *told;            /* all data is in place; the peer has been told */
+    uint8_t *note_chain, *self_chain; /* commands that the events copy to the ports */
+    E4_Addr note_port, self_port;
+    uint8_t *self;       /* the packet to ourselves */
+    uint32_t index, use; /* use: counts its transfers */
+    uint32_t before;     /* silent transfers that have to be complete first */
+    uint64_t serial;
+    bool held; /* its notification waits for them */
+    bool busy; /* from its beginning until DONE comes, whatever becomes of its link */
+};
+TAILQ_HEAD(elan_moves, elan_move);
+
+struct elan_rx {
+    struct elan_rx *next;
+    struct rme_link *link; /* NULL: it has gone */
+    LIST_ENTRY(elan_rx) lent;
+    _Alignas(64) uint8_t data[];
+};
+
+struct elan_held {
+    struct elan_packet p;
+    uint8_t *body; /* NULL: the place is empty */
+};
+
+/* X(NAME, what the link waits for) */
+#define ELAN_STATES(X)                                                                         \
+    X(FINDING, "the answer of the server's desk")                                              \
+    X(GREETING, "the answer to HELLO")                                                         \
+    X(REQUESTED, "the host's answer")                                                          \
+    X(UP, "nothing")                                                                           \
+    X(ENDING, "the end of what is under way, and the peer's BYE")                              \
+    X(DOWN, "the host to free it")
+
+enum elan_state {
+#define X(NAME, prose) ELAN_##NAME##_STATE,
+    ELAN_STATES(X)
+#undef X
+};
+
+struct rme_link {
+    struct rme_fabric *f;
+    TAILQ_ENTRY(rme_link) all, eventful_next, dirty_next, ready_next, sending_next;
+    bool eventful, dirty, ready, sending;
+    bool tell_request, tell_up, tell_down, tell_room;
+    bool passive, bye_sent, bye_in;
+    enum elan_state state;
+    int error;
+    int64_t until, looked; /* ENDING: when it is given up, and was looked after */
+    void *owner;
+    uint32_t number; /* here */
+    /* the peer */
+    unsigned vp;
+    E4_Addr queue;
+    uint64_t generation;
+    uint32_t peer_number;
+    char name[32];
+    bool heard;
+    uint8_t hello[ELAN_HELLO_MAX]; /* the peer's when `heard`; before that, our own */
+    size_t hello_length;
+    struct bmi_elan4_call *call;
+    /* out */
+    struct elan_txs lent, queued, sent;
+    uint32_t tx_used, next_seq;
+    bool tx_wanted;
+    struct elan_moves moves;
+    uint32_t nmoves, silent;
+    uint64_t serial;
+    E4_CmdQ *reads;
+    volatile E4_uint64 *read_mark; /* how far the queue for reads has come */
+    uint64_t read_marks;
+    /* in */
+    uint32_t expected;
+    struct elan_held held[ELAN_WINDOW];
+    struct elan_rx *filling, *rx_free;
+    uint32_t filled, rx_debt;
+    LIST_HEAD(, elan_rx) rx_lent;
+};
+TAILQ_HEAD(elan_links, rme_link);
+
+struct rme_fabric {
+    struct rme_fabric_config config;
+    struct rme_caps caps;
+    struct bmi_elan4_nic *nic;
+    struct bmi_elan4_inbox *inbox;
+    struct bmi_elan4_servers *servers;
+    struct bmi_elan4_desk *desk;
+    struct bmi_elan4_card card;
+    uint64_t traps;
+    struct rme_link *table[ELAN_LINKS];
+    uint32_t nonce[ELAN_LINKS];
+    uint32_t next_index;
+    struct elan_links links, eventful, dirty, ready, sending;
+    uint32_t endings, callings, wanting;
+    _Atomic int restless; /* as of the last poll: a sleeper is to look again soon */
+    _Atomic int hint;     /* a sleeper saw something at the descriptors of greet.c */
+    /* out */
+    struct elan_txs tx_free, orphans;
+    uint32_t tx_count, norphans, tx_most, tx_per_link, packets_most;
+    struct elan_move **move; /* all that were made */
+    uint32_t nmove, move_room, active, active_most;
+    struct elan_moves move_free;
+    /* events of the poll that is under way */
+    struct rme_event *out;
+    int used, max;
+    int epoll_fd, wake_fd;
+    uint32_t polls;
+    int64_t drain_ms, dead_ms;
+};
+
+extern const struct rme_option_row elan_options[];
+
+void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int64_t elan_now(void);
+
+/* link.c */
+struct rme_link *elan_link_new(struct rme_fabric *f);
+struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number);
+void elan_link_eventful(struct rme_link *l);
+void elan_link_dirty(struct rme_link *l);
+void elan_link_up(struct rme_link *l);
+/* The link is over: LINK_DOWN follows, and nothing else. */
+void elan_link_down(struct rme_link *l, int error);
+void elan_link_end(struct rme_link *l, int error);
+void elan_link_broken(struct rme_link *l, const char *why);
+/* Whether an ending link has come to its end. */
+void elan_links_check(struct rme_fabric *f, int64_t now);
+/* Whether the log of this node says that the peer's context has another owner, or none. */
+bool elan_link_orphaned(struct rme_link *l);
+void elan_op_disconnect(struct rme_link *l, int error);
+void elan_op_free(struct rme_link *l);
+
+/* greet.c */
+int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
+                    const void *hello, size_t length, uint32_t rx, void *owner,
+                    struct rme_link **out);
+int elan_op_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx,
+                   void *owner);
+void elan_op_reject(struct rme_link *l, const void *hello, size_t length);
+void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct elan_packet *p,
+                       const uint8_t *body);
+void elan_greet_calls(struct rme_fabric *f, int64_t now);
+
+/* tx.c */
+int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes);
+void elan_tx_unmake(struct rme_fabric *f, struct elan_tx *tx);
+void *elan_op_tx_get(struct rme_link *l);
+void elan_op_tx_put(struct rme_link *l, void *data);
+void elan_op_tx_send(struct rme_link *l, void *data, size_t length);
+struct elan_tx *elan_tx_of(struct rme_link *l, void *data);
+/* Headers of a message's packets; gives the numbers out. */
+void elan_tx_number(struct rme_link *l, struct elan_tx *tx);
+/* The DMA of the i-th packet of it, as seven dwords. */
+void elan_tx_dma(struct rme_link *l, struct elan_tx *tx, uint32_t i, E4_Addr event,
+                 uint64_t dma[7]);
+uint32_t elan_packets(size_t length);
+/* Back to the free ones. */
+void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx);
+/* A packet outside of all order, to somebody who may have no link; its body is a card, if any,
+ * and data. */
+int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
+                  const struct bmi_elan4_card *card, const void *data, size_t length);
+/* The same in the order of a link. */
+int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
+                    const struct bmi_elan4_card *card, const void *data, size_t length);
+void elan_op_flush(struct rme_fabric *f);
+void elan_tx_landed(struct rme_fabric *f);
+/* Links whose messages do not land: their peers are dead. */
+void elan_tx_overdue(struct rme_fabric *f, int64_t now);
+/* What is queued and not begun is forgotten; with `all` what was begun or sent is nobody's
+ * until it lands. */
+void elan_tx_drop(struct rme_link *l, bool all);
+bool elan_tx_restless(const struct rme_fabric *f);
+void elan_tx_close(struct rme_fabric *f);
+
+/* rx.c */
+int elan_op_rx_reserve(struct rme_link *l, uint32_t n);
+void elan_op_rx_release(struct rme_link *l, uint32_t n);
+void elan_op_rx_return(struct rme_fabric *f, void *rx);
+void elan_rx_take(struct rme_fabric *f);
+void elan_rx_ready(struct rme_fabric *f);
+/* Nothing is delivered any more; what the host has stays its own until it gives it back. */
+void elan_rx_close(struct rme_link *l);
+void elan_rx_forget(struct rme_link *l);
+
+/* move.c */
+void elan_moves_close(struct rme_fabric *f);
+void elan_op_xfer(struct rme_link *l, struct rme_xfer *x);
+/* Begins the transfer, or goes on with it. False: it has to wait. */
+bool elan_move_issue(struct rme_link *l, struct elan_tx *place);
+/* What was begun and is not all given to the interface ends with what was, and tells nobody. */
+void elan_move_cut(struct rme_link *l, struct elan_tx *place);
+void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use);
+void elan_move_forget(struct rme_link *l);
+
+/* poll.c */
+struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l);
+int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max);
+int elan_op_arm(struct rme_fabric *f);
+void elan_op_wait(struct rme_fabric *f, int timeout_ms);
+void elan_op_wake(struct rme_fabric *f);
+int elan_op_deadline(struct rme_fabric *f);
+int elan_wait_open(struct rme_fabric *f);
+void elan_wait_close(struct rme_fabric *f);
+int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
+
+static inline bool elan_room(const struct rme_fabric *f)
+{
+    return f->used < f->max;
+}
+
+#endif

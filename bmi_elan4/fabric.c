@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* fabric.c - opening and closing, and the table of the fabric's functions. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bmi_elan4/bmi_elan4.h"
+#include "bmi_elan4/elan.h"
+
+void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
+{
+    char line[400];
+    va_list ap;
+
+    va_start(ap, format);
+    vsnprintf(line, sizeof(line), format, ap);
+    va_end(ap);
+    f->config.log(f->config.log_arg, level, "elan4: %s", line);
+}
+
+static int bad(struct rme_fabric *f, const char *what, const char *value, const char *remedy)
+{
+    elan_log(f, RME_LOG_ERROR, "%s=%s: %s", what, value, remedy);
+    return -EINVAL;
+}
+
+static int read_range(struct rme_fabric *f, const char *name, int *low, int *high)
+{
+    const char *text = rme_option_string(f->config.options, name);
+    char end;
+
+    return sscanf(text, "%5d-%5d%c", low, high, &end) == 2 && *low >= 0 && *high >= *low
+               ? 0
+               : bad(f, name, text, "it must be FIRST-LAST");
+}
+
+/* The key: the words' characters, mixed. */
+static void read_key(struct rme_fabric *f, unsigned key[4])
+{
+    uint32_t mix = 2166136261u;
+
+    for (const char *at = rme_option_string(f->config.options, "elan_key"); *at; at++) {
+        mix = (mix ^ (uint8_t)*at) * 16777619u;
+        for (unsigned i = 0; i < 4; i++)
+            key[i] = (key[i] + mix) * (2 * i + 3);
+    }
+}
+
+/* The context to listen at: 0 and more, BMI_ELAN4_CLIENT for nobody who listens, or -EINVAL. */
+static int own_context(struct rme_fabric *f, int *node)
+{
+    const struct rme_addr_part *at =
+        f->config.listen ? rme_addr_part(f->config.listen, 0) : NULL;
+    char end;
+    int context;
+
+    if (!f->config.listen)
+        return BMI_ELAN4_CLIENT;
+    if (!at || sscanf(at->host, "%5d%c", node, &end) != 1 ||
+        sscanf(at->port, "%5d%c", &context, &end) != 1 || *node < 0 || context < 0)
+        return bad(f, "the address", at ? at->host : "", "it must be elan4://NODE:CONTEXT");
+    return context;
+}
+
+static int open_nic(struct rme_fabric *f)
+{
+    struct bmi_elan4_nic_config config = {.folder =
+                                              rme_option_string(f->config.options, "elan_log")};
+    uint32_t slots = (uint32_t)rme_option(f->config.options, "elan_slots");
+    uint32_t room = f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX;
+    char why[300] = "";
+    int node = -1, rc;
+
+    if (read_range(f, "elan_nodes", &config.range.low_node, &config.range.high_node) < 0 ||
+        read_range(f, "elan_contexts", &config.range.low_context, &config.range.high_context) <
+            0)
+        return -EINVAL;
+    read_key(f, config.key);
+    config.context = own_context(f, &node);
+    if (config.context == -EINVAL)
+        return -EINVAL;
+    f->packets_most = elan_packets(room);
+    /* twice what there may be: what is an orphan is not counted */
+    config.main_bytes = (size_t)slots * 2 * BMI_ELAN4_SLOT +
+                        (size_t)2 * f->tx_most * (room + (f->packets_most + 1) * 2048) +
+                        ((size_t)4 << 20);
+    config.sdram_bytes = (size_t)2 << 20;
+    rc = bmi_elan4_nic_open(&config, &f->nic, why, sizeof(why));
+    if (rc < 0) {
+        elan_log(f, RME_LOG_ERROR, "%s", why);
+        return rc == -EBUSY && f->config.listen ? -EADDRINUSE : rc;
+    }
+    if (config.context != BMI_ELAN4_CLIENT && node != f->nic->node) {
+        elan_log(f, RME_LOG_ERROR, "elan4://%d:%d is not here: this is node %d", node,
+                 config.context, f->nic->node);
+        return -EADDRNOTAVAIL;
+    }
+    rc = bmi_elan4_inbox_open(f->nic, slots, &f->inbox);
+    if (rc < 0) {
+        elan_log(f, RME_LOG_ERROR, "no memory for %u slots; lower elan_slots", slots);
+        return rc;
+    }
+    bmi_elan4_card_fill(&f->card, &f->nic->range, config.key, f->nic->node, f->nic->context,
+                        bmi_elan4_inbox_queue(f->inbox), f->nic->generation);
+    return 0;
+}
+
+/* The table of servers; who listens opens the desk that it says, or says where its queue is. */
+static int open_desk(struct rme_fabric *f)
+{
+    const char *text = rme_option_string(f->config.options, "elan_servers");
+    const char *env = getenv(BMI_ELAN4_SERVER_ENV);
+    struct bmi_elan4_where where;
+    struct bmi_elan4_nic *nic = f->nic;
+    char why[300] = "";
+    int rc;
+
+    if (!*text && env)
+        text = env;
+    rc = bmi_elan4_servers_new(text, &f->servers, why, sizeof(why));
+    if (rc < 0)
+        return bad(f, "elan_servers", text, why);
+    if (!f->config.listen)
+        return 0;
+    rc = bmi_elan4_servers_find(f->servers, &nic->range, nic->node, nic->context, &where);
+    elan_log(f, RME_LOG_INFO,
+             "server elan4://%d:%d; clients may be told " BMI_ELAN4_SERVER_ENV "=%d:%d=0x%llx",
+             nic->node, nic->context, nic->node, nic->context,
+             (unsigned long long)f->card.queue);
+    if (rc < 0 || where.queue)
+        return 0;
+    rc = bmi_elan4_desk_open((struct sockaddr *)&where.tcp, where.tcp_length, &f->card,
+                             &f->desk);
+    if (rc < 0)
+        elan_log(f, RME_LOG_ERROR, "listening for clients at the TCP port of elan_servers: %s",
+                 strerror(-rc));
+    return rc;
+}
+
+static void elan_close(struct rme_fabric *f)
+{
+    if (f->desk)
+        bmi_elan4_desk_close(f->desk);
+    if (f->servers)
+        bmi_elan4_servers_free(f->servers);
+    elan_wait_close(f);
+    if (f->inbox)
+        bmi_elan4_inbox_close(f->inbox);
+    if (f->nic)
+        bmi_elan4_nic_close(f->nic);
+    elan_moves_close(f);
+    elan_tx_close(f);
+    free(f);
+}
+
+static int elan_open(const struct rme_fabric_config *config, struct rme_fabric **out)
+{
+    struct rme_fabric *f = calloc(1, sizeof(*f));
+
+    if (!f)
+        return -ENOMEM;
+    f->config = *config;
+    f->epoll_fd = f->wake_fd = -1;
+    f->tx_most = (uint32_t)rme_option(config->options, "elan_tx_buffers");
+    f->tx_per_link = (uint32_t)rme_option(config->options, "elan_tx_per_link");
+    f->active_most = (uint32_t)rme_option(config->options, "elan_transfers");
+    f->dead_ms = rme_option(config->options, "elan_dead_ms");
+    f->drain_ms = rme_option(config->options, "elan_drain_timeout_ms");
+    f->caps = (struct rme_caps){.max_sge = 64,
+                                .max_read_sge = 64,
+                                .max_piece = UINT64_C(1) << 40,
+                                .hello_max = ELAN_HELLO_MAX,
+                                .max_regs = UINT32_MAX,
+                                .has_read = true,
+                                .reg_is_free = true,
+                                .open_memory = true};
+    TAILQ_INIT(&f->links);
+    TAILQ_INIT(&f->eventful);
+    TAILQ_INIT(&f->dirty);
+    TAILQ_INIT(&f->ready);
+    TAILQ_INIT(&f->sending);
+    TAILQ_INIT(&f->tx_free);
+    TAILQ_INIT(&f->orphans);
+    TAILQ_INIT(&f->move_free);
+    int rc = open_nic(f);
+    if (rc == 0)
+        rc = open_desk(f);
+    if (rc == 0)
+        rc = elan_wait_open(f);
+    if (rc == 0)
+        rc = bmi_elan4_nic_listen(f->nic);
+    if (rc < 0) {
+        elan_close(f);
+        return rc;
+    }
+    *out = f;
+    return 0;
+}
+
+static const struct rme_caps *elan_caps(const struct rme_fabric *f)
+{
+    return &f->caps;
+}
+
+/* The interface has all memory of the process. What a peer adds to an address is the key. */
+static int elan_reg(struct rme_fabric *f, void *base, size_t length, unsigned access,
+                    struct rme_mr *mr)
+{
+    E4_Addr at = bmi_elan4_at(f->nic, base);
+
+    (void)access;
+    if (at == ELAN_BAD_ADDR)
+        return -EACCES;
+    *mr = (struct rme_mr){
+        .base = (uintptr_t)base, .length = length, .rkey = at - (uintptr_t)base};
+    return 0;
+}
+
+static void elan_dereg(struct rme_fabric *f, struct rme_mr *mr)
+{
+    (void)f;
+    (void)mr;
+}
+
+static const char *elan_peer(const struct rme_link *l)
+{
+    return l->name;
+}
+
+static const void *elan_sockaddr(const struct rme_link *l)
+{
+    (void)l;
+    return NULL;
+}
+
+static const struct rme_fabric_ops ops = {
+    .scheme = "elan4",
+    .options = elan_options,
+    .open = elan_open,
+    .close = elan_close,
+    .caps = elan_caps,
+    .reg = elan_reg,
+    .dereg = elan_dereg,
+    .link_connect = elan_op_connect,
+    .link_accept = elan_op_accept,
+    .link_reject = elan_op_reject,
+    .link_disconnect = elan_op_disconnect,
+    .link_free = elan_op_free,
+    .link_peer = elan_peer,
+    .link_sockaddr = elan_sockaddr,
+    .rx_reserve = elan_op_rx_reserve,
+    .rx_release = elan_op_rx_release,
+    .rx_return = elan_op_rx_return,
+    .tx_get = elan_op_tx_get,
+    .tx_put = elan_op_tx_put,
+    .tx_send = elan_op_tx_send,
+    .xfer = elan_op_xfer,
+    .flush = elan_op_flush,
+    .poll = elan_op_poll,
+    .arm = elan_op_arm,
+    .wait = elan_op_wait,
+    .wake = elan_op_wake,
+    .deadline = elan_op_deadline,
+};
+
+const struct rme_fabric_ops *bmi_elan4_fabric(void)
+{
+    return &ops;
+}

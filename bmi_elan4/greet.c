@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * greet.c - how a link begins.
+ *
+ * Who wants a link has to know where the server's input queue lies: the table of servers
+ * (servers.h) says it, or says where the server has a desk, which is asked over TCP. Then HELLO
+ * goes to that queue, with our card; the server's host sees a request, and answers ACCEPT or
+ * REJECT to the queue that the card names. An answer to somebody who has given up meanwhile is
+ * answered NOBODY.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "bmi_elan4/elan.h"
+
+static void name_of(struct rme_link *l)
+{
+    int node = -1, context = -1;
+
+    bmi_elan4_place(&l->f->nic->range, (int)l->vp, &node, &context);
+    snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
+}
+
+/* ---- The active side ---- */
+
+static void say_hello(struct rme_link *l)
+{
+    struct elan_packet p = {.kind = ELAN_HELLO, .arg = l->number};
+    struct bmi_elan4_card card = l->f->card;
+
+    card.wanted = l->vp;
+    l->state = ELAN_GREETING_STATE;
+    int rc = elan_tx_alone(l->f, l->vp, l->queue, &p, &card, l->hello, l->hello_length);
+    if (rc < 0)
+        elan_link_down(l, rc);
+}
+
+static int verdict_error(uint32_t verdict)
+{
+    return verdict == BMI_ELAN4_OTHER  ? -ECONNREFUSED
+           : verdict == BMI_ELAN4_FULL ? -EAGAIN
+                                       : -EPROTO;
+}
+
+static void refused(struct rme_link *l, uint32_t verdict)
+{
+    if (verdict != BMI_ELAN4_OTHER)
+        elan_log(l->f, RME_LOG_WARN, "%s refuses a connection: %s", l->name,
+                 bmi_elan4_verdict_text(verdict));
+    elan_link_down(l, verdict_error(verdict));
+}
+
+/* Goes on with a call to a desk. */
+static void call_step(struct rme_link *l)
+{
+    struct bmi_elan4_card theirs;
+    int rc = bmi_elan4_call_step(l->call, &theirs);
+
+    if (rc == -EAGAIN)
+        return;
+    bmi_elan4_call_end(l->call);
+    l->call = NULL;
+    l->f->callings--;
+    if (rc < 0) {
+        elan_link_down(l, rc);
+    } else if (theirs.verdict != BMI_ELAN4_WELCOME) {
+        refused(l, theirs.verdict);
+    } else if (theirs.vp != l->vp || bmi_elan4_card_judge(&l->f->card, &theirs)) {
+        refused(l, BMI_ELAN4_OTHER);
+    } else {
+        l->queue = theirs.queue;
+        say_hello(l);
+    }
+}
+
+void elan_greet_calls(struct rme_fabric *f, int64_t now)
+{
+    struct rme_link *l, *after;
+
+    if (f->desk)
+        bmi_elan4_desk_serve(f->desk, now);
+    for (l = TAILQ_FIRST(&f->links); l && f->callings; l = after) {
+        after = TAILQ_NEXT(l, all);
+        if (l->call)
+            call_step(l);
+    }
+}
+
+static int decimal(const char *text)
+{
+    char *end;
+    long v = strtol(text, &end, 10);
+
+    return *text < '0' || *text > '9' || *end || v > 65535 ? -1 : (int)v;
+}
+
+/* Whether the log of this node says that nobody has the context. */
+static bool nobody_there(struct rme_fabric *f, int node, int context)
+{
+    struct bmi_elan4_owner owner;
+
+    return node == f->nic->node && bmi_elan4_log_owner(f->nic->log, context, &owner) == 0;
+}
+
+/* 0: on its way. */
+static int find(struct rme_link *l, const struct rme_addr_part *at)
+{
+    struct rme_fabric *f = l->f;
+    struct bmi_elan4_where where;
+    struct bmi_elan4_card card = f->card;
+    int node = decimal(at->host), context = decimal(at->port);
+    int rc = bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where);
+
+    snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
+    if (rc < 0) {
+        elan_log(f, RME_LOG_WARN,
+                 rc == -ENOENT
+                     ? "%s: where that server is met is not known; name it in elan_servers "
+                       "or " BMI_ELAN4_SERVER_ENV
+                     : "%s is not among the processes of elan_nodes and elan_contexts",
+                 l->name);
+        return -EHOSTUNREACH;
+    }
+    l->vp = (unsigned)bmi_elan4_vp(&f->nic->range, node, context);
+    if (where.queue) {
+        if (nobody_there(f, node, context))
+            return -ECONNREFUSED;
+        l->queue = where.queue;
+        say_hello(l);
+        return 0;
+    }
+    card.wanted = l->vp;
+    rc = bmi_elan4_call_begin((struct sockaddr *)&where.tcp, where.tcp_length, &card, &l->call);
+    if (rc < 0)
+        return rc;
+    f->callings++;
+    return elan_watch(f, bmi_elan4_call_fd(l->call), EPOLLIN | EPOLLOUT | EPOLLET);
+}
+
+int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
+                    const void *hello, size_t length, uint32_t rx, void *owner,
+                    struct rme_link **out)
+{
+    const struct rme_addr_part *at = rme_addr_part(addr, part);
+
+    if (!at || length > ELAN_HELLO_MAX)
+        return -EINVAL;
+    struct rme_link *l = elan_link_new(f);
+    if (!l)
+        return -ENOMEM;
+    l->owner = owner;
+    l->state = ELAN_FINDING_STATE;
+    memcpy(l->hello, hello, length);
+    l->hello_length = length;
+    int rc = elan_op_rx_reserve(l, rx);
+    if (rc < 0) {
+        l->tell_request = true; /* the host does not see it */
+        elan_link_down(l, rc);
+        return rc;
+    }
+    *out = l;
+    rc = find(l, at);
+    if (rc < 0)
+        elan_link_down(l, rc);
+    return 0;
+}
+
+/* ---- The passive side ---- */
+
+static void reject(struct rme_fabric *f, const struct bmi_elan4_card *theirs, uint32_t number,
+                   uint32_t verdict)
+{
+    struct elan_packet p = {
+        .kind = ELAN_REJECT, .link = number, .to = theirs->generation, .arg = verdict};
+
+    elan_tx_alone(f, theirs->vp, theirs->queue, &p, NULL, NULL, 0);
+}
+
+static void hello(struct rme_fabric *f, const struct elan_packet *p,
+                  const struct bmi_elan4_card *theirs, const uint8_t *data, size_t length)
+{
+    enum bmi_elan4_verdict verdict = bmi_elan4_card_judge(&f->card, theirs);
+    struct rme_link *l;
+
+    if (verdict == BMI_ELAN4_VERSION || verdict == BMI_ELAN4_RANGE) {
+        elan_log(f, RME_LOG_WARN, "a process asks for a connection that cannot be answered: %s",
+                 bmi_elan4_verdict_text(verdict)); /* where its queue is, who knows */
+        return;
+    }
+    if (verdict == BMI_ELAN4_WELCOME && !f->config.listen)
+        verdict = BMI_ELAN4_OTHER;
+    if (verdict != BMI_ELAN4_WELCOME) {
+        reject(f, theirs, p->arg, verdict);
+        return;
+    }
+    l = elan_link_new(f);
+    if (!l) {
+        reject(f, theirs, p->arg, BMI_ELAN4_FULL);
+        return;
+    }
+    l->passive = true;
+    l->state = ELAN_REQUESTED_STATE;
+    l->vp = theirs->vp;
+    l->queue = theirs->queue;
+    l->generation = theirs->generation;
+    l->peer_number = p->arg;
+    l->heard = true;
+    memcpy(l->hello, data, length);
+    l->hello_length = length;
+    name_of(l);
+    l->tell_request = true;
+    elan_link_eventful(l);
+}
+
+int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t rx,
+                   void *owner)
+{
+    if (length > ELAN_HELLO_MAX)
+        return -EINVAL;
+    if (l->state != ELAN_REQUESTED_STATE)
+        return -ENOTCONN;
+    int rc = elan_op_rx_reserve(l, rx);
+    if (rc < 0)
+        return rc;
+    rc = elan_tx_control(l, ELAN_ACCEPT, l->number, &l->f->card, data, length);
+    if (rc < 0) {
+        elan_op_rx_release(l, rx);
+        return rc;
+    }
+    l->owner = owner;
+    elan_link_up(l);
+    return 0;
+}
+
+void elan_op_reject(struct rme_link *l, const void *data, size_t length)
+{
+    struct elan_packet p = {.kind = ELAN_REJECT, .link = l->peer_number, .to = l->generation};
+
+    if (l->state == ELAN_REQUESTED_STATE)
+        elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, data,
+                      length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
+    l->tell_request = true; /* it ends without LINK_DOWN */
+    elan_link_down(l, -EACCES);
+}
+
+/* ---- Answers ---- */
+
+static void accepted(struct rme_link *l, const struct elan_packet *p,
+                     const struct bmi_elan4_card *theirs, const uint8_t *data, size_t length)
+{
+    if (l->state != ELAN_GREETING_STATE || theirs->vp != l->vp) {
+        elan_link_broken(l, "an answer that nobody asked for");
+        return;
+    }
+    l->queue = theirs->queue;
+    l->generation = theirs->generation;
+    l->peer_number = p->arg;
+    l->heard = true;
+    memcpy(l->hello, data, length);
+    l->hello_length = length;
+    elan_link_up(l);
+}
+
+static void rejected(struct rme_link *l, const struct elan_packet *p, const uint8_t *data)
+{
+    if (l->state != ELAN_GREETING_STATE)
+        return;
+    if (p->arg) {
+        refused(l, p->arg);
+        return;
+    }
+    l->heard = true;
+    l->hello_length = p->bytes < ELAN_HELLO_MAX ? p->bytes : ELAN_HELLO_MAX;
+    memcpy(l->hello, data, l->hello_length);
+    elan_link_down(l, -EACCES);
+}
+
+/* Somebody answers a link that has gone: it is told. */
+static void nobody(struct rme_fabric *f, const struct bmi_elan4_card *theirs, uint32_t number)
+{
+    struct elan_packet p = {.kind = ELAN_NOBODY, .link = number, .to = theirs->generation};
+
+    if (bmi_elan4_card_judge(&f->card, theirs) == BMI_ELAN4_WELCOME)
+        elan_tx_alone(f, theirs->vp, theirs->queue, &p, NULL, NULL, 0);
+}
+
+void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct elan_packet *p,
+                       const uint8_t *body)
+{
+    struct bmi_elan4_card theirs;
+    uint8_t card[BMI_ELAN4_CARD_BYTES];
+    size_t length = 0;
+
+    if (p->kind == ELAN_HELLO || p->kind == ELAN_ACCEPT) {
+        if (p->bytes < sizeof(card) || p->bytes - sizeof(card) > ELAN_HELLO_MAX)
+            return;
+        memcpy(card, body, sizeof(card));
+        length = p->bytes - sizeof(card);
+        body += sizeof(card);
+        if (bmi_elan4_card_decode(card, &theirs) < 0 || theirs.vp != p->from)
+            return;
+    }
+    if (p->kind == ELAN_HELLO)
+        hello(f, p, &theirs, body, length);
+    else if (p->kind == ELAN_ACCEPT && !l)
+        nobody(f, &theirs, p->arg);
+    else if (p->kind == ELAN_ACCEPT)
+        accepted(l, p, &theirs, body, length);
+    else if (p->kind == ELAN_REJECT && l)
+        rejected(l, p, body);
+    else if (p->kind == ELAN_NOBODY && l)
+        elan_link_down(l, -ECONNRESET);
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * link.c - the life of a link.
+ *
+ * A link of the active side begins FINDING or GREETING, one of the passive side REQUESTED; both
+ * are UP until somebody ends it. Then it is ENDING: what was given to the interface comes to
+ * its end, BYE says to the peer that nothing more is under way to its memory, and the peer's
+ * BYE says the same to us. Only then is it DOWN, for nothing touches the host's memory any
+ * more.
+ *
+ * A peer that is dead says no BYE, and DMAs to it never end. After drain_timeout_ms the link is
+ * DOWN nevertheless. What is still with the interface then goes nowhere as long as nobody has
+ * the peer's context; its own memory, events and chains are not used again before it has
+ * landed.
+ *
+ * Links are known to peers by a number, of which each use of a place in the table has another.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bmi_elan4/elan.h"
+
+struct rme_link *elan_link_new(struct rme_fabric *f)
+{
+    uint32_t index = 0, tries;
+
+    for (tries = 0; tries < ELAN_LINKS; tries++) {
+        index = (f->next_index + tries) % ELAN_LINKS;
+        if (!f->table[index])
+            break;
+    }
+    struct rme_link *l = tries < ELAN_LINKS ? calloc(1, sizeof(*l)) : NULL;
+    if (!l)
+        return NULL;
+    f->next_index = index + 1;
+    f->nonce[index] = (f->nonce[index] + 1) & 0xfffff;
+    if (!f->nonce[index])
+        f->nonce[index] = 1;
+    l->f = f;
+    l->number = f->nonce[index] * ELAN_LINKS + index;
+    f->table[index] = l;
+    TAILQ_INIT(&l->lent);
+    TAILQ_INIT(&l->queued);
+    TAILQ_INIT(&l->sent);
+    TAILQ_INIT(&l->moves);
+    LIST_INIT(&l->rx_lent);
+    TAILQ_INSERT_TAIL(&f->links, l, all);
+    return l;
+}
+
+struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number)
+{
+    struct rme_link *l = f->table[number % ELAN_LINKS];
+
+    return l && l->number == number ? l : NULL;
+}
+
+void elan_link_eventful(struct rme_link *l)
+{
+    if (l->eventful)
+        return;
+    l->eventful = true;
+    TAILQ_INSERT_TAIL(&l->f->eventful, l, eventful_next);
+}
+
+void elan_link_dirty(struct rme_link *l)
+{
+    if (l->dirty)
+        return;
+    l->dirty = true;
+    TAILQ_INSERT_TAIL(&l->f->dirty, l, dirty_next);
+}
+
+void elan_link_up(struct rme_link *l)
+{
+    l->state = ELAN_UP_STATE;
+    l->tell_up = true;
+    elan_link_eventful(l);
+}
+
+void elan_link_down(struct rme_link *l, int error)
+{
+    struct rme_fabric *f = l->f;
+    enum elan_state was = l->state;
+
+    if (was == ELAN_DOWN_STATE)
+        return;
+    if (was == ELAN_ENDING_STATE)
+        f->endings--;
+    if (l->call) {
+        bmi_elan4_call_end(l->call);
+        l->call = NULL;
+        f->callings--;
+    }
+    l->state = ELAN_DOWN_STATE;
+    if (!l->error)
+        l->error = error;
+    f->table[l->number % ELAN_LINKS] = NULL;
+    elan_tx_drop(l, true);
+    elan_move_forget(l);
+    elan_rx_close(l);
+    if (l->reads) /* what is not yet asked for is not asked for any more */
+        elan4_free_cmdq(f->nic->ctx, l->reads);
+    if (l->read_mark)
+        elan4_freeMain(f->nic->alloc, (void *)l->read_mark);
+    l->reads = NULL;
+    l->read_mark = NULL;
+    l->tell_up = l->tell_room = false;
+    if (l->tell_request) { /* the host has never seen it */
+        l->tell_request = false;
+        elan_op_free(l);
+        return;
+    }
+    l->tell_down = true;
+    elan_link_eventful(l);
+}
+
+void elan_link_end(struct rme_link *l, int error)
+{
+    if (l->state != ELAN_UP_STATE)
+        return;
+    l->error = error;
+    l->state = ELAN_ENDING_STATE;
+    l->until = elan_now() + l->f->drain_ms;
+    l->f->endings++;
+    elan_tx_drop(l, false);
+}
+
+void elan_link_broken(struct rme_link *l, const char *why)
+{
+    elan_log(l->f, RME_LOG_WARN, "%s: %s; the connection is given up", l->name, why);
+    if (l->state == ELAN_UP_STATE)
+        elan_link_end(l, -EPROTO);
+    else
+        elan_link_down(l, -EPROTO);
+}
+
+/* Whether the log of this node says that the peer's context has another owner, or none. */
+bool elan_link_orphaned(struct rme_link *l)
+{
+    struct bmi_elan4_nic *nic = l->f->nic;
+    struct bmi_elan4_owner owner;
+    int node, context;
+
+    if (bmi_elan4_place(&nic->range, (int)l->vp, &node, &context) < 0 || node != nic->node)
+        return false;
+    int rc = bmi_elan4_log_owner(nic->log, context, &owner);
+    return rc == 0 || (rc > 0 && owner.generation != l->generation);
+}
+
+/* One step towards the end of a link that is ending. */
+static void check(struct rme_link *l, int64_t now)
+{
+    if (now >= l->until) {
+        elan_log(l->f, RME_LOG_INFO, "%s: it does not say that it is over; given up", l->name);
+        elan_link_down(l, -ETIMEDOUT);
+        return;
+    }
+    if (now != l->looked && elan_link_orphaned(l)) { /* what it had under way died with it */
+        elan_link_down(l, l->error);
+        return;
+    }
+    l->looked = now;
+    if (!l->bye_sent && l->nmoves == 0 && TAILQ_EMPTY(&l->queued)) {
+        l->bye_sent = true;
+        if (elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0) < 0)
+            elan_link_down(l, -ENOMEM);
+        return;
+    }
+    if (l->bye_sent && l->bye_in && TAILQ_EMPTY(&l->queued) && TAILQ_EMPTY(&l->sent))
+        elan_link_down(l, l->error);
+}
+
+void elan_links_check(struct rme_fabric *f, int64_t now)
+{
+    struct rme_link *l, *after;
+
+    for (l = TAILQ_FIRST(&f->links); l && f->endings; l = after) {
+        after = TAILQ_NEXT(l, all);
+        if (l->state == ELAN_ENDING_STATE)
+            check(l, now);
+    }
+}
+
+void elan_op_disconnect(struct rme_link *l, int error)
+{
+    switch (l->state) {
+    case ELAN_FINDING_STATE:
+    case ELAN_GREETING_STATE: /* a late answer finds nobody */
+        elan_link_down(l, error);
+        break;
+    case ELAN_REQUESTED_STATE: {
+        struct elan_packet p = {
+            .kind = ELAN_REJECT, .link = l->peer_number, .to = l->generation};
+        elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, NULL, 0);
+        elan_link_down(l, error);
+        break;
+    }
+    case ELAN_UP_STATE:
+        elan_link_end(l, error);
+        break;
+    case ELAN_ENDING_STATE:
+    case ELAN_DOWN_STATE:
+        break;
+    }
+}
+
+void elan_op_free(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    struct elan_tx *tx;
+
+    while ((tx = TAILQ_FIRST(&l->lent)) != NULL) {
+        TAILQ_REMOVE(&l->lent, tx, next);
+        elan_tx_give(f, tx);
+    }
+    elan_rx_forget(l);
+    if (l->eventful)
+        TAILQ_REMOVE(&f->eventful, l, eventful_next);
+    if (l->dirty)
+        TAILQ_REMOVE(&f->dirty, l, dirty_next);
+    TAILQ_REMOVE(&f->links, l, all);
+    free(l);
+}

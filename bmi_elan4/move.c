@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * move.c - transfers: many DMAs, one event, one notification.
+ *
+ * All pieces of a transfer set one event, which is primed with their number and one more. When
+ * the last is in place the interface itself goes on: the event copies commands to a command
+ * port, which send the notification to the peer; when that has landed, a second event in the
+ * same way sends a packet to our own queue, by which we hear of it. A silent transfer has the
+ * second chain only. So one packet tells the peer and one tells us, however many pieces there
+ * are, and no processor is needed in between.
+ *
+ * The one set more is ours, when all pieces are given to the interface and all silent transfers
+ * before are complete: a notification vouches for their data, too. For that of earlier
+ * transfers with notifications it need not wait, as the receiver takes packets in their order.
+ *
+ * Writes are DMAs of ours. Reads are DMAs of the peer that a packet asks for, and a packet that
+ * the peer refuses holds up its command queue; so each link that reads has one for itself, and
+ * gets no more requests into it than fit before a word behind them says that it has run empty.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bmi_elan4/elan.h"
+
+#define CHAIN 64 /* bytes of a DMA command with what fills it up */
+
+static int make(struct rme_fabric *f, struct elan_move *m)
+{
+    uint32_t most = f->packets_most;
+
+    m->data = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
+    m->told = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
+    m->note_chain = bmi_elan4_sdram(f->nic, 64, (size_t)CHAIN * most);
+    m->self_chain = bmi_elan4_sdram(f->nic, 64, CHAIN);
+    m->self = bmi_elan4_main(f->nic, 64, ELAN_HEADER);
+    m->note_port = elan4_alloccq_space(f->nic->ctx, 8 * most, CQ_Size8K);
+    m->self_port = elan4_alloccq_space(f->nic->ctx, 8, CQ_Size8K);
+    if (!m->data || !m->told || !m->note_chain || !m->self_chain || !m->self || !m->note_port ||
+        !m->self_port)
+        return -ENOMEM;
+    return elan_tx_make(f, &m->own, 0);
+}
+
+static void unmake(struct rme_fabric *f, struct elan_move *m)
+{
+    ELAN4_ALLOC *alloc = f->nic->alloc;
+    void *sdram[] = {m->data, m->told, m->note_chain, m->self_chain};
+
+    for (unsigned i = 0; i < 4; i++)
+        if (sdram[i])
+            elan4_freeElan(alloc, sdram[i]);
+    if (m->self)
+        elan4_freeMain(alloc, m->self);
+    if (m->note_port)
+        elan4_freecq_space(f->nic->ctx, m->note_port, 8 * f->packets_most);
+    if (m->self_port)
+        elan4_freecq_space(f->nic->ctx, m->self_port, 8);
+    free(m);
+}
+
+/* One that nobody uses. NULL: so many are active, or there is no memory for more. */
+static struct elan_move *take(struct rme_fabric *f)
+{
+    struct elan_move *m = TAILQ_FIRST(&f->move_free);
+
+    if (f->active >= f->active_most)
+        return NULL;
+    if (m) {
+        TAILQ_REMOVE(&f->move_free, m, next);
+        return m;
+    }
+    if (f->nmove == f->move_room) {
+        uint32_t room = f->move_room ? 2 * f->move_room : 16;
+        struct elan_move **more = realloc(f->move, room * sizeof(*more));
+        if (!more)
+            return NULL;
+        f->move = more;
+        f->move_room = room;
+    }
+    m = calloc(1, sizeof(*m));
+    if (!m)
+        return NULL;
+    if (make(f, m) < 0) {
+        unmake(f, m);
+        return NULL;
+    }
+    m->index = f->nmove;
+    f->move[f->nmove++] = m;
+    return m;
+}
+
+void elan_moves_close(struct rme_fabric *f)
+{
+    for (uint32_t i = 0; i < f->nmove; i++) {
+        struct elan_move *m = f->move[i];
+        if (m->busy && m->note && m->note != &m->own)
+            free(m->note);
+        free(m); /* the rest goes with the context */
+    }
+    free(f->move);
+}
+
+void elan_op_xfer(struct rme_link *l, struct rme_xfer *x)
+{
+    struct elan_tx *place = calloc(1, sizeof(*place));
+    struct elan_tx *note = x->notify == RME_NOTIFY_MSG ? elan_tx_of(l, x->tx) : NULL;
+
+    if (note)
+        TAILQ_REMOVE(&l->lent, note, next);
+    if (!place || l->state != ELAN_UP_STATE || (x->notify == RME_NOTIFY_MSG && !note)) {
+        if (note) {
+            elan_tx_give(l->f, note);
+            l->tx_used--;
+        }
+        if (!place)
+            elan_link_broken(l, "no memory for a transfer");
+        free(place);
+        return;
+    }
+    place->link = l;
+    place->x = x;
+    if (note) {
+        note->kind = ELAN_MESSAGE;
+        note->length = note->arg = (uint32_t)x->tx_length;
+        note->x = NULL;
+    }
+    place->note = note;
+    TAILQ_INSERT_TAIL(&l->queued, place, next);
+    elan_link_dirty(l);
+}
+
+/* ---- Chains ---- */
+
+static void chain_dma(uint8_t *block, const uint64_t dma[7])
+{
+    uint64_t w[8] = {
+        dma[0] | RUN_DMA_CMD, dma[1], dma[2], dma[3], dma[4], dma[5], dma[6], NOP_CMD};
+
+    for (unsigned i = 0; i < 8; i++)
+        elan4_store64(w[i], block + 8 * i);
+}
+
+static void prime_copy(struct rme_fabric *f, E4_Event *event, uint32_t sets,
+                       const uint8_t *block, E4_Addr port, uint32_t dwords)
+{
+    elan4_store64(bmi_elan4_at(f->nic, block), &event->ev_CopySource);
+    elan4_store64(port, &event->ev_CopyDest);
+    elan4_store64(
+        E4_EVENT_INIT_VALUE(-32 * (int32_t)sets, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, dwords),
+        &event->ev_CountAndType);
+}
+
+/* The packet to ourselves, and the command that sends it. */
+static void self_chain(struct rme_fabric *f, struct elan_move *m)
+{
+    struct elan_packet p = {.kind = ELAN_DONE,
+                            .to = f->nic->generation,
+                            .seq = m->use,
+                            .from = f->nic->vp,
+                            .arg = m->index};
+    const uint64_t dma[7] = {
+        E4_DMA_TYPE_SIZE(ELAN_HEADER, DMA_DataTypeByte, DMA_QueueWrite, 16),
+        elan4_local_cookie(f->nic->cookies, E4_COOKIE_TYPE_LOCAL_DMA, f->nic->vp),
+        f->nic->vp,
+        bmi_elan4_at(f->nic, m->self),
+        0,
+        0,
+        bmi_elan4_inbox_queue(f->inbox)};
+
+    elan_packet_encode(&p, m->self);
+    chain_dma(m->self_chain, dma);
+}
+
+static uint32_t count_dmas(const struct rme_xfer *x)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < x->npiece; i++)
+        for (uint32_t s = 0; s < x->piece[i].nseg; s++)
+            n += (uint32_t)((x->piece[i].seg[s].length + ELAN_PIECE - 1) / ELAN_PIECE);
+    return n;
+}
+
+static bool begin(struct rme_link *l, struct elan_tx *place)
+{
+    struct rme_fabric *f = l->f;
+    struct rme_xfer *x = place->x;
+    struct elan_move *m = take(f);
+    uint64_t dma[7];
+
+    if (!m)
+        return false;
+    f->active++;
+    TAILQ_INSERT_TAIL(&l->moves, m, next);
+    l->nmoves++;
+    m->use++;
+    m->link = l;
+    m->x = x;
+    m->place = place;
+    m->serial = ++l->serial;
+    m->before = l->silent;
+    m->held = false;
+    m->busy = true;
+    place->move = m;
+    self_chain(f, m);
+    if (x->notify == RME_NOTIFY_NONE) {
+        m->note = NULL;
+        l->silent++;
+        prime_copy(f, m->data, count_dmas(x) + 1, m->self_chain, m->self_port, 8);
+        MEMBAR_STORESTORE();
+        return true;
+    }
+    m->note = x->notify == RME_NOTIFY_MSG ? place->note : &m->own;
+    if (x->notify == RME_NOTIFY_IMM) {
+        m->own.kind = ELAN_IMM;
+        m->own.length = 0;
+        m->own.arg = x->imm;
+    }
+    elan_tx_number(l, m->note);
+    place->seq = m->note->seq;
+    place->packets = m->note->packets;
+    for (uint32_t i = 0; i < place->packets; i++) {
+        elan_tx_dma(l, m->note, i, bmi_elan4_at(f->nic, m->told), dma);
+        chain_dma(m->note_chain + (size_t)i * CHAIN, dma);
+    }
+    prime_copy(f, m->told, place->packets, m->self_chain, m->self_port, 8);
+    prime_copy(f, m->data, count_dmas(x) + 1, m->note_chain, m->note_port, 8 * place->packets);
+    MEMBAR_STORESTORE();
+    return true;
+}
+
+/* The last set of its event. */
+static void let_go(struct rme_fabric *f, struct elan_move *m)
+{
+    m->held = false;
+    elan4_set_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data));
+}
+
+/* ---- Data ---- */
+
+static bool reads_empty(const struct rme_link *l)
+{
+    return elan4_load64(l->read_mark) == l->read_marks;
+}
+
+/* One that has nothing to do lends its queue for ever. */
+static E4_CmdQ *borrow(struct rme_fabric *f)
+{
+    struct rme_link *l;
+
+    TAILQ_FOREACH(l, &f->links, all)
+    if (l->reads && l->nmoves == 0 && reads_empty(l)) {
+        E4_CmdQ *q = l->reads;
+        l->reads = NULL;
+        return q;
+    }
+    return NULL;
+}
+
+/* Whether the link has a queue for reads that is empty. */
+static bool can_read(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+
+    if (!l->read_mark)
+        l->read_mark = bmi_elan4_main(f->nic, 64, 64);
+    if (!l->reads)
+        l->reads = elan4_alloc_cmdq(f->nic->ctx, CQ_Size8K,
+                                    CQ_STENEnableBit | CQ_WriteEnableBit, NULL);
+    if (!l->reads)
+        l->reads = borrow(f);
+    return l->read_mark && l->reads && reads_empty(l);
+}
+
+static void mark_reads(struct rme_link *l)
+{
+    l->read_marks++;
+    elan4_write_dword_cmd(l->reads, bmi_elan4_at(l->f->nic, l->read_mark), l->read_marks);
+    l->reads->cmdq_flush(l->reads);
+}
+
+static void run(struct rme_link *l, const struct elan_move *m, E4_Addr remote, E4_Addr local,
+                uint64_t bytes)
+{
+    struct bmi_elan4_nic *nic = l->f->nic;
+    uint64_t *count = l->f->config.stats->value;
+    E4_DMA d = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, 0, 16)};
+
+    if (m->x->read) {
+        d.dma_cookie = elan4_remote_cookie(nic->cookies, E4_COOKIE_TYPE_REMOTE_DMA, l->vp);
+        d.dma_vproc = nic->vp;
+        d.dma_srcAddr = remote;
+        d.dma_dstAddr = local;
+        d.dma_dstEvent = bmi_elan4_at(nic, m->data);
+        elan4_remote_dma(l->reads, &d, l->vp,
+                         elan4_local_cookie(nic->cookies, E4_COOKIE_TYPE_STEN, l->vp));
+        count[RME_C_RDMA_READS]++;
+        return;
+    }
+    d.dma_cookie = elan4_local_cookie(nic->cookies, E4_COOKIE_TYPE_LOCAL_DMA, l->vp);
+    d.dma_vproc = l->vp;
+    d.dma_srcAddr = local;
+    d.dma_dstAddr = remote;
+    d.dma_srcEvent = bmi_elan4_at(nic, m->data);
+    elan4_run_dma_cmd(nic->tx, &d);
+    count[RME_C_RDMA_WRITES]++;
+}
+
+/* Gives the next DMA to the interface. False: that was all. */
+static bool next_dma(struct rme_link *l, struct elan_tx *place)
+{
+    const struct rme_xfer *x = place->x;
+
+    while (place->piece < x->npiece) {
+        const struct rme_piece *piece = &x->piece[place->piece];
+        if (place->seg == piece->nseg) {
+            place->piece++;
+            place->seg = 0;
+            place->ahead = 0;
+            continue;
+        }
+        const struct rme_lseg *seg = &piece->seg[place->seg];
+        uint64_t bytes = seg->length - place->skip;
+        if (bytes == 0) {
+            place->ahead += seg->length;
+            place->seg++;
+            place->skip = 0;
+            continue;
+        }
+        if (bytes > ELAN_PIECE)
+            bytes = ELAN_PIECE;
+        run(l, place->move, piece->raddr + piece->rkey + place->ahead + place->skip,
+            bmi_elan4_at(l->f->nic, (char *)seg->base + place->skip), bytes);
+        place->skip += bytes;
+        return true;
+    }
+    return false;
+}
+
+bool elan_move_issue(struct rme_link *l, struct elan_tx *place)
+{
+    bool read = place->x->read && place->x->npiece;
+
+    if (read && !can_read(l))
+        return false;
+    if (!place->move && !begin(l, place))
+        return false;
+    MEMBAR_VISIBLE();
+    if (read) {
+        uint32_t n = 0;
+        while (n < ELAN_READS && next_dma(l, place))
+            n++;
+        mark_reads(l);
+        if (n == ELAN_READS)
+            return false; /* perhaps there is more */
+    } else {
+        for (uint32_t n = 1; next_dma(l, place); n++)
+            if (n % 512 == 0)
+                bmi_elan4_flush(l->f->nic);
+    }
+    if (place->x->notify != RME_NOTIFY_NONE && place->move->before)
+        place->move->held = true;
+    else
+        let_go(l->f, place->move);
+    return true;
+}
+
+/* ---- The end of it ---- */
+
+void elan_move_cut(struct rme_link *l, struct elan_tx *place)
+{
+    struct elan_move *m = place->move;
+    struct rme_fabric *f = l->f;
+    uint32_t missing = count_dmas(place->x) + 1;
+
+    /* our own set is missing, so nothing is copied before this is done */
+    elan4_store64(bmi_elan4_at(f->nic, m->self_chain), &m->data->ev_CopySource);
+    elan4_store64(m->self_port, &m->data->ev_CopyDest);
+    E4_Addr event = bmi_elan4_at(f->nic, m->data);
+    struct elan_tx done = {.x = place->x};
+    while (done.piece < place->piece || done.seg < place->seg || done.skip < place->skip) {
+        const struct rme_piece *piece = &place->x->piece[done.piece];
+        if (done.seg == piece->nseg) {
+            done.piece++;
+            done.seg = 0;
+            continue;
+        }
+        uint64_t left = piece->seg[done.seg].length - done.skip;
+        if (left == 0) {
+            done.seg++;
+            done.skip = 0;
+            continue;
+        }
+        done.skip += left < ELAN_PIECE ? left : ELAN_PIECE;
+        missing--;
+    }
+    MEMBAR_STORESTORE();
+    for (; missing; missing--)
+        elan4_set_event_cmd(f->nic->tx, event);
+    bmi_elan4_flush(f->nic);
+    TAILQ_REMOVE(&l->queued, place, next);
+    m->place = NULL;
+    free(place);
+}
+
+/* A silent transfer is complete: notifications that vouch for it may go. */
+static void silent_done(struct rme_link *l, uint64_t serial)
+{
+    struct elan_move *m;
+    bool any = false;
+
+    l->silent--;
+    TAILQ_FOREACH(m, &l->moves, next)
+    if (m->x && m->x->notify != RME_NOTIFY_NONE && m->serial > serial && m->before &&
+        --m->before == 0 && m->held) {
+        let_go(l->f, m);
+        any = true;
+    }
+    if (any)
+        bmi_elan4_flush(l->f->nic);
+}
+
+void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
+{
+    struct elan_move *m = index < f->nmove ? f->move[index] : NULL;
+    struct rme_link *l = m ? m->link : NULL;
+
+    if (!m || !m->busy || m->use != use)
+        return;
+    m->busy = false;
+    if (m->note && m->note != &m->own)
+        elan_tx_give(f, m->note);
+    if (l) {
+        if (m->note && m->note != &m->own)
+            l->tx_used--;
+        TAILQ_REMOVE(&l->moves, m, next);
+        l->nmoves--;
+        f->active--;
+        if (m->place)
+            m->place->over = true;
+        if (m->x->notify == RME_NOTIFY_NONE)
+            silent_done(l, m->serial);
+        if (l->state == ELAN_UP_STATE)
+            elan_emit(f, RME_EV_XFER_DONE, l)->xfer = m->x;
+    }
+    m->note = NULL;
+    m->x = NULL;
+    m->link = NULL;
+    m->place = NULL;
+    TAILQ_INSERT_HEAD(&f->move_free, m, next);
+}
+
+void elan_move_forget(struct rme_link *l)
+{
+    struct elan_move *m;
+
+    while ((m = TAILQ_FIRST(&l->moves)) != NULL) {
+        TAILQ_REMOVE(&l->moves, m, next);
+        m->link = NULL;
+        m->x = NULL;
+        m->place = NULL;
+        l->f->active--; /* it is nobody's until DONE comes, if ever */
+    }
+    l->nmoves = l->silent = 0;
+}

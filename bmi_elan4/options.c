@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The fabric's tunables: one table for parsing, `--options` and the man page. */
+#include "bmi_elan4/elan.h"
+
+const struct rme_option_row elan_options[] = {
+    {"elan_nodes", "name", 0, 0, 0,
+     "Nodes of the network that take part, FIRST-LAST; the same for all processes.", "0-63"},
+    {"elan_contexts", "name", 0, 0, 0,
+     "Contexts on each node, FIRST-LAST: the first is the server's, the others are for "
+     "clients; "
+     "the same for all processes.  Nodes times contexts is at most 8192.",
+     "2-65"},
+    {"elan_key", "name", 0, 0, 0,
+     "Words that all processes of a file system share, so that those of another one are "
+     "refused.",
+     ""},
+    {"elan_log", "name", 0, 0, 0,
+     "Folder of the node's log of contexts; the same for all processes of a node.",
+     "/var/tmp/bmi_elan4"},
+    {"elan_servers", "name", 0, 0, 0,
+     "Where servers are met: [WHO=]WHERE, WHO a node, NODE:CONTEXT or *, WHERE the address of "
+     "the input queue (0x…) or HOST:PORT.  Empty takes the environment's "
+     "BMI_ELAN4_SERVER_ADDR, "
+     "where several may stand, with commas.",
+     ""},
+    {"elan_slots", "count", 1024, 16, 65536, "Slots of the input queue, of 1920 bytes each.",
+     NULL},
+    {"elan_tx_buffers", "count", 1024, 16, 65536, "Send buffers of all connections.", NULL},
+    {"elan_tx_per_link", "count", 128, 8, 65536,
+     "Send buffers one connection may hold, so that a dead peer starves nobody.", NULL},
+    {"elan_transfers", "count", 128, 4, 4096,
+     "Transfers that may be with the network interface at a time; others wait.", NULL},
+    {"elan_drain_timeout_ms", "ms", 300, 10, 600000,
+     "Time that a connection has to come to its end in order before it is given up.", NULL},
+    {"elan_dead_ms", "ms", 10000, 200, 3600000,
+     "A peer whose input queue has taken no message of ours for so long is dead.  One of the "
+     "same "
+     "node is found out at once, by the log.",
+     NULL},
+    {NULL, NULL, 0, 0, 0, NULL, NULL},
+};

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * rx.c - packets that came, in their order.
+ *
+ * A packet is taken out of its slot at once, so that the queue, which all links share, is free
+ * for others. One that is the next of its link is delivered from the slot; one that overtook
+ * others is copied aside until they are there. Bodies of a message are put together in a
+ * receive buffer of the link; where the peer sent more than it was granted there is none, and
+ * its packets wait until one is given back.
+ *
+ * Slots are in memory that peers write to, so what is decided upon is copied first, once.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bmi_elan4/elan.h"
+
+/* ---- Receive buffers ---- */
+
+int elan_op_rx_reserve(struct rme_link *l, uint32_t n)
+{
+    struct elan_rx *made = NULL, *rx;
+
+    for (uint32_t i = 0; i < n; i++) {
+        rx = aligned_alloc(64, (sizeof(*rx) + l->f->config.rx_size + 63) & ~(size_t)63);
+        if (!rx) {
+            while ((rx = made) != NULL) {
+                made = rx->next;
+                free(rx);
+            }
+            return -ENOMEM;
+        }
+        rx->link = l;
+        rx->next = made;
+        made = rx;
+    }
+    while ((rx = made) != NULL) {
+        made = rx->next;
+        rx->next = l->rx_free;
+        l->rx_free = rx;
+    }
+    return 0;
+}
+
+void elan_op_rx_release(struct rme_link *l, uint32_t n)
+{
+    struct elan_rx *rx;
+
+    for (; n && (rx = l->rx_free) != NULL; n--) {
+        l->rx_free = rx->next;
+        free(rx);
+    }
+    l->rx_debt += n; /* of those that come back */
+}
+
+static void ready(struct rme_link *l)
+{
+    if (l->ready || l->state == ELAN_DOWN_STATE || !l->held[l->expected % ELAN_WINDOW].body)
+        return;
+    l->ready = true;
+    TAILQ_INSERT_TAIL(&l->f->ready, l, ready_next);
+}
+
+void elan_op_rx_return(struct rme_fabric *f, void *token)
+{
+    struct elan_rx *rx = token;
+    struct rme_link *l = rx->link;
+
+    (void)f;
+    if (!l) {
+        free(rx);
+        return;
+    }
+    LIST_REMOVE(rx, lent);
+    if (l->state == ELAN_DOWN_STATE || l->rx_debt) {
+        if (l->rx_debt)
+            l->rx_debt--;
+        free(rx);
+        return;
+    }
+    rx->next = l->rx_free;
+    l->rx_free = rx;
+    ready(l);
+}
+
+void elan_rx_close(struct rme_link *l)
+{
+    struct elan_rx *rx;
+
+    for (unsigned i = 0; i < ELAN_WINDOW; i++) {
+        free(l->held[i].body);
+        l->held[i].body = NULL;
+    }
+    if (l->ready) {
+        l->ready = false;
+        TAILQ_REMOVE(&l->f->ready, l, ready_next);
+    }
+    free(l->filling);
+    l->filling = NULL;
+    while ((rx = l->rx_free) != NULL) {
+        l->rx_free = rx->next;
+        free(rx);
+    }
+}
+
+void elan_rx_forget(struct rme_link *l)
+{
+    struct elan_rx *rx;
+
+    while ((rx = LIST_FIRST(&l->rx_lent)) != NULL) {
+        LIST_REMOVE(rx, lent);
+        rx->link = NULL;
+    }
+}
+
+/* ---- Delivery ---- */
+
+/* A part of a message. False: it has to wait for a buffer, or for room for its event. */
+static bool message(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
+{
+    bool last = p->offset + p->bytes == p->arg;
+
+    if (l->state != ELAN_UP_STATE)
+        return true; /* nobody wants it any more */
+    if (last && !elan_room(l->f))
+        return false;
+    if (p->arg > l->f->config.rx_size || p->offset != (l->filling ? l->filled : 0) ||
+        (p->bytes == 0 && p->arg)) {
+        elan_link_broken(l, "a part of a message that does not fit");
+        return true;
+    }
+    if (!l->filling) {
+        l->filling = l->rx_free;
+        if (!l->filling)
+            return false;
+        l->rx_free = l->filling->next;
+        l->filled = 0;
+    }
+    memcpy(l->filling->data + p->offset, body, p->bytes);
+    l->filled += p->bytes;
+    if (!last)
+        return true;
+    struct elan_rx *rx = l->filling;
+    struct rme_event *e = elan_emit(l->f, RME_EV_RECV, l);
+    e->data = rx->data;
+    e->length = p->arg;
+    e->rx = rx;
+    LIST_INSERT_HEAD(&l->rx_lent, rx, lent);
+    l->filling = NULL;
+    return true;
+}
+
+/* One packet in its order. False: it has to wait. */
+static bool deliver(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
+{
+    switch (p->kind) {
+    case ELAN_ACCEPT:
+        elan_greet_packet(l->f, l, p, body);
+        return true;
+    case ELAN_MESSAGE:
+        return message(l, p, body);
+    case ELAN_IMM:
+        if (l->state != ELAN_UP_STATE)
+            return true;
+        if (!elan_room(l->f))
+            return false;
+        elan_emit(l->f, RME_EV_IMM, l)->imm = p->arg;
+        return true;
+    default: /* BYE */
+        l->bye_in = true;
+        elan_link_end(l, -ECONNRESET);
+        return true;
+    }
+}
+
+static void deliver_held(struct rme_link *l)
+{
+    for (;;) {
+        struct elan_held *h = &l->held[l->expected % ELAN_WINDOW];
+        if (l->state == ELAN_DOWN_STATE || !h->body || !deliver(l, &h->p, h->body))
+            break;
+        free(h->body);
+        h->body = NULL;
+        l->expected++;
+    }
+}
+
+void elan_rx_ready(struct rme_fabric *f)
+{
+    struct rme_link *l, *after;
+
+    for (l = TAILQ_FIRST(&f->ready); l && elan_room(f); l = after) {
+        after = TAILQ_NEXT(l, ready_next);
+        l->ready = false;
+        TAILQ_REMOVE(&f->ready, l, ready_next);
+        deliver_held(l);
+        if (!elan_room(f))
+            ready(l);
+    }
+}
+
+static void hold(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
+{
+    struct elan_held *h = &l->held[p->seq % ELAN_WINDOW];
+
+    if (h->body) {
+        elan_link_broken(l, "a packet that came already");
+        return;
+    }
+    h->body = malloc(p->bytes ? p->bytes : 1);
+    if (!h->body) {
+        elan_link_down(l, -ENOMEM);
+        return;
+    }
+    h->p = *p;
+    memcpy(h->body, body, p->bytes);
+    l->f->config.stats->value[RME_C_BYTES_COPIED] += p->bytes;
+}
+
+static void in_order(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
+{
+    uint32_t ahead = p->seq - l->expected;
+
+    if (ahead >= ELAN_WINDOW) {
+        elan_link_broken(l, "a packet out of all order");
+        return;
+    }
+    if (ahead == 0 && !l->held[p->seq % ELAN_WINDOW].body && deliver(l, p, body)) {
+        l->expected++;
+        deliver_held(l);
+        if (!elan_room(l->f))
+            ready(l);
+        return;
+    }
+    hold(l, p, body);
+    if (ahead == 0 && !elan_room(l->f))
+        ready(l);
+}
+
+static void dispatch(struct rme_fabric *f, const uint8_t *slot)
+{
+    uint8_t head[ELAN_HEADER];
+    struct elan_packet p;
+
+    memcpy(head, slot, sizeof(head));
+    if (elan_packet_decode(head, &p) < 0) {
+        elan_log(f, RME_LOG_WARN, "a packet that nobody of us sends was dropped");
+        return;
+    }
+    if (p.kind == ELAN_HELLO) {
+        elan_greet_packet(f, NULL, &p, slot + ELAN_HEADER);
+        return;
+    }
+    if (p.to != f->nic->generation)
+        return; /* it was for a former owner of the context */
+    if (p.kind == ELAN_DONE) {
+        elan_move_done(f, p.arg, p.seq);
+        return;
+    }
+    struct rme_link *l = elan_link_of(f, p.link);
+    if (l && (p.from != l->vp || (l->state == ELAN_REQUESTED_STATE && p.kind != ELAN_NOBODY)))
+        return;
+    if (!l || !elan_kind_ordered(p.kind))
+        elan_greet_packet(f, l, &p, slot + ELAN_HEADER);
+    else
+        in_order(l, &p, slot + ELAN_HEADER);
+}
+
+void elan_rx_take(struct rme_fabric *f)
+{
+    const void *slot;
+
+    while (elan_room(f) && (slot = bmi_elan4_inbox_peek(f->inbox)) != NULL) {
+        dispatch(f, slot);
+        bmi_elan4_inbox_next(f->inbox);
+    }
+}

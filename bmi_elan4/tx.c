@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * tx.c - packets on their way out.
+ *
+ * Each link has a queue of messages and transfers in the order of the host's calls. What is at
+ * its front is given a number, or as many as it has packets, and given to the interface; then
+ * it is among the sent ones until it has landed in the peer's queue, which its event says. The
+ * receiver puts packets into the order of their numbers, so it has to keep those that overtook
+ * others: at most ELAN_WINDOW of them, as nothing is sent whose number is so far ahead of the
+ * oldest that has not landed.
+ *
+ * A DMA cannot be taken back. The memory of what has not landed when its link ends belongs to
+ * nobody, among the orphans, until it lands or the context is left.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bmi_elan4/elan.h"
+
+uint32_t elan_packets(size_t length)
+{
+    return length <= ELAN_BODY ? 1 : (uint32_t)((length + ELAN_BODY - 1) / ELAN_BODY);
+}
+
+/* Where the packets behind the first are composed, and behind them the word. */
+static size_t first_bytes(size_t bytes)
+{
+    return (ELAN_HEADER + bytes + 63) & ~(size_t)63;
+}
+
+int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes)
+{
+    size_t all = first_bytes(bytes) + (elan_packets(bytes) - 1) * (size_t)BMI_ELAN4_SLOT;
+
+    tx->at = bmi_elan4_main(f->nic, 128, all + 64);
+    tx->event = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
+    if (!tx->at || !tx->event) {
+        elan_tx_unmake(f, tx);
+        return -ENOMEM;
+    }
+    tx->landed = (volatile E4_uint64 *)(void *)(tx->at + all);
+    elan4_initevent_write(f->nic->ctx, tx->event, tx->landed);
+    return 0;
+}
+
+void elan_tx_unmake(struct rme_fabric *f, struct elan_tx *tx)
+{
+    if (tx->at)
+        elan4_freeMain(f->nic->alloc, tx->at);
+    if (tx->event)
+        elan4_freeElan(f->nic->alloc, tx->event);
+}
+
+/* A free one, made if there may be more. */
+static struct elan_tx *take(struct rme_fabric *f, uint32_t most)
+{
+    struct elan_tx *tx = TAILQ_FIRST(&f->tx_free);
+
+    if (tx) {
+        TAILQ_REMOVE(&f->tx_free, tx, next);
+        return tx;
+    }
+    if (f->tx_count - f->norphans >= most || !(tx = calloc(1, sizeof(*tx))))
+        return NULL;
+    if (elan_tx_make(f, tx,
+                     f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX) <
+        0) {
+        free(tx);
+        return NULL;
+    }
+    f->tx_count++;
+    return tx;
+}
+
+void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
+{
+    tx->link = NULL;
+    TAILQ_INSERT_HEAD(&f->tx_free, tx, next);
+}
+
+/* ---- Buffers of the host ---- */
+
+void *elan_op_tx_get(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    struct elan_tx *tx =
+        l->state == ELAN_UP_STATE && l->tx_used < f->tx_per_link ? take(f, f->tx_most) : NULL;
+
+    if (!tx) {
+        if (!l->tx_wanted) {
+            l->tx_wanted = true;
+            f->wanting++;
+        }
+        return NULL;
+    }
+    tx->link = l;
+    l->tx_used++;
+    TAILQ_INSERT_HEAD(&l->lent, tx, next);
+    return tx->at + ELAN_HEADER;
+}
+
+struct elan_tx *elan_tx_of(struct rme_link *l, void *data)
+{
+    struct elan_tx *tx;
+
+    TAILQ_FOREACH(tx, &l->lent, next)
+    if (tx->at + ELAN_HEADER == (uint8_t *)data)
+        break;
+    return tx;
+}
+
+/* One that belonged to the link is free again. */
+static void used_no_more(struct rme_link *l, struct elan_tx *tx)
+{
+    elan_tx_give(l->f, tx);
+    l->tx_used--;
+}
+
+/* Those who found none are told when there is one. */
+static void tell_rooms(struct rme_fabric *f)
+{
+    struct rme_link *l;
+
+    TAILQ_FOREACH(l, &f->links, all)
+    if (l->tx_wanted && l->state == ELAN_UP_STATE && l->tx_used < f->tx_per_link &&
+        (!TAILQ_EMPTY(&f->tx_free) || f->tx_count - f->norphans < f->tx_most)) {
+        l->tx_wanted = false;
+        f->wanting--;
+        l->tell_room = true;
+        elan_link_eventful(l);
+    }
+}
+
+void elan_op_tx_put(struct rme_link *l, void *data)
+{
+    struct elan_tx *tx = elan_tx_of(l, data);
+
+    if (!tx)
+        return;
+    TAILQ_REMOVE(&l->lent, tx, next);
+    used_no_more(l, tx);
+}
+
+void elan_op_tx_send(struct rme_link *l, void *data, size_t length)
+{
+    struct elan_tx *tx = elan_tx_of(l, data);
+
+    if (!tx)
+        return;
+    TAILQ_REMOVE(&l->lent, tx, next);
+    if (l->state != ELAN_UP_STATE) {
+        used_no_more(l, tx);
+        return;
+    }
+    tx->kind = ELAN_MESSAGE;
+    tx->length = (uint32_t)length;
+    tx->arg = (uint32_t)length;
+    tx->x = NULL;
+    TAILQ_INSERT_TAIL(&l->queued, tx, next);
+    elan_link_dirty(l);
+}
+
+/* ---- Packets ---- */
+
+static uint8_t *packet_at(struct rme_link *l, struct elan_tx *tx, uint32_t i)
+{
+    size_t room = l->f->config.rx_size > ELAN_HELLO_MAX ? l->f->config.rx_size : ELAN_HELLO_MAX;
+
+    return i == 0 ? tx->at : tx->at + first_bytes(room) + (i - 1) * (size_t)BMI_ELAN4_SLOT;
+}
+
+static uint32_t packet_bytes(const struct elan_tx *tx, uint32_t i)
+{
+    uint32_t left = tx->length - i * ELAN_BODY;
+
+    return left < ELAN_BODY ? left : ELAN_BODY;
+}
+
+void elan_tx_number(struct rme_link *l, struct elan_tx *tx)
+{
+    tx->packets = elan_packets(tx->length);
+    tx->seq = l->next_seq;
+    l->next_seq += tx->packets;
+    for (uint32_t i = 0; i < tx->packets; i++) {
+        uint8_t *at = packet_at(l, tx, i);
+        struct elan_packet p = {.kind = tx->kind,
+                                .bytes = (uint16_t)packet_bytes(tx, i),
+                                .link = l->peer_number,
+                                .to = l->generation,
+                                .seq = tx->seq + i,
+                                .from = l->f->nic->vp,
+                                .arg = tx->arg,
+                                .offset = i * ELAN_BODY};
+        elan_packet_encode(&p, at);
+        if (i)
+            memcpy(at + ELAN_HEADER, tx->at + ELAN_HEADER + (size_t)i * ELAN_BODY, p.bytes);
+    }
+}
+
+static void dma_to(struct rme_fabric *f, unsigned vp, E4_Addr queue, const uint8_t *at,
+                   size_t bytes, E4_Addr event, uint64_t dma[7])
+{
+    dma[0] = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16);
+    dma[1] = elan4_local_cookie(f->nic->cookies, E4_COOKIE_TYPE_LOCAL_DMA, vp);
+    dma[2] = vp;
+    dma[3] = bmi_elan4_at(f->nic, at);
+    dma[4] = 0;
+    dma[5] = event;
+    dma[6] = queue;
+}
+
+void elan_tx_dma(struct rme_link *l, struct elan_tx *tx, uint32_t i, E4_Addr event,
+                 uint64_t dma[7])
+{
+    dma_to(l->f, l->vp, l->queue, packet_at(l, tx, i), ELAN_HEADER + packet_bytes(tx, i), event,
+           dma);
+}
+
+static void run(struct rme_fabric *f, const uint64_t dma[7])
+{
+    E4_DMA d = {dma[0], dma[1], dma[2], dma[3], dma[4], dma[5], dma[6]};
+
+    elan4_run_dma_cmd(f->nic->tx, &d);
+    f->config.stats->value[RME_C_SEND_REQUESTS]++;
+}
+
+int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
+                  const struct bmi_elan4_card *card, const void *data, size_t length)
+{
+    struct elan_tx *tx = take(f, UINT32_MAX);
+    size_t before = card ? BMI_ELAN4_CARD_BYTES : 0;
+    uint64_t dma[7];
+
+    if (!tx)
+        return -ENOMEM;
+    if (card)
+        bmi_elan4_card_encode(card, tx->at + ELAN_HEADER);
+    if (length)
+        memcpy(tx->at + ELAN_HEADER + before, data, length);
+    p->bytes = (uint16_t)(before + length);
+    p->from = f->nic->vp;
+    elan_packet_encode(p, tx->at);
+    elan4_store64(0, tx->landed);
+    elan4_primeevent_write(f->nic->ctx, tx->event, 1);
+    MEMBAR_VISIBLE();
+    dma_to(f, vp, queue, tx->at, ELAN_HEADER + p->bytes, bmi_elan4_at(f->nic, tx->event), dma);
+    run(f, dma);
+    bmi_elan4_flush(f->nic);
+    tx->link = NULL;
+    TAILQ_INSERT_TAIL(&f->orphans, tx, next);
+    f->norphans++;
+    return 0;
+}
+
+int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
+                    const struct bmi_elan4_card *card, const void *data, size_t length)
+{
+    struct elan_tx *tx = take(l->f, UINT32_MAX);
+    size_t before = card ? BMI_ELAN4_CARD_BYTES : 0;
+
+    if (!tx)
+        return -ENOMEM;
+    if (card)
+        bmi_elan4_card_encode(card, tx->at + ELAN_HEADER);
+    if (length)
+        memcpy(tx->at + ELAN_HEADER + before, data, length);
+    tx->link = l;
+    tx->kind = (uint8_t)kind;
+    tx->length = (uint32_t)(before + length);
+    tx->arg = arg;
+    tx->x = NULL;
+    l->tx_used++;
+    TAILQ_INSERT_TAIL(&l->queued, tx, next);
+    elan_link_dirty(l);
+    return 0;
+}
+
+/* ---- Sending ---- */
+
+/* Whether numbers for so many packets may be given out. */
+static bool window_open(struct rme_link *l, uint32_t packets)
+{
+    const struct elan_tx *oldest = TAILQ_FIRST(&l->sent);
+
+    return !oldest || l->next_seq + packets - oldest->seq <= ELAN_WINDOW;
+}
+
+static void sent(struct rme_link *l, struct elan_tx *tx)
+{
+    TAILQ_REMOVE(&l->queued, tx, next);
+    TAILQ_INSERT_TAIL(&l->sent, tx, next);
+    if (!l->sending) {
+        l->sending = true;
+        TAILQ_INSERT_TAIL(&l->f->sending, l, sending_next);
+    }
+}
+
+static void send_message(struct rme_link *l, struct elan_tx *tx)
+{
+    struct rme_fabric *f = l->f;
+    E4_Addr event = bmi_elan4_at(f->nic, tx->event);
+    uint64_t dma[7];
+
+    elan_tx_number(l, tx);
+    tx->since = 0;
+    elan4_store64(0, tx->landed);
+    elan4_primeevent_write(f->nic->ctx, tx->event, (int)tx->packets);
+    MEMBAR_VISIBLE();
+    for (uint32_t i = 0; i < tx->packets; i++) {
+        elan_tx_dma(l, tx, i, event, dma);
+        run(f, dma);
+    }
+    sent(l, tx);
+}
+
+/* Packets of a transfer's notification. */
+static uint32_t note_packets(const struct rme_xfer *x)
+{
+    return x->notify == RME_NOTIFY_MSG ? elan_packets(x->tx_length)
+                                       : x->notify != RME_NOTIFY_NONE;
+}
+
+/* As much as is possible now. False: something is left. */
+static bool advance(struct rme_link *l)
+{
+    struct elan_tx *tx;
+
+    while ((tx = TAILQ_FIRST(&l->queued)) != NULL) {
+        if (!tx->x) {
+            if (!window_open(l, elan_packets(tx->length)))
+                return false;
+            send_message(l, tx);
+            continue;
+        }
+        if (!tx->move && !window_open(l, note_packets(tx->x)))
+            return false;
+        if (!elan_move_issue(l, tx))
+            return false;
+        if (tx->x->notify != RME_NOTIFY_NONE) {
+            sent(l, tx);
+        } else { /* nobody's order waits for it */
+            tx->move->place = NULL;
+            TAILQ_REMOVE(&l->queued, tx, next);
+            free(tx);
+        }
+    }
+    return true;
+}
+
+void elan_op_flush(struct rme_fabric *f)
+{
+    struct rme_link *l, *after;
+    bool any = false;
+
+    for (l = TAILQ_FIRST(&f->dirty); l; l = after) {
+        after = TAILQ_NEXT(l, dirty_next);
+        any = true;
+        if (l->state != ELAN_DOWN_STATE && !advance(l))
+            continue;
+        TAILQ_REMOVE(&f->dirty, l, dirty_next);
+        l->dirty = false;
+    }
+    if (!any)
+        return;
+    bmi_elan4_flush(f->nic);
+    f->config.stats->value[RME_C_DOORBELLS]++;
+}
+
+/* ---- Landing ---- */
+
+static bool has_landed(const struct elan_tx *tx)
+{
+    return tx->x ? tx->over : elan4_load64(tx->landed) != 0;
+}
+
+static void landed_of(struct rme_link *l)
+{
+    struct elan_tx *tx;
+
+    while ((tx = TAILQ_FIRST(&l->sent)) != NULL && has_landed(tx)) {
+        TAILQ_REMOVE(&l->sent, tx, next);
+        if (tx->x)
+            free(tx);
+        else
+            used_no_more(l, tx);
+    }
+    if (!tx) {
+        l->sending = false;
+        TAILQ_REMOVE(&l->f->sending, l, sending_next);
+    }
+}
+
+void elan_tx_landed(struct rme_fabric *f)
+{
+    struct rme_link *l, *after;
+    struct elan_tx *tx, *then;
+
+    for (l = TAILQ_FIRST(&f->sending); l; l = after) {
+        after = TAILQ_NEXT(l, sending_next);
+        landed_of(l);
+    }
+    if (f->polls % 64 == 0 || f->wanting)
+        for (tx = TAILQ_FIRST(&f->orphans); tx; tx = then) {
+            then = TAILQ_NEXT(tx, next);
+            if (!has_landed(tx))
+                continue;
+            TAILQ_REMOVE(&f->orphans, tx, next);
+            f->norphans--;
+            elan_tx_give(f, tx);
+        }
+    if (f->wanting)
+        tell_rooms(f);
+}
+
+/*
+ * A message lands when the peer's interface has it, whatever the peer's process does. So one
+ * that does not land is one to a process that is not there, or whose queue stays full.
+ */
+void elan_tx_overdue(struct rme_fabric *f, int64_t now)
+{
+    struct rme_link *l, *after;
+    struct elan_tx *tx;
+
+    for (l = TAILQ_FIRST(&f->sending); l; l = after) {
+        after = TAILQ_NEXT(l, sending_next);
+        TAILQ_FOREACH(tx, &l->sent, next)
+        if (!tx->x && !has_landed(tx))
+            break;
+        if (!tx)
+            continue;
+        if (!tx->since)
+            tx->since = now;
+        if (now - tx->since < ELAN_LOOK_MS)
+            continue;
+        if (elan_link_orphaned(l))
+            elan_link_down(l, -ECONNRESET);
+        else if (now - tx->since >= f->dead_ms)
+            elan_link_down(l, -ETIMEDOUT);
+    }
+}
+
+bool elan_tx_restless(const struct rme_fabric *f)
+{
+    return f->wanting || !TAILQ_EMPTY(&f->dirty);
+}
+
+void elan_tx_drop(struct rme_link *l, bool all)
+{
+    struct elan_tx *tx, *after;
+
+    for (tx = TAILQ_FIRST(&l->queued); tx; tx = after) {
+        after = TAILQ_NEXT(tx, next);
+        if (tx->x && tx->move) {
+            elan_move_cut(l, tx);
+            continue;
+        }
+        TAILQ_REMOVE(&l->queued, tx, next);
+        if (tx->x && tx->note)
+            used_no_more(l, tx->note);
+        if (tx->x)
+            free(tx);
+        else
+            used_no_more(l, tx);
+    }
+    if (!all)
+        return;
+    while ((tx = TAILQ_FIRST(&l->sent)) != NULL) {
+        TAILQ_REMOVE(&l->sent, tx, next);
+        if (tx->x) {
+            free(tx);
+        } else {
+            tx->link = NULL;
+            l->tx_used--;
+            TAILQ_INSERT_TAIL(&l->f->orphans, tx, next);
+            l->f->norphans++;
+        }
+    }
+    if (l->sending) {
+        l->sending = false;
+        TAILQ_REMOVE(&l->f->sending, l, sending_next);
+    }
+    if (l->tx_wanted) {
+        l->tx_wanted = false;
+        l->f->wanting--;
+    }
+}
+
+void elan_tx_close(struct rme_fabric *f)
+{
+    struct elan_txs *lists[] = {&f->tx_free, &f->orphans};
+    struct elan_tx *tx;
+
+    /* their memory goes with the context */
+    for (unsigned i = 0; i < 2; i++)
+        while ((tx = TAILQ_FIRST(lists[i])) != NULL) {
+            TAILQ_REMOVE(lists[i], tx, next);
+            free(tx);
+        }
+}

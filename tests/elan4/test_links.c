@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What is peculiar to links over Elan4: meeting by the address of a queue, refusals, long lists
+ * with one notification, peers that are killed, and rubbish in the queue.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "addr_int.h"
+#include "bmi_elan4/bmi_elan4.h"
+#include "bmi_elan4/nic.h"
+#include "bmi_elan4/packet.h"
+#include "fabric.h"
+#include "options.h"
+#include "stats.h"
+#include "timer.h"
+
+#define PATIENCE_MS 20000
+#define RX          4
+
+static char folder[64];
+static char said[400]; /* by the server, when it began */
+
+struct side {
+    struct rme_fabric *f;
+    struct rme_addr *listen;
+    struct rme_options *options;
+    struct rme_stats stats;
+    struct rme_link *link;
+    int count[RME_EV_CLOSED + 1], error;
+    uint32_t imm;
+    char text[64];
+};
+
+static const struct rme_fabric_ops *ops;
+
+static void log_line(void *arg, enum rme_log_level level, const char *format, ...)
+{
+    char line[400];
+    va_list ap;
+
+    (void)arg;
+    (void)level;
+    va_start(ap, format);
+    vsnprintf(line, sizeof(line), format, ap);
+    va_end(ap);
+    if (strstr(line, "BMI_ELAN4_SERVER_ADDR="))
+        strcpy(said, strstr(line, "BMI_ELAN4_SERVER_ADDR=") + strlen("BMI_ELAN4_SERVER_ADDR="));
+}
+
+static void open_side(struct side *s, const char *listen, const char *more)
+{
+    const struct rme_option_row *tables[] = {rme_engine_options, ops->options};
+    char text[300], why[200] = "";
+
+    memset(s, 0, sizeof(*s));
+    snprintf(text, sizeof(text), "elan_log=%s/log%s%s", folder, *more ? "," : "", more);
+    s->options = rme_options_new(tables, 2);
+    assert_non_null(s->options);
+    assert_int_equal(rme_options_parse(s->options, text, why, sizeof(why)), 0);
+    if (listen)
+        assert_int_equal(rme_addr_parse("elan4", listen, &s->listen), 0);
+    struct rme_fabric_config config = {.listen = s->listen,
+                                       .rx_size = 4096,
+                                       .options = s->options,
+                                       .stats = &s->stats,
+                                       .log = log_line};
+    assert_int_equal(ops->open(&config, &s->f), 0);
+}
+
+static void close_side(struct side *s)
+{
+    ops->close(s->f);
+    if (s->listen)
+        rme_addr_put(s->listen);
+    rme_options_free(s->options);
+}
+
+static void poll_side(struct side *s)
+{
+    struct rme_event e[8];
+    int n = ops->poll(s->f, e, 8);
+
+    for (int i = 0; i < n; i++) {
+        s->count[e[i].type]++;
+        switch (e[i].type) {
+        case RME_EV_LINK_REQUEST:
+            assert_int_equal(ops->link_accept(e[i].link, "yes", 4, RX, s), 0);
+            break;
+        case RME_EV_LINK_UP:
+            s->link = e[i].link;
+            break;
+        case RME_EV_LINK_DOWN:
+            s->error = e[i].error;
+            ops->link_free(e[i].link);
+            break;
+        case RME_EV_RECV:
+            snprintf(s->text, sizeof(s->text), "%s", (char *)e[i].data);
+            ops->rx_return(s->f, e[i].rx);
+            break;
+        case RME_EV_IMM:
+            s->imm = e[i].imm;
+            break;
+        default:
+            break;
+        }
+    }
+    ops->flush(s->f);
+}
+
+static void until(struct side *s, struct side *other, enum rme_event_type type, int count)
+{
+    uint64_t end = rme_now() + PATIENCE_MS;
+
+    while (s->count[type] < count) {
+        assert_true(rme_now() < end);
+        poll_side(s);
+        if (other)
+            poll_side(other);
+    }
+}
+
+static void dial(struct side *s, const char *uri)
+{
+    struct rme_addr *addr;
+
+    assert_int_equal(rme_addr_parse("elan4", uri, &addr), 0);
+    assert_int_equal(ops->link_connect(s->f, addr, 0, "may I", 6, RX, s, &s->link), 0);
+    rme_addr_put(addr);
+}
+
+static void say(struct side *s, const char *text)
+{
+    char *tx = ops->tx_get(s->link);
+
+    assert_non_null(tx);
+    strcpy(tx, text);
+    ops->tx_send(s->link, tx, strlen(text) + 1);
+    ops->flush(s->f);
+}
+
+static void part(struct side *a, struct side *b)
+{
+    ops->link_disconnect(a->link, -ESHUTDOWN);
+    until(a, b, RME_EV_LINK_DOWN, 1);
+    until(b, a, RME_EV_LINK_DOWN, 1);
+}
+
+/* A server that nobody gave a port says where its queue is, and is met there. */
+static void met_at_the_queue(void **state)
+{
+    struct side server, client;
+    (void)state;
+    unsetenv("BMI_ELAN4_SERVER_ADDR");
+    open_side(&server, "elan4://0:2", "");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    open_side(&client, NULL, "");
+    dial(&client, "elan4://0:2");
+    until(&client, &server, RME_EV_LINK_UP, 1);
+    until(&server, &client, RME_EV_LINK_UP, 1);
+    say(&client, "straight to the queue");
+    until(&server, &client, RME_EV_RECV, 1);
+    assert_string_equal(server.text, "straight to the queue");
+    part(&client, &server);
+    assert_int_equal(client.error, -ESHUTDOWN);
+    assert_int_equal(server.error, -ECONNRESET);
+    close_side(&client);
+    close_side(&server);
+}
+
+static int refusal(struct side *server, const char *uri, const char *options)
+{
+    struct side client;
+
+    open_side(&client, NULL, options);
+    dial(&client, uri);
+    until(&client, server, RME_EV_LINK_DOWN, 1);
+    close_side(&client);
+    return client.error;
+}
+
+static void refusals(void **state)
+{
+    struct side server, other;
+    char text[500];
+    (void)state;
+    unsetenv("BMI_ELAN4_SERVER_ADDR");
+    open_side(&server, "elan4://0:2", "");
+    assert_int_equal(refusal(&server, "elan4://0:2", ""), -EHOSTUNREACH); /* where is it? */
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    assert_int_equal(refusal(&server, "elan4://0:2", "elan_key=another"), -EPROTO);
+    assert_int_equal(refusal(&server, "elan4://99:2", ""), -EHOSTUNREACH); /* 64 nodes */
+    snprintf(text, sizeof(text), "0:9=0x40,%s", said);
+    setenv("BMI_ELAN4_SERVER_ADDR", text, 1);
+    assert_int_equal(refusal(&server, "elan4://0:9", ""), -ECONNREFUSED); /* nobody has it */
+    /* a client is no server, though it has a queue */
+    open_side(&other, NULL, "");
+    snprintf(text, sizeof(text), "0:3=0x%s", strchr(said, 'x') + 1);
+    setenv("BMI_ELAN4_SERVER_ADDR", text, 1);
+    dial(&other, "elan4://0:3");
+    for (int i = 0; i < 1000; i++)
+        poll_side(&other);
+    close_side(&other);
+    assert_int_equal(server.count[RME_EV_LINK_REQUEST], 0);
+    close_side(&server);
+}
+
+/* However many pieces a list has: one event here, one there, and all data before it. */
+static void lists(void **state)
+{
+    enum { MOST = 4096, EACH = 24 };
+    static uint8_t here[MOST * EACH], there[MOST * EACH];
+    static struct rme_lseg seg[MOST];
+    static struct rme_piece piece[MOST];
+    static const uint32_t counts[] = {1, 2, 95, 96, 97, 500, MOST};
+    struct side server, client;
+    struct rme_mr mr;
+    (void)state;
+    open_side(&server, "elan4://0:2", "");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    open_side(&client, NULL, "");
+    dial(&client, "elan4://0:2");
+    until(&client, &server, RME_EV_LINK_UP, 1);
+    until(&server, &client, RME_EV_LINK_UP, 1);
+    assert_int_equal(ops->reg(server.f, there, sizeof(there), RME_ACCESS_REMOTE_WRITE, &mr), 0);
+    int done = 0;
+    for (unsigned c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+        for (int read = 0; read < 2; read++) {
+            uint32_t n = counts[c];
+            uint64_t *writes = &client.stats.value[RME_C_RDMA_WRITES];
+            uint64_t *reads = &client.stats.value[RME_C_RDMA_READS];
+            uint64_t before = *writes + *reads;
+            for (uint32_t i = 0; i < sizeof(here); i++) {
+                here[i] = (uint8_t)(i * 7 + n);
+                there[i] = (uint8_t)(i * 11 + n);
+            }
+            for (uint32_t i = 0; i < n; i++) { /* of the odd places there, backwards here */
+                seg[i] = (struct rme_lseg){here + (size_t)(n - 1 - i) * EACH, EACH / 2, 0};
+                piece[i] = (struct rme_piece){(uintptr_t)there + (size_t)i * EACH + 5, mr.rkey,
+                                              &seg[i], 1};
+            }
+            struct rme_xfer x = {.read = read,
+                                 .notify = read ? RME_NOTIFY_MSG : RME_NOTIFY_IMM,
+                                 .imm = n,
+                                 .piece = piece,
+                                 .npiece = n,
+                                 .bytes = (uint64_t)n * EACH / 2};
+            if (read) {
+                x.tx = ops->tx_get(client.link);
+                strcpy(x.tx, "read");
+                x.tx_length = 5;
+            }
+            ops->xfer(client.link, &x);
+            ops->flush(client.f);
+            until(&server, &client, read ? RME_EV_RECV : RME_EV_IMM, (int)c + 1);
+            for (uint32_t i = 0; i < n; i++)
+                assert_memory_equal(there + (size_t)i * EACH + 5, seg[i].base, EACH / 2);
+            until(&client, &server, RME_EV_XFER_DONE, ++done);
+            assert_int_equal(*writes + *reads - before, n);
+        }
+    }
+    for (int i = 0; i < 200; i++) {
+        poll_side(&client);
+        poll_side(&server);
+    }
+    assert_int_equal(client.count[RME_EV_XFER_DONE], done);
+    assert_int_equal(server.count[RME_EV_IMM] + server.count[RME_EV_RECV], done);
+    part(&client, &server);
+    close_side(&client);
+    close_side(&server);
+}
+
+/* A client is killed with messages on their way to it; its context's next owner hears nothing of them. */
+static void killed_client(void **state)
+{
+    struct side server, client;
+    int st;
+    (void)state;
+    open_side(&server, "elan4://0:2", "");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    for (int round = 0; round < 3; round++) {
+        memset(server.count, 0, sizeof(server.count));
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            open_side(&client, NULL, "");
+            dial(&client, "elan4://0:2");
+            until(&client, NULL, RME_EV_LINK_UP, 1);
+            kill(getpid(), SIGKILL);
+        }
+        until(&server, NULL, RME_EV_LINK_UP, 1);
+        assert_int_equal(waitpid(pid, &st, 0), pid);
+        assert_true(WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL);
+        uint64_t again = 0, end = rme_now() + PATIENCE_MS;
+        while (!server.count[RME_EV_LINK_DOWN]) { /* its death may be seen a moment later */
+            assert_true(rme_now() < end);
+            if (rme_now() >= again) {
+                say(&server, "of a former life");
+                again = rme_now() + 50;
+            }
+            poll_side(&server);
+        }
+        assert_int_equal(server.error, -ECONNRESET);
+
+        memset(server.count, 0, sizeof(server.count));
+        open_side(&client, NULL, ""); /* in the same context */
+        dial(&client, "elan4://0:2");
+        until(&client, &server, RME_EV_LINK_UP, 1);
+        until(&server, &client, RME_EV_LINK_UP, 1);
+        assert_string_equal(ops->link_peer(server.link), "0:3");
+        say(&server, "of this one");
+        until(&client, &server, RME_EV_RECV, 1);
+        assert_string_equal(client.text, "of this one");
+        part(&client, &server);
+        assert_int_equal(client.count[RME_EV_RECV], 1);
+        close_side(&client);
+    }
+    close_side(&server);
+}
+
+/* Anybody may write into the queue: what cannot be is dropped, or ends a link, and others live. */
+static void rubbish(void **state)
+{
+    static const struct bmi_elan4_range range = {0, 63, 2, 65};
+    struct bmi_elan4_nic_config config = {.range = range,
+                                          .context = BMI_ELAN4_CLIENT,
+                                          .main_bytes = 1 << 20,
+                                          .sdram_bytes = 1 << 16};
+    struct bmi_elan4_nic *nic;
+    struct side server, client;
+    char log[80], why[200];
+    uint64_t random = 88172645463325252u;
+    (void)state;
+    open_side(&server, "elan4://0:2", "");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    open_side(&client, NULL, "");
+    dial(&client, "elan4://0:2");
+    until(&client, &server, RME_EV_LINK_UP, 1);
+    until(&server, &client, RME_EV_LINK_UP, 1);
+    snprintf(log, sizeof(log), "%s/log", folder);
+    config.folder = log;
+    assert_int_equal(bmi_elan4_nic_open(&config, &nic, why, sizeof(why)), 0);
+    uint8_t *out = bmi_elan4_main(nic, 64, 512);
+    volatile E4_uint64 *landed = bmi_elan4_main(nic, 64, 64);
+    E4_Event *event = bmi_elan4_sdram(nic, 64, sizeof(E4_Event32));
+    E4_Addr queue = strtoull(strstr(said, "0x"), NULL, 16);
+    elan4_initevent_write(nic->ctx, event, landed);
+    for (int i = 0; i < 3000; i++) {
+        for (int k = 0; k < 128; k++) {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            out[k] = (uint8_t)random;
+        }
+        struct elan_packet p;
+        out[0] = 0xb1;
+        out[1] = (uint8_t)(out[1] % ELAN_KIND_COUNT);
+        out[3] = 0;
+        if (elan_packet_decode(out, &p) == 0 && i % 2) { /* some that look like the client's */
+            p.link = 4096u | (uint32_t)(random & 3);
+            p.from = 1 + (uint32_t)(random >> 5 & 1);
+            p.seq &= 63;
+            elan_packet_encode(&p, out);
+        }
+        elan4_store64(0, landed);
+        elan4_primeevent_write(nic->ctx, event, 1);
+        bmi_elan4_send(nic, 0, queue, out, 128, event);
+        bmi_elan4_flush(nic);
+        for (int k = 0; k < 1000 && !elan4_pollevent_word(nic->ctx, landed, 0); k++)
+            poll_side(&server);
+    }
+    for (int i = 0; i < 200; i++)
+        poll_side(&server);
+    say(&client, "still here");
+    until(&server, &client, RME_EV_RECV, 1);
+    assert_string_equal(server.text, "still here");
+    bmi_elan4_nic_close(nic);
+    part(&client, &server);
+    close_side(&client);
+    close_side(&server);
+}
+
+static int set_up(void **state)
+{
+    char net[80];
+    (void)state;
+    strcpy(folder, "/tmp/elan4-links.XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(net, sizeof(net), "%s/net", folder);
+    ops = bmi_elan4_fabric();
+    return setenv("EMUELAN4_DIR", net, 1);
+}
+
+static int tear_down(void **state)
+{
+    char command[100];
+    (void)state;
+    snprintf(command, sizeof(command), "rm -rf %s", folder);
+    return system(command);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(met_at_the_queue), cmocka_unit_test(refusals), cmocka_unit_test(lists),
+        cmocka_unit_test(killed_client),    cmocka_unit_test(rubbish),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
