@@ -18,6 +18,11 @@
  * counts are exact sends none.  So an immediate of such a peer for a receive that has invited may follow anything that the
  * peer can have taken: it waits for all transfers whose reports have been handed to the device.
  *
+ * Where it does not hold.  A peer that makes us keep more than its share gets no credits back (keep.c), and so is not told what we have
+ * taken: the count and the credits are one field, and to send the one without the other takes a message that version 1 does not have.
+ * To hold our own answers back instead could block, as our host may want them out before it takes what we keep.  So
+ * such a peer, and no other, may hear our answer before its own device's word, until we keep less for it.
+ *
  * Why nothing blocks.  An arrival waits only for transfers whose reports the peer has taken.  The report is behind their data, so
  * the device has moved it all: their completion needs no peer, no credit, no memory and no call of a host, only the
  * device, or the end of the link, at which everything that waits is taken.  Those that an old peer's immediate waits for may still move,
