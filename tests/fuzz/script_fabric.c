@@ -517,6 +517,8 @@ static int expose(struct rme_link *link, struct rme_range *range, uint32_t n, un
 static void unexpose(struct rme_link *link, struct rme_range *range, uint32_t n, void *owner)
 {
     (void)range;
+    if (link->stage == ENDED)
+        return; /* all of it is closed */
     FUZZ_CHECK(link->stage == UP && n <= link->open);
     link->open -= n;
     script.open -= n;
