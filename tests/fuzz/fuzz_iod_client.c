@@ -30,10 +30,11 @@
 #define HEAD    8
 #define SERVERS 64 /* whose last request is kept */
 #define PATIENCE                                                                               \
-    3             /* looks after which what was cancelled has ended, and the disk has worked   \
-                   */
-#define LAST 6000 /* looks behind the input's end in which the client must come to its end */
-#define FILL 0x5a
+    3              /* looks after which what was cancelled has ended, and the disk has worked  \
+                    */
+#define LAST  6000 /* looks behind the input's end in which the client must come to its end */
+#define SWIFT 50   /* steps of 10 ms: with more of them servers may be silent for too long */
+#define FILL  0x5a
 
 enum { COPY_IN, COPY_OUT, LIST, TASKS };
 
@@ -55,7 +56,7 @@ static struct {
     bool goes_on; /* behind the input, servers do as they should */
     bool strayed; /* something was not as it should be */
     bool committed;
-    unsigned patience, last;
+    unsigned patience, last, steps;
     unsigned signs;           /* of life that are there already */
     unsigned at_once;         /* so many posts are done at once */
     unsigned broken;          /* so many posts fail */
@@ -597,6 +598,7 @@ static void poll_(int idle_ms)
             all_do_well();
         return;
     }
+    run.strayed |= ++run.steps > SWIFT;
     what = byte() % 16;
     if (what == 0) {
         all_do_well();
