@@ -543,6 +543,7 @@ static void forked_child(struct client *c, bmi_op_id_t of_parent)
     CHECK_EQUAL(BMI_test(of_parent, &n, &error, &actual, NULL, 10, c->context), -BMI_ENODEV);
     settle(c->context);
     CHECK(BMI_memalloc(c->server, LARGE, BMI_SEND) == NULL);
+    CHECK(BMI_unexpected_free(c->server, memory) < 0);
     CHECK_EQUAL(BMI_cancel(of_parent, c->context), 0);
     CHECK_EQUAL(BMI_finalize(), 0);
 #ifndef __SANITIZE_THREAD__ /* it cannot follow threads of a child of many threads */
