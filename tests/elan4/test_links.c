@@ -4,157 +4,15 @@
  * with one notification, peers that are killed, and rubbish in the queue.
  */
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "addr_int.h"
-#include "bmi_elan4/bmi_elan4.h"
 #include "bmi_elan4/nic.h"
 #include "bmi_elan4/packet.h"
-#include "fabric.h"
-#include "options.h"
-#include "stats.h"
-#include "timer.h"
-
-#define PATIENCE_MS 20000
-#define RX          4
-
-static char folder[64];
-static char said[400]; /* by the server, when it began */
-
-struct side {
-    struct rme_fabric *f;
-    struct rme_addr *listen;
-    struct rme_options *options;
-    struct rme_stats stats;
-    struct rme_link *link;
-    int count[RME_EV_CLOSED + 1], error;
-    uint32_t imm;
-    char text[64];
-};
-
-static const struct rme_fabric_ops *ops;
-
-static void log_line(void *arg, enum rme_log_level level, const char *format, ...)
-{
-    char line[400];
-    va_list ap;
-
-    (void)arg;
-    (void)level;
-    va_start(ap, format);
-    vsnprintf(line, sizeof(line), format, ap);
-    va_end(ap);
-    if (strstr(line, "BMI_ELAN4_SERVER_ADDR="))
-        strcpy(said, strstr(line, "BMI_ELAN4_SERVER_ADDR=") + strlen("BMI_ELAN4_SERVER_ADDR="));
-}
-
-static void open_side(struct side *s, const char *listen, const char *more)
-{
-    const struct rme_option_row *tables[] = {rme_engine_options, ops->options};
-    char text[300], why[200] = "";
-
-    memset(s, 0, sizeof(*s));
-    snprintf(text, sizeof(text), "elan_log=%s/log%s%s", folder, *more ? "," : "", more);
-    s->options = rme_options_new(tables, 2);
-    assert_non_null(s->options);
-    assert_int_equal(rme_options_parse(s->options, text, why, sizeof(why)), 0);
-    if (listen)
-        assert_int_equal(rme_addr_parse("elan4", listen, &s->listen), 0);
-    struct rme_fabric_config config = {.listen = s->listen,
-                                       .rx_size = 4096,
-                                       .options = s->options,
-                                       .stats = &s->stats,
-                                       .log = log_line};
-    assert_int_equal(ops->open(&config, &s->f), 0);
-}
-
-static void close_side(struct side *s)
-{
-    ops->close(s->f);
-    if (s->listen)
-        rme_addr_put(s->listen);
-    rme_options_free(s->options);
-}
-
-static void poll_side(struct side *s)
-{
-    struct rme_event e[8];
-    int n = ops->poll(s->f, e, 8);
-
-    for (int i = 0; i < n; i++) {
-        s->count[e[i].type]++;
-        switch (e[i].type) {
-        case RME_EV_LINK_REQUEST:
-            assert_int_equal(ops->link_accept(e[i].link, "yes", 4, RX, s), 0);
-            break;
-        case RME_EV_LINK_UP:
-            s->link = e[i].link;
-            break;
-        case RME_EV_LINK_DOWN:
-            s->error = e[i].error;
-            ops->link_free(e[i].link);
-            break;
-        case RME_EV_RECV:
-            snprintf(s->text, sizeof(s->text), "%s", (char *)e[i].data);
-            ops->rx_return(s->f, e[i].rx);
-            break;
-        case RME_EV_IMM:
-            s->imm = e[i].imm;
-            break;
-        default:
-            break;
-        }
-    }
-    ops->flush(s->f);
-}
-
-static void until(struct side *s, struct side *other, enum rme_event_type type, int count)
-{
-    uint64_t end = rme_now() + PATIENCE_MS;
-
-    while (s->count[type] < count) {
-        assert_true(rme_now() < end);
-        poll_side(s);
-        if (other)
-            poll_side(other);
-    }
-}
-
-static void dial(struct side *s, const char *uri)
-{
-    struct rme_addr *addr;
-
-    assert_int_equal(rme_addr_parse("elan4", uri, &addr), 0);
-    assert_int_equal(ops->link_connect(s->f, addr, 0, "may I", 6, RX, s, &s->link), 0);
-    rme_addr_put(addr);
-}
-
-static void say(struct side *s, const char *text)
-{
-    char *tx = ops->tx_get(s->link);
-
-    assert_non_null(tx);
-    strcpy(tx, text);
-    ops->tx_send(s->link, tx, strlen(text) + 1);
-    ops->flush(s->f);
-}
-
-static void part(struct side *a, struct side *b)
-{
-    ops->link_disconnect(a->link, -ESHUTDOWN);
-    until(a, b, RME_EV_LINK_DOWN, 1);
-    until(b, a, RME_EV_LINK_DOWN, 1);
-}
+#include "tests/elan4/sides.h"
 
 /* A server that nobody gave a port says where its queue is, and is met there. */
 static void met_at_the_queue(void **state)
@@ -162,12 +20,7 @@ static void met_at_the_queue(void **state)
     struct side server, client;
     (void)state;
     unsetenv("BMI_ELAN4_SERVER_ADDR");
-    open_side(&server, "elan4://0:2", "");
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    open_side(&client, NULL, "");
-    dial(&client, "elan4://0:2");
-    until(&client, &server, RME_EV_LINK_UP, 1);
-    until(&server, &client, RME_EV_LINK_UP, 1);
+    open_pair(&server, &client, "", "");
     say(&client, "straight to the queue");
     until(&server, &client, RME_EV_RECV, 1);
     assert_string_equal(server.text, "straight to the queue");
@@ -226,12 +79,7 @@ static void lists(void **state)
     struct side server, client;
     struct rme_mr mr;
     (void)state;
-    open_side(&server, "elan4://0:2", "");
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    open_side(&client, NULL, "");
-    dial(&client, "elan4://0:2");
-    until(&client, &server, RME_EV_LINK_UP, 1);
-    until(&server, &client, RME_EV_LINK_UP, 1);
+    open_pair(&server, &client, "", "");
     assert_int_equal(ops->reg(server.f, there, sizeof(there), RME_ACCESS_REMOTE_WRITE, &mr), 0);
     int done = 0;
     for (unsigned c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
@@ -341,12 +189,7 @@ static void rubbish(void **state)
     char log[80], why[200];
     uint64_t random = 88172645463325252u;
     (void)state;
-    open_side(&server, "elan4://0:2", "");
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    open_side(&client, NULL, "");
-    dial(&client, "elan4://0:2");
-    until(&client, &server, RME_EV_LINK_UP, 1);
-    until(&server, &client, RME_EV_LINK_UP, 1);
+    open_pair(&server, &client, "", "");
     snprintf(log, sizeof(log), "%s/log", folder);
     config.folder = log;
     assert_int_equal(bmi_elan4_nic_open(&config, &nic, why, sizeof(why)), 0);
@@ -390,26 +233,6 @@ static void rubbish(void **state)
     close_side(&server);
 }
 
-static int set_up(void **state)
-{
-    char net[80];
-    (void)state;
-    strcpy(folder, "/tmp/elan4-links.XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(net, sizeof(net), "%s/net", folder);
-    ops = bmi_elan4_fabric();
-    return setenv("EMUELAN4_DIR", net, 1);
-}
-
-static int tear_down(void **state)
-{
-    char command[100];
-    (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", folder);
-    return system(command);
-}
-
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -417,5 +240,5 @@ int main(void)
         cmocka_unit_test(killed_client),    cmocka_unit_test(rubbish),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);
 }

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "tests/elan4/sides.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+const struct rme_fabric_ops *ops;
+char folder[64];
+char said[400];
+
+static void log_line(void *arg, enum rme_log_level level, const char *format, ...)
+{
+    char line[400];
+    va_list ap;
+
+    (void)arg;
+    (void)level;
+    va_start(ap, format);
+    vsnprintf(line, sizeof(line), format, ap);
+    va_end(ap);
+    if (strstr(line, "BMI_ELAN4_SERVER_ADDR="))
+        strcpy(said, strstr(line, "BMI_ELAN4_SERVER_ADDR=") + strlen("BMI_ELAN4_SERVER_ADDR="));
+}
+
+void open_side(struct side *s, const char *listen, const char *more)
+{
+    const struct rme_option_row *tables[] = {rme_engine_options, ops->options};
+    char text[300], why[200] = "";
+
+    memset(s, 0, sizeof(*s));
+    snprintf(text, sizeof(text), "elan_log=%s/log%s%s", folder, *more ? "," : "", more);
+    s->options = rme_options_new(tables, 2);
+    assert_non_null(s->options);
+    assert_int_equal(rme_options_parse(s->options, text, why, sizeof(why)), 0);
+    if (listen)
+        assert_int_equal(rme_addr_parse("elan4", listen, &s->listen), 0);
+    struct rme_fabric_config config = {.listen = s->listen,
+                                       .rx_size = 4096,
+                                       .options = s->options,
+                                       .stats = &s->stats,
+                                       .log = log_line};
+    assert_int_equal(ops->open(&config, &s->f), 0);
+}
+
+void close_side(struct side *s)
+{
+    ops->close(s->f);
+    if (s->listen)
+        rme_addr_put(s->listen);
+    rme_options_free(s->options);
+}
+
+void poll_side(struct side *s)
+{
+    struct rme_event e[8];
+    int n = ops->poll(s->f, e, 8);
+
+    for (int i = 0; i < n; i++) {
+        s->count[e[i].type]++;
+        switch (e[i].type) {
+        case RME_EV_LINK_REQUEST:
+            assert_int_equal(ops->link_accept(e[i].link, "yes", 4, RX, s), 0);
+            break;
+        case RME_EV_LINK_UP:
+            s->link = e[i].link;
+            break;
+        case RME_EV_LINK_DOWN:
+            s->error = e[i].error;
+            ops->link_free(e[i].link);
+            break;
+        case RME_EV_RECV:
+            snprintf(s->text, sizeof(s->text), "%s", (char *)e[i].data);
+            ops->rx_return(s->f, e[i].rx);
+            break;
+        case RME_EV_IMM:
+            s->imm = e[i].imm;
+            break;
+        default:
+            break;
+        }
+    }
+    ops->flush(s->f);
+}
+
+void until(struct side *s, struct side *other, enum rme_event_type type, int count)
+{
+    uint64_t end = rme_now() + PATIENCE_MS;
+
+    while (s->count[type] < count) {
+        assert_true(rme_now() < end);
+        poll_side(s);
+        if (other)
+            poll_side(other);
+    }
+}
+
+void dial(struct side *s, const char *uri)
+{
+    struct rme_addr *addr;
+
+    assert_int_equal(rme_addr_parse("elan4", uri, &addr), 0);
+    assert_int_equal(ops->link_connect(s->f, addr, 0, "may I", 6, RX, s, &s->link), 0);
+    rme_addr_put(addr);
+}
+
+void say(struct side *s, const char *text)
+{
+    char *tx = ops->tx_get(s->link);
+
+    assert_non_null(tx);
+    strcpy(tx, text);
+    ops->tx_send(s->link, tx, strlen(text) + 1);
+    ops->flush(s->f);
+}
+
+void part(struct side *a, struct side *b)
+{
+    ops->link_disconnect(a->link, -ESHUTDOWN);
+    until(a, b, RME_EV_LINK_DOWN, 1);
+    until(b, a, RME_EV_LINK_DOWN, 1);
+}
+
+void open_pair(struct side *server, struct side *client, const char *server_options,
+               const char *client_options)
+{
+    open_side(server, "elan4://0:2", server_options);
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    open_side(client, NULL, client_options);
+    dial(client, "elan4://0:2");
+    until(client, server, RME_EV_LINK_UP, 1);
+    until(server, client, RME_EV_LINK_UP, 1);
+}
+
+int sides_set_up(void **state)
+{
+    char net[80];
+    (void)state;
+    strcpy(folder, "/tmp/elan4-links.XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(net, sizeof(net), "%s/net", folder);
+    ops = bmi_elan4_fabric();
+    return setenv("EMUELAN4_DIR", net, 1);
+}
+
+int sides_tear_down(void **state)
+{
+    char command[100];
+    (void)state;
+    snprintf(command, sizeof(command), "rm -rf %s", folder);
+    return system(command);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Two sides of links over the Elan4 fabric, driven by one thread: a bed for tests of what is
+ * peculiar to it.
+ */
+#ifndef TESTS_ELAN4_SIDES_H
+#define TESTS_ELAN4_SIDES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "addr_int.h"
+#include "bmi_elan4/bmi_elan4.h"
+#include "fabric.h"
+#include "options.h"
+#include "stats.h"
+#include "timer.h"
+
+#define PATIENCE_MS 20000
+#define RX          4
+
+struct side {
+    struct rme_fabric *f;
+    struct rme_addr *listen;
+    struct rme_options *options;
+    struct rme_stats stats;
+    struct rme_link *link;
+    int count[RME_EV_CLOSED + 1], error;
+    uint32_t imm;
+    char text[64];
+};
+
+extern const struct rme_fabric_ops *ops;
+extern char folder[64]; /* of the group of tests */
+extern char said[400];  /* by the server, when it began: where its queue is */
+
+/* Fixtures of the group. */
+int sides_set_up(void **state);
+int sides_tear_down(void **state);
+
+/* With more options; listen NULL: a client. */
+void open_side(struct side *s, const char *listen, const char *more);
+void close_side(struct side *s);
+/* One look at its events: requests are accepted, what comes is noted and given back. */
+void poll_side(struct side *s);
+/* Looks at both until the first has had so many events of the kind. */
+void until(struct side *s, struct side *other, enum rme_event_type type, int count);
+void dial(struct side *s, const char *uri);
+/* A server and a client with a link. */
+void open_pair(struct side *server, struct side *client, const char *server_options,
+               const char *client_options);
+void say(struct side *s, const char *text);
+/* The first ends the link; both see it. */
+void part(struct side *a, struct side *b);
+
+#endif
