@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "bmi_elan4/bmi_elan4.h"
 #include "bmi_elan4/elan.h"
@@ -204,15 +206,39 @@ static const struct rme_caps *elan_caps(const struct rme_fabric *f)
     return &f->caps;
 }
 
-/* The interface has all memory of the process. What a peer adds to an address is the key. */
+#ifndef MADV_POPULATE_READ /* since Linux 5.14 */
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* Whether the kernel has memory there that can be used so. */
+static bool is_there(uintptr_t base, size_t length, int advice)
+{
+    uintptr_t from = base & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+    int rc;
+
+    do
+        rc = madvise((void *)from, base + length - from, advice);
+    while (rc < 0 && (errno == EAGAIN || errno == EINTR));
+    return rc == 0 || (errno == EINVAL && madvise((void *)from, 0, advice) < 0); /* not known */
+}
+
+/*
+ * The interface has all memory of the process. What a peer adds to an address is the key. An
+ * address where no memory is would cost the link, so it is found out here if it can be.
+ */
 static int elan_reg(struct rme_fabric *f, void *base, size_t length, unsigned access,
                     struct rme_mr *mr)
 {
     E4_Addr at = bmi_elan4_at(f->nic, base);
 
-    (void)access;
     if (at == ELAN_BAD_ADDR)
         return -EACCES;
+    if (!is_there((uintptr_t)base, length,
+                  access & (RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE)
+                      ? MADV_POPULATE_WRITE
+                      : MADV_POPULATE_READ))
+        return -EFAULT;
     *mr = (struct rme_mr){
         .base = (uintptr_t)base, .length = length, .rkey = at - (uintptr_t)base};
     return 0;
