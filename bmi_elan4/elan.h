@@ -5,7 +5,7 @@
  *   fabric.c  opening, closing, the table       link.c   the life of a link
  *   greet.c   how a link begins                 tx.c     packets on their way out
  *   rx.c      packets that came, in their order move.c   transfers
- *   poll.c    events, sleeping
+ *   poll.c    events, sleeping                  refuse.c what the interface refused
  *
  * The engine's lock guards all of it but the descriptors of wait() and wake().
  */
@@ -70,9 +70,12 @@ struct elan_move {
     uint8_t *self;       /* the packet to ourselves */
     uint32_t index, use; /* use: counts its transfers */
     uint32_t before;     /* silent transfers that have to be complete first */
+    int64_t since;       /* when it was first seen not to have ended; 0: not yet */
     uint64_t serial;
-    bool held; /* its notification waits for them */
-    bool busy; /* from its beginning until DONE comes, whatever becomes of its link */
+    bool held;        /* its notification waits for them */
+    bool let;         /* our own set of its event is done, or on its way */
+    uint32_t refused; /* of its DMAs: they never set the event */
+    bool busy;        /* from its beginning until DONE comes, whatever becomes of its link */
 };
 TAILQ_HEAD(elan_moves, elan_move);
 
@@ -109,9 +112,11 @@ struct rme_link {
     bool eventful, dirty, ready, sending;
     bool tell_request, tell_up, tell_down, tell_room;
     bool passive, bye_sent, bye_in;
+    bool gap; /* numbers were given out that never come to the peer */
     enum elan_state state;
     int error;
-    int64_t until, looked; /* ENDING: when it is given up, and was looked after */
+    int64_t until;  /* ENDING: when it is given up */
+    int64_t looked; /* when the log was last asked about the peer */
     void *owner;
     uint32_t number; /* here */
     /* the peer */
@@ -151,7 +156,8 @@ struct rme_fabric {
     struct bmi_elan4_servers *servers;
     struct bmi_elan4_desk *desk;
     struct bmi_elan4_card card;
-    uint64_t traps;
+    uint64_t traps;     /* seen so far */
+    int64_t traps_said; /* when */
     struct rme_link *table[ELAN_LINKS];
     uint32_t nonce[ELAN_LINKS];
     uint32_t next_index;
@@ -189,6 +195,8 @@ void elan_link_up(struct rme_link *l);
 void elan_link_down(struct rme_link *l, int error);
 void elan_link_end(struct rme_link *l, int error);
 void elan_link_broken(struct rme_link *l, const char *why);
+/* The peer has said BYE, or BREAK. */
+void elan_link_bye(struct rme_link *l);
 /* Whether an ending link has come to its end. */
 void elan_links_check(struct rme_fabric *f, int64_t now);
 /* Whether the log of this node says that the peer's context has another owner, or none. */
@@ -230,12 +238,16 @@ int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
                     const struct bmi_elan4_card *card, const void *data, size_t length);
 void elan_op_flush(struct rme_fabric *f);
+/* The link is among those that have something under way. */
+void elan_tx_sending(struct rme_link *l);
 void elan_tx_landed(struct rme_fabric *f);
-/* Links whose messages do not land: their peers are dead. */
+/* Links whose messages do not land, or whose transfers do not end: their peers may be dead. */
 void elan_tx_overdue(struct rme_fabric *f, int64_t now);
 /* What is queued and not begun is forgotten; with `all` what was begun or sent is nobody's
  * until it lands. */
 void elan_tx_drop(struct rme_link *l, bool all);
+/* It has landed, or is a transfer that is stuck. */
+bool elan_tx_over(const struct elan_tx *tx);
 bool elan_tx_restless(const struct rme_fabric *f);
 void elan_tx_close(struct rme_fabric *f);
 
@@ -258,6 +270,17 @@ bool elan_move_issue(struct rme_link *l, struct elan_tx *place);
 void elan_move_cut(struct rme_link *l, struct elan_tx *place);
 void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use);
 void elan_move_forget(struct rme_link *l);
+/* Notifications that wait for transfers which will not be complete are not sent any more. */
+void elan_move_unhold(struct rme_link *l);
+/* Of its DMAs some were refused and all others are over: DONE never comes. */
+bool elan_move_stuck(const struct elan_move *m);
+/* Nothing of the link's transfers is under way. */
+bool elan_moves_over(const struct rme_link *l);
+
+/* refuse.c */
+void elan_refusals(struct rme_fabric *f);
+/* A peer says that its interface refused something. */
+void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const uint8_t *body);
 
 /* poll.c */
 struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l);

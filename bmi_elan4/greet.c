@@ -311,6 +311,10 @@ void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct el
         accepted(l, p, &theirs, body, length);
     else if (p->kind == ELAN_REJECT && l)
         rejected(l, p, body);
+    else if (p->kind == ELAN_REFUSED && l)
+        elan_refused_there(l, p, body);
+    else if (p->kind == ELAN_BREAK && l)
+        elan_link_bye(l);
     else if (p->kind == ELAN_NOBODY && l)
         elan_link_down(l, -ECONNRESET);
 }

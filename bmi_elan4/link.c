@@ -8,6 +8,10 @@
  * BYE says the same to us. Only then is it DOWN, for nothing touches the host's memory any
  * more.
  *
+ * A DMA that the interface refused is over, but what was to follow it never does: neither the
+ * notification nor the packet to ourselves. Its number makes a gap in what the peer gets, so
+ * BREAK says the same as BYE without waiting for its turn.
+ *
  * A peer that is dead says no BYE, and DMAs to it never end. After drain_timeout_ms the link is
  * DOWN nevertheless. What is still with the interface then goes nowhere as long as nobody has
  * the peer's context; its own memory, events and chains are not used again before it has
@@ -127,6 +131,15 @@ void elan_link_end(struct rme_link *l, int error)
     elan_tx_drop(l, false);
 }
 
+void elan_link_bye(struct rme_link *l)
+{
+    l->bye_in = true;
+    if (l->state == ELAN_GREETING_STATE) /* BREAK has overtaken ACCEPT */
+        elan_link_down(l, -ECONNRESET);
+    else
+        elan_link_end(l, -ECONNRESET);
+}
+
 void elan_link_broken(struct rme_link *l, const char *why)
 {
     elan_log(l->f, RME_LOG_WARN, "%s: %s; the connection is given up", l->name, why);
@@ -149,6 +162,25 @@ bool elan_link_orphaned(struct rme_link *l)
     return rc == 0 || (rc > 0 && owner.generation != l->generation);
 }
 
+/* All messages have landed but those that never will, behind what was refused. */
+static bool all_landed(const struct rme_link *l)
+{
+    const struct elan_tx *tx;
+
+    TAILQ_FOREACH(tx, &l->sent, next)
+    if (!elan_tx_over(tx))
+        return false;
+    return TAILQ_EMPTY(&l->queued);
+}
+
+/* Outside of the order, in which it would never have its turn. */
+static int say_break(struct rme_link *l)
+{
+    struct elan_packet p = {.kind = ELAN_BREAK, .link = l->peer_number, .to = l->generation};
+
+    return elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, NULL, 0);
+}
+
 /* One step towards the end of a link that is ending. */
 static void check(struct rme_link *l, int64_t now)
 {
@@ -162,13 +194,13 @@ static void check(struct rme_link *l, int64_t now)
         return;
     }
     l->looked = now;
-    if (!l->bye_sent && l->nmoves == 0 && TAILQ_EMPTY(&l->queued)) {
+    if (!l->bye_sent && elan_moves_over(l) && TAILQ_EMPTY(&l->queued)) {
         l->bye_sent = true;
-        if (elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0) < 0)
+        if ((l->gap ? say_break(l) : elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0)) < 0)
             elan_link_down(l, -ENOMEM);
         return;
     }
-    if (l->bye_sent && l->bye_in && TAILQ_EMPTY(&l->queued) && TAILQ_EMPTY(&l->sent))
+    if (l->bye_sent && l->bye_in && all_landed(l))
         elan_link_down(l, l->error);
 }
 

@@ -194,13 +194,16 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
     f->active++;
     TAILQ_INSERT_TAIL(&l->moves, m, next);
     l->nmoves++;
+    elan_tx_sending(l);
     m->use++;
+    m->since = 0;
     m->link = l;
     m->x = x;
     m->place = place;
     m->serial = ++l->serial;
     m->before = l->silent;
-    m->held = false;
+    m->held = m->let = false;
+    m->refused = 0;
     m->busy = true;
     place->move = m;
     self_chain(f, m);
@@ -234,6 +237,7 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
 static void let_go(struct rme_fabric *f, struct elan_move *m)
 {
     m->held = false;
+    m->let = true;
     elan4_set_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data));
 }
 
@@ -368,15 +372,57 @@ bool elan_move_issue(struct rme_link *l, struct elan_tx *place)
 
 /* ---- The end of it ---- */
 
+/* The peer is not told of it, only we are. Our own set is missing, so nothing is copied before.
+ */
+static void tell_only_us(struct rme_link *l, struct elan_move *m)
+{
+    struct rme_fabric *f = l->f;
+
+    if (!m->note)
+        return;
+    elan4_wait_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data),
+                         E4_EVENT_INIT_VALUE(0, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
+                         bmi_elan4_at(f->nic, m->self_chain), m->self_port);
+    l->gap = true;
+}
+
+void elan_move_unhold(struct rme_link *l)
+{
+    struct elan_move *m;
+
+    TAILQ_FOREACH(m, &l->moves, next)
+    if (m->held) {
+        tell_only_us(l, m);
+        let_go(l->f, m);
+    }
+    bmi_elan4_flush(l->f->nic);
+}
+
+bool elan_move_stuck(const struct elan_move *m)
+{
+    int32_t left = -EVENT_COUNT(m->data) / 32; /* sets that have not come */
+
+    return m->refused && left - !m->let == (int32_t)m->refused;
+}
+
+bool elan_moves_over(const struct rme_link *l)
+{
+    const struct elan_move *m;
+
+    TAILQ_FOREACH(m, &l->moves, next)
+    if (!elan_move_stuck(m))
+        return false;
+    return true;
+}
+
 void elan_move_cut(struct rme_link *l, struct elan_tx *place)
 {
     struct elan_move *m = place->move;
     struct rme_fabric *f = l->f;
     uint32_t missing = count_dmas(place->x) + 1;
 
-    /* our own set is missing, so nothing is copied before this is done */
-    elan4_store64(bmi_elan4_at(f->nic, m->self_chain), &m->data->ev_CopySource);
-    elan4_store64(m->self_port, &m->data->ev_CopyDest);
+    tell_only_us(l, m);
+    m->let = true;
     E4_Addr event = bmi_elan4_at(f->nic, m->data);
     struct elan_tx done = {.x = place->x};
     while (done.piece < place->piece || done.seg < place->seg || done.skip < place->skip) {
@@ -395,7 +441,6 @@ void elan_move_cut(struct rme_link *l, struct elan_tx *place)
         done.skip += left < ELAN_PIECE ? left : ELAN_PIECE;
         missing--;
     }
-    MEMBAR_STORESTORE();
     for (; missing; missing--)
         elan4_set_event_cmd(f->nic->tx, event);
     bmi_elan4_flush(f->nic);

@@ -16,16 +16,48 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #define RAIL 0
 
 static void on_trap(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg)
 {
     struct bmi_elan4_nic *nic = arg;
+    struct bmi_elan4_trap t = {
+        .kind = BMI_ELAN4_TRAP_OTHER, .type = trap->ut_type, .at = trap->ut_args[0]};
 
     (void)ctx;
-    atomic_store(&nic->last_trap, trap->ut_type);
+    if (trap->ut_type == UTS_INVALID_ADDR && trap->ut_proc == UTS_DPROC)
+        t.kind = BMI_ELAN4_TRAP_SOURCE;
+    else if (trap->ut_type == UTS_INVALID_ADDR && trap->ut_proc == UTS_IPROC)
+        t.kind = BMI_ELAN4_TRAP_SINK;
+    pthread_mutex_lock(&nic->trap_lock);
+    if (nic->ntrap < BMI_ELAN4_TRAPS)
+        nic->trap[nic->ntrap++] = t;
+    pthread_mutex_unlock(&nic->trap_lock);
     atomic_fetch_add(&nic->traps, 1);
+    eventfd_write(nic->trap_fd, 1);
+}
+
+bool bmi_elan4_trap_take(struct bmi_elan4_nic *nic, struct bmi_elan4_trap *out)
+{
+    pthread_mutex_lock(&nic->trap_lock);
+    bool any = nic->ntrap > 0;
+    if (any) {
+        *out = nic->trap[0];
+        memmove(nic->trap, nic->trap + 1, --nic->ntrap * sizeof(nic->trap[0]));
+    }
+    pthread_mutex_unlock(&nic->trap_lock);
+    return any;
+}
+
+/* Nobody calls on_trap any more. */
+static void free_nic(struct bmi_elan4_nic *nic)
+{
+    close(nic->trap_fd);
+    pthread_mutex_destroy(&nic->trap_lock);
+    free(nic);
 }
 
 /* The real library is not known to let go of a context before the process ends. */
@@ -147,6 +179,13 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
     if (!nic)
         return failed(-ENOMEM, why, size, "a context", "");
     nic->range = *r;
+    nic->trap_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (nic->trap_fd < 0) {
+        rc = failed(-errno, why, size, "a descriptor", "raise the limit of open files");
+        free(nic);
+        return rc;
+    }
+    pthread_mutex_init(&nic->trap_lock, NULL);
     errno = 0;
     nic->ctx = elan4_init(RAIL);
     if (!nic->ctx) {
@@ -193,7 +232,7 @@ err_log:
         bmi_elan4_log_close(nic->log);
     elan4_destroyAllocator(nic->alloc);
     elan4_close_sdram(nic->sdram);
-    free(nic);
+    free_nic(nic);
     return rc;
 err_memory:
     elan4_destroyAllocator(nic->alloc);
@@ -201,7 +240,7 @@ err_memory:
 err_ctx:
     leave(nic);
 err_nic:
-    free(nic);
+    free_nic(nic);
     return rc;
 }
 
@@ -218,7 +257,7 @@ void bmi_elan4_nic_close(struct bmi_elan4_nic *nic)
     bmi_elan4_log_close(nic->log);
     elan4_destroyAllocator(nic->alloc);
     elan4_close_sdram(nic->sdram);
-    free(nic);
+    free_nic(nic);
 }
 
 void *bmi_elan4_main(struct bmi_elan4_nic *nic, size_t align, size_t size)

@@ -3,19 +3,37 @@
  * One context of the network interface: attached, with memory, cookies and command queues. This
  * is where a process joins and leaves the network.
  *
- * One thread at a time uses a nic, but for its counters; `rx` and `irq` are those of its inbox
- * (inbox.h).
+ * One thread at a time uses a nic, but for its traps, which come from a thread of the library;
+ * `rx` and `irq` are those of its inbox (inbox.h).
  */
 #ifndef BMI_ELAN4_NIC_H
 #define BMI_ELAN4_NIC_H
 
 #include <elan4/library.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "bmi_elan4/context_log.h"
 #include "bmi_elan4/process.h"
+
+#define BMI_ELAN4_TRAPS 16 /* that are kept until they are taken */
+
+/* What the interface refused. */
+enum bmi_elan4_trap_kind {
+    BMI_ELAN4_TRAP_SOURCE, /* a DMA found no memory to read from here: ours, or one that a peer
+                              asked for */
+    BMI_ELAN4_TRAP_SINK,   /* a DMA found no memory to write to here: a peer's, or one that we
+                              asked for */
+    BMI_ELAN4_TRAP_OTHER
+};
+
+struct bmi_elan4_trap {
+    enum bmi_elan4_trap_kind kind;
+    int type;   /* the library's number */
+    E4_Addr at; /* where the DMA began, or where it failed */
+};
 
 #define BMI_ELAN4_CLIENT (-1) /* instead of a context: any that is free but the server's */
 
@@ -41,8 +59,11 @@ struct bmi_elan4_nic {
     E4_Event_Blk *irq_block;
     ELAN4_SDRAM *sdram;
     struct bmi_elan4_log *log;
-    _Atomic uint64_t traps; /* what the interface refused to carry out */
-    _Atomic int last_trap;
+    _Atomic uint64_t traps; /* what the interface refused to carry out, all in all */
+    pthread_mutex_t trap_lock;
+    struct bmi_elan4_trap trap[BMI_ELAN4_TRAPS];
+    unsigned ntrap; /* under the lock */
+    int trap_fd;    /* readable when there may be one */
 };
 
 #define BMI_ELAN4_INT_COOKIE 42 /* those before are the library's own */
@@ -55,6 +76,9 @@ struct bmi_elan4_nic {
  */
 int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_elan4_nic **out,
                        char *why, size_t size);
+/* Takes the oldest trap; false: there is none. Of more than are kept the later ones are lost.
+ */
+bool bmi_elan4_trap_take(struct bmi_elan4_nic *nic, struct bmi_elan4_trap *out);
 /* Lets the network in; what was sent before arrives now. */
 int bmi_elan4_nic_listen(struct bmi_elan4_nic *nic);
 /* Leaves: what is still under way goes nowhere, and the context can be taken by another. */

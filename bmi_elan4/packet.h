@@ -28,7 +28,9 @@
     X(MESSAGE, 1, "a part of a message; arg: bytes of all of it")                              \
     X(IMM, 1, "an immediate, in arg")                                                          \
     X(BYE, 1, "no more comes, and nothing is under way to the receiver's memory")              \
-    X(DONE, 0, "to ourselves: a transfer is complete; arg: which")
+    X(DONE, 0, "to ourselves: a transfer is complete; arg: which")                             \
+    X(BREAK, 0, "BYE of a link whose order has a gap: numbers that never come")                \
+    X(REFUSED, 0, "an address, where a DMA was refused here; arg: enum bmi_elan4_trap_kind")
 
 enum elan_kind {
 #define X(NAME, ordered, prose) ELAN_##NAME,

@@ -4,9 +4,9 @@
  *
  * All that a host waits for ends in a packet in our input queue: messages, and by their chains
  * our own transfers. So one thing is looked at, and one slept for: the inbox, whose descriptor
- * is in one epoll with that for wake() and those of greet.c. While the inbox is armed its
- * packets are left to its sleeper, which hands them back before it makes the descriptor
- * readable.
+ * is in one epoll with that for wake(), that for traps, and those of greet.c. While the inbox
+ * is armed its packets are left to its sleeper, which hands them back before it makes the
+ * descriptor readable.
  *
  * What has no packet is found by looking again: that the memory of a message is free, that a
  * peer's command queue is, that an ending link's time is over. deadline() asks for that only
@@ -21,7 +21,7 @@
 
 #include "bmi_elan4/elan.h"
 
-enum { AT_INBOX, AT_WAKE, AT_GREET };
+enum { AT_INBOX, AT_WAKE, AT_TRAP, AT_GREET };
 
 int64_t elan_now(void)
 {
@@ -52,6 +52,8 @@ int elan_wait_open(struct rme_fabric *f)
     rc = f->wake_fd < 0 || f->epoll_fd < 0 ? -errno : watch(f, f->wake_fd, EPOLLIN, AT_WAKE);
     if (rc == 0)
         rc = watch(f, bmi_elan4_inbox_fd(f->inbox), EPOLLIN, AT_INBOX);
+    if (rc == 0)
+        rc = watch(f, f->nic->trap_fd, EPOLLIN, AT_TRAP);
     if (rc == 0 && f->desk)
         rc = watch(f, bmi_elan4_desk_fd(f->desk), EPOLLIN, AT_GREET);
     if (rc < 0)
@@ -126,7 +128,6 @@ static void tell_all(struct rme_fabric *f)
 static void look_around(struct rme_fabric *f)
 {
     bool hint = atomic_exchange(&f->hint, 0);
-    uint64_t traps = atomic_load(&f->nic->traps);
     int64_t now = elan_now();
 
     if (hint || f->callings || f->polls % 64 == 0)
@@ -134,13 +135,6 @@ static void look_around(struct rme_fabric *f)
     if (f->endings)
         elan_links_check(f, now);
     elan_tx_overdue(f, now);
-    if (traps != f->traps)
-        elan_log(
-            f, RME_LOG_WARN,
-            "the network interface refused %llu DMAs or commands, of ours or of peers to our "
-            "memory; the last trap is number %d",
-            (unsigned long long)(traps - f->traps), atomic_load(&f->nic->last_trap));
-    f->traps = traps;
 }
 
 /* Whether something is to be found by looking again only. */
@@ -158,6 +152,8 @@ int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
     f->polls++;
     if (atomic_load(&f->hint) || f->callings || f->endings || f->polls % 64 == 0)
         look_around(f);
+    if (atomic_load_explicit(&f->nic->traps, memory_order_relaxed) != f->traps)
+        elan_refusals(f);
     tell_all(f);
     elan_rx_ready(f);
     elan_rx_take(f);
@@ -193,7 +189,9 @@ void elan_op_wait(struct rme_fabric *f, int timeout_ms)
         if (e[i].data.u32 == AT_GREET)
             atomic_store(&f->hint, 1);
         else
-            eventfd_read(e[i].data.u32 == AT_WAKE ? f->wake_fd : bmi_elan4_inbox_fd(f->inbox),
+            eventfd_read(e[i].data.u32 == AT_WAKE   ? f->wake_fd
+                         : e[i].data.u32 == AT_TRAP ? f->nic->trap_fd
+                                                    : bmi_elan4_inbox_fd(f->inbox),
                          &count);
     }
 }

@@ -168,8 +168,7 @@ static bool deliver(struct rme_link *l, const struct elan_packet *p, const uint8
         elan_emit(l->f, RME_EV_IMM, l)->imm = p->arg;
         return true;
     default: /* BYE */
-        l->bye_in = true;
-        elan_link_end(l, -ECONNRESET);
+        elan_link_bye(l);
         return true;
     }
 }

@@ -286,14 +286,19 @@ static bool window_open(struct rme_link *l, uint32_t packets)
     return !oldest || l->next_seq + packets - oldest->seq <= ELAN_WINDOW;
 }
 
+void elan_tx_sending(struct rme_link *l)
+{
+    if (l->sending)
+        return;
+    l->sending = true;
+    TAILQ_INSERT_TAIL(&l->f->sending, l, sending_next);
+}
+
 static void sent(struct rme_link *l, struct elan_tx *tx)
 {
     TAILQ_REMOVE(&l->queued, tx, next);
     TAILQ_INSERT_TAIL(&l->sent, tx, next);
-    if (!l->sending) {
-        l->sending = true;
-        TAILQ_INSERT_TAIL(&l->f->sending, l, sending_next);
-    }
+    elan_tx_sending(l);
 }
 
 static void send_message(struct rme_link *l, struct elan_tx *tx)
@@ -374,6 +379,11 @@ static bool has_landed(const struct elan_tx *tx)
     return tx->x ? tx->over : elan4_load64(tx->landed) != 0;
 }
 
+bool elan_tx_over(const struct elan_tx *tx)
+{
+    return has_landed(tx) || (tx->x && tx->move && elan_move_stuck(tx->move));
+}
+
 static void landed_of(struct rme_link *l)
 {
     struct elan_tx *tx;
@@ -385,7 +395,7 @@ static void landed_of(struct rme_link *l)
         else
             used_no_more(l, tx);
     }
-    if (!tx) {
+    if (!tx && l->nmoves == 0) {
         l->sending = false;
         TAILQ_REMOVE(&l->f->sending, l, sending_next);
     }
@@ -415,28 +425,43 @@ void elan_tx_landed(struct rme_fabric *f)
 
 /*
  * A message lands when the peer's interface has it, whatever the peer's process does. So one
- * that does not land is one to a process that is not there, or whose queue stays full.
+ * that does not land is one to a process that is not there, or whose queue stays full. A
+ * transfer may take its time, and no time says that it will not end; if the peer is on this
+ * node, the log does, else the host finds out when the peer answers no message.
  */
+static void overdue(struct rme_link *l, int64_t now)
+{
+    struct elan_move *m = TAILQ_FIRST(&l->moves);
+    struct elan_tx *tx;
+    int64_t age = 0, move_age = 0;
+
+    TAILQ_FOREACH(tx, &l->sent, next)
+    if (!tx->x && !has_landed(tx))
+        break;
+    if (tx && !tx->since)
+        tx->since = now;
+    if (tx)
+        age = now - tx->since;
+    if (m && !m->since)
+        m->since = now;
+    if (m)
+        move_age = now - m->since;
+    if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
+        return;
+    l->looked = now;
+    if (elan_link_orphaned(l))
+        elan_link_down(l, -ECONNRESET);
+    else if (age >= l->f->dead_ms)
+        elan_link_down(l, -ETIMEDOUT);
+}
+
 void elan_tx_overdue(struct rme_fabric *f, int64_t now)
 {
     struct rme_link *l, *after;
-    struct elan_tx *tx;
 
     for (l = TAILQ_FIRST(&f->sending); l; l = after) {
         after = TAILQ_NEXT(l, sending_next);
-        TAILQ_FOREACH(tx, &l->sent, next)
-        if (!tx->x && !has_landed(tx))
-            break;
-        if (!tx)
-            continue;
-        if (!tx->since)
-            tx->since = now;
-        if (now - tx->since < ELAN_LOOK_MS)
-            continue;
-        if (elan_link_orphaned(l))
-            elan_link_down(l, -ECONNRESET);
-        else if (now - tx->since >= f->dead_ms)
-            elan_link_down(l, -ETIMEDOUT);
+        overdue(l, now);
     }
 }
 
