@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # shellcheck shell=bash disable=SC2034
-# For the scripts of bench/, which source it after setting `build`: temporary folder, servers, the device.  Everything
+# For the scripts of bench/, which source it after setting `build`: temporary folder, servers, the device, perftest.  Everything
 # started here is ended, and the folder removed, when the script ends.
 : "${build:?}"
 # The script again, with 64 ports of its own, from FIRST_PORT on.
@@ -70,4 +70,27 @@ start() { # LOG COMMAND...
     done
     cat "$log" >&2
     return 1
+}
+
+# The median of a file of numbers, one a line.
+median() { sort -n "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2 }'; }
+
+# One run of a perftest program between two processes here, on port FIRST_PORT + PORT: MB/s (10^6 bytes; it reports units of 2^20
+# bytes) of one that measures bandwidth, microseconds one way (the typical time) of one that measures latency.
+perftest() { # PROGRAM SIZE COUNT [PORT]
+    local server i port=$((FIRST_PORT + ${4:-1})) rc=1
+    "${wrapper[@]}" "$1" -s "$2" -n "$3" -p "$port" -F > "$work/perftest.server" 2>&1 < /dev/null &
+    server=$!
+    pids+=("$server")
+    for ((i = 0; i < 100; i++)); do
+        "${wrapper[@]}" "$1" -s "$2" -n "$3" -p "$port" -F "$host" > "$work/perftest" 2>&1 < /dev/null && { rc=0; break; }
+        grep -qi "couldn't connect" "$work/perftest" || break
+        sleep 0.05
+    done
+    [ "$rc" = 0 ] || kill "$server" 2> /dev/null
+    wait "$server"
+    unset 'pids[-1]'
+    [ "$rc" = 0 ] || { cat "$work/perftest" "$work/perftest.server" >&2; return 1; }
+    awk -v s="$2" -v p="$1" '$1 == s && p ~ /_bw$/ && NF >= 4 { printf "%.1f\n", $4 * 1.048576 }
+        $1 == s && p ~ /_lat$/ && NF >= 5 { print $5 }' "$work/perftest"
 }
