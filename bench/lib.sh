@@ -94,3 +94,10 @@ perftest() { # PROGRAM SIZE COUNT [PORT]
     awk -v s="$2" -v p="$1" '$1 == s && p ~ /_bw$/ && NF >= 4 { printf "%.1f\n", $4 * 1.048576 }
         $1 == s && p ~ /_lat$/ && NF >= 5 { print $5 }' "$work/perftest"
 }
+
+# Uses that many MiB of the folder's memory and gives them back.  In a virtual machine memory that nobody used for a while is not
+# there at all, and whoever needs it first waits until the host has brought it, which takes several times as long as a copy.
+touch_memory() { # MIB
+    head -c $(($1 << 20)) /dev/zero > "$work/touched"
+    rm -f "$work/touched"
+}
