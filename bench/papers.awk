@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# For bench/papers: of bench/papers.ratios and an item's raw data, what stands on the page.  Variables: what (table: medians with
+# least and most; ratios: beside the paper's; control: the series that was measured twice; data: for gnuplot), item, xs, series,
+# x_label, unit, control.
+BEGIN { nx = split(xs, x, " "); ns = split(series, name, " ") }
+FNR == NR {
+    if (/^#/ || !NF) next
+    split($0, f, /[ \t]*\|[ \t]*/)
+    if (f[1] == item) { rows++; for (i = 2; i <= 7; i++) row[rows, i] = f[i] }
+    next
+}
+/^#/ { next }
+{ # round series x value
+    if ($4 == "none") next
+    k = $2 SUBSEP $3
+    value[k, $1] = $4
+    count[k]++
+    if ($1 > rounds) rounds = $1
+}
+
+# Sets n and sorted from the values of a series at an x.
+function collect(s, at,    r, k) {
+    k = s SUBSEP at
+    n = 0
+    for (r = 1; r <= rounds; r++) if ((k, r) in value) insert(value[k, r])
+}
+# Likewise from the ratios of two series, round by round.  A series may say where it is meant, as in series@x.
+function collect_ratio(a, b, at,    r, k, l) {
+    k = a ~ /@/ ? place(a) : a SUBSEP at
+    l = b ~ /@/ ? place(b) : b SUBSEP at
+    n = 0
+    for (r = 1; r <= rounds; r++)
+        if (((k, r) in value) && ((l, r) in value) && value[l, r] > 0) insert(value[k, r] / value[l, r])
+}
+function place(s) { return substr(s, 1, index(s, "@") - 1) SUBSEP substr(s, index(s, "@") + 1) }
+function insert(v,    i) {
+    for (i = ++n; i > 1 && sorted[i - 1] > v; i--) sorted[i] = sorted[i - 1]
+    sorted[i] = v + 0
+}
+function median() { return n ? (sorted[int((n + 1) / 2)] + sorted[int(n / 2) + 1]) / 2 : 0 }
+function show(v) { return v >= 1000 ? sprintf("%.0f", v) : sprintf("%.3g", v) }
+function cell(s, at) {
+    collect(s, at)
+    return n ? show(median()) " (" show(sorted[1]) " to " show(sorted[n]) ")" : "-"
+}
+
+function table(    i, j, line) {
+    line = "| " x_label
+    for (j = 1; j <= ns; j++) line = line " | " name[j]
+    print line " |"
+    line = "|---"
+    for (j = 1; j <= ns; j++) line = line "|---"
+    print line "|"
+    for (i = 1; i <= nx; i++) {
+        line = "| " x[i]
+        for (j = 1; j <= ns; j++) line = line " | " cell(name[j], x[i])
+        print line " |"
+    }
+    print "\nMedians of " rounds " rounds (least to most)" (unit == "" ? "." : ", " unit ".")
+}
+
+# "max" and "min" take the x whose median of the ratio is largest, or smallest.
+function pick(a, b, at,    i, best, m) {
+    if (at != "max" && at != "min") return at
+    best = ""
+    for (i = 1; i <= nx; i++) {
+        collect_ratio(a, b, x[i])
+        if (n && (best == "" || (at == "max") == (median() > m))) { best = x[i]; m = median() }
+    }
+    return best
+}
+
+function ratios(    i, at) {
+    if (!rows) return
+    print "| ratio | the paper's | where | ours |"
+    print "|---|---|---|---|"
+    for (i = 1; i <= rows; i++) {
+        at = pick(row[i, 5], row[i, 6], row[i, 7])
+        collect_ratio(row[i, 5], row[i, 6], at)
+        printf "| %s | %s | %s | ", row[i, 2], row[i, 3], row[i, 4]
+        if (n) printf "%s (%s to %s), %s over %s%s |\n", show(median()), show(sorted[1]), show(sorted[n]), row[i, 5], row[i, 6],
+            at == "-" ? "" : " at " at
+        else print "not measured |"
+    }
+    print ""
+}
+
+function check_control(    i, a, b, d, worst, where) {
+    worst = -1
+    for (i = 1; i <= nx; i++) {
+        collect(control, x[i]); if (!n) continue; a = median()
+        collect("control", x[i]); if (!n) continue; b = median()
+        d = a > 0 ? (b > a ? b / a : a / b) - 1 : 0
+        if (d > worst) { worst = d; where = x[i] }
+    }
+    if (worst < 0) print "- Control: not measured."
+    else if (worst > 0.10)
+        printf "- **Control: %s against itself differs by %.0f %% at %s, more than 10 %%: the machine was not quiet enough, do not rely on these figures.**\n",
+            control, 100 * worst, where
+    else printf "- Control: %s against itself differs by %.0f %% at most.\n", control, 100 * worst
+}
+
+function data(    i, j, line) {
+    for (i = 1; i <= nx; i++) {
+        line = i - 1 " " x[i]
+        for (j = 1; j <= ns; j++) {
+            collect(name[j], x[i])
+            line = line (n ? " " median() " " sorted[1] " " sorted[n] : " - - -")
+        }
+        print line
+    }
+}
+
+END {
+    if (what == "table") table()
+    else if (what == "ratios") ratios()
+    else if (what == "control") check_control()
+    else data()
+}
