@@ -29,7 +29,7 @@
 #define ELAN_PIECE       (UINT64_C(1) << 30)
 #define ELAN_READS       96 /* read requests that a queue for them takes between two marks */
 #define ELAN_RESTLESS_MS 1
-#define ELAN_LOOK_MS     100 /* whether a peer that takes no messages is still there */
+#define ELAN_LOOK_MS     25 /* whether a peer that takes no messages is still there */
 
 /* What a packet, or a message of several, is composed in. It is in main memory, its event in
  * SDRAM. */
