@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "tests/elan4/bed.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
+
+#include "tests/elan4/scratch.h"
 
 uint64_t now_ms(void)
 {
@@ -228,24 +229,6 @@ int64_t counter(const char *name)
     return v;
 }
 
-static void remove_folder(const char *dir)
-{
-    char path[400];
-    DIR *d = opendir(dir);
-
-    if (!d)
-        return;
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
-        if (unlink(path) < 0)
-            remove_folder(path);
-    }
-    closedir(d);
-    rmdir(dir);
-}
-
 static int finish(pid_t pid, bool killed)
 {
     int st = 0;
@@ -259,13 +242,14 @@ static int finish(pid_t pid, bool killed)
 
 static int run(int n, const bed_fn *fn, int victim)
 {
-    char dir[] = "/dev/shm/elan4-test.XXXXXX", node[16];
+    struct scratch dir;
+    char node[16];
     pid_t pid[64];
     int rc = 0;
     struct meeting *m =
         mmap(NULL, sizeof(*m), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-    if (m == MAP_FAILED || !mkdtemp(dir))
+    if (m == MAP_FAILED || scratch_open(&dir, "/dev/shm/elan4-test") < 0)
         return -1;
     fflush(NULL);
     for (int i = 0; i < n; i++) {
@@ -275,7 +259,7 @@ static int run(int n, const bed_fn *fn, int victim)
         struct bed b = {.node = i % NODES, .index = i, .m = m};
         snprintf(node, sizeof(node), "%d", b.node);
         setenv("EMUELAN4_NODE", node, 1);
-        setenv("EMUELAN4_DIR", dir, 1);
+        setenv("EMUELAN4_DIR", dir.dir, 1);
         alarm(getenv("EMUELAN4_BROKEN") ? 20
                                         : 120); /* for what hangs; a busy machine is slow */
         fn[i](&b);
@@ -290,7 +274,7 @@ static int run(int n, const bed_fn *fn, int victim)
                     kill(pid[k], SIGKILL); /* it may be stopped */
         }
     munmap(m, sizeof(*m));
-    remove_folder(dir);
+    scratch_close(&dir);
     return rc;
 }
 

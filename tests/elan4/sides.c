@@ -5,8 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/elan4/scratch.h"
+
+static struct scratch scratch;
 const struct rme_fabric_ops *ops;
-char folder[64];
+const char *const folder = scratch.dir;
 char said[400];
 
 static void log_line(void *arg, enum rme_log_level level, const char *format, ...)
@@ -134,20 +137,18 @@ void open_pair(struct side *server, struct side *client, const char *server_opti
 
 int sides_set_up(void **state)
 {
-    char net[80];
+    static char net[sizeof(scratch.dir) + 8];
     (void)state;
-    strcpy(folder, "/tmp/elan4-links.XXXXXX");
-    if (!mkdtemp(folder))
+    if (scratch_open(&scratch, "/tmp/elan4-links") < 0)
         return -1;
-    snprintf(net, sizeof(net), "%s/net", folder);
+    snprintf(net, sizeof(net), "%s/net", scratch.dir);
     ops = bmi_elan4_fabric();
     return setenv("EMUELAN4_DIR", net, 1);
 }
 
 int sides_tear_down(void **state)
 {
-    char command[100];
     (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", folder);
-    return system(command);
+    scratch_close(&scratch);
+    return 0;
 }

@@ -36,8 +36,8 @@ struct side {
 };
 
 extern const struct rme_fabric_ops *ops;
-extern char folder[64]; /* of the group of tests */
-extern char said[400];  /* by the server, when it began: where its queue is */
+extern const char *const folder; /* of the group of tests */
+extern char said[400];           /* by the server, when it began: where its queue is */
 
 /* Fixtures of the group. */
 int sides_set_up(void **state);

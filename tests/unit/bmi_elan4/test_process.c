@@ -22,8 +22,10 @@
 
 #include "bmi_elan4/context_log.h"
 #include "bmi_elan4/process.h"
+#include "tests/elan4/scratch.h"
 
 static const struct bmi_elan4_range range = {0, 7, 2, 17};
+static struct scratch scratch;
 static char folder[64], file[96];
 
 static void ranges(void **state)
@@ -101,10 +103,9 @@ static void addresses(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    strcpy(folder, "/tmp/elan4-log.XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
-    rmdir(folder); /* the log makes it itself */
+    if (scratch_open(&scratch, "/tmp/elan4-log") < 0 || chmod(scratch.dir, 0755) < 0)
+        return -1; /* other users may look */
+    snprintf(folder, sizeof(folder), "%s/log", scratch.dir); /* the log makes it itself */
     snprintf(file, sizeof(file), "%s/node-3", folder);
     return 0;
 }
@@ -112,8 +113,8 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    unlink(file);
-    return rmdir(folder);
+    scratch_close(&scratch);
+    return 0;
 }
 
 static struct bmi_elan4_log *open_log(void)
@@ -329,9 +330,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(other_user, set_up, tear_down),
         cmocka_unit_test_setup_teardown(many_joins, set_up, tear_down),
         cmocka_unit_test_setup_teardown(killed_at_each_step, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bad_file, set_up, NULL),
+        cmocka_unit_test_setup_teardown(bad_file, set_up, tear_down),
     };
-    int rc = cmocka_run_group_tests(tests, NULL, NULL);
-    rmdir(folder);
-    return rc;
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
