@@ -33,6 +33,8 @@ static const char usage[] =
     "  --buffers N      of them have memory of their own, the others share it (default: all; "
     "bw,\n"
     "                   list and compare: 1, as with ib_write_bw, or all with --verify)\n"
+    "  --pool N         bw, list: the client takes its buffers in turn from so many\n"
+    "  --reuse P        of a pool: P percent of the messages take one used shortly before\n"
     "  --clients N      client processes (default 1; idle 100); each uses all servers, lat "
     "one\n"
     "  --direction D    put (to the server), get, both (default put)\n"
@@ -41,6 +43,9 @@ static const char usage[] =
     "  --extent SIZE    list: bytes of a segment (default 2K; size 512K)\n"
     "  --stride SIZE    list: from segment to segment (default: twice the extent)\n"
     "  --split N        list: segments of one operation, at most 64 (default 64)\n"
+    "  --holes N        list: so many of the gaps between segments are unmapped (the client's\n"
+    "                   user memory; not over TCP)\n"
+    "  --alone          list: without the same bytes in one piece beside it\n"
     "  --list-both      list: the server's memory is noncontiguous, too\n"
     "  --unexpected     rate: unexpected requests and replies\n"
     "  --reply SIZE     rate --unexpected: bytes of a reply (default 4K)\n"
@@ -70,6 +75,10 @@ enum {
     OPT_STRIDE,
     OPT_SPLIT,
     OPT_BOTH,
+    OPT_POOL,
+    OPT_REUSE,
+    OPT_HOLES,
+    OPT_ALONE,
     OPT_UNEXPECTED,
     OPT_REPLY,
     OPT_TEST,
@@ -99,6 +108,10 @@ static const struct option options[] = {
     {"stride", required_argument, NULL, OPT_STRIDE},
     {"split", required_argument, NULL, OPT_SPLIT},
     {"list-both", no_argument, NULL, OPT_BOTH},
+    {"pool", required_argument, NULL, OPT_POOL},
+    {"reuse", required_argument, NULL, OPT_REUSE},
+    {"holes", required_argument, NULL, OPT_HOLES},
+    {"alone", no_argument, NULL, OPT_ALONE},
     {"unexpected", no_argument, NULL, OPT_UNEXPECTED},
     {"reply", required_argument, NULL, OPT_REPLY},
     {"test", required_argument, NULL, OPT_TEST},
@@ -233,6 +246,12 @@ static bool take(struct args *args, int option, const char *value)
         return args_size(value, &args->stride) && args->stride;
     case OPT_SPLIT:
         return args_size(value, &args->split) && args->split;
+    case OPT_POOL:
+        return args_size(value, &args->pool) && args->pool;
+    case OPT_REUSE:
+        return args_size(value, &args->reuse);
+    case OPT_HOLES:
+        return args_size(value, &args->holes) && args->holes;
     case OPT_SERVER_MEMORY:
         return args_size(value, &args->server_memory) && args->server_memory;
     case OPT_REPLY:
@@ -250,6 +269,8 @@ static bool take(struct args *args, int option, const char *value)
         return true;
     case OPT_BOTH:
         return args->both = true;
+    case OPT_ALONE:
+        return args->alone = true;
     case OPT_UNEXPECTED:
         return args->unexpected = true;
     case OPT_VERIFY:

@@ -11,8 +11,10 @@
 struct args {
     const char *mode; /* "" when there was none */
     uint64_t sizes[MAX_SIZES];
-    unsigned nsizes;                                            /* 0: the mode's own */
+    unsigned nsizes;                                                     /* 0: the mode's own */
     uint64_t count, warm, window, buffers, extent, stride, split, reply; /* 0: the mode's own */
+    uint64_t pool, reuse, holes;
+    bool alone;
     uint64_t server_memory; /* bytes for all clients */
     bool warm_given;
     unsigned clients, rounds, seconds;

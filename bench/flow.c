@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include "bench/memory.h"
 #include "bench/pattern.h"
 
@@ -44,12 +45,11 @@ struct flow {
 
 static void flow_op_done(struct pending *pending, bmi_error_code_t error, bmi_size_t actual);
 
-/* Says where the memory of a place is. */
-static void lay_out(struct flow *flow, struct flow_op *op, uint64_t place)
+/* Says where the memory of a place is, with that buffer. */
+static void lay_out(struct flow *flow, struct flow_op *op, uint64_t buffer)
 {
     const struct job *job = &flow->job;
-    unsigned char *start =
-        flow->memory + place / flow->pieces % flow->buffers * flow->footprint;
+    unsigned char *start = flow->memory + buffer * flow->footprint;
     uint64_t size = job_piece_size(job, op->piece);
     uint64_t first = op->piece * job->split; /* segment of the message */
     int i;
@@ -88,6 +88,37 @@ static size_t memory_size(const struct flow *flow)
     return size ? size : 1;
 }
 
+/* Unmaps the holes of all messages; or, at the end, all that is around them, for by then memory
+ * of others may lie in them. */
+static void unmap_holes(struct flow *flow, bool around)
+{
+    const struct job *job = &flow->job;
+    uint64_t segments = job->size / job->extent, buffer, hole;
+    unsigned char *at = flow->memory;
+
+    for (buffer = 0; buffer < flow->buffers; buffer++) {
+        for (hole = 1; hole <= job->holes; hole++) {
+            unsigned char *start = flow->memory + buffer * flow->footprint +
+                                   (hole * segments / (job->holes + 1) - 1) * job->stride +
+                                   job->extent;
+            unsigned char *end = start + job->stride - job->extent;
+            if (around)
+                munmap(at, (size_t)(start - at));
+            else
+                munmap(start, (size_t)(end - start));
+            at = end;
+        }
+    }
+    if (around)
+        munmap(at, (size_t)(flow->memory + memory_size(flow) - at));
+}
+
+/* The gaps of a message are whole pages, and so is all of it: see job_check. */
+static bool has_holes(const struct flow *flow)
+{
+    return flow->job.holes && flow->config.noncontiguous;
+}
+
 struct flow *flow_new(const struct flow_config *config)
 {
     struct flow *flow = calloc(1, sizeof *flow);
@@ -108,13 +139,15 @@ struct flow *flow_new(const struct flow_config *config)
         flow_free(flow);
         return NULL;
     }
+    if (has_holes(flow))
+        unmap_holes(flow, false);
     for (place = 0; place < flow->places; place++) {
         struct flow_op *op = &flow->ring[place];
         op->pending.done = flow_op_done;
         op->flow = flow;
         op->piece = (unsigned)(place % flow->pieces);
         op->size = (bmi_size_t)job_piece_size(&flow->job, op->piece);
-        lay_out(flow, op, place);
+        lay_out(flow, op, place / flow->pieces % flow->buffers);
     }
     return flow;
 }
@@ -123,7 +156,9 @@ void flow_free(struct flow *flow)
 {
     if (!flow)
         return;
-    if (flow->memory && flow->job.memory == JOB_BMI)
+    if (flow->memory && has_holes(flow))
+        unmap_holes(flow, true);
+    else if (flow->memory && flow->job.memory == JOB_BMI)
         BMI_memfree(flow->config.peer, flow->memory, (bmi_size_t)memory_size(flow),
                     flow->config.sending ? BMI_SEND : BMI_RECV);
     else
@@ -240,6 +275,8 @@ static int pump(struct flow *flow)
         if (op->busy)
             break;
         op->message = flow->message;
+        if (flow->job.pool)
+            lay_out(flow, op, job_buffer(&flow->job, flow->buffers, op->message));
         if (flow->job.verify && flow->config.sending)
             fill(op);
         op->busy = true;

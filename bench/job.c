@@ -74,6 +74,7 @@ int job_decode(struct job *job, const void *data, size_t length)
 {
     if (length != JOB_WIRE_SIZE)
         return -EPROTO;
+    *job = (struct job){0}; /* what is not on the wire */
     int error = decode(job, job_fields, COUNT(job_fields), JOB_MAGIC, data);
     return error || job_check(job) ? -EPROTO : 0;
 }
@@ -103,6 +104,18 @@ const char *job_check(const struct job *job)
         if (job->size / job->extent > JOB_MAX_SIZE / job->stride)
             return "the strided memory of a message is limited to 1 GiB";
     }
+    if (job->pool && (job->pool <= job->window || job->pool > JOB_MAX_POOL))
+        return "a pool must be more than the window, and at most 1048576 buffers";
+    if (job->reuse > 100 || (job->reuse && !job->pool))
+        return "of a pool, 0 to 100 percent of the messages reuse a buffer";
+    if (job->verify && (job->pool || job->holes))
+        return "contents cannot be verified with a pool or with holes";
+    if (job->holes &&
+        (!job->extent || job->memory != JOB_USER || job->holes >= job->size / job->extent ||
+         job->extent % 4096 || job->stride % 4096 || job->stride < job->extent + 4096))
+        return "holes need user memory, more segments than holes, and extents and gaps of "
+               "whole "
+               "pages";
     if (job_memory(job) > JOB_MAX_MEMORY)
         return "window times size is limited to 2 GiB";
     return NULL;
@@ -129,7 +142,20 @@ uint64_t job_piece_size(const struct job *job, unsigned piece)
 
 uint64_t job_buffers(const struct job *job, uint64_t window)
 {
+    if (job->pool)
+        return job->pool;
     return job->buffers && job->buffers < window ? job->buffers : window;
+}
+
+uint64_t job_buffer(const struct job *job, uint64_t buffers, uint64_t message)
+{
+    uint64_t reused = message * job->reuse / 100; /* before this message */
+
+    if (!job->pool)
+        return message % buffers;
+    if ((message + 1) * job->reuse / 100 > reused)
+        return reused % job->window;
+    return job->window + (message - reused) % (buffers - job->window);
 }
 
 uint64_t job_footprint(const struct job *job, bool noncontiguous)

@@ -16,6 +16,7 @@
 
 #define JOB_MAX_SIZE     ((uint64_t)1 << 30) /* bytes of one message */
 #define JOB_MAX_WINDOW   4096                /* messages in flight */
+#define JOB_MAX_POOL     ((uint64_t)1 << 20)
 #define JOB_MAX_SEGMENTS 64 /* segments of one operation, as in PVFS2's flows */
 #define JOB_MAX_MEMORY                                                                         \
     ((uint64_t)1                                                                               \
@@ -57,6 +58,14 @@ struct job {
     uint64_t both;    /* 1: the server's memory is noncontiguous too */
     uint64_t buffers; /* messages that have memory of their own; 0: as many as the window */
     uint64_t tag;     /* the session's first tag: tag is for control, tag + 1 for data */
+
+    /* Of the client's memory only; the server is not told. */
+    uint64_t
+        pool; /* buffers that messages take in turn, more than the window; 0: the window's */
+    uint64_t reuse; /* with a pool: percent of the messages that take one of the window's
+                       buffers again */
+    uint64_t
+        holes; /* gaps between segments, in each message, of which whole pages are unmapped */
 };
 
 #define JOB_WIRE_SIZE    128
@@ -75,8 +84,13 @@ const char *job_check(const struct job *job);
 unsigned job_pieces(const struct job *job);
 uint64_t job_piece_size(const struct job *job, unsigned piece);
 
-/* Messages of a window of `window` that have memory of their own. */
+/* Messages that have memory of their own: of a window of `window`, or the pool. */
 uint64_t job_buffers(const struct job *job, uint64_t window);
+
+/* Which of `buffers` buffers message number `message` of a phase has.  With a pool the reused
+ * ones, spread evenly, take the first `window` buffers in turn and the others the rest, so that
+ * no two messages of the window share one. */
+uint64_t job_buffer(const struct job *job, uint64_t buffers, uint64_t message);
 
 /* Bytes of memory that one message takes on a side whose memory is contiguous, or not. */
 uint64_t job_footprint(const struct job *job, bool noncontiguous);

@@ -54,6 +54,8 @@ static void job_bw(struct job *job, const struct args *args)
     job->test = JOB_STREAM;
     if (!job->window)
         job->window = 8;
+    job->pool = args->pool;
+    job->reuse = args->reuse;
     if (!job->buffers && !job->verify)
         job->buffers = 1; /* as perftest and the usual programs for TCP do it */
     job_finish(job, args, clamp(job->size ? DEFAULT_BYTES / job->size : 50000, 32, 50000));
@@ -76,6 +78,7 @@ static void job_list(struct job *job, const struct args *args)
     job->stride = args->stride ? args->stride : 2 * job->extent;
     job->split = args->split ? args->split : JOB_MAX_SEGMENTS;
     job->both = args->both;
+    job->holes = args->holes;
 }
 
 /* ---- Series of the modes
@@ -136,9 +139,9 @@ static bool plan_test(struct plan *plan, const struct args *args, const char *te
     }
     for (i = 0; ok && i < nsides; i++) {
         ok = plan_add(plan, test, sides[i], &job, unit, i == 0);
-        if (ok && !strcmp(test, "list")) { /* the same bytes in one piece */
+        if (ok && !strcmp(test, "list") && !args->alone) { /* the same bytes in one piece */
             struct job whole = job;
-            whole.extent = whole.stride = whole.split = whole.both = 0;
+            whole.extent = whole.stride = whole.split = whole.both = whole.holes = 0;
             ok = plan_add(plan, "contig", sides[i], &whole, unit, false);
         }
     }

@@ -106,7 +106,8 @@ uint64_t tcp_exchange_bad(const struct tcp_exchange *exchange)
 static int send_one(struct tcp_exchange *exchange, uint64_t number)
 {
     const struct side *side = &exchange->out;
-    const struct iovec *iov = side->iov + number % side->buffers * side->segments;
+    const struct iovec *iov =
+        side->iov + job_buffer(&exchange->job, side->buffers, number) * side->segments;
     uint64_t key = pattern_key(exchange->phase, number, side->to_server), offset = 0;
     size_t i;
 
@@ -118,7 +119,8 @@ static int send_one(struct tcp_exchange *exchange, uint64_t number)
 static int receive_one(struct tcp_exchange *exchange, uint64_t number)
 {
     const struct side *side = &exchange->in;
-    const struct iovec *iov = side->iov + number % side->buffers * side->segments;
+    const struct iovec *iov =
+        side->iov + job_buffer(&exchange->job, side->buffers, number) * side->segments;
     uint64_t key = pattern_key(exchange->phase, number, side->to_server), offset = 0;
     int rc = sockets_receive_list(exchange->fd, iov, side->segments);
     bool right = true;

@@ -44,6 +44,107 @@ static void a_job_survives_the_wire(void **state)
     assert_memory_equal(&job, &back, sizeof job);
 }
 
+/* The server is not told of the client's memory, whatever lay where it decodes to. */
+static void the_clients_memory_is_its_own(void **state)
+{
+    struct job job = good_job(), back;
+    unsigned char wire[JOB_WIRE_SIZE];
+
+    (void)state;
+    job.verify = 0;
+    job.pool = 100;
+    job.reuse = 20;
+    memset(&back, 0xff, sizeof back);
+    job_encode(&job, wire);
+    assert_int_equal(job_decode(&back, wire, sizeof wire), 0);
+    assert_int_equal(back.pool, 0);
+    assert_int_equal(back.reuse, 0);
+    assert_int_equal(back.holes, 0);
+    assert_int_equal(job_buffers(&job, job.window), 100);
+    assert_int_equal(job_buffers(&back, job.window), 8);
+    assert_true(job_memory(&job) > 10 * job_memory(&back));
+}
+
+/* Exactly as many as asked for take one of the window's buffers, the others the rest of the
+ * pool in turn; messages of one window never share. */
+static void a_pool_is_used_in_turn(void **state)
+{
+    static const uint64_t reuse[] = {0, 1, 20, 50, 80, 99, 100};
+    struct job job = good_job();
+    uint64_t message, i, again, last;
+
+    (void)state;
+    job.pool = 100;
+    for (i = 0; i < sizeof reuse / sizeof *reuse; i++) {
+        uint64_t used[100];
+        bool seen[100] = {false};
+
+        job.reuse = reuse[i];
+        again = 0;
+        last = job.pool - 1;
+        for (message = 0; message < 1000; message++) {
+            uint64_t buffer = job_buffer(&job, job.pool, message);
+
+            assert_true(buffer < job.pool);
+            assert_true(!seen[buffer] || message - used[buffer] >= job.window);
+            seen[buffer] = true;
+            used[buffer] = message;
+            if (buffer < job.window) {
+                again++;
+            } else {
+                assert_int_equal(buffer, last + 1 == job.pool ? job.window : last + 1);
+                last = buffer;
+            }
+        }
+        assert_int_equal(again, 10 * job.reuse);
+    }
+    job.pool = 0;
+    assert_int_equal(job_buffer(&job, 8, 1003), 3);
+}
+
+static void pools_and_holes_out_of_range_are_refused(void **state)
+{
+    struct job job = good_job();
+
+    (void)state;
+    job.verify = 0;
+    job.pool = job.window;
+    assert_non_null(job_check(&job));
+    job.pool = job.window + 1;
+    assert_null(job_check(&job));
+    job.reuse = 101;
+    assert_non_null(job_check(&job));
+    job.reuse = 100;
+    assert_null(job_check(&job));
+    job.verify = 1;
+    assert_non_null(job_check(&job));
+    job = good_job();
+    job.reuse = 1;
+    assert_non_null(job_check(&job));
+
+    job = good_job();
+    job.verify = 0;
+    job.memory = JOB_USER;
+    job.extent = 4096;
+    job.stride = 8192;
+    job.holes = 127;
+    assert_null(job_check(&job));
+    job.holes = 128; /* as many as segments */
+    assert_non_null(job_check(&job));
+    job.holes = 1;
+    job.stride = 4096; /* no gaps */
+    assert_non_null(job_check(&job));
+    job.stride = 8192;
+    job.extent = 2048;
+    assert_non_null(job_check(&job));
+    job.extent = 4096;
+    job.memory = JOB_BMI;
+    assert_non_null(job_check(&job));
+    job.memory = JOB_USER;
+    job.verify = 1;
+    assert_non_null(job_check(&job));
+}
+
 static void foreign_bytes_are_no_job(void **state)
 {
     struct job job = good_job(), back;
@@ -308,6 +409,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_survives_the_wire),
+        cmocka_unit_test(the_clients_memory_is_its_own),
+        cmocka_unit_test(a_pool_is_used_in_turn),
+        cmocka_unit_test(pools_and_holes_out_of_range_are_refused),
         cmocka_unit_test(foreign_bytes_are_no_job),
         cmocka_unit_test(jobs_out_of_range_are_refused),
         cmocka_unit_test(buffers_are_at_most_the_window),
