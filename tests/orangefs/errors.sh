@@ -25,10 +25,12 @@ tab "ib://$host:$base"
 check "no server: said at once, and once" fails_saying 1 "cannot connect: Connection refused"
 tab "ib://no-such-host.invalid:$base"
 check "no such host: said at once, in words that fit" fails_saying any "no-such-host.invalid.*cannot be resolved: (Name or service not known|Temporary failure in name resolution|No address)"
-for port in 0 65536 99999 "" x; do
+for port in 65536 99999 "" x; do
     tab "ib://$host:$port"
     check "port \"$port\": what is right is told" fails_saying any "ib://$host:$port.*from 1 to 65535"
 done
+tab "ib://$host:0"
+check "port \"0\": what it is for is told" fails_saying any "ib://$host:0.*any free port to listen on"
 if [ -n "$wrap" ]; then
     saved=$wrap
     wrap="env EMUVERBS_DEVICES=0 $wrap"
