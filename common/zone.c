@@ -43,7 +43,10 @@
 
 #ifdef ZONE_POISON
 #include <sanitizer/asan_interface.h>
+/* A child has the memory, too: what came to its addresses instead would be taken for free blocks, as the poison stays. */
+#define NOT_FOR_CHILDREN MADV_DOFORK
 #else
+#define NOT_FOR_CHILDREN MADV_DONTFORK
 #define ASAN_POISON_MEMORY_REGION(address, size)   ((void)(address), (void)(size))
 #define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
 #endif
@@ -201,7 +204,7 @@ static char *map_memory(const struct rme_zone *zone, size_t size)
             (void)madvise(base, size, MADV_HUGEPAGE); /* a wish; small pages serve as well */
     }
     if (zone->config.dont_fork)
-        (void)madvise(base, size, MADV_DONTFORK);
+        (void)madvise(base, size, NOT_FOR_CHILDREN);
     return base;
 }
 
