@@ -135,12 +135,12 @@ struct flow *flow_new(const struct flow_config *config)
     flow->places = config->window * flow->pieces;
     flow->ring = calloc(flow->places, sizeof *flow->ring);
     flow->memory = memory_get(flow, memory_size(flow));
+    if (flow->memory && has_holes(flow))
+        unmap_holes(flow, false);
     if (!flow->ring || !flow->memory) {
         flow_free(flow);
         return NULL;
     }
-    if (has_holes(flow))
-        unmap_holes(flow, false);
     for (place = 0; place < flow->places; place++) {
         struct flow_op *op = &flow->ring[place];
         op->pending.done = flow_op_done;
