@@ -104,7 +104,7 @@ static int set_up(void **state)
 {
     (void)state;
     if (scratch_open(&scratch, "/tmp/elan4-log") < 0 || chmod(scratch.dir, 0755) < 0)
-        return -1; /* other users may look */
+        return -1;                                           /* other users may look */
     snprintf(folder, sizeof(folder), "%s/log", scratch.dir); /* the log makes it itself */
     snprintf(file, sizeof(file), "%s/node-3", folder);
     return 0;
