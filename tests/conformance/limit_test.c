@@ -244,10 +244,20 @@ static void not_there(struct pair *p, uint8_t *memory, bool sends)
     blob_free(&good);
 }
 
+/* May a device of this lane be refused memory that is there, but protected?  The kernel pins it for real ones all the same (as for a
+ * debugger): up to Linux 6.1 what may not be read is read, and what may not be written is copied first, as after fork(). */
+static bool protection_counts(void)
+{
+    const char *loaded = getenv("LD_PRELOAD");
+
+    return strcmp(lane.ops->scheme, "ib") != 0 || (loaded != NULL && strstr(loaded, "emuverbs") != NULL);
+}
+
 /* Large messages: by a device, and, on the loop, by a copy because the device has no room for registrations. */
 void memory_that_is_not_there(void **state)
 {
     enum { SIZE = 500000 };
+    uint8_t *nowhere = (uint8_t *)0x20000; /* where the kernel puts nothing by itself */
     struct pair p;
 
     (void)state;
@@ -259,12 +269,16 @@ void memory_that_is_not_there(void **state)
         assert_ptr_not_equal(memory, MAP_FAILED);
         if (lane.is_loop)
             loop_fault(NULL, LOOP_REG, 1, UINT64_MAX, -ENOMEM);
-        not_there(&p, memory, true);
-        not_there(&p, memory, false);
-        assert_int_equal(mprotect(memory, SIZE, PROT_READ), 0);
-        not_there(&p, memory, false);
-        assert_int_equal(mprotect(memory, 4096, PROT_READ | PROT_WRITE), 0); /* the first page alone */
-        not_there(&p, memory, false);
+        not_there(&p, nowhere, true);
+        not_there(&p, nowhere, false);
+        if (protection_counts()) {
+            not_there(&p, memory, true);
+            not_there(&p, memory, false);
+            assert_int_equal(mprotect(memory, SIZE, PROT_READ), 0);
+            not_there(&p, memory, false);
+            assert_int_equal(mprotect(memory, 4096, PROT_READ | PROT_WRITE), 0); /* the first page alone */
+            not_there(&p, memory, false);
+        }
         munmap(memory, SIZE);
         loop_fault(NULL, LOOP_REG, 1, 0, 0);
         pair_exchange(&p, SIZE, 1);
