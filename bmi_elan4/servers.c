@@ -87,6 +87,7 @@ static int read_where(char *text, struct entry *e)
 
 static int read_entry(const char *at, size_t length, struct entry *e, char *why, size_t size)
 {
+    static const char anybody[] = "*";
     char text[ENTRY_MAX];
 
     if (length >= sizeof(text)) {
@@ -97,8 +98,8 @@ static int read_entry(const char *at, size_t length, struct entry *e, char *why,
     memcpy(text, at, length);
     text[length] = 0;
     char *equals = strchr(text, '='), *where = equals ? equals + 1 : text;
-    int rc = read_who(equals ? text : "*", equals ? equals : "*" + 1, e) ? read_where(where, e)
-                                                                         : -EINVAL;
+    const char *who = equals ? text : anybody, *end = equals ? equals : &anybody[1];
+    int rc = read_who(who, end, e) ? read_where(where, e) : -EINVAL;
     if (rc == -ENOENT)
         snprintf(why, size, "%.*s: no such host", (int)length, at);
     else if (rc < 0)
