@@ -15,13 +15,13 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
-#include "addr.h"
+#include "base/addr.h"
 #include "bmi_elan4/exchange.h"
 #include "bmi_elan4/packet.h"
 #include "bmi_elan4/servers.h"
 #include "fabric.h"
-#include "options.h"
-#include "stats.h"
+#include "base/options.h"
+#include "base/stats.h"
 
 #define ELAN_HELLO_MAX   512
 #define ELAN_LINKS       4096 /* of one process */

@@ -21,7 +21,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "common/thread.h"
+#include "common/base/thread.h"
 
 struct bmi_elan4_inbox {
     struct bmi_elan4_nic *nic;

@@ -16,12 +16,12 @@
 #include <sys/socket.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
-#include "addr.h"
+#include "base/addr.h"
 #include "buffers.h"
 #include "fabric.h"
 #include "link.h"
-#include "options.h"
-#include "stats.h"
+#include "base/options.h"
+#include "base/stats.h"
 #include "wr_id.h"
 
 /* Completion queues; each is four times as large as the one before. */

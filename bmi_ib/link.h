@@ -6,7 +6,7 @@
 #include <netdb.h>
 #include <sys/queue.h>
 #include <rdma/rdma_cma.h>
-#include "addr.h"
+#include "base/addr.h"
 #include "buffers.h"
 #include "ring.h"
 

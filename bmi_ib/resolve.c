@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ib.h"
-#include "thread.h"
+#include "base/thread.h"
 
 struct job {
     STAILQ_ENTRY(job) next;

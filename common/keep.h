@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "list.h"
+#include "base/list.h"
 
 struct rme;
 struct rme_peer;

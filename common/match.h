@@ -7,7 +7,7 @@
 #define RME_MATCH_H
 
 #include <stdint.h>
-#include "list.h"
+#include "base/list.h"
 
 struct rme_op;
 

@@ -8,9 +8,9 @@
 #ifndef RME_OP_H
 #define RME_OP_H
 
-#include "list.h"
+#include "base/list.h"
 #include "rme.h"
-#include "split.h"
+#include "plan/split.h"
 
 struct rme_peer;
 struct rme_rndv;

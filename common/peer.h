@@ -3,15 +3,15 @@
 #ifndef RME_PEER_H
 #define RME_PEER_H
 
-#include "addr_int.h"
+#include "base/addr_int.h"
 #include "credit.h"
 #include "fabric.h"
-#include "list.h"
+#include "base/list.h"
 #include "invite.h"
 #include "keep.h"
 #include "op.h"
-#include "timer.h"
-#include "wire.h"
+#include "base/timer.h"
+#include "wire/wire.h"
 
 /* id, name, what it means */
 #define RME_PEER_STATES(X)                                                                                             \

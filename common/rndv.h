@@ -7,12 +7,12 @@
 #define RME_RNDV_H
 
 #include "fabric.h"
-#include "list.h"
-#include "mreg.h"
-#include "name.h"
+#include "base/list.h"
+#include "memory/mreg.h"
+#include "base/name.h"
 #include "op.h"
-#include "plan.h"
-#include "wire.h"
+#include "plan/plan.h"
+#include "wire/wire.h"
 
 struct rme_event;
 struct rme_message;

@@ -3,7 +3,7 @@
 #ifndef RME_UNEXP_H
 #define RME_UNEXP_H
 
-#include "list.h"
+#include "base/list.h"
 #include "rme.h"
 
 struct rme_message;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "addr_int.h"
+#include "base/addr_int.h"
 #include "../fabric/loop.h"
 
 #define PATIENCE_MS 10000

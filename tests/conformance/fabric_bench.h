@@ -9,8 +9,8 @@
 #define TESTS_FABRIC_BENCH_H
 
 #include "lane.h"
-#include "options.h"
-#include "stats.h"
+#include "base/options.h"
+#include "base/stats.h"
 
 #define BENCH_RX_SIZE 4096
 #define BENCH_EVENTS 4096

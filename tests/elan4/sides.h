@@ -14,12 +14,12 @@
 
 #include <cmocka.h>
 
-#include "addr_int.h"
+#include "base/addr_int.h"
 #include "bmi_elan4/bmi_elan4.h"
 #include "fabric.h"
-#include "options.h"
-#include "stats.h"
-#include "timer.h"
+#include "base/options.h"
+#include "base/stats.h"
+#include "base/timer.h"
 
 #define PATIENCE_MS 20000
 #define RX          4

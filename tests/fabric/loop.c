@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "addr.h"
+#include "base/addr.h"
 #include "loop_int.h"
 
 struct loop_net loop_net = {.lock = PTHREAD_MUTEX_INITIALIZER, .next_port = 1};

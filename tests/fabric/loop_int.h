@@ -10,8 +10,8 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include "loop.h"
-#include "options.h"
-#include "stats.h"
+#include "base/options.h"
+#include "base/stats.h"
 
 #define LOOP_NAME_MAX 64
 #define LOOP_HELLO_MAX 256

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <arpa/inet.h>
-#include "addr.h"
+#include "base/addr.h"
 #include "loop_int.h"
 
 #define POISON 0xdd

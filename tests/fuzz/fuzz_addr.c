@@ -2,7 +2,7 @@
 /* Any address string: what is accepted is accepted again in its printed form, with the same
  * parts. */
 #include "fuzz.h"
-#include "addr_int.h"
+#include "base/addr_int.h"
 
 static void parse_again(const struct rme_addr *addr)
 {

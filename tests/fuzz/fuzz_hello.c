@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Any bytes as connection data, as a hello and as a reject. */
 #include "fuzz.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 static void hello(const char *bytes, size_t size)
 {

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 
 #include "fuzz.h"
-#include "addr_int.h"
+#include "base/addr_int.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

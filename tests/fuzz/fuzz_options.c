@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Any option string: values stay in range, a refusal says why. */
 #include "fuzz.h"
-#include "options.h"
+#include "base/options.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

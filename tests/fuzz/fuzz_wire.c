@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "fuzz.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 static void check_segments(const struct rme_wire_message *m, const char *bytes, size_t size)
 {

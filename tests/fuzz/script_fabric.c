@@ -3,7 +3,7 @@
 #include <sys/queue.h>
 
 #include "fuzz.h"
-#include "pagemap.h"
+#include "memory/pagemap.h"
 #include "script_fabric.h"
 
 #define RX_SIZE 4096

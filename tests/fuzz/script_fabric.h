@@ -9,7 +9,7 @@
 #define SCRIPT_FABRIC_H
 
 #include "fabric.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #define SCRIPT_LINKS   8
 #define SCRIPT_HANDLES 16

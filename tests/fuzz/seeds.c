@@ -13,7 +13,7 @@
 #include "embedded/iod/proto.h"
 #include "fuzz.h"
 #include "seeds.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 static const char *root;
 

@@ -4,7 +4,7 @@
 
 #include "fuzz.h"
 #include "seeds.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #define UNEXP(size, tag)     0, 0, 0, size, tag, 0
 #define SEND(size, tag)      0, 1, 0, size, tag, 1

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 #define LINK_MESSAGE 4096 /* bytes of a receive and of a send buffer */
 

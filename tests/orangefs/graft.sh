@@ -37,9 +37,7 @@ same() { diff -r "$1" "$2"; }
 
 # A release of our own: a few files, their checksums, a zero-context patch.
 cp -R "$src/patches" "$tmp/"
-mkdir -p "$tmp/common" "$tmp/bmi_ib"
-cp "$src"/common/*.[ch] "$tmp/common/"
-cp "$src"/bmi_ib/*.[ch] "$tmp/bmi_ib/"
+cp -R "$src/common" "$src/bmi_ib" "$tmp/"
 chmod -R u+w "$tmp"
 mkdir -p "$tmp/new/src/io/bmi/bmi_ib" "$tmp/patches/orangefs/releases/small"
 printf 'one\ntwo\nthree\n' >"$tmp/new/configure.ac"

@@ -8,11 +8,11 @@
 
 #include <sys/types.h>
 #include "../common/unit.h"
-#include "addr_int.h"
+#include "base/addr_int.h"
 #include "bmi_ib.h"
 #include "fabric.h"
-#include "options.h"
-#include "stats.h"
+#include "base/options.h"
+#include "base/stats.h"
 
 #define WIRE_RX   32
 #define WIRE_SEEN 65536

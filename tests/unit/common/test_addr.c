@@ -3,7 +3,7 @@
 #include <netinet/in.h>
 
 #include "unit.h"
-#include "addr_int.h"
+#include "base/addr_int.h"
 
 static void expect_part(const char *text, int index, const char *host, const char *port)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "unit.h"
-#include "itree.h"
+#include "base/itree.h"
 
 #define NODES 400
 

@@ -3,8 +3,8 @@
 
 #include "unit.h"
 #include "fake_fabric.h"
-#include "log.h"
-#include "log_limit.h"
+#include "base/log.h"
+#include "base/log_limit.h"
 
 static void lines_wait_for_the_drain(void **state)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The match table, the table of operations, the timers: small structures with rules of their own. */
 #include "match.h"
-#include "name.h"
+#include "base/name.h"
 #include "op.h"
-#include "timer.h"
+#include "base/timer.h"
 #include "unit.h"
 
 /* ---- Matching ---------------------------------------------------------------------------------------------------- */

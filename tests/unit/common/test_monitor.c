@@ -19,8 +19,8 @@
 
 #include "unit.h"
 #include "fake_fabric.h"
-#include "mreg.h"
-#include "monitor.h"
+#include "memory/mreg.h"
+#include "memory/monitor.h"
 
 #define PAGE   ((size_t)4096)
 #define PAGES  16

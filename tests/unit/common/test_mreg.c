@@ -8,7 +8,7 @@
 
 #include "unit.h"
 #include "fake_fabric.h"
-#include "mreg.h"
+#include "memory/mreg.h"
 
 #define PAGE     ((size_t)4096)
 #define CALL_NS  10000.0

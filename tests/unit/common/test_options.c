@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "unit.h"
 #include "fabric.h"
-#include "options.h"
+#include "base/options.h"
 
 static const struct rme_option_row extra[] = {
     {"depth", "count", 10, 1, 100, "A number.", NULL},

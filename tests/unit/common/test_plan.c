@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "unit.h"
 #include "fake_fabric.h"
-#include "plan.h"
+#include "plan/plan.h"
 
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)

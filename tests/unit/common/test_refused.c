@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include "unit.h"
 #include "rme.h"
-#include "wire.h"
+#include "wire/wire.h"
 #include "tests/fuzz/script_fabric.h"
 
 #define FOREIGN (RME_WIRE_VERSION + 1) /* the only version that the peer speaks */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Segments to pieces: against a byte by byte model, with random lists. */
-#include "split.h"
+#include "plan/split.h"
 #include "unit.h"
 
 #define BYTES 4096

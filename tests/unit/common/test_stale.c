@@ -20,7 +20,7 @@
 
 #include "unit.h"
 #include "held_fabric.h"
-#include "mreg.h"
+#include "memory/mreg.h"
 
 #define PAGE      ((size_t)4096)
 #define MAX_PAGES 8

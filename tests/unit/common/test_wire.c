@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The wire codec: golden bytes (they may never change within a protocol version), and bytes that nobody should send. */
 #include "unit.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #define ROOM 256
 

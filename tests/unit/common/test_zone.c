@@ -3,8 +3,8 @@
 
 #include "unit.h"
 #include "fake_fabric.h"
-#include "pagemap.h"
-#include "zone.h"
+#include "memory/pagemap.h"
+#include "memory/zone.h"
 
 #define KIB ((size_t)1024)
 #define MIB (1024 * KIB)

@@ -67,8 +67,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "monitor.h"
-#include "thread.h"
+#include "memory/monitor.h"
+#include "base/thread.h"
 
 #define SEAMS_MAX    4    /* mappings that one range may lie in */
 #define LOG          16   /* ranges that are read before watchers are told of them */

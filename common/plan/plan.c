@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "plan.h"
+#include "plan/plan.h"
 
 #define PAGE         4096.0
 #define MIN_UNIT     (64u << 10) /* smaller units cost more in requests than they hide */

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "name.h"
+#include "base/name.h"
 
 #define BUCKETS_FIRST 64u
 #define BUCKETS_MAX (1u << 22)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <string.h>
 
-#include "split.h"
+#include "plan/split.h"
 
 static uint64_t least(uint64_t a, uint64_t b)
 {

@@ -30,8 +30,8 @@
 #include <sys/mman.h>
 #include <sys/queue.h>
 
-#include "pagemap.h"
-#include "zone.h"
+#include "memory/pagemap.h"
+#include "memory/zone.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)

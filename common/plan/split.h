@@ -4,8 +4,8 @@
 #define RME_SPLIT_H
 
 #include "fabric.h"
-#include "mreg.h"
-#include "wire.h"
+#include "memory/mreg.h"
+#include "wire/wire.h"
 
 /* A piece of the memory of an operation. */
 struct rme_seg {

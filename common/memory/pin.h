@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 #include "fabric.h"
-#include "log.h"
+#include "base/log.h"
 
 struct rme_stats;
 

@@ -7,9 +7,9 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
-#include "itree.h"
-#include "monitor.h"
-#include "mreg.h"
+#include "base/itree.h"
+#include "memory/monitor.h"
+#include "memory/mreg.h"
 
 /* Whole pages that the host's segments lie in (of an exact region, its bytes): what a cached region may be found by. */
 struct span {

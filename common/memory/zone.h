@@ -12,7 +12,7 @@
 #ifndef RME_ZONE_H
 #define RME_ZONE_H
 
-#include "pin.h"
+#include "memory/pin.h"
 
 struct rme_zone;
 

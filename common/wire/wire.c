@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 static void put16(uint8_t *at, uint16_t value)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <string.h>
 
-#include "log_limit.h"
+#include "base/log_limit.h"
 
 /* The name's part that a peer cannot choose at will: without the last colon and what follows. */
 static size_t host_length(const char *line)

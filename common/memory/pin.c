@@ -8,8 +8,8 @@
 #include <unistd.h>
 #include <linux/capability.h>
 
-#include "pin.h"
-#include "stats.h"
+#include "memory/pin.h"
+#include "base/stats.h"
 
 void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops,
                   struct rme_fabric *fabric, struct rme_log *log)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "timer.h"
+#include "base/timer.h"
 
 uint64_t rme_now(void)
 {

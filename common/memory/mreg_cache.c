@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mreg_int.h"
+#include "memory/mreg_int.h"
 
 static struct region *region_of(const struct rme_inode *node)
 {

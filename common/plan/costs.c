@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "fabric.h"
-#include "plan.h"
+#include "plan/plan.h"
 
 #define BUDGET_NS  18e6 /* for everything; the promise in the header is 20 ms */
 #define COPY_BYTES ((size_t)1 << 20)

@@ -16,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "itree.h"
-#include "uffd.h"
+#include "base/itree.h"
+#include "memory/uffd.h"
 
 struct rme_monitor;
 

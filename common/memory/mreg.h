@@ -18,8 +18,8 @@
 #ifndef RME_MREG_H
 #define RME_MREG_H
 
-#include "pin.h"
-#include "zone.h"
+#include "memory/pin.h"
+#include "memory/zone.h"
 
 struct rme_mreg;
 struct rme_mreg_hold; /* what one acquire holds */

@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "fabric.h"
-#include "options.h"
+#include "base/options.h"
 
 #define STRING_MAX 64 /* bytes of a string value with its final zero */
 

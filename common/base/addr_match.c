@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "addr_int.h"
+#include "base/addr_int.h"
 
 /* An address of either family as plain bytes. */
 struct bytes {

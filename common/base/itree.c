@@ -6,7 +6,7 @@
  */
 #include <stddef.h>
 
-#include "itree.h"
+#include "base/itree.h"
 
 static uint64_t priority(const struct rme_inode *node)
 {

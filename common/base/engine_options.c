@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The engine's tunables.  To add one, add a row; parsing, printing and the man page follow from it. */
-#include "options.h"
+#include "base/options.h"
 
 #define KIB 1024
 #define MIB (1024 * KIB)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <signal.h>
 
-#include "thread.h"
+#include "base/thread.h"
 
 int rme_thread_start(pthread_t *thread, void *(*body)(void *arg), void *arg)
 {

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
-#include "log_limit.h"
-#include "timer.h"
+#include "base/log.h"
+#include "base/log_limit.h"
+#include "base/timer.h"
 
 struct line {
     enum rme_log_level level;

@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "mreg_int.h"
+#include "memory/mreg_int.h"
 
 #define CALL_NS_PRESET 10000.0 /* b of T = a*p + b */
 #define PAGE_NS_PRESET 250.0   /* a */

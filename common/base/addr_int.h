@@ -14,7 +14,7 @@
 
 #include <netinet/in.h>
 #include <stdatomic.h>
-#include "addr.h"
+#include "base/addr.h"
 
 struct rme_peer;
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "addr_int.h"
+#include "base/addr_int.h"
 
 #define HOST_MAX  255 /* characters of a host name */
 #define PORT_MAX  65535

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "pagemap.h"
+#include "memory/pagemap.h"
 
 struct rme_pagemap_slot {
     uintptr_t page;
