@@ -11,6 +11,9 @@
 
 #include "bmi_elan4/process.h"
 
+#define BMI_ELAN4_LOG_ENV    "BMI_ELAN4_LOG" /* where no option names the folder */
+#define BMI_ELAN4_LOG_FOLDER "/var/tmp/bmi_elan4"
+
 struct bmi_elan4_log;
 
 struct bmi_elan4_owner {

@@ -66,10 +66,17 @@ static int own_context(struct rme_fabric *f, int *node)
     return context;
 }
 
+static const char *log_folder(struct rme_fabric *f)
+{
+    const char *text = rme_option_string(f->config.options, "elan_log");
+    const char *env = getenv(BMI_ELAN4_LOG_ENV);
+
+    return *text ? text : env && *env ? env : BMI_ELAN4_LOG_FOLDER;
+}
+
 static int open_nic(struct rme_fabric *f)
 {
-    struct bmi_elan4_nic_config config = {.folder =
-                                              rme_option_string(f->config.options, "elan_log")};
+    struct bmi_elan4_nic_config config = {.folder = log_folder(f)};
     uint32_t slots = (uint32_t)rme_option(f->config.options, "elan_slots");
     uint32_t room = f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX;
     char why[300] = "";
@@ -201,6 +208,12 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     return 0;
 }
 
+/* What stands behind the colon of its address. */
+static uint16_t elan_listen_port(const struct rme_fabric *f)
+{
+    return f->config.listen ? (uint16_t)f->nic->context : 0;
+}
+
 static const struct rme_caps *elan_caps(const struct rme_fabric *f)
 {
     return &f->caps;
@@ -267,6 +280,7 @@ static const struct rme_fabric_ops ops = {
     .open = elan_open,
     .close = elan_close,
     .caps = elan_caps,
+    .listen_port = elan_listen_port,
     .reg = elan_reg,
     .dereg = elan_dereg,
     .link_connect = elan_op_connect,

@@ -15,8 +15,10 @@ const struct rme_option_row elan_options[] = {
      "refused.",
      ""},
     {"elan_log", "name", 0, 0, 0,
-     "Folder of the node's log of contexts; the same for all processes of a node.",
-     "/var/tmp/bmi_elan4"},
+     "Folder of the node's log of contexts; the same for all processes of a node.  Empty takes "
+     "the "
+     "environment's BMI_ELAN4_LOG, else /var/tmp/bmi_elan4.",
+     ""},
     {"elan_servers", "name", 0, 0, 0,
      "Where servers are met: [WHO=]WHERE, WHO a node, NODE:CONTEXT or *, WHERE the address of "
      "the input queue (0x…) or HOST:PORT.  Empty takes the environment's "

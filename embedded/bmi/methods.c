@@ -3,9 +3,10 @@
 #include <stddef.h>
 #include "bmi-method-support.h"
 
-extern struct bmi_method_ops bmi_ib_ops;
+extern struct bmi_method_ops bmi_ib_ops, bmi_elan4_ops;
 
 struct bmi_method_ops *const bmi_static_methods[] = {
     &bmi_ib_ops,
+    &bmi_elan4_ops,
     NULL,
 };
