@@ -11,6 +11,7 @@
 
 static const char usage[] =
     "Usage: bmi-perf server ADDR                    serve over BMI; ADDR like ib://host:port\n"
+    "                                               or elan4://node:context\n"
     "       bmi-perf lat|bw|rate|list ADDR...       measure against these servers\n"
     "       bmi-perf compare ADDR... HOST:PORT...   BMI and plain TCP in turn, and their "
     "ratio\n"
@@ -20,10 +21,11 @@ static const char usage[] =
     "       bmi-perf tcp-store HOST:PORT DIR        keep files for tcp-put and tcp-get\n"
     "       bmi-perf tcp-put FILE NAME HOST:PORT... copy a file in, striped over the servers\n"
     "       bmi-perf tcp-get NAME FILE HOST:PORT... copy it out\n"
-    "       bmi-perf --explain SIZE[xN]             predicted times and the protocol chosen, N "
-    "segments\n"
+    "       bmi-perf --explain SIZE[xN] [ADDR]      predicted times and the protocol chosen, N "
+    "segments;\n"
+    "                                               of the network of ADDR (else ib)\n"
     "       bmi-perf --session ADDR                 what a session with this server offers\n"
-    "       bmi-perf --options                      all options of the engine and its fabric\n"
+    "       bmi-perf --options                      all options of the engine and its networks\n"
     "\n"
     "  --sizes LIST     bytes of a message: 8,64,1K and ranges 8-1M (doubling)\n"
     "  --count N        messages of one measurement (default: by size)\n"
@@ -312,7 +314,7 @@ int args_parse(struct args *args, int argc, char **argv)
             return -1;
         }
     }
-    if (optind < argc && !args->session)
+    if (optind < argc && !args->session && !args->explain)
         args->mode = argv[optind++];
     args->positional = argv + optind;
     args->npositional = (unsigned)(argc - optind);

@@ -8,6 +8,7 @@
 #include "bench/args.h"
 #include "bench/session.h"
 #include "bench/transport.h"
+#include "bmi_elan4/bmi_elan4.h"
 #include "bmi_ib/bmi_ib.h"
 #include "common/rme.h"
 #include "patches/orangefs/shim/shim-engine.h"
@@ -88,7 +89,12 @@ void inspect_print_difference(FILE *out, const char *who, const char *before, co
 
 int inspect_options(void)
 {
+    printf("of the engine:\n\n");
+    rme_print_options(stdout, NULL);
+    printf("\nof ib://:\n\n");
     rme_print_options(stdout, bmi_ib_fabric());
+    printf("\nof elan4://:\n\n");
+    rme_print_options(stdout, bmi_elan4_fabric());
     return 0;
 }
 
@@ -157,7 +163,7 @@ static bool parse_shape(const char *what, uint64_t *bytes, uint64_t *segments)
     return args_size(size, bytes) && (!times || (args_size(times + 1, segments) && *segments));
 }
 
-int inspect_explain(const char *what, const char *options)
+int inspect_explain(const char *what, const char *address, const char *options)
 {
     char *copy = options ? strdup(options) : NULL;
     uint64_t bytes, segments;
@@ -174,7 +180,7 @@ int inspect_explain(const char *what, const char *options)
     rc = BMI_initialize(NULL, NULL, 0, NULL);
     if (rc >= 0) {
         /* Nobody is called at this address; it only says which method is meant. */
-        rc = BMI_addr_lookup(&addr, "ib://localhost:1", copy);
+        rc = BMI_addr_lookup(&addr, address ? address : "ib://localhost:1", copy);
         if (rc >= 0)
             rme = engine_of(addr);
         if (rme)

@@ -7,7 +7,9 @@
 [ -n "${FIRST_PORT-}" ] || exec "$build/with-ports" "$0" "$@"
 me=${0##*/}
 work=   # see make_work
-host= device= wrapper=() # see choose_device
+network=ib
+host= device= wrapper=() # see choose_device, choose_elan4
+serving=() # see server_wrapper
 pids=() # of servers
 
 say() { printf '%s\n' "$me: $*"; }
@@ -54,6 +56,26 @@ choose_device() {
         device="the software HCA (no real one is here)"
         wrapper=("$build/emul/verbs/emuverbs")
     fi
+}
+
+# The same for Elan4 in software, in $work: servers on nodes 0 to 15, in their first contexts; wrapper is that of clients, on node 16.
+choose_elan4() {
+    local n table=
+    [ -x "$build/emul/elan4/emuelan4" ] || die "emuelan4 was not built"
+    network=elan4 host=0
+    device="the software Elan4"
+    for n in {0..15}; do table+=,$n=127.0.0.1:$((FIRST_PORT + n)); done
+    export EMUELAN4_DIR=$work/elan4 BMI_ELAN4_LOG=$work/elan4.log BMI_ELAN4_SERVER_ADDR=${table#,}
+    wrapper=("$build/emul/elan4/emuelan4" --dir "$EMUELAN4_DIR" --node 16)
+}
+
+# Of server N: its address, and what runs it.
+address() { # N
+    if [ "$network" = elan4 ]; then echo "elan4://$1:2"; else echo "ib://$host:$((FIRST_PORT + $1))"; fi
+}
+server_wrapper() { # N: sets serving
+    serving=("${wrapper[@]}")
+    [ "$network" = ib ] || serving[-1]=$1
 }
 
 # Starts a server, waits until it says that it listens.

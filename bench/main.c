@@ -98,7 +98,8 @@ int main(int argc, char **argv)
     if (args.options)
         return inspect_options();
     if (args.explain)
-        return inspect_explain(args.explain, args.bmi_options);
+        return args.npositional <= 1 ? inspect_explain(args.explain, args.positional[0], args.bmi_options)
+                                     : wrong_use("--explain takes one address at most");
     if (args.session)
         return args.npositional == 1 ? inspect_session(args.positional[0], args.bmi_options)
                                      : wrong_use("--session takes one address");

@@ -255,7 +255,7 @@ RME_API uint64_t rme_counter_value(struct rme *rme, const char *name);
 /* One line for each peer: name, state, credits, outstanding work, bytes.  `write` is called without the engine's lock. */
 RME_API void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line), void *arg);
 
-/* The options of the engine and of `fabric` (may be NULL): name, default, range, unit, prose.  Needs no engine. */
+/* The options of `fabric`, or with NULL those of the engine: name, default, range, unit, prose.  Needs no engine. */
 RME_API void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric);
 
 /* Value of an option as this engine uses it; -ENOENT unknown. */

@@ -320,8 +320,8 @@ void rme_options_print(FILE *out, const struct rme_option_row *const *tables, in
 
 void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric)
 {
-    const struct rme_option_row *const tables[] = {rme_engine_options,
-                                                   fabric != NULL ? fabric->options : NULL};
+    const struct rme_option_row *const tables[] = {fabric != NULL ? fabric->options
+                                                                  : rme_engine_options};
 
-    rme_options_print(out, tables, 2);
+    rme_options_print(out, tables, 1);
 }

@@ -114,7 +114,16 @@ void ask(struct client *c, struct request ask); /* both */
 /* Options of the method for the processes that are started from now on; NULL: none. */
 extern char *method_options;
 
-/* The address of the test that runs: a new port for each. */
+/* The network: ib, or what CONTRACT_NETWORK says. */
+struct network {
+    const char *scheme, *method;
+    struct bmi_method_ops *ops;
+    const char *another; /* an address, and one for another network behind it */
+    int clients;         /* as many as one server is tried with */
+};
+const struct network *test_network(void);
+
+/* The address of the test that runs: servers of different tests do not meet each other's clients. */
 const char *test_uri(void);
 
 /* Runs `clients` processes with one server; returns when all have ended as they should. */

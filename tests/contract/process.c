@@ -19,6 +19,25 @@
 #include "tests/ports/ports.h"
 
 static int first_port, port_offset;
+
+extern struct bmi_method_ops bmi_ib_ops, bmi_elan4_ops;
+
+static const struct network networks[] = {
+    {"ib", "bmi_ib", &bmi_ib_ops, "ib://[::1]:1/fs,tcp://x:1", 200},
+    {"elan4", "bmi_elan4", &bmi_elan4_ops, "elan4://1:2/fs,tcp://x:1", 60}, /* contexts of a node */
+};
+
+const struct network *test_network(void)
+{
+    const char *name = getenv("CONTRACT_NETWORK");
+
+    return &networks[name && strcmp(name, "elan4") == 0];
+}
+
+static bool on_elan4(void)
+{
+    return test_network() == &networks[1];
+}
 static int stop_fd = -1;
 
 char *method_options;
@@ -214,6 +233,8 @@ void check_engine(BMI_addr_t addr)
 const char *test_uri(void)
 {
     static char uri[64];
+    if (on_elan4())
+        return "elan4://0:2";
     snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", first_port + port_offset);
     return uri;
 }
@@ -224,6 +245,11 @@ void new_test(void)
         first_port = ports_take();
     assert_true(first_port > 0);
     port_offset = (port_offset + 1) % PORTS_IN_BLOCK;
+    if (on_elan4()) {
+        char where[64];
+        snprintf(where, sizeof(where), "127.0.0.1:%d", first_port + port_offset);
+        setenv("BMI_ELAN4_SERVER_ADDR", where, 1);
+    }
 }
 
 /* A child that dies with its parent and writes nothing of what the parent had in its buffers.

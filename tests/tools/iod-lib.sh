@@ -8,8 +8,14 @@ build=$PWD
 . "${srcdir:-.}/bench/lib.sh"
 failures=0
 checks=0
-addr=()  # of each server: ib://host:port
+addr=()  # of each server: ib://host:port, elan4://node:context
 iod=()   # its process
+
+# Sets the network: that of $NETWORK, else ib.
+hosts= # where servers are
+choose_network() {
+    if [ "${NETWORK:-ib}" = elan4 ]; then choose_elan4; hosts=0,1,2,3; else choose_device; hosts=$host; fi
+}
 
 fail() {
     echo "FAILED: $*"
@@ -30,9 +36,10 @@ server() { # N [OPTION]...
     local n=$1 try
     shift
     mkdir -p "$work/s$n"
-    addr[n]=ib://$host:$((FIRST_PORT + n))
+    addr[n]=$(address "$n")
+    server_wrapper "$n"
     for try in 1 2 3 4 5; do
-        if start "s$n.log" "${wrapper[@]}" ./bmi-iod --listen "${addr[n]}" --store "$work/s$n" "$@"; then
+        if start "s$n.log" "${serving[@]}" ./bmi-iod --listen "${addr[n]}" --store "$work/s$n" "$@"; then
             iod[n]=${pids[-1]}
             return
         fi
@@ -54,7 +61,7 @@ all_servers() { # COUNT: the first so many, with commas
     echo "${addr[*]:0:$1}"
 }
 
-cp_() { timeout -k 5 60 "${wrapper[@]}" ./bmi-cp --allow "$host" "$@" < /dev/null; }
+cp_() { timeout -k 5 60 "${wrapper[@]}" ./bmi-cp --allow "$hosts" "$@" < /dev/null; }
 ls_() { timeout -k 5 60 "${wrapper[@]}" ./bmi-ls "$@" < /dev/null; }
 
 random_file() { # FILE BYTES

@@ -196,6 +196,9 @@ static void prints_every_row(void **state)
     FILE *out = open_memstream(&text, &size);
 
     (void)state;
+    rme_print_options(out, NULL);
+    fflush(out);
+    assert_null(strstr(text, "depth=10"));
     rme_print_options(out, &fabric);
     fclose(out);
     for (const struct rme_option_row *row = rme_engine_options; row->name != NULL; row++)
