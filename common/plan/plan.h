@@ -35,6 +35,12 @@ struct rme_costs {
 enum rme_proto { RME_PROTO_EAGER, RME_PROTO_RNDV_WRITE, RME_PROTO_RNDV_READ, RME_PROTO_COUNT };
 enum rme_prefer { RME_PREFER_AUTO, RME_PREFER_WRITE, RME_PREFER_READ }; /* the option `rndv` */
 
+/* Large messages that one process has to move, from the decision until they are over. */
+struct rme_load {
+    uint32_t ops;
+    uint64_t bytes;
+};
+
 /* One side of a transfer. */
 struct rme_plan_side {
     uint64_t segments; /* 0: unknown */

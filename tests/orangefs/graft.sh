@@ -74,7 +74,7 @@ check "undo restores modes" test -x "$t/configure.ac"
 check "undo of an untouched tree is refused" refused "nothing to undo" "$graft" --undo "$t"
 
 check "overlay" "$graft" --overlay "$t"
-check "overlay brings our sources" test -f "$t/src/io/bmi/bmi_ib/common/engine.c"
+check "overlay brings our sources" test -f "$t/src/io/bmi/bmi_ib/common/engine/engine.c"
 check "overlay leaves no old file" sh -c "! test -e '$t/src/io/bmi/bmi_ib/ib.c'"
 check "from overlay to graft" "$graft" "$t"
 check "the old module is back" test -f "$t/src/io/bmi/bmi_ib/ib.c"

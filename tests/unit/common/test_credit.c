@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Flow control as arithmetic: the claims at the head of credit.c, by exploring a model of two peers. */
-#include "credit.h"
+#include "transport/credit.h"
 #include "unit.h"
 
 static void reserves(void **state)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The match table, the table of operations, the timers: small structures with rules of their own. */
-#include "match.h"
+#include "op/match.h"
 #include "base/name.h"
-#include "op.h"
+#include "op/op.h"
 #include "base/timer.h"
 #include "unit.h"
 

@@ -5,7 +5,7 @@
  */
 #include <unistd.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 #include "scripted.h"
 
 #define LARGE 200000 /* one unit, whichever way it is moved */

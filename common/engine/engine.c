@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The engine as a whole.
+ *
+ * Its parts.  post.c takes what the host posts, test.c reports what has ended, wait.c lets threads wait in between, and
+ * progress.c brings events from the fabric down to those who know what they mean: links to transport/, messages to the protocols
+ * (proto/), transfers to move/.  op/end.c tells how an op ends.
+ *
+ * Locks, in the order in which they are taken:
+ *
+ *   1. rme->lock        all state of the engine, and every call of the fabric but wait, wake, reg and dereg
+ *   2. locks inside zone, mreg, pin and log, which call nothing of ours
+ *
+ * The engine's lock is never held while sleeping, registering, deregistering, or in a callback of the host.  Such work is
+ * queued under the lock and done by rme_settle, which every call runs before it releases the lock:
+ *
+ *   - peers that were kicked send what they can; then doorbells are rung;
+ *   - units that want registering (rme->mover->work) are registered, one by one, with the lock released (unit.c);
+ *   - ops that have ended (rme->operations->ended) become visible after a reap, when their memory is no longer registered (mreg.h).
+ */
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "proto/arrive.h"
+#include "proto/rndv.h"
+#include "proto/send.h"
+#include "proto/unexp.h"
+
+#define TIGHT_BYTES (1u << 20)  /* a process that may lock less than this has smaller buffers */
+#define TIGHT_RX_SIZE 1024u
+#define LENT_FIRST 64u       /* chains of the table of lent buffers */
+#define CLOSE_WAIT_MS 10000  /* the fabric has ended all links by then */
+#define BYE_WAIT_MS 1000     /* what was sent has reached the peers' hardware by then */
+
+/* ---- What is done between the lock and the host ------------------------------------------------------------------ */
+
+static void publish(struct rme *rme, struct rme_op *op)
+{
+    if (op->kind == RME_OP_PULL)
+        rme_unexp_pulled(rme, op);
+    else
+        rme_ctx_publish(rme, op);
+}
+
+static void push_kicked(struct rme *rme)
+{
+    struct rme_node *node;
+
+    while ((node = rme_node_take(&rme->kicked)) != NULL)
+        rme_push(rme_entry(node, struct rme_peer, kick));
+}
+
+/*
+ * Deregisters for the ops that have ended, and makes them visible.  One thread at a time does: what it has taken out is ahead of
+ * what ends meanwhile.  Unexpected messages that came after an op had ended are behind it, too.
+ */
+static void reap(struct rme *rme)
+{
+    struct rme_node batch;
+    struct rme_node *node;
+
+    rme_node_init(&batch);
+    rme_node_splice(&batch, &rme->operations->ended);
+    rme->operations->reaping = true;
+    pthread_mutex_unlock(&rme->lock);
+    rme_mreg_reap(rme->mreg);
+    rme_lock(rme);
+    while ((node = rme_node_take(&batch)) != NULL)
+        publish(rme, rme_entry(node, struct rme_op, link));
+    rme->operations->reaping = false;
+    if (rme_node_alone(&rme->operations->ended))
+        rme_unexp_publish(rme);
+}
+
+void rme_settle(struct rme *rme)
+{
+    for (;;) {
+        push_kicked(rme);
+        if (rme->unflushed) {
+            rme->unflushed = rme->lingers = false;
+            rme->ops->flush(rme->fabric);
+        }
+        if (!rme_node_alone(&rme->mover->work))
+            rme_unit_work(rme);
+        else if (!rme_node_alone(&rme->operations->ended) && !rme->operations->reaping)
+            reap(rme);
+        else if (rme_node_alone(&rme->kicked))
+            return;
+    }
+}
+
+void rme_unlock(struct rme *rme)
+{
+    bool wake, trim;
+
+    rme_settle(rme);
+    wake = rme->wake;
+    trim = rme->keep.trim;
+    rme->wake = rme->keep.trim = false;
+    pthread_mutex_unlock(&rme->lock);
+    if (wake)
+        rme->ops->wake(rme->fabric);
+    if (rme_mreg_wants_reap(rme->mreg)) /* what the cache gave up */
+        rme_mreg_reap(rme->mreg);
+    if (trim)
+        malloc_trim(0);
+    if (rme_zone_wants_trim(rme->zone))
+        rme_zone_trim(rme->zone);
+    if (rme_log_pending(rme->log))
+        rme_log_drain(rme->log);
+}
+
+/* ---- Opening ----------------------------------------------------------------------------------------------------- */
+
+/* The option rndv; false when it is none of its names. */
+static bool read_preference(const struct rme_options *options, enum rme_prefer *out)
+{
+    static const char *const names[] = {
+        [RME_PREFER_AUTO] = "auto", [RME_PREFER_WRITE] = "write", [RME_PREFER_READ] = "read"};
+    const char *name = rme_option_string(options, "rndv");
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum rme_prefer)i;
+            return true;
+        }
+    return false;
+}
+
+static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
+{
+    t->rx_size = (uint32_t)rme_option(o, "rx_size");
+    t->eager_max = (uint64_t)rme_option(o, "eager_max");
+    t->window[RME_EXPECTED] = (uint32_t)rme_option(o, "eager_window");
+    t->window[RME_UNEXPECTED_STREAM] = (uint32_t)rme_option(o, "unexpected_window");
+    t->rts_max = (uint32_t)rme_option(o, "rts_max");
+    t->credits = (uint32_t)rme_option(o, "credits");
+    t->credits_max = (uint32_t)rme_option(o, "credits_max");
+    t->unit = (uint64_t)rme_option(o, "unit");
+    t->pack_threshold = (uint64_t)rme_option(o, "pack_threshold");
+    t->heavy_ops = (uint64_t)rme_option(o, "heavy_ops");
+    t->invite = rme_option(o, "invite") != 0;
+    t->xfers_peer = (uint32_t)rme_option(o, "xfer_ops_peer");
+    t->xfers = (uint32_t)rme_option(o, "xfer_ops");
+    t->spin_us = (uint32_t)rme_option(o, "spin_us");
+    t->connect_ms = (uint32_t)rme_option(o, "connect_timeout_ms");
+    t->backoff_min_ms = (uint32_t)rme_option(o, "backoff_min_ms");
+    t->backoff_max_ms = (uint32_t)rme_option(o, "backoff_max_ms");
+    t->keepalive_ms = (uint32_t)rme_option(o, "keepalive_ms");
+    t->idle_keepalive_ms = (uint32_t)rme_option(o, "idle_keepalive_ms");
+    t->peer_timeout_ms = (uint32_t)rme_option(o, "peer_timeout_ms");
+    t->cancel_ms = (uint32_t)rme_option(o, "cancel_timeout_ms");
+}
+
+/*
+ * An option, or its share of what this process may lock when it is -1.  Zones get half, the cache of user memory a quarter;
+ * the rest is for the buffers of connections.  Where little may be locked they need nearly all of it.
+ */
+static uint64_t bound(const struct rme_options *options, const char *name, unsigned share)
+{
+    int64_t value = rme_option(options, name);
+    uint64_t budget = rme_pin_budget();
+
+    return value >= 0 ? (uint64_t)value : budget >= TIGHT_BYTES ? budget / share : budget / (share * 2);
+}
+
+/* A misspelt option would be taken for another network's, where there could be one. */
+static void warn_of_stranger(struct rme *rme, const char *text)
+{
+    size_t length;
+    const char *key = rme_options_stranger(rme->options, text, &length);
+
+    if (key != NULL)
+        rme_log_put(rme->log, RME_LOG_WARN, "there is no option \"%.*s\", it does nothing; bmi-perf --options lists them all",
+                    (int)length, key);
+}
+
+static int open_options(struct rme *rme, const struct rme_config *config)
+{
+    const struct rme_option_row *tables[] = {rme_engine_options, config->fabric->options};
+    char why[256];
+
+    rme->options = rme_options_new(tables, config->fabric->options != NULL ? 2 : 1);
+    if (rme->options == NULL)
+        return -ENOMEM;
+    if (config->options != NULL && rme_options_parse(rme->options, config->options, why, sizeof(why)) != 0) {
+        rme_log_put(rme->log, RME_LOG_ERROR, "%s", why);
+        return -EINVAL;
+    }
+    if (config->options != NULL && config->options_are_mine)
+        warn_of_stranger(rme, config->options);
+    if (!read_preference(rme->options, &rme->tuning.prefer)) {
+        rme_log_put(rme->log, RME_LOG_ERROR, "option rndv=%s: allowed are auto, write and read",
+                    rme_option_string(rme->options, "rndv"));
+        return -EINVAL;
+    }
+    read_tuning(&rme->tuning, rme->options);
+    if (rme_pin_budget() < TIGHT_BYTES)
+        rme->tuning.rx_size = TIGHT_RX_SIZE;
+    rme_engine(rme)->spin_us = rme->tuning.spin_us;
+    if (rme->tuning.credits_max < rme->tuning.credits)
+        rme->tuning.credits_max = rme->tuning.credits;
+    return 0;
+}
+
+static int open_fabric(struct rme *rme, const struct rme_config *config)
+{
+    const struct rme_fabric_config fabric = {
+        .listen = config->listen,
+        .bind_specific = config->bind_specific,
+        .rx_size = rme->tuning.rx_size,
+        .budget = rme_pin_budget(),
+        .options = rme->options,
+        .stats = &rme->stats,
+        .log = rme_log_from_fabric,
+        .log_arg = rme->log,
+    };
+    int error = rme->ops->open(&fabric, &rme->fabric);
+
+    if (error == 0)
+        rme->caps = rme->ops->caps(rme->fabric);
+    return error;
+}
+
+static int open_memory(struct rme *rme)
+{
+    struct rme_zone_config zone = {
+        .pin = &rme->pin,
+        .max_bytes = bound(rme->options, "zone_bytes", 2),
+        .keep_bytes = (uint64_t)rme_option(rme->options, "zone_keep_bytes"),
+        .idle_ms = (uint64_t)rme_option(rme->options, "zone_idle_ms"),
+        .huge = rme_option(rme->options, "huge_pages") != 0,
+        .dont_fork = rme_option(rme->options, "dont_fork") != 0,
+    };
+    struct rme_mreg_config mreg = {
+        .pin = &rme->pin,
+        .max_entries = (uint64_t)rme_option(rme->options, "regcache_entries"),
+        .max_bytes = bound(rme->options, "regcache_bytes", 4),
+    };
+    int error;
+
+    rme_pin_init(&rme->pin, rme->ops, rme->fabric, rme->log);
+    error = rme_zone_new(&zone, &rme->zone);
+    if (error != 0)
+        return error;
+    rme_costs_measure(rme->ops, rme->fabric, &rme->costs);
+    mreg.zone = rme->zone;
+    mreg.call_ns = rme->costs.reg_call;
+    mreg.page_ns = rme->costs.reg_page;
+    error = rme_mreg_new(&mreg, &rme->mreg);
+    if (error != 0)
+        goto free_zone;
+    error = rme_reserve_open(rme);
+    if (error != 0)
+        goto free_mreg;
+    return 0;
+
+free_mreg:
+    rme_mreg_free(rme->mreg);
+free_zone:
+    rme_zone_free(rme->zone);
+    return error;
+}
+
+/* Another number each time. */
+static uint64_t new_incarnation(void)
+{
+    uint64_t number;
+
+    if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != (ssize_t)sizeof(number))
+        number = rme_now() * 1000003 + (uint64_t)getpid();
+    return number;
+}
+
+static void init_rings(struct rme *rme)
+{
+    struct rme_node *const rings[] = {&rme->peers,      &rme->kicked,     &rme->xfer_turn,  &rme->window_turn,
+                                      &rme->mover->work,       &rme->operations->ended,      &rme->mover->units.free,
+                                      &rme->mover->moves.free, &rme->mover->rndvs.free, &rme->protocols->unexpected, &rme->protocols->unpublished,
+                                      &rme->followers,  &rme->mover->reserve[RME_RESERVE_MOVE].waiting,
+                                      &rme->mover->reserve[RME_RESERVE_EXPOSE].waiting};
+
+    for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++)
+        rme_node_init(rings[i]);
+    for (int i = 0; i < RME_MAX_CONTEXTS; i++)
+        rme_node_init(&rme->operations->ctx[i].done);
+}
+
+int rme_listen_port(const struct rme *rme)
+{
+    int port = rme->ops->listen_port != NULL ? rme->ops->listen_port(rme->fabric) : 0;
+
+    return port != 0 ? port : -ENOTCONN;
+}
+
+int rme_open(const struct rme_config *config, struct rme **out)
+{
+    struct rme_engine *engine = calloc(1, sizeof(*engine));
+    struct rme *rme;
+    int error = -ENOMEM;
+
+    if (engine == NULL)
+        return -ENOMEM;
+    rme = &engine->rme;
+    rme->operations = &engine->operations;
+    rme->mover = &engine->mover;
+    rme->protocols = &engine->protocols;
+    rme->user = &rme_talk_user;
+    rme_protocols_init(rme->protocols);
+    pthread_mutex_init(&rme->lock, NULL);
+    init_rings(rme);
+    rme_op_table_init(&rme->operations->table);
+    rme->ops = config->fabric;
+    rme->server = config->listen != NULL;
+    rme->incarnation = new_incarnation();
+    rme->jitter = rme->incarnation;
+    rme->log = rme_log_new(config->log, config->log_arg);
+    if (rme->log == NULL)
+        goto free_engine;
+    rme->protocols->lent_mask = LENT_FIRST - 1;
+    rme->protocols->lent = calloc(LENT_FIRST, sizeof(struct rme_unexp *));
+    if (rme->protocols->lent == NULL || rme_match_init(&rme->operations->match) != 0)
+        goto free_lent;
+    error = rme_match_init(&rme->protocols->holds);
+    if (error != 0)
+        goto clear_match;
+    error = rme_names_init(&rme->mover->names);
+    if (error != 0)
+        goto clear_holds;
+    error = open_options(rme, config);
+    if (error != 0)
+        goto free_options;
+    rme_keep_init(&rme->keep, (uint64_t)rme_option(rme->options, "kept_bytes"));
+    error = open_fabric(rme, config);
+    if (error != 0)
+        goto free_options;
+    error = open_memory(rme);
+    if (error != 0)
+        goto close_fabric;
+    rme_log_drain(rme->log);
+    rme_forked_mark(rme);
+    *out = rme;
+    return 0;
+
+close_fabric:
+    rme_log_put(rme->log, RME_LOG_ERROR, "engine: no memory could be registered at all: %s", strerror(-error));
+    rme->ops->close(rme->fabric);
+free_options:
+    rme_options_free(rme->options);
+    rme_names_clear(&rme->mover->names);
+clear_holds:
+    rme_match_clear(&rme->protocols->holds);
+clear_match:
+    rme_match_clear(&rme->operations->match);
+free_lent:
+    free(rme->protocols->lent);
+    rme_log_free(rme->log);
+free_engine:
+    pthread_mutex_destroy(&rme->lock);
+    free(engine);
+    return error;
+}
+
+/* ---- Closing ----------------------------------------------------------------------------------------------------- */
+
+static struct rme_peer *first_peer(struct rme *rme)
+{
+    return rme_entry(rme->peers.next, struct rme_peer, of_engine);
+}
+
+/* Makes progress until `settled`, at most for so long. */
+static void drain(struct rme *rme, bool (*settled)(const struct rme *rme), int ms)
+{
+    uint64_t until = rme_now() + (uint64_t)ms;
+
+    for (;;) {
+        uint64_t now = rme_now();
+        bool busy = rme_progress(rme, false) > 0;
+
+        rme_settle(rme);
+        if (settled(rme) || now >= until)
+            return;
+        if (busy || rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, false) > 0)
+            continue;
+        pthread_mutex_unlock(&rme->lock);
+        rme->ops->wait(rme->fabric, (int)(until - now));
+        rme_lock(rme);
+    }
+}
+
+/* BYE messages that are not known to have arrived: counted as transfers. */
+static bool byes_arrived(const struct rme *rme)
+{
+    return rme->byes == 0;
+}
+
+static bool links_down(const struct rme *rme)
+{
+    for (const struct rme_node *node = rme->peers.next; node != &rme->peers; node = node->next)
+        if (rme_entry(node, struct rme_peer, of_engine)->link != NULL)
+            return false;
+    return true;
+}
+
+/* What was sent shall arrive before the links go: BYE is behind it, and its acknowledgement by hardware is enough. */
+static void say_bye(struct rme *rme)
+{
+    for (struct rme_node *node = rme->peers.next; node != &rme->peers; node = node->next)
+        rme_peer_bye(rme_entry(node, struct rme_peer, of_engine));
+    drain(rme, byes_arrived, BYE_WAIT_MS);
+}
+
+void rme_close(struct rme *rme)
+{
+    if (rme_forked(rme)) /* none of it is the child's to end; the copy goes with the process */
+        return;
+    rme_forked_unmark(rme);
+    rme_engine(rme)->ours = NULL;
+    rme_lock(rme);
+    rme->closing = true;
+    say_bye(rme);
+    for (struct rme_node *node = rme->peers.next; node != &rme->peers; node = node->next)
+        rme_peer_fail(rme_entry(node, struct rme_peer, of_engine), -ESHUTDOWN, NULL);
+    drain(rme, links_down, CLOSE_WAIT_MS);
+    while (!rme_node_alone(&rme->peers)) {
+        struct rme_peer *peer = first_peer(rme);
+
+        if (peer->link != NULL)
+            rme_log_put(rme->log, RME_LOG_ERROR, "%s: the fabric did not end the link", rme_peer_name(peer));
+        rme_peer_bury(peer);
+        rme_settle(rme);
+        rme_peer_destroy(peer);
+    }
+    rme_settle(rme);
+    pthread_mutex_unlock(&rme->lock);
+
+    rme_unexp_clear(rme);
+    rme_reserve_close(rme);
+    rme_rndv_clear(rme);
+    rme_mreg_free(rme->mreg);
+    rme_zone_free(rme->zone);
+    rme->ops->close(rme->fabric);
+    rme_op_table_clear(&rme->operations->table);
+    rme_names_clear(&rme->mover->names);
+    rme_match_clear(&rme->protocols->holds);
+    rme_match_clear(&rme->operations->match);
+    rme_timers_clear(&rme->timers);
+    rme_options_free(rme->options);
+    rme_log_free(rme->log);
+    pthread_mutex_destroy(&rme->lock);
+    free(rme_engine(rme));
+}

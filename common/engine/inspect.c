@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the host can see and ask: addresses' peers, memory, counters, options. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "proto/rndv.h"
+
+#define PEER_LINE (RME_MAX_URI + 256) /* bytes of a line of rme_print_peers */
+
+/* ---- Addresses --------------------------------------------------------------------------------------------------- */
+
+void rme_addr_free(struct rme_addr *addr)
+{
+    struct rme *rme = atomic_load(&addr->engine);
+
+    if (rme != NULL && !rme_forked(rme)) {
+        rme_lock(rme);
+        if (addr->peer != NULL)
+            rme_peer_drop(addr->peer);
+        rme_unlock(rme);
+    }
+    rme_addr_put(addr);
+}
+
+int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask)
+{
+    struct rme *rme = atomic_load(&addr->engine);
+    const struct sockaddr *sa;
+    int match = 0;
+
+    if (addr->nparts == 0) {
+        sa = addr->from.sa.sa_family != 0 ? &addr->from.sa : NULL;
+        return rme_addr_match_sockaddr(sa, addr->name, pattern, netmask);
+    }
+    if (rme == NULL || rme_forked(rme))
+        return 0;
+    rme_lock(rme);
+    if (addr->peer != NULL && addr->peer->state == RME_PEER_UP) {
+        sa = rme->ops->link_sockaddr(addr->peer->link);
+        match = rme_addr_match_sockaddr(sa, rme->ops->link_peer(addr->peer->link), pattern, netmask);
+    }
+    rme_unlock(rme);
+    return match;
+}
+
+struct reach_wait {
+    struct rme_waiter waiter;
+    struct rme_addr *addr;
+    int outcome;
+};
+
+/* "Ready" is 1 as soon as the outcome is known; connecting that has failed leaves the peer idle. */
+static int reach_ready(struct rme *rme, struct rme_waiter *waiter)
+{
+    struct reach_wait *wait = rme_entry(waiter, struct reach_wait, waiter);
+    struct rme_peer *peer = wait->addr->peer;
+
+    (void)rme;
+    if (peer != NULL && peer->state == RME_PEER_UP)
+        wait->outcome = 0;
+    else if (peer == NULL || peer->state == RME_PEER_DEAD)
+        wait->outcome = -ECONNRESET;
+    else if (peer->state == RME_PEER_IDLE)
+        wait->outcome = rme_peer_connect_error(peer->last_part_error);
+    return wait->outcome != -EINPROGRESS;
+}
+
+int rme_addr_reach(struct rme *rme, struct rme_addr *addr, int wait_ms)
+{
+    struct reach_wait wait = {.addr = addr, .outcome = -EINPROGRESS};
+    struct rme_peer *peer;
+    int error = 0;
+
+    rme_lock(rme);
+    peer = rme_peer_of(rme, addr, &error);
+    if (peer != NULL)
+        rme_peer_work(peer);
+    rme_unlock(rme);
+    if (peer == NULL)
+        return error;
+    rme_waiter_init(&wait.waiter, RME_WAIT_ANY, reach_ready);
+    rme_wait(rme, &wait.waiter, wait_ms);
+    return wait.outcome;
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+void *rme_memory_alloc(struct rme *rme, size_t size)
+{
+    void *memory;
+
+    if (rme_forked(rme))
+        return NULL;
+    memory = rme_zone_alloc(rme->zone, size);
+    if (rme_log_pending(rme->log))
+        rme_log_drain(rme->log);
+    return memory;
+}
+
+int rme_memory_free(struct rme *rme, void *memory)
+{
+    return rme_forked(rme) ? -ENODEV : rme_zone_release(rme->zone, memory);
+}
+
+bool rme_memory_owns(struct rme *rme, const void *memory, size_t size)
+{
+    return !rme_forked(rme) && rme_zone_owns(rme->zone, memory, size);
+}
+
+void rme_memory_hint(struct rme *rme, const void *memory, size_t size, enum rme_direction direction)
+{
+    if (!rme_forked(rme))
+        rme_mreg_hint(rme->mreg, memory, size,
+                      direction == RME_TO_SEND ? RME_ACCESS_REMOTE_READ : RME_ACCESS_REMOTE_WRITE);
+}
+
+/* ---- Counters and options ---------------------------------------------------------------------------------------- */
+
+static uint64_t counter(struct rme *rme, int index)
+{
+    uint64_t value;
+
+    if (rme_forked(rme))
+        return 0;
+    rme_lock(rme);
+    rme->stats.value[RME_C_OPS_LIVE] = rme->operations->table.live;
+    rme_pin_fold(&rme->pin, &rme->stats);
+    value = rme->stats.value[index];
+    rme_unlock(rme);
+    return value;
+}
+
+int rme_counter_get(struct rme *rme, int index, struct rme_counter *out)
+{
+    const struct rme_counter_row *row;
+
+    if (index < 0 || index >= RME_C_COUNT)
+        return -ENOENT;
+    row = &rme_counter_rows[index];
+    *out = (struct rme_counter){row->name, row->unit, row->text, counter(rme, index)};
+    return 0;
+}
+
+uint64_t rme_counter_value(struct rme *rme, const char *name)
+{
+    for (int i = 0; i < RME_C_COUNT; i++)
+        if (strcmp(rme_counter_rows[i].name, name) == 0)
+            return counter(rme, i);
+    return 0;
+}
+
+int rme_option_get(struct rme *rme, const char *name, int64_t *value)
+{
+    return rme_option_find(rme->options, name, value);
+}
+
+const char *rme_key_opens(const struct rme *rme)
+{
+    if (rme->pin.each)
+        return "the bytes of one operation, to every peer, until the operation ends";
+    if (rme->pin.keys_open)
+        return "all of a registration, in one direction, to every peer, for as long as it is kept";
+    return "the bytes of one operation, to one peer, until the operation ends";
+}
+
+static unsigned ring_length(const struct rme_node *ring)
+{
+    unsigned n = 0;
+
+    for (const struct rme_node *node = ring->next; node != ring; node = node->next)
+        n++;
+    return n;
+}
+
+static char *peer_line(const struct rme_peer *peer)
+{
+    char *line = malloc(PEER_LINE);
+
+    if (line != NULL)
+        snprintf(line, PEER_LINE,
+                 "%s: %s, credits %u of theirs, %u of ours (%u owed), %u operations, %u messages without a receive, "
+                 "%u transfers, %llu bytes sent, %llu received",
+                 rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have, peer->credit.promised,
+                 peer->credit.owed, ring_length(&peer->ops) + ring_length(&peer->dying),
+                 ring_length(&peer->talk->messages), peer->xfers, (unsigned long long)peer->bytes_sent,
+                 (unsigned long long)peer->bytes_received);
+    return line;
+}
+
+void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line), void *arg)
+{
+    uint32_t n = 0;
+    char **lines;
+
+    if (rme_forked(rme))
+        return;
+    rme_lock(rme);
+    lines = calloc(rme->npeer + 1, sizeof(*lines));
+    for (struct rme_node *node = rme->peers.next; lines != NULL && node != &rme->peers; node = node->next)
+        lines[n++] = peer_line(rme_entry(node, struct rme_peer, of_engine));
+    rme_unlock(rme);
+    for (uint32_t i = 0; i < n; i++) {
+        if (lines[i] != NULL)
+            write(arg, lines[i]);
+        free(lines[i]);
+    }
+    free(lines);
+}
+
+/* ---- The planner ------------------------------------------------------------------------------------------------- */
+
+void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
+{
+    struct rme_plan_in in = rme_rndv_plan_in(rme, bytes);
+
+    in.send.segments = segments;
+    in.send.server = rme->server;
+    in.recv.segments = 1;
+    in.recv.server = !rme->server;
+    in.eager_max = rme->tuning.rx_size - RME_WIRE_HEADER_SIZE;
+    if (rme->tuning.eager_max < in.eager_max)
+        in.eager_max = rme->tuning.eager_max;
+    rme_plan_explain(out, &in);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the host posts and cancels. */
+#include <errno.h>
+
+#include "engine/engine.h"
+#include "proto/cancel.h"
+#include "proto/message.h"
+#include "proto/send.h"
+
+#define FAST_SEGS 8 /* pieces of a list that goes out without an op */
+
+/* The sum of a list's lengths, or -EINVAL. */
+static int64_t list_total(const struct rme_list *list)
+{
+    int64_t total = 0;
+
+    if (list == NULL || list->count < 0)
+        return -EINVAL;
+    for (int i = 0; i < list->count; i++) {
+        if (list->length[i] < 0 || (list->base[i] == NULL && list->length[i] > 0) ||
+            __builtin_add_overflow(total, list->length[i], &total))
+            return -EINVAL;
+    }
+    return total;
+}
+
+/* The pieces of a list that have bytes. */
+static uint32_t list_segs(const struct rme_list *list, struct rme_seg *seg)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < list->count; i++)
+        if (list->length[i] > 0)
+            seg[n++] = (struct rme_seg){list->base[i], (uint64_t)list->length[i]};
+    return n;
+}
+
+/* What every post checks and finds out.  Lock held on success. */
+static int begin(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int ctx, int64_t *total,
+                 struct rme_peer **peer)
+{
+    int error = 0;
+
+    *total = list_total(list);
+    if (*total < 0 || ctx < 0 || ctx >= RME_MAX_CONTEXTS)
+        return -EINVAL;
+    if (rme_forked(rme))
+        return -ENODEV;
+    rme_lock(rme);
+    *peer = rme->operations->ctx[ctx].open ? rme_peer_of(rme, addr, &error) : NULL;
+    if (*peer != NULL)
+        return 0;
+    rme_unlock(rme);
+    return error != 0 ? error : -EINVAL;
+}
+
+static struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind, const struct rme_list *list, int64_t total,
+                             int32_t tag, int ctx, void *user)
+{
+    struct rme_op *op = rme_op_new(&peer->rme->operations->table, (uint32_t)list->count);
+
+    if (op == NULL)
+        return NULL;
+    op->kind = (uint8_t)kind;
+    op->ctx = (uint8_t)ctx;
+    op->tag = tag;
+    op->peer = peer;
+    op->user = user;
+    op->total = (uint64_t)total;
+    op->nseg = list_segs(list, op->seg);
+    rme_node_append(&peer->ops, &op->of_peer);
+    return op;
+}
+
+static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
+                     void *user, rme_id *id, enum rme_op_kind kind)
+{
+    enum rme_stream stream = kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
+    struct rme_peer *peer;
+    struct rme_op *op;
+    int64_t total;
+    int error = begin(rme, addr, list, ctx, &total, &peer);
+
+    if (error != 0)
+        return error;
+    if (kind == RME_OP_UNEXPECTED && total > RME_UNEXPECTED_MAX) {
+        rme_unlock(rme);
+        return -EMSGSIZE;
+    }
+    *id = 0;
+    if (peer->state == RME_PEER_UP && rme_node_alone(&peer->talk->sendq[stream]) && list->count <= FAST_SEGS &&
+        rme_eager_fits(peer, stream, (uint64_t)total) &&
+        (peer->talk->holds == 0 || stream != RME_EXPECTED || rme_send_may_pass(peer, tag))) {
+        struct rme_seg seg[FAST_SEGS];
+        uint32_t nseg = list_segs(list, seg);
+
+        if (rme_eager_send(peer, stream, seg, nseg, (uint64_t)total, tag)) {
+            rme_unlock(rme);
+            return 1;
+        }
+    }
+    op = new_op(peer, kind, list, total, tag, ctx, user);
+    if (op == NULL) {
+        rme_unlock(rme);
+        return -ENOMEM;
+    }
+    op->size = op->total;
+    *id = op->id;
+    rme_op_step(rme, op, RME_OP_QUEUED);
+    rme_node_append(&peer->talk->sendq[stream], &op->link);
+    rme_peer_kick(peer);
+    rme_peer_work(peer);
+    rme_unlock(rme);
+    return 0;
+}
+
+int rme_post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
+                  void *user, rme_id *id)
+{
+    return post_send(rme, addr, list, tag, ctx, user, id, RME_OP_SEND);
+}
+
+int rme_post_unexpected(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
+                        void *user, rme_id *id)
+{
+    return post_send(rme, addr, list, tag, ctx, user, id, RME_OP_UNEXPECTED);
+}
+
+int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
+                  void *user, int64_t *actual, rme_id *id)
+{
+    struct rme_slot *slot = NULL;
+    struct rme_peer *peer;
+    struct rme_op *op;
+    int64_t total;
+    int error = begin(rme, addr, list, ctx, &total, &peer);
+
+    if (error != 0)
+        return error;
+    if (actual != NULL)
+        *actual = 0;
+    op = new_op(peer, RME_OP_RECV, list, total, tag, ctx, user);
+    if (op != NULL)
+        slot = rme_match_get(&rme->operations->match, rme_match_key(peer->serial, tag));
+    if (slot == NULL) {
+        if (op != NULL)
+            rme_op_recycle(&rme->operations->table, op);
+        rme_unlock(rme);
+        return -ENOMEM;
+    }
+    *id = op->id;
+    rme_op_step(rme, op, RME_OP_POSTED);
+    if (rme_node_alone(&slot->messages)) {
+        op->slot = slot;
+        rme_node_append(&slot->recvs, &op->link);
+        if (total >= RME_INVITE_LEAST)
+            rme_invite_try(rme, slot);
+    } else {
+        rme_recv_match(rme, op, slot);
+    }
+    rme_peer_work(peer);
+    rme_unlock(rme);
+    return 0;
+}
+
+int rme_cancel(struct rme *rme, rme_id id)
+{
+    struct rme_op *op;
+
+    if (rme_forked(rme))
+        return 0;
+    rme_lock(rme);
+    op = rme_op_find(&rme->operations->table, id);
+    if (op != NULL)
+        rme_cancel_op(rme, op);
+    rme_unlock(rme);
+    return 0;
+}
+
+void rme_set_forceful_cancel(struct rme *rme)
+{
+    if (rme_forked(rme))
+        return;
+    rme_lock(rme);
+    rme->protocols->forceful = true;
+    rme_unlock(rme);
+}

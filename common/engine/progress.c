@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * One round of progress: events from the fabric, then timers.  Nothing here walks peers or operations.  What events make
+ * possible to send is sent when the round is over, by rme_settle: so credits given back by the whole round travel on
+ * the first message, and doorbells are rung once.
+ */
+#include <errno.h>
+
+#include "engine/engine.h"
+#include "proto/arrive.h"
+#include "proto/cancel.h"
+
+#define ROUND 16      /* events taken at a time */
+#define ROUNDS_MAX 8  /* times in one call, before others get the lock */
+#define TIMER_SKIP 64 /* rounds between looks at the clock while polling */
+
+/* What every header says.  False: it cannot be true. */
+static bool take_header(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    uint32_t more = message->type == RME_WIRE_CREDIT ? (uint32_t)message->tag : 0;
+
+    peer->heard = true;
+    if (message->credits != 0 || more != 0) {
+        if (rme_credit_gain(&peer->credit, message->credits, more) != 0)
+            return false;
+        rme_peer_kick(peer);
+    }
+    if (peer->talk->holds != 0) /* the window may have room for one that waits for it */
+        rme_peer_kick(peer);
+    return rme_window_report(&peer->window[RME_EXPECTED], message->eager_taken) == 0 &&
+           rme_window_report(&peer->window[RME_UNEXPECTED_STREAM], message->unexpected_taken) == 0;
+}
+
+static void received(struct rme_peer *peer, const struct rme_event *event)
+{
+    struct rme *rme = peer->rme;
+    struct rme_arrival arrival; /* not cleared: it is large, and its immediate is not looked at */
+
+    if (!rme_peer_listens(peer)) {
+        /* nothing of a link that is given up is looked at */
+    } else if (rme_wire_decode(event->data, event->length, &arrival.message) == -EPROTO) {
+        rme_peer_protocol_error(peer, "a malformed message");
+    } else if (!take_header(peer, &arrival.message)) {
+        rme_peer_protocol_error(peer, "credits or windows that cannot be");
+    } else {
+        arrival.is_immediate = false;
+        arrival.imm = 0;
+        arrival.rx = event->rx;
+        arrival.length = event->length;
+        if (rme_defer_must(peer, peer->credit.told))
+            rme_defer(peer, &arrival, peer->credit.told);
+        else
+            rme_take_message(peer, &arrival);
+        return;
+    }
+    rme->ops->rx_return(rme->fabric, event->rx);
+}
+
+static void immediate(struct rme_peer *peer, uint32_t imm)
+{
+    uint32_t told;
+
+    if (!rme_peer_listens(peer))
+        return;
+    peer->heard = true;
+    told = rme_defer_told(peer, imm);
+    if (rme_defer_must(peer, told))
+        rme_defer(peer, &(const struct rme_arrival){.is_immediate = true, .imm = imm}, told);
+    else
+        rme_take_immediate(peer, imm);
+}
+
+static void moved(struct rme *rme, struct rme_xfer *xfer)
+{
+    struct rme_peer *peer = rme_move_peer(xfer);
+
+    rme_move_done(rme, xfer);
+    rme_defer_run(peer);
+}
+
+static void handle(struct rme *rme, const struct rme_event *event)
+{
+    struct rme_peer *peer = event->owner;
+
+    switch (event->type) {
+    case RME_EV_LINK_REQUEST:
+        rme_peer_request(rme, event);
+        break;
+    case RME_EV_LINK_UP:
+        rme_peer_up(peer, event);
+        break;
+    case RME_EV_LINK_DOWN:
+        if (peer->state == RME_PEER_UP)
+            rme_defer_end(peer);
+        rme_peer_down(peer, event);
+        break;
+    case RME_EV_RECV:
+        received(peer, event);
+        break;
+    case RME_EV_IMM:
+        immediate(peer, event->imm);
+        break;
+    case RME_EV_XFER_DONE:
+        if (event->xfer == &peer->bye)
+            rme_peer_bye_done(peer);
+        else
+            moved(rme, event->xfer);
+        break;
+    case RME_EV_CLOSED:
+        rme_unit_closed(rme, event->closed);
+        rme_defer_run(peer);
+        break;
+    case RME_EV_TX_ROOM:
+        peer->tx_wait = false;
+        rme_peer_kick(peer);
+        break;
+    }
+}
+
+static void timer_is_due(struct rme_peer *peer, uint64_t now)
+{
+    if (peer->state == RME_PEER_UP && peer->cancel_by <= now && rme_cancel_overdue(peer, now))
+        rme_peer_fail(peer, -ECONNRESET, "it did not let go of a cancelled operation");
+    else
+        rme_peer_timer(peer, now);
+}
+
+static void run_timers(struct rme *rme)
+{
+    uint64_t now = rme_now();
+    struct rme_timer *timer;
+
+    rme_engine(rme)->timer_skip = 0;
+    while ((timer = rme_timers_due(&rme->timers, now)) != NULL)
+        timer_is_due(rme_entry(timer, struct rme_peer, timer), now);
+    rme_zone_look(rme->zone, now);
+}
+
+int rme_progress(struct rme *rme, bool timers)
+{
+    struct rme_event event[ROUND];
+    int total = 0;
+
+    if (rme->lingers)
+        rme->unflushed = true;
+
+    for (int round = 0; round < ROUNDS_MAX; round++) {
+        int n = rme->ops->poll(rme->fabric, event, ROUND);
+
+        for (int i = 0; i < n; i++)
+            handle(rme, &event[i]);
+        total += n > 0 ? n : 0;
+        if (n < ROUND)
+            break;
+    }
+    if (total > 0)
+        rme->unflushed = true; /* buffers were given back */
+    if (timers || ++rme_engine(rme)->timer_skip >= TIMER_SKIP)
+        run_timers(rme);
+    return total;
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Contexts, and the calls that report completions.  A finished op waits in the ring of its context until the host asks; then
+ * it is free again.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "engine/engine.h"
+#include "proto/unexp.h"
+
+int rme_context_open(struct rme *rme, int ctx)
+{
+    int error = 0;
+
+    if (ctx < 0 || ctx >= RME_MAX_CONTEXTS)
+        return -EINVAL;
+    if (rme_forked(rme))
+        return -ENODEV;
+    rme_lock(rme);
+    if (rme->operations->ctx[ctx].open)
+        error = -EEXIST;
+    rme->operations->ctx[ctx].open = true;
+    rme_unlock(rme);
+    return error;
+}
+
+void rme_context_close(struct rme *rme, int ctx)
+{
+    struct rme_ctx *c;
+
+    if (ctx < 0 || ctx >= RME_MAX_CONTEXTS || rme_forked(rme))
+        return;
+    c = &rme->operations->ctx[ctx];
+    rme_lock(rme);
+    c->open = false;
+    while (!rme_node_alone(&c->done))
+        rme_op_recycle(&rme->operations->table, rme_entry(c->done.next, struct rme_op, link));
+    rme_unlock(rme);
+}
+
+/* Reports an op that is done. */
+static void report(struct rme *rme, struct rme_op *op, struct rme_done *done)
+{
+    done->id = op->id;
+    done->user = op->user;
+    done->error = op->error;
+    done->actual = op->error == 0 ? (int64_t)op->size : 0;
+    rme_op_recycle(&rme->operations->table, op);
+}
+
+/* ---- One context ------------------------------------------------------------------------------------------------- */
+
+struct context_wait {
+    struct rme_waiter waiter;
+    struct rme_done *done;
+    int max;
+};
+
+static int context_ready(struct rme *rme, struct rme_waiter *waiter)
+{
+    struct context_wait *wait = rme_entry(waiter, struct context_wait, waiter);
+    struct rme_node *ring = &rme->operations->ctx[waiter->ctx].done;
+    int n = 0;
+
+    while (n < wait->max && !rme_node_alone(ring))
+        report(rme, rme_entry(ring->next, struct rme_op, link), &wait->done[n++]);
+    return n;
+}
+
+int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max, int wait_ms)
+{
+    struct context_wait wait;
+
+    if (ctx < 0 || ctx >= RME_MAX_CONTEXTS || max < 0 || !rme->operations->ctx[ctx].open)
+        return -EINVAL;
+    rme_waiter_init(&wait.waiter, ctx, context_ready);
+    wait.done = done;
+    wait.max = max;
+    return rme_wait(rme, &wait.waiter, max == 0 ? 0 : wait_ms);
+}
+
+/* ---- Named operations -------------------------------------------------------------------------------------------- */
+
+struct some_wait {
+    struct rme_waiter waiter;
+    const rme_id *ids;
+    int count;
+    int *index;
+    struct rme_done *done;
+};
+
+/* Takes the completion of one op if it is there; *live when it may come yet. */
+static bool take_one(struct rme *rme, rme_id id, struct rme_done *done, bool *live)
+{
+    struct rme_op *op = id != 0 ? rme_op_find(&rme->operations->table, id) : NULL;
+
+    if (op == NULL)
+        return false;
+    if (op->state != RME_OP_DONE) {
+        *live = true;
+        return false;
+    }
+    report(rme, op, done);
+    return true;
+}
+
+static int some_ready(struct rme *rme, struct rme_waiter *waiter)
+{
+    struct some_wait *wait = rme_entry(waiter, struct some_wait, waiter);
+    bool live = false;
+    int n = 0;
+
+    for (int i = 0; i < wait->count; i++) {
+        if (!take_one(rme, wait->ids[i], &wait->done[n], &live))
+            continue;
+        if (wait->index != NULL)
+            wait->index[n] = i;
+        n++;
+    }
+    waiter->hopeless = !live;
+    return n;
+}
+
+int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index, struct rme_done *done, int wait_ms)
+{
+    struct some_wait wait;
+
+    if (count < 0)
+        return -EINVAL;
+    rme_waiter_init(&wait.waiter, RME_WAIT_ANY, some_ready);
+    wait.ids = ids;
+    wait.count = count;
+    wait.index = index;
+    wait.done = done;
+    return rme_wait(rme, &wait.waiter, wait_ms);
+}
+
+int rme_test(struct rme *rme, rme_id id, struct rme_done *done, int wait_ms)
+{
+    return rme_test_some(rme, &id, 1, NULL, done, wait_ms);
+}
+
+/* ---- Unexpected messages ----------------------------------------------------------------------------------------- */
+
+struct unexpected_wait {
+    struct rme_waiter waiter;
+    struct rme_unexpected *out;
+    int max;
+};
+
+static int unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
+{
+    struct unexpected_wait *wait = rme_entry(waiter, struct unexpected_wait, waiter);
+    int n = 0;
+
+    while (n < wait->max) {
+        struct rme_unexp *u = rme_unexp_take(rme);
+        struct rme_unexpected *out = &wait->out[n];
+
+        if (u == NULL)
+            break;
+        out->addr = u->peer->addr;
+        out->first = !u->peer->introduced;
+        out->tag = u->tag;
+        out->buffer = u->buffer;
+        out->size = (int64_t)u->size;
+        u->peer->introduced = true;
+        u->peer = NULL;
+        n++;
+    }
+    return n;
+}
+
+int rme_test_unexpected(struct rme *rme, struct rme_unexpected *out, int max, int wait_ms)
+{
+    struct unexpected_wait wait;
+
+    if (max < 0)
+        return -EINVAL;
+    rme_waiter_init(&wait.waiter, RME_WAIT_UNEXPECTED, unexpected_ready);
+    wait.out = out;
+    wait.max = max;
+    return rme_wait(rme, &wait.waiter, max == 0 ? 0 : wait_ms);
+}
+
+int rme_unexpected_free(struct rme *rme, void *buffer)
+{
+    struct rme_unexp *u;
+
+    if (rme_forked(rme))
+        return -ENODEV;
+    rme_lock(rme);
+    u = rme_unexp_back(rme, buffer);
+    rme_unlock(rme);
+    if (u == NULL)
+        return -EINVAL;
+    free(u);
+    return 0;
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Transfers of the side that moves: each covers what the next unit of ours and the next window of the peer have in common,
+ * cut into work requests (split.c) and handed to the fabric in order.  Two throttles bound what is outstanding, for each
+ * peer and for the process [004 5.1]; what waits, waits in peer->xferq.
+ *
+ * The last transfer of a window carries its report: an immediate that costs one credit at the receiver, or a FIN message
+ * behind the reads.  The fabric delivers the report after the data of all transfers queued before it, so windows that
+ * were cut into several transfers need one report only.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "move/move.h"
+
+#define KEEP_ROOM 1024u /* larger arrays are not kept for reuse */
+#define OWN(array) (sizeof(array) / sizeof((array)[0]))
+
+static struct rme_move *move_new(struct rme *rme)
+{
+    struct rme_node *node = rme_pool_take(&rme->mover->moves);
+    struct rme_move *move;
+
+    if (node != NULL)
+        return rme_entry(node, struct rme_move, link);
+    move = calloc(1, sizeof(*move));
+    if (move == NULL)
+        return NULL;
+    move->piece = move->own_piece;
+    move->piece_room = OWN(move->own_piece);
+    move->seg = move->own_seg;
+    move->seg_room = OWN(move->own_seg);
+    rme_node_init(&move->link);
+    return move;
+}
+
+static void move_destroy(struct rme_move *move)
+{
+    if (move->piece != move->own_piece)
+        free(move->piece);
+    if (move->seg != move->own_seg)
+        free(move->seg);
+    free(move);
+}
+
+static void move_recycle(struct rme *rme, struct rme_move *move)
+{
+    if (move->piece_room > KEEP_ROOM || move->seg_room > KEEP_ROOM || !rme_pool_keep(&rme->mover->moves, &move->link))
+        move_destroy(move);
+}
+
+void rme_move_clear(struct rme *rme)
+{
+    struct rme_node *node;
+
+    while ((node = rme_pool_take(&rme->mover->moves)) != NULL)
+        move_destroy(rme_entry(node, struct rme_move, link));
+}
+
+static bool move_reserve(struct rme_move *move, struct rme_split_size size)
+{
+    if (size.npiece > move->piece_room) {
+        struct rme_piece *piece = malloc(size.npiece * sizeof(*piece));
+
+        if (piece == NULL)
+            return false;
+        if (move->piece != move->own_piece)
+            free(move->piece);
+        move->piece = piece;
+        move->piece_room = size.npiece;
+    }
+    if (size.nseg > move->seg_room) {
+        struct rme_lseg *seg = malloc(size.nseg * sizeof(*seg));
+
+        if (seg == NULL)
+            return false;
+        if (move->seg != move->own_seg)
+            free(move->seg);
+        move->seg = seg;
+        move->seg_room = size.nseg;
+    }
+    return true;
+}
+
+/* The unit that holds offset `at`, if it is made. */
+static struct rme_unit *unit_at(struct rme_rndv *r, uint64_t at)
+{
+    for (struct rme_node *node = r->units.next; node != &r->units; node = node->next) {
+        struct rme_unit *unit = rme_entry(node, struct rme_unit, link);
+
+        if (unit->offset + unit->length > at)
+            return unit;
+    }
+    return NULL;
+}
+
+/* Builds the transfer of [at, at + length).  False: no memory. */
+static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit, struct rme_opening *opening,
+                  uint64_t length)
+{
+    struct rme_rndv *r = op->rndv;
+    bool read = !rme_op_sends(op);
+    struct rme_split_limits limits = {read ? rme->caps->max_read_sge : rme->caps->max_sge, rme->caps->max_piece};
+    uint64_t in_unit = r->at - unit->offset;
+    uint64_t in_window = r->at - opening->offset;
+    bool report = in_window + length == opening->length;
+    struct rme_split_size size;
+    struct rme_move *move = move_new(rme);
+
+    if (move == NULL)
+        return false;
+    size = rme_split(unit->mseg, in_unit, opening->segment, in_window, length, &limits, NULL, NULL);
+    if (!move_reserve(move, size)) {
+        move_recycle(rme, move);
+        return false;
+    }
+    rme_split(unit->mseg, in_unit, opening->segment, in_window, length, &limits, move->piece, move->seg);
+    move->op = op;
+    move->unit = unit;
+    move->posted = false;
+    move->reported = false;
+    move->end = r->at + length;
+    move->xfer = (struct rme_xfer){.read = read,
+                                   .notify = !report ? RME_NOTIFY_NONE : read ? RME_NOTIFY_MSG : RME_NOTIFY_IMM,
+                                   .imm = rme_rndv_peer_handle(r),
+                                   .piece = move->piece,
+                                   .npiece = size.npiece,
+                                   .bytes = length,
+                                   .owner = move};
+    rme_node_append(&op->peer->xferq, &move->link);
+    op->pins++;
+    r->moves++;
+    r->at += length;
+    return true;
+}
+
+void rme_move_start(struct rme *rme, struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+
+    while (!rme_node_alone(&r->openings)) {
+        struct rme_opening *opening = rme_entry(r->openings.next, struct rme_opening, link);
+        struct rme_unit *unit = unit_at(r, r->at);
+        uint64_t unit_end, window_end;
+
+        if (unit == NULL || unit->state != RME_UNIT_READY)
+            return;
+        unit_end = unit->offset + unit->length;
+        window_end = opening->offset + opening->length;
+        if (!build(rme, op, unit, opening, (unit_end < window_end ? unit_end : window_end) - r->at)) {
+            op->protocol->failed(rme, op, -ENOMEM);
+            return;
+        }
+        rme_peer_kick(op->peer);
+        if (r->at == window_end) {
+            rme_node_remove(&opening->link);
+            free(opening);
+        }
+    }
+}
+
+void rme_move_turn(struct rme *rme)
+{
+    if (!rme_node_alone(&rme->xfer_turn) && rme->xfers < rme->tuning.xfers)
+        rme_peer_kick(rme_entry(rme_node_take(&rme->xfer_turn), struct rme_peer, xfer_turn));
+}
+
+/* The message behind the reads of a window: so much is read. */
+static void put_fin(struct rme_peer *peer, struct rme_move *move, void *tx)
+{
+    struct rme_wire_message message;
+
+    rme_peer_header(peer, RME_WIRE_FIN, &message);
+    message.to = rme_rndv_peer_handle(move->op->rndv);
+    message.status = RME_WIRE_OK;
+    message.offset = move->end;
+    rme_wire_encode(&message, tx);
+    move->xfer.tx = tx;
+    move->xfer.tx_length = rme_wire_length(RME_WIRE_FIN, 0);
+    rme_count(peer->rme, RME_C_CONTROL_SENT);
+}
+
+/* A report goes out: it is behind all transfers before it.  When the peer has taken it, it has got them all. */
+static void note_report(struct rme_peer *peer)
+{
+    for (struct rme_node *node = peer->moving.prev; node != &peer->moving; node = node->prev) {
+        struct rme_move *move = rme_entry(node, struct rme_move, link);
+
+        if (move->reported)
+            return;
+        move->reported = true;
+        move->report = peer->credit.spent;
+    }
+}
+
+bool rme_move_push(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+    struct rme_move *move = rme_entry(peer->xferq.next, struct rme_move, link);
+
+    if (peer->xfers >= rme->tuning.xfers_peer)
+        return false;
+    if (rme->xfers >= rme->tuning.xfers) {
+        if (rme_node_alone(&peer->xfer_turn))
+            rme_node_append(&rme->xfer_turn, &peer->xfer_turn);
+        return false;
+    }
+    if (move->xfer.notify == RME_NOTIFY_MSG) {
+        void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
+
+        if (tx == NULL)
+            return false;
+        put_fin(peer, move, tx);
+    } else if (move->xfer.notify == RME_NOTIFY_IMM) {
+        if (!rme_peer_may(peer, RME_CREDIT_CONTROL))
+            return false;
+        rme_credit_spend(&peer->credit);
+    }
+    rme_node_remove(&move->link);
+    rme_node_append(&peer->moving, &move->link);
+    if (move->xfer.notify != RME_NOTIFY_NONE)
+        note_report(peer);
+    move->posted = true;
+    peer->xfers++;
+    rme->xfers++;
+    rme->unflushed = true;
+    rme->ops->xfer(peer->link, &move->xfer);
+    return true;
+}
+
+void rme_move_free(struct rme *rme, struct rme_move *move)
+{
+    struct rme_op *op = move->op;
+
+    if (move->posted) {
+        op->peer->xfers--;
+        rme->xfers--;
+        rme_move_turn(rme);
+    }
+    rme_node_remove(&move->link);
+    move_recycle(rme, move);
+    op->rndv->moves--;
+    rme_op_unpin(rme, op);
+}
+
+struct rme_peer *rme_move_peer(const struct rme_xfer *xfer)
+{
+    const struct rme_move *move = xfer->owner;
+
+    return move->op->peer;
+}
+
+void rme_move_done(struct rme *rme, struct rme_xfer *xfer)
+{
+    struct rme_move *move = xfer->owner;
+    struct rme_op *op = move->op;
+    struct rme_rndv *r = op->rndv;
+    struct rme_unit *unit = move->unit;
+
+    op->pins++; /* it shall not end before we are through */
+    r->done += xfer->bytes;
+    unit->moved += xfer->bytes;
+    rme_peer_kick(op->peer);
+    rme_move_free(rme, move);
+    if (unit->moved == unit->length) {
+        if (!rme_op_sends(op))
+            rme_unit_unpack(rme, unit);
+        rme_unit_free(rme, unit);
+    }
+    if (op->state != RME_OP_ENDING) {
+        if (r->done == op->size)
+            rme_op_end(rme, op, 0);
+        else
+            op->protocol->ready(rme, op);
+    }
+    rme_op_unpin(rme, op);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Memory of the peer that is open to us: windows of a message, each begun where the last one ended. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "move/move.h"
+
+#define OPENINGS_MAX 4 /* windows not moved yet; the exposing side opens two */
+
+struct rme_opening *rme_opening_new(const struct rme_wire_message *message)
+{
+    struct rme_opening *opening = malloc(sizeof(*opening) + message->nsegment * sizeof(opening->segment[0]));
+
+    if (opening == NULL)
+        return NULL;
+    rme_node_init(&opening->link);
+    opening->offset = message->offset;
+    opening->length = message->window;
+    opening->nsegment = message->nsegment;
+    for (uint32_t i = 0; i < message->nsegment; i++)
+        rme_wire_segment_at(message, i, &opening->segment[i]);
+    return opening;
+}
+
+int rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
+{
+    struct rme_rndv *r = op->rndv;
+    struct rme_opening *opening;
+    unsigned waiting = 0;
+
+    for (struct rme_node *node = r->openings.next; node != &r->openings; node = node->next)
+        waiting++;
+    if (waiting >= OPENINGS_MAX || message->offset != r->opened || message->window == 0 ||
+        message->window > op->size - r->opened)
+        return -EPROTO;
+    opening = rme_opening_new(message);
+    if (opening == NULL)
+        return -ENOMEM;
+    rme_node_append(&r->openings, &opening->link);
+    r->opened += message->window;
+    return 0;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <stdlib.h>
+
+#include "op/op.h"
+
+#define INDEX_MASK ((1u << RME_OP_INDEX_BITS) - 1)
+#define KEEP_SEGS 64u /* a free op keeps heap room for so many segments at most */
+
+#define BIT(state) (1u << RME_OP_##state)
+
+/* From each state, the states that may follow.  doc/architecture.md shows it as a picture. */
+const unsigned rme_op_steps[RME_OP_STATE_COUNT] = {
+    [RME_OP_FREE] = BIT(QUEUED) | BIT(POSTED) | BIT(MOVING),
+    [RME_OP_QUEUED] = BIT(RTS) | BIT(MOVING) | BIT(ENDING),
+    [RME_OP_POSTED] = BIT(INVITING) | BIT(EXPOSED) | BIT(MOVING) | BIT(ENDING),
+    [RME_OP_INVITING] = BIT(POSTED) | BIT(EXPOSED) | BIT(CANCELLING) | BIT(ENDING),
+    [RME_OP_RTS] = BIT(EXPOSED) | BIT(MOVING) | BIT(CANCELLING) | BIT(ENDING),
+    [RME_OP_EXPOSED] = BIT(CANCELLING) | BIT(ENDING),
+    [RME_OP_MOVING] = BIT(EXPOSED) | BIT(CANCELLING) | BIT(ENDING),
+    [RME_OP_CANCELLING] = BIT(ENDING),
+    [RME_OP_ENDING] = BIT(DONE) | BIT(FREE),
+    [RME_OP_DONE] = BIT(FREE),
+};
+
+#undef BIT
+
+const char *rme_op_state_name(enum rme_op_state state)
+{
+    static const char *const names[RME_OP_STATE_COUNT] = {
+#define RME_OP_NAME(id, name, text) [RME_OP_##id] = name,
+        RME_OP_STATES(RME_OP_NAME)
+#undef RME_OP_NAME
+    };
+
+    return names[state];
+}
+
+void rme_op_table_init(struct rme_op_table *table)
+{
+    table->nchunk = 0;
+    table->live = 0;
+    rme_node_init(&table->free);
+}
+
+static void drop_segs(struct rme_op *op)
+{
+    if (op->seg != op->own_seg)
+        free(op->seg);
+    op->seg = op->own_seg;
+    op->seg_room = RME_OP_INLINE_SEGS;
+}
+
+void rme_op_table_clear(struct rme_op_table *table)
+{
+    for (uint32_t c = 0; c < table->nchunk; c++) {
+        for (uint32_t i = 0; i < RME_OP_CHUNK; i++)
+            drop_segs(&table->chunk[c][i]);
+        free(table->chunk[c]);
+    }
+    rme_op_table_init(table);
+}
+
+/* One more chunk of free ops.  Index 0 is never used: then no id is ever 0. */
+static bool grow(struct rme_op_table *table)
+{
+    struct rme_op *chunk;
+
+    if (table->nchunk == sizeof(table->chunk) / sizeof(table->chunk[0]))
+        return false;
+    chunk = calloc(RME_OP_CHUNK, sizeof(*chunk));
+    if (chunk == NULL)
+        return false;
+    for (uint32_t i = 0; i < RME_OP_CHUNK; i++) {
+        struct rme_op *op = &chunk[i];
+
+        op->id = table->nchunk * RME_OP_CHUNK + i;
+        op->state = RME_OP_FREE;
+        op->seg = op->own_seg;
+        op->seg_room = RME_OP_INLINE_SEGS;
+        rme_node_init(&op->of_peer);
+        rme_node_init(&op->link);
+        if (op->id != 0)
+            rme_node_append(&table->free, &op->link);
+    }
+    table->chunk[table->nchunk++] = chunk;
+    return true;
+}
+
+struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
+{
+    struct rme_op *op;
+
+    if (rme_node_alone(&table->free) && !grow(table))
+        return NULL;
+    op = rme_entry(table->free.next, struct rme_op, link);
+    if (nseg > op->seg_room) {
+        struct rme_seg *seg = calloc(nseg, sizeof(*seg));
+
+        if (seg == NULL)
+            return NULL;
+        drop_segs(op);
+        op->seg = seg;
+        op->seg_room = nseg;
+    }
+    rme_node_remove(&op->link);
+    op->id += 1u << RME_OP_INDEX_BITS;
+    op->nseg = nseg;
+    op->reap = false;
+    op->slot = NULL;
+    op->protocol = NULL;
+    op->rndv = NULL;
+    op->size = 0;
+    op->error = 0;
+    op->pins = 0;
+    op->closing = 0;
+    op->shutting = false;
+    table->live++;
+    return op;
+}
+
+void rme_op_recycle(struct rme_op_table *table, struct rme_op *op)
+{
+    if (op->seg_room > KEEP_SEGS)
+        drop_segs(op);
+    op->state = RME_OP_FREE;
+    op->peer = NULL;
+    rme_node_remove(&op->of_peer);
+    rme_node_remove(&op->link);
+    /* the one used last is in the caches still: it goes first again */
+    rme_node_append(table->free.next, &op->link);
+    table->live--;
+}
+
+static struct rme_op *at_index(const struct rme_op_table *table, uint32_t index)
+{
+    if (index / RME_OP_CHUNK >= table->nchunk)
+        return NULL;
+    return &table->chunk[index / RME_OP_CHUNK][index % RME_OP_CHUNK];
+}
+
+struct rme_op *rme_op_find(const struct rme_op_table *table, rme_id id)
+{
+    struct rme_op *op = at_index(table, (uint32_t)id & INDEX_MASK);
+
+    return op != NULL && op->id == id && op->state != RME_OP_FREE ? op : NULL;
+}

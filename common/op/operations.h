@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The operations of an engine: where they wait for their messages, how they end, and where they wait for the host.  See end.c. */
+#ifndef RME_OPERATIONS_H
+#define RME_OPERATIONS_H
+
+#include "op/match.h"
+#include "op/op.h"
+#include "op/protocol.h"
+#include "transport/core.h"
+
+/* A context: finished operations that wait for the host. */
+struct rme_ctx {
+    _Atomic bool open;        /* changed under the engine's lock */
+    struct rme_node done;     /* to be reported */
+    uint64_t unexpected_seen; /* rme_protocols.unexpected_changes when a wait ended for unexpected messages */
+};
+
+struct rme_operations {
+    struct rme_ctx ctx[RME_MAX_CONTEXTS]; /* has a lock of its own: `open` */
+    struct rme_op_table table;
+    struct rme_match match; /* receives, and messages that have met none */
+    struct rme_node ended;  /* ops that end after the next rme_mreg_reap */
+    bool reaping;           /* a thread is at it, with older ones */
+};
+
+/* Logs a step that the table of op.c does not have. */
+void rme_op_misstep(struct rme *rme, const struct rme_op *op, enum rme_op_state state);
+/* Moves an op to another state. */
+static inline void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_state state)
+{
+    if (!rme_op_may_step(op->state, state))
+        rme_op_misstep(rme, op, state);
+    op->state = (uint8_t)state;
+}
+/* The outcome is known: 0 or a negative errno.  It is reported when nobody uses its memory any more. */
+void rme_op_end(struct rme *rme, struct rme_op *op, int error);
+/* One user of its memory less. */
+void rme_op_unpin(struct rme *rme, struct rme_op *op);
+/* Takes a receive out of where it waits for its message. */
+void rme_op_leave_slot(struct rme *rme, struct rme_op *op);
+
+/* Are there ops that have ended and are not visible yet? */
+static inline bool rme_is_ending(const struct rme *rme)
+{
+    return rme->operations->reaping || !rme_node_alone(&rme->operations->ended);
+}
+
+/* Queues a completion for the host. */
+void rme_ctx_publish(struct rme *rme, struct rme_op *op);
+
+#endif

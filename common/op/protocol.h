@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A protocol: a row of the table rme_protocols (proto/table.c).  All that the rest of the engine asks of one is here, so that one
+ * is added or removed without opening another.  A function that is NULL has nothing to do.  The engine's lock is held.
+ */
+#ifndef RME_PROTOCOL_H
+#define RME_PROTOCOL_H
+
+#include "transport/peer.h"
+
+struct rme_op;
+
+/* What may arrive: a message of each type, but that an RTS of an unexpected message is a thing of its own. */
+#define RME_ARRIVAL_UNEXPECTED_RTS 0u
+#define RME_ARRIVALS               16u
+
+typedef void (*rme_arrived_fn)(struct rme_peer *peer, const struct rme_wire_message *message);
+
+struct rme_protocol {
+    const char *name;
+
+    /* messages: each kind has one taker */
+    rme_arrived_fn arrived[RME_ARRIVALS];
+
+    /* a peer, a new link with it, and the end of that link: what is kept for it goes */
+    void (*made)(struct rme_peer *peer);
+    void (*started)(struct rme_peer *peer);
+    void (*left)(struct rme_peer *peer);
+
+    /* an op that it has taken over (op->protocol) */
+    void (*ready)(struct rme *rme, struct rme_op *op);             /* memory is ready, or data has moved: it goes on */
+    void (*failed)(struct rme *rme, struct rme_op *op, int error); /* it shall end so, once nobody uses its memory */
+    void (*silenced)(struct rme_op *op);                           /* its link is given up: what it has to say is forgotten */
+    void (*ended)(struct rme *rme, struct rme_op *op);             /* its outcome is known: it starts nothing more */
+    void (*freed)(struct rme *rme, struct rme_op *op);             /* nobody uses its memory any more */
+};
+
+#endif

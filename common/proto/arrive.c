@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What arrives is handed to the protocol that takes its type; and what links say to each other for themselves. */
+#include <errno.h>
+
+#include "proto/arrive.h"
+#include "proto/rndv.h"
+
+static void take_message(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    uint32_t kind = message->type;
+    rme_arrived_fn arrived;
+
+    if (kind == RME_WIRE_RTS && (message->flags & RME_WIRE_F_UNEXPECTED) != 0)
+        kind = RME_ARRIVAL_UNEXPECTED_RTS;
+    arrived = kind < RME_ARRIVALS ? peer->rme->protocols->arrived[kind] : NULL;
+    if (arrived != NULL) /* else it is optional, and its header has said all that we understand */
+        arrived(peer, message);
+}
+
+void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
+{
+    struct rme *rme = peer->rme;
+    const struct rme_wire_message *message = &arrival->message;
+
+    take_message(peer, message);
+    rme->ops->rx_return(rme->fabric, arrival->rx);
+    if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
+        rme_log_put(rme->log, RME_LOG_INFO, "%s: that was in a message of type %s and %zu bytes", rme_peer_name(peer),
+                    rme_wire_type_name(message->type), arrival->length);
+    if (!rme_peer_listens(peer))
+        return;
+    if (rme_credit_used(&peer->credit) != 0) {
+        rme_peer_protocol_error(peer, "more messages than it has credits");
+        return;
+    }
+    if (message->type == RME_WIRE_FIN)
+        peer->credit.untold = true;
+    if (message->flags & RME_WIRE_F_STALLED)
+        rme_peer_grow(peer);
+    if (rme_credit_due(&peer->credit))
+        rme_peer_kick(peer);
+}
+
+void rme_take_immediate(struct rme_peer *peer, uint32_t imm)
+{
+    if (rme_credit_used(&peer->credit) != 0) {
+        rme_peer_protocol_error(peer, "more immediates than it has credits");
+        return;
+    }
+    peer->credit.untold = true;
+    rme_rndv_imm(peer, imm);
+    if (rme_credit_due(&peer->credit))
+        rme_peer_kick(peer);
+}
+
+/* ---- The link itself --------------------------------------------------------------------------------------------- */
+
+static void pinged(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    rme_peer_pinged(peer, (uint32_t)message->tag);
+}
+
+static void yielded(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    rme_peer_yielded(peer, (uint32_t)message->tag);
+}
+
+/* What we have moved may be complete and not be reported yet: LINK_DOWN ends the rest. */
+static void bye(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    (void)message;
+    peer->bye_in = true;
+    peer->rme->ops->link_disconnect(peer->link, -ECONNRESET);
+}
+
+const struct rme_protocol rme_protocol_link = {
+    .name = "link",
+    .arrived = {[RME_WIRE_PING] = pinged, [RME_WIRE_PONG] = yielded, [RME_WIRE_BYE] = bye},
+};

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Eager messages, and the matching of all expected messages.
+ *
+ * Sending copies the payload once, from the host's memory into a buffer of the fabric; the send is complete then.  A message
+ * that finds its receive posted is copied once more, from the fabric's buffer to the host's memory.  One that comes
+ * too early is copied aside, so that receive buffers never wait for the host.  How much that can be is bounded by the
+ * window (credit.h); a sender whose window is full sends RTS instead, whatever the size.  One that is larger than its
+ * receive is refused (refuse.c).
+ *
+ * Order.  All expected messages of a peer, eager or RTS, leave one queue and arrive in one stream.  Each meets the oldest
+ * receive of its (peer, tag), or waits behind the older messages of it: first in, first out, across protocols.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/message.h"
+#include "proto/refuse.h"
+#include "proto/rndv.h"
+
+#define OFFERS_KEPT (256u << 10) /* bytes kept for a peer: with more, offers of further descriptions are forgotten */
+
+bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream, uint64_t size)
+{
+    return size <= peer->eager_max[stream] && rme_window_fits(&peer->window[stream], size);
+}
+
+bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg, uint32_t nseg,
+                    uint64_t size, int32_t tag)
+{
+    struct rme *rme = peer->rme;
+    struct rme_wire_message message;
+    char *tx = rme_peer_tx(peer, RME_CREDIT_DATA);
+    char *at;
+
+    if (tx == NULL)
+        return false;
+    rme_peer_header(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED, &message);
+    message.tag = tag;
+    if (stream == RME_EXPECTED)
+        rme_invite_sent(&peer->talk->invites, tag, 0);
+    rme_wire_encode(&message, tx);
+    at = tx + RME_WIRE_HEADER_SIZE;
+    for (uint32_t i = 0; i < nseg; i++) {
+        memcpy(at, seg[i].base, seg[i].length);
+        at += seg[i].length;
+    }
+    rme_window_sent(&peer->window[stream], size);
+    rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE + size);
+    rme_count(rme, RME_C_SENDS_EAGER);
+    if (stream == RME_UNEXPECTED_STREAM)
+        rme_count(rme, RME_C_UNEXPECTED_SENT);
+    rme_count_add(rme, RME_C_BYTES_SENT, size);
+    rme_count_add(rme, RME_C_BYTES_COPIED, size);
+    peer->bytes_sent += size;
+    return true;
+}
+
+/* The payload of the message at that place reaches its receive, which ends. */
+static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uint64_t size, uint32_t place)
+{
+    op->size = size;
+    if (size > op->total) {
+        rme_refuse(op, place);
+        rme_op_end(rme, op, -EMSGSIZE);
+        return;
+    }
+    rme_holding_took(&op->peer->holding[RME_EXPECTED], size);
+    rme_seg_scatter(op->seg, op->nseg, 0, payload, size);
+    rme_count_add(rme, RME_C_BYTES_COPIED, size);
+    rme_count(rme, RME_C_RECVS_EAGER);
+    rme_op_end(rme, op, 0);
+}
+
+/*
+ * The oldest receive for a message (its RTS, or NULL), taken out; NULL: none.  One that is being cancelled is there only for
+ * an RTS that is bound to its invitation.
+ */
+static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag, const struct rme_message *rts)
+{
+    struct rme_slot *slot;
+    struct rme_op *op;
+
+    do {
+        slot = rme_match_find(&rme->operations->match, rme_match_key(peer->serial, tag));
+        if (slot == NULL || rme_node_alone(&slot->recvs))
+            return NULL;
+        op = rme_entry(slot->recvs.next, struct rme_op, link);
+        rme_op_leave_slot(rme, op);
+    } while (op->state == RME_OP_CANCELLING && (rts == NULL || !rme_invite_meets(op, rts)));
+    return op;
+}
+
+/* Nobody wants it yet.  False: no memory. */
+static bool keep(struct rme *rme, struct rme_message *message)
+{
+    struct rme_peer *peer = message->peer;
+
+    message->slot = rme_match_get(&rme->operations->match, rme_match_key(peer->serial, message->tag));
+    if (message->slot == NULL)
+        return false;
+    rme_node_append(&message->slot->messages, &message->link);
+    rme_node_append(&peer->talk->messages, &message->of_peer);
+    if (message->is_rts)
+        rme_message_name(message);
+    return true;
+}
+
+/*
+ * CANCEL_ACK for a message that was never matched, and the end of it.  Until then it counts as an RTS that we hold, as it does for its
+ * sender: so rts_max bounds the answers that wait for credits.
+ */
+static bool send_forgotten(struct rme_peer *peer, struct rme_control *control)
+{
+    struct rme_message *forgotten = rme_entry(control, struct rme_message, control);
+
+    if (!rme_rndv_send_ack(peer, forgotten->from))
+        return false;
+    peer->talk->rts_in[forgotten->flags & RME_WIRE_F_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED]--;
+    rme_node_remove(&forgotten->control.link);
+    rme_message_free(forgotten);
+    return true;
+}
+
+static void drop_forgotten(struct rme_peer *peer, struct rme_control *control)
+{
+    (void)peer;
+    rme_message_free(rme_entry(control, struct rme_message, control));
+}
+
+static const struct rme_control_kind forgotten_kind = {send_forgotten, drop_forgotten};
+
+static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_t payload)
+{
+    struct rme_message *message = malloc(sizeof(*message) + payload);
+
+    if (message == NULL)
+        return NULL;
+    memset(message, 0, sizeof(*message));
+    rme_node_init(&message->link);
+    rme_node_init(&message->of_peer);
+    rme_node_init(&message->control.link);
+    message->control.kind = &forgotten_kind;
+    message->kept = sizeof(*message) + payload;
+    rme_keep(peer, message->kept);
+    message->peer = peer;
+    message->tag = tag;
+    return message;
+}
+
+void rme_message_name(struct rme_message *message)
+{
+    rme_name_set(&message->peer->rme->mover->names, &message->name, message->peer->serial, RME_NAME_MESSAGE, message->from);
+}
+
+struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from)
+{
+    struct rme_name *name = rme_name_find(&peer->rme->mover->names, peer->serial, RME_NAME_MESSAGE, from);
+
+    return name != NULL ? rme_entry(name, struct rme_message, name) : NULL;
+}
+
+void rme_message_unlink(struct rme *rme, struct rme_message *message)
+{
+    rme_name_drop(&rme->mover->names, &message->name);
+    rme_node_remove(&message->link);
+    rme_node_remove(&message->of_peer);
+    if (message->slot != NULL)
+        rme_match_release(&rme->operations->match, message->slot);
+    message->slot = NULL;
+}
+
+void rme_message_free(struct rme_message *message)
+{
+    rme_name_drop(&message->peer->rme->mover->names, &message->name);
+    rme_unkeep(message->peer, message->kept);
+    free(message->opening);
+    free(message);
+}
+
+static void no_memory(struct rme_peer *peer)
+{
+    rme_peer_fail(peer, -ENOMEM, "no memory for a message that arrived before its receive");
+}
+
+static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
+{
+    struct rme *rme = peer->rme;
+    struct rme_message *message;
+    struct rme_op *op;
+
+    if (rme_holding_got(&peer->holding[RME_EXPECTED], arrived->payload_length) != 0) {
+        rme_peer_protocol_error(peer, "more eager messages than its window allows");
+        return;
+    }
+    peer->talk->invites.seen++;
+    op = take_recv(rme, peer, arrived->tag, NULL);
+    if (op != NULL) {
+        if (op->state == RME_OP_INVITING)
+            rme_invite_void(rme, op);
+        deliver(rme, op, arrived->payload, arrived->payload_length, peer->holding[RME_EXPECTED].got);
+        return;
+    }
+    message = message_new(peer, arrived->tag, arrived->payload_length);
+    if (message == NULL) {
+        no_memory(peer);
+        return;
+    }
+    message->flags = arrived->flags;
+    message->total = arrived->payload_length;
+    message->from = peer->holding[RME_EXPECTED].got;
+    memcpy(message->data, arrived->payload, arrived->payload_length);
+    rme_count(rme, RME_C_UNMATCHED_EAGER);
+    rme_count_add(rme, RME_C_BYTES_COPIED, arrived->payload_length);
+    if (!keep(rme, message)) {
+        rme_message_free(message);
+        no_memory(peer);
+    }
+}
+
+void rme_message_shorten(struct rme_message *message)
+{
+    size_t bytes;
+
+    if (message->opening == NULL)
+        return;
+    bytes = sizeof(*message->opening) + message->opening->nsegment * sizeof(message->opening->segment[0]);
+    if (message->peer->kept + bytes <= OFFERS_KEPT) {
+        message->kept += bytes;
+        rme_keep(message->peer, bytes);
+        return;
+    }
+    free(message->opening);
+    message->opening = NULL;
+    message->shortened = true;
+}
+
+struct rme_message *rme_message_from_rts(struct rme_peer *peer, const struct rme_wire_message *arrived)
+{
+    struct rme_message *message = message_new(peer, arrived->tag, 0);
+
+    if (message == NULL)
+        return NULL;
+    message->is_rts = true;
+    message->flags = arrived->flags;
+    message->from = arrived->from;
+    message->shape = arrived->shape;
+    message->load_ops = arrived->load_ops;
+    message->load_bytes = arrived->load_bytes;
+    message->total = arrived->total;
+    if (arrived->window == 0)
+        return message;
+    message->opening = rme_opening_new(arrived);
+    if (message->opening == NULL) {
+        rme_message_free(message);
+        return NULL;
+    }
+    return message;
+}
+
+static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
+{
+    struct rme *rme = peer->rme;
+    struct rme_message *message;
+    struct rme_op *op;
+
+    if (peer->talk->rts_in[RME_EXPECTED] >= rme->tuning.rts_max) {
+        rme_peer_protocol_error(peer, "more RTS than it may have open");
+        return;
+    }
+    message = rme_message_from_rts(peer, arrived);
+    if (message == NULL) {
+        no_memory(peer);
+        return;
+    }
+    peer->talk->invites.seen++;
+    op = take_recv(rme, peer, arrived->tag, message);
+    if (op != NULL) {
+        rme_rndv_receive(rme, op, message);
+        rme_message_free(message);
+    } else if (keep(rme, message)) {
+        rme_message_shorten(message);
+        peer->talk->rts_in[RME_EXPECTED]++;
+    } else {
+        rme_message_free(message);
+        no_memory(peer);
+    }
+}
+
+void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot)
+{
+    struct rme_message *message = rme_entry(slot->messages.next, struct rme_message, link);
+
+    rme_message_unlink(rme, message);
+    if (message->is_rts) {
+        op->peer->talk->rts_in[RME_EXPECTED]--;
+        rme_rndv_receive(rme, op, message);
+    } else {
+        deliver(rme, op, message->data, message->total, message->from);
+    }
+    rme_message_free(message);
+}
+
+static void made(struct rme_peer *peer)
+{
+    rme_node_init(&peer->talk->messages);
+}
+
+static void started(struct rme_peer *peer)
+{
+    for (int stream = 0; stream < RME_STREAMS; stream++)
+        peer->talk->rts_out[stream] = peer->talk->rts_in[stream] = 0;
+}
+
+static void left(struct rme_peer *peer)
+{
+    while (!rme_node_alone(&peer->talk->messages)) {
+        struct rme_message *message = rme_entry(peer->talk->messages.next, struct rme_message, of_peer);
+
+        rme_message_unlink(peer->rme, message);
+        rme_message_free(message);
+    }
+}
+
+const struct rme_protocol rme_protocol_eager = {
+    .name = "eager",
+    .arrived = {[RME_WIRE_EAGER] = eager_arrived, [RME_WIRE_RTS] = rts_arrived},
+    .made = made,
+    .started = started,
+    .left = left,
+};

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Invitations.  A large message costs RTS and CTS before its first byte moves, and where processes sleep each of the two
+ * wakes somebody.  A receiver that is first need not wait to be asked: it opens its memory with INVITE, and the sender
+ * writes straight away, with the immediate that ends any rendezvous write.
+ *
+ * Normal path.  A receive is posted, the oldest of its (peer, tag) has no message yet, the link moves nothing large, that
+ * receive's memory is registered already and the planner would have the sender write: INVITE goes out, and the op waits as
+ * INVITING, matched like one that is POSTED.  The sender holds the invitation until it sends the next message of that tag.
+ * If that has the size of the receive, its memory is ready and nothing is queued before it, it is written at once.  If not,
+ * or if the sender has other data to move and the receiver could read, the invitation is dropped and the message goes as
+ * ever: EAGER, or RTS with the flag DECLINED.
+ *
+ * Why both sides agree which message is meant.  A receive invites only as the oldest of its tag, so the invitation is for
+ * the first message of the tag that the receiver has not seen.  INVITE says how many it has seen (EAGER and RTS, of all
+ * tags).  When it arrives, the sender looks through what it has sent since:
+ *  - none of the tag: the next one it will send;
+ *  - an EAGER: that has met the receive, the invitation is void;
+ *  - an RTS (they have crossed): it has met the receive.  If the sizes agree both sides take INVITE for the CTS, otherwise
+ *    the receiver answers the RTS as ever.  An RTS that was sent with the invitation in hand has the flag DECLINED, so the
+ *    receiver can tell the two cases.
+ * What is on its way is bounded by credits, so the sender remembers as many messages as the receiver may have promised.
+ *
+ * Why order is kept.  No message of the tag may overtake the one that is written.  Therefore that is handed to the fabric
+ * before the next message is looked at, whole, or the invitation is declined.
+ *
+ * Why one invitation for a peer at a time.  It is there for the first message of an idle link.  Messages that follow closely
+ * hide the latency of each other's RTS, and by RTS the planner shares the work between the two sides.  With several, the
+ * cancel of one would leave those behind it paired with the wrong messages.
+ *
+ * Failure path.  A receive that has invited is cancelled like one whose memory is exposed (rndv.c), but the peer's send has no
+ * name yet: CANCEL has `to` 0.  The sender drops the invitation and answers CANCEL_ACK, in any case; if it has taken it,
+ * the send is stopped as usual: it completes, or both end as cancelled.  Until then the receive keeps its place, because an RTS
+ * that has crossed INVITE belongs to it; every other message passes it by.
+ *
+ * Hosts post receives for answers that may be large and are small.  So it is learnt for each size whether inviting pays.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "proto/message.h"
+#include "proto/rndv.h"
+#include "proto/send.h"
+
+#define IN_VAIN 4u       /* in a row: inviting for receives of this size does not pay */
+#define INVITE_AGAIN 64u /* then one of so many finds out whether it would now */
+#define ACKS_MAX 1024u   /* answers to one peer that wait for its credits: no more than it could invite meanwhile */
+
+/* CANCEL_ACK of an invitation.  Several may wait: an invitation that was taken ends without it, and the next one may follow. */
+struct invite_ack {
+    struct rme_control control;
+    uint32_t to; /* the receive */
+};
+
+void rme_invite_drop(struct rme_invites *invites)
+{
+    free(invites->held);
+    invites->held = NULL;
+}
+
+static void started(struct rme_peer *peer)
+{
+    struct rme_invites *invites = &peer->talk->invites;
+
+    invites->seen = invites->sent = invites->acks = 0;
+}
+
+/* ---- The receiver ------------------------------------------------------------------------------------------------ */
+
+/* What is known of receives of this size. */
+static struct rme_invite_size *of_size(struct rme *rme, uint64_t size)
+{
+    struct rme_invite_size *known = &rme->protocols->invite_size[(size ^ size >> 12) % RME_INVITE_SIZES];
+
+    if (known->size != size)
+        *known = (struct rme_invite_size){.size = size};
+    return known;
+}
+
+static bool pays(struct rme *rme, uint64_t size)
+{
+    struct rme_invite_size *known = of_size(rme, size);
+
+    return known->in_vain < IN_VAIN || ++known->left_out % INVITE_AGAIN == 0;
+}
+
+/* Does the link move nothing large? */
+static bool idle(const struct rme_peer *peer)
+{
+    return peer->talk->invites.inviting == NULL && peer->load.ops == 0 && rme_node_alone(&peer->xferq) &&
+           rme_node_alone(&peer->moving) && rme_node_alone(&peer->control);
+}
+
+/* May an invitation go to the peer now? */
+static bool inviting_peer(const struct rme_peer *peer)
+{
+    return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_INVITE) != 0 && idle(peer) &&
+           peer->credit.promised <= RME_INVITE_RING && !peer->tx_wait &&
+           rme_credit_may(&peer->credit, RME_CREDIT_DATA);
+}
+
+static bool sender_writes(struct rme *rme, const struct rme_op *op)
+{
+    struct rme_plan_in in = rme_rndv_plan_in(rme, op->total);
+    struct rme_plan plan;
+
+    in.send = (struct rme_plan_side){.segments = 1,
+                                     .ready = true,
+                                     .server = (op->peer->hello.flags & RME_HELLO_F_SERVER) != 0,
+                                     .load_ops = op->peer->load.ops,
+                                     .load_bytes = op->peer->load.bytes};
+    in.recv = rme_rndv_own_side(rme, op);
+    if (!in.recv.ready)
+        return false;
+    rme_plan(&in, &plan);
+    return plan.proto == RME_PROTO_RNDV_WRITE;
+}
+
+/* The whole receive as one unit that is ready; NULL: it cannot be had without work. */
+static struct rme_unit *whole(struct rme *rme, struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+    struct rme_unit *unit;
+
+    r->memory = RME_MEMORY_DIRECT;
+    r->access = RME_ACCESS_REMOTE_WRITE;
+    r->max_segs = rme_exposed_max(rme, RME_WIRE_INVITE, op->peer->tx_size);
+    if (!rme_unit_next(rme, op))
+        return NULL;
+    unit = rme_entry(r->units.next, struct rme_unit, link);
+    return unit->state == RME_UNIT_READY && unit->length == op->size ? unit : NULL;
+}
+
+/*
+ * Most hosts post a receive and then send what provokes its message: then both share a doorbell.  Where nobody makes
+ * progress at the moment, somebody will, for the sake of this receive; so INVITE may wait for either.
+ */
+static bool send_invite(struct rme_op *op, struct rme_unit *unit)
+{
+    struct rme_peer *peer = op->peer;
+    struct rme_wire_message message;
+    bool hurry = peer->rme->unflushed || peer->rme->leader != NULL;
+    void *tx = rme_peer_tx(peer, RME_CREDIT_DATA);
+
+    if (tx == NULL)
+        return false;
+    if (!rme_unit_offer(peer, unit)) {
+        peer->rme->ops->tx_put(peer->link, tx);
+        return false;
+    }
+    rme_peer_header(peer, RME_WIRE_INVITE, &message);
+    message.tag = op->tag;
+    message.to = peer->talk->invites.seen;
+    message.from = op->rndv->own.number;
+    message.nsegment = unit->nmseg;
+    rme_wire_encode(&message, tx);
+    rme_unit_describe(unit, tx, RME_WIRE_INVITE);
+    rme_count(peer->rme, RME_C_CONTROL_SENT);
+    rme_count(peer->rme, RME_C_INVITES_SENT);
+    peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(RME_WIRE_INVITE, unit->nmseg));
+    peer->rme->unflushed = hurry;
+    peer->rme->lingers = !hurry;
+    return true;
+}
+
+void rme_invite_try(struct rme *rme, struct rme_slot *slot)
+{
+    struct rme_op *op = rme_entry(slot->recvs.next, struct rme_op, link);
+    struct rme_unit *unit;
+
+    if (!rme->tuning.invite || rme->pin.each || op->state != RME_OP_POSTED || op->total < RME_INVITE_LEAST ||
+        op->total <= op->peer->eager_max[RME_EXPECTED] || !inviting_peer(op->peer) || !pays(rme, op->total))
+        return;
+    op->size = op->total;
+    if (!sender_writes(rme, op) || rme_rndv_new(rme, op) != 0)
+        return;
+    unit = whole(rme, op);
+    if (unit == NULL || !send_invite(op, unit)) {
+        rme_rndv_free(rme, op);
+        return;
+    }
+    unit->exposed = true;
+    unit->told = true;
+    op->rndv->introduced = true;
+    op->rndv->at = unit->length;
+    rme_op_step(rme, op, RME_OP_INVITING);
+    op->peer->talk->invites.inviting = op;
+    rme->under_way++; /* the peer may be at it already */
+}
+
+void rme_invite_over(struct rme *rme, struct rme_op *op)
+{
+    struct rme_invites *invites = &op->peer->talk->invites;
+
+    if (invites->inviting != op)
+        return;
+    invites->inviting = NULL;
+    rme->under_way--;
+}
+
+bool rme_invite_meets(const struct rme_op *op, const struct rme_message *rts)
+{
+    return (rts->flags & RME_WIRE_F_DECLINED) == 0 && rts->total == op->total;
+}
+
+bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message *rts)
+{
+    if (!rme_invite_meets(op, rts)) {
+        rme_invite_void(rme, op);
+        return false;
+    }
+    of_size(rme, op->total)->in_vain = 0;
+    rme_rndv_set_peer_handle(op, rts->from);
+    if (op->state == RME_OP_INVITING) { /* else it is being cancelled */
+        rme_invite_over(rme, op);
+        rme_rndv_begin(rme, op, RME_OP_EXPOSED);
+    }
+    return true;
+}
+
+void rme_invite_void(struct rme *rme, struct rme_op *op)
+{
+    of_size(rme, op->total)->in_vain++;
+    rme_invite_over(rme, op);
+    rme_rndv_free(rme, op);
+    rme_op_step(rme, op, RME_OP_POSTED);
+}
+
+void rme_invite_used(struct rme *rme, struct rme_op *op)
+{
+    of_size(rme, op->total)->in_vain = 0;
+}
+
+/* ---- The sender -------------------------------------------------------------------------------------------------- */
+
+/* The oldest message of that tag among the last `unseen` that were sent; NULL: none. */
+static const struct rme_invite_sent *sent_since(const struct rme_invites *invites, uint32_t unseen, int32_t tag)
+{
+    for (uint32_t i = unseen; i > 0; i--) {
+        const struct rme_invite_sent *sent = &invites->ring[(invites->sent - i) % RME_INVITE_RING];
+
+        if (sent->tag == tag)
+            return sent;
+    }
+    return NULL;
+}
+
+static void arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_invites *invites = &peer->talk->invites;
+    uint32_t unseen = invites->sent - message->to;
+    const struct rme_invite_sent *sent;
+
+    if (invites->held != NULL || unseen > RME_INVITE_RING || message->window == 0 || message->offset != 0) {
+        rme_peer_protocol_error(peer, "an invitation that cannot be");
+        return;
+    }
+    sent = sent_since(invites, unseen, message->tag);
+    if (sent != NULL) {
+        if (sent->handle != 0)
+            rme_rndv_crossed(peer, sent->handle, message);
+        return;
+    }
+    invites->held = rme_opening_new(message);
+    if (invites->held == NULL) {
+        rme_rndv_open_failed(peer, -ENOMEM);
+        return;
+    }
+    invites->tag = message->tag;
+    invites->from = message->from;
+    rme_send_invited(peer, message->tag);
+}
+
+struct rme_opening *rme_invite_take(struct rme_peer *peer)
+{
+    struct rme_opening *opening = peer->talk->invites.held;
+
+    peer->talk->invites.held = NULL;
+    rme_count(peer->rme, RME_C_INVITES_TAKEN);
+    return opening;
+}
+
+/* The send that writes, or wrote, into the peer's receive. */
+static struct rme_op *send_into(struct rme_peer *peer, uint32_t receive)
+{
+    struct rme_op *op = rme_rndv_find_send(peer, receive);
+
+    return op != NULL && (op->state == RME_OP_MOVING || op->state == RME_OP_CANCELLING) ? op : NULL;
+}
+
+static void drop_ack(struct rme_peer *peer, struct rme_control *control)
+{
+    (void)peer;
+    free(rme_entry(control, struct invite_ack, control));
+}
+
+static bool send_ack(struct rme_peer *peer, struct rme_control *control)
+{
+    if (!rme_rndv_send_ack(peer, rme_entry(control, struct invite_ack, control)->to))
+        return false;
+    rme_node_remove(&control->link);
+    drop_ack(peer, control);
+    peer->talk->invites.acks--;
+    return true;
+}
+
+static const struct rme_control_kind ack_kind = {send_ack, drop_ack};
+
+void rme_invite_cancelled(struct rme_peer *peer, uint32_t from)
+{
+    struct rme_invites *invites = &peer->talk->invites;
+    struct rme_op *op = send_into(peer, from);
+    struct invite_ack *ack;
+
+    if (op != NULL) {
+        op->rndv->peer_stop = true;
+        rme_rndv_halt(peer->rme, op);
+        return;
+    }
+    if (invites->held != NULL && invites->from == from)
+        rme_invite_drop(invites);
+    if (invites->acks >= ACKS_MAX) {
+        rme_peer_protocol_error(peer, "more cancels of invitations than it takes answers");
+        return;
+    }
+    ack = malloc(sizeof(*ack));
+    if (ack == NULL) {
+        rme_peer_fail(peer, -ENOMEM, "no memory to answer a cancel");
+        return;
+    }
+    rme_node_init(&ack->control.link);
+    ack->control.kind = &ack_kind;
+    ack->to = from;
+    invites->acks++;
+    rme_node_append(&peer->control, &ack->control.link);
+    rme_peer_kick(peer);
+}
+
+static void left(struct rme_peer *peer)
+{
+    rme_invite_drop(&peer->talk->invites);
+}
+
+const struct rme_protocol rme_protocol_invitation = {
+    .name = "invitation",
+    .arrived = {[RME_WIRE_INVITE] = arrived},
+    .started = started,
+    .left = left,
+};

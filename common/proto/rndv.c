@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Rendezvous.  A message whose bytes do not travel in an eager buffer is moved by RDMA, straight between the memory of
+ * its send and that of its receive [004 4.2, 5.2].
+ *
+ * Normal path.  The sender says RTS: size, load, and as much of its memory as is ready (an offer).  The receiver matches
+ * it like any message and asks the planner who shall move the data:
+ *
+ *     write:  receiver  -- CTS (its memory) -->  sender  == RDMA writes, immediate on the last ==>  receiver
+ *     read:   receiver  <== RDMA reads of what RTS offered ==  sender;  then  -- FIN behind the reads -->  sender
+ *
+ * One side thus *exposes* memory and the other side *moves* the data; the code of both is the same for send and receive.
+ * The memory of an op is made ready in units (unit.c).  When everything is registered already, one unit is the whole
+ * message: two control messages and no registration.  Otherwise units follow each other, two at a time, so that unit k+1 is
+ * registered while unit k is moved.  The exposing side tells of each unit in a CTS or OFFER of its own: a window of the
+ * message, begun where the last one ended.  The moving side transfers what its units and the peer's windows have in
+ * common (move.c), and reports at the end of each window: the immediate, or FIN with the number of bytes read.  Windows are
+ * answered in order, so a report needs no name but that of the op.  When RTS offered only a part and the receiver reads,
+ * it says GO, and OFFERs follow.  A receiver that is first may open its memory before RTS: invite.c.
+ *
+ * Why memory is safe.  An op ends only when nobody can touch its memory:
+ *  - the mover ends when its last transfer is complete locally;
+ *  - the exposer ends at the last report, which is behind all data;
+ *  - what an exposer has opened is closed before its end is told (expose.c);
+ *  - any other end of an exposer needs the peer's word (CANCEL_ACK, or its CANCEL), which it gives when it has no transfer
+ *    under way and starts none, or the end of the link, after which keys are worth nothing.
+ *
+ * Failure path.  Whoever wants out (cancel, no memory) sets `stop`.  The mover lets posted transfers finish; if those were
+ * all, the message is complete after all.  Else: a receiver that reads says FIN with the reason, and is done, as nobody
+ * touches its memory.  In all other cases CANCEL goes to the peer, and the op waits in CANCELLING.  The peer, asked by
+ * CANCEL, stops likewise, answers CANCEL_ACK, and ends its own op with -ECANCELED.  If both ask at once, each takes the other's
+ * CANCEL for the answer, since nobody asks with transfers under way.  A CANCEL for an op that is over is ignored: what ended it
+ * was reported before, on a link that keeps order.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "proto/invite.h"
+#include "proto/message.h"
+#include "proto/rndv.h"
+#include "proto/send.h"
+
+/* The next one: never 0, and none that is in use, which only after 2^32 could be. */
+static uint32_t new_handle(struct rme_peer *peer)
+{
+    do
+        peer->last_handle++;
+    while (peer->last_handle == 0 || rme_rndv_find(peer, peer->last_handle) != NULL);
+    return peer->last_handle;
+}
+
+/* Says the first of what an op has to say. */
+static bool send_word(struct rme_peer *peer, struct rme_control *control)
+{
+    struct rme_rndv *r = rme_entry(control, struct rme_rndv, control);
+    struct rme_op *op = r->op;
+    unsigned word = r->say & -r->say;
+    struct rme_wire_message message;
+    uint8_t type = word == RME_SAY_GO       ? RME_WIRE_GO
+                   : word == RME_SAY_FIN    ? RME_WIRE_FIN
+                   : word == RME_SAY_CANCEL ? RME_WIRE_CANCEL
+                                            : RME_WIRE_CANCEL_ACK;
+    void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
+
+    if (tx == NULL)
+        return false;
+    rme_peer_header(peer, type, &message);
+    message.to = rme_rndv_peer_handle(r);
+    message.from = r->own.number;
+    if (type == RME_WIRE_FIN) {
+        message.status = rme_wire_status_of(r->fin_error);
+    } else if (type == RME_WIRE_CANCEL) {
+        message.tag = op->tag;
+        message.flags |= rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
+        message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
+    }
+    if (type == RME_WIRE_GO)
+        r->introduced = true;
+    rme_wire_encode(&message, tx);
+    rme_count(peer->rme, RME_C_CONTROL_SENT);
+    peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(type, 0));
+    r->say &= (uint8_t)~word;
+    if (r->say == 0) {
+        rme_node_remove(&r->control.link);
+        rme_op_unpin(peer->rme, op);
+    }
+    return true;
+}
+
+static const struct rme_control_kind word_kind = {.send = send_word};
+
+int rme_rndv_new(struct rme *rme, struct rme_op *op)
+{
+    struct rme_node *node = rme_pool_take(&rme->mover->rndvs);
+    struct rme_rndv *r = node != NULL ? rme_entry(node, struct rme_rndv, link) : malloc(sizeof(*r));
+
+    if (r == NULL)
+        return -ENOMEM;
+    *r = (struct rme_rndv){.op = op, .max_segs = UINT32_MAX, .unit_size = rme->tuning.unit, .cancel_by = UINT64_MAX};
+    rme_node_init(&r->link);
+    rme_node_init(&r->control.link);
+    r->control.kind = &word_kind;
+    rme_node_init(&r->units);
+    rme_node_init(&r->openings);
+    op->rndv = r;
+    op->protocol = &rme_protocol_rendezvous;
+    rme_name_set(&rme->mover->names, &r->own, op->peer->serial, RME_NAME_OWN, new_handle(op->peer));
+    return 0;
+}
+
+void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle)
+{
+    rme_name_set(&op->peer->rme->mover->names, &op->rndv->theirs, op->peer->serial,
+                 rme_op_sends(op) ? RME_NAME_RECEIVE : RME_NAME_SEND, handle);
+}
+
+struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
+{
+    struct rme_name *name = rme_name_find(&peer->rme->mover->names, peer->serial, RME_NAME_OWN, handle);
+
+    return name != NULL ? rme_entry(name, struct rme_rndv, own)->op : NULL;
+}
+
+static struct rme_op *find_theirs(struct rme_peer *peer, enum rme_name_kind kind, uint32_t handle)
+{
+    struct rme_name *name = rme_name_find(&peer->rme->mover->names, peer->serial, kind, handle);
+
+    return name != NULL ? rme_entry(name, struct rme_rndv, theirs)->op : NULL;
+}
+
+struct rme_op *rme_rndv_find_receive(struct rme_peer *peer, uint32_t send)
+{
+    return find_theirs(peer, RME_NAME_SEND, send);
+}
+
+struct rme_op *rme_rndv_find_send(struct rme_peer *peer, uint32_t receive)
+{
+    return find_theirs(peer, RME_NAME_RECEIVE, receive);
+}
+
+static void drop_openings(struct rme_rndv *r)
+{
+    struct rme_node *node;
+
+    while ((node = rme_node_take(&r->openings)) != NULL)
+        free(rme_entry(node, struct rme_opening, link));
+}
+
+/* Transfers that wait for credits or throttles are forgotten. */
+static void drop_moves(struct rme *rme, struct rme_op *op)
+{
+    struct rme_node *ring = &op->peer->xferq;
+    struct rme_node *node = ring->next;
+
+    while (node != ring && op->rndv->moves > 0) {
+        struct rme_move *move = rme_entry(node, struct rme_move, link);
+
+        node = node->next;
+        if (move->op == op)
+            rme_move_free(rme, move);
+    }
+}
+
+/* Units that the peer was not told of, and that no transfer uses, go: those that wait for a thread or a block. */
+static void drop_units(struct rme *rme, struct rme_rndv *r)
+{
+    struct rme_node *node = r->units.next;
+
+    while (node != &r->units) {
+        struct rme_unit *unit = rme_entry(node, struct rme_unit, link);
+
+        node = node->next;
+        if (unit->state != RME_UNIT_READY)
+            rme_unit_free(rme, unit);
+        else if (!rme_node_alone(&unit->control.link))
+            rme_node_remove(&unit->control.link);
+    }
+}
+
+void rme_rndv_quiet(struct rme *rme, struct rme_op *op)
+{
+    drop_moves(rme, op);
+    drop_units(rme, op->rndv);
+}
+
+void rme_rndv_silence(struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+
+    if (!rme_node_alone(&r->control.link)) {
+        rme_node_remove(&r->control.link);
+        r->say = 0;
+        op->pins--; /* the caller has a pin of its own */
+    }
+}
+
+void rme_rndv_free(struct rme *rme, struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+
+    if (r == NULL)
+        return;
+    while (!rme_node_alone(&r->units))
+        rme_unit_free(rme, rme_entry(r->units.next, struct rme_unit, link));
+    drop_openings(r);
+    rme_name_drop(&rme->mover->names, &r->own);
+    rme_name_drop(&rme->mover->names, &r->theirs);
+    if (!rme_pool_keep(&rme->mover->rndvs, &r->link))
+        free(r);
+    op->rndv = NULL;
+    op->protocol = NULL;
+}
+
+void rme_rndv_clear(struct rme *rme)
+{
+    struct rme_node *node;
+
+    while ((node = rme_pool_take(&rme->mover->rndvs)) != NULL)
+        free(rme_entry(node, struct rme_rndv, link));
+    rme_move_clear(rme);
+    rme_unit_clear(rme);
+}
+
+struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
+{
+    return (struct rme_plan_in){
+        .bytes = bytes,
+        .unit = rme->tuning.unit,
+        .pack_threshold = rme->tuning.pack_threshold,
+        .heavy_ops = rme->tuning.heavy_ops,
+        .prefer = rme->tuning.prefer,
+        .max_sge = rme->caps->max_sge,
+        .max_read_sge = rme->caps->max_read_sge,
+        .has_read = rme->caps->has_read,
+        .slow_read = rme->caps->slow_read,
+        .costs = &rme->costs,
+    };
+}
+
+bool rme_rndv_ready(struct rme *rme, const struct rme_op *op)
+{
+    if (rme->pin.each && !rme_op_sends(op) && op->nseg > 1)
+        return false; /* the peer shall write there, so each piece is registered for itself */
+    if (rme_mreg_caches(rme->mreg) && rme->tuning.pack_threshold != 0 && op->size >= rme->tuning.pack_threshold)
+        return true;
+    return op->nseg == 1 && rme_zone_owns(rme->zone, op->seg[0].base, op->seg[0].length);
+}
+
+struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
+{
+    return (struct rme_plan_side){.segments = op->nseg,
+                                  .ready = rme_rndv_ready(rme, op),
+                                  .server = rme->server,
+                                  .load_ops = rme->load.ops,
+                                  .load_bytes = rme->load.bytes};
+}
+
+/* ---- What is said ------------------------------------------------------------------------------------------------ */
+
+void rme_rndv_say(struct rme_op *op, unsigned what)
+{
+    struct rme_rndv *r = op->rndv;
+
+    if (r->say == 0) {
+        rme_node_append(&op->peer->control, &r->control.link);
+        op->pins++;
+    }
+    r->say |= (uint8_t)what;
+    rme_peer_kick(op->peer);
+}
+
+bool rme_rndv_send_ack(struct rme_peer *peer, uint32_t to)
+{
+    struct rme_wire_message message;
+    void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
+
+    if (tx == NULL)
+        return false;
+    rme_peer_header(peer, RME_WIRE_CANCEL_ACK, &message);
+    message.to = to;
+    rme_wire_encode(&message, tx);
+    rme_count(peer->rme, RME_C_CONTROL_SENT);
+    peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(RME_WIRE_CANCEL_ACK, 0));
+    return true;
+}
+
+void rme_rndv_open_failed(struct rme_peer *peer, int error)
+{
+    if (error == -EPROTO)
+        rme_peer_protocol_error(peer, "a window that does not follow the last one");
+    else
+        rme_peer_fail(peer, error, "no memory for the description of a transfer");
+}
+
+/* ---- Progress ---------------------------------------------------------------------------------------------------- */
+
+/* Tells the peer of every unit that is ready, in order. */
+static void expose(struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+
+    for (struct rme_node *node = r->units.next; node != &r->units; node = node->next) {
+        struct rme_unit *unit = rme_entry(node, struct rme_unit, link);
+
+        if (unit->exposed)
+            continue;
+        if (unit->state != RME_UNIT_READY)
+            return;
+        unit->exposed = true;
+        r->at = unit->offset + unit->length;
+        rme_node_append(&op->peer->control, &unit->control.link);
+        rme_peer_kick(op->peer);
+    }
+}
+
+void rme_rndv_advance(struct rme *rme, struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+
+    if (r->stop || r->peer_stop) {
+        rme_rndv_halt(rme, op);
+        return;
+    }
+    switch ((enum rme_op_state)op->state) {
+    case RME_OP_QUEUED:
+        rme_send_ready(op);
+        break;
+    case RME_OP_MOVING:
+        while (rme_unit_next(rme, op))
+            continue;
+        rme_move_start(rme, op);
+        break;
+    case RME_OP_EXPOSED:
+        while (rme_unit_next(rme, op))
+            continue;
+        expose(op);
+        break;
+    default:
+        break;
+    }
+}
+
+/* Whoever moves the data has it to do from now on: we, or the peer because we expose. */
+static void load(struct rme *rme, struct rme_op *op, enum rme_op_state state)
+{
+    struct rme_rndv *r = op->rndv;
+
+    rme_rndv_unload(op);
+    rme->under_way++;
+    r->load = state == RME_OP_MOVING ? &rme->load : &op->peer->load;
+    r->load->ops++;
+    r->load->bytes += op->size;
+}
+
+void rme_rndv_unload(struct rme_op *op)
+{
+    struct rme_load *load = op->rndv->load;
+
+    if (load == NULL)
+        return;
+    op->peer->rme->under_way--;
+    load->ops--;
+    load->bytes -= op->size;
+    op->rndv->load = NULL;
+}
+
+void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
+{
+    load(rme, op, state);
+    rme_op_step(rme, op, state);
+    rme_rndv_advance(rme, op);
+}
+
+void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done)
+{
+    struct rme_rndv *r = op->rndv;
+
+    while (!rme_node_alone(&r->units)) {
+        struct rme_unit *unit = rme_entry(r->units.next, struct rme_unit, link);
+
+        if (unit->offset + unit->length > done)
+            break;
+        if (!rme_op_sends(op))
+            rme_unit_unpack(rme, unit);
+        rme_unit_free(rme, unit);
+    }
+    r->done = done;
+    if (done == op->size)
+        rme_op_end(rme, op, 0);
+    else if (op->state == RME_OP_EXPOSED)
+        rme_rndv_advance(rme, op);
+}
+
+/* ---- Giving up --------------------------------------------------------------------------------------------------- */
+
+void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
+{
+    struct rme_rndv *r = op->rndv;
+
+    if (r->stop)
+        return;
+    r->stop = true;
+    r->stop_error = error;
+    rme_rndv_halt(rme, op);
+}
+
+static void answer_cancel(struct rme *rme, struct rme_op *op)
+{
+    rme_rndv_say(op, RME_SAY_CANCEL_ACK);
+    rme_op_end(rme, op, op->rndv->stop ? op->rndv->stop_error : -ECANCELED);
+}
+
+static void ask_peer(struct rme *rme, struct rme_op *op)
+{
+    rme_op_step(rme, op, RME_OP_CANCELLING);
+    rme_rndv_say(op, RME_SAY_CANCEL);
+    op->rndv->cancel_by = rme_now() + rme->tuning.cancel_ms;
+    rme_peer_watch_cancel(op->peer);
+}
+
+static void refuse(struct rme *rme, struct rme_op *op)
+{
+    op->rndv->fin_error = op->rndv->stop_error;
+    rme_rndv_say(op, RME_SAY_FIN);
+    rme_op_end(rme, op, op->rndv->stop_error);
+}
+
+void rme_rndv_halt(struct rme *rme, struct rme_op *op)
+{
+    struct rme_rndv *r = op->rndv;
+
+    rme_rndv_quiet(rme, op);
+    if (r->moves > 0)
+        return; /* rme_move_done comes back here */
+    switch ((enum rme_op_state)op->state) {
+    case RME_OP_QUEUED:
+        rme_send_leave(op);
+        rme_peer_kick(op->peer); /* those behind it may go */
+        rme_op_end(rme, op, r->stop_error);
+        break;
+    case RME_OP_RTS:
+    case RME_OP_EXPOSED:
+    case RME_OP_MOVING:
+        if (r->peer_stop)
+            answer_cancel(rme, op);
+        else if (rme_op_sends(op) || (op->state == RME_OP_EXPOSED && r->introduced))
+            ask_peer(rme, op);
+        else
+            refuse(rme, op);
+        break;
+    case RME_OP_INVITING:
+        if (r->peer_stop)
+            answer_cancel(rme, op);
+        else
+            ask_peer(rme, op);
+        break;
+    case RME_OP_CANCELLING:
+        if (r->peer_stop)
+            answer_cancel(rme, op);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- The end ------------------------------------------------------------------------------------------------------ */
+
+static void count_end(struct rme *rme, const struct rme_op *op)
+{
+    bool reads = op->rndv->reads;
+
+    if (!rme_op_sends(op)) {
+        rme_count(rme, reads ? RME_C_RECVS_RNDV_READ : RME_C_RECVS_RNDV_WRITE);
+        return;
+    }
+    rme_count(rme, reads ? RME_C_SENDS_RNDV_READ : RME_C_SENDS_RNDV_WRITE);
+    if (op->kind == RME_OP_UNEXPECTED)
+        rme_count(rme, RME_C_UNEXPECTED_SENT);
+    rme_count_add(rme, RME_C_BYTES_SENT, op->size);
+    op->peer->bytes_sent += op->size;
+}
+
+static void ended(struct rme *rme, struct rme_op *op)
+{
+    struct rme_peer *peer = op->peer;
+
+    if (op->error == 0)
+        count_end(rme, op);
+    rme_invite_over(rme, op);
+    rme_rndv_quiet(rme, op);
+    rme_units_close(rme, op);
+    rme_unit_shutting(op);
+    rme_rndv_unload(op);
+    if (op->rndv->rts_out) {
+        op->rndv->rts_out = false;
+        peer->talk->rts_out[op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED]--;
+        rme_peer_kick(peer);
+    }
+}
+
+const struct rme_protocol rme_protocol_rendezvous = {
+    .name = "rendezvous",
+    .arrived = {[RME_WIRE_CTS] = rme_rndv_cts,
+                [RME_WIRE_OFFER] = rme_rndv_offer,
+                [RME_WIRE_GO] = rme_rndv_go,
+                [RME_WIRE_FIN] = rme_rndv_fin},
+    .ready = rme_rndv_advance,
+    .failed = rme_rndv_stop,
+    .silenced = rme_rndv_silence,
+    .ended = ended,
+    .freed = rme_rndv_free,
+};

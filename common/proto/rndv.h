@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Rendezvous: a message that is moved by RDMA between the memory of its send and the memory of its receive.  rndv.c tells
+ * how; rndv_send.c and rndv_recv.c are the two ends, unit.c the memory, move.c the transfers.
+ */
+#ifndef RME_RNDV_H
+#define RME_RNDV_H
+
+#include "move/move.h"
+#include "plan/plan.h"
+
+struct rme_message;
+
+/* The row of both ends: op->protocol of whatever has an rme_rndv. */
+extern const struct rme_protocol rme_protocol_rendezvous;
+
+/* What an op has to say, in this order. */
+#define RME_SAY_GO 1u
+#define RME_SAY_FIN 2u
+#define RME_SAY_CANCEL 4u
+#define RME_SAY_CANCEL_ACK 8u
+
+/* ---- rndv.c: what both ends share -------------------------------------------------------------------------------- */
+
+int rme_rndv_new(struct rme *rme, struct rme_op *op);
+void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
+/* The op of this peer that we call so, or whose other end the peer calls so; NULL: there is none such any more. */
+struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
+struct rme_op *rme_rndv_find_receive(struct rme_peer *peer, uint32_t send);
+struct rme_op *rme_rndv_find_send(struct rme_peer *peer, uint32_t receive);
+/* Nothing that is not under way yet ever will be. */
+void rme_rndv_quiet(struct rme *rme, struct rme_op *op);
+/* Forgets what it has to say. */
+void rme_rndv_silence(struct rme_op *op);
+/* It no longer counts as load: it is moved, or never will be. */
+void rme_rndv_unload(struct rme_op *op);
+/* Frees it; called when op->pins is 0. */
+void rme_rndv_free(struct rme *rme, struct rme_op *op);
+/* Frees what is kept for reuse, here and in unit.c and move.c. */
+void rme_rndv_clear(struct rme *rme);
+
+/*
+ * What the planner shall take as registered: memory of zones, and large messages when the cache is on.  The first use of such
+ * memory pays for the registration, the later ones find it; a planner that compared the first use alone would copy for ever.
+ */
+bool rme_rndv_ready(struct rme *rme, const struct rme_op *op);
+/* What the planner shall know of our side of a message. */
+struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op);
+/* What the planner shall know of this engine and its device; the two sides are left to the caller. */
+struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
+
+/* Queues what an op has to say. */
+void rme_rndv_say(struct rme_op *op, unsigned what);
+/* Sends CANCEL_ACK for the peer's operation `to`; false: no credit or buffer. */
+bool rme_rndv_send_ack(struct rme_peer *peer, uint32_t to);
+
+/* What to do when it fails. */
+void rme_rndv_open_failed(struct rme_peer *peer, int error);
+/* Makes progress: prepares units, and exposes or moves them, as the op's state says.  May end the op. */
+void rme_rndv_advance(struct rme *rme, struct rme_op *op);
+/* Enters EXPOSED or MOVING. */
+void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state);
+/* Stops an op: it ends with `error` once the peer has left its memory.  Also for one that has not begun. */
+void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error);
+/* A stopped op may have come to rest: says what there is to say and ends it, or waits on. */
+void rme_rndv_halt(struct rme *rme, struct rme_op *op);
+/* The peer moved everything up to `done`: units are unpacked and let go. */
+void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done);
+
+/* ---- rndv_send.c, rndv_recv.c ------------------------------------------------------------------------------------ */
+
+/* What became of a send that was tried. */
+enum rme_sent {
+    RME_SENT_GONE,    /* or it was ended */
+    RME_SENT_STUCK,   /* no credit or buffer: nothing else can go either */
+    RME_SENT_PREPARE, /* its memory is made ready; rme_send_ready follows */
+    RME_SENT_TURN,    /* too many wait for the peer's host, or have their memory made ready */
+};
+
+/* The first send of its tag goes by rendezvous, if it can. */
+enum rme_sent rme_rndv_send(struct rme *rme, struct rme_op *op);
+/* Would it not be RME_SENT_TURN? */
+bool rme_rndv_in_turn(const struct rme_op *op);
+void rme_rndv_cts(struct rme_peer *peer, const struct rme_wire_message *message);
+/* An INVITE has crossed the RTS of this send: it may be the answer. */
+void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle, const struct rme_wire_message *invite);
+void rme_rndv_go(struct rme_peer *peer, const struct rme_wire_message *message);
+void rme_rndv_fin(struct rme_peer *peer, const struct rme_wire_message *message);
+
+/* A receive (or pull) met an RTS. */
+void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts);
+void rme_rndv_offer(struct rme_peer *peer, const struct rme_wire_message *message);
+void rme_rndv_imm(struct rme_peer *peer, uint32_t imm);
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The receiver's end of a rendezvous: it decides who moves the data. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "proto/message.h"
+#include "proto/rndv.h"
+
+/*
+ * What RTS says of the sender's load is older than what we have told it to do since, maybe for other messages that came along
+ * with this one: the larger figure is nearer to the truth.
+ */
+static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_message *rts, struct rme_plan *plan)
+{
+    const struct rme_peer *peer = op->peer;
+    struct rme_plan_in in = rme_rndv_plan_in(rme, op->size);
+
+    in.send = (struct rme_plan_side){.segments = rts->shape,
+                                     .ready = (rts->flags & RME_WIRE_F_READY) != 0,
+                                     .server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0,
+                                     .load_ops = peer->load.ops > rts->load_ops ? peer->load.ops : rts->load_ops,
+                                     .load_bytes =
+                                         peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
+    in.recv = rme_rndv_own_side(rme, op);
+    if (in.prefer == RME_PREFER_AUTO && rts->opening == NULL)
+        in.has_read = false; /* nothing to read yet: a CTS is one message less than GO and OFFER */
+    rme_plan(&in, plan);
+    if (in.recv.ready)
+        plan->recv_pack = false;
+}
+
+static void refuse(struct rme *rme, struct rme_op *op, int error)
+{
+    op->rndv->fin_error = error;
+    rme_rndv_say(op, RME_SAY_FIN);
+    rme_op_end(rme, op, error);
+}
+
+/* We read: what RTS offered is the first window. */
+static void receive_by_read(struct rme *rme, struct rme_op *op, struct rme_opening *opening)
+{
+    struct rme_rndv *r = op->rndv;
+
+    r->reads = true;
+    r->access = RME_ACCESS_LOCAL_WRITE;
+    if (opening != NULL) {
+        rme_node_append(&r->openings, &opening->link);
+        r->opened = opening->length;
+    }
+    if (r->opened < op->size)
+        rme_rndv_say(op, RME_SAY_GO);
+    rme_rndv_begin(rme, op, RME_OP_MOVING);
+}
+
+static void receive_by_write(struct rme *rme, struct rme_op *op)
+{
+    op->rndv->access = RME_ACCESS_REMOTE_WRITE;
+    op->rndv->max_segs = rme_exposed_max(rme, RME_WIRE_CTS, op->peer->tx_size);
+    rme_rndv_begin(rme, op, RME_OP_EXPOSED);
+}
+
+void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts)
+{
+    struct rme_peer *peer = op->peer;
+    struct rme_opening *opening = rts->opening;
+    struct rme_plan plan;
+
+    if (op->rndv != NULL && rme_invite_met(rme, op, rts))
+        return;
+    op->size = rts->total;
+    if (rme_rndv_new(rme, op) != 0) {
+        rme_op_end(rme, op, -ENOMEM);
+        rme_peer_fail(peer, -ENOMEM, "no memory to receive a large message");
+        return;
+    }
+    rme_rndv_set_peer_handle(op, rts->from);
+    if (op->size > op->total) {
+        refuse(rme, op, -EMSGSIZE);
+        return;
+    }
+    if (op->size == 0) {
+        op->rndv->reads = true;
+        rme_rndv_say(op, RME_SAY_FIN);
+        rme_op_end(rme, op, 0);
+        return;
+    }
+    plan_receive(rme, op, rts, &plan);
+    op->rndv->memory = plan.recv_pack ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
+    if (plan.proto == RME_PROTO_RNDV_READ && rme->caps->has_read && !rts->shortened) {
+        rts->opening = NULL;
+        receive_by_read(rme, op, opening);
+    } else {
+        receive_by_write(rme, op);
+    }
+}
+
+void rme_rndv_offer(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_op *op = rme_rndv_find(peer, message->to);
+    int error;
+
+    /* one for a receive that refused in the meantime is on its way rightly */
+    if (op == NULL || rme_op_sends(op) || op->state != RME_OP_MOVING)
+        return;
+    if (message->from != rme_rndv_peer_handle(op->rndv)) {
+        rme_peer_protocol_error(peer, "an OFFER of another send");
+        return;
+    }
+    error = rme_rndv_open(op, message);
+    if (error != 0)
+        rme_rndv_open_failed(peer, error);
+    else
+        rme_rndv_advance(peer->rme, op);
+}
+
+void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
+{
+    struct rme *rme = peer->rme;
+    struct rme_op *op = rme_rndv_find(peer, imm);
+    struct rme_unit *unit = NULL;
+
+    if (op != NULL && !rme_op_sends(op) && !rme_node_alone(&op->rndv->units) &&
+        (op->state == RME_OP_EXPOSED || op->state == RME_OP_CANCELLING || op->state == RME_OP_INVITING))
+        unit = rme_entry(op->rndv->units.next, struct rme_unit, link);
+    if (unit == NULL || !unit->told) {
+        rme_peer_protocol_error(peer, "an immediate for no receive that waits for it");
+        return;
+    }
+    if (op->state == RME_OP_INVITING)
+        rme_invite_used(rme, op);
+    rme_rndv_exposed_done(rme, op, unit->offset + unit->length);
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What goes out on a link, and in which order.
+ *
+ * Whatever wants to send puts itself into one of the peer's queues and kicks the peer; rme_settle pushes kicked peers when the
+ * round of events is over.  A push sends, as far as credits and buffers reach: control messages, which end or move
+ * operations under way; transfers; then what starts something new.  Last, credits go back by themselves if enough are owed and no
+ * message took them along.
+ *
+ * The order of what starts something.  Messages of one (peer, tag) leave in the order of posting, whatever protocol they take.
+ * One that waits for something of its own holds back no message of another tag.  That is memory which is being made ready, or the
+ * peer's host, which has taken too few messages: as many RTS as the peer holds are out, and a small message finds no room in
+ * the window either.  Such a send steps out of the queue and holds its tag: those of the tag that come to the head of
+ * the queue meanwhile gather behind it, in the tag's slot of rme->protocols->holds.  When it has gone, the oldest of them holds the
+ * tag and is tried next; after the last one the slot goes.  A send is thus moved three times at most, however many there are.
+ *
+ * What every message needs, a credit and a buffer, is waited for in the order of posting: the whole queue stands.  So are the RTS
+ * and the window by those that wait for them (peer->talk->turn): a small message goes past a large one that waits for an RTS, and they
+ * take turns when there is room for one; but it does not go past another small one, which might never find room then.
+ *
+ * Unexpected messages have a queue of their own.  They are small, and the peer delivers them in the order of sending, whatever their
+ * tags; so that queue waits as a whole.
+ *
+ * Failure path.  A send that is cancelled, or ends with its link, passes the tag on like one that goes.  Without memory for a
+ * slot the queue waits as a whole.
+ */
+#include "proto/message.h"
+#include "proto/rndv.h"
+#include "proto/send.h"
+
+/* ---- Sends that let others pass ---------------------------------------------------------------------------------- */
+
+static struct rme_slot *slot_of(const struct rme_peer *peer, int32_t tag)
+{
+    return peer->talk->holds != 0 ? rme_match_find(&peer->rme->protocols->holds, rme_match_key(peer->serial, tag)) : NULL;
+}
+
+bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag)
+{
+    return rme_node_alone(&peer->talk->turn[RME_TURN_SMALL]) && slot_of(peer, tag) == NULL;
+}
+
+static void try_next(struct rme_op *op)
+{
+    rme_node_remove(&op->link);
+    rme_node_append(op->peer->talk->sendq[RME_EXPECTED].next, &op->link);
+}
+
+/* The send leaves the queue, and those of its tag will wait behind it.  False: no memory. */
+static bool hold_tag(struct rme_op *op)
+{
+    struct rme_peer *peer = op->peer;
+
+    if (op->slot == NULL) {
+        op->slot = rme_match_get(&peer->rme->protocols->holds, rme_match_key(peer->serial, op->tag));
+        if (op->slot == NULL)
+            return false;
+        op->slot->holder = op;
+        peer->talk->holds++;
+    }
+    rme_node_remove(&op->link);
+    return true;
+}
+
+static bool wait_turn(struct rme_op *op, enum rme_turn turn)
+{
+    if (!hold_tag(op))
+        return false;
+    rme_node_append(&op->peer->talk->turn[turn], &op->link);
+    return true;
+}
+
+void rme_send_leave(struct rme_op *op)
+{
+    struct rme_peer *peer = op->peer;
+    struct rme_slot *slot = op->slot;
+    struct rme_node *next;
+
+    rme_node_remove(&op->link);
+    peer->talk->preparing -= op->rndv != NULL && op->kind == RME_OP_SEND;
+    if (slot == NULL)
+        return;
+    op->slot = NULL;
+    next = rme_node_take(&slot->messages);
+    if (next == NULL) {
+        peer->talk->holds--;
+        rme_match_release(&peer->rme->protocols->holds, slot);
+        return;
+    }
+    slot->holder = rme_entry(next, struct rme_op, link);
+    slot->holder->slot = slot;
+    try_next(slot->holder);
+}
+
+void rme_send_ready(struct rme_op *op)
+{
+    if (op->slot != NULL && rme_node_alone(&op->link))
+        try_next(op);
+    rme_peer_kick(op->peer);
+}
+
+void rme_send_invited(struct rme_peer *peer, int32_t tag)
+{
+    const struct rme_slot *slot = slot_of(peer, tag);
+
+    if (slot == NULL || rme_node_alone(&slot->holder->link)) /* its memory is being made ready */
+        return;
+    try_next(slot->holder);
+    rme_peer_kick(peer);
+}
+
+/* ---- Sends in turn ----------------------------------------------------------------------------------------------- */
+
+/* Could it go without an RTS, if the window had room? */
+static bool is_small(const struct rme_op *op)
+{
+    return op->rndv == NULL && op->size <= op->peer->eager_max[RME_EXPECTED];
+}
+
+static struct rme_op *first_of(const struct rme_node *ring)
+{
+    return rme_node_alone(ring) ? NULL : rme_entry(ring->next, struct rme_op, link);
+}
+
+/* Of those that wait for the peer's host, one that need not wait any more; NULL: none. */
+static struct rme_op *in_turn(const struct rme_peer *peer)
+{
+    struct rme_op *small = first_of(&peer->talk->turn[RME_TURN_SMALL]);
+    struct rme_op *large = first_of(&peer->talk->turn[RME_TURN_LARGE]);
+
+    if (small != NULL && rme_eager_fits(peer, RME_EXPECTED, small->size))
+        return small;
+    if (large != NULL && !rme_rndv_in_turn(large))
+        large = NULL;
+    if (small != NULL && rme_rndv_in_turn(small) && (large == NULL || peer->talk->small_next))
+        return small;
+    return large;
+}
+
+static bool send_eagerly(struct rme_op *op, enum rme_stream stream)
+{
+    struct rme_peer *peer = op->peer;
+
+    if (!rme_eager_send(peer, stream, op->seg, op->nseg, op->size, op->tag))
+        return false;
+    rme_send_leave(op);
+    rme_op_end(peer->rme, op, 0);
+    return true;
+}
+
+/* Tries an expected send.  False: nothing can go now. */
+static bool try_expected(struct rme_op *op)
+{
+    struct rme_peer *peer = op->peer;
+    bool small = is_small(op);
+
+    if (small && rme_eager_fits(peer, RME_EXPECTED, op->size))
+        return send_eagerly(op, RME_EXPECTED);
+    switch (rme_rndv_send(peer->rme, op)) {
+    case RME_SENT_PREPARE:
+        return hold_tag(op);
+    case RME_SENT_TURN:
+        return wait_turn(op, small ? RME_TURN_SMALL : RME_TURN_LARGE);
+    case RME_SENT_STUCK:
+        return false;
+    case RME_SENT_GONE:
+        break;
+    }
+    return true;
+}
+
+/* Sends the next expected message, or lets it wait aside.  False: there is none, or nothing can go now. */
+static bool send_expected(struct rme_peer *peer)
+{
+    struct rme_op *op = in_turn(peer);
+    struct rme_slot *slot;
+
+    if (op != NULL) {
+        bool small = is_small(op);
+
+        if (!try_expected(op))
+            return false;
+        peer->talk->small_next = !small;
+        return true;
+    }
+    op = first_of(&peer->talk->sendq[RME_EXPECTED]);
+    if (op == NULL)
+        return false;
+    slot = op->slot == NULL ? slot_of(peer, op->tag) : NULL;
+    if (slot != NULL) {
+        rme_node_remove(&op->link);
+        rme_node_append(&slot->messages, &op->link);
+        return true;
+    }
+    if (is_small(op) && !rme_node_alone(&peer->talk->turn[RME_TURN_SMALL]))
+        return wait_turn(op, RME_TURN_SMALL);
+    return try_expected(op);
+}
+
+static bool send_unexpected(struct rme_peer *peer)
+{
+    struct rme_op *op = first_of(&peer->talk->sendq[RME_UNEXPECTED_STREAM]);
+
+    if (op == NULL)
+        return false;
+    if (op->rndv == NULL && rme_eager_fits(peer, RME_UNEXPECTED_STREAM, op->size))
+        return send_eagerly(op, RME_UNEXPECTED_STREAM);
+    return rme_rndv_send(peer->rme, op) == RME_SENT_GONE;
+}
+
+static void push(struct rme_peer *peer)
+{
+    while (!rme_node_alone(&peer->control) && rme_control_push(peer))
+        continue;
+    while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))
+        continue;
+    if (peer->pong_due && rme_peer_send_header(peer, RME_WIRE_PONG, RME_CREDIT_CONTROL))
+        peer->pong_due = false;
+    if (peer->ping_due && rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA))
+        peer->ping_due = false;
+    while (send_expected(peer))
+        continue;
+    while (send_unexpected(peer))
+        continue;
+    if (rme_credit_due(&peer->credit) && !rme_keep_waits(peer))
+        rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN);
+}
+
+void rme_push(struct rme_peer *peer)
+{
+    if (peer->state == RME_PEER_UP)
+        push(peer);
+    rme_move_turn(peer->rme);
+}

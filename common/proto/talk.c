@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The table of protocols, and what becomes of a peer's operations with its links.
+ *
+ * When a link is given up nothing more is sent or matched on it: its ops leave their queues, end with the error, and wait in
+ * peer->dying for the link to be down, since until then a device may use their memory.
+ */
+#include <string.h>
+
+#include "proto/arrive.h"
+#include "proto/cancel.h"
+#include "proto/message.h"
+#include "proto/refuse.h"
+#include "proto/rndv.h"
+#include "proto/unexp.h"
+
+const struct rme_protocol *const rme_protocol_table[] = {
+    &rme_protocol_link,   &rme_protocol_eager,  &rme_protocol_defer,      &rme_protocol_invitation, &rme_protocol_unexpected,
+    &rme_protocol_refusal, &rme_protocol_cancel, &rme_protocol_rendezvous, NULL,
+};
+
+void rme_protocols_init(struct rme_protocols *protocols)
+{
+    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+        for (unsigned kind = 0; kind < RME_ARRIVALS; kind++)
+            if ((*row)->arrived[kind] != NULL)
+                protocols->arrived[kind] = (*row)->arrived[kind];
+}
+
+static void made(struct rme_peer *peer)
+{
+    for (int stream = 0; stream < RME_STREAMS; stream++)
+        rme_node_init(&peer->talk->sendq[stream]);
+    for (int turn = 0; turn < RME_TURNS; turn++)
+        rme_node_init(&peer->talk->turn[turn]);
+    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+        if ((*row)->made != NULL)
+            (*row)->made(peer);
+}
+
+static void started(struct rme_peer *peer)
+{
+    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+        if ((*row)->started != NULL)
+            (*row)->started(peer);
+}
+
+/*
+ * Ops that fail together are reported sends first, receives after.  A host that posted a request and the receive of its
+ * answer looks for the failure at the receive, and may take no further step for a send that is reported after it.
+ */
+static void sends_first(struct rme_node *ops)
+{
+    struct rme_node receives;
+    struct rme_node *next;
+
+    rme_node_init(&receives);
+    for (struct rme_node *node = ops->next; node != ops; node = next) {
+        next = node->next;
+        if (!rme_op_sends(rme_entry(node, struct rme_op, of_peer))) {
+            rme_node_remove(node);
+            rme_node_append(&receives, node);
+        }
+    }
+    rme_node_splice(ops, &receives);
+}
+
+/* Ops that wait for a link that will not come. */
+static void unreachable(struct rme_peer *peer, int error)
+{
+    struct rme_node *node;
+
+    sends_first(&peer->ops);
+    while ((node = rme_node_take(&peer->ops)) != NULL) {
+        struct rme_op *op = rme_entry(node, struct rme_op, of_peer);
+
+        rme_op_detach(peer->rme, op);
+        rme_op_end(peer->rme, op, error);
+    }
+}
+
+static void left(struct rme_peer *peer, int error)
+{
+    struct rme *rme = peer->rme;
+    struct rme_node *node;
+
+    while ((node = rme_node_take(&peer->ops)) != NULL) {
+        struct rme_op *op = rme_entry(node, struct rme_op, of_peer);
+
+        op->pins++;
+        rme_node_append(&peer->dying, &op->of_peer);
+        rme_op_detach(rme, op);
+        rme_op_end(rme, op, op->rndv != NULL && op->rndv->stop ? op->rndv->stop_error : error);
+    }
+    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+        if ((*row)->left != NULL)
+            (*row)->left(peer);
+    rme_control_drop(peer);
+}
+
+static void down(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+    struct rme_node *node;
+
+    while (!rme_node_alone(&peer->moving))
+        rme_move_free(rme, rme_entry(peer->moving.next, struct rme_move, link));
+    rme_units_lost(peer);
+    sends_first(&peer->dying);
+    while ((node = rme_node_take(&peer->dying)) != NULL)
+        rme_op_unpin(rme, rme_entry(node, struct rme_op, of_peer));
+}
+
+static void gone(struct rme_peer *peer)
+{
+    rme_move_turn(peer->rme);
+}
+
+const struct rme_link_user rme_talk_user = {
+    .talk_size = sizeof(struct rme_talk),
+    .made = made,
+    .started = started,
+    .left = left,
+    .down = down,
+    .unreachable = unreachable,
+    .unwanted = rme_unexp_unwanted,
+    .is_needed = rme_unexp_waits,
+    .gone = gone,
+};

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Unexpected messages.  Small ones come eagerly and are copied at once into a buffer that will be the host's.  Larger ones,
+ * and those of a sender whose window is full, come as RTS and are pulled: an op of kind PULL receives them like any
+ * rendezvous.  A pull starts when the peer's messages that wait for the host are below its window, so what one peer
+ * makes us hold is bounded, and a host that fetches nothing blocks nobody's expected messages.
+ *
+ * Each peer's messages are delivered in the order of their sending: they wait in peer->talk->unexpected, and from its head they
+ * go to rme->protocols->unexpected as they become complete.  Complete messages outlive their peer.  A buffer given out is found
+ * again by its address in a hash table, so that a wrong pointer does no harm.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/message.h"
+#include "proto/rndv.h"
+#include "proto/unexp.h"
+#include "transport/waiter.h"
+
+static struct rme_unexp *unexp_new(struct rme_peer *peer, int32_t tag, uint64_t size, size_t room)
+{
+    struct rme_unexp *u = malloc(sizeof(*u) + room);
+
+    if (u == NULL)
+        return NULL;
+    memset(u, 0, sizeof(*u));
+    rme_node_init(&u->link);
+    rme_node_init(&u->waiting);
+    u->peer = peer;
+    u->tag = tag;
+    u->size = size;
+    u->kept = sizeof(*u) + room;
+    rme_keep(peer, u->kept);
+    return u;
+}
+
+static void unexp_free(struct rme_unexp *u)
+{
+    rme_node_remove(&u->link);
+    rme_node_remove(&u->waiting);
+    if (u->rts != NULL)
+        rme_message_free(u->rts);
+    rme_unkeep(u->peer, u->kept);
+    free(u);
+}
+
+static void no_memory(struct rme_peer *peer)
+{
+    rme_peer_fail(peer, -ENOMEM, "no memory for an unexpected message");
+}
+
+void rme_unexp_publish(struct rme *rme)
+{
+    if (rme_node_alone(&rme->protocols->unpublished))
+        return;
+    rme_node_splice(&rme->protocols->unexpected, &rme->protocols->unpublished);
+    rme->protocols->unexpected_changes++;
+    rme_wait_notify(rme, RME_WAIT_UNEXPECTED);
+}
+
+/* What is complete and in turn can be delivered. */
+static void pass_on(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+
+    while (!rme_node_alone(&peer->talk->unexpected)) {
+        struct rme_unexp *u = rme_entry(peer->talk->unexpected.next, struct rme_unexp, link);
+
+        if (!u->ready)
+            return;
+        rme_node_remove(&u->link);
+        rme_node_append(&rme->protocols->unpublished, &u->link);
+        peer->talk->waiting_host++;
+        rme_count(rme, RME_C_UNEXPECTED_RECEIVED);
+        rme_count_add(rme, RME_C_BYTES_RECEIVED, u->size);
+        peer->bytes_received += u->size;
+        if (!rme_is_ending(rme))
+            rme_unexp_publish(rme);
+    }
+}
+
+static void unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_unexp *u;
+
+    if (message->payload_length > RME_UNEXPECTED_MAX ||
+        rme_holding_got(&peer->holding[RME_UNEXPECTED_STREAM], message->payload_length) != 0) {
+        rme_peer_protocol_error(peer, "more unexpected messages than its window allows");
+        return;
+    }
+    u = unexp_new(peer, message->tag, message->payload_length, message->payload_length);
+    if (u == NULL) {
+        no_memory(peer);
+        return;
+    }
+    memcpy(u->buffer, message->payload, message->payload_length);
+    rme_count_add(peer->rme, RME_C_BYTES_COPIED, message->payload_length);
+    rme_count(peer->rme, RME_C_RECVS_EAGER);
+    u->ready = true;
+    rme_node_append(&peer->talk->unexpected, &u->link);
+    pass_on(peer);
+}
+
+/* ---- Pulling ----------------------------------------------------------------------------------------------------- */
+
+/* What a pull counts for against the window: like an eager message, so that those of no bytes are bounded, too. */
+static uint32_t pull_cost(const struct rme_unexp *u)
+{
+    return (uint32_t)u->size + RME_HELD_COST;
+}
+
+/* Gives the message of `u` a buffer and starts to pull.  False: no memory. */
+static bool pull(struct rme_peer *peer, struct rme_unexp *u)
+{
+    struct rme *rme = peer->rme;
+    struct rme_message *rts = u->rts;
+    struct rme_unexp *full = unexp_new(peer, u->tag, u->size, u->size);
+    struct rme_op *op = full != NULL ? rme_op_new(&rme->operations->table, 1) : NULL;
+
+    if (op == NULL) {
+        if (full != NULL)
+            unexp_free(full);
+        return false;
+    }
+    rme_node_append(&u->link, &full->link); /* before u, which leaves */
+    full->pulled = true;
+    rme_name_drop(&rme->mover->names, &rts->name);
+    u->rts = NULL;
+    unexp_free(u);
+    op->kind = RME_OP_PULL;
+    op->state = RME_OP_FREE;
+    op->tag = full->tag;
+    op->peer = peer;
+    op->user = full;
+    op->seg[0] = (struct rme_seg){full->buffer, full->size};
+    op->total = full->size;
+    rme_node_append(&peer->ops, &op->of_peer);
+    rme_op_step(rme, op, RME_OP_POSTED);
+    peer->talk->pulled += pull_cost(full);
+    peer->talk->rts_in[RME_UNEXPECTED_STREAM]--;
+    rme_rndv_receive(rme, op, rts);
+    rme_message_free(rts);
+    return true;
+}
+
+/* Pulls, in order, as long as there is room. */
+static void pull_more(struct rme_peer *peer)
+{
+    while (!rme_node_alone(&peer->talk->pulls) && peer->state == RME_PEER_UP) {
+        struct rme_unexp *u = rme_entry(peer->talk->pulls.next, struct rme_unexp, waiting);
+
+        if (peer->talk->pulled != 0 && peer->talk->pulled + pull_cost(u) > peer->rme->tuning.window[RME_UNEXPECTED_STREAM])
+            return;
+        if (!pull(peer, u)) {
+            no_memory(peer);
+            return;
+        }
+    }
+}
+
+static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_unexp *u;
+
+    if (message->total > RME_UNEXPECTED_MAX) {
+        rme_peer_protocol_error(peer, "an unexpected message that is too large");
+        return;
+    }
+    if (peer->talk->rts_in[RME_UNEXPECTED_STREAM] >= peer->rme->tuning.rts_max) {
+        rme_peer_protocol_error(peer, "more unexpected RTS than it may have open");
+        return;
+    }
+    u = unexp_new(peer, message->tag, message->total, 0);
+    if (u == NULL) {
+        no_memory(peer);
+        return;
+    }
+    u->rts = rme_message_from_rts(peer, message);
+    if (u->rts == NULL) {
+        unexp_free(u);
+        no_memory(peer);
+        return;
+    }
+    u->rts->unexp = u;
+    rme_message_name(u->rts);
+    rme_message_shorten(u->rts);
+    rme_node_append(&peer->talk->unexpected, &u->link);
+    rme_node_append(&peer->talk->pulls, &u->waiting);
+    peer->talk->rts_in[RME_UNEXPECTED_STREAM]++;
+    pull_more(peer);
+}
+
+void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
+{
+    struct rme_unexp *u = op->user;
+    struct rme_peer *peer = u->peer;
+
+    if (op->error == 0 && !u->dropped) {
+        u->ready = true;
+    } else {
+        peer->talk->pulled -= pull_cost(u);
+        unexp_free(u);
+    }
+    rme_op_recycle(&rme->operations->table, op);
+    pass_on(peer);
+    pull_more(peer);
+    rme_peer_release(peer);
+}
+
+void rme_unexp_cancel(struct rme_message *rts)
+{
+    struct rme_unexp *u = rts->unexp;
+
+    u->rts = NULL;
+    unexp_free(u);
+}
+
+/* ---- Delivering -------------------------------------------------------------------------------------------------- */
+
+static uint32_t hash(const void *buffer, uint32_t mask)
+{
+    uint64_t key = (uintptr_t)buffer >> 4;
+
+    return (uint32_t)((key * 0x9e3779b97f4a7c15ULL) >> 40) & mask;
+}
+
+/* More chains when there are as many buffers as chains; without memory they just get longer. */
+static void lent_grow(struct rme *rme)
+{
+    uint32_t mask = rme->protocols->lent_mask * 2 + 1;
+    struct rme_unexp **chain;
+
+    if (rme->protocols->nlent <= rme->protocols->lent_mask)
+        return;
+    chain = calloc((size_t)mask + 1, sizeof(struct rme_unexp *));
+    if (chain == NULL)
+        return;
+    for (uint32_t i = 0; i <= rme->protocols->lent_mask; i++) {
+        while (rme->protocols->lent[i] != NULL) {
+            struct rme_unexp *u = rme->protocols->lent[i];
+            struct rme_unexp **head = &chain[hash(u->buffer, mask)];
+
+            rme->protocols->lent[i] = u->next;
+            u->next = *head;
+            *head = u;
+        }
+    }
+    free(rme->protocols->lent);
+    rme->protocols->lent = chain;
+    rme->protocols->lent_mask = mask;
+}
+
+struct rme_unexp *rme_unexp_take(struct rme *rme)
+{
+    struct rme_node *node = rme_node_take(&rme->protocols->unexpected);
+    struct rme_unexp *u;
+    struct rme_unexp **head;
+    struct rme_peer *peer;
+
+    if (node == NULL)
+        return NULL;
+    rme->protocols->unexpected_changes++;
+    u = rme_entry(node, struct rme_unexp, link);
+    peer = u->peer;
+    peer->talk->waiting_host--;
+    rme_unkeep(peer, u->kept);
+    if (u->pulled) {
+        peer->talk->pulled -= pull_cost(u);
+        pull_more(peer);
+    } else {
+        rme_holding_took(&peer->holding[RME_UNEXPECTED_STREAM], u->size);
+    }
+    lent_grow(rme);
+    head = &rme->protocols->lent[hash(u->buffer, rme->protocols->lent_mask)];
+    u->next = *head;
+    *head = u;
+    rme->protocols->nlent++;
+    return u;
+}
+
+struct rme_unexp *rme_unexp_back(struct rme *rme, const void *buffer)
+{
+    struct rme_unexp **at = &rme->protocols->lent[hash(buffer, rme->protocols->lent_mask)];
+    struct rme_unexp *u;
+
+    while (*at != NULL && (*at)->buffer != buffer)
+        at = &(*at)->next;
+    u = *at;
+    if (u != NULL) {
+        *at = u->next;
+        rme->protocols->nlent--;
+    }
+    return u;
+}
+
+/* ---- Dropping ---------------------------------------------------------------------------------------------------- */
+
+/* Those that wait for the host.  Nobody else's are looked at when the peer has none, or no more. */
+static void drop_complete(struct rme_peer *peer, struct rme_node *ring)
+{
+    struct rme_node *node = ring->next;
+
+    while (node != ring && peer->talk->waiting_host > 0) {
+        struct rme_unexp *u = rme_entry(node, struct rme_unexp, link);
+
+        node = node->next;
+        if (u->peer == peer) {
+            peer->talk->waiting_host--;
+            unexp_free(u);
+        }
+    }
+}
+
+static void drop(struct rme_peer *peer, bool all)
+{
+    struct rme_node *node = peer->talk->unexpected.next;
+
+    while (node != &peer->talk->unexpected) {
+        struct rme_unexp *u = rme_entry(node, struct rme_unexp, link);
+
+        node = node->next;
+        if (u->rts != NULL || (u->ready && all))
+            unexp_free(u);
+        else if (all)
+            u->dropped = true; /* its pull ends with the link */
+    }
+    peer->talk->rts_in[RME_UNEXPECTED_STREAM] = 0;
+}
+
+/* What cannot be completed goes with the link. */
+static void left(struct rme_peer *peer)
+{
+    drop(peer, false);
+}
+
+void rme_unexp_unwanted(struct rme_peer *peer)
+{
+    struct rme_protocols *protocols = peer->rme->protocols;
+
+    drop(peer, true);
+    drop_complete(peer, &protocols->unexpected);
+    drop_complete(peer, &protocols->unpublished);
+}
+
+void rme_unexp_clear(struct rme *rme)
+{
+    for (uint32_t i = 0; i <= rme->protocols->lent_mask; i++) {
+        while (rme->protocols->lent[i] != NULL) {
+            struct rme_unexp *u = rme->protocols->lent[i];
+
+            rme->protocols->lent[i] = u->next;
+            free(u);
+        }
+    }
+    free(rme->protocols->lent);
+}
+
+static void made(struct rme_peer *peer)
+{
+    rme_node_init(&peer->talk->unexpected);
+    rme_node_init(&peer->talk->pulls);
+}
+
+const struct rme_protocol rme_protocol_unexpected = {
+    .name = "unexpected",
+    .arrived = {[RME_WIRE_UNEXPECTED] = unexp_arrived, [RME_ARRIVAL_UNEXPECTED_RTS] = rts_arrived},
+    .made = made,
+    .left = left,
+};

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Unexpected messages on their way to the host.  See unexp.c. */
+#ifndef RME_UNEXP_H
+#define RME_UNEXP_H
+
+#include "proto/talk.h"
+
+struct rme_message;
+
+extern const struct rme_protocol rme_protocol_unexpected;
+
+struct rme_unexp {
+    struct rme_node link;    /* in peer->unexpected, then in rme->unexpected */
+    struct rme_node waiting; /* in peer->pulls: an RTS that waits for room */
+    struct rme_unexp *next;  /* in its chain of rme->lent */
+    struct rme_peer *peer;   /* NULL once the host has it */
+    int32_t tag;
+    bool ready;              /* all bytes are here */
+    bool dropped;            /* the host does not want it any more; it is still being pulled */
+    bool pulled;             /* it came by RTS */
+    uint64_t size;
+    size_t kept;             /* bytes in the account of the peer */
+    struct rme_message *rts; /* not pulled yet */
+    _Alignas(16) unsigned char buffer[];
+};
+
+/* Takes the first complete message; NULL: none.  The host has its buffer from now on. */
+struct rme_unexp *rme_unexp_take(struct rme *rme);
+
+/* Drops all messages of a peer, also those that could be delivered. */
+void rme_unexp_unwanted(struct rme_peer *peer);
+/* Is one of it still to be delivered? */
+static inline bool rme_unexp_waits(const struct rme_peer *peer)
+{
+    return peer->talk->waiting_host != 0 || !rme_node_alone(&peer->talk->unexpected);
+}
+/* Takes a buffer back from the host; NULL: it has no such. */
+struct rme_unexp *rme_unexp_back(struct rme *rme, const void *buffer);
+/* What waited for ops that had ended before it is delivered. */
+void rme_unexp_publish(struct rme *rme);
+/* A pull ended. */
+void rme_unexp_pulled(struct rme *rme, struct rme_op *op);
+/* The sender gives up an RTS that was not pulled yet; the message is the caller's now. */
+void rme_unexp_cancel(struct rme_message *rts);
+void rme_unexp_clear(struct rme *rme);
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What every floor from the transport up shares: the network, the options, the log, counters, time and the peers.  What a floor
+ * above keeps for itself is behind a pointer that only it and those above it look through.
+ */
+#ifndef RME_CORE_H
+#define RME_CORE_H
+
+#include <pthread.h>
+
+#include "base/list.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "base/stats.h"
+#include "base/timer.h"
+#include "fabric.h"
+#include "memory/mreg.h"
+#include "memory/pin.h"
+#include "memory/zone.h"
+#include "plan/plan.h"
+#include "transport/keep.h"
+
+struct rme_link_user;
+struct rme_mover;
+struct rme_operations;
+struct rme_protocols;
+struct rme_waiter;
+
+/* The two streams of messages, which share nothing but the link. */
+enum rme_stream { RME_EXPECTED, RME_UNEXPECTED_STREAM, RME_STREAMS };
+
+/* Options, read once. */
+struct rme_tuning {
+    uint32_t rx_size;
+    uint64_t eager_max; /* of expected messages, if it fits */
+    uint32_t window[RME_STREAMS];
+    uint32_t rts_max;
+    uint32_t credits, credits_max;
+    uint64_t unit;
+    uint64_t pack_threshold;
+    uint64_t heavy_ops;
+    enum rme_prefer prefer;
+    bool invite;
+    uint32_t xfers_peer, xfers;
+    uint32_t spin_us;
+    uint32_t connect_ms, backoff_min_ms, backoff_max_ms;
+    uint32_t keepalive_ms, idle_keepalive_ms, peer_timeout_ms, cancel_ms;
+};
+
+struct rme {
+    pthread_mutex_t lock; /* everything below, unless it says otherwise */
+
+    /* constant while open */
+    const struct rme_fabric_ops *ops;
+    struct rme_fabric *fabric;
+    const struct rme_caps *caps;
+    const struct rme_link_user *user; /* of the links: who is told what becomes of them */
+    struct rme_options *options;
+    struct rme_tuning tuning;
+    struct rme_costs costs;
+    uint64_t incarnation;
+    bool server;
+
+    /* with locks of their own */
+    struct rme_log *log;
+    struct rme_pin pin;
+    struct rme_zone *zone;
+    struct rme_mreg *mreg;
+
+    struct rme_stats stats;
+    struct rme_keep keep;
+    struct rme_timers timers;
+    bool unflushed; /* something was queued at the fabric since the last flush */
+    bool lingers;   /* likewise, but it may wait for the next message or the next look at the fabric */
+    bool closing;
+    uint32_t byes; /* BYE messages under way */
+
+    struct rme_node peers;       /* all */
+    uint32_t npeer;
+    uint32_t last_serial;
+    struct rme_node kicked;      /* to be pushed after this round of events */
+    struct rme_node xfer_turn;   /* peers that wait for the process's throttle */
+    uint32_t xfers;              /* our transfers outstanding */
+    struct rme_node window_turn; /* peers that wait for windows, see expose.c */
+    uint32_t offered;            /* windows open for what may wait long */
+    struct rme_load load;        /* what we have to move */
+    uint32_t under_way;          /* rendezvous whose data moves now, whoever moves it; and invitations */
+    uint64_t jitter;             /* state of a small random generator */
+
+    /* who sleeps: waiter.h */
+    struct rme_waiter *leader;
+    struct rme_node followers;
+    bool sleeping; /* the leader is in the fabric's wait() */
+    bool wake;     /* wake it when the lock is released */
+    uint64_t sleeps_until;
+
+    /* of the floors above */
+    struct rme_operations *operations;
+    struct rme_mover *mover;
+    struct rme_protocols *protocols;
+};
+
+static inline void rme_count(struct rme *rme, enum rme_counter_id id)
+{
+    rme->stats.value[id]++;
+}
+
+static inline void rme_count_add(struct rme *rme, enum rme_counter_id id, uint64_t n)
+{
+    rme->stats.value[id] += n;
+}
+
+static inline void rme_lock(struct rme *rme)
+{
+    pthread_mutex_lock(&rme->lock);
+}
+
+#endif

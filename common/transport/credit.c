@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Why nothing is ever sent without a receive buffer, and why two peers never wait for each other's credits for ever.
+ *
+ * The account.  For one direction A -> B let G be what B promised (promised at B).  At any moment
+ *
+ *     have at A  +  messages in flight A -> B  +  owed at B  +  credits in flight B -> A  =  G.
+ *
+ * Each event keeps the sum: sending moves 1 from `have` to flight; arrival moves 1 from flight to `owed` (the buffer has
+ * been given back to the device before); any message B -> A moves all of `owed` to flight; its arrival moves them to
+ * `have`; growing adds the same number to G and to the credits in flight (to a peer that does not understand that: to G and
+ * `owed`); giving up moves some from `have` to flight A -> B, and their arrival takes them and as many of G away.  Messages in
+ * flight are at most G, buffers of the device are at least G: the receiver is always ready.
+ *
+ * What credits tell.  They are returned in the order in which messages and immediates are taken.  So if `credits` of a
+ * header returns nothing else, the sum of what came back says how many of ours the peer had taken when it spoke (`told`), and
+ * with that it knows what those did.  Therefore new buffers are promised in a field of their own, of CREDIT messages.  defer.c
+ * needs that to be exact.  A peer that does not say so in its hello mixes both, and `told` may be too large by its growth.
+ *
+ * Giving up.  Who has promised more than at first asks a link on which nothing happens (PING), and the other side gives up
+ * what it has in hand but for the few of the reserve (PONG).  Only then are the buffers the asker's again, as they could be in use before.
+ * Neither goes below what the hellos promised, so G >= 4 still, and all that is said below of any G holds for the smaller one.  Who
+ * does not know what it was granted, because the peer is not exact, gives nothing up.
+ *
+ * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1, and a CREDIT message always returns at least
+ * one.  B must send a CREDIT message once `owed` reaches G/2, if no other message takes them along before.
+ *
+ * No deadlock.  Let nothing be in flight; then have(A) = G - owed(B) and likewise for the other direction.  Say that A
+ * waits with data or control, so have(A) <= 2.  Then owed(B) >= G - 2 >= G/2 as G >= 4: B must send a CREDIT message, and
+ * does unless have(B) = 0.  The last credit is spent on CREDIT messages only, so if have(B) = 0 the last message of B was a
+ * CREDIT message; it has arrived, and A got at least one credit by it.  If now have(A) = 0 as well, A has spent that one later,
+ * on a CREDIT message which has arrived at B after B's last message, and so B has a credit: a contradiction.
+ * So one of the two has a credit and a duty to send a CREDIT message; it goes, the other gets at least G/2 - 1 >= 1 credits,
+ * and by the same argument everything that waits is sent in the end, since operations in control class never wait for data
+ * class.
+ *
+ * No endless exchange.  CREDIT messages use credits too.  But one is sent for at least G/2 >= 2 messages received, or to
+ * promise more, which has a limit, so an exchange of nothing but CREDIT messages dies out.
+ *
+ * Buffers are given back at once, whether or not the message found a receive, so held messages never block the link; what
+ * the receiver holds aside is bounded by the windows.  A sender whose window is full sends descriptors (RTS) only, whose
+ * number is bounded by the receiver's hello.
+ */
+#include <errno.h>
+
+#include "transport/credit.h"
+
+#define CREDITS_MAX (1u << 20) /* nobody has more buffers for one peer */
+
+void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t have)
+{
+    *credit = (struct rme_credit){
+        .have = have, .promised = promised, .granted = have, .first_promised = promised, .first_granted = have};
+}
+
+uint16_t rme_credit_give(struct rme_credit *credit)
+{
+    uint16_t give = credit->owed > UINT16_MAX ? UINT16_MAX : (uint16_t)credit->owed;
+
+    credit->owed -= give;
+    credit->untold = credit->untold && credit->owed != 0;
+    return give;
+}
+
+uint32_t rme_credit_give_more(struct rme_credit *credit)
+{
+    uint32_t give = credit->grown;
+
+    credit->promised += give;
+    credit->grown = 0;
+    return give;
+}
+
+int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more)
+{
+    if ((uint64_t)credit->have + count + more > CREDITS_MAX)
+        return -EPROTO;
+    if (credit->exact && count > credit->spent - credit->told)
+        return -EPROTO;
+    credit->have += count + more;
+    credit->granted += more;
+    credit->told += count;
+    return 0;
+}
+
+int rme_credit_used(struct rme_credit *credit)
+{
+    if (credit->owed >= credit->promised)
+        return -EPROTO;
+    credit->owed++;
+    return 0;
+}
+
+void rme_credit_grow(struct rme_credit *credit, uint32_t count)
+{
+    if (credit->exact) {
+        credit->grown += count;
+        return;
+    }
+    credit->promised += count;
+    credit->owed += count;
+}
+
+uint32_t rme_credit_surplus(const struct rme_credit *credit)
+{
+    if (!credit->exact || credit->promised <= credit->first_promised)
+        return 0;
+    return credit->promised - credit->first_promised;
+}
+
+uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked)
+{
+    uint32_t spare = credit->have > RME_CREDIT_DATA ? credit->have - RME_CREDIT_DATA : 0;
+    uint32_t more = credit->granted - credit->first_granted;
+
+    if (!credit->exact)
+        return 0;
+    if (asked > spare)
+        asked = spare;
+    if (asked > more)
+        asked = more;
+    credit->have -= asked;
+    credit->granted -= asked;
+    return asked;
+}
+
+int rme_credit_yielded(struct rme_credit *credit, uint32_t count)
+{
+    if (count > rme_credit_surplus(credit) || count > credit->promised - credit->owed)
+        return -EPROTO;
+    credit->promised -= count;
+    return 0;
+}
+
+bool rme_window_fits(const struct rme_window *window, uint64_t payload)
+{
+    return (uint64_t)(uint32_t)(window->sent - window->taken) + payload + RME_HELD_COST <= window->limit;
+}
+
+void rme_window_sent(struct rme_window *window, uint64_t payload)
+{
+    window->sent += (uint32_t)payload + RME_HELD_COST;
+}
+
+int rme_window_report(struct rme_window *window, uint32_t taken)
+{
+    if ((uint32_t)(taken - window->taken) > (uint32_t)(window->sent - window->taken))
+        return -EPROTO;
+    window->taken = taken;
+    return 0;
+}
+
+int rme_holding_got(struct rme_holding *holding, uint64_t payload)
+{
+    if ((uint64_t)(uint32_t)(holding->got - holding->taken) + payload + RME_HELD_COST > holding->limit)
+        return -EPROTO;
+    holding->got += (uint32_t)payload + RME_HELD_COST;
+    return 0;
+}
+
+void rme_holding_took(struct rme_holding *holding, uint64_t payload)
+{
+    holding->taken += (uint32_t)payload + RME_HELD_COST;
+}

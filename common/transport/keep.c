@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What peers make the engine keep: messages that no receive has met, descriptions of large ones, unexpected messages that the
+ * host has not fetched, answers that wait for credits.
+ *
+ * Each kind has a bound for a link, which the peer knows (windows and rts_max of our hello, its credits): a link that exceeds it
+ * is a protocol error and ends, alone.  Of what a peer describes, little is kept: when OFFERS_KEPT bytes (eager.c)
+ * are kept for it, the offers of further descriptions are forgotten, and their messages are written instead of read.
+ *
+ * The process has a bound, too, which no peer knows: option kept_bytes.  From half of it on nobody's promise of buffers grows, and
+ * a host that holds at least a fair share of that half (one part of so many as there are hosts that hold anything, and one
+ * more) gets no further link, and those of its links that hold a fair share of that share get no credits back.  They come
+ * to rest when theirs are used up, and go on when they hold less, or all do.  Whoever holds less than a fair share does not notice:
+ * neither other hosts, nor links of the same one.  The shares of that half add up to less than the other half, so what is kept
+ * stays below the bound, but for what was promised when half of it was reached.
+ *
+ * Why that does not block for ever.  What is kept goes when our host takes it, or with its link.  A peer without credits cannot
+ * answer, so an operation with it may wait; a cancel that waits too long ends the link (cancel_timeout_ms), and with it
+ * all that is kept for it.  Credits that are withheld are returned later and in order, so what they tell is late, not wrong.
+ *
+ * Memory goes back to the system when little is left of much, or few are left of many peers, whose links needed it: malloc
+ * keeps what is freed between what is not.
+ */
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/peer.h"
+
+#define TRIM_FROM (4u << 20) /* so much was kept … */
+#define TRIM_PART 8          /* … and this part of it is left: memory goes back */
+#define TRIM_PEERS 64u       /* likewise of so many peers */
+
+void rme_keep_init(struct rme_keep *keep, uint64_t limit)
+{
+    *keep = (struct rme_keep){.limit = limit};
+    rme_node_init(&keep->waiting);
+    for (uint32_t i = 0; i < RME_HOST_CHAINS; i++)
+        rme_node_init(&keep->hosts[i]);
+}
+
+/* ---- Hosts --------------------------------------------------------------------------------------------------------- */
+
+/* The 16 bytes that tell hosts apart; false: none are known. */
+static bool address_of(const struct sockaddr *from, unsigned char out[16])
+{
+    memset(out, 0, 16);
+    if (from != NULL && from->sa_family == AF_INET) {
+        out[10] = out[11] = 0xff;
+        memcpy(out + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
+        return true;
+    }
+    if (from != NULL && from->sa_family == AF_INET6) {
+        memcpy(out, ((const struct sockaddr_in6 *)(const void *)from)->sin6_addr.s6_addr, 16);
+        return true;
+    }
+    return false;
+}
+
+static struct rme_host *count_peer(struct rme_keep *keep, struct rme_host *host)
+{
+    host->users++;
+    if (++keep->peers > keep->most_peers)
+        keep->most_peers = keep->peers;
+    return host;
+}
+
+struct rme_host *rme_keep_host(struct rme_keep *keep, const struct sockaddr *from)
+{
+    unsigned char address[16];
+    bool known = address_of(from, address);
+    uint32_t sum = 0;
+    struct rme_node *chain;
+    struct rme_host *host;
+
+    for (int i = 0; i < 16; i++)
+        sum = sum * 31 + address[i];
+    chain = &keep->hosts[sum % RME_HOST_CHAINS];
+    for (struct rme_node *node = chain->next; known && node != chain; node = node->next) {
+        host = rme_entry(node, struct rme_host, link);
+        if (memcmp(host->address, address, 16) == 0)
+            return count_peer(keep, host);
+    }
+    host = calloc(1, sizeof(*host));
+    if (host == NULL)
+        return NULL;
+    memcpy(host->address, address, 16);
+    rme_node_init(&host->link);
+    if (known)
+        rme_node_append(chain, &host->link);
+    return count_peer(keep, host);
+}
+
+void rme_keep_host_put(struct rme_keep *keep, struct rme_host *host)
+{
+    keep->peers--;
+    if (keep->most_peers >= TRIM_PEERS && keep->peers <= keep->most_peers / TRIM_PART) {
+        keep->most_peers = keep->peers;
+        keep->trim = true;
+    }
+    if (--host->users > 0)
+        return;
+    rme_node_remove(&host->link);
+    free(host);
+}
+
+/* ---- The account --------------------------------------------------------------------------------------------------- */
+
+static bool is_tight(const struct rme_keep *keep)
+{
+    return keep->kept >= keep->limit / 2;
+}
+
+static uint64_t share(const struct rme_keep *keep)
+{
+    return keep->limit / 2 / (keep->keepers + 1);
+}
+
+bool rme_keep_full(const struct rme_keep *keep, const struct rme_host *host)
+{
+    return is_tight(keep) && host->kept >= share(keep);
+}
+
+static bool is_greedy(const struct rme_peer *peer)
+{
+    const struct rme_keep *keep = &peer->rme->keep;
+
+    return rme_keep_full(keep, peer->host) && peer->kept >= share(keep) / (peer->host->users + 1);
+}
+
+bool rme_keep_may_grow(const struct rme_keep *keep)
+{
+    return !is_tight(keep);
+}
+
+bool rme_keep_waits(struct rme_peer *peer)
+{
+    struct rme_keep *keep = &peer->rme->keep;
+
+    if (!is_greedy(peer))
+        return false;
+    if (rme_node_alone(&peer->keep_wait))
+        rme_node_append(&keep->waiting, &peer->keep_wait);
+    return true;
+}
+
+/* Those that need not wait any more are pushed: their credits go back. */
+static void let_go(struct rme_keep *keep)
+{
+    struct rme_node *node = keep->waiting.next;
+
+    while (node != &keep->waiting) {
+        struct rme_peer *peer = rme_entry(node, struct rme_peer, keep_wait);
+
+        node = node->next;
+        if (is_greedy(peer))
+            continue;
+        rme_node_remove(&peer->keep_wait);
+        rme_peer_kick(peer);
+    }
+}
+
+void rme_keep(struct rme_peer *peer, uint64_t bytes)
+{
+    struct rme_keep *keep = &peer->rme->keep;
+
+    keep->keepers += peer->host->kept == 0;
+    peer->host->kept += bytes;
+    peer->kept += bytes;
+    keep->kept += bytes;
+    peer->rme->stats.value[RME_C_KEPT_BYTES] = keep->kept;
+    if (keep->kept > keep->peak)
+        keep->peak = keep->kept;
+}
+
+void rme_unkeep(struct rme_peer *peer, uint64_t bytes)
+{
+    struct rme_keep *keep = &peer->rme->keep;
+
+    peer->kept -= bytes;
+    peer->host->kept -= bytes;
+    keep->kept -= bytes;
+    peer->rme->stats.value[RME_C_KEPT_BYTES] = keep->kept;
+    keep->keepers -= peer->host->kept == 0;
+    if (!rme_node_alone(&keep->waiting))
+        let_go(keep);
+    if (keep->peak >= TRIM_FROM && keep->kept <= keep->peak / TRIM_PART) {
+        keep->peak = keep->kept;
+        keep->trim = true;
+    }
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Messages on their way out.  Whoever has something to send kicks the peer, and is asked for it when the round of events is over.  A
+ * message takes a credit and a buffer; its header takes along the credits that we owe.
+ */
+#include "transport/peer.h"
+
+void rme_peer_kick(struct rme_peer *peer)
+{
+    if (rme_node_alone(&peer->kick))
+        rme_node_append(&peer->rme->kicked, &peer->kick);
+}
+
+bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class)
+{
+    if (rme_credit_may(&peer->credit, class))
+        return true;
+    if (!peer->credit.stalled) {
+        peer->credit.stalled = true;
+        rme_count(peer->rme, RME_C_CREDIT_STALLS);
+    }
+    return false;
+}
+
+void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class)
+{
+    void *tx;
+
+    if (peer->tx_wait || !rme_peer_may(peer, class))
+        return NULL;
+    tx = peer->rme->ops->tx_get(peer->link);
+    peer->tx_wait = tx == NULL;
+    return tx;
+}
+
+void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out)
+{
+    rme_wire_clear_body(out);
+    out->payload = NULL;
+    out->payload_length = 0;
+    out->type = type;
+    peer->rme->unflushed = true;
+    out->flags = peer->credit.stalled ? RME_WIRE_F_STALLED : 0;
+    peer->credit.stalled = false;
+    out->tag = 0;
+    out->credits = rme_keep_waits(peer) ? 0 : rme_credit_give(&peer->credit);
+    out->eager_taken = peer->holding[RME_EXPECTED].taken;
+    out->unexpected_taken = peer->holding[RME_UNEXPECTED_STREAM].taken;
+    rme_credit_spend(&peer->credit);
+}
+
+/* What the tag of a message says that is only a header: receive buffers. */
+static uint32_t buffers_told(struct rme_peer *peer, uint8_t type)
+{
+    uint32_t asked = peer->asked;
+
+    switch (type) {
+    case RME_WIRE_CREDIT:
+        return rme_credit_give_more(&peer->credit);
+    case RME_WIRE_PING:
+        return rme_credit_surplus(&peer->credit);
+    case RME_WIRE_PONG:
+        peer->asked = 0;
+        return rme_credit_yield(&peer->credit, asked);
+    default:
+        return 0;
+    }
+}
+
+bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class)
+{
+    struct rme_wire_message message;
+    void *tx = rme_peer_tx(peer, class);
+
+    if (tx == NULL)
+        return false;
+    rme_peer_header(peer, type, &message);
+    message.tag = (int32_t)buffers_told(peer, type);
+    rme_wire_encode(&message, tx);
+    rme_count(peer->rme, type == RME_WIRE_CREDIT ? RME_C_CREDIT_SENT : RME_C_CONTROL_SENT);
+    peer->rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE);
+    return true;
+}
+
+bool rme_control_push(struct rme_peer *peer)
+{
+    struct rme_control *control = rme_entry(peer->control.next, struct rme_control, link);
+
+    return control->kind->send(peer, control);
+}
+
+void rme_control_drop(struct rme_peer *peer)
+{
+    struct rme_node *node;
+
+    while ((node = rme_node_take(&peer->control)) != NULL) {
+        struct rme_control *control = rme_entry(node, struct rme_control, link);
+
+        control->kind->drop(peer, control);
+    }
+}

@@ -1,0 +1,683 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The life of a peer.
+ *
+ *     active (the host parsed its address)            passive (it came to us)
+ *
+ *     IDLE --post--> CONNECTING --> UP                ACCEPTING --> UP
+ *      ^  \             |           |                    |          |
+ *      |   BACKOFF      | all parts | failure, free      |          |
+ *      |      |         v failed    v                    v          v
+ *      +------+------- IDLE      CLOSING --down--> IDLE  CLOSING --down--> DEAD
+ *
+ * Connecting.  The parts of an address are tried in turn; each gets an equal share of what is left of
+ * connect_timeout_ms.  When all have failed, what was posted ends with the last error, and the next attempt waits at least the
+ * back-off pause, which doubles and has a random part so that many clients of a restarted server do not come at once.
+ * Work posted during the pause waits for it.
+ *
+ * Losing a link.  From the moment it is given up (rme_peer_fail, or LINK_DOWN by itself) nothing is sent; every op of the
+ * link leaves its queue and moves to `dying`.  They end at LINK_DOWN, when no device touches their memory on behalf of that
+ * link.  What is posted in between belongs to the next link.  A passive peer has no next link: its address is dead at
+ * once, and unexpected messages that were complete are delivered still.  Events name links, and a link that is down is freed,
+ * so nothing of an old link reaches a new one.
+ *
+ * Liveness.  Every message is acknowledged by the peer's hardware, so a dead host or a cut network ends the link within the
+ * fabric's own retries, provided that something is sent.  Therefore a link with work outstanding on which nothing was heard for
+ * keepalive_ms gets a PING.  Its answer, PONG, needs the peer's process to run; a process that is stopped or slow is not
+ * dead, so by default nothing waits for it.  peer_timeout_ms makes it count for sites that prefer so.  One timer for each
+ * peer does all this.  Without work it rests: on a client it is not set, so nothing ticks there; a server, which would never send
+ * anything to a client that is gone, and keep all it has for it, probes after idle_keepalive_ms.  With the probe each side asks for the
+ * receive buffers that the other one was granted while it was busy (credit.c): so an idle link holds no more than at first.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/peer.h"
+#include "transport/waiter.h"
+
+static void connect_part(struct rme_peer *peer);
+
+const char *rme_peer_state_name(enum rme_peer_state state)
+{
+    switch (state) {
+#define RME_PEER_NAME(id, name, text)                                                                                  \
+    case RME_PEER_##id:                                                                                                \
+        return name;
+        RME_PEER_STATES(RME_PEER_NAME)
+#undef RME_PEER_NAME
+    }
+    return "?";
+}
+
+const char *rme_peer_name(const struct rme_peer *peer)
+{
+    return peer->addr->name;
+}
+
+/* ---- Making and freeing ------------------------------------------------------------------------------------------ */
+
+/* `from`: where a peer that came to us is; NULL: it did not, or nobody knows. */
+static struct rme_peer *peer_new(struct rme *rme, struct rme_addr *addr, const struct sockaddr *from)
+{
+    struct rme_peer *peer;
+
+    if (rme_timers_reserve(&rme->timers, rme->npeer + 1) != 0)
+        return NULL;
+    peer = calloc(1, sizeof(*peer) + rme->user->talk_size);
+    if (peer == NULL)
+        return NULL;
+    peer->host = rme_keep_host(&rme->keep, from);
+    if (peer->host == NULL) {
+        free(peer);
+        return NULL;
+    }
+    peer->rme = rme;
+    peer->talk = (void *)(peer + 1);
+    peer->addr = addr;
+    rme_addr_get(addr);
+    addr->peer = peer;
+    atomic_store(&addr->engine, rme);
+    peer->serial = ++rme->last_serial;
+    peer->introduced = addr->nparts != 0;
+    peer->state = RME_PEER_IDLE;
+    peer->backoff_ms = rme->tuning.backoff_min_ms;
+    peer->cancel_by = UINT64_MAX;
+    rme_node_init(&peer->kick);
+    rme_node_init(&peer->ops);
+    rme_node_init(&peer->dying);
+    rme_node_init(&peer->control);
+    rme_node_init(&peer->xferq);
+    rme_node_init(&peer->moving);
+    rme_node_init(&peer->keep_wait);
+    rme_node_init(&peer->xfer_turn);
+    rme_node_init(&peer->window_turn);
+    rme_node_init(&peer->closing);
+    rme->user->made(peer);
+    rme_node_append(&rme->peers, &peer->of_engine);
+    rme->npeer++;
+    return peer;
+}
+
+struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *addr, int *error)
+{
+    struct rme *engine = atomic_load(&addr->engine);
+
+    if (engine != NULL && engine != rme) {
+        *error = -EINVAL;
+        return NULL;
+    }
+    if (atomic_load(&addr->dead)) {
+        *error = -ECONNRESET;
+        return NULL;
+    }
+    if (addr->peer != NULL)
+        return addr->peer;
+    *error = -ENOMEM;
+    return peer_new(rme, addr, NULL);
+}
+
+void rme_peer_destroy(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+    struct rme_addr *addr = peer->addr;
+
+    rme_timer_stop(&rme->timers, &peer->timer);
+    rme_node_remove(&peer->of_engine);
+    rme_node_remove(&peer->kick);
+    rme_node_remove(&peer->xfer_turn);
+    rme_node_remove(&peer->keep_wait);
+    rme_keep_host_put(&rme->keep, peer->host);
+    rme_node_remove(&peer->window_turn);
+    rme->user->gone(peer);
+    rme->npeer--;
+    addr->peer = NULL;
+    atomic_store(&addr->engine, NULL);
+    if (peer->passive) {
+        atomic_store(&addr->dead, true);
+        if (!peer->introduced)
+            rme_addr_put(addr); /* the host's reference, which it never got */
+    }
+    rme_addr_put(addr);
+    free(peer);
+}
+
+void rme_peer_release(struct rme_peer *peer)
+{
+    bool forgotten = peer->dropped || (peer->passive && !peer->introduced);
+
+    if (peer->rme->closing || peer->link != NULL || !forgotten || peer->rme->user->is_needed(peer))
+        return;
+    if (peer->dropped || peer->state == RME_PEER_DEAD)
+        rme_peer_destroy(peer);
+}
+
+/* ---- Errors ------------------------------------------------------------------------------------------------------ */
+
+int rme_peer_connect_error(int error)
+{
+    switch (error) {
+    case -ECONNREFUSED:
+    case -EHOSTUNREACH:
+    case -ETIMEDOUT:
+    case -ECONNRESET:
+    case -EPROTO:
+    case -ENOMEM:
+        return error;
+    case -EACCES: /* the peer's engine said no */
+        return -ECONNREFUSED;
+    default:
+        return -EHOSTUNREACH;
+    }
+}
+
+/* What the host hears of a link that was lost. */
+static int link_error(int error)
+{
+    return error == -ETIMEDOUT || error == -EPROTO || error == -ENOMEM ? error : -ECONNRESET;
+}
+
+/* ---- Connecting -------------------------------------------------------------------------------------------------- */
+
+/* A pause of ms, or up to half of it less. */
+static uint64_t jittered(struct rme *rme, uint32_t ms)
+{
+    rme->jitter = rme->jitter * 6364136223846793005ULL + 1442695040888963407ULL;
+    return ms - (rme->jitter >> 33) % (ms / 2 + 1);
+}
+
+static void encode_own_hello(const struct rme *rme, uint8_t out[RME_HELLO_SIZE])
+{
+    const struct rme_hello hello = {
+        .version = RME_WIRE_VERSION,
+        .version_min = RME_WIRE_VERSION_MIN,
+        .flags = (rme->server ? RME_HELLO_F_SERVER : 0) | (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
+                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) | RME_HELLO_F_EXACT,
+        .incarnation = rme->incarnation,
+        .rx_size = rme->tuning.rx_size,
+        .credits = (uint16_t)rme->tuning.credits,
+        .eager_window = rme->tuning.window[RME_EXPECTED],
+        .unexpected_window = rme->tuning.window[RME_UNEXPECTED_STREAM],
+        .rts_max = rme->tuning.rts_max,
+    };
+
+    rme_hello_encode(&hello, out);
+}
+
+static void set_timer(struct rme_peer *peer, uint64_t when)
+{
+    rme_timer_set(&peer->rme->timers, &peer->timer, when);
+    rme_wait_deadline(peer->rme);
+}
+
+static void connect_failed(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+
+    peer->state = RME_PEER_IDLE;
+    rme_timer_stop(&rme->timers, &peer->timer);
+    peer->not_before = rme_now() + jittered(rme, peer->backoff_ms);
+    peer->backoff_ms = peer->backoff_ms < rme->tuning.backoff_max_ms / 2 ? peer->backoff_ms * 2
+                                                                          : rme->tuning.backoff_max_ms;
+    if (!peer->last_part_told)
+        rme_log_put(rme->log, RME_LOG_WARN, "%s: cannot connect: %s", rme_peer_name(peer),
+                    strerror(-peer->last_part_error));
+    peer->rme->user->unreachable(peer, rme_peer_connect_error(peer->last_part_error));
+    rme_wait_notify(rme, RME_WAIT_ANY);
+}
+
+/* Tries the part peer->part, or the next ones, until one is under way or none is left. */
+static void connect_part(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+    uint8_t hello[RME_HELLO_SIZE];
+    int parts = rme_addr_parts(peer->addr);
+
+    encode_own_hello(rme, hello);
+    for (; peer->part < parts; peer->part++) {
+        uint64_t now = rme_now();
+        uint64_t left = peer->connect_by > now ? peer->connect_by - now : 1;
+        int error = rme->ops->link_connect(rme->fabric, peer->addr, peer->part, hello, sizeof(hello),
+                                           rme->tuning.credits, peer, &peer->link);
+
+        if (error == 0) {
+            peer->error = 0;
+            set_timer(peer, now + left / (uint64_t)(parts - peer->part) + 1);
+            return;
+        }
+        peer->link = NULL;
+        peer->last_part_error = error;
+        peer->last_part_told = false;
+    }
+    rme_count(rme, RME_C_LINK_FAILURES);
+    connect_failed(peer);
+}
+
+static void connect_start(struct rme_peer *peer, uint64_t now)
+{
+    peer->state = RME_PEER_CONNECTING;
+    peer->part = 0;
+    peer->last_part_error = -EHOSTUNREACH;
+    peer->last_part_told = false;
+    peer->connect_by = now + peer->rme->tuning.connect_ms;
+    connect_part(peer);
+}
+
+void rme_peer_work(struct rme_peer *peer)
+{
+    uint64_t now;
+
+    switch ((enum rme_peer_state)peer->state) {
+    case RME_PEER_IDLE:
+        now = rme_now();
+        if (now >= peer->not_before) {
+            connect_start(peer, now);
+        } else {
+            peer->state = RME_PEER_BACKOFF;
+            set_timer(peer, peer->not_before);
+        }
+        break;
+    case RME_PEER_UP:
+        if ((peer->timer.place == 0 || peer->timer_rests) && peer->rme->tuning.keepalive_ms != 0 &&
+            !rme_node_alone(&peer->ops)) {
+            peer->timer_rests = false;
+            peer->heard_at = rme_now();
+            peer->ping_sent = false;
+            set_timer(peer, peer->heard_at + peer->rme->tuning.keepalive_ms);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- Receive buffers --------------------------------------------------------------------------------------------- */
+
+void rme_peer_grow(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+    uint32_t promised = peer->credit.promised + peer->credit.grown;
+    uint32_t more;
+
+    if (promised >= rme->tuning.credits_max || !rme_keep_may_grow(&rme->keep))
+        return;
+    more = rme->tuning.credits_max - promised;
+    if (more > promised)
+        more = promised;
+    if (rme->ops->rx_reserve(peer->link, more) != 0)
+        return;
+    rme_credit_grow(&peer->credit, more);
+    peer->grew = true;
+}
+
+/* ---- Up ---------------------------------------------------------------------------------------------------------- */
+
+/* The peer's hello is there: what it takes, and what it may do. */
+static void agree(struct rme_peer *peer, const struct rme_hello *hello)
+{
+    struct rme *rme = peer->rme;
+    const uint32_t windows[RME_STREAMS] = {hello->eager_window, hello->unexpected_window};
+
+    if (peer->was_up && hello->incarnation != peer->hello.incarnation)
+        rme_log_put(rme->log, RME_LOG_INFO, "%s: the peer has restarted", rme_peer_name(peer));
+    peer->hello = *hello;
+    rme_credit_start(&peer->credit, rme->tuning.credits, hello->credits);
+    peer->credit.exact = (hello->flags & RME_HELLO_F_EXACT) != 0;
+    for (int s = 0; s < RME_STREAMS; s++) {
+        peer->window[s] = (struct rme_window){.limit = windows[s] > INT32_MAX ? INT32_MAX : windows[s]};
+        peer->holding[s] = (struct rme_holding){.limit = rme->tuning.window[s]};
+    }
+    peer->tx_size = hello->rx_size < rme->tuning.rx_size ? hello->rx_size : rme->tuning.rx_size;
+    peer->eager_max[RME_UNEXPECTED_STREAM] = peer->tx_size - RME_WIRE_HEADER_SIZE;
+    peer->eager_max[RME_EXPECTED] = peer->eager_max[RME_UNEXPECTED_STREAM];
+    if (rme->tuning.eager_max < peer->eager_max[RME_EXPECTED])
+        peer->eager_max[RME_EXPECTED] = rme->tuning.eager_max;
+    rme->user->started(peer);
+    peer->tx_wait = false;
+    peer->pong_due = peer->ping_due = peer->grew = false;
+    peer->asked = 0;
+    peer->heard = true;
+    peer->cancel_by = UINT64_MAX;
+}
+
+/* A probe is due when nothing was heard for so long; 0: never. */
+static uint32_t probe_ms(const struct rme_peer *peer)
+{
+    const struct rme_tuning *tuning = &peer->rme->tuning;
+
+    if (!rme_node_alone(&peer->ops))
+        return tuning->keepalive_ms;
+    return peer->passive ? tuning->idle_keepalive_ms : 0;
+}
+
+static void now_up(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+
+    peer->state = RME_PEER_UP;
+    peer->backoff_ms = rme->tuning.backoff_min_ms;
+    peer->not_before = 0;
+    rme_timer_stop(&rme->timers, &peer->timer);
+    rme_count(rme, RME_C_CONNECTS);
+    if (peer->was_up)
+        rme_count(rme, RME_C_RECONNECTS);
+    peer->was_up = true;
+    rme_count(rme, RME_C_PEERS);
+    rme_log_put(rme->log, RME_LOG_DEBUG, "%s: connected with %s", rme_peer_name(peer), rme->ops->link_peer(peer->link));
+    rme_wait_notify(rme, RME_WAIT_ANY);
+    rme_peer_kick(peer);
+    peer->timer_rests = false;
+    rme_peer_work(peer);
+    if (peer->timer.place == 0 && probe_ms(peer) != 0) {
+        peer->timer_rests = true;
+        set_timer(peer, rme_now() + probe_ms(peer));
+    }
+}
+
+static void reject(struct rme *rme, const struct rme_event *event, const struct rme_reject *why)
+{
+    uint8_t data[RME_REJECT_SIZE];
+
+    rme_log_put(rme->log, RME_LOG_WARN, "%s: connection refused: %s", rme->ops->link_peer(event->link),
+                rme_reject_text(why->reason));
+    rme_count(rme, RME_C_REJECTS);
+    rme_reject_encode(why, data);
+    rme->ops->link_reject(event->link, data, sizeof(data));
+}
+
+void rme_peer_request(struct rme *rme, const struct rme_event *event)
+{
+    struct rme_reject why = {RME_WIRE_VERSION, RME_WIRE_VERSION_MIN, RME_REJECT_MEMORY, 0};
+    struct rme_hello hello;
+    const struct sockaddr *from;
+    struct rme_addr *addr;
+    struct rme_peer *peer;
+    uint8_t own[RME_HELLO_SIZE];
+
+    if (rme_hello_decode(event->hello, event->hello_length, &hello, &why) != 0) {
+        reject(rme, event, &why);
+        return;
+    }
+    if (rme->closing) {
+        why.reason = RME_REJECT_CLOSING;
+        reject(rme, event, &why);
+        return;
+    }
+    from = rme->ops->link_sockaddr(event->link);
+    addr = rme_addr_new_passive(rme->ops->link_peer(event->link), from);
+    peer = addr != NULL ? peer_new(rme, addr, from) : NULL;
+    if (peer == NULL) {
+        if (addr != NULL)
+            rme_addr_put(addr);
+        reject(rme, event, &why);
+        return;
+    }
+    peer->passive = true;
+    agree(peer, &hello);
+    encode_own_hello(rme, own);
+    if (rme_keep_full(&rme->keep, peer->host) ||
+        rme->ops->link_accept(event->link, own, sizeof(own), rme->tuning.credits, peer) != 0) {
+        reject(rme, event, &why);
+        peer->state = RME_PEER_DEAD;
+        rme_peer_destroy(peer);
+        return;
+    }
+    peer->link = event->link;
+    peer->state = RME_PEER_ACCEPTING;
+    set_timer(peer, rme_now() + rme->tuning.connect_ms);
+}
+
+void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
+{
+    struct rme_reject why;
+    struct rme_hello hello;
+
+    if (peer->state == RME_PEER_ACCEPTING) {
+        now_up(peer);
+    } else if (peer->state == RME_PEER_CONNECTING && peer->error == 0) {
+        if (rme_hello_decode(event->hello, event->hello_length, &hello, &why) != 0) {
+            rme_peer_fail(peer, -EPROTO, rme_reject_text(why.reason));
+            return;
+        }
+        agree(peer, &hello);
+        now_up(peer);
+    }
+}
+
+/* ---- Down -------------------------------------------------------------------------------------------------------- */
+
+/* Nothing more is sent or matched on this link; its ops wait in `dying` for it to be down. */
+static void leave_link(struct rme_peer *peer, int error)
+{
+    struct rme *rme = peer->rme;
+
+    rme->user->left(peer, error);
+    rme_timer_stop(&rme->timers, &peer->timer);
+    rme_node_remove(&peer->xfer_turn);
+    rme_node_remove(&peer->window_turn);
+    if (peer->state == RME_PEER_UP)
+        rme->stats.value[RME_C_PEERS]--;
+    if (peer->passive)
+        atomic_store(&peer->addr->dead, true);
+    peer->state = RME_PEER_CLOSING;
+    peer->error = error;
+}
+
+void rme_peer_fail(struct rme_peer *peer, int error, const char *why)
+{
+    struct rme *rme = peer->rme;
+
+    if (peer->link == NULL || peer->state == RME_PEER_CLOSING)
+        return;
+    if (why != NULL) {
+        rme_log_put(rme->log, RME_LOG_WARN, "%s: disconnecting: %s", rme_peer_name(peer), why);
+        rme_count(rme, RME_C_LINK_FAILURES);
+    }
+    leave_link(peer, error);
+    rme->ops->link_disconnect(peer->link, error);
+}
+
+void rme_peer_protocol_error(struct rme_peer *peer, const char *why)
+{
+    rme_count(peer->rme, RME_C_PROTOCOL_ERRORS);
+    rme_peer_fail(peer, -EPROTO, why);
+}
+
+/* No device touches memory for the link any more: its ops end. */
+static void bury(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+
+    rme_peer_bye_done(peer);
+    peer->bye_in = false;
+    rme->user->down(peer);
+    rme->ops->link_free(peer->link);
+    peer->link = NULL;
+    if (peer->passive) {
+        peer->state = RME_PEER_DEAD;
+        rme_peer_release(peer);
+    } else {
+        peer->state = RME_PEER_IDLE;
+        if (peer->dropped)
+            rme_peer_release(peer);
+        else if (!rme_node_alone(&peer->ops) && !rme->closing)
+            rme_peer_work(peer);
+    }
+}
+
+void rme_peer_bury(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+
+    if (peer->link != NULL)
+        bury(peer);
+    peer->rme->user->unreachable(peer, -ESHUTDOWN);
+    rme->user->unwanted(peer);
+}
+
+/* One part of the address did not work: the next one. */
+static void part_failed(struct rme_peer *peer, const struct rme_event *event)
+{
+    struct rme *rme = peer->rme;
+    struct rme_reject why;
+
+    peer->last_part_error = peer->error != 0 ? peer->error : event->error;
+    peer->last_part_told =
+        event->hello != NULL && rme_reject_decode(event->hello, event->hello_length, &why) == 0;
+    if (peer->last_part_told)
+        rme_log_put(rme->log, RME_LOG_WARN, "%s: refused by the peer: %s; it accepts %u", rme_peer_name(peer),
+                    rme_reject_text(why.reason), (unsigned)why.acceptable);
+    rme->ops->link_free(peer->link);
+    peer->link = NULL;
+    peer->part++;
+    connect_part(peer);
+}
+
+void rme_peer_down(struct rme_peer *peer, const struct rme_event *event)
+{
+    if (peer->state == RME_PEER_CONNECTING) {
+        part_failed(peer, event);
+        return;
+    }
+    if (peer->state != RME_PEER_CLOSING) {
+        if (!peer->bye_in) {
+            rme_log_put(peer->rme->log, RME_LOG_INFO, "%s: connection lost: %s", rme_peer_name(peer),
+                        strerror(-event->error));
+            rme_count(peer->rme, RME_C_LINK_FAILURES);
+        }
+        leave_link(peer, link_error(event->error));
+    }
+    bury(peer);
+}
+
+void rme_peer_drop(struct rme_peer *peer)
+{
+    peer->dropped = true;
+    peer->rme->user->unwanted(peer);
+    rme_peer_fail(peer, -ECONNRESET, NULL);
+    peer->rme->user->unreachable(peer, -ECONNRESET); /* what was posted for the next link */
+    rme_peer_release(peer);
+}
+
+/* It shall know that nothing follows.  The transfer without data tells when its hardware has got it. */
+void rme_peer_bye(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+    struct rme_wire_message message;
+    void *tx = peer->state == RME_PEER_UP ? rme_peer_tx(peer, RME_CREDIT_CONTROL) : NULL;
+
+    if (tx == NULL)
+        return;
+    rme_peer_header(peer, RME_WIRE_BYE, &message);
+    rme_wire_encode(&message, tx);
+    peer->bye = (struct rme_xfer){.notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = RME_WIRE_HEADER_SIZE, .owner = peer};
+    peer->bye_out = true;
+    rme->byes++;
+    rme->ops->xfer(peer->link, &peer->bye);
+}
+
+void rme_peer_bye_done(struct rme_peer *peer)
+{
+    if (peer->bye_out)
+        peer->rme->byes--;
+    peer->bye_out = false;
+}
+
+/* ---- Time -------------------------------------------------------------------------------------------------------- */
+
+void rme_peer_watch_cancel(struct rme_peer *peer)
+{
+    uint64_t by = rme_now() + peer->rme->tuning.cancel_ms;
+
+    if (by < peer->cancel_by)
+        peer->cancel_by = by;
+    if (peer->timer.place == 0 || peer->timer.when > peer->cancel_by)
+        set_timer(peer, peer->cancel_by);
+}
+
+/* Watches a link. */
+static void keep_alive(struct rme_peer *peer, uint64_t now)
+{
+    struct rme *rme = peer->rme;
+    uint64_t next = peer->cancel_by;
+    uint32_t period = probe_ms(peer);
+
+    peer->timer_rests = rme_node_alone(&peer->ops);
+    if (period != 0) {
+        if (peer->heard) {
+            peer->heard = false;
+            peer->ping_sent = false;
+            peer->heard_at = now;
+        } else if (peer->ping_sent && rme->tuning.peer_timeout_ms != 0 &&
+                   now - peer->heard_at >= rme->tuning.peer_timeout_ms) {
+            rme_peer_fail(peer, -ETIMEDOUT, "it did not answer");
+            return;
+        } else if (now - peer->heard_at >= period) {
+            /* Where no credit is left for it, the peer owes so many that it has to speak anyway (rme_credit_due). */
+            rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA);
+            peer->ping_sent = true;
+        }
+        if (next > now + period)
+            next = now + period;
+    }
+    if (next != UINT64_MAX)
+        set_timer(peer, next);
+}
+
+void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
+{
+    peer->asked = asked;
+    peer->pong_due = true;
+    if (peer->grew && rme_credit_surplus(&peer->credit) != 0)
+        peer->ping_due = true; /* the link is idle for us as well; each asks once, else two would do it for ever */
+    peer->grew = false;
+    rme_peer_kick(peer);
+}
+
+void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
+{
+    if (count == 0)
+        return;
+    if (rme_credit_yielded(&peer->credit, count) != 0) {
+        rme_peer_protocol_error(peer, "more credits given up than it was granted");
+        return;
+    }
+    peer->rme->ops->rx_release(peer->link, count);
+    rme_count_add(peer->rme, RME_C_CREDITS_YIELDED, count);
+}
+
+bool rme_peer_timer_rest(struct rme_peer *peer)
+{
+    uint32_t period = probe_ms(peer);
+
+    if (peer->state != RME_PEER_UP || !rme_node_alone(&peer->ops) || peer->timer_rests)
+        return false;
+    rme_timer_stop(&peer->rme->timers, &peer->timer);
+    if (period == 0)
+        return true;
+    peer->timer_rests = true;
+    peer->ping_sent = false;
+    rme_timer_set(&peer->rme->timers, &peer->timer, rme_now() + period);
+    return true;
+}
+
+void rme_peer_timer(struct rme_peer *peer, uint64_t now)
+{
+    switch ((enum rme_peer_state)peer->state) {
+    case RME_PEER_BACKOFF:
+        connect_start(peer, now);
+        break;
+    case RME_PEER_CONNECTING:
+        peer->error = -ETIMEDOUT;
+        peer->rme->ops->link_disconnect(peer->link, -ETIMEDOUT);
+        break;
+    case RME_PEER_ACCEPTING:
+        rme_peer_fail(peer, -ETIMEDOUT, "it asked for a connection and did not complete it");
+        break;
+    case RME_PEER_UP:
+        keep_alive(peer, now);
+        break;
+    default:
+        break;
+    }
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Peers: one for each address in use, with at most one link at a time.  See peer.c for their life. */
+#ifndef RME_PEER_H
+#define RME_PEER_H
+
+#include "base/addr_int.h"
+#include "base/list.h"
+#include "base/timer.h"
+#include "fabric.h"
+#include "transport/core.h"
+#include "transport/credit.h"
+#include "wire/wire.h"
+
+struct rme_control;
+struct rme_talk;
+
+/* id, name, what it means */
+#define RME_PEER_STATES(X)                                                                                             \
+    X(IDLE, "idle", "no link, nothing to do; the next post connects")                                                  \
+    X(BACKOFF, "backoff", "no link; work waits for the pause between attempts to end")                                 \
+    X(CONNECTING, "connecting", "a link is being made to one part of the address")                                     \
+    X(ACCEPTING, "accepting", "the peer asked for a link and was accepted")                                            \
+    X(UP, "up", "messages flow")                                                                                       \
+    X(CLOSING, "closing", "a link is being ended; the fabric will say when it is down")                                \
+    X(DEAD, "dead", "a peer that came to us is gone for ever")
+
+enum rme_peer_state {
+#define RME_PEER_ENUM(id, name, text) RME_PEER_##id,
+    RME_PEER_STATES(RME_PEER_ENUM)
+#undef RME_PEER_ENUM
+};
+
+struct rme_peer {
+    struct rme *rme;
+    struct rme_talk *talk; /* what the protocols have going on with it */
+    struct rme_addr *addr; /* one reference is ours */
+    struct rme_link *link; /* NULL in IDLE, BACKOFF and DEAD */
+    uint32_t serial;       /* its name in tables; never used again */
+    uint32_t last_handle;  /* the last name that an op of ours got on the wire */
+    uint8_t state;
+    bool passive;    /* it came to us; cannot be connected */
+    bool introduced; /* the host has seen addr */
+    bool dropped;    /* the host has freed addr */
+    bool tx_wait;    /* out of send buffers until RME_EV_TX_ROOM */
+    bool heard;      /* something arrived since the timer was set */
+    bool pong_due;
+    bool ping_due;
+    bool grew;     /* our promise, since the peer last asked for what we hold of its own */
+    bool ping_sent;
+    bool timer_rests; /* the timer is set for the next probe of an idle link, if it is */
+    bool was_up; /* it had a link before */
+    bool bye_out; /* `bye` is under way */
+    bool bye_in;  /* the peer said it; the link goes down by its will */
+    int error;   /* why the link is being closed */
+
+    struct rme_node of_engine;   /* in rme->peers */
+    struct rme_node kick;        /* in rme->kicked */
+    struct rme_node ops;         /* all ops that belong to this link or wait for one */
+    struct rme_node dying;       /* ops that end when the link is down */
+    struct rme_node control;     /* control messages that wait, in order (struct rme_control) */
+    struct rme_node xferq;       /* transfers that wait, in order (struct rme_move) */
+    struct rme_node moving;      /* transfers that the fabric has, in the order of posting */
+    struct rme_host *host;       /* where it comes from, for what is kept (keep.c) */
+    uint64_t kept;               /* bytes kept for it */
+    struct rme_node keep_wait;   /* in rme->keep.waiting: gets no credits */
+    struct rme_node xfer_turn;   /* in rme->xfer_turn: waits for the process's throttle */
+    struct rme_node window_turn; /* in rme->window_turn: waits for windows */
+    struct rme_node closing;     /* units of which something is being closed */
+    uint32_t shutting;           /* sends that end when it is; see expose.c */
+
+    struct rme_credit credit;
+    uint32_t asked; /* credits that the peer would have us give up */
+    struct rme_window window[RME_STREAMS];
+    struct rme_holding holding[RME_STREAMS];
+    uint32_t xfers;                /* our transfers outstanding */
+    struct rme_load load;          /* what it has to move for us, as far as we know */
+    struct rme_hello hello;        /* the peer's */
+    uint32_t tx_size;              /* largest message that both sides take */
+    uint64_t eager_max[RME_STREAMS]; /* largest payload sent eagerly */
+
+    struct rme_timer timer; /* what for: see rme_peer_timer */
+    int part;               /* part of the address being tried */
+    int last_part_error;
+    bool last_part_told; /* and the log has it */
+    uint64_t connect_by;    /* all parts must be done by then */
+    uint64_t not_before;    /* no attempt before */
+    uint32_t backoff_ms;
+    uint64_t heard_at;      /* when the timer last saw `heard` */
+    uint64_t cancel_by;     /* the earliest deadline of a cancel, or UINT64_MAX */
+    uint64_t bytes_sent, bytes_received;
+    struct rme_xfer bye; /* see rme_peer_bye */
+};
+
+const char *rme_peer_state_name(enum rme_peer_state state);
+const char *rme_peer_name(const struct rme_peer *peer);
+
+/*
+ * The peer of an address, made if need be.  NULL with *error set: -ECONNRESET dead, -EINVAL another engine's, -ENOMEM.
+ */
+struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *addr, int *error);
+
+/* An op was put on the peer: connects or watches it as needed.  For one that has something to send, kick the peer. */
+void rme_peer_work(struct rme_peer *peer);
+
+/* Asks for a push at the end of this round of events. */
+void rme_peer_kick(struct rme_peer *peer);
+/*
+ * The link is given up for `error`: all its ops end with it, as soon as the link is down.  `why` goes to the log unless
+ * it is NULL.  Does nothing when there is no link or it is closing already.
+ */
+void rme_peer_fail(struct rme_peer *peer, int error, const char *why);
+/* The same for a peer that broke the protocol. */
+void rme_peer_protocol_error(struct rme_peer *peer, const char *why);
+
+/* A cancel waits for the peer: bounds the time. */
+void rme_peer_watch_cancel(struct rme_peer *peer);
+
+/* Its timer watches work that is done: it is stopped, or set for the next probe of an idle link.  False: it is right as it is. */
+bool rme_peer_timer_rest(struct rme_peer *peer);
+/* Its timer is due. */
+void rme_peer_timer(struct rme_peer *peer, uint64_t now);
+
+/* It asks whether anybody is there, and for buffers that we do not need; it has given so many up. */
+void rme_peer_pinged(struct rme_peer *peer, uint32_t asked);
+void rme_peer_yielded(struct rme_peer *peer, uint32_t count);
+
+/* Says BYE; when it has arrived, rme->byes counts it no longer. */
+void rme_peer_bye(struct rme_peer *peer);
+void rme_peer_bye_done(struct rme_peer *peer);
+
+/* Events. */
+void rme_peer_request(struct rme *rme, const struct rme_event *event);
+void rme_peer_up(struct rme_peer *peer, const struct rme_event *event);
+void rme_peer_down(struct rme_peer *peer, const struct rme_event *event);
+
+/* The host has freed the address. */
+void rme_peer_drop(struct rme_peer *peer);
+/* Frees a peer without link once neither the host nor an unexpected message needs it. */
+void rme_peer_release(struct rme_peer *peer);
+/* Ends all its ops, whatever becomes of its link; frees it (rme_close). */
+void rme_peer_bury(struct rme_peer *peer);
+void rme_peer_destroy(struct rme_peer *peer);
+/* What the host hears of a link that could not be made. */
+int rme_peer_connect_error(int error);
+/* The peer would use more receive buffers than it has: it gets as many again, up to the limit. */
+void rme_peer_grow(struct rme_peer *peer);
+
+/* Something that waits in peer->control for credits. */
+struct rme_control_kind {
+    bool (*send)(struct rme_peer *peer, struct rme_control *control); /* false: no credit or buffer; else it is out of the ring */
+    void (*drop)(struct rme_peer *peer, struct rme_control *control); /* the link is given up; NULL: its op takes it out before */
+};
+
+struct rme_control {
+    struct rme_node link;
+    const struct rme_control_kind *kind;
+};
+
+/* Sends what is first in peer->control; false: no credit or buffer. */
+bool rme_control_push(struct rme_peer *peer);
+/* Forgets all of it. */
+void rme_control_drop(struct rme_peer *peer);
+
+/* What a link tells those that use it, with the engine's lock held. */
+struct rme_link_user {
+    size_t talk_size; /* bytes of struct rme_talk, zeroed at first; it lives as long as the peer */
+    void (*made)(struct rme_peer *peer);                     /* a peer */
+    void (*started)(struct rme_peer *peer);                  /* its hello is there: what is counted for each link begins anew */
+    void (*left)(struct rme_peer *peer, int error);          /* the link is given up: nothing is sent or matched on it from now on */
+    void (*down)(struct rme_peer *peer);                     /* no device touches memory for it any more */
+    void (*unreachable)(struct rme_peer *peer, int error);   /* what waits for a link waits in vain */
+    void (*unwanted)(struct rme_peer *peer);                 /* the host wants nothing of it, not even what is complete */
+    bool (*is_needed)(const struct rme_peer *peer);          /* something of it is still to be delivered */
+    void (*gone)(struct rme_peer *peer);                     /* it is about to be freed */
+};
+
+/* The header of a message that goes out now; spends its credit. */
+void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out);
+/* Are there credits for a message of this class?  If not, the peer hears of it. */
+bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);
+/* Sends a message that is only a header.  False: no credit or buffer. */
+bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class);
+/* A message of this class may go now, and a buffer is there: the buffer, else NULL (and the peer remembers why). */
+void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class);
+
+#endif

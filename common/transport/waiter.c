@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "transport/waiter.h"
+
+/* Does this waiter want to hear of `what` (a context, or RME_WAIT_UNEXPECTED)? */
+static bool wants(const struct rme_waiter *waiter, int what)
+{
+    if (waiter->ctx == what)
+        return true;
+    /* rme_test_context returns for unexpected messages as well; the thread fetches them next */
+    return what == RME_WAIT_UNEXPECTED ? waiter->ctx >= 0 : waiter->ctx == RME_WAIT_ANY;
+}
+
+void rme_wait_notify(struct rme *rme, int what)
+{
+    if (rme->sleeping && wants(rme->leader, what))
+        rme->wake = true;
+    for (struct rme_node *node = rme->followers.next; node != &rme->followers; node = node->next) {
+        struct rme_waiter *waiter = rme_entry(node, struct rme_waiter, link);
+
+        if (wants(waiter, what))
+            pthread_cond_signal(&waiter->cond);
+    }
+}
+
+void rme_wait_deadline(struct rme *rme)
+{
+    if (rme->sleeping && rme_timers_next(&rme->timers) < rme->sleeps_until)
+        rme->wake = true;
+}
