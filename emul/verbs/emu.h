@@ -123,6 +123,8 @@ struct emu_rq {
     uint64_t bytes;
     uint64_t posted;
     _Atomic uint64_t polled; /* completions that a program has seen: only these free a place */
+    bool flushing;           /* the QP failed and no poster takes any more; under the lock */
+    uint64_t flushed;        /* then: the first place that was not flushed yet */
 };
 
 struct emu_srq {
@@ -386,11 +388,18 @@ int emu_rq_init(struct emu_dev *d, struct emu_rq *rq, struct shm_rq *s, uint32_t
 void emu_rq_fini(struct emu_dev *d, struct emu_rq *rq);
 /* Posts one receive; 0 or a positive errno. Caller holds rq->lock. */
 int emu_rq_post(struct emu_dev *d, struct emu_rq *rq, const struct ibv_recv_wr *wr);
-/* Takes the oldest receive of a ring in any process; false when there is none. */
-bool emu_rq_take(struct shm_head *seg, struct shm_rq *rq, uint64_t *wr_id, uint32_t *nsge,
-                 struct shm_sge *sge);
-/* Completes with a flush error every receive still in the ring of a QP. */
-void emu_rq_flush(struct emu_dev *d, struct emu_qp *qp);
+/* Reads the oldest receive of a ring in any process; false when there is none. */
+bool emu_rq_peek(struct shm_head *seg, const struct shm_rq *rq, uint64_t *at, uint64_t *wr_id,
+                 uint32_t *nsge, struct shm_sge *sge);
+/* Takes the receive that was read at `at`; false when somebody else did. */
+bool emu_rq_take(struct shm_rq *rq, uint64_t at);
+/*
+ * Completes with a flush error every receive of a failed QP from the place `from` on, and what
+ * is posted later. No poster completes one of them any more.
+ */
+void emu_rq_flush(struct emu_dev *d, struct emu_qp *qp, uint64_t from);
+/* Empties the queue of a QP that no poster executes into, without completions. */
+void emu_rq_reset(struct emu_rq *rq);
 int emu_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int emu_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 

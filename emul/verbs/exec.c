@@ -14,6 +14,11 @@
  * away, and flushes the receive that the poster had taken (`taken`). Should such a poster wake
  * up later and push its completion after all, the completion carries the revoked token and is
  * dropped when it is polled. So every receive is reported once.
+ *
+ * A QP's own queue is emptied by its owner in one step, from the place on that the revoked
+ * poster was about to take (`taking`): so it does not matter whether the poster has taken it,
+ * does so later, or never comes back. A shared queue goes on, and so a receive of it is lost
+ * when its poster is stopped for good in the moment between taking it and saying so.
  */
 #include "emul/verbs/emu.h"
 
@@ -124,6 +129,13 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
     return pushed;
 }
 
+/* For tests: a poster that is stopped is stopped here. */
+static void take_late(const struct emu_dev *d)
+{
+    if (d->knobs.take_late_us)
+        usleep((useconds_t)d->knobs.take_late_us);
+}
+
 /* Takes the next receive of the responder. */
 static bool take(struct run *r, uint64_t *wr_id, uint32_t *nsge, struct shm_sge *sge)
 {
@@ -131,8 +143,17 @@ static bool take(struct run *r, uint64_t *wr_id, uint32_t *nsge, struct shm_sge 
     uint32_t srq = r->rs->srq;
     struct shm_rq *rq = srq ? &shm_srq(seg, srq - 1)->rq : &r->rs->rq;
 
-    if (atomic_load(&r->rs->busy) != r->token || !emu_rq_take(seg, rq, wr_id, nsge, sge))
-        return false;
+    uint64_t at;
+
+    do {
+        if (atomic_load(&r->rs->busy) != r->token ||
+            !emu_rq_peek(seg, rq, &at, wr_id, nsge, sge))
+            return false;
+        atomic_store(&r->rs->taking_at, at);
+        atomic_store(&r->rs->taking, r->token);
+        take_late(r->d);
+    } while (!emu_rq_take(rq, at));
+    take_late(r->d);
     r->rs->taken_wr_id = *wr_id;
     atomic_store(&r->rs->taken, r->token);
     uint32_t limit = atomic_load_explicit(&rq->limit, memory_order_relaxed);

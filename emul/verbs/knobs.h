@@ -36,6 +36,9 @@
     X(send_late_us, SEND_LATE_US, 0, 0, 1000000, "us",                                         \
       "a message's own completion comes this much after its receiver's, so that a reply can "  \
       "overtake it, which devices may let happen and hardly ever do; 0: it comes before")      \
+    X(take_late_us, TAKE_LATE_US, 0, 0, 1000000, "us",                                         \
+      "before a sender takes a receive of its peer, and before it says so, it waits so long: " \
+      "for tests that stop it there")                                                          \
     X(kill_after, KILL_AFTER, 0, 0, UINT64_MAX, "requests",                                    \
       "the connection that posts this process's K-th work request dies with it; 0 is never")   \
     X(silent, SILENT, 0, 0, 1, "", "1: this process answers no peer at all, as if unplugged")  \

@@ -150,6 +150,7 @@ static struct emu_qp *create(struct ibv_qp_init_attr_ex *a)
     struct shm_qp *s = qp->s;
     atomic_store(&s->busy, 0);
     atomic_store(&s->taken, 0);
+    atomic_store(&s->taking, 0);
     atomic_store(&s->comm_est, 0);
     s->dest_qpn = 0;
     s->dest_inc = 0;

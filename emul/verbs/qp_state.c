@@ -158,39 +158,48 @@ static void set_state(struct emu_qp *qp, enum ibv_qp_state state)
  * Takes the token `t` away from a poster that does not come back. What it had taken is flushed,
  * unless it got as far as the completion; a completion that it pushes from now on is dropped.
  * The lock keeps polls from seeing a half of this. False when the poster has come back
- * meanwhile.
+ * meanwhile. *from: the first place of the QP's own queue that nobody completes any more.
+ *
+ * The poster may still run. It is asked twice how far it came: first whether its completion
+ * counts, and once more when the token is gone, as it may have taken a receive in between.
  */
-static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t)
+static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t, uint64_t *from)
 {
     struct shm_qp *s = qp->s;
     struct shm_cqe c = {
         .qpn = qp->qp.qp_num, .srq = qp->srq != NULL, .status = IBV_WC_WR_FLUSH_ERR};
-    uint64_t *revoked = &d->revoked[qp->index], old = *revoked, busy = t, taken;
-    bool ok;
+    uint64_t *revoked = &d->revoked[qp->index], old = *revoked, busy = t;
+    bool ok, done;
 
     pthread_mutex_lock(&qp->rcq->lock);
-    taken = atomic_load(&s->taken);
-    if (qp->reported == t)
-        taken = t | RX_DONE; /* the program has the completion already */
-    if (taken != (t | RX_DONE))
+    done = qp->reported == t || atomic_load(&s->taken) == (t | RX_DONE);
+    if (!done)
         *revoked = t;
     ok = atomic_compare_exchange_strong(&s->busy, &busy, 0);
     if (!ok)
         *revoked = old;
     pthread_mutex_unlock(&qp->rcq->lock);
-    if (ok && taken == t) {
+    if (!ok)
+        return false;
+    *from = atomic_load(&s->rq.head);
+    if (!done && !qp->srq && atomic_load(&s->taking) == t)
+        *from = atomic_load(&s->taking_at);
+    if (!done && qp->srq && (atomic_load(&s->taken) & ~(uint64_t)RX_DONE) == t) {
         c.wr_id = s->taken_wr_id;
         emu_count(COUNT_wr_flushed, 1);
         emu_cq_push(d, &d->self, qp->rcq->index, &c);
         emu_cq_notify(d, &d->self, qp->rcq->index, true);
     }
-    return ok;
+    return true;
 }
 
-/* Waits until no poster executes into the QP, but not for one that is stopped or dead. */
-static void quiesce(struct emu_dev *d, struct emu_qp *qp)
+/*
+ * Waits until no poster executes into the QP, but not for one that is stopped or dead. The
+ * first place of the QP's own queue that nobody completes any more.
+ */
+static uint64_t quiesce(struct emu_dev *d, struct emu_qp *qp)
 {
-    uint64_t since = emu_now(), look = since + BUSY_LOOK, t;
+    uint64_t since = emu_now(), look = since + BUSY_LOOK, t, from;
 
     atomic_thread_fence(memory_order_seq_cst);
     for (; (t = atomic_load(&qp->s->busy)) != 0; sched_yield()) {
@@ -200,9 +209,10 @@ static void quiesce(struct emu_dev *d, struct emu_qp *qp)
             gone = !qp->peer || now - since > BUSY_WAIT || emu_peer_stopped(qp->peer);
             look = now + BUSY_LOOK;
         }
-        if (gone && revoke(d, qp, t))
-            break;
+        if (gone && revoke(d, qp, t, &from))
+            return from;
     }
+    return atomic_load(&qp->s->rq.head);
 }
 
 void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event)
@@ -211,10 +221,10 @@ void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event)
         return;
     enum ibv_qp_state old = qp->qp.state;
     set_state(qp, IBV_QPS_ERR);
-    quiesce(d, qp);
+    uint64_t from = quiesce(d, qp);
     emu_sq_flush(d, qp);
     if (!qp->srq)
-        emu_rq_flush(d, qp);
+        emu_rq_flush(d, qp, from);
     if (event >= 0)
         emu_async_qp(qp, (enum ibv_event_type)event);
     if (qp->srq && old != IBV_QPS_RESET)
@@ -230,14 +240,8 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
     emu_cq_purge(d, qp->scq, qp->qp.qp_num, qp->srq, &qp->rq);
     if (qp->rcq != qp->scq)
         emu_cq_purge(d, qp->rcq, qp->qp.qp_num, qp->srq, &qp->rq);
-    if (!qp->srq) {
-        pthread_mutex_lock(&qp->rq.lock);
-        atomic_store(&qp->s->rq.head, 0);
-        atomic_store(&qp->s->rq.tail, 0);
-        qp->rq.posted = 0;
-        atomic_store(&qp->rq.polled, 0);
-        pthread_mutex_unlock(&qp->rq.lock);
-    }
+    if (!qp->srq)
+        emu_rq_reset(&qp->rq);
     struct emu_peer *peer = qp->peer;
     qp->peer = NULL;
     qp->sq_tail = qp->sq_exec = qp->sq_retire = qp->sq_told = 0;

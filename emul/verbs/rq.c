@@ -20,6 +20,7 @@ int emu_rq_init(struct emu_dev *d, struct emu_rq *rq, struct shm_rq *s, uint32_t
     rq->max_wr = max_wr;
     rq->max_sge = max_sge;
     rq->posted = 0;
+    rq->flushing = false;
     atomic_store(&rq->polled, 0);
     while (entries < max_wr)
         entries <<= 1;
@@ -68,38 +69,70 @@ int emu_rq_post(struct emu_dev *d, struct emu_rq *rq, const struct ibv_recv_wr *
     return 0;
 }
 
-bool emu_rq_take(struct shm_head *seg, struct shm_rq *s, uint64_t *wr_id, uint32_t *nsge,
-                 struct shm_sge *sge)
+bool emu_rq_peek(struct shm_head *seg, const struct shm_rq *s, uint64_t *at, uint64_t *wr_id,
+                 uint32_t *nsge, struct shm_sge *sge)
 {
     uint64_t h = atomic_load(&s->head);
 
-    for (;;) {
-        if (h >= atomic_load_explicit(&s->tail, memory_order_acquire))
-            return false;
-        struct shm_rwqe *e = shm_at(seg, s->off + (h & s->mask) * s->stride);
-        uint32_t n = e->nsge < EMU_MAX_SGE ? e->nsge : EMU_MAX_SGE;
-        *wr_id = e->wr_id;
-        *nsge = n;
-        memcpy(sge, e->sge, n * sizeof(*sge));
-        if (atomic_compare_exchange_strong(&s->head, &h, h + 1))
-            return true;
-    }
+    if (h >= atomic_load_explicit(&s->tail, memory_order_acquire))
+        return false;
+    const struct shm_rwqe *e = shm_at(seg, s->off + (h & s->mask) * s->stride);
+    uint32_t n = e->nsge < EMU_MAX_SGE ? e->nsge : EMU_MAX_SGE;
+    *at = h;
+    *wr_id = e->wr_id;
+    *nsge = n;
+    memcpy(sge, e->sge, n * sizeof(*sge));
+    return true;
 }
 
-void emu_rq_flush(struct emu_dev *d, struct emu_qp *qp)
+bool emu_rq_take(struct shm_rq *s, uint64_t at)
+{
+    return atomic_compare_exchange_strong(&s->head, &at, at + 1);
+}
+
+/*
+ * Takes all there is in one step and completes each place that was not completed before. That
+ * may be one more than was there: a poster whose token was revoked and who takes a receive all
+ * the same completes nothing. Under the lock, so that nothing is posted meanwhile.
+ */
+static void flush(struct emu_dev *d, struct emu_qp *qp)
 {
     struct shm_cqe c = {.qpn = qp->qp.qp_num, .status = IBV_WC_WR_FLUSH_ERR};
-    struct shm_sge sge[EMU_MAX_SGE];
-    uint32_t nsge;
-    bool any = false;
+    struct shm_rq *s = qp->rq.s;
+    uint64_t tail = atomic_load(&s->tail);
 
-    while (emu_rq_take(d->seg, &qp->s->rq, &c.wr_id, &nsge, sge)) {
+    if (qp->rq.flushed >= tail)
+        return;
+    atomic_store(&s->head, tail);
+    for (; qp->rq.flushed < tail; qp->rq.flushed++) {
+        const struct shm_rwqe *e =
+            shm_at(d->seg, s->off + (qp->rq.flushed & s->mask) * s->stride);
+
+        c.wr_id = e->wr_id;
         emu_count(COUNT_wr_flushed, 1);
         emu_cq_push(d, &d->self, qp->rcq->index, &c);
-        any = true;
     }
-    if (any)
-        emu_cq_notify(d, &d->self, qp->rcq->index, true);
+    emu_cq_notify(d, &d->self, qp->rcq->index, true);
+}
+
+void emu_rq_flush(struct emu_dev *d, struct emu_qp *qp, uint64_t from)
+{
+    pthread_mutex_lock(&qp->rq.lock);
+    qp->rq.flushing = true;
+    qp->rq.flushed = from;
+    flush(d, qp);
+    pthread_mutex_unlock(&qp->rq.lock);
+}
+
+/* Places are not counted afresh: a poster that wakes up late must not find its own again. */
+void emu_rq_reset(struct emu_rq *rq)
+{
+    pthread_mutex_lock(&rq->lock);
+    rq->flushing = false;
+    atomic_store(&rq->s->head, atomic_load(&rq->s->tail));
+    rq->posted = 0;
+    atomic_store(&rq->polled, 0);
+    pthread_mutex_unlock(&rq->lock);
 }
 
 int emu_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
@@ -128,11 +161,9 @@ int emu_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_w
         }
         emu_count(COUNT_wr_recv, 1);
     }
+    if (qp->rq.flushing)
+        flush(d, qp);
     pthread_mutex_unlock(&qp->rq.lock);
-    /* posted while or after the QP failed: the flush may have run already, so look again */
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load(&qp->s->state) == IBV_QPS_ERR)
-        emu_rq_flush(d, qp);
     return err;
 }
 

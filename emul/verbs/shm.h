@@ -61,7 +61,7 @@
 #define SHM_PIN_MR(entry)   ((entry) & ((1u << 19) - 1))
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 3u
+#define EMU_SHM_VERSION 4u
 
 /*
  * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real
@@ -207,6 +207,9 @@ struct shm_qp {
     /* The receive that the poster has taken and not yet completed, for its owner to flush. */
     _Atomic uint64_t taken; /* the poster's token, with RX_DONE when it is completed; or 0 */
     uint64_t taken_wr_id;
+    /* The same from the QP's own queue: said before it is taken, so that no moment is missed. */
+    _Atomic uint64_t taking;    /* the poster's token */
+    _Atomic uint64_t taking_at; /* the place in the queue */
     struct shm_rq rq;
 };
 

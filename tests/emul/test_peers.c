@@ -689,6 +689,18 @@ PASSIVE(stop_and_go)
     side_close(s);
 }
 
+/* The same, stopped as good as always just before or after it has taken a receive. */
+PAIR(stop_while_a_receive_is_taken, run_two)
+ACTIVE(stop_while_a_receive_is_taken)
+{
+    stop_and_go_active(s);
+}
+PASSIVE(stop_while_a_receive_is_taken)
+{
+    setenv("EMUVERBS_TAKE_LATE_US", "300", 1);
+    stop_and_go_passive(s);
+}
+
 /* A child of a program that uses the device starts afresh and does not disturb its parent. */
 PAIR(a_forked_child_is_a_process_of_its_own, run_two)
 ACTIVE(a_forked_child_is_a_process_of_its_own)
@@ -769,6 +781,7 @@ int main(int argc, char **argv)
         T(tear_down_while_the_poster_is_stopped),
         T(deregistering_while_the_writer_is_stopped),
         T(stop_and_go),
+        T(stop_while_a_receive_is_taken),
         T(a_forked_child_is_a_process_of_its_own),
         T(nothing_is_left_behind),
     };
