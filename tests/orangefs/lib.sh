@@ -23,6 +23,7 @@ builddir=${builddir:-.}
 [ -n "${FIRST_PORT-}" ] || exec "$builddir/with-ports" "$0" "$@"
 tree=${ORANGEFS_TREE-}
 wrap=${EMUVERBS-$(cd "$builddir" && pwd)/emul/verbs/emuverbs}
+server_wrap=() # of elan4's servers, see choose_wrap
 base=$FIRST_PORT
 systems=0 # configured so far
 export PATH="$prefix/bin:$prefix/sbin:$PATH"
@@ -85,8 +86,27 @@ compile() { # program, source, options
         -I"$tree/src/proto" -o "$out" "$source" $("$prefix/bin/pvfs2-config" --libs) -lpthread -ldl
 }
 
+has_elan4() { pvfs2-config --libs | grep -q bmi_elan4 && [ -x "$builddir/emul/elan4/emuelan4" ]; }
+
+# What runs clients of a network, and its servers.  Over elan4 server i is on node i + 2 of a network in software, whoever is a client
+# on node 1.
+choose_wrap() { # proto
+    local i
+    if [ "$1" != elan4 ]; then
+        [ ${#server_wrap[@]} = 0 ] || wrap=$verbs_wrap
+        server_wrap=()
+        return
+    fi
+    [ ${#server_wrap[@]} != 0 ] || verbs_wrap=$wrap
+    wrap="$(cd "$builddir" && pwd)/emul/elan4/emuelan4 --dir $tmp/elan4 --node"
+    for i in 0 1 2 3 4 5 6 7; do server_wrap[i]="$wrap $((i + 2))"; done
+    wrap="$wrap 1"
+    BMI_ELAN4_SERVER_ADDR=$(for i in 0 1 2 3 4 5 6 7; do echo "$((i + 2))=127.0.0.1:$((base + i))"; done | paste -sd,)
+    export BMI_ELAN4_SERVER_ADDR BMI_ELAN4_LOG=$tmp/elan4.log
+}
+
 start_server() { # number
-    $wrap pvfs2-server -d -a "${alias[$1]}" "$tmp/fs.conf" >>"$tmp/server-$1.out" 2>&1 </dev/null &
+    ${server_wrap[$1]:-$wrap} pvfs2-server -d -a "${alias[$1]}" "$tmp/fs.conf" >>"$tmp/server-$1.out" 2>&1 </dev/null &
     server[$1]=$!
 }
 wait_ready() { # until the file system answers
@@ -109,6 +129,11 @@ configure() { # proto n
     base=$((FIRST_PORT + systems++ % 6 * 10))
     spec="$proto://$host:$base"
     [ "$n" -gt 1 ] && spec="$proto://$host:{$base-$((base + n - 1))}"
+    choose_wrap "$proto"
+    if [ "$proto" = elan4 ]; then # places first, nodes below
+        spec="elan4://place:2"
+        [ "$n" -gt 1 ] && spec="elan4://place:{2-$((n + 1))}"
+    fi
     mnt=$tmp/mnt
     mkdir -p "$mnt"
     rm -rf "${store:?}"/*
@@ -122,8 +147,9 @@ configure() { # proto n
     if printf '2.9.7\n%s\n' "$(pvfs2-server --version 2>&1 | tail -n 1)" | sort -VC; then
         default_line "DBMaxSize 67108864"
     fi
+    [ "$proto" != elan4 ] || sed -i 's#elan4://place:\([0-9]*\)#elan4://\1:2#g' "$tmp/fs.conf"
     mapfile -t alias < <(awk '$1 == "Alias" {print $2}' "$tmp/fs.conf")
-    tab "$proto://$host:$base"
+    if [ "$proto" = elan4 ]; then tab elan4://2:2; else tab "$proto://$host:$base"; fi
 }
 tab() { # URI, options
     echo "$1/orangefs $mnt pvfs2 defaults,noauto${2:+,$2} 0 0" >"$tmp/tab"
@@ -175,7 +201,7 @@ complaints() {
     for f in "$tmp"/clients.log "$tmp"/server.log* "$tmp"/server-*.out; do
         [ ! -e "$f" ] || tail -c "+$((${forgotten[$f]:-0} + 1))" "$f"
     done | grep -E '\[E|cancel called|[Rr]etrying' |
-        sed -E 's/^.*\[E [^]]*\] *//; s/0x[0-9a-f]+/N/g; s/[0-9]+/N/g; s#(tcp|ib)://[^ ]*#ADDRESS#g' | sort -u
+        sed -E 's/^.*\[E [^]]*\] *//; s/0x[0-9a-f]+/N/g; s/[0-9]+/N/g; s#(tcp|ib|elan4)://[^ ]*#ADDRESS#g' | sort -u
 }
 declare -A forgotten # bytes of each log that do not count any more
 forget_complaints() {

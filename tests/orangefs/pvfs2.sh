@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# The real programs of OrangeFS over ib:// and tcp://: servers, copies, listings, deaths and restarts.
+# The real programs of OrangeFS over tcp://, ib://, and elan4:// where it has that: servers, copies, listings, deaths and restarts.
 set -u
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
@@ -155,7 +155,9 @@ idle() { # no server uses the processor when nothing happens
 
 long=$tmp/long
 head -c $((512 << 20)) /dev/urandom >"$long" # what is misplaced shows
-for proto in ${PROTOS:-tcp ib}; do # tcp first: the other one complains about nothing else
+protos="tcp ib"
+has_elan4 && protos+=" elan4"
+for proto in ${PROTOS:-$protos}; do # tcp first: the other one complains about nothing else
     for n in ${SERVERS:-1 4}; do
         what="$proto, $n servers"
         if configure "$proto" "$n" && bring_up; then

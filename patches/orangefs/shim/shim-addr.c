@@ -127,10 +127,8 @@ bmi_method_addr_p shim_lookup(struct shim *s, const char *text)
     int ret = rme_addr_parse(s->scheme, text, &peer);
     if (ret < 0) {
         if (ret == -EDESTADDRREQ)
-            gossip_err(
-                "bmi_%s: bad address \"%s\": expected %s://host:port, the port from 1 to "
-                "65535\n",
-                s->scheme, text, s->scheme);
+            gossip_err("bmi_%s: bad address \"%s\": expected %s://%s\n", s->scheme, text,
+                       s->scheme, s->form);
         return NULL;
     }
     char *key = make_key(s, text);

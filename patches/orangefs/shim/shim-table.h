@@ -9,10 +9,14 @@
  *     SHIM_SCHEME   "ib"
  *     SHIM_FABRIC   bmi_ib_fabric
  *
- * and may have defined SHIM_FIRST_LOOKUP_MS (see shim_lookup()); 3000, or 0 in a host whose
+ * and may have defined SHIM_FORM, what its addresses look like, and SHIM_FIRST_LOOKUP_MS (see shim_lookup()); 3000, or 0 in a host whose
  * lookups connect nothing, which its headers say by BMI_LOOKUP_CONNECTS_NOTHING.
  */
 #include "shim.h"
+
+#ifndef SHIM_FORM
+#define SHIM_FORM "host:port, the port from 1 to 65535"
+#endif
 
 #ifndef SHIM_FIRST_LOOKUP_MS
 #ifdef BMI_LOOKUP_CONNECTS_NOTHING
@@ -25,7 +29,7 @@
 extern struct bmi_method_ops SHIM_OPS;
 
 static struct shim self =
-    SHIM_INITIALIZER(self, SHIM_SCHEME, SHIM_FABRIC, SHIM_FIRST_LOOKUP_MS);
+    SHIM_INITIALIZER(self, SHIM_SCHEME, SHIM_FORM, SHIM_FABRIC, SHIM_FIRST_LOOKUP_MS);
 
 static int initialize(bmi_method_addr_p listen, int method_id, int flags, char *options)
 {

@@ -67,6 +67,7 @@ struct shim_held {
  * initialized. */
 struct shim {
     const char *scheme; /* of addresses; the method is called bmi_<scheme> */
+    const char *form;   /* what follows "scheme://", for people */
     const struct rme_fabric_ops *(*fabric)(void);
     int first_lookup_ms; /* see shim_lookup(); 0: lookups connect nothing */
 
@@ -97,9 +98,9 @@ struct shim {
     struct bmi_method_addr op_addr; /* what every operation shows as its address */
 };
 
-#define SHIM_INITIALIZER(self, scheme_, fabric_, first_lookup_ms_)                             \
+#define SHIM_INITIALIZER(self, scheme_, form_, fabric_, first_lookup_ms_)                      \
     {                                                                                          \
-        .scheme = (scheme_), .fabric = (fabric_), .first_lookup_ms = (first_lookup_ms_),       \
+        .scheme = (scheme_), .form = (form_), .fabric = (fabric_), .first_lookup_ms = (first_lookup_ms_),       \
         .newcomer = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER,              \
         .op_lock = PTHREAD_MUTEX_INITIALIZER, .complaint_lock = PTHREAD_MUTEX_INITIALIZER,     \
         .method_id = -1, .lookups = {.prev = &(self).lookups, .next = &(self).lookups},        \
