@@ -2,7 +2,7 @@
 /*
  * The connection manager: what rdma_cm's library and kernel part do together.
  *
- * Messages (REQ, REP, RTU, REJ, DREQ, DREP) travel through inboxes in shared memory and are
+ * Messages (REQ, REP, RTU, REJ, DREQ, DREP, and SIDR_REQ and SIDR_REP for datagrams) travel through inboxes in shared memory and are
  * handled by the service thread of the process they are for; so a stopped process answers
  * nothing, and a killed one is noticed by its pidfd. A listener is found by the abstract unix
  * socket that carries its address in its name.
@@ -19,6 +19,15 @@
 #define CM_REQ_PRIVATE 56
 #define CM_REP_PRIVATE 196
 #define CM_REJ_PRIVATE 148
+/* And for RDMA_PS_UDP. */
+#define CM_SIDR_REQ_PRIVATE 180
+#define CM_SIDR_REP_PRIVATE 136
+
+#define CM_GROUP_LID 0xc001 /* of all multicast groups */
+
+/* What a SIDR_REP says, as programs see it; 0 is success. */
+#define CM_SIDR_UNSUPPORTED 1 /* nobody listens */
+#define CM_SIDR_REJECT      2
 
 /* Reasons in a REJ that programs see. */
 #define CM_REJ_TIMEOUT         4
@@ -48,7 +57,7 @@ enum cm_state {
 #undef X
 };
 
-enum cm_type { CM_REQ = 1, CM_REP, CM_RTU, CM_REJ, CM_DREQ, CM_DREP };
+enum cm_type { CM_REQ = 1, CM_REP, CM_RTU, CM_REJ, CM_DREQ, CM_DREP, CM_SIDR_REQ, CM_SIDR_REP };
 
 union cm_addr {
     struct sockaddr sa;
@@ -63,6 +72,7 @@ struct cm_msg {
     uint32_t local_id;  /* the sender's number for the connection */
     uint32_t remote_id; /* the receiver's, 0 in a REQ */
     uint32_t qpn;
+    uint32_t qkey;
     uint16_t ps;
     uint16_t reason;
     uint8_t responder_resources, initiator_depth, flow_control, retry_count, rnr_retry_count,
@@ -73,6 +83,17 @@ struct cm_msg {
 };
 _Static_assert(sizeof(struct cm_msg) <= EMU_INBOX_PAYLOAD, "a CM message fits an inbox entry");
 
+/* A multicast group, as joined by an id. */
+struct cm_group {
+    struct cm_group *next;
+    union cm_addr addr;
+    union ibv_gid gid;
+    void *context;
+    bool send_only;
+    uint32_t fetched, acked; /* events */
+    pthread_cond_t acked_cond;
+};
+
 struct cm_chan {
     struct rdma_event_channel ch;
     struct cm_event *head, **tail;
@@ -82,6 +103,7 @@ struct cm_event {
     struct rdma_cm_event ev;
     struct cm_event *next;
     struct cm_id *owner; /* whose destruction waits for the acknowledgement */
+    struct cm_group *group; /* of a join, whose end waits for it, too */
     unsigned char private_data[256];
 };
 
@@ -109,6 +131,7 @@ struct cm_id {
     bool has_ep_attr;
     bool own_cqs;
     struct ibv_sa_path_rec path;
+    struct cm_group *groups; /* multicast groups that it joined; under cm.lock */
 };
 
 struct cm_state_all {
@@ -122,7 +145,15 @@ struct cm_state_all {
 };
 extern struct cm_state_all cm;
 
+static inline bool cm_is_ud(const struct cm_id *id)
+{
+    return id->id.qp_type == IBV_QPT_UD;
+}
+
 /* cm_addr.c */
+bool cm_addr_is_multicast(const struct sockaddr *sa);
+/* The group that rdma_cm uses for a multicast address. */
+void cm_addr_group(const struct emu_knobs *k, const union cm_addr *a, union ibv_gid *gid);
 size_t cm_addr_len(const struct sockaddr *sa); /* 0 for families we do not know */
 bool cm_addr_copy(union cm_addr *to, const struct sockaddr *from);
 uint16_t cm_addr_port(const struct sockaddr *sa); /* host order */
@@ -143,8 +174,10 @@ int cm_addr_find(const union cm_addr *dst, int ps);
 void cm_event_post(struct cm_id *id, enum rdma_cm_event_type type, int status,
                    const struct cm_msg *m, size_t private_len);
 void cm_event_post_request(struct cm_id *listener, struct cm_id *child, const struct cm_msg *m);
-/* Drops the events of an id that have not been fetched. Under cm.lock. */
-void cm_event_purge(struct cm_id *id);
+/* Tells the id that it has joined a group. Under cm.lock. */
+void cm_event_post_join(struct cm_id *id, struct cm_group *g);
+/* Drops the events of a group, or an id that have not been fetched. Under cm.lock. */
+void cm_event_purge(struct cm_id *id, struct cm_group *g);
 struct cm_chan *cm_chan_new(void);
 void cm_chan_free(struct cm_chan *c);
 /* For ids made without a channel: waits for the call's event; 0 or -1 with errno. */
@@ -157,6 +190,12 @@ struct cm_id *cm_id_by_num(uint32_t num);
 /* Gives an id whose address is known its device and default domain. Not under cm.lock. */
 void cm_set_verbs(struct cm_id *id);
 
+/* cm_mcast.c */
+/* Attaches the id's queue pair, when the program fetches the event; 0 or a positive errno. */
+int cm_group_attach(struct cm_id *id, struct cm_group *g);
+/* Forgets the groups of an id. Under cm.lock. */
+void cm_groups_free(struct cm_id *id);
+
 /* cm_ep.c */
 /* The protection domain of ids whose program brought none. It stays for good. */
 struct ibv_pd *cm_default_pd(struct ibv_context *verbs);
@@ -164,6 +203,8 @@ struct ibv_pd *cm_default_pd(struct ibv_context *verbs);
 /* cm_proto.c */
 /* Fills the header of a message from `id` to its peer and sends it. Under cm.lock. */
 bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type);
+/* Answers a request for the address of datagrams; `status` is 0 or a CM_SIDR_... */
+bool cm_send_sidr(struct cm_id *id, struct cm_msg *m, uint16_t status);
 void cm_send_rej(struct cm_id *id, uint16_t reason, const void *data, uint8_t len);
 void cm_set_deadline(struct cm_id *id, uint64_t ms); /* 0 ms: none */
 void cm_enter_timewait(struct cm_id *id);
@@ -173,10 +214,14 @@ void cm_try_request(struct cm_id *id);
 void cm_farewell(struct cm_id *id);
 
 /* cm_conn.c */
+/* The address of everybody here. */
+void cm_path(struct emu_dev *d, struct ibv_ah_attr *a);
 int cm_qp_rtr(struct cm_id *id, int responder_resources); /* -1 with errno */
 int cm_qp_rts(struct cm_id *id, int initiator_depth);
 void cm_qp_err(struct cm_id *id);
 int cm_qp_init(struct cm_id *id);
+/* All the way to RTS: datagrams need no other side. */
+int cm_qp_datagrams(struct cm_id *id);
 /* Active side, when the program fetches the response: QP to RTS, RTU. 0 or -1 with errno. */
 int cm_process_response(struct cm_id *id);
 

@@ -59,6 +59,42 @@ bool cm_addr_is_any(const struct sockaddr *sa)
                                      : a->in.sin_addr.s_addr == 0;
 }
 
+bool cm_addr_is_multicast(const struct sockaddr *sa)
+{
+    const union cm_addr *a = (const union cm_addr *)(const void *)sa;
+
+    return sa->sa_family == AF_INET6  ? IN6_IS_ADDR_MULTICAST(&a->in6.sin6_addr)
+           : sa->sa_family == AF_INET ? IN_MULTICAST(ntohl(a->in.sin_addr.s_addr))
+                                      : false;
+}
+
+/* As the kernel's rdma_cm maps them, for InfiniBand (default partition) and for RoCE. */
+void cm_addr_group(const struct emu_knobs *k, const union cm_addr *a, union ibv_gid *gid)
+{
+    bool v6 = a->sa.sa_family == AF_INET6;
+    uint32_t v4 = ntohl(a->in.sin_addr.s_addr);
+
+    memset(gid, 0, sizeof(*gid));
+    if (v6 && k->ethernet) {
+        memcpy(gid->raw, &a->in6.sin6_addr, 16);
+        return;
+    }
+    if (k->ethernet) {
+        gid->raw[10] = gid->raw[11] = 0xff;
+    } else {
+        gid->raw[0] = 0xff;
+        gid->raw[1] = v6 ? (unsigned char)(0x10 | (a->in6.sin6_addr.s6_addr[1] & 15)) : 0x12;
+        gid->raw[2] = v6 ? 0x60 : 0x40;
+        gid->raw[3] = 1; /* rdma_cm's own */
+        gid->raw[4] = gid->raw[5] = 0xff;
+        v4 &= 0x0fffffff;
+    }
+    if (v6)
+        memcpy(gid->raw + 6, a->in6.sin6_addr.s6_addr + 6, 10);
+    for (int i = 0; !v6 && i < 4; i++)
+        gid->raw[12 + i] = (unsigned char)(v4 >> (24 - 8 * i));
+}
+
 /* IPv4 in IPv6's clothes becomes IPv4. */
 static union cm_addr plain(const union cm_addr *a)
 {

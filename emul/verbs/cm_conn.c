@@ -24,6 +24,18 @@ static bool connected(const struct cm_id *id)
     return id->state >= CM_REQ_SENT && id->state <= CM_TIMEWAIT;
 }
 
+void cm_path(struct emu_dev *d, struct ibv_ah_attr *a)
+{
+    memset(a, 0, sizeof(*a));
+    a->port_num = 1;
+    a->dlid = d->knobs.ethernet ? 0 : 1;
+    if (d->knobs.ethernet) {
+        a->is_global = 1;
+        emu_gid(d, &a->grh.dgid);
+        a->grh.hop_limit = 64;
+    }
+}
+
 /* The attributes for a transition, as the kernel's CM gives them. */
 static int qp_attr(struct cm_id *id, struct ibv_qp_attr *a, int *mask)
 {
@@ -31,6 +43,13 @@ static int qp_attr(struct cm_id *id, struct ibv_qp_attr *a, int *mask)
 
     if (!d)
         return EIO;
+    if (cm_is_ud(id)) {
+        *mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+        a->pkey_index = 0;
+        a->port_num = 1;
+        a->qkey = RDMA_UDP_QKEY;
+        return 0;
+    }
     switch (a->qp_state) {
     case IBV_QPS_INIT:
         *mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
@@ -45,14 +64,7 @@ static int qp_attr(struct cm_id *id, struct ibv_qp_attr *a, int *mask)
             return EINVAL;
         *mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-        memset(&a->ah_attr, 0, sizeof(a->ah_attr));
-        a->ah_attr.port_num = 1;
-        a->ah_attr.dlid = d->knobs.ethernet ? 0 : 1;
-        if (d->knobs.ethernet) {
-            a->ah_attr.is_global = 1;
-            emu_gid(d, &a->ah_attr.grh.dgid);
-            a->ah_attr.grh.hop_limit = 64;
-        }
+        cm_path(d, &a->ah_attr);
         a->path_mtu = (enum ibv_mtu)(__builtin_ctzll(d->knobs.mtu) - 7);
         a->dest_qp_num = id->remote_qpn;
         a->rq_psn = id->remote_qpn & 0xffffff;
@@ -105,6 +117,17 @@ int cm_qp_init(struct cm_id *id)
     return modify(id, IBV_QPS_INIT, -1);
 }
 
+int cm_qp_datagrams(struct cm_id *id)
+{
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR};
+    int err = cm_qp_init(id) ? errno : ibv_modify_qp(id->id.qp, &a, IBV_QP_STATE);
+
+    a.qp_state = IBV_QPS_RTS;
+    if (!err)
+        err = ibv_modify_qp(id->id.qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN);
+    return err ? fail(err) : 0;
+}
+
 int cm_qp_rtr(struct cm_id *id, int responder_resources)
 {
     /* again to INIT: now the access flags are known */
@@ -133,6 +156,7 @@ static uint8_t depth_of(uint8_t asked, uint8_t max)
 
 static void fill(struct cm_msg *m, struct cm_id *id, const struct rdma_conn_param *p)
 {
+    m->qkey = RDMA_UDP_QKEY;
     m->qpn = id->id.qp ? id->id.qp->qp_num : p ? p->qp_num : 0;
     m->responder_resources = id->responder_resources;
     m->initiator_depth = id->initiator_depth;
@@ -169,7 +193,7 @@ EMU_EXPORT int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
         return fail(ENOMEM);
     if (!d)
         return fail(EIO);
-    if (is_bad_param(ibid, p, CM_REQ_PRIVATE))
+    if (is_bad_param(ibid, p, cm_is_ud(id) ? CM_SIDR_REQ_PRIVATE : CM_REQ_PRIVATE))
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);
     if (id->state != CM_ROUTE_RESOLVED) {
@@ -253,7 +277,7 @@ EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
         return fail(ENOMEM);
     if (!d)
         return fail(EIO);
-    if (is_bad_param(ibid, p, CM_REP_PRIVATE))
+    if (is_bad_param(ibid, p, cm_is_ud(id) ? CM_SIDR_REP_PRIVATE : CM_REP_PRIVATE))
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);
     if (id->state ==
@@ -265,6 +289,13 @@ EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
     if (id->state != CM_REQ_RCVD) {
         pthread_mutex_unlock(&cm.lock);
         return fail(EINVAL);
+    }
+    if (cm_is_ud(id)) { /* its queue pair needs nothing from the other side */
+        fill(&m, id, p);
+        cm_send_sidr(id, &m, 0);
+        id->state = CM_ESTABLISHED;
+        pthread_mutex_unlock(&cm.lock);
+        return 0;
     }
     id->responder_resources = depth_of(
         p && p->responder_resources != 0xff ? p->responder_resources : id->responder_resources,
@@ -331,6 +362,8 @@ EMU_EXPORT int rdma_disconnect(struct rdma_cm_id *ibid)
         return fail(EIO);
     if (!d)
         return fail(EIO);
+    if (cm_is_ud(id))
+        return fail(EINVAL); /* there is no connection */
     cm_qp_err(id);
     pthread_mutex_lock(&cm.lock);
     switch (id->state) {
@@ -378,25 +411,6 @@ EMU_EXPORT int rdma_notify(struct rdma_cm_id *ibid, enum ibv_event_type event)
     }
     pthread_mutex_unlock(&cm.lock);
     return 0;
-}
-
-EMU_EXPORT int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context)
-{
-    (void)id, (void)addr, (void)context;
-    return fail(EOPNOTSUPP);
-}
-
-EMU_EXPORT int rdma_join_multicast_ex(struct rdma_cm_id *id,
-                                      struct rdma_cm_join_mc_attr_ex *attr, void *context)
-{
-    (void)id, (void)attr, (void)context;
-    return fail(EOPNOTSUPP);
-}
-
-EMU_EXPORT int rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr)
-{
-    (void)id, (void)addr;
-    return fail(EOPNOTSUPP);
 }
 
 EMU_EXPORT int rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece)

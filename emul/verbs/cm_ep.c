@@ -97,7 +97,7 @@ EMU_EXPORT int rdma_create_qp_ex(struct rdma_cm_id *ibid, struct ibv_qp_init_att
         goto no_qp;
     ibid->qp = qp;
     ibid->pd = qp->pd;
-    if (cm_qp_init(id) == 0)
+    if ((cm_is_ud(id) ? cm_qp_datagrams(id) : cm_qp_init(id)) == 0)
         return 0;
     int err = errno;
     ibv_destroy_qp(qp);

@@ -80,6 +80,9 @@ static enum rdma_cm_event_type failed_form(enum rdma_cm_event_type type, int *st
     case RDMA_CM_EVENT_ESTABLISHED:
         *status = -ECONNABORTED;
         return RDMA_CM_EVENT_CONNECT_ERROR;
+    case RDMA_CM_EVENT_MULTICAST_JOIN:
+        *status = -EHOSTUNREACH;
+        return RDMA_CM_EVENT_MULTICAST_ERROR;
     default:
         return type;
     }
@@ -107,6 +110,17 @@ static void conn_param(struct rdma_conn_param *p, const struct cm_msg *m)
     p->qp_num = m->qpn;
 }
 
+/* For datagrams: where the other side's queue pair is. A request tells only its data. */
+static void ud_param(struct rdma_ud_param *p, enum rdma_cm_event_type type,
+                     const struct cm_msg *m)
+{
+    if (type != RDMA_CM_EVENT_ESTABLISHED)
+        return;
+    cm_path(emu_dev_base(), &p->ah_attr);
+    p->qp_num = m->qpn;
+    p->qkey = m->qkey;
+}
+
 static struct cm_event *make(struct cm_id *owner, struct cm_id *id,
                              enum rdma_cm_event_type type, int status, const struct cm_msg *m,
                              size_t private_len)
@@ -120,9 +134,15 @@ static struct cm_event *make(struct cm_id *owner, struct cm_id *id,
     e->ev.event = type;
     e->ev.status = status;
     if (m) {
-        conn_param(&e->ev.param.conn, m);
+        if (cm_is_ud(id))
+            ud_param(&e->ev.param.ud, type, m);
+        else
+            conn_param(&e->ev.param.conn, m);
         memcpy(e->private_data, m->private_data, sizeof(m->private_data));
-        if (private_len) {
+        if (private_len && cm_is_ud(id)) {
+            e->ev.param.ud.private_data = e->private_data;
+            e->ev.param.ud.private_data_len = (uint8_t)private_len;
+        } else if (private_len) {
             e->ev.param.conn.private_data = e->private_data;
             e->ev.param.conn.private_data_len = (uint8_t)private_len;
         }
@@ -153,7 +173,8 @@ void cm_event_post(struct cm_id *id, enum rdma_cm_event_type type, int status,
 void cm_event_post_request(struct cm_id *listener, struct cm_id *child, const struct cm_msg *m)
 {
     struct cm_event *e =
-        make(listener, child, RDMA_CM_EVENT_CONNECT_REQUEST, 0, m, CM_REQ_PRIVATE);
+        make(listener, child, RDMA_CM_EVENT_CONNECT_REQUEST, 0, m,
+             cm_is_ud(child) ? CM_SIDR_REQ_PRIVATE : CM_REQ_PRIVATE);
 
     emu_call(CALL_cm_event);
     if (!e)
@@ -163,14 +184,35 @@ void cm_event_post_request(struct cm_id *listener, struct cm_id *child, const st
     put((struct cm_chan *)listener->id.channel, e);
 }
 
-void cm_event_purge(struct cm_id *id)
+void cm_event_post_join(struct cm_id *id, struct cm_group *g)
+{
+    struct cm_event *e = make(id, id, RDMA_CM_EVENT_MULTICAST_JOIN, 0, NULL, 0);
+    struct rdma_ud_param *p = e ? &e->ev.param.ud : NULL;
+
+    if (!e)
+        return;
+    if (emu_call(CALL_cm_event))
+        e->ev.event = failed_form(e->ev.event, &e->ev.status);
+    e->group = g;
+    p->private_data = g->context;
+    cm_path(emu_dev_base(), &p->ah_attr);
+    p->ah_attr.is_global = 1;
+    p->ah_attr.grh.dgid = g->gid;
+    p->ah_attr.grh.hop_limit = 64;
+    p->ah_attr.dlid = emu_dev_base()->knobs.ethernet ? 0 : CM_GROUP_LID;
+    p->qp_num = EMU_MCAST_QPN;
+    p->qkey = RDMA_UDP_QKEY;
+    put((struct cm_chan *)id->id.channel, e);
+}
+
+void cm_event_purge(struct cm_id *id, struct cm_group *g)
 {
     struct cm_chan *c = (struct cm_chan *)id->id.channel;
     struct cm_event **pp = &c->head;
 
     while (*pp) {
         struct cm_event *e = *pp;
-        if (e->owner != id) {
+        if (e->owner != id || (g && e->group != g)) {
             pp = &e->next;
             continue;
         }
@@ -224,6 +266,11 @@ static void digest(struct cm_event *e)
     case RDMA_CM_EVENT_DISCONNECTED:
         emu_count(COUNT_disconnects, 1);
         break;
+    case RDMA_CM_EVENT_MULTICAST_JOIN:
+        e->ev.status = cm_group_attach(id, e->group);
+        if (e->ev.status)
+            e->ev.event = RDMA_CM_EVENT_MULTICAST_ERROR;
+        break;
     default:
         break;
     }
@@ -250,6 +297,8 @@ EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
                 c->tail = &c->head;
             e->next = NULL;
             e->owner->fetched++;
+            if (e->group)
+                e->group->fetched++;
             if (e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST)
                 e->owner->pending--;
         }
@@ -275,6 +324,10 @@ EMU_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
         return -1;
     }
     pthread_mutex_lock(&cm.lock);
+    if (e->group) {
+        e->group->acked++;
+        pthread_cond_broadcast(&e->group->acked_cond);
+    }
     e->owner->acked++;
     pthread_cond_broadcast(&e->owner->acked_cond);
     pthread_mutex_unlock(&cm.lock);

@@ -55,7 +55,7 @@ struct cm_id *cm_id_new(struct cm_chan *chan, void *context, enum rdma_port_spac
     id->id.channel = &chan->ch;
     id->id.context = context;
     id->id.ps = ps;
-    id->id.qp_type = IBV_QPT_RC;
+    id->id.qp_type = ps == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
     id->claim = -1;
     pthread_cond_init(&id->acked_cond, NULL);
     id->next = cm.ids;
@@ -112,8 +112,8 @@ EMU_EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm
         return fail(ENOMEM);
     if (!emu_dev())
         return -1;
-    if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB)
-        return fail(EOPNOTSUPP); /* no datagrams here */
+    if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB && ps != RDMA_PS_UDP)
+        return fail(EOPNOTSUPP);
     if (!chan) {
         chan = cm_chan_new();
         if (!chan)
@@ -145,10 +145,11 @@ EMU_EXPORT int rdma_destroy_id(struct rdma_cm_id *ibid)
     pthread_mutex_lock(&cm.lock);
     cm_farewell(id);
     id->state = CM_CLOSED; /* messages for it are answered as for an unknown one */
-    cm_event_purge(id);
+    cm_event_purge(id, NULL);
     while (id->acked != id->fetched)
         pthread_cond_wait(&id->acked_cond, &cm.lock);
-    cm_event_purge(id);
+    cm_event_purge(id, NULL);
+    cm_groups_free(id);
     struct cm_chan *own = id->own_channel ? (struct cm_chan *)ibid->channel : NULL;
     cm_id_free(id);
     if (own)
@@ -229,7 +230,7 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
         status = -ENETUNREACH;
     }
     bool hole = cm_addr_blackholed(&emu_dev_base()->knobs, dst);
-    if (!status && !hole && !cm_addr_is_local(dst))
+    if (!status && !hole && !cm_addr_is_multicast(dst) && !cm_addr_is_local(dst))
         status = -EHOSTUNREACH;
     pthread_mutex_lock(&cm.lock);
     if (!status) {

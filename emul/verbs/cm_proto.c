@@ -9,6 +9,11 @@
  *   DREQ_SENT  --- DREQ -------->  DREQ_RCVD     DISCONNECTED
  *   TIMEWAIT   <-- DREP ----------  TIMEWAIT     (rdma_disconnect)
  *
+ * For datagrams there is no connection, only the question where to send them:
+ *
+ *   REQ_SENT   --- SIDR_REQ ---->  REQ_RCVD      CONNECT_REQUEST
+ *   ESTABLISHED <-- SIDR_REP ----  ESTABLISHED   (rdma_accept)
+ *
  * Either side may disconnect. REJ answers REQ and REP. Messages are never lost once they are in
  * the peer's inbox; a REQ that does not find room, or whose listener has a full backlog, is
  * tried again until its time is over, which is what retransmission comes to here. One that
@@ -68,13 +73,22 @@ static void send_simple(struct cm_id *id, enum cm_type type)
     cm_send(id, &m, type);
 }
 
+bool cm_send_sidr(struct cm_id *id, struct cm_msg *m, uint16_t status)
+{
+    m->reason = status;
+    return cm_send(id, m, CM_SIDR_REP);
+}
+
 void cm_send_rej(struct cm_id *id, uint16_t reason, const void *data, uint8_t len)
 {
     struct cm_msg m = {.reason = reason, .private_len = len};
 
     if (len)
         memcpy(m.private_data, data, len);
-    cm_send(id, &m, CM_REJ);
+    if (!cm_is_ud(id))
+        cm_send(id, &m, CM_REJ);
+    else if (id->state == CM_REQ_RCVD)
+        cm_send_sidr(id, &m, CM_SIDR_REJECT);
 }
 
 void cm_enter_timewait(struct cm_id *id)
@@ -97,7 +111,8 @@ void cm_farewell(struct cm_id *id)
         break;
     case CM_REP_SENT:
     case CM_ESTABLISHED:
-        send_simple(id, CM_DREQ);
+        if (!cm_is_ud(id))
+            send_simple(id, CM_DREQ);
         break;
     case CM_DREQ_RCVD:
         send_simple(id, CM_DREP);
@@ -120,6 +135,10 @@ static void give_up(struct cm_id *id, enum rdma_cm_event_type type, int status,
 {
     id->state = CM_CLOSED;
     cm_set_deadline(id, 0);
+    if (cm_is_ud(id) && type == RDMA_CM_EVENT_REJECTED) { /* datagrams have another word for it */
+        type = RDMA_CM_EVENT_UNREACHABLE;
+        status = status == CM_REJ_NO_LISTENER ? CM_SIDR_UNSUPPORTED : CM_SIDR_REJECT;
+    }
     cm_event_post(id, type, status, m,
                   type == RDMA_CM_EVENT_REJECTED && m ? CM_REJ_PRIVATE : 0);
 }
@@ -175,7 +194,7 @@ void cm_try_request(struct cm_id *id)
             return;
         }
     }
-    if (id->peer && cm_send(id, &id->req, CM_REQ))
+    if (id->peer && cm_send(id, &id->req, cm_is_ud(id) ? CM_SIDR_REQ : CM_REQ))
         id->req_delivered = true;
     arm(emu_now() + REQ_RETRY_MS * (EMU_NSEC / 1000));
 }
@@ -270,17 +289,21 @@ static struct cm_id *find_listener(const struct cm_msg *m)
 
 static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m)
 {
-    struct cm_id *l = find_listener(m);
+    bool ud = m->type == CM_SIDR_REQ;
 
+    if (ud != (m->ps == RDMA_PS_UDP))
+        return; /* no program of ours asks so */
+    struct cm_id *l = find_listener(m);
     if (!l) {
-        answer(d, p, m, CM_REJ, CM_REJ_NO_LISTENER);
+        answer(d, p, m, ud ? CM_SIDR_REP : CM_REJ,
+               ud ? CM_SIDR_UNSUPPORTED : CM_REJ_NO_LISTENER);
         return;
     }
     struct cm_id *c = l->pending < l->backlog
                           ? cm_id_new((struct cm_chan *)l->id.channel, l->id.context, l->id.ps)
                           : NULL;
     if (!c) {
-        answer(d, p, m, CM_REJ, CM_REJ_CONSUMER);
+        answer(d, p, m, ud ? CM_SIDR_REP : CM_REJ, ud ? CM_SIDR_REJECT : CM_REJ_CONSUMER);
         return;
     }
     struct rdma_addr *a = &c->id.route.addr;
@@ -314,6 +337,22 @@ static void on_rep(struct cm_id *id, const struct cm_msg *m)
     id->initiator_depth = m->responder_resources;
     id->rnr_retry = m->rnr_retry_count;
     cm_event_post(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, m, CM_REP_PRIVATE);
+}
+
+static void on_sidr_rep(struct cm_id *id, const struct cm_msg *m)
+{
+    if (id->state != CM_REQ_SENT)
+        return;
+    if (m->reason == CM_SIDR_UNSUPPORTED) {
+        no_listener(id, m);
+    } else if (m->reason) {
+        give_up(id, RDMA_CM_EVENT_UNREACHABLE, m->reason, NULL);
+    } else {
+        id->state = CM_ESTABLISHED;
+        cm_set_deadline(id, 0);
+        id->remote_qpn = m->qpn;
+        cm_event_post(id, RDMA_CM_EVENT_ESTABLISHED, 0, m, CM_SIDR_REP_PRIVATE);
+    }
 }
 
 static void on_dreq(struct cm_id *id)
@@ -351,14 +390,16 @@ void emu_cm_inbox(struct emu_dev *d, const void *payload, size_t len)
     if (d->knobs.silent || !cm_addr_len(&m.dst.sa) != !cm_addr_len(&m.src.sa))
         return;
     pthread_mutex_lock(&cm.lock);
-    struct cm_id *id = m.type == CM_REQ ? NULL : cm_id_by_num(m.remote_id);
-    if (id && (id->state == CM_CLOSED || !id->peer || !from(id->peer, &m)))
+    bool asks = m.type == CM_REQ || m.type == CM_SIDR_REQ;
+    struct cm_id *id = asks ? NULL : cm_id_by_num(m.remote_id);
+    if (id && (id->state == CM_CLOSED || !id->peer || !from(id->peer, &m) ||
+               cm_is_ud(id) != (m.type == CM_SIDR_REP)))
         id = NULL;
     /* an id knows its peer, also one that has died since it sent this */
     struct emu_peer *p = id ? id->peer : emu_peer_get(d, m.src_slot & (EMU_MAX_SLOTS - 1));
     if (id)
         emu_peer_ref(d, p);
-    if (!p && errno == EPERM && m.type == CM_REQ) {
+    if (!p && errno == EPERM && asks) {
         uint32_t i = atomic_fetch_add(&d->seg->next_refused, 1) % EMU_REFUSED;
         atomic_store(&d->seg->refused[i], SHM_REFUSED(m.src_inc, m.local_id));
     }
@@ -369,6 +410,7 @@ void emu_cm_inbox(struct emu_dev *d, const void *payload, size_t len)
     }
     switch ((enum cm_type)m.type) {
     case CM_REQ:
+    case CM_SIDR_REQ:
         if (cm_addr_len(&m.dst.sa))
             on_req(d, p, &m);
         break;
@@ -377,6 +419,10 @@ void emu_cm_inbox(struct emu_dev *d, const void *payload, size_t len)
             on_rep(id, &m);
         else
             answer(d, p, &m, CM_REJ, CM_REJ_INVALID_COMM_ID);
+        break;
+    case CM_SIDR_REP:
+        if (id)
+            on_sidr_rep(id, &m);
         break;
     case CM_RTU:
         if (id && id->state == CM_REP_SENT) {
@@ -418,8 +464,8 @@ void emu_cm_peer_died(struct emu_dev *d, struct emu_peer *p)
 
     pthread_mutex_lock(&cm.lock);
     for (struct cm_id *id = cm.ids; id; id = id->next) {
-        if (id->peer != p)
-            continue;
+        if (id->peer != p || (cm_is_ud(id) && id->state != CM_REQ_SENT))
+            continue; /* nobody tells a program that sends datagrams */
         switch (id->state) {
         case CM_ESTABLISHED:
         case CM_REP_SENT:

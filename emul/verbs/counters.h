@@ -42,6 +42,10 @@
     X(ibv_ack_cq_events, 0)                                                                    \
     X(ibv_get_async_event, 0)                                                                  \
     X(ibv_ack_async_event, 0)                                                                  \
+    X(ibv_create_ah, 1)                                                                        \
+    X(ibv_destroy_ah, 0)                                                                       \
+    X(ibv_attach_mcast, 1)                                                                     \
+    X(ibv_detach_mcast, 0)                                                                     \
     X(ibv_create_srq, 1)                                                                       \
     X(ibv_modify_srq, 1)                                                                       \
     X(ibv_query_srq, 1)                                                                        \
@@ -75,6 +79,8 @@
     X(rdma_getaddrinfo, 1)                                                                     \
     X(rdma_create_ep, 1)                                                                       \
     X(rdma_init_qp_attr, 1)                                                                    \
+    X(rdma_join_multicast, 1)                                                                  \
+    X(rdma_leave_multicast, 0)                                                                 \
     X(rdma_set_option, 1)                                                                      \
     X(completion, 1)                                                                           \
     X(cm_event, 1)
@@ -86,6 +92,7 @@
     X(wr_write, "requests", "RDMA writes")                                                     \
     X(wr_write_imm, "requests", "RDMA writes with immediate data")                             \
     X(wr_read, "requests", "RDMA reads")                                                       \
+    X(wr_atomic, "requests", "atomic operations")                                              \
     X(wr_bind, "requests", "memory windows bound")                                             \
     X(wr_local_inv, "requests", "invalidations of a window by its owner")                      \
     X(wr_recv, "requests", "receives posted to a receive queue")                               \
@@ -105,6 +112,7 @@
     X(rnr_events, "events",                                                                    \
       "attempts of this process that met a peer without a posted receive")                     \
     X(retries, "events", "attempts that met a peer that did not answer")                       \
+    X(datagrams_lost, "datagrams", "sends of this process that no receive took")               \
     X(cq_overruns, "events", "completions lost because a completion queue was full")           \
     X(reg_bytes_total, "bytes", "bytes ever registered")                                       \
     X(pinned_bytes, "bytes", "bytes registered now")                                           \
@@ -117,6 +125,7 @@
     X(live_cq, "objects", "completion queues")                                                 \
     X(live_srq, "objects", "shared receive queues")                                            \
     X(live_qp, "objects", "queue pairs")                                                       \
+    X(live_ah, "objects", "address handles")                                                   \
     X(live_cm_channel, "objects", "rdma_cm event channels")                                    \
     X(live_cm_id, "objects", "rdma_cm identifiers")                                            \
     X(live_cm_event, "objects", "rdma_cm events fetched and not acknowledged")                 \

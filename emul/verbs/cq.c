@@ -269,7 +269,7 @@ static void report(const struct shm_cqe *e, struct ibv_wc *wc)
     wc->wc_flags = e->wc_flags;
     wc->pkey_index = 0;
     wc->slid = 1;
-    wc->sl = 0;
+    wc->sl = e->sl;
     wc->dlid_path_bits = 0;
 }
 

@@ -26,7 +26,7 @@ static struct emu_dev *inherited; /* the parent's, in a forked child: its object
 
 static const char *const object_name[] = {
     "context", "pd", "mr",         "mw",    "channel",  "cq",
-    "srq",     "qp", "cm_channel", "cm_id", "cm_event",
+    "srq",     "qp", "ah", "cm_channel", "cm_id", "cm_event",
 };
 
 static void at_exit_report(void)
@@ -78,6 +78,7 @@ static void after_fork_child(void)
              0);
         close(d->seg_fd);
         close(d->slot_sock);
+        emu_mcast_forked(d);
         emu_service_forked();
         emu_cm_forked();
     }
@@ -313,7 +314,7 @@ EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_a
     a->max_pd = 1 << 20;
     a->max_qp_rd_atom = a->max_qp_init_rd_atom = (int)k->max_rd_atom;
     a->max_res_rd_atom = (int)(k->max_rd_atom * k->max_qp);
-    a->atomic_cap = IBV_ATOMIC_NONE;
+    a->atomic_cap = k->atomics ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE;
     a->max_srq = k->srq ? (int)EMU_MAX_SRQS : 0;
     a->max_srq_wr = k->srq ? (int)k->max_qp_wr : 0;
     a->max_srq_sge = k->srq ? (int)k->max_sge : 0;

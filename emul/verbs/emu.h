@@ -41,6 +41,7 @@ struct emu_peer {
     unsigned refs;
     _Atomic bool dead;
     bool self;
+    _Atomic bool greeted; /* it has been told of this process, as datagrams need it */
     pthread_mutex_t chan_lock;
     struct emu_peer_chan {
         uint32_t gen;
@@ -145,6 +146,29 @@ struct emu_bind {
     unsigned access;
 };
 
+/* Where datagrams to an address go. */
+enum emu_av_where { AV_NONE, AV_NOWHERE, AV_HERE, AV_GROUP };
+
+/* What a datagram has besides its data. */
+struct emu_av {
+    union ibv_gid dgid;
+    uint32_t qpn, qkey;
+    uint32_t flow; /* label */
+    uint32_t pd;   /* the address handle's */
+    uint8_t where; /* enum emu_av_where; AV_NONE: the request names no address */
+    uint8_t global, tclass, hop, sl;
+};
+
+struct emu_ah {
+    struct ibv_ah ah;
+    struct emu_av av;
+};
+
+static inline bool emu_is_atomic(enum ibv_wr_opcode op)
+{
+    return op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
 /* A work request as the executor sees it; `sge` may be the caller's list. */
 struct emu_wr {
     uint64_t wr_id;
@@ -157,7 +181,13 @@ struct emu_wr {
     uint32_t imm; /* or the key to be invalidated */
     uint32_t flags;
     enum ibv_wr_opcode opcode;
-    struct emu_bind bind; /* IBV_WR_BIND_MW: else not set */
+    union {
+        struct emu_bind bind; /* IBV_WR_BIND_MW */
+        struct emu_av av;     /* a send of a queue pair for datagrams */
+        struct {
+            uint64_t compare_add, swap;
+        } atomic;
+    };
 };
 
 struct emu_sqe {
@@ -179,7 +209,8 @@ struct emu_qp {
     uint32_t index;
     struct ibv_qp_attr attr;
     struct ibv_qp_init_attr init;
-    struct emu_peer *peer;
+    struct emu_peer *peer; /* connected to; for datagrams that of the last one */
+    uint32_t groups;       /* multicast groups that it is in; under dev.lock */
 
     /* send queue: retire <= exec <= tail; freed (by polling) <= retire */
     struct emu_sqe *sq;
@@ -229,6 +260,7 @@ struct emu_dev {
 
     uint32_t next_qp, next_cq, next_srq, next_chan, next_pd;
     uint32_t live_mr, live_mw;
+    struct emu_group *groups; /* that queue pairs of this process are in */
     uint32_t random[64], random_left; /* drawn and not yet used */
     struct emu_qp *qp[EMU_MAX_QPS];
     uint64_t revoked[EMU_MAX_QPS]; /* last token taken away; outlives the QP, as posters may */
@@ -272,6 +304,8 @@ struct emu_peer *emu_peer_by_pid(struct emu_dev *d, int pid);
 void emu_peer_ref(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_put(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_died(struct emu_dev *d, struct emu_peer *p); /* service thread: its pidfd fired */
+/* Takes back what the dead process of a slot held here. Service thread. */
+void emu_peer_clear(struct emu_dev *d, uint32_t slot);
 bool emu_peer_stopped(struct emu_peer *p); /* by a signal or a debugger, or dead */
 /* Is it true of any that we know?  Under the device's lock. */
 bool emu_peers_any(struct emu_dev *d,
@@ -355,6 +389,24 @@ bool emu_mw_any(struct emu_dev *d, struct emu_mr *mr);
 /* Takes the keys of a QP's windows away; nobody executes into it any more. */
 void emu_mw_qp_gone(struct emu_dev *d, struct emu_qp *qp);
 
+/* ah.c */
+/* Puts the address of a datagram into a request; 0 or EINVAL. */
+int emu_ah_fill(struct emu_wr *w, const struct ibv_ah *ah, uint32_t qpn, uint32_t qkey);
+#define EMU_GRH 40u /* bytes of a receive before a datagram's data */
+/* Writes what a datagram's receiver finds there; `payload` are the bytes that follow. */
+void emu_ah_header(struct emu_dev *d, const struct emu_av *av, uint32_t payload,
+                   unsigned char header[EMU_GRH]);
+
+/* Is it the address of a multicast group? */
+bool emu_gid_is_group(const union ibv_gid *gid);
+
+/* mcast.c */
+void emu_mcast_forked(struct emu_dev *d); /* in the child: these are its parent's */
+#define EMU_MCAST_QPN 0xffffffu
+/* The slots of other processes with members of a group; how many, at most `max`. */
+unsigned emu_mcast_slots(struct emu_dev *d, const union ibv_gid *gid, uint32_t *slots,
+                         unsigned max);
+
 /* cq.c */
 /*
  * Adds a completion to a CQ of any process. When the CQ is full the completion is lost, its
@@ -393,6 +445,8 @@ bool emu_rq_peek(struct shm_head *seg, const struct shm_rq *rq, uint64_t *at, ui
                  uint32_t *nsge, struct shm_sge *sge);
 /* Takes the receive that was read at `at`; false when somebody else did. */
 bool emu_rq_take(struct shm_rq *rq, uint64_t at);
+/* The id of the receive at a place of the owner's ring, taken but not completed yet. */
+uint64_t emu_rq_wr_id(struct emu_dev *d, const struct emu_rq *rq, uint64_t at);
 /*
  * Completes with a flush error every receive of a failed QP from the place `from` on, and what
  * is posted later. No poster completes one of them any more.
@@ -412,6 +466,10 @@ struct ibv_qp *emu_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_
 void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event);
 /* Moves a QP to RESET: queues emptied, completions forgotten, peer released. Takes sq_lock. */
 void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp);
+/* Clears up in queue pairs for datagrams what a process that died had begun there. */
+void emu_qp_peer_died(struct emu_dev *d, uint32_t slot);
+/* Whether the address names this machine, the only one there is. */
+bool emu_reachable(struct emu_dev *d, const struct ibv_ah_attr *av);
 /* Failing one from the service thread, by table index, when a peer asked for it. */
 void emu_qp_remote_error(struct emu_dev *d, uint32_t index, uint32_t qpn, int event);
 void emu_qp_remote_event(struct emu_dev *d, uint32_t index, uint32_t qpn, int event);

@@ -19,12 +19,32 @@
  * poster was about to take (`taking`): so it does not matter whether the poster has taken it,
  * does so later, or never comes back. A shared queue goes on, and so a receive of it is lost
  * when its poster is stopped for good in the moment between taking it and saying so.
+ *
+ * Atomic operations are atomic to each other, as an adapter's are, not to the instructions of
+ * the program that has the memory. Posters take turns at the memory of one process, by a word in
+ * its segment that names who is at it. One that died there is passed by: what it has not
+ * written it never will. One that is stopped there is not, as it would write when it goes on;
+ * requests that wait for it end as those to a peer that does not answer.
+ *
+ * A queue pair for datagrams has many posters. One waits while another executes, which takes
+ * a few microseconds, unless that one is stopped: then the datagram is lost, as it is for any
+ * reason that a network may have. Its sender never learns of that, nor of a receive that is too
+ * small, which is the receiver's mistake and ends its queue pair. An owner gets to know
+ * posters of datagrams by a greeting that comes before their first, and takes the token from
+ * one that dies.
  */
 #include "emul/verbs/emu.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <unistd.h>
+
+/* How long a poster waits for its turn, and after what time it looks who is in its way. */
+#define TURN_LOOK (EMU_NSEC / 50)
+#define TURN_WAIT (EMU_NSEC * 2)
+
+#define MOST_MEMBERS 256u /* processes that a multicast reaches */
 
 struct run {
     struct emu_dev *d;
@@ -32,10 +52,13 @@ struct run {
     const struct emu_wr *wr;
     struct emu_peer *peer;
     struct shm_qp *rs; /* the responder */
+    uint32_t qpn;      /* its number */
+    uint32_t length;   /* of all that the receiver gets */
+    bool datagram;
     uint64_t token;
     uint64_t index; /* of the request */
     bool oldest, told;
-    struct iovec local[EMU_MAX_SGE];
+    struct iovec local[EMU_MAX_SGE + 1];
     unsigned nlocal;
 };
 
@@ -47,6 +70,13 @@ static bool leave(struct run *r)
     return atomic_compare_exchange_strong(&r->rs->busy, &expect, 0);
 }
 
+static uint64_t new_token(struct emu_dev *d)
+{
+    uint64_t serial = atomic_fetch_add_explicit(&d->seg->serial, 1, memory_order_relaxed);
+
+    return RX_TOKEN(serial + 1, d->slot);
+}
+
 static bool enter(struct run *r)
 {
     struct emu_dev *d = r->d;
@@ -56,14 +86,14 @@ static bool enter(struct run *r)
     if (!p || r->qp->lost || atomic_load_explicit(&p->dead, memory_order_relaxed) ||
         atomic_load_explicit(&p->seg->silent, memory_order_relaxed) || d->knobs.silent)
         return false;
-    r->rs = shm_qp(p->seg, r->qp->attr.dest_qp_num);
-    uint64_t serial = atomic_fetch_add_explicit(&d->seg->serial, 1, memory_order_relaxed);
-    r->token = RX_TOKEN(serial + 1, d->slot);
+    r->qpn = r->qp->attr.dest_qp_num;
+    r->rs = shm_qp(p->seg, r->qpn);
+    r->token = new_token(d);
     if (!atomic_compare_exchange_strong(&r->rs->busy, &idle, r->token))
         return false;
     uint32_t state = atomic_load(&r->rs->state);
-    if (atomic_load(&r->rs->qpn) == r->qp->attr.dest_qp_num &&
-        r->rs->dest_qpn == r->qp->qp.qp_num && r->rs->dest_inc == d->self.incarnation &&
+    if (atomic_load(&r->rs->qpn) == r->qpn && r->rs->dest_qpn == r->qp->qp.qp_num &&
+        r->rs->dest_inc == d->self.incarnation &&
         (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD))
         return true;
     leave(r);
@@ -73,7 +103,7 @@ static bool enter(struct run *r)
 /* The responder refuses: its QP fails, its owner is told to flush it. Leaves. */
 static void refuse(struct run *r, enum ibv_event_type event)
 {
-    uint32_t qpn = r->qp->attr.dest_qp_num;
+    uint32_t qpn = r->qpn;
     uint32_t state = atomic_load(&r->rs->state);
 
     if (atomic_load(&r->rs->busy) == r->token &&
@@ -99,11 +129,11 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
     bool pushed = false;
 
     c->token = token;
-    c->qpn = r->qp->attr.dest_qp_num;
+    c->qpn = r->qpn;
     c->src_qp = r->qp->qp.qp_num;
     c->srq = r->rs->srq != 0;
     if (atomic_load(&r->rs->busy) == token) {
-        if (r->oldest && !fatal && !r->d->knobs.send_late_us) {
+        if (r->oldest && !r->told && !fatal && !r->d->knobs.send_late_us) {
             emu_sq_tell(r->d, r->qp, r->index, r->wr);
             r->told = true;
         }
@@ -115,7 +145,8 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
     if (!pushed || fatal) {
         refuse(r, pushed ? IBV_EVENT_QP_REQ_ERR : IBV_EVENT_QP_FATAL);
     } else {
-        est = atomic_load_explicit(&r->rs->state, memory_order_relaxed) == IBV_QPS_RTR &&
+        est = !r->datagram &&
+              atomic_load_explicit(&r->rs->state, memory_order_relaxed) == IBV_QPS_RTR &&
               !atomic_exchange(&r->rs->comm_est, 1);
         leave(r);
     }
@@ -190,7 +221,7 @@ static uint32_t bounce(struct run *r, const struct shm_sge *sge, const struct io
     if (slot < 0)
         return 0;
     struct shm_bounce *b = shm_bounce(r->peer->seg, (uint32_t)slot);
-    b->length = r->wr->length;
+    b->length = r->length;
     b->nsge = nsge;
     for (uint32_t i = 0; i < nsge; i++) {
         b->sge[i].addr = (uintptr_t)remote[i].iov_base;
@@ -211,8 +242,8 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
     struct shm_sge sge[EMU_MAX_SGE];
     struct iovec remote[EMU_MAX_SGE];
     struct emu_pin pin[EMU_MAX_SGE];
-    struct shm_cqe c = {.opcode = IBV_WC_RECV, .byte_len = r->wr->length};
-    uint32_t nsge, used = 0, left = r->wr->length;
+    struct shm_cqe c = {.opcode = IBV_WC_RECV, .byte_len = r->length};
+    uint32_t nsge, used = 0, left = r->length;
     int err = 0;
 
     if (!take(r, &c.wr_id, &nsge, sge)) {
@@ -222,6 +253,10 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
     }
     *status = IBV_WC_SUCCESS;
     imm_fields(r->wr, &c);
+    if (r->datagram) {
+        c.wc_flags |= r->wr->av.global ? IBV_WC_GRH : 0;
+        c.sl = r->wr->av.sl;
+    }
     for (uint32_t i = 0; i < nsge && left && !err; i++) {
         uint32_t n = sge[i].length < left ? sge[i].length : left;
         if (n == 0)
@@ -242,11 +277,11 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
         c.status = IBV_WC_LOC_LEN_ERR;
         *status = IBV_WC_REM_INV_REQ_ERR;
     }
-    if (!err && r->wr->length) {
-        if (r->wr->length <= r->d->knobs.bounce_max)
+    if (!err && r->length) {
+        if (r->length <= r->d->knobs.bounce_max)
             c.bounce = bounce(r, sge, remote, used);
         if (!c.bounce) {
-            err = emu_copy_to(r->peer, r->local, r->nlocal, remote, used, r->wr->length);
+            err = emu_copy_to(r->peer, r->local, r->nlocal, remote, used, r->length);
             if (err) {
                 *status = copy_failure(err);
                 c.status = err == -EFAULT ? IBV_WC_LOC_PROT_ERR : IBV_WC_GENERAL_ERR;
@@ -260,7 +295,7 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
         return EXEC_NO_ANSWER;
     }
     if (!err && r->wr->opcode == IBV_WR_SEND_WITH_INV &&
-        !emu_mw_invalidate_remote(r->peer, r->qp->attr.dest_qp_num, r->wr->imm)) {
+        !emu_mw_invalidate_remote(r->peer, r->qpn, r->wr->imm)) {
         err = -EACCES;
         *status = IBV_WC_REM_ACCESS_ERR;
         c.status = IBV_WC_REM_INV_REQ_ERR;
@@ -349,15 +384,102 @@ static enum exec_result do_read(struct run *r, enum ibv_wc_status *status)
     return err == -ESRCH ? EXEC_NO_ANSWER : EXEC_DONE;
 }
 
+/* The word that tells who does an atomic operation: this process, in this life. */
+static uint64_t atomic_word(const struct emu_peer *p)
+{
+    return p->incarnation << 16 | p->slot;
+}
+
+/* Waits for this process's turn at the memory of the peer. */
+static bool atomic_enter(struct run *r)
+{
+    _Atomic uint64_t *turn = &r->peer->seg->atomics;
+    uint64_t mine = atomic_word(&r->d->self), since = 0, look = 0, holder = 0;
+
+    while (!atomic_compare_exchange_strong(turn, &holder, mine)) {
+        uint64_t now = emu_now();
+        if (!since)
+            look = (since = now) + TURN_LOOK;
+        if (now > since + TURN_WAIT)
+            return false;
+        bool dead = false;
+        if (holder && now > look) {
+            struct emu_peer *p = emu_peer_get(r->d, (uint32_t)holder & (EMU_MAX_SLOTS - 1));
+            dead = p ? atomic_word(p) != holder : errno == ECONNREFUSED || errno == ESRCH;
+            emu_peer_put(r->d, p);
+            look = now + TURN_LOOK;
+        }
+        if (!dead) { /* else its word is taken over, if it is still there */
+            holder = 0;
+            sched_yield();
+        }
+    }
+    return true;
+}
+
+static int do_word(struct run *r, struct iovec remote, uint64_t *old)
+{
+    const struct emu_wr *wr = r->wr;
+    uint64_t new;
+    struct iovec to = {old, 8}, from = {&new, 8}, there = remote;
+    int err = emu_copy_from(r->peer, &to, 1, &there, 1, 8);
+
+    if (err)
+        return err;
+    new = wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? *old + wr->atomic.compare_add
+          : *old == wr->atomic.compare_add          ? wr->atomic.swap
+                                                    : *old;
+    return new == *old ? 0 : emu_copy_to(r->peer, &from, 1, &remote, 1, 8);
+}
+
+static enum exec_result do_atomic(struct run *r, enum ibv_wc_status *status)
+{
+    const struct emu_wr *wr = r->wr;
+    struct iovec remote;
+    struct emu_pin pin = {0};
+    uint64_t old;
+
+    if (!(r->rs->access & IBV_ACCESS_REMOTE_ATOMIC) || r->rs->max_dest_rd == 0) {
+        *status = IBV_WC_REM_INV_REQ_ERR;
+        refuse(r, IBV_EVENT_QP_REQ_ERR);
+        return EXEC_DONE;
+    }
+    if (emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs, wr->raddr, 8, IBV_ACCESS_REMOTE_ATOMIC,
+                   &remote, &pin) < 0) {
+        *status = IBV_WC_REM_ACCESS_ERR;
+        refuse(r, IBV_EVENT_QP_ACCESS_ERR);
+        return EXEC_DONE;
+    }
+    if (!atomic_enter(r)) {
+        emu_mr_unpin(&pin);
+        leave(r);
+        return EXEC_NO_ANSWER;
+    }
+    int err = do_word(r, remote, &old);
+    atomic_store(&r->peer->seg->atomics, 0);
+    emu_mr_unpin(&pin);
+    *status = err ? copy_failure(err) : IBV_WC_SUCCESS;
+    if (!err) {
+        struct iovec from = {&old, 8};
+        if (emu_copy_to(&r->d->self, &from, 1, r->local, r->nlocal, 8))
+            *status = IBV_WC_LOC_PROT_ERR;
+    }
+    if (err == -EFAULT)
+        refuse(r, IBV_EVENT_QP_FATAL);
+    else
+        leave(r);
+    return err == -ESRCH ? EXEC_NO_ANSWER : EXEC_DONE;
+}
+
 /* Checks the local segments and turns them into addresses. */
 static bool resolve_local(struct run *r)
 {
     const struct emu_wr *wr = r->wr;
-    uint32_t access = wr->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0;
+    bool answered = wr->opcode == IBV_WR_RDMA_READ || emu_is_atomic(wr->opcode);
+    uint32_t access = answered ? IBV_ACCESS_LOCAL_WRITE : 0;
 
     if (wr->inl) {
-        r->local[0] = (struct iovec){(void *)(uintptr_t)wr->inl, wr->length};
-        r->nlocal = 1;
+        r->local[r->nlocal++] = (struct iovec){(void *)(uintptr_t)wr->inl, wr->length};
         return true;
     }
     for (uint32_t i = 0; i < wr->nsge; i++) {
@@ -372,6 +494,142 @@ static bool resolve_local(struct run *r)
         r->nlocal++;
     }
     return true;
+}
+
+/* Waits for its turn at a queue pair for datagrams; false when that does not take this one. */
+static bool enter_datagram(struct run *r)
+{
+    struct emu_dev *d = r->d;
+    struct emu_peer *p = r->peer;
+    uint64_t since = 0, look = 0, holder = 0;
+
+    if (r->qp->lost || atomic_load(&p->dead) || atomic_load(&p->seg->silent) || d->knobs.silent)
+        return false;
+    r->rs = shm_qp(p->seg, r->qpn);
+    r->token = new_token(d);
+    if (atomic_load(&r->rs->qpn) != r->qpn)
+        return false;
+    if (!p->self && !atomic_exchange(&p->greeted, true) &&
+        !emu_peer_send(d, p, INBOX_HELLO, d->slot, 0, NULL, 0)) {
+        atomic_store(&p->greeted, false);
+        return false;
+    }
+    while (!atomic_compare_exchange_strong(&r->rs->busy, &holder, r->token)) {
+        uint64_t now = emu_now();
+        if (!since)
+            look = (since = now) + TURN_LOOK;
+        if (now > since + TURN_WAIT)
+            return false;
+        if (now > look) {
+            struct emu_peer *other = emu_peer_get(d, RX_SLOT(holder));
+            bool stopped = !other || emu_peer_stopped(other);
+            emu_peer_put(d, other);
+            if (stopped)
+                return false;
+            look = now + TURN_LOOK;
+        }
+        sched_yield();
+        holder = 0;
+    }
+    uint32_t state = atomic_load(&r->rs->state);
+    if (atomic_load(&r->rs->qpn) == r->qpn && r->rs->type == IBV_QPT_UD &&
+        (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD) &&
+        r->rs->qkey == (r->wr->av.qkey >> 31 ? r->qp->attr.qkey : r->wr->av.qkey))
+        return true;
+    leave(r);
+    return false;
+}
+
+/* Gives one queue pair of r->peer the datagram, or not. */
+static void deliver(struct run *r, uint32_t qpn)
+{
+    enum ibv_wc_status status;
+    uint32_t timer;
+
+    r->qpn = qpn;
+    if (!enter_datagram(r) || do_send(r, &status, &timer) != EXEC_DONE ||
+        status != IBV_WC_SUCCESS)
+        emu_count(COUNT_datagrams_lost, 1);
+}
+
+/* Gives it to the members of a group in r->peer. */
+static void deliver_members(struct run *r)
+{
+    struct iovec local[EMU_MAX_SGE + 1];
+
+    memcpy(local, r->local, r->nlocal * sizeof(*local));
+    for (uint32_t i = 0; i < EMU_MAX_MCASTS; i++) {
+        struct shm_mcast *m = shm_mcast(r->peer->seg, i);
+        uint32_t qpn = atomic_load(&m->qpn);
+        if (!qpn || memcmp(m->gid, &r->wr->av.dgid, sizeof(m->gid)) != 0)
+            continue;
+        deliver(r, qpn);
+        memcpy(r->local, local, r->nlocal * sizeof(*local)); /* copying used it up */
+    }
+}
+
+static void deliver_group(struct run *r)
+{
+    uint32_t slots[MOST_MEMBERS];
+    unsigned n = emu_mcast_slots(r->d, &r->wr->av.dgid, slots, MOST_MEMBERS);
+
+    r->peer = &r->d->self;
+    deliver_members(r);
+    for (unsigned i = 0; i < n; i++) {
+        r->peer = emu_peer_get(r->d, slots[i]);
+        if (r->peer)
+            deliver_members(r);
+        emu_peer_put(r->d, r->peer);
+    }
+    r->peer = NULL;
+}
+
+/* The process of a queue pair's number: that of the last datagram, or another. */
+static struct emu_peer *peer_of(struct emu_dev *d, struct emu_qp *qp, uint32_t qpn)
+{
+    uint32_t slot = qpn >> EMU_QP_BITS;
+
+    if (!qp->peer || qp->peer->slot != slot || atomic_load(&qp->peer->dead)) {
+        struct emu_peer *p = emu_peer_get(d, slot);
+        emu_peer_put(d, qp->peer);
+        qp->peer = p;
+    }
+    return qp->peer;
+}
+
+/* It succeeds whatever becomes of it, once it may leave at all. */
+static void send_datagram(struct run *r)
+{
+    const struct emu_av *av = &r->wr->av;
+
+    if (r->wr->length > r->d->knobs.mtu || av->where == AV_NOWHERE ||
+        (av->where == AV_GROUP) != (av->qpn == EMU_MCAST_QPN)) {
+        emu_count(COUNT_datagrams_lost, 1);
+    } else if (av->where == AV_GROUP) {
+        deliver_group(r);
+    } else if ((r->peer = peer_of(r->d, r->qp, av->qpn)) != NULL) {
+        deliver(r, av->qpn);
+    } else {
+        emu_count(COUNT_datagrams_lost, 1);
+    }
+}
+
+static enum ibv_wc_status exec_datagram(struct run *r)
+{
+    const struct emu_av *av = &r->wr->av;
+    unsigned char header[EMU_GRH];
+
+    if (av->pd != r->qp->qp.pd->handle)
+        return IBV_WC_LOC_QP_OP_ERR;
+    emu_ah_header(r->d, av, r->wr->length, header);
+    r->local[0] = (struct iovec){header, EMU_GRH};
+    r->nlocal = 1;
+    r->length = r->wr->length + EMU_GRH;
+    r->datagram = true;
+    if (!resolve_local(r))
+        return IBV_WC_LOC_PROT_ERR;
+    send_datagram(r);
+    return IBV_WC_SUCCESS;
 }
 
 enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
@@ -389,10 +647,16 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
     r.index = i;
     r.oldest = oldest;
     r.told = false;
+    r.datagram = false;
+    r.length = wr->length;
     if (wr->opcode == IBV_WR_BIND_MW || wr->opcode == IBV_WR_LOCAL_INV) {
         /* the peer has no part in it */
         *status = wr->opcode == IBV_WR_BIND_MW ? emu_mw_bind(d, qp, wr)
                                                : emu_mw_invalidate(d, qp, wr->imm);
+        return EXEC_DONE;
+    }
+    if (qp->qp.qp_type == IBV_QPT_UD) {
+        *status = exec_datagram(&r);
         return EXEC_DONE;
     }
     if (!resolve_local(&r)) {
@@ -413,6 +677,10 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         break;
     case IBV_WR_RDMA_READ:
         res = do_read(&r, status);
+        break;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        res = do_atomic(&r, status);
         break;
     default:
         leave(&r);

@@ -13,7 +13,9 @@
  * answer: none. Where it stays above zero the notes decide, as only a poster with a note may be
  * copying: one that notes itself later finds the key gone. One that runs is waited for, up to
  * PIN_WAIT; one that is stopped or dead is not, whatever the others do, and its note is
- * cleared, which tells it, should it go on, that it is not counted any more.
+ * cleared, which tells it, should it go on, that it is not counted any more. A poster of
+ * datagrams is not known before its greeting has been read, so an inbox that is not empty is
+ * waited for, too.
  */
 #include "emul/verbs/emu.h"
 
@@ -311,7 +313,8 @@ void emu_mr_drain(struct emu_dev *d, uint32_t index)
          sched_yield()) {
         uint64_t now = emu_now();
         if (now > since + PIN_WAIT ||
-            (now > look && !is_noted(d->seg, d, index) && !emu_peers_any(d, holds, index))) {
+            (now > look && !shm_ring_peek(d->seg, &d->seg->inbox, 0) &&
+             !is_noted(d->seg, d, index) && !emu_peers_any(d, holds, index))) {
             atomic_store(&s->users, 0);
             break;
         }

@@ -47,6 +47,10 @@ static uint8_t wc_opcode(enum ibv_wr_opcode op)
         return IBV_WC_RDMA_WRITE;
     case IBV_WR_RDMA_READ:
         return IBV_WC_RDMA_READ;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+        return IBV_WC_COMP_SWAP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return IBV_WC_FETCH_ADD;
     case IBV_WR_BIND_MW:
         return IBV_WC_BIND_MW;
     case IBV_WR_LOCAL_INV:
@@ -69,7 +73,7 @@ static bool complete(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const str
                         .from_sq = 1};
 
     if (status == IBV_WC_SUCCESS) {
-        if (wr->opcode == IBV_WR_RDMA_READ)
+        if (wr->opcode == IBV_WR_RDMA_READ || emu_is_atomic(wr->opcode))
             emu_count(COUNT_bytes_read, wr->length);
         else if (c.opcode == IBV_WC_RDMA_WRITE)
             emu_count(COUNT_bytes_write, wr->length);
@@ -165,11 +169,12 @@ static enum start start(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
             return START_DONE;
         }
     }
+    if ((wr->opcode == IBV_WR_RDMA_READ || emu_is_atomic(wr->opcode)) &&
+        qp->attr.max_rd_atomic == 0) {
+        *status = IBV_WC_LOC_QP_OP_ERR;
+        return START_DONE;
+    }
     if (wr->opcode == IBV_WR_RDMA_READ) {
-        if (qp->attr.max_rd_atomic == 0) {
-            *status = IBV_WC_LOC_QP_OP_ERR;
-            return START_DONE;
-        }
         if (qp->reads_out >= qp->attr.max_rd_atomic)
             return START_BLOCKED;
         if (d->knobs.read_delay_us)
@@ -337,6 +342,10 @@ int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
         return EINVAL;
     if (wr->nsge > qp->init.cap.max_send_sge && !wr->inl)
         return EINVAL;
+    if (qp->qp.qp_type == IBV_QPT_UD &&
+        ((wr->opcode != IBV_WR_SEND && wr->opcode != IBV_WR_SEND_WITH_IMM) ||
+         wr->av.where == AV_NONE))
+        return EINVAL;
     switch (wr->opcode) {
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_IMM:
@@ -349,6 +358,11 @@ int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
         return inl && wr->length > qp->init.cap.max_inline_data ? EINVAL : 0;
     case IBV_WR_RDMA_READ:
         return inl ? EINVAL : 0;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        if (!d->knobs.atomics)
+            return EOPNOTSUPP;
+        return inl || wr->length < 8 || wr->raddr % 8 ? EINVAL : 0;
     case IBV_WR_BIND_MW:
     case IBV_WR_LOCAL_INV:
         if (!d->knobs.max_mw)
@@ -370,6 +384,10 @@ static void count_wr(const struct emu_wr *wr)
         break;
     case IBV_WR_RDMA_READ:
         emu_count(COUNT_wr_read, 1);
+        break;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        emu_count(COUNT_wr_atomic, 1);
         break;
     case IBV_WR_BIND_MW:
         emu_count(COUNT_wr_bind, 1);
@@ -397,6 +415,8 @@ int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr)
         return ENOMEM;
     if (qp->init.sq_sig_all)
         wr->flags |= IBV_SEND_SIGNALED;
+    if (emu_is_atomic(wr->opcode))
+        wr->length = 8; /* more would not be used */
     count_wr(wr);
     if (qp->qp.state == IBV_QPS_ERR || atomic_load(&qp->s->state) == IBV_QPS_ERR) {
         if (qp->qp.state != IBV_QPS_ERR)
@@ -447,6 +467,14 @@ static int bind_request(struct emu_wr *w, const struct ibv_send_wr *wr)
     return emu_mw_request(w, mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
 }
 
+static void atomic_request(struct emu_wr *w, const struct ibv_send_wr *wr)
+{
+    w->raddr = wr->wr.atomic.remote_addr;
+    w->rkey = wr->wr.atomic.rkey;
+    w->atomic.compare_add = wr->wr.atomic.compare_add;
+    w->atomic.swap = wr->wr.atomic.swap;
+}
+
 /* The length of a request, or -1 when it is over the port's largest message. */
 static int64_t total_length(const struct emu_wr *w)
 {
@@ -479,7 +507,12 @@ int emu_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_w
         if (length < 0)
             err = EINVAL;
         w.length = (uint32_t)length;
-        if (!err && w.opcode == IBV_WR_BIND_MW)
+        w.av.where = AV_NONE;
+        if (!err && ibqp->qp_type == IBV_QPT_UD)
+            err = emu_ah_fill(&w, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+        else if (emu_is_atomic(w.opcode))
+            atomic_request(&w, wr);
+        else if (!err && w.opcode == IBV_WR_BIND_MW)
             err = bind_request(&w, wr);
         if (!err)
             err = emu_sq_check(d, qp, &w);

@@ -9,14 +9,23 @@
 #define SEND_OPS                                                                               \
     (IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |    \
      IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ)
+#define ATOMIC_OPS (IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+#define UD_OPS (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM)
 #define WINDOW_OPS                                                                             \
     (IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW)
+
+static uint64_t send_ops(const struct emu_knobs *k, enum ibv_qp_type type)
+{
+    if (type == IBV_QPT_UD)
+        return UD_OPS;
+    return SEND_OPS | (k->max_mw ? WINDOW_OPS : 0) | (k->atomics ? ATOMIC_OPS : 0);
+}
 
 static int check_caps(struct emu_dev *d, const struct ibv_qp_init_attr_ex *a)
 {
     const struct emu_knobs *k = &d->knobs;
 
-    if (a->qp_type != IBV_QPT_RC)
+    if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UD)
         return EOPNOTSUPP;
     if (!a->pd || !a->send_cq || !a->recv_cq)
         return EINVAL;
@@ -33,7 +42,7 @@ static int check_caps(struct emu_dev *d, const struct ibv_qp_init_attr_ex *a)
                                     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)))
         return EOPNOTSUPP;
     if ((a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
-        (a->send_ops_flags & ~(uint64_t)(SEND_OPS | (k->max_mw ? WINDOW_OPS : 0))))
+        (a->send_ops_flags & ~send_ops(k, a->qp_type)))
         return EOPNOTSUPP;
     return 0;
 }
@@ -156,6 +165,8 @@ static struct emu_qp *create(struct ibv_qp_init_attr_ex *a)
     s->dest_inc = 0;
     s->pd = a->pd->handle;
     s->access = 0;
+    s->type = a->qp_type;
+    s->qkey = 0;
     s->recv_cq = qp->rcq->index;
     s->srq = qp->srq ? qp->srq->index + 1 : 0;
     atomic_store(&s->state, IBV_QPS_RESET);
@@ -234,6 +245,11 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
         return EIO;
     if (!d)
         return EIO;
+    pthread_mutex_lock(&d->lock);
+    bool in_group = qp->groups > 0;
+    pthread_mutex_unlock(&d->lock);
+    if (in_group)
+        return EBUSY;
     /* nobody executes into it any more, its queues are empty, its completions forgotten */
     emu_qp_reset(d, qp);
     emu_timer_cancel(&qp->timer);

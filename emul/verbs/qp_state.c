@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The state machine of an RC queue pair, as one table of transitions with the attributes each
- * needs and allows; any state may go to RESET or to ERR.
+ * The state machine of a queue pair, as one table of transitions for each type with the
+ * attributes each needs and allows; any state may go to RESET or to ERR.
  */
 #include "emul/verbs/emu.h"
 
@@ -19,10 +19,11 @@
      IBV_QP_MIN_RNR_TIMER)
 #define OPT_INIT (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
 
-static const struct {
+struct transition {
     enum ibv_qp_state from, to;
     int required, optional;
-} transitions[] = {
+};
+static const struct transition connected[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, OPT_INIT, 0},
     {IBV_QPS_INIT, IBV_QPS_INIT, 0, OPT_INIT},
     {IBV_QPS_INIT, IBV_QPS_RTR,
@@ -39,17 +40,31 @@ static const struct {
     {IBV_QPS_SQD, IBV_QPS_SQD, 0,
      OPT_RTS | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV | IBV_QP_MAX_QP_RD_ATOMIC |
          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY},
+    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0}, /* the end */
+};
+#define OPT_UD (IBV_QP_CUR_STATE | IBV_QP_QKEY)
+static const struct transition datagrams[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY},
+    {IBV_QPS_INIT, IBV_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, OPT_UD},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, OPT_UD},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, OPT_UD},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
 };
 
-static bool allowed(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+static bool allowed(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to,
+                    int mask)
 {
     if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
         return !(mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE));
-    for (unsigned i = 0; i < sizeof(transitions) / sizeof(transitions[0]); i++)
-        if (transitions[i].from == from && transitions[i].to == to) {
-            int all = transitions[i].required | transitions[i].optional | IBV_QP_STATE;
-            return (mask & transitions[i].required) == transitions[i].required &&
-                   !(mask & ~all);
+    const struct transition *t = type == IBV_QPT_UD ? datagrams : connected;
+    for (; t->to != IBV_QPS_RESET; t++)
+        if (t->from == from && t->to == to) {
+            int all = t->required | t->optional | IBV_QP_STATE;
+            return (mask & t->required) == t->required && !(mask & ~all);
         }
     return false;
 }
@@ -90,8 +105,7 @@ static int check_values(struct emu_dev *d, const struct ibv_qp_attr *a, int mask
     return 0;
 }
 
-/* Whether the address names this machine, the only one there is. */
-static bool reachable(struct emu_dev *d, const struct ibv_ah_attr *av)
+bool emu_reachable(struct emu_dev *d, const struct ibv_ah_attr *av)
 {
     union ibv_gid own;
 
@@ -145,6 +159,10 @@ static void apply(struct emu_qp *qp, const struct ibv_qp_attr *a, int mask)
     }
     if (mask & IBV_QP_DEST_QPN)
         q->dest_qp_num = a->dest_qp_num;
+    if (mask & IBV_QP_QKEY) {
+        q->qkey = a->qkey;
+        qp->s->qkey = a->qkey;
+    }
 }
 
 static void set_state(struct emu_qp *qp, enum ibv_qp_state state)
@@ -204,15 +222,67 @@ static uint64_t quiesce(struct emu_dev *d, struct emu_qp *qp)
     atomic_thread_fence(memory_order_seq_cst);
     for (; (t = atomic_load(&qp->s->busy)) != 0; sched_yield()) {
         uint64_t now = emu_now();
-        bool gone = qp->peer && atomic_load(&qp->peer->dead);
+        bool rc = qp->qp.qp_type != IBV_QPT_UD;
+        bool gone = rc && qp->peer && atomic_load(&qp->peer->dead);
         if (!gone && now > look) {
-            gone = !qp->peer || now - since > BUSY_WAIT || emu_peer_stopped(qp->peer);
+            struct emu_peer *p = rc ? qp->peer : emu_peer_get(d, RX_SLOT(t));
+            gone = !p || now - since > BUSY_WAIT || emu_peer_stopped(p);
+            if (!rc)
+                emu_peer_put(d, p);
             look = now + BUSY_LOOK;
         }
         if (gone && revoke(d, qp, t, &from))
             return from;
     }
     return atomic_load(&qp->s->rq.head);
+}
+
+/*
+ * Clears up behind the poster with the token `t`, which died. While the token is there nobody
+ * else takes receives, so it is certain whether it had one: that one is flushed. If it was of a
+ * completion that nobody has seen, then that is dropped.
+ */
+static void clear_dead(struct emu_dev *d, struct emu_qp *qp, uint64_t t)
+{
+    struct shm_qp *s = qp->s;
+    struct shm_cqe c = {
+        .qpn = qp->qp.qp_num, .srq = qp->srq != NULL, .status = IBV_WC_WR_FLUSH_ERR};
+    bool had = false;
+
+    pthread_mutex_lock(&qp->rcq->lock);
+    if (qp->reported != t && atomic_load(&s->taken) != (t | RX_DONE)) {
+        d->revoked[qp->index] = t;
+        if (qp->srq)
+            had = atomic_load(&s->taken) == t;
+        else
+            had = atomic_load(&s->taking) == t &&
+                  atomic_load(&s->rq.head) == atomic_load(&s->taking_at) + 1;
+    }
+    pthread_mutex_unlock(&qp->rcq->lock);
+    if (had) {
+        c.wr_id = qp->srq ? s->taken_wr_id : emu_rq_wr_id(d, &qp->rq, s->taking_at);
+        emu_count(COUNT_wr_flushed, 1);
+        emu_cq_push(d, &d->self, qp->rcq->index, &c);
+        emu_cq_notify(d, &d->self, qp->rcq->index, true);
+    }
+    atomic_compare_exchange_strong(&s->busy, &t, 0);
+}
+
+void emu_qp_peer_died(struct emu_dev *d, uint32_t slot)
+{
+    pthread_mutex_lock(&d->qp_life);
+    for (uint32_t i = 0; i < EMU_MAX_QPS; i++) {
+        struct emu_qp *qp = d->qp[i];
+        /* one that is being made is not found by posters, nor here */
+        if (!qp || !qp->s || atomic_load(&qp->s->qpn) == 0 || qp->s->type != IBV_QPT_UD)
+            continue;
+        pthread_mutex_lock(&qp->sq_lock); /* its state does not change meanwhile */
+        uint64_t t = atomic_load(&qp->s->busy);
+        if (t && RX_SLOT(t) == slot)
+            clear_dead(d, qp, t);
+        pthread_mutex_unlock(&qp->sq_lock);
+    }
+    pthread_mutex_unlock(&d->qp_life);
 }
 
 void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event)
@@ -279,7 +349,7 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
     enum ibv_qp_state now = (enum ibv_qp_state)atomic_load(&qp->s->state);
     enum ibv_qp_state from = mask & IBV_QP_CUR_STATE ? attr->cur_qp_state : now;
     enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
-    if (from != now || !allowed(from, to, mask))
+    if (from != now || !allowed(ibqp->qp_type, from, to, mask))
         return EINVAL;
     int err = check_values(d, attr, mask);
     if (err)
@@ -288,7 +358,8 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         emu_qp_reset(d, qp);
         return 0;
     }
-    if (to == IBV_QPS_RTR && reachable(d, &attr->ah_attr))
+    bool rc = ibqp->qp_type == IBV_QPT_RC;
+    if (to == IBV_QPS_RTR && rc && emu_reachable(d, &attr->ah_attr))
         peer = emu_peer_get(d, attr->dest_qp_num >> EMU_QP_BITS);
     pthread_mutex_lock(&qp->sq_lock);
     if (atomic_load(&qp->s->state) != now) { /* a peer failed it meanwhile */
@@ -300,7 +371,7 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         emu_qp_to_error(d, qp, -1);
     } else {
         apply(qp, attr, mask);
-        if (to == IBV_QPS_RTR)
+        if (to == IBV_QPS_RTR && rc)
             bind_peer(d, qp, peer);
         if (to != now)
             set_state(qp, to);

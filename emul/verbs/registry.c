@@ -323,6 +323,13 @@ void emu_peer_put(struct emu_dev *d, struct emu_peer *p)
     free(p);
 }
 
+void emu_peer_clear(struct emu_dev *d, uint32_t slot)
+{
+    emu_qp_peer_died(d, slot);
+    emu_cq_peer_died(d, slot);
+    shm_ring_recover(d->seg, &d->seg->inbox, slot);
+}
+
 void emu_peer_died(struct emu_dev *d, struct emu_peer *p)
 {
     bool listed = false;
@@ -337,8 +344,7 @@ void emu_peer_died(struct emu_dev *d, struct emu_peer *p)
             break;
         }
     pthread_mutex_unlock(&d->lock);
-    emu_cq_peer_died(d, p->slot);
-    shm_ring_recover(d->seg, &d->seg->inbox, p->slot);
+    emu_peer_clear(d, p->slot);
     emu_mr_peer_died(d, p);
     emu_cm_peer_died(d, p);
     if (listed)

@@ -90,6 +90,14 @@ bool emu_rq_take(struct shm_rq *s, uint64_t at)
     return atomic_compare_exchange_strong(&s->head, &at, at + 1);
 }
 
+uint64_t emu_rq_wr_id(struct emu_dev *d, const struct emu_rq *rq, uint64_t at)
+{
+    const struct shm_rwqe *e =
+        shm_at(d->seg, rq->s->off + (at & rq->s->mask) * rq->s->stride);
+
+    return e->wr_id;
+}
+
 /*
  * Takes all there is in one step and completes each place that was not completed before. That
  * may be one more than was there: a poster whose token was revoked and who takes a receive all

@@ -71,6 +71,8 @@ int emu_segment_create(struct emu_dev *d)
     off = align_up(off + sizeof(struct shm_srq) * EMU_MAX_SRQS, 4096);
     seg->off_chan = off;
     off = align_up(off + sizeof(struct shm_chan) * EMU_MAX_CHANS, 4096);
+    seg->off_mcast = off;
+    off = align_up(off + sizeof(struct shm_mcast) * EMU_MAX_MCASTS, 4096);
     seg->off_bounce = off;
     off = align_up(off + sizeof(struct shm_bounce) * EMU_BOUNCE_SLOTS, 4096);
     uint64_t off_inbox = off;

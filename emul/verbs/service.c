@@ -153,12 +153,24 @@ static bool may_raise(uint32_t event)
            event == IBV_EVENT_QP_ACCESS_ERR || event == IBV_EVENT_COMM_EST;
 }
 
+/* Who sends datagrams is not known here else, and may die with a receive in its hands. */
+static void greeted(struct emu_dev *d, uint32_t slot)
+{
+    struct emu_peer *p = emu_peer_get(d, slot & (EMU_MAX_SLOTS - 1));
+
+    if (!p && (errno == ECONNREFUSED || errno == ESRCH))
+        emu_peer_clear(d, slot & (EMU_MAX_SLOTS - 1)); /* it has died since */
+    emu_peer_put(d, p); /* the table keeps it while it lives */
+}
+
 void emu_inbox_read(struct emu_dev *d)
 {
     struct shm_msg *m;
 
     while ((m = shm_ring_peek(d->seg, &d->seg->inbox, 0)) != NULL) {
         struct shm_msg copy;
+        if (m->kind == INBOX_HELLO) /* before it leaves the inbox: see emu_mr_drain */
+            greeted(d, m->index);
         memcpy(&copy.kind, &m->kind, sizeof(copy) - offsetof(struct shm_msg, kind));
         shm_ring_pop(d->seg, &d->seg->inbox);
         switch ((enum inbox_kind)copy.kind) {
@@ -194,6 +206,8 @@ void emu_inbox_read(struct emu_dev *d)
             break;
         case INBOX_CM:
             emu_cm_inbox(d, copy.payload, sizeof(copy.payload));
+            break;
+        case INBOX_HELLO:
             break;
         }
     }

@@ -42,6 +42,7 @@
 #define EMU_MAX_MRS   (1u << 18)
 #define EMU_MAX_MWS   (1u << 16)
 #define EMU_MAX_SGE   64u
+#define EMU_MAX_MCASTS 1024u
 
 #define EMU_BOUNCE_SLOTS 1024u
 #define EMU_BOUNCE_BYTES 4096u
@@ -61,7 +62,7 @@
 #define SHM_PIN_MR(entry)   ((entry) & ((1u << 19) - 1))
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 4u
+#define EMU_SHM_VERSION 5u
 
 /*
  * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real
@@ -113,7 +114,8 @@ struct shm_cqe {
     uint8_t from_sq;
     uint8_t skip; /* consumed without being reported: its QP is gone or its writer died */
     uint8_t srq;  /* a receive taken from a shared receive queue */
-    uint8_t pad[10];
+    uint8_t sl;    /* of a datagram */
+    uint8_t pad[9];
 };
 _Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
 
@@ -187,6 +189,7 @@ static inline uint32_t shm_key_index(uint32_t key)
  * The owner may revoke it when the poster is stopped or dead.
  */
 #define RX_TOKEN(serial, slot) (((uint64_t)(serial) << 16) | (slot))
+#define RX_SLOT(token)         ((uint32_t)(token) & (EMU_MAX_SLOTS - 1))
 #define RX_DONE                0x8000u /* in `taken`: the receive has its completion */
 
 /* The responder half of a queue pair. */
@@ -200,6 +203,8 @@ struct shm_qp {
     uint32_t access;
     uint32_t recv_cq;
     uint32_t srq; /* index + 1, 0 without */
+    uint32_t type; /* enum ibv_qp_type */
+    uint32_t qkey; /* a datagram must bring it */
     uint8_t min_rnr_timer;
     uint8_t max_dest_rd;
     _Atomic uint8_t comm_est; /* first message seen since RTR */
@@ -211,6 +216,12 @@ struct shm_qp {
     _Atomic uint64_t taking;    /* the poster's token */
     _Atomic uint64_t taking_at; /* the place in the queue */
     struct shm_rq rq;
+};
+
+/* A queue pair for datagrams is in a multicast group. */
+struct shm_mcast {
+    _Atomic uint32_t qpn; /* 0: free. Set after the rest, cleared first. */
+    uint8_t gid[16];
 };
 
 /* A small message on its way into a posted receive: copied by the receiver's ibv_poll_cq. */
@@ -229,7 +240,9 @@ enum inbox_kind {
     INBOX_CQ_OVERRUN,
     INBOX_COMM_EST,
     INBOX_SIGNAL, /* a poster could not get the channel's descriptor: signal it yourself */
-    INBOX_CM
+    INBOX_CM,
+    /* the process in slot `index` is going to send datagrams here: know it, and its death */
+    INBOX_HELLO
 };
 
 #define EMU_INBOX_PAYLOAD 480u
@@ -253,12 +266,13 @@ struct shm_head {
     uint64_t size;
     _Atomic uint32_t ready;
     _Atomic uint32_t silent; /* knob: this process answers nothing */
-    uint64_t off_mr, off_qp, off_cq, off_srq, off_chan, off_bounce, off_arena;
+    uint64_t off_mr, off_qp, off_cq, off_srq, off_chan, off_mcast, off_bounce, off_arena;
     /* what follows changes all the time: peers read only what is above */
     _Alignas(
         64) _Atomic uint64_t serial; /* of the tokens that this process has used as a poster */
     _Atomic uint32_t pins[EMU_PINS]; /* regions of others that it is using now, see SHM_PIN */
     _Atomic uint32_t unnoted;        /* those that it is using beyond these */
+    _Atomic uint64_t atomics; /* who does one on this process's memory: see exec.c; or 0 */
     struct shm_ring inbox;
     /* connection requests whose senders this process may not reach, the last ones */
     _Atomic uint64_t refused[EMU_REFUSED];
@@ -286,6 +300,10 @@ static inline struct shm_srq *shm_srq(const struct shm_head *seg, uint32_t i)
 static inline struct shm_chan *shm_chan(const struct shm_head *seg, uint32_t i)
 {
     return (struct shm_chan *)shm_at(seg, seg->off_chan) + (i & (EMU_MAX_CHANS - 1));
+}
+static inline struct shm_mcast *shm_mcast(const struct shm_head *seg, uint32_t i)
+{
+    return (struct shm_mcast *)shm_at(seg, seg->off_mcast) + (i & (EMU_MAX_MCASTS - 1));
 }
 static inline struct shm_mr *shm_mr(const struct shm_head *seg, uint32_t i)
 {

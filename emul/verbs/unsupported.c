@@ -1,52 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Calls of libibverbs that concern what this device has not: datagrams, multicast, device
- * sharing. They exist here so that the real library, which does not know our objects, is never
- * entered with them.
+ * Calls of libibverbs that concern what this device has not, such as device sharing. They exist
+ * here so that the real library, which does not know our objects, is never entered with them.
  */
 #include "emul/verbs/emu.h"
 
 #include <errno.h>
-
-EMU_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
-{
-    (void)pd, (void)attr;
-    errno = EOPNOTSUPP;
-    return NULL;
-}
-
-EMU_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
-                                                struct ibv_grh *grh, uint8_t port)
-{
-    (void)pd, (void)wc, (void)grh, (void)port;
-    errno = EOPNOTSUPP;
-    return NULL;
-}
-
-EMU_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
-                                   struct ibv_grh *grh, struct ibv_ah_attr *attr)
-{
-    (void)context, (void)port, (void)wc, (void)grh, (void)attr;
-    return EOPNOTSUPP;
-}
-
-EMU_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
-{
-    (void)ah;
-    return EOPNOTSUPP;
-}
-
-EMU_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-    (void)qp, (void)gid, (void)lid;
-    return EOPNOTSUPP;
-}
-
-EMU_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-    (void)qp, (void)gid, (void)lid;
-    return EOPNOTSUPP;
-}
 
 EMU_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context,
                                            struct ibv_ah_attr *attr,

@@ -83,6 +83,27 @@ static void wr_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t raddr)
 {
     wr_rdma(ex, IBV_WR_RDMA_READ, rkey, raddr, 0);
 }
+static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey,
+                      uint64_t raddr, uint64_t compare_add, uint64_t swap)
+{
+    struct emu_wr_build *b = add(ex, op);
+
+    if (!b)
+        return;
+    b->wr.rkey = rkey;
+    b->wr.raddr = raddr;
+    b->wr.atomic.compare_add = compare_add;
+    b->wr.atomic.swap = swap;
+}
+static void wr_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t raddr, uint64_t compare,
+                       uint64_t swap)
+{
+    wr_atomic(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, raddr, compare, swap);
+}
+static void wr_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t raddr, uint64_t add_)
+{
+    wr_atomic(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, raddr, add_, 0);
+}
 static void wr_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t raddr)
 {
     wr_rdma(ex, IBV_WR_RDMA_WRITE, rkey, raddr, 0);
@@ -123,6 +144,14 @@ static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
     struct emu_wr_build *b = add(ex, IBV_WR_BIND_MW);
 
     if (b && (!mw || mw->type != IBV_MW_TYPE_2 || emu_mw_request(&b->wr, mw, rkey, info)))
+        of(ex)->wr_err = EINVAL;
+}
+
+static void wr_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
+{
+    struct emu_wr_build *b = current(ex);
+
+    if (b && (of(ex)->qp.qp_type != IBV_QPT_UD || emu_ah_fill(&b->wr, ah, qpn, qkey)))
         of(ex)->wr_err = EINVAL;
 }
 
@@ -222,11 +251,14 @@ void emu_wr_api_init(struct emu_qp *qp)
     ex->wr_rdma_read = wr_read;
     ex->wr_rdma_write = wr_write;
     ex->wr_rdma_write_imm = wr_write_imm;
+    ex->wr_atomic_cmp_swp = wr_cmp_swp;
+    ex->wr_atomic_fetch_add = wr_fetch_add;
     ex->wr_send = wr_send;
     ex->wr_send_imm = wr_send_imm;
     ex->wr_send_inv = wr_send_inv;
     ex->wr_local_inv = wr_local_inv;
     ex->wr_bind_mw = wr_bind_mw;
+    ex->wr_set_ud_addr = wr_ud_addr;
     ex->wr_set_sge = wr_sge;
     ex->wr_set_sge_list = wr_sge_list;
     ex->wr_set_inline_data = wr_inline;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # Usage: foreign.sh [ROUNDS]
 # Programs that nobody here wrote, and that use the device in ways of their own, on the software HCA: perftest ROUNDS times
-# (2) with and without rdma_cm, cmtime, libfabric, Open MPI, fio, and pyverbs's own tests. Each says why, where it does not run.
+# (2) with and without rdma_cm, cmtime, udaddy, mckey, libfabric, Open MPI, fio, and pyverbs's own tests. Each says why, where it does not run.
 # Exit 77 when none does. Run it by hand in the build directory, on a machine that is not busy; `quickstart packages foreign`
 # installs what it needs. The programs of programs.sh are run there.
 : "${EMUVERBS:=emul/verbs/emuverbs}"
@@ -82,9 +82,14 @@ perftest() { # program, options
     port=$((port + 1))
 }
 if have ib_write_lat perftest; then
-    for test in ib_send_lat ib_write_lat ib_read_lat ib_send_bw ib_write_bw ib_read_bw; do
+    for test in ib_send_lat ib_write_lat ib_read_lat ib_send_bw ib_write_bw ib_read_bw ib_atomic_lat ib_atomic_bw; do
         perftest $test
         perftest $test -R
+    done
+    perftest ib_atomic_lat -A CMP_AND_SWAP
+    for test in ib_send_lat ib_send_bw; do
+        perftest $test -c UD
+        perftest $test -c UD -R
     done
 fi
 
@@ -96,8 +101,24 @@ if have cmtime rdmacm-utils; then
     server=
     result cmtime $status
     port=$((port + 1))
-    for p in udaddy udpong mckey; do skip $p "the software HCA has no datagrams (UD)"; done
-    for p in rstream riostream rcopy; do skip $p "the software HCA has no rsockets"; done
+    ours=$port
+    port=7174 # udaddy has no option for it
+    serve udaddy -c 4 -C 50 && client udaddy -s 127.0.0.1 -c 4 -C 50
+    ended $?
+    result udaddy $?
+    port=$ours
+    # all members of one group send and receive: each is told when the other has joined by what it prints
+    member() { timeout 300 "$EMUVERBS" mckey -m 239.9.8.7 -b 127.0.0.1 "$@"; }
+    member -C 50 >"$tmp/server" 2>&1 &
+    server=$!
+    for _ in $(seq 600); do
+        grep -q "emuverbs/mcast/" /proc/net/unix && break
+        sleep 0.1
+    done
+    member -C 50 -s >"$tmp/client" 2>&1
+    ended $?
+    result mckey $?
+    for p in udpong rstream riostream rcopy; do skip $p "the software HCA has no rsockets"; done
 fi
 
 if have fi_pingpong libfabric-bin; then

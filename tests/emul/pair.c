@@ -246,7 +246,8 @@ void side_close(struct side *s)
     free(s->buf);
     const char *const kinds[] = {"live_context", "live_pd",      "live_mr",
                                  "live_channel", "live_cq",      "live_qp",
-                                 "live_srq",     "pinned_bytes", "live_mw"};
+                                 "live_srq",     "pinned_bytes", "live_mw",
+                                 "live_ah"};
     for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (counter(kinds[i]) != 0 && counter("live_context") == 0) {
             fprintf(stderr, "%s is %lld after everything was destroyed\n", kinds[i],

@@ -110,12 +110,17 @@ pair ibv_rc_pingpong ibv_rc_pingpong -p $port -- ibv_rc_pingpong -p $port 127.0.
 pair "ibv_rc_pingpong -e" ibv_rc_pingpong -e -p $port -- ibv_rc_pingpong -e -p $port 127.0.0.1
 pair "ibv_rc_pingpong -g 0" ibv_rc_pingpong -g 0 -p $port -- ibv_rc_pingpong -g 0 -p $port 127.0.0.1
 pair ibv_srq_pingpong ibv_srq_pingpong -p $port -- ibv_srq_pingpong -p $port 127.0.0.1
+pair ibv_ud_pingpong ibv_ud_pingpong -n 200 -p $port -- ibv_ud_pingpong -n 200 -p $port 127.0.0.1
 pair rping rping -s -a 127.0.0.1 -p $port -C 20 -V -- rping -c -a 127.0.0.1 -p $port -C 20 -V
 pair "rping IPv6" rping -s -a ::1 -p $port -C 5 -S 4096 -V -- rping -c -a ::1 -p $port -C 5 -S 4096 -V
 pair rdma_client rdma_server -p $port -- rdma_client -s 127.0.0.1 -p $port
 pair ucmatose ucmatose -p $port -c 8 -- ucmatose -s 127.0.0.1 -p $port -c 8
 for test in ib_send_lat ib_write_lat ib_read_lat; do
     pair $test $test -p $port -n 1000 -s 64 -- $test -p $port -n 1000 -s 64 127.0.0.1
+done
+pair "ib_send_lat UD" ib_send_lat -c UD -p $port -n 200 -- ib_send_lat -c UD -p $port -n 200 127.0.0.1
+for how in FETCH_AND_ADD CMP_AND_SWAP; do
+    pair "ib_atomic_lat $how" ib_atomic_lat -A $how -p $port -n 200 -- ib_atomic_lat -A $how -p $port -n 200 127.0.0.1
 done
 for test in ib_send_bw ib_write_bw ib_read_bw; do
     pair $test $test -p $port -n 1000 -s 65536 -- $test -p $port -n 1000 -s 65536 127.0.0.1

@@ -11,6 +11,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #define MOST_IDS 12
+#define NO_SLOT 0 /* no process ever has it */
 
 static struct emu_dev *dev;
 static struct ibv_context *ctx;
@@ -23,7 +24,7 @@ struct script {
     const uint8_t *at, *end;
     struct rdma_event_channel *chan;
     struct rdma_cm_id *id[MOST_IDS];
-    struct ibv_qp *qp;
+    struct ibv_qp *qp, *datagrams;
     uint16_t port; /* of the listener */
 };
 
@@ -105,7 +106,7 @@ static void check_kind(struct script *s, const struct ibv_async_event *a)
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
     case IBV_EVENT_COMM_EST:
-        FUZZ_CHECK(a->element.qp == s->qp);
+        FUZZ_CHECK(a->element.qp == s->qp || a->element.qp == s->datagrams);
         break;
     default:
         FUZZ_CHECK(!"an event that no message brings");
@@ -136,14 +137,14 @@ static void events(struct script *s)
     }
 }
 
-static void connect_one(struct script *s)
+static void connect_one(struct script *s, enum rdma_port_space ps)
 {
     struct rdma_cm_id **place = free_place(s);
     struct rdma_conn_param p = {.retry_count = 7};
 
     if (!place)
         return;
-    must(rdma_create_id(s->chan, place, NULL, RDMA_PS_TCP) == 0, "rdma_create_id");
+    must(rdma_create_id(s->chan, place, NULL, ps) == 0, "rdma_create_id");
     must(rdma_resolve_addr(*place, NULL, listener_address(s), 0) == 0, "rdma_resolve_addr");
     events(s);
     must(rdma_resolve_route(*place, 0) == 0, "rdma_resolve_route");
@@ -160,7 +161,7 @@ static void cm_message(struct script *s)
 
     bytes(s, &m, 48);
     memset((char *)&m + 48, flags, sizeof(m) - 48);
-    m.type = 1 + m.type % 7;
+    m.type = 1 + m.type % 9;
     if (flags & 1) {
         m.src_slot = dev->slot;
         m.src_inc = dev->self.incarnation;
@@ -171,7 +172,7 @@ static void cm_message(struct script *s)
     if (flags & 4) {
         cm_addr_copy(&m.dst, listener_address(s));
         cm_addr_copy(&m.src, listener_address(s));
-        m.ps = RDMA_PS_TCP;
+        m.ps = flags & 8 ? RDMA_PS_UDP : RDMA_PS_TCP;
     }
     emu_peer_send(dev, &dev->self, INBOX_CM, 0, 0, &m, sizeof(m));
 }
@@ -189,7 +190,10 @@ static void raw_message(struct script *s)
     if (near & 1)
         index = kind == INBOX_QP_ERROR || kind == INBOX_COMM_EST ? s->qp->handle
                 : kind == INBOX_SRQ_LIMIT                        ? srq->handle
+                : kind == INBOX_HELLO                            ? (near & 16 ? dev->slot : NO_SLOT)
                                                                  : cq->handle;
+    if (kind == INBOX_HELLO && (near & 32)) /* who has died since, with a datagram in hand */
+        atomic_store(&shm_qp(dev->seg, s->datagrams->handle)->busy, RX_TOKEN(1, NO_SLOT));
     if (near & 2)
         memcpy(payload, &s->qp->qp_num, sizeof(s->qp->qp_num));
     if (near & 4)
@@ -237,8 +241,12 @@ static void begin(struct script *s)
     must(rdma_create_id(s->chan, &s->id[0], NULL, RDMA_PS_TCP) == 0, "listener");
     must(rdma_bind_addr(s->id[0], listener_address(s)) == 0 && rdma_listen(s->id[0], 4) == 0, "listen");
     s->port = ntohs(rdma_get_src_port(s->id[0]));
+    must(rdma_create_id(s->chan, &s->id[1], NULL, RDMA_PS_UDP) == 0, "listener for datagrams");
+    must(rdma_bind_addr(s->id[1], listener_address(s)) == 0 && rdma_listen(s->id[1], 4) == 0, "listen");
     s->qp = ibv_create_qp(pd, &qi);
-    must(s->qp, "queue pair");
+    qi.qp_type = IBV_QPT_UD;
+    s->datagrams = ibv_create_qp(pd, &qi);
+    must(s->qp && s->datagrams, "queue pairs");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -257,7 +265,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             cm_message(&s);
             break;
         case 2:
-            connect_one(&s);
+            connect_one(&s, op & 0x40 ? RDMA_PS_UDP : RDMA_PS_TCP);
             break;
         case 3:
             act(&s, &s.id[op / 5 % MOST_IDS], byte(&s) % 6);
@@ -272,7 +280,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     emu_inbox_read(dev);
     events(&s);
-    must(ibv_destroy_qp(s.qp) == 0, "ibv_destroy_qp");
+    must(ibv_destroy_qp(s.qp) == 0 && ibv_destroy_qp(s.datagrams) == 0, "ibv_destroy_qp");
     for (int i = 0; i < MOST_IDS; i++)
         if (s.id[i])
             must(rdma_destroy_id(s.id[i]) == 0, "rdma_destroy_id");

@@ -346,35 +346,39 @@ static void perf_sessions(void)
 
 /* ---- Scripts for the inbox of the software HCA: see fuzz_inbox.c ---- */
 
-enum { RAW = 130, CM = 131, CONNECT = 132, LATER = 134, TO_ACTIVE = 188, TO_PASSIVE = 133 };
+enum { RAW = 130, CM = 131, CONNECT = 132, CONNECT_UD = 192, LATER = 134, TO_ACTIVE = 133, TO_PASSIVE = 138 };
 
 static void inbox(void)
 {
     static const unsigned char life[] = {CONNECT, TO_PASSIVE, 0, TO_ACTIVE, 3,      TO_ACTIVE,
                                          2,       TO_PASSIVE, 2, LATER,     CONNECT};
     static const unsigned char refusal[] = {CONNECT, TO_PASSIVE, 1, CONNECT, TO_ACTIVE, 4};
-    unsigned char script[8 * 60], *at = script;
+    static const unsigned char asked[] = {CONNECT_UD, TO_PASSIVE, 0, TO_ACTIVE, 2, LATER, CONNECT_UD, TO_PASSIVE, 1};
+    unsigned char script[10 * 60], *at = script;
 
     put("inbox", "life", life, sizeof(life));
     put("inbox", "refusal", refusal, sizeof(refusal));
+    put("inbox", "asked", asked, sizeof(asked));
     /* each kind of message, with an event of another kind of object in it */
-    for (unsigned kind = 1; kind <= 7; kind++) {
-        unsigned char m[27] = {RAW, (unsigned char)kind, 7};
+    for (unsigned kind = 1; kind <= 8; kind++) {
+        unsigned char m[27] = {RAW, (unsigned char)kind, kind == 7 ? 32 + 7 : 7};
         m[7] = kind % 2 ? 0 : 10; /* an error of a CQ, a limit of an SRQ */
         memcpy(at, m, sizeof(m));
         at += sizeof(m);
     }
     put("inbox", "events", script, (size_t)(at - script));
-    /* each message of the connection manager, for the active side of a connection */
-    at = script;
-    *at++ = CONNECT;
-    for (unsigned type = 0; type < 7; type++) {
-        unsigned char m[51] = {CM, 7, (unsigned char)type};
-        m[50] = 1;
-        memcpy(at, m, sizeof(m));
-        at += sizeof(m);
+    /* each message of the connection manager, for the active side of a connection, and of a question */
+    for (unsigned ud = 0; ud < 2; ud++) {
+        at = script;
+        *at++ = ud ? CONNECT_UD : CONNECT;
+        for (unsigned type = 0; type < 9; type++) {
+            unsigned char m[51] = {CM, ud ? 15 : 7, (unsigned char)type};
+            m[50] = 2;
+            memcpy(at, m, sizeof(m));
+            at += sizeof(m);
+        }
+        put("inbox", ud ? "messages-ud" : "messages", script, (size_t)(at - script));
     }
-    put("inbox", "messages", script, (size_t)(at - script));
 }
 
 int main(int argc, char **argv)

@@ -112,6 +112,17 @@ static void find_gid(struct end *e)
     }
 }
 
+static void datagrams_ready(struct end *e)
+{
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = END_QKEY};
+
+    NEED(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
+    a.qp_state = IBV_QPS_RTR;
+    NEED(ibv_modify_qp(e->qp, &a, IBV_QP_STATE) == 0);
+    a.qp_state = IBV_QPS_RTS;
+    NEED(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
+}
+
 void end_open(struct end *e, bool passive)
 {
     if (e->with)
@@ -136,7 +147,7 @@ void end_open(struct end *e, bool passive)
     struct ibv_qp_init_attr qi = {.send_cq = e->scq,
                                   .recv_cq = e->rcq,
                                   .srq = e->srq,
-                                  .qp_type = IBV_QPT_RC,
+                                  .qp_type = e->datagrams ? IBV_QPT_UD : IBV_QPT_RC,
                                   .sq_sig_all = e->sig_all,
                                   .cap = {32, e->srq ? 0 : 32, 4, e->srq ? 0 : 4, 64}};
     e->qp = ibv_create_qp(e->pd, &qi);
@@ -146,6 +157,10 @@ void end_open(struct end *e, bool passive)
     memset(e->buf, 0, END_SIZE);
     e->mr = ibv_reg_mr(e->pd, e->buf, END_SIZE, given(e->rights, ALL_RIGHTS));
     NEED(e->mr);
+    if (e->datagrams) {
+        datagrams_ready(e);
+        return;
+    }
     struct ibv_qp_attr a = {
         .qp_state = IBV_QPS_INIT,
         .port_num = 1,

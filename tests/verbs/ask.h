@@ -18,7 +18,8 @@ struct question {
     void (*ask)(void);
 };
 
-extern const struct question memory_questions[], window_questions[], queue_questions[], flow_questions[], event_questions[], cm_questions[];
+extern const struct question memory_questions[], window_questions[], queue_questions[], flow_questions[], event_questions[], cm_questions[],
+    datagram_questions[], atomic_questions[];
 
 /* What main was told. */
 extern const char *from_name, *to_name; /* devices; NULL is the first */
@@ -39,6 +40,7 @@ const char *pointer_result(const void *p);
 void need_failed(const char *what, const char *file, int line) __attribute__((noreturn));
 
 #define END_SIZE 65536
+#define END_QKEY 0x11223344u /* of queue pairs for datagrams */
 #define ALL_RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
 /* One end of a connection: a queue pair with all it needs. */
@@ -58,6 +60,7 @@ struct end {
     /* Set before end_open; 0 takes a default, -1 is none. */
     int rights, qp_rights, cqe, srq_wr, rnr_retry, retry, timeout, reads, granted_reads, sig_all;
     bool with_channel;
+    bool datagrams; /* a queue pair of type UD, which end_open brings to RTS */
     struct end *with; /* shares the device and the domain of this one */
     struct ibv_qp_cap cap; /* granted, after end_open */
 };

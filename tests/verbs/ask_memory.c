@@ -247,33 +247,6 @@ static void domain_in_use(void)
     answer("domain then: %s", result(ibv_dealloc_pd(e.pd)));
 }
 
-static void atomics(void)
-{
-    struct end a = {0}, b = {.rights = ALL_RIGHTS | IBV_ACCESS_REMOTE_ATOMIC,
-                             .qp_rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
-    struct ibv_device_attr attr;
-
-    end_open(&a, false);
-    NEED(ibv_query_device(a.ctx, &attr) == 0);
-    answer("the device says %s", attr.atomic_cap == IBV_ATOMIC_NONE ? "none" : "some");
-    struct ibv_mr *mr = ibv_reg_mr(a.pd, a.buf, END_SIZE, ALL_RIGHTS | IBV_ACCESS_REMOTE_ATOMIC);
-    answer("registering for them: %s", pointer_result(mr));
-    if (!mr)
-        return;
-    a = (struct end){0};
-    ends_open(&a, &b);
-    struct ibv_sge sge = {(uintptr_t)a.buf, 8, a.mr->lkey};
-    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .send_flags = SIGNALED},
-                       *bad;
-    wr.wr.atomic.remote_addr = (uintptr_t)b.buf;
-    wr.wr.atomic.rkey = b.mr->rkey;
-    wr.wr.atomic.compare_add = 5;
-    int ret = ibv_post_send(a.qp, &wr, &bad);
-    answer("posting fetch-and-add: %s", result(ret));
-    if (!ret)
-        answer_wc("requester", a.scq);
-}
-
 const struct question memory_questions[] = {
     {"write with a wrong key", wrong_key},
     {"write beyond the end of a region", write_beyond},
@@ -299,6 +272,5 @@ const struct question memory_questions[] = {
     {"memory that cannot be registered", register_nothing},
     {"same memory registered twice", same_memory_twice},
     {"destroying what is in use", domain_in_use},
-    {"atomic operations", atomics},
     {NULL, NULL},
 };

@@ -44,7 +44,7 @@ int main(int argc, char **argv)
 {
     static const struct option options[] = {{"from", 1, NULL, 'f'}, {"to", 1, NULL, 't'},   {"address", 1, NULL, 'a'},
                                             {"port", 1, NULL, 'p'}, {NULL, 0, NULL, 0}};
-    const struct question *const all[] = {memory_questions, window_questions, queue_questions, flow_questions, event_questions, cm_questions};
+    const struct question *const all[] = {memory_questions, window_questions, queue_questions, flow_questions, event_questions, cm_questions, datagram_questions, atomic_questions};
     bool good = true;
     int c;
 

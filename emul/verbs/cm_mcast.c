@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Multicast groups of the connection manager. There is no subnet manager to ask: an address is
+ * mapped to its group, and joining succeeds at once. What attaches the queue pair is the fetch
+ * of the event, in the program's thread, as in the real library.
+ */
+#include "emul/verbs/cm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int fail(int err)
+{
+    errno = err;
+    return -1;
+}
+
+static uint16_t group_lid(void)
+{
+    return emu_dev_base()->knobs.ethernet ? 0 : CM_GROUP_LID;
+}
+
+/* The id's group of an address, or where the next one is linked. Under cm.lock. */
+static struct cm_group **find(struct cm_id *id, const union cm_addr *addr)
+{
+    struct cm_group **pp = &id->groups;
+
+    while (*pp && !cm_addr_equal(&(*pp)->addr, addr))
+        pp = &(*pp)->next;
+    return pp;
+}
+
+static int join(struct rdma_cm_id *ibid, struct sockaddr *addr, bool send_only, void *context)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+    struct cm_group *g = NULL;
+    union cm_addr a;
+    int err = 0;
+
+    if (emu_call(CALL_rdma_join_multicast))
+        return fail(ENOMEM);
+    if (!addr || !cm_addr_copy(&a, addr) || !cm_addr_is_multicast(addr) || !cm_is_ud(id))
+        return fail(EINVAL);
+    pthread_mutex_lock(&cm.lock);
+    struct cm_group **at = find(id, &a);
+    if (!ibid->verbs || *at ||
+        (id->state != CM_BOUND && id->state != CM_ADDR_RESOLVED &&
+         id->state != CM_ROUTE_RESOLVED))
+        err = EINVAL;
+    else if (!(g = calloc(1, sizeof(*g))))
+        err = ENOMEM;
+    if (g) {
+        g->addr = a;
+        g->context = context;
+        g->send_only = send_only;
+        cm_addr_group(&emu_dev_base()->knobs, &a, &g->gid);
+        pthread_cond_init(&g->acked_cond, NULL);
+        *at = g;
+        cm_event_post_join(id, g);
+    }
+    pthread_mutex_unlock(&cm.lock);
+    return err ? fail(err) : cm_complete(id);
+}
+
+EMU_EXPORT int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context)
+{
+    return join(id, addr, false, context);
+}
+
+EMU_EXPORT int rdma_join_multicast_ex(struct rdma_cm_id *id,
+                                      struct rdma_cm_join_mc_attr_ex *attr, void *context)
+{
+    bool flags = attr->comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+
+    if (!(attr->comp_mask & RDMA_CM_JOIN_MC_ATTR_ADDRESS) ||
+        (attr->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED) ||
+        (flags && attr->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED))
+        return fail(EINVAL);
+    return join(id, attr->addr,
+                flags && attr->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, context);
+}
+
+int cm_group_attach(struct cm_id *id, struct cm_group *g)
+{
+    return id->id.qp && !g->send_only ? ibv_attach_mcast(id->id.qp, &g->gid, group_lid()) : 0;
+}
+
+EMU_EXPORT int rdma_leave_multicast(struct rdma_cm_id *ibid, struct sockaddr *addr)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+    union cm_addr a;
+
+    emu_call(CALL_rdma_leave_multicast);
+    if (!addr || !cm_addr_copy(&a, addr))
+        return fail(EINVAL);
+    pthread_mutex_lock(&cm.lock);
+    struct cm_group **at = find(id, &a), *g = *at;
+    if (!g) {
+        pthread_mutex_unlock(&cm.lock);
+        return fail(EADDRNOTAVAIL);
+    }
+    *at = g->next;
+    if (ibid->event && ((struct cm_event *)ibid->event)->group == g) {
+        /* a synchronous id keeps its last event until the next call */
+        struct rdma_cm_event *e = ibid->event;
+        ibid->event = NULL;
+        pthread_mutex_unlock(&cm.lock);
+        rdma_ack_cm_event(e);
+        pthread_mutex_lock(&cm.lock);
+    }
+    cm_event_purge(id, g);
+    while (g->acked != g->fetched)
+        pthread_cond_wait(&g->acked_cond, &cm.lock);
+    pthread_mutex_unlock(&cm.lock);
+    if (ibid->qp && !g->send_only)
+        ibv_detach_mcast(ibid->qp, &g->gid, group_lid());
+    pthread_cond_destroy(&g->acked_cond);
+    free(g);
+    return 0;
+}
+
+void cm_groups_free(struct cm_id *id)
+{
+    for (struct cm_group *g; (g = id->groups) != NULL;) {
+        id->groups = g->next;
+        pthread_cond_destroy(&g->acked_cond);
+        free(g);
+    }
+}

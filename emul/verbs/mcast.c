@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Multicast groups of this machine.
+ *
+ * Which queue pairs of a process are in a group stands in its segment, for senders to read.
+ * That it has any is told by an abstract unix socket "emuverbs/mcast/GID/SLOT", one for each
+ * process and group: a sender looks for such names among the sockets of its network namespace.
+ * Nothing is left behind when a member dies.
+ */
+#include "emul/verbs/emu.h"
+#include "emul/verbs/sysio.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_MLID 0xc000
+
+struct emu_group {
+    struct emu_group *next;
+    union ibv_gid gid;
+    unsigned members; /* of this process */
+    int sock;         /* holds the name */
+};
+
+static void name_of(char name[64], const union ibv_gid *gid)
+{
+    name += sprintf(name, "emuverbs/mcast/");
+    for (int i = 0; i < 16; i++)
+        name += sprintf(name, "%02x", gid->raw[i]);
+    strcpy(name, "/");
+}
+
+/* A place of the table: that of a member, or a free one for qpn 0; NULL when there is none. */
+static struct shm_mcast *place(struct emu_dev *d, uint32_t qpn, const union ibv_gid *gid)
+{
+    for (uint32_t i = 0; i < EMU_MAX_MCASTS; i++) {
+        struct shm_mcast *m = shm_mcast(d->seg, i);
+        if (atomic_load(&m->qpn) == qpn && (!qpn || memcmp(m->gid, gid, sizeof(m->gid)) == 0))
+            return m;
+    }
+    return NULL;
+}
+
+/* The group, made if it is not there yet; NULL with errno set. Under d->lock. */
+static struct emu_group *group(struct emu_dev *d, const union ibv_gid *gid)
+{
+    char prefix[64], name[80];
+    struct emu_group *g;
+
+    for (g = d->groups; g; g = g->next)
+        if (memcmp(&g->gid, gid, sizeof(*gid)) == 0)
+            return g;
+    g = calloc(1, sizeof(*g));
+    if (!g)
+        return NULL;
+    name_of(prefix, gid);
+    snprintf(name, sizeof(name), "%s%u", prefix, d->slot);
+    g->gid = *gid;
+    g->sock = emu_listen_abstract(name);
+    if (g->sock < 0) {
+        errno = -g->sock;
+        free(g);
+        return NULL;
+    }
+    g->next = d->groups;
+    d->groups = g;
+    return g;
+}
+
+/* Ends a group of this process that has no members. Under d->lock. */
+static void drop_empty(struct emu_dev *d, struct emu_group *g)
+{
+    if (g->members)
+        return;
+    for (struct emu_group **pp = &d->groups; *pp; pp = &(*pp)->next)
+        if (*pp == g) {
+            *pp = g->next;
+            break;
+        }
+    sys_close(g->sock);
+    free(g);
+}
+
+void emu_mcast_forked(struct emu_dev *d)
+{
+    for (struct emu_group *g = d->groups; g; g = g->next)
+        sys_close(g->sock);
+}
+
+static bool is_group(const struct emu_dev *d, const union ibv_gid *gid, uint16_t lid)
+{
+    return emu_gid_is_group(gid) && (d->knobs.ethernet || (lid >= FIRST_MLID && lid != 0xffff));
+}
+
+EMU_EXPORT int ibv_attach_mcast(struct ibv_qp *ibqp, const union ibv_gid *gid, uint16_t lid)
+{
+    struct emu_dev *d = emu_dev_peek();
+    struct emu_qp *qp = (struct emu_qp *)ibqp;
+    int err = 0;
+
+    if (emu_call(CALL_ibv_attach_mcast))
+        return ENOMEM;
+    if (!d)
+        return EIO;
+    if (ibqp->qp_type != IBV_QPT_UD || !is_group(d, gid, lid))
+        return EINVAL;
+    pthread_mutex_lock(&d->lock);
+    struct shm_mcast *m = place(d, ibqp->qp_num, gid) ? NULL : place(d, 0, NULL);
+    struct emu_group *g = m ? group(d, gid) : NULL;
+    if (g) {
+        g->members++;
+        qp->groups++;
+        memcpy(m->gid, gid, sizeof(m->gid));
+        atomic_store(&m->qpn, ibqp->qp_num);
+    } else if (m || !place(d, ibqp->qp_num, gid)) {
+        err = ENOMEM; /* else it is a member already */
+    }
+    pthread_mutex_unlock(&d->lock);
+    return err;
+}
+
+EMU_EXPORT int ibv_detach_mcast(struct ibv_qp *ibqp, const union ibv_gid *gid, uint16_t lid)
+{
+    struct emu_dev *d = emu_dev_peek();
+    struct emu_qp *qp = (struct emu_qp *)ibqp;
+    int err = EINVAL;
+
+    if (emu_call(CALL_ibv_detach_mcast))
+        return EIO;
+    if (!d)
+        return EIO;
+    if (ibqp->qp_type != IBV_QPT_UD || !is_group(d, gid, lid))
+        return EINVAL;
+    pthread_mutex_lock(&d->lock);
+    struct shm_mcast *m = place(d, ibqp->qp_num, gid);
+    struct emu_group *g = m ? group(d, gid) : NULL;
+    if (g) {
+        atomic_store(&m->qpn, 0);
+        qp->groups--;
+        g->members--;
+        drop_empty(d, g);
+        err = 0;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return err;
+}
+
+unsigned emu_mcast_slots(struct emu_dev *d, const union ibv_gid *gid, uint32_t *slots,
+                         unsigned max)
+{
+    char prefix[64], line[512];
+    unsigned n = 0;
+    FILE *f = fopen("/proc/net/unix", "r");
+
+    if (!f)
+        return 0;
+    name_of(prefix, gid);
+    while (n < max && fgets(line, sizeof(line), f)) {
+        char *at = strstr(line, prefix);
+        if (!at)
+            continue;
+        unsigned long slot = strtoul(at + strlen(prefix), NULL, 10);
+        bool known = slot == d->slot || slot >= EMU_MAX_SLOTS;
+        for (unsigned i = 0; i < n && !known; i++)
+            known = slots[i] == slot; /* a connection to the name shows it once more */
+        if (!known)
+            slots[n++] = (uint32_t)slot;
+    }
+    fclose(f);
+    return n;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Atomic operations of the software HCA between processes; what they refuse is asked in
+ * tests/verbs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include "tests/emul/pair.h"
+
+#define ADD  IBV_WR_ATOMIC_FETCH_AND_ADD
+#define SWAP IBV_WR_ATOMIC_CMP_AND_SWP
+#define RIGHTS                                                                                 \
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
+     IBV_ACCESS_REMOTE_ATOMIC)
+#define ROUNDS 400
+
+static void open_side(struct side *s)
+{
+    s->access = RIGHTS;
+    s->qp_access = RIGHTS & ~IBV_ACCESS_LOCAL_WRITE;
+    side_open(s);
+}
+
+static int try_atomic(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint64_t first,
+                      uint64_t swap, uint32_t length)
+{
+    struct ibv_sge sge = {(uintptr_t)s->buf, length, s->mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = id,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = op,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
+
+    wr.wr.atomic.remote_addr = s->raddr + 4096;
+    wr.wr.atomic.rkey = s->rkey;
+    wr.wr.atomic.compare_add = first;
+    wr.wr.atomic.swap = swap;
+    return ibv_post_send(s->qp, &wr, &bad);
+}
+
+/* What was there. */
+static uint64_t atomic(struct side *s, enum ibv_wr_opcode op, uint64_t first, uint64_t swap)
+{
+    uint64_t old;
+
+    CHECK_EQ(try_atomic(s, 1, op, first, swap, 8), 0);
+    struct ibv_wc wc = expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.opcode, op == ADD ? IBV_WC_FETCH_ADD : IBV_WC_COMP_SWAP);
+    CHECK_EQ(wc.byte_len, 8);
+    memcpy(&old, s->buf, 8);
+    return old;
+}
+
+/* Counts up by one or the other operation: none is lost if both are atomic. */
+static void *count_up(void *arg)
+{
+    struct side *s = arg;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        if (i % 2) {
+            atomic(s, ADD, 1, 0);
+            continue;
+        }
+        uint64_t guess = 0, was;
+        while ((was = atomic(s, SWAP, guess, guess + 1)) != guess)
+            guess = was;
+    }
+    return NULL;
+}
+
+/* A process from outside and two connections of the process itself, all at one word. */
+PAIR(counting, run_two)
+ACTIVE(counting)
+{
+    open_side(s);
+    side_connect(s);
+    count_up(s);
+    CHECK_EQ(counter("retries"), 0);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(counting)
+{
+    struct side a[2] = {{0}, {0}}, b[2] = {{0}, {0}};
+    pthread_t thread[2];
+    uint64_t *word;
+
+    open_side(s);
+    word = (uint64_t *)(void *)(s->buf + 4096);
+    struct ibv_mr *mr[2];
+    for (int i = 0; i < 2; i++) {
+        a[i].access = b[i].access = RIGHTS;
+        a[i].qp_access = b[i].qp_access = RIGHTS & ~IBV_ACCESS_LOCAL_WRITE;
+        loop_open(&a[i], &b[i]);
+        mr[i] = ibv_reg_mr(b[i].pd, s->buf, BUF_SIZE, RIGHTS);
+        CHECK(mr[i]);
+        a[i].raddr = (uintptr_t)s->buf;
+        a[i].rkey = mr[i]->rkey;
+    }
+    side_connect(s);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(pthread_create(&thread[i], NULL, count_up, &a[i]), 0);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(pthread_join(thread[i], NULL), 0);
+    meet(s);
+    CHECK_EQ(__atomic_load_n(word, __ATOMIC_SEQ_CST), 3 * ROUNDS);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(ibv_dereg_mr(mr[i]), 0);
+        loop_close(&a[i], &b[i]);
+    }
+    side_close(s);
+}
+
+/* One that is killed in the middle of such operations holds up nobody, and loses nobody's
+ * count. */
+PAIR(killed, run_two_kill)
+ACTIVE(killed)
+{
+    struct side own = {0}, other = {0};
+    uint64_t *word;
+
+    open_side(s);
+    word = (uint64_t *)(void *)(s->buf + 4096);
+    own.access = other.access = RIGHTS;
+    own.qp_access = other.qp_access = RIGHTS & ~IBV_ACCESS_LOCAL_WRITE;
+    loop_open(&own, &other);
+    struct ibv_mr *mr = ibv_reg_mr(other.pd, s->buf, BUF_SIZE, RIGHTS);
+    CHECK(mr);
+    own.raddr = (uintptr_t)s->buf;
+    own.rkey = mr->rkey;
+    side_connect(s);
+    while (__atomic_load_n(word, __ATOMIC_SEQ_CST) < 50)
+        ;
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    uint64_t had = atomic(&own, ADD, 0, 0);
+    for (int i = 0; i < 100; i++)
+        atomic(&own, ADD, UINT64_C(1) << 32, 0);
+    uint64_t now = atomic(&own, ADD, 0, 0);
+    CHECK_EQ(now >> 32, 100);
+    CHECK((uint32_t)now >= (uint32_t)had);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    loop_close(&own, &other);
+    side_close(s);
+}
+PASSIVE(killed)
+{
+    open_side(s);
+    side_connect(s);
+    for (;;)
+        atomic(s, ADD, 1, 0);
+}
+
+/* The answer is eight bytes, however many there is room for, in as many segments. */
+TEST(answer_in_pieces)
+{
+    struct side a = {.access = RIGHTS, .qp_access = RIGHTS & ~IBV_ACCESS_LOCAL_WRITE}, b = a;
+    uint64_t word = 0x0807060504030201;
+    struct ibv_wc wc;
+
+    loop_open(&a, &b);
+    memcpy(b.buf + 4096, &word, 8);
+    memset(a.buf, 0xee, 64);
+    struct ibv_sge sge[] = {{(uintptr_t)a.buf, 3, a.mr->lkey},
+                            {(uintptr_t)a.buf + 16, 4, a.mr->lkey},
+                            {(uintptr_t)a.buf + 32, 9, a.mr->lkey}};
+    struct ibv_send_wr wr = {.wr_id = 4,
+                             .sg_list = sge,
+                             .num_sge = 3,
+                             .opcode = ADD,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
+    wr.wr.atomic.remote_addr = a.raddr + 4096;
+    wr.wr.atomic.rkey = a.rkey;
+    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
+    wc = expect_wc(a.scq, 4, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.byte_len, 8);
+    CHECK(memcmp(a.buf, "\1\2\3\xee", 4) == 0 && memcmp(a.buf + 16, "\4\5\6\7\xee", 5) == 0);
+    CHECK(memcmp(a.buf + 32, "\10\xee", 2) == 0);
+    loop_close(&a, &b);
+}
+
+/* Without the knob there are none. */
+TEST(a_device_without)
+{
+    struct side a = {.access = RIGHTS}, b = {.access = RIGHTS};
+    struct ibv_device_attr attr;
+
+    setenv("EMUVERBS_ATOMICS", "0", 1);
+    loop_open(&a, &b);
+    CHECK_EQ(ibv_query_device(a.ctx, &attr), 0);
+    CHECK_EQ(attr.atomic_cap, IBV_ATOMIC_NONE);
+    CHECK_EQ(try_atomic(&a, 1, ADD, 1, 0, 8), EOPNOTSUPP);
+    loop_close(&a, &b);
+}
+
+TEST(wr_interface)
+{
+    struct side a = {.access = RIGHTS, .qp_access = RIGHTS & ~IBV_ACCESS_LOCAL_WRITE}, b = a;
+    uint64_t word = 5;
+
+    side_open(&a);
+    side_open(&b);
+    CHECK_EQ(ibv_destroy_qp(a.qp), 0);
+    struct ibv_qp_init_attr_ex qi = {.send_cq = a.scq,
+                                     .recv_cq = a.rcq,
+                                     .qp_type = IBV_QPT_RC,
+                                     .cap = {8, 8, 2, 2, 0},
+                                     .comp_mask =
+                                         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+                                     .pd = a.pd,
+                                     .send_ops_flags = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                                       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
+    a.qp = ibv_create_qp_ex(a.ctx, &qi);
+    CHECK(a.qp);
+    struct ibv_qp_ex *x = ibv_qp_to_qp_ex(a.qp);
+    CHECK_EQ(qp_init(&a), 0);
+    CHECK_EQ(qp_rtr(&a, b.qp->qp_num), 0);
+    CHECK_EQ(qp_rtr(&b, a.qp->qp_num), 0);
+    CHECK_EQ(qp_rts(&a), 0);
+    CHECK_EQ(qp_rts(&b), 0);
+    memcpy(b.buf, &word, 8);
+    ibv_wr_start(x);
+    x->wr_id = 1;
+    x->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_atomic_fetch_add(x, b.mr->rkey, (uintptr_t)b.buf, 3);
+    ibv_wr_set_sge(x, a.mr->lkey, (uintptr_t)a.buf, 8);
+    x->wr_id = 2;
+    ibv_wr_atomic_cmp_swp(x, b.mr->rkey, (uintptr_t)b.buf, 8, 77);
+    ibv_wr_set_sge(x, a.mr->lkey, (uintptr_t)a.buf + 8, 8);
+    CHECK_EQ(ibv_wr_complete(x), 0);
+    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
+    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+    memcpy(&word, a.buf, 8);
+    CHECK_EQ(word, 5);
+    memcpy(&word, a.buf + 8, 8);
+    CHECK_EQ(word, 8);
+    memcpy(&word, b.buf, 8);
+    CHECK_EQ(word, 77);
+    side_close(&a);
+    side_close(&b);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        T(counting), T(killed), T(answer_in_pieces), T(a_device_without), T(wr_interface),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

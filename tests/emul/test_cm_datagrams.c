@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* rdma_cm's UDP ports on the software HCA, between processes; the rest is asked in tests/verbs.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <rdma/rdma_verbs.h>
+#include <signal.h>
+
+#include "tests/emul/cm_help.h"
+
+#define HEADER 40
+
+static struct rdma_cm_id *new_ud(void)
+{
+    struct rdma_cm_id *id;
+
+    if (!chan)
+        chan = rdma_create_event_channel();
+    CHECK(chan);
+    CHECK_EQ(rdma_create_id(chan, &id, NULL, RDMA_PS_UDP), 0);
+    CHECK_EQ(id->qp_type, IBV_QPT_UD);
+    return id;
+}
+
+static void give_ud(struct rdma_cm_id *id)
+{
+    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_UD, .cap = {16, 16, 2, 2, 32}};
+
+    CHECK_EQ(rdma_create_qp(id, NULL, &qi), 0);
+}
+
+static struct rdma_cm_id *ask_for(int port)
+{
+    struct rdma_conn_param p = {.private_data = "where", .private_data_len = 5};
+    struct rdma_cm_id *id = new_ud();
+
+    resolve(id, "127.0.0.1", port);
+    give_ud(id);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    return id;
+}
+
+/* Asked, answered, sent: as udaddy does it. */
+PAIR(asked_and_answered, run_two)
+ACTIVE(asked_and_answered)
+{
+    unsigned char buf[64] = "a datagram";
+    struct ibv_wc wc;
+
+    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1); /* the listener may be late */
+    struct rdma_cm_id *id = ask_for(PORT);
+    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_ESTABLISHED);
+    CHECK(e->param.ud.private_data_len >= 5 &&
+          memcmp(e->param.ud.private_data, "there", 5) == 0);
+    struct ibv_ah *ah = ibv_create_ah(id->pd, &e->param.ud.ah_attr);
+    CHECK(ah);
+    struct ibv_mr *mr = ibv_reg_mr(id->pd, buf, sizeof(buf), IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr);
+    CHECK_EQ(rdma_post_ud_send(id, NULL, buf, sizeof(buf), mr, IBV_SEND_SIGNALED, ah,
+                               e->param.ud.qp_num),
+             0);
+    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    wc = wait_wc(id->send_cq);
+    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+    meet(s);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    drop(id);
+    all_gone();
+}
+PASSIVE(asked_and_answered)
+{
+    unsigned char buf[128];
+    struct rdma_conn_param p = {.private_data = "there", .private_data_len = 5};
+    struct rdma_cm_id *l = new_ud();
+
+    CHECK_EQ(rdma_bind_addr(l, at("0.0.0.0", PORT)), 0);
+    CHECK_EQ(rdma_listen(l, 4), 0);
+    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+    CHECK(memcmp(e->param.ud.private_data, "where", 5) == 0);
+    struct rdma_cm_id *id = e->id;
+    CHECK_EQ(id->qp_type, IBV_QPT_UD);
+    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    give_ud(id);
+    struct ibv_mr *mr = ibv_reg_mr(id->pd, buf, sizeof(buf), IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr);
+    CHECK_EQ(rdma_post_recv(id, NULL, buf, sizeof(buf), mr), 0);
+    CHECK_EQ(rdma_accept(id, &p), 0);
+    CHECK_EQ(wait_wc(id->recv_cq).byte_len, HEADER + 64);
+    CHECK(memcmp(buf + HEADER, "a datagram", 11) == 0);
+    meet(s);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    drop(id);
+    drop(l);
+    all_gone();
+}
+
+/* A listener that goes away with a question open has refused it. */
+PAIR(listener_goes_away, run_two)
+ACTIVE(listener_goes_away)
+{
+    meet(s);
+    struct rdma_cm_id *id = ask_for(PORT);
+    meet(s);
+    CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), 2);
+    drop(id);
+    all_gone();
+}
+PASSIVE(listener_goes_away)
+{
+    struct rdma_cm_id *l = new_ud();
+
+    CHECK_EQ(rdma_bind_addr(l, at("127.0.0.1", PORT)), 0);
+    CHECK_EQ(rdma_listen(l, 4), 0);
+    meet(s);
+    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+    struct rdma_cm_id *id = e->id;
+    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    meet(s);
+    drop(id);
+    drop(l);
+    all_gone();
+}
+
+/* One that says nothing ends the question after its time. */
+PAIR(stopped_listener, run_two)
+ACTIVE(stopped_listener)
+{
+    setenv("EMUVERBS_CM_TIMEOUT_MS", "200", 1);
+    meet(s);
+    CHECK_EQ(kill(s->peer, SIGSTOP), 0);
+    struct rdma_cm_id *id = ask_for(PORT);
+    CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -ETIMEDOUT);
+    CHECK_EQ(kill(s->peer, SIGCONT), 0);
+    meet(s);
+    drop(id);
+    all_gone();
+}
+PASSIVE(stopped_listener)
+{
+    struct rdma_cm_id *l = new_ud();
+
+    CHECK_EQ(rdma_bind_addr(l, at("127.0.0.1", PORT)), 0);
+    CHECK_EQ(rdma_listen(l, 4), 0);
+    meet(s);
+    meet(s);
+    drop(l); /* and with it the question that nobody waits for any more */
+    all_gone();
+}
+
+/* Ports of the two kinds have nothing to do with each other. */
+TEST(port_spaces)
+{
+    struct rdma_cm_id *tcp = listen_at("127.0.0.1", PORT, 4), *l = new_ud();
+
+    CHECK_EQ(rdma_bind_addr(l, at("127.0.0.1", PORT)), 0);
+    setenv("EMUVERBS_LISTEN_WAIT_MS", "0", 1);
+    struct rdma_cm_id *id = ask_for(PORT);
+    CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), 1);
+    drop(id);
+    drop(l);
+    drop(tcp);
+    all_gone();
+}
+
+static struct sockaddr *group_at(int last)
+{
+    static struct sockaddr_in in;
+
+    in = (struct sockaddr_in){.sin_family = AF_INET};
+    /* nobody else's on this machine */
+    in.sin_addr.s_addr =
+        htonl(0xef000000u | ((unsigned)getppid() & 0xffff) << 8 | (unsigned)last);
+    return (struct sockaddr *)&in;
+}
+
+/* Two members of a group, as mckey has them, in any order of event and end. */
+PAIR(groups, run_two)
+ACTIVE(groups)
+{
+    unsigned char buf[32] = "to all";
+    struct rdma_cm_id *id = new_ud();
+
+    CHECK_EQ(rdma_bind_addr(id, at("127.0.0.1", 0)), 0);
+    give_ud(id);
+    CHECK_EQ(rdma_join_multicast(id, group_at(1), buf), 0);
+    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_MULTICAST_JOIN);
+    CHECK(e->param.ud.private_data == buf);
+    struct ibv_ah *ah = ibv_create_ah(id->pd, &e->param.ud.ah_attr);
+    CHECK(ah);
+    struct ibv_sge sge = {(uintptr_t)buf, sizeof(buf), 0};
+    struct ibv_send_wr wr = {.sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_SEND,
+                             .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE},
+                       *bad;
+    wr.wr.ud.ah = ah;
+    wr.wr.ud.remote_qpn = e->param.ud.qp_num;
+    wr.wr.ud.remote_qkey = e->param.ud.qkey;
+    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    meet(s);
+    CHECK_EQ(ibv_post_send(id->qp, &wr, &bad), 0);
+    CHECK_EQ(wait_wc(id->send_cq).status, IBV_WC_SUCCESS);
+    meet(s);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    CHECK_EQ(rdma_leave_multicast(id, group_at(1)), 0);
+    CHECK_EQ(rdma_join_multicast(id, group_at(2), NULL), 0);
+    CHECK_EQ(rdma_leave_multicast(id, group_at(2)), 0); /* its event was not fetched */
+    CHECK(!readable(chan->fd, 0));
+    CHECK_EQ(rdma_join_multicast(id, group_at(3), NULL), 0);
+    drop(id); /* nor was this */
+    all_gone();
+}
+PASSIVE(groups)
+{
+    unsigned char buf[128];
+    struct rdma_cm_id *id;
+    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_UD, .cap = {16, 16, 2, 2, 32}};
+
+    /* without a channel: the call waits for its event */
+    CHECK_EQ(rdma_create_id(NULL, &id, NULL, RDMA_PS_UDP), 0);
+    CHECK_EQ(rdma_bind_addr(id, at("127.0.0.1", 0)), 0);
+    CHECK_EQ(rdma_create_qp(id, NULL, &qi), 0);
+    CHECK_EQ(rdma_join_multicast(id, group_at(1), NULL), 0);
+    errno = 0;
+    CHECK(rdma_join_multicast(id, group_at(1), NULL) == -1 && errno == EINVAL);
+    errno = 0;
+    CHECK(rdma_join_multicast(id, at("127.0.0.1", 0), NULL) == -1 && errno == EINVAL);
+    struct ibv_mr *mr = ibv_reg_mr(id->pd, buf, sizeof(buf), IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr);
+    CHECK_EQ(rdma_post_recv(id, NULL, buf, sizeof(buf), mr), 0);
+    meet(s);
+    CHECK_EQ(wait_wc(id->recv_cq).byte_len, HEADER + 32);
+    CHECK(memcmp(buf + HEADER, "to all", 7) == 0);
+    meet(s);
+    CHECK_EQ(rdma_leave_multicast(id, group_at(1)), 0);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    rdma_destroy_qp(id);
+    CHECK_EQ(rdma_destroy_id(id), 0);
+    CHECK_EQ(counter("live_cm_id"), 0);
+    CHECK_EQ(counter("live_qp"), 0);
+}
+
+/* Endpoints: the library makes queue pairs on both sides. */
+PAIR(endpoints, run_two)
+ACTIVE(endpoints)
+{
+    struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_UDP}, *res;
+    struct ibv_qp_init_attr qi = {.cap = {4, 4, 1, 1, 16}};
+    struct rdma_cm_id *id;
+    char port[16];
+
+    meet(s);
+    snprintf(port, sizeof(port), "%d", PORT);
+    CHECK_EQ(rdma_getaddrinfo("127.0.0.1", port, &hints, &res), 0);
+    CHECK_EQ(rdma_create_ep(&id, res, NULL, &qi), 0);
+    rdma_freeaddrinfo(res);
+    CHECK_EQ(rdma_connect(id, NULL), 0);
+    CHECK_EQ(id->event->event, RDMA_CM_EVENT_ESTABLISHED);
+    CHECK(id->event->param.ud.qp_num);
+    meet(s);
+    rdma_destroy_ep(id);
+    CHECK_EQ(counter("live_qp"), 0);
+}
+PASSIVE(endpoints)
+{
+    struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_UDP, .ai_flags = RAI_PASSIVE}, *res;
+    struct ibv_qp_init_attr qi = {.cap = {4, 4, 1, 1, 16}};
+    struct rdma_cm_id *l, *id;
+    char port[16];
+
+    snprintf(port, sizeof(port), "%d", PORT);
+    CHECK_EQ(rdma_getaddrinfo("127.0.0.1", port, &hints, &res), 0);
+    CHECK_EQ(rdma_create_ep(&l, res, NULL, &qi), 0);
+    rdma_freeaddrinfo(res);
+    CHECK_EQ(rdma_listen(l, 4), 0);
+    meet(s);
+    CHECK_EQ(rdma_get_request(l, &id), 0);
+    CHECK_EQ(id->qp->qp_type, IBV_QPT_UD);
+    CHECK_EQ(rdma_accept(id, NULL), 0);
+    meet(s);
+    rdma_destroy_ep(id);
+    rdma_destroy_ep(l);
+    CHECK_EQ(counter("live_qp"), 0);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    take_ports();
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        T(asked_and_answered),
+        T(listener_goes_away),
+        T(stopped_listener),
+        T(port_spaces),
+        T(groups),
+        T(endpoints),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Datagrams of the software HCA: what tests/verbs does not ask of rxe, and what takes several
+ * processes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "tests/emul/pair.h"
+
+#define QKEY   0x1234u
+#define HEADER 40
+#define GROUP  0xffffffu
+
+struct address {
+    union ibv_gid gid;
+    uint32_t qpn;
+};
+
+static union ibv_gid gid_of(struct side *s)
+{
+    union ibv_gid gid;
+
+    CHECK_EQ(ibv_query_gid(s->ctx, 1, 0, &gid), 0);
+    return gid;
+}
+
+static struct ibv_qp *ud_qp(struct side *s, struct ibv_srq *srq, uint64_t ops)
+{
+    struct ibv_qp_init_attr_ex qi = {.send_cq = s->scq,
+                                     .recv_cq = s->rcq,
+                                     .srq = srq,
+                                     .qp_type = IBV_QPT_UD,
+                                     .cap = {.max_send_wr = 64,
+                                             .max_recv_wr = srq ? 0 : 1024,
+                                             .max_send_sge = 4,
+                                             .max_recv_sge = srq ? 0 : 4,
+                                             .max_inline_data = 64},
+                                     .comp_mask = IBV_QP_INIT_ATTR_PD,
+                                     .pd = s->pd};
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY};
+
+    if (ops) {
+        qi.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        qi.send_ops_flags = ops;
+    }
+    struct ibv_qp *qp = ibv_create_qp_ex(s->ctx, &qi);
+    CHECK(qp);
+    CHECK_EQ(
+        ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), 0);
+    a.qp_state = IBV_QPS_RTR;
+    CHECK_EQ(ibv_modify_qp(qp, &a, IBV_QP_STATE), 0);
+    a.qp_state = IBV_QPS_RTS;
+    CHECK_EQ(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+    return qp;
+}
+
+/* A side whose queue pair is for datagrams. */
+static void open_ud(struct side *s)
+{
+    s->cqe = s->cqe ? s->cqe : 4096;
+    side_open(s);
+    CHECK_EQ(ibv_destroy_qp(s->qp), 0);
+    s->qp = ud_qp(s, s->srq, 0);
+}
+
+static struct ibv_ah *handle(struct side *s, union ibv_gid to, uint16_t lid)
+{
+    struct ibv_ah_attr a = {
+        .port_num = 1,
+        .dlid = lid,
+        .is_global = 1,
+        .sl = 3,
+        .grh = {.dgid = to, .hop_limit = 9, .traffic_class = 0xa5, .flow_label = 0x54321}};
+    struct ibv_ah *ah = ibv_create_ah(s->pd, &a);
+
+    CHECK(ah);
+    return ah;
+}
+
+static int try_from(struct side *s, struct ibv_qp *qp, uint64_t id, struct ibv_ah *ah,
+                    uint32_t qpn, uint32_t off, uint32_t len, unsigned flags)
+{
+    struct ibv_sge sge = {(uintptr_t)s->buf + off, len, s->mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = id,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = SEND,
+                             .send_flags = flags},
+                       *bad;
+
+    wr.wr.ud.ah = ah;
+    wr.wr.ud.remote_qpn = qpn;
+    wr.wr.ud.remote_qkey = QKEY;
+    return ibv_post_send(qp, &wr, &bad);
+}
+
+static void datagram(struct side *s, uint64_t id, struct ibv_ah *ah, uint32_t qpn, uint32_t off,
+                     uint32_t len)
+{
+    CHECK_EQ(try_from(s, s->qp, id, ah, qpn, off, len, IBV_SEND_SIGNALED), 0);
+    CHECK_EQ(expect_wc(s->scq, id, IBV_WC_SUCCESS).opcode, IBV_WC_SEND);
+}
+
+static struct address meet_address(struct side *s)
+{
+    struct address mine = {gid_of(s), s->qp->qp_num}, theirs;
+
+    CHECK(write(s->sock, &mine, sizeof(mine)) == sizeof(mine));
+    CHECK(read(s->sock, &theirs, sizeof(theirs)) == sizeof(theirs));
+    return theirs;
+}
+
+static unsigned sum16(const unsigned char *p, unsigned n)
+{
+    unsigned sum = 0;
+
+    for (unsigned i = 0; i < n; i += 2)
+        sum += (unsigned)p[i] << 8 | p[i + 1];
+    while (sum >> 16)
+        sum = (sum & 0xffff) + (sum >> 16);
+    return sum;
+}
+
+/* What precedes the data, by link layer, and that the sender is found again from it. */
+TEST(header)
+{
+    for (int ethernet = 0; ethernet < 2; ethernet++) {
+        struct side s = {0};
+        setenv("EMUVERBS_ETHERNET", ethernet ? "1" : "0", 1);
+        if (ethernet) { /* the device is made once in a process */
+            pid_t pid = fork();
+            CHECK(pid >= 0);
+            if (pid) {
+                int st;
+                CHECK_EQ(waitpid(pid, &st, 0), pid);
+                CHECK_EQ(st, 0);
+                return;
+            }
+        }
+        open_ud(&s);
+        union ibv_gid own = gid_of(&s);
+        struct ibv_ah *ah = handle(&s, own, ethernet ? 0 : 1);
+        post_recv(&s, 5, 4096, 200);
+        datagram(&s, 1, ah, s.qp->qp_num, 0, 10);
+        struct ibv_wc wc = expect_wc(s.rcq, 5, IBV_WC_SUCCESS);
+        const unsigned char *h = s.buf + 4096;
+        CHECK_EQ(wc.byte_len, HEADER + 10);
+        CHECK_EQ(wc.wc_flags, IBV_WC_GRH);
+        CHECK_EQ(wc.sl, 3);
+        CHECK_EQ(wc.src_qp, s.qp->qp_num);
+        if (ethernet) {
+            CHECK_EQ(h[20], 0x45);
+            CHECK_EQ(h[28], 9);
+            CHECK_EQ(h[29], 17);
+            CHECK_EQ(sum16(h + 20, 20), 0xffff);
+            CHECK(memcmp(h + 32, own.raw + 12, 4) == 0 && memcmp(h + 36, own.raw + 12, 4) == 0);
+        } else {
+            CHECK_EQ(h[0] << 24 | h[1] << 16 | h[2] << 8 | h[3], 0x6a554321);
+            CHECK_EQ(h[6], 0x1b);
+            CHECK_EQ(h[7], 9);
+            CHECK(memcmp(h + 8, &own, 16) == 0 && memcmp(h + 24, &own, 16) == 0);
+        }
+        struct ibv_ah_attr back = {0};
+        CHECK_EQ(ibv_init_ah_from_wc(s.ctx, 1, &wc, (struct ibv_grh *)(uintptr_t)h, &back), 0);
+        CHECK(back.is_global && memcmp(&back.grh.dgid, &own, 16) == 0);
+        CHECK_EQ(back.grh.traffic_class, 0xa5);
+        CHECK_EQ(ibv_destroy_ah(ah), 0);
+        if (!ethernet) { /* by LID alone there is none */
+            struct ibv_ah_attr lid = {.port_num = 1, .dlid = 1};
+            ah = ibv_create_ah(s.pd, &lid);
+            CHECK(ah);
+            post_recv(&s, 6, 4096, 200);
+            datagram(&s, 2, ah, s.qp->qp_num, 0, 10);
+            CHECK_EQ(expect_wc(s.rcq, 6, IBV_WC_SUCCESS).wc_flags, 0);
+            CHECK_EQ(ibv_destroy_ah(ah), 0);
+        }
+        side_close(&s);
+    }
+}
+
+static const uint32_t sizes[] = {0, 1, 63, 64, 1000, 4055, 4056, 4057, 4096};
+#define NSIZES (sizeof(sizes) / sizeof(sizes[0]))
+#define ROUNDS 400
+
+PAIR(ping_pong, run_two)
+static void ping_pong_side(struct side *s, bool first)
+{
+    open_ud(s);
+    struct address other = meet_address(s);
+    struct ibv_ah *ah = handle(s, other.gid, 1);
+    post_recv(s, 0, 65536, HEADER + 4096);
+    meet(s);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        uint32_t n = sizes[i % NSIZES];
+        pattern(s->buf, n, i + first);
+        if (first)
+            datagram(s, i, ah, other.qpn, 0, n);
+        struct ibv_wc wc = expect_wc(s->rcq, i, IBV_WC_SUCCESS);
+        CHECK_EQ(wc.byte_len, HEADER + n);
+        CHECK_EQ(wc.src_qp, other.qpn);
+        CHECK(is_pattern(s->buf + 65536 + HEADER, n, i + !first));
+        post_recv(s, i + 1, 65536, HEADER + 4096);
+        if (!first)
+            datagram(s, i, ah, other.qpn, 0, n);
+    }
+    CHECK_EQ(counter("datagrams_lost"), 0);
+    meet(s);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(s);
+}
+ACTIVE(ping_pong)
+{
+    ping_pong_side(s, true);
+}
+PASSIVE(ping_pong)
+{
+    ping_pong_side(s, false);
+}
+
+/* Several senders at one queue pair wait for each other: nothing is lost for that. */
+#define EACH 250
+
+struct sender {
+    struct side *s;
+    struct ibv_qp *qp;
+    struct ibv_ah *ah;
+    uint32_t to;
+};
+
+static void *send_many(void *arg)
+{
+    struct sender *t = arg;
+
+    for (uint32_t i = 0; i < EACH; i++)
+        while (try_from(t->s, t->qp, i, t->ah, t->to, 0, i, IBV_SEND_SIGNALED)) {
+            struct ibv_wc wc;
+            CHECK(ibv_poll_cq(t->s->scq, 1, &wc) >= 0);
+        }
+    return NULL;
+}
+
+PAIR(many_senders, run_two)
+ACTIVE(many_senders)
+{
+    struct sender t[2];
+    pthread_t thread[2];
+
+    open_ud(s);
+    struct address other = meet_address(s);
+    struct ibv_ah *ah = handle(s, other.gid, 1);
+    meet(s);
+    for (int i = 0; i < 2; i++) {
+        t[i] = (struct sender){s, ud_qp(s, NULL, 0), ah, other.qpn};
+        CHECK_EQ(pthread_create(&thread[i], NULL, send_many, &t[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(pthread_join(thread[i], NULL), 0);
+        CHECK_EQ(ibv_destroy_qp(t[i].qp), 0);
+    }
+    CHECK_EQ(counter("datagrams_lost"), 0);
+    meet(s);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(s);
+}
+PASSIVE(many_senders)
+{
+    open_ud(s);
+    for (int i = 0; i < 3 * EACH; i++)
+        post_recv(s, (uint64_t)i, 65536, 1024);
+    meet_address(s);
+    struct ibv_ah *ah = handle(s, gid_of(s), 1);
+    struct sender own = {s, ud_qp(s, NULL, 0), ah, s->qp->qp_num};
+    meet(s);
+    send_many(&own);
+    for (int i = 0; i < 3 * EACH; i++)
+        CHECK_EQ(wait_wc(s->rcq).status, IBV_WC_SUCCESS);
+    expect_none(s->rcq);
+    meet(s);
+    CHECK_EQ(counter("datagrams_lost"), 0);
+    CHECK_EQ(ibv_destroy_qp(own.qp), 0);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(s);
+}
+
+/* A sender that is killed in the middle of it all holds up nobody, and each receive ends once.
+ */
+static void kill_after(struct side *s, unsigned first)
+{
+    unsigned char seen[1024] = {0};
+    struct ibv_wc wc;
+    unsigned n = 0, flushed = 0;
+    bool through = false;
+
+    open_ud(s);
+    for (uint64_t i = 0; i < 924; i++)
+        post_recv(s, i, 65536, 8192);
+    meet_address(s);
+    struct ibv_ah *ah = handle(s, gid_of(s), 1);
+    meet(s);
+    for (; n < first; n++) {
+        wc = wait_wc(s->rcq);
+        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        CHECK_EQ(seen[wc.wr_id]++, 0);
+    }
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    for (uint64_t i = 924; i < 1024; i++) /* it may have used all others */
+        post_recv(s, i, 65536, 8192);
+    /* there is what it sent until it died, and at most one receive that it died with */
+    for (uint64_t end = now_ms() + 60000; n < 1024;) {
+        CHECK(now_ms() < end);
+        datagram(s, 7, ah, s->qp->qp_num, 0, 5);
+        for (; ibv_poll_cq(s->rcq, 1, &wc) == 1; n++) {
+            CHECK_EQ(seen[wc.wr_id]++, 0);
+            flushed += wc.status == IBV_WC_WR_FLUSH_ERR;
+            CHECK(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_WR_FLUSH_ERR);
+            through = through || (wc.status == IBV_WC_SUCCESS && wc.src_qp == s->qp->qp_num);
+        }
+    }
+    CHECK(through && flushed <= 1);
+    expect_none(s->rcq);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(s);
+}
+
+static void send_until_killed(struct side *s)
+{
+    open_ud(s);
+    struct address other = meet_address(s);
+    struct ibv_ah *ah = handle(s, other.gid, 1);
+    meet(s);
+    for (uint64_t i = 0;; i++) {
+        datagram(s, i, ah, other.qpn, 0, (uint32_t)i % 4097);
+        if (i >= 800)
+            sched_yield(); /* all receives are used up */
+    }
+}
+
+PAIR(killed_sender, run_two_kill)
+ACTIVE(killed_sender)
+{
+    kill_after(s, 300);
+}
+PASSIVE(killed_sender)
+{
+    send_until_killed(s);
+}
+
+/* The same, killed as good as always just before or after it has taken a receive. */
+PAIR(killed_with_a_receive, run_two_kill)
+ACTIVE(killed_with_a_receive)
+{
+    kill_after(s, 5 + (unsigned)getpid() % 8);
+}
+PASSIVE(killed_with_a_receive)
+{
+    setenv("EMUVERBS_TAKE_LATE_US", "3000", 1);
+    send_until_killed(s);
+}
+
+/* A receiver that is stopped gets its datagrams, as it gets everything else. */
+PAIR(stopped_receiver, run_two)
+ACTIVE(stopped_receiver)
+{
+    open_ud(s);
+    struct address other = meet_address(s);
+    struct ibv_ah *ah = handle(s, other.gid, 1);
+    meet(s);
+    datagram(s, 1, ah, other.qpn, 0, 8); /* makes the two known to each other */
+    meet(s);
+    CHECK_EQ(kill(s->peer, SIGSTOP), 0);
+    datagram(s, 2, ah, other.qpn, 0, 8);
+    CHECK_EQ(counter("datagrams_lost"), 0);
+    datagram(s, 3, ah, other.qpn, 0, 8);
+    CHECK_EQ(counter("datagrams_lost"), 1);
+    CHECK_EQ(kill(s->peer, SIGCONT), 0);
+    meet(s);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(s);
+}
+PASSIVE(stopped_receiver)
+{
+    open_ud(s);
+    post_recv(s, 1, 65536, 100);
+    post_recv(s, 2, 65536, 100);
+    meet_address(s);
+    meet(s);
+    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
+    meet(s);
+    expect_wc(s->rcq, 2, IBV_WC_SUCCESS);
+    meet(s);
+    side_close(s);
+}
+
+static union ibv_gid group(void)
+{
+    return (union ibv_gid){.raw = {0xff, 0x12, 0x40, 1, 0xff, 0xff, [14] = 9, [15] = 9}};
+}
+
+/* All members get it, the sender's own queue pair too, until they leave. */
+PAIR(multicast, run_two)
+ACTIVE(multicast)
+{
+    union ibv_gid g = group();
+
+    open_ud(s);
+    g.raw[8] = (unsigned char)(getpid() >> 8); /* nobody else's on this machine */
+    g.raw[9] = (unsigned char)getpid();
+    struct address mine = {g, 0};
+    CHECK(write(s->sock, &mine, sizeof(mine)) == sizeof(mine));
+    struct ibv_qp *second = ud_qp(s, NULL, 0);
+    struct ibv_ah *ah = handle(s, g, 0xc001);
+    CHECK_EQ(ibv_attach_mcast(s->qp, &g, 0xc001), 0);
+    CHECK_EQ(ibv_attach_mcast(second, &g, 0xc001), 0);
+    struct ibv_sge sge = {(uintptr_t)s->buf + 8192, 100, s->mr->lkey};
+    struct ibv_recv_wr wr = {.wr_id = 12, .sg_list = &sge, .num_sge = 1}, *bad;
+    CHECK_EQ(ibv_post_recv(second, &wr, &bad), 0);
+    post_recv(s, 11, 4096, 100);
+    meet(s);
+    pattern(s->buf, 50, 3);
+    datagram(s, 1, ah, GROUP, 0, 50);
+    unsigned got = 0;
+    for (int i = 0; i < 2; i++) {
+        struct ibv_wc wc = wait_wc(s->rcq);
+        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        got |= wc.wr_id == 11 && wc.qp_num == s->qp->qp_num    ? 1
+               : wc.wr_id == 12 && wc.qp_num == second->qp_num ? 2
+                                                               : 4;
+    }
+    CHECK_EQ(got, 3);
+    CHECK(is_pattern(s->buf + 4096 + HEADER, 50, 3) &&
+          is_pattern(s->buf + 8192 + HEADER, 50, 3));
+    meet(s); /* the other has left */
+    CHECK_EQ(counter("datagrams_lost"), 0);
+    CHECK_EQ(ibv_detach_mcast(second, &g, 0xc001), 0);
+    post_recv(s, 13, 4096, 100);
+    datagram(s, 2, ah, GROUP, 0, 50);
+    expect_wc(s->rcq, 13, IBV_WC_SUCCESS);
+    expect_none(s->rcq);
+    meet(s);
+    CHECK_EQ(ibv_destroy_qp(s->qp), EBUSY);
+    CHECK_EQ(ibv_detach_mcast(s->qp, &g, 0xc001), 0);
+    CHECK_EQ(ibv_detach_mcast(s->qp, &g, 0xc001), EINVAL);
+    CHECK_EQ(ibv_destroy_qp(second), 0);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(s);
+}
+PASSIVE(multicast)
+{
+    struct address a;
+
+    open_ud(s);
+    CHECK(read(s->sock, &a, sizeof(a)) == sizeof(a));
+    CHECK_EQ(ibv_attach_mcast(s->qp, &a.gid, 0xc001), 0);
+    post_recv(s, 1, 4096, 100);
+    post_recv(s, 2, 4096, 100);
+    meet(s);
+    CHECK_EQ(expect_wc(s->rcq, 1, IBV_WC_SUCCESS).byte_len, HEADER + 50);
+    CHECK(is_pattern(s->buf + 4096 + HEADER, 50, 3));
+    CHECK_EQ(ibv_detach_mcast(s->qp, &a.gid, 0xc001), 0);
+    meet(s);
+    meet(s);
+    expect_none(s->rcq);
+    side_close(s);
+}
+
+/* Receives of a shared queue serve queue pairs for datagrams, too. */
+TEST(shared_receives)
+{
+    struct side s = {.use_srq = true};
+
+    open_ud(&s);
+    struct ibv_ah *ah = handle(&s, gid_of(&s), 1);
+    datagram(&s, 1, ah, s.qp->qp_num, 0, 10);
+    CHECK_EQ(counter("datagrams_lost"), 1);
+    post_recv(&s, 1, 4096, HEADER + 10);
+    datagram(&s, 2, ah, s.qp->qp_num, 0, 10);
+    expect_wc(s.rcq, 1, IBV_WC_SUCCESS);
+    expect_none(s.rcq);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(&s);
+}
+
+/* A handle may go while a request that names it waits. */
+TEST(handle_destroyed_early)
+{
+    struct side s = {0};
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_SQD};
+
+    open_ud(&s);
+    struct ibv_ah *ah = handle(&s, gid_of(&s), 1);
+    post_recv(&s, 9, 4096, 100);
+    CHECK_EQ(ibv_modify_qp(s.qp, &a, IBV_QP_STATE), 0);
+    CHECK_EQ(try_from(&s, s.qp, 1, ah, s.qp->qp_num, 0, 10, IBV_SEND_SIGNALED), 0);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    expect_none(s.scq);
+    a.qp_state = IBV_QPS_RTS;
+    CHECK_EQ(ibv_modify_qp(s.qp, &a, IBV_QP_STATE), 0);
+    expect_wc(s.scq, 1, IBV_WC_SUCCESS);
+    expect_wc(s.rcq, 9, IBV_WC_SUCCESS);
+    side_close(&s);
+}
+
+/* Mistakes of the sender are told to it. */
+TEST(mistakes)
+{
+    struct side s = {0};
+    struct ibv_qp_init_attr uc = {.qp_type = IBV_QPT_UC, .cap = {1, 1, 1, 1, 0}};
+
+    open_ud(&s);
+    uc.send_cq = uc.recv_cq = s.scq;
+    errno = 0;
+    CHECK(!ibv_create_qp(s.pd, &uc) && errno == EOPNOTSUPP);
+    CHECK_EQ(try_from(&s, s.qp, 1, NULL, s.qp->qp_num, 0, 10, 0), EINVAL);
+    struct ibv_pd *pd = ibv_alloc_pd(s.ctx);
+    struct ibv_ah_attr lid = {.port_num = 1, .dlid = 1};
+    struct ibv_ah *ah = pd ? ibv_create_ah(pd, &lid) : NULL;
+    CHECK(ah);
+    CHECK_EQ(try_from(&s, s.qp, 1, ah, s.qp->qp_num, 0, 10, 0), 0);
+    expect_wc(s.scq, 1, IBV_WC_LOC_QP_OP_ERR);
+    CHECK_EQ(qp_state(&s), IBV_QPS_ERR);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    CHECK_EQ(ibv_dealloc_pd(pd), 0);
+    side_close(&s);
+}
+
+/* The other way to post. */
+TEST(wr_interface)
+{
+    struct side s = {0};
+
+    open_ud(&s);
+    struct ibv_qp *qp = ud_qp(&s, NULL, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM);
+    struct ibv_qp_ex *x = ibv_qp_to_qp_ex(qp);
+    struct ibv_ah *ah = handle(&s, gid_of(&s), 1);
+    CHECK(x);
+    post_recv(&s, 1, 4096, 100);
+    post_recv(&s, 2, 8192, 100);
+    pattern(s.buf, 20, 1);
+    ibv_wr_start(x);
+    x->wr_id = 5;
+    x->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_send_imm(x, 0x0a0b0c0d);
+    ibv_wr_set_ud_addr(x, ah, s.qp->qp_num, QKEY);
+    ibv_wr_set_sge(x, s.mr->lkey, (uintptr_t)s.buf, 20);
+    x->wr_id = 6;
+    ibv_wr_send(x);
+    ibv_wr_set_ud_addr(x, ah, s.qp->qp_num, QKEY);
+    ibv_wr_set_inline_data(x, s.buf, 20);
+    CHECK_EQ(ibv_wr_complete(x), 0);
+    expect_wc(s.scq, 5, IBV_WC_SUCCESS);
+    expect_wc(s.scq, 6, IBV_WC_SUCCESS);
+    struct ibv_wc wc = expect_wc(s.rcq, 1, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.imm_data, 0x0a0b0c0d);
+    CHECK_EQ(wc.wc_flags, IBV_WC_GRH | IBV_WC_WITH_IMM);
+    expect_wc(s.rcq, 2, IBV_WC_SUCCESS);
+    CHECK(is_pattern(s.buf + 4096 + HEADER, 20, 1) && is_pattern(s.buf + 8192 + HEADER, 20, 1));
+    ibv_wr_start(x);
+    ibv_wr_send(x); /* to whom? */
+    ibv_wr_set_sge(x, s.mr->lkey, (uintptr_t)s.buf, 20);
+    CHECK_EQ(ibv_wr_complete(x), EINVAL);
+    CHECK_EQ(ibv_destroy_qp(qp), 0);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(&s);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        T(header),
+        T(ping_pong),
+        T(many_senders),
+        T(killed_sender),
+        T(killed_with_a_receive),
+        T(stopped_receiver),
+        T(multicast),
+        T(shared_receives),
+        T(handle_destroyed_early),
+        T(mistakes),
+        T(wr_interface),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
