@@ -42,11 +42,6 @@
 #define RESERVE_BYTES (64u << 10)         /* what a reserve block should have */
 #define RESERVE_BYTES_MIN RME_ZONE_MIN_BLOCK /* what it may have when the memlock limit is tight */
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- Making ------------------------------------------------------------------------------------------------------ */
 
 static struct rme_unit *unit_new(struct rme *rme, struct rme_op *op)
@@ -126,25 +121,14 @@ static bool reserve_msegs(struct rme_unit *unit, uint32_t count)
 /* The unit shall be the host's own segments of [offset, offset + length), or as many as fit. */
 static bool cut_direct(struct rme_op *op, struct rme_unit *unit, uint64_t length)
 {
-    uint64_t skip = unit->offset;
-    uint32_t n = 0;
-    uint32_t count = rme_seg_count(op->seg, op->nseg, skip, length, op->rndv->max_segs, &unit->length);
+    struct rme_walk walk = rme_walk(op->seg, op->nseg, unit->offset, length);
+    uint32_t count = rme_seg_count(op->seg, op->nseg, unit->offset, length, op->rndv->max_segs, &unit->length);
+    struct rme_seg part;
 
     if (!reserve_msegs(unit, count))
         return false;
-    for (uint32_t i = 0; n < count; i++) {
-        struct rme_mseg *mseg = &unit->mseg[n];
-
-        if (skip >= op->seg[i].length) {
-            skip -= op->seg[i].length;
-            continue;
-        }
-        *mseg = (struct rme_mseg){.base = (char *)op->seg[i].base + skip,
-                                  .length = least(op->seg[i].length - skip, length)};
-        length -= mseg->length;
-        skip = 0;
-        n++;
-    }
+    for (uint32_t n = 0; n < count && rme_walk_next(&walk, &part); n++)
+        unit->mseg[n] = (struct rme_mseg){.base = part.base, .length = part.length};
     unit->nmseg = count;
     return true;
 }
@@ -222,7 +206,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
         if (rme_mreg_try(rme->mreg, unit->mseg, unit->nmseg, unit->access, &unit->hold) == 0) {
             unit_ready(rme, unit);
         } else {
-            cut_direct(op, unit, least(op->size - unit->offset, op->rndv->unit_size));
+            cut_direct(op, unit, rme_least(op->size - unit->offset, op->rndv->unit_size));
             want_work(rme, unit);
         }
         break;
@@ -265,17 +249,12 @@ static bool is_there(uintptr_t base, uint64_t length, int advice)
 static bool may_copy(const struct rme_op *op, const struct rme_unit *unit)
 {
     int advice = rme_op_sends(op) ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
-    uint64_t skip = unit->offset, length = unit->length;
+    struct rme_walk walk = rme_walk(op->seg, op->nseg, unit->offset, unit->length);
+    struct rme_seg part;
 
-    for (uint32_t i = 0; length > 0; i++) {
-        const struct rme_seg *seg = &op->seg[i];
-        uint64_t here = seg->length > skip ? least(seg->length - skip, length) : 0;
-
-        if (here > 0 && !is_there((uintptr_t)seg->base + skip, here, advice))
+    while (rme_walk_next(&walk, &part))
+        if (!is_there((uintptr_t)part.base, part.length, advice))
             return false;
-        skip -= least(skip, seg->length);
-        length -= here;
-    }
     return true;
 }
 
@@ -290,7 +269,7 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op)
     if (op->state == RME_OP_MOVING && r->memory == RME_MEMORY_RESERVE) {
         if (r->opened <= r->prepared)
             return false; /* rme_rndv_open is followed by another attempt */
-        rest = least(rest, r->opened - r->prepared);
+        rest = rme_least(rest, r->opened - r->prepared);
     }
     unit = unit_new(rme, op);
     if (unit == NULL) {
@@ -306,10 +285,10 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op)
         }
         break;
     case RME_MEMORY_PACK:
-        unit->length = least(rest, least(r->unit_size, PACK_BYTES));
+        unit->length = rme_least(rest, rme_least(r->unit_size, PACK_BYTES));
         break;
     case RME_MEMORY_RESERVE:
-        unit->length = least(rest, rme->mover->reserve_size);
+        unit->length = rme_least(rest, rme->mover->reserve_size);
         break;
     }
     if (r->refused && !may_copy(op, unit)) {

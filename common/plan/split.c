@@ -3,11 +3,6 @@
 
 #include "plan/split.h"
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip, const struct rme_wire_segment *remote,
                                 uint64_t rskip, uint64_t length, const struct rme_split_limits *limits,
                                 struct rme_piece *piece, struct rme_lseg *seg)
@@ -27,7 +22,7 @@ struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip, co
             piece[size.npiece].rkey = remote->key;
             piece[size.npiece].seg = seg + size.nseg;
         }
-        room = least(least(remote->length - rskip, limits->max_piece), length);
+        room = rme_least(rme_least(remote->length - rskip, limits->max_piece), length);
         for (; room > 0 && nsge < limits->max_sge; nsge++) {
             uint64_t part;
 
@@ -35,7 +30,7 @@ struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip, co
                 lskip -= local->length;
                 local++;
             }
-            part = least(local->length - lskip, room);
+            part = rme_least(local->length - lskip, room);
             if (seg != NULL) {
                 seg[size.nseg].base = (char *)local->base + lskip;
                 seg[size.nseg].length = part;
@@ -57,69 +52,36 @@ struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip, co
 uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, uint64_t length, uint32_t max,
                        uint64_t *covered)
 {
+    struct rme_walk walk = rme_walk(seg, nseg, offset, length);
+    struct rme_seg part;
     uint32_t count = 0;
 
     *covered = 0;
-    for (uint32_t i = 0; i < nseg && *covered < length && count < max; i++) {
-        if (offset >= seg[i].length) {
-            offset -= seg[i].length;
-            continue;
-        }
-        *covered += least(seg[i].length - offset, length - *covered);
-        offset = 0;
+    while (count < max && rme_walk_next(&walk, &part)) {
+        *covered += part.length;
         count++;
     }
     return count;
 }
 
-void rme_seg_cut(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, uint64_t length, struct rme_seg *out)
-{
-    for (uint32_t i = 0; i < nseg && length > 0; i++) {
-        uint64_t part;
-
-        if (offset >= seg[i].length) {
-            offset -= seg[i].length;
-            continue;
-        }
-        part = least(seg[i].length - offset, length);
-        out->base = (char *)seg[i].base + offset;
-        out->length = part;
-        out++;
-        offset = 0;
-        length -= part;
-    }
-}
-
 void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *to, uint64_t length)
 {
-    for (uint32_t i = 0; i < nseg && length > 0; i++) {
-        uint64_t part;
+    struct rme_walk walk = rme_walk(seg, nseg, offset, length);
+    struct rme_seg part;
 
-        if (offset >= seg[i].length) {
-            offset -= seg[i].length;
-            continue;
-        }
-        part = least(seg[i].length - offset, length);
-        memcpy(to, (char *)seg[i].base + offset, part);
-        to = (char *)to + part;
-        offset = 0;
-        length -= part;
+    while (rme_walk_next(&walk, &part)) {
+        memcpy(to, part.base, part.length);
+        to = (char *)to + part.length;
     }
 }
 
 void rme_seg_scatter(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, const void *from, uint64_t length)
 {
-    for (uint32_t i = 0; i < nseg && length > 0; i++) {
-        uint64_t part;
+    struct rme_walk walk = rme_walk(seg, nseg, offset, length);
+    struct rme_seg part;
 
-        if (offset >= seg[i].length) {
-            offset -= seg[i].length;
-            continue;
-        }
-        part = least(seg[i].length - offset, length);
-        memcpy((char *)seg[i].base + offset, from, part);
-        from = (const char *)from + part;
-        offset = 0;
-        length -= part;
+    while (rme_walk_next(&walk, &part)) {
+        memcpy(part.base, from, part.length);
+        from = (const char *)from + part.length;
     }
 }

@@ -13,6 +13,40 @@ struct rme_seg {
     uint64_t length;
 };
 
+static inline uint64_t rme_least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* A walk along [offset, offset + length) of a list, or as much of it as there is. */
+struct rme_walk {
+    const struct rme_seg *seg, *end;
+    uint64_t skip, length;
+};
+
+static inline struct rme_walk rme_walk(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, uint64_t length)
+{
+    return (struct rme_walk){seg, seg + nseg, offset, length};
+}
+
+/* The next part that has bytes; false: there is none. */
+static inline bool rme_walk_next(struct rme_walk *walk, struct rme_seg *part)
+{
+    while (walk->length > 0 && walk->seg != walk->end) {
+        const struct rme_seg *seg = walk->seg++;
+
+        if (walk->skip < seg->length) {
+            part->base = (char *)seg->base + walk->skip;
+            part->length = rme_least(seg->length - walk->skip, walk->length);
+            walk->skip = 0;
+            walk->length -= part->length;
+            return true;
+        }
+        walk->skip -= seg->length;
+    }
+    return false;
+}
+
 /* What a device accepts in one work request. */
 struct rme_split_limits {
     uint32_t max_sge;   /* local segments, >= 1 */
@@ -38,9 +72,6 @@ struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip, co
  * how many bytes those are. */
 uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, uint64_t length, uint32_t max,
                        uint64_t *covered);
-
-/* Cuts that range out: out[] gets as many segments as rme_seg_count said. */
-void rme_seg_cut(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, uint64_t length, struct rme_seg *out);
 
 /* Copies `length` bytes that begin at `offset` of the list to or from contiguous memory. */
 void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *to, uint64_t length);

@@ -32,7 +32,6 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     struct rme *rme = peer->rme;
     struct rme_wire_message message;
     char *tx = rme_peer_tx(peer, RME_CREDIT_DATA);
-    char *at;
 
     if (tx == NULL)
         return false;
@@ -41,11 +40,7 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     if (stream == RME_EXPECTED)
         rme_invite_sent(&peer->talk->invites, tag, 0);
     rme_wire_encode(&message, tx);
-    at = tx + RME_WIRE_HEADER_SIZE;
-    for (uint32_t i = 0; i < nseg; i++) {
-        memcpy(at, seg[i].base, seg[i].length);
-        at += seg[i].length;
-    }
+    rme_seg_gather(seg, nseg, 0, tx + RME_WIRE_HEADER_SIZE, size);
     rme_window_sent(&peer->window[stream], size);
     rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE + size);
     rme_count(rme, RME_C_SENDS_EAGER);
@@ -179,9 +174,9 @@ void rme_message_free(struct rme_message *message)
     free(message);
 }
 
-static void no_memory(struct rme_peer *peer)
+void rme_message_no_memory(struct rme_peer *peer)
 {
-    rme_peer_fail(peer, -ENOMEM, "no memory for a message that arrived before its receive");
+    rme_peer_fail(peer, -ENOMEM, "no memory to keep a message");
 }
 
 static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
@@ -204,7 +199,7 @@ static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *
     }
     message = message_new(peer, arrived->tag, arrived->payload_length);
     if (message == NULL) {
-        no_memory(peer);
+        rme_message_no_memory(peer);
         return;
     }
     message->flags = arrived->flags;
@@ -215,7 +210,7 @@ static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *
     rme_count_add(rme, RME_C_BYTES_COPIED, arrived->payload_length);
     if (!keep(rme, message)) {
         rme_message_free(message);
-        no_memory(peer);
+        rme_message_no_memory(peer);
     }
 }
 
@@ -271,7 +266,7 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *ar
     }
     message = rme_message_from_rts(peer, arrived);
     if (message == NULL) {
-        no_memory(peer);
+        rme_message_no_memory(peer);
         return;
     }
     peer->talk->invites.seen++;
@@ -284,7 +279,7 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *ar
         peer->talk->rts_in[RME_EXPECTED]++;
     } else {
         rme_message_free(message);
-        no_memory(peer);
+        rme_message_no_memory(peer);
     }
 }
 

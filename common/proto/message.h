@@ -52,4 +52,7 @@ void rme_message_shorten(struct rme_message *message);
 void rme_message_unlink(struct rme *rme, struct rme_message *message);
 void rme_message_free(struct rme_message *message);
 
+/* One that came cannot be kept: the link is given up. */
+void rme_message_no_memory(struct rme_peer *peer);
+
 #endif

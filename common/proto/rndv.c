@@ -418,11 +418,11 @@ static void ask_peer(struct rme *rme, struct rme_op *op)
     rme_peer_watch_cancel(op->peer);
 }
 
-static void refuse(struct rme *rme, struct rme_op *op)
+void rme_rndv_refuse(struct rme *rme, struct rme_op *op, int error)
 {
-    op->rndv->fin_error = op->rndv->stop_error;
+    op->rndv->fin_error = error;
     rme_rndv_say(op, RME_SAY_FIN);
-    rme_op_end(rme, op, op->rndv->stop_error);
+    rme_op_end(rme, op, error);
 }
 
 void rme_rndv_halt(struct rme *rme, struct rme_op *op)
@@ -446,7 +446,7 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
         else if (rme_op_sends(op) || (op->state == RME_OP_EXPOSED && r->introduced))
             ask_peer(rme, op);
         else
-            refuse(rme, op);
+            rme_rndv_refuse(rme, op, r->stop_error);
         break;
     case RME_OP_INVITING:
         if (r->peer_stop)

@@ -64,6 +64,8 @@ void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
 void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error);
 /* A stopped op may have come to rest: says what there is to say and ends it, or waits on. */
 void rme_rndv_halt(struct rme *rme, struct rme_op *op);
+/* A receive that its message cannot be moved into: both ends end so. */
+void rme_rndv_refuse(struct rme *rme, struct rme_op *op, int error);
 /* The peer moved everything up to `done`: units are unpacked and let go. */
 void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done);
 

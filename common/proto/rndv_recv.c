@@ -29,13 +29,6 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
         plan->recv_pack = false;
 }
 
-static void refuse(struct rme *rme, struct rme_op *op, int error)
-{
-    op->rndv->fin_error = error;
-    rme_rndv_say(op, RME_SAY_FIN);
-    rme_op_end(rme, op, error);
-}
-
 /* We read: what RTS offered is the first window. */
 static void receive_by_read(struct rme *rme, struct rme_op *op, struct rme_opening *opening)
 {
@@ -75,7 +68,7 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
     }
     rme_rndv_set_peer_handle(op, rts->from);
     if (op->size > op->total) {
-        refuse(rme, op, -EMSGSIZE);
+        rme_rndv_refuse(rme, op, -EMSGSIZE);
         return;
     }
     if (op->size == 0) {

@@ -45,11 +45,6 @@ static void unexp_free(struct rme_unexp *u)
     free(u);
 }
 
-static void no_memory(struct rme_peer *peer)
-{
-    rme_peer_fail(peer, -ENOMEM, "no memory for an unexpected message");
-}
-
 void rme_unexp_publish(struct rme *rme)
 {
     if (rme_node_alone(&rme->protocols->unpublished))
@@ -91,7 +86,7 @@ static void unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *
     }
     u = unexp_new(peer, message->tag, message->payload_length, message->payload_length);
     if (u == NULL) {
-        no_memory(peer);
+        rme_message_no_memory(peer);
         return;
     }
     memcpy(u->buffer, message->payload, message->payload_length);
@@ -153,7 +148,7 @@ static void pull_more(struct rme_peer *peer)
         if (peer->talk->pulled != 0 && peer->talk->pulled + pull_cost(u) > peer->rme->tuning.window[RME_UNEXPECTED_STREAM])
             return;
         if (!pull(peer, u)) {
-            no_memory(peer);
+            rme_message_no_memory(peer);
             return;
         }
     }
@@ -173,13 +168,13 @@ static void rts_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     }
     u = unexp_new(peer, message->tag, message->total, 0);
     if (u == NULL) {
-        no_memory(peer);
+        rme_message_no_memory(peer);
         return;
     }
     u->rts = rme_message_from_rts(peer, message);
     if (u->rts == NULL) {
         unexp_free(u);
-        no_memory(peer);
+        rme_message_no_memory(peer);
         return;
     }
     u->rts->unexp = u;

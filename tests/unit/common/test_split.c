@@ -141,7 +141,8 @@ static void counting_cutting_copying(void **state)
         memory[i] = (uint8_t)draw(256);
     for (int round = 0; round < 3000; round++) {
         struct rme_mseg cut[LIST];
-        struct rme_seg seg[LIST], out[LIST];
+        struct rme_seg seg[LIST], part = {NULL, 0};
+        struct rme_walk walk;
         uint32_t n = cut_local(cut, memory, BYTES, LIST), count;
         uint64_t offset = draw(BYTES), length = 1 + draw((uint32_t)(BYTES - offset)), covered, sum = 0;
         uint32_t max = 1 + draw(LIST);
@@ -150,11 +151,15 @@ static void counting_cutting_copying(void **state)
             seg[i] = (struct rme_seg){cut[i].base, cut[i].length};
         count = rme_seg_count(seg, n, offset, length, max, &covered);
         assert_true(count <= max && covered <= length && (covered == length || count == max));
-        rme_seg_cut(seg, n, offset, covered, out);
-        for (uint32_t i = 0; i < count; i++)
-            sum += out[i].length;
+        walk = rme_walk(seg, n, offset, covered);
+        for (uint32_t i = 0; i < count; i++) {
+            assert_true(rme_walk_next(&walk, &part));
+            assert_true(part.length > 0);
+            assert_ptr_equal(part.base, memory + offset + sum);
+            sum += part.length;
+        }
+        assert_false(rme_walk_next(&walk, &part));
         assert_int_equal(sum, covered);
-        assert_ptr_equal(out[0].base, memory + offset);
         rme_seg_gather(seg, n, offset, flat, length);
         assert_memory_equal(flat, memory + offset, length);
         for (uint32_t i = 0; i < n; i++)
