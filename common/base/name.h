@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/table.h"
+
 enum rme_name_kind {
     RME_NAME_OWN,     /* ours, of an operation (struct rme_rndv, own) */
     RME_NAME_SEND,    /* the peer's, of its send that our receive has met (struct rme_rndv, theirs) */
@@ -20,29 +22,25 @@ enum rme_name_kind {
 
 /* Kept inside what it names; zeroed at first. */
 struct rme_name {
-    struct rme_name *next; /* in its bucket */
-    uint32_t peer;         /* serial number */
-    uint32_t number;
-    uint8_t kind;
+    struct rme_keyed keyed; /* in the table of names */
     bool set;
 };
 
-struct rme_names {
-    struct rme_name **bucket;
-    uint32_t mask; /* buckets - 1 */
-    uint32_t used;
-};
+static inline uint64_t rme_name_key(uint32_t peer, uint32_t number)
+{
+    return (uint64_t)peer << 32 | number;
+}
 
-/* -ENOMEM. */
-int rme_names_init(struct rme_names *names);
-/* No name may be set. */
-void rme_names_clear(struct rme_names *names);
+static inline uint32_t rme_name_number(const struct rme_name *name)
+{
+    return (uint32_t)name->keyed.key;
+}
 
 /* Sets a name, which may be set already.  Where two are alike, the last one is found. */
-void rme_name_set(struct rme_names *names, struct rme_name *name, uint32_t peer, enum rme_name_kind kind, uint32_t number);
+void rme_name_set(struct rme_table *names, struct rme_name *name, uint32_t peer, enum rme_name_kind kind, uint32_t number);
 /* Takes it out, if it is set. */
-void rme_name_drop(struct rme_names *names, struct rme_name *name);
+void rme_name_drop(struct rme_table *names, struct rme_name *name);
 /* NULL: nothing is called so. */
-struct rme_name *rme_name_find(const struct rme_names *names, uint32_t peer, enum rme_name_kind kind, uint32_t number);
+struct rme_name *rme_name_find(const struct rme_table *names, uint32_t peer, enum rme_name_kind kind, uint32_t number);
 
 #endif

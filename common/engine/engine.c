@@ -33,7 +33,7 @@
 
 #define TIGHT_BYTES (1u << 20)  /* a process that may lock less than this has smaller buffers */
 #define TIGHT_RX_SIZE 1024u
-#define LENT_FIRST 64u       /* chains of the table of lent buffers */
+#define CHAINS_FIRST 64u        /* of the tables that find names and lent buffers */
 #define CLOSE_WAIT_MS 10000  /* the fabric has ended all links by then */
 #define BYE_WAIT_MS 1000     /* what was sent has reached the peers' hardware by then */
 
@@ -322,14 +322,12 @@ int rme_open(const struct rme_config *config, struct rme **out)
     rme->log = rme_log_new(config->log, config->log_arg);
     if (rme->log == NULL)
         goto free_engine;
-    rme->protocols->lent_mask = LENT_FIRST - 1;
-    rme->protocols->lent = calloc(LENT_FIRST, sizeof(struct rme_unexp *));
-    if (rme->protocols->lent == NULL || rme_match_init(&rme->operations->match) != 0)
-        goto free_lent;
+    if (rme_table_init(&rme->protocols->lent, CHAINS_FIRST) != 0 || rme_match_init(&rme->operations->match) != 0)
+        goto clear_lent;
     error = rme_match_init(&rme->protocols->holds);
     if (error != 0)
         goto clear_match;
-    error = rme_names_init(&rme->mover->names);
+    error = rme_table_init(&rme->mover->names, CHAINS_FIRST);
     if (error != 0)
         goto clear_holds;
     error = open_options(rme, config);
@@ -352,13 +350,13 @@ close_fabric:
     rme->ops->close(rme->fabric);
 free_options:
     rme_options_free(rme->options);
-    rme_names_clear(&rme->mover->names);
+    rme_table_clear(&rme->mover->names);
 clear_holds:
     rme_match_clear(&rme->protocols->holds);
 clear_match:
     rme_match_clear(&rme->operations->match);
-free_lent:
-    free(rme->protocols->lent);
+clear_lent:
+    rme_table_clear(&rme->protocols->lent);
     rme_log_free(rme->log);
 free_engine:
     pthread_mutex_destroy(&rme->lock);
@@ -446,7 +444,7 @@ void rme_close(struct rme *rme)
     rme_zone_free(rme->zone);
     rme->ops->close(rme->fabric);
     rme_op_table_clear(&rme->operations->table);
-    rme_names_clear(&rme->mover->names);
+    rme_table_clear(&rme->mover->names);
     rme_match_clear(&rme->protocols->holds);
     rme_match_clear(&rme->operations->match);
     rme_timers_clear(&rme->timers);

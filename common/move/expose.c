@@ -123,7 +123,7 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
     }
     rme_peer_header(peer, type, &message);
     message.to = rme_rndv_peer_handle(op->rndv);
-    message.from = op->rndv->own.number;
+    message.from = rme_name_number(&op->rndv->own);
     message.offset = unit->offset;
     message.nsegment = unit->nmseg;
     rme_wire_encode(&message, tx);

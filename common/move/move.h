@@ -131,7 +131,7 @@ struct rme_rndv {
 };
 
 struct rme_mover {
-    struct rme_names names;
+    struct rme_table names; /* struct rme_name */
     struct rme_node work;                /* units that want registering, without the lock */
     struct rme_pool units, moves, rndvs; /* for reuse */
     struct rme_reserve reserve[RME_RESERVES];
@@ -141,7 +141,7 @@ struct rme_mover {
 /* What the peer calls its end; 0: not known yet. */
 static inline uint32_t rme_rndv_peer_handle(const struct rme_rndv *r)
 {
-    return r->theirs.set ? r->theirs.number : 0;
+    return r->theirs.set ? rme_name_number(&r->theirs) : 0;
 }
 
 /* ---- opening.c -----------------------------------------------------------------------------------------------------*/

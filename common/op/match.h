@@ -8,23 +8,21 @@
 
 #include <stdint.h>
 #include "base/list.h"
+#include "base/table.h"
 
 struct rme_op;
 
 /* What waits for one (peer, tag): receives or messages, never both.  It exists only while something waits. */
 struct rme_slot {
-    struct rme_slot *next; /* in its bucket, or in the free list */
-    uint64_t key;
+    struct rme_keyed keyed; /* in the table, or in the free list */
     struct rme_node recvs;
     struct rme_node messages;
     struct rme_op *holder; /* only in rme->holds: the send that those in `messages` wait for (send.c) */
 };
 
 struct rme_match {
-    struct rme_slot **bucket;
-    uint32_t mask; /* buckets - 1 */
-    uint32_t used; /* slots in use */
-    struct rme_slot *free;
+    struct rme_table slots;
+    struct rme_keyed *free;
     uint32_t nfree;
 };
 
@@ -39,7 +37,12 @@ int rme_match_init(struct rme_match *match);
 void rme_match_clear(struct rme_match *match);
 
 /* The slot of a key, or NULL. */
-struct rme_slot *rme_match_find(const struct rme_match *match, uint64_t key);
+static inline struct rme_slot *rme_match_find(const struct rme_match *match, uint64_t key)
+{
+    struct rme_keyed *keyed = rme_table_find(&match->slots, key, 0);
+
+    return keyed != NULL ? rme_entry(keyed, struct rme_slot, keyed) : NULL;
+}
 /* The same, made when it is not there; NULL: no memory. */
 struct rme_slot *rme_match_get(struct rme_match *match, uint64_t key);
 /* Call after taking something out: gives the slot back when it is empty. */

@@ -151,7 +151,7 @@ static bool send_invite(struct rme_op *op, struct rme_unit *unit)
     rme_peer_header(peer, RME_WIRE_INVITE, &message);
     message.tag = op->tag;
     message.to = peer->talk->invites.seen;
-    message.from = op->rndv->own.number;
+    message.from = rme_name_number(&op->rndv->own);
     message.nsegment = unit->nmseg;
     rme_wire_encode(&message, tx);
     rme_unit_describe(unit, tx, RME_WIRE_INVITE);

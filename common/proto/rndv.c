@@ -66,7 +66,7 @@ static bool send_word(struct rme_peer *peer, struct rme_control *control)
         return false;
     rme_peer_header(peer, type, &message);
     message.to = rme_rndv_peer_handle(r);
-    message.from = r->own.number;
+    message.from = rme_name_number(&r->own);
     if (type == RME_WIRE_FIN) {
         message.status = rme_wire_status_of(r->fin_error);
     } else if (type == RME_WIRE_CANCEL) {

@@ -86,7 +86,7 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
 
     rme_peer_header(peer, RME_WIRE_RTS, &message);
     message.tag = op->tag;
-    message.from = op->rndv->own.number;
+    message.from = rme_name_number(&op->rndv->own);
     message.total = op->size;
     message.shape = op->nseg;
     message.load_ops = rme->load.ops;

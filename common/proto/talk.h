@@ -45,8 +45,7 @@ struct rme_protocols {
     struct rme_node unexpected;  /* complete, to be delivered (struct rme_unexp) */
     uint64_t unexpected_changes; /* messages delivered and fetched so far */
     struct rme_node unpublished; /* likewise, behind the ops in `ended` */
-    struct rme_unexp **lent;     /* buffers that the host has, hashed by address */
-    uint32_t nlent, lent_mask;
+    struct rme_table lent;       /* unexpected messages that the host has, by the address of the buffer */
 };
 
 /* Fills in `arrived`. */

@@ -213,44 +213,10 @@ void rme_unexp_cancel(struct rme_message *rts)
 
 /* ---- Delivering -------------------------------------------------------------------------------------------------- */
 
-static uint32_t hash(const void *buffer, uint32_t mask)
-{
-    uint64_t key = (uintptr_t)buffer >> 4;
-
-    return (uint32_t)((key * 0x9e3779b97f4a7c15ULL) >> 40) & mask;
-}
-
-/* More chains when there are as many buffers as chains; without memory they just get longer. */
-static void lent_grow(struct rme *rme)
-{
-    uint32_t mask = rme->protocols->lent_mask * 2 + 1;
-    struct rme_unexp **chain;
-
-    if (rme->protocols->nlent <= rme->protocols->lent_mask)
-        return;
-    chain = calloc((size_t)mask + 1, sizeof(struct rme_unexp *));
-    if (chain == NULL)
-        return;
-    for (uint32_t i = 0; i <= rme->protocols->lent_mask; i++) {
-        while (rme->protocols->lent[i] != NULL) {
-            struct rme_unexp *u = rme->protocols->lent[i];
-            struct rme_unexp **head = &chain[hash(u->buffer, mask)];
-
-            rme->protocols->lent[i] = u->next;
-            u->next = *head;
-            *head = u;
-        }
-    }
-    free(rme->protocols->lent);
-    rme->protocols->lent = chain;
-    rme->protocols->lent_mask = mask;
-}
-
 struct rme_unexp *rme_unexp_take(struct rme *rme)
 {
     struct rme_node *node = rme_node_take(&rme->protocols->unexpected);
     struct rme_unexp *u;
-    struct rme_unexp **head;
     struct rme_peer *peer;
 
     if (node == NULL)
@@ -266,27 +232,18 @@ struct rme_unexp *rme_unexp_take(struct rme *rme)
     } else {
         rme_holding_took(&peer->holding[RME_UNEXPECTED_STREAM], u->size);
     }
-    lent_grow(rme);
-    head = &rme->protocols->lent[hash(u->buffer, rme->protocols->lent_mask)];
-    u->next = *head;
-    *head = u;
-    rme->protocols->nlent++;
+    rme_table_put(&rme->protocols->lent, &u->lent, (uintptr_t)u->buffer, 0);
     return u;
 }
 
 struct rme_unexp *rme_unexp_back(struct rme *rme, const void *buffer)
 {
-    struct rme_unexp **at = &rme->protocols->lent[hash(buffer, rme->protocols->lent_mask)];
-    struct rme_unexp *u;
+    struct rme_keyed *lent = rme_table_find(&rme->protocols->lent, (uintptr_t)buffer, 0);
 
-    while (*at != NULL && (*at)->buffer != buffer)
-        at = &(*at)->next;
-    u = *at;
-    if (u != NULL) {
-        *at = u->next;
-        rme->protocols->nlent--;
-    }
-    return u;
+    if (lent == NULL)
+        return NULL;
+    rme_table_take(&rme->protocols->lent, lent);
+    return rme_entry(lent, struct rme_unexp, lent);
 }
 
 /* ---- Dropping ---------------------------------------------------------------------------------------------------- */
@@ -340,15 +297,17 @@ void rme_unexp_unwanted(struct rme_peer *peer)
 
 void rme_unexp_clear(struct rme *rme)
 {
-    for (uint32_t i = 0; i <= rme->protocols->lent_mask; i++) {
-        while (rme->protocols->lent[i] != NULL) {
-            struct rme_unexp *u = rme->protocols->lent[i];
+    struct rme_table *lent = &rme->protocols->lent;
 
-            rme->protocols->lent[i] = u->next;
-            free(u);
+    for (uint32_t i = 0; i <= lent->mask; i++) {
+        while (lent->chain[i] != NULL) {
+            struct rme_keyed *first = lent->chain[i];
+
+            lent->chain[i] = first->next;
+            free(rme_entry(first, struct rme_unexp, lent));
         }
     }
-    free(rme->protocols->lent);
+    rme_table_clear(lent);
 }
 
 static void made(struct rme_peer *peer)

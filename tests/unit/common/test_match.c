@@ -54,10 +54,10 @@ static void chains_stay_short(void **state)
         items[i].number = i;
         rme_node_append(&slot->messages, &items[i].link);
     }
-    for (uint32_t b = 0; b <= match.mask; b++) {
+    for (uint32_t b = 0; b <= match.slots.mask; b++) {
         unsigned length = 0;
 
-        for (struct rme_slot *slot = match.bucket[b]; slot != NULL; slot = slot->next)
+        for (struct rme_keyed *slot = match.slots.chain[b]; slot != NULL; slot = slot->next)
             length++;
         longest = length > longest ? length : longest;
     }
@@ -70,7 +70,7 @@ static void chains_stay_short(void **state)
         rme_node_take(&slot->messages);
         rme_match_release(&match, slot);
     }
-    assert_int_equal(match.used, 0);
+    assert_int_equal(match.slots.used, 0);
     rme_match_clear(&match);
 }
 
@@ -168,10 +168,10 @@ static void names_are_found_by_all_parts(void **state)
     enum { PEERS = 7, KINDS = 4, NUMBERS = 300 };
     static struct rme_name name[PEERS][KINDS][NUMBERS];
     struct rme_name twin = {0};
-    struct rme_names names;
+    struct rme_table names;
 
     (void)state;
-    assert_int_equal(rme_names_init(&names), 0);
+    assert_int_equal(rme_table_init(&names, 64), 0);
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t p = 0; p < PEERS; p++)
             for (uint32_t k = 0; k < KINDS; k++)
@@ -197,7 +197,28 @@ static void names_are_found_by_all_parts(void **state)
                 rme_name_drop(&names, &name[p][k][n]);
     assert_int_equal(names.used, 0);
     assert_null(rme_name_find(&names, 1, RME_NAME_OWN, 0));
-    rme_names_clear(&names);
+    rme_table_clear(&names);
+}
+
+/* Of two that are alike the last one is found, also when the table has grown since, and the other when that is gone. */
+static void the_last_of_two_names_is_found(void **state)
+{
+    enum { OTHERS = 1000 };
+    static struct rme_name other[OTHERS];
+    struct rme_name first = {0}, last = {0};
+    struct rme_table names;
+
+    (void)state;
+    assert_int_equal(rme_table_init(&names, 2), 0);
+    rme_name_set(&names, &first, 7, RME_NAME_SEND, 1);
+    rme_name_set(&names, &last, 7, RME_NAME_SEND, 1);
+    for (uint32_t i = 0; i < OTHERS; i++) {
+        rme_name_set(&names, &other[i], 7, RME_NAME_SEND, 2 + i);
+        assert_ptr_equal(rme_name_find(&names, 7, RME_NAME_SEND, 1), &last);
+    }
+    rme_name_drop(&names, &last);
+    assert_ptr_equal(rme_name_find(&names, 7, RME_NAME_SEND, 1), &first);
+    rme_table_clear(&names);
 }
 
 static void states_and_steps(void **state)
@@ -256,7 +277,8 @@ int main(void)
         cmocka_unit_test(slots_are_found_and_go),   cmocka_unit_test(chains_stay_short),
         cmocka_unit_test(rings),                    cmocka_unit_test(ids_are_never_used_again),
         cmocka_unit_test(many_ops_with_room),
-        cmocka_unit_test(names_are_found_by_all_parts),       cmocka_unit_test(states_and_steps),
+        cmocka_unit_test(names_are_found_by_all_parts),
+        cmocka_unit_test(the_last_of_two_names_is_found),       cmocka_unit_test(states_and_steps),
         cmocka_unit_test(timers_come_in_order),
     };
 

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A hash table with chains, of nodes that are kept inside what they find.  It grows by doubling when it has more nodes than chains; when
+ * there is no memory to grow, chains get longer and nothing fails.
+ */
+#ifndef RME_TABLE_H
+#define RME_TABLE_H
+
+#include <stdint.h>
+#include <stddef.h>
+
+/* What is found by (key, kind). */
+struct rme_keyed {
+    struct rme_keyed *next; /* in its chain */
+    uint64_t key;
+    uint32_t kind;
+};
+
+struct rme_table {
+    struct rme_keyed **chain;
+    uint32_t mask; /* chains - 1 */
+    uint32_t used; /* nodes */
+};
+
+/* -ENOMEM.  `chains` is a power of 2. */
+int rme_table_init(struct rme_table *table, uint32_t chains);
+/* The nodes are the caller's. */
+void rme_table_clear(struct rme_table *table);
+
+/* Puts it in with this key and kind.  Where two are alike, the last one is found. */
+void rme_table_put(struct rme_table *table, struct rme_keyed *node, uint64_t key, uint32_t kind);
+/* Takes out one that is in it. */
+void rme_table_take(struct rme_table *table, const struct rme_keyed *node);
+
+/* The finalizer of a 64-bit mix: all bits of the key reach the low bits. */
+static inline uint32_t rme_table_hash(uint64_t key, uint32_t kind)
+{
+    key += (uint64_t)kind << 62;
+    key ^= key >> 33;
+    key *= 0xff51afd7ed558ccdULL;
+    key ^= key >> 29;
+    return (uint32_t)(key >> 32) ^ (uint32_t)key;
+}
+
+/* NULL: it is not there. */
+static inline struct rme_keyed *rme_table_find(const struct rme_table *table, uint64_t key, uint32_t kind)
+{
+    struct rme_keyed *node = table->chain[rme_table_hash(key, kind) & table->mask];
+
+    while (node != NULL && (node->key != key || node->kind != kind))
+        node = node->next;
+    return node;
+}
+
+#endif
