@@ -64,7 +64,7 @@ choose_elan4() {
     [ -x "$build/emul/elan4/emuelan4" ] || die "emuelan4 was not built"
     network=elan4 host=0
     device="the software Elan4"
-    for n in {0..15}; do table+=,$n=127.0.0.1:$((FIRST_PORT + n)); done
+    for n in {0..15}; do table+=,$n=127.0.0.1:$((FIRST_PORT + 32 + n)); done
     export EMUELAN4_DIR=$work/elan4 BMI_ELAN4_LOG=$work/elan4.log BMI_ELAN4_SERVER_ADDR=${table#,}
     wrapper=("$build/emul/elan4/emuelan4" --dir "$EMUELAN4_DIR" --node 16)
 }
