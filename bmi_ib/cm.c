@@ -119,6 +119,7 @@ int ib_cm_start(struct rme_link *l)
         return ib_errno();
     }
     l->deliver = true; /* an attempt before this one may have failed */
+    l->refused = false;
     memcpy(&l->sockaddr, l->address->ai_addr, l->address->ai_addrlen);
     if (rdma_resolve_addr(l->id, source(f, l->address->ai_addr, &own), l->address->ai_addr,
                           (int)ib_option(f, "resolve_timeout_ms"))) {
@@ -327,6 +328,7 @@ static void rejected(struct rme_link *l, const struct cm_note *n)
     memcpy(l->answer, n->data, n->length);
     l->answer_length = n->length;
     l->stale += error == -ESTALE;
+    l->refused = n->status == REJECTED_NO_LISTENER;
     ib_log(l->f, RME_LOG_INFO, "%s: the connection was rejected: %s (reason %d)", l->peer,
            error == -ESTALE ? "the peer had one of ours that is gone" : strerror(-error),
            n->status);

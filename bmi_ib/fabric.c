@@ -38,6 +38,7 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
     TAILQ_INIT(&f->tx_waiters);
     TAILQ_INIT(&f->draining);
     TAILQ_INIT(&f->drained);
+    TAILQ_INIT(&f->probes);
 
     int error = ib_wait_open(f);
     if (!error)

@@ -78,6 +78,7 @@ struct ib_batch { /* scratch of one post call */
 #define IB_HINT_ASYNC 2u
 #define IB_HINT_WAKE  4u /* only from the sleeper to itself */
 #define IB_HINT_NAME  8u
+#define IB_HINT_PROBE 16u
 
 struct ib_async_note; /* async.c */
 
@@ -114,7 +115,7 @@ struct rme_fabric {
     uint32_t free_slot_hint;
     struct rme_link **hash; /* by queue pair number */
     uint32_t hash_size, hash_used;
-    struct ib_link_list links, dirty, eventful, tx_waiters, draining, drained;
+    struct ib_link_list links, dirty, eventful, tx_waiters, draining, drained, probes;
     struct ib_xfer_queue done; /* completed transfers without an event yet */
 
     struct rdma_event_channel *cm;

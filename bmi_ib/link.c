@@ -145,6 +145,7 @@ struct rme_link *ib_link_new(struct rme_fabric *f)
     l->f = f;
     l->state = IB_DOWN; /* until ib_link_state_set */
     l->deliver = true;
+    l->probe = -1;
     STAILQ_INIT(&l->rxq.chain);
     LIST_INIT(&l->windows);
     if (slot_take(f, l)) {
@@ -161,6 +162,8 @@ void ib_link_destroy(struct rme_link *l)
     struct rme_fabric *f = l->f;
     if (l->qp)
         ib_qp_destroy(l);
+    if (l->probe >= 0)
+        ib_probe_end(l);
     ib_link_state_set(l, IB_DOWN);
     if (l->draining)
         TAILQ_REMOVE(&f->draining, l, drain_entry);
@@ -230,12 +233,17 @@ static void event_done(struct rme_link *l)
     l->in_events = false;
 }
 
+static const char by_tcp[] =
+    "somebody listens there by TCP, as bmi_tcp and the bmi_ib that OrangeFS brings do, and those "
+    "do not talk to this bmi_ib: both sides need the same";
+
 static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_answer)
 {
     struct rme_event *e = ib_event(l->f, type, l);
     if (!e)
         return false;
     e->error = type == RME_EV_LINK_DOWN ? l->error : 0;
+    e->why = l->by_tcp ? by_tcp : NULL;
     if (with_answer) {
         e->hello = l->answer;
         e->hello_length = l->answer_length;
@@ -306,7 +314,8 @@ static void settle(struct rme_link *l)
             return;
     }
     ib_link_state_set(l, IB_ENDING);
-    ib_link_event(l, &l->event_down);
+    if (!l->refused || l->asked || ib_option(l->f, "probe_ms") == 0 || !ib_probe_start(l))
+        ib_link_event(l, &l->event_down);
 }
 
 /* Takes the link out of everything that posts or waits on its behalf. */
@@ -436,7 +445,8 @@ void ib_link_timers(struct rme_fabric *f)
 int ib_link_deadline(struct rme_fabric *f)
 {
     struct rme_link *l;
-    uint64_t now = TAILQ_EMPTY(&f->draining) ? 0 : ib_now_ms(), first = UINT64_MAX;
+    uint64_t first = ib_probe_deadline(f);
+    uint64_t now = TAILQ_EMPTY(&f->draining) && first == UINT64_MAX ? 0 : ib_now_ms();
     if (!TAILQ_EMPTY(&f->drained))
         return 0;
     TAILQ_FOREACH(l, &f->draining, drain_entry)
@@ -543,6 +553,8 @@ void ib_link_reject(struct rme_link *l, const void *hello, size_t length)
 void ib_link_disconnect(struct rme_link *l, int error)
 {
     l->asked = true;
+    if (l->probe >= 0)
+        ib_probe_end(l);
     ib_link_fail(l, error ? error : -ESHUTDOWN, false);
 }
 

@@ -66,6 +66,10 @@ struct rme_link {
     bool event_request, event_up, event_room, event_down; /* events not yet delivered */
     bool in_events;
     bool send_drained, recv_drained, last_wqe;
+    bool refused;  /* the last address has nobody who listens for us: see probe.c */
+    bool by_tcp;   /* but somebody who listens by TCP */
+    int probe;     /* a socket that finds that out, in f->probes; -1 */
+    uint64_t probe_end;
     bool draining; /* in f->draining */
     bool drained; /* in f->drained: only what is in the completion queue is still to be taken */
     uint64_t drain_end;
@@ -79,7 +83,7 @@ struct rme_link {
     size_t answer_length;
     char peer[IB_PEER_MAX];
     struct sockaddr_storage sockaddr;
-    TAILQ_ENTRY(rme_link) all_entry, dirty_entry, event_entry, room_entry, drain_entry;
+    TAILQ_ENTRY(rme_link) all_entry, dirty_entry, event_entry, room_entry, drain_entry, probe_entry;
     struct rme_link *hash_next;
 };
 TAILQ_HEAD(ib_link_list, rme_link);
@@ -120,6 +124,12 @@ int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_
 void ib_link_reject(struct rme_link *l, const void *hello, size_t length);
 void ib_link_disconnect(struct rme_link *l, int error);
 void ib_link_free(struct rme_link *l);
+
+/* ---- probe.c ---- */
+bool ib_probe_start(struct rme_link *l); /* false: LINK_DOWN has nothing to wait for */
+void ib_probe_end(struct rme_link *l);
+void ib_probe_look(struct rme_fabric *f);
+uint64_t ib_probe_deadline(const struct rme_fabric *f); /* UINT64_MAX: none */
 
 /* ---- qp.c ---- */
 int ib_qp_create(struct rme_link *l);

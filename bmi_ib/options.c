@@ -73,6 +73,10 @@ const struct rme_option_row ib_options[] = {
      "Time a failed connection's queue has to give its requests back before it is destroyed "
      "without.",
      NULL},
+    {"probe_ms", "ms", 500, 0, 600000,
+     "Where a server's machine answers but nobody listens for this network, how long to find out "
+     "whether somebody listens at the port by TCP, to say so; 0: not at all.",
+     NULL},
     {"backlog", "count", 1024, 1, 65535, "Connection requests that may wait to be answered.",
      NULL},
     {"fork_safe", "switch", 0, 0, 1,

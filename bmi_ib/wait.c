@@ -131,6 +131,8 @@ static void control(struct rme_fabric *f)
     if (hint & IB_HINT_NAME)
         ib_link_names(f);
     ib_link_timers(f);
+    if (!TAILQ_EMPTY(&f->probes))
+        ib_probe_look(f);
 }
 
 /* The order of events: links up, messages, completed transfers, links down. */
@@ -202,7 +204,7 @@ void ib_wait(struct rme_fabric *f, int timeout_ms)
         if (eventfd_read(f->wake_fd, &count) < 0 && errno != EAGAIN)
             ib_log(f, RME_LOG_WARN, "reading the wake descriptor: %s", strerror(errno));
     }
-    hint &= IB_HINT_CM | IB_HINT_ASYNC;
+    hint &= IB_HINT_CM | IB_HINT_ASYNC | IB_HINT_PROBE;
     if (hint)
         atomic_fetch_or(&f->hint, hint);
 }

@@ -157,6 +157,7 @@ struct rme_event {
     struct rme_link *link;
     void *owner;          /* what link_connect/link_accept was given; NULL for LINK_REQUEST */
     int error;            /* LINK_DOWN: negative errno, -ESHUTDOWN when we asked for it */
+    const char *why;      /* LINK_DOWN: what else is known of that, or NULL; constant */
     const void *hello;    /* LINK_REQUEST, LINK_UP (active), LINK_DOWN after reject */
     size_t hello_length;  /* transports pad; the hello codec knows its own length */
     void *data;           /* RECV */

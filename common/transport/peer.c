@@ -220,8 +220,9 @@ static void connect_failed(struct rme_peer *peer)
     peer->backoff_ms = peer->backoff_ms < rme->tuning.backoff_max_ms / 2 ? peer->backoff_ms * 2
                                                                           : rme->tuning.backoff_max_ms;
     if (!peer->last_part_told)
-        rme_log_put(rme->log, RME_LOG_WARN, "%s: cannot connect: %s", rme_peer_name(peer),
-                    strerror(-peer->last_part_error));
+        rme_log_put(rme->log, RME_LOG_WARN, "%s: cannot connect: %s%s%s", rme_peer_name(peer),
+                    strerror(-peer->last_part_error), peer->last_part_why != NULL ? "; " : "",
+                    peer->last_part_why != NULL ? peer->last_part_why : "");
     peer->rme->user->unreachable(peer, rme_peer_connect_error(peer->last_part_error));
     rme_wait_notify(rme, RME_WAIT_ANY);
 }
@@ -248,6 +249,7 @@ static void connect_part(struct rme_peer *peer)
         peer->link = NULL;
         peer->last_part_error = error;
         peer->last_part_told = false;
+        peer->last_part_why = NULL;
     }
     rme_count(rme, RME_C_LINK_FAILURES);
     connect_failed(peer);
@@ -259,6 +261,7 @@ static void connect_start(struct rme_peer *peer, uint64_t now)
     peer->part = 0;
     peer->last_part_error = -EHOSTUNREACH;
     peer->last_part_told = false;
+    peer->last_part_why = NULL;
     peer->connect_by = now + peer->rme->tuning.connect_ms;
     connect_part(peer);
 }
@@ -522,6 +525,7 @@ static void part_failed(struct rme_peer *peer, const struct rme_event *event)
     struct rme_reject why;
 
     peer->last_part_error = peer->error != 0 ? peer->error : event->error;
+    peer->last_part_why = peer->error != 0 ? NULL : event->why;
     peer->last_part_told =
         event->hello != NULL && rme_reject_decode(event->hello, event->hello_length, &why) == 0;
     if (peer->last_part_told)

@@ -22,7 +22,7 @@ fails_saying() { # words: so many lines of what a client says have them, and it 
 }
 
 tab "ib://$host:$base"
-check "no server: said at once, and once" fails_saying 1 "cannot connect: Connection refused"
+check "no server: said at once, and once" fails_saying 1 "cannot connect: Connection refused$"
 tab "ib://no-such-host.invalid:$base"
 check "no such host: said at once, in words that fit" fails_saying any "no-such-host.invalid.*cannot be resolved: (Name or service not known|Temporary failure in name resolution|No address)"
 for port in 65536 99999 "" x; do
@@ -42,6 +42,8 @@ fi
 # The next address of the tab file is taken where the first one's network is not served.
 what="tcp alone"
 if configure tcp 1 && bring_up; then
+    tab "ib://$host:$base"
+    check "$what: a server of another network at the port: said once" fails_saying 1 "ib://.*Connection refused; somebody listens there by TCP"
     tcp=tcp://$host:$base ib=ib://$host:$((base + 5))
     for first in "$ib/orangefs,$tcp" "$tcp/orangefs,$ib" "ib://no-such-host.invalid:$base/orangefs,$tcp"; do
         tab "$first"

@@ -406,6 +406,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     TAILQ_INIT(&f->tx_waiters);
     TAILQ_INIT(&f->draining);
     TAILQ_INIT(&f->drained);
+    TAILQ_INIT(&f->probes);
     STAILQ_INIT(&f->rx.free);
     STAILQ_INIT(&f->rxq.chain);
     STAILQ_INIT(&f->rx_ready);

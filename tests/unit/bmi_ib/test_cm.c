@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Connection events in every state, and how links end. */
+#include <fcntl.h>
 #include <limits.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include "rig.h"
 
 #define EVENTS 8
@@ -149,6 +152,134 @@ static void rejects_are_told_apart(void **state)
         ib_link_free(l);
         rig_close();
     }
+}
+
+/* A TCP port of this machine: `backlog` as of listen(), less than 0 where nobody listens, so
+ * that nobody else does either. */
+static int tcp_port(struct sockaddr_in *at, int backlog)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t length = sizeof(*at);
+    *at =
+        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    assert_int_equal(bind(fd, (struct sockaddr *)at, length), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)at, &length), 0);
+    if (backlog >= 0)
+        assert_int_equal(listen(fd, backlog), 0);
+    return fd;
+}
+
+/* A link to this port of which rdma_cm says that nobody listens there. */
+static struct rme_link *refused(const struct sockaddr_in *at, int status)
+{
+    struct rme_link *l = rig_link_in(IB_CONNECTING);
+    memcpy(&l->sockaddr, at, sizeof(*at));
+    rig_cm(l, RDMA_CM_EVENT_REJECTED, status, NULL, 0);
+    drain(l);
+    return l;
+}
+
+static void open_asleep(void)
+{
+    rig_open("probe_ms=600000", 16, 256);
+    rig.f->sleep_fd = epoll_create1(EPOLL_CLOEXEC);
+    assert_true(rig.f->sleep_fd >= 0);
+}
+
+static void close_asleep(void)
+{
+    int fd = rig.f->sleep_fd;
+    assert_true(TAILQ_EMPTY(&rig.f->probes));
+    rig_close();
+    close(fd);
+}
+
+static struct rme_event wait_for_down(void)
+{
+    struct rme_event down;
+    while (count(RME_EV_LINK_DOWN, &down) == 0)
+        ib_wait(rig.f, 1);
+    return down;
+}
+
+/* Where nobody listens for us, a listener by TCP is told of: it is connected to once, and hears
+ * nothing.  It is not looked for when somebody else refused. */
+static void a_listener_by_tcp_is_told(void **state)
+{
+    struct sockaddr_in at;
+    int listener = tcp_port(&at, 5), nobody = tcp_port(&(struct sockaddr_in){0}, -1), fd;
+    struct rme_event down;
+    char byte;
+    (void)state;
+    open_asleep();
+    struct rme_link *l = refused(&at, 8);
+    down = wait_for_down();
+    assert_int_equal(down.error, -ECONNREFUSED);
+    assert_non_null(strstr(down.why, "by TCP"));
+    ib_link_free(l);
+    fd = accept(listener, NULL, NULL);
+    assert_true(fd >= 0);
+    assert_int_equal(recv(fd, &byte, 1, 0), 0);
+    close(fd);
+
+    l = refused(&at, 28);
+    assert_int_equal(count(RME_EV_LINK_DOWN, &down), 1);
+    assert_int_equal(down.error, -ECONNREFUSED);
+    assert_null(down.why);
+    ib_link_free(l);
+    assert_int_equal(fcntl(listener, F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(accept(listener, NULL, NULL), -1);
+
+    socklen_t length = sizeof(at);
+    assert_int_equal(getsockname(nobody, (struct sockaddr *)&at, &length), 0);
+    l = refused(&at, 8);
+    down = wait_for_down();
+    assert_int_equal(down.error, -ECONNREFUSED);
+    assert_null(down.why);
+    ib_link_free(l);
+    close_asleep();
+    close(nobody);
+    close(listener);
+}
+
+/* A machine that does not answer by TCP holds the link's end back for a while, and not when the
+ * engine gives the link up. */
+static void a_silent_port_is_given_up(void **state)
+{
+    struct sockaddr_in at;
+    int listener = tcp_port(&at, 0), full[8];
+    struct rme_event down;
+    (void)state;
+    for (int i = 0; i < 8; i++) { /* it accepts none of them, so the later ones wait */
+        full[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        connect(full[i], (struct sockaddr *)&at, sizeof(at));
+    }
+    open_asleep();
+    struct rme_link *given_up = refused(&at, 8), *late = refused(&at, 8),
+                    *left = refused(&at, 8);
+    assert_int_equal(count(RME_EV_LINK_DOWN, NULL), 0);
+    assert_true(given_up->probe >= 0 && late->probe >= 0 && left->probe >= 0);
+    assert_in_range(ib_link_deadline(rig.f), 1, 600000);
+
+    ib_link_disconnect(given_up, -ECANCELED);
+    assert_int_equal(count(RME_EV_LINK_DOWN, &down), 1);
+    assert_ptr_equal(down.link, given_up);
+    assert_int_equal(given_up->probe, -1);
+    ib_link_free(given_up);
+
+    late->probe_end = 0;
+    assert_int_equal(ib_link_deadline(rig.f), 0);
+    down = wait_for_down();
+    assert_ptr_equal(down.link, late);
+    assert_int_equal(down.error, -ECONNREFUSED);
+    assert_null(down.why);
+    ib_link_free(late);
+
+    ib_link_free(left);
+    close_asleep();
+    for (int i = 0; i < 8; i++)
+        close(full[i]);
+    close(listener);
 }
 
 /* Goes on with an attempt that has been started again. */
@@ -560,6 +691,8 @@ int main(void)
         cmocka_unit_test(disconnect_in_every_state),
         cmocka_unit_test(drains_end_without_the_device),
         cmocka_unit_test(rejects_are_told_apart),
+        cmocka_unit_test(a_listener_by_tcp_is_told),
+        cmocka_unit_test(a_silent_port_is_given_up),
         cmocka_unit_test(stale_is_asked_again),
         cmocka_unit_test(second_address_delivers),
         cmocka_unit_test(shared_receives_are_not_lost),

@@ -5,6 +5,7 @@
  * (tests/conformance); here is what only processes and verbs have.  The argument holds options
  * of the fabric ("srq=on,max_inline=0").
  */
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -48,7 +49,34 @@ static void nobody_there(void **state)
     link = wire_dial(&w, wire_uri("localhost")); /* every address of the name refuses */
     wire_until(&w, RME_EV_LINK_DOWN, 1);
     assert_int_equal(wire_event(&w, RME_EV_LINK_DOWN, 0)->error, -ECONNREFUSED);
+    assert_null(wire_event(&w, RME_EV_LINK_DOWN, 0)->why);
     w.ops->link_free(link);
+    wire_close(&w);
+}
+
+/* Somebody listens at the port, but by TCP: LINK_DOWN says so, and they hear nothing. */
+static void somebody_by_tcp(void **state)
+{
+    struct wire w;
+    const char *uri = wire_uri("127.0.0.1");
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)atoi(strrchr(uri, ':') + 1))};
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
+    char byte;
+    (void)state;
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(listen(listener, 5), 0);
+    wire_open(&w, NULL);
+    struct rme_link *link = wire_dial(&w, uri);
+    wire_until(&w, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(wire_event(&w, RME_EV_LINK_DOWN, 0)->error, -ECONNREFUSED);
+    assert_non_null(wire_event(&w, RME_EV_LINK_DOWN, 0)->why);
+    w.ops->link_free(link);
+    fd = accept(listener, NULL, NULL);
+    assert_true(fd >= 0);
+    assert_int_equal(recv(fd, &byte, 1, 0), 0);
+    close(fd);
+    close(listener);
     wire_close(&w);
 }
 
@@ -380,11 +408,17 @@ static void others_wait_for_receives(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses),       cmocka_unit_test(nobody_there),
-        cmocka_unit_test(lists),           cmocka_unit_test(pressure_on_the_queue),
-        cmocka_unit_test(server_killed),   cmocka_unit_test(clients_killed),
-        cmocka_unit_test(silent_peer),     cmocka_unit_test(given_up_in_every_state),
-        cmocka_unit_test(listening_fails), cmocka_unit_test(others_wait_for_receives),
+        cmocka_unit_test(addresses),
+        cmocka_unit_test(nobody_there),
+        cmocka_unit_test(somebody_by_tcp),
+        cmocka_unit_test(lists),
+        cmocka_unit_test(pressure_on_the_queue),
+        cmocka_unit_test(server_killed),
+        cmocka_unit_test(clients_killed),
+        cmocka_unit_test(silent_peer),
+        cmocka_unit_test(given_up_in_every_state),
+        cmocka_unit_test(listening_fails),
+        cmocka_unit_test(others_wait_for_receives),
     };
     wire_main(argc, argv);
     if (argc > 2)

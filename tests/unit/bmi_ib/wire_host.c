@@ -84,6 +84,7 @@ static void note(struct wire *w, const struct rme_event *e)
     size_t length = e->type == RME_EV_RECV ? e->length : e->hello_length;
     *s = (struct wire_seen){
         .type = e->type, .link = e->link, .error = e->error, .imm = e->imm, .xfer = e->xfer};
+    s->why = e->type == RME_EV_LINK_DOWN ? e->why : NULL;
     if (data)
         memcpy(s->text, data, length < sizeof(s->text) ? length : sizeof(s->text));
 }

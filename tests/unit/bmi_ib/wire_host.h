@@ -28,6 +28,7 @@ struct wire_seen {
     enum rme_event_type type;
     struct rme_link *link;
     int error;
+    const char *why; /* LINK_DOWN */
     uint32_t imm;
     struct rme_xfer *xfer;
     char text[64];
