@@ -362,9 +362,9 @@ EMU_EXPORT int rdma_disconnect(struct rdma_cm_id *ibid)
         return fail(EIO);
     if (!d)
         return fail(EIO);
-    if (cm_is_ud(id))
-        return fail(EINVAL); /* there is no connection */
     cm_qp_err(id);
+    if (cm_is_ud(id))
+        return 0; /* there is no connection */
     pthread_mutex_lock(&cm.lock);
     switch (id->state) {
     case CM_ESTABLISHED:
