@@ -14,6 +14,7 @@
 
 struct value {
     const struct rme_option_row *row;
+    size_t length; /* of its name */
     int64_t number;
     char string[STRING_MAX];
 };
@@ -58,6 +59,7 @@ struct rme_options *rme_options_new(const struct rme_option_row *const *tables, 
             struct value *value = &options->value[options->count++];
 
             value->row = row;
+            value->length = strlen(row->name);
             value->number = row->preset;
             if (is_string(row))
                 snprintf(value->string, sizeof(value->string), "%s", row->preset_string);
@@ -76,7 +78,7 @@ static struct value *find(const struct rme_options *options, const char *name, s
     for (size_t i = 0; i < options->count; i++) {
         const struct value *value = &options->value[i];
 
-        if (strncmp(value->row->name, name, length) == 0 && value->row->name[length] == '\0')
+        if (value->length == length && memcmp(value->row->name, name, length) == 0)
             return (struct value *)value;
     }
     return NULL;
