@@ -108,6 +108,23 @@ static void make_names(struct emu_dev *d)
     snprintf(v->ibdev_path, sizeof(v->ibdev_path), "/sys/class/infiniband/%s", v->name);
 }
 
+/* An identity for the machine: every process shows the same port. */
+static __be64 machine_guid(void)
+{
+    char id[64] = "";
+    uint64_t h = 0xcbf29ce484222325;
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+
+    if (f) {
+        if (!fgets(id, sizeof(id), f))
+            id[0] = 0;
+        fclose(f);
+    }
+    for (char *p = id; *p; p++)
+        h = (h ^ (unsigned char)*p) * 0x100000001b3;
+    return htobe64((h & ~UINT64_C(0xff00000000000000)) | UINT64_C(0x0200000000000000));
+}
+
 /* Under make_lock. */
 static struct emu_dev *base_locked(void)
 {
@@ -121,6 +138,7 @@ static struct emu_dev *base_locked(void)
         emu_knobs_load(&d->knobs);
         emu_fault_init(&d->knobs);
         make_names(d);
+        d->guid = machine_guid();
         base = d;
     }
     return base;
@@ -184,23 +202,6 @@ struct emu_dev *emu_dev(void)
     return d;
 }
 
-/* An identity for the machine: every process shows the same port. */
-static __be64 guid(void)
-{
-    char id[64] = "";
-    uint64_t h = 0xcbf29ce484222325;
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
-
-    if (f) {
-        if (!fgets(id, sizeof(id), f))
-            id[0] = 0;
-        fclose(f);
-    }
-    for (char *p = id; *p; p++)
-        h = (h ^ (unsigned char)*p) * 0x100000001b3;
-    return htobe64((h & ~UINT64_C(0xff00000000000000)) | UINT64_C(0x0200000000000000));
-}
-
 EMU_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
     struct emu_dev *d = emu_dev_base();
@@ -242,7 +243,7 @@ EMU_EXPORT int ibv_get_device_index(struct ibv_device *device_)
 EMU_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device_)
 {
     (void)device_;
-    return guid();
+    return emu_dev_base()->guid;
 }
 
 static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
@@ -292,7 +293,7 @@ EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_a
         return EIO;
     memset(a, 0, sizeof(*a));
     snprintf(a->fw_ver, sizeof(a->fw_ver), "%u.0", EMU_SHM_VERSION);
-    a->node_guid = a->sys_image_guid = guid();
+    a->node_guid = a->sys_image_guid = emu_dev_base()->guid;
     a->max_mr_size = UINT64_C(1) << 40;
     a->page_size_cap = 0xfffffffffffff000;
     a->vendor_id = 0x02c0de;
@@ -350,7 +351,7 @@ void emu_gid(struct emu_dev *d, union ibv_gid *gid)
         gid->raw[15] = 1;
     } else {
         gid->global.subnet_prefix = htobe64(UINT64_C(0xfe80000000000000));
-        gid->global.interface_id = guid();
+        gid->global.interface_id = d->guid;
     }
 }
 

@@ -255,6 +255,7 @@ struct emu_dev {
     struct arena_free *arena_free[48];
 
     struct ibv_device ibdev;
+    __be64 guid;
     struct emu_ctx *contexts;
     struct emu_ctx *cm_ctx; /* the one that rdma_cm hands out */
 
