@@ -13,6 +13,8 @@
 static struct {
     struct fake_op op[OPS];
     int top; /* operations from here on were never used */
+    int waits[OPS], waiting; /* those that wait, in order */
+    int ended;               /* those that ended and were not reported */
     bmi_op_id_t last_id;
     struct BMI_unexpected_info message[MESSAGES];
     int messages;
@@ -23,9 +25,17 @@ static struct {
     struct fake_script script;
 } fake;
 
+/* Only what was used is cleared: this is done before each input. */
 void fake_begin(void)
 {
-    memset(&fake, 0, sizeof(fake));
+    memset(fake.op, 0, (size_t)fake.top * sizeof(fake.op[0]));
+    memset(fake.lost, 0, (size_t)(fake.last_addr + 1) * sizeof(fake.lost[0]));
+    fake.top = fake.waiting = fake.ended = 0;
+    fake.messages = fake.buffers = 0;
+    fake.last_id = 0;
+    fake.last_addr = 0;
+    fake.first = fake.last = NULL;
+    fake.script = (struct fake_script){0};
 }
 
 void fake_follow(const struct fake_script *script)
@@ -35,9 +45,8 @@ void fake_follow(const struct fake_script *script)
 
 bool fake_end(void)
 {
-    for (int i = 0; i < fake.top; i++)
-        if (fake.op[i].id && !fake.op[i].ended)
-            return false;
+    if (fake.waiting > 0)
+        return false;
     for (int i = 0; i < fake.messages; i++) {
         free(fake.message[i].buffer);
         fake.buffers--;
@@ -56,23 +65,41 @@ BMI_addr_t fake_connect(int peer)
 
 int fake_waiting(void)
 {
-    int n = 0;
-
-    for (int i = 0; i < fake.top; i++)
-        n += fake.op[i].id && !fake.op[i].ended;
-    return n;
+    return fake.waiting;
 }
 
 struct fake_op *fake_waiting_at(int n)
 {
-    for (int i = 0; i < fake.top; i++)
-        if (fake.op[i].id && !fake.op[i].ended && n-- == 0)
-            return &fake.op[i];
-    return NULL;
+    return n < fake.waiting ? &fake.op[fake.waits[n]] : NULL;
+}
+
+static void wait_for(int slot)
+{
+    int i = fake.waiting++;
+
+    for (; i > 0 && fake.waits[i - 1] > slot; i--)
+        fake.waits[i] = fake.waits[i - 1];
+    fake.waits[i] = slot;
+}
+
+static void stop_waiting(int slot)
+{
+    int i = 0;
+
+    while (i < fake.waiting && fake.waits[i] != slot)
+        i++;
+    if (i == fake.waiting)
+        return; /* it has not begun to */
+    fake.ended++;
+    fake.waiting--;
+    for (; i < fake.waiting; i++)
+        fake.waits[i] = fake.waits[i + 1];
 }
 
 void fake_finish(struct fake_op *op, bmi_error_code_t error, bmi_size_t actual)
 {
+    if (!op->ended)
+        stop_waiting((int)(op - fake.op));
     op->ended = true;
     op->error = op->canceled ? -BMI_ECANCEL : error;
     op->actual = actual > op->size ? op->size : actual;
@@ -101,9 +128,9 @@ void fake_deliver(struct fake_op *op, const void *bytes, bmi_size_t size)
 
 void fake_lose(BMI_addr_t addr)
 {
-    for (int i = 0; i < fake.top; i++)
-        if (fake.op[i].id && !fake.op[i].ended && (addr == 0 || fake.op[i].addr == addr))
-            fake_finish(&fake.op[i], -BMI_ECONNRESET, 0);
+    for (int i = fake.waiting; i-- > 0;)
+        if (addr == 0 || fake.op[fake.waits[i]].addr == addr)
+            fake_finish(&fake.op[fake.waits[i]], -BMI_ECONNRESET, 0);
     if (addr)
         fake.lost[addr] = true;
 }
@@ -132,8 +159,10 @@ static int post(bmi_op_id_t *id, const struct fake_op *wanted, bmi_size_t *actua
     op->memory = op->piece[0].base;
     result = fake.script.posted ? fake.script.posted(op) : 0;
     *id = op->id;
-    if (result == 0)
+    if (result == 0) {
+        wait_for((int)(op - fake.op));
         return 0;
+    }
     if (result > 0 && actual)
         *actual = op->actual;
     op->id = 0;
@@ -232,11 +261,12 @@ int BMI_testcontext(int count, bmi_op_id_t *id, int *outcount, bmi_error_code_t 
         return -BMI_ENOMEM;
     if (fake.script.poll)
         fake.script.poll(idle_ms);
-    for (int i = 0; i < fake.top && n < count; i++) {
+    for (int i = 0; i < fake.top && n < count && fake.ended > 0; i++) {
         struct fake_op *op = &fake.op[i];
 
         if (!op->id || !op->ended)
             continue;
+        fake.ended--;
         id[n] = op->id;
         error[n] = op->error;
         actual[n] = op->actual;

@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 
+#include "engine/engine.h"
 #include "fuzz.h"
 #include "rme.h"
 #include "script_fabric.h"
@@ -19,6 +20,9 @@
 #define OPS       32
 #define ADDRESSES 8
 #define PATIENCE  2000
+#define UNIT      32768 /* less than the option allows: a message has many, and short inputs get to every bound */
+#define RTS_MAX   24
+#define WINDOW    4608
 #define ZONE_FROM                                                                              \
     0x80 /* from this address byte on: registered memory, whose receives invite                \
           */
@@ -52,7 +56,7 @@ void *__wrap_malloc(size_t size)
 }
 
 static const uint32_t sizes[] = {0,    1,     64,    1000,  4064,   4096,
-                                 5000, 16384, 16385, 70000, 300000, 1 << 20};
+                                 5000, 16384, 16385, 70000, 150000, 250000};
 
 static unsigned take(struct input *in)
 {
@@ -88,13 +92,15 @@ static void open_engine(void)
         .fabric = &script_ops,
         .options =
             "regcache_entries=0,spin_us=0,keepalive_ms=0,backoff_min_ms=1,backoff_max_ms=1,"
-            "credits=8,unit=64K,zone_bytes=64M,zone_keep_bytes=64M,dont_fork=off,"
-            "eager_window=64K,unexpected_window=64K,rts_max=1024"};
+            "credits=8,zone_bytes=64M,zone_keep_bytes=64M,dont_fork=off"};
 
     FUZZ_CHECK(rme_addr_parse("ib", "ib://self:1", &listen) == 0);
     config.listen = listen;
     FUZZ_CHECK(rme_open(&config, &rme) == 0);
     FUZZ_CHECK(rme_context_open(rme, 0) == 0);
+    rme->tuning.unit = UNIT;
+    rme->tuning.rts_max = RTS_MAX;
+    rme->tuning.window[RME_EXPECTED] = rme->tuning.window[RME_UNEXPECTED_STREAM] = WINDOW;
     rme_addr_free(listen);
 }
 
@@ -163,7 +169,7 @@ static void post(struct input *in)
     struct rme_addr **addr = &addr_at[where % ADDRESSES];
     struct rme_list list;
     struct op *op = op_at;
-    uint32_t size = take_size(in) % (2 << 20);
+    uint32_t size = take_size(in) % (1 << 19);
     int32_t tag = (int32_t)take(in) % 4;
     int ret, pieces = 1 + (int)(take(in) % 3);
     int64_t actual;
@@ -243,8 +249,8 @@ static void say(struct input *in)
     struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 15),
                                  .flags = (uint8_t)(how & 0x9f),
                                  .credits = (uint16_t)(how & 0x10 ? take(in) : 1)};
-    uint8_t buffer[8192] = {0};
-    size_t length, payload = 0;
+    static uint8_t buffer[8192]; /* zero behind the head, whatever was said */
+    size_t length, head, payload = 0;
 
     m.tag = (int32_t)take(in) % 4;
     if (how & 0x20) {
@@ -272,8 +278,11 @@ static void say(struct input *in)
 
         rme_wire_put_segment(buffer, m.type, i, &segment);
     }
-    length = rme_wire_length(m.type, m.nsegment) + payload;
-    script_message(link, buffer, length < sizeof(buffer) ? length : sizeof(buffer));
+    head = rme_wire_length(m.type, m.nsegment);
+    length = head + payload;
+    FUZZ_CHECK(length <= sizeof(buffer));
+    script_message(link, buffer, length);
+    memset(buffer, 0, head);
 }
 
 static void say_raw(struct input *in)

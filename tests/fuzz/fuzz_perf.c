@@ -9,6 +9,7 @@
  * and nothing is left in the end.
  */
 #include <signal.h>
+#include <sys/prctl.h>
 
 #include "fuzz.h"
 #include "bench/bmi_server.h"
@@ -20,19 +21,21 @@
 
 #define ADDRESSES 4
 #define OPS       512
-#define MEMORY    ((uint64_t)1 << 20)
+#define WORD      64 /* operations in a word of the set of those that are used */
+#define MEMORY    ((uint64_t)1 << 18)
 
 static struct {
     const uint8_t *at;
     size_t left;
     volatile sig_atomic_t stop;
     struct {
-        bool used, dead;
+        bool dead;
         bmi_op_id_t id;
         BMI_addr_t peer;
         bmi_size_t size;
         void *user;
     } op[OPS];
+    uint64_t used[OPS / WORD];
     unsigned ops;
     bmi_op_id_t posts;
     int references[ADDRESSES + 1];
@@ -75,9 +78,30 @@ void BMI_close_context(bmi_context_id context)
     FUZZ_CHECK(context == 1);
 }
 
+static bool is_used(unsigned i)
+{
+    return play.used[i / WORD] >> i % WORD & 1;
+}
+
+/* The first operation from `from` on that is used, or is not; OPS: there is none. */
+static unsigned next_op(unsigned from, bool used)
+{
+    for (unsigned w = from / WORD; w < OPS / WORD; w++) {
+        uint64_t set = used ? play.used[w] : ~play.used[w];
+
+        if (w == from / WORD)
+            set &= UINT64_MAX << from % WORD;
+        if (set != 0)
+            return w * WORD + (unsigned)__builtin_ctzll(set);
+    }
+    return OPS;
+}
+
 static int post(bmi_op_id_t *id, BMI_addr_t peer, bmi_size_t size, bmi_size_t *actual,
                 void *user)
 {
+    unsigned i;
+
     FUZZ_CHECK(play.running && peer >= 1 && peer <= ADDRESSES && play.references[peer] > 0 &&
                size >= 0);
     *id = 0;
@@ -91,19 +115,17 @@ static int post(bmi_op_id_t *id, BMI_addr_t peer, bmi_size_t size, bmi_size_t *a
             *actual = size;
         return 1;
     }
-    for (unsigned i = 0; i < OPS; i++) {
-        if (play.op[i].used)
-            continue;
-        play.op[i].used = true;
-        play.op[i].dead = false;
-        play.op[i].peer = peer;
-        play.op[i].size = size;
-        play.op[i].user = user;
-        play.ops++;
-        *id = play.op[i].id = ++play.posts;
-        return 0;
-    }
-    return -BMI_ENOMEM;
+    i = next_op(0, false);
+    if (i == OPS)
+        return -BMI_ENOMEM;
+    play.used[i / WORD] |= UINT64_C(1) << i % WORD;
+    play.op[i].dead = false;
+    play.op[i].peer = peer;
+    play.op[i].size = size;
+    play.op[i].user = user;
+    play.ops++;
+    *id = play.op[i].id = ++play.posts * OPS + i;
+    return 0;
 }
 
 /* All of the memory is there. */
@@ -171,9 +193,10 @@ int BMI_post_recv_list(bmi_op_id_t *id, BMI_addr_t src, void *const *buffer,
  */
 int BMI_cancel(bmi_op_id_t id, bmi_context_id context)
 {
-    FUZZ_CHECK(context == 1 && id >= 1 && id <= play.posts);
-    for (unsigned i = 0; i < OPS; i++)
-        play.op[i].dead |= play.op[i].used && play.op[i].id == id;
+    unsigned i = (unsigned)(id % OPS);
+
+    FUZZ_CHECK(context == 1 && id / OPS >= 1 && id / OPS <= play.posts);
+    play.op[i].dead |= is_used(i) && play.op[i].id == id;
     return 0;
 }
 
@@ -232,7 +255,7 @@ static void unexpected(struct BMI_unexpected_info *info, bmi_msg_tag_t tag, cons
 /* A job that can be done, or nearly. */
 static void ask(struct BMI_unexpected_info *info)
 {
-    static const uint32_t sizes[] = {0, 1, 64, 4096, 65536, 1 << 17};
+    static const uint32_t sizes[] = {0, 1, 64, 4096, 8192, 32768};
     struct job job = {.test = take() % JOB_TESTS,
                       .direction = take() % JOB_DIRECTIONS,
                       .memory = take() % JOB_MEMORIES,
@@ -309,13 +332,11 @@ int BMI_testcontext(int room, bmi_op_id_t *id, int *count, bmi_error_code_t *err
 
     FUZZ_CHECK(idle_ms >= 0 && context == 1);
     *count = 0;
-    for (unsigned k = 0; k < OPS && play.ops > 0 && *count < room && *count < (int)(how % 16);
-         k++) {
-        unsigned i = (start + k) % OPS;
-
-        if (!play.op[i].used)
-            continue;
-        play.op[i].used = false;
+    for (unsigned i = start % OPS; play.ops > 0 && *count < room && *count < (int)(how % 16); i = (i + 1) % OPS) {
+        i = next_op(i, true);
+        if (i == OPS)
+            i = next_op(0, true);
+        play.used[i / WORD] &= ~(UINT64_C(1) << i % WORD);
         play.ops--;
         id[*count] = play.op[i].id;
         error[*count] = play.op[i].dead ? -BMI_ECANCEL : how > 250 ? -BMI_ECONNRESET : 0;
@@ -356,9 +377,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static bool quiet;
     char why[WHY_SIZE];
 
-    if (!quiet)
+    if (!quiet) {
         quiet =
             freopen("/dev/null", "w", stdout) != NULL; /* it says that it listens, each time */
+        prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* a huge page takes long to clear; the kernel may have none, too */
+    }
     memset(&play, 0, sizeof(play));
     play.at = data;
     play.left = size;

@@ -45,8 +45,8 @@
 #define B1000 3
 #define B16K  7
 #define B70K  9
-#define B300K 10
-#define B1M   11
+#define B150K 10
+#define B250K   11
 
 void lives(void)
 {
@@ -62,12 +62,12 @@ void lives(void)
                                           RUN,
                                           RECV(B1000, 1),
                                           RUN};
-    static const uint8_t written[] = {SEND(B300K, 1),
+    static const uint8_t written[] = {SEND(B150K, 1),
                                       UP,
                                       RUN,
                                       SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0),
                                       1,
-                                      B300K,
+                                      B150K,
                                       RUN,
                                       FINISH,
                                       FINISH,
@@ -79,7 +79,7 @@ void lives(void)
         B16K, RUN, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN
     static const uint8_t answered[] = {ANSWERED, FINISH, RUN};
     static const uint8_t answered_and_lost[] = {ANSWERED, DOWN};
-    static const uint8_t written_in_windows[] = {SEND(B300K, 1),
+    static const uint8_t written_in_windows[] = {SEND(B150K, 1),
                                                  UP,
                                                  RUN,
                                                  SAY(0, RME_WIRE_CTS, 1, 0, B0, 0, 0),
@@ -95,28 +95,28 @@ void lives(void)
                                                  FINISH,
                                                  FINISH,
                                                  FINISH};
-    static const uint8_t read_by_peer[] = {SEND(B300K, 1),
+    static const uint8_t read_by_peer[] = {SEND(B150K, 1),
                                            UP,
                                            RUN,
                                            SAY(0, RME_WIRE_GO, 1, 0, 0, 0, 0),
                                            RUN,
-                                           SAY(0, RME_WIRE_FIN, 1, 0, B300K, 0, 0),
+                                           SAY(0, RME_WIRE_FIN, 1, 0, B150K, 0, 0),
                                            RUN};
-    static const uint8_t read_by_us[] = {RECV(B300K, 1),
+    static const uint8_t read_by_us[] = {RECV(B150K, 1),
                                          UP,
                                          RUN,
-                                         SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2),
+                                         SAY(4, RME_WIRE_RTS, 1, B150K, 0, 0, 2),
                                          1,
-                                         B300K,
+                                         B150K,
                                          RUN,
                                          FINISH,
                                          FINISH,
                                          FINISH,
                                          FINISH};
-    static const uint8_t read_in_windows[] = {RECV(B300K, 1),
+    static const uint8_t read_in_windows[] = {RECV(B150K, 1),
                                               UP,
                                               RUN,
-                                              SAY(0, RME_WIRE_RTS, 1, B300K, 0, 0, 2),
+                                              SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 2),
                                               1,
                                               B70K,
                                               RUN,
@@ -127,10 +127,10 @@ void lives(void)
                                               RUN,
                                               FINISH,
                                               FINISH};
-    static const uint8_t peer_writes[] = {RECV(B300K, 1),
+    static const uint8_t peer_writes[] = {RECV(B150K, 1),
                                           UP,
                                           RUN,
-                                          SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 0),
+                                          SAY(4, RME_WIRE_RTS, 1, B150K, 0, 0, 0),
                                           0,
                                           RUN,
                                           18,
@@ -148,11 +148,11 @@ void lives(void)
                                         SAY(0, RME_WIRE_UNEXPECTED, 2, 0, 0, 0, 0),
                                         B64,
                                         RUN,
-                                        SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2),
+                                        SAY(4, RME_WIRE_RTS, 1, B150K, 0, 0, 2),
                                         1,
-                                        B300K,
+                                        B150K,
                                         RUN,
-                                        RECV(B300K, 1),
+                                        RECV(B150K, 1),
                                         RUN,
                                         FINISH,
                                         FINISH};
@@ -164,11 +164,11 @@ void lives(void)
     static const uint8_t too_large[] = {RECV(B1000, 1),
                                         UP,
                                         RUN,
-                                        SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2),
+                                        SAY(4, RME_WIRE_RTS, 1, B150K, 0, 0, 2),
                                         1,
-                                        B300K,
+                                        B150K,
                                         RUN,
-                                        SEND(B300K, 1),
+                                        SEND(B150K, 1),
                                         RUN,
                                         SAY(0, RME_WIRE_FIN, 1, 0, 0, 1, 0),
                                         RUN};
@@ -193,47 +193,47 @@ void lives(void)
                                               0,
                                               0,
                                               RUN};
-    static const uint8_t cancelled_recv[] = {RECV(B300K, 1),
+    static const uint8_t cancelled_recv[] = {RECV(B150K, 1),
                                              UP,
                                              RUN,
-                                             SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 0),
+                                             SAY(4, RME_WIRE_RTS, 1, B150K, 0, 0, 0),
                                              0,
                                              RUN,
                                              CANCEL(0),
                                              SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0),
                                              RUN};
     static const uint8_t cancelled_send[] = {
-        SEND(B300K, 1), UP, RUN, CANCEL(0), SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0), RUN};
-    static const uint8_t cancelled_by_peer[] = {SEND(B300K, 1), UP, RUN,
+        SEND(B150K, 1), UP, RUN, CANCEL(0), SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0), RUN};
+    static const uint8_t cancelled_by_peer[] = {SEND(B150K, 1), UP, RUN,
                                                 SAY(0, RME_WIRE_CANCEL, 1, 0, 0, 0, 0), RUN};
     static const uint8_t lost_while_moving[] = {
-        SEND(B1M, 1), UP, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1, B1M, RUN, FINISH, DOWN,
+        SEND(B250K, 1), UP, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1, B250K, RUN, FINISH, DOWN,
         RUN,          UP, RUN};
     static const uint8_t without_memory[] = {17,
                                              6,
-                                             SEND(B300K, 1),
-                                             RECV(B300K, 2),
+                                             SEND(B150K, 1),
+                                             RECV(B150K, 2),
                                              UP,
                                              RUN,
                                              SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0),
                                              1,
-                                             B300K,
+                                             B150K,
                                              RUN,
-                                             SAY(4, RME_WIRE_RTS, 2, B300K, 0, 0, 2),
+                                             SAY(4, RME_WIRE_RTS, 2, B150K, 0, 0, 2),
                                              1,
-                                             B300K,
+                                             B150K,
                                              RUN,
                                              FINISH,
                                              FINISH};
     static const uint8_t without_buffers[] = {SEND(B1000, 1), UP,  17, 1, SEND(B1000, 1),
-                                              SEND(B300K, 1), RUN, 17, 0, RUN};
-    static const uint8_t freed[] = {SEND(B300K, 1),
+                                              SEND(B150K, 1), RUN, 17, 0, RUN};
+    static const uint8_t freed[] = {SEND(B150K, 1),
                                     RECV(B1000, 2),
                                     UP,
                                     RUN,
                                     SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0),
                                     1,
-                                    B300K,
+                                    B150K,
                                     RUN,
                                     5,
                                     0,
@@ -246,11 +246,11 @@ void lives(void)
                                   SAY(0, RME_WIRE_BYE, 1, 0, 0, 0, 0),
                                   RUN};
 
-    static const uint8_t inviting[] = {SPEAK, ZONE_RECV(B300K, 1), RUN, IMM};
+    static const uint8_t inviting[] = {SPEAK, ZONE_RECV(B150K, 1), RUN, IMM};
     static const uint8_t inviting_crossed[] = {
-        SPEAK, ZONE_RECV(B300K, 1), RUN, SAY(0, RME_WIRE_RTS, 1, B300K, 0, 0, 0), 0, RUN, IMM};
+        SPEAK, ZONE_RECV(B150K, 1), RUN, SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 0), 0, RUN, IMM};
     static const uint8_t inviting_declined[] = {SPEAK,
-                                                ZONE_RECV(B300K, 1),
+                                                ZONE_RECV(B150K, 1),
                                                 RUN,
                                                 9,
                                                 0,
@@ -260,7 +260,7 @@ void lives(void)
                                                 1,
                                                 0,
                                                 0,
-                                                B300K,
+                                                B150K,
                                                 0,
                                                 0,
                                                 0,
@@ -269,25 +269,25 @@ void lives(void)
                                                 RUN,
                                                 IMM};
     static const uint8_t inviting_cancelled[] = {SPEAK,
-                                                 ZONE_RECV(B300K, 1),
+                                                 ZONE_RECV(B150K, 1),
                                                  RUN,
                                                  CANCEL(1),
-                                                 SAY(0, RME_WIRE_RTS, 1, B300K, 0, 0, 0),
+                                                 SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 0),
                                                  0,
                                                  RUN,
                                                  SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0),
                                                  RUN};
     static const uint8_t inviting_eager[] = {
-        SPEAK, ZONE_RECV(B300K, 1), RUN, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN};
+        SPEAK, ZONE_RECV(B150K, 1), RUN, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN};
     static const uint8_t invited[] = {
-        RECV(B64, 2), UP, INVITE(1, 0, B300K), RUN, ZONE_SEND(B300K, 1), RUN, FINISH};
-    static const uint8_t invited_crossed[] = {ZONE_SEND(B300K, 1), UP,  RUN,
-                                              INVITE(1, 0, B300K), RUN, FINISH};
+        RECV(B64, 2), UP, INVITE(1, 0, B150K), RUN, ZONE_SEND(B150K, 1), RUN, FINISH};
+    static const uint8_t invited_crossed[] = {ZONE_SEND(B150K, 1), UP,  RUN,
+                                              INVITE(1, 0, B150K), RUN, FINISH};
     static const uint8_t invited_late[] = {
-        SEND(B1000, 1), UP, RUN, INVITE(1, 0, B300K), RUN, ZONE_SEND(B300K, 1), RUN};
+        SEND(B1000, 1), UP, RUN, INVITE(1, 0, B150K), RUN, ZONE_SEND(B150K, 1), RUN};
     static const uint8_t invited_taken_back[] = {RECV(B64, 2),
                                                  UP,
-                                                 INVITE(1, 0, B300K),
+                                                 INVITE(1, 0, B150K),
                                                  RUN,
                                                  9,
                                                  0,
@@ -305,12 +305,12 @@ void lives(void)
                                                  0,
                                                  0,
                                                  RUN,
-                                                 ZONE_SEND(B300K, 1),
+                                                 ZONE_SEND(B150K, 1),
                                                  RUN};
 
     static const uint8_t cancelled_early[] = {REQUEST,
-                                              RTS_FROM(0, 1, 1, B300K),
-                                              RTS_FROM(0, 1, 2, B300K),
+                                              RTS_FROM(0, 1, 1, B150K),
+                                              RTS_FROM(0, 1, 2, B150K),
                                               RUN,
                                               CANCEL_FROM(0, 1, 2),
                                               CANCEL_FROM(0, 2, 1),
@@ -335,8 +335,8 @@ void lives(void)
                                                 SAY(0, RME_WIRE_UNEXPECTED, 2, 0, 0, 0, 0),
                                                 B64,
                                                 RUN,
-                                                RECV(B300K, 1),
-                                                RTS_FROM(0, 1, 1, B300K),
+                                                RECV(B150K, 1),
+                                                RTS_FROM(0, 1, 1, B150K),
                                                 RUN,
                                                 CANCEL_FROM(0, 1, 1),
                                                 RUN};
@@ -348,14 +348,14 @@ void lives(void)
                                               0,
                                               0x20,
                                               RUN,
-                                              RTS_FROM(0, 1, 1, B300K),
+                                              RTS_FROM(0, 1, 1, B150K),
                                               CANCEL_FROM(0, 1, 1),
-                                              RTS_FROM(0, 1, 2, B300K),
+                                              RTS_FROM(0, 1, 2, B150K),
                                               CANCEL_FROM(0, 1, 2),
                                               RUN,
-                                              RTS_FROM(0, 1, 1, B300K),
+                                              RTS_FROM(0, 1, 1, B150K),
                                               CANCEL_FROM(0, 1, 1),
-                                              RTS_FROM(0, 1, 2, B300K),
+                                              RTS_FROM(0, 1, 2, B150K),
                                               CANCEL_FROM(0, 1, 2),
                                               RUN,
                                               DOWN};
@@ -364,9 +364,9 @@ void lives(void)
     static const uint8_t no_memory_unexpected[] = {
         REQUEST, SAY(0, RME_WIRE_UNEXPECTED, 1, 0, 0, 0, 0), B1000, NO_MEMORY(1), RUN};
     static const uint8_t no_memory_rts[] = {
-        REQUEST, SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2), 1, B300K, NO_MEMORY(1), RUN};
+        REQUEST, SAY(4, RME_WIRE_RTS, 1, B150K, 0, 0, 2), 1, B150K, NO_MEMORY(1), RUN};
     static const uint8_t no_memory_opening[] = {
-        REQUEST, SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 2), 1, B300K, NO_MEMORY(2), RUN};
+        REQUEST, SAY(4, RME_WIRE_RTS, 1, B150K, 0, 0, 2), 1, B150K, NO_MEMORY(2), RUN};
     static const uint8_t no_memory_pull[] = {REQUEST, RTS_FROM(F_UNEXPECTED, 1, 1, B16K),
                                              NO_MEMORY(1), RUN};
     static const uint8_t no_memory_pull_later[] = {REQUEST, RTS_FROM(F_UNEXPECTED, 1, 1, B16K),
@@ -375,10 +375,10 @@ void lives(void)
     static const uint8_t stalled[] = {REQUEST, SAY(1, RME_WIRE_PONG, 0, 0, 0, 0, 0), RUN};
     static const uint8_t unexpected_too_large[] = {REQUEST, RTS_FROM(F_UNEXPECTED, 1, 1, B70K),
                                                    RUN};
-    static const uint8_t invited_wrongly[] = {SPEAK, INVITE(1, 100, B300K), RUN};
-    static const uint8_t invited_twice[] = {SPEAK, INVITE(1, 0, B300K), INVITE(1, 0, B300K),
+    static const uint8_t invited_wrongly[] = {SPEAK, INVITE(1, 100, B150K), RUN};
+    static const uint8_t invited_twice[] = {SPEAK, INVITE(1, 0, B150K), INVITE(1, 0, B150K),
                                             RUN};
-    static const uint8_t invited_no_memory[] = {SPEAK, RUN, INVITE(1, 0, B300K), NO_MEMORY(1),
+    static const uint8_t invited_no_memory[] = {SPEAK, RUN, INVITE(1, 0, B150K), NO_MEMORY(1),
                                                 RUN};
     static const uint8_t cts_for_nothing[] = {REQUEST, NAMED(RME_WIRE_CTS), 1, B64, RUN};
     static const uint8_t offer_for_nothing[] = {REQUEST, NAMED(RME_WIRE_OFFER), 1, B64, RUN};
@@ -387,28 +387,28 @@ void lives(void)
     static const uint8_t imm_for_nothing[] = {REQUEST, 14, 0, 1, 9, 9, 9, 9, RUN};
     static const uint8_t refused_wrongly[] = {REQUEST, NAMED(RME_WIRE_REFUSED), RUN};
     static const uint8_t two_cancel[] = {/* both sides ask at once */
-                                         RECV(B300K, 1),
+                                         RECV(B150K, 1),
                                          UP,
                                          RUN,
-                                         SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 0),
+                                         SAY(4, RME_WIRE_RTS, 1, B150K, 0, 0, 0),
                                          0,
                                          RUN,
                                          CANCEL(0),
                                          CANCEL_FROM(0, 1, 1),
                                          RUN};
     static const uint8_t cancelled_queue[] = {
-        SEND(B300K, 1), RECV(B300K, 1), CANCEL(0), CANCEL(1), RUN, UP, RUN};
+        SEND(B150K, 1), RECV(B150K, 1), CANCEL(0), CANCEL(1), RUN, UP, RUN};
     static const uint8_t too_large_large[] = {
-        RECV(B70K, 1), UP, RUN, SAY(4, RME_WIRE_RTS, 1, B300K, 0, 0, 0), 1, B300K, RUN};
-    static const uint8_t empty_rts[] = {RECV(B300K, 1), UP, RUN, RTS_FROM(0, 1, 1, B0), RUN};
-    static const uint8_t no_memory_recv[] = {RECV(B300K, 1),           UP,           RUN,
-                                             RTS_FROM(0, 1, 1, B300K), NO_MEMORY(2), RUN};
-    static const uint8_t no_memory_send[] = {SEND(B300K, 1), UP, NO_MEMORY(1), RUN};
+        RECV(B70K, 1), UP, RUN, SAY(4, RME_WIRE_RTS, 1, B150K, 0, 0, 0), 1, B150K, RUN};
+    static const uint8_t empty_rts[] = {RECV(B150K, 1), UP, RUN, RTS_FROM(0, 1, 1, B0), RUN};
+    static const uint8_t no_memory_recv[] = {RECV(B150K, 1),           UP,           RUN,
+                                             RTS_FROM(0, 1, 1, B150K), NO_MEMORY(2), RUN};
+    static const uint8_t no_memory_send[] = {SEND(B150K, 1), UP, NO_MEMORY(1), RUN};
 
-    static const uint8_t offer_of_another[] = {RECV(B300K, 1),
+    static const uint8_t offer_of_another[] = {RECV(B150K, 1),
                                                UP,
                                                RUN,
-                                               SAY(0, RME_WIRE_RTS, 1, B300K, 0, 0, 2),
+                                               SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 2),
                                                1,
                                                B70K,
                                                RUN,
@@ -429,17 +429,17 @@ void lives(void)
                                                B70K,
                                                RUN};
     static const uint8_t offer_out_of_order[] = {
-        RECV(B300K, 1), UP,  RUN,    SAY(0, RME_WIRE_RTS, 1, B300K, 0, 0, 2),   1,
+        RECV(B150K, 1), UP,  RUN,    SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 2),   1,
         B70K,           RUN, FINISH, SAY(0, RME_WIRE_OFFER, 1, 0, B1000, 0, 0), 1,
         B70K,           RUN};
     static const uint8_t many_without_memory[] = {17,
                                                   6,
-                                                  SEND(B300K, 1),
-                                                  SEND(B300K, 1),
-                                                  SEND(B300K, 1),
-                                                  SEND(B300K, 1),
-                                                  SEND(B300K, 1),
-                                                  SEND(B300K, 1),
+                                                  SEND(B150K, 1),
+                                                  SEND(B150K, 1),
+                                                  SEND(B150K, 1),
+                                                  SEND(B150K, 1),
+                                                  SEND(B150K, 1),
+                                                  SEND(B150K, 1),
                                                   SEND(B70K, 1),
                                                   SEND(B70K, 1),
                                                   SEND(B70K, 1),
@@ -454,25 +454,25 @@ void lives(void)
                                                   SEND(B70K, 1),
                                                   UP,
                                                   RUN};
-    static const uint8_t invited_while_moving[] = {ZONE_SEND(B300K, 2),
+    static const uint8_t invited_while_moving[] = {ZONE_SEND(B150K, 2),
                                                    UP,
                                                    RUN,
                                                    SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0),
                                                    1,
-                                                   B300K,
+                                                   B150K,
                                                    RUN,
-                                                   INVITE(1, 1, B300K),
+                                                   INVITE(1, 1, B150K),
                                                    RUN,
-                                                   ZONE_SEND(B300K, 1),
+                                                   ZONE_SEND(B150K, 1),
                                                    RUN,
                                                    FINISH,
                                                    FINISH,
                                                    FINISH};
     static const uint8_t invited_without_buffers[] = {
-        SPEAK, RUN,   INVITE(1, 0, B300K), RUN, 17, 1, ZONE_SEND(B300K, 1), RUN, 17, 0,
+        SPEAK, RUN,   INVITE(1, 0, B150K), RUN, 17, 1, ZONE_SEND(B150K, 1), RUN, 17, 0,
         RUN,   FINISH};
     static const uint8_t invited_without_memory[] = {
-        SPEAK, RUN, INVITE(1, 0, B300K), RUN, 17, 6, SEND(B300K, 1), RUN, FINISH};
+        SPEAK, RUN, INVITE(1, 0, B150K), RUN, 17, 6, SEND(B150K, 1), RUN, FINISH};
 
 #define SEED_LIFE(name) put("peer", #name, name, sizeof(name))
     SEED_LIFE(eager_send);
@@ -566,7 +566,7 @@ void too_much(void)
     static const uint8_t poor[] = {6, 0x20, RUN, 7, 0, 0x20, RUN}; /* gives us 4 credits */
     static const uint8_t eager[] = {SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), 4, RUN};
     static const uint8_t unexpected[] = {SAY(0, RME_WIRE_UNEXPECTED, 1, 0, 0, 0, 0), 4, RUN};
-    static const uint8_t rts[] = {RTS_FROM(0, 1, 1, B300K), RUN};
+    static const uint8_t rts[] = {RTS_FROM(0, 1, 1, B150K), RUN};
     static const uint8_t unexpected_rts[] = {RTS_FROM(F_UNEXPECTED, 1, 1, B16K), RUN};
     static const uint8_t empty[] = {SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B0, RUN};
     static const uint8_t pong[] = {
@@ -577,11 +577,11 @@ void too_much(void)
         13, 0, 16, RME_WIRE_PONG, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, RUN};
 
     again("too_much_eager", first, sizeof(first), eager, sizeof(eager), 20);
-    again("too_many_empty", first, sizeof(first), empty, sizeof(empty), 1100);
+    again("too_many_empty", first, sizeof(first), empty, sizeof(empty), 80);
     again("too_much_unexpected", first, sizeof(first), unexpected, sizeof(unexpected), 20);
-    again("too_many_rts", first, sizeof(first), rts, sizeof(rts), 1030);
+    again("too_many_rts", first, sizeof(first), rts, sizeof(rts), 30);
     again("too_many_unexpected_rts", first, sizeof(first), unexpected_rts,
-          sizeof(unexpected_rts), 1040);
+          sizeof(unexpected_rts), 40);
     again("too_many_credits", first, sizeof(first), pong, sizeof(pong), 20);
     again("more_than_its_credits", poor, sizeof(poor), unanswered, sizeof(unanswered), 40);
     again("stopped_at_its_credits", poor, sizeof(poor), unanswered, sizeof(unanswered), 24);
