@@ -111,16 +111,16 @@ check_complaint() { # STATUS TEXT MILLISECONDS COMMAND OUTPUT
     fi
 }
 
-cp_complains() { # TEXT ARGUMENT...: within 10 s
+cp_complains() { # TEXT ARGUMENT...: within 60 s
     local text=$1
     shift
-    complains 10 "$text" "${wrapper[@]}" ./bmi-cp "$@"
+    complains 60 "$text" "${wrapper[@]}" ./bmi-cp "$@"
 }
 
-# Waits until a command succeeds, for up to 20 s.
+# Waits until a command succeeds, for up to 60 s.
 eventually() { # COMMAND...
     local i
-    for ((i = 0; i < 200; i++)); do
+    for ((i = 0; i < 600; i++)); do
         "$@" && return
         sleep 0.1
     done
