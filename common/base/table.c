@@ -21,7 +21,7 @@ void rme_table_clear(struct rme_table *table)
 }
 
 /* Keeps the order of those that are alike. */
-static void grow(struct rme_table *table)
+void rme_table_grow(struct rme_table *table)
 {
     uint32_t mask = table->mask * 2 + 1;
     struct rme_keyed **chain = mask < CHAINS_MAX ? calloc((size_t)mask + 1, sizeof(struct rme_keyed *)) : NULL;
@@ -43,28 +43,4 @@ static void grow(struct rme_table *table)
     free(table->chain);
     table->chain = chain;
     table->mask = mask;
-}
-
-void rme_table_put(struct rme_table *table, struct rme_keyed *node, uint64_t key, uint32_t kind)
-{
-    struct rme_keyed **head;
-
-    if (table->used > table->mask)
-        grow(table);
-    head = &table->chain[rme_table_hash(key, kind) & table->mask];
-    node->key = key;
-    node->kind = kind;
-    node->next = *head;
-    *head = node;
-    table->used++;
-}
-
-void rme_table_take(struct rme_table *table, const struct rme_keyed *node)
-{
-    struct rme_keyed **at = &table->chain[rme_table_hash(node->key, node->kind) & table->mask];
-
-    while (*at != node)
-        at = &(*at)->next;
-    *at = node->next;
-    table->used--;
 }

@@ -27,10 +27,8 @@ int rme_table_init(struct rme_table *table, uint32_t chains);
 /* The nodes are the caller's. */
 void rme_table_clear(struct rme_table *table);
 
-/* Puts it in with this key and kind.  Where two are alike, the last one is found. */
-void rme_table_put(struct rme_table *table, struct rme_keyed *node, uint64_t key, uint32_t kind);
-/* Takes out one that is in it. */
-void rme_table_take(struct rme_table *table, const struct rme_keyed *node);
+/* More chains, if there is memory for them. */
+void rme_table_grow(struct rme_table *table);
 
 /* The finalizer of a 64-bit mix: all bits of the key reach the low bits. */
 static inline uint32_t rme_table_hash(uint64_t key, uint32_t kind)
@@ -50,6 +48,32 @@ static inline struct rme_keyed *rme_table_find(const struct rme_table *table, ui
     while (node != NULL && (node->key != key || node->kind != kind))
         node = node->next;
     return node;
+}
+
+/* Puts it in with this key and kind.  Where two are alike, the last one is found. */
+static inline void rme_table_put(struct rme_table *table, struct rme_keyed *node, uint64_t key, uint32_t kind)
+{
+    struct rme_keyed **head;
+
+    if (table->used > table->mask)
+        rme_table_grow(table);
+    head = &table->chain[rme_table_hash(key, kind) & table->mask];
+    node->key = key;
+    node->kind = kind;
+    node->next = *head;
+    *head = node;
+    table->used++;
+}
+
+/* Takes out one that is in it. */
+static inline void rme_table_take(struct rme_table *table, const struct rme_keyed *node)
+{
+    struct rme_keyed **at = &table->chain[rme_table_hash(node->key, node->kind) & table->mask];
+
+    while (*at != node)
+        at = &(*at)->next;
+    *at = node->next;
+    table->used--;
 }
 
 #endif
