@@ -85,7 +85,7 @@ start() { # LOG COMMAND...
     : > "$log"
     "$@" >> "$log" 2>&1 < /dev/null &
     pids+=($!)
-    for ((i = 0; i < 200; i++)); do
+    for ((i = 0; i < 1200; i++)); do
         grep -q listening "$log" && return 0
         kill -0 "${pids[-1]}" 2> /dev/null || break
         sleep 0.05
