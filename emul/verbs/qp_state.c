@@ -272,9 +272,16 @@ void emu_qp_peer_died(struct emu_dev *d, uint32_t slot)
 {
     pthread_mutex_lock(&d->qp_life);
     for (uint32_t i = 0; i < EMU_MAX_QPS; i++) {
-        struct emu_qp *qp = d->qp[i];
-        /* one that is being made is not found by posters, nor here */
-        if (!qp || !qp->s || atomic_load(&qp->s->qpn) == 0 || qp->s->type != IBV_QPT_UD)
+        struct shm_qp *shared = shm_qp(d->seg, i);
+        struct emu_qp *qp;
+
+        /* its number is set last: one that is being made is not found by posters, nor here */
+        if (atomic_load(&shared->qpn) == 0 || shared->type != IBV_QPT_UD)
+            continue;
+        pthread_mutex_lock(&d->lock);
+        qp = d->qp[i];
+        pthread_mutex_unlock(&d->lock);
+        if (!qp)
             continue;
         pthread_mutex_lock(&qp->sq_lock); /* its state does not change meanwhile */
         uint64_t t = atomic_load(&qp->s->busy);
