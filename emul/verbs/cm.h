@@ -97,6 +97,8 @@ struct cm_group {
 struct cm_chan {
     struct rdma_event_channel ch;
     struct cm_event *head, **tail;
+    unsigned readers; /* threads in rdma_get_cm_event; under cm.lock */
+    bool gone;        /* destroyed: the last of them frees it */
 };
 
 struct cm_event {

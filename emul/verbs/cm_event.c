@@ -37,7 +37,19 @@ void cm_chan_free(struct cm_chan *c)
         free(e);
     }
     sys_close(c->ch.fd);
-    free(c);
+    c->gone = true;
+    if (c->readers == 0)
+        free(c);
+}
+
+/* A thread has read, under cm.lock. False: the channel was destroyed meanwhile, as rping does. */
+static bool reader_leaves(struct cm_chan *c)
+{
+    bool gone = c->gone;
+
+    if (--c->readers == 0 && gone)
+        free(c);
+    return !gone;
 }
 
 EMU_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
@@ -287,9 +299,17 @@ EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
     }
     for (;;) {
         uint64_t one;
-        if (read(channel->fd, &one, sizeof(one)) < 0)
-            return -1;
         pthread_mutex_lock(&cm.lock);
+        c->readers++;
+        pthread_mutex_unlock(&cm.lock);
+        ssize_t got = read(channel->fd, &one, sizeof(one));
+        int err = got < 0 ? errno : EBADF;
+        pthread_mutex_lock(&cm.lock);
+        if (!reader_leaves(c) || got < 0) {
+            pthread_mutex_unlock(&cm.lock);
+            errno = err;
+            return -1;
+        }
         struct cm_event *e = c->head;
         if (e) {
             c->head = e->next;
