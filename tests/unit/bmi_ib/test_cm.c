@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Connection events in every state, and how links end. */
+#define _GNU_SOURCE /* unshare */
 #include <fcntl.h>
 #include <limits.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include "rig.h"
@@ -280,6 +285,58 @@ static void a_silent_port_is_given_up(void **state)
     for (int i = 0; i < 8; i++)
         close(full[i]);
     close(listener);
+}
+
+/* A network of this thread's own, with one port to connect from.  Returns what leads back to the
+ * one before, or -1: not permitted. */
+static int alone_with_one_port(uint16_t port)
+{
+    struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    int back = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC), fd;
+    FILE *range;
+    if (back < 0 || unshare(CLONE_NEWNET) != 0) {
+        close(back);
+        return -1;
+    }
+    fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(ioctl(fd, SIOCSIFFLAGS, &lo), 0);
+    close(fd);
+    range = fopen("/proc/sys/net/ipv4/ip_local_port_range", "w");
+    assert_non_null(range);
+    fprintf(range, "%u %u\n", port, port);
+    assert_int_equal(fclose(range), 0);
+    return back;
+}
+
+/* A socket that connects to the very port that it was given meets itself: that is nobody. */
+static void who_meets_itself_has_met_nobody(void **state)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons(4321),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int back = alone_with_one_port(4321), fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct rme_event down;
+    (void)state;
+    if (back < 0) {
+        close(fd);
+        skip();
+    }
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    close(fd);
+    at.sin_port = htons(4322); /* the port of the first is kept for a while */
+    assert_int_equal(setns(back, CLONE_NEWNET), 0);
+    close(back);
+
+    back = alone_with_one_port(4322);
+    open_asleep();
+    struct rme_link *l = refused(&at, 8);
+    down = wait_for_down();
+    assert_int_equal(down.error, -ECONNREFUSED);
+    assert_null(down.why);
+    ib_link_free(l);
+    close_asleep();
+    assert_int_equal(setns(back, CLONE_NEWNET), 0);
+    close(back);
 }
 
 /* Goes on with an attempt that has been started again. */
@@ -693,6 +750,7 @@ int main(void)
         cmocka_unit_test(rejects_are_told_apart),
         cmocka_unit_test(a_listener_by_tcp_is_told),
         cmocka_unit_test(a_silent_port_is_given_up),
+        cmocka_unit_test(who_meets_itself_has_met_nobody),
         cmocka_unit_test(stale_is_asked_again),
         cmocka_unit_test(second_address_delivers),
         cmocka_unit_test(shared_receives_are_not_lost),
