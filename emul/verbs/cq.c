@@ -48,6 +48,17 @@ static bool stale(struct emu_dev *d, const struct shm_cqe *e)
            (e->token && e->token == d->revoked[i]);
 }
 
+/* Is the memory still registered by this key?  It may have been registered anew meanwhile. */
+static bool may_land(struct emu_dev *d, const struct shm_sge *s, uint32_t n)
+{
+    const struct shm_mr *mr = shm_mr(d->seg, shm_key_index(s->lkey));
+
+    if (atomic_load(&mr->key) != s->lkey)
+        return false;
+    uint64_t off = s->addr - mr->addr;
+    return off <= mr->length && n <= mr->length - off && (mr->access & IBV_ACCESS_LOCAL_WRITE);
+}
+
 /* Copies a bounced payload to its segments and gives the slot back. */
 static void land(struct emu_dev *d, struct shm_cqe *e)
 {
@@ -57,7 +68,7 @@ static void land(struct emu_dev *d, struct shm_cqe *e)
     for (uint32_t i = 0; i < b->nsge && left; i++) {
         const struct shm_sge *s = &b->sge[i];
         uint32_t n = s->length < left ? s->length : left;
-        if (n && atomic_load(&shm_mr(d->seg, shm_key_index(s->lkey))->key) == s->lkey)
+        if (n && may_land(d, s, n))
             memcpy((void *)(uintptr_t)s->addr, b->data + done, n);
         done += n;
         left -= n;
@@ -78,6 +89,8 @@ bool emu_cq_push(struct emu_dev *d, struct emu_peer *owner, uint32_t index,
     if (e) {
         memcpy((char *)e + sizeof(e->cell), (const char *)c + sizeof(c->cell),
                sizeof(*c) - sizeof(c->cell));
+        if (s->stamps)
+            e->time = emu_now();
         if (shm_ring_push(owner->seg, &s->ring, e))
             return true;
         shm_cell_put(owner->seg, &s->ring, e);
@@ -104,8 +117,8 @@ void emu_cq_notify(struct emu_dev *d, struct emu_peer *owner, uint32_t index, bo
     }
 }
 
-static struct emu_cq *create(struct ibv_context *context, int cqe, void *cq_context,
-                             struct ibv_comp_channel *channel, int comp_vector)
+struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_context,
+                             struct ibv_comp_channel *channel, int comp_vector, bool stamps)
 {
     struct emu_dev *d = emu_dev_peek();
     struct emu_cq *cq = NULL;
@@ -151,6 +164,7 @@ static struct emu_cq *create(struct ibv_context *context, int cqe, void *cq_cont
     atomic_store(&cq->s->ev_pending, 0);
     atomic_store(&cq->s->overrun, 0);
     cq->s->chan = 0;
+    cq->s->stamps = stamps;
     atomic_store(&cq->s->notifier, 0);
     if (channel) {
         cq->chan = (struct emu_chan *)channel;
@@ -177,7 +191,7 @@ static struct emu_cq *create(struct ibv_context *context, int cqe, void *cq_cont
 EMU_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
                                         struct ibv_comp_channel *channel, int comp_vector)
 {
-    struct emu_cq *cq = create(context, cqe, cq_context, channel, comp_vector);
+    struct emu_cq *cq = emu_cq_create(context, cqe, cq_context, channel, comp_vector, false);
 
     return cq ? &cq->cq : NULL;
 }
@@ -296,6 +310,7 @@ int emu_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
             if (e->bounce)
                 land(d, e);
             retire(d, e);
+            cq->ex_time = e->time;
             report(e, &wc[n++]);
         }
         shm_ring_pop(d->seg, &cq->s->ring);
@@ -391,95 +406,4 @@ void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
             !(used[i / 64] >> (i % 64) & 1) &&
             !(atomic_load(&d->seg->bounce_free[i / 64]) >> (i % 64) & 1))
             shm_bounce_put(d->seg, i);
-}
-
-/* The iterator of ibv_cq_ex: one completion at a time, kept in the CQ. */
-
-static int ex_next(struct ibv_cq_ex *ex)
-{
-    struct emu_cq *cq = (struct emu_cq *)ex;
-    int n = emu_poll_cq(&cq->cq, 1, &cq->ex_wc);
-
-    if (n < 0)
-        return EIO;
-    if (n == 0)
-        return ENOENT;
-    ex->wr_id = cq->ex_wc.wr_id;
-    ex->status = cq->ex_wc.status;
-    return 0;
-}
-static int ex_start(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
-{
-    return attr->comp_mask ? EINVAL : ex_next(ex);
-}
-static void ex_end(struct ibv_cq_ex *ex)
-{
-    (void)ex;
-}
-static enum ibv_wc_opcode ex_opcode(struct ibv_cq_ex *ex)
-{
-    return ((struct emu_cq *)ex)->ex_wc.opcode;
-}
-static uint32_t ex_vendor_err(struct ibv_cq_ex *ex)
-{
-    return ((struct emu_cq *)ex)->ex_wc.vendor_err;
-}
-static uint32_t ex_byte_len(struct ibv_cq_ex *ex)
-{
-    return ((struct emu_cq *)ex)->ex_wc.byte_len;
-}
-static __be32 ex_imm(struct ibv_cq_ex *ex)
-{
-    return ((struct emu_cq *)ex)->ex_wc.imm_data;
-}
-static uint32_t ex_qp_num(struct ibv_cq_ex *ex)
-{
-    return ((struct emu_cq *)ex)->ex_wc.qp_num;
-}
-static uint32_t ex_src_qp(struct ibv_cq_ex *ex)
-{
-    return ((struct emu_cq *)ex)->ex_wc.src_qp;
-}
-static unsigned int ex_wc_flags(struct ibv_cq_ex *ex)
-{
-    return ((struct emu_cq *)ex)->ex_wc.wc_flags;
-}
-static uint32_t ex_slid(struct ibv_cq_ex *ex)
-{
-    return ((struct emu_cq *)ex)->ex_wc.slid;
-}
-static uint8_t ex_zero(struct ibv_cq_ex *ex)
-{
-    (void)ex;
-    return 0;
-}
-
-struct ibv_cq_ex *emu_create_cq_ex(struct ibv_context *context,
-                                   struct ibv_cq_init_attr_ex *attr)
-{
-    if ((attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS) ||
-        (attr->comp_mask &
-         ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))) {
-        errno = EOPNOTSUPP;
-        return NULL;
-    }
-    struct emu_cq *cq = create(context, (int)attr->cqe, attr->cq_context, attr->channel,
-                               (int)attr->comp_vector);
-    if (!cq)
-        return NULL;
-    struct ibv_cq_ex *ex = &cq->ex;
-    ex->start_poll = ex_start;
-    ex->next_poll = ex_next;
-    ex->end_poll = ex_end;
-    ex->read_opcode = ex_opcode;
-    ex->read_vendor_err = ex_vendor_err;
-    ex->read_byte_len = ex_byte_len;
-    ex->read_imm_data = ex_imm;
-    ex->read_qp_num = ex_qp_num;
-    ex->read_src_qp = ex_src_qp;
-    ex->read_wc_flags = ex_wc_flags;
-    ex->read_slid = ex_slid;
-    ex->read_sl = ex_zero;
-    ex->read_dlid_path_bits = ex_zero;
-    return ex;
 }

@@ -338,6 +338,8 @@ static int query_device_ex(struct ibv_context *context,
         return err;
     a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
     a.phys_port_cnt_ex = 1;
+    a.completion_timestamp_mask = UINT64_MAX;
+    a.hca_core_clock = 1000000; /* kHz: the clock counts nanoseconds */
     memcpy(attr, &a, size < sizeof(a) ? size : sizeof(a));
     return 0;
 }
@@ -444,6 +446,7 @@ static struct emu_ctx *ctx_new(struct emu_dev *d)
     v->query_device_ex = query_device_ex;
     v->create_qp_ex = emu_create_qp_ex;
     v->create_cq_ex = emu_create_cq_ex;
+    v->query_rt_values = emu_query_rt_values;
     struct ibv_context *i = &v->context;
     i->abi_compat = __VERBS_ABI_IS_EXTENDED;
     i->device = &d->ibdev;

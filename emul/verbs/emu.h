@@ -114,6 +114,7 @@ struct emu_cq {
     uint32_t async_events; /* raised */
     bool ex_ok;            /* created by ibv_create_cq_ex */
     struct ibv_wc ex_wc;
+    uint64_t ex_time; /* of the last completion polled */
 };
 
 /* The owner's side of a receive ring. */
@@ -425,8 +426,14 @@ void emu_cq_settle(struct emu_dev *d);
 void emu_cq_peer_died(struct emu_dev *d, uint32_t slot);
 int emu_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int emu_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+/* NULL with errno set. `stamps`: each completion bears its time. */
+struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_context,
+                             struct ibv_comp_channel *channel, int comp_vector, bool stamps);
+
+/* cq_ex.c */
 struct ibv_cq_ex *emu_create_cq_ex(struct ibv_context *context,
                                    struct ibv_cq_init_attr_ex *attr);
+int emu_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 
 /* async.c */
 void emu_async_raise(struct emu_ctx *ctx, const struct ibv_async_event *ev);

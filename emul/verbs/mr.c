@@ -160,27 +160,35 @@ uint32_t emu_mr_draw_key(struct emu_dev *d, bool window)
     return 0;
 }
 
+#define WRITTEN_BY_OTHERS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
+
+/* Can this be registered? 0 or a positive errno; then its pages are there. */
+static int check_region(void *addr, size_t length, unsigned access)
+{
+    const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | WRITTEN_BY_OTHERS |
+                           IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
+                           IBV_ACCESS_OPTIONAL_RANGE;
+
+    if ((access & ~known) ||
+        ((access & WRITTEN_BY_OTHERS) && !(access & IBV_ACCESS_LOCAL_WRITE)))
+        return EINVAL;
+    if (length == 0 || (uintptr_t)addr + length < (uintptr_t)addr)
+        return EINVAL;
+    return populate(addr, length, access & (IBV_ACCESS_LOCAL_WRITE | WRITTEN_BY_OTHERS));
+}
+
 static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                           unsigned access)
 {
     struct emu_dev *d = emu_dev_peek();
-    const unsigned remote_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-    const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | remote_write |
-                           IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
-                           IBV_ACCESS_OPTIONAL_RANGE;
     int err = 0;
 
     if (emu_call(CALL_ibv_reg_mr))
         err = ENOMEM;
     else if (!d)
         err = EIO;
-    else if ((access & ~known) ||
-             ((access & remote_write) && !(access & IBV_ACCESS_LOCAL_WRITE)))
-        err = EINVAL;
-    else if (length == 0 || (uintptr_t)addr + length < (uintptr_t)addr)
-        err = EINVAL;
     else
-        err = populate(addr, length, access & (IBV_ACCESS_LOCAL_WRITE | remote_write));
+        err = check_region(addr, length, access);
     struct emu_mr *mr = err ? NULL : calloc(1, sizeof(*mr));
     if (!mr) {
         errno = err ? err : ENOMEM;
@@ -254,15 +262,6 @@ EMU_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, 
     return NULL;
 }
 
-EMU_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-                            size_t length, int access)
-{
-    (void)mr, (void)flags, (void)pd, (void)addr, (void)length, (void)access;
-    emu_call(CALL_ibv_rereg_mr);
-    errno = EOPNOTSUPP;
-    return IBV_REREG_MR_ERR_INPUT;
-}
-
 static void drop_user(struct shm_mr *s)
 {
     uint32_t n = atomic_load(&s->users);
@@ -323,6 +322,26 @@ void emu_mr_drain(struct emu_dev *d, uint32_t index)
     }
 }
 
+/*
+ * Takes a region's key away and waits for whoever uses the memory: EBUSY while a window is
+ * bound to it. A payload that came before is copied there first. One that a poster pushes
+ * meanwhile is thrown away, and a poll that was about to copy it is waited for.
+ */
+static int retract(struct emu_dev *d, struct emu_mr *mr)
+{
+    emu_cq_settle(d);
+    pthread_mutex_lock(&d->lock);
+    bool bound = emu_mw_any(d, mr);
+    if (!bound)
+        atomic_store(&shm_mr(d->seg, mr->index)->key, 0);
+    pthread_mutex_unlock(&d->lock);
+    if (bound)
+        return EBUSY;
+    emu_mr_drain(d, mr->index);
+    emu_cq_settle(d);
+    return 0;
+}
+
 EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
 {
     struct emu_mr *mr = (struct emu_mr *)ibmr;
@@ -332,15 +351,8 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
         return EIO;
     if (!d)
         return EIO;
-    emu_cq_settle(d);
-    pthread_mutex_lock(&d->lock);
-    bool bound = emu_mw_any(d, mr);
-    if (!bound)
-        atomic_store(&shm_mr(d->seg, mr->index)->key, 0);
-    pthread_mutex_unlock(&d->lock);
-    if (bound)
+    if (retract(d, mr))
         return EINVAL; /* a window is bound to it */
-    emu_mr_drain(d, mr->index);
     pthread_mutex_lock(&d->lock);
     d->mr[mr->index] = NULL;
     d->live_mr--;
@@ -350,6 +362,74 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
     atomic_fetch_sub(&((struct emu_pd *)mr->mr.pd)->users, 1);
     free(mr);
     return 0;
+}
+
+static int rereg(struct emu_dev *d, struct emu_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+                 size_t length, unsigned access)
+{
+    struct shm_mr *s = shm_mr(d->seg, mr->index);
+    bool moved = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
+
+    if (!flags || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) || (moved && !addr) ||
+        (access && !(flags & IBV_REREG_MR_CHANGE_ACCESS)) ||
+        ((flags & IBV_REREG_MR_CHANGE_PD) && (!pd || pd->context != mr->mr.context)))
+        return EINVAL;
+    if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
+        access = s->access;
+    if (!moved) {
+        addr = mr->mr.addr;
+        length = mr->mr.length;
+    }
+    int err = check_region(addr, length, access);
+    if (err)
+        return err;
+    if (moved && !account(d, length))
+        return ENOMEM;
+    err = retract(d, mr);
+    if (err) {
+        if (moved)
+            emu_uncount(COUNT_pinned_bytes, length);
+        return err;
+    }
+    s->access = access;
+    if (moved) {
+        emu_uncount(COUNT_pinned_bytes, mr->mr.length);
+        emu_count(COUNT_reg_bytes_total, length);
+        s->addr = (uintptr_t)addr;
+        s->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr;
+        s->length = length;
+        mr->mr.addr = addr;
+        mr->mr.length = length;
+    }
+    if (flags & IBV_REREG_MR_CHANGE_PD) {
+        atomic_fetch_sub(&((struct emu_pd *)mr->mr.pd)->users, 1);
+        atomic_fetch_add(&((struct emu_pd *)pd)->users, 1);
+        s->pd = pd->handle;
+        mr->mr.pd = pd;
+    }
+    atomic_store(&s->key, mr->mr.lkey);
+    return 0;
+}
+
+/*
+ * What fails leaves the region as it was. Its keys stay: while it changes they are nobody's, as
+ * if it was deregistered. A payload that a poster has checked before and pushes afterwards is
+ * looked at again when it is copied (may_land in cq.c).
+ */
+EMU_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+                            size_t length, int access)
+{
+    struct emu_dev *d = emu_dev_peek();
+    int err = EIO;
+
+    if (emu_call(CALL_ibv_rereg_mr))
+        err = ENOMEM;
+    else if (d)
+        err = rereg(d, (struct emu_mr *)mr, flags, pd, addr, length, (unsigned)access);
+    if (!err)
+        return 0;
+    errno = err;
+    return IBV_REREG_MR_ERR_INPUT;
 }
 
 int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint32_t access,

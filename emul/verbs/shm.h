@@ -62,7 +62,7 @@
 #define SHM_PIN_MR(entry)   ((entry) & ((1u << 19) - 1))
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 5u
+#define EMU_SHM_VERSION 6u
 
 /*
  * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real
@@ -114,8 +114,9 @@ struct shm_cqe {
     uint8_t from_sq;
     uint8_t skip; /* consumed without being reported: its QP is gone or its writer died */
     uint8_t srq;  /* a receive taken from a shared receive queue */
-    uint8_t sl;    /* of a datagram */
-    uint8_t pad[9];
+    uint8_t sl;   /* of a datagram */
+    uint8_t pad;
+    uint64_t time; /* CLOCK_MONOTONIC, ns, where its queue wants it */
 };
 _Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
 
@@ -128,6 +129,7 @@ struct shm_cq {
     _Atomic uint32_t overrun;
     _Atomic uint32_t in_use;
     uint32_t chan;             /* channel index + 1, 0 without */
+    uint32_t stamps;           /* 1: completions bear the time */
     _Atomic uint32_t notifier; /* slot of who disarmed it and has not signalled yet, or 0 */
 };
 

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Memory regions of the software HCA that are registered anew: ibv_rereg_mr. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#include "tests/emul/pair.h"
+
+#define TRANSLATION IBV_REREG_MR_CHANGE_TRANSLATION
+#define PD          IBV_REREG_MR_CHANGE_PD
+#define ACCESS      IBV_REREG_MR_CHANGE_ACCESS
+#define HALF        (BUF_SIZE / 2)
+
+/* Writes 64 bytes to b's memory at `to` by the key of its region. */
+static enum ibv_wc_status write_to(struct side *a, struct side *b, const void *to)
+{
+    CHECK_EQ(try_send(a, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)to, b->mr->rkey), 0);
+    return wait_wc(a->scq).status;
+}
+
+static bool all_are(const unsigned char *p, size_t n, unsigned char value)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i] != value)
+            return false;
+    return true;
+}
+
+TEST(another_place_of_another_size)
+{
+    struct side a = {0}, b = {0};
+    unsigned char *other = aligned_alloc(4096, 8192);
+
+    loop_open(&a, &b);
+    CHECK(other);
+    memset(other, 0, 8192);
+    pattern(a.buf, 64, 1);
+    struct ibv_mr was = *b.mr;
+    int64_t pinned = counter("pinned_bytes");
+    CHECK_EQ(ibv_rereg_mr(b.mr, TRANSLATION, NULL, other, 8192, 0), 0);
+    CHECK(b.mr->addr == other);
+    CHECK_EQ(b.mr->length, 8192);
+    CHECK_EQ(b.mr->rkey, was.rkey);
+    CHECK_EQ(b.mr->lkey, was.lkey);
+    CHECK_EQ(counter("pinned_bytes"), pinned - BUF_SIZE + 8192);
+    CHECK_EQ(write_to(&a, &b, other + 8192 - 64), IBV_WC_SUCCESS);
+    CHECK(is_pattern(other + 8192 - 64, 64, 1));
+    CHECK_EQ(write_to(&a, &b, b.buf), IBV_WC_REM_ACCESS_ERR);
+    CHECK(all_are(b.buf, BUF_SIZE, 0));
+    loop_close(&a, &b);
+    free(other);
+}
+
+TEST(its_new_end_is_its_end)
+{
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    CHECK_EQ(ibv_rereg_mr(b.mr, TRANSLATION, NULL, b.buf, 4096, 0), 0);
+    CHECK_EQ(write_to(&a, &b, b.buf + 4096 - 64), IBV_WC_SUCCESS);
+    CHECK_EQ(write_to(&a, &b, b.buf + 4096 - 63), IBV_WC_REM_ACCESS_ERR);
+    loop_close(&a, &b);
+}
+
+TEST(other_rights)
+{
+    struct side a = {0}, b = {.access = IBV_ACCESS_LOCAL_WRITE};
+
+    loop_open(&a, &b);
+    CHECK_EQ(ibv_rereg_mr(b.mr, ACCESS, NULL, NULL, 0,
+                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
+             0);
+    CHECK_EQ(write_to(&a, &b, b.buf), IBV_WC_SUCCESS);
+    CHECK_EQ(ibv_rereg_mr(b.mr, ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE), 0);
+    CHECK_EQ(write_to(&a, &b, b.buf), IBV_WC_REM_ACCESS_ERR);
+    loop_close(&a, &b);
+}
+
+TEST(another_domain)
+{
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    struct ibv_pd *pd = ibv_alloc_pd(b.ctx);
+    CHECK(pd);
+    CHECK_EQ(ibv_rereg_mr(b.mr, PD, pd, NULL, 0, 0), 0);
+    CHECK(b.mr->pd == pd);
+    CHECK_EQ(ibv_dealloc_pd(pd), EBUSY);
+    CHECK_EQ(ibv_rereg_mr(b.mr, PD, b.pd, NULL, 0, 0), 0);
+    CHECK_EQ(ibv_dealloc_pd(pd), 0);
+    CHECK_EQ(write_to(&a, &b, b.buf), IBV_WC_SUCCESS);
+
+    pd = ibv_alloc_pd(b.ctx);
+    CHECK(pd);
+    CHECK_EQ(ibv_rereg_mr(b.mr, PD, pd, NULL, 0, 0), 0);
+    CHECK_EQ(write_to(&a, &b, b.buf), IBV_WC_REM_ACCESS_ERR);
+    CHECK_EQ(ibv_dereg_mr(b.mr), 0);
+    b.mr = NULL;
+    CHECK_EQ(ibv_dealloc_pd(pd), 0);
+    loop_close(&a, &b);
+}
+
+static void refused(struct side *s, int flags, struct ibv_pd *pd, void *addr, size_t length,
+                    int access, int why)
+{
+    struct ibv_mr was = *s->mr;
+
+    errno = 0;
+    CHECK_EQ(ibv_rereg_mr(s->mr, flags, pd, addr, length, access), IBV_REREG_MR_ERR_INPUT);
+    CHECK_EQ(errno, why);
+    CHECK_EQ(memcmp(&was, s->mr, sizeof(was)), 0);
+}
+
+/* What is refused leaves the region, its rights and the bytes counted as they were. */
+TEST(refusals)
+{
+    struct side a = {0}, b = {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                        IBV_ACCESS_MW_BIND};
+
+    setenv("EMUVERBS_MEMLOCK", "4194304", 1); /* four times BUF_SIZE; two are registered */
+    loop_open(&a, &b);
+    int64_t pinned = counter("pinned_bytes");
+    unsigned char *hole =
+        mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *large = aligned_alloc(4096, 3 * BUF_SIZE);
+    CHECK(hole != MAP_FAILED && large);
+    CHECK_EQ(munmap(hole + 4096, 4096), 0);
+
+    refused(&b, 0, NULL, NULL, 0, 0, EINVAL);
+    refused(&b, 8, NULL, NULL, 0, 0, EINVAL);
+    refused(&b, PD, NULL, NULL, 0, 0, EINVAL);
+    refused(&b, PD, a.pd, NULL, 0, 0, EINVAL); /* of another context */
+    refused(&b, TRANSLATION, NULL, NULL, 4096, 0, EINVAL);
+    refused(&b, TRANSLATION, NULL, b.buf, 0, 0, EINVAL);
+    refused(&b, TRANSLATION, NULL, b.buf, 4096, IBV_ACCESS_LOCAL_WRITE, EINVAL);
+    refused(&b, TRANSLATION, NULL, hole, 8192, 0, EFAULT);
+    refused(&b, TRANSLATION, NULL, large, 3 * BUF_SIZE, 0, ENOMEM);
+    refused(&b, ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE, EINVAL);
+    refused(&b, ACCESS, NULL, NULL, 0, 1 << 18, EINVAL);
+
+    struct ibv_mw *mw = ibv_alloc_mw(b.pd, IBV_MW_TYPE_1);
+    struct ibv_mw_bind bind = {
+        .bind_info = {b.mr, (uintptr_t)b.buf, 4096, IBV_ACCESS_REMOTE_WRITE}};
+    CHECK(mw);
+    CHECK_EQ(ibv_bind_mw(b.qp, mw, &bind), 0);
+    refused(&b, TRANSLATION, NULL, b.buf, 4096, 0, EBUSY);
+    CHECK_EQ(counter("pinned_bytes"), pinned);
+    CHECK_EQ(write_to(&a, &b, b.buf + BUF_SIZE - 64), IBV_WC_SUCCESS);
+    CHECK_EQ(ibv_dealloc_mw(mw), 0);
+    CHECK_EQ(ibv_rereg_mr(b.mr, TRANSLATION, NULL, b.buf, 4096, 0), 0);
+    loop_close(&a, &b);
+    CHECK_EQ(munmap(hole, 4096), 0);
+    free(large);
+}
+
+/* A message that has come and was not polled is in memory before ibv_rereg_mr returns, and what
+ * the program writes there afterwards stays. */
+TEST(what_came_before_is_copied_before)
+{
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    pattern(a.buf, 256, 5);
+    post_recv(&b, 1, 0, 256);
+    post_send(&a, 2, SEND, 0, 256, 0);
+    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+    CHECK_EQ(counter("bounced"), 1);
+    CHECK_EQ(ibv_rereg_mr(b.mr, TRANSLATION, NULL, b.buf + HALF, HALF, 0), 0);
+    CHECK(is_pattern(b.buf, 256, 5));
+    memset(b.buf, 9, 256);
+    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+    CHECK(all_are(b.buf, 256, 9));
+    loop_close(&a, &b);
+}
+
+static void *post_one(void *arg)
+{
+    post_send(arg, 2, SEND, 0, 256, 0);
+    return NULL;
+}
+
+/*
+ * One on its way, checked and not yet pushed, is written nowhere but into the region as it is
+ * then. False when the sender was not met there, as its own completion was there already.
+ */
+static bool on_its_way(bool away)
+{
+    struct side a = {0}, b = {0};
+    struct ibv_wc wc;
+    pthread_t poster;
+    int64_t before = counter("bounced");
+
+    loop_open(&a, &b);
+    pattern(a.buf, 256, 5);
+    memset(b.buf, 9, BUF_SIZE);
+    post_recv(&b, 1, 0, 256);
+    CHECK_EQ(pthread_create(&poster, NULL, post_one, &a), 0);
+    while (counter("bounced") == before)
+        sched_yield();
+    CHECK_EQ(ibv_rereg_mr(b.mr, TRANSLATION, NULL, b.buf + (away ? HALF : 0), HALF, 0), 0);
+    bool met = ibv_poll_cq(a.scq, 1, &wc) == 0;
+    CHECK_EQ(pthread_join(poster, NULL), 0);
+    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+    if (met && away)
+        CHECK(all_are(b.buf, BUF_SIZE, 9));
+    else if (met)
+        CHECK(is_pattern(b.buf, 256, 5));
+    loop_close(&a, &b);
+    return met;
+}
+static void met_on_its_way(bool away)
+{
+    setenv("EMUVERBS_PUSH_LATE_US", "300000", 1);
+    for (int tries = 0; !on_its_way(away); tries++)
+        CHECK(tries < 60);
+}
+TEST(what_is_on_its_way_is_not_written_to_the_old_place)
+{
+    met_on_its_way(true);
+}
+TEST(what_is_on_its_way_arrives_where_the_place_is_in_the_region)
+{
+    met_on_its_way(false);
+}
+
+static void *write_on(void *arg)
+{
+    struct side *a = arg;
+    struct ibv_wc wc;
+
+    do {
+        CHECK_EQ(try_send(a, 1, WRITE, 0, HALF, IBV_SEND_SIGNALED, a->raddr, a->rkey), 0);
+        wc = wait_wc(a->scq);
+    } while (wc.status == IBV_WC_SUCCESS);
+    CHECK_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
+    return NULL;
+}
+
+/* A write that goes on has ended when ibv_rereg_mr returns. */
+TEST(writes_under_way_are_waited_for)
+{
+    for (int i = 0; i < 30; i++) {
+        struct side a = {0}, b = {0};
+        pthread_t writer;
+        int64_t before = counter("wr_write");
+
+        loop_open(&a, &b);
+        memset(a.buf, 7, HALF);
+        CHECK_EQ(pthread_create(&writer, NULL, write_on, &a), 0);
+        while (counter("wr_write") < before + 2)
+            sched_yield();
+        CHECK_EQ(ibv_rereg_mr(b.mr, TRANSLATION, NULL, b.buf + HALF, HALF, 0), 0);
+        memset(b.buf, 0, HALF);
+        CHECK_EQ(pthread_join(writer, NULL), 0);
+        CHECK(all_are(b.buf, BUF_SIZE, 0));
+        loop_close(&a, &b);
+    }
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        T(another_place_of_another_size),
+        T(its_new_end_is_its_end),
+        T(other_rights),
+        T(another_domain),
+        T(refusals),
+        T(what_came_before_is_copied_before),
+        T(what_is_on_its_way_is_not_written_to_the_old_place),
+        T(what_is_on_its_way_arrives_where_the_place_is_in_the_region),
+        T(writes_under_way_are_waited_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
