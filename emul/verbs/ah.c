@@ -27,11 +27,12 @@ bool emu_gid_is_group(const union ibv_gid *gid)
     return gid->raw[0] == 0xff || (is_v4(gid) && gid->raw[12] >> 4 == 0xe);
 }
 
-static enum emu_av_where where(struct emu_dev *d, const struct ibv_ah_attr *a)
+static enum emu_av_where where(const struct emu_dev *d, uint32_t device,
+                               const struct ibv_ah_attr *a)
 {
     if (a->is_global && emu_gid_is_group(&a->grh.dgid))
         return AV_GROUP;
-    return emu_reachable(d, a) ? AV_HERE : AV_NOWHERE;
+    return emu_reachable(d, device, a) ? AV_HERE : AV_NOWHERE;
 }
 
 EMU_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
@@ -44,7 +45,7 @@ EMU_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a
         err = ENOMEM;
     else if (!d)
         err = EIO;
-    else if (attr->port_num != 1 || (attr->is_global && attr->grh.sgid_index != 0) ||
+    else if (!emu_port_there(d, attr->port_num) || (attr->is_global && attr->grh.sgid_index != 0) ||
              (d->knobs.ethernet && !attr->is_global))
         err = EINVAL;
     else if (!(ah = calloc(1, sizeof(*ah))))
@@ -55,7 +56,9 @@ EMU_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a
     }
     ah->ah.context = pd->context;
     ah->ah.pd = pd;
-    ah->av.where = where(d, attr);
+    uint32_t device = emu_hca_of(pd->context)->index;
+    ah->av.where = where(d, device, attr);
+    ah->av.source = (uint8_t)EMU_PORT(device, attr->port_num);
     ah->av.pd = pd->handle;
     ah->av.sl = attr->sl & 15;
     ah->av.global = attr->is_global != 0;
@@ -163,7 +166,7 @@ void emu_ah_header(struct emu_dev *d, const struct emu_av *av, uint32_t payload,
     memset(header, 0, EMU_GRH);
     if (!av->global)
         return;
-    emu_gid(d, &own);
+    emu_gid(d, av->source, &own);
     if (d->knobs.ethernet && is_v4(&av->dgid)) {
         ipv4_header(av, &own, rest, header + 20);
         return;

@@ -77,7 +77,7 @@ struct cm_msg {
     uint16_t reason;
     uint8_t responder_resources, initiator_depth, flow_control, retry_count, rnr_retry_count,
         srq;
-    uint8_t private_len, pad;
+    uint8_t private_len, port; /* number of the sender's port */
     union cm_addr src, dst;
     unsigned char private_data[224];
 };
@@ -134,6 +134,7 @@ struct cm_id {
     bool own_cqs;
     struct ibv_sa_path_rec path;
     struct cm_group *groups; /* multicast groups that it joined; under cm.lock */
+    uint8_t port, remote_port; /* numbers of the ports of both ends */
 };
 
 struct cm_state_all {
@@ -143,7 +144,7 @@ struct cm_state_all {
     uint32_t table_size, next_num;
     struct emu_timer timer;
     uint16_t next_port;
-    struct ibv_pd *pd; /* default protection domain */
+    struct ibv_pd *pd[EMU_MAX_DEVICES]; /* default protection domains */
 };
 extern struct cm_state_all cm;
 
@@ -216,8 +217,8 @@ void cm_try_request(struct cm_id *id);
 void cm_farewell(struct cm_id *id);
 
 /* cm_conn.c */
-/* The address of everybody here. */
-void cm_path(struct emu_dev *d, struct ibv_ah_attr *a);
+/* The path between two ports, given by their numbers. */
+void cm_path(const struct emu_dev *d, uint32_t from, uint32_t to, struct ibv_ah_attr *a);
 int cm_qp_rtr(struct cm_id *id, int responder_resources); /* -1 with errno */
 int cm_qp_rts(struct cm_id *id, int initiator_depth);
 void cm_qp_err(struct cm_id *id);

@@ -24,14 +24,14 @@ static bool connected(const struct cm_id *id)
     return id->state >= CM_REQ_SENT && id->state <= CM_TIMEWAIT;
 }
 
-void cm_path(struct emu_dev *d, struct ibv_ah_attr *a)
+void cm_path(const struct emu_dev *d, uint32_t from, uint32_t to, struct ibv_ah_attr *a)
 {
     memset(a, 0, sizeof(*a));
-    a->port_num = 1;
-    a->dlid = d->knobs.ethernet ? 0 : 1;
+    a->port_num = EMU_PORT_OF(from);
+    a->dlid = emu_lid(d, to);
     if (d->knobs.ethernet) {
         a->is_global = 1;
-        emu_gid(d, &a->grh.dgid);
+        emu_gid(d, to, &a->grh.dgid);
         a->grh.hop_limit = 64;
     }
 }
@@ -46,7 +46,7 @@ static int qp_attr(struct cm_id *id, struct ibv_qp_attr *a, int *mask)
     if (cm_is_ud(id)) {
         *mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
         a->pkey_index = 0;
-        a->port_num = 1;
+        a->port_num = EMU_PORT_OF(id->port);
         a->qkey = RDMA_UDP_QKEY;
         return 0;
     }
@@ -54,7 +54,7 @@ static int qp_attr(struct cm_id *id, struct ibv_qp_attr *a, int *mask)
     case IBV_QPS_INIT:
         *mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
         a->pkey_index = 0;
-        a->port_num = 1;
+        a->port_num = EMU_PORT_OF(id->port);
         a->qp_access_flags = connected(id) ? IBV_ACCESS_REMOTE_WRITE : 0;
         if (connected(id) && id->responder_resources)
             a->qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -64,7 +64,7 @@ static int qp_attr(struct cm_id *id, struct ibv_qp_attr *a, int *mask)
             return EINVAL;
         *mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-        cm_path(d, &a->ah_attr);
+        cm_path(d, id->port, id->remote_port, &a->ah_attr);
         a->path_mtu = (enum ibv_mtu)(__builtin_ctzll(d->knobs.mtu) - 7);
         a->dest_qp_num = id->remote_qpn;
         a->rq_psn = id->remote_qpn & 0xffffff;

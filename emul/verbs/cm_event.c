@@ -123,12 +123,12 @@ static void conn_param(struct rdma_conn_param *p, const struct cm_msg *m)
 }
 
 /* For datagrams: where the other side's queue pair is. A request tells only its data. */
-static void ud_param(struct rdma_ud_param *p, enum rdma_cm_event_type type,
-                     const struct cm_msg *m)
+static void ud_param(struct rdma_ud_param *p, const struct cm_id *id,
+                     enum rdma_cm_event_type type, const struct cm_msg *m)
 {
     if (type != RDMA_CM_EVENT_ESTABLISHED)
         return;
-    cm_path(emu_dev_base(), &p->ah_attr);
+    cm_path(emu_dev_base(), id->port, id->remote_port, &p->ah_attr);
     p->qp_num = m->qpn;
     p->qkey = m->qkey;
 }
@@ -147,7 +147,7 @@ static struct cm_event *make(struct cm_id *owner, struct cm_id *id,
     e->ev.status = status;
     if (m) {
         if (cm_is_ud(id))
-            ud_param(&e->ev.param.ud, type, m);
+            ud_param(&e->ev.param.ud, id, type, m);
         else
             conn_param(&e->ev.param.conn, m);
         memcpy(e->private_data, m->private_data, sizeof(m->private_data));
@@ -207,7 +207,7 @@ void cm_event_post_join(struct cm_id *id, struct cm_group *g)
         e->ev.event = failed_form(e->ev.event, &e->ev.status);
     e->group = g;
     p->private_data = g->context;
-    cm_path(emu_dev_base(), &p->ah_attr);
+    cm_path(emu_dev_base(), id->port, id->remote_port, &p->ah_attr);
     p->ah_attr.is_global = 1;
     p->ah_attr.grh.dgid = g->gid;
     p->ah_attr.grh.hop_limit = 64;

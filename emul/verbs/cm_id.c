@@ -87,12 +87,12 @@ void cm_id_free(struct cm_id *id)
 void cm_set_verbs(struct cm_id *id)
 {
     struct emu_dev *d = emu_dev_peek();
-    struct emu_ctx *c = d ? emu_ctx_get(d) : NULL;
+    struct emu_ctx *c = d ? emu_ctx_get(d, EMU_PORT_DEVICE(id->port)) : NULL;
 
     if (!c || id->id.verbs)
         return;
     id->id.verbs = &c->v.context;
-    id->id.port_num = 1;
+    id->id.port_num = EMU_PORT_OF(id->port);
     if (!id->id.pd)
         id->id.pd = cm_default_pd(id->id.verbs);
 }
@@ -197,6 +197,7 @@ EMU_EXPORT int rdma_bind_addr(struct rdma_cm_id *ibid, struct sockaddr *addr)
     int err = claim(id, &ibid->route.addr.src_addr);
     if (!err) {
         id->bound = true;
+        id->port = (uint8_t)emu_port_of_address(emu_dev_base(), addr);
         id->state = CM_BOUND;
     }
     pthread_mutex_unlock(&cm.lock);
@@ -212,6 +213,7 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
 {
     struct cm_id *id = (struct cm_id *)ibid;
     union cm_addr s, d, picked;
+    const struct emu_dev *dev = emu_dev_base();
     int status = 0;
     (void)timeout_ms;
 
@@ -220,6 +222,8 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
     if (!cm_addr_copy(&d, dst) || (src && !cm_addr_copy(&s, src)) ||
         (id->state != CM_IDLE && id->state != CM_BOUND))
         return fail(EINVAL);
+    uint32_t port = 0, remote_port = emu_port_of_address(dev, dst);
+    bool chosen = true; /* by the program: else it is the device that has the destination */
     if (src && !cm_addr_is_any(src)) {
         if (!cm_addr_is_local(src))
             return fail(EADDRNOTAVAIL);
@@ -228,24 +232,33 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
         cm_addr_copy(&picked, &ibid->route.addr.src_addr);
     } else if (cm_addr_source(&d, &picked) < 0) {
         status = -ENETUNREACH;
+    } else {
+        chosen = false;
     }
-    bool hole = cm_addr_blackholed(&emu_dev_base()->knobs, dst);
+    if (!status)
+        port = chosen ? emu_port_of_address(dev, &picked.sa) : remote_port;
+    if (!status && !emu_port_meets(dev, EMU_PORT_DEVICE(port), EMU_PORT_DEVICE(remote_port)) &&
+        !cm_addr_is_multicast(dst))
+        status = -EHOSTUNREACH;
+    bool hole = cm_addr_blackholed(&dev->knobs, dst);
     if (!status && !hole && !cm_addr_is_multicast(dst) && !cm_addr_is_local(dst))
         status = -EHOSTUNREACH;
     pthread_mutex_lock(&cm.lock);
     if (!status) {
-        uint16_t port = id->bound ? cm_addr_port(&ibid->route.addr.src_addr) : 0;
-        if (!port)
-            port = src ? cm_addr_port(src) : 0;
-        if (!port) {
+        uint16_t ip_port = id->bound ? cm_addr_port(&ibid->route.addr.src_addr) : 0;
+        if (!ip_port)
+            ip_port = src ? cm_addr_port(src) : 0;
+        if (!ip_port) {
             if (!cm.next_port)
                 cm.next_port = (uint16_t)(32768 + (unsigned)getpid() % 16384);
             cm.next_port = cm.next_port >= 60999 ? 32768 : cm.next_port + 1;
-            port = cm.next_port;
+            ip_port = cm.next_port;
         }
         memset(&ibid->route.addr.src_storage, 0, sizeof(ibid->route.addr.src_storage));
         memcpy(&ibid->route.addr.src_storage, &picked, cm_addr_len(&picked.sa));
-        cm_addr_set_port(&ibid->route.addr.src_addr, port);
+        cm_addr_set_port(&ibid->route.addr.src_addr, ip_port);
+        id->port = (uint8_t)port;
+        id->remote_port = (uint8_t)remote_port;
         id->state = CM_ADDR_RESOLVED;
     }
     memset(&ibid->route.addr.dst_storage, 0, sizeof(ibid->route.addr.dst_storage));
@@ -271,9 +284,10 @@ EMU_EXPORT int rdma_resolve_route(struct rdma_cm_id *ibid, int timeout_ms)
         pthread_mutex_unlock(&cm.lock);
         return fail(EINVAL);
     }
-    emu_gid(d, &id->path.sgid);
-    emu_gid(d, &id->path.dgid);
-    id->path.dlid = id->path.slid = htobe16(d->knobs.ethernet ? 0 : 1);
+    emu_gid(d, id->port, &id->path.sgid);
+    emu_gid(d, id->remote_port, &id->path.dgid);
+    id->path.slid = htobe16(emu_lid(d, id->port));
+    id->path.dlid = htobe16(emu_lid(d, id->remote_port));
     id->path.pkey = htobe16(0xffff);
     id->path.reversible = 1;
     id->path.numb_path = 1;
@@ -362,19 +376,20 @@ EMU_EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *id)
 
 EMU_EXPORT struct ibv_context **rdma_get_devices(int *num_devices)
 {
-    struct ibv_context **list = calloc(2, sizeof(*list));
+    struct ibv_context **list = calloc(EMU_MAX_DEVICES + 1, sizeof(struct ibv_context *));
     struct emu_dev *d = list ? emu_dev() : NULL;
-    struct emu_ctx *c = d ? emu_ctx_get(d) : NULL;
+    uint32_t n = 0;
 
     if (num_devices)
         *num_devices = 0;
-    if (!c) {
+    for (struct emu_ctx *c; d && n < d->knobs.devices && (c = emu_ctx_get(d, n)) != NULL;)
+        list[n++] = &c->v.context;
+    if (!d || n < d->knobs.devices) {
         free(list);
         return NULL;
     }
-    list[0] = &c->v.context;
     if (num_devices)
-        *num_devices = 1;
+        *num_devices = (int)n;
     return list;
 }
 

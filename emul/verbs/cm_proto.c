@@ -63,6 +63,7 @@ bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type)
     m->src_inc = d->self.incarnation;
     m->local_id = id->num;
     m->remote_id = id->remote_num;
+    m->port = id->port;
     return emu_peer_send(d, id->peer, INBOX_CM, 0, 0, m, sizeof(*m));
 }
 
@@ -293,8 +294,9 @@ static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
 
     if (ud != (m->ps == RDMA_PS_UDP))
         return; /* no program of ours asks so */
+    uint8_t port = (uint8_t)emu_port_of_address(d, &m->dst.sa);
     struct cm_id *l = find_listener(m);
-    if (!l) {
+    if (!l || !emu_port_meets(d, EMU_PORT_DEVICE(port), EMU_PORT_DEVICE(m->port))) {
         answer(d, p, m, ud ? CM_SIDR_REP : CM_REJ,
                ud ? CM_SIDR_UNSUPPORTED : CM_REJ_NO_LISTENER);
         return;
@@ -319,8 +321,10 @@ static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
     c->initiator_depth = m->responder_resources;
     c->retry_count = m->retry_count;
     c->rnr_retry = m->rnr_retry_count;
-    emu_gid(d, &a->addr.ibaddr.sgid);
-    a->addr.ibaddr.dgid = a->addr.ibaddr.sgid;
+    c->port = port;
+    c->remote_port = m->port % (EMU_MAX_DEVICES * EMU_MAX_PORTS);
+    emu_gid(d, c->port, &a->addr.ibaddr.sgid);
+    emu_gid(d, c->remote_port, &a->addr.ibaddr.dgid);
     a->addr.ibaddr.pkey = htobe16(0xffff);
     cm_event_post_request(l, c, m);
 }

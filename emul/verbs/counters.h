@@ -149,9 +149,26 @@ enum emu_count {
         COUNT_COUNT
 };
 
+#define EMU_MAX_DEVICES 8u
+#define EMU_MAX_PORTS   4u /* of a device */
+
+/* What is counted for each port: X(name, prose). */
+#define EMU_PORT_COUNTS(X)                                                                     \
+    X(requests, "work requests posted to queue pairs of the port")                             \
+    X(bytes, "payload of its sends, writes, reads and atomic operations")
+
+enum emu_port_count {
+#define X(name, prose) PORT_COUNT_##name,
+    EMU_PORT_COUNTS(X)
+#undef X
+        PORT_COUNT_COUNT
+};
+
 struct emu_counters {
     _Atomic uint64_t call[CALL_COUNT];
     _Atomic uint64_t count[COUNT_COUNT];
+    /* by a port's number; the first port has what the others have not, and is not counted here */
+    _Atomic uint64_t port[EMU_MAX_DEVICES * EMU_MAX_PORTS][PORT_COUNT_COUNT];
 };
 
 /* This process's counters: never NULL, in the segment once there is one. */
@@ -166,10 +183,19 @@ static inline void emu_uncount(enum emu_count c, uint64_t n)
     atomic_fetch_sub_explicit(&emu_counters->count[c], n, memory_order_relaxed);
 }
 
+/* Counts for a port. Most processes use the first one only, and then this costs nothing. */
+static inline void emu_count_port(uint8_t number, enum emu_port_count c, uint64_t n)
+{
+    if (number)
+        atomic_fetch_add_explicit(&emu_counters->port[number][c], n, memory_order_relaxed);
+}
+
 /* Moves the counters from where they are to `to`, with their values. Not thread safe. */
 void emu_counters_move(struct emu_counters *to);
 
-/* The value of a counter or of the number of calls by its name; -1 when there is no such name.
+/*
+ * The value of a counter or of the number of calls by its name, or of a counter of a port, as
+ * "0.1 bytes" for the first port of the first device; -1 when there is no such name.
  */
 int64_t emu_counters_find(const struct emu_counters *c, const char *name);
 

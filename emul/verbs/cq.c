@@ -282,7 +282,7 @@ static void report(const struct shm_cqe *e, struct ibv_wc *wc)
     wc->src_qp = e->src_qp;
     wc->wc_flags = e->wc_flags;
     wc->pkey_index = 0;
-    wc->slid = 1;
+    wc->slid = (uint16_t)(1 + e->source);
     wc->sl = e->sl;
     wc->dlid_path_bits = 0;
 }

@@ -96,35 +96,6 @@ __attribute__((destructor)) static void unloaded(void)
     at_exit_report();
 }
 
-static void make_names(struct emu_dev *d)
-{
-    struct ibv_device *v = &d->ibdev;
-
-    v->node_type = IBV_NODE_CA;
-    v->transport_type = IBV_TRANSPORT_IB;
-    snprintf(v->name, sizeof(v->name), "%s", *d->knobs.name ? d->knobs.name : "emu0");
-    snprintf(v->dev_name, sizeof(v->dev_name), "uverbs0");
-    snprintf(v->dev_path, sizeof(v->dev_path), "/sys/class/infiniband_verbs/uverbs0");
-    snprintf(v->ibdev_path, sizeof(v->ibdev_path), "/sys/class/infiniband/%s", v->name);
-}
-
-/* An identity for the machine: every process shows the same port. */
-static __be64 machine_guid(void)
-{
-    char id[64] = "";
-    uint64_t h = 0xcbf29ce484222325;
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
-
-    if (f) {
-        if (!fgets(id, sizeof(id), f))
-            id[0] = 0;
-        fclose(f);
-    }
-    for (char *p = id; *p; p++)
-        h = (h ^ (unsigned char)*p) * 0x100000001b3;
-    return htobe64((h & ~UINT64_C(0xff00000000000000)) | UINT64_C(0x0200000000000000));
-}
-
 /* Under make_lock. */
 static struct emu_dev *base_locked(void)
 {
@@ -137,8 +108,10 @@ static struct emu_dev *base_locked(void)
         pthread_mutex_init(&d->qp_life, NULL);
         emu_knobs_load(&d->knobs);
         emu_fault_init(&d->knobs);
-        make_names(d);
-        d->guid = machine_guid();
+        if (emu_ports_init(d)) {
+            free(d);
+            return NULL;
+        }
         base = d;
     }
     return base;
@@ -202,98 +175,16 @@ struct emu_dev *emu_dev(void)
     return d;
 }
 
-EMU_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
-{
-    struct emu_dev *d = emu_dev_base();
-    bool none = !d || !d->knobs.devices;
-
-    if (num_devices)
-        *num_devices = 0;
-    if (emu_call(CALL_ibv_get_device_list) || !d) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    struct ibv_device **list = calloc(2, sizeof(*list));
-    if (!list)
-        return NULL;
-    if (!none) {
-        list[0] = &d->ibdev;
-        if (num_devices)
-            *num_devices = 1;
-    }
-    return list;
-}
-
-EMU_EXPORT void ibv_free_device_list(struct ibv_device **list)
-{
-    free(list);
-}
-
-EMU_EXPORT const char *ibv_get_device_name(struct ibv_device *device_)
-{
-    return device_->name;
-}
-
-EMU_EXPORT int ibv_get_device_index(struct ibv_device *device_)
-{
-    (void)device_;
-    return 0;
-}
-
-EMU_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device_)
-{
-    (void)device_;
-    return emu_dev_base()->guid;
-}
-
-static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
-                      size_t len)
-{
-    struct emu_dev *d = emu_dev_base();
-    struct ibv_port_attr a = {0};
-    (void)context;
-
-    if (emu_call(CALL_ibv_query_port))
-        return EIO;
-    if (port != 1)
-        return EINVAL;
-    a.state = IBV_PORT_ACTIVE;
-    a.max_mtu = a.active_mtu = (enum ibv_mtu)(__builtin_ctzll(d->knobs.mtu) - 7);
-    a.gid_tbl_len = 1;
-    a.port_cap_flags = IBV_PORT_CM_SUP;
-    a.max_msg_sz = 1u << 30;
-    a.pkey_tbl_len = 1;
-    a.lid = d->knobs.ethernet ? 0 : 1;
-    a.sm_lid = a.lid;
-    a.max_vl_num = 1;
-    a.subnet_timeout = 18;
-    a.active_width = 2;  /* 4x */
-    a.active_speed = 32; /* EDR */
-    a.phys_state = 5;    /* link up */
-    a.link_layer = d->knobs.ethernet ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
-    memcpy(attr, &a, len < sizeof(a) ? len : sizeof(a));
-    return 0;
-}
-
-#undef ibv_query_port
-EMU_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port,
-                              struct _compat_ibv_port_attr *attr)
-{
-    /* the old form of the structure ends before link_layer's successors */
-    return query_port(context, port, (struct ibv_port_attr *)(void *)attr,
-                      offsetof(struct ibv_port_attr, link_layer));
-}
-
 EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *a)
 {
     const struct emu_knobs *k = &emu_dev_base()->knobs;
-    (void)context;
 
     if (emu_call(CALL_ibv_query_device))
         return EIO;
     memset(a, 0, sizeof(*a));
     snprintf(a->fw_ver, sizeof(a->fw_ver), "%u.0", EMU_SHM_VERSION);
-    a->node_guid = a->sys_image_guid = emu_dev_base()->guid;
+    a->node_guid = emu_guid(emu_dev_base(), emu_hca_of(context)->index, 1);
+    a->sys_image_guid = emu_dev_base()->guid;
     a->max_mr_size = UINT64_C(1) << 40;
     a->page_size_cap = 0xfffffffffffff000;
     a->vendor_id = 0x02c0de;
@@ -321,7 +212,7 @@ EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_a
     a->max_srq_sge = k->srq ? (int)k->max_sge : 0;
     a->max_pkeys = 1;
     a->local_ca_ack_delay = 15;
-    a->phys_port_cnt = 1;
+    a->phys_port_cnt = (uint8_t)k->ports;
     return 0;
 }
 
@@ -337,104 +228,14 @@ static int query_device_ex(struct ibv_context *context,
     if (err)
         return err;
     a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
-    a.phys_port_cnt_ex = 1;
+    a.phys_port_cnt_ex = a.orig_attr.phys_port_cnt;
     a.completion_timestamp_mask = UINT64_MAX;
     a.hca_core_clock = 1000000; /* kHz: the clock counts nanoseconds */
     memcpy(attr, &a, size < sizeof(a) ? size : sizeof(a));
     return 0;
 }
 
-void emu_gid(struct emu_dev *d, union ibv_gid *gid)
-{
-    memset(gid, 0, sizeof(*gid));
-    if (d->knobs.ethernet) {
-        gid->raw[10] = gid->raw[11] = 0xff; /* RoCE v2, of 127.0.0.1 */
-        gid->raw[12] = 127;
-        gid->raw[15] = 1;
-    } else {
-        gid->global.subnet_prefix = htobe64(UINT64_C(0xfe80000000000000));
-        gid->global.interface_id = d->guid;
-    }
-}
-
-EMU_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index,
-                             union ibv_gid *gid)
-{
-    (void)context;
-    if (emu_call(CALL_ibv_query_gid) || port != 1 || index != 0) {
-        errno = EINVAL;
-        return -1;
-    }
-    emu_gid(emu_dev_base(), gid);
-    return 0;
-}
-
-EMU_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
-                                 struct ibv_gid_entry *entry, uint32_t flags, size_t size)
-{
-    struct ibv_gid_entry e = {0};
-    struct emu_dev *d = emu_dev_base();
-    (void)context;
-
-    if (emu_call(CALL_ibv_query_gid) || flags)
-        return EINVAL;
-    if (port != 1 || index != 0)
-        return ENODATA;
-    emu_gid(d, &e.gid);
-    e.port_num = port;
-    e.gid_type = d->knobs.ethernet ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
-    memcpy(entry, &e, size < sizeof(e) ? size : sizeof(e));
-    return 0;
-}
-
-EMU_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
-                                        struct ibv_gid_entry *entries, size_t max,
-                                        uint32_t flags, size_t size)
-{
-    if (max == 0)
-        return -EINVAL;
-    int err = _ibv_query_gid_ex(context, 1, 0, entries, flags, size);
-    return err ? -err : 1;
-}
-
-/* Not in any header; old programs take it from libibverbs's private version. */
-EMU_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
-                                  int *type);
-EMU_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
-                                  int *type)
-{
-    (void)context;
-    if (port != 1 || index != 0) {
-        errno = EINVAL;
-        return -1;
-    }
-    *type = emu_dev_base()->knobs.ethernet ? 1 : 0; /* RoCE v2; IB or RoCE v1 */
-    return 0;
-}
-
-EMU_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index,
-                              __be16 *pkey)
-{
-    (void)context;
-    if (emu_call(CALL_ibv_query_pkey) || port != 1 || index != 0) {
-        errno = EINVAL;
-        return -1;
-    }
-    *pkey = htobe16(0xffff);
-    return 0;
-}
-
-EMU_EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 pkey)
-{
-    (void)context;
-    if (port != 1 || be16toh(pkey) != 0xffff) {
-        errno = EINVAL;
-        return -1;
-    }
-    return 0;
-}
-
-static struct emu_ctx *ctx_new(struct emu_dev *d)
+static struct emu_ctx *ctx_new(struct emu_dev *d, struct emu_hca *h)
 {
     struct emu_ctx *c = calloc(1, sizeof(*c));
 
@@ -442,14 +243,14 @@ static struct emu_ctx *ctx_new(struct emu_dev *d)
         return NULL;
     struct verbs_context *v = &c->v;
     v->sz = sizeof(*v);
-    v->query_port = query_port;
+    v->query_port = emu_query_port;
     v->query_device_ex = query_device_ex;
     v->create_qp_ex = emu_create_qp_ex;
     v->create_cq_ex = emu_create_cq_ex;
     v->query_rt_values = emu_query_rt_values;
     struct ibv_context *i = &v->context;
     i->abi_compat = __VERBS_ABI_IS_EXTENDED;
-    i->device = &d->ibdev;
+    i->device = &h->ibdev;
     i->num_comp_vectors = 1;
     i->cmd_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     i->async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
@@ -484,13 +285,12 @@ static struct emu_ctx *ctx_new(struct emu_dev *d)
 
 EMU_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device_)
 {
-    (void)device_;
     if (emu_call(CALL_ibv_open_device)) {
         errno = ENOMEM;
         return NULL;
     }
     struct emu_dev *d = emu_dev();
-    struct emu_ctx *c = d ? ctx_new(d) : NULL;
+    struct emu_ctx *c = d ? ctx_new(d, (struct emu_hca *)device_) : NULL;
     return c ? &c->v.context : NULL;
 }
 
@@ -520,21 +320,23 @@ EMU_EXPORT int ibv_close_device(struct ibv_context *context)
     return 0;
 }
 
-struct emu_ctx *emu_ctx_get(struct emu_dev *d)
+struct emu_ctx *emu_ctx_get(struct emu_dev *d, uint32_t device_)
 {
+    struct emu_hca *h = &d->hca[device_ % EMU_MAX_DEVICES];
+
     pthread_mutex_lock(&d->lock);
-    struct emu_ctx *c = d->cm_ctx;
+    struct emu_ctx *c = h->cm_ctx;
     pthread_mutex_unlock(&d->lock);
     if (c)
         return c;
-    c = ctx_new(d);
+    c = ctx_new(d, h);
     if (!c)
         return NULL;
     emu_uncount(COUNT_live_context, 1); /* rdma_cm keeps its context open for good */
     pthread_mutex_lock(&d->lock);
-    if (!d->cm_ctx)
-        d->cm_ctx = c;
-    c = d->cm_ctx;
+    if (!h->cm_ctx)
+        h->cm_ctx = c;
+    c = h->cm_ctx;
     pthread_mutex_unlock(&d->lock);
     return c;
 }

@@ -17,6 +17,7 @@
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "emul/verbs/counters.h"
@@ -27,6 +28,7 @@
 #define EMU_EXPORT __attribute__((visibility("default")))
 
 #define EMU_NSEC 1000000000ull
+
 
 /* Another process, or this one. */
 struct emu_peer {
@@ -158,6 +160,7 @@ struct emu_av {
     uint32_t pd;   /* the address handle's */
     uint8_t where; /* enum emu_av_where; AV_NONE: the request names no address */
     uint8_t global, tclass, hop, sl;
+    uint8_t source; /* number of the port it leaves by */
 };
 
 struct emu_ah {
@@ -211,6 +214,7 @@ struct emu_qp {
     struct ibv_qp_attr attr;
     struct ibv_qp_init_attr init;
     struct emu_peer *peer; /* connected to; for datagrams that of the last one */
+    uint8_t source;        /* number of the port it was given; under sq_lock */
     uint32_t groups;       /* multicast groups that it is in; under dev.lock */
 
     /* send queue: retire <= exec <= tail; freed (by polling) <= retire */
@@ -242,6 +246,16 @@ struct emu_qp {
     struct emu_wr_build **wr_build;
 };
 
+/*
+ * A device as programs list it. All devices of a process share its tables of objects; which of
+ * them an object belongs to is told by its context.
+ */
+struct emu_hca {
+    struct ibv_device ibdev; /* first: programs' pointers lead here */
+    uint32_t index;
+    struct emu_ctx *cm_ctx; /* the one that rdma_cm hands out */
+};
+
 struct emu_dev {
     struct emu_knobs knobs;
     pthread_mutex_t lock, qp_life;
@@ -255,10 +269,10 @@ struct emu_dev {
     uint64_t arena_next;
     struct arena_free *arena_free[48];
 
-    struct ibv_device ibdev;
-    __be64 guid;
+    struct emu_hca hca[EMU_MAX_DEVICES]; /* the first knobs.devices of them are there */
+    struct emu_ports *ports;
+    __be64 guid; /* of the machine */
     struct emu_ctx *contexts;
-    struct emu_ctx *cm_ctx; /* the one that rdma_cm hands out */
 
     uint32_t next_qp, next_cq, next_srq, next_chan, next_pd;
     uint32_t live_mr, live_mw;
@@ -281,12 +295,45 @@ struct emu_dev *emu_dev(void);
 struct emu_dev *emu_dev_base(void);
 /* The device if it has been made, without making it. */
 struct emu_dev *emu_dev_peek(void);
-struct emu_ctx *emu_ctx_get(struct emu_dev *d);      /* the context that rdma_cm hands out */
-void emu_gid(struct emu_dev *d, union ibv_gid *gid); /* the port's only one */
+/* The context of a device that rdma_cm hands out. */
+struct emu_ctx *emu_ctx_get(struct emu_dev *d, uint32_t device);
 static inline struct emu_ctx *emu_ctx_of(struct ibv_context *c)
 {
     return (struct emu_ctx *)((char *)c - offsetof(struct emu_ctx, v.context));
 }
+
+static inline struct emu_hca *emu_hca_of(struct ibv_context *c)
+{
+    return (struct emu_hca *)c->device;
+}
+
+/*
+ * port.c: devices and ports by name and address. A port of this machine has a number, counted
+ * over all devices: EMU_PORT(device, port).
+ */
+#define EMU_PORT(device, port) ((device) * EMU_MAX_PORTS + (port)-1)
+#define EMU_PORT_DEVICE(n)     ((n) / EMU_MAX_PORTS)
+#define EMU_PORT_OF(n)         ((uint8_t)((n) % EMU_MAX_PORTS + 1))
+/* Names, GUIDs, and the addresses of the knob; `d` has its knobs. 0 or -ENOMEM. */
+int emu_ports_init(struct emu_dev *d);
+/* Whether a device has this port. */
+static inline bool emu_port_there(const struct emu_dev *d, uint32_t port)
+{
+    return port >= 1 && port <= d->knobs.ports;
+}
+__be64 emu_guid(const struct emu_dev *d, uint32_t device, uint32_t port);
+uint16_t emu_lid(const struct emu_dev *d, uint32_t number); /* 0 on Ethernet */
+void emu_gid(const struct emu_dev *d, uint32_t number, union ibv_gid *gid); /* its only one */
+/* The number of the port that has an IP address; the first port where none has. */
+uint32_t emu_port_of_address(const struct emu_dev *d, const struct sockaddr *sa);
+/* Whether ports of two devices are on one network. */
+bool emu_port_meets(const struct emu_dev *d, uint32_t device, uint32_t other);
+/* What a queue pair of a device says in shm_qp.fabric. */
+uint8_t emu_fabric(const struct emu_dev *d, uint32_t device);
+/* Whether a path from a device leads to a port of this machine, the only one there is. */
+bool emu_reachable(const struct emu_dev *d, uint32_t device, const struct ibv_ah_attr *av);
+int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
+                   size_t len);
 
 /* segment.c: this process's segment */
 int emu_segment_create(struct emu_dev *d); /* 0 or -errno */
@@ -476,8 +523,6 @@ void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event);
 void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp);
 /* Clears up in queue pairs for datagrams what a process that died had begun there. */
 void emu_qp_peer_died(struct emu_dev *d, uint32_t slot);
-/* Whether the address names this machine, the only one there is. */
-bool emu_reachable(struct emu_dev *d, const struct ibv_ah_attr *av);
 /* Failing one from the service thread, by table index, when a peer asked for it. */
 void emu_qp_remote_error(struct emu_dev *d, uint32_t index, uint32_t qpn, int event);
 void emu_qp_remote_event(struct emu_dev *d, uint32_t index, uint32_t qpn, int event);

@@ -93,7 +93,7 @@ static bool enter(struct run *r)
         return false;
     uint32_t state = atomic_load(&r->rs->state);
     if (atomic_load(&r->rs->qpn) == r->qpn && r->rs->dest_qpn == r->qp->qp.qp_num &&
-        r->rs->dest_inc == d->self.incarnation &&
+        r->rs->dest_inc == d->self.incarnation && r->rs->fabric == r->qp->s->fabric &&
         (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD))
         return true;
     leave(r);
@@ -131,6 +131,7 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
     c->token = token;
     c->qpn = r->qpn;
     c->src_qp = r->qp->qp.qp_num;
+    c->source = r->datagram ? r->wr->av.source : r->qp->source;
     c->srq = r->rs->srq != 0;
     if (atomic_load(&r->rs->busy) == token) {
         if (r->oldest && !r->told && !fatal && !r->d->knobs.send_late_us) {
@@ -535,6 +536,7 @@ static bool enter_datagram(struct run *r)
     }
     uint32_t state = atomic_load(&r->rs->state);
     if (atomic_load(&r->rs->qpn) == r->qpn && r->rs->type == IBV_QPT_UD &&
+        r->rs->fabric == r->qp->s->fabric &&
         (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD) &&
         r->rs->qkey == (r->wr->av.qkey >> 31 ? r->qp->attr.qkey : r->wr->av.qkey))
         return true;

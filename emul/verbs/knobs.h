@@ -12,7 +12,11 @@
 
 /* X(field, VARIABLE, default, minimum, maximum, unit, prose): numbers */
 #define EMU_NUMBERS(X)                                                                         \
-    X(devices, DEVICES, 1, 0, 1, "devices", "0: this machine has no RDMA device")              \
+    X(devices, DEVICES, 1, 0, 8, "devices",                                                    \
+      "how many this machine has, emu0, emu1, and so on; 0: it has none")                      \
+    X(ports, PORTS, 1, 1, 4, "ports", "ports of each device")                                  \
+    X(separate, SEPARATE, 0, 0, 1, "",                                                         \
+      "1: each device is on a network of its own, from which no other device is reached")      \
     X(max_sge, MAX_SGE, 16, 1, 64, "segments", "most segments of a work request")              \
     X(max_inline, MAX_INLINE, 256, 0, 4096, "bytes", "most inline data of a work request")     \
     X(max_rd_atom, MAX_RD_ATOM, 16, 0, 255, "reads", "RDMA reads in flight per queue pair")    \
@@ -63,7 +67,12 @@
 
 /* X(field, VARIABLE, unit, prose): strings, empty by default */
 #define EMU_STRINGS(X)                                                                         \
-    X(name, DEVICE_NAME, "name", "name of the device; emu0 when unset")                        \
+    X(name, DEVICE_NAME, "name",                                                               \
+      "name of the first device, emu0 when unset; a number at its end counts on for the "      \
+      "others")                                                                                \
+    X(addresses, ADDRESSES, "addr,…",                                                          \
+      "IP address of each port, those of the first device first; unset: 127.0.0.1, "           \
+      "127.0.0.2, and so on. What is in no place belongs to the first port")                   \
     X(blackhole, BLACKHOLE, "addr[:port],…",                                                   \
       "addresses that resolve but never answer; IPv6 as [addr]:port")                          \
     X(fail, FAIL, "K|call:K,…",                                                                \

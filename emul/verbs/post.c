@@ -79,6 +79,7 @@ static bool complete(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const str
             emu_count(COUNT_bytes_write, wr->length);
         else
             emu_count(COUNT_bytes_send, wr->length);
+        emu_count_port(qp->source, PORT_COUNT_bytes, wr->length);
         if (!(wr->flags & IBV_SEND_SIGNALED))
             return true;
         c.byte_len = wr->length;
@@ -418,6 +419,7 @@ int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr)
     if (emu_is_atomic(wr->opcode))
         wr->length = 8; /* more would not be used */
     count_wr(wr);
+    emu_count_port(qp->source, PORT_COUNT_requests, 1);
     if (qp->qp.state == IBV_QPS_ERR || atomic_load(&qp->s->state) == IBV_QPS_ERR) {
         if (qp->qp.state != IBV_QPS_ERR)
             emu_qp_to_error(d, qp, -1); /* a peer failed it; the event follows by the inbox */

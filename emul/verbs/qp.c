@@ -166,6 +166,7 @@ static struct emu_qp *create(struct ibv_qp_init_attr_ex *a)
     s->pd = a->pd->handle;
     s->access = 0;
     s->type = a->qp_type;
+    s->fabric = emu_fabric(d, emu_hca_of(qp->qp.context)->index);
     s->qkey = 0;
     s->recv_cq = qp->rcq->index;
     s->srq = qp->srq ? qp->srq->index + 1 : 0;

@@ -73,7 +73,7 @@ static int check_values(struct emu_dev *d, const struct ibv_qp_attr *a, int mask
 {
     uint64_t depth = d->knobs.max_rd_atom;
 
-    if ((mask & IBV_QP_PORT) && a->port_num != 1)
+    if ((mask & IBV_QP_PORT) && !emu_port_there(d, a->port_num))
         return EINVAL;
     if ((mask & IBV_QP_PKEY_INDEX) && a->pkey_index != 0)
         return EINVAL;
@@ -98,25 +98,11 @@ static int check_values(struct emu_dev *d, const struct ibv_qp_attr *a, int mask
         return EINVAL; /* automatic path migration is not advertised */
     if (mask & IBV_QP_AV) {
         const struct ibv_ah_attr *av = &a->ah_attr;
-        if (av->port_num != 1 || (av->is_global && av->grh.sgid_index != 0) ||
+        if (!emu_port_there(d, av->port_num) || (av->is_global && av->grh.sgid_index != 0) ||
             (d->knobs.ethernet && !av->is_global))
             return EINVAL;
     }
     return 0;
-}
-
-bool emu_reachable(struct emu_dev *d, const struct ibv_ah_attr *av)
-{
-    union ibv_gid own;
-
-    if (av->is_global) {
-        emu_gid(d, &own);
-        if (memcmp(&own, &av->grh.dgid, sizeof(own)) == 0)
-            return true;
-        if (d->knobs.ethernet)
-            return false;
-    }
-    return !d->knobs.ethernet && av->dlid == 1;
 }
 
 static void apply(struct emu_qp *qp, const struct ibv_qp_attr *a, int mask)
@@ -129,8 +115,10 @@ static void apply(struct emu_qp *qp, const struct ibv_qp_attr *a, int mask)
     }
     if (mask & IBV_QP_PKEY_INDEX)
         q->pkey_index = a->pkey_index;
-    if (mask & IBV_QP_PORT)
+    if (mask & IBV_QP_PORT) {
         q->port_num = a->port_num;
+        qp->source = (uint8_t)EMU_PORT(emu_hca_of(qp->qp.context)->index, a->port_num);
+    }
     if (mask & IBV_QP_AV)
         q->ah_attr = a->ah_attr;
     if (mask & IBV_QP_PATH_MTU)
@@ -366,7 +354,8 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         return 0;
     }
     bool rc = ibqp->qp_type == IBV_QPT_RC;
-    if (to == IBV_QPS_RTR && rc && emu_reachable(d, &attr->ah_attr))
+    if (to == IBV_QPS_RTR && rc &&
+        emu_reachable(d, emu_hca_of(ibqp->context)->index, &attr->ah_attr))
         peer = emu_peer_get(d, attr->dest_qp_num >> EMU_QP_BITS);
     pthread_mutex_lock(&qp->sq_lock);
     if (atomic_load(&qp->s->state) != now) { /* a peer failed it meanwhile */

@@ -62,7 +62,7 @@
 #define SHM_PIN_MR(entry)   ((entry) & ((1u << 19) - 1))
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 6u
+#define EMU_SHM_VERSION 7u
 
 /*
  * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real
@@ -115,7 +115,7 @@ struct shm_cqe {
     uint8_t skip; /* consumed without being reported: its QP is gone or its writer died */
     uint8_t srq;  /* a receive taken from a shared receive queue */
     uint8_t sl;   /* of a datagram */
-    uint8_t pad;
+    uint8_t source; /* number of the port that it came from */
     uint64_t time; /* CLOCK_MONOTONIC, ns, where its queue wants it */
 };
 _Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
@@ -210,7 +210,7 @@ struct shm_qp {
     uint8_t min_rnr_timer;
     uint8_t max_dest_rd;
     _Atomic uint8_t comm_est; /* first message seen since RTR */
-    uint8_t pad;
+    uint8_t fabric; /* network of its device: only queue pairs of the same one get here */
     /* The receive that the poster has taken and not yet completed, for its owner to flush. */
     _Atomic uint64_t taken; /* the poster's token, with RX_DONE when it is completed; or 0 */
     uint64_t taken_wr_id;

@@ -98,8 +98,8 @@ void side_open(struct side *s)
     int n;
     struct ibv_device **list = ibv_get_device_list(&n);
 
-    CHECK(list && n == 1);
-    s->ctx = ibv_open_device(list[0]);
+    CHECK(list && n > s->device);
+    s->ctx = ibv_open_device(list[s->device]);
     CHECK(s->ctx);
     ibv_free_device_list(list);
     s->pd = ibv_alloc_pd(s->ctx);
@@ -143,7 +143,7 @@ int qp_init(struct side *s)
 {
     struct ibv_qp_attr a = {
         .qp_state = IBV_QPS_INIT,
-        .port_num = 1,
+        .port_num = (uint8_t)def(s->port, 1),
         .qp_access_flags =
             (unsigned)def(s->qp_access, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)};
 
@@ -158,7 +158,8 @@ int qp_rtr(struct side *s, uint32_t dest)
                             .dest_qp_num = dest,
                             .max_dest_rd_atomic = (uint8_t)def(s->rd_depth, 4),
                             .min_rnr_timer = (uint8_t)def(s->min_rnr_timer, 12),
-                            .ah_attr = {.dlid = 1, .port_num = 1}};
+                            .ah_attr = {.dlid = (uint16_t)def(s->dlid, 1),
+                                        .port_num = (uint8_t)def(s->port, 1)}};
 
     return ibv_modify_qp(s->qp, &a,
                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |

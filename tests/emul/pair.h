@@ -50,6 +50,7 @@ struct side {
     bool use_srq, use_chan;
     int cqe, max_wr, max_sge, max_inline, access, qp_access, rnr_retry, min_rnr_timer, rd_depth;
     int sig_all, srq_wr;
+    int device, port, dlid; /* index; port 1 and LID 1 when they are 0 */
     /* the other side's, after side_connect */
     uint64_t raddr;
     uint32_t rkey, rqpn;

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Devices and their ports: names, GUIDs, GIDs, LIDs, and which IP address belongs to which.
+ *
+ * There may be several devices with several ports each. They are ways into one machine: the
+ * objects of all of them stand in the same tables, and a queue pair's number says where it is,
+ * whatever path leads there. What a path says is checked nevertheless. It must name a port that
+ * there is, and, where each device is a network of its own, one of the same device; the queue
+ * pair at its end must be on that network, too. All processes are to be given the same devices.
+ */
+#include "emul/verbs/emu.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_NUMBER (EMU_MAX_DEVICES * EMU_MAX_PORTS)
+
+/* Addresses of the ports, in the order of the knob; IPv4 in IPv6's clothes. */
+struct emu_ports {
+    struct in6_addr addr[MAX_NUMBER];
+};
+
+static void v4_mapped(struct in6_addr *to, const void *v4)
+{
+    memset(to, 0, sizeof(*to));
+    to->s6_addr[10] = to->s6_addr[11] = 0xff;
+    memcpy(to->s6_addr + 12, v4, 4);
+}
+
+/* The place of a port in the knob, and back. */
+static uint32_t place_of(const struct emu_dev *d, uint32_t number)
+{
+    return EMU_PORT_DEVICE(number) * (uint32_t)d->knobs.ports + EMU_PORT_OF(number) - 1;
+}
+
+static uint32_t number_of(const struct emu_dev *d, uint32_t place)
+{
+    uint32_t ports = (uint32_t)d->knobs.ports;
+
+    return EMU_PORT(place / ports, place % ports + 1);
+}
+
+static uint32_t places(const struct emu_dev *d)
+{
+    return (uint32_t)(d->knobs.devices * d->knobs.ports);
+}
+
+static void read_addresses(struct emu_dev *d)
+{
+    const char *text = d->knobs.addresses;
+    char one[64];
+
+    for (uint32_t i = 0; i < MAX_NUMBER; i++) {
+        uint32_t v4 = htonl(INADDR_LOOPBACK + i);
+        v4_mapped(&d->ports->addr[i], &v4);
+    }
+    for (uint32_t i = 0; *text && i < MAX_NUMBER; i++) {
+        size_t len = strcspn(text, ",");
+        struct in_addr v4;
+        struct in6_addr *to = &d->ports->addr[i];
+        snprintf(one, sizeof(one), "%.*s", (int)len, text);
+        text += len + (text[len] == ',');
+        if (inet_pton(AF_INET, one, &v4) == 1)
+            v4_mapped(to, &v4);
+        else if (inet_pton(AF_INET6, one, to) != 1)
+            fprintf(stderr,
+                    "emuverbs: EMUVERBS_ADDRESSES: '%s' is no IP address; port %u of device %u "
+                    "keeps the one it has by default\n",
+                    one, EMU_PORT_OF(number_of(d, i)), EMU_PORT_DEVICE(number_of(d, i)));
+    }
+}
+
+/* The name of the first device, or one that counts on from it. */
+static void device_name(const char *first, uint32_t index, char *name, size_t size)
+{
+    size_t len = strlen(first), stem = len;
+
+    while (stem && first[stem - 1] >= '0' && first[stem - 1] <= '9')
+        stem--;
+    if (index == 0)
+        snprintf(name, size, "%s", first);
+    else
+        snprintf(name, size, "%.*s%lu", (int)stem, first,
+                 strtoul(first + stem, NULL, 10) + index);
+}
+
+/* An identity for the machine: every process shows the same ports. */
+static __be64 machine_guid(void)
+{
+    char id[64] = "";
+    uint64_t h = 0xcbf29ce484222325;
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+
+    if (f) {
+        if (!fgets(id, sizeof(id), f))
+            id[0] = 0;
+        fclose(f);
+    }
+    for (char *p = id; *p; p++)
+        h = (h ^ (unsigned char)*p) * 0x100000001b3;
+    return htobe64((h & ~UINT64_C(0xff00000000000000)) | UINT64_C(0x0200000000000000));
+}
+
+int emu_ports_init(struct emu_dev *d)
+{
+    d->ports = calloc(1, sizeof(*d->ports));
+    if (!d->ports)
+        return -ENOMEM;
+    d->guid = machine_guid();
+    read_addresses(d);
+    for (uint32_t i = 0; i < EMU_MAX_DEVICES; i++) {
+        struct ibv_device *v = &d->hca[i].ibdev;
+        d->hca[i].index = i;
+        v->node_type = IBV_NODE_CA;
+        v->transport_type = IBV_TRANSPORT_IB;
+        device_name(*d->knobs.name ? d->knobs.name : "emu0", i, v->name, sizeof(v->name));
+        snprintf(v->dev_name, sizeof(v->dev_name), "uverbs%u", i);
+        snprintf(v->dev_path, sizeof(v->dev_path), "/sys/class/infiniband_verbs/uverbs%u", i);
+        snprintf(v->ibdev_path, sizeof(v->ibdev_path), "/sys/class/infiniband/%s", v->name);
+    }
+    return 0;
+}
+
+__be64 emu_guid(const struct emu_dev *d, uint32_t device, uint32_t port)
+{
+    return htobe64(be64toh(d->guid) + ((uint64_t)device << 8) + port - 1);
+}
+
+uint16_t emu_lid(const struct emu_dev *d, uint32_t number)
+{
+    return d->knobs.ethernet ? 0 : (uint16_t)(number + 1);
+}
+
+void emu_gid(const struct emu_dev *d, uint32_t number, union ibv_gid *gid)
+{
+    memset(gid, 0, sizeof(*gid));
+    if (d->knobs.ethernet) { /* RoCE v2 */
+        memcpy(gid->raw, d->ports->addr[place_of(d, number) % MAX_NUMBER].s6_addr, 16);
+    } else {
+        gid->global.subnet_prefix = htobe64(UINT64_C(0xfe80000000000000));
+        gid->global.interface_id = emu_guid(d, EMU_PORT_DEVICE(number), EMU_PORT_OF(number));
+    }
+}
+
+uint32_t emu_port_of_address(const struct emu_dev *d, const struct sockaddr *sa)
+{
+    struct in6_addr a;
+
+    if (sa->sa_family == AF_INET6)
+        a = ((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr;
+    else
+        v4_mapped(&a, &((const struct sockaddr_in *)(const void *)sa)->sin_addr);
+    for (uint32_t i = 0; i < places(d); i++)
+        if (memcmp(&a, &d->ports->addr[i], sizeof(a)) == 0)
+            return number_of(d, i);
+    return 0;
+}
+
+bool emu_port_meets(const struct emu_dev *d, uint32_t device, uint32_t other)
+{
+    return !d->knobs.separate || device == other;
+}
+
+uint8_t emu_fabric(const struct emu_dev *d, uint32_t device)
+{
+    return d->knobs.separate ? (uint8_t)(device + 1) : 0;
+}
+
+bool emu_reachable(const struct emu_dev *d, uint32_t device, const struct ibv_ah_attr *av)
+{
+    union ibv_gid own;
+
+    for (uint32_t i = 0; i < places(d); i++) {
+        uint32_t number = number_of(d, i);
+        if (!emu_port_meets(d, device, EMU_PORT_DEVICE(number)))
+            continue;
+        if (av->is_global) {
+            emu_gid(d, number, &own);
+            if (memcmp(&own, &av->grh.dgid, sizeof(own)) == 0)
+                return true;
+        }
+        if (!d->knobs.ethernet && av->dlid == emu_lid(d, number))
+            return true;
+    }
+    return false;
+}
+
+EMU_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
+{
+    struct emu_dev *d = emu_dev_base();
+
+    if (num_devices)
+        *num_devices = 0;
+    if (emu_call(CALL_ibv_get_device_list) || !d) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    struct ibv_device **list = calloc(EMU_MAX_DEVICES + 1, sizeof(struct ibv_device *));
+    if (!list)
+        return NULL;
+    for (uint32_t i = 0; i < d->knobs.devices; i++)
+        list[i] = &d->hca[i].ibdev;
+    if (num_devices)
+        *num_devices = (int)d->knobs.devices;
+    return list;
+}
+
+EMU_EXPORT void ibv_free_device_list(struct ibv_device **list)
+{
+    free(list);
+}
+
+EMU_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
+{
+    return device->name;
+}
+
+EMU_EXPORT int ibv_get_device_index(struct ibv_device *device)
+{
+    return (int)((struct emu_hca *)device)->index;
+}
+
+EMU_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
+{
+    return emu_guid(emu_dev_base(), ((struct emu_hca *)device)->index, 1);
+}
+
+int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
+                   size_t len)
+{
+    struct emu_dev *d = emu_dev_base();
+    struct ibv_port_attr a = {0};
+
+    if (emu_call(CALL_ibv_query_port))
+        return EIO;
+    if (!emu_port_there(d, port))
+        return EINVAL;
+    a.state = IBV_PORT_ACTIVE;
+    a.max_mtu = a.active_mtu = (enum ibv_mtu)(__builtin_ctzll(d->knobs.mtu) - 7);
+    a.gid_tbl_len = 1;
+    a.port_cap_flags = IBV_PORT_CM_SUP;
+    a.max_msg_sz = 1u << 30;
+    a.pkey_tbl_len = 1;
+    a.lid = emu_lid(d, EMU_PORT(emu_hca_of(context)->index, port));
+    a.sm_lid = emu_lid(d, 0);
+    a.max_vl_num = 1;
+    a.subnet_timeout = 18;
+    a.active_width = 2;  /* 4x */
+    a.active_speed = 32; /* EDR */
+    a.phys_state = 5;    /* link up */
+    a.link_layer = d->knobs.ethernet ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
+    memcpy(attr, &a, len < sizeof(a) ? len : sizeof(a));
+    return 0;
+}
+
+#undef ibv_query_port
+EMU_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port,
+                              struct _compat_ibv_port_attr *attr)
+{
+    /* the old form of the structure ends before link_layer's successors */
+    return emu_query_port(context, port, (struct ibv_port_attr *)(void *)attr,
+                          offsetof(struct ibv_port_attr, link_layer));
+}
+
+EMU_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index,
+                             union ibv_gid *gid)
+{
+    struct emu_dev *d = emu_dev_base();
+
+    if (emu_call(CALL_ibv_query_gid) || !emu_port_there(d, port) || index != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    emu_gid(d, EMU_PORT(emu_hca_of(context)->index, port), gid);
+    return 0;
+}
+
+EMU_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
+                                 struct ibv_gid_entry *entry, uint32_t flags, size_t size)
+{
+    struct ibv_gid_entry e = {0};
+    struct emu_dev *d = emu_dev_base();
+
+    if (emu_call(CALL_ibv_query_gid) || flags)
+        return EINVAL;
+    if (!emu_port_there(d, port) || index != 0)
+        return ENODATA;
+    emu_gid(d, EMU_PORT(emu_hca_of(context)->index, port), &e.gid);
+    e.port_num = port;
+    e.gid_type = d->knobs.ethernet ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
+    memcpy(entry, &e, size < sizeof(e) ? size : sizeof(e));
+    return 0;
+}
+
+EMU_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
+                                        struct ibv_gid_entry *entries, size_t max,
+                                        uint32_t flags, size_t size)
+{
+    uint32_t ports = (uint32_t)emu_dev_base()->knobs.ports;
+
+    if (max < ports)
+        return -EINVAL;
+    for (uint32_t port = 1; port <= ports; port++) {
+        struct ibv_gid_entry *e =
+            (struct ibv_gid_entry *)(void *)((char *)entries + (port - 1) * size);
+        int err = _ibv_query_gid_ex(context, port, 0, e, flags, size);
+        if (err)
+            return -err;
+    }
+    return ports;
+}
+
+/* Not in any header; old programs take it from libibverbs's private version. */
+EMU_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
+                                  int *type);
+EMU_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
+                                  int *type)
+{
+    (void)context;
+    if (!emu_port_there(emu_dev_base(), port) || index != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    *type = emu_dev_base()->knobs.ethernet ? 1 : 0; /* RoCE v2; IB or RoCE v1 */
+    return 0;
+}
+
+EMU_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index,
+                              __be16 *pkey)
+{
+    (void)context;
+    if (emu_call(CALL_ibv_query_pkey) || !emu_port_there(emu_dev_base(), port) || index != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    *pkey = htobe16(0xffff);
+    return 0;
+}
+
+EMU_EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 pkey)
+{
+    (void)context;
+    if (!emu_port_there(emu_dev_base(), port) || be16toh(pkey) != 0xffff) {
+        errno = EINVAL;
+        return -1;
+    }
+    return 0;
+}

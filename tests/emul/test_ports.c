@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Several devices with several ports: what tells them apart, and who reaches whom. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <errno.h>
+
+#include "tests/emul/cm_help.h"
+
+static void devices(const char *number, const char *ports)
+{
+    setenv("EMUVERBS_DEVICES", number, 1);
+    setenv("EMUVERBS_PORTS", ports, 1);
+    setenv("EMUVERBS_RETRY_MAX_MS", "50", 1);
+}
+
+static union ibv_gid gid_of(struct ibv_context *ctx, uint8_t port)
+{
+    union ibv_gid gid;
+
+    CHECK_EQ(ibv_query_gid(ctx, port, 0, &gid), 0);
+    return gid;
+}
+
+static uint16_t lid_of(struct ibv_context *ctx, uint8_t port)
+{
+    struct ibv_port_attr a;
+
+    CHECK_EQ(ibv_query_port(ctx, port, &a), 0);
+    return a.lid;
+}
+
+TEST(devices_have_names_and_identities_of_their_own)
+{
+    struct ibv_device_attr da[3];
+    union ibv_gid gid[6];
+    uint16_t lid[6];
+    char name[16];
+    int n;
+
+    devices("3", "2");
+    setenv("EMUVERBS_DEVICE_NAME", "hca9", 1);
+    struct ibv_device **list = ibv_get_device_list(&n);
+    CHECK(list && !list[3]);
+    CHECK_EQ(n, 3);
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof(name), "hca%d", 9 + i);
+        CHECK(strcmp(ibv_get_device_name(list[i]), name) == 0);
+        CHECK_EQ(ibv_get_device_index(list[i]), i);
+        struct ibv_context *ctx = ibv_open_device(list[i]);
+        CHECK(ctx && ctx->device == list[i]);
+        CHECK_EQ(ibv_query_device(ctx, &da[i]), 0);
+        CHECK_EQ(da[i].phys_port_cnt, 2);
+        CHECK(da[i].node_guid == ibv_get_device_guid(list[i]));
+        CHECK(da[i].sys_image_guid == da[0].sys_image_guid);
+        struct ibv_gid_entry e[3];
+        CHECK_EQ(ibv_query_gid_table(ctx, e, 3, 0), 2);
+        for (uint8_t port = 1; port <= 2; port++) {
+            gid[2 * i + port - 1] = gid_of(ctx, port);
+            lid[2 * i + port - 1] = lid_of(ctx, port);
+            CHECK_EQ(e[port - 1].port_num, port);
+            CHECK(memcmp(&e[port - 1].gid, &gid[2 * i + port - 1], 16) == 0);
+        }
+        struct ibv_port_attr pa;
+        union ibv_gid none;
+        CHECK_EQ(ibv_query_port(ctx, 3, &pa), EINVAL);
+        CHECK_EQ(ibv_query_port(ctx, 0, &pa), EINVAL);
+        CHECK(ibv_query_gid(ctx, 3, 0, &none) < 0);
+        CHECK_EQ(ibv_close_device(ctx), 0);
+    }
+    ibv_free_device_list(list);
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < i; j++) {
+            CHECK(lid[i] != lid[j]);
+            CHECK(memcmp(&gid[i], &gid[j], 16) != 0);
+        }
+    CHECK(da[0].node_guid != da[1].node_guid && da[1].node_guid != da[2].node_guid);
+}
+
+TEST(ethernet_ports_have_the_addresses_of_the_knob)
+{
+    static const unsigned char want[2][16] = {{[10] = 0xff, 0xff, 10, 1, 2, 3}, {[15] = 1}};
+    struct side a = {.device = 0}, b = {.device = 1};
+
+    devices("2", "1");
+    setenv("EMUVERBS_ETHERNET", "1", 1);
+    setenv("EMUVERBS_ADDRESSES", "10.1.2.3,::1", 1);
+    side_open(&a);
+    side_open(&b);
+    union ibv_gid ga = gid_of(a.ctx, 1), gb = gid_of(b.ctx, 1);
+    CHECK(memcmp(&ga, want[0], 16) == 0);
+    CHECK(memcmp(&gb, want[1], 16) == 0);
+    CHECK_EQ(lid_of(b.ctx, 1), 0);
+    loop_close(&a, &b);
+}
+
+TEST(objects_of_two_devices_do_not_mix)
+{
+    struct side a = {.device = 0}, b = {.device = 1};
+    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+
+    devices("2", "1");
+    side_open(&a);
+    side_open(&b);
+    qi.send_cq = a.scq;
+    qi.recv_cq = b.rcq;
+    CHECK(!ibv_create_qp(a.pd, &qi));
+    CHECK_EQ(errno, EINVAL);
+    loop_close(&a, &b);
+}
+
+TEST(a_queue_pair_takes_any_port_of_its_device_and_no_other)
+{
+    struct side a = {.port = 2};
+    struct ibv_ah_attr ah = {.port_num = 2, .dlid = 1};
+
+    devices("1", "2");
+    side_open(&a);
+    struct ibv_ah *h = ibv_create_ah(a.pd, &ah);
+    CHECK(h);
+    CHECK_EQ(ibv_destroy_ah(h), 0);
+    ah.port_num = 3;
+    CHECK(!ibv_create_ah(a.pd, &ah));
+    struct ibv_qp_attr qa = {.qp_state = IBV_QPS_INIT, .port_num = 3};
+    CHECK_EQ(ibv_modify_qp(a.qp, &qa, IBV_QP_STATE | IBV_QP_PORT), EINVAL);
+    side_close(&a);
+}
+
+/* Connects with what the other side says of itself. */
+static void connect_by_lid(struct side *s)
+{
+    uint16_t mine = lid_of(s->ctx, (uint8_t)(s->port ? s->port : 1)), theirs;
+
+    CHECK(write(s->sock, &mine, sizeof(mine)) == sizeof(mine));
+    CHECK(read(s->sock, &theirs, sizeof(theirs)) == sizeof(theirs));
+    s->dlid = theirs;
+    side_connect(s);
+}
+
+PAIR(devices_of_one_network_reach_each_other, run_two)
+ACTIVE(devices_of_one_network_reach_each_other)
+{
+    devices("2", "2");
+    s->device = 1;
+    s->port = 2;
+    side_open(s);
+    connect_by_lid(s);
+    CHECK_EQ(s->dlid, lid_of(s->ctx, 1) - 4); /* the first device's: four LIDs each */
+    pattern(s->buf, 3000, 7);
+    post_send(s, 1, WRITE, 0, 3000, 5000);
+    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    post_send(s, 2, SEND, 0, 100, 0);
+    expect_wc(s->scq, 2, IBV_WC_SUCCESS);
+    CHECK_EQ(counter("1.2 requests"), 2);
+    CHECK_EQ(counter("1.2 bytes"), 3100);
+    CHECK_EQ(counter("0.1 requests"), 0);
+    CHECK_EQ(counter("0.1 bytes"), 0);
+    CHECK_EQ(counter("1.1 bytes"), 0);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(devices_of_one_network_reach_each_other)
+{
+    devices("2", "2");
+    side_open(s);
+    post_recv(s, 3, 0, 100);
+    connect_by_lid(s);
+    struct ibv_wc wc = expect_wc(s->rcq, 3, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.slid, s->dlid);
+    CHECK(is_pattern(s->buf + 5000, 3000, 7));
+    CHECK_EQ(counter("0.1 requests"), 0);
+    meet(s);
+    side_close(s);
+}
+
+/* What a write from one side to the other comes to. */
+static enum ibv_wc_status written(struct side *a, struct side *b, int dlid_a, int dlid_b)
+{
+    side_open(a);
+    side_open(b);
+    a->dlid = dlid_a;
+    b->dlid = dlid_b;
+    CHECK_EQ(qp_rtr(a, b->qp->qp_num), 0);
+    CHECK_EQ(qp_rtr(b, a->qp->qp_num), 0);
+    CHECK_EQ(qp_rts(a), 0);
+    CHECK_EQ(qp_rts(b), 0);
+    CHECK_EQ(try_send(a, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)b->buf, b->mr->rkey), 0);
+    enum ibv_wc_status status = wait_wc(a->scq).status;
+    loop_close(a, b);
+    return status;
+}
+
+TEST(separate_devices_reach_only_themselves)
+{
+    devices("2", "2");
+    setenv("EMUVERBS_SEPARATE", "1", 1);
+    struct side a = {.device = 0}, b = {.device = 1};
+    CHECK_EQ(written(&a, &b, 5, 1), IBV_WC_RETRY_EXC_ERR);
+    /* nor by an address of one's own network */
+    struct side c = {.device = 0}, d = {.device = 1};
+    CHECK_EQ(written(&c, &d, 1, 5), IBV_WC_RETRY_EXC_ERR);
+    struct side e = {.device = 1, .port = 1}, f = {.device = 1, .port = 2};
+    CHECK_EQ(written(&e, &f, 6, 5), IBV_WC_SUCCESS);
+}
+
+TEST(a_path_to_a_port_that_is_not_there_leads_nowhere)
+{
+    struct side a = {0}, b = {.device = 1};
+
+    devices("2", "1");
+    CHECK_EQ(written(&a, &b, 6, 1), IBV_WC_RETRY_EXC_ERR);
+}
+
+/* A datagram from the second device to the first, and back by what it brought. */
+static void datagrams(bool separate)
+{
+    struct side a = {.device = 1}, b = {.device = 0};
+    struct side *both[2] = {&a, &b};
+
+    devices("2", "1");
+    setenv("EMUVERBS_SEPARATE", separate ? "1" : "0", 1);
+    for (int i = 0; i < 2; i++) {
+        struct side *s = both[i];
+        side_open(s);
+        CHECK_EQ(ibv_destroy_qp(s->qp), 0);
+        struct ibv_qp_init_attr qi = {.send_cq = s->scq,
+                                      .recv_cq = s->rcq,
+                                      .qp_type = IBV_QPT_UD,
+                                      .cap = {8, 8, 1, 1, 0}};
+        struct ibv_qp_attr qa = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 5};
+        s->qp = ibv_create_qp(s->pd, &qi);
+        CHECK(s->qp);
+        CHECK_EQ(ibv_modify_qp(s->qp, &qa,
+                               IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
+                 0);
+        qa.qp_state = IBV_QPS_RTR;
+        CHECK_EQ(ibv_modify_qp(s->qp, &qa, IBV_QP_STATE), 0);
+        qa.qp_state = IBV_QPS_RTS;
+        CHECK_EQ(ibv_modify_qp(s->qp, &qa, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+        post_recv(s, 10, 4096, 200);
+    }
+    struct ibv_ah_attr to = {.port_num = 1, .dlid = lid_of(b.ctx, 1)};
+    struct ibv_ah *ah = ibv_create_ah(a.pd, &to);
+    CHECK(ah);
+    struct ibv_sge sge = {(uintptr_t)a.buf, 16, a.mr->lkey};
+    struct ibv_send_wr wr = {.sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = SEND,
+                             .send_flags = IBV_SEND_SIGNALED,
+                             .wr.ud = {ah, b.qp->qp_num, 5}},
+                       *bad;
+    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
+    expect_wc(a.scq, 0, IBV_WC_SUCCESS);
+    if (separate) {
+        CHECK_EQ(counter("datagrams_lost"), 1);
+        CHECK_EQ(ibv_destroy_ah(ah), 0);
+        to.dlid = lid_of(a.ctx, 1); /* an address of its own network, a number of the other's */
+        ah = ibv_create_ah(a.pd, &to);
+        CHECK(ah);
+        wr.wr.ud.ah = ah;
+        CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
+        expect_wc(a.scq, 0, IBV_WC_SUCCESS);
+        CHECK_EQ(counter("datagrams_lost"), 2);
+        expect_none(b.rcq);
+    } else {
+        struct ibv_wc wc = expect_wc(b.rcq, 10, IBV_WC_SUCCESS);
+        CHECK_EQ(wc.slid, lid_of(a.ctx, 1));
+        struct ibv_ah *back = ibv_create_ah_from_wc(b.pd, &wc, NULL, 1);
+        CHECK(back);
+        sge = (struct ibv_sge){(uintptr_t)b.buf, 16, b.mr->lkey};
+        wr.wr.ud.ah = back;
+        wr.wr.ud.remote_qpn = wc.src_qp;
+        CHECK_EQ(ibv_post_send(b.qp, &wr, &bad), 0);
+        expect_wc(b.scq, 0, IBV_WC_SUCCESS);
+        expect_wc(a.rcq, 10, IBV_WC_SUCCESS);
+        CHECK_EQ(ibv_destroy_ah(back), 0);
+        CHECK_EQ(counter("1.1 bytes"), 16);
+        CHECK_EQ(counter("0.1 bytes"), 16);
+    }
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    loop_close(&a, &b);
+}
+
+TEST(datagrams_go_from_device_to_device)
+{
+    datagrams(false);
+}
+
+TEST(datagrams_do_not_leave_a_separate_device)
+{
+    datagrams(true);
+}
+
+static const char *device_of(const struct rdma_cm_id *id)
+{
+    return id->verbs ? ibv_get_device_name(id->verbs->device) : "none";
+}
+
+TEST(addresses_belong_to_devices_and_ports)
+{
+    int n;
+
+    devices("2", "2");
+    struct ibv_context **list = rdma_get_devices(&n);
+    CHECK(list);
+    CHECK_EQ(n, 2);
+    static const struct {
+        const char *host, *device;
+        int port;
+    } want[] = {{"127.0.0.1", "emu0", 1}, {"127.0.0.2", "emu0", 2}, {"127.0.0.3", "emu1", 1},
+                {"127.0.0.4", "emu1", 2}, {"127.0.0.5", "emu0", 1}, {"::1", "emu0", 1},
+                {"::ffff:127.0.0.4", "emu1", 2}};
+    for (unsigned i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        struct rdma_cm_id *id = new_id(NULL);
+        CHECK_EQ(rdma_bind_addr(id, at(want[i].host, 0)), 0);
+        CHECK(strcmp(device_of(id), want[i].device) == 0);
+        CHECK_EQ(id->port_num, want[i].port);
+        CHECK(id->verbs == list[want[i].device[3] - '0']);
+        CHECK(id->pd && id->pd->context == id->verbs);
+        drop(id);
+        id = new_id(NULL);
+        resolve(id, want[i].host, 4711);
+        CHECK(strcmp(device_of(id), want[i].device) == 0);
+        CHECK_EQ(id->port_num, want[i].port);
+        drop(id);
+    }
+    rdma_free_devices(list);
+    all_gone();
+}
+
+PAIR(a_request_is_for_the_device_of_its_address, run_two)
+ACTIVE(a_request_is_for_the_device_of_its_address)
+{
+    struct rdma_conn_param p = {.retry_count = 7, .rnr_retry_count = 7};
+    struct sockaddr_in src = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct ibv_qp_attr qa;
+    struct ibv_qp_init_attr qi;
+
+    devices("2", "1");
+    meet(s);
+    struct rdma_cm_id *id = new_id(NULL);
+    CHECK_EQ(rdma_resolve_addr(id, (struct sockaddr *)&src, at("127.0.0.2", PORT), 1000), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+    CHECK(strcmp(device_of(id), "emu0") == 0); /* the program asked for its address */
+    CHECK_EQ(rdma_resolve_route(id, 1000), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
+    CHECK(memcmp(&id->route.addr.addr.ibaddr.sgid, &id->route.addr.addr.ibaddr.dgid, 16) != 0);
+    give_qp(id);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
+    CHECK_EQ(ibv_query_qp(id->qp, &qa, 0, &qi), 0);
+    CHECK_EQ(qa.ah_attr.dlid, 5);
+    meet(s);
+    drop(id);
+    all_gone();
+}
+PASSIVE(a_request_is_for_the_device_of_its_address)
+{
+    struct ibv_qp_attr qa;
+    struct ibv_qp_init_attr qi;
+
+    devices("2", "1");
+    struct rdma_cm_id *l = listen_at("0.0.0.0", PORT, 4);
+    CHECK(!l->verbs);
+    meet(s);
+    struct rdma_cm_id *id = accept_one();
+    CHECK(strcmp(device_of(id), "emu1") == 0);
+    CHECK_EQ(ibv_query_qp(id->qp, &qa, 0, &qi), 0);
+    CHECK_EQ(qa.ah_attr.dlid, 1);
+    meet(s);
+    drop(id);
+    drop(l);
+    all_gone();
+}
+
+/* Resolves 127.0.0.2 from 127.0.0.1; what comes of it. */
+static int resolve_second_from_first(enum rdma_cm_event_type type)
+{
+    struct sockaddr_in src = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct rdma_cm_id *id = new_id(NULL);
+
+    CHECK_EQ(rdma_resolve_addr(id, (struct sockaddr *)&src, at("127.0.0.2", PORT), 1000), 0);
+    int status = eat(type);
+    drop(id);
+    return status;
+}
+
+TEST(rdma_cm_knows_that_devices_are_separate)
+{
+    devices("2", "1");
+    setenv("EMUVERBS_SEPARATE", "1", 1);
+    CHECK_EQ(resolve_second_from_first(RDMA_CM_EVENT_ADDR_ERROR), -EHOSTUNREACH);
+    all_gone();
+}
+
+PAIR(a_request_of_another_network_is_refused, run_two)
+ACTIVE(a_request_of_another_network_is_refused)
+{
+    struct rdma_conn_param p = {.retry_count = 7};
+    struct sockaddr_in src = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+
+    devices("2", "1"); /* it takes all for one network */
+    setenv("EMUVERBS_LISTEN_WAIT_MS", "0", 1);
+    meet(s);
+    struct rdma_cm_id *id = new_id(NULL);
+    CHECK_EQ(rdma_resolve_addr(id, (struct sockaddr *)&src, at("127.0.0.2", PORT), 1000), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+    CHECK_EQ(rdma_resolve_route(id, 1000), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
+    give_qp(id);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 8);
+    meet(s);
+    drop(id);
+    all_gone();
+}
+PASSIVE(a_request_of_another_network_is_refused)
+{
+    devices("2", "1");
+    setenv("EMUVERBS_SEPARATE", "1", 1);
+    struct rdma_cm_id *l = listen_at("0.0.0.0", PORT, 4);
+    meet(s);
+    meet(s);
+    drop(l);
+    all_gone();
+}
+
+TEST(ports_of_one_device_are_not_separate)
+{
+    devices("2", "2");
+    setenv("EMUVERBS_SEPARATE", "1", 1);
+    CHECK_EQ(resolve_second_from_first(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+    all_gone();
+}
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    take_ports();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(devices_have_names_and_identities_of_their_own),
+        cmocka_unit_test(ethernet_ports_have_the_addresses_of_the_knob),
+        cmocka_unit_test(objects_of_two_devices_do_not_mix),
+        cmocka_unit_test(a_queue_pair_takes_any_port_of_its_device_and_no_other),
+        cmocka_unit_test(devices_of_one_network_reach_each_other),
+        cmocka_unit_test(separate_devices_reach_only_themselves),
+        cmocka_unit_test(a_path_to_a_port_that_is_not_there_leads_nowhere),
+        cmocka_unit_test(datagrams_go_from_device_to_device),
+        cmocka_unit_test(datagrams_do_not_leave_a_separate_device),
+        cmocka_unit_test(addresses_belong_to_devices_and_ports),
+        cmocka_unit_test(a_request_is_for_the_device_of_its_address),
+        cmocka_unit_test(rdma_cm_knows_that_devices_are_separate),
+        cmocka_unit_test(a_request_of_another_network_is_refused),
+        cmocka_unit_test(ports_of_one_device_are_not_separate),
+    };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
