@@ -199,7 +199,7 @@ struct emu_sqe {
     enum sqe_state state;
     bool started; /* counted and offered to fault injection already */
     enum ibv_wc_status status;
-    uint64_t due; /* SQE_READING: when to fetch */
+    uint64_t due; /* SQE_READING: when to fetch; on a link, before that: when it arrives */
     void *inl;    /* owned copy */
 };
 
@@ -226,6 +226,8 @@ struct emu_qp {
     bool sq_told_ok;  /* and its completion found room */
     _Atomic uint64_t sq_freed;
     uint32_t reads_out;
+    uint64_t sq_sent;    /* with a link: before these all requests are under way or further */
+    uint32_t reads_sent; /* of them, reads whose request has not arrived */
     int rnr_left;
     uint64_t rnr_due;       /* not before this time after an RNR */
     uint64_t retry_until;   /* unanswered since; 0 when not retrying */
@@ -276,7 +278,7 @@ struct emu_dev {
 
     uint32_t next_qp, next_cq, next_srq, next_chan, next_pd;
     uint32_t live_mr, live_mw;
-    struct emu_group *groups; /* that queue pairs of this process are in */
+    struct emu_group *groups;         /* that queue pairs of this process are in */
     uint32_t random[64], random_left; /* drawn and not yet used */
     struct emu_qp *qp[EMU_MAX_QPS];
     uint64_t revoked[EMU_MAX_QPS]; /* last token taken away; outlives the QP, as posters may */
@@ -380,8 +382,8 @@ void emu_service_wake(struct emu_dev *d);
 void emu_service_stop(void);
 void emu_service_forked(void); /* in the child, where the thread does not exist */
 /*
- * Handles what is in the inbox; the service thread does. Whatever a message says, it harms nobody
- * but its sender and the connections between the two.
+ * Handles what is in the inbox; the service thread does. Whatever a message says, it harms
+ * nobody but its sender and the connections between the two.
  */
 void emu_inbox_read(struct emu_dev *d);
 uint64_t emu_now(void);
@@ -390,7 +392,8 @@ void emu_timer_arm(struct emu_dev *d, struct emu_timer *t, uint64_t due);
 void emu_timer_sooner(struct emu_dev *d, struct emu_timer *t, uint64_t due);
 /* Disarms, and waits until a run in another thread is over. */
 void emu_timer_cancel(struct emu_timer *t);
-/* Runs what is due; called by threads that poll and find nothing. */
+/* Runs what is due, unless another thread does; called by threads that poll and find nothing.
+ */
 void emu_timers_poll(void);
 
 /* mr.c */
@@ -533,11 +536,21 @@ int emu_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr);
 /* Checks that a request can be posted at all: 0 or a positive errno. */
 int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr);
-void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp); /* under sq_lock */
-void emu_sq_flush(struct emu_dev *d, struct emu_qp *qp);    /* under sq_lock */
+/* Goes on; on a link with what has arrived at the time `due`. Under sq_lock. */
+void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp, uint64_t due);
+void emu_sq_flush(struct emu_dev *d, struct emu_qp *qp); /* under sq_lock */
 void emu_sq_timer(struct emu_timer *t);
 /* Reports request `i`, being executed, as successful: before its peer gets to know of it. */
 void emu_sq_tell(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr);
+
+/* link.c */
+static inline bool emu_link_on(const struct emu_dev *d)
+{
+    return d->knobs.link_mb_s != 0;
+}
+/* So many bytes come to the engine of a process at the time `from`; when they have arrived. */
+uint64_t emu_link_leave(const struct emu_dev *d, struct shm_head *of, uint64_t from,
+                        uint64_t bytes);
 
 /* exec.c */
 enum exec_result { EXEC_DONE, EXEC_RNR, EXEC_NO_ANSWER };

@@ -29,7 +29,7 @@
     X(memlock, MEMLOCK, 0, 0, UINT64_MAX, "bytes",                                             \
       "most memory registered at a time, as a memlock limit; 0 is no limit")                   \
     X(srq, SRQ, 1, 0, 1, "", "0: the device has no shared receive queues")                     \
-    X(atomics, ATOMICS, 1, 0, 1, "", "0: the device has no atomic operations")                  \
+    X(atomics, ATOMICS, 1, 0, 1, "", "0: the device has no atomic operations")                 \
     X(mtu, MTU, 4096, 256, 4096, "bytes", "path MTU: 256, 512, 1024, 2048 or 4096")            \
     X(ethernet, ETHERNET, 0, 0, 1, "", "1: the port's link layer is Ethernet (RoCE)")          \
     X(bounce_max, BOUNCE_MAX, 4096, 0, 4096, "bytes",                                          \
@@ -38,6 +38,13 @@
       "RDMA reads fetch their data this much later, while unfenced later requests pass them")  \
     X(read_reverse, READ_REVERSE, 0, 0, 1, "",                                                 \
       "1: delayed reads that are due together fetch their data in reverse order")              \
+    X(link_mb_s, LINK_MB_S, 0, 0, 1000000, "MB/s",                                             \
+      "rate of the link, in each direction: what leaves a process goes one after the other "   \
+      "and "                                                                                   \
+      "arrives when it has; 0: there is no link, and requests are executed when they are "     \
+      "posted")                                                                                \
+    X(link_ns, LINK_NS, 1000, 0, 1000000000, "ns",                                             \
+      "with a rate: time from one end of the link to the other")                               \
     X(send_late_us, SEND_LATE_US, 0, 0, 1000000, "us",                                         \
       "a message's own completion comes this much after its receiver's, so that a reply can "  \
       "overtake it, which devices may let happen and hardly ever do; 0: it comes before")      \

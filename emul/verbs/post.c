@@ -10,6 +10,11 @@
  * overtaken by the data of later requests. A timer goes on with the queue when its wait is
  * over.
  *
+ * With a link (link.c) every request is queued. A fourth counter, `sent`, is ahead of `exec`:
+ * what is in between is under way and has a time at which it arrives. The depth of reads and
+ * fences hold back what leaves; the rest is as without a link, from the arrival on. The timer
+ * alone goes on with such a queue.
+ *
  * A place in the queue is free again when the program has polled a completion that covers it.
  * An error completes the request that had it, moves the QP to the error state, and flushes the
  * rest, signalled or not.
@@ -159,7 +164,7 @@ static enum start start(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
 {
     if (qp->rnr_due && emu_now() < qp->rnr_due)
         return START_BLOCKED;
-    if ((wr->flags & IBV_SEND_FENCE) && qp->reads_out)
+    if ((wr->flags & IBV_SEND_FENCE) && qp->reads_out && !emu_link_on(d))
         return START_BLOCKED;
     if (first) {
         uint64_t n = 1 + atomic_fetch_add_explicit(&d->wr_total, 1, memory_order_relaxed);
@@ -176,6 +181,8 @@ static enum start start(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         return START_DONE;
     }
     if (wr->opcode == IBV_WR_RDMA_READ) {
+        if (emu_link_on(d))
+            return START_READING;
         if (qp->reads_out >= qp->attr.max_rd_atomic)
             return START_BLOCKED;
         if (d->knobs.read_delay_us)
@@ -218,16 +225,18 @@ static int keep(struct emu_qp *qp, uint64_t i, const struct emu_wr *wr)
     return 0;
 }
 
-/* Fetches the data of delayed reads that are due; all of them when `force`. */
-static void fetch_reads(struct emu_dev *d, struct emu_qp *qp, bool force)
+/* Fetches the data of delayed reads that are due, on a link at `due`; all of them when `force`.
+ */
+static void fetch_reads(struct emu_dev *d, struct emu_qp *qp, bool force, uint64_t due)
 {
     uint64_t now = emu_now(), n = qp->sq_exec - qp->sq_retire;
+    uint64_t until = emu_link_on(d) ? due : now;
 
     for (uint64_t k = 0; k < n && qp->reads_out; k++) {
         uint64_t i = d->knobs.read_reverse ? qp->sq_exec - 1 - k : qp->sq_retire + k;
         struct emu_sqe *e = sqe(qp, i);
         uint32_t timer;
-        if (e->state != SQE_READING || (!force && e->due > now))
+        if (e->state != SQE_READING || (!force && e->due > until))
             continue;
         if (emu_exec(d, qp, i, &e->wr, false, &e->status, &timer) != EXEC_DONE) {
             if (!qp->retry_until)
@@ -266,6 +275,9 @@ static void set_timer(struct emu_dev *d, struct emu_qp *qp)
     for (uint64_t i = qp->sq_retire; qp->reads_out && i < qp->sq_exec; i++)
         if (sqe(qp, i)->state == SQE_READING && sqe(qp, i)->due < due)
             due = sqe(qp, i)->due;
+    if (qp->sq_exec < qp->sq_sent && !qp->rnr_due && !qp->retry_until &&
+        sqe(qp, qp->sq_exec)->due < due)
+        due = sqe(qp, qp->sq_exec)->due;
     if (qp->sq_exec < qp->sq_tail) {
         if (qp->rnr_due && qp->rnr_due < due)
             due = qp->rnr_due; /* a timer that is due already runs at once */
@@ -276,39 +288,81 @@ static void set_timer(struct emu_dev *d, struct emu_qp *qp)
         emu_timer_arm(d, &qp->timer, due);
 }
 
-void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp)
+/* On a link: what may leave does. A fence waits for reads, and a read for the peer's depth. */
+static void leave(struct emu_dev *d, struct emu_qp *qp)
+{
+    uint64_t now = emu_now();
+
+    for (; qp->qp.state == IBV_QPS_RTS && qp->sq_sent < qp->sq_tail; qp->sq_sent++) {
+        struct emu_sqe *e = sqe(qp, qp->sq_sent);
+        bool read = e->wr.opcode == IBV_WR_RDMA_READ;
+        bool stays = e->wr.opcode == IBV_WR_BIND_MW || e->wr.opcode == IBV_WR_LOCAL_INV;
+        uint32_t reads = qp->reads_out + qp->reads_sent;
+        if (reads &&
+            ((e->wr.flags & IBV_SEND_FENCE) || (read && reads >= qp->attr.max_rd_atomic)))
+            break;
+        qp->reads_sent += read;
+        e->due = stays ? now : emu_link_leave(d, d->seg, now, read ? 0 : e->wr.length);
+    }
+}
+
+/* When a read that starts now has its data; on a link its request has arrived. */
+static uint64_t read_due(struct emu_dev *d, const struct emu_qp *qp, const struct emu_sqe *e)
+{
+    uint64_t delay = d->knobs.read_delay_us * 1000;
+
+    if (!emu_link_on(d))
+        return emu_now() + delay;
+    if (!qp->peer)
+        return e->due + delay;
+    return emu_link_leave(d, qp->peer->seg, e->due, e->wr.length) + delay;
+}
+
+/* A draining queue finishes what it has started and starts nothing. */
+static bool may_start(const struct emu_dev *d, struct emu_qp *qp, uint64_t due)
+{
+    if (emu_link_on(d))
+        return qp->sq_exec < qp->sq_sent && sqe(qp, qp->sq_exec)->due <= due;
+    return qp->qp.state == IBV_QPS_RTS && qp->sq_exec < qp->sq_tail;
+}
+
+void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp, uint64_t due)
 {
     bool ok = true;
 
     if (qp->qp.state != IBV_QPS_RTS && qp->qp.state != IBV_QPS_SQD)
         return;
     if (qp->reads_out) {
-        fetch_reads(d, qp, false);
+        fetch_reads(d, qp, false, due);
         ok = retire(d, qp);
     }
-    /* a draining queue finishes what it has started and starts nothing */
-    while (ok && qp->qp.state == IBV_QPS_RTS && qp->sq_exec < qp->sq_tail) {
+    while (ok && may_start(d, qp, due)) {
         struct emu_sqe *e = sqe(qp, qp->sq_exec);
         enum start s = start(d, qp, qp->sq_exec, &e->wr, !e->started, &e->status);
         e->started = true;
         if (s == START_BLOCKED)
             break;
         qp->sq_exec++;
+        if (e->wr.opcode == IBV_WR_RDMA_READ && qp->reads_sent)
+            qp->reads_sent--;
         if (s == START_READING) {
             e->state = SQE_READING;
-            e->due = emu_now() + d->knobs.read_delay_us * 1000;
+            e->due = read_due(d, qp, e);
             qp->reads_out++;
             continue;
         }
         e->state = SQE_DONE;
-        if (e->status != IBV_WC_SUCCESS)
-            fetch_reads(d, qp, true); /* what is ahead of the failure completes before it */
+        if (e->status != IBV_WC_SUCCESS) /* what is ahead of the failure completes before it */
+            fetch_reads(d, qp, true, due);
         ok = retire(d, qp);
     }
-    if (!ok)
+    if (!ok) {
         emu_qp_to_error(d, qp, -1);
-    else
-        set_timer(d, qp);
+        return;
+    }
+    if (emu_link_on(d))
+        leave(d, qp);
+    set_timer(d, qp);
 }
 
 void emu_sq_timer(struct emu_timer *t)
@@ -317,8 +371,11 @@ void emu_sq_timer(struct emu_timer *t)
     struct emu_dev *d = emu_dev_peek();
 
     pthread_mutex_lock(&qp->sq_lock);
-    if (d)
-        emu_sq_progress(d, qp);
+    if (d) {
+        /* no further than to the timer's time, which may have been set anew meanwhile */
+        uint64_t now = emu_link_on(d) ? emu_now() : 0;
+        emu_sq_progress(d, qp, t->due < now ? t->due : now);
+    }
     pthread_mutex_unlock(&qp->sq_lock);
 }
 
@@ -330,8 +387,8 @@ void emu_sq_flush(struct emu_dev *d, struct emu_qp *qp)
         complete(d, qp, i, &e->wr, e->state == SQE_DONE ? e->status : IBV_WC_WR_FLUSH_ERR);
         forget(e);
     }
-    qp->sq_exec = qp->sq_tail;
-    qp->reads_out = 0;
+    qp->sq_exec = qp->sq_sent = qp->sq_tail;
+    qp->reads_out = qp->reads_sent = 0;
 }
 
 int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
@@ -423,11 +480,11 @@ int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr)
     if (qp->qp.state == IBV_QPS_ERR || atomic_load(&qp->s->state) == IBV_QPS_ERR) {
         if (qp->qp.state != IBV_QPS_ERR)
             emu_qp_to_error(d, qp, -1); /* a peer failed it; the event follows by the inbox */
-        qp->sq_tail = qp->sq_exec = qp->sq_retire = i + 1;
+        qp->sq_tail = qp->sq_exec = qp->sq_retire = qp->sq_sent = i + 1;
         complete(d, qp, i, wr, IBV_WC_WR_FLUSH_ERR);
         return 0;
     }
-    if (qp->sq_retire == i && qp->qp.state == IBV_QPS_RTS) {
+    if (qp->sq_retire == i && qp->qp.state == IBV_QPS_RTS && !emu_link_on(d)) {
         enum start s = start(d, qp, i, wr, true, &status);
         started = true;
         if (s == START_DONE) {
@@ -442,7 +499,7 @@ int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr)
         return err;
     qp->sq_tail++;
     sqe(qp, i)->started = started;
-    emu_sq_progress(d, qp);
+    emu_sq_progress(d, qp, 0);
     return 0;
 }
 

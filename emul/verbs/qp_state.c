@@ -309,7 +309,7 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
         emu_rq_reset(&qp->rq);
     struct emu_peer *peer = qp->peer;
     qp->peer = NULL;
-    qp->sq_tail = qp->sq_exec = qp->sq_retire = qp->sq_told = 0;
+    qp->sq_tail = qp->sq_exec = qp->sq_retire = qp->sq_told = qp->sq_sent = 0;
     atomic_store(&qp->sq_freed, 0);
     qp->rnr_due = qp->retry_until = 0;
     qp->lost = false;
@@ -372,7 +372,7 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         if (to != now)
             set_state(qp, to);
         if (to == IBV_QPS_RTS)
-            emu_sq_progress(d, qp);
+            emu_sq_progress(d, qp, 0);
         if (to == IBV_QPS_SQD && (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) &&
             attr->en_sqd_async_notify)
             emu_async_qp(qp, IBV_EVENT_SQ_DRAINED);

@@ -25,6 +25,8 @@ enum watch { WATCH_BELL, WATCH_TIMER, WATCH_SLOT, WATCH_LISTENER, WATCH_PEER };
 
 static struct {
     pthread_mutex_t lock;
+    pthread_mutex_t turn; /* with a link: held by the thread that runs timers, before `lock` */
+    bool in_order;        /* there is a link */
     pthread_cond_t done;
     struct emu_timer *head;
     _Atomic uint64_t next_due;
@@ -34,6 +36,7 @@ static struct {
     _Atomic bool stop;
     _Atomic bool check_peers; /* some have no pidfd: look after them by time */
 } svc = {.lock = PTHREAD_MUTEX_INITIALIZER,
+         .turn = PTHREAD_MUTEX_INITIALIZER,
          .done = PTHREAD_COND_INITIALIZER,
          .epfd = -1,
          .timerfd = -1};
@@ -137,12 +140,24 @@ static void run_due(void)
     pthread_mutex_unlock(&svc.lock);
 }
 
+/* What is under way on a link arrives in order: one thread at a time runs timers. */
+static void run_in_order(bool wait)
+{
+    if (!svc.in_order) {
+        run_due();
+    } else if (wait ? pthread_mutex_lock(&svc.turn) == 0
+                    : pthread_mutex_trylock(&svc.turn) == 0) {
+        run_due();
+        pthread_mutex_unlock(&svc.turn);
+    }
+}
+
 void emu_timers_poll(void)
 {
     uint64_t due = atomic_load_explicit(&svc.next_due, memory_order_relaxed);
 
     if (due && due <= emu_now())
-        run_due();
+        run_in_order(false);
 }
 
 /* What a peer may raise on one of our queue pairs: an event of another kind of object would be
@@ -160,7 +175,7 @@ static void greeted(struct emu_dev *d, uint32_t slot)
 
     if (!p && (errno == ECONNREFUSED || errno == ESRCH))
         emu_peer_clear(d, slot & (EMU_MAX_SLOTS - 1)); /* it has died since */
-    emu_peer_put(d, p); /* the table keeps it while it lives */
+    emu_peer_put(d, p);                                /* the table keeps it while it lives */
 }
 
 void emu_inbox_read(struct emu_dev *d)
@@ -238,7 +253,7 @@ static void *service_main(void *arg)
             case WATCH_TIMER:
                 got = sys_read(svc.timerfd, &drop, sizeof(drop));
                 (void)got;
-                run_due();
+                run_in_order(true);
                 break;
             case WATCH_SLOT: /* somebody asks who we are, or rings without our eventfd */
             case WATCH_LISTENER:
@@ -297,6 +312,8 @@ int emu_service_start(struct emu_dev *d)
     int err = 0;
 
     pthread_mutex_init(&svc.lock, NULL);
+    pthread_mutex_init(&svc.turn, NULL);
+    svc.in_order = emu_link_on(d);
     pthread_cond_init(&svc.done, NULL);
     svc.head = NULL;
     atomic_store(&svc.next_due, 0);

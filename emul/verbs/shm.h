@@ -62,7 +62,7 @@
 #define SHM_PIN_MR(entry)   ((entry) & ((1u << 19) - 1))
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 7u
+#define EMU_SHM_VERSION 8u
 
 /*
  * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real
@@ -275,6 +275,7 @@ struct shm_head {
     _Atomic uint32_t pins[EMU_PINS]; /* regions of others that it is using now, see SHM_PIN */
     _Atomic uint32_t unnoted;        /* those that it is using beyond these */
     _Atomic uint64_t atomics; /* who does one on this process's memory: see exec.c; or 0 */
+    _Atomic uint64_t link_free; /* when all that leaves this process has left: link.c */
     struct shm_ring inbox;
     /* connection requests whose senders this process may not reach, the last ones */
     _Atomic uint64_t refused[EMU_REFUSED];
