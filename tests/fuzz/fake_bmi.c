@@ -23,6 +23,7 @@ static struct {
     int buffers;        /* given out: messages and memory */
     struct job *first, *last;
     struct fake_script script;
+    uint64_t trace;
 } fake;
 
 /* Only what was used is cleared: this is done before each input. */
@@ -35,6 +36,7 @@ void fake_begin(void)
     fake.last_id = 0;
     fake.last_addr = 0;
     fake.first = fake.last = NULL;
+    fake.trace = 0;
     fake.script = (struct fake_script){0};
 }
 
@@ -52,6 +54,11 @@ bool fake_end(void)
         fake.buffers--;
     }
     return fake.buffers == 0 && fake.first == NULL;
+}
+
+uint64_t fake_trace(void)
+{
+    return fake.trace;
 }
 
 BMI_addr_t fake_connect(int peer)
@@ -157,6 +164,8 @@ static int post(bmi_op_id_t *id, const struct fake_op *wanted, bmi_size_t *actua
     *op = *wanted;
     op->id = ++fake.last_id;
     op->memory = op->piece[0].base;
+    fuzz_note(&fake.trace, (uint64_t)op->addr << 34 | (uint64_t)op->send << 33 | (uint64_t)op->unexpected << 32 | (uint32_t)op->tag);
+    fuzz_note(&fake.trace, (uint64_t)op->size);
     result = fake.script.posted ? fake.script.posted(op) : 0;
     *id = op->id;
     if (result == 0) {
@@ -248,6 +257,7 @@ int BMI_cancel(bmi_op_id_t id, bmi_context_id context)
     for (int i = 0; i < fake.top; i++)
         if (fake.op[i].id == id)
             fake.op[i].canceled = true; /* it ends when the script says so */
+    fuzz_note(&fake.trace, (uint64_t)id);
     return 0;
 }
 
@@ -267,6 +277,7 @@ int BMI_testcontext(int count, bmi_op_id_t *id, int *outcount, bmi_error_code_t 
         if (!op->id || !op->ended)
             continue;
         fake.ended--;
+        fuzz_note(&fake.trace, (uint64_t)op->id << 32 | (uint32_t)op->error);
         id[n] = op->id;
         error[n] = op->error;
         actual[n] = op->actual;
@@ -442,6 +453,7 @@ bool fake_run_job(void)
     if (!job)
         return false;
     fake.first = job->next;
+    fuzz_note(&fake.trace, 1);
     job->run(job);
     return true;
 }

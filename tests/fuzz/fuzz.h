@@ -4,6 +4,7 @@
 #ifndef FUZZ_H
 #define FUZZ_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,6 +12,19 @@
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/*
+ * A number for all that happened in the last input.  Targets have it whose world lives on from one input to the next, or is
+ * made anew: whatever came before, an input has the same one (replay_main.c).  It is of what was said and what came of it,
+ * not of addresses in memory.
+ */
+uint64_t fuzz_trace(void);
+
+static inline void fuzz_note(uint64_t *trace, uint64_t what)
+{
+    *trace = (*trace ^ what) * UINT64_C(0x9e3779b97f4a7c15);
+    *trace ^= *trace >> 29;
+}
 
 #define FUZZ_CHECK(condition)                                                                  \
     do {                                                                                       \

@@ -4,14 +4,20 @@
  * raw ones and such of the connection manager that are nearly right, while identifiers of this process connect, accept and
  * end. In the end everything can be destroyed, and nothing is left.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
 
 #include "emul/verbs/cm.h"
 #include "tests/fuzz/fuzz.h"
 
-#define MOST_IDS 12
-#define NO_SLOT 0 /* no process ever has it */
+#define MOST_IDS   12
+#define NO_SLOT    0 /* no process ever has it */
+#define FIRST_PORT 40000
+#define BEGIN      UINT64_C(1000000000000) /* ns */
+#define LONG       UINT64_C(1000000000000)
 
 static struct emu_dev *dev;
 static struct ibv_context *ctx;
@@ -19,10 +25,13 @@ static struct ibv_pd *pd;
 static struct ibv_comp_channel *comp;
 static struct ibv_cq *cq;
 static struct ibv_srq *srq;
+static struct rdma_event_channel *chan;
+static struct rdma_cm_id *listener[2]; /* of streams, of datagrams; while they are claimed */
+static uint64_t now; /* ns */
+static uint64_t trace;
 
 struct script {
     const uint8_t *at, *end;
-    struct rdma_event_channel *chan;
     struct rdma_cm_id *id[MOST_IDS];
     struct ibv_qp *qp, *datagrams;
     uint16_t port; /* of the listener */
@@ -52,6 +61,70 @@ static void must(bool good, const char *what)
     }
 }
 
+/* ---- The machine: a clock that is the script's, one address, and who listens on it ---- */
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *t);
+int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *to,
+                           struct itimerspec *was);
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *t)
+{
+    (void)id;
+    now += 1000;
+    t->tv_sec = (time_t)(now / 1000000000);
+    t->tv_nsec = (long)(now % 1000000000);
+    return 0;
+}
+
+bool __wrap_cm_addr_is_local(const struct sockaddr *sa);
+int __wrap_cm_addr_source(const union cm_addr *dst, union cm_addr *src);
+int __wrap_cm_addr_claim(const struct sockaddr *sa, int ps, bool reuse, bool afonly);
+int __wrap_cm_addr_find(const union cm_addr *dst, int ps);
+
+/* Timers are run by emu_timers_poll() alone. */
+int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *to,
+                           struct itimerspec *was)
+{
+    (void)fd, (void)flags, (void)to, (void)was;
+    return 0;
+}
+
+static bool is_loopback(const struct sockaddr *sa)
+{
+    const union cm_addr *a = (const union cm_addr *)(const void *)sa;
+
+    return sa->sa_family == AF_INET && a->in.sin_addr.s_addr == htonl(INADDR_LOOPBACK);
+}
+
+bool __wrap_cm_addr_is_local(const struct sockaddr *sa)
+{
+    return is_loopback(sa);
+}
+
+int __wrap_cm_addr_source(const union cm_addr *dst, union cm_addr *src)
+{
+    if (!is_loopback(&dst->sa))
+        return -ENETUNREACH;
+    *src = *dst;
+    cm_addr_set_port(&src->sa, 0);
+    return 0;
+}
+
+int __wrap_cm_addr_claim(const struct sockaddr *sa, int ps, bool reuse, bool afonly)
+{
+    (void)sa, (void)ps, (void)reuse, (void)afonly;
+    return eventfd(0, EFD_CLOEXEC); /* the service thread's epoll would watch it */
+}
+
+int __wrap_cm_addr_find(const union cm_addr *dst, int ps)
+{
+    struct rdma_cm_id *id = listener[ps == RDMA_PS_UDP];
+
+    return id && is_loopback(&dst->sa) && cm_addr_port(&dst->sa) == ntohs(rdma_get_src_port(id))
+               ? dev->pid
+               : -ECONNREFUSED;
+}
+
 /* No thread but this one: the service thread has nothing to do that is not done here, in order. */
 static void once(void)
 {
@@ -73,6 +146,8 @@ static void once(void)
     struct ibv_srq_init_attr si = {.attr = {.max_wr = 16, .max_sge = 1}};
     srq = ibv_create_srq(pd, &si);
     must(pd && comp && cq && srq && fcntl(comp->fd, F_SETFL, O_NONBLOCK) == 0, "objects");
+    chan = rdma_create_event_channel();
+    must(chan && fcntl(chan->fd, F_SETFL, O_NONBLOCK) == 0, "channel");
 }
 
 static struct rdma_cm_id **free_place(struct script *s)
@@ -113,13 +188,25 @@ static void check_kind(struct script *s, const struct ibv_async_event *a)
     }
 }
 
+static bool any_cm_event(void)
+{
+    return ((struct cm_chan *)chan)->head != NULL;
+}
+
+static bool any_async_event(void)
+{
+    return emu_ctx_of(ctx)->async_head != NULL;
+}
+
+/* Whether an event waits is looked up: to be told that none does costs a system call. */
 static void events(struct script *s)
 {
     struct rdma_cm_event *e;
     struct ibv_async_event a;
 
-    while (rdma_get_cm_event(s->chan, &e) == 0) {
+    while (any_cm_event()) {
         struct rdma_cm_id **place = free_place(s), *refused = NULL;
+        FUZZ_CHECK(rdma_get_cm_event(chan, &e) == 0);
         if (e->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
             if (place)
                 *place = e->id;
@@ -127,14 +214,28 @@ static void events(struct script *s)
                 refused = e->id;
         }
         FUZZ_CHECK(rdma_event_str(e->event) != NULL);
+        fuzz_note(&trace, (uint64_t)e->event << 32 | (uint32_t)e->status);
+        fuzz_note(&trace, ((struct cm_id *)e->id)->num);
         rdma_ack_cm_event(e);
         if (refused)
             rdma_destroy_id(refused);
     }
-    while (ibv_get_async_event(ctx, &a) == 0) {
+    while (any_async_event()) {
+        FUZZ_CHECK(ibv_get_async_event(ctx, &a) == 0);
         check_kind(s, &a);
+        fuzz_note(&trace, a.event_type);
         ibv_ack_async_event(&a);
     }
+}
+
+/* Their descriptors say so, too. */
+static void no_events(void)
+{
+    struct rdma_cm_event *e;
+    struct ibv_async_event a;
+
+    FUZZ_CHECK(!any_cm_event() && rdma_get_cm_event(chan, &e) != 0 && errno == EAGAIN);
+    FUZZ_CHECK(!any_async_event() && ibv_get_async_event(ctx, &a) != 0 && errno == EAGAIN);
 }
 
 static void connect_one(struct script *s, enum rdma_port_space ps)
@@ -144,7 +245,7 @@ static void connect_one(struct script *s, enum rdma_port_space ps)
 
     if (!place)
         return;
-    must(rdma_create_id(s->chan, place, NULL, ps) == 0, "rdma_create_id");
+    must(rdma_create_id(chan, place, NULL, ps) == 0, "rdma_create_id");
     must(rdma_resolve_addr(*place, NULL, listener_address(s), 0) == 0, "rdma_resolve_addr");
     events(s);
     must(rdma_resolve_route(*place, 0) == 0, "rdma_resolve_route");
@@ -221,6 +322,9 @@ static void act(struct script *s, struct rdma_cm_id **place, uint8_t what)
         rdma_establish(*place);
         break;
     case 4:
+        for (int i = 0; i < 2; i++)
+            if (listener[i] == *place)
+                listener[i] = NULL;
         rdma_destroy_id(*place);
         *place = NULL;
         break;
@@ -234,19 +338,32 @@ static void act(struct script *s, struct rdma_cm_id **place, uint8_t what)
 
 static void begin(struct script *s)
 {
-    struct ibv_qp_init_attr qi = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+    struct ibv_qp_init_attr qi = {
+        .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
 
-    s->chan = rdma_create_event_channel();
-    must(s->chan && fcntl(s->chan->fd, F_SETFL, O_NONBLOCK) == 0, "channel");
-    must(rdma_create_id(s->chan, &s->id[0], NULL, RDMA_PS_TCP) == 0, "listener");
-    must(rdma_bind_addr(s->id[0], listener_address(s)) == 0 && rdma_listen(s->id[0], 4) == 0, "listen");
+    now = BEGIN;
+    trace = 0;
+    cm.next_port = FIRST_PORT; /* the same names for each input */
+    cm.next_num = 1;
+    dev->next_qp = 0;
+    must(rdma_create_id(chan, &s->id[0], NULL, RDMA_PS_TCP) == 0, "listener");
+    must(rdma_bind_addr(s->id[0], listener_address(s)) == 0 && rdma_listen(s->id[0], 4) == 0,
+         "listen");
+    listener[0] = s->id[0];
     s->port = ntohs(rdma_get_src_port(s->id[0]));
-    must(rdma_create_id(s->chan, &s->id[1], NULL, RDMA_PS_UDP) == 0, "listener for datagrams");
-    must(rdma_bind_addr(s->id[1], listener_address(s)) == 0 && rdma_listen(s->id[1], 4) == 0, "listen");
+    must(rdma_create_id(chan, &s->id[1], NULL, RDMA_PS_UDP) == 0, "listener for datagrams");
+    must(rdma_bind_addr(s->id[1], listener_address(s)) == 0 && rdma_listen(s->id[1], 4) == 0,
+         "listen");
+    listener[1] = s->id[1];
     s->qp = ibv_create_qp(pd, &qi);
     qi.qp_type = IBV_QPT_UD;
     s->datagrams = ibv_create_qp(pd, &qi);
     must(s->qp && s->datagrams, "queue pairs");
+}
+
+uint64_t fuzz_trace(void)
+{
+    return trace;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -271,6 +388,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             act(&s, &s.id[op / 5 % MOST_IDS], byte(&s) % 6);
             break;
         case 4:
+            now += UINT64_C(1000000) << op / 5 % 16;
             emu_timers_poll();
             break;
         }
@@ -284,8 +402,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < MOST_IDS; i++)
         if (s.id[i])
             must(rdma_destroy_id(s.id[i]) == 0, "rdma_destroy_id");
+    listener[0] = listener[1] = NULL;
     emu_inbox_read(dev);
-    rdma_destroy_event_channel(s.chan);
+    now += LONG;
+    emu_timers_poll(); /* none is left for the next input, whose clock begins anew */
+    no_events();
     FUZZ_CHECK(emu_counters_find(emu_counters, "live_cm_id") == 0);
     FUZZ_CHECK(emu_counters_find(emu_counters, "live_cm_event") == 0);
     FUZZ_CHECK(emu_counters_find(emu_counters, "live_qp") == 0);

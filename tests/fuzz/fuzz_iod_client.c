@@ -733,6 +733,11 @@ static bool do_task(const struct copy_options *options, unsigned which)
     return good;
 }
 
+uint64_t fuzz_trace(void)
+{
+    return fake_trace();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct fake_script script = {
@@ -746,6 +751,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned flags, which;
     bool good;
 
+    fake_begin();
     if (size < HEAD)
         return 0;
     make_files();
@@ -769,7 +775,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     (void)byte();
     if (run.task == LIST && servers.count == 0)
         servers.count = 1;
-    fake_begin();
     fake_follow(&script);
     run.now = INT64_C(1000000000000);
     run.active = true;

@@ -3,14 +3,15 @@
  * A whole engine against a peer that says anything at any time.  The input is a list of steps:
  * what the host does (post, cancel, free an address, fetch no unexpected messages), what the
  * device does (finish a transfer, run out of buffers), what the system does (have no memory),
- * and what peers do (connect, send messages that make sense, almost make sense, or make none,
+ * how time passes, and what peers do (connect, send messages that make sense, almost make sense, or make none,
  * write into open memory, go away).
  *
  * Checked: every operation ends exactly once; memory of an operation is freed as soon as it has
- * ended, so a sanitizer sees who still touches it; after all links are cut nothing is left of
- * the input.
+ * ended, so a sanitizer sees who still touches it; after all links are cut nothing is left.
+ * Each input has an engine of its own, and what that finds out of the machine is always the same.
  */
 #include <errno.h>
+#include <time.h>
 
 #include "engine/engine.h"
 #include "fuzz.h"
@@ -22,6 +23,8 @@
 #define PATIENCE  2000
 #define UNIT      32768 /* less than the option allows: a message has many, and short inputs get to every bound */
 #define RTS_MAX   24
+#define BEGIN     UINT64_C(1000000000000) /* ns */
+#define TICK      1000                    /* ns between two looks at the clock */
 #define WINDOW    4608
 #define ZONE_FROM                                                                              \
     0x80 /* from this address byte on: registered memory, whose receives invite                \
@@ -44,6 +47,7 @@ static struct rme *rme;
 static struct op op_at[OPS];
 static struct rme_addr *addr_at[ADDRESSES];
 static unsigned live;
+static uint64_t now;   /* ns */
 static bool lazy;      /* the host fetches no unexpected messages */
 static unsigned fails; /* which of the engine's next allocations fails; 0: none */
 
@@ -53,6 +57,32 @@ void *__wrap_malloc(size_t size);
 void *__wrap_malloc(size_t size)
 {
     return fails != 0 && --fails == 0 ? NULL : __real_malloc(size);
+}
+
+/* The machine: a clock that is ours, nothing to measure, and no chance. */
+void __wrap_rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric, struct rme_costs *out);
+void __wrap_rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric, struct rme_costs *out)
+{
+    (void)ops, (void)fabric;
+    *out = rme_costs_preset;
+}
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *t);
+int __wrap_clock_gettime(clockid_t id, struct timespec *t)
+{
+    (void)id;
+    now += TICK;
+    t->tv_sec = (time_t)(now / 1000000000);
+    t->tv_nsec = (long)(now % 1000000000);
+    return 0;
+}
+
+ssize_t __wrap_getrandom(void *to, size_t size, unsigned flags);
+ssize_t __wrap_getrandom(void *to, size_t size, unsigned flags)
+{
+    (void)flags;
+    memset(to, 7, size);
+    return (ssize_t)size;
 }
 
 static const uint32_t sizes[] = {0,    1,     64,    1000,  4064,   4096,
@@ -145,6 +175,8 @@ static void run(void)
 
             FUZZ_CHECK(op->used && op->id == done[k].id);
             FUZZ_CHECK(done[k].error <= 0 && done[k].actual >= 0);
+            fuzz_note(&script.trace, (uint64_t)(op - op_at) << 32 | (uint32_t)done[k].error);
+            fuzz_note(&script.trace, (uint64_t)done[k].actual);
             forget(op);
         }
         quiet = quiet && count == 0;
@@ -152,6 +184,7 @@ static void run(void)
         FUZZ_CHECK(count >= 0);
         for (int k = 0; k < count; k++) {
             FUZZ_CHECK(got[k].size >= 0 && got[k].size <= RME_UNEXPECTED_MAX);
+            fuzz_note(&script.trace, (uint64_t)got[k].size << 32 | (uint32_t)got[k].tag);
             memset(got[k].buffer, 1, (size_t)got[k].size);
             FUZZ_CHECK(rme_unexpected_free(rme, got[k].buffer) == 0);
             if (got[k].first)
@@ -199,6 +232,7 @@ static void post(struct input *in)
     else
         ret = rme_post_recv(rme, *addr, &list, tag, 0, op, &actual, &op->id);
     FUZZ_CHECK(ret <= 1 && !(ret == 1 && kind > 1));
+    fuzz_note(&script.trace, (uint32_t)ret);
     if (ret != 0)
         forget(op);
 }
@@ -303,7 +337,7 @@ static void step(struct input *in)
     size_t length;
     unsigned which;
 
-    switch (take(in) % 22) {
+    switch (take(in) % 23) {
     case 0:
     case 1:
     case 2:
@@ -366,6 +400,10 @@ static void step(struct input *in)
         run();
         fails = 0;
         break;
+    case 22: /* nothing happens, for up to half a minute */
+        now += UINT64_C(1000000) << take(in) % 16;
+        run();
+        break;
     default:
         run();
         break;
@@ -403,15 +441,23 @@ static void clean_up(void)
     script.handles = 0;
 }
 
+uint64_t fuzz_trace(void)
+{
+    return script.trace;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = {data, size};
 
-    if (rme == NULL)
-        open_engine();
+    now = BEGIN;
+    script.trace = 0;
+    open_engine();
     while (in.left > 0)
         step(&in);
     run();
     clean_up();
+    rme_context_close(rme, 0);
+    rme_close(rme);
     return 0;
 }

@@ -42,6 +42,7 @@ static struct {
     uint64_t lent;          /* bytes of BMI_memalloc */
     unsigned fail, at_once; /* so many of the next posts */
     bool running;
+    uint64_t trace;
 } play;
 
 static unsigned take(void)
@@ -104,6 +105,8 @@ static int post(bmi_op_id_t *id, BMI_addr_t peer, bmi_size_t size, bmi_size_t *a
 
     FUZZ_CHECK(play.running && peer >= 1 && peer <= ADDRESSES && play.references[peer] > 0 &&
                size >= 0);
+    fuzz_note(&play.trace, (uint64_t)peer);
+    fuzz_note(&play.trace, (uint64_t)size);
     *id = 0;
     if (play.fail > 0) {
         play.fail--;
@@ -196,6 +199,7 @@ int BMI_cancel(bmi_op_id_t id, bmi_context_id context)
     unsigned i = (unsigned)(id % OPS);
 
     FUZZ_CHECK(context == 1 && id / OPS >= 1 && id / OPS <= play.posts);
+    fuzz_note(&play.trace, (uint64_t)id);
     play.op[i].dead |= is_used(i) && play.op[i].id == id;
     return 0;
 }
@@ -342,6 +346,8 @@ int BMI_testcontext(int room, bmi_op_id_t *id, int *count, bmi_error_code_t *err
         error[*count] = play.op[i].dead ? -BMI_ECANCEL : how > 250 ? -BMI_ECONNRESET : 0;
         actual[*count] = how > 240 && how <= 250 ? play.op[i].size / 2 : play.op[i].size;
         user[*count] = play.op[i].user;
+        fuzz_note(&play.trace, (uint64_t)id[*count]);
+        fuzz_note(&play.trace, (uint64_t)actual[*count]);
         ++*count;
     }
     return *count > 0;
@@ -370,6 +376,11 @@ void lastline_get(struct lastline *last, char *text)
 {
     FUZZ_CHECK(last->text[0] == '\0');
     text[0] = '\0';
+}
+
+uint64_t fuzz_trace(void)
+{
+    return play.trace;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

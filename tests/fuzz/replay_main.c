@@ -1,71 +1,103 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Stands in for libFuzzer where there is none: runs the target once for each file named, or
- * found in a folder named. */
+/*
+ * Stands in for libFuzzer where there is none: runs the target for each file named, or found in a folder named.  A target
+ * that has a trace runs them once more, from the last to the first: what an input does must not depend on those before it.
+ */
 #include <dirent.h>
 #include "config.h"
 #include <errno.h>
 
 #include "fuzz.h"
 
-static int replay_file(const char *path)
+#pragma weak fuzz_trace
+
+struct input {
+    char *path, *data;
+    size_t size;
+    uint64_t trace;
+};
+
+static struct input *inputs;
+static size_t count;
+
+static bool add_file(const char *path)
 {
     FILE *file = fopen(path, "rb");
-    char *data = NULL;
-    size_t size = 0, got;
-    FILE *memory = open_memstream(&data, &size);
+    struct input input = {.path = strdup(path)};
+    FILE *memory = open_memstream(&input.data, &input.size);
+    struct input *more = realloc(inputs, (count + 1) * sizeof(*more));
     char part[4096];
+    size_t got;
 
-    if (file == NULL || memory == NULL) {
+    if (more != NULL)
+        inputs = more;
+    if (file == NULL || input.path == NULL || memory == NULL || more == NULL) {
         fprintf(stderr, "%s: %s\n", path, strerror(errno));
-        return 1;
+        return false;
     }
     while ((got = fread(part, 1, sizeof(part), file)) > 0)
         fwrite(part, 1, got, memory);
     fclose(file);
     fclose(memory);
-    LLVMFuzzerTestOneInput((const uint8_t *)data, size);
-    free(data);
-    return 0;
+    inputs[count++] = input;
+    return true;
 }
 
-static int replay_folder(DIR *folder, const char *path, int *files)
+static bool add_folder(DIR *folder, const char *path)
 {
     struct dirent *entry;
-    int failed = 0;
+    bool good = true;
 
-    while ((entry = readdir(folder)) != NULL) {
+    while (good && (entry = readdir(folder)) != NULL) {
         char *name = NULL;
 
         if (entry->d_name[0] == '.')
             continue;
-        if (asprintf(&name, "%s/%s", path, entry->d_name) < 0)
-            return 1;
-        failed |= replay_file(name);
+        good = asprintf(&name, "%s/%s", path, entry->d_name) >= 0 && add_file(name);
         free(name);
-        ++*files;
     }
-    return failed;
+    return good;
+}
+
+static uint64_t replay(const struct input *input)
+{
+    char *exact = fuzz_copy((const uint8_t *)input->data, input->size, 0);
+
+    LLVMFuzzerTestOneInput((const uint8_t *)exact, input->size);
+    free(exact);
+    return fuzz_trace != NULL ? fuzz_trace() : 0;
 }
 
 int main(int argc, char **argv)
 {
-    int failed = 0, files = 0;
+    size_t differ = 0;
 
     for (int i = 1; i < argc; i++) {
         DIR *folder = opendir(argv[i]);
+        bool good = folder != NULL ? add_folder(folder, argv[i]) : add_file(argv[i]);
 
-        if (folder == NULL) {
-            failed |= replay_file(argv[i]);
-            files++;
-            continue;
-        }
-        failed |= replay_folder(folder, argv[i], &files);
-        closedir(folder);
+        if (folder != NULL)
+            closedir(folder);
+        if (!good)
+            return 1;
     }
-    if (files == 0) {
+    if (count == 0) {
         fprintf(stderr, "usage: %s FILE-OR-FOLDER...\n", argv[0]);
         return 2;
     }
-    printf("%d inputs\n", files);
-    return failed;
+    for (size_t i = 0; i < count; i++)
+        inputs[i].trace = replay(&inputs[i]);
+    for (size_t i = count; fuzz_trace != NULL && i-- > 0;) {
+        if (replay(&inputs[i]) != inputs[i].trace) {
+            fprintf(stderr, "%s: does something else when it runs again\n", inputs[i].path);
+            differ++;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        free(inputs[i].path);
+        free(inputs[i].data);
+    }
+    free(inputs);
+    fprintf(stderr, "%zu inputs, %zu do something else when they run again\n", count, differ);
+    return differ != 0;
 }

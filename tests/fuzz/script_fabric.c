@@ -56,6 +56,11 @@ static struct rme_wire_segment open_at[OPEN];
 static unsigned opened;
 static uint64_t next_key;
 
+static void note(uint64_t what)
+{
+    fuzz_note(&script.trace, what);
+}
+
 static void read_all(const unsigned char *at, size_t length)
 {
     unsigned char sum = 0;
@@ -286,6 +291,9 @@ static int script_open(const struct rme_fabric_config *config, struct rme_fabric
         return -ENOMEM;
     fabric->config = *config;
     script_caps.windows = script.windows;
+    memset(open_at, 0, sizeof(open_at)); /* the same names for each fabric */
+    opened = 0;
+    next_key = 0;
     TAILQ_INIT(&fabric->queue);
     *out = fabric;
     return 0;
@@ -365,6 +373,7 @@ static int link_connect(struct rme_fabric *f, const struct rme_addr *addr, int p
     (void)part;
     FUZZ_CHECK(length <= RME_HELLO_MAX && hello != NULL);
     *out = link_new(MAKING, owner);
+    note(*out != NULL ? (*out)->number : SCRIPT_LINKS);
     return *out != NULL ? rx_reserve(*out, rx) : -ENOMEM;
 }
 
@@ -380,12 +389,13 @@ static int link_accept(struct rme_link *link, const void *hello, size_t length, 
 static void link_reject(struct rme_link *link, const void *hello, size_t length)
 {
     FUZZ_CHECK(link->stage == REQUESTED && length <= RME_HELLO_MAX && hello != NULL);
+    note(link->number);
     link_gone(link);
 }
 
 static void link_disconnect(struct rme_link *link, int error)
 {
-    (void)error;
+    note((uint32_t)error | (uint64_t)link->number << 32);
     if (link->stage != ENDED)
         end_link(link, -ESHUTDOWN, NULL, 0);
 }
@@ -449,6 +459,11 @@ static void listen_to(const void *tx, size_t length)
     FUZZ_CHECK(rme_wire_decode(exact, length, &message) == 0);
     script.credit_messages += message.type == RME_WIRE_CREDIT;
     script.spent++;
+    note(message.type | message.flags << 8 | (uint64_t)message.credits << 16 | (uint64_t)message.nsegment << 32);
+    note(message.from | (uint64_t)message.to << 32);
+    note(message.total);
+    note(message.offset);
+    note((uint32_t)message.tag | (uint64_t)length << 32);
     if (script.heard != NULL)
         script.heard(&message);
     if (message.from != 0) {
@@ -490,6 +505,7 @@ static void touch(const struct rme_xfer *x)
 static void start_xfer(struct rme_link *link, struct rme_xfer *x)
 {
     touch(x);
+    note((uint64_t)x->read << 33 | (uint64_t)x->notify << 34 | x->npiece);
     if (x->notify == RME_NOTIFY_MSG)
         tx_send(link, x->tx, x->tx_length);
     script.spent += x->notify == RME_NOTIFY_IMM;

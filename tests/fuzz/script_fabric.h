@@ -29,6 +29,7 @@ struct script {
     uint32_t open;     /* of those, so many are open now */
     bool no_tx;        /* send buffers are out */
     bool no_regs;      /* registrations are refused */
+    uint64_t trace;    /* of all that the engine did, see fuzz.h; addresses and registrations are not in it */
     /* NULL, or called for each message of the engine, and before each registration, which holds no lock */
     void (*heard)(const struct rme_wire_message *message);
     void (*registering)(void);

@@ -36,6 +36,7 @@
 #define NAMED(type)  9, 0, 0x40, (type)-1, 1, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0
 #define F_UNEXPECTED 0x02
 #define LAZY(is)     20, is
+#define PASS(n)      22, n     /* 1 ms, doubled so many times */
 #define NO_MEMORY(n) 21, (n)-1 /* the n-th allocation of a RUN fails */
 /* the host speaks to its peer, so that receives may invite */
 #define SPEAK UNEXP(B64, 2), UP
@@ -51,6 +52,8 @@
 void lives(void)
 {
     static const uint8_t eager_send[] = {SEND(B1000, 1), RUN, UP, RUN};
+    /* nobody answers, then somebody does and says nothing more */
+    static const uint8_t patience[] = {SEND(B1000, 1), RUN, PASS(13), PASS(0), SEND(B150K, 1), RUN, UP, RUN, CANCEL(0), PASS(15), RUN};
     static const uint8_t eager_recv[] = {RECV(B1000, 1), UP,
                                          SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN};
     static const uint8_t eager_early[] = {REQUEST,
@@ -476,6 +479,7 @@ void lives(void)
 
 #define SEED_LIFE(name) put("peer", #name, name, sizeof(name))
     SEED_LIFE(eager_send);
+    SEED_LIFE(patience);
     SEED_LIFE(eager_recv);
     SEED_LIFE(eager_early);
     SEED_LIFE(written);
