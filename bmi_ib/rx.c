@@ -28,6 +28,12 @@
 
 /* ---- The pool ---- */
 
+/* From one buffer of a slab to the next: each begins at a cache line. */
+static size_t stride(const struct rme_fabric *f)
+{
+    return ((size_t)f->config.rx_size + 63) & ~(size_t)63;
+}
+
 static int pool_grow(struct rme_fabric *f)
 {
     struct ib_rx_pool *p = &f->rx;
@@ -38,13 +44,13 @@ static int pool_grow(struct rme_fabric *f)
     struct ib_rx_slab *s = calloc(1, sizeof(*s));
     if (!s)
         return -ENOMEM;
-    int error = ib_memory_get(f, (size_t)f->slab * f->config.rx_size, &s->memory);
+    int error = ib_memory_get(f, f->slab * stride(f), &s->memory);
     if (error) {
         free(s);
         return error;
     }
     for (uint32_t i = 0; i < f->slab; i++) {
-        s->rx[i].data = (char *)s->memory.base + (size_t)i * f->config.rx_size;
+        s->rx[i].data = (char *)s->memory.base + i * stride(f);
         s->rx[i].lkey = s->memory.mr->lkey;
         s->rx[i].index = p->slabs * f->slab + i;
         STAILQ_INSERT_TAIL(&p->free, &s->rx[i], next);

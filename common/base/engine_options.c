@@ -9,9 +9,9 @@
 
 const struct rme_option_row rme_engine_options[] = {
     /* messages */
-    {"rx_size", "bytes", 4 * KIB, 1 * KIB, 64 * KIB,
-     "Size of one receive and one send buffer, with the message header.  Larger ones send larger messages in one go and pin more "
-     "memory for each connection.", NULL},
+    {"rx_size", "bytes", 4608, 1 * KIB, 64 * KIB,
+     "Payload of one receive and one send buffer; the message header comes on top.  Larger ones send larger messages in one go and "
+     "pin more memory for each connection.  The default takes 4 KiB and what a file system's request says of them.", NULL},
     {"eager_max", "bytes", 64 * KIB, 0, 64 * KIB,
      "Largest expected payload sent whole in one buffer, if it fits.  The send of such a message is complete before it meets its "
      "receive, so that it may not learn that the receive is too small.  With 0 every expected message with a payload asks first: both "

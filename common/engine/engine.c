@@ -134,7 +134,7 @@ static bool read_preference(const struct rme_options *options, enum rme_prefer *
 
 static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
 {
-    t->rx_size = (uint32_t)rme_option(o, "rx_size");
+    t->rx_size = (uint32_t)rme_option(o, "rx_size") + RME_WIRE_HEADER_SIZE;
     t->eager_max = (uint64_t)rme_option(o, "eager_max");
     t->window[RME_EXPECTED] = (uint32_t)rme_option(o, "eager_window");
     t->window[RME_UNEXPECTED_STREAM] = (uint32_t)rme_option(o, "unexpected_window");

@@ -45,7 +45,7 @@
 #define EMU_MAX_MCASTS 1024u
 
 #define EMU_BOUNCE_SLOTS 1024u
-#define EMU_BOUNCE_BYTES 4096u
+#define EMU_BOUNCE_BYTES 4672u /* 4 KiB and what programs put around it */
 
 #define EMU_INBOX_ENTRIES 4096u
 
@@ -62,7 +62,7 @@
 #define SHM_PIN_MR(entry)   ((entry) & ((1u << 19) - 1))
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 8u
+#define EMU_SHM_VERSION 9u
 
 /*
  * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real

@@ -25,7 +25,7 @@ static void presets(void **state)
     struct rme_options *options = make();
 
     (void)state;
-    assert_int_equal(rme_option(options, "rx_size"), 4096);
+    assert_int_equal(rme_option(options, "rx_size"), 4608);
     assert_int_equal(rme_option(options, "depth"), 10);
     assert_string_equal(rme_option_string(options, "rndv"), "auto");
     assert_string_equal(rme_option_string(options, "device"), "");
