@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,13 +18,14 @@
 #include "emul/verbs/counters.h"
 #include "emul/verbs/knobs.h"
 #include "emul/verbs/shm.h"
+#include "emul/verbs/view.h"
 
 #define LIBRARY "libemuverbs.so"
 
 static void usage(FILE *out)
 {
     fprintf(out,
-            "usage: emuverbs [--counters-dir DIR] PROGRAM [ARGUMENT...]\n"
+            "usage: emuverbs [--counters-dir DIR] [--sysfs] PROGRAM [ARGUMENT...]\n"
             "       emuverbs --show PID\n"
             "       emuverbs --help\n\n"
             "Runs PROGRAM with a software RDMA device in place of hardware: libibverbs and\n"
@@ -37,6 +39,10 @@ static void help(void)
     printf("\nOptions:\n"
            "  --counters-dir DIR  at exit each process writes its counters to\n"
            "                      DIR/emuverbs-PID.json (sets EMUVERBS_COUNTERS_DIR)\n"
+           "  --sysfs             show the devices in /sys/class/infiniband,\n"
+           "                      /sys/class/infiniband_verbs and /dev/infiniband, to PROGRAM\n"
+           "                      and what it starts alone (a mount namespace: needs root, or\n"
+           "                      unshare --user --map-root-user emuverbs --sysfs PROGRAM)\n"
            "  --show PID          print the counters of a running process as JSON\n"
            "\nKnobs (environment variables):\n");
     emu_knobs_help(stdout);
@@ -137,6 +143,7 @@ static void prepend(const char *var, const char *first, const char *sep)
 int main(int argc, char **argv)
 {
     char library[PATH_MAX + 64];
+    bool sysfs = false;
     int i = 1;
 
     for (; i < argc && argv[i][0] == '-'; i++) {
@@ -155,6 +162,8 @@ int main(int argc, char **argv)
                 return 2;
             }
             setenv("EMUVERBS_COUNTERS_DIR", realpath(argv[i], full) ? full : argv[i], 1);
+        } else if (strcmp(argv[i], "--sysfs") == 0) {
+            sysfs = true;
         } else if (strcmp(argv[i], "--") == 0) {
             i++;
             break;
@@ -173,6 +182,8 @@ int main(int argc, char **argv)
                 LIBRARY);
         return 2;
     }
+    if (sysfs && view_make(library) < 0)
+        return 2;
     prepend("LD_PRELOAD", library, ":");
     /* programs built with AddressSanitizer insist on being first in LD_PRELOAD otherwise */
     prepend("ASAN_OPTIONS", "verify_asan_link_order=0", ":");

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What the kernel would show of the devices in /sys/class, as files in a folder: for programs that
+ * look there before, or instead of, asking libibverbs. The command puts it in its place (view.c).
+ * The files say what the calls say, and do not change; counters of traffic are not among them.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+/* Makes a folder; `path` is given as for printf. 0 or -1 with errno set. */
+__attribute__((format(printf, 1, 2))) static int folder(const char *path, ...)
+{
+    char full[PATH_MAX];
+    va_list ap;
+
+    va_start(ap, path);
+    vsnprintf(full, sizeof(full), path, ap);
+    va_end(ap);
+    return mkdir(full, 0755) < 0 && errno != EEXIST ? -1 : 0;
+}
+
+/* Writes a file of one line; `name` may name folders of `dir`, too. */
+__attribute__((format(printf, 3, 4))) static int line(const char *dir, const char *name,
+                                                      const char *text, ...)
+{
+    char full[PATH_MAX];
+    va_list ap;
+
+    if (snprintf(full, sizeof(full), "%s/%s", dir, name) >= (int)sizeof(full)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    FILE *f = fopen(full, "we");
+    if (!f)
+        return -1;
+    va_start(ap, text);
+    vfprintf(f, text, ap);
+    va_end(ap);
+    fputc('\n', f);
+    return fclose(f);
+}
+
+/* Four numbers of a GUID, as sysfs writes them. */
+#define WORDS(p)                                                                               \
+    (p)[0] << 8 | (p)[1], (p)[2] << 8 | (p)[3], (p)[4] << 8 | (p)[5], (p)[6] << 8 | (p)[7]
+
+static int guid(const char *dir, const char *name, __be64 value)
+{
+    const unsigned char *p = (const unsigned char *)&value;
+
+    return line(dir, name, "%04x:%04x:%04x:%04x", WORDS(p));
+}
+
+static int port_files(const struct emu_dev *d, const char *dir, uint32_t number)
+{
+    bool eth = d->knobs.ethernet;
+    union ibv_gid gid;
+
+    emu_gid(d, number, &gid);
+    if (folder("%s", dir) || folder("%s/gids", dir) || folder("%s/pkeys", dir) ||
+        folder("%s/gid_attrs", dir) || folder("%s/gid_attrs/types", dir) ||
+        folder("%s/gid_attrs/ndevs", dir) || line(dir, "state", "4: ACTIVE") ||
+        line(dir, "phys_state", "5: LinkUp") ||
+        line(dir, "link_layer", eth ? "Ethernet" : "InfiniBand") ||
+        line(dir, "rate", "100 Gb/sec (4X EDR)") ||
+        line(dir, "lid", "0x%x", emu_lid(d, number)) ||
+        line(dir, "sm_lid", "0x%x", emu_lid(d, 0)) || line(dir, "sm_sl", "0") ||
+        line(dir, "lid_mask_count", "0") || line(dir, "cap_mask", "0x%08x", IBV_PORT_CM_SUP))
+        return -1;
+    if (line(dir, "gids/0", "%04x:%04x:%04x:%04x:%04x:%04x:%04x:%04x", WORDS(gid.raw),
+             WORDS(gid.raw + 8)) ||
+        line(dir, "pkeys/0", "0xffff") ||
+        line(dir, "gid_attrs/types/0", eth ? "RoCE v2" : "IB/RoCE v1"))
+        return -1;
+    return eth ? line(dir, "gid_attrs/ndevs/0", "lo") : 0;
+}
+
+static int device_files(const struct emu_dev *d, const char *top, uint32_t i)
+{
+    const struct ibv_device *v = &d->hca[i].ibdev;
+    char dir[PATH_MAX], sub[PATH_MAX];
+
+    snprintf(dir, sizeof(dir), "%s/infiniband/%s", top, v->name);
+    if (folder("%s", dir) || folder("%s/ports", dir) || folder("%s/device", dir) ||
+        line(dir, "node_type", "1: CA") || guid(dir, "node_guid", emu_guid(d, i, 1)) ||
+        guid(dir, "sys_image_guid", d->guid) || line(dir, "node_desc", "emuverbs") ||
+        line(dir, "hca_type", "emuverbs") || line(dir, "fw_ver", "%u.0", EMU_SHM_VERSION) ||
+        line(dir, "hw_rev", "0x1") || line(dir, "device/numa_node", "-1"))
+        return -1;
+    for (uint32_t port = 1; port <= d->knobs.ports; port++)
+        if (snprintf(sub, sizeof(sub), "%s/ports/%u", dir, port) >= (int)sizeof(sub) ||
+            port_files(d, sub, EMU_PORT(i, port)))
+            return -1;
+    snprintf(dir, sizeof(dir), "%s/infiniband_verbs/%s", top, v->dev_name);
+    return folder("%s", dir) || line(dir, "ibdev", "%s", v->name) ||
+                   line(dir, "abi_version", "1") || line(dir, "dev", "1:3")
+               ? -1
+               : 0;
+}
+
+/*
+ * Writes the folders infiniband and infiniband_verbs into `top`, for as many devices as the
+ * knobs say. Their number, or -1 with errno set.
+ */
+EMU_EXPORT int emuverbs_sysfs(const char *top);
+EMU_EXPORT int emuverbs_sysfs(const char *top)
+{
+    struct emu_dev *d = emu_dev_base();
+    char dir[PATH_MAX];
+
+    if (!d) {
+        errno = ENOMEM;
+        return -1;
+    }
+    snprintf(dir, sizeof(dir), "%s/infiniband_verbs", top);
+    if (folder("%s/infiniband", top) || folder("%s", dir) || line(dir, "abi_version", "6"))
+        return -1;
+    for (uint32_t i = 0; i < d->knobs.devices; i++)
+        if (device_files(d, top, i))
+            return -1;
+    return (int)d->knobs.devices;
+}
