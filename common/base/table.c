@@ -20,7 +20,25 @@ void rme_table_clear(struct rme_table *table)
     table->chain = NULL;
 }
 
-/* Keeps the order of those that are alike. */
+/* Those of a chain, the last one first. */
+static struct rme_keyed *reversed(struct rme_keyed *node)
+{
+    struct rme_keyed *before = NULL;
+
+    while (node != NULL) {
+        struct rme_keyed *next = node->next;
+
+        node->next = before;
+        before = node;
+        node = next;
+    }
+    return before;
+}
+
+/*
+ * Keeps the order of those that are alike: they come from one chain, the last one is put in first.  Each node is touched twice, also where
+ * all are alike, as a peer may choose names.
+ */
 void rme_table_grow(struct rme_table *table)
 {
     uint32_t mask = table->mask * 2 + 1;
@@ -29,15 +47,15 @@ void rme_table_grow(struct rme_table *table)
     if (chain == NULL)
         return;
     for (uint32_t i = 0; i <= table->mask; i++) {
-        while (table->chain[i] != NULL) {
-            struct rme_keyed *node = table->chain[i];
-            struct rme_keyed **at = &chain[rme_table_hash(node->key, node->kind) & mask];
+        struct rme_keyed *node = reversed(table->chain[i]);
 
-            table->chain[i] = node->next;
-            while (*at != NULL)
-                at = &(*at)->next;
-            node->next = NULL;
-            *at = node;
+        while (node != NULL) {
+            struct rme_keyed **head = &chain[rme_table_hash(node->key, node->kind) & mask];
+            struct rme_keyed *next = node->next;
+
+            node->next = *head;
+            *head = node;
+            node = next;
         }
     }
     free(table->chain);

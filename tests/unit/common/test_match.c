@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The match table, the table of operations, the timers: small structures with rules of their own. */
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "op/match.h"
 #include "base/name.h"
 #include "op/op.h"
@@ -200,6 +205,8 @@ static void names_are_found_by_all_parts(void **state)
     rme_table_clear(&names);
 }
 
+enum { MOST_ALIKE = 256 }; /* a power of 2 */
+
 /* Of two that are alike the last one is found, also when the table has grown since, and the other when that is gone. */
 static void the_last_of_two_names_is_found(void **state)
 {
@@ -219,6 +226,56 @@ static void the_last_of_two_names_is_found(void **state)
     rme_name_drop(&names, &last);
     assert_ptr_equal(rme_name_find(&names, 7, RME_NAME_SEND, 1), &first);
     rme_table_clear(&names);
+}
+
+/* In a child of its own: doubles a table of so many nodes that are all alike.  The number of instructions; 0: no child can be watched. */
+static long steps_to_double(uint32_t nodes)
+{
+    static struct rme_keyed alike[MOST_ALIKE];
+    struct rme_table table;
+    long steps = 0;
+    int status = 0;
+    pid_t child;
+
+    assert_int_equal(rme_table_init(&table, nodes), 0);
+    for (uint32_t i = 0; i < nodes; i++)
+        rme_table_put(&table, &alike[i], 7, RME_NAME_MESSAGE);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
+            _exit(1);
+        raise(SIGSTOP);
+        rme_table_grow(&table);
+        _exit(table.mask == 2 * nodes - 1 ? 0 : 2);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    while (WIFSTOPPED(status)) {
+        assert_int_equal(ptrace(PTRACE_SINGLESTEP, child, NULL, NULL), 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        steps++;
+    }
+    rme_table_clear(&table);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 2);
+    return WEXITSTATUS(status) == 0 ? steps : 0;
+}
+
+/* Peers choose names: many that are alike cost no more to put into longer tables than others do. */
+static void a_table_of_names_that_are_alike_grows_in_proportion(void **state)
+{
+    const char *preloaded = getenv("LD_PRELOAD");
+    long few, many;
+
+    (void)state;
+    if (preloaded != NULL && strstr(preloaded, "valgrind") != NULL)
+        skip(); /* its own instructions would be counted */
+    steps_to_double(2); /* what is looked up at the first call is known then */
+    few = steps_to_double(MOST_ALIKE / 8);
+    many = steps_to_double(MOST_ALIKE);
+    if (few == 0)
+        skip();
+    if (many > 12 * few)
+        fail_msg("%ld instructions for 8 times the nodes, %ld for these", many, few);
 }
 
 static void states_and_steps(void **state)
@@ -278,7 +335,8 @@ int main(void)
         cmocka_unit_test(rings),                    cmocka_unit_test(ids_are_never_used_again),
         cmocka_unit_test(many_ops_with_room),
         cmocka_unit_test(names_are_found_by_all_parts),
-        cmocka_unit_test(the_last_of_two_names_is_found),       cmocka_unit_test(states_and_steps),
+        cmocka_unit_test(the_last_of_two_names_is_found),
+        cmocka_unit_test(a_table_of_names_that_are_alike_grows_in_proportion),       cmocka_unit_test(states_and_steps),
         cmocka_unit_test(timers_come_in_order),
     };
 
