@@ -105,6 +105,7 @@ static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_li
         return -ENOMEM;
     }
     op->size = op->total;
+    op->posted = peer->talk->posted++;
     *id = op->id;
     rme_op_step(rme, op, RME_OP_QUEUED);
     rme_node_append(&peer->talk->sendq[stream], &op->link);

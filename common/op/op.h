@@ -64,6 +64,7 @@ struct rme_op {
     uint32_t pins;  /* threads, devices and peers that may still use its memory; it is DONE only at 0 */
     uint16_t closing; /* units of it that are being closed */
     bool shutting;    /* a send that has ended, but for that: in peer->shutting */
+    uint32_t posted;  /* a send that was QUEUED: its place among those of the peer, modulo 2^32 */
     const struct rme_protocol *protocol; /* that has taken it over, with `rndv`; NULL: none */
     struct rme_rndv *rndv;
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];

@@ -19,7 +19,10 @@
  * take turns when there is room for one; but it does not go past another small one, which might never find room then.
  *
  * Unexpected messages have a queue of their own.  They are small, and the peer delivers them in the order of sending, whatever their
- * tags; so that queue waits as a whole.
+ * tags; so that queue waits as a whole.  While its first one waits for the peer's host or for its memory, expected messages go past it, and
+ * it past theirs.  But for what every message needs, the two queues wait as one, in the order of posting.  For a host that is told
+ * that its data was sent may have nothing left to wait for, and ask us no more, although the request that it posted before the data
+ * was not reported yet: if data could take the credit that the request waits for, that would never go out.
  *
  * Failure path.  A send that is cancelled, or ends with its link, passes the tag on like one that goes.  Without memory for a
  * slot the queue waits as a whole.
@@ -208,6 +211,37 @@ static bool send_unexpected(struct rme_peer *peer)
     return rme_rndv_send(peer->rme, op) == RME_SENT_GONE;
 }
 
+/* Was the first unexpected message posted before the expected one that is next? */
+static bool unexpected_is_older(const struct rme_peer *peer)
+{
+    const struct rme_op *unexpected = first_of(&peer->talk->sendq[RME_UNEXPECTED_STREAM]);
+    const struct rme_op *expected = in_turn(peer);
+
+    if (expected == NULL)
+        expected = first_of(&peer->talk->sendq[RME_EXPECTED]);
+    return unexpected != NULL && expected != NULL && (int32_t)(unexpected->posted - expected->posted) < 0;
+}
+
+/*
+ * Starts what can be started.  An older unexpected message that lacks a credit needs no look here: the younger one lacks it as well.
+ */
+static void start(struct rme_peer *peer)
+{
+    bool tried = rme_node_alone(&peer->talk->sendq[RME_UNEXPECTED_STREAM]);
+
+    for (;;) {
+        if (!tried && unexpected_is_older(peer)) {
+            tried = !send_unexpected(peer);
+            if (peer->tx_wait)
+                return;
+        } else if (!send_expected(peer)) {
+            break;
+        }
+    }
+    while (!tried && send_unexpected(peer))
+        continue;
+}
+
 static void push(struct rme_peer *peer)
 {
     while (!rme_node_alone(&peer->control) && rme_control_push(peer))
@@ -218,10 +252,7 @@ static void push(struct rme_peer *peer)
         peer->pong_due = false;
     if (peer->ping_due && rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA))
         peer->ping_due = false;
-    while (send_expected(peer))
-        continue;
-    while (send_unexpected(peer))
-        continue;
+    start(peer);
     if (rme_credit_due(&peer->credit) && !rme_keep_waits(peer))
         rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN);
 }

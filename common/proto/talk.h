@@ -20,6 +20,7 @@ enum rme_turn { RME_TURN_SMALL, RME_TURN_LARGE, RME_TURNS };
 /* With one peer. */
 struct rme_talk {
     bool small_next; /* of those in `turn`, where both could go */
+    uint32_t posted; /* sends that were QUEUED, so far */
     struct rme_node sendq[RME_STREAMS]; /* QUEUED sends, in order, but for those that let others pass (send.c) */
     struct rme_node turn[RME_TURNS];    /* of those, the ones that wait for the peer's host, in order */
     uint32_t holds;                     /* tags of which sends let others pass */

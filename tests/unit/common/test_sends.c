@@ -245,6 +245,136 @@ static void all_that_wait_end_with_the_link(void **state)
     }
 }
 
+/* ---- Requests among data --------------------------------------------------------------------------------------------- */
+
+static void request(struct posted *p, size_t size, int32_t tag)
+{
+    void *base = memory;
+    int64_t length = (int64_t)size;
+    struct rme_list list = {&base, &length, 1};
+
+    *p = (struct posted){.rc = 0};
+    p->rc = rme_post_unexpected(scripted.rme, scripted.peer, &list, tag, 0, p, &p->id);
+    assert_in_range(p->rc, 0, 1);
+    p->reports = p->rc;
+}
+
+/* The tags of what was started so far, in the order of going out: each a digit, requests are 5 and more. */
+static uint64_t started(void)
+{
+    uint64_t tags = 0;
+
+    for (unsigned i = 0; i < scripted.words; i++) {
+        const struct rme_wire_message *m = &scripted.word[i].message;
+
+        if (m->type == RME_WIRE_EAGER || m->type == RME_WIRE_UNEXPECTED || m->type == RME_WIRE_RTS)
+            tags = tags * 10 + (uint64_t)m->tag;
+    }
+    return tags;
+}
+
+/* The peer has two more buffers for us each time it speaks. */
+static void open_with_two_at_a_time(uint32_t unexpected_window)
+{
+    struct rme_hello hello = scripted_hello();
+
+    hello.credits = 4;
+    hello.unexpected_window = unexpected_window;
+    scripted_open(OPTIONS, &hello);
+}
+
+static void say_so(void)
+{
+    scripted_say((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
+}
+
+/* Whose data was sent may ask us no more: the request that was posted before has left then. */
+static void no_data_takes_the_credit_of_an_older_request(void **state)
+{
+    struct posted data[5], asked[5];
+
+    (void)state;
+    open_with_two_at_a_time(65536);
+    scripted_send(&data[0], memory, SMALL, 1);
+    scripted_send(&data[1], memory, SMALL, 1);
+    request(&asked[0], SMALL, 5);
+    scripted_send(&data[2], memory, SMALL, 2);
+    scripted_send(&data[3], memory, LARGE, 3);
+    request(&asked[1], SMALL, 6);
+    request(&asked[2], SMALL, 7);
+    scripted_send(&data[4], memory, SMALL, 4);
+    request(&asked[3], SMALL, 8);
+    scripted_run();
+    assert_int_equal(started(), 11);
+    say_so();
+    assert_int_equal(started(), 1152);
+    assert_int_equal(asked[0].reports, 1);
+    request(&asked[4], SMALL, 9);
+    say_so();
+    assert_int_equal(started(), 115236);
+    say_so();
+    assert_int_equal(started(), 11523674);
+    say_so();
+    assert_int_equal(started(), 1152367489);
+    refuse_rts(0);
+    scripted_check(&data[3], -ECANCELED);
+    for (int i = 0; i < 5; i++)
+        scripted_check(&asked[i], 0);
+}
+
+/* But one that waits for the peer's host has no place that others could take. */
+static void a_request_without_room_holds_back_no_data(void **state)
+{
+    enum { COST = SMALL + 64 };
+    struct posted data[3], asked[3];
+
+    (void)state;
+    open_with_two_at_a_time(COST);
+    request(&asked[0], SMALL, 5);
+    request(&asked[1], SMALL, 6); /* by RTS */
+    scripted_run();
+    assert_int_equal(started(), 56);
+    request(&asked[2], SMALL, 7);
+    for (int i = 0; i < 3; i++)
+        scripted_send(&data[i], memory, SMALL, 1 + i);
+    say_so();
+    assert_int_equal(started(), 5671);
+    say_so();
+    assert_int_equal(started(), 567123);
+    refuse_rts(0);
+    refuse_rts(1);
+    scripted_check(&asked[1], -ECANCELED);
+    scripted_check(&asked[2], -ECANCELED);
+    for (int i = 0; i < 3; i++)
+        scripted_check(&data[i], 0);
+}
+
+/* Nor does one that waits for an RTS, whatever is posted before and after it. */
+static void a_request_that_waits_for_an_rts_holds_back_no_data(void **state)
+{
+    struct rme_hello hello = scripted_hello();
+    struct posted data[3], asked[2];
+
+    (void)state;
+    hello.credits = 4;
+    hello.unexpected_window = 64;
+    hello.rts_max = 1;
+    scripted_open(OPTIONS, &hello);
+    request(&asked[0], SMALL, 5);
+    request(&asked[1], SMALL, 6);
+    for (int i = 0; i < 3; i++)
+        scripted_send(&data[i], memory, SMALL, 1 + i);
+    scripted_run();
+    assert_int_equal(started(), 51);
+    say_so();
+    assert_int_equal(started(), 5123);
+    refuse_rts(0);
+    assert_int_equal(started(), 51236);
+    refuse_rts(1);
+    for (int i = 0; i < 3; i++)
+        scripted_check(&data[i], 0);
+}
+
 /* ---- A random life: what of one tag is heard is heard in the order of posting ------------------------------------------ */
 
 enum { TAGS = 5, POSTS = 3000, SLOTS = 3 };
@@ -373,6 +503,9 @@ int main(void)
         cmocka_unit_test_teardown(they_take_turns_for_an_rts, close_it),
         cmocka_unit_test_teardown(a_cancelled_one_passes_its_tag_on, close_it),
         cmocka_unit_test_teardown(all_that_wait_end_with_the_link, close_it),
+        cmocka_unit_test_teardown(no_data_takes_the_credit_of_an_older_request, close_it),
+        cmocka_unit_test_teardown(a_request_without_room_holds_back_no_data, close_it),
+        cmocka_unit_test_teardown(a_request_that_waits_for_an_rts_holds_back_no_data, close_it),
         cmocka_unit_test(whatever_happens_a_tag_keeps_its_order),
     };
 
