@@ -419,7 +419,7 @@ int ib_rx_open(struct rme_fabric *f)
     }
     f->srq_depth = depth;
     f->rx_slack = depth > 4 * SLACK_SHARED && f->slab == IB_SLAB ? SLACK_SHARED : 0;
-    f->caps.shared_rx = true;
+    f->caps.shared_rx = depth - f->rx_slack;
     return 0;
 }
 

@@ -67,9 +67,9 @@ struct rme_caps {
     uint64_t max_regs;     /* registrations the device admits */
     bool has_read;         /* transfers may be reads */
     bool slow_read;        /* … but move bytes much slower than writes */
-    bool shared_rx;        /* receive buffers are shared by all links */
     bool reg_is_free;      /* registration costs nothing (Elan4) */
     bool open_memory;      /* the device checks no keys: a peer that means harm reaches all memory of the process */
+    uint32_t shared_rx;    /* all links share a queue of so many receive buffers; it keeps what it got.  0: each has its own */
     uint32_t windows;      /* ranges that expose() can have open at a time, over all links; 0: it has none, and the key
                               of a registration opens all of it to every peer */
     bool register_each;    /* no windows, and what an operation opens is to be registered for it alone */

@@ -27,9 +27,13 @@ const struct rme_option_row rme_engine_options[] = {
      "What all peers together make this process keep (messages without receives, unexpected ones not fetched, descriptions) at "
      "most.  From half of it on, the hosts that hold most wait.", NULL},
     {"credits", "count", 8, 4, 4096,
-     "Receive buffers promised to an idle connection.  Each pins rx_size bytes where receive buffers are not shared.", NULL},
+     "Receive buffers promised to a connection at first.  Where all connections share them that is one, and these come with the first "
+     "message.  Each pins rx_size bytes.", NULL},
     {"credits_max", "count", 64, 4, 4096,
      "Receive buffers promised to a busy connection at most.", NULL},
+    {"credits_pool", "count", 1536, 0, 1 << 20,
+     "Where all connections share their receive buffers: those promised to all of them together beyond the one that each has.  No "
+     "connection gets more than a part of what is left; idle ones give theirs back.  What a shared queue was given stays with it.", NULL},
 
     /* large messages */
     {"rndv", "name", 0, 0, 0,

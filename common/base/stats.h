@@ -28,6 +28,7 @@
     X(CREDIT_SENT, "credit_sent", "messages", "explicit credit messages sent")                                         \
     X(CREDIT_STALLS, "credit_stalls", "messages", "messages that had to wait for a credit")                            \
     X(CREDITS_YIELDED, "credits_yielded", "buffers", "receive buffers that peers gave up because they were idle")              \
+    X(CREDITS_LENT, "credits_lent", "buffers", "receive buffers promised now beyond those of new links")                       \
     X(EAGER_REFUSED, "eager_refused", "messages", "eager messages that a peer refused: larger than its receive")       \
     X(UNMATCHED_EAGER, "unmatched_eager", "messages", "eager messages copied aside because no receive was posted")     \
     X(BYTES_COPIED, "bytes_copied", "bytes", "payload copied by the processor")                                        \

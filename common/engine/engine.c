@@ -34,6 +34,7 @@
 #define TIGHT_BYTES (1u << 20)  /* a process that may lock less than this has smaller buffers */
 #define TIGHT_RX_SIZE 1024u
 #define CHAINS_FIRST 64u        /* of the tables that find names and lent buffers */
+#define POOL_PART 4u          /* of a shared queue, this part at most is for links that have some of it already */
 #define CLOSE_WAIT_MS 10000  /* the fabric has ended all links by then */
 #define BYE_WAIT_MS 1000     /* what was sent has reached the peers' hardware by then */
 
@@ -141,6 +142,7 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->rts_max = (uint32_t)rme_option(o, "rts_max");
     t->credits = (uint32_t)rme_option(o, "credits");
     t->credits_max = (uint32_t)rme_option(o, "credits_max");
+    t->credits_pool = (uint32_t)rme_option(o, "credits_pool");
     t->unit = (uint64_t)rme_option(o, "unit");
     t->pack_threshold = (uint64_t)rme_option(o, "pack_threshold");
     t->heavy_ops = (uint64_t)rme_option(o, "heavy_ops");
@@ -221,10 +223,16 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
         .log_arg = rme->log,
     };
     int error = rme->ops->open(&fabric, &rme->fabric);
+    uint32_t shared;
 
-    if (error == 0)
-        rme->caps = rme->ops->caps(rme->fabric);
-    return error;
+    if (error != 0)
+        return error;
+    rme->caps = rme->ops->caps(rme->fabric);
+    shared = rme->caps->shared_rx;
+    rme->credit_pool.limit = shared == 0 ? UINT32_MAX : rme->tuning.credits_pool; /* a link's own end with it */
+    if (shared != 0 && rme->credit_pool.limit > shared / POOL_PART)
+        rme->credit_pool.limit = shared / POOL_PART;
+    return 0;
 }
 
 static int open_memory(struct rme *rme)

@@ -212,7 +212,7 @@ bool rme_move_push(struct rme_peer *peer)
             return false;
         put_fin(peer, move, tx);
     } else if (move->xfer.notify == RME_NOTIFY_IMM) {
-        if (!rme_peer_may(peer, RME_CREDIT_CONTROL))
+        if (!rme_peer_may_report(peer))
             return false;
         rme_credit_spend(&peer->credit);
     }

@@ -36,7 +36,7 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
     if (message->type == RME_WIRE_FIN)
         peer->credit.untold = true;
     if (message->flags & RME_WIRE_F_STALLED)
-        rme_peer_grow(peer);
+        rme_grant_more(peer);
     if (rme_credit_due(&peer->credit))
         rme_peer_kick(peer);
 }

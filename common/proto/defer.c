@@ -92,7 +92,7 @@ void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival, uint32_
     struct rme *rme = peer->rme;
     struct deferred *deferred;
 
-    if (peer->talk->ndeferred + peer->credit.owed >= peer->credit.promised) {
+    if (peer->aside + peer->credit.owed >= peer->credit.promised) {
         give_back(rme, arrival);
         rme_peer_protocol_error(peer, "more messages than it has credits");
         return;
@@ -106,7 +106,7 @@ void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival, uint32_
     deferred->told = told;
     deferred->arrival = *arrival;
     rme_node_append(&peer->talk->deferred, &deferred->link);
-    peer->talk->ndeferred++;
+    peer->aside++;
     rme_count(rme, RME_C_DEFERRED);
 }
 
@@ -119,7 +119,7 @@ static struct deferred *first_of(struct rme_peer *peer)
 static void take_first(struct rme_peer *peer, struct deferred *first)
 {
     rme_node_remove(&first->link);
-    peer->talk->ndeferred--;
+    peer->aside--;
     if (first->arrival.is_immediate)
         rme_take_immediate(peer, first->arrival.imm);
     else
@@ -168,7 +168,7 @@ static void left(struct rme_peer *peer)
         give_back(rme, &first->arrival);
         free(first);
     }
-    peer->talk->ndeferred = 0;
+    peer->aside = 0;
 }
 
 static void made(struct rme_peer *peer)

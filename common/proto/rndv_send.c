@@ -144,6 +144,8 @@ static enum invited take_invitation(struct rme *rme, struct rme_op *op)
     }
     if (peer->credit.exact && peer->credit.untold && !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
         return INVITED_WAITS; /* an immediate cannot say what we have taken: defer.c */
+    if (!rme_peer_may_report(peer))
+        return INVITED_WAITS; /* that was the last one */
     rme_send_leave(op);
     rme_rndv_set_peer_handle(op, peer->talk->invites.from);
     rme_node_append(&r->openings, &rme_invite_take(peer)->link);

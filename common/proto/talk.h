@@ -26,7 +26,6 @@ struct rme_talk {
     uint32_t holds;                     /* tags of which sends let others pass */
     uint32_t preparing;                 /* expected QUEUED sends whose memory is ready, or made ready */
     struct rme_node deferred;    /* messages and immediates that wait for our own transfers (defer.c) */
-    uint32_t ndeferred;
     struct rme_node messages;    /* expected messages without a receive (struct rme_message) */
     struct rme_node unexpected;  /* unexpected messages not complete or not in turn yet (struct rme_unexp) */
     struct rme_node pulls;       /* of those, RTS that wait for room */

@@ -18,6 +18,7 @@
 #include "memory/pin.h"
 #include "memory/zone.h"
 #include "plan/plan.h"
+#include "transport/credit.h"
 #include "transport/keep.h"
 
 struct rme_link_user;
@@ -35,7 +36,7 @@ struct rme_tuning {
     uint64_t eager_max; /* of expected messages, if it fits */
     uint32_t window[RME_STREAMS];
     uint32_t rts_max;
-    uint32_t credits, credits_max;
+    uint32_t credits, credits_max, credits_pool;
     uint64_t unit;
     uint64_t pack_threshold;
     uint64_t heavy_ops;
@@ -69,6 +70,7 @@ struct rme {
 
     struct rme_stats stats;
     struct rme_keep keep;
+    struct rme_credit_pool credit_pool; /* receive buffers beyond the first ones of each link */
     struct rme_timers timers;
     bool unflushed; /* something was queued at the fabric since the last flush */
     bool lingers;   /* likewise, but it may wait for the next message or the next look at the fabric */

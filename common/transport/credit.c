@@ -23,7 +23,7 @@
  * does not know what it was granted, because the peer is not exact, gives nothing up.
  *
  * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1, and a CREDIT message always returns at least
- * one.  B must send a CREDIT message once `owed` reaches G/2, if no other message takes them along before.
+ * one, or promises one more.  B must send a CREDIT message once `owed` reaches G/2 (and 1), if no other message takes them along before.
  *
  * No deadlock.  Let nothing be in flight; then have(A) = G - owed(B) and likewise for the other direction.  Say that A
  * waits with data or control, so have(A) <= 2.  Then owed(B) >= G - 2 >= G/2 as G >= 4: B must send a CREDIT message, and
@@ -34,8 +34,32 @@
  * and by the same argument everything that waits is sent in the end, since operations in control class never wait for data
  * class.
  *
+ * A single credit.  A queue that all links share keeps the buffers that it was given, so a thousand idle links should not have
+ * eight each.  Who accepts a link therefore promises one, the least that lets the other side speak at all, if that side is lean: it
+ * knows the rule that follows.  Only one side of a link can be that poor: a hello that asks for a link promises 4 or more.
+ * Let A be the lean side and B the one that accepted.  B keeps the reserve.  A keeps none while it has been granted fewer than 4: whatever
+ * it sends may take its last credit, with one exception: if as many messages of B as A has promised have arrived and are owed still,
+ * or wait to be taken (defer.c), the last credit of A is only for a message that returns at least one.  An immediate returns none, nor
+ * does a header that has to withhold them (keep.c).
+ * Let nothing be in flight, and A have 0.  Then owed(B) = G >= 1, so B must send a CREDIT message, and does unless have(B) = 0.  B spends
+ * its last one on CREDIT messages only, so if have(B) = 0 the last message of B was a CREDIT message by which A got at least one credit.  Since
+ * then A has returned nothing, as B would have it.  So from the arrival of that message on all that A has promised was owed
+ * or aside at A, and A cannot have spent its last credit: a contradiction.  Let now B wait: have(B) <= 2, so owed(A) >= G/2 once those aside are
+ * taken, which needs nobody but our own device, and A must send a CREDIT message.  It does if it has a credit, and if not, B sends it
+ * one as was just shown.  Once A has been granted 4 or more, both keep the reserve, which is a special case of A's rule.
+ * A never waits for ever behind CREDIT messages of its own, which use its one credit, too.  One of them gives B all its credits, so
+ * the next message of B carries A's credit back and is not paid for with B's last: then the exception does not hold.
+ *
+ * Growth.  A says with each message that takes its last credit that it would use more, and whoever has to wait for one says so
+ * in its next header.  B then promises more in a CREDIT message: as many as are usual with a first growth, as many again
+ * with each further one, up to a limit.  All that links of a shared queue have beyond their first credit comes out of one pool, since
+ * that is what the queue is left with when they are gone.  No link gets more than one sixteenth of what it would find in the pool if it had none:
+ * so a few can have all that they use, and many leave something to those who come after them, unless they are very many.
+ * These have one credit, wait for an answer after each message, and find more when others idle or go.
+ *
  * No endless exchange.  CREDIT messages use credits too.  But one is sent for at least G/2 >= 2 messages received, or to
- * promise more, which has a limit, so an exchange of nothing but CREDIT messages dies out.
+ * promise more, which has a limit, so an exchange of nothing but CREDIT messages dies out.  With a single credit one side answers
+ * each CREDIT message, but the other only every second one, which is enough.
  *
  * Buffers are given back at once, whether or not the message found a receive, so held messages never block the link; what
  * the receiver holds aside is bounded by the windows.  A sender whose window is full sends descriptors (RTS) only, whose
@@ -46,11 +70,20 @@
 #include "transport/credit.h"
 
 #define CREDITS_MAX (1u << 20) /* nobody has more buffers for one peer */
+#define POOL_PARTS  16u        /* a link gets at most this part of what is left of the pool, and what it has of it */
 
 void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t have)
 {
     *credit = (struct rme_credit){
-        .have = have, .promised = promised, .granted = have, .first_promised = promised, .first_granted = have};
+        .have = have, .promised = promised, .granted = have, .first_promised = promised, .first_granted = have,
+        .lean = have < RME_CREDITS_RESERVE};
+}
+
+bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns, uint32_t aside)
+{
+    if (!credit->lean || credit->granted >= RME_CREDITS_RESERVE || credit->have == 0)
+        return false;
+    return credit->have > 1 || returns != 0 || credit->owed + aside < credit->promised;
 }
 
 uint16_t rme_credit_give(struct rme_credit *credit)
@@ -108,9 +141,10 @@ uint32_t rme_credit_surplus(const struct rme_credit *credit)
     return credit->promised - credit->first_promised;
 }
 
-uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked)
+uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked, uint32_t returned)
 {
-    uint32_t spare = credit->have > RME_CREDIT_DATA ? credit->have - RME_CREDIT_DATA : 0;
+    uint32_t keep = !credit->lean ? (uint32_t)RME_CREDIT_DATA : returned == 0;
+    uint32_t spare = credit->have > keep ? credit->have - keep : 0;
     uint32_t more = credit->granted - credit->first_granted;
 
     if (!credit->exact)
@@ -130,6 +164,18 @@ int rme_credit_yielded(struct rme_credit *credit, uint32_t count)
         return -EPROTO;
     credit->promised -= count;
     return 0;
+}
+
+uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has, uint32_t wanted)
+{
+    uint64_t left = pool->limit > pool->lent ? pool->limit - pool->lent : 0;
+    uint64_t most = (left + has + POOL_PARTS - 1) / POOL_PARTS;
+
+    if (most > has + left)
+        most = has + left;
+    if (most <= has)
+        return 0;
+    return wanted < most - has ? wanted : (uint32_t)(most - has);
 }
 
 bool rme_window_fits(const struct rme_window *window, uint64_t payload)

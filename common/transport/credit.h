@@ -13,6 +13,9 @@ enum rme_credit_class {
     RME_CREDIT_DATA = 3,    /* what starts something: EAGER, UNEXPECTED, RTS, PING */
 };
 
+/* Who was promised fewer keeps no reserve: it may spend the last one, by the rule of credit.c. */
+#define RME_CREDITS_RESERVE 4u
+
 struct rme_credit {
     uint32_t have;     /* receive buffers of the peer that we may use */
     uint32_t promised; /* receive buffers of ours that belong to the peer */
@@ -22,6 +25,7 @@ struct rme_credit {
     uint32_t told;     /* of those, so many the peer says that it has taken */
     uint32_t granted;  /* what the peer has promised us: at first, and by `more` since */
     uint32_t first_promised, first_granted; /* nobody goes below these */
+    bool lean;         /* the peer promised fewer than RME_CREDITS_RESERVE at first */
     bool exact;        /* both sides return what they took and nothing else, see credit.c */
     bool untold;       /* among what is owed is a report (an immediate or FIN) of the peer */
     bool stalled;      /* something had to wait for `have`: the next header says so */
@@ -29,10 +33,17 @@ struct rme_credit {
 
 void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t have);
 
+/* Are there enough in hand, beyond the reserve? */
 static inline bool rme_credit_may(const struct rme_credit *credit, enum rme_credit_class class)
 {
     return credit->have >= (uint32_t)class;
 }
+
+/*
+ * If not: may it go nevertheless, as nobody reserves anything of so few?  `returns`: credits that it brings back to the peer.
+ * `aside`: messages of the peer that have arrived and are taken later.
+ */
+bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns, uint32_t aside);
 
 /* A message or an immediate goes out. */
 static inline void rme_credit_spend(struct rme_credit *credit)
@@ -58,8 +69,11 @@ void rme_credit_grow(struct rme_credit *credit, uint32_t count);
 
 /* Buffers that the peer may be asked to give up, since it uses none. */
 uint32_t rme_credit_surplus(const struct rme_credit *credit);
-/* Gives up so many of the peer's buffers at most, and keeps what it takes to go on: how many. */
-uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked);
+/*
+ * With a message that has just been paid for, and returns so many: gives up so many of the peer's buffers at most, and keeps what it
+ * takes to go on.  How many.
+ */
+uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked, uint32_t returned);
 /* The peer has given up so many of ours.  -EPROTO: it cannot have had them. */
 int rme_credit_yielded(struct rme_credit *credit, uint32_t count);
 
@@ -68,6 +82,17 @@ static inline bool rme_credit_due(const struct rme_credit *credit)
 {
     return (credit->owed != 0 && credit->owed >= credit->promised / 2) || credit->grown != 0;
 }
+
+/*
+ * Buffers that links get beyond their first ones, where all links share one queue of them.
+ */
+struct rme_credit_pool {
+    uint32_t limit; /* so many at most */
+    uint32_t lent;  /* so many have been promised to links */
+};
+
+/* Of `wanted` more, how many may a link have that has got `has` from the pool? */
+uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has, uint32_t wanted);
 
 /*
  * Messages that the receiver may have to hold.  Each costs its payload and RME_HELD_COST for its bookkeeping, so that

@@ -11,15 +11,26 @@ void rme_peer_kick(struct rme_peer *peer)
         rme_node_append(&peer->rme->kicked, &peer->kick);
 }
 
-bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class)
+/* What takes from the reserve: may it go, as there is none, with so many credits returned?  If not, the peer hears of it. */
+static bool may_last(struct rme_peer *peer, uint32_t returns)
 {
-    if (rme_credit_may(&peer->credit, class))
+    if (rme_credit_may_last(&peer->credit, returns, peer->aside))
         return true;
     if (!peer->credit.stalled) {
         peer->credit.stalled = true;
         rme_count(peer->rme, RME_C_CREDIT_STALLS);
     }
     return false;
+}
+
+bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class)
+{
+    return rme_credit_may(&peer->credit, class) || may_last(peer, rme_keep_waits(peer) ? 0 : peer->credit.owed);
+}
+
+bool rme_peer_may_report(struct rme_peer *peer)
+{
+    return rme_credit_may(&peer->credit, RME_CREDIT_CONTROL) || may_last(peer, 0);
 }
 
 void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class)
@@ -31,6 +42,12 @@ void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class)
     tx = peer->rme->ops->tx_get(peer->link);
     peer->tx_wait = tx == NULL;
     return tx;
+}
+
+/* Does such a message show that the link is in use? */
+static bool is_use(uint8_t type)
+{
+    return type != RME_WIRE_CREDIT && type != RME_WIRE_PING && type != RME_WIRE_PONG && type != RME_WIRE_BYE;
 }
 
 void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out)
@@ -47,10 +64,12 @@ void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_messag
     out->eager_taken = peer->holding[RME_EXPECTED].taken;
     out->unexpected_taken = peer->holding[RME_UNEXPECTED_STREAM].taken;
     rme_credit_spend(&peer->credit);
+    if (peer->credit.have == 0 && is_use(type)) /* what follows would wait: the peer hears of it before that */
+        out->flags |= RME_WIRE_F_STALLED;
 }
 
 /* What the tag of a message says that is only a header: receive buffers. */
-static uint32_t buffers_told(struct rme_peer *peer, uint8_t type)
+static uint32_t buffers_told(struct rme_peer *peer, uint8_t type, uint32_t returned)
 {
     uint32_t asked = peer->asked;
 
@@ -61,7 +80,7 @@ static uint32_t buffers_told(struct rme_peer *peer, uint8_t type)
         return rme_credit_surplus(&peer->credit);
     case RME_WIRE_PONG:
         peer->asked = 0;
-        return rme_credit_yield(&peer->credit, asked);
+        return rme_credit_yield(&peer->credit, asked, returned);
     default:
         return 0;
     }
@@ -75,7 +94,7 @@ bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_c
     if (tx == NULL)
         return false;
     rme_peer_header(peer, type, &message);
-    message.tag = (int32_t)buffers_told(peer, type);
+    message.tag = (int32_t)buffers_told(peer, type, message.credits);
     rme_wire_encode(&message, tx);
     rme_count(peer->rme, type == RME_WIRE_CREDIT ? RME_C_CREDIT_SENT : RME_C_CONTROL_SENT);
     peer->rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE);

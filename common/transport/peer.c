@@ -186,16 +186,16 @@ static uint64_t jittered(struct rme *rme, uint32_t ms)
     return ms - (rme->jitter >> 33) % (ms / 2 + 1);
 }
 
-static void encode_own_hello(const struct rme *rme, uint8_t out[RME_HELLO_SIZE])
+static void encode_own_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HELLO_SIZE])
 {
     const struct rme_hello hello = {
         .version = RME_WIRE_VERSION,
         .version_min = RME_WIRE_VERSION_MIN,
         .flags = (rme->server ? RME_HELLO_F_SERVER : 0) | (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
-                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) | RME_HELLO_F_EXACT,
+                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) | RME_HELLO_F_EXACT | RME_HELLO_F_LEAN,
         .incarnation = rme->incarnation,
         .rx_size = rme->tuning.rx_size,
-        .credits = (uint16_t)rme->tuning.credits,
+        .credits = (uint16_t)credits,
         .eager_window = rme->tuning.window[RME_EXPECTED],
         .unexpected_window = rme->tuning.window[RME_UNEXPECTED_STREAM],
         .rts_max = rme->tuning.rts_max,
@@ -234,7 +234,7 @@ static void connect_part(struct rme_peer *peer)
     uint8_t hello[RME_HELLO_SIZE];
     int parts = rme_addr_parts(peer->addr);
 
-    encode_own_hello(rme, hello);
+    encode_own_hello(rme, rme->tuning.credits, hello);
     for (; peer->part < parts; peer->part++) {
         uint64_t now = rme_now();
         uint64_t left = peer->connect_by > now ? peer->connect_by - now : 1;
@@ -296,27 +296,10 @@ void rme_peer_work(struct rme_peer *peer)
 
 /* ---- Receive buffers --------------------------------------------------------------------------------------------- */
 
-void rme_peer_grow(struct rme_peer *peer)
-{
-    struct rme *rme = peer->rme;
-    uint32_t promised = peer->credit.promised + peer->credit.grown;
-    uint32_t more;
-
-    if (promised >= rme->tuning.credits_max || !rme_keep_may_grow(&rme->keep))
-        return;
-    more = rme->tuning.credits_max - promised;
-    if (more > promised)
-        more = promised;
-    if (rme->ops->rx_reserve(peer->link, more) != 0)
-        return;
-    rme_credit_grow(&peer->credit, more);
-    peer->grew = true;
-}
-
 /* ---- Up ---------------------------------------------------------------------------------------------------------- */
 
-/* The peer's hello is there: what it takes, and what it may do. */
-static void agree(struct rme_peer *peer, const struct rme_hello *hello)
+/* The peer's hello is there: what it takes, and what it may do.  We have promised it so many buffers. */
+static void agree(struct rme_peer *peer, const struct rme_hello *hello, uint32_t promised)
 {
     struct rme *rme = peer->rme;
     const uint32_t windows[RME_STREAMS] = {hello->eager_window, hello->unexpected_window};
@@ -324,7 +307,7 @@ static void agree(struct rme_peer *peer, const struct rme_hello *hello)
     if (peer->was_up && hello->incarnation != peer->hello.incarnation)
         rme_log_put(rme->log, RME_LOG_INFO, "%s: the peer has restarted", rme_peer_name(peer));
     peer->hello = *hello;
-    rme_credit_start(&peer->credit, rme->tuning.credits, hello->credits);
+    rme_credit_start(&peer->credit, promised, hello->credits);
     peer->credit.exact = (hello->flags & RME_HELLO_F_EXACT) != 0;
     for (int s = 0; s < RME_STREAMS; s++) {
         peer->window[s] = (struct rme_window){.limit = windows[s] > INT32_MAX ? INT32_MAX : windows[s]};
@@ -396,8 +379,15 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
     struct rme_addr *addr;
     struct rme_peer *peer;
     uint8_t own[RME_HELLO_SIZE];
+    uint32_t promised;
 
     if (rme_hello_decode(event->hello, event->hello_length, &hello, &why) != 0) {
+        reject(rme, event, &why);
+        return;
+    }
+    if (hello.credits < RME_HELLO_CREDITS_MIN) { /* one of the two has to keep a reserve: credit.c */
+        why.reason = RME_REJECT_CREDITS;
+        why.acceptable = RME_HELLO_CREDITS_MIN;
         reject(rme, event, &why);
         return;
     }
@@ -416,15 +406,18 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
         return;
     }
     peer->passive = true;
-    agree(peer, &hello);
-    encode_own_hello(rme, own);
+    promised = rme_grant_first(rme, &hello);
+    agree(peer, &hello, promised);
+    encode_own_hello(rme, promised, own);
     if (rme_keep_full(&rme->keep, peer->host) ||
-        rme->ops->link_accept(event->link, own, sizeof(own), rme->tuning.credits, peer) != 0) {
+        rme->ops->link_accept(event->link, own, sizeof(own), promised, peer) != 0) {
         reject(rme, event, &why);
         peer->state = RME_PEER_DEAD;
         rme_peer_destroy(peer);
         return;
     }
+    if (rme->caps->shared_rx != 0)
+        rme_grant_lend(peer, promised - 1);
     peer->link = event->link;
     peer->state = RME_PEER_ACCEPTING;
     set_timer(peer, rme_now() + rme->tuning.connect_ms);
@@ -432,6 +425,7 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
 
 void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
 {
+    struct rme *rme = peer->rme;
     struct rme_reject why;
     struct rme_hello hello;
 
@@ -442,7 +436,7 @@ void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
             rme_peer_fail(peer, -EPROTO, rme_reject_text(why.reason));
             return;
         }
-        agree(peer, &hello);
+        agree(peer, &hello, rme->tuning.credits);
         now_up(peer);
     }
 }
@@ -496,6 +490,7 @@ static void bury(struct rme_peer *peer)
     rme->user->down(peer);
     rme->ops->link_free(peer->link);
     peer->link = NULL;
+    rme_grant_lend(peer, 0);
     if (peer->passive) {
         peer->state = RME_PEER_DEAD;
         rme_peer_release(peer);
@@ -626,28 +621,6 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
     }
     if (next != UINT64_MAX)
         set_timer(peer, next);
-}
-
-void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
-{
-    peer->asked = asked;
-    peer->pong_due = true;
-    if (peer->grew && rme_credit_surplus(&peer->credit) != 0)
-        peer->ping_due = true; /* the link is idle for us as well; each asks once, else two would do it for ever */
-    peer->grew = false;
-    rme_peer_kick(peer);
-}
-
-void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
-{
-    if (count == 0)
-        return;
-    if (rme_credit_yielded(&peer->credit, count) != 0) {
-        rme_peer_protocol_error(peer, "more credits given up than it was granted");
-        return;
-    }
-    peer->rme->ops->rx_release(peer->link, count);
-    rme_count_add(peer->rme, RME_C_CREDITS_YIELDED, count);
 }
 
 bool rme_peer_timer_rest(struct rme_peer *peer)

@@ -69,6 +69,8 @@ struct rme_peer {
     uint32_t shutting;           /* sends that end when it is; see expose.c */
 
     struct rme_credit credit;
+    uint32_t aside; /* messages and immediates of the peer that have arrived and are not taken yet */
+    uint32_t lent;  /* buffers of the pool that the link has */
     uint32_t asked; /* credits that the peer would have us give up */
     struct rme_window window[RME_STREAMS];
     struct rme_holding holding[RME_STREAMS];
@@ -143,8 +145,6 @@ void rme_peer_bury(struct rme_peer *peer);
 void rme_peer_destroy(struct rme_peer *peer);
 /* What the host hears of a link that could not be made. */
 int rme_peer_connect_error(int error);
-/* The peer would use more receive buffers than it has: it gets as many again, up to the limit. */
-void rme_peer_grow(struct rme_peer *peer);
 
 /* Something that waits in peer->control for credits. */
 struct rme_control_kind {
@@ -179,6 +179,18 @@ struct rme_link_user {
 void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out);
 /* Are there credits for a message of this class?  If not, the peer hears of it. */
 bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);
+/* The same for an immediate, which returns no credits. */
+bool rme_peer_may_report(struct rme_peer *peer);
+
+/*
+ * What a peer that came to us is promised at first.  Where all links share their receive buffers that is one, which takes a peer
+ * that knows the rule for its last credit; others get what is usual, and less when much is lent.
+ */
+uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello);
+/* The link has so many of the pool from now on. */
+void rme_grant_lend(struct rme_peer *peer, uint32_t count);
+/* The peer would use more receive buffers than it has: it gets some, within the bounds. */
+void rme_grant_more(struct rme_peer *peer);
 /* Sends a message that is only a header.  False: no credit or buffer. */
 bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class);
 /* A message of this class may go now, and a buffer is there: the buffer, else NULL (and the peer remembers why). */

@@ -142,6 +142,7 @@ int rme_wire_status_error(uint32_t status);
 #define RME_HELLO_F_READ 0x02u   /* its device can read remote memory */
 #define RME_HELLO_F_INVITE 0x04u /* understands INVITE */
 #define RME_HELLO_F_EXACT 0x08u  /* returns credits for what it took alone, and understands CREDIT's tag */
+#define RME_HELLO_F_LEAN 0x10u   /* an answer to it may promise fewer than RME_HELLO_CREDITS_MIN; this one may */
 
 /* What each side says when a link is made. */
 struct rme_hello {
@@ -177,7 +178,7 @@ enum rme_reject_reason {
 
 #define RME_REJECT_SIZE 16u
 #define RME_HELLO_RX_MIN 512u  /* smaller receive buffers are refused */
-#define RME_HELLO_CREDITS_MIN 4u
+#define RME_HELLO_CREDITS_MIN 4u /* of a request, and of an answer that is not lean */
 
 /* Why a link was refused, and what would be accepted. */
 struct rme_reject {
@@ -189,6 +190,7 @@ struct rme_reject {
 
 /*
  * Decodes and judges a hello; bytes behind the length it names are padding.  0, or -EPROTO with *reject filled in.
+ * Whether few credits are too few depends on what it answers: that is for the caller to say, see RME_HELLO_F_LEAN.
  */
 int rme_hello_decode(const void *data, size_t length, struct rme_hello *out, struct rme_reject *reject);
 

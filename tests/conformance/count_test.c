@@ -28,6 +28,9 @@ static struct books books(const struct node *n)
 
 enum { WARM = 8, ROUNDS = 50 };
 
+/* With a single credit each message brings one back: where that is all that a lane has, it is not what is counted here. */
+#define GROWS ",credits_pool=1536"
+
 /* A large message between memory that the engine handed out: 2 control messages, no registration. */
 static void large_transfer(const char *options)
 {
@@ -82,13 +85,13 @@ static void large_transfer(const char *options)
 void counts_of_a_large_write(void **state)
 {
     (void)state;
-    large_transfer("rndv=write,invite=0");
+    large_transfer("rndv=write,invite=0" GROWS);
 }
 
 void counts_of_a_large_read(void **state)
 {
     (void)state;
-    large_transfer("rndv=read");
+    large_transfer("rndv=read" GROWS);
 }
 
 /* Whether the planner avoids reads on this node's device. */
@@ -163,6 +166,7 @@ void counts_of_a_small_message(void **state)
     struct books client, server;
 
     (void)state;
+    bed_options(GROWS + 1);
     pair_open(&p);
     for (int i = 0; i < WARM; i++)
         pair_exchange(&p, 64, 1);
@@ -186,6 +190,7 @@ void counts_of_one_way_traffic(void **state)
     struct blob out, in;
 
     (void)state;
+    bed_options(GROWS + 1);
     pair_open(&p);
     blob_flat(&out, 64);
     blob_flat(&in, 64);
@@ -197,7 +202,7 @@ void counts_of_one_way_traffic(void **state)
         pump_until_reported(&send);
     }
     uint64_t credit = node_counter(p.server, "credit_sent");
-    if (credit < 1 || credit > N / 2)
+    if (credit < 1 || credit > N / 2 + 1) /* one for two messages at most, and one for the first that takes its only credit */
         fail_msg("%llu credit messages for %d messages", (unsigned long long)credit, N);
     blob_free(&out);
     blob_free(&in);

@@ -172,7 +172,10 @@ void each_call_fails_once(void **state)
             p.to_server = node_dial(p.client, lane_uri(0));
             loop_clear();
             loop_fault(NULL, call, (uint64_t)k, 1, errors[call]);
-            pair_reconnect(&p);
+            do {
+                pair_reconnect(&p);
+                pump_times(30);
+            } while (node_counter(p.client, "peers") == 0); /* what is said behind the first messages (credits) has failed */
             traffic_post(&t, &p, 100000);
             traffic_end(&t);
             inbox_drop(p.server);

@@ -366,7 +366,7 @@ static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_conf
         .hello_max = (uint32_t)option(config, "loop_hello_max"),
         .max_regs = (uint64_t)option(config, "loop_max_regs"),
         .has_read = option(config, "loop_read"),
-        .shared_rx = option(config, "loop_shared_rx"),
+        .shared_rx = option(config, "loop_shared_rx") ? f->rx_max : 0,
         .reg_is_free = option(config, "loop_reg_is_free"),
         .windows = (uint32_t)option(config, "loop_windows"),
         .register_each = option(config, "loop_each") && !option(config, "loop_windows"),

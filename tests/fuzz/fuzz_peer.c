@@ -260,10 +260,11 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
     struct rme_hello hello = {.version = RME_WIRE_VERSION,
                               .version_min = RME_WIRE_VERSION_MIN,
                               .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_INVITE |
-                                                 (how & 8 ? RME_HELLO_F_EXACT : 0)),
+                                                 (how & 8 ? RME_HELLO_F_EXACT : 0) |
+                                                 (how & 4 ? RME_HELLO_F_LEAN : 0)),
                               .incarnation = 1 + how % 3,
                               .rx_size = how & 0x10 ? 512 : 4096,
-                              .credits = how & 0x20 ? 4 : 64,
+                              .credits = how & 0x20 ? (how & 4 ? 1 : 4) : 64,
                               .eager_window = how & 0x40 ? 5000 : 1 << 20,
                               .unexpected_window = how & 0x40 ? 5000 : 1 << 20,
                               .rts_max = how & 0x80 ? 1 : 64};

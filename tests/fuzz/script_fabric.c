@@ -44,7 +44,7 @@ static struct rme_caps script_caps = {.max_sge = 4,
                                       .hello_max = RME_HELLO_MAX,
                                       .max_regs = REGS,
                                       .has_read = true,
-                                      .shared_rx = true};
+                                      .shared_rx = 1 << 14};
 
 struct script script;
 static struct rme_fabric *fabric;

@@ -145,6 +145,10 @@ static void connection_data(void)
     rme_hello_encode(&hello, out);
     put("hello", "hello", out, RME_HELLO_SIZE);
     put("hello", "hello-padded", out, RME_HELLO_MAX);
+    hello.flags |= RME_HELLO_F_EXACT | RME_HELLO_F_LEAN;
+    hello.credits = 1;
+    rme_hello_encode(&hello, out);
+    put("hello", "hello-lean", out, RME_HELLO_SIZE);
     rme_reject_encode(&reject, out);
     put("hello", "reject", out, RME_REJECT_SIZE);
 }

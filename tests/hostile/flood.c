@@ -35,7 +35,7 @@ static size_t request(const struct attack *a, uint8_t *out, int32_t *tag, uint32
 static bool ask(struct attack *a, struct link *link, uint32_t n)
 {
     uint8_t payload[LINK_MESSAGE];
-    struct rme_wire_message m = {.type = RME_WIRE_UNEXPECTED};
+    struct rme_wire_message m = {.type = RME_WIRE_UNEXPECTED, .flags = link_credits(link) == 1 ? RME_WIRE_F_STALLED : 0};
     size_t length = request(a, payload, &m.tag, n);
 
     if (link_say(link, &m, NULL, payload, length) != 0)
@@ -80,11 +80,14 @@ static bool is_answered(struct link *link)
     return got == 1;
 }
 
-/* All are there at the same time, all ask, and all must be answered.  The time does not count, the number does. */
+/*
+ * All are there at the same time, all ask, each with its only credit and for more of them, and all must be answered.  The time does
+ * not count, the number does.
+ */
 void attack_crowd(struct attack *a)
 {
     static struct link *link[CROWD];
-    struct link_plan plan = {.credits = 4};
+    struct link_plan plan = {.credits = 4, .lean = true};
     struct rlimit files;
     unsigned answered = 0;
 

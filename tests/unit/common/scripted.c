@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
+
 #include "scripted.h"
 
 struct scripted scripted;
@@ -114,9 +116,8 @@ unsigned scripted_count(enum rme_wire_type type)
     return n;
 }
 
-void scripted_open(const char *options, const struct rme_hello *hello)
+static void open_engine(const char *options, bool listens)
 {
-    uint8_t out[RME_HELLO_MAX] = {0};
     struct rme_addr *listen = NULL;
     struct rme_config config = {.fabric = &script_ops, .options = options};
 
@@ -128,11 +129,22 @@ void scripted_open(const char *options, const struct rme_hello *hello)
     scripted.have = 8;
     script.spent = scripted.back = 0;
     script.heard = write_down;
-    assert_int_equal(rme_addr_parse("ib", "ib://self:1", &listen), 0);
+    if (listens)
+        assert_int_equal(rme_addr_parse("ib", "ib://self:1", &listen), 0);
     config.listen = listen;
     assert_int_equal(rme_open(&config, &scripted.rme), 0);
     assert_int_equal(rme_context_open(scripted.rme, 0), 0);
-    rme_addr_free(listen);
+    if (listens)
+        rme_addr_free(listen);
+}
+
+void scripted_open(const char *options, const struct rme_hello *hello)
+{
+    uint8_t out[RME_HELLO_MAX] = {0};
+
+    open_engine(options, true);
+    if (hello->flags & RME_HELLO_F_LEAN)
+        scripted.have = 1;
     rme_hello_encode(hello, out);
     script_request(out, sizeof(out));
     scripted_run();
@@ -141,6 +153,18 @@ void scripted_open(const char *options, const struct rme_hello *hello)
     scripted_say((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}, NULL);
     assert_non_null(scripted.peer);
     scripted_hush();
+}
+
+void scripted_connect(const char *options, const struct rme_hello *answer)
+{
+    uint8_t out[RME_HELLO_MAX] = {0};
+
+    open_engine(options, false);
+    assert_int_equal(rme_addr_parse("ib", "ib://other:1", &scripted.peer), 0);
+    assert_int_equal(rme_addr_reach(scripted.rme, scripted.peer, 0), -EINPROGRESS);
+    rme_hello_encode(answer, out);
+    script_up(0, out, sizeof(out));
+    scripted_run();
 }
 
 void scripted_close(void)

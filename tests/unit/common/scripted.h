@@ -35,7 +35,7 @@ struct scripted {
     struct word word[SCRIPTED_WORDS]; /* since scripted_hush() */
     unsigned words;
     uint32_t back;    /* credits given back so far */
-    uint32_t have;    /* credits that the engine gave; it has 8 at first */
+    uint32_t have;    /* credits that the engine gave; it has 8 at first, or 1 if it is lean */
     bool keeps;       /* the peer gives none back */
     uint32_t eager_taken; /* cost of eager messages that it has taken */
     int places;
@@ -47,6 +47,8 @@ extern struct scripted scripted;
 struct rme_hello scripted_hello(void);
 /* Opens the engine with these options and makes the link; the peer introduces itself by an unexpected message. */
 void scripted_open(const char *options, const struct rme_hello *hello);
+/* Opens the engine, which asks a listening peer for the link; this is the peer's answer. */
+void scripted_connect(const char *options, const struct rme_hello *answer);
 /* The link goes down, the engine is closed; the script has checked that nothing is left. */
 void scripted_close(void);
 

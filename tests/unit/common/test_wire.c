@@ -252,11 +252,13 @@ static const struct rme_hello example = {
 
 static const char example_hex[] = "524d4531010128038877665544332211001000000800000000001000000004000000010000000000";
 
+static const char lean_hex[] = "524d4531010128188877665544332211001000000100000000001000000004000000010000000000";
+
 static void hello_is_golden(void **state)
 {
     uint8_t got[RME_HELLO_SIZE], want[RME_HELLO_MAX] = {0};
     struct rme_reject why;
-    struct rme_hello back;
+    struct rme_hello back, lean = example;
 
     (void)state;
     assert_true(RME_HELLO_SIZE <= RME_HELLO_MAX);
@@ -265,6 +267,11 @@ static void hello_is_golden(void **state)
     assert_memory_equal(got, want, sizeof(got));
     assert_int_equal(rme_hello_decode(want, sizeof(want), &back, &why), 0); /* padded */
     assert_memory_equal(&back, &example, sizeof(back));
+    lean.flags = RME_HELLO_F_EXACT | RME_HELLO_F_LEAN;
+    lean.credits = 1;
+    rme_hello_encode(&lean, got);
+    assert_int_equal(unhex(lean_hex, want), RME_HELLO_SIZE);
+    assert_memory_equal(got, want, sizeof(got));
 }
 
 static void hello_of_a_later_version(void **state)
@@ -311,6 +318,15 @@ static void hello_that_is_refused(void **state)
     assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
     assert_int_equal(why.reason, RME_REJECT_CREDITS);
     assert_int_equal(why.acceptable, RME_HELLO_CREDITS_MIN);
+    bad.flags |= RME_HELLO_F_LEAN; /* one is enough in an answer, none is not */
+    bad.credits = 1;
+    rme_hello_encode(&bad, bytes);
+    assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), 0);
+    assert_int_equal(back.credits, 1);
+    bad.credits = 0;
+    rme_hello_encode(&bad, bytes);
+    assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
+    assert_int_equal(why.reason, RME_REJECT_CREDITS);
     for (int i = 0; i < 3; i++) {
         bad = example;
         *(uint32_t *[]){&bad.eager_window, &bad.unexpected_window, &bad.rts_max}[i] = 0;

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * How many receive buffers a link is promised: at first, when it is used, and when it is idle.  credit.c has the account, and says
+ * why one is enough; what is beyond that comes out of rme->credit_pool and goes back with a PONG, or the link.
+ */
+#include "transport/peer.h"
+
+uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello)
+{
+    const uint8_t lean = RME_HELLO_F_LEAN | RME_HELLO_F_EXACT;
+
+    if (rme->caps->shared_rx == 0)
+        return rme->tuning.credits;
+    if ((hello->flags & lean) == lean)
+        return 1;
+    return rme->credit_pool.lent < rme->credit_pool.limit / 4 ? rme->tuning.credits : RME_HELLO_CREDITS_MIN;
+}
+
+void rme_grant_lend(struct rme_peer *peer, uint32_t count)
+{
+    struct rme *rme = peer->rme;
+
+    rme->credit_pool.lent += count - peer->lent;
+    peer->lent = count;
+    rme->stats.value[RME_C_CREDITS_LENT] = rme->credit_pool.lent;
+}
+
+void rme_grant_more(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+    uint32_t promised = peer->credit.promised + peer->credit.grown;
+    uint32_t wanted = promised < rme->tuning.credits ? rme->tuning.credits : 2 * promised;
+    uint32_t more;
+
+    if (wanted > rme->tuning.credits_max)
+        wanted = rme->tuning.credits_max;
+    if (wanted <= promised || !rme_keep_may_grow(&rme->keep))
+        return;
+    more = rme_credit_pool_lends(&rme->credit_pool, peer->lent, wanted - promised);
+    if (more == 0 || rme->ops->rx_reserve(peer->link, more) != 0)
+        return;
+    rme_credit_grow(&peer->credit, more);
+    rme_grant_lend(peer, peer->lent + more);
+    peer->grew = true;
+}
+
+void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
+{
+    peer->asked = asked;
+    peer->pong_due = true;
+    if (peer->grew && rme_credit_surplus(&peer->credit) != 0)
+        peer->ping_due = true; /* the link is idle for us as well; each asks once, else two would do it for ever */
+    peer->grew = false;
+    rme_peer_kick(peer);
+}
+
+void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
+{
+    if (count == 0)
+        return;
+    if (rme_credit_yielded(&peer->credit, count) != 0) {
+        rme_peer_protocol_error(peer, "more credits given up than it was granted");
+        return;
+    }
+    peer->rme->ops->rx_release(peer->link, count);
+    rme_grant_lend(peer, peer->lent - count);
+    rme_count_add(peer->rme, RME_C_CREDITS_YIELDED, count);
+}

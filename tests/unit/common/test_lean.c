@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Links that begin with a single receive buffer (credit.c): what newcomers get, how they get more, and give it back; what a side
+ * does that was promised one.
+ */
+#include <errno.h>
+
+#include "engine/engine.h"
+#include "scripted.h"
+
+#define OPTIONS                                                                                                        \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,rndv=write,invite=0,credits=8,credits_max=64,"          \
+    "keepalive_ms=0,idle_keepalive_ms=0,"
+
+static char memory[64];
+
+static struct rme_hello lean_hello(void)
+{
+    struct rme_hello hello = scripted_hello();
+
+    hello.flags |= RME_HELLO_F_LEAN;
+    return hello;
+}
+
+static int close_it(void **state)
+{
+    (void)state;
+    scripted_close();
+    return 0;
+}
+
+static uint64_t count_of(const char *name)
+{
+    return rme_counter_value(scripted.rme, name);
+}
+
+static void say(uint8_t type, uint8_t flags, int32_t tag)
+{
+    scripted_say((struct rme_wire_message){.type = type, .flags = flags, .tag = tag}, NULL);
+}
+
+/* Another peer comes; it is link `link`, and says nothing. */
+static void another(unsigned link, const struct rme_hello *hello)
+{
+    uint8_t out[RME_HELLO_MAX] = {0};
+
+    rme_hello_encode(hello, out);
+    script_request(out, sizeof(out));
+    scripted_run();
+    script_up(link, out, sizeof(out));
+    scripted_run();
+}
+
+/* ---- Who came to us ---------------------------------------------------------------------------------------------- */
+
+static void a_newcomer_has_one_and_grows_with_use(void **state)
+{
+    struct rme_hello hello = lean_hello();
+
+    (void)state;
+    scripted_open(OPTIONS, &hello);
+    assert_int_equal(script.promised, 1);
+    assert_int_equal(scripted.have, 1); /* and after its first message one again */
+    scripted_hush();
+    say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
+    assert_int_equal(script.promised, 8);
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1); /* at once, and nothing else is needed */
+    assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.tag, 7);
+    assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.credits, 1);
+    assert_int_equal(scripted.have, 8);
+    assert_int_equal(count_of("credits_lent"), 7);
+    for (int i = 0; i < 3; i++)
+        say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
+    assert_int_equal(script.promised, 64);
+    say(RME_WIRE_PONG, 0, 63); /* unasked, but that is its own affair */
+    assert_int_equal(script.promised, 1);
+    assert_int_equal(count_of("credits_lent"), 0);
+    assert_int_equal(count_of("credits_yielded"), 63);
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+static void nobody_gives_up_the_first(void **state)
+{
+    struct rme_hello hello = lean_hello();
+
+    (void)state;
+    scripted_open(OPTIONS, &hello);
+    say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
+    say(RME_WIRE_PONG, 0, 8);
+    assert_int_equal(count_of("protocol_errors"), 1);
+    assert_int_equal(script.promised, 0);
+    assert_int_equal(count_of("credits_lent"), 0); /* the pool has them again */
+}
+
+static void more_than_one_is_too_many(void **state)
+{
+    struct rme_hello hello = lean_hello();
+
+    (void)state;
+    scripted_open(OPTIONS, &hello);
+    scripted_run();
+    assert_int_equal(scripted.peer->peer->credit.promised, 1);
+    script.no_tx = true; /* so that nothing comes back */
+    say(RME_WIRE_PONG, 0, 0);
+    scripted.have = 1;
+    say(RME_WIRE_PONG, 0, 0);
+    assert_int_equal(count_of("protocol_errors"), 1);
+}
+
+static void the_pool_has_an_end(void **state)
+{
+    struct rme_hello hello = lean_hello();
+
+    (void)state;
+    scripted_open(OPTIONS "credits_pool=40", &hello);
+    for (int i = 0; i < 5; i++)
+        say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
+    assert_int_equal(script.promised, 1 + 3); /* a sixteenth */
+    another(1, &hello);
+    assert_int_equal(script.promised, 4 + 1);
+    script_down(1, -ECONNRESET);
+    scripted_run();
+    assert_int_equal(script.promised, 4);
+    assert_int_equal(count_of("credits_lent"), 3);
+}
+
+static void without_a_pool_one_is_all(void **state)
+{
+    struct rme_hello hello = lean_hello();
+
+    (void)state;
+    scripted_open(OPTIONS "credits_pool=0", &hello);
+    for (int i = 0; i < 5; i++)
+        say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
+    assert_int_equal(script.promised, 1);
+    assert_int_equal(scripted.have, 1);
+}
+
+/* Those who do not know the rule get what they always got; when much is lent, the least that they accept. */
+static void old_peers_get_enough_for_a_reserve(void **state)
+{
+    struct rme_hello lean = lean_hello(), old = scripted_hello();
+
+    (void)state;
+    scripted_open(OPTIONS "credits_pool=56", &lean);
+    another(1, &old);
+    assert_int_equal(script.promised, 1 + 8);
+    another(2, &old);
+    assert_int_equal(script.promised, 1 + 8 + 8);
+    assert_int_equal(count_of("credits_lent"), 14);
+    another(3, &old);
+    assert_int_equal(script.promised, 1 + 8 + 8 + 4);
+    old.flags = RME_HELLO_F_LEAN; /* which nobody means who does not count exactly */
+    another(4, &old);
+    assert_int_equal(script.promised, 1 + 8 + 8 + 4 + 4);
+    for (unsigned link = 1; link <= 4; link++)
+        script_down(link, -ECONNRESET);
+    scripted_run();
+    assert_int_equal(script.promised, 1);
+    assert_int_equal(count_of("credits_lent"), 0);
+}
+
+/* Only one side may be that poor. */
+static void a_request_that_promises_few_is_refused(void **state)
+{
+    struct rme_hello hello = lean_hello();
+
+    (void)state;
+    scripted_open(OPTIONS, &hello);
+    for (hello.credits = 0; hello.credits < RME_HELLO_CREDITS_MIN; hello.credits++)
+        another(1, &hello);
+    assert_int_equal(count_of("rejects"), RME_HELLO_CREDITS_MIN);
+    assert_int_equal(script.links, 1);
+    another(1, &hello);
+    assert_int_equal(count_of("rejects"), RME_HELLO_CREDITS_MIN);
+    script_down(1, -ECONNRESET);
+    scripted_run();
+}
+
+/* ---- Who was promised one ---------------------------------------------------------------------------------------- */
+
+static void connect_to(uint16_t credits)
+{
+    struct rme_hello hello = lean_hello();
+
+    hello.credits = credits;
+    scripted_connect(OPTIONS, &hello);
+}
+
+static void the_message_that_takes_the_last_says_so(void **state)
+{
+    struct posted send[3];
+
+    (void)state;
+    connect_to(1);
+    assert_int_equal(script.promised, 8);
+    for (int i = 0; i < 3; i++)
+        scripted_send(&send[i], memory, 8, i);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_EAGER), 1);
+    assert_int_equal(scripted_word(RME_WIRE_EAGER, 0)->message.flags, RME_WIRE_F_STALLED);
+    say(RME_WIRE_CREDIT, 0, 0);
+    assert_int_equal(scripted_count(RME_WIRE_EAGER), 2); /* without the pool it goes on like that */
+    assert_int_equal(scripted_word(RME_WIRE_EAGER, 1)->message.flags, RME_WIRE_F_STALLED);
+    say(RME_WIRE_CREDIT, 0, 7);
+    assert_int_equal(scripted_count(RME_WIRE_EAGER), 3);
+    assert_int_equal(scripted.peer->peer->credit.have, 7);
+    for (int i = 0; i < 3; i++)
+        scripted_check(&send[i], 0);
+}
+
+/* With four or more everybody keeps a reserve. */
+static void who_has_grown_keeps_a_reserve(void **state)
+{
+    static struct posted send[20]; /* reported at the end of the link */
+
+    (void)state;
+    connect_to(1);
+    say(RME_WIRE_CREDIT, 0, 7);
+    for (int i = 0; i < 20; i++)
+        scripted_send(&send[i], memory, 8, i);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_EAGER), 6);
+    assert_int_equal(scripted.peer->peer->credit.have, 2);
+}
+
+/* What is said to stay in touch is no use, and asks for nothing. */
+static void a_pong_asks_for_nothing(void **state)
+{
+    (void)state;
+    connect_to(1);
+    say(RME_WIRE_PING, 0, 0);
+    assert_int_equal(scripted_count(RME_WIRE_PONG), 1);
+    assert_int_equal(scripted_word(RME_WIRE_PONG, 0)->message.flags, 0);
+    assert_int_equal(scripted.peer->peer->credit.have, 0);
+}
+
+static void an_idle_one_gives_all_but_the_first_up(void **state)
+{
+    (void)state;
+    connect_to(1);
+    say(RME_WIRE_CREDIT, 0, 7);
+    say(RME_WIRE_PING, 0, 7);
+    assert_int_equal(scripted_word(RME_WIRE_PONG, 0)->message.tag, 7);
+    assert_int_equal(scripted.peer->peer->credit.have, 0); /* the first is on its way */
+    say(RME_WIRE_CREDIT, 0, 0);
+    assert_int_equal(scripted.peer->peer->credit.have, 1);
+    say(RME_WIRE_PING, 0, 7);
+    assert_int_equal(scripted_word(RME_WIRE_PONG, 1)->message.tag, 0);
+}
+
+/* An answer without a single one is none; one that is not lean promises what it always did. */
+static void an_answer_promises_something(void **state)
+{
+    struct rme_hello hello = lean_hello();
+
+    (void)state;
+    connect_to(RME_HELLO_CREDITS_MIN);
+    assert_int_equal(count_of("peers"), 1);
+    scripted_close();
+    connect_to(0);
+    assert_int_equal(count_of("peers"), 0);
+    scripted_close();
+    hello.flags = scripted_hello().flags;
+    hello.credits = RME_HELLO_CREDITS_MIN - 1;
+    scripted_connect(OPTIONS, &hello);
+    assert_int_equal(count_of("peers"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_newcomer_has_one_and_grows_with_use, close_it),
+        cmocka_unit_test_teardown(nobody_gives_up_the_first, close_it),
+        cmocka_unit_test_teardown(more_than_one_is_too_many, close_it),
+        cmocka_unit_test_teardown(the_pool_has_an_end, close_it),
+        cmocka_unit_test_teardown(without_a_pool_one_is_all, close_it),
+        cmocka_unit_test_teardown(old_peers_get_enough_for_a_reserve, close_it),
+        cmocka_unit_test_teardown(a_request_that_promises_few_is_refused, close_it),
+        cmocka_unit_test_teardown(the_message_that_takes_the_last_says_so, close_it),
+        cmocka_unit_test_teardown(who_has_grown_keeps_a_reserve, close_it),
+        cmocka_unit_test_teardown(a_pong_asks_for_nothing, close_it),
+        cmocka_unit_test_teardown(an_idle_one_gives_all_but_the_first_up, close_it),
+        cmocka_unit_test_teardown(an_answer_promises_something, close_it),
+    };
+
+    return cmocka_run_group_tests_name("lean", tests, NULL, NULL);
+}
