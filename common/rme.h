@@ -265,8 +265,9 @@ RME_API int rme_option_get(struct rme *rme, const char *name, int64_t *value);
 RME_API const char *rme_key_opens(const struct rme *rme);
 
 /*
- * What the planner thinks of a message of `bytes` that this engine sends in `segments` pieces of unregistered memory to
- * a peer with one piece, both idle: the cost table, the predicted time of each protocol, the choice.  Waits for nothing.
+ * How a message of `bytes` travels from `segments` pieces of the host's own memory (not of rme_memory_alloc) to one such piece of a
+ * peer that is like this engine, but for its role, and has nothing to do.  Prints the cost table, the predicted time of each protocol,
+ * and the row that is chosen: by the very calls with which the engine decides when such a message is posted.  Waits for nothing.
  */
 RME_API void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out);
 

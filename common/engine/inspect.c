@@ -211,16 +211,21 @@ void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line)
 
 /* ---- The planner ------------------------------------------------------------------------------------------------- */
 
+/* The peer is one like us, but for its role, and has nothing to do. */
 void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
 {
-    struct rme_plan_in in = rme_rndv_plan_in(rme, bytes);
+    struct rme_plan_in send, recv;
 
-    in.send.segments = segments;
-    in.send.server = rme->server;
-    in.recv.segments = 1;
-    in.recv.server = !rme->server;
-    in.eager_max = rme->tuning.rx_size - RME_WIRE_HEADER_SIZE;
-    if (rme->tuning.eager_max < in.eager_max)
-        in.eager_max = rme->tuning.eager_max;
-    rme_plan_explain(out, &in);
+    if (rme_forked(rme))
+        return;
+    rme_lock(rme);
+    send = recv = rme_rndv_plan_in(rme, bytes);
+    send.eager_max = recv.eager_max =
+        rme_plan_eager_max(&rme->costs, rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
+    send.send = rme_rndv_side(rme, segments, false, true);
+    send.recv = (struct rme_plan_side){.server = !rme->server};
+    recv.recv = rme_rndv_side(rme, 1, false, false);
+    recv.send = (struct rme_plan_side){.server = !rme->server};
+    rme_unlock(rme);
+    rme_plan_explain(out, &send, &recv);
 }

@@ -115,7 +115,6 @@ struct rme_rndv {
     int fin_error;      /* what FIN says */
     struct rme_name own;    /* what we call it on the wire */
     struct rme_name theirs; /* set once the op at the other side is known */
-    uint64_t unit_size;
     uint32_t max_segs;  /* segments of a unit at most */
     unsigned access;    /* of units made from now on */
     uint64_t prepared;  /* units exist up to here */

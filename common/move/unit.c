@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "move/move.h"
+#include "plan/plan.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -37,8 +38,6 @@
 #endif
 
 #define KEEP_ROOM 1024u                   /* larger arrays are not kept for reuse */
-#define UNITS_AHEAD 2                     /* units of an op at a time [000 4.5.3] */
-#define PACK_BYTES (256u << 10)           /* largest unit that is copied */
 #define RESERVE_BYTES (64u << 10)         /* what a reserve block should have */
 #define RESERVE_BYTES_MIN RME_ZONE_MIN_BLOCK /* what it may have when the memlock limit is tight */
 
@@ -206,7 +205,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
         if (rme_mreg_try(rme->mreg, unit->mseg, unit->nmseg, unit->access, &unit->hold) == 0) {
             unit_ready(rme, unit);
         } else {
-            cut_direct(op, unit, rme_least(op->size - unit->offset, op->rndv->unit_size));
+            cut_direct(op, unit, rme_least(op->size - unit->offset, rme_plan_unit(rme->tuning.unit, false)));
             want_work(rme, unit);
         }
         break;
@@ -264,7 +263,7 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op)
     uint64_t rest = op->size - r->prepared;
     struct rme_unit *unit;
 
-    if (r->nunit >= UNITS_AHEAD || rest == 0 || r->stop || r->peer_stop)
+    if (r->nunit >= RME_UNITS_AHEAD || rest == 0 || r->stop || r->peer_stop)
         return false;
     if (op->state == RME_OP_MOVING && r->memory == RME_MEMORY_RESERVE) {
         if (r->opened <= r->prepared)
@@ -285,7 +284,7 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op)
         }
         break;
     case RME_MEMORY_PACK:
-        unit->length = rme_least(rest, rme_least(r->unit_size, PACK_BYTES));
+        unit->length = rme_least(rest, rme_plan_unit(rme->tuning.unit, true));
         break;
     case RME_MEMORY_RESERVE:
         unit->length = rme_least(rest, rme->mover->reserve_size);

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * How the decision is taken, in this order:
- *  1. each side copies through a bounce buffer ("packs") when it must, when its list is small
- * [001 5.1], or when a copy costs less than a registration for one use;
- *  2. read or write: what the option says; else a write where reads are slow; else the client
- * when the server is under heavy load [004 fig. 6]; else the side that needs far fewer work
- * requests; else the receiver reads when it is less loaded than the sender and the sender
- * writes when it is not [004 fig. 6];
- *  3. eager when it fits and is not slower than that.
+ *  1. eager when it fits a buffer and the window, up to the size where two copies cost more than the two messages that a
+ *     rendezvous between registered memories has more;
+ *  2. each side copies through a bounce buffer ("packs") when its list is small [001 5.1], or when a copy costs less than a
+ *     registration for one use.  Neither where the registration is there, or is kept and the message is large: the first use
+ *     pays for the registration, the later ones find it; who compared the first use alone would copy for ever;
+ *  3. read or write: what the option says; else a write where reads are slow, or there is nothing to read yet; else the client
+ *     when the server is under heavy load [004 fig. 6]; else the side that needs far fewer work requests; else the receiver reads
+ *     when it is less loaded than the sender and the sender writes when it is not [004 fig. 6];
+ *  4. the sender offers its memory if the receiver could come to read; a receiver that is first invites if its memory is
+ *     registered and it would have the sender write.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -15,21 +18,23 @@
 #include "plan/plan.h"
 
 #define PAGE         4096.0
-#define MIN_UNIT     (64u << 10) /* smaller units cost more in requests than they hide */
-#define READY_UNITS  64u /* memory that is registered moves in pieces of this many units */
-#define FEWER_FACTOR 4u  /* "far fewer" work requests: this many times … */
-#define FEWER_LEAST  8u  /* … and at least this many less */
+#define COLD_FROM    RME_PACK_UNIT /* bytes of a message that is not in the processor's caches when it is copied */
+#define EAGER_LEAST  (4u << 10)    /* up to here a copy is cheaper than a message on all devices: no measurement says otherwise */
+#define SLOW_FACTOR  1.5           /* reads are slow: a byte takes this many times as long … */
+#define FEWER_FACTOR 4u            /* "far fewer" work requests: this many times … */
+#define FEWER_LEAST  8u            /* … and at least this many less */
 
 const struct rme_costs rme_costs_preset = {
-    .copy_byte = 0.12,
+    .copy_warm = 0.08,
+    .copy_cold = 0.2,
     .copy_piece = 20,
     .reg_call = 10000,
     .reg_page = 250,
     .message = 2000,
     .post = 100,
     .sge = 20,
-    .read_extra = 1000,
-    .wire_byte = 0.1,
+    .write_byte = 0.1,
+    .read_byte = 0.1,
 };
 
 const char *rme_proto_name(enum rme_proto proto)
@@ -53,24 +58,26 @@ static uint64_t segments(const struct rme_plan_side *side, bool pack)
     return pack || side->segments == 0 ? 1 : side->segments;
 }
 
-static double copy_cost(const struct rme_costs *costs, const struct rme_plan_side *side,
-                        double bytes)
+/* There is a registration, or will be for all later messages. */
+static bool stays_registered(const struct rme_plan_in *in, const struct rme_plan_side *side)
 {
-    return bytes * costs->copy_byte + (double)segments(side, false) * costs->copy_piece;
+    return side->ready || (side->kept && in->pack_threshold != 0 && in->bytes >= in->pack_threshold);
 }
 
-static double reg_cost(const struct rme_costs *costs, const struct rme_plan_side *side,
-                       double bytes)
+/* Copying so much of the message. */
+static double copy_cost(const struct rme_plan_in *in, const struct rme_plan_side *side, double bytes)
 {
-    return side->ready ? 0
-                       : costs->reg_call +
-                             costs->reg_page * (bytes / PAGE + (double)segments(side, false));
+    const struct rme_costs *costs = in->costs;
+
+    return bytes * (in->bytes > COLD_FROM ? costs->copy_cold : costs->copy_warm) +
+           (double)segments(side, false) * costs->copy_piece;
 }
 
-static double prepare_cost(const struct rme_costs *costs, const struct rme_plan_side *side,
-                           bool pack, double bytes)
+static double reg_cost(const struct rme_plan_in *in, const struct rme_plan_side *side, double bytes)
 {
-    return pack ? copy_cost(costs, side, bytes) : reg_cost(costs, side, bytes);
+    return stays_registered(in, side)
+               ? 0
+               : in->costs->reg_call + in->costs->reg_page * (bytes / PAGE + (double)segments(side, false));
 }
 
 /* Work requests when one side's `local` segments meet `remote` ones, up to max_sge local
@@ -83,8 +90,7 @@ static uint64_t count_requests(uint64_t local, uint64_t remote, uint32_t max_sge
     return requests > remote ? requests : remote;
 }
 
-static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
-                            bool recv_pack)
+static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack, bool recv_pack)
 {
     uint64_t send = segments(&in->send, send_pack), recv = segments(&in->recv, recv_pack);
 
@@ -94,65 +100,74 @@ static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, 
                                          : count_requests(recv, send, in->max_read_sge);
 }
 
-static uint64_t unit_of(const struct rme_plan_in *in, bool send_pack, bool recv_pack)
+static uint64_t unit_of(const struct rme_plan_in *in, const struct rme_plan_side *side, bool pack)
 {
-    bool ready = (in->send.ready && !send_pack) && (in->recv.ready && !recv_pack);
-    uint64_t unit = in->unit > MIN_UNIT ? in->unit : MIN_UNIT;
-    uint64_t half = (in->bytes + 1) / 2;
+    uint64_t unit = rme_plan_unit(in->unit, pack);
 
-    if (ready)
-        return in->bytes < unit * READY_UNITS ? in->bytes : unit * READY_UNITS;
-    if (half < MIN_UNIT)
-        return in->bytes;
-    return half < unit ? half : unit;
+    return (!pack && stays_registered(in, side)) || unit > in->bytes ? in->bytes : unit;
 }
 
 /*
- * Time until both sides are done.  Preparing a unit overlaps the transfer of the one before, so
- * the first preparation, the last transfer, and the slower of the two for each unit in between
- * remain [000 4.5.3].
+ * Time until both sides are done.  Preparing a unit overlaps the transfer of the one before, so the first preparation, the
+ * last transfer, and the slower of the two for each unit in between remain [000 4.5.3].
  */
-double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
-                     bool recv_pack, uint64_t *requests)
+double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack, bool recv_pack, uint64_t *requests)
 {
     const struct rme_costs *costs = in->costs;
     double bytes = (double)in->bytes, unit, units, prepare, wire;
-    uint64_t wrs = requests_of(in, proto, send_pack, recv_pack);
+    uint64_t wrs = requests_of(in, proto, send_pack, recv_pack), send_unit, recv_unit;
 
     if (requests != NULL)
         *requests = wrs;
     if (proto == RME_PROTO_EAGER)
-        return costs->message + bytes * costs->wire_byte + copy_cost(costs, &in->send, bytes) +
-               copy_cost(costs, &in->recv, bytes);
+        return costs->message + bytes * costs->write_byte + copy_cost(in, &in->send, bytes) + copy_cost(in, &in->recv, bytes);
 
-    unit = (double)unit_of(in, send_pack, recv_pack);
+    send_unit = unit_of(in, &in->send, send_pack);
+    recv_unit = unit_of(in, &in->recv, recv_pack);
+    unit = (double)(send_unit < recv_unit ? send_unit : recv_unit);
     units = unit > 0 ? max_of(1, bytes / unit) : 1;
-    prepare = prepare_cost(costs, &in->send, send_pack, unit) +
-              prepare_cost(costs, &in->recv, recv_pack, unit);
-    wire = unit * costs->wire_byte +
+    prepare = (send_pack ? copy_cost(in, &in->send, unit) : reg_cost(in, &in->send, unit)) +
+              (recv_pack ? copy_cost(in, &in->recv, unit) : reg_cost(in, &in->recv, unit));
+    wire = unit * (proto == RME_PROTO_RNDV_READ ? costs->read_byte : costs->write_byte) +
            ((double)wrs * costs->post +
-            (double)(segments(&in->send, send_pack) + segments(&in->recv, recv_pack)) *
-                costs->sge) /
+            (double)(segments(&in->send, send_pack) + segments(&in->recv, recv_pack)) * costs->sge) /
                units;
-    return 3 * costs->message + (proto == RME_PROTO_RNDV_READ ? costs->read_extra : 0) +
-           prepare + (units - 1) * max_of(prepare, wire) + wire;
+    return 3 * costs->message + prepare + (units - 1) * max_of(prepare, wire) + wire;
 }
 
 /* ---- decisions ---- */
 
-static bool should_pack(const struct rme_plan_in *in, const struct rme_plan_side *side,
-                        uint32_t max_sge)
+uint64_t rme_plan_eager_max(const struct rme_costs *costs, uint64_t fit, uint64_t most)
 {
-    double bytes = (double)in->bytes;
+    double cross = costs->copy_warm > 0 ? costs->message / costs->copy_warm : (double)fit;
 
-    if (side->cannot)
-        return true;
-    if (in->bytes == 0 || (side->ready && side->segments <= max_sge))
+    if (cross < EAGER_LEAST)
+        cross = EAGER_LEAST;
+    if (cross < (double)fit)
+        fit = (uint64_t)cross;
+    return fit < most ? fit : most;
+}
+
+static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side, uint32_t max_sge, const char **why)
+{
+    double bytes = (double)in->bytes, direct;
+
+    if (stays_registered(in, side)) {
+        *why = side->ready ? "it is registered" : "its registration is kept for later messages";
         return false;
-    if (side->segments > 1 && in->pack_threshold > 0)
+    }
+    if (side->segments > 1 && in->pack_threshold > 0) {
+        *why = in->bytes < in->pack_threshold ? "its list is smaller than pack_threshold" : "its list is not smaller than pack_threshold";
         return in->bytes < in->pack_threshold;
-    return copy_cost(in->costs, side, bytes) <
-           reg_cost(in->costs, side, bytes) + (double)segments(side, false) * in->costs->sge;
+    }
+    direct = reg_cost(in, side, bytes) + (double)segments(side, false) * in->costs->sge +
+             (double)(count_requests(segments(side, false), 1, max_sge) - 1) * in->costs->post;
+    if (copy_cost(in, side, bytes) < direct) {
+        *why = "a copy costs less than a registration";
+        return true;
+    }
+    *why = "a registration costs less than a copy";
+    return false;
 }
 
 static bool is_heavy(const struct rme_plan_in *in, const struct rme_plan_side *side)
@@ -162,8 +177,7 @@ static bool is_heavy(const struct rme_plan_in *in, const struct rme_plan_side *s
 
 static bool less_loaded(const struct rme_plan_side *a, const struct rme_plan_side *b)
 {
-    return a->load_ops != b->load_ops ? a->load_ops < b->load_ops
-                                      : a->load_bytes < b->load_bytes;
+    return a->load_ops != b->load_ops ? a->load_ops < b->load_ops : a->load_bytes < b->load_bytes;
 }
 
 static bool far_fewer(uint64_t a, uint64_t b)
@@ -172,12 +186,11 @@ static bool far_fewer(uint64_t a, uint64_t b)
 }
 
 /* What the device and the option decide, whatever the message.  False: nothing. */
-static bool decided_beforehand(const struct rme_plan_in *in, enum rme_proto *proto,
-                               const char **why)
+static bool decided_beforehand(const struct rme_plan_in *in, enum rme_proto *proto, const char **why)
 {
     *proto = RME_PROTO_RNDV_WRITE;
     if (!in->has_read) {
-        *why = "the device cannot read";
+        *why = "the receiver cannot read";
         return true;
     }
     if (in->prefer != RME_PREFER_AUTO) {
@@ -187,18 +200,18 @@ static bool decided_beforehand(const struct rme_plan_in *in, enum rme_proto *pro
         return true;
     }
     *why = "the device reads much slower than it writes";
-    return in->slow_read;
+    return in->costs->read_byte >= SLOW_FACTOR * in->costs->write_byte;
 }
 
-static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack,
-                                    bool recv_pack, const char **why)
+static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack, bool recv_pack, const char **why)
 {
     uint64_t writes = requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, recv_pack);
     uint64_t reads = requests_of(in, RME_PROTO_RNDV_READ, send_pack, recv_pack);
-    enum rme_proto proto;
 
-    if (decided_beforehand(in, &proto, why))
-        return proto;
+    if (in->nothing_to_read) {
+        *why = "nothing was offered to be read";
+        return RME_PROTO_RNDV_WRITE;
+    }
     if (is_heavy(in, &in->recv) && !in->send.server) {
         *why = "the server receives and is under heavy load: its client writes";
         return RME_PROTO_RNDV_WRITE;
@@ -223,86 +236,88 @@ static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack
     return RME_PROTO_RNDV_WRITE;
 }
 
-bool rme_plan_may_read(const struct rme_plan_in *in)
-{
-    enum rme_proto proto;
-    const char *why;
-
-    return !decided_beforehand(in, &proto, &why) || proto == RME_PROTO_RNDV_READ;
-}
-
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
 {
-    double eager;
+    bool decided;
 
     memset(plan, 0, sizeof(*plan));
-    plan->send_pack = should_pack(in, &in->send, in->max_sge);
-    plan->recv_pack = should_pack(in, &in->recv, in->max_read_sge);
-    plan->proto = read_or_write(in, plan->send_pack, plan->recv_pack, &plan->why);
-    plan->unit = unit_of(in, plan->send_pack, plan->recv_pack);
-    plan->ns =
-        rme_plan_cost(in, plan->proto, plan->send_pack, plan->recv_pack, &plan->requests);
-    if (in->bytes > in->eager_max)
+    if (in->bytes <= in->eager_max) {
+        plan->why = "it fits one buffer, and a rendezvous would not be faster";
+        plan->why_send = plan->why_recv = "it travels in buffers of the engine";
         return;
-    eager = rme_plan_cost(in, RME_PROTO_EAGER, false, false, NULL);
-    if (in->bytes > 0 && eager > plan->ns)
-        return;
-    *plan = (struct rme_plan){
-        .proto = RME_PROTO_EAGER,
-        .unit = in->bytes,
-        .ns = eager,
-        .why = in->bytes == 0 ? "nothing to move" : "it fits one buffer and is not slower",
-    };
+    }
+    plan->send_pack = packs(in, &in->send, in->max_sge, &plan->why_send);
+    plan->recv_pack = packs(in, &in->recv, in->max_read_sge, &plan->why_recv);
+    decided = decided_beforehand(in, &plan->proto, &plan->why);
+    plan->offer = in->bytes > 0 && (!decided || plan->proto == RME_PROTO_RNDV_READ);
+    if (!decided)
+        plan->proto = read_or_write(in, plan->send_pack, plan->recv_pack, &plan->why);
+    plan->requests = requests_of(in, plan->proto, plan->send_pack, plan->recv_pack);
+    plan->invite = in->invites && plan->proto == RME_PROTO_RNDV_WRITE && in->bytes >= RME_INVITE_LEAST &&
+                   stays_registered(in, &in->recv);
 }
 
 /* ---- showing it ---- */
 
-static void explain_side(FILE *out, const char *name, const struct rme_plan_side *side)
+static void explain_costs(FILE *out, const struct rme_costs *costs)
 {
     fprintf(out,
-            "%-9s %" PRIu64 " segments%s, %s%s, load %" PRIu64 " operations %" PRIu64
-            " bytes\n",
-            name, side->segments, side->segments == 0 ? " (unknown)" : "",
-            side->cannot  ? "cannot be registered"
-            : side->ready ? "registered"
-                          : "not registered",
-            side->server ? ", server" : "", side->load_ops, side->load_bytes);
+            "costs     copy %.3f ns/byte warm, %.3f cold, + %.0f ns/piece; register %.0f ns + %.0f ns/page; message %.0f ns; "
+            "request %.0f ns + %.0f ns/segment; write %.3f ns/byte, read %.3f ns/byte\n",
+            costs->copy_warm, costs->copy_cold, costs->copy_piece, costs->reg_call, costs->reg_page, costs->message, costs->post,
+            costs->sge, costs->write_byte, costs->read_byte);
 }
 
-void rme_plan_explain(FILE *out, const struct rme_plan_in *in)
+static void explain_side(FILE *out, const char *name, const struct rme_plan_in *in, const struct rme_plan_side *side,
+                         enum rme_proto proto, bool pack, const char *why)
 {
-    const struct rme_costs *costs = in->costs;
-    struct rme_plan plan;
+    fprintf(out, "%-9s %" PRIu64 " segment%s%s, load %" PRIu64 " operations %" PRIu64 " bytes: ", name, side->segments,
+            side->segments == 1 ? "" : "s", side->server ? ", server" : "", side->load_ops, side->load_bytes);
+    if (proto == RME_PROTO_EAGER)
+        fprintf(out, "copied, as %s\n", why);
+    else
+        fprintf(out, "%s in units of %" PRIu64 " bytes, as %s\n", pack ? "copied" : "used in place", unit_of(in, side, pack), why);
+}
 
-    rme_plan(in, &plan);
-    fprintf(out, "message   %" PRIu64 " bytes\n", in->bytes);
-    explain_side(out, "sender", &in->send);
-    explain_side(out, "receiver", &in->recv);
-    fprintf(out,
-            "costs     copy %.3f ns/byte + %.0f ns/piece, register %.0f ns + %.0f ns/page, "
-            "message %.0f ns, request %.0f ns "
-            "+ %.0f ns/segment, read +%.0f ns, wire %.3f ns/byte\n",
-            costs->copy_byte, costs->copy_piece, costs->reg_call, costs->reg_page,
-            costs->message, costs->post, costs->sge, costs->read_extra, costs->wire_byte);
-    fprintf(out, "%-18s %-7s %-9s %9s %12s\n", "protocol", "sender", "receiver", "requests",
-            "microseconds");
-    for (int proto = 0; proto < RME_PROTO_COUNT; proto++) {
-        for (int packs = 0; packs < (proto == RME_PROTO_EAGER ? 1 : 4); packs++) {
-            bool send_pack = packs & 1, recv_pack = packs & 2;
-            uint64_t requests;
-            double ns =
-                rme_plan_cost(in, (enum rme_proto)proto, send_pack, recv_pack, &requests);
-            bool chosen = (int)plan.proto == proto && plan.send_pack == send_pack &&
-                          plan.recv_pack == recv_pack;
+static void explain_row(FILE *out, const struct rme_plan_in *in, enum rme_proto proto, int packed, bool chosen)
+{
+    bool send_pack = packed & 1, recv_pack = packed & 2;
+    uint64_t requests;
+    double ns = rme_plan_cost(in, proto, send_pack, recv_pack, &requests);
 
-            if (proto == RME_PROTO_EAGER && in->bytes > in->eager_max)
-                continue;
-            fprintf(out, "%-18s %-7s %-9s %9" PRIu64 " %12.2f%s\n",
-                    rme_proto_name((enum rme_proto)proto),
-                    proto == RME_PROTO_EAGER || send_pack ? "copy" : "direct",
-                    proto == RME_PROTO_EAGER || recv_pack ? "copy" : "direct", requests,
-                    ns / 1000, chosen ? "  <- chosen" : "");
-        }
-    }
-    fprintf(out, "because   %s; units of %" PRIu64 " bytes\n", plan.why, plan.unit);
+    fprintf(out, "%-18s %-7s %-9s %9" PRIu64 " %12.2f%s\n", rme_proto_name(proto),
+            proto == RME_PROTO_EAGER || send_pack ? "copy" : "direct", proto == RME_PROTO_EAGER || recv_pack ? "copy" : "direct",
+            requests, ns / 1000, chosen ? "  <- chosen" : "");
+}
+
+void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rme_plan_in *recv)
+{
+    struct rme_plan_in shown = *recv, asked = *recv, inviting = *recv;
+    struct rme_plan first, plan, invitation;
+
+    rme_plan(send, &first);
+    asked.send.ready = first.offer && unit_of(send, &send->send, first.send_pack) == send->bytes;
+    asked.send.segments = asked.send.ready ? segments(&send->send, first.send_pack) : send->send.segments;
+    asked.send.kept = false;
+    asked.nothing_to_read = !first.offer;
+    rme_plan(&asked, &plan);
+    inviting.send = rme_plan_unseen_sender(recv->send.server, recv->send.load_ops, recv->send.load_bytes);
+    rme_plan(&inviting, &invitation);
+    shown.send = send->send;
+
+    fprintf(out, "message   %" PRIu64 " bytes, eager up to %" PRIu64 "\n", send->bytes, send->eager_max);
+    explain_costs(out, send->costs);
+    fprintf(out, "%-18s %-7s %-9s %9s %12s\n", "protocol", "sender", "receiver", "requests", "microseconds");
+    for (int proto = 0; proto < RME_PROTO_COUNT; proto++)
+        for (int packed = 0; packed < (proto == RME_PROTO_EAGER ? 1 : 4); packed++)
+            if (proto != RME_PROTO_EAGER || send->bytes <= send->eager_max)
+                explain_row(out, &shown, (enum rme_proto)proto, packed,
+                            (int)plan.proto == proto && packed == (first.send_pack ? 1 : 0) + (plan.recv_pack ? 2 : 0));
+    explain_side(out, "sender", send, &send->send, plan.proto, first.send_pack, first.why_send);
+    explain_side(out, "receiver", recv, &recv->recv, plan.proto, plan.recv_pack, plan.why_recv);
+    fprintf(out, "because   %s\n", plan.why);
+    if (plan.proto != RME_PROTO_EAGER)
+        fprintf(out, "RTS %s; a receive that is posted first, on an idle link, %s\n",
+                first.offer ? "offers the sender's memory" : "offers nothing",
+                invitation.invite ? "opens its memory at once" : "waits for it");
 }

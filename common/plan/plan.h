@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The planner: how one message travels.  A pure function of sizes, shapes, loads and a device's
- * cost table; the flow chart of [004 5.1] decides who does the RDMA, the costs decide the rest.
- * Times are nanoseconds.
+ * The planner: how one message travels.  A pure function of sizes, shapes, loads and a device's cost table; the flow chart of
+ * [004 5.1] decides who does the RDMA, the costs decide the rest.  Times are nanoseconds.
  *
- * It is asked twice: by the sender when a message is posted (the receiver's side unknown), for
- * eager or rendezvous and for its own memory; and by the receiver when it has matched a
- * rendezvous, for read or write and for its own memory.
+ * It is asked when a link begins (what goes eagerly), by the sender of a message that does not (the receiver's side unknown: its own
+ * memory, and whether it offers that), by a receiver that is first (whether it invites), and by the receiver that has matched a
+ * rendezvous (read or write, and its own memory).  Nothing else in the engine takes any of these decisions, and rme_plan_explain
+ * shows them by the same calls.  What the engine bounds (copies that wait with an offer, windows, transfers under way) is no
+ * decision of this kind: it is told where it is done.
  */
 #ifndef RME_PLAN_H
 #define RME_PLAN_H
@@ -21,19 +22,24 @@ struct rme_fabric_ops;
 
 /* What things cost on this device and machine. */
 struct rme_costs {
-    double copy_byte;  /* the processor copies a byte */
+    double copy_warm;  /* the processor copies a byte that it has used a moment ago */
+    double copy_cold;  /* or that it has to fetch from memory */
     double copy_piece; /* overhead of a piece copied */
     double reg_call;   /* registration + deregistration: overhead (b of T = a*p + b) */
     double reg_page;   /* and per page (a) */
     double message;    /* a small message from post to arrival */
     double post;       /* one RDMA work request */
     double sge;        /* one more local segment in it */
-    double read_extra; /* a read's round trip beyond a write */
-    double wire_byte;  /* the device moves a byte */
+    double write_byte; /* the device moves a byte by an RDMA write, or in a message */
+    double read_byte;  /* and by an RDMA read */
 };
 
 enum rme_proto { RME_PROTO_EAGER, RME_PROTO_RNDV_WRITE, RME_PROTO_RNDV_READ, RME_PROTO_COUNT };
 enum rme_prefer { RME_PREFER_AUTO, RME_PREFER_WRITE, RME_PREFER_READ }; /* the option `rndv` */
+
+#define RME_UNITS_AHEAD  2u           /* units of an operation that are made ready at a time [000 4.5.3] */
+#define RME_PACK_UNIT    (256u << 10) /* largest unit that is copied, in bytes */
+#define RME_INVITE_LEAST (16u << 10)  /* smaller receives do not invite, in bytes */
 
 /* Large messages that one process has to move, from the decision until they are over. */
 struct rme_load {
@@ -43,49 +49,69 @@ struct rme_load {
 
 /* One side of a transfer. */
 struct rme_plan_side {
-    uint64_t segments; /* 0: unknown */
-    bool ready;        /* its memory is registered already (zone, cache) */
-    bool cannot;       /* its memory cannot be registered: it must copy */
+    uint64_t segments; /* as the device will see them if they are not packed; 0: unknown */
+    bool ready;        /* its memory is registered already */
+    bool kept;         /* a registration that is made for it is kept, and found by the next message */
     bool server;
-    uint64_t load_ops;   /* RDMA operations outstanding */
-    uint64_t load_bytes; /* bytes outstanding */
+    uint64_t load_ops;   /* messages that it has to move by RDMA */
+    uint64_t load_bytes; /* bytes of those */
 };
 
 struct rme_plan_in {
     uint64_t bytes;
     struct rme_plan_side send, recv;
-    uint64_t eager_max;      /* payload of one eager message */
+    uint64_t eager_max;      /* what rme_plan_eager_max said; 0 when the window has no room: eager is only what has no bytes */
     uint64_t unit;           /* option: bytes of a pipeline unit */
-    uint64_t pack_threshold; /* option: lists below it are packed, larger ones gathered; 0: by
-                                costs */
-    uint64_t
-        heavy_ops; /* option: a server with more operations outstanding is under heavy load */
+    uint64_t pack_threshold; /* option: lists below it are packed, larger ones gathered; 0: by costs */
+    uint64_t heavy_ops;      /* option: a server with more operations outstanding is under heavy load */
     enum rme_prefer prefer;
     uint32_t max_sge, max_read_sge;
-    bool has_read;
-    bool slow_read; /* reads move bytes much slower than writes on this device */
+    bool has_read;       /* the receiver's device can read, and there is, or may be, something to read */
+    bool nothing_to_read; /* as yet: to read, the receiver would have to ask for it first */
+    bool invites;         /* a receiver may open its memory before it is asked */
     const struct rme_costs *costs;
 };
 
 struct rme_plan {
     enum rme_proto proto;
     bool send_pack, recv_pack; /* copy through a registered bounce buffer on that side */
-    uint64_t unit;             /* bytes of a unit; the whole message when it is not pipelined */
-    uint64_t requests; /* RDMA work requests it will take (estimate when a side is unknown) */
-    double ns;         /* predicted time */
-    const char *why;   /* the rule that decided, a constant string */
+    bool offer;                /* the sender tells of its memory along with RTS, to be read */
+    bool invite;               /* a receiver that is first opens its memory, to be written */
+    uint64_t requests;         /* RDMA work requests it will take (estimate when a side is unknown) */
+    const char *why;           /* the rule that decided on the protocol, a constant string */
+    const char *why_send, *why_recv; /* those for the memory of each side */
 };
 
 /* Decides.  Pure: no state, no lock, no failure. */
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan);
 
-/* Predicted time of one protocol with given packing; `requests` may be NULL.  For explain and
- * tests. */
-double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
-                     bool recv_pack, uint64_t *requests);
+/* Largest payload that goes eagerly, if so many bytes fit a buffer and the option eager_max says `most`. */
+uint64_t rme_plan_eager_max(const struct rme_costs *costs, uint64_t fit, uint64_t most);
 
-/* Whether the receiver could come to read what this side offers, whatever its load and shape. */
-bool rme_plan_may_read(const struct rme_plan_in *in);
+/* What a receiver that is first takes for granted of the side of a message that it has not heard of. */
+static inline struct rme_plan_side rme_plan_unseen_sender(bool server, uint64_t load_ops, uint64_t load_bytes)
+{
+    return (struct rme_plan_side){
+        .segments = 1, .ready = true, .server = server, .load_ops = load_ops, .load_bytes = load_bytes};
+}
+
+/* Bytes of a unit of memory that has to be made ready; `unit` is the option.  What is ready already is one unit. */
+static inline uint64_t rme_plan_unit(uint64_t unit, bool pack)
+{
+    return pack && unit > RME_PACK_UNIT ? RME_PACK_UNIT : unit;
+}
+
+/*
+ * Does a sender with that load rather send RTS than write to an invitation?  The receiver, who has opened its memory because it is
+ * not loaded, may then read what RTS offers.
+ */
+static inline bool rme_plan_declines(const struct rme_load *own, bool offers)
+{
+    return offers && own->ops != 0;
+}
+
+/* Predicted time of one protocol with given packing; `requests` may be NULL.  For explain and tests. */
+double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack, bool recv_pack, uint64_t *requests);
 
 const char *rme_proto_name(enum rme_proto proto);
 
@@ -93,14 +119,16 @@ const char *rme_proto_name(enum rme_proto proto);
 extern const struct rme_costs rme_costs_preset;
 
 /*
- * Measures copy rate and registration on an open fabric, at most 20 ms; constants for the rest.
- * No lock held.  What cannot be measured keeps its preset.
+ * Measures what can be without a peer, on an open fabric, in at most 20 ms: copies, registrations.  The rest are constants, and the
+ * device's word whether it reads much slower than it writes.  No lock held.  What cannot be measured keeps its preset.
  */
-void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
-                       struct rme_costs *out);
+void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric, bool slow_read, struct rme_costs *out);
 
-/* Prints cost table, predicted times of every protocol and the choice, for in->bytes; a line
- * each. */
-void rme_plan_explain(FILE *out, const struct rme_plan_in *in);
+/*
+ * Prints what the two ends of a message are asked and answer: the cost table, the predicted times of every protocol and the choice, a
+ * line each.  `send` is what the sender asks; `recv` what the receiver asks when it has matched the message, of which
+ * send.segments and send.ready are set here to what RTS will say.
+ */
+void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rme_plan_in *recv);
 
 #endif

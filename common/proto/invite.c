@@ -99,21 +99,18 @@ static bool inviting_peer(const struct rme_peer *peer)
            rme_credit_may(&peer->credit, RME_CREDIT_DATA);
 }
 
-static bool sender_writes(struct rme *rme, const struct rme_op *op)
+/* Would the planner open the receive's memory?  Its sender has not been heard of. */
+static bool worth_it(struct rme *rme, const struct rme_op *op)
 {
+    const struct rme_peer *peer = op->peer;
     struct rme_plan_in in = rme_rndv_plan_in(rme, op->total);
     struct rme_plan plan;
 
-    in.send = (struct rme_plan_side){.segments = 1,
-                                     .ready = true,
-                                     .server = (op->peer->hello.flags & RME_HELLO_F_SERVER) != 0,
-                                     .load_ops = op->peer->load.ops,
-                                     .load_bytes = op->peer->load.bytes};
+    in.eager_max = peer->eager_max[RME_EXPECTED];
+    in.send = rme_plan_unseen_sender((peer->hello.flags & RME_HELLO_F_SERVER) != 0, peer->load.ops, peer->load.bytes);
     in.recv = rme_rndv_own_side(rme, op);
-    if (!in.recv.ready)
-        return false;
     rme_plan(&in, &plan);
-    return plan.proto == RME_PROTO_RNDV_WRITE;
+    return plan.invite;
 }
 
 /* The whole receive as one unit that is ready; NULL: it cannot be had without work. */
@@ -168,11 +165,10 @@ void rme_invite_try(struct rme *rme, struct rme_slot *slot)
     struct rme_op *op = rme_entry(slot->recvs.next, struct rme_op, link);
     struct rme_unit *unit;
 
-    if (!rme->tuning.invite || rme->pin.each || op->state != RME_OP_POSTED || op->total < RME_INVITE_LEAST ||
-        op->total <= op->peer->eager_max[RME_EXPECTED] || !inviting_peer(op->peer) || !pays(rme, op->total))
+    if (op->state != RME_OP_POSTED || !inviting_peer(op->peer) || !pays(rme, op->total) || !worth_it(rme, op))
         return;
     op->size = op->total;
-    if (!sender_writes(rme, op) || rme_rndv_new(rme, op) != 0)
+    if (rme_rndv_new(rme, op) != 0)
         return;
     unit = whole(rme, op);
     if (unit == NULL || !send_invite(op, unit)) {

@@ -44,7 +44,6 @@ struct rme_invite_size {
 
 /* ---- The receiver ------------------------------------------------------------------------------------------------ */
 
-#define RME_INVITE_LEAST (16u << 10) /* bytes; smaller receives do not invite */
 /* A receive was posted: the oldest one of the slot may become INVITING. */
 void rme_invite_try(struct rme *rme, struct rme_slot *slot);
 /* Was this RTS sent to the invitation of the receive (or will the sender take it for that)? */

@@ -96,7 +96,7 @@ int rme_rndv_new(struct rme *rme, struct rme_op *op)
 
     if (r == NULL)
         return -ENOMEM;
-    *r = (struct rme_rndv){.op = op, .max_segs = UINT32_MAX, .unit_size = rme->tuning.unit, .cancel_by = UINT64_MAX};
+    *r = (struct rme_rndv){.op = op, .max_segs = UINT32_MAX, .cancel_by = UINT64_MAX};
     rme_node_init(&r->link);
     rme_node_init(&r->control.link);
     r->control.kind = &word_kind;
@@ -232,27 +232,28 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
         .max_sge = rme->caps->max_sge,
         .max_read_sge = rme->caps->max_read_sge,
         .has_read = rme->caps->has_read,
-        .slow_read = rme->caps->slow_read,
+        .invites = rme->tuning.invite && !rme->pin.each,
         .costs = &rme->costs,
     };
 }
 
-bool rme_rndv_ready(struct rme *rme, const struct rme_op *op)
+struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready, bool sends)
 {
-    if (rme->pin.each && !rme_op_sends(op) && op->nseg > 1)
-        return false; /* the peer shall write there, so each piece is registered for itself */
-    if (rme_mreg_caches(rme->mreg) && rme->tuning.pack_threshold != 0 && op->size >= rme->tuning.pack_threshold)
-        return true;
-    return op->nseg == 1 && rme_zone_owns(rme->zone, op->seg[0].base, op->seg[0].length);
+    bool apart = rme->pin.each && !sends && segments > 1; /* the peer shall write there: each piece is registered for itself */
+
+    return (struct rme_plan_side){.segments = segments,
+                                  .ready = ready,
+                                  .kept = !apart && rme_mreg_caches(rme->mreg),
+                                  .server = rme->server,
+                                  .load_ops = rme->load.ops,
+                                  .load_bytes = rme->load.bytes};
 }
 
 struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 {
-    return (struct rme_plan_side){.segments = op->nseg,
-                                  .ready = rme_rndv_ready(rme, op),
-                                  .server = rme->server,
-                                  .load_ops = rme->load.ops,
-                                  .load_bytes = rme->load.bytes};
+    bool ready = op->nseg == 1 && rme_zone_owns(rme->zone, op->seg[0].base, op->seg[0].length);
+
+    return rme_rndv_side(rme, op->nseg, ready, rme_op_sends(op));
 }
 
 /* ---- What is said ------------------------------------------------------------------------------------------------ */

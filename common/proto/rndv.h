@@ -40,11 +40,10 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op);
 void rme_rndv_clear(struct rme *rme);
 
 /*
- * What the planner shall take as registered: memory of zones, and large messages when the cache is on.  The first use of such
- * memory pays for the registration, the later ones find it; a planner that compared the first use alone would copy for ever.
+ * What the planner shall know of our side of a message: memory in so many segments, `ready` when it is registered whatever becomes of
+ * the message (memory of zones).  The second one is of an operation.
  */
-bool rme_rndv_ready(struct rme *rme, const struct rme_op *op);
-/* What the planner shall know of our side of a message. */
+struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready, bool sends);
 struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op);
 /* What the planner shall know of this engine and its device; the two sides are left to the caller. */
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);

@@ -14,19 +14,18 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
 {
     const struct rme_peer *peer = op->peer;
     struct rme_plan_in in = rme_rndv_plan_in(rme, op->size);
+    bool ready = (rts->flags & RME_WIRE_F_READY) != 0;
 
-    in.send = (struct rme_plan_side){.segments = rts->shape,
-                                     .ready = (rts->flags & RME_WIRE_F_READY) != 0,
+    in.send = (struct rme_plan_side){.segments = ready && rts->opening != NULL ? rts->opening->nsegment : rts->shape,
+                                     .ready = ready,
                                      .server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0,
                                      .load_ops = peer->load.ops > rts->load_ops ? peer->load.ops : rts->load_ops,
                                      .load_bytes =
                                          peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
     in.recv = rme_rndv_own_side(rme, op);
-    if (in.prefer == RME_PREFER_AUTO && rts->opening == NULL)
-        in.has_read = false; /* nothing to read yet: a CTS is one message less than GO and OFFER */
+    in.nothing_to_read = rts->opening == NULL; /* a CTS is one message less than GO and OFFER */
+    in.has_read = in.has_read && !rts->shortened;
     rme_plan(&in, plan);
-    if (in.recv.ready)
-        plan->recv_pack = false;
 }
 
 /* We read: what RTS offered is the first window. */
@@ -79,7 +78,7 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
     }
     plan_receive(rme, op, rts, &plan);
     op->rndv->memory = plan.recv_pack ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
-    if (plan.proto == RME_PROTO_RNDV_READ && rme->caps->has_read && !rts->shortened) {
+    if (plan.proto == RME_PROTO_RNDV_READ) {
         rts->opening = NULL;
         receive_by_read(rme, op, opening);
     } else {

@@ -29,10 +29,9 @@ static int plan_send(struct rme *rme, struct rme_op *op)
     in.recv.server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0;
     in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
     rme_plan(&in, &plan);
-    op->rndv->memory = plan.send_pack && !in.send.ready ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
-    op->rndv->unit_size = rme->tuning.unit;
+    op->rndv->memory = plan.send_pack ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
     op->rndv->max_segs = rme_exposed_max(rme, RME_WIRE_RTS, peer->tx_size);
-    op->rndv->offers = rme_plan_may_read(&in) && op->size > 0;
+    op->rndv->offers = plan.offer;
     op->rndv->access = op->rndv->offers ? RME_ACCESS_REMOTE_READ : RME_ACCESS_LOCAL;
     return 0;
 }
@@ -127,7 +126,7 @@ static enum invited take_invitation(struct rme *rme, struct rme_op *op)
 
     if (opening->length != op->size || !nothing_before_it(peer) || (op->rndv == NULL && plan_send(rme, op) != 0))
         return INVITED_NOT;
-    if (rme->load.ops != 0 && op->rndv->offers) /* the receiver is less loaded, and may read */
+    if (rme_plan_declines(&rme->load, op->rndv->offers))
         return INVITED_NOT;
     if (!rme_peer_may(peer, RME_CREDIT_DATA))
         return INVITED_WAITS;

@@ -154,6 +154,10 @@
     X(idle_memory_goes_back) \
     X(idle_server_of_100_clients)
 
+/* What is explained and what is done: plan_test.c. */
+#define PLAN_CASES(X) \
+    X(engine_does_what_is_explained)
+
 /* Threads and sleeping: thread_test.c. */
 #define THREAD_CASES(X) \
     X(two_threads_post_one_tests) \
@@ -192,6 +196,7 @@
     DEATH_CASES(X) \
     LIMIT_CASES(X) \
     COUNT_CASES(X) \
+    PLAN_CASES(X) \
     THREAD_CASES(X) \
     PROCESS_CASES(X)
 

@@ -6,15 +6,16 @@
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-static const struct rme_costs costs = {.copy_byte = 0.1,
+static const struct rme_costs costs = {.copy_warm = 0.1,
+                                       .copy_cold = 0.1,
                                        .copy_piece = 20,
                                        .reg_call = 10000,
                                        .reg_page = 200,
                                        .message = 2000,
                                        .post = 100,
                                        .sge = 20,
-                                       .read_extra = 1000,
-                                       .wire_byte = 0.1};
+                                       .write_byte = 0.1,
+                                       .read_byte = 0.1};
 
 static struct rme_plan_in base(uint64_t bytes)
 {
@@ -55,14 +56,30 @@ static void small_is_eager(void **state)
 
 static void eager_gives_way_where_it_is_slower(void **state)
 {
-    struct rme_plan_in in = base(1 * MIB);
+    struct rme_costs measured = costs;
+    struct rme_plan_in in = base(19 * KIB);
 
     (void)state;
-    in.eager_max = 2 * MIB;
+    /* two copies of B bytes against two messages: 2 * 0.1 B = 2 * 2000 */
+    assert_int_equal(rme_plan_eager_max(&measured, 64 * KIB, 64 * KIB), 20000);
+    assert_int_equal(rme_plan_eager_max(&measured, 4000, 64 * KIB), 4000);
+    assert_int_equal(rme_plan_eager_max(&measured, 4000, 1000), 1000);
+    assert_int_equal(rme_plan_eager_max(&measured, 4000, 0), 0);
+    measured.copy_warm = 100; /* however slow the processor seemed, small messages stay as they are */
+    assert_int_equal(rme_plan_eager_max(&measured, 64 * KIB, 64 * KIB), 4 * KIB);
+    measured.copy_warm = 0;
+    assert_int_equal(rme_plan_eager_max(&measured, 64 * KIB, 64 * KIB), 64 * KIB);
+
+    /* where it ends, the times that are shown cross, too */
+    in.eager_max = rme_plan_eager_max(&costs, 64 * KIB, 64 * KIB);
     in.send.ready = in.recv.ready = true;
-    assert_int_not_equal(decide(&in).proto, RME_PROTO_EAGER);
-    in.bytes = 16 * KIB;
     assert_int_equal(decide(&in).proto, RME_PROTO_EAGER);
+    assert_true(rme_plan_cost(&in, RME_PROTO_EAGER, false, false, NULL) <
+                rme_plan_cost(&in, RME_PROTO_RNDV_WRITE, false, false, NULL));
+    in.bytes = 22 * KIB;
+    assert_int_not_equal(decide(&in).proto, RME_PROTO_EAGER);
+    assert_true(rme_plan_cost(&in, RME_PROTO_EAGER, false, false, NULL) >
+                rme_plan_cost(&in, RME_PROTO_RNDV_WRITE, false, false, NULL));
 }
 
 /* The flow chart, each of its four ends. */
@@ -128,21 +145,94 @@ static void options_and_devices_overrule(void **state)
 static void slow_reads_are_avoided(void **state)
 {
     struct rme_plan_in in = base(MIB);
+    struct rme_costs slow = costs;
 
     (void)state;
-    assert_true(rme_plan_may_read(&in));
-    in.slow_read = true;
+    slow.read_byte = 2 * slow.write_byte;
     in.send.load_ops = 10; /* by load the receiver would read */
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+    in.costs = &slow;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    assert_false(rme_plan_may_read(&in));
     in.prefer = RME_PREFER_READ;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    assert_true(rme_plan_may_read(&in));
+}
+
+/* What could be read is offered, whatever the loads are now. */
+static void offers(void **state)
+{
+    struct rme_plan_in in = base(MIB);
+    struct rme_costs slow = costs;
+
+    (void)state;
+    slow.read_byte = 2 * slow.write_byte;
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
+    assert_true(decide(&in).offer);
+    in.costs = &slow;
+    assert_false(decide(&in).offer);
+    in.prefer = RME_PREFER_READ;
+    assert_true(decide(&in).offer);
     in.prefer = RME_PREFER_WRITE;
-    assert_false(rme_plan_may_read(&in));
+    in.costs = &costs;
+    assert_false(decide(&in).offer);
     in.prefer = RME_PREFER_AUTO;
-    in.slow_read = in.has_read = false;
-    assert_false(rme_plan_may_read(&in));
+    in.has_read = false;
+    assert_false(decide(&in).offer);
+    in = base(0);
+    in.bytes = 0;
+    in.eager_max = 0;
+    assert_false(decide(&in).offer);
+}
+
+static void what_was_not_offered_is_not_read(void **state)
+{
+    struct rme_plan_in in = base(MIB);
+
+    (void)state;
+    in.send.load_ops = 10;
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+    in.nothing_to_read = true;
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
+    in.prefer = RME_PREFER_READ; /* whoever wants reads asks for the memory */
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+}
+
+static void invites(void **state)
+{
+    static const struct rme_load idle = {0, 0}, busy = {1, 4096};
+    struct rme_plan_in in = base(MIB);
+
+    (void)state;
+    in.invites = true;
+    in.send = rme_plan_unseen_sender(false, 0, 0);
+    in.recv.ready = true;
+    assert_true(decide(&in).invite);
+    in.recv.ready = false;
+    assert_false(decide(&in).invite);
+    in.recv.kept = true;
+    assert_true(decide(&in).invite);
+    in.bytes = 64 * KIB - 1; /* kept, but too small to wait for the second use */
+    assert_false(decide(&in).invite);
+    in.recv.ready = true;
+    in.bytes = RME_INVITE_LEAST;
+    assert_true(decide(&in).invite);
+    in.bytes--;
+    assert_false(decide(&in).invite);
+    in.bytes = MIB;
+    in.eager_max = MIB;
+    assert_false(decide(&in).invite);
+    in.eager_max = 4000;
+    in.prefer = RME_PREFER_READ;
+    assert_false(decide(&in).invite);
+    in.prefer = RME_PREFER_AUTO;
+    in.send.load_ops = 1; /* the receiver is less loaded: it waits for an offer */
+    assert_false(decide(&in).invite);
+    in.send.load_ops = 0;
+    in.invites = false;
+    assert_false(decide(&in).invite);
+
+    assert_false(rme_plan_declines(&idle, true));
+    assert_false(rme_plan_declines(&busy, false));
+    assert_true(rme_plan_declines(&busy, true));
 }
 
 static void the_scattered_side_initiates(void **state)
@@ -199,7 +289,7 @@ static void small_lists_are_packed(void **state)
     in.bytes = 32 * KIB;
     assert_true(decide(&in).recv_pack);
     in.send.ready = true;
-    in.send.segments = 8; /* registered and one request: nothing is gained by a copy */
+    in.send.segments = 8; /* registered: nothing is gained by a copy */
     assert_false(decide(&in).send_pack);
 }
 
@@ -217,9 +307,56 @@ static void single_use_registration_must_pay(void **state)
     in.bytes = 150000;
     in.send.ready = true;
     assert_false(decide(&in).send_pack);
-    in.bytes = 10 * MIB;
-    in.recv.cannot = true;
+}
+
+/* The first use of memory whose registration is kept pays for the later ones. */
+static void kept_registrations_are_not_for_one_use(void **state)
+{
+    struct rme_plan_in in = base(150000);
+
+    (void)state;
+    assert_true(decide(&in).send_pack);
+    in.send.kept = true;
+    assert_false(decide(&in).send_pack);
     assert_true(decide(&in).recv_pack);
+    in.bytes = 64 * KIB;
+    assert_false(decide(&in).send_pack);
+    in.bytes--;
+    assert_true(decide(&in).send_pack);
+    in.bytes = 150000;
+    in.pack_threshold = 0; /* by costs alone, of this one message */
+    assert_true(decide(&in).send_pack);
+}
+
+/* A message that does not fit the processor's caches is copied at the cold rate. */
+static void large_copies_are_cold(void **state)
+{
+    struct rme_costs both = costs;
+    struct rme_plan_in in = base(256 * KIB);
+
+    (void)state;
+    both.copy_warm = 0.01;
+    both.copy_cold = 1;
+    in.costs = &both;
+    assert_true(decide(&in).send_pack);
+    in.bytes++;
+    assert_false(decide(&in).send_pack);
+}
+
+/* Gathering in place costs requests, and by costs these count. */
+static void requests_have_a_price(void **state)
+{
+    struct rme_costs dear = costs;
+    struct rme_plan_in in = base(1 * MIB);
+
+    (void)state;
+    in.pack_threshold = 0;
+    in.send.segments = 100;
+    assert_false(decide(&in).send_pack);
+    dear.post = 40000; /* 3 more of them cost more than a copy does */
+    in.costs = &dear;
+    assert_true(decide(&in).send_pack);
+    in.max_sge = 100;
     assert_false(decide(&in).send_pack);
 }
 
@@ -237,19 +374,10 @@ static void lists_by_costs(void **state)
 
 static void units(void **state)
 {
-    struct rme_plan_in in = base(100 * MIB);
-
     (void)state;
-    assert_int_equal(decide(&in).unit, MIB);
-    in.bytes = 1500 * KIB;
-    assert_int_equal(decide(&in).unit, 750 * KIB);
-    in.bytes = 100 * KIB;
-    assert_int_equal(decide(&in).unit, 100 * KIB);
-    in.bytes = 1 * MIB;
-    in.send.ready = in.recv.ready = true;
-    assert_int_equal(decide(&in).unit, MIB);
-    in.bytes = 1024 * MIB;
-    assert_int_equal(decide(&in).unit, 64 * MIB);
+    assert_int_equal(rme_plan_unit(MIB, false), MIB);
+    assert_int_equal(rme_plan_unit(MIB, true), 256 * KIB);
+    assert_int_equal(rme_plan_unit(64 * KIB, true), 64 * KIB);
 }
 
 static void overlap_beats_one_piece(void **state)
@@ -277,28 +405,112 @@ static void huge_sizes(void **state)
     struct rme_plan_in in = base((uint64_t)5 << 40);
 
     (void)state;
-    assert_int_equal(decide(&in).unit, MIB);
-    assert_true(decide(&in).ns > 0);
+    assert_true(rme_plan_cost(&in, decide(&in).proto, false, false, NULL) > 0);
 }
 
-static void explains(void **state)
+/* The row that is marked in the explanation; the text of all of it is the caller's to free. */
+static const char *chosen_row(const struct rme_plan_in *send, const struct rme_plan_in *recv, char **text)
+{
+    size_t size = 0;
+    FILE *out = open_memstream(text, &size);
+    char *mark;
+
+    rme_plan_explain(out, send, recv);
+    fclose(out);
+    mark = strstr(*text, "  <- chosen");
+    assert_non_null(mark);
+    assert_null(strstr(mark + 4, "<- chosen"));
+    while (mark[-1] != '\n')
+        mark--;
+    return mark;
+}
+
+static void explains_what_is_decided(void **state)
 {
     struct rme_plan_in in = base(2 * MIB);
     char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    const char *chosen;
 
     (void)state;
     in.send.segments = 64;
-    rme_plan_explain(out, &in);
-    fclose(out);
-    chosen = strstr(text, "<- chosen");
-    assert_non_null(chosen);
-    assert_null(strstr(chosen + 1, "<- chosen"));
+    chosen_row(&in, &in, &text);
     assert_non_null(strstr(text, decide(&in).why));
     assert_non_null(strstr(text, "rendezvous read"));
     free(text);
+}
+
+/* Costs of very different machines, messages of all sizes and shapes: what is shown is what each end is told when it asks. */
+static void explains_the_very_decisions(void **state)
+{
+    static const struct rme_costs machines[] = {
+        {.copy_warm = 0.03, .copy_cold = 0.1, .copy_piece = 10, .reg_call = 500, .reg_page = 1, .message = 500, .post = 50,
+         .sge = 5, .write_byte = 0.02, .read_byte = 0.02},
+        {.copy_warm = 0.1, .copy_cold = 0.4, .copy_piece = 20, .reg_call = 30000, .reg_page = 400, .message = 3000, .post = 200,
+         .sge = 30, .write_byte = 0.3, .read_byte = 0.9},
+        {.copy_warm = 1, .copy_cold = 2, .copy_piece = 100, .reg_call = 0, .reg_page = 0, .message = 100, .post = 1000, .sge = 0,
+         .write_byte = 0.1, .read_byte = 0.1},
+    };
+    unsigned seen[RME_PROTO_COUNT] = {0}, packed = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 3 * 25 * 3 * 2 * 3; i++) {
+        const struct rme_costs *costs_of = &machines[i % 3];
+        struct rme_plan_in in = base((uint64_t)1 << (i / 3 % 25)), asked;
+        unsigned shape = i / 75 % 3, kept = i / 225 % 2, prefer = i / 450 % 3;
+        struct rme_plan first, plan;
+        char row[64], *text;
+
+        in.costs = costs_of;
+        in.eager_max = rme_plan_eager_max(costs_of, 64 * KIB, 64 * KIB);
+        in.send.segments = shape == 0 ? 1 : shape == 1 ? 16 : 4096;
+        in.send.kept = in.recv.kept = kept;
+        in.prefer = (enum rme_prefer)prefer;
+        asked = in;
+        rme_plan(&in, &first);
+        asked.send.ready = first.offer && in.bytes <= rme_plan_unit(in.unit, first.send_pack);
+        asked.send.ready = asked.send.ready || (first.offer && kept && in.bytes >= in.pack_threshold);
+        if (asked.send.ready && first.send_pack)
+            asked.send.segments = 1;
+        asked.send.kept = false;
+        asked.nothing_to_read = !first.offer;
+        rme_plan(&asked, &plan);
+        snprintf(row, sizeof(row), "%-18s %-7s %-9s", rme_proto_name(plan.proto),
+                 plan.proto == RME_PROTO_EAGER || first.send_pack ? "copy" : "direct",
+                 plan.proto == RME_PROTO_EAGER || plan.recv_pack ? "copy" : "direct");
+        assert_memory_equal(chosen_row(&in, &in, &text), row, strlen(row));
+        free(text);
+        seen[plan.proto]++;
+        packed += first.send_pack;
+    }
+    for (int proto = 0; proto < RME_PROTO_COUNT; proto++)
+        assert_true(seen[proto] > 50);
+    assert_true(packed > 50);
+}
+
+/* No line of the explanation has a better time than the one chosen, where the costs decide. */
+static void the_best_is_chosen_where_costs_decide(void **state)
+{
+    unsigned choices = 0;
+
+    (void)state;
+    for (unsigned i = 1; i < 2000; i++) {
+        struct rme_plan_in in = base(i * 131 % (256 * KIB) + 1);
+        struct rme_costs random = costs;
+        double best;
+
+        random.copy_warm = 0.01 * (i % 17 + 1);
+        random.reg_call = 100.0 * (i % 101 + 1);
+        random.reg_page = i % 13 * 40;
+        random.sge = 0;
+        in.eager_max = 0;
+        in.costs = &random;
+        struct rme_plan plan = decide(&in);
+
+        best = rme_plan_cost(&in, plan.proto, plan.send_pack, plan.recv_pack, NULL);
+        for (int pack = 0; pack < 4; pack++)
+            assert_true(rme_plan_cost(&in, plan.proto, pack & 1, pack & 2, NULL) >= best * 0.999999);
+        choices |= 1u << (plan.send_pack + 2 * plan.recv_pack);
+    }
+    assert_int_equal(choices, 1 << 0 | 1 << 3);
 }
 
 static void measures(void **state)
@@ -308,15 +520,19 @@ static void measures(void **state)
 
     (void)state;
     fake_init(&fake);
-    rme_costs_measure(&fake_ops, fake_fabric(&fake), &got);
-    assert_true(got.copy_byte > 0);
+    rme_costs_measure(&fake_ops, fake_fabric(&fake), false, &got);
+    assert_true(got.copy_warm > 0);
+    assert_true(got.copy_cold >= got.copy_warm);
+    assert_true(got.read_byte == got.write_byte);
     assert_true(fake.attempts > 0);
     assert_true(got.reg_call > 0);
     assert_true(got.reg_page >= 0);
     assert_int_equal(fake_live(&fake), 0);
     fake.refuse = ENOMEM;
-    rme_costs_measure(&fake_ops, fake_fabric(&fake), &got);
+    rme_costs_measure(&fake_ops, fake_fabric(&fake), false, &got);
     assert_true(got.reg_call == rme_costs_preset.reg_call);
+    rme_costs_measure(&fake_ops, fake_fabric(&fake), true, &got);
+    assert_true(got.read_byte > 1.5 * got.write_byte);
     fake_destroy(&fake);
 }
 
@@ -330,16 +546,24 @@ int main(void)
         cmocka_unit_test(load_counts_bytes_on_a_tie),
         cmocka_unit_test(options_and_devices_overrule),
         cmocka_unit_test(slow_reads_are_avoided),
+        cmocka_unit_test(offers),
+        cmocka_unit_test(what_was_not_offered_is_not_read),
+        cmocka_unit_test(invites),
         cmocka_unit_test(the_scattered_side_initiates),
         cmocka_unit_test(request_counts),
         cmocka_unit_test(small_lists_are_packed),
         cmocka_unit_test(single_use_registration_must_pay),
+        cmocka_unit_test(kept_registrations_are_not_for_one_use),
+        cmocka_unit_test(large_copies_are_cold),
+        cmocka_unit_test(requests_have_a_price),
         cmocka_unit_test(lists_by_costs),
         cmocka_unit_test(units),
         cmocka_unit_test(overlap_beats_one_piece),
         cmocka_unit_test(unknown_receiver),
         cmocka_unit_test(huge_sizes),
-        cmocka_unit_test(explains),
+        cmocka_unit_test(explains_what_is_decided),
+        cmocka_unit_test(explains_the_very_decisions),
+        cmocka_unit_test(the_best_is_chosen_where_costs_decide),
         cmocka_unit_test(measures),
     };
 
