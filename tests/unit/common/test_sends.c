@@ -224,6 +224,38 @@ static void a_cancelled_one_passes_its_tag_on(void **state)
     scripted_check(&of[2], -ECANCELED);
 }
 
+/* The oldest of a tag holds it next, and was posted before what has come to the queue meanwhile. */
+static void the_next_of_a_tag_goes_before_those_that_came_later(void **state)
+{
+    struct posted first, large, of[2], later;
+
+    (void)state;
+    for (int cancelled = 0; cancelled < 2; cancelled++) {
+        open_with(1, 65536);
+        scripted_send(&first, memory, LARGE, 1);
+        scripted_send(&large, memory, LARGE, 2);
+        scripted_send(&of[0], memory, SMALL, 2);
+        scripted_send(&of[1], memory, SMALL, 2);
+        scripted_run();
+        script.no_tx = true;
+        scripted_send(&later, memory, SMALL, 3);
+        if (cancelled)
+            rme_cancel(scripted.rme, large.id);
+        else
+            refuse_rts(0);
+        scripted_run();
+        assert_int_equal(of[0].reports + of[1].reports + later.reports, 0);
+        script_tx_room();
+        scripted_run();
+        assert_int_equal(eager_tag(0), 2);
+        assert_int_equal(eager_tag(1), 2);
+        assert_int_equal(eager_tag(2), 3);
+        assert_true(of[0].place < of[1].place && of[1].place < later.place);
+        if (!cancelled)
+            scripted_close(); /* the last one is closed behind the test */
+    }
+}
+
 static void all_that_wait_end_with_the_link(void **state)
 {
     static struct posted large[40], small[40];
@@ -502,6 +534,7 @@ int main(void)
         cmocka_unit_test_teardown(a_small_one_waits_for_the_window_and_for_none_that_is_large, close_it),
         cmocka_unit_test_teardown(they_take_turns_for_an_rts, close_it),
         cmocka_unit_test_teardown(a_cancelled_one_passes_its_tag_on, close_it),
+        cmocka_unit_test_teardown(the_next_of_a_tag_goes_before_those_that_came_later, close_it),
         cmocka_unit_test_teardown(all_that_wait_end_with_the_link, close_it),
         cmocka_unit_test_teardown(no_data_takes_the_credit_of_an_older_request, close_it),
         cmocka_unit_test_teardown(a_request_without_room_holds_back_no_data, close_it),

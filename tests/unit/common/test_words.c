@@ -327,6 +327,45 @@ static void nothing_is_opened_before_the_link_is_up(void **state)
     assert_int_equal(rme_memory_free(scripted.rme, room), 0);
 }
 
+static struct rme_peer *peer_in(enum rme_peer_state state)
+{
+    struct rme_node *ring = &scripted.rme->peers;
+
+    for (struct rme_node *node = ring->next; node != ring; node = node->next)
+        if (rme_entry(node, struct rme_peer, of_engine)->state == state)
+            return rme_entry(node, struct rme_peer, of_engine);
+    return NULL;
+}
+
+/* Nobody asks for that.  Who did would find that it was not opened, and be asked again. */
+static void opening_looks_whether_the_link_is_up(void **state)
+{
+    struct rme_unit unit = {.nmseg = 1, .range_room = 1, .access = RME_ACCESS_REMOTE_WRITE};
+    struct rme_peer *peer;
+
+    (void)state;
+    unit.mseg = unit.own_mseg;
+    unit.range = unit.own_range;
+    unit.mseg[0] = (struct rme_mseg){.base = memory, .length = LARGE, .rkey = 7};
+    rme_node_init(&unit.closing);
+    script.windows = 16;
+    open_usual(OPTIONS);
+    request_second();
+    scripted_run();
+    early((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}); /* introduces it */
+    peer = peer_in(RME_PEER_ACCEPTING);
+    assert_non_null(peer);
+    assert_false(rme_unit_offer(peer, &unit));
+    assert_false(rme_unit_open(peer, &unit));
+    assert_int_equal(script.open + unit.nrange + unit.offered + scripted.rme->offered, 0);
+    assert_int_equal(peer->state, RME_PEER_ACCEPTING);
+    script_up(0, NULL, 0);
+    scripted_run();
+    assert_int_equal(peer->state, RME_PEER_UP);
+    assert_true(rme_unit_open(peer, &unit));
+    assert_int_equal(script.open, 1);
+}
+
 /* ---- Receive buffers of who does not need them ---------------------------------------------------------------------- */
 
 /* The peer would use more: it gets as many again, up to 64. */
@@ -447,6 +486,7 @@ int main(void)
         cmocka_unit_test_teardown(an_old_peers_invited_answer_waits_for_its_data, close_it),
         cmocka_unit_test_teardown(a_new_peers_invited_message_waits_for_nothing_else, close_it),
         cmocka_unit_test_teardown(nothing_is_opened_before_the_link_is_up, close_it),
+        cmocka_unit_test_teardown(opening_looks_whether_the_link_is_up, close_it),
         cmocka_unit_test_teardown(an_idle_peer_gives_up_what_it_was_granted, close_it),
         cmocka_unit_test_teardown(we_give_up_what_we_were_granted, close_it),
         cmocka_unit_test_teardown(enough_is_kept_to_go_on, close_it),

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Who makes the engine keep more than its share gets no credits back (keep.c), and is told what was taken later: in order, all of
+ * it, and when less is kept.
+ */
+#include "engine/engine.h"
+#include "scripted.h"
+
+#define OPTIONS                                                                                                        \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,keepalive_ms=0,invite=0,credits=64,credits_max=64,"       \
+    "kept_bytes=1M,eager_window=1M"
+#define HALF    (512u << 10) /* of kept_bytes: from here on the one peer is greedy */
+#define PAYLOAD 2000
+#define TAG     1
+
+static char memory[PAYLOAD];
+
+static void send_one(void)
+{
+    struct posted send;
+
+    scripted_send(&send, memory, 8, TAG);
+    scripted_run();
+    assert_int_equal(send.reports, 1);
+}
+
+static void open_it(void)
+{
+    struct rme_hello hello = scripted_hello();
+
+    scripted_open(OPTIONS, &hello);
+    scripted.have += 64 - 8; /* it takes the default to be promised */
+    send_one();              /* what was said before the test is told */
+    scripted_hush();
+}
+
+static int close_it(void **state)
+{
+    (void)state;
+    scripted_close();
+    return 0;
+}
+
+static uint64_t kept(void)
+{
+    return rme_counter_value(scripted.rme, "kept_bytes");
+}
+
+/* A message that no receive meets. */
+static void say_eager(void)
+{
+    static uint8_t buffer[4096];
+    struct rme_wire_message message = {
+        .type = RME_WIRE_EAGER, .tag = TAG, .credits = (uint16_t)(script.spent - scripted.back)};
+
+    assert_true(scripted.have > 0);
+    scripted.have--;
+    scripted.back = script.spent;
+    rme_wire_encode(&message, buffer);
+    script_message(0, buffer, rme_wire_length(RME_WIRE_EAGER, 0) + PAYLOAD);
+    scripted_run();
+}
+
+/* All credits that the engine gave back since scripted_hush(). */
+static unsigned told(void)
+{
+    unsigned sum = 0;
+
+    for (unsigned i = 0; i < scripted.words; i++)
+        sum += scripted.word[i].message.credits;
+    return sum;
+}
+
+/* The engine keeps so much for the peer; how many messages that were. */
+static unsigned keep_until(uint64_t bytes)
+{
+    unsigned n = 0;
+
+    for (; kept() < bytes; n++)
+        say_eager();
+    return n;
+}
+
+static void take_until(uint64_t bytes)
+{
+    struct posted recv;
+
+    while (kept() >= bytes) {
+        scripted_recv(&recv, memory, PAYLOAD, TAG);
+        scripted_run();
+        scripted_check(&recv, 0);
+    }
+}
+
+static void who_keeps_little_is_told_with_each_word(void **state)
+{
+    (void)state;
+    open_it();
+    for (int i = 0; i < 5; i++)
+        say_eager();
+    assert_int_equal(told(), 0); /* too few for a word of their own */
+    send_one();
+    assert_int_equal(told(), 5);
+    send_one();
+    assert_int_equal(told(), 5);
+}
+
+static void who_is_greedy_is_told_late_and_in_order(void **state)
+{
+    unsigned said, more;
+
+    (void)state;
+    open_it();
+    said = keep_until(HALF);
+    assert_true(told() > 0 && told() < said); /* what it heard before */
+    more = said - told();
+    scripted_hush();
+    while (scripted.have > 1) { /* more than half of its buffers are owed to it */
+        say_eager();
+        more++;
+    }
+    assert_true(more > 32);
+    send_one(); /* a word of ours tells nothing now, and none goes for the credits alone */
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
+    assert_int_equal(told(), 0);
+    take_until(HALF); /* it is told without asking */
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
+    assert_int_equal(told(), more);
+    send_one();
+    assert_int_equal(told(), more);
+    assert_int_equal(rme_counter_value(scripted.rme, "protocol_errors"), 0);
+    take_until(1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(who_keeps_little_is_told_with_each_word, close_it),
+        cmocka_unit_test_teardown(who_is_greedy_is_told_late_and_in_order, close_it),
+    };
+
+    return cmocka_run_group_tests_name("keep", tests, NULL, NULL);
+}
