@@ -3,7 +3,8 @@
  * Completion queues.
  *
  * The ring is shared: posters of any process push into it without a lock, threads of the owner
- * take from it under a private one. Polling an empty queue takes no lock at all.
+ * take from it under a private one. Polling an empty queue takes no lock at all. How a queue
+ * gets another ring is told in cq_ring.c.
  *
  * Notification is free of races by two fences: the owner sets `armed` and then looks at the
  * ring; a poster makes its entry ready and then looks at `armed`. At least one of them sees the
@@ -19,21 +20,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static uint32_t pow2_at_least(uint64_t n)
-{
-    uint32_t p = 1;
-
-    while (p < n)
-        p <<= 1;
-    return p;
-}
-
-/* The i-th unread completion of a CQ, or NULL. Under cq->lock. */
-static struct shm_cqe *unread(struct emu_dev *d, struct emu_cq *cq, uint64_t i)
-{
-    return shm_ring_peek(d->seg, &cq->s->ring, i);
-}
 
 /*
  * Whether a completion must not be reported: its QP is gone, or its poster had its token
@@ -77,30 +63,6 @@ static void land(struct emu_dev *d, struct shm_cqe *e)
     e->bounce = 0;
 }
 
-bool emu_cq_push(struct emu_dev *d, struct emu_peer *owner, uint32_t index,
-                 const struct shm_cqe *c)
-{
-    struct shm_cq *s = shm_cq(owner->seg, index);
-    struct shm_cqe *e;
-
-    if (!atomic_load_explicit(&s->in_use, memory_order_relaxed))
-        return false;
-    e = shm_cell_get(owner->seg, &s->ring, d->slot);
-    if (e) {
-        memcpy((char *)e + sizeof(e->cell), (const char *)c + sizeof(c->cell),
-               sizeof(*c) - sizeof(c->cell));
-        if (s->stamps)
-            e->time = emu_now();
-        if (shm_ring_push(owner->seg, &s->ring, e))
-            return true;
-        shm_cell_put(owner->seg, &s->ring, e);
-    }
-    emu_count(COUNT_cq_overruns, 1);
-    if (!atomic_exchange(&s->overrun, 1))
-        emu_peer_send(d, owner, INBOX_CQ_OVERRUN, index, 0, NULL, 0);
-    return false;
-}
-
 void emu_cq_notify(struct emu_dev *d, struct emu_peer *owner, uint32_t index, bool solicited)
 {
     struct shm_cq *s = shm_cq(owner->seg, index);
@@ -137,9 +99,7 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
         errno = err;
         return NULL;
     }
-    uint32_t entries = pow2_at_least((uint64_t)cqe);
-    cq->ring_bytes = shm_ring_bytes(entries, sizeof(struct shm_cqe));
-    uint64_t off = emu_arena_alloc(d, cq->ring_bytes);
+    struct emu_ring *ring = emu_cq_ring_new(d, (uint32_t)cqe);
     pthread_mutex_lock(&d->lock);
     uint32_t index = 0, n;
     for (n = 0; n < EMU_MAX_CQS; n++) {
@@ -147,10 +107,9 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
         if (!d->cq[index])
             break;
     }
-    if (!off || n == EMU_MAX_CQS) {
+    if (!ring || n == EMU_MAX_CQS) {
         pthread_mutex_unlock(&d->lock);
-        if (off)
-            emu_arena_free(d, off, cq->ring_bytes);
+        emu_cq_ring_free(d, ring);
         free(cq);
         errno = ENOMEM;
         return NULL;
@@ -159,7 +118,9 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     d->cq[index] = cq;
     cq->index = index;
     cq->s = shm_cq(d->seg, index);
-    shm_ring_init(d->seg, &cq->s->ring, off, entries, sizeof(struct shm_cqe), (uint32_t)cqe);
+    cq->rings[cq->nrings++] = ring;
+    atomic_store(&cq->ring, ring->s);
+    atomic_store(&cq->s->off_ring, ring->off_head);
     atomic_store(&cq->s->armed, CQ_ARMED_NO);
     atomic_store(&cq->s->ev_pending, 0);
     atomic_store(&cq->s->overrun, 0);
@@ -196,13 +157,6 @@ EMU_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, vo
     return cq ? &cq->cq : NULL;
 }
 
-EMU_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
-{
-    if (emu_call(CALL_ibv_resize_cq))
-        return ENOMEM;
-    return cqe <= cq->cqe ? 0 : EOPNOTSUPP;
-}
-
 EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
 {
     struct emu_cq *cq = (struct emu_cq *)ibcq;
@@ -234,12 +188,13 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
         pthread_cond_wait(&cq->cq.cond, &cq->cq.mutex);
     pthread_mutex_unlock(&cq->cq.mutex);
 
-    for (struct shm_cqe *e; (e = unread(d, cq, 0)) != NULL;) {
+    for (struct shm_cqe *e; (e = emu_cq_unread(d, cq, 0)) != NULL;) {
         if (e->bounce)
             shm_bounce_put(d->seg, e->bounce - 1);
-        shm_ring_pop(d->seg, &cq->s->ring);
+        shm_ring_pop(d->seg, cq->ring);
     }
-    emu_arena_free(d, cq->s->ring.off_cells, cq->ring_bytes);
+    for (unsigned i = 0; i < cq->nrings; i++)
+        emu_cq_ring_free(d, cq->rings[i]);
     pthread_mutex_destroy(&cq->lock);
     pthread_mutex_destroy(&cq->cq.mutex);
     pthread_cond_destroy(&cq->cq.cond);
@@ -296,13 +251,13 @@ int emu_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
 
     if (emu_call(CALL_ibv_poll_cq) || !d)
         return -1;
-    if (!unread(d, cq, 0)) {
+    if (emu_cq_empty(d, cq)) {
         emu_timers_poll();
         emu_count(COUNT_polls_empty, 1);
         return atomic_load(&cq->s->overrun) ? -1 : 0;
     }
     pthread_mutex_lock(&cq->lock);
-    while (n < max && (e = unread(d, cq, 0)) != NULL) {
+    while (n < max && (e = emu_cq_unread(d, cq, 0)) != NULL) {
         if (stale(d, e)) {
             if (e->bounce)
                 shm_bounce_put(d->seg, e->bounce - 1);
@@ -313,7 +268,7 @@ int emu_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
             cq->ex_time = e->time;
             report(e, &wc[n++]);
         }
-        shm_ring_pop(d->seg, &cq->s->ring);
+        shm_ring_pop(d->seg, cq->ring);
     }
     pthread_mutex_unlock(&cq->lock);
     emu_count(COUNT_cqes, (uint64_t)n);
@@ -339,7 +294,7 @@ void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu
     struct shm_cqe *e;
 
     pthread_mutex_lock(&cq->lock);
-    for (uint64_t i = 0; (e = unread(d, cq, i)) != NULL; i++) {
+    for (uint64_t i = 0; (e = emu_cq_unread(d, cq, i)) != NULL; i++) {
         if (e->qpn != qpn || stale(d, e))
             continue;
         e->skip = 1;
@@ -364,7 +319,7 @@ void emu_cq_settle(struct emu_dev *d)
             continue;
         struct shm_cqe *e;
         pthread_mutex_lock(&cq->lock);
-        for (uint64_t i = 0; (e = unread(d, cq, i)) != NULL; i++)
+        for (uint64_t i = 0; (e = emu_cq_unread(d, cq, i)) != NULL; i++)
             if (e->bounce && !stale(d, e))
                 land(d, e);
         pthread_mutex_unlock(&cq->lock);
@@ -387,8 +342,8 @@ void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
         if (!cq)
             continue;
         pthread_mutex_lock(&cq->lock);
-        shm_ring_recover(d->seg, &cq->s->ring, slot);
-        for (uint64_t i = 0; (e = unread(d, cq, i)) != NULL; i++)
+        shm_ring_recover(d->seg, cq->ring, slot);
+        for (uint64_t i = 0; (e = emu_cq_unread(d, cq, i)) != NULL; i++)
             if (e->bounce)
                 used[(e->bounce - 1) / 64] |= UINT64_C(1) << ((e->bounce - 1) % 64);
         pthread_mutex_unlock(&cq->lock);

@@ -100,6 +100,15 @@ struct emu_chan {
     struct emu_cq *cqs; /* under dev.lock */
 };
 
+#define EMU_CQ_RINGS 24u /* each has twice the places of the one before, or more */
+
+/* A ring in the segment with its head, which is never used for anything but a ring's head. */
+struct emu_ring {
+    struct emu_ring *next;
+    struct shm_ring *s;
+    uint64_t off_head, off, bytes;
+};
+
 struct emu_cq {
     union {
         struct ibv_cq cq;
@@ -110,7 +119,10 @@ struct emu_cq {
     pthread_mutex_t lock;
     struct shm_cq *s;
     uint32_t index;
-    uint64_t ring_bytes;
+    /* the one in use; NULL to who has not the lock while it is exchanged: cq_ring.c */
+    _Atomic(struct shm_ring *) ring;
+    struct emu_ring *rings[EMU_CQ_RINGS]; /* all that it ever used, the last is in use */
+    unsigned nrings;
     _Atomic int users;
     uint32_t comp_events;  /* fetched */
     uint32_t async_events; /* raised */
@@ -278,6 +290,7 @@ struct emu_dev {
 
     uint32_t next_qp, next_cq, next_srq, next_chan, next_pd;
     uint32_t live_mr, live_mw;
+    struct emu_ring *ring_heads;      /* free ones, without a ring; under lock */
     struct emu_group *groups;         /* that queue pairs of this process are in */
     uint32_t random[64], random_left; /* drawn and not yet used */
     struct emu_qp *qp[EMU_MAX_QPS];
@@ -459,13 +472,31 @@ void emu_mcast_forked(struct emu_dev *d); /* in the child: these are its parent'
 unsigned emu_mcast_slots(struct emu_dev *d, const union ibv_gid *gid, uint32_t *slots,
                          unsigned max);
 
-/* cq.c */
+/* cq_ring.c */
+/* A ring of at least so many places, of which `cap` may be used; NULL without memory. */
+struct emu_ring *emu_cq_ring_new(struct emu_dev *d, uint32_t cap);
+void emu_cq_ring_free(struct emu_dev *d, struct emu_ring *r);
+/* The i-th unread completion, or NULL. Under cq->lock. */
+static inline struct shm_cqe *emu_cq_unread(struct emu_dev *d, struct emu_cq *cq, uint64_t i)
+{
+    return shm_ring_peek(d->seg, atomic_load_explicit(&cq->ring, memory_order_relaxed), i);
+}
+/* Whether there is none, for who has not the lock; true is reliable. */
+static inline bool emu_cq_empty(struct emu_dev *d, struct emu_cq *cq)
+{
+    struct shm_ring *r = atomic_load_explicit(&cq->ring, memory_order_acquire);
+
+    return r && !shm_ring_peek(d->seg, r, 0) &&
+           atomic_load_explicit(&cq->ring, memory_order_relaxed) == r;
+}
 /*
  * Adds a completion to a CQ of any process. When the CQ is full the completion is lost, its
  * owner is told, and false is returned.
  */
 bool emu_cq_push(struct emu_dev *d, struct emu_peer *owner, uint32_t cq,
                  const struct shm_cqe *c);
+
+/* cq.c */
 /* After a push: raises the event if the CQ is armed. `solicited` also for errors. */
 void emu_cq_notify(struct emu_dev *d, struct emu_peer *owner, uint32_t cq, bool solicited);
 /* Forgets the completions of a QP that is going away. */

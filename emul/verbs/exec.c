@@ -291,8 +291,6 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
     }
     for (uint32_t i = 0; i < used; i++)
         emu_mr_unpin(&pin[i]);
-    if (r->d->knobs.push_late_us) /* for tests */
-        usleep((useconds_t)r->d->knobs.push_late_us);
     if (err == -ESRCH) {
         leave(r);
         return EXEC_NO_ANSWER;

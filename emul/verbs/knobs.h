@@ -52,8 +52,8 @@
       "before a sender takes a receive of its peer, and before it says so, it waits so long: " \
       "for tests that stop it there")                                                          \
     X(push_late_us, PUSH_LATE_US, 0, 0, 60000000, "us",                                        \
-      "between moving a message and completing its receive a sender waits so long: for tests " \
-      "of what the receiver does meanwhile")                                                   \
+      "between filling a completion and putting it into its queue a sender waits so long: "    \
+      "for tests of what the queue's owner does meanwhile")                                    \
     X(kill_after, KILL_AFTER, 0, 0, UINT64_MAX, "requests",                                    \
       "the connection that posts this process's K-th work request dies with it; 0 is never")   \
     X(silent, SILENT, 0, 0, 1, "", "1: this process answers no peer at all, as if unplugged")  \

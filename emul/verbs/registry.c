@@ -487,7 +487,7 @@ bool emu_peer_send(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_
         len = EMU_INBOX_PAYLOAD;
     if (len)
         memcpy(m->payload, payload, len);
-    if (!shm_ring_push(p->seg, inbox, m)) {
+    if (shm_ring_push(p->seg, inbox, m) != SHM_PUSHED) {
         shm_cell_put(p->seg, inbox, m);
         return false;
     }

@@ -61,7 +61,8 @@ void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, ui
     ring->mask = places - 1;
     ring->shift = places >= 64 ? (uint32_t)__builtin_ctz(places) - 3 : 0;
     ring->stride = stride;
-    ring->cap = cap;
+    atomic_store(&ring->cap, cap);
+    atomic_store(&ring->next, 0);
     for (uint32_t i = 0; i < places; i++)
         atomic_store_explicit(word_at(seg, ring, i), RING_WORD(i, 0), memory_order_relaxed);
     for (uint32_t w = 0; w < ring->cells / 64; w++)
@@ -100,7 +101,7 @@ void shm_cell_put(const struct shm_head *seg, struct shm_ring *ring, void *cell)
     atomic_fetch_or(free_word(seg, ring, i / 64), UINT64_C(1) << (i % 64));
 }
 
-bool shm_ring_push(const struct shm_head *seg, struct shm_ring *ring, void *cell)
+enum shm_pushed shm_ring_push(const struct shm_head *seg, struct shm_ring *ring, void *cell)
 {
     uint32_t n = cell_index(seg, ring, cell) + 1;
 
@@ -110,20 +111,31 @@ bool shm_ring_push(const struct shm_head *seg, struct shm_ring *ring, void *cell
         uint64_t s = atomic_load_explicit(w, memory_order_acquire);
 
         if (RING_SEQ(s) > t || (RING_SEQ(s) == t && RING_CELL(s))) {
+            if (RING_SEQ(s) == t && RING_CELL(s) == RING_SEAL)
+                return SHM_SEALED;
             /* somebody has filled this place already: help the tail along and look again */
             atomic_compare_exchange_strong(&ring->tail, &t, t + 1);
             continue;
         }
         if (RING_SEQ(s) < t)
-            return false; /* what was put here one round ago is still unread */
+            return SHM_FULL; /* what was put here one round ago is still unread */
         uint64_t h = atomic_load_explicit(&ring->head, memory_order_acquire);
-        if (t >= h && t - h >= ring->cap)
-            return false;
+        if (t >= h && t - h >= atomic_load_explicit(&ring->cap, memory_order_relaxed))
+            return SHM_FULL;
         if (atomic_compare_exchange_strong(w, &s, RING_WORD(t, n))) {
             atomic_compare_exchange_strong(&ring->tail, &t, t + 1);
-            return true;
+            return SHM_PUSHED;
         }
     }
+}
+
+bool shm_ring_seal(const struct shm_head *seg, struct shm_ring *ring)
+{
+    uint64_t h = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    uint64_t empty = RING_WORD(h, 0);
+
+    return atomic_compare_exchange_strong(word_at(seg, ring, h), &empty,
+                                          RING_WORD(h, RING_SEAL));
 }
 
 void *shm_ring_peek(const struct shm_head *seg, const struct shm_ring *ring, uint64_t i)
@@ -133,7 +145,8 @@ void *shm_ring_peek(const struct shm_head *seg, const struct shm_ring *ring, uin
     if (i > ring->mask)
         return NULL;
     uint64_t s = atomic_load_explicit(word_at(seg, ring, seq), memory_order_acquire);
-    return RING_SEQ(s) == seq && RING_CELL(s) ? cell_at(seg, ring, RING_CELL(s) - 1) : NULL;
+    uint32_t i_cell = RING_CELL(s) - 1; /* neither of a free place nor the seal's */
+    return RING_SEQ(s) == seq && i_cell < RING_SEAL - 1 ? cell_at(seg, ring, i_cell) : NULL;
 }
 
 void shm_ring_pop(const struct shm_head *seg, struct shm_ring *ring)

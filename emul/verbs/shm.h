@@ -13,7 +13,9 @@
  * one compare-and-swap, which is the moment the message exists. Anybody may help to move the
  * tail. A producer that is stopped or killed at any point holds up nobody: it leaves at most a
  * cell that is not in the ring, which names its slot, so that the owner of the ring gets it
- * back when it learns of the death.
+ * back when it learns of the death. The consumer of an empty ring may seal it: the seal is a
+ * word that no producer gets past, so nothing is put into the ring any more, and who tries goes
+ * on with the ring that the sealed one names.
  *
  *   receive ring (struct shm_rq): one producer (the owner, under its own private lock), many
  *     consumers (posters). A consumer copies the entry at the head and owns it if its
@@ -62,7 +64,7 @@
 #define SHM_PIN_MR(entry)   ((entry) & ((1u << 19) - 1))
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 9u
+#define EMU_SHM_VERSION 10u
 
 /*
  * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real
@@ -78,18 +80,20 @@
 #define RING_WORD(seq, cell) (((uint64_t)(seq) << 24) | (cell))
 #define RING_SEQ(word)       ((word) >> 24)
 #define RING_CELL(word)      ((uint32_t)(word)&0xffffff)
+#define RING_SEAL            0xffffffu /* in place of a cell */
 
 struct shm_ring {
     _Alignas(64) _Atomic uint64_t tail; /* next place to fill */
     _Alignas(64) _Atomic uint64_t head; /* next place to consume */
-    _Alignas(64) uint64_t off_words;    /* from the segment's start; constant from here on */
+    _Alignas(64) uint64_t off_words;    /* from the segment's start; constant from here to stride */
     uint64_t off_cells;
     uint64_t off_free; /* bitmap of cells: a set bit is a free cell */
     uint32_t mask;     /* places - 1, places a power of two */
     uint32_t shift;    /* see word_at */
     uint32_t cells;
     uint32_t stride; /* bytes of a cell; it begins with struct shm_cell */
-    uint32_t cap;    /* how many may be unread */
+    _Atomic uint32_t cap;  /* how many may be unread */
+    _Atomic uint64_t next; /* the ring that takes its place, from the segment's start; or 0 */
 };
 
 /* Head of a cell: the slot of the process that has taken it; 0 when free or just taken. */
@@ -123,7 +127,7 @@ _Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
 enum cq_armed { CQ_ARMED_NO, CQ_ARMED_SOLICITED, CQ_ARMED_ANY };
 
 struct shm_cq {
-    struct shm_ring ring;
+    _Alignas(64) _Atomic uint64_t off_ring; /* a ring that is or was the queue's: cq_ring.c */
     _Atomic uint32_t armed;      /* enum cq_armed */
     _Atomic uint32_t ev_pending; /* events signalled and not yet fetched */
     _Atomic uint32_t overrun;
@@ -331,9 +335,16 @@ void shm_ring_init(struct shm_head *seg, struct shm_ring *ring, uint64_t off, ui
 void *shm_cell_get(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot);
 void shm_cell_put(const struct shm_head *seg, struct shm_ring *ring, void *cell);
 
-/* Puts a filled cell into the ring; false, and the cell is still the caller's, when it is full.
+enum shm_pushed { SHM_PUSHED, SHM_FULL, SHM_SEALED };
+
+/* Puts a filled cell into the ring; unless that is done the cell is still the caller's. */
+enum shm_pushed shm_ring_push(const struct shm_head *seg, struct shm_ring *ring, void *cell);
+
+/*
+ * Seals an empty ring; false when it is not empty. `next` must be set before, and no producer
+ * waits for anything. Consumer only.
  */
-bool shm_ring_push(const struct shm_head *seg, struct shm_ring *ring, void *cell);
+bool shm_ring_seal(const struct shm_head *seg, struct shm_ring *ring);
 
 /* The cell `i` places behind the head, or NULL when there are not so many. Consumer only. */
 void *shm_ring_peek(const struct shm_head *seg, const struct shm_ring *ring, uint64_t i);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Completion queues of the software HCA: the time of completions. */
+/* Completion queues of the software HCA: their size, and the time of completions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <time.h>
 
 #include "tests/emul/pair.h"
@@ -127,6 +129,385 @@ TEST(what_an_extended_queue_has_not_is_refused)
     side_close(&a);
 }
 
+static void writes(struct side *a, uint64_t first, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        post_send(a, first + i, WRITE, 0, 8, 0);
+}
+
+static void expect_from(struct side *a, uint64_t first, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        expect_wc(a->scq, first + i, IBV_WC_SUCCESS);
+    expect_none(a->scq);
+}
+
+/* From one size to another, from empty to full: all are there, in order, and as many as asked.
+ */
+TEST(resizing_keeps_what_is_there)
+{
+    const int sizes[] = {1, 2, 3, 4, 5, 63, 64, 65, 200};
+    const unsigned n = sizeof(sizes) / sizeof(sizes[0]);
+
+    for (unsigned from = 0; from < n; from++)
+        for (unsigned to = 0; to < n; to++) {
+            struct side a = {.cqe = sizes[from], .max_wr = 256}, b = {0};
+            unsigned hold = (unsigned)sizes[from < to ? from : to] - (from + to) % 2;
+
+            loop_open(&a, &b);
+            writes(&a, 0, hold);
+            CHECK_EQ(ibv_resize_cq(a.scq, sizes[to]), 0);
+            CHECK_EQ(a.scq->cqe, sizes[to]);
+            writes(&a, hold, (unsigned)sizes[to] - hold);
+            expect_from(&a, 0, (unsigned)sizes[to]);
+            writes(&a, 1000, (unsigned)sizes[to]);
+            expect_from(&a, 1000, (unsigned)sizes[to]);
+            writes(&a, 2000, (unsigned)sizes[to] + 1);
+            expect_async(&a, IBV_EVENT_CQ_ERR, a.scq);
+            loop_close(&a, &b);
+        }
+}
+
+TEST(what_a_queue_cannot_be)
+{
+    struct side a = {.cqe = 8, .max_wr = 64}, b = {0};
+    struct ibv_device_attr d;
+
+    loop_open(&a, &b);
+    CHECK_EQ(ibv_query_device(a.ctx, &d), 0);
+    writes(&a, 0, 5);
+    CHECK_EQ(ibv_resize_cq(a.scq, 4), EINVAL);
+    CHECK_EQ(ibv_resize_cq(a.scq, 0), EINVAL);
+    CHECK_EQ(ibv_resize_cq(a.scq, -1), EINVAL);
+    CHECK_EQ(ibv_resize_cq(a.scq, d.max_cqe + 1), EINVAL);
+    CHECK_EQ(a.scq->cqe, 8);
+    writes(&a, 5, 3);
+    expect_from(&a, 0, 8);
+    loop_close(&a, &b);
+}
+
+/* What a message brought in a queue that grows is in memory, polled or deregistered. */
+TEST(payloads_move_with_their_completions)
+{
+    for (int polled = 0; polled < 2; polled++) {
+        struct side a = {0}, b = {.cqe = 2};
+
+        loop_open(&a, &b);
+        pattern(a.buf, 512, 3);
+        for (unsigned i = 0; i < 2; i++) {
+            post_recv(&b, i, i * 256, 256);
+            post_send(&a, i, SEND, i * 256, 256, 0);
+        }
+        CHECK_EQ(ibv_resize_cq(b.rcq, 20), 0);
+        if (!polled) {
+            CHECK_EQ(ibv_dereg_mr(b.mr), 0);
+            b.mr = NULL;
+            CHECK(is_pattern(b.buf, 512, 3));
+        }
+        for (unsigned i = 0; i < 2; i++)
+            expect_wc(b.rcq, i, IBV_WC_SUCCESS);
+        CHECK(is_pattern(b.buf, 512, 3));
+        loop_close(&a, &b);
+    }
+}
+
+/* A queue that has grown many times gives all its memory back. */
+TEST(queues_that_grew_leave_nothing)
+{
+    struct side a = {0};
+
+    setenv("EMUVERBS_SEGMENT_MIB", "64", 1); /* not enough if they did */
+    side_open(&a);
+    for (int i = 0; i < 60; i++) {
+        struct ibv_cq *cq = ibv_create_cq(a.ctx, 1, NULL, NULL, 0);
+        CHECK(cq);
+        for (int n = 2; n <= 16384; n *= 2)
+            CHECK_EQ(ibv_resize_cq(cq, n), 0);
+        CHECK_EQ(ibv_resize_cq(cq, 1 << 20), ENOMEM);
+        CHECK_EQ(cq->cqe, 16384);
+        CHECK_EQ(ibv_destroy_cq(cq), 0);
+    }
+    side_close(&a);
+}
+
+static void *write_one(void *arg)
+{
+    writes(arg, 7, 1);
+    return NULL;
+}
+
+/* A poster that has a place in the old ring already comes with its completion to the new one.
+ */
+TEST(who_is_in_the_old_ring_finds_the_new_one)
+{
+    setenv("EMUVERBS_PUSH_LATE_US", "200000", 1);
+    for (int i = 0; i < 5; i++) {
+        struct side a = {.cqe = 4}, b = {0};
+        pthread_t poster;
+        int64_t before = counter("wr_write");
+
+        loop_open(&a, &b);
+        CHECK_EQ(pthread_create(&poster, NULL, write_one, &a), 0);
+        while (counter("wr_write") == before)
+            sched_yield();
+        usleep(1000); /* it is there now as good as always, and need not be */
+        for (int n = 8; n <= 32; n *= 2)
+            CHECK_EQ(ibv_resize_cq(a.scq, n), 0);
+        CHECK_EQ(pthread_join(poster, NULL), 0);
+        expect_wc(a.scq, 7, IBV_WC_SUCCESS);
+        loop_close(&a, &b);
+    }
+}
+
+/*
+ * A queue with much in it grows while one thread adds to it and another polls: the order is
+ * kept, and it is never found empty.
+ */
+#define HELD   2500u
+#define ADDED  1500u
+#define POLLED 2000u
+
+struct busy {
+    struct side *s;
+    _Atomic unsigned added, polled;
+};
+
+static void *add(void *arg)
+{
+    struct busy *b = arg;
+
+    for (; b->added < ADDED; b->added++)
+        writes(b->s, HELD + b->added, 1);
+    return NULL;
+}
+
+static void *take(void *arg)
+{
+    struct busy *b = arg;
+    struct ibv_wc wc;
+
+    for (; b->polled < POLLED; b->polled++) {
+        CHECK_EQ(ibv_poll_cq(b->s->scq, 1, &wc), 1);
+        CHECK_EQ(wc.wr_id, b->polled);
+    }
+    return NULL;
+}
+
+TEST(growing_while_others_add_and_take)
+{
+    for (int i = 0; i < 10; i++) {
+        struct side a = {.cqe = 4096, .max_wr = 8192}, b = {0};
+        pthread_t adder, taker;
+
+        loop_open(&a, &b);
+        writes(&a, 0, HELD);
+        struct busy busy = {.s = &a};
+        CHECK_EQ(pthread_create(&adder, NULL, add, &busy), 0);
+        CHECK_EQ(pthread_create(&taker, NULL, take, &busy), 0);
+        for (int step = 1; step <= 3; step++) {
+            while (busy.added < 300 * (unsigned)step && busy.polled < 300 * (unsigned)step)
+                sched_yield();
+            CHECK_EQ(ibv_resize_cq(a.scq, 4096 << step), 0);
+        }
+        CHECK_EQ(pthread_join(adder, NULL), 0);
+        CHECK_EQ(pthread_join(taker, NULL), 0);
+        expect_from(&a, POLLED, HELD + ADDED - POLLED);
+        loop_close(&a, &b);
+    }
+}
+
+static _Atomic bool looking;
+
+static void *look(void *arg)
+{
+    struct ibv_wc wc;
+
+    while (looking)
+        CHECK_EQ(ibv_poll_cq(arg, 0, &wc), 0);
+    return NULL;
+}
+
+/* Who looks without taking anything never sees a queue empty that holds one completion. */
+TEST(growing_while_others_look)
+{
+    for (int i = 0; i < 60; i++) {
+        struct side a = {.cqe = 1}, b = {0};
+        pthread_t looker;
+
+        loop_open(&a, &b);
+        writes(&a, 7, 1);
+        int64_t before = counter("polls_empty");
+        looking = true;
+        CHECK_EQ(pthread_create(&looker, NULL, look, a.scq), 0);
+        for (int n = 2; n <= 16384; n *= 2)
+            CHECK_EQ(ibv_resize_cq(a.scq, n), 0);
+        looking = false;
+        CHECK_EQ(pthread_join(looker, NULL), 0);
+        CHECK_EQ(counter("polls_empty"), before);
+        expect_from(&a, 7, 1);
+        loop_close(&a, &b);
+    }
+}
+
+/*
+ * A queue grows step by step while another process, or another thread, fills it and a thread
+ * that sleeps between events empties it: each message comes once, in order, and the sleeper is
+ * woken.
+ */
+#define ROUNDS   8
+#define MESSAGES 3000
+#define DEPTH    32
+
+static void send_all(struct side *s)
+{
+    unsigned sent = 0, done = 0;
+
+    while (done < MESSAGES) {
+        struct ibv_wc wc;
+        if (sent < MESSAGES && sent - done < DEPTH)
+            post_send(s, sent++, SEND, 0, 4, 0);
+        int n = ibv_poll_cq(s->scq, 1, &wc);
+        CHECK(n >= 0);
+        if (n) {
+            CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+            CHECK_EQ(wc.wr_id, done);
+            done++;
+        }
+    }
+}
+
+struct grown {
+    struct side *s;
+    _Atomic unsigned got;
+};
+
+static void *grow(void *arg)
+{
+    struct grown *g = arg;
+    int size = DEPTH;
+
+    for (unsigned step = 1; step <= 12; step++) {
+        while (g->got < step * (MESSAGES / 14))
+            sched_yield();
+        size *= 2;
+        CHECK_EQ(ibv_resize_cq(g->s->rcq, size), 0);
+    }
+    return NULL;
+}
+
+static void *receive_all(void *arg)
+{
+    struct grown *g = arg;
+    struct side *s = g->s;
+    struct ibv_cq *cq;
+    void *context;
+
+    while (g->got < MESSAGES) {
+        struct ibv_wc wc;
+        CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
+        for (int n; (n = ibv_poll_cq(s->rcq, 1, &wc)) != 0;) {
+            CHECK_EQ(n, 1);
+            CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+            CHECK_EQ(wc.wr_id, g->got);
+            post_recv(s, g->got + DEPTH, 0, 4);
+            g->got++;
+        }
+        if (g->got == MESSAGES)
+            break;
+        CHECK(readable(s->chan->fd, 60000));
+        CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &context), 0);
+        ibv_ack_cq_events(cq, 1);
+    }
+    return NULL;
+}
+
+static void receive_and_grow(struct side *s)
+{
+    struct grown g = {.s = s};
+    pthread_t grower;
+
+    CHECK_EQ(pthread_create(&grower, NULL, grow, &g), 0);
+    receive_all(&g);
+    CHECK_EQ(pthread_join(grower, NULL), 0);
+    expect_none(s->rcq);
+}
+
+static void receiver(struct side *s)
+{
+    s->cqe = s->max_wr = DEPTH;
+    s->use_chan = true;
+    s->min_rnr_timer = 1;
+}
+
+PAIR(growing_under_a_process_that_sends, run_two)
+ACTIVE(growing_under_a_process_that_sends)
+{
+    side_open(s);
+    side_connect(s);
+    for (int i = 0; i < ROUNDS; i++) {
+        send_all(s);
+        meet(s); /* the receiver makes another queue */
+        if (i + 1 < ROUNDS) {
+            CHECK_EQ(ibv_destroy_qp(s->qp), 0);
+            struct ibv_qp_init_attr qi = {.send_cq = s->scq,
+                                          .recv_cq = s->rcq,
+                                          .qp_type = IBV_QPT_RC,
+                                          .cap = {64, 1, 1, 1, 0}};
+            s->qp = ibv_create_qp(s->pd, &qi);
+            CHECK(s->qp);
+            CHECK_EQ(qp_init(s), 0);
+            side_connect(s);
+        }
+    }
+    meet(s);
+    side_close(s);
+}
+PASSIVE(growing_under_a_process_that_sends)
+{
+    receiver(s);
+    side_open(s);
+    for (int i = 0; i < ROUNDS; i++) {
+        for (unsigned k = 0; k < DEPTH; k++)
+            post_recv(s, k, 0, 4);
+        side_connect(s);
+        receive_and_grow(s);
+        meet(s);
+        if (i + 1 < ROUNDS) {
+            int sock = s->sock;
+            side_close(s);
+            memset(s, 0, sizeof(*s));
+            s->sock = sock;
+            receiver(s);
+            side_open(s);
+        }
+    }
+    meet(s);
+    side_close(s);
+}
+
+static void *send_from_thread(void *arg)
+{
+    send_all(arg);
+    return NULL;
+}
+
+TEST(growing_under_a_thread_that_sends)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        struct side a = {0}, b = {0};
+        pthread_t sender;
+
+        receiver(&b);
+        loop_open(&a, &b);
+        for (unsigned k = 0; k < DEPTH; k++)
+            post_recv(&b, k, 0, 4);
+        CHECK_EQ(pthread_create(&sender, NULL, send_from_thread, &a), 0);
+        receive_and_grow(&b);
+        CHECK_EQ(pthread_join(sender, NULL), 0);
+        loop_close(&a, &b);
+    }
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -135,6 +516,15 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
     const struct CMUnitTest tests[] = {
+        T(resizing_keeps_what_is_there),
+        T(what_a_queue_cannot_be),
+        T(payloads_move_with_their_completions),
+        T(queues_that_grew_leave_nothing),
+        T(who_is_in_the_old_ring_finds_the_new_one),
+        T(growing_while_others_add_and_take),
+        T(growing_while_others_look),
+        T(growing_under_a_process_that_sends),
+        T(growing_under_a_thread_that_sends),
         T(completions_tell_when_they_came),
         T(the_clock_can_be_asked),
         T(what_an_extended_queue_has_not_is_refused),

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The ring of completions and messages that processes share, and its seal. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+
+#include "emul/verbs/shm.h"
+
+#define PLACES 4
+#define ME     7
+
+struct box {
+    struct shm_head *seg;
+    struct shm_ring *ring;
+};
+
+static struct box box_new(uint32_t cap)
+{
+    uint64_t at = 64 + sizeof(struct shm_ring);
+    struct box b = {.seg = aligned_alloc(64, 65536)};
+
+    assert_non_null(b.seg);
+    b.ring = shm_at(b.seg, 64); /* the head of the segment has no part in it */
+    assert_true(at + shm_ring_bytes(PLACES, sizeof(struct shm_cqe)) < 65536);
+    shm_ring_init(b.seg, b.ring, at, PLACES, sizeof(struct shm_cqe), cap);
+    return b;
+}
+
+static struct shm_cqe *filled(struct box *b, uint64_t id)
+{
+    struct shm_cqe *e = shm_cell_get(b->seg, b->ring, ME);
+
+    assert_non_null(e);
+    e->wr_id = id;
+    return e;
+}
+
+static uint64_t next_of(struct box *b)
+{
+    struct shm_cqe *e = shm_ring_peek(b->seg, b->ring, 0);
+
+    assert_non_null(e);
+    uint64_t id = e->wr_id;
+    shm_ring_pop(b->seg, b->ring);
+    return id;
+}
+
+static void takes_as_many_as_its_limit(void **state)
+{
+    struct box b = box_new(3);
+    uint64_t in = 0, out = 0;
+    (void)state;
+
+    for (int round = 0; round < 20; round++) {
+        while (in < out + 3)
+            assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, in++)), SHM_PUSHED);
+        struct shm_cqe *e = filled(&b, 99);
+        assert_int_equal(shm_ring_push(b.seg, b.ring, e), SHM_FULL);
+        shm_cell_put(b.seg, b.ring, e);
+        for (int i = 0; i <= round % 3; i++)
+            assert_int_equal(next_of(&b), out++);
+    }
+    free(b.seg);
+}
+
+/* Only an empty ring is sealed, wherever its head is; who had a cell already finds the seal. */
+static void nothing_gets_past_the_seal(void **state)
+{
+    (void)state;
+    for (uint64_t used = 0; used < 2 * PLACES; used++) {
+        struct box b = box_new(PLACES);
+        for (uint64_t i = 0; i < used; i++) {
+            assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, i)), SHM_PUSHED);
+            assert_int_equal(next_of(&b), i);
+        }
+        struct shm_cqe *early = filled(&b, 77);
+        assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, 5)), SHM_PUSHED);
+        assert_false(shm_ring_seal(b.seg, b.ring));
+        assert_int_equal(next_of(&b), 5);
+        assert_true(shm_ring_seal(b.seg, b.ring));
+        assert_null(shm_ring_peek(b.seg, b.ring, 0));
+        shm_ring_pop(b.seg, b.ring); /* takes nothing */
+        assert_int_equal(shm_ring_push(b.seg, b.ring, early), SHM_SEALED);
+        shm_cell_put(b.seg, b.ring, early);
+        assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, 78)), SHM_SEALED);
+        assert_null(shm_ring_peek(b.seg, b.ring, 0));
+        free(b.seg);
+    }
+}
+
+/* A poster that stopped after it had filled a place, before it moved the tail, is passed by. */
+static void a_tail_that_is_behind_leads_to_the_seal(void **state)
+{
+    struct box b = box_new(PLACES);
+    (void)state;
+
+    for (uint64_t i = 0; i < 3; i++) {
+        assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, i)), SHM_PUSHED);
+        atomic_store(&b.ring->tail, i);
+        assert_int_equal(next_of(&b), i);
+    }
+    assert_int_equal(atomic_load(&b.ring->tail), 2);
+    assert_true(shm_ring_seal(b.seg, b.ring));
+    assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, 9)), SHM_SEALED);
+    assert_int_equal(atomic_load(&b.ring->tail), 3);
+    free(b.seg);
+}
+
+/* A ring of which each place is in use cannot be sealed and says that it is full. */
+static void a_full_ring_is_full_and_not_sealed(void **state)
+{
+    struct box b = box_new(PLACES);
+    (void)state;
+
+    for (uint64_t i = 0; i < PLACES; i++)
+        assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, i)), SHM_PUSHED);
+    assert_false(shm_ring_seal(b.seg, b.ring));
+    assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, 9)), SHM_FULL);
+    for (uint64_t i = 0; i < PLACES; i++)
+        assert_int_equal(next_of(&b), i);
+    free(b.seg);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_as_many_as_its_limit),
+        cmocka_unit_test(nothing_gets_past_the_seal),
+        cmocka_unit_test(a_tail_that_is_behind_leads_to_the_seal),
+        cmocka_unit_test(a_full_ring_is_full_and_not_sealed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
