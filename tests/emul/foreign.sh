@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # Usage: foreign.sh [ROUNDS]
-# Programs that nobody here wrote, and that use the device in ways of their own, on the software HCA: perftest ROUNDS times
-# (2) with and without rdma_cm, cmtime, udaddy, mckey, libfabric, Open MPI, fio, and pyverbs's own tests. Each says why, where it does not run.
-# Exit 77 when none does. Run it by hand in the build directory, on a machine that is not busy; `quickstart packages foreign`
+# Programs that nobody here wrote, and that use the device in ways of their own, on the software HCA, each ROUNDS times
+# (FOREIGN_ROUNDS, or 2): perftest with and without rdma_cm, cmtime, udaddy, mckey, libfabric, Open MPI, UCX, iSER, fio; and once
+# pyverbs's own tests. Each says why, where it does not run. FOREIGN_ONLY is a pattern of names (grep) of those to run.
+# A program that takes longer than FOREIGN_LIMIT (300) seconds has failed. Exit 77 when none runs. Run it by hand in the build directory, on a machine that is not busy; `quickstart packages foreign`
 # installs what it needs. The programs of programs.sh are run there.
 : "${EMUVERBS:=emul/verbs/emuverbs}"
 if grep -q -- '-fsanitize=address' Makefile 2>/dev/null; then
@@ -11,7 +12,7 @@ if grep -q -- '-fsanitize=address' Makefile 2>/dev/null; then
     exit 77
 fi
 [ -n "${FIRST_PORT-}" ] || exec ./with-ports "$0" "$@"
-rounds=${1:-2}
+rounds=${1:-${FOREIGN_ROUNDS:-2}}
 port=$FIRST_PORT
 here=$(cd "$(dirname "$0")" && pwd)
 emuverbs=$(realpath "$EMUVERBS")
@@ -35,9 +36,31 @@ result() { # name status
     else
         failed=$((failed + 1))
         echo "FAIL: $1 (status $2)"
-        tail -n 5 "$tmp/server" | sed 's/^/    server: /'
-        tail -n 5 "$tmp/client" | sed 's/^/    client: /'
+        cat "$tmp/why"
     fi
+}
+
+# Runs a command ROUNDS times. All have to succeed; what the last one that did not left behind is shown.
+again() { # name, command...
+    name=$1
+    shift
+    printf '%s\n' "$name" | grep -qE "${FOREIGN_ONLY:-.}" || return 0
+    good=0
+    for _ in $(seq "$rounds"); do
+        : >"$tmp/server"
+        : >"$tmp/client"
+        "$@"
+        status=$?
+        if [ $status -eq 0 ]; then
+            good=$((good + 1))
+        else
+            tail -n 5 "$tmp/server" | sed 's/^/    server: /' >"$tmp/why"
+            tail -n 5 "$tmp/client" | sed 's/^/    client: /' >>"$tmp/why"
+        fi
+    done
+    [ $good -eq "$rounds" ]
+    result "$name: $good of $rounds" $?
+    port=$((port + 1))
 }
 
 # A TCP port that is listened on, or an address of the software HCA that is bound, is there for all to see.
@@ -46,7 +69,7 @@ cm_bound() { grep -q "@emuverbs/cm/[^/]*/$port/" /proc/net/unix; }
 
 # Starts a server and waits until it can be reached, for a minute at most.
 serve() {
-    timeout 300 "$EMUVERBS" "$@" >"$tmp/server" 2>&1 &
+    timeout "${FOREIGN_LIMIT:-300}" "$EMUVERBS" "$@" >"$tmp/server" 2>&1 &
     server=$!
     : >"$tmp/client"
     for _ in $(seq 600); do
@@ -57,7 +80,7 @@ serve() {
     return 1
 }
 
-client() { timeout 300 "$EMUVERBS" "$@" >"$tmp/client" 2>&1; }
+client() { timeout "${FOREIGN_LIMIT:-300}" "$EMUVERBS" "$@" >"$tmp/client" 2>&1; }
 
 # The server's status, which ends by itself if all is well.
 ended() { # the client's status
@@ -71,44 +94,41 @@ ended() { # the client's status
 
 # A client comes when the server is reachable by TCP, as perftest has it: with -R its rdma_cm listener comes a little later.
 perftest() { # program, options
-    good=0
-    name="$* $rounds times"
-    for _ in $(seq "$rounds"); do
-        serve "$@" -p "$port" -n 200 && client "$@" -p "$port" -n 200 127.0.0.1
-        ended $? && good=$((good + 1))
-    done
-    [ $good -eq "$rounds" ]
-    result "$name: $good" $?
-    port=$((port + 1))
+    serve "$@" -p "$port" -n 200 && client "$@" -p "$port" -n 200 127.0.0.1
+    ended $?
 }
 if have ib_write_lat perftest; then
     for test in ib_send_lat ib_write_lat ib_read_lat ib_send_bw ib_write_bw ib_read_bw ib_atomic_lat ib_atomic_bw; do
-        perftest $test
-        perftest $test -R
+        again "$test" perftest $test
+        again "$test -R" perftest $test -R
     done
-    perftest ib_atomic_lat -A CMP_AND_SWAP
+    again "ib_atomic_lat -A CMP_AND_SWAP" perftest ib_atomic_lat -A CMP_AND_SWAP
     for test in ib_send_lat ib_send_bw; do
-        perftest $test -c UD
-        perftest $test -c UD -R
+        again "$test -c UD" perftest $test -c UD
+        again "$test -c UD -R" perftest $test -c UD -R
     done
 fi
 
-if have cmtime rdmacm-utils; then
+cmtime_once() {
     serve cmtime -p "$port" && client cmtime -p "$port" -s 127.0.0.1 -c 50
     status=$?
     kill "$server" 2>/dev/null # it serves for ever
-    wait "$server"
+    wait "$server" 2>/dev/null
     server=
-    result cmtime $status
-    port=$((port + 1))
+    return $status
+}
+udaddy_once() {
     ours=$port
-    port=7174 # udaddy has no option for it
+    port=7174 # it has no option for another
     serve udaddy -c 4 -C 50 && client udaddy -s 127.0.0.1 -c 4 -C 50
     ended $?
-    result udaddy $?
+    status=$?
     port=$ours
-    # all members of one group send and receive: each is told when the other has joined by what it prints
-    member() { timeout 300 "$EMUVERBS" mckey -m 239.9.8.7 -b 127.0.0.1 "$@"; }
+    return $status
+}
+# All members of one group send and receive. Who sends waits until the other has joined.
+member() { timeout "${FOREIGN_LIMIT:-300}" "$EMUVERBS" mckey -m 239.9.8.7 -b 127.0.0.1 "$@"; }
+mckey_once() {
     member -C 50 >"$tmp/server" 2>&1 &
     server=$!
     for _ in $(seq 600); do
@@ -117,57 +137,112 @@ if have cmtime rdmacm-utils; then
     done
     member -C 50 -s >"$tmp/client" 2>&1
     ended $?
-    result mckey $?
-    for p in udpong rstream riostream rcopy; do skip $p "the software HCA has no rsockets"; done
+}
+if have cmtime rdmacm-utils; then
+    again cmtime cmtime_once
+    again udaddy udaddy_once
+    again mckey mckey_once
+    for p in udpong rstream riostream rcopy; do skip $p "the software HCA has no rsockets (doc/emuverbs.md says why)"; done
 fi
 
+# Few messages: where a receiver is late, the connection manager's RNR timer is 655 ms, as the kernel's is.
+fi_once() { # provider, kind of endpoint
+    serve fi_pingpong -B "$port" -p "$1" -e "$2" -I 20 && client fi_pingpong -P "$port" -p "$1" -e "$2" -I 20 127.0.0.1
+    ended $?
+}
 if have fi_pingpong libfabric-bin; then
-    # few rounds: where a receiver is late, the connection manager's RNR timer is 655 ms, as the kernel's is
-    for form in "verbs msg" "verbs;ofi_rxm rdm"; do
-        serve fi_pingpong -B "$port" -p "${form% *}" -e "${form#* }" -I 20 && client fi_pingpong -P "$port" -p "${form% *}" -e "${form#* }" -I 20 127.0.0.1
-        ended $?
-        result "fi_pingpong $form" $?
-        port=$((port + 1))
-    done
+    again "fi_pingpong verbs msg" fi_once verbs msg
+    again "fi_pingpong verbs;ofi_rxm rdm" fi_once "verbs;ofi_rxm" rdm
 fi
 
-if have mpirun openmpi-bin && have mpicc libopenmpi-dev; then
-    : >"$tmp/server"
+mpi_once() {
     root=
     [ "$(id -u)" -ne 0 ] || root=--allow-run-as-root
     mkdir -p "$tmp/counters"
-    mpicc -O1 "$here/mpi_ring.c" -o "$tmp/mpi_ring" >"$tmp/client" 2>&1 &&
-        client --counters-dir "$tmp/counters" mpirun $root --oversubscribe -np 2 --mca pml cm --mca mtl ofi --mca btl self \
-            --mca mtl_ofi_provider_include "verbs;ofi_rxm" -x FI_PROVIDER="verbs;ofi_rxm" "$tmp/mpi_ring" &&
+    rm -f "$tmp"/counters/*
+    client --counters-dir "$tmp/counters" mpirun $root --oversubscribe -np 2 --mca pml cm --mca mtl ofi --mca btl self \
+        --mca mtl_ofi_provider_include "verbs;ofi_rxm" -x FI_PROVIDER="verbs;ofi_rxm" "$tmp/mpi_ring" &&
         grep -q '2 ranks, 0 wrong bytes' "$tmp/client" &&
         grep -h '"bytes_\(send\|write\|read\)": [0-9]\{7\}' "$tmp"/counters/*.json >/dev/null # all went this way
-    result "Open MPI over libfabric" $?
+}
+if have mpirun openmpi-bin && have mpicc libopenmpi-dev; then
+    mpicc -O1 "$here/mpi_ring.c" -o "$tmp/mpi_ring" >/dev/null 2>&1
+    again "Open MPI over libfabric" mpi_once
 fi
 
+# UCX looks for devices in sysfs. Without its own count of bytes it might have gone by TCP.
+ucx_once() { # transport
+    mkdir -p "$tmp/counters"
+    rm -f "$tmp"/counters/*
+    (
+        export UCX_TLS="$1,self" UCX_NET_DEVICES=emu0:1
+        serve --sysfs --counters-dir "$tmp/counters" ucx_perftest -p "$port" &&
+            client --sysfs ucx_perftest -p "$port" 127.0.0.1 -t tag_bw -n 200 -s 65536
+        ended $?
+    ) && grep -q 'Final:' "$tmp/client" && grep -h '"cqes": [1-9]' "$tmp"/counters/*.json >/dev/null
+}
 if have ucx_perftest ucx-utils; then
-    skip ucx_perftest "UCX looks for devices in sysfs, where the software HCA is not"
+    if "$EMUVERBS" --sysfs true 2>/dev/null; then
+        again "ucx_perftest tag_bw over rc" ucx_once rc
+        again "ucx_perftest tag_bw over ud" ucx_once ud
+    else
+        skip ucx_perftest "UCX looks for devices in sysfs, and emuverbs --sysfs is not permitted"
+    fi
 fi
 
-if have fio fio; then
+# iSER: one target for all logins, three a round. Its port for RDMA cannot be chosen; it wants both kinds of permission, by address
+# and by name; SIGTERM does not end it while it has a target.
+iser_once() {
+    for _ in 1 2 3; do
+        client iscsi-inq iser://127.0.0.1:3260/iqn.2026-11.emuverbs:disk/1 && grep -q 'DIRECT_ACCESS' "$tmp/client" || return 1
+    done
+}
+adm() { timeout 10 tgtadm -C "$port" --lld iser "$@" >>"$tmp/adm" 2>&1; }
+if have tgtd tgt && have iscsi-inq libiscsi-bin; then
+    if [ "$(id -u)" -ne 0 ] || grep -q '@emuverbs/cm/[^/]*/3260/' /proc/net/unix; then
+        skip "iSER" "tgtd needs root and port 3260"
+    else
+        mkdir -p /run/tgtd
+        truncate -s 8M "$tmp/disk"
+        "$EMUVERBS" tgtd -f -C "$port" --iscsi portal=127.0.0.1:"$port" >"$tmp/tgtd" 2>&1 &
+        server=$!
+        for _ in $(seq 600); do
+            if adm --op show --mode target || ! kill -0 "$server" 2>/dev/null; then break; fi
+            sleep 0.1
+        done
+        adm --op new --mode target --tid 1 -T iqn.2026-11.emuverbs:disk
+        adm --op new --mode logicalunit --tid 1 --lun 1 -b "$tmp/disk"
+        adm --op bind --mode target --tid 1 -I ALL
+        adm --op bind --mode target --tid 1 -Q iqn.2007-10.com.github:sahlberg:libiscsi:iscsi-inq
+        again "iSER logins, three at a time" iser_once
+        kill -9 "$server"
+        wait "$server" 2>/dev/null
+        server=
+    fi
+fi
+
+fio_once() {
+    rm -rf "$tmp/s" "$tmp/c"
+    mkdir "$tmp/s" "$tmp/c"
     printf '[server]\nioengine=rdma\nport=%s\nrw=read\nbs=64k\nsize=16m\n' "$port" >"$tmp/server.fio"
     printf '[client]\nioengine=rdma\nhostname=127.0.0.1\nport=%s\nverb=write\nrw=write\nbs=64k\niodepth=4\nsize=16m\nverify=crc32c\n' "$port" >"$tmp/client.fio"
-    (cd "$tmp" && mkdir s c)
     serve fio --aux-path="$tmp/s" "$tmp/server.fio" && client fio --aux-path="$tmp/c" "$tmp/client.fio"
     ended $?
-    result fio $?
-    port=$((port + 1))
+}
+if have fio fio; then
+    again "fio with verify" fio_once
 fi
 
 # pyverbs: what needs a vendor's device, or what is not here, skips itself.
 tests=/usr/share/doc/rdma-core/tests
 if ! python3=$(command -v /usr/bin/python3) || ! "$python3" -c 'import pyverbs' 2>/dev/null || [ ! -d $tests ]; then
     skip pyverbs "not installed (Debian: python3-pyverbs)"
-else
+elif printf 'pyverbs\n' | grep -qE "${FOREIGN_ONLY:-.}"; then
     cp -r $tests "$tmp/tests"
     find "$tmp/tests" -name '*.gz' -exec gunzip {} +
-    : >"$tmp/server"
     (cd "$tmp" && timeout 300 "$emuverbs" "$python3" tests/run_tests.py -v) >"$tmp/client" 2>&1
     status=$?
+    tail -n 5 "$tmp/client" | sed 's/^/    /' >"$tmp/why"
     result "pyverbs: $(grep -c '\.\.\. ok' "$tmp/client") tests, $(grep -c '\.\.\. skipped' "$tmp/client") skipped" $status
 fi
 
