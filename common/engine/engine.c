@@ -399,7 +399,7 @@ static void drain(struct rme *rme, bool (*settled)(const struct rme *rme), int m
     }
 }
 
-/* BYE messages that are not known to have arrived: counted as transfers. */
+/* No BYE waits for a credit, or is not known to have arrived. */
 static bool byes_arrived(const struct rme *rme)
 {
     return rme->byes == 0;
@@ -413,7 +413,10 @@ static bool links_down(const struct rme *rme)
     return true;
 }
 
-/* What was sent shall arrive before the links go: BYE is behind it, and its acknowledgement by hardware is enough. */
+/*
+ * What was sent shall arrive before the links go: BYE is behind it, and its acknowledgement by hardware is enough.  It may have to wait for
+ * a credit, which comes when the peer has taken what took the last one.
+ */
 static void say_bye(struct rme *rme)
 {
     for (struct rme_node *node = rme->peers.next; node != &rme->peers; node = node->next)

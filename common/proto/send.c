@@ -253,6 +253,8 @@ static void push(struct rme_peer *peer)
     if (peer->ping_due && rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA))
         peer->ping_due = false;
     start(peer);
+    if (peer->bye_due)
+        rme_peer_say_bye(peer);
     if (rme_credit_due(&peer->credit) && !rme_keep_waits(peer))
         rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN);
 }

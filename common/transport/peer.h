@@ -49,6 +49,7 @@ struct rme_peer {
     bool ping_sent;
     bool timer_rests; /* the timer is set for the next probe of an idle link, if it is */
     bool was_up; /* it had a link before */
+    bool bye_due; /* it is to be said, when there is a credit for it */
     bool bye_out; /* `bye` is under way */
     bool bye_in;  /* the peer said it; the link goes down by its will */
     int error;   /* why the link is being closed */
@@ -127,8 +128,10 @@ void rme_peer_timer(struct rme_peer *peer, uint64_t now);
 void rme_peer_pinged(struct rme_peer *peer, uint32_t asked);
 void rme_peer_yielded(struct rme_peer *peer, uint32_t count);
 
-/* Says BYE; when it has arrived, rme->byes counts it no longer. */
+/* BYE is to be said as soon as there is a credit for it; when it has arrived, or cannot, rme->byes counts it no longer. */
 void rme_peer_bye(struct rme_peer *peer);
+/* It is due: says it, if it can go now. */
+void rme_peer_say_bye(struct rme_peer *peer);
 void rme_peer_bye_done(struct rme_peer *peer);
 
 /* Events. */

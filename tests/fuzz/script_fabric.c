@@ -595,6 +595,8 @@ static void wait_for(struct rme_fabric *f, int timeout_ms)
 {
     (void)f;
     (void)timeout_ms;
+    if (script.sleeping != NULL)
+        script.sleeping();
 }
 
 static void wake(struct rme_fabric *f)

@@ -30,9 +30,10 @@ struct script {
     bool no_tx;        /* send buffers are out */
     bool no_regs;      /* registrations are refused */
     uint64_t trace;    /* of all that the engine did, see fuzz.h; addresses and registrations are not in it */
-    /* NULL, or called for each message of the engine, and before each registration, which holds no lock */
+    /* NULL, or called for each message of the engine, before each registration, and when it sleeps; the last two hold no lock */
     void (*heard)(const struct rme_wire_message *message);
     void (*registering)(void);
+    void (*sleeping)(void);
 };
 
 extern struct script script;

@@ -68,7 +68,7 @@ void scripted_run(void)
     } while (!quiet || ended > 0 || count > 0);
 }
 
-void scripted_say(struct rme_wire_message message, const struct rme_wire_segment *segment)
+void scripted_put(struct rme_wire_message message, const struct rme_wire_segment *segment)
 {
     uint8_t buffer[4096] = {0};
 
@@ -83,6 +83,11 @@ void scripted_say(struct rme_wire_message message, const struct rme_wire_segment
     for (uint32_t i = 0; i < message.nsegment; i++)
         rme_wire_put_segment(buffer, message.type, i, &segment[i]);
     script_message(0, buffer, rme_wire_length(message.type, message.nsegment));
+}
+
+void scripted_say(struct rme_wire_message message, const struct rme_wire_segment *segment)
+{
+    scripted_put(message, segment);
     scripted_run();
 }
 
@@ -169,7 +174,7 @@ void scripted_connect(const char *options, const struct rme_hello *answer)
 
 void scripted_close(void)
 {
-    script.registering = NULL;
+    script.registering = script.sleeping = NULL;
     script.no_tx = script.no_regs = false;
     script_cut();
     scripted_run();

@@ -56,6 +56,8 @@ void scripted_close(void);
 void scripted_run(void);
 /* The peer says this, and the engine acts on it.  `segment` for messages that have nsegment of them. */
 void scripted_say(struct rme_wire_message message, const struct rme_wire_segment *segment);
+/* The same, but the engine has not looked yet. */
+void scripted_put(struct rme_wire_message message, const struct rme_wire_segment *segment);
 void scripted_imm(uint32_t imm);
 /* Forgets what was heard. */
 void scripted_hush(void);

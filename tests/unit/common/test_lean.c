@@ -224,6 +224,47 @@ static void who_has_grown_keeps_a_reserve(void **state)
     assert_int_equal(scripted.peer->peer->credit.have, 2);
 }
 
+static unsigned slept, byes_at_first;
+
+/* What happens while the engine closes: the peer takes the message, BYE arrives, the link ends. */
+static void take_the_last(void)
+{
+    switch (slept++) {
+    case 0:
+        byes_at_first = scripted_count(RME_WIRE_BYE);
+        scripted_put((struct rme_wire_message){.type = RME_WIRE_CREDIT}, NULL);
+        break;
+    case 1:
+        script_finish(0);
+        break;
+    default:
+        script_cut();
+    }
+}
+
+/* Its message may not have arrived yet: the link does not end before there was a credit for the good-bye that follows it. */
+static void who_closes_waits_for_a_credit_to_say_so(void **state)
+{
+    struct posted send;
+    unsigned byes;
+
+    (void)state;
+    connect_to(1);
+    slept = 0;
+    scripted_send(&send, memory, 8, 1);
+    scripted_run();
+    scripted_check(&send, 0);
+    assert_int_equal(scripted.peer->peer->credit.have, 0);
+    script.sleeping = take_the_last;
+    rme_close(scripted.rme);
+    byes = scripted_count(RME_WIRE_BYE);
+    script.sleeping = NULL;
+    rme_addr_free(scripted.peer);
+    connect_to(1); /* the teardown closes one */
+    assert_int_equal(byes_at_first, 0);
+    assert_int_equal(byes, 1);
+}
+
 /* What is said to stay in touch is no use, and asks for nothing. */
 static void a_pong_asks_for_nothing(void **state)
 {
@@ -279,6 +320,7 @@ int main(void)
         cmocka_unit_test_teardown(a_request_that_promises_few_is_refused, close_it),
         cmocka_unit_test_teardown(the_message_that_takes_the_last_says_so, close_it),
         cmocka_unit_test_teardown(who_has_grown_keeps_a_reserve, close_it),
+        cmocka_unit_test_teardown(who_closes_waits_for_a_credit_to_say_so, close_it),
         cmocka_unit_test_teardown(a_pong_asks_for_nothing, close_it),
         cmocka_unit_test_teardown(an_idle_one_gives_all_but_the_first_up, close_it),
         cmocka_unit_test_teardown(an_answer_promises_something, close_it),
