@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A protocol: a row of the table rme_protocols (proto/table.c).  All that the rest of the engine asks of one is here, so that one
+ * A protocol: a row of the table rme_protocol_table (proto/talk.c).  All that the rest of the engine asks of one is here, so that one
  * is added or removed without opening another.  A function that is NULL has nothing to do.  The engine's lock is held.
  */
 #ifndef RME_PROTOCOL_H
@@ -16,8 +16,25 @@ struct rme_op;
 
 typedef void (*rme_arrived_fn)(struct rme_peer *peer, const struct rme_wire_message *message);
 
+/* What became of an operation that a protocol was asked to start. */
+enum rme_started {
+    RME_START_OTHER,   /* it is not for this protocol, or not now: the next one in the table is asked */
+    RME_START_GONE,    /* it is started, or was ended */
+    RME_START_STUCK,   /* no credit or buffer: nothing else can go either */
+    RME_START_PREPARE, /* its memory is made ready; rme_send_ready follows */
+    RME_START_TURN,    /* it has to wait for the peer's host, or for others whose memory is made ready */
+};
+
 struct rme_protocol {
     const char *name;
+
+    /* a QUEUED send, the first one of its tag: each protocol is asked, in the order of the table */
+    enum rme_started (*start)(struct rme *rme, struct rme_op *op);
+    /* would that be anything but RME_START_OTHER and RME_START_TURN for this send?  NULL: no */
+    bool (*in_turn)(const struct rme_op *op);
+
+    /* the peer gives up something by CANCEL: each protocol is asked; true: it was one of its own, and is seen to */
+    bool (*cancelled)(struct rme_peer *peer, const struct rme_wire_message *cancel);
 
     /* messages: each kind has one taker */
     rme_arrived_fn arrived[RME_ARRIVALS];

@@ -18,6 +18,7 @@
 #include "proto/message.h"
 #include "proto/refuse.h"
 #include "proto/rndv.h"
+#include "proto/send.h"
 
 #define OFFERS_KEPT (256u << 10) /* bytes kept for a peer: with more, offers of further descriptions are forgotten */
 
@@ -50,6 +51,27 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     rme_count_add(rme, RME_C_BYTES_COPIED, size);
     peer->bytes_sent += size;
     return true;
+}
+
+static enum rme_stream stream_of(const struct rme_op *op)
+{
+    return op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
+}
+
+static bool in_turn(const struct rme_op *op)
+{
+    return op->rndv == NULL && rme_eager_fits(op->peer, stream_of(op), op->size);
+}
+
+static enum rme_started start(struct rme *rme, struct rme_op *op)
+{
+    if (!in_turn(op))
+        return RME_START_OTHER;
+    if (!rme_eager_send(op->peer, stream_of(op), op->seg, op->nseg, op->size, op->tag))
+        return RME_START_STUCK;
+    rme_send_leave(op);
+    rme_op_end(rme, op, 0);
+    return RME_START_GONE;
 }
 
 /* The payload of the message at that place reaches its receive, which ends. */
@@ -154,6 +176,17 @@ struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from)
     struct rme_name *name = rme_name_find(&peer->rme->mover->names, peer->serial, RME_NAME_MESSAGE, from);
 
     return name != NULL ? rme_entry(name, struct rme_message, name) : NULL;
+}
+
+struct rme_message *rme_message_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel, bool unexpected)
+{
+    struct rme_message *message;
+
+    if ((cancel->flags & RME_WIRE_F_FROM_SENDER) == 0 || cancel->to != 0 ||
+        ((cancel->flags & RME_WIRE_F_UNEXPECTED) != 0) != unexpected)
+        return NULL;
+    message = rme_message_find(peer, cancel->from);
+    return message != NULL && (message->unexp != NULL) == unexpected ? message : NULL;
 }
 
 void rme_message_unlink(struct rme *rme, struct rme_message *message)
@@ -297,6 +330,26 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot)
     rme_message_free(message);
 }
 
+void rme_message_forget(struct rme_message *message)
+{
+    struct rme_peer *peer = message->peer;
+
+    rme_message_unlink(peer->rme, message);
+    rme_node_append(&peer->control, &message->control.link);
+    rme_peer_kick(peer);
+}
+
+/* The sender gives up an expected message that no receive has met. */
+static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
+{
+    struct rme_message *message = rme_message_cancelled(peer, cancel, false);
+
+    if (message == NULL)
+        return false;
+    rme_message_forget(message);
+    return true;
+}
+
 static void made(struct rme_peer *peer)
 {
     rme_node_init(&peer->talk->messages);
@@ -320,6 +373,9 @@ static void left(struct rme_peer *peer)
 
 const struct rme_protocol rme_protocol_eager = {
     .name = "eager",
+    .start = start,
+    .in_turn = in_turn,
+    .cancelled = cancelled,
     .arrived = {[RME_WIRE_EAGER] = eager_arrived, [RME_WIRE_RTS] = rts_arrived},
     .made = made,
     .started = started,

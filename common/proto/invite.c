@@ -302,7 +302,8 @@ static bool send_ack(struct rme_peer *peer, struct rme_control *control)
 
 static const struct rme_control_kind ack_kind = {send_ack, drop_ack};
 
-void rme_invite_cancelled(struct rme_peer *peer, uint32_t from)
+/* The peer takes back the invitation of its receive `from`. */
+static void taken_back(struct rme_peer *peer, uint32_t from)
 {
     struct rme_invites *invites = &peer->talk->invites;
     struct rme_op *op = send_into(peer, from);
@@ -332,6 +333,14 @@ void rme_invite_cancelled(struct rme_peer *peer, uint32_t from)
     rme_peer_kick(peer);
 }
 
+static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
+{
+    if ((cancel->flags & RME_WIRE_F_FROM_SENDER) != 0 || cancel->to != 0)
+        return false;
+    taken_back(peer, cancel->from);
+    return true;
+}
+
 static void left(struct rme_peer *peer)
 {
     rme_invite_drop(&peer->talk->invites);
@@ -339,6 +348,7 @@ static void left(struct rme_peer *peer)
 
 const struct rme_protocol rme_protocol_invitation = {
     .name = "invitation",
+    .cancelled = cancelled,
     .arrived = {[RME_WIRE_INVITE] = arrived},
     .started = started,
     .left = left,

@@ -72,7 +72,5 @@ static inline bool rme_invite_sent(struct rme_invites *invites, int32_t tag, uin
 }
 /* The invitation that is held; the caller's now. */
 struct rme_opening *rme_invite_take(struct rme_peer *peer);
-/* The peer takes back the invitation of its receive `from`. */
-void rme_invite_cancelled(struct rme_peer *peer, uint32_t from);
 
 #endif

@@ -46,6 +46,10 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot);
 /* An RTS that waits can be found by what its sender calls it; NULL: there is none such. */
 void rme_message_name(struct rme_message *message);
 struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from);
+/* The one that a CANCEL of its sender means, if it is of that stream; NULL: there is none such. */
+struct rme_message *rme_message_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel, bool unexpected);
+/* Its sender has given it up: it is taken out, answered, and goes.  It counts as held until it is answered. */
+void rme_message_forget(struct rme_message *message);
 /* It has to wait: its offer is kept if there is room for it. */
 void rme_message_shorten(struct rme_message *message);
 /* Takes it out of its slot; frees it. */

@@ -464,6 +464,47 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
     }
 }
 
+/* Is this op meant?  What the peer calls its end has to be what we know of it, if we know it. */
+static bool is_meant(const struct rme_op *op, const struct rme_wire_message *cancel)
+{
+    bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
+    uint32_t known = rme_rndv_peer_handle(op->rndv);
+
+    return rme_op_sends(op) != from_sender && (known == 0 || known == cancel->from);
+}
+
+/* The peer gives up its end of an op. */
+static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
+{
+    bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
+    struct rme_op *op = from_sender && cancel->to == 0 ? rme_rndv_find_receive(peer, cancel->from) : rme_rndv_find(peer, cancel->to);
+
+    if (op == NULL || !is_meant(op, cancel))
+        return false;
+    switch ((enum rme_op_state)op->state) {
+    case RME_OP_INVITING:
+    case RME_OP_RTS:
+    case RME_OP_EXPOSED:
+    case RME_OP_MOVING:
+    case RME_OP_CANCELLING:
+        op->rndv->peer_stop = true;
+        rme_rndv_set_peer_handle(op, cancel->from);
+        rme_rndv_halt(peer->rme, op);
+        break;
+    default:
+        break;
+    }
+    return true;
+}
+
+static void cancel_acked(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_op *op = rme_rndv_find(peer, message->to);
+
+    if (op != NULL && op->state == RME_OP_CANCELLING)
+        rme_op_end(peer->rme, op, op->rndv->stop_error);
+}
+
 /* ---- The end ------------------------------------------------------------------------------------------------------ */
 
 static void count_end(struct rme *rme, const struct rme_op *op)
@@ -501,10 +542,14 @@ static void ended(struct rme *rme, struct rme_op *op)
 
 const struct rme_protocol rme_protocol_rendezvous = {
     .name = "rendezvous",
+    .start = rme_rndv_start,
+    .in_turn = rme_rndv_in_turn,
+    .cancelled = cancelled,
     .arrived = {[RME_WIRE_CTS] = rme_rndv_cts,
                 [RME_WIRE_OFFER] = rme_rndv_offer,
                 [RME_WIRE_GO] = rme_rndv_go,
-                [RME_WIRE_FIN] = rme_rndv_fin},
+                [RME_WIRE_FIN] = rme_rndv_fin,
+                [RME_WIRE_CANCEL_ACK] = cancel_acked},
     .ready = rme_rndv_advance,
     .failed = rme_rndv_stop,
     .silenced = rme_rndv_silence,

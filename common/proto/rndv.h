@@ -70,17 +70,9 @@ void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done);
 
 /* ---- rndv_send.c, rndv_recv.c ------------------------------------------------------------------------------------ */
 
-/* What became of a send that was tried. */
-enum rme_sent {
-    RME_SENT_GONE,    /* or it was ended */
-    RME_SENT_STUCK,   /* no credit or buffer: nothing else can go either */
-    RME_SENT_PREPARE, /* its memory is made ready; rme_send_ready follows */
-    RME_SENT_TURN,    /* too many wait for the peer's host, or have their memory made ready */
-};
-
 /* The first send of its tag goes by rendezvous, if it can. */
-enum rme_sent rme_rndv_send(struct rme *rme, struct rme_op *op);
-/* Would it not be RME_SENT_TURN? */
+enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op);
+/* Would it not be RME_START_TURN? */
 bool rme_rndv_in_turn(const struct rme_op *op);
 void rme_rndv_cts(struct rme_peer *peer, const struct rme_wire_message *message);
 /* An INVITE has crossed the RTS of this send: it may be the answer. */

@@ -167,12 +167,12 @@ bool rme_rndv_in_turn(const struct rme_op *op)
 }
 
 /* It goes to the invitation of its tag. */
-static enum rme_sent sent_invited(enum invited invited)
+static enum rme_started sent_invited(enum invited invited)
 {
-    return invited == INVITED_WAITS ? RME_SENT_STUCK : RME_SENT_GONE;
+    return invited == INVITED_WAITS ? RME_START_STUCK : RME_START_GONE;
 }
 
-enum rme_sent rme_rndv_send(struct rme *rme, struct rme_op *op)
+enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
     enum rme_stream stream = stream_of(op);
@@ -187,18 +187,18 @@ enum rme_sent rme_rndv_send(struct rme *rme, struct rme_op *op)
             return sent_invited(invited);
     }
     if (!rme_rndv_in_turn(op))
-        return RME_SENT_TURN;
+        return RME_START_TURN;
     if (op->rndv == NULL && plan_send(rme, op) != 0) {
         rme_send_leave(op);
         rme_op_end(rme, op, -ENOMEM);
-        return RME_SENT_GONE;
+        return RME_START_GONE;
     }
     unit = offered_unit(rme, op, &wait);
     if (wait)
-        return op->state == RME_OP_QUEUED ? RME_SENT_PREPARE : RME_SENT_GONE;
+        return op->state == RME_OP_QUEUED ? RME_START_PREPARE : RME_START_GONE;
     tx = rme_peer_tx(peer, RME_CREDIT_DATA);
     if (tx == NULL)
-        return RME_SENT_STUCK;
+        return RME_START_STUCK;
     if (unit != NULL && !rme_unit_offer(peer, unit)) {
         offer_nothing(rme, op, unit);
         unit = NULL;
@@ -208,7 +208,7 @@ enum rme_sent rme_rndv_send(struct rme *rme, struct rme_op *op)
     peer->talk->rts_out[stream]++;
     op->rndv->rts_out = true;
     rme_op_step(rme, op, RME_OP_RTS);
-    return RME_SENT_GONE;
+    return RME_START_GONE;
 }
 
 /* The send that an answer is for; NULL: there is none such, the peer made a mistake. */

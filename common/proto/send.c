@@ -27,8 +27,7 @@
  * Failure path.  A send that is cancelled, or ends with its link, passes the tag on like one that goes.  Without memory for a
  * slot the queue waits as a whole.
  */
-#include "proto/message.h"
-#include "proto/rndv.h"
+#include "move/move.h"
 #include "proto/send.h"
 
 /* ---- Sends that let others pass ---------------------------------------------------------------------------------- */
@@ -125,48 +124,51 @@ static struct rme_op *first_of(const struct rme_node *ring)
     return rme_node_alone(ring) ? NULL : rme_entry(ring->next, struct rme_op, link);
 }
 
-/* Of those that wait for the peer's host, one that need not wait any more; NULL: none. */
+/* The first protocol with which it need not wait for the peer's host; NULL: none. */
+static const struct rme_protocol *in_turn_with(const struct rme_op *op)
+{
+    for (const struct rme_protocol *const *row = rme_protocol_table; op != NULL && *row != NULL; row++)
+        if ((*row)->in_turn != NULL && (*row)->in_turn(op))
+            return *row;
+    return NULL;
+}
+
+/* Of those that wait for the peer's host, one that need not wait any more; NULL: none.  They take turns where both want the same. */
 static struct rme_op *in_turn(const struct rme_peer *peer)
 {
     struct rme_op *small = first_of(&peer->talk->turn[RME_TURN_SMALL]);
     struct rme_op *large = first_of(&peer->talk->turn[RME_TURN_LARGE]);
+    const struct rme_protocol *of_small = in_turn_with(small), *of_large = in_turn_with(large);
 
-    if (small != NULL && rme_eager_fits(peer, RME_EXPECTED, small->size))
+    if (of_small != NULL && (of_small != of_large || peer->talk->small_next))
         return small;
-    if (large != NULL && !rme_rndv_in_turn(large))
-        large = NULL;
-    if (small != NULL && rme_rndv_in_turn(small) && (large == NULL || peer->talk->small_next))
-        return small;
-    return large;
+    return of_large != NULL ? large : NULL;
 }
 
-static bool send_eagerly(struct rme_op *op, enum rme_stream stream)
+static enum rme_started ask_protocols(struct rme_op *op)
 {
-    struct rme_peer *peer = op->peer;
+    enum rme_started started = RME_START_OTHER;
 
-    if (!rme_eager_send(peer, stream, op->seg, op->nseg, op->size, op->tag))
-        return false;
-    rme_send_leave(op);
-    rme_op_end(peer->rme, op, 0);
-    return true;
+    for (const struct rme_protocol *const *row = rme_protocol_table; started == RME_START_OTHER && *row != NULL; row++)
+        if ((*row)->start != NULL)
+            started = (*row)->start(op->peer->rme, op);
+    return started;
 }
 
 /* Tries an expected send.  False: nothing can go now. */
 static bool try_expected(struct rme_op *op)
 {
-    struct rme_peer *peer = op->peer;
     bool small = is_small(op);
 
-    if (small && rme_eager_fits(peer, RME_EXPECTED, op->size))
-        return send_eagerly(op, RME_EXPECTED);
-    switch (rme_rndv_send(peer->rme, op)) {
-    case RME_SENT_PREPARE:
+    switch (ask_protocols(op)) {
+    case RME_START_PREPARE:
         return hold_tag(op);
-    case RME_SENT_TURN:
+    case RME_START_OTHER: /* the table has one that takes all */
+    case RME_START_TURN:
         return wait_turn(op, small ? RME_TURN_SMALL : RME_TURN_LARGE);
-    case RME_SENT_STUCK:
+    case RME_START_STUCK:
         return false;
-    case RME_SENT_GONE:
+    case RME_START_GONE:
         break;
     }
     return true;
@@ -204,11 +206,7 @@ static bool send_unexpected(struct rme_peer *peer)
 {
     struct rme_op *op = first_of(&peer->talk->sendq[RME_UNEXPECTED_STREAM]);
 
-    if (op == NULL)
-        return false;
-    if (op->rndv == NULL && rme_eager_fits(peer, RME_UNEXPECTED_STREAM, op->size))
-        return send_eagerly(op, RME_UNEXPECTED_STREAM);
-    return rme_rndv_send(peer->rme, op) == RME_SENT_GONE;
+    return op != NULL && ask_protocols(op) == RME_START_GONE;
 }
 
 /* Was the first unexpected message posted before the expected one that is next? */

@@ -203,12 +203,18 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
     rme_peer_release(peer);
 }
 
-void rme_unexp_cancel(struct rme_message *rts)
+/* The sender gives up a message that was not pulled yet. */
+static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
-    struct rme_unexp *u = rts->unexp;
+    struct rme_message *rts = rme_message_cancelled(peer, cancel, true);
 
-    u->rts = NULL;
-    unexp_free(u);
+    if (rts == NULL)
+        return false;
+    rts->unexp->rts = NULL;
+    unexp_free(rts->unexp);
+    rts->unexp = NULL;
+    rme_message_forget(rts);
+    return true;
 }
 
 /* ---- Delivering -------------------------------------------------------------------------------------------------- */
@@ -318,6 +324,7 @@ static void made(struct rme_peer *peer)
 
 const struct rme_protocol rme_protocol_unexpected = {
     .name = "unexpected",
+    .cancelled = cancelled,
     .arrived = {[RME_WIRE_UNEXPECTED] = unexp_arrived, [RME_ARRIVAL_UNEXPECTED_RTS] = rts_arrived},
     .made = made,
     .left = left,

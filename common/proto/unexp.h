@@ -40,8 +40,6 @@ struct rme_unexp *rme_unexp_back(struct rme *rme, const void *buffer);
 void rme_unexp_publish(struct rme *rme);
 /* A pull ended. */
 void rme_unexp_pulled(struct rme *rme, struct rme_op *op);
-/* The sender gives up an RTS that was not pulled yet; the message is the caller's now. */
-void rme_unexp_cancel(struct rme_message *rts);
 void rme_unexp_clear(struct rme *rme);
 
 #endif
