@@ -30,6 +30,8 @@
 #define ELAN_READS       96 /* read requests that a queue for them takes between two marks */
 #define ELAN_RESTLESS_MS 1
 #define ELAN_LOOK_MS     25 /* whether a peer that takes no messages is still there */
+#define ELAN_ASK_MS      500  /* the same, asked at a server's desk; from one question to the next, too */
+#define ELAN_KEPT_MOST   1024 /* buffers of unfinished DMAs, with which new links are refused */
 
 /* What a packet, or a message of several, is composed in. It is in main memory, its event in
  * SDRAM. */
@@ -52,6 +54,7 @@ struct elan_tx {
     uint64_t skip;          /* bytes of that segment */
     uint64_t ahead;         /* bytes of that piece before it */
     bool over;              /* DONE has come */
+    bool kept;              /* an orphan in quarantine */
 };
 TAILQ_HEAD(elan_txs, elan_tx);
 
@@ -76,6 +79,7 @@ struct elan_move {
     bool let;         /* our own set of its event is done, or on its way */
     uint32_t refused; /* of its DMAs: they never set the event */
     bool busy;        /* from its beginning until DONE comes, whatever becomes of its link */
+    bool kept;        /* in quarantine */
 };
 TAILQ_HEAD(elan_moves, elan_move);
 
@@ -113,10 +117,12 @@ struct rme_link {
     bool tell_request, tell_up, tell_down, tell_room;
     bool passive, bye_sent, bye_in;
     bool gap; /* numbers were given out that never come to the peer */
+    bool kept; /* given up, but its peer may still reach our memory */
     enum elan_state state;
     int error;
     int64_t until;  /* ENDING: when it is given up */
     int64_t looked; /* when the log was last asked about the peer */
+    int64_t asked;  /* … and its desk */
     void *owner;
     uint32_t number; /* here */
     /* the peer */
@@ -128,7 +134,7 @@ struct rme_link {
     bool heard;
     uint8_t hello[ELAN_HELLO_MAX]; /* the peer's when `heard`; before that, our own */
     size_t hello_length;
-    struct bmi_elan4_call *call;
+    struct bmi_elan4_call *call, *question; /* for its card; whether it is the same process */
     /* out */
     struct elan_txs lent, queued, sent;
     uint32_t tx_used, next_seq;
@@ -163,7 +169,9 @@ struct rme_fabric {
     uint32_t next_index;
     struct elan_links links, eventful, dirty, ready, sending;
     uint32_t endings, callings, wanting;
-    _Atomic int restless; /* as of the last poll: a sleeper is to look again soon */
+    uint32_t kept_links; /* of those that are ending */
+    uint32_t kept_moves, kept_most; /* in quarantine, without a link; buffers in all that may be */
+    _Atomic int restless; /* as of the last poll: after how many ms a sleeper is to look again; 0: need not */
     _Atomic int hint;     /* a sleeper saw something at the descriptors of greet.c */
     /* out */
     struct elan_txs tx_free, orphans;
@@ -176,7 +184,7 @@ struct rme_fabric {
     int used, max;
     int epoll_fd, wake_fd;
     uint32_t polls;
-    int64_t drain_ms, dead_ms;
+    int64_t drain_ms, dead_ms, quarantine_ms, kept_said;
 };
 
 extern const struct rme_option_row elan_options[];
@@ -201,6 +209,8 @@ void elan_link_bye(struct rme_link *l);
 void elan_links_check(struct rme_fabric *f, int64_t now);
 /* Whether the log of this node says that the peer's context has another owner, or none. */
 bool elan_link_orphaned(struct rme_link *l);
+/* There are so many buffers of unfinished DMAs that no new links are to be made; says so, now and then. */
+bool elan_kept_full(struct rme_fabric *f);
 void elan_op_disconnect(struct rme_link *l, int error);
 void elan_op_free(struct rme_link *l);
 
@@ -214,6 +224,8 @@ void elan_op_reject(struct rme_link *l, const void *hello, size_t length);
 void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct elan_packet *p,
                        const uint8_t *body);
 void elan_greet_calls(struct rme_fabric *f, int64_t now);
+/* Asks a server of another node, at its desk, whether it is still the process of this link; if not, the link is down. */
+void elan_greet_ask(struct rme_link *l, int64_t now);
 
 /* tx.c */
 int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes);

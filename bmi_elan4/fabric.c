@@ -179,10 +179,12 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->config = *config;
     f->epoll_fd = f->wake_fd = -1;
     f->tx_most = (uint32_t)rme_option(config->options, "elan_tx_buffers");
+    f->kept_most = f->tx_most < ELAN_KEPT_MOST ? f->tx_most : ELAN_KEPT_MOST;
     f->tx_per_link = (uint32_t)rme_option(config->options, "elan_tx_per_link");
     f->active_most = (uint32_t)rme_option(config->options, "elan_transfers");
     f->dead_ms = rme_option(config->options, "elan_dead_ms");
     f->drain_ms = rme_option(config->options, "elan_drain_timeout_ms");
+    f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");
     f->caps = (struct rme_caps){.max_sge = 64,
                                 .max_read_sge = 64,
                                 .max_piece = UINT64_C(1) << 40,

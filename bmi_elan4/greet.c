@@ -7,6 +7,9 @@
  * goes to that queue, with our card; the server's host sees a request, and answers ACCEPT or
  * REJECT to the queue that the card names. An answer to somebody who has given up meanwhile is
  * answered NOBODY.
+ *
+ * The desk says, too, whether a server that takes nothing any more is gone: nobody listens there,
+ * or a process of another generation. Only who called it asks: a client has no desk.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -76,6 +79,47 @@ static void call_step(struct rme_link *l)
     }
 }
 
+/* Goes on with a question to a desk. An answer that does not come says nothing. */
+static void question_step(struct rme_link *l, int64_t now)
+{
+    struct bmi_elan4_card theirs;
+    int rc = bmi_elan4_call_step(l->question, &theirs);
+
+    if (rc == -EAGAIN && now - l->asked < BMI_ELAN4_VISIT_MS)
+        return;
+    bmi_elan4_call_end(l->question);
+    l->question = NULL;
+    l->f->callings--;
+    if (rc == -ECONNREFUSED ||
+        (rc == 0 && theirs.vp == l->vp && theirs.generation != l->generation))
+        elan_link_down(l, -ECONNRESET);
+}
+
+void elan_greet_ask(struct rme_link *l, int64_t now)
+{
+    struct rme_fabric *f = l->f;
+    struct bmi_elan4_where where;
+    struct bmi_elan4_card card = f->card;
+    int node, context;
+
+    if (l->passive || l->question || (l->asked && now - l->asked < ELAN_ASK_MS) ||
+        bmi_elan4_place(&f->nic->range, (int)l->vp, &node, &context) < 0 ||
+        node == f->nic->node ||
+        bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where) < 0 ||
+        where.queue)
+        return;
+    l->asked = now;
+    card.wanted = l->vp;
+    int rc = bmi_elan4_call_begin((struct sockaddr *)&where.tcp, where.tcp_length, &card,
+                                  &l->question);
+    if (rc == -ECONNREFUSED)
+        elan_link_down(l, -ECONNRESET);
+    if (rc < 0)
+        return;
+    f->callings++;
+    elan_watch(f, bmi_elan4_call_fd(l->question), EPOLLIN | EPOLLOUT | EPOLLET);
+}
+
 void elan_greet_calls(struct rme_fabric *f, int64_t now)
 {
     struct rme_link *l, *after;
@@ -86,6 +130,8 @@ void elan_greet_calls(struct rme_fabric *f, int64_t now)
         after = TAILQ_NEXT(l, all);
         if (l->call)
             call_step(l);
+        else if (l->question)
+            question_step(l, now);
     }
 }
 
@@ -148,6 +194,8 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 
     if (!at || length > ELAN_HELLO_MAX)
         return -EINVAL;
+    if (elan_kept_full(f))
+        return -ENOBUFS;
     struct rme_link *l = elan_link_new(f);
     if (!l)
         return -ENOMEM;
@@ -196,7 +244,7 @@ static void hello(struct rme_fabric *f, const struct elan_packet *p,
         reject(f, theirs, p->arg, verdict);
         return;
     }
-    l = elan_link_new(f);
+    l = elan_kept_full(f) ? NULL : elan_link_new(f);
     if (!l) {
         reject(f, theirs, p->arg, BMI_ELAN4_FULL);
         return;

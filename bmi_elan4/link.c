@@ -12,10 +12,15 @@
  * notification nor the packet to ourselves. Its number makes a gap in what the peer gets, so
  * BREAK says the same as BYE without waiting for its turn.
  *
- * A peer that is dead says no BYE, and DMAs to it never end. After drain_timeout_ms the link is
- * DOWN nevertheless. What is still with the interface then goes nowhere as long as nobody has
- * the peer's context; its own memory, events and chains are not used again before it has
- * landed.
+ * A peer that is dead says no BYE, and DMAs to it never end. One that is merely silent says none
+ * either, and when it goes on it may write where it was once told to: nothing here can forbid
+ * that. So after drain_timeout_ms the link is `kept`: the host is not told that it is DOWN, and
+ * keeps its memory, until the peer says BYE, is known to be dead, or quarantine_ms are over.
+ *
+ * What our interface has in hand for a dead peer goes nowhere as long as nobody has the peer's
+ * context; its packets, events and chains are nobody's before it has landed. They are counted,
+ * and when there are too many no new links are made: those that there are need no more than
+ * their own.
  *
  * Links are known to peers by a number, of which each use of a place in the table has another.
  */
@@ -96,6 +101,16 @@ void elan_link_down(struct rme_link *l, int error)
         bmi_elan4_call_end(l->call);
         l->call = NULL;
         f->callings--;
+    }
+    if (l->question) {
+        bmi_elan4_call_end(l->question);
+        l->question = NULL;
+        f->callings--;
+    }
+    if (l->kept) {
+        l->kept = false;
+        f->kept_links--;
+        f->config.stats->value[RME_C_QUARANTINED]--;
     }
     l->state = ELAN_DOWN_STATE;
     if (!l->error)
@@ -181,19 +196,49 @@ static int say_break(struct rme_link *l)
     return elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, NULL, 0);
 }
 
+bool elan_kept_full(struct rme_fabric *f)
+{
+    int64_t now = elan_now();
+
+    if (f->norphans + f->kept_moves < f->kept_most)
+        return false;
+    if (!f->kept_said || now - f->kept_said >= 1000)
+        elan_log(f, RME_LOG_ERROR,
+                 "no new connections: %u buffers wait for DMAs, most likely to processes that are gone; start this process "
+                 "anew, or raise elan_tx_buffers",
+                 f->norphans + f->kept_moves);
+    f->kept_said = now;
+    return true;
+}
+
+/* The time of a link that is ending is over. True: the host may have its memory. */
+static bool given_up(struct rme_link *l, int64_t now)
+{
+    if (now < l->until + l->f->quarantine_ms) {
+        if (!l->kept) {
+            l->kept = true;
+            l->f->kept_links++;
+            l->f->config.stats->value[RME_C_QUARANTINED]++;
+            elan_log(l->f, RME_LOG_INFO, "%s: it is silent, and may live; what it can write to is kept", l->name);
+        }
+        elan_greet_ask(l, now);
+        return l->state == ELAN_DOWN_STATE;
+    }
+    elan_log(l->f, RME_LOG_INFO, "%s: it does not say that it is over; given up", l->name);
+    elan_link_down(l, -ETIMEDOUT);
+    return true;
+}
+
 /* One step towards the end of a link that is ending. */
 static void check(struct rme_link *l, int64_t now)
 {
-    if (now >= l->until) {
-        elan_log(l->f, RME_LOG_INFO, "%s: it does not say that it is over; given up", l->name);
-        elan_link_down(l, -ETIMEDOUT);
-        return;
-    }
     if (now != l->looked && elan_link_orphaned(l)) { /* what it had under way died with it */
         elan_link_down(l, l->error);
         return;
     }
     l->looked = now;
+    if (now >= l->until && given_up(l, now))
+        return;
     if (!l->bye_sent && elan_moves_over(l) && TAILQ_EMPTY(&l->queued)) {
         l->bye_sent = true;
         if ((l->gap ? say_break(l) : elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0)) < 0)

@@ -474,6 +474,11 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
     if (!m || !m->busy || m->use != use)
         return;
     m->busy = false;
+    if (m->kept) {
+        m->kept = false;
+        f->kept_moves--;
+        f->config.stats->value[RME_C_QUARANTINED]--;
+    }
     if (m->note && m->note != &m->own)
         elan_tx_give(f, m->note);
     if (l) {
@@ -505,6 +510,9 @@ void elan_move_forget(struct rme_link *l)
         m->link = NULL;
         m->x = NULL;
         m->place = NULL;
+        m->kept = true;
+        l->f->kept_moves++;
+        l->f->config.stats->value[RME_C_QUARANTINED]++;
         l->f->active--; /* it is nobody's until DONE comes, if ever */
     }
     l->nmoves = l->silent = 0;

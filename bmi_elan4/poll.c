@@ -137,11 +137,13 @@ static void look_around(struct rme_fabric *f)
     elan_tx_overdue(f, now);
 }
 
-/* Whether something is to be found by looking again only. */
-static bool restless(const struct rme_fabric *f)
+/* When to look again for what is found by that only, in milliseconds; 0: there is nothing. */
+static int restless(const struct rme_fabric *f)
 {
-    return f->endings || elan_tx_restless(f) || !TAILQ_EMPTY(&f->ready) ||
-           !TAILQ_EMPTY(&f->eventful);
+    if (f->endings > f->kept_links || elan_tx_restless(f) || !TAILQ_EMPTY(&f->ready) ||
+        !TAILQ_EMPTY(&f->eventful))
+        return ELAN_RESTLESS_MS;
+    return f->kept_links ? ELAN_LOOK_MS : 0;
 }
 
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
@@ -179,9 +181,9 @@ void elan_op_wait(struct rme_fabric *f, int timeout_ms)
 {
     struct epoll_event e[4];
     eventfd_t count;
-    int most = atomic_load(&f->restless) ? ELAN_RESTLESS_MS : -1;
+    int most = atomic_load(&f->restless);
     int n = epoll_wait(f->epoll_fd, e, 4,
-                       most >= 0 && (timeout_ms < 0 || timeout_ms > most) ? most : timeout_ms);
+                       most && (timeout_ms < 0 || timeout_ms > most) ? most : timeout_ms);
 
     if (n == 0)
         atomic_store(&f->hint, 1); /* perhaps it was the time for something */
@@ -206,7 +208,7 @@ int elan_op_deadline(struct rme_fabric *f)
     int64_t desk = f->desk ? bmi_elan4_desk_deadline(f->desk) : -1;
 
     if (restless(f))
-        return ELAN_RESTLESS_MS;
+        return restless(f);
     if (!TAILQ_EMPTY(&f->sending))
         return ELAN_LOOK_MS;
     if (desk < 0)

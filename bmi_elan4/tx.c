@@ -417,6 +417,9 @@ void elan_tx_landed(struct rme_fabric *f)
                 continue;
             TAILQ_REMOVE(&f->orphans, tx, next);
             f->norphans--;
+            if (tx->kept)
+                f->config.stats->value[RME_C_QUARANTINED]--;
+            tx->kept = false;
             elan_tx_give(f, tx);
         }
     if (f->wanting)
@@ -453,6 +456,8 @@ static void overdue(struct rme_link *l, int64_t now)
         elan_link_down(l, -ECONNRESET);
     else if (age >= l->f->dead_ms)
         elan_link_down(l, -ETIMEDOUT);
+    else if (age >= ELAN_ASK_MS || move_age >= ELAN_ASK_MS)
+        elan_greet_ask(l, now);
 }
 
 void elan_tx_overdue(struct rme_fabric *f, int64_t now)
@@ -496,6 +501,8 @@ void elan_tx_drop(struct rme_link *l, bool all)
             free(tx);
         } else {
             tx->link = NULL;
+            tx->kept = true;
+            l->f->config.stats->value[RME_C_QUARANTINED]++;
             l->tx_used--;
             TAILQ_INSERT_TAIL(&l->f->orphans, tx, next);
             l->f->norphans++;

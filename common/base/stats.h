@@ -60,6 +60,7 @@
     X(REJECTS, "rejects", "requests", "connection requests refused")                                                   \
     X(PEERS, "peers", "peers", "peers with a link now")                                                                \
     X(CANCELS, "cancels", "operations", "operations that ended by cancel")                                             \
+    X(QUARANTINED, "quarantined", "buffers", "kept from reuse now, links included: a device may still touch them though their link was given up") \
     X(PROTOCOL_ERRORS, "protocol_errors", "messages", "malformed or impossible messages from peers")                   \
     X(OPS_LIVE, "ops_live", "operations", "operations posted and not yet reported")
 

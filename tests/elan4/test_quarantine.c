@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What an unfinished DMA may still use is nobody's until it ends: the host's memory, where the
+ * peer is silent; our own packets and events, where it is dead. And how a dead peer of another
+ * node is known. The peers are processes that are stopped and killed.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bmi_elan4/elan.h"
+#include "tests/elan4/sides.h"
+#include "tests/ports/ports.h"
+
+#define BYTES    (1 << 20)
+#define FOR_EVER "elan_quarantine_ms=3600000,elan_dead_ms=3600000,elan_drain_timeout_ms=20"
+
+/* What both processes see. */
+struct shared {
+    _Atomic int begun; /* the child is so far */
+    struct rme_mr mr;
+    uint8_t memory[BYTES];
+};
+static struct shared *sh;
+
+static void set_up(void)
+{
+    sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(sh, MAP_FAILED);
+}
+
+static void end_child(pid_t pid)
+{
+    int st;
+
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+}
+
+static uint64_t kept(const struct side *s)
+{
+    return s->stats.value[RME_C_QUARANTINED];
+}
+
+static struct rme_xfer whole(uint8_t *here, struct rme_lseg *seg, struct rme_piece *piece)
+{
+    *seg = (struct rme_lseg){here, BYTES, 0};
+    *piece = (struct rme_piece){(uintptr_t)sh->memory, sh->mr.rkey, seg, 1};
+    return (struct rme_xfer){
+        .notify = RME_NOTIFY_IMM, .imm = 1, .piece = piece, .npiece = 1, .bytes = BYTES};
+}
+
+/* A client that writes all of the shared memory, and goes on until its link is down. */
+static _Noreturn void writer(void)
+{
+    static uint8_t here[BYTES];
+    struct side me;
+    struct rme_lseg seg;
+    struct rme_piece piece;
+
+    alarm(120); /* not longer than the test */
+    memset(here, 'w', BYTES);
+    open_side(&me, NULL, FOR_EVER);
+    dial(&me, "elan4://0:2");
+    until(&me, NULL, RME_EV_LINK_UP, 1);
+    struct rme_xfer x = whole(here, &seg, &piece);
+    while (atomic_load(&sh->begun) != 1)
+        poll_side(&me);
+    ops->xfer(me.link, &x);
+    ops->flush(me.f);
+    atomic_store(&sh->begun, 2);
+    until(&me, NULL, RME_EV_LINK_DOWN, 1);
+    close_side(&me);
+    _exit(0);
+}
+
+/* A server whose client is stopped while a write of its is under way. */
+static pid_t stop_in_mid_transfer(struct side *server, const char *options)
+{
+    int st;
+
+    set_up();
+    open_side(server, "elan4://0:2", options);
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    assert_int_equal(ops->reg(server->f, sh->memory, BYTES, RME_ACCESS_REMOTE_WRITE, &sh->mr),
+                     0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        writer();
+    until(server, NULL, RME_EV_LINK_UP, 1);
+    assert_int_equal(elan4_block_inputter(server->f->nic->ctx, 1), 0);
+    atomic_store(&sh->begun, 1);
+    while (atomic_load(&sh->begun) != 2)
+        usleep(1000);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(pid, &st, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(st));
+    assert_int_equal(elan4_block_inputter(server->f->nic->ctx, 0), 0);
+    assert_int_equal(sh->memory[BYTES - 1], 0);
+    ops->link_disconnect(server->link, -ESHUTDOWN);
+    return pid;
+}
+
+static void until_kept(struct side *s, uint64_t n)
+{
+    uint64_t end = rme_now() + PATIENCE_MS;
+
+    while (kept(s) != n) {
+        assert_true(rme_now() < end);
+        poll_side(s);
+    }
+}
+
+static void done_with(struct side *server)
+{
+    close_side(server);
+    munmap(sh, sizeof(*sh));
+}
+
+/* It goes on, and writes: only then has the host its memory again. */
+static void silent_peer_goes_on(void **state)
+{
+    struct side server;
+    int st;
+    (void)state;
+    pid_t pid = stop_in_mid_transfer(&server, FOR_EVER);
+    until_kept(&server, 1);
+    for (int i = 0; i < 300; i++)
+        poll_side(&server);
+    assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    until(&server, NULL, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(server.error, -ESHUTDOWN);
+    assert_int_equal(sh->memory[0], 'w');
+    assert_int_equal(sh->memory[BYTES - 1], 'w');
+    memset(sh->memory, 'o', BYTES); /* the host's own again */
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_true(WIFEXITED(st) && WEXITSTATUS(st) == 0);
+    for (int i = 0; i < BYTES; i++)
+        assert_int_equal(sh->memory[i], 'o');
+    until_kept(&server, 0);
+    done_with(&server);
+}
+
+/* It is killed: nobody writes any more. */
+static void silent_peer_dies(void **state)
+{
+    struct side server;
+    (void)state;
+    pid_t pid = stop_in_mid_transfer(&server, FOR_EVER);
+    until_kept(&server, 1);
+    assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
+    end_child(pid);
+    until(&server, NULL, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(server.error, -ESHUTDOWN);
+    assert_int_equal(sh->memory[BYTES - 1], 0);
+    assert_true(kept(&server) <= 1); /* BYE, if it was stopped with the lock of its context */
+    done_with(&server);
+}
+
+/* It does not, but the time is bounded; and who sleeps meanwhile wakes up. */
+static void silent_peer_stays(void **state)
+{
+    struct side server;
+    (void)state;
+    pid_t pid =
+        stop_in_mid_transfer(&server, "elan_quarantine_ms=200,elan_drain_timeout_ms=20");
+    alarm(60);
+    for (poll_side(&server); !server.count[RME_EV_LINK_DOWN]; poll_side(&server)) {
+        assert_int_equal(ops->arm(server.f), 0);
+        ops->wait(server.f, ops->deadline(server.f));
+    }
+    alarm(0);
+    assert_int_equal(server.error, -ESHUTDOWN);
+    assert_true(kept(&server) <= 1);
+    end_child(pid);
+    done_with(&server);
+}
+
+/* ---- Our own buffers ---- */
+
+/* A client that takes nothing any more. */
+static _Noreturn void deaf(void)
+{
+    struct side me;
+
+    alarm(120);
+    open_side(&me, NULL, FOR_EVER);
+    dial(&me, "elan4://0:2");
+    until(&me, NULL, RME_EV_LINK_UP, 1);
+    while (atomic_load(&sh->begun) != 1)
+        poll_side(&me);
+    elan4_block_inputter(me.f->nic->ctx, 1);
+    assert_int_equal(ops->reg(me.f, sh->memory, BYTES, RME_ACCESS_REMOTE_WRITE, &sh->mr), 0);
+    atomic_store(&sh->begun, 2);
+    for (;;)
+        pause();
+}
+
+/* One client dies with `messages` and a write on their way to it. */
+static void die_deaf(struct side *server, int messages)
+{
+    static uint8_t here[BYTES];
+    struct rme_lseg seg;
+    struct rme_piece piece;
+    int ups = server->count[RME_EV_LINK_UP], downs = server->count[RME_EV_LINK_DOWN];
+
+    atomic_store(&sh->begun, 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        deaf();
+    until(server, NULL, RME_EV_LINK_UP, ups + 1);
+    for (int i = 0; i < 200; i++) /* until ACCEPT has landed, and been seen to */
+        poll_side(server);
+    atomic_store(&sh->begun, 1);
+    while (atomic_load(&sh->begun) != 2)
+        poll_side(server);
+    struct rme_xfer x = whole(here, &seg, &piece);
+    ops->xfer(server->link, &x);
+    ops->flush(server->f);
+    for (int i = 0; i < messages; i++)
+        say(server, "nobody hears");
+    assert_int_equal(server->count[RME_EV_XFER_DONE], 0);
+    end_child(pid);
+    until(server, NULL, RME_EV_LINK_DOWN, downs + 1);
+    assert_int_equal(server->error, -ECONNRESET);
+}
+
+static void dead_peers_buffers(void **state)
+{
+    enum { MESSAGES = 5 };
+    struct side server, client;
+    (void)state;
+    set_up();
+    open_side(&server, "elan4://0:2", FOR_EVER);
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    die_deaf(&server, MESSAGES);
+    assert_int_equal(kept(&server), MESSAGES + 1);
+    /* its context has another owner, who hears nothing of it; none of them is used for it */
+    open_side(&client, NULL, FOR_EVER);
+    dial(&client, "elan4://0:2");
+    until(&client, &server, RME_EV_LINK_UP, 1);
+    until(&server, &client, RME_EV_LINK_UP, 2);
+    for (int i = 1; i <= 50; i++) {
+        char text[20];
+        snprintf(text, sizeof(text), "%d", i);
+        say(&server, text);
+        until(&client, &server, RME_EV_RECV, i);
+        assert_string_equal(client.text, text);
+    }
+    assert_int_equal(kept(&server), MESSAGES + 1);
+    part(&client, &server);
+    close_side(&client);
+    done_with(&server);
+}
+
+/* They are bounded: there are no new links then, and those that there are live. */
+static void bounded(void **state)
+{
+    struct side server, client, late;
+    (void)state;
+    set_up();
+    open_pair(&server, &client, FOR_EVER ",elan_tx_buffers=16", FOR_EVER);
+    struct rme_link *first = server.link;
+    while (kept(&server) < 16)
+        die_deaf(&server, 7);
+    open_side(&late, NULL, FOR_EVER);
+    dial(&late, "elan4://0:2");
+    until(&late, &server, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(late.error, -EAGAIN);
+    close_side(&late);
+    server.link = first;
+    for (int i = 1; i <= 40; i++) {
+        say(&server, "still here");
+        until(&client, &server, RME_EV_RECV, i);
+    }
+    int downs = server.count[RME_EV_LINK_DOWN];
+    ops->link_disconnect(client.link, -ESHUTDOWN);
+    until(&client, &server, RME_EV_LINK_DOWN, 1);
+    until(&server, &client, RME_EV_LINK_DOWN, downs + 1);
+    close_side(&client);
+    done_with(&server);
+}
+
+/* ---- Another node, of whose processes no log tells ---- */
+
+static _Noreturn void server_there(void)
+{
+    struct side me;
+
+    alarm(120);
+    setenv("EMUELAN4_NODE", "1", 1);
+    open_side(&me, "elan4://1:2", FOR_EVER);
+    atomic_fetch_add(&sh->begun, 1);
+    for (;;) {
+        if (me.count[RME_EV_RECV])
+            elan4_block_inputter(me.f->nic->ctx, 1);
+        poll_side(&me);
+        usleep(100);
+    }
+}
+
+static pid_t begin_there(void)
+{
+    int before = atomic_load(&sh->begun);
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0)
+        server_there();
+    while (atomic_load(&sh->begun) == before)
+        usleep(1000);
+    return pid;
+}
+
+static void meet_there(struct side *client)
+{
+    int ups = client->count[RME_EV_LINK_UP];
+
+    dial(client, "elan4://1:2");
+    until(client, NULL, RME_EV_LINK_UP, ups + 1);
+}
+
+/* Its death may be seen a moment later: then a message has landed in its queue. */
+static void ask_until_down(struct side *client, int downs)
+{
+    uint64_t again = 0, end = rme_now() + PATIENCE_MS;
+
+    while (client->count[RME_EV_LINK_DOWN] < downs) {
+        assert_true(rme_now() < end);
+        if (rme_now() >= again) {
+            say(client, "is anybody there");
+            again = rme_now() + 200;
+        }
+        poll_side(client);
+    }
+}
+
+static void asked_at_the_desk(void **state)
+{
+    struct side client;
+    char where[60];
+    int port = ports_take();
+    (void)state;
+    assert_true(port > 0);
+    set_up();
+    snprintf(where, sizeof(where), "1:2=127.0.0.1:%d", port);
+    setenv("BMI_ELAN4_SERVER_ADDR", where, 1);
+    open_side(&client, NULL, FOR_EVER);
+    /* nobody is there any more */
+    pid_t pid = begin_there();
+    meet_there(&client);
+    end_child(pid);
+    ask_until_down(&client, 1);
+    assert_int_equal(client.error, -ECONNRESET);
+    /* somebody else is */
+    pid = begin_there();
+    meet_there(&client);
+    end_child(pid);
+    pid = begin_there();
+    ask_until_down(&client, 2);
+    assert_int_equal(client.error, -ECONNRESET);
+    /* it is there, and takes nothing */
+    meet_there(&client);
+    say(&client, "be deaf");
+    for (int i = 0; i < 200; i++)
+        poll_side(&client);
+    uint64_t end = rme_now() + PATIENCE_MS;
+    while (!client.link->asked || client.link->question) {
+        assert_true(rme_now() < end);
+        say(&client, "again");
+        for (int i = 0; i < 100; i++, usleep(1000))
+            poll_side(&client);
+    }
+    assert_int_equal(client.count[RME_EV_LINK_DOWN], 2);
+    end_child(pid);
+    until(&client, NULL, RME_EV_LINK_DOWN, 3); /* of a message that never landed */
+    close_side(&client);
+    munmap(sh, sizeof(*sh));
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(silent_peer_goes_on),
+        cmocka_unit_test(silent_peer_dies),
+        cmocka_unit_test(silent_peer_stays),
+        cmocka_unit_test(dead_peers_buffers),
+        cmocka_unit_test(bounded),
+        cmocka_unit_test(asked_at_the_desk),
+    };
+
+    return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);
+}
