@@ -405,5 +405,6 @@ int main(int argc, char **argv)
     jobs();
     perf_sessions();
     inbox();
+    elan();
     return 0;
 }

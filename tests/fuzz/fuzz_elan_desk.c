@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Any bytes at a server's desk, and any answer of one: both ends are sockets of this process.
+ * The first byte says which end is played by the input and how its bytes are cut. Whatever
+ * comes, the desk has its places free again, and a call ends.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "bmi_elan4/exchange.h"
+#include "fuzz.h"
+
+static const struct bmi_elan4_range range = {0, 63, 2, 65};
+static const unsigned key[4] = {1, 2, 3, 4};
+
+/* The kernel brings what was sent soon, but not always at once. */
+static void await(int fd, short events)
+{
+    struct pollfd p = {.fd = fd, .events = events};
+
+    FUZZ_CHECK(poll(&p, 1, 10000) == 1);
+}
+
+static void send_in_parts(int fd, const uint8_t *data, size_t size, unsigned part,
+                          struct bmi_elan4_desk *desk, int *given)
+{
+    while (size > 0) {
+        size_t n = part > 0 && part < size ? part : size;
+
+        if (send(fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)n)
+            break;
+        data += n;
+        size -= n;
+        if (desk != NULL)
+            *given += bmi_elan4_desk_serve(desk, 1);
+    }
+}
+
+static void visit(const struct sockaddr_in *at, struct bmi_elan4_desk *desk,
+                  const uint8_t *data, size_t size, unsigned part)
+{
+    struct bmi_elan4_card theirs;
+    int given = 0, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is_card = size >= BMI_ELAN4_CARD_BYTES && bmi_elan4_card_decode(data, &theirs) == 0;
+    struct linger gone = {1, 0}; /* no port waits for what may still come */
+
+    FUZZ_CHECK(fd >= 0);
+    FUZZ_CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &gone, sizeof(gone)) == 0);
+    FUZZ_CHECK(connect(fd, (const struct sockaddr *)at, sizeof(*at)) == 0);
+    while (bmi_elan4_desk_deadline(desk) < 0) { /* let in */
+        await(bmi_elan4_desk_fd(desk), POLLIN);
+        given += bmi_elan4_desk_serve(desk, 0);
+    }
+    send_in_parts(fd, data, size, part, desk, &given);
+    while (size >= BMI_ELAN4_CARD_BYTES && bmi_elan4_desk_deadline(desk) >= 0) { /* attended */
+        await(bmi_elan4_desk_fd(desk), POLLIN);
+        given += bmi_elan4_desk_serve(desk, 1);
+    }
+    FUZZ_CHECK(given == (is_card ? 1 : 0));
+    if (given == 1) {
+        uint8_t answer[BMI_ELAN4_CARD_BYTES];
+
+        await(fd, POLLIN);
+        FUZZ_CHECK(recv(fd, answer, sizeof(answer), MSG_DONTWAIT) == (ssize_t)sizeof(answer));
+        FUZZ_CHECK(bmi_elan4_card_decode(answer, &theirs) == 0);
+        FUZZ_CHECK(theirs.verdict < BMI_ELAN4_VERDICT_COUNT);
+    }
+    close(fd);
+    bmi_elan4_desk_serve(desk, BMI_ELAN4_VISIT_MS + 1);
+    FUZZ_CHECK(bmi_elan4_desk_deadline(desk) == -1);
+}
+
+static void call(const struct sockaddr_in *at, int listener, const struct bmi_elan4_card *mine,
+                 const uint8_t *data, size_t size, unsigned part)
+{
+    struct bmi_elan4_card theirs;
+    struct bmi_elan4_call *c;
+    struct linger gone = {1, 0};
+    int rc;
+
+    FUZZ_CHECK(bmi_elan4_call_begin((const struct sockaddr *)at, sizeof(*at), mine, &c) == 0);
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    FUZZ_CHECK(fd >= 0);
+    send_in_parts(fd, data, size, part, NULL, NULL);
+    FUZZ_CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &gone, sizeof(gone)) == 0);
+    if (size < BMI_ELAN4_CARD_BYTES)
+        close(fd);
+    while ((rc = bmi_elan4_call_step(c, &theirs)) == -EAGAIN)
+        await(bmi_elan4_call_fd(c), bmi_elan4_call_events(c));
+    FUZZ_CHECK(rc == 0 || rc == -EPROTO || rc == -ECONNRESET || rc == -EPIPE);
+    FUZZ_CHECK(rc != 0 || size >= BMI_ELAN4_CARD_BYTES);
+    if (rc == 0)
+        FUZZ_CHECK(bmi_elan4_verdict_text(theirs.verdict) != NULL);
+    if (size >= BMI_ELAN4_CARD_BYTES)
+        close(fd);
+    bmi_elan4_call_end(c);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct bmi_elan4_desk *desk;
+    static struct bmi_elan4_card mine;
+    static struct sockaddr_in at, there;
+    static int listener;
+
+    if (desk == NULL) { /* once: each would need a port of its own */
+        socklen_t length = sizeof(there);
+        at = there = (struct sockaddr_in){.sin_family = AF_INET,
+                                          .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        bmi_elan4_card_fill(&mine, &range, key, 0, 2, 0x40, 1);
+        FUZZ_CHECK(bmi_elan4_desk_open((struct sockaddr *)&at, sizeof(at), &mine, &desk) == 0);
+        at.sin_port = htons((uint16_t)bmi_elan4_desk_port(desk));
+        listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        FUZZ_CHECK(listener >= 0);
+        FUZZ_CHECK(bind(listener, (struct sockaddr *)&there, sizeof(there)) == 0);
+        FUZZ_CHECK(listen(listener, 4) == 0);
+        FUZZ_CHECK(getsockname(listener, (struct sockaddr *)&there, &length) == 0);
+    }
+    if (size == 0 || size > 1024)
+        return 0;
+    if (data[0] & 1)
+        call(&there, listener, &mine, data + 1, size - 1, data[0] >> 1);
+    else
+        visit(&at, desk, data + 1, size - 1, data[0] >> 1);
+    return 0;
+}

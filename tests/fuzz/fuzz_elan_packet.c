@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Any bytes in a slot of an input queue: a header, and where it has one, a card. What is
+ * accepted stays inside the slot, and says the same when encoded anew. */
+#include <errno.h>
+
+#include "bmi_elan4/card.h"
+#include "bmi_elan4/packet.h"
+#include "fuzz.h"
+
+static void card(const uint8_t *bytes)
+{
+    static const struct bmi_elan4_range range = {0, 63, 2, 65};
+    static const unsigned key[4] = {1, 2, 3, 4};
+    struct bmi_elan4_card got, again, mine;
+    uint8_t out[BMI_ELAN4_CARD_BYTES];
+    int node, context;
+
+    if (bmi_elan4_card_decode(bytes, &got) != 0)
+        return;
+    bmi_elan4_card_encode(&got, out);
+    FUZZ_CHECK(memcmp(out, bytes, sizeof(out)) == 0);
+    FUZZ_CHECK(bmi_elan4_card_decode(out, &again) == 0);
+    bmi_elan4_card_fill(&mine, &range, key, 0, 2, 0x40, 1);
+    enum bmi_elan4_verdict verdict = bmi_elan4_card_judge(&mine, &got);
+    FUZZ_CHECK(bmi_elan4_verdict_text(verdict) != NULL);
+    FUZZ_CHECK(bmi_elan4_verdict_text(got.verdict) != NULL);
+    if (verdict != BMI_ELAN4_WELCOME)
+        return;
+    /* whoever is welcome has a place, and is the process of that place */
+    FUZZ_CHECK(bmi_elan4_place(&range, (int)got.vp, &node, &context) == 0);
+    FUZZ_CHECK(bmi_elan4_vp(&range, node, context) == (int)got.vp);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    uint8_t *slot = malloc(BMI_ELAN4_SLOT), out[ELAN_HEADER];
+    struct elan_packet p, again;
+
+    FUZZ_CHECK(slot != NULL);
+    memset(slot, 0, BMI_ELAN4_SLOT);
+    memcpy(slot, data, size < BMI_ELAN4_SLOT ? size : BMI_ELAN4_SLOT);
+    int ret = elan_packet_decode(slot, &p);
+    FUZZ_CHECK(ret == 0 || ret == -EPROTO);
+    if (ret == 0) {
+        FUZZ_CHECK(p.kind < ELAN_KIND_COUNT && p.bytes <= ELAN_BODY);
+        if (p.kind == ELAN_MESSAGE)
+            FUZZ_CHECK(p.offset <= p.arg && p.bytes <= p.arg - p.offset);
+        elan_packet_encode(&p, out);
+        FUZZ_CHECK(memcmp(out, slot, sizeof(out)) == 0);
+        FUZZ_CHECK(elan_packet_decode(out, &again) == 0);
+        if (p.bytes >= BMI_ELAN4_CARD_BYTES)
+            card(slot + ELAN_HEADER);
+    }
+    free(slot);
+    return 0;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Seeds of Elan4: packets of each kind, cards of friends and strangers, logs whole and broken.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bmi_elan4/card.h"
+#include "bmi_elan4/packet.h"
+#include "seeds.h"
+
+static const struct bmi_elan4_range range = {0, 63, 2, 65};
+static const unsigned key[4] = {1, 2, 3, 4};
+
+static struct bmi_elan4_card card_of(int context)
+{
+    struct bmi_elan4_card c;
+
+    bmi_elan4_card_fill(&c, &range, key, 0, context, 0x12340, 1700000000000000);
+    c.wanted = 0;
+    return c;
+}
+
+static void packets(void)
+{
+    for (uint8_t kind = 0; kind < ELAN_KIND_COUNT; kind++) {
+        uint8_t slot[ELAN_HEADER + BMI_ELAN4_CARD_BYTES + 8] = {0};
+        struct elan_packet p = {.kind = kind,
+                                .link = 4097,
+                                .to = 1700000000000000,
+                                .seq = 3,
+                                .from = 1,
+                                .arg = kind == ELAN_MESSAGE ? 200 : 1};
+        struct bmi_elan4_card c = card_of(3);
+        char name[32];
+
+        p.bytes = sizeof(slot) - ELAN_HEADER;
+        elan_packet_encode(&p, slot);
+        bmi_elan4_card_encode(&c, slot + ELAN_HEADER);
+        snprintf(name, sizeof(name), "kind-%u", kind);
+        put("elan_packet", name, slot, sizeof(slot));
+    }
+}
+
+/* `head`: see fuzz_elan_desk.c */
+static void desk(const char *name, uint8_t head, const struct bmi_elan4_card *c, size_t size)
+{
+    uint8_t data[1 + 2 * BMI_ELAN4_CARD_BYTES] = {head};
+
+    bmi_elan4_card_encode(c, data + 1);
+    put("elan_desk", name, data, 1 + size);
+}
+
+static void desks(void)
+{
+    struct bmi_elan4_card c = card_of(3);
+
+    desk("visit", 0, &c, BMI_ELAN4_CARD_BYTES);
+    desk("visit-in-parts", 14, &c, BMI_ELAN4_CARD_BYTES);
+    desk("visit-cut", 0, &c, 40);
+    desk("visit-long", 0, &c, 100);
+    desk("answer", 1, &c, BMI_ELAN4_CARD_BYTES);
+    desk("answer-in-parts", 15, &c, BMI_ELAN4_CARD_BYTES);
+    desk("answer-cut", 1, &c, 63);
+    c.version++;
+    desk("visit-version", 0, &c, BMI_ELAN4_CARD_BYTES);
+    c = card_of(3);
+    c.key++;
+    desk("visit-key", 0, &c, BMI_ELAN4_CARD_BYTES);
+    c = card_of(3);
+    c.range.high_node++;
+    desk("visit-range", 0, &c, BMI_ELAN4_CARD_BYTES);
+    c = card_of(3);
+    c.verdict = BMI_ELAN4_OTHER;
+    desk("answer-no", 1, &c, BMI_ELAN4_CARD_BYTES);
+}
+
+/* A record of a log as context_log.c writes them on such a machine; `wrong` is in its sum. */
+static void record(uint8_t *log, int context, uint64_t generation, uint64_t wrong)
+{
+    const uint64_t magic = UINT64_C(0x31676f6c34656d62), pid = 4711, uid = 1000;
+    uint64_t words[5] = {
+        magic, generation, pid, uid,
+        (magic ^ generation * UINT64_C(0x9e3779b97f4a7c15) ^ pid << 20 ^ uid << 40) ^ wrong};
+
+    memcpy(log + context * 64, words, sizeof(words));
+}
+
+static void logs(void)
+{
+    uint8_t log[6 * 64] = {0};
+
+    put("elan_log", "empty", log, 0);
+    put("elan_log", "zeros", log, sizeof(log));
+    record(log, 2, 1700000000000000, 0);
+    record(log, 3, UINT64_MAX, 0);        /* far ahead of any clock */
+    record(log, 4, 1700000000000000, 64); /* not whole */
+    record(log, 5, UINT64_C(1) << 63, 0);
+    put("elan_log", "whole", log, sizeof(log));
+    put("elan_log", "cut", log, 3 * 64 + 20);
+}
+
+void elan(void)
+{
+    packets();
+    desks();
+    logs();
+}
