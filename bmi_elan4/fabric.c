@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "bmi_elan4/bmi_elan4.h"
+#include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
 void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
@@ -253,7 +254,7 @@ static int elan_reg(struct rme_fabric *f, void *base, size_t length, unsigned ac
 {
     E4_Addr at = bmi_elan4_at(f->nic, base);
 
-    if (at == ELAN_BAD_ADDR)
+    if (!compat_is_address(at))
         return -EACCES;
     if (!is_there((uintptr_t)base, length,
                   access & (RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE)

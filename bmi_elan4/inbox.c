@@ -21,6 +21,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "bmi_elan4/compat.h"
 #include "common/base/thread.h"
 
 struct bmi_elan4_inbox {
@@ -81,14 +82,10 @@ static void free_memory(struct bmi_elan4_inbox *in)
 {
     ELAN4_ALLOC *alloc = in->nic->alloc;
 
-    if (in->queue)
-        elan4_freeElan(alloc, in->queue);
-    if (in->event)
-        elan4_freeElan(alloc, in->event);
-    if (in->arrived)
-        elan4_freeMain(alloc, (void *)in->arrived);
-    if (in->slots)
-        elan4_freeMain(alloc, in->slots);
+    compat_free_sdram(alloc, in->queue);
+    compat_free_sdram(alloc, in->event);
+    compat_free_main(alloc, (void *)in->arrived);
+    compat_free_main(alloc, in->slots);
     free(in);
 }
 
@@ -110,8 +107,8 @@ int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
     }
     in->first = in->front = bmi_elan4_at(nic, in->slots);
     in->last = in->first + (E4_Addr)slots * BMI_ELAN4_SLOT;
-    elan4_initevent_write(nic->ctx, in->event, in->arrived);
-    elan4_primeevent_write(nic->ctx, in->event, 1);
+    compat_word_event(nic->ctx, in->event, in->arrived);
+    compat_prime(nic->ctx, in->event, 1);
     in->queue->q_fptr = in->first;
     in->queue->q_control = E4_InputQueueControl(in->first, in->last, BMI_ELAN4_SLOT);
     in->queue->q_event = bmi_elan4_at(nic, in->event);

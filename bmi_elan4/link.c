@@ -28,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
 struct rme_link *elan_link_new(struct rme_fabric *f)
@@ -121,8 +122,7 @@ void elan_link_down(struct rme_link *l, int error)
     elan_rx_close(l);
     if (l->reads) /* what is not yet asked for is not asked for any more */
         elan4_free_cmdq(f->nic->ctx, l->reads);
-    if (l->read_mark)
-        elan4_freeMain(f->nic->alloc, (void *)l->read_mark);
+    compat_free_main(f->nic->alloc, (void *)l->read_mark);
     l->reads = NULL;
     l->read_mark = NULL;
     l->tell_up = l->tell_room = false;

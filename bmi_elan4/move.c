@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
 #define CHAIN 64 /* bytes of a DMA command with what fills it up */
@@ -34,8 +35,8 @@ static int make(struct rme_fabric *f, struct elan_move *m)
     m->note_chain = bmi_elan4_sdram(f->nic, 64, (size_t)CHAIN * most);
     m->self_chain = bmi_elan4_sdram(f->nic, 64, CHAIN);
     m->self = bmi_elan4_main(f->nic, 64, ELAN_HEADER);
-    m->note_port = elan4_alloccq_space(f->nic->ctx, 8 * most, CQ_Size8K);
-    m->self_port = elan4_alloccq_space(f->nic->ctx, 8, CQ_Size8K);
+    m->note_port = compat_port(f->nic->ctx, 8 * most);
+    m->self_port = compat_port(f->nic->ctx, 8);
     if (!m->data || !m->told || !m->note_chain || !m->self_chain || !m->self || !m->note_port ||
         !m->self_port)
         return -ENOMEM;
@@ -48,14 +49,10 @@ static void unmake(struct rme_fabric *f, struct elan_move *m)
     void *sdram[] = {m->data, m->told, m->note_chain, m->self_chain};
 
     for (unsigned i = 0; i < 4; i++)
-        if (sdram[i])
-            elan4_freeElan(alloc, sdram[i]);
-    if (m->self)
-        elan4_freeMain(alloc, m->self);
-    if (m->note_port)
-        elan4_freecq_space(f->nic->ctx, m->note_port, 8 * f->packets_most);
-    if (m->self_port)
-        elan4_freecq_space(f->nic->ctx, m->self_port, 8);
+        compat_free_sdram(alloc, sdram[i]);
+    compat_free_main(alloc, m->self);
+    compat_free_port(f->nic->ctx, m->note_port, 8 * f->packets_most);
+    compat_free_port(f->nic->ctx, m->self_port, 8);
     free(m);
 }
 
@@ -161,7 +158,7 @@ static void self_chain(struct rme_fabric *f, struct elan_move *m)
                             .arg = m->index};
     const uint64_t dma[7] = {
         E4_DMA_TYPE_SIZE(ELAN_HEADER, DMA_DataTypeByte, DMA_QueueWrite, 16),
-        elan4_local_cookie(f->nic->cookies, E4_COOKIE_TYPE_LOCAL_DMA, f->nic->vp),
+        compat_dma_cookie(f->nic->cookies, f->nic->vp),
         f->nic->vp,
         bmi_elan4_at(f->nic, m->self),
         0,
@@ -292,17 +289,15 @@ static void run(struct rme_link *l, const struct elan_move *m, E4_Addr remote, E
     E4_DMA d = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, 0, 16)};
 
     if (m->x->read) {
-        d.dma_cookie = elan4_remote_cookie(nic->cookies, E4_COOKIE_TYPE_REMOTE_DMA, l->vp);
         d.dma_vproc = nic->vp;
         d.dma_srcAddr = remote;
         d.dma_dstAddr = local;
         d.dma_dstEvent = bmi_elan4_at(nic, m->data);
-        elan4_remote_dma(l->reads, &d, l->vp,
-                         elan4_local_cookie(nic->cookies, E4_COOKIE_TYPE_STEN, l->vp));
+        compat_ask_dma(l->reads, nic->cookies, &d, l->vp);
         count[RME_C_RDMA_READS]++;
         return;
     }
-    d.dma_cookie = elan4_local_cookie(nic->cookies, E4_COOKIE_TYPE_LOCAL_DMA, l->vp);
+    d.dma_cookie = compat_dma_cookie(nic->cookies, l->vp);
     d.dma_vproc = l->vp;
     d.dma_srcAddr = local;
     d.dma_dstAddr = remote;

@@ -6,9 +6,8 @@
  * node says which context to try; the driver has the last word, and a context that it refuses
  * is skipped, as somebody has it who does not keep to the log.
  *
- * What is uncertain about the real library is here and nowhere else in this folder. The real
- * one is not known to detach: there the context goes with the process, and so does its record
- * in the log, whose lock is then not given up before.
+ * The real library is not known to detach: there the context goes with the process, and so does
+ * its record in the log, whose lock is then not given up before (compat.h).
  */
 #include "bmi_elan4/nic.h"
 
@@ -19,19 +18,27 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "bmi_elan4/compat.h"
+
 #define RAIL 0
 
 static void on_trap(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg)
 {
     struct bmi_elan4_nic *nic = arg;
-    struct bmi_elan4_trap t = {
-        .kind = BMI_ELAN4_TRAP_OTHER, .type = trap->ut_type, .at = trap->ut_args[0]};
+    struct bmi_elan4_trap t;
 
     (void)ctx;
-    if (trap->ut_type == UTS_INVALID_ADDR && trap->ut_proc == UTS_DPROC)
+    switch (compat_trap(trap, &t.type, &t.at)) {
+    case COMPAT_TRAP_SOURCE:
         t.kind = BMI_ELAN4_TRAP_SOURCE;
-    else if (trap->ut_type == UTS_INVALID_ADDR && trap->ut_proc == UTS_IPROC)
+        break;
+    case COMPAT_TRAP_SINK:
         t.kind = BMI_ELAN4_TRAP_SINK;
+        break;
+    default:
+        t.kind = BMI_ELAN4_TRAP_OTHER;
+        break;
+    }
     pthread_mutex_lock(&nic->trap_lock);
     if (nic->ntrap < BMI_ELAN4_TRAPS)
         nic->trap[nic->ntrap++] = t;
@@ -58,17 +65,6 @@ static void free_nic(struct bmi_elan4_nic *nic)
     close(nic->trap_fd);
     pthread_mutex_destroy(&nic->trap_lock);
     free(nic);
-}
-
-/* The real library is not known to let go of a context before the process ends. */
-static bool leave(struct bmi_elan4_nic *nic)
-{
-#ifdef ELAN4_EMULATION
-    elan4_fini(nic->ctx);
-    return true;
-#else
-    return false;
-#endif
 }
 
 /* 0, -EBUSY when somebody has it, or another negative errno. */
@@ -127,7 +123,7 @@ static int prepare(struct bmi_elan4_nic *nic, const unsigned key[4])
     if (elan4_set_standard_mappings(nic->ctx) < 0 ||
         elan4_set_required_mappings(nic->ctx) < 0 || elan4_add_p2pvp(nic->ctx, 0, &cap) < 0 ||
         elan4_block_inputter(nic->ctx, 1) < 0 ||
-        elan4_register_trap_handler(nic->ctx, UTS_ALL, -1, on_trap, nic) < 0)
+        compat_handle_traps(nic->ctx, on_trap, nic) < 0)
         return errno ? -errno : -EIO;
     return 0;
 }
@@ -135,10 +131,10 @@ static int prepare(struct bmi_elan4_nic *nic, const unsigned key[4])
 static int make_queues(struct bmi_elan4_nic *nic)
 {
     nic->cookies = elan4_allocCookiePool(nic->ctx, nic->vp);
-    nic->tx = elan4_alloc_cmdq(nic->ctx, CQ_Size64K,
-                               CQ_WriteEnableBit | CQ_DmaStartEnableBit | CQ_STENEnableBit |
-                                   CQ_SetEventEnableBit | CQ_WaitEventEnableBit,
-                               elan4_probe_cmdq(nic->ctx, 16, CQ_AutoCtrlFlowOn));
+    nic->tx = compat_flowing_cmdq(nic->ctx, CQ_Size64K,
+                                  CQ_WriteEnableBit | CQ_DmaStartEnableBit | CQ_STENEnableBit |
+                                      CQ_SetEventEnableBit | CQ_WaitEventEnableBit,
+                                  16);
     nic->rx =
         elan4_alloc_cmdq(nic->ctx, CQ_Size1K, CQ_WriteEnableBit | CQ_WaitEventEnableBit, NULL);
     nic->irq =
@@ -157,13 +153,13 @@ static int failed(int rc, char *why, size_t size, const char *what, const char *
 
 static int open_memory(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *config)
 {
-    nic->sdram = elan4_open_sdram(RAIL, 0, config->sdram_bytes);
+    nic->sdram = compat_open_sdram(RAIL, config->sdram_bytes);
     if (!nic->sdram)
         return -ENOMEM;
-    nic->alloc = elan4_createAllocator(config->main_bytes, nic->sdram, 0, config->sdram_bytes);
+    nic->alloc = compat_open_alloc(config->main_bytes, nic->sdram, config->sdram_bytes);
     if (nic->alloc)
         return 0;
-    elan4_close_sdram(nic->sdram);
+    compat_close_memory(NULL, nic->sdram);
     return -ENOMEM;
 }
 
@@ -228,17 +224,15 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
     return 0;
 
 err_log:
-    if (leave(nic))
+    if (compat_leave(nic->ctx))
         bmi_elan4_log_close(nic->log);
-    elan4_destroyAllocator(nic->alloc);
-    elan4_close_sdram(nic->sdram);
+    compat_close_memory(nic->alloc, nic->sdram);
     free_nic(nic);
     return rc;
 err_memory:
-    elan4_destroyAllocator(nic->alloc);
-    elan4_close_sdram(nic->sdram);
+    compat_close_memory(nic->alloc, nic->sdram);
 err_ctx:
-    leave(nic);
+    compat_leave(nic->ctx);
 err_nic:
     free_nic(nic);
     return rc;
@@ -252,11 +246,10 @@ int bmi_elan4_nic_listen(struct bmi_elan4_nic *nic)
 void bmi_elan4_nic_close(struct bmi_elan4_nic *nic)
 {
     elan4_block_inputter(nic->ctx, 1);
-    if (!leave(nic))
+    if (!compat_leave(nic->ctx))
         return; /* the interface may still use all of it */
     bmi_elan4_log_close(nic->log);
-    elan4_destroyAllocator(nic->alloc);
-    elan4_close_sdram(nic->sdram);
+    compat_close_memory(nic->alloc, nic->sdram);
     free_nic(nic);
 }
 
@@ -278,7 +271,7 @@ void bmi_elan4_send(struct bmi_elan4_nic *nic, unsigned vp, E4_Addr queue, const
                     size_t bytes, const volatile void *event)
 {
     E4_DMA dma = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16),
-                  .dma_cookie = elan4_local_cookie(nic->cookies, E4_COOKIE_TYPE_LOCAL_DMA, vp),
+                  .dma_cookie = compat_dma_cookie(nic->cookies, vp),
                   .dma_vproc = vp,
                   .dma_srcAddr = bmi_elan4_at(nic, message),
                   .dma_srcEvent = event ? bmi_elan4_at(nic, event) : 0,

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
 uint32_t elan_packets(size_t length)
@@ -40,16 +41,14 @@ int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes)
         return -ENOMEM;
     }
     tx->landed = (volatile E4_uint64 *)(void *)(tx->at + all);
-    elan4_initevent_write(f->nic->ctx, tx->event, tx->landed);
+    compat_word_event(f->nic->ctx, tx->event, tx->landed);
     return 0;
 }
 
 void elan_tx_unmake(struct rme_fabric *f, struct elan_tx *tx)
 {
-    if (tx->at)
-        elan4_freeMain(f->nic->alloc, tx->at);
-    if (tx->event)
-        elan4_freeElan(f->nic->alloc, tx->event);
+    compat_free_main(f->nic->alloc, tx->at);
+    compat_free_sdram(f->nic->alloc, tx->event);
 }
 
 /* A free one, made if there may be more. */
@@ -202,7 +201,7 @@ static void dma_to(struct rme_fabric *f, unsigned vp, E4_Addr queue, const uint8
                    size_t bytes, E4_Addr event, uint64_t dma[7])
 {
     dma[0] = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16);
-    dma[1] = elan4_local_cookie(f->nic->cookies, E4_COOKIE_TYPE_LOCAL_DMA, vp);
+    dma[1] = compat_dma_cookie(f->nic->cookies, vp);
     dma[2] = vp;
     dma[3] = bmi_elan4_at(f->nic, at);
     dma[4] = 0;
@@ -242,7 +241,7 @@ int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_
     p->from = f->nic->vp;
     elan_packet_encode(p, tx->at);
     elan4_store64(0, tx->landed);
-    elan4_primeevent_write(f->nic->ctx, tx->event, 1);
+    compat_prime(f->nic->ctx, tx->event, 1);
     MEMBAR_VISIBLE();
     dma_to(f, vp, queue, tx->at, ELAN_HEADER + p->bytes, bmi_elan4_at(f->nic, tx->event), dma);
     run(f, dma);
@@ -310,7 +309,7 @@ static void send_message(struct rme_link *l, struct elan_tx *tx)
     elan_tx_number(l, tx);
     tx->since = 0;
     elan4_store64(0, tx->landed);
-    elan4_primeevent_write(f->nic->ctx, tx->event, (int)tx->packets);
+    compat_prime(f->nic->ctx, tx->event, (int)tx->packets);
     MEMBAR_VISIBLE();
     for (uint32_t i = 0; i < tx->packets; i++) {
         elan_tx_dma(l, tx, i, event, dma);
