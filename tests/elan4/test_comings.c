@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Clients that come and go, and clients that are killed:  test_comings [COME [KILLED]]
+ *
+ * The first ones join in order, talk, and leave. The others are killed, some at a step of what
+ * their interface does, some at any moment. After all of them the server is what it was: it has
+ * no links, no packets and no transfers that belong to nobody but those to the dead, all
+ * contexts but its own are free in the log, the process has no descriptor more, and who comes
+ * next is served.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bmi_elan4/elan.h"
+#include "emul/elan4/knobs.h"
+#include "tests/elan4/sides.h"
+
+#define PIECES 12
+#define EACH   5000
+
+static int come = 60, killed = 33; /* make check's share */
+
+static const char *const step[] = {
+#define X(NAME, name) #name,
+    EMU4_STEPS(X)
+#undef X
+};
+
+/* What both processes see. */
+struct shared {
+    struct rme_mr mr;
+    uint8_t memory[PIECES * EACH];
+};
+static struct shared *sh;
+
+static int descriptors(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    int n = 0;
+
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+static void transfer(struct side *s, struct rme_xfer *x, bool read)
+{
+    static uint8_t here[PIECES * EACH];
+    static struct rme_lseg seg[PIECES];
+    static struct rme_piece piece[PIECES];
+
+    for (int i = 0; i < PIECES; i++) {
+        seg[i] = (struct rme_lseg){here + (size_t)i * EACH, EACH, 0};
+        piece[i] = (struct rme_piece){(uintptr_t)sh->memory + (size_t)(PIECES - 1 - i) * EACH,
+                                      sh->mr.rkey, &seg[i], 1};
+    }
+    *x = (struct rme_xfer){.read = read,
+                           .notify = RME_NOTIFY_IMM,
+                           .imm = 9,
+                           .piece = piece,
+                           .npiece = PIECES,
+                           .bytes = sizeof(here)};
+    if (read) {
+        x->notify = RME_NOTIFY_MSG;
+        x->tx = ops->tx_get(s->link);
+        assert_non_null(x->tx);
+        strcpy(x->tx, "read");
+        x->tx_length = 5;
+    }
+    ops->xfer(s->link, x);
+    ops->flush(s->f);
+}
+
+/* All that a client does. `other` is polled, too, where one thread plays both. */
+static void session(struct side *me, struct side *other)
+{
+    struct rme_xfer x;
+
+    open_side(me, NULL, "");
+    dial(me, "elan4://0:2");
+    until(me, other, RME_EV_LINK_UP, 1);
+    say(me, "hello");
+    transfer(me, &x, false);
+    until(me, other, RME_EV_XFER_DONE, 1);
+    transfer(me, &x, true);
+    until(me, other, RME_EV_XFER_DONE, 2);
+    ops->link_disconnect(me->link, -ESHUTDOWN);
+    until(me, other, RME_EV_LINK_DOWN, 1);
+    close_side(me);
+}
+
+/* A server whose memory is the shared one. */
+static void begin(struct side *server)
+{
+    open_side(server, "elan4://0:2", "");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    assert_int_equal(
+        ops->reg(server->f, sh->memory, sizeof(sh->memory), RME_ACCESS_REMOTE_WRITE, &sh->mr),
+        0);
+}
+
+/* All links have ended; who sends nothing does not find out that its peer is dead, so it sends.
+ */
+static void until_alone(struct side *server)
+{
+    uint64_t again = 0, end = rme_now() + PATIENCE_MS;
+    struct rme_link *l;
+
+    while (!TAILQ_EMPTY(&server->f->links)) {
+        assert_true(rme_now() < end);
+        poll_side(server);
+        if (rme_now() < again)
+            continue;
+        again = rme_now() + 20;
+        TAILQ_FOREACH(l, &server->f->links, all)
+        if (l->state == ELAN_UP_STATE) {
+            char *tx = ops->tx_get(l);
+            if (tx)
+                ops->tx_send(l, strcpy(tx, "anybody"), 8);
+        }
+        ops->flush(server->f);
+    }
+}
+
+static void all_contexts_free(struct side *server)
+{
+    struct bmi_elan4_nic *nic = server->f->nic;
+    struct bmi_elan4_owner owner;
+
+    for (int c = nic->range.low_context; c <= nic->range.high_context; c++)
+        assert_int_equal(bmi_elan4_log_owner(nic->log, c, &owner), c == nic->context);
+}
+
+static void come_and_go(void **state)
+{
+    struct side server, client;
+    int fds = 0;
+    (void)state;
+    begin(&server);
+    for (int i = 0; i < come; i++) {
+        session(&client, &server);
+        until_alone(&server);
+        assert_int_equal(server.f->nmove, 0); /* clients make them */
+        if (i == 0)
+            fds = descriptors();
+    }
+    for (int i = 0; i < 128; i++) /* what is nobody's is looked for now and then */
+        poll_side(&server);
+    assert_int_equal(server.f->norphans, 0);
+    assert_int_equal(server.stats.value[RME_C_QUARANTINED], 0);
+    assert_in_range(server.f->tx_count, 1, 40); /* as many as were under way at once, however many came */
+    assert_int_equal(descriptors(), fds);
+    assert_int_equal(server.count[RME_EV_LINK_UP], come);
+    assert_int_equal(server.count[RME_EV_LINK_DOWN], come);
+    all_contexts_free(&server);
+    close_side(&server);
+}
+
+/* Of the i-th client: where it is killed. */
+static void set_death(int i, int *after)
+{
+    char die[60];
+
+    *after = -1;
+    unsetenv("EMUELAN4_DIE");
+    if (i % 3 == 2) { /* by the server, after so many looks */
+        *after = i * 7 % 400;
+        return;
+    }
+    snprintf(die, sizeof(die), "%s:%d",
+             step[(size_t)(i / 3) % (sizeof(step) / sizeof(step[0]))], 1 + i * 5 % 37);
+    setenv("EMUELAN4_DIE", die, 1);
+}
+
+static void killed_anywhere(void **state)
+{
+    struct side server, client;
+    int fds, after, st, died = 0;
+    (void)state;
+    begin(&server);
+    session(&client, &server);
+    until_alone(&server);
+    fds = descriptors();
+    for (int i = 0; i < killed; i++) {
+        set_death(i, &after);
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            alarm(60);
+            session(&client, NULL);
+            _exit(0);
+        }
+        for (int k = 0;; k++) {
+            pid_t got = waitpid(pid, &st, WNOHANG);
+            assert_true(got >= 0);
+            if (got == pid)
+                break;
+            if (k == after)
+                kill(pid, SIGKILL);
+            poll_side(&server);
+        }
+        assert_true(WIFSIGNALED(st) ? WTERMSIG(st) == SIGKILL : WEXITSTATUS(st) == 0);
+        died += WIFSIGNALED(st);
+        until_alone(&server);
+        all_contexts_free(&server);
+    }
+    unsetenv("EMUELAN4_DIE");
+    session(&client, &server);
+    until_alone(&server);
+    for (int i = 0; i < 128; i++)
+        poll_side(&server);
+    printf("%d of %d died, %u buffers are kept, %u packets and %u transfers were made\n", died,
+           killed, server.f->norphans, server.f->tx_count, server.f->nmove);
+    assert_true(died > 0);
+    assert_int_equal(server.f->norphans + server.f->kept_moves,
+                     server.stats.value[RME_C_QUARANTINED]);
+    assert_in_range(descriptors(), fds, fds);
+    close_side(&server);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(come_and_go),
+        cmocka_unit_test(killed_anywhere),
+    };
+
+    if (argc > 1)
+        come = atoi(argv[1]);
+    if (argc > 2)
+        killed = atoi(argv[2]);
+    sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (come < 1 || killed < 1 || sh == MAP_FAILED)
+        return 2;
+    return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);
+}
