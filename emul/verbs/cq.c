@@ -90,7 +90,8 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
         err = ENOMEM;
     else if (!d)
         err = EIO;
-    else if (cqe < 1 || (uint64_t)cqe > d->knobs.max_cqe || comp_vector != 0 ||
+    else if (cqe < 1 || (uint64_t)cqe > d->knobs.max_cqe || comp_vector < 0 ||
+             (uint64_t)comp_vector >= d->knobs.comp_vectors ||
              (channel && channel->context != context))
         err = EINVAL;
     else if (!(cq = calloc(1, sizeof(*cq))))

@@ -251,7 +251,7 @@ static struct emu_ctx *ctx_new(struct emu_dev *d, struct emu_hca *h)
     struct ibv_context *i = &v->context;
     i->abi_compat = __VERBS_ABI_IS_EXTENDED;
     i->device = &h->ibdev;
-    i->num_comp_vectors = 1;
+    i->num_comp_vectors = (int)d->knobs.comp_vectors;
     i->cmd_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     i->async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
     if (i->async_fd < 0 || i->cmd_fd < 0) {

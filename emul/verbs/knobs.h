@@ -19,6 +19,11 @@
       "1: each device is on a network of its own, from which no other device is reached")      \
     X(max_sge, MAX_SGE, 16, 1, 64, "segments", "most segments of a work request")              \
     X(max_inline, MAX_INLINE, 256, 0, 4096, "bytes", "most inline data of a work request")     \
+    X(inline_step, INLINE_STEP, 1, 1, 4096, "bytes",                                           \
+      "inline data granted is rounded up to a multiple of this, but for the most; providers "  \
+      "round so, and programs may use what is granted")                                        \
+    X(comp_vectors, COMP_VECTORS, 1, 1, 1024, "vectors",                                       \
+      "completion vectors that queues may name; there are no interrupts, so all are alike")    \
     X(max_rd_atom, MAX_RD_ATOM, 16, 0, 255, "reads", "RDMA reads in flight per queue pair")    \
     X(max_qp, MAX_QP, 8191, 0, 8191, "objects", "queue pairs of a process")                    \
     X(max_qp_wr, MAX_QP_WR, 16384, 1, 65536, "requests", "deepest send or receive queue")      \

@@ -78,11 +78,20 @@ static int alloc_sq(struct emu_qp *qp)
     return qp->sq && qp->sq_sge ? 0 : ENOMEM;
 }
 
+/* How much inline data a queue pair may have that asks for `n`, at most the device's most. */
+static uint32_t inline_granted(const struct emu_knobs *k, uint32_t n)
+{
+    uint64_t up = (n + k->inline_step - 1) / k->inline_step * k->inline_step;
+
+    return (uint32_t)(up < k->max_inline ? up : k->max_inline);
+}
+
 static int build(struct emu_dev *d, struct emu_qp *qp, struct ibv_qp_init_attr_ex *a)
 {
     struct ibv_qp_cap *cap = &qp->init.cap;
 
     memcpy(&qp->init, a, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
+    cap->max_inline_data = inline_granted(&d->knobs, cap->max_inline_data);
     if (!cap->max_send_sge)
         cap->max_send_sge = 1;
     if (a->srq) {

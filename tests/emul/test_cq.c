@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Completion queues of the software HCA: their size, and the time of completions. */
+/* Completion queues of the software HCA: their size, their vectors, and the time of completions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -508,6 +508,30 @@ TEST(growing_under_a_thread_that_sends)
     }
 }
 
+/* A queue may name any vector that the device has, and no other. */
+TEST(vectors)
+{
+    struct side a = {0};
+
+    setenv("EMUVERBS_COMP_VECTORS", "3", 1);
+    side_open(&a);
+    CHECK_EQ(a.ctx->num_comp_vectors, 3);
+    for (int v = -1; v <= 3; v++) {
+        struct ibv_comp_channel *chan = ibv_create_comp_channel(a.ctx);
+        errno = 0;
+        struct ibv_cq *cq = ibv_create_cq(a.ctx, 4, NULL, chan, v);
+        if (v < 0 || v == 3) {
+            CHECK(!cq);
+            CHECK_EQ(errno, EINVAL);
+        } else {
+            CHECK(cq);
+            CHECK_EQ(ibv_destroy_cq(cq), 0);
+        }
+        CHECK_EQ(ibv_destroy_comp_channel(chan), 0);
+    }
+    side_close(&a);
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -528,6 +552,7 @@ int main(int argc, char **argv)
         T(completions_tell_when_they_came),
         T(the_clock_can_be_asked),
         T(what_an_extended_queue_has_not_is_refused),
+        T(vectors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -669,6 +669,29 @@ TEST(four_thousand_queue_pairs)
     side_close(&a);
 }
 
+/* What is granted of inline data is rounded up, and may be used. */
+TEST(inline_data_is_rounded_up)
+{
+    const uint32_t asked[] = {0, 1, 64, 65, 193, 200}, granted[] = {0, 64, 64, 128, 200, 200};
+
+    setenv("EMUVERBS_INLINE_STEP", "64", 1);
+    setenv("EMUVERBS_MAX_INLINE", "200", 1);
+    for (unsigned i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+        struct side a = {.max_inline = asked[i] ? (int)asked[i] : -1}, b = {0};
+        struct ibv_qp_attr attr;
+        struct ibv_qp_init_attr init;
+        loop_open(&a, &b);
+        CHECK_EQ(ibv_query_qp(a.qp, &attr, IBV_QP_CAP, &init), 0);
+        CHECK_EQ(init.cap.max_inline_data, granted[i]);
+        CHECK_EQ(attr.cap.max_inline_data, granted[i]);
+        unsigned flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+        CHECK_EQ(try_send(&a, 1, WRITE, 0, granted[i] + 1, flags, a.raddr, a.rkey), EINVAL);
+        CHECK_EQ(try_send(&a, 2, WRITE, 0, granted[i], flags, a.raddr, a.rkey), 0);
+        expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+        loop_close(&a, &b);
+    }
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -707,6 +730,7 @@ int main(int argc, char **argv)
         T(faults_by_name_by_number_and_by_role),
         T(faults_of_another_role_do_not_strike),
         T(four_thousand_queue_pairs),
+        T(inline_data_is_rounded_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
