@@ -216,8 +216,12 @@ static void die_deaf(struct side *server, int messages)
     if (pid == 0)
         deaf();
     until(server, NULL, RME_EV_LINK_UP, ups + 1);
-    for (int i = 0; i < 200; i++) /* until ACCEPT has landed, and been seen to */
+    uint64_t end = rme_now() + PATIENCE_MS;
+    while (!TAILQ_EMPTY(&server->link->queued) ||
+           !TAILQ_EMPTY(&server->link->sent)) { /* until ACCEPT has landed */
+        assert_true(rme_now() < end);
         poll_side(server);
+    }
     atomic_store(&sh->begun, 1);
     while (atomic_load(&sh->begun) != 2)
         poll_side(server);
