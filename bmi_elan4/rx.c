@@ -214,7 +214,6 @@ static void hold(struct rme_link *l, const struct elan_packet *p, const uint8_t 
     }
     h->p = *p;
     memcpy(h->body, body, p->bytes);
-    l->f->config.stats->value[RME_C_BYTES_COPIED] += p->bytes;
 }
 
 static void in_order(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
