@@ -76,10 +76,10 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *t)
     return 0;
 }
 
-bool __wrap_cm_addr_is_local(const struct sockaddr *sa);
-int __wrap_cm_addr_source(const union cm_addr *dst, union cm_addr *src);
-int __wrap_cm_addr_claim(const struct sockaddr *sa, int ps, bool reuse, bool afonly);
-int __wrap_cm_addr_find(const union cm_addr *dst, int ps);
+__typeof__(cm_addr_is_local) __wrap_cm_addr_is_local;
+__typeof__(cm_addr_source) __wrap_cm_addr_source;
+__typeof__(cm_addr_claim) __wrap_cm_addr_claim;
+__typeof__(cm_addr_find) __wrap_cm_addr_find;
 
 /* Timers are run by emu_timers_poll() alone. */
 int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *to,
