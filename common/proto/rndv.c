@@ -198,8 +198,6 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
 
-    if (r == NULL)
-        return;
     while (!rme_node_alone(&r->units))
         rme_unit_free(rme, rme_entry(r->units.next, struct rme_unit, link));
     drop_openings(r);
