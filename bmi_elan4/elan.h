@@ -205,6 +205,7 @@ void elan_link_end(struct rme_link *l, int error);
 void elan_link_broken(struct rme_link *l, const char *why);
 /* The peer has said BYE, or BREAK. */
 void elan_link_bye(struct rme_link *l);
+void elan_link_left(struct rme_link *l);
 /* Whether an ending link has come to its end. */
 void elan_links_check(struct rme_fabric *f, int64_t now);
 /* Whether the log of this node says that the peer's context has another owner, or none. */

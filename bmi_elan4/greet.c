@@ -363,6 +363,8 @@ void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct el
         elan_refused_there(l, p, body);
     else if (p->kind == ELAN_BREAK && l)
         elan_link_bye(l);
+    else if (p->kind == ELAN_LEFT && l)
+        elan_link_left(l);
     else if (p->kind == ELAN_NOBODY && l)
         elan_link_down(l, -ECONNRESET);
 }

@@ -22,6 +22,9 @@
  * and when there are too many no new links are made: those that there are need no more than
  * their own.
  *
+ * Who gives a link up before it could say BYE says LEFT, out of turn: the peer ends its side,
+ * too, but what it has opened may still be written to, as with one that is silent.
+ *
  * Links are known to peers by a number, of which each use of a place in the table has another.
  */
 #include <errno.h>
@@ -155,6 +158,14 @@ void elan_link_bye(struct rme_link *l)
         elan_link_end(l, -ECONNRESET);
 }
 
+void elan_link_left(struct rme_link *l)
+{
+    if (l->state == ELAN_GREETING_STATE) /* LEFT has overtaken ACCEPT */
+        elan_link_down(l, -ECONNRESET);
+    else
+        elan_link_end(l, -ECONNRESET);
+}
+
 void elan_link_broken(struct rme_link *l, const char *why)
 {
     elan_log(l->f, RME_LOG_WARN, "%s: %s; the connection is given up", l->name, why);
@@ -196,6 +207,15 @@ static int say_break(struct rme_link *l)
     return elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, NULL, 0);
 }
 
+/* Without that a peer that lives, and has nothing to say, would keep its end for ever. Where
+ * there is no buffer it finds out when it speaks. */
+static void say_left(struct rme_link *l)
+{
+    struct elan_packet p = {.kind = ELAN_LEFT, .link = l->peer_number, .to = l->generation};
+
+    elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, NULL, 0);
+}
+
 bool elan_kept_full(struct rme_fabric *f)
 {
     int64_t now = elan_now();
@@ -225,6 +245,8 @@ static bool given_up(struct rme_link *l, int64_t now)
         return l->state == ELAN_DOWN_STATE;
     }
     elan_log(l->f, RME_LOG_INFO, "%s: it does not say that it is over; given up", l->name);
+    if (!l->bye_sent)
+        say_left(l);
     elan_link_down(l, -ETIMEDOUT);
     return true;
 }

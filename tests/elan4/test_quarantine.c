@@ -182,6 +182,37 @@ static void silent_peer_stays(void **state)
     done_with(&server);
 }
 
+/* A peer that gives up before it could say BYE says that, or a server with nothing to say would
+ * keep its end for ever. */
+static void who_gives_up_says_so(void **state)
+{
+    static uint8_t here[BYTES];
+    struct side server, client;
+    struct rme_lseg seg;
+    struct rme_piece piece;
+    (void)state;
+    set_up();
+    open_pair(&server, &client, FOR_EVER, "elan_quarantine_ms=0,elan_drain_timeout_ms=10");
+    assert_int_equal(ops->reg(server.f, sh->memory, BYTES, RME_ACCESS_REMOTE_WRITE, &sh->mr),
+                     0);
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
+    struct rme_xfer x = whole(here, &seg, &piece);
+    ops->xfer(client.link, &x);
+    ops->flush(client.f);
+    ops->link_disconnect(client.link, -ESHUTDOWN);
+    until(&client, NULL, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(client.error, -ESHUTDOWN);
+    assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
+    /* what the client had under way may still come */
+    until_kept(&server, 1);
+    assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
+    close_side(&client); /* now it cannot */
+    until(&server, NULL, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(server.error, -ECONNRESET);
+    done_with(&server);
+}
+
 /* ---- Our own buffers ---- */
 
 /* A client that takes nothing any more. */
@@ -395,6 +426,7 @@ int main(void)
         cmocka_unit_test(silent_peer_goes_on),
         cmocka_unit_test(silent_peer_dies),
         cmocka_unit_test(silent_peer_stays),
+        cmocka_unit_test(who_gives_up_says_so),
         cmocka_unit_test(dead_peers_buffers),
         cmocka_unit_test(bounded),
         cmocka_unit_test(asked_at_the_desk),
