@@ -89,16 +89,27 @@ struct emu4_ctx {
     struct emu4_pool *pools;
 };
 
+/* How often contexts of a node were attached. */
+typedef _Atomic uint64_t emu4_attaches;
+
 #define EMU4_CACHE 4096u
 struct emu4_cached {
     uint32_t route;
     struct emu4_end end;
+    emu4_attaches *attaches; /* of the route's node */
+    uint64_t count;          /* they were so many before `end` was looked up */
 };
 
 /* A part of the arena. */
 struct emu4_hole {
     struct emu4_hole *next;
     uint64_t off, len;
+};
+
+struct emu4_node {
+    struct emu4_node *next;
+    unsigned node;
+    emu4_attaches *attaches; /* in the registry */
 };
 
 struct emu4_proc {
@@ -110,6 +121,7 @@ struct emu4_proc {
     char *arena;
     pthread_mutex_t lock;
     struct emu4_peer *peers;
+    struct emu4_node *nodes; /* that were met; they stay */
     struct emu4_cached cache[EMU4_CACHE];
     struct emu4_ctx *ctx[EMU4_CTXS];
     uint64_t arena_next, sdram_used;
@@ -146,6 +158,8 @@ void emu4_registry_give(struct emu4_proc *p, unsigned context);
 /* Who has it now: false when nobody. Under proc.lock. */
 bool emu4_registry_find(struct emu4_proc *p, unsigned node, unsigned context,
                         struct emu4_record *r);
+/* Under proc.lock. NULL with errno: no memory, or no file. */
+emu4_attaches *emu4_registry_attaches(struct emu4_proc *p, unsigned node);
 
 /* peer.c */
 bool emu4_process_gone(int pid);

@@ -34,6 +34,8 @@
       "a packet of commands fails when refused so often; 0 tries for ever")                    \
     X(lock_ms, LOCK_MS, 10000, 1, 3600000, "ms",                                               \
       "after this long the owner of a context takes its lock from a process that is stopped")  \
+    X(death_late_us, DEATH_LATE_US, 0, 0, 60000000, "us",                                      \
+      "so much later a process hears of another one's death")                                  \
     X(trap_abort, TRAP_ABORT, 0, 0, 1, "", "1: a trap that nobody handles ends the process")
 
 /* X(field, VARIABLE, unit, prose): strings, empty by default */
@@ -82,7 +84,8 @@
     X(INTERRUPT_WAKES, interrupt_wakes, "an interrupt wakes who waits for its cookie")         \
     X(COOKIES_DIFFER, cookies_differ, "no two cookies are the same")                           \
     X(ALIGNED, aligned, "queues and copied blocks are aligned")                                \
-    X(DEAD_FREED, dead_freed, "the context of a dead process can be taken")
+    X(DEAD_FREED, dead_freed, "the context of a dead process can be taken")                    \
+    X(NEXT_OWNER, next_owner, "who takes a context gets what is sent to it from then on")
 
 /* Steps at which a test can kill a process. */
 #define EMU4_STEPS(X)                                                                          \

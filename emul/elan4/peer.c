@@ -221,6 +221,13 @@ static bool still_there(const struct emu4_end *e)
            atomic_load(&e->c->attached) == e->generation;
 }
 
+/* Whether no context of the node was attached since the owner was looked up. */
+static bool nobody_came(const struct emu4_cached *c)
+{
+    return !emu4_rule(EMU4_RULE_NEXT_OWNER) ||
+           (c->attaches && atomic_load(c->attaches) == c->count);
+}
+
 bool emu4_target_get(struct emu4_proc *p, uint32_t route, struct emu4_end *end)
 {
     struct emu4_cached *hit = &p->cache[(route ^ route >> 11) & (EMU4_CACHE - 1)];
@@ -228,19 +235,24 @@ bool emu4_target_get(struct emu4_proc *p, uint32_t route, struct emu4_end *end)
     bool found = false;
 
     pthread_mutex_lock(&p->lock);
-    if (hit->route == route && still_there(&hit->end)) {
+    if (hit->route == route && nobody_came(hit) && still_there(&hit->end)) {
         found = true;
-    } else if (emu4_registry_find(p, EMU4_ROUTE_NODE(route), EMU4_ROUTE_CONTEXT(route), &r) &&
+        goto out;
+    }
+    emu4_attaches *attaches = emu4_registry_attaches(p, EMU4_ROUTE_NODE(route));
+    uint64_t count = attaches ? atomic_load(attaches) : 0; /* before we look */
+    if (emu4_registry_find(p, EMU4_ROUTE_NODE(route), EMU4_ROUTE_CONTEXT(route), &r) &&
                r.index < EMU4_CTXS) {
         struct emu4_peer *peer = peer_of(p, &r);
         if (peer) {
             struct emu4_end e = {peer, &peer->seg->ctx[r.index], r.generation};
             if (still_there(&e)) {
-                *hit = (struct emu4_cached){route, e};
+                *hit = (struct emu4_cached){route, e, attaches, count};
                 found = true;
             }
         }
     }
+out:
     if (found) {
         *end = hit->end;
         emu4_peer_ref(end->peer);

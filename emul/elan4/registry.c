@@ -7,18 +7,26 @@
  *
  * Such locks go when the process closes any descriptor of the file: our own node's file is
  * opened once and stays open. They are not inherited by forked children.
+ *
+ * The place of context 0, which nobody attaches, has a word that is counted up with each
+ * attaching. Who remembers an owner sees by it that there may be another one; of an owner's
+ * death a process hears some time after the next one may have come.
  */
 #include "emul/elan4/emu.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define RECORD_BYTES 64
+#define ATTACHES_AT  56
+#define MAPPED       4096
 
-_Static_assert(sizeof(struct emu4_record) <= RECORD_BYTES, "a record");
+_Static_assert(sizeof(struct emu4_record) <= ATTACHES_AT, "a record");
 
 static int open_node(unsigned node)
 {
@@ -38,9 +46,51 @@ static struct flock lock_of(unsigned context, short type)
                           .l_len = 1};
 }
 
+static int own_file(struct emu4_proc *p)
+{
+    if (p->registry < 0)
+        p->registry = open_node((unsigned)p->knobs.node);
+    return p->registry;
+}
+
+static emu4_attaches *map_attaches(struct emu4_proc *p, unsigned node)
+{
+    bool own = node == p->knobs.node;
+    int fd = own ? own_file(p) : open_node(node);
+    char *page = MAP_FAILED;
+
+    if (fd < 0)
+        return NULL;
+    if (posix_fallocate(fd, 0, MAPPED) == 0) /* it never makes a file shorter */
+        page = mmap(NULL, MAPPED, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (!own)
+        close(fd);
+    return page == MAP_FAILED ? NULL : (emu4_attaches *)(page + ATTACHES_AT);
+}
+
+emu4_attaches *emu4_registry_attaches(struct emu4_proc *p, unsigned node)
+{
+    struct emu4_node *n = p->nodes;
+
+    while (n && n->node != node)
+        n = n->next;
+    if (n)
+        return n->attaches;
+    emu4_attaches *attaches = map_attaches(p, node);
+    if (!attaches || !(n = malloc(sizeof(*n)))) {
+        if (attaches)
+            munmap((char *)attaches - ATTACHES_AT, MAPPED);
+        return NULL;
+    }
+    *n = (struct emu4_node){p->nodes, node, attaches};
+    p->nodes = n;
+    return attaches;
+}
+
 int emu4_registry_take(struct emu4_proc *p, unsigned context, const struct emu4_record *r)
 {
-    if (p->registry < 0 && (p->registry = open_node((unsigned)p->knobs.node)) < 0)
+    emu4_attaches *attaches = emu4_registry_attaches(p, (unsigned)p->knobs.node);
+    if (!attaches)
         return -1;
     struct flock l = lock_of(context, F_WRLCK);
     if (emu4_rule(EMU4_RULE_ATTACH_BUSY) && fcntl(p->registry, F_SETLK, &l) < 0) {
@@ -63,6 +113,7 @@ int emu4_registry_take(struct emu4_proc *p, unsigned context, const struct emu4_
         errno = err;
         return -1;
     }
+    atomic_fetch_add(attaches, 1);
     return 0;
 }
 
@@ -79,8 +130,8 @@ void emu4_registry_give(struct emu4_proc *p, unsigned context)
 bool emu4_registry_find(struct emu4_proc *p, unsigned node, unsigned context,
                         struct emu4_record *r)
 {
-    bool own = node == p->knobs.node && p->registry >= 0;
-    int fd = own ? p->registry : open_node(node);
+    bool own = node == p->knobs.node;
+    int fd = own ? own_file(p) : open_node(node);
     bool found = false;
 
     if (fd < 0)
@@ -93,9 +144,7 @@ bool emu4_registry_find(struct emu4_proc *p, unsigned node, unsigned context,
         else
             found = fcntl(fd, F_GETLK, &l) == 0 && l.l_type != F_UNLCK;
     }
-    if (!own && node != p->knobs.node)
+    if (!own)
         close(fd);
-    else if (!own)
-        p->registry = fd;
     return found;
 }

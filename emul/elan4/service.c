@@ -115,6 +115,8 @@ static void handle(struct emu4_proc *p, uint64_t key)
             user_died(p, (uint32_t)value);
         break;
     case WATCH_PEER:
+        if (p->knobs.death_late_us)
+            usleep((useconds_t)p->knobs.death_late_us);
         peer = peer_at(p, value);
         if (peer)
             emu4_peer_died(p, peer);

@@ -57,7 +57,12 @@ void bed_open(struct bed *b, int context)
     CHECK(elan4_add_p2pvp(b->ctx, 0, &b->cap) == 0);
     b->cap.cap_mycontext = context;
     CHECK(elan4_attach(b->ctx, &b->cap) == 0);
-    b->vp = vp_of(b->node, context);
+    bed_attached(b);
+}
+
+void bed_attached(struct bed *b)
+{
+    b->vp = vp_of(b->node, b->cap.cap_mycontext);
     CHECK((b->cookies = elan4_allocCookiePool(b->ctx, b->vp)) != NULL);
     CHECK((b->cq = elan4_alloc_cmdq(b->ctx, CQ_Size64K, CQ_EnableAllBits, NULL)) != NULL);
     CHECK((b->irq = elan4_alloc_cmdq(b->ctx, CQ_Size1K,

@@ -63,6 +63,8 @@ void bed_cap(ELAN_CAPABILITY *cap, int context);
 void bed_prepare(struct bed *b);
 /* Attached at a context of this process's node, and open. */
 void bed_open(struct bed *b, int context);
+/* What comes after attaching by oneself. */
+void bed_attached(struct bed *b);
 void bed_close(struct bed *b);
 unsigned vp_of(int node, int context);
 E4_Addr elan(struct bed *b, const volatile void *p);

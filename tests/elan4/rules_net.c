@@ -420,6 +420,43 @@ static void takes_over(struct bed *b)
         CHECK(errno == EBUSY && now_ms() < end);
 }
 
+/* Three: one that dies, one that knows it, and one that takes its context. The one that knows it
+ * hears of the death too late. */
+static void dies_known(struct bed *b)
+{
+    bed_open(b, LOW);
+    bed_queue(b, SLOT);
+    tell(b, 0, elan(b, b->queue));
+    CHECK(queue_take(b, SLOT, SOON));
+    meet(b, 0, 2);
+    kill(getpid(), SIGKILL);
+}
+
+static void sends_to_both(struct bed *b)
+{
+    setenv("EMUELAN4_DEATH_LATE_US", "30000000", 1);
+    bed_open(b, LOW);
+    char *msg = main_mem(b, 64);
+    send_to(b, vp_of(0, LOW), told(b, 0), msg, 64, 0);
+    send_to(b, vp_of(0, LOW), told(b, 1), msg, 64, 0);
+    meet(b, 1, 2);
+}
+
+static void hears_as_next(struct bed *b)
+{
+    setenv("EMUELAN4_NODE", "0", 1);
+    b->node = 0;
+    meet(b, 0, 2);
+    bed_prepare(b);
+    for (uint64_t end = now_ms() + 20000; elan4_attach(b->ctx, &b->cap) != 0; usleep(1000))
+        CHECK(errno == EBUSY && now_ms() < end);
+    bed_attached(b);
+    bed_queue(b, SLOT);
+    tell(b, 1, elan(b, b->queue));
+    CHECK(queue_take(b, SLOT, SOON));
+    meet(b, 1, 2);
+}
+
 const struct rule_test queue_rules[] = {{"queue_full", 1, -1, {queue_full}},
                                         {"queue_wrap", 1, -1, {queue_wrap}},
                                         {"queue_size0", 1, -1, {queue_size0}},
@@ -445,4 +482,5 @@ const struct rule_test attach_rules[] = {{"attach_busy", 2, -1, {attach_busy, at
                                          {"routes", 1, -1, {routes}},
                                          {"vp_formula", 1, -1, {vp_formula}},
                                          {"dead_freed", 2, 0, {dies_attached, takes_over}},
+                                         {"next_owner", 3, 0, {dies_known, sends_to_both, hears_as_next}},
                                          {NULL, 0, 0, {NULL}}};
