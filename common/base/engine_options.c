@@ -33,7 +33,8 @@ const struct rme_option_row rme_engine_options[] = {
      "Receive buffers promised to a busy connection at most.", NULL},
     {"credits_pool", "count", 1536, 0, 1 << 20,
      "Where all connections share their receive buffers: those promised to all of them together beyond the one that each has.  No "
-     "connection gets more than a part of what is left; idle ones give theirs back.  What a shared queue was given stays with it.", NULL},
+     "connection gets more than a part of what is left; idle ones give theirs back.  Peers of before, which need four, are refused "
+     "when nothing is left.  What a shared queue was given stays with it.", NULL},
 
     /* large messages */
     {"rndv", "name", 0, 0, 0,

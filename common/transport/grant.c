@@ -8,12 +8,16 @@
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello)
 {
     const uint8_t lean = RME_HELLO_F_LEAN | RME_HELLO_F_EXACT;
+    const struct rme_credit_pool *pool = &rme->credit_pool;
+    uint32_t left = pool->limit > pool->lent ? pool->limit - pool->lent : 0;
 
     if (rme->caps->shared_rx == 0)
         return rme->tuning.credits;
     if ((hello->flags & lean) == lean)
         return 1;
-    return rme->credit_pool.lent < rme->credit_pool.limit / 4 ? rme->tuning.credits : RME_HELLO_CREDITS_MIN;
+    if (pool->lent < pool->limit / 4 && rme->tuning.credits - 1 <= left)
+        return rme->tuning.credits;
+    return RME_HELLO_CREDITS_MIN - 1 <= left ? RME_HELLO_CREDITS_MIN : 0;
 }
 
 void rme_grant_lend(struct rme_peer *peer, uint32_t count)

@@ -395,6 +395,11 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
         reject(rme, event, &why);
         return;
     }
+    promised = rme_grant_first(rme, &hello);
+    if (promised == 0) {
+        reject(rme, event, &why);
+        return;
+    }
     from = rme->ops->link_sockaddr(event->link);
     addr = rme_addr_new_passive(rme->ops->link_peer(event->link), from);
     peer = addr != NULL ? peer_new(rme, addr, from) : NULL;
@@ -405,7 +410,6 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
         return;
     }
     peer->passive = true;
-    promised = rme_grant_first(rme, &hello);
     agree(peer, &hello, promised);
     encode_own_hello(rme, promised, own);
     if (rme_keep_full(&rme->keep, peer->host) ||

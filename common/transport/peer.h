@@ -187,7 +187,8 @@ bool rme_peer_may_report(struct rme_peer *peer);
 
 /*
  * What a peer that came to us is promised at first.  Where all links share their receive buffers that is one, which takes a peer
- * that knows the rule for its last credit; others get what is usual, and less when much is lent.
+ * that knows the rule for its last credit; others get what is usual, less when much is lent, and 0, which is a refusal, when the
+ * pool has none for them: no number of them makes a shared queue larger than that.
  */
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello);
 /* The link has so many of the pool from now on. */

@@ -106,6 +106,14 @@ void attack_crowd(struct attack *a)
         complain(a, "%u of %u clients at once were answered", answered, CROWD);
     for (unsigned i = 0; i < CROWD; i++)
         link_close(link[i]);
+    /* Those who are not content with one are let in while there is something to lend. */
+    plan.lean = false;
+    for (unsigned i = 0; i < CROWD; i++)
+        link[i] = attack_open(a, &plan);
+    if (link[0] == NULL)
+        complain(a, "no client that wants four credits was let in");
+    for (unsigned i = 0; i < CROWD; i++)
+        link_close(link[i]);
     a->deadline = 0;
 }
 

@@ -160,6 +160,29 @@ static void old_peers_get_enough_for_a_reserve(void **state)
     assert_int_equal(count_of("credits_lent"), 0);
 }
 
+/* And nothing when the pool has no more: they would make the queue as long as they like. */
+static void old_peers_without_a_pool_are_refused(void **state)
+{
+    struct rme_hello lean = lean_hello(), old = scripted_hello();
+
+    (void)state;
+    scripted_open(OPTIONS "credits_pool=9", &lean);
+    another(1, &old);
+    assert_int_equal(count_of("credits_lent"), 7);
+    another(2, &old);
+    assert_int_equal(count_of("rejects"), 1);
+    assert_int_equal(script.links, 2);
+    assert_int_equal(script.promised, 1 + 8);
+    script_down(1, -ECONNRESET);
+    scripted_run();
+    another(1, &old);
+    assert_int_equal(count_of("rejects"), 1);
+    assert_int_equal(script.promised, 1 + 8);
+    script_down(1, -ECONNRESET);
+    scripted_run();
+    assert_int_equal(count_of("credits_lent"), 0);
+}
+
 /* Only one side may be that poor. */
 static void a_request_that_promises_few_is_refused(void **state)
 {
@@ -317,6 +340,7 @@ int main(void)
         cmocka_unit_test_teardown(the_pool_has_an_end, close_it),
         cmocka_unit_test_teardown(without_a_pool_one_is_all, close_it),
         cmocka_unit_test_teardown(old_peers_get_enough_for_a_reserve, close_it),
+        cmocka_unit_test_teardown(old_peers_without_a_pool_are_refused, close_it),
         cmocka_unit_test_teardown(a_request_that_promises_few_is_refused, close_it),
         cmocka_unit_test_teardown(the_message_that_takes_the_last_says_so, close_it),
         cmocka_unit_test_teardown(who_has_grown_keeps_a_reserve, close_it),
