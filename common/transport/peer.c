@@ -294,8 +294,6 @@ void rme_peer_work(struct rme_peer *peer)
     }
 }
 
-/* ---- Receive buffers --------------------------------------------------------------------------------------------- */
-
 /* ---- Up ---------------------------------------------------------------------------------------------------------- */
 
 /* The peer's hello is there: what it takes, and what it may do.  We have promised it so many buffers. */
