@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a small request and its reply take beside something large, between two processes over ib://:
+ * What a small request and its reply take beside something large, between two processes over
+ * ib://:
  *
  *   beside [--options LIST] bulk [MESSAGES [BYTES [SECONDS]]]
  *       beside MESSAGES (8) messages of BYTES (64 MiB) that move to the same peer all the time
  *   beside [--options LIST] connects [COUNT [SECONDS]]
- *       beside COUNT (1000) connections that a third process makes to the same server, and closes
+ *       beside COUNT (1000) connections that a third process makes to the same server, and
+ *       closes
  *
- * Prints the least, median, 99 % and most of the times at rest and beside it, in microseconds. It is meant for the software HCA with
- * its model of a link: EMUVERBS_LINK_MB_S=1000 emul/verbs/emuverbs bench/beside bulk. Without the model nothing queues there.
+ * Prints the least, median, 99 % and most of the times at rest and beside it, in microseconds.
+ * It is meant for the software HCA with its model of a link: EMUVERBS_LINK_MB_S=1000
+ * emul/verbs/emuverbs bench/beside bulk. Without the model nothing queues there.
  */
 #include "bmi_ib/bmi_ib.h"
 #include "rme.h"
@@ -22,7 +25,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REQUEST = 1, BULK = 2, REPLY = 3, FIRST_BULK = 100, BULK_MOST = 64, TIMES_MOST = 1 << 20, REST_TIMES = 2000 };
+enum {
+    REQUEST = 1,
+    BULK = 2,
+    REPLY = 3,
+    FIRST_BULK = 100,
+    BULK_MOST = 64,
+    TIMES_MOST = 1 << 20,
+    REST_TIMES = 2000
+};
 
 struct order { /* what a request says */
     uint64_t messages, bytes;
@@ -63,7 +74,8 @@ static void log_line(void *arg, enum rme_log_level level, const char *line)
 
 static struct rme *open_engine(const struct rme_addr *listen, const char *options)
 {
-    struct rme_config config = {.fabric = bmi_ib_fabric(), .listen = listen, .options = options, .log = log_line};
+    struct rme_config config = {
+        .fabric = bmi_ib_fabric(), .listen = listen, .options = options, .log = log_line};
     struct rme *rme;
     int error = rme_open(&config, &rme);
 
@@ -124,7 +136,8 @@ static void serve(struct end *server)
                 memcpy(&order, u.buffer, sizeof(order));
                 server->peer = u.addr;
                 for (uint64_t i = 0; i < order.messages; i++) {
-                    bulk[i] = (struct bulk){.memory = malloc(order.bytes), .tag = FIRST_BULK + (int)i};
+                    bulk[i] = (struct bulk){.memory = malloc(order.bytes),
+                                            .tag = FIRST_BULK + (int)i};
                     if (!bulk[i].memory)
                         die("memory of messages", ENOMEM);
                     memset(bulk[i].memory, 1, order.bytes);
@@ -217,8 +230,8 @@ static int by_size(const void *a, const void *b)
 static double report(const char *what, size_t n)
 {
     qsort(times, n, sizeof(times[0]), by_size);
-    printf("%-8s %8zu times: least %8.1f median %8.1f 99%% %9.1f most %9.1f us\n", what, n, times[0], times[n / 2],
-           times[n * 99 / 100], times[n - 1]);
+    printf("%-8s %8zu times: least %8.1f median %8.1f 99%% %9.1f most %9.1f us\n", what, n,
+           times[0], times[n / 2], times[n * 99 / 100], times[n - 1]);
     fflush(stdout);
     return times[n / 2];
 }
@@ -261,9 +274,11 @@ static void beside_bulk(struct end *client, struct order *order, double seconds)
     begin = now_us();
     size_t n = for_seconds(client, order, seconds);
     spent = now_us() - begin;
-    printf("bulk     %.0f MB/s\n", (double)(rme_counter_value(client->rme, "bytes_sent") - before) / spent);
+    printf("bulk     %.0f MB/s\n",
+           (double)(rme_counter_value(client->rme, "bytes_sent") - before) / spent);
     double median = report("beside", n);
-    printf("ratio    %.2f of the time at rest, and %.1f us more\n", median / rest, median - rest);
+    printf("ratio    %.2f of the time at rest, and %.1f us more\n", median / rest,
+           median - rest);
 }
 
 /* Connects so often, evenly over the time, and closes. */
@@ -308,7 +323,8 @@ static uint64_t number(const char *text, uint64_t unset, uint64_t most)
     unsigned long long n = text ? strtoull(text, &end, 10) : unset;
 
     if (n == 0 || n > most || (text && *end)) {
-        fprintf(stderr, "beside: %s is not a number from 1 to %llu\n", text ? text : "", (unsigned long long)most);
+        fprintf(stderr, "beside: %s is not a number from 1 to %llu\n", text ? text : "",
+                (unsigned long long)most);
         exit(2);
     }
     return n;
@@ -327,13 +343,17 @@ int main(int argc, char **argv)
     }
     bool bulk = argc > 1 && !strcmp(argv[1], "bulk");
     if (!bulk && (argc < 2 || strcmp(argv[1], "connects"))) {
-        fprintf(stderr, "usage: beside [--options LIST] bulk [MESSAGES [BYTES [SECONDS]]] | connects [COUNT [SECONDS]]\n");
+        fprintf(stderr,
+                "usage: beside [--options LIST] bulk [MESSAGES [BYTES [SECONDS]]] | connects "
+                "[COUNT [SECONDS]]\n");
         return 2;
     }
     const char *first = argc > 2 ? argv[2] : NULL, *second = argc > 3 ? argv[3] : NULL;
-    struct order order = {.messages = bulk ? number(first, 8, BULK_MOST) : number(first, 1000, 100000),
+    struct order order = {.messages =
+                              bulk ? number(first, 8, BULK_MOST) : number(first, 1000, 100000),
                           .bytes = bulk ? number(second, 64 << 20, UINT64_C(1) << 30) : 0};
-    double seconds = (double)(bulk ? number(argc > 4 ? argv[4] : NULL, 3, 3600) : number(second, 1, 3600));
+    double seconds =
+        (double)(bulk ? number(argc > 4 ? argv[4] : NULL, 3, 3600) : number(second, 1, 3600));
     pid_t server = start_server(options, &port), other = 0;
 
     snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", port);

@@ -68,8 +68,7 @@ static struct session *part_session(struct bmi_client *client, unsigned i)
     return &client->session[(client->part.first + i) % client->servers];
 }
 
-/* ---- Opening and closing
- * ------------------------------------------------------------------------------------- */
+/* ---- Opening and closing ---- */
 
 static void session_drop(struct bmi_client *client, struct session *session)
 {
@@ -143,9 +142,7 @@ out:
     return rc < 0 ? -1 : 0;
 }
 
-/* ---- Waiting
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- Waiting ---- */
 
 static int session_error(const struct session *session)
 {
@@ -206,9 +203,7 @@ static int wait_all(struct bmi_client *client, char *why)
     return 0;
 }
 
-/* ---- Jobs
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- Jobs ---- */
 
 static int session_open(struct bmi_client *client, struct session *session, char *why)
 {

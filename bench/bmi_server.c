@@ -55,9 +55,7 @@ struct server {
     struct budget budget;
 };
 
-/* ---- Ends
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- Ends ---- */
 
 /* Nothing more is to be done; what is under way is cancelled, and the session is freed when it
  * is idle. */
@@ -102,9 +100,7 @@ static void sweep(struct server *server)
     }
 }
 
-/* ---- Phases
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- Phases ---- */
 
 static void go_came(struct control *control)
 {
@@ -163,9 +159,7 @@ static void advance(struct server *server)
     }
 }
 
-/* ---- Requests
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- Requests ---- */
 
 static unsigned sessions_of(const struct server *server, BMI_addr_t addr)
 {

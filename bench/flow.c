@@ -167,9 +167,7 @@ void flow_free(struct flow *flow)
     free(flow);
 }
 
-/* ---- Contents
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- Contents ---- */
 
 static uint64_t key_of(const struct flow_op *op)
 {
@@ -212,8 +210,7 @@ static bool contents_right(const struct flow_op *op)
     return true;
 }
 
-/* ---- Posting and completion
- * ---------------------------------------------------------------------------------- */
+/* ---- Posting and completion ---- */
 
 static int post(struct flow_op *op, bmi_size_t *actual)
 {

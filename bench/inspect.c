@@ -21,9 +21,7 @@ static struct rme *engine_of(BMI_addr_t addr)
     return BMI_get_info(addr, SHIM_GET_ENGINE, &rme) < 0 ? NULL : rme;
 }
 
-/* ---- Counters
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- Counters ---- */
 
 size_t inspect_counters(BMI_addr_t addr, char *text, size_t size)
 {
@@ -83,9 +81,7 @@ void inspect_print_difference(FILE *out, const char *who, const char *before, co
         fprintf(out, "  none: its method is not one of ours\n");
 }
 
-/* ---- Modes
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- Modes ---- */
 
 int inspect_options(void)
 {

@@ -20,7 +20,8 @@ size_t inspect_counters(BMI_addr_t addr, char *text, size_t size);
 void inspect_print_difference(FILE *out, const char *who, const char *before, const char *after,
                               bool json);
 
-/* The modes --options, --explain SIZE[xN] [ADDR] and --session ADDR.  Each returns the exit status. */
+/* The modes --options, --explain SIZE[xN] [ADDR] and --session ADDR.  Each returns the exit
+ * status. */
 int inspect_options(void);
 int inspect_explain(const char *what, const char *address, const char *options);
 int inspect_session(const char *address, const char *options);

@@ -41,7 +41,9 @@ static int mode_server(const struct args *args)
         return wrong_use("server takes one address");
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
-    return report(bmi_serve(args->positional[0], args->bmi_options, args->server_memory, &stop, why), why);
+    return report(
+        bmi_serve(args->positional[0], args->bmi_options, args->server_memory, &stop, why),
+        why);
 }
 
 static int mode_tcp_server(const struct args *args)
@@ -98,8 +100,9 @@ int main(int argc, char **argv)
     if (args.options)
         return inspect_options();
     if (args.explain)
-        return args.npositional <= 1 ? inspect_explain(args.explain, args.positional[0], args.bmi_options)
-                                     : wrong_use("--explain takes one address at most");
+        return args.npositional <= 1
+                   ? inspect_explain(args.explain, args.positional[0], args.bmi_options)
+                   : wrong_use("--explain takes one address at most");
     if (args.session)
         return args.npositional == 1 ? inspect_session(args.positional[0], args.bmi_options)
                                      : wrong_use("--session takes one address");

@@ -11,7 +11,8 @@
 #include "bench/session.h"
 
 #define DEFAULT_BYTES                                                                          \
-    (UINT64_C(512) << 20) /* moved by one measurement of bandwidth, if the count is not given  \
+    (UINT64_C(512)                                                                             \
+     << 20) /* moved by one measurement of bandwidth, if the count is not given  \
                            */
 #define DEFAULT_LAT_BYTES (UINT64_C(64) << 20)
 #define IDLE_CLIENTS      100
@@ -21,8 +22,7 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
-/* ---- Jobs of the tests
- * --------------------------------------------------------------------------------------- */
+/* ---- Jobs of the tests ---- */
 
 static struct job job_base(const struct args *args, uint64_t size)
 {
@@ -81,8 +81,7 @@ static void job_list(struct job *job, const struct args *args)
     job->holes = args->holes;
 }
 
-/* ---- Series of the modes
- * ------------------------------------------------------------------------------------- */
+/* ---- Series of the modes ---- */
 
 struct plan {
     struct series *series;
@@ -190,9 +189,7 @@ static bool plan_all(struct plan *plan, const struct args *args, const char *tes
     return ok;
 }
 
-/* ---- Addresses
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- Addresses ---- */
 
 /* Sorts the addresses: those with a scheme are BMI's, the others are for plain TCP.  `array`
  * has room for all. */
@@ -234,9 +231,7 @@ static bool need(const struct workers_config *config, bool bmi, bool tcp)
     return false;
 }
 
-/* ---- Modes
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- Modes ---- */
 
 /* Prints what the counters did; `before` and `after` have texts of the client and of each
  * server. */

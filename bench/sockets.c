@@ -207,9 +207,7 @@ int sockets_receive_list(int fd, const struct iovec *iov, size_t count)
                       : transfer_list(fd, iov, count, false);
 }
 
-/* ---- Servers
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- Servers ---- */
 
 struct client {
     int fd;

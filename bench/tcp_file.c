@@ -62,9 +62,7 @@ static int full_read(int fd, char *data, size_t size, off_t offset)
     return 0;
 }
 
-/* ---- The server
- * ----------------------------------------------------------------------------------------------
- */
+/* ---- The server ---- */
 
 static int send_answer(int fd, int error, uint64_t bytes)
 {
@@ -160,9 +158,7 @@ int tcp_store(const char *address, const char *folder, char *why)
     return 0;
 }
 
-/* ---- The client
- * ----------------------------------------------------------------------------------------------
- */
+/* ---- The client ---- */
 
 /* One server's share of a copy. */
 struct share {

@@ -61,9 +61,7 @@ static bool move(int fd, void *data, size_t size, bool sending)
     return true;
 }
 
-/* ---- The child
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- The child ---- */
 
 struct child {
     const struct workers_config *config;
@@ -121,9 +119,7 @@ static int child_main(const struct workers_config *config, int fd)
     return 0;
 }
 
-/* ---- The parent
- * ----------------------------------------------------------------------------------------------
- */
+/* ---- The parent ---- */
 
 static int start_one(struct workers *workers, char *why)
 {

@@ -72,7 +72,8 @@ static inline E4_uint64 compat_dma_cookie(ELAN4_COOKIEPOOL *pool, unsigned vp)
 
 /* ---- Command queues ---- */
 
-/* One that waits by itself where it is full, for so many commands at a time: the flag's value. */
+/* One that waits by itself where it is full, for so many commands at a time: the flag's
+ * value. */
 static inline E4_CmdQ *compat_flowing_cmdq(ELAN4_CTX *ctx, unsigned size, unsigned perms,
                                            unsigned commands)
 {
@@ -80,7 +81,8 @@ static inline E4_CmdQ *compat_flowing_cmdq(ELAN4_CTX *ctx, unsigned size, unsign
                             elan4_probe_cmdq(ctx, commands, CQ_AutoCtrlFlowOn));
 }
 
-/* Room for a chain of so many dwords, a reservation for each: what sharing one does. 0: none. */
+/* Room for a chain of so many dwords, a reservation for each: what sharing one does. 0:
+ * none. */
 static inline E4_Addr compat_port(ELAN4_CTX *ctx, unsigned dwords)
 {
     return elan4_alloccq_space(ctx, dwords, CQ_Size8K);
@@ -92,7 +94,8 @@ static inline void compat_free_port(ELAN4_CTX *ctx, E4_Addr port, unsigned dword
         elan4_freecq_space(ctx, port, dwords);
 }
 
-/* A DMA that the process `vp` is asked to run: cookies, and what becomes of a refused packet. */
+/* A DMA that the process `vp` is asked to run: cookies, and what becomes of a refused
+ * packet. */
 static inline void compat_ask_dma(E4_CmdQ *q, ELAN4_COOKIEPOOL *pool, E4_DMA *dma, unsigned vp)
 {
     dma->dma_cookie = elan4_remote_cookie(pool, E4_COOKIE_TYPE_REMOTE_DMA, vp);

@@ -30,8 +30,9 @@
 #define ELAN_READS       96 /* read requests that a queue for them takes between two marks */
 #define ELAN_RESTLESS_MS 1
 #define ELAN_LOOK_MS     25 /* whether a peer that takes no messages is still there */
-#define ELAN_ASK_MS      500  /* the same, asked at a server's desk; from one question to the next, too */
-#define ELAN_KEPT_MOST   1024 /* buffers of unfinished DMAs, with which new links are refused */
+/* the same, asked at a server's desk; from one question to the next, too */
+#define ELAN_ASK_MS    500
+#define ELAN_KEPT_MOST 1024 /* buffers of unfinished DMAs, with which new links are refused */
 
 /* What a packet, or a message of several, is composed in. It is in main memory, its event in
  * SDRAM. */
@@ -116,7 +117,7 @@ struct rme_link {
     bool eventful, dirty, ready, sending;
     bool tell_request, tell_up, tell_down, tell_room;
     bool passive, bye_sent, bye_in;
-    bool gap; /* numbers were given out that never come to the peer */
+    bool gap;  /* numbers were given out that never come to the peer */
     bool kept; /* given up, but its peer may still reach our memory */
     enum elan_state state;
     int error;
@@ -170,9 +171,11 @@ struct rme_fabric {
     struct elan_links links, eventful, dirty, ready, sending;
     uint32_t endings, callings, wanting;
     uint32_t kept_links; /* of those that are ending */
-    uint32_t kept_moves, kept_most; /* in quarantine, without a link; buffers in all that may be */
-    _Atomic int restless; /* as of the last poll: after how many ms a sleeper is to look again; 0: need not */
-    _Atomic int hint;     /* a sleeper saw something at the descriptors of greet.c */
+    /* in quarantine, without a link; buffers in all that may be */
+    uint32_t kept_moves, kept_most;
+    /* as of the last poll: after how many ms a sleeper is to look again; 0: need not */
+    _Atomic int restless;
+    _Atomic int hint; /* a sleeper saw something at the descriptors of greet.c */
     /* out */
     struct elan_txs tx_free, orphans;
     uint32_t tx_count, norphans, tx_most, tx_per_link, packets_most;
@@ -210,7 +213,8 @@ void elan_link_left(struct rme_link *l);
 void elan_links_check(struct rme_fabric *f, int64_t now);
 /* Whether the log of this node says that the peer's context has another owner, or none. */
 bool elan_link_orphaned(struct rme_link *l);
-/* There are so many buffers of unfinished DMAs that no new links are to be made; says so, now and then. */
+/* There are so many buffers of unfinished DMAs that no new links are to be made; says so, now
+ * and then. */
 bool elan_kept_full(struct rme_fabric *f);
 void elan_op_disconnect(struct rme_link *l, int error);
 void elan_op_free(struct rme_link *l);
@@ -225,7 +229,8 @@ void elan_op_reject(struct rme_link *l, const void *hello, size_t length);
 void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct elan_packet *p,
                        const uint8_t *body);
 void elan_greet_calls(struct rme_fabric *f, int64_t now);
-/* Asks a server of another node, at its desk, whether it is still the process of this link; if not, the link is down. */
+/* Asks a server of another node, at its desk, whether it is still the process of this link; if
+ * not, the link is down. */
 void elan_greet_ask(struct rme_link *l, int64_t now);
 
 /* tx.c */

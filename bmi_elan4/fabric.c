@@ -91,10 +91,10 @@ static int open_nic(struct rme_fabric *f)
     config.context = own_context(f, &node);
     if (config.context == -EINVAL)
         return -EINVAL;
-    if (config.context != BMI_ELAN4_CLIENT &&
-        (config.context < config.range.low_context || config.context > config.range.high_context)) {
-        elan_log(f, RME_LOG_ERROR, "elan4://%d:%d: elan_contexts=%d-%d has no such context", node,
-                 config.context, config.range.low_context, config.range.high_context);
+    if (config.context != BMI_ELAN4_CLIENT && (config.context < config.range.low_context ||
+                                               config.context > config.range.high_context)) {
+        elan_log(f, RME_LOG_ERROR, "elan4://%d:%d: elan_contexts=%d-%d has no such context",
+                 node, config.context, config.range.low_context, config.range.high_context);
         return -EADDRNOTAVAIL;
     }
     f->packets_most = elan_packets(room);

@@ -8,8 +8,8 @@
  * REJECT to the queue that the card names. An answer to somebody who has given up meanwhile is
  * answered NOBODY.
  *
- * The desk says, too, whether a server that takes nothing any more is gone: nobody listens there,
- * or a process of another generation. Only who called it asks: a client has no desk.
+ * The desk says, too, whether a server that takes nothing any more is gone: nobody listens
+ * there, or a process of another generation. Only who called it asks: a client has no desk.
  */
 #include <errno.h>
 #include <stdlib.h>

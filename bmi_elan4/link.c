@@ -12,10 +12,11 @@
  * notification nor the packet to ourselves. Its number makes a gap in what the peer gets, so
  * BREAK says the same as BYE without waiting for its turn.
  *
- * A peer that is dead says no BYE, and DMAs to it never end. One that is merely silent says none
- * either, and when it goes on it may write where it was once told to: nothing here can forbid
- * that. So after drain_timeout_ms the link is `kept`: the host is not told that it is DOWN, and
- * keeps its memory, until the peer says BYE, is known to be dead, or quarantine_ms are over.
+ * A peer that is dead says no BYE, and DMAs to it never end. One that is merely silent says
+ * none either, and when it goes on it may write where it was once told to: nothing here can
+ * forbid that. So after drain_timeout_ms the link is `kept`: the host is not told that it is
+ * DOWN, and keeps its memory, until the peer says BYE, is known to be dead, or quarantine_ms
+ * are over.
  *
  * What our interface has in hand for a dead peer goes nowhere as long as nobody has the peer's
  * context; its packets, events and chains are nobody's before it has landed. They are counted,
@@ -194,8 +195,8 @@ static bool all_landed(const struct rme_link *l)
     const struct elan_tx *tx;
 
     TAILQ_FOREACH(tx, &l->sent, next)
-    if (!elan_tx_over(tx))
-        return false;
+        if (!elan_tx_over(tx))
+            return false;
     return TAILQ_EMPTY(&l->queued);
 }
 
@@ -224,8 +225,8 @@ bool elan_kept_full(struct rme_fabric *f)
         return false;
     if (!f->kept_said || now - f->kept_said >= 1000)
         elan_log(f, RME_LOG_ERROR,
-                 "no new connections: %u buffers wait for DMAs, most likely to processes that are gone; start this process "
-                 "anew, or raise elan_tx_buffers",
+                 "no new connections: %u buffers wait for DMAs, most likely to processes that "
+                 "are gone; start this process anew, or raise elan_tx_buffers",
                  f->norphans + f->kept_moves);
     f->kept_said = now;
     return true;
@@ -239,7 +240,8 @@ static bool given_up(struct rme_link *l, int64_t now)
             l->kept = true;
             l->f->kept_links++;
             l->f->config.stats->value[RME_C_QUARANTINED]++;
-            elan_log(l->f, RME_LOG_INFO, "%s: it is silent, and may live; what it can write to is kept", l->name);
+            elan_log(l->f, RME_LOG_INFO,
+                     "%s: it is silent, and may live; what it can write to is kept", l->name);
         }
         elan_greet_ask(l, now);
         return l->state == ELAN_DOWN_STATE;

@@ -251,11 +251,11 @@ static E4_CmdQ *borrow(struct rme_fabric *f)
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &f->links, all)
-    if (l->reads && l->nmoves == 0 && reads_empty(l)) {
-        E4_CmdQ *q = l->reads;
-        l->reads = NULL;
-        return q;
-    }
+        if (l->reads && l->nmoves == 0 && reads_empty(l)) {
+            E4_CmdQ *q = l->reads;
+            l->reads = NULL;
+            return q;
+        }
     return NULL;
 }
 
@@ -386,10 +386,10 @@ void elan_move_unhold(struct rme_link *l)
     struct elan_move *m;
 
     TAILQ_FOREACH(m, &l->moves, next)
-    if (m->held) {
-        tell_only_us(l, m);
-        let_go(l->f, m);
-    }
+        if (m->held) {
+            tell_only_us(l, m);
+            let_go(l->f, m);
+        }
     bmi_elan4_flush(l->f->nic);
 }
 
@@ -405,8 +405,8 @@ bool elan_moves_over(const struct rme_link *l)
     const struct elan_move *m;
 
     TAILQ_FOREACH(m, &l->moves, next)
-    if (!elan_move_stuck(m))
-        return false;
+        if (!elan_move_stuck(m))
+            return false;
     return true;
 }
 
@@ -452,11 +452,11 @@ static void silent_done(struct rme_link *l, uint64_t serial)
 
     l->silent--;
     TAILQ_FOREACH(m, &l->moves, next)
-    if (m->x && m->x->notify != RME_NOTIFY_NONE && m->serial > serial && m->before &&
-        --m->before == 0 && m->held) {
-        let_go(l->f, m);
-        any = true;
-    }
+        if (m->x && m->x->notify != RME_NOTIFY_NONE && m->serial > serial && m->before &&
+            --m->before == 0 && m->held) {
+            let_go(l->f, m);
+            any = true;
+        }
     if (any)
         bmi_elan4_flush(l->f->nic);
 }

@@ -61,9 +61,9 @@ static struct elan_move *find(struct rme_link *l, enum bmi_elan4_trap_kind kind,
     struct elan_move *m;
 
     TAILQ_FOREACH(m, &l->moves, next)
-    if (m->x->read == read && !elan_move_stuck(m) &&
-        (here ? reads_or_writes_here(l->f, m->x, at) : reads_or_writes_there(m->x, at)))
-        break;
+        if (m->x->read == read && !elan_move_stuck(m) &&
+            (here ? reads_or_writes_here(l->f, m->x, at) : reads_or_writes_there(m->x, at)))
+            break;
     return m;
 }
 
@@ -88,10 +88,10 @@ static bool ours(struct rme_fabric *f, const struct bmi_elan4_trap *t)
     struct elan_move *m;
 
     TAILQ_FOREACH(l, &f->links, all)
-    if ((m = find(l, t->kind, t->at, true)) != NULL) {
-        end(l, m, t->at, "of this process");
-        return true;
-    }
+        if ((m = find(l, t->kind, t->at, true)) != NULL) {
+            end(l, m, t->at, "of this process");
+            return true;
+        }
     return false;
 }
 
@@ -103,12 +103,14 @@ static void tell_peers(struct rme_fabric *f, const struct bmi_elan4_trap *t)
     for (unsigned i = 0; i < 8; i++)
         address[i] = (uint8_t)(t->at >> 8 * i);
     TAILQ_FOREACH(l, &f->links, all)
-    if ((l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE) &&
-        f->norphans < f->tx_most / 2) {
-        struct elan_packet p = {
-            .kind = ELAN_REFUSED, .link = l->peer_number, .to = l->generation, .arg = t->kind};
-        elan_tx_alone(f, l->vp, l->queue, &p, NULL, address, sizeof(address));
-    }
+        if ((l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE) &&
+            f->norphans < f->tx_most / 2) {
+            struct elan_packet p = {.kind = ELAN_REFUSED,
+                                    .link = l->peer_number,
+                                    .to = l->generation,
+                                    .arg = t->kind};
+            elan_tx_alone(f, l->vp, l->queue, &p, NULL, address, sizeof(address));
+        }
 }
 
 void elan_refusals(struct rme_fabric *f)

@@ -104,8 +104,8 @@ struct elan_tx *elan_tx_of(struct rme_link *l, void *data)
     struct elan_tx *tx;
 
     TAILQ_FOREACH(tx, &l->lent, next)
-    if (tx->at + ELAN_HEADER == (uint8_t *)data)
-        break;
+        if (tx->at + ELAN_HEADER == (uint8_t *)data)
+            break;
     return tx;
 }
 
@@ -122,13 +122,13 @@ static void tell_rooms(struct rme_fabric *f)
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &f->links, all)
-    if (l->tx_wanted && l->state == ELAN_UP_STATE && l->tx_used < f->tx_per_link &&
-        (!TAILQ_EMPTY(&f->tx_free) || f->tx_count - f->norphans < f->tx_most)) {
-        l->tx_wanted = false;
-        f->wanting--;
-        l->tell_room = true;
-        elan_link_eventful(l);
-    }
+        if (l->tx_wanted && l->state == ELAN_UP_STATE && l->tx_used < f->tx_per_link &&
+            (!TAILQ_EMPTY(&f->tx_free) || f->tx_count - f->norphans < f->tx_most)) {
+            l->tx_wanted = false;
+            f->wanting--;
+            l->tell_room = true;
+            elan_link_eventful(l);
+        }
 }
 
 void elan_op_tx_put(struct rme_link *l, void *data)
@@ -438,8 +438,8 @@ static void overdue(struct rme_link *l, int64_t now)
     int64_t age = 0, move_age = 0;
 
     TAILQ_FOREACH(tx, &l->sent, next)
-    if (!tx->x && !has_landed(tx))
-        break;
+        if (!tx->x && !has_landed(tx))
+            break;
     if (tx && !tx->since)
         tx->since = now;
     if (tx)

@@ -269,8 +269,8 @@ void ib_async_events(struct rme_fabric *f)
         if (more) {
             struct rme_fabric *user;
             TAILQ_FOREACH(user, &users, async.users)
-            if (concerns(user, f->dev.ctx, &e))
-                note(user, f, &e);
+                if (concerns(user, f->dev.ctx, &e))
+                    note(user, f, &e);
             ibv_ack_async_event(&e);
         }
         pthread_mutex_unlock(&lock);

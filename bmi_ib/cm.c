@@ -27,7 +27,8 @@
 /* InfiniBand's reasons for a reject; 28, "consumer", means that rdma_reject was called. */
 #define REJECTED_TIMEOUT     4
 #define REJECTED_NO_LISTENER 8 /* "invalid service id" */
-#define REJECTED_STALE       10 /* the peer still has a connection with our old queue pair number */
+/* the peer still has a connection with our old queue pair number */
+#define REJECTED_STALE 10
 
 #define RNR_TIMER 12 /* 0.64 ms, in the code of the InfiniBand specification */
 

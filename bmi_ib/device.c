@@ -67,9 +67,10 @@ bool ib_quirk_no_last_wqe(const struct rme_fabric *f)
     return is_rxe(&f->dev.attr);
 }
 
-/* rxe (Linux 6.1): an access by a window's key is checked against the bounds of the registration, not against the
- * window's (tests/verbs asks: "use of a memory window"); and a process that is killed while a window is open
- * hangs for a minute, as its queue pair is destroyed before the window. */
+/* rxe (Linux 6.1): an access by a window's key is checked against the bounds of the
+ * registration, not against the window's (tests/verbs asks: "use of a memory window"); and a
+ * process that is killed while a window is open hangs for a minute, as its queue pair is
+ * destroyed before the window. */
 bool ib_quirk_bad_windows(const struct rme_fabric *f)
 {
     return is_rxe(&f->dev.attr);
@@ -89,8 +90,8 @@ static bool quirk_seven_is_forever(const struct ibv_device_attr *attr)
     return is_rxe(attr);
 }
 
-/* rxe: a read moves half of what a write moves in the same time; its responses are made, and taken
- * in, one by one where the packets are handled (doc/performance.md has the figures). */
+/* rxe: a read moves half of what a write moves in the same time; its responses are made, and
+ * taken in, one by one where the packets are handled (doc/performance.md has the figures). */
 static bool quirk_slow_read(const struct ibv_device_attr *attr)
 {
     return is_rxe(attr);
@@ -342,8 +343,8 @@ void ib_device_close(struct rme_fabric *f)
 
 /* ---- Memory ---- */
 
-/* Was a registration refused because windows may be bound to it, for which the kernel wants memory that may be written, whatever the
- * windows allow?  Keeps errno. */
+/* Was a registration refused because windows may be bound to it, for which the kernel wants
+ * memory that may be written, whatever the windows allow?  Keeps errno. */
 static bool read_only(struct rme_fabric *f, void *base, size_t length, int flags)
 {
     int error = errno;

@@ -25,11 +25,11 @@
 #include "wr_id.h"
 
 /* Completion queues; each is four times as large as the one before. */
-#define IB_CQS_MAX    16
-#define IB_BATCH      64  /* requests of one post call */
-#define IB_BATCH_SGE  256 /* and their segments */
-#define IB_POLL_BATCH 32  /* completions of one poll call */
-#define IB_RX_BATCH   32  /* receives of one post call */
+#define IB_CQS_MAX     16
+#define IB_BATCH       64  /* requests of one post call */
+#define IB_BATCH_SGE   256 /* and their segments */
+#define IB_POLL_BATCH  32  /* completions of one poll call */
+#define IB_RX_BATCH    32  /* receives of one post call */
 #define IB_QUEUE_ENTRY 64  /* bytes that a device locks for an entry of a queue, about */
 
 struct ib_cq {
@@ -180,7 +180,8 @@ int ib_reject_error(int status, const void *data, size_t length);
 /* ---- listen.c ---- */
 int ib_listen_bind(struct rme_fabric *f);
 struct ibv_context *ib_listen_device(const struct rme_fabric *f);
-uint16_t ib_listen_port(const struct rme_fabric *f); /* of its first listener; 0: there is none */
+/* of its first listener; 0: there is none */
+uint16_t ib_listen_port(const struct rme_fabric *f);
 int ib_listen_start(struct rme_fabric *f);
 void ib_listen_close(struct rme_fabric *f);
 void ib_sockaddr_text(const void *sa, char *text, size_t size);
@@ -190,8 +191,8 @@ int ib_resolver_open(struct rme_fabric *f);
 void ib_resolver_close(struct rme_fabric *f);
 int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out);
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle);
-/* Takes one result out: 1 and the handle with either *out or *error, or 0.  *why: the resolver's
- * words for an error of its own, else NULL. */
+/* Takes one result out: 1 and the handle with either *out or *error, or 0.  *why: the
+ * resolver's words for an error of its own, else NULL. */
 int ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **out, int *error,
                       const char **why);
 
@@ -228,8 +229,8 @@ static inline struct rme_link *ib_link_by_handle(const struct rme_fabric *f, uin
     return l && l->handle == handle ? l : NULL;
 }
 
-/* The next free event of the caller's array, or NULL.  (A compound literal would be cleared with a
- * slow string instruction.) */
+/* The next free event of the caller's array, or NULL.  (A compound literal would be cleared
+ * with a slow string instruction.) */
 static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_type type,
                                          struct rme_link *l)
 {

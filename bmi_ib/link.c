@@ -234,8 +234,8 @@ static void event_done(struct rme_link *l)
 }
 
 static const char by_tcp[] =
-    "somebody listens there by TCP, as bmi_tcp and the bmi_ib that OrangeFS brings do, and those "
-    "do not talk to this bmi_ib: both sides need the same";
+    "somebody listens there by TCP, as bmi_tcp and the bmi_ib that OrangeFS brings do, and "
+    "those do not talk to this bmi_ib: both sides need the same";
 
 static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_answer)
 {
@@ -450,7 +450,7 @@ int ib_link_deadline(struct rme_fabric *f)
     if (!TAILQ_EMPTY(&f->drained))
         return 0;
     TAILQ_FOREACH(l, &f->draining, drain_entry)
-    first = l->drain_end < first ? l->drain_end : first;
+        first = l->drain_end < first ? l->drain_end : first;
     if (first == UINT64_MAX)
         return -1;
     return first > now ? (int)(first - now) : 0;

@@ -51,8 +51,8 @@ struct rme_link {
     uint32_t tx_held;  /* send buffers in the engine's or the device's hands for this link */
     uint32_t tx_quiet; /* those covered by no signalled request */
     uint32_t read_depth;
-    struct ib_rx_queue rxq; /* without shared receives */
-    uint32_t rx_promised;   /* to this link, whichever queue serves it */
+    struct ib_rx_queue rxq;        /* without shared receives */
+    uint32_t rx_promised;          /* to this link, whichever queue serves it */
     struct ib_window_list windows; /* open, or being closed */
     /* the cold part: life */
     struct rdma_cm_id *id;
@@ -66,9 +66,9 @@ struct rme_link {
     bool event_request, event_up, event_room, event_down; /* events not yet delivered */
     bool in_events;
     bool send_drained, recv_drained, last_wqe;
-    bool refused;  /* the last address has nobody who listens for us: see probe.c */
-    bool by_tcp;   /* but somebody who listens by TCP */
-    int probe;     /* a socket that finds that out, in f->probes; -1 */
+    bool refused; /* the last address has nobody who listens for us: see probe.c */
+    bool by_tcp;  /* but somebody who listens by TCP */
+    int probe;    /* a socket that finds that out, in f->probes; -1 */
     uint64_t probe_end;
     bool draining; /* in f->draining */
     bool drained; /* in f->drained: only what is in the completion queue is still to be taken */
@@ -83,7 +83,8 @@ struct rme_link {
     size_t answer_length;
     char peer[IB_PEER_MAX];
     struct sockaddr_storage sockaddr;
-    TAILQ_ENTRY(rme_link) all_entry, dirty_entry, event_entry, room_entry, drain_entry, probe_entry;
+    TAILQ_ENTRY(rme_link)
+    all_entry, dirty_entry, event_entry, room_entry, drain_entry, probe_entry;
     struct rme_link *hash_next;
 };
 TAILQ_HEAD(ib_link_list, rme_link);

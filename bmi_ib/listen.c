@@ -8,8 +8,8 @@
  * last, when connections can be served.  Host names are looked up here, blocking, which is fine
  * while a server starts.
  *
- * Where a part names port 0, the system chooses one for its first id, and the part's other ids are
- * bound to the same.
+ * Where a part names port 0, the system chooses one for its first id, and the part's other ids
+ * are bound to the same.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -49,7 +49,8 @@ static bool have(const struct rme_fabric *f, const struct sockaddr *sa, socklen_
     return false;
 }
 
-/* Binds one more id.  0 also when it is bound already.  Where the port was 0 it is the one chosen afterwards. */
+/* Binds one more id.  0 also when it is bound already.  Where the port was 0 it is the one
+ * chosen afterwards. */
 static int bind_one(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
 {
     if (have(f, sa, length))
@@ -99,8 +100,8 @@ static int bind_specific(struct rme_fabric *f, const struct rme_addr_part *part)
     return error;
 }
 
-/* A port that is taken: the kernel says EADDRNOTAVAIL when one of two that collide is a wildcard.
- */
+/* A port that is taken: the kernel says EADDRNOTAVAIL when one of two that collide is a
+ * wildcard. */
 static int bind_any(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
 {
     int error = bind_one(f, sa, length);

@@ -40,11 +40,10 @@ const struct rme_option_row ib_options[] = {
      "Send buffers one connection may hold, so that a dead peer starves nobody.", NULL},
     {"expose", "name", 0, 0, 0,
      "What a key that a peer is given opens to it: operation, exactly the bytes of one "
-     "operation, to "
-     "that peer, until the operation ends (by memory windows of type 2; on devices without them, "
-     "and on soft-RoCE, by a registration for each operation, whose key serves every peer "
-     "meanwhile; the log says what holds); region, all of a registration that is kept, in one direction, to every "
-     "peer, for as long as it is registered.",
+     "operation, to that peer, until the operation ends (by memory windows of type 2; on "
+     "devices without them, and on soft-RoCE, by a registration for each operation, whose key "
+     "serves every peer meanwhile; the log says what holds); region, all of a registration "
+     "that is kept, in one direction, to every peer, for as long as it is registered.",
      "operation"},
     {"windows", "count", 4096, 16, 1 << 20,
      "Memory windows that may be open at a time, as far as the device allows; what needs more "
@@ -74,8 +73,8 @@ const struct rme_option_row ib_options[] = {
      "without.",
      NULL},
     {"probe_ms", "ms", 500, 0, 600000,
-     "Where a server's machine answers but nobody listens for this network, how long to find out "
-     "whether somebody listens at the port by TCP, to say so; 0: not at all.",
+     "Where a server's machine answers but nobody listens for this network, how long to find "
+     "out whether somebody listens at the port by TCP, to say so; 0: not at all.",
      NULL},
     {"backlog", "count", 1024, 1, 65535, "Connection requests that may wait to be answered.",
      NULL},

@@ -89,6 +89,6 @@ uint64_t ib_probe_deadline(const struct rme_fabric *f)
     uint64_t first = UINT64_MAX;
 
     TAILQ_FOREACH(l, &f->probes, probe_entry)
-    first = l->probe_end < first ? l->probe_end : first;
+        first = l->probe_end < first ? l->probe_end : first;
     return first;
 }

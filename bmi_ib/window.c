@@ -14,8 +14,9 @@
  * is of no use for the next one.  (After 256 bindings they come again; the key then opens what
  * its holder is shown at that moment anyway, as another queue pair's peer is not let in.)
  *
- * Soft-RoCE has windows, but they are not used there (ib_quirk_bad_windows).  On a device without usable ones
- * expose=operation makes the engine register the bytes of each operation for it alone (caps.register_each).
+ * Soft-RoCE has windows, but they are not used there (ib_quirk_bad_windows).  On a device
+ * without usable ones expose=operation makes the engine register the bytes of each operation
+ * for it alone (caps.register_each).
  *
  * Windows are kept for reuse, whichever link they served: they are made when more are open at a
  * time than ever before, up to the option `windows`.  Those that are open when a queue pair is
@@ -114,9 +115,9 @@ int ib_windows_open(struct rme_fabric *f)
             f->dev.name, f->caps.windows);
     else if (f->caps.register_each)
         ib_log(f, RME_LOG_INFO,
-               "device %s: a key opens the bytes of one operation, to every peer, as the device has no "
-               "memory windows of type 2, or none that protect; each operation registers its bytes "
-               "(expose=region spares that)",
+               "device %s: a key opens the bytes of one operation, to every peer, as the "
+               "device has no memory windows of type 2, or none that protect; each operation "
+               "registers its bytes (expose=region spares that)",
                f->dev.name);
     else
         ib_log(f, RME_LOG_INFO,
@@ -241,7 +242,7 @@ void ib_windows_drop(struct rme_link *l)
 {
     struct ib_window *w;
     LIST_FOREACH(w, &l->windows, entry)
-    dealloc(l->f, w);
+        dealloc(l->f, w);
 }
 
 /* It is gone, and no request refers to its windows any more. */

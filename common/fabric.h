@@ -49,11 +49,14 @@ struct rme_stats;
 struct rme_fabric_config {
     const struct rme_addr *listen; /* NULL: accept nobody.  Parts by rme_addr_part() (addr.h) */
     bool bind_specific;
-    uint32_t rx_size;                  /* bytes of one receive buffer and of one send buffer */
-    uint64_t budget;                   /* bytes that the process may register, all in all; 0: not known */
-    const struct rme_options *options; /* values by rme_option_*() (options.h); the fabric's own rows are among them */
-    struct rme_stats *stats;           /* counters to bump (stats.h) */
-    void (*log)(void *arg, enum rme_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+    uint32_t rx_size; /* bytes of one receive buffer and of one send buffer */
+    /* bytes that the process may register, all in all; 0: not known */
+    uint64_t budget;
+    /* values by rme_option_*() (options.h); the fabric's own rows are among them */
+    const struct rme_options *options;
+    struct rme_stats *stats; /* counters to bump (stats.h) */
+    void (*log)(void *arg, enum rme_log_level level, const char *format, ...)
+        __attribute__((format(printf, 3, 4)));
     void *log_arg;
 };
 
@@ -62,20 +65,27 @@ struct rme_caps {
     uint32_t max_sge;      /* local segments of one piece of a transfer (>= 1) */
     uint32_t max_read_sge; /* the same for reads */
     uint64_t max_piece;    /* bytes of one piece */
-    uint32_t max_inline;   /* messages up to this many bytes cost no send buffer read by the device */
-    uint32_t hello_max;    /* bytes of hello data that fit in every direction */
-    uint64_t max_regs;     /* registrations the device admits */
-    bool has_read;         /* transfers may be reads */
-    bool slow_read;        /* … but move bytes much slower than writes */
-    bool reg_is_free;      /* registration costs nothing (Elan4) */
-    bool open_memory;      /* the device checks no keys: a peer that means harm reaches all memory of the process */
-    uint32_t shared_rx;    /* all links share a queue of so many receive buffers; it keeps what it got.  0: each has its own */
-    uint32_t windows;      /* ranges that expose() can have open at a time, over all links; 0: it has none, and the key
-                              of a registration opens all of it to every peer */
-    bool register_each;    /* no windows, and what an operation opens is to be registered for it alone */
+    /* messages up to this many bytes cost no send buffer read by the device */
+    uint32_t max_inline;
+    uint32_t hello_max; /* bytes of hello data that fit in every direction */
+    uint64_t max_regs;  /* registrations the device admits */
+    bool has_read;      /* transfers may be reads */
+    bool slow_read;     /* … but move bytes much slower than writes */
+    bool reg_is_free;   /* registration costs nothing (Elan4) */
+    /* the device checks no keys: a peer that means harm reaches all memory of the process */
+    bool open_memory;
+    /* all links share a queue of so many receive buffers; it keeps what it got.  0: each has
+     * its own */
+    uint32_t shared_rx;
+    /* ranges that expose() can have open at a time, over all links; 0: it has none, and the key
+     * of a registration opens all of it to every peer */
+    uint32_t windows;
+    /* no windows, and what an operation opens is to be registered for it alone */
+    bool register_each;
 };
 
-/* A registration.  Keys are opaque to the engine; rkey is for expose(), or goes to the peer where there are no windows. */
+/* A registration.  Keys are opaque to the engine; rkey is for expose(), or goes to the peer
+ * where there are no windows. */
 struct rme_mr {
     void *handle;
     uintptr_t base;
@@ -84,9 +94,10 @@ struct rme_mr {
     uint64_t rkey;
 };
 
-#define RME_ACCESS_LOCAL 0u        /* read locally: source of sends and writes, no remote access */
-#define RME_ACCESS_LOCAL_WRITE 1u  /* sink of reads and receives */
-#define RME_ACCESS_REMOTE_READ 2u
+/* read locally: source of sends and writes, no remote access */
+#define RME_ACCESS_LOCAL        0u
+#define RME_ACCESS_LOCAL_WRITE  1u /* sink of reads and receives */
+#define RME_ACCESS_REMOTE_READ  2u
 #define RME_ACCESS_REMOTE_WRITE 4u /* implies LOCAL_WRITE */
 
 /* Memory that is opened to one peer: a part of one registration. */
@@ -105,7 +116,8 @@ struct rme_lseg {
     uint64_t lkey;
 };
 
-/* One contiguous remote range against up to max_sge local segments of the same total length: one work request. */
+/* One contiguous remote range against up to max_sge local segments of the same total length:
+ * one work request. */
 struct rme_piece {
     uint64_t raddr;
     uint64_t rkey;
@@ -116,12 +128,13 @@ struct rme_piece {
 enum rme_notify {
     RME_NOTIFY_NONE,
     RME_NOTIFY_IMM, /* writes only: the peer gets RME_EV_IMM with `imm` */
-    RME_NOTIFY_MSG, /* the message `tx` (from tx_get, filled, tx_length bytes) is sent behind the data */
+    /* the message `tx` (from tx_get, filled, tx_length bytes) is sent behind the data */
+    RME_NOTIFY_MSG,
 };
 
 /*
- * A transfer.  Filled by the engine, which keeps it and everything it points to alive until RME_EV_XFER_DONE (or
- * LINK_DOWN).  npiece may be 0: only the notification is sent.
+ * A transfer.  Filled by the engine, which keeps it and everything it points to alive until
+ * RME_EV_XFER_DONE (or LINK_DOWN).  npiece may be 0: only the notification is sent.
  */
 struct rme_xfer {
     bool read;
@@ -142,40 +155,46 @@ struct rme_xfer {
 };
 
 enum rme_event_type {
-    RME_EV_LINK_REQUEST, /* a peer wants a link; hello is valid until the next poll(); answer accept or reject then */
-    RME_EV_LINK_UP,      /* usable; on the active side hello is the peer's answer */
-    RME_EV_LINK_DOWN,    /* see above; error and, after a reject, the reject's hello data */
-    RME_EV_RECV,         /* a message; the buffer is the engine's until rx_return() */
-    RME_EV_IMM,          /* an immediate of a peer's write; its receive buffer has been given back already */
-    RME_EV_XFER_DONE,    /* a transfer is complete locally: data in place (read) or its memory reusable (write) */
-    RME_EV_TX_ROOM,      /* tx_get() had returned NULL on this link and would now succeed */
-    RME_EV_CLOSED,       /* what unexpose() was to close is closed */
+    /* a peer wants a link; hello is valid until the next poll(); answer accept or reject
+     * then */
+    RME_EV_LINK_REQUEST,
+    RME_EV_LINK_UP,   /* usable; on the active side hello is the peer's answer */
+    RME_EV_LINK_DOWN, /* see above; error and, after a reject, the reject's hello data */
+    RME_EV_RECV,      /* a message; the buffer is the engine's until rx_return() */
+    /* an immediate of a peer's write; its receive buffer has been given back already */
+    RME_EV_IMM,
+    /* a transfer is complete locally: data in place (read) or its memory reusable (write) */
+    RME_EV_XFER_DONE,
+    RME_EV_TX_ROOM, /* tx_get() had returned NULL on this link and would now succeed */
+    RME_EV_CLOSED,  /* what unexpose() was to close is closed */
 };
 
 struct rme_event {
     enum rme_event_type type;
     struct rme_link *link;
-    void *owner;          /* what link_connect/link_accept was given; NULL for LINK_REQUEST */
-    int error;            /* LINK_DOWN: negative errno, -ESHUTDOWN when we asked for it */
-    const char *why;      /* LINK_DOWN: what else is known of that, or NULL; constant */
-    const void *hello;    /* LINK_REQUEST, LINK_UP (active), LINK_DOWN after reject */
-    size_t hello_length;  /* transports pad; the hello codec knows its own length */
-    void *data;           /* RECV */
-    size_t length;        /* RECV */
-    void *rx;             /* RECV: token for rx_return() */
-    uint32_t imm;         /* IMM */
+    void *owner;           /* what link_connect/link_accept was given; NULL for LINK_REQUEST */
+    int error;             /* LINK_DOWN: negative errno, -ESHUTDOWN when we asked for it */
+    const char *why;       /* LINK_DOWN: what else is known of that, or NULL; constant */
+    const void *hello;     /* LINK_REQUEST, LINK_UP (active), LINK_DOWN after reject */
+    size_t hello_length;   /* transports pad; the hello codec knows its own length */
+    void *data;            /* RECV */
+    size_t length;         /* RECV */
+    void *rx;              /* RECV: token for rx_return() */
+    uint32_t imm;          /* IMM */
     struct rme_xfer *xfer; /* XFER_DONE */
     void *closed;          /* CLOSED: the owner that unexpose() was given */
 };
 
 struct rme_fabric_ops {
-    const char *scheme; /* "ib": addresses are "ib://…", options of the fabric are in `options` */
-    const struct rme_option_row *options; /* rows of its own, ended by a row without name; may be NULL */
+    /* "ib": addresses are "ib://…", options of the fabric are in `options` */
+    const char *scheme;
+    /* rows of its own, ended by a row without name; may be NULL */
+    const struct rme_option_row *options;
 
     /*
-     * Opens devices and, when config->listen is given, listens on all of its parts that are ours.  Logs one line per
-     * failure that names cause and remedy.  -ENODEV: no device.  close() is called after every link is freed and every
-     * registration returned.
+     * Opens devices and, when config->listen is given, listens on all of its parts that are
+     * ours.  Logs one line per failure that names cause and remedy.  -ENODEV: no device.
+     * close() is called after every link is freed and every registration returned.
      */
     int (*open)(const struct rme_fabric_config *config, struct rme_fabric **out);
     void (*close)(struct rme_fabric *f);
@@ -184,67 +203,85 @@ struct rme_fabric_ops {
     uint16_t (*listen_port)(const struct rme_fabric *f);
 
     /*
-     * Registers memory (no lock held).  -ENOMEM: the memlock limit or the device's; -EACCES: this memory cannot be opened to a peer;
-     * nothing is logged here.
+     * Registers memory (no lock held).  -ENOMEM: the memlock limit or the device's; -EACCES:
+     * this memory cannot be opened to a peer; nothing is logged here.
      */
-    int (*reg)(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr);
+    int (*reg)(struct rme_fabric *f, void *base, size_t length, unsigned access,
+               struct rme_mr *mr);
     void (*dereg)(struct rme_fabric *f, struct rme_mr *mr);
 
     /*
-     * Starts a link to part `part` of addr.  Promises `rx` receive buffers before the peer can see the request.
-     * Returns with *out set before anything is resolved; the outcome is LINK_UP or LINK_DOWN (-ECONNREFUSED nobody
-     * listens, -EHOSTUNREACH no route or address, -ETIMEDOUT, -EACCES rejected by the peer's engine with hello data).
-     * The engine bounds the time with link_disconnect().
+     * Starts a link to part `part` of addr.  Promises `rx` receive buffers before the peer can
+     * see the request.  Returns with *out set before anything is resolved; the outcome is
+     * LINK_UP or LINK_DOWN (-ECONNREFUSED nobody listens, -EHOSTUNREACH no route or address,
+     * -ETIMEDOUT, -EACCES rejected by the peer's engine with hello data).  The engine bounds
+     * the time with link_disconnect().
      */
-    int (*link_connect)(struct rme_fabric *f, const struct rme_addr *addr, int part, const void *hello, size_t length,
-                        uint32_t rx, void *owner, struct rme_link **out);
-    int (*link_accept)(struct rme_link *link, const void *hello, size_t length, uint32_t rx, void *owner);
+    int (*link_connect)(struct rme_fabric *f, const struct rme_addr *addr, int part,
+                        const void *hello, size_t length, uint32_t rx, void *owner,
+                        struct rme_link **out);
+    int (*link_accept)(struct rme_link *link, const void *hello, size_t length, uint32_t rx,
+                       void *owner);
     /* Refuses a request, with data for the peer; the link is freed by this call. */
     void (*link_reject)(struct rme_link *link, const void *hello, size_t length);
-    /* Starts to end a link in any state.  LINK_DOWN follows from a later poll, soon, also when the peer is silent. */
+    /* Starts to end a link in any state.  LINK_DOWN follows from a later poll, soon, also when
+     * the peer is silent. */
     void (*link_disconnect)(struct rme_link *link, int error);
     /* After LINK_DOWN only. */
     void (*link_free)(struct rme_link *link);
-    /* The peer's address as text (host:port) and as sockaddr; valid from LINK_REQUEST or LINK_UP on. */
+    /* The peer's address as text (host:port) and as sockaddr; valid from LINK_REQUEST or
+     * LINK_UP on. */
     const char *(*link_peer)(const struct rme_link *link);
-    const void *(*link_sockaddr)(const struct rme_link *link); /* struct sockaddr *, or NULL where there is none */
+    /* struct sockaddr *, or NULL where there is none */
+    const void *(*link_sockaddr)(const struct rme_link *link);
 
-    /* Promises n more receive buffers to the link.  -ENOSPC, -ENOMEM: the promise stays as it was. */
+    /* Promises n more receive buffers to the link.  -ENOSPC, -ENOMEM: the promise stays as it
+     * was. */
     int (*rx_reserve)(struct rme_link *link, uint32_t n);
     /* Takes a promise of n buffers back (an idle link). */
     void (*rx_release)(struct rme_link *link, uint32_t n);
-    /* Gives a received buffer back; before anything sent later on that link, the device can receive into it again. */
+    /* Gives a received buffer back; before anything sent later on that link, the device can
+     * receive into it again. */
     void (*rx_return)(struct rme_fabric *f, void *rx);
 
-    /* A send buffer of rx_size bytes; NULL: none now, RME_EV_TX_ROOM will follow.  tx_send or xfer or tx_put ends it. */
+    /* A send buffer of rx_size bytes; NULL: none now, RME_EV_TX_ROOM will follow.  tx_send or
+     * xfer or tx_put ends it. */
     void *(*tx_get)(struct rme_link *link);
     void (*tx_put)(struct rme_link *link, void *tx);
-    /* Queues a message of `length` bytes composed in tx.  The buffer is the fabric's again.  Cannot fail but by LINK_DOWN. */
+    /* Queues a message of `length` bytes composed in tx.  The buffer is the fabric's again.
+     * Cannot fail but by LINK_DOWN. */
     void (*tx_send)(struct rme_link *link, void *tx, size_t length);
-    /* Queues a transfer.  Cannot fail but by LINK_DOWN; the fabric paces it by its queue's room and read depth. */
+    /* Queues a transfer.  Cannot fail but by LINK_DOWN; the fabric paces it by its queue's room
+     * and read depth. */
     void (*xfer)(struct rme_link *link, struct rme_xfer *x);
 
     /*
-     * Where there are windows.  Opens n ranges to the peer of this link, and to nobody else, for one direction: access is
-     * RME_ACCESS_REMOTE_READ or RME_ACCESS_REMOTE_WRITE, and the registration has it.  Queued like a message: one that
-     * is queued later may carry the keys.  -EAGAIN, and nothing is opened: too many are open; RME_EV_CLOSED makes room.
-     * Any other error is as if the link were lost.
+     * Where there are windows.  Opens n ranges to the peer of this link, and to nobody else,
+     * for one direction: access is RME_ACCESS_REMOTE_READ or RME_ACCESS_REMOTE_WRITE, and the
+     * registration has it.  Queued like a message: one that is queued later may carry the
+     * keys.  -EAGAIN, and nothing is opened: too many are open; RME_EV_CLOSED makes room.  Any
+     * other error is as if the link were lost.
      */
     int (*expose)(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access);
     /*
-     * Closes ranges that expose() opened.  RME_EV_CLOSED with `owner` follows: from then on no key opens them, and no
-     * access to them is under way.  Until then, or LINK_DOWN, which comes without it, they stay registered.
+     * Closes ranges that expose() opened.  RME_EV_CLOSED with `owner` follows: from then on no
+     * key opens them, and no access to them is under way.  Until then, or LINK_DOWN, which
+     * comes without it, they stay registered.
      */
     void (*unexpose)(struct rme_link *link, struct rme_range *range, uint32_t n, void *owner);
 
-    /* Rings the doorbells for what was queued since the last flush, one per link that has anything. */
+    /* Rings the doorbells for what was queued since the last flush, one per link that has
+     * anything. */
     void (*flush)(struct rme_fabric *f);
 
-    /* Up to max events; 0 when there are none.  Handles connection and asynchronous events as well. */
+    /* Up to max events; 0 when there are none.  Handles connection and asynchronous events as
+     * well. */
     int (*poll)(struct rme_fabric *f, struct rme_event *events, int max);
-    /* Asks for a wake-up at the next event.  The engine polls once more after it before it sleeps. */
+    /* Asks for a wake-up at the next event.  The engine polls once more after it before it
+     * sleeps. */
     int (*arm)(struct rme_fabric *f);
-    /* Sleeps until an event may be there, wake() is called, or the time is over (no lock held). */
+    /* Sleeps until an event may be there, wake() is called, or the time is over (no lock
+     * held). */
     void (*wait)(struct rme_fabric *f, int timeout_ms);
     /* Ends a wait(), present or next (no lock held). */
     void (*wake)(struct rme_fabric *f);

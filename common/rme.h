@@ -2,20 +2,24 @@
 /*
  * rme.h - the RDMA message engine, as its host sees it.
  *
- * The engine moves tagged messages between peers over a fabric (verbs, Elan4).  It is neutral: it knows no header of
- * PVFS2.  A shim turns this API into a BMI method; the same shim serves OrangeFS and the embedded BMI core.
+ * The engine moves tagged messages between peers over a fabric (verbs, Elan4).  It is neutral:
+ * it knows no header of PVFS2.  A shim turns this API into a BMI method; the same shim serves
+ * OrangeFS and the embedded BMI core.
  *
  * Rules that hold for every function unless its comment says otherwise:
- *  - any function may be called from any thread at any time between rme_open and rme_close of its engine;
+ *  - any function may be called from any thread at any time between rme_open and rme_close of
+ *    its engine;
  *  - results are 0 or a negative errno; sizes are bytes; times are milliseconds;
- *  - no function waits for a peer.  Only functions with a `wait_ms` argument sleep, and no longer than that;
+ *  - no function waits for a peer.  Only functions with a `wait_ms` argument sleep, and no
+ *    longer than that;
  *  - host callbacks (log, below) are called without the engine's lock held;
- *  - an engine belongs to the process that opened it.  In a child by fork() its calls do nothing and fail, with -ENODEV where
- *    they return an error, and rme_close gives nothing up; the parent goes on undisturbed.  A child may open an engine of its
- *    own.
+ *  - an engine belongs to the process that opened it.  In a child by fork() its calls do
+ *    nothing and fail, with -ENODEV where they return an error, and rme_close gives nothing up;
+ *    the parent goes on undisturbed.  A child may open an engine of its own.
  *
- * An operation that was accepted ends exactly once: it is reported by one of the rme_test functions with success or an
- * error, whatever happens to the peer, the device or the engine's other users.
+ * An operation that was accepted ends exactly once: it is reported by one of the rme_test
+ * functions with success or an error, whatever happens to the peer, the device or the engine's
+ * other users.
  */
 #ifndef RME_H
 #define RME_H
@@ -32,8 +36,8 @@ extern "C" {
 #define RME_API __attribute__((visibility("default")))
 
 #define RME_UNEXPECTED_MAX 16384 /* the largest unexpected message in bytes; BMI fixes it */
-#define RME_MAX_CONTEXTS 16      /* contexts are numbered 0 … 15 by the host */
-#define RME_MAX_URI 2048         /* the longest address string, with its final zero */
+#define RME_MAX_CONTEXTS   16    /* contexts are numbered 0 … 15 by the host */
+#define RME_MAX_URI        2048  /* the longest address string, with its final zero */
 
 struct rme;            /* one engine: one fabric, its peers and its operations */
 struct rme_addr;       /* the host's name for a peer; independent of any engine's life */
@@ -50,36 +54,40 @@ typedef void (*rme_log_fn)(void *arg, enum rme_log_level level, const char *line
 struct rme_config {
     const struct rme_fabric_ops *fabric;
     const struct rme_addr *listen; /* NULL for a client */
-    bool bind_specific;            /* listen only on the address named, not on all of the host's */
-    const char *options;           /* "key=value,key=value"; NULL for none; unknown keys may be others' */
-    bool options_are_mine;         /* they are for nobody else: an unknown key is warned of */
-    rme_log_fn log;                /* NULL: nothing is logged */
+    /* listen only on the address named, not on all of the host's */
+    bool bind_specific;
+    /* "key=value,key=value"; NULL for none; unknown keys may be others' */
+    const char *options;
+    bool options_are_mine; /* they are for nobody else: an unknown key is warned of */
+    rme_log_fn log;        /* NULL: nothing is logged */
     void *log_arg;
 };
 
 /*
- * Opens an engine.  On failure *out is untouched, nothing stays behind, and one error line has gone to the log.
- * Errors: -EINVAL a wrong option value, -ENODEV no usable device, -EADDRINUSE, -EADDRNOTAVAIL, -ENOMEM.
+ * Opens an engine.  On failure *out is untouched, nothing stays behind, and one error line has
+ * gone to the log.  Errors: -EINVAL a wrong option value, -ENODEV no usable device,
+ * -EADDRINUSE, -EADDRNOTAVAIL, -ENOMEM.
  */
 RME_API int rme_open(const struct rme_config *config, struct rme **out);
 
 /*
- * Closes an engine: disconnects all peers, frees all operations without reporting them, and all memory it handed out.
- * The caller ensures that no other call is running.  Addresses outlive it: they are detached, may be freed later with
- * rme_addr_free, or used with an engine opened later.
+ * Closes an engine: disconnects all peers, frees all operations without reporting them, and all
+ * memory it handed out.  The caller ensures that no other call is running.  Addresses outlive
+ * it: they are detached, may be freed later with rme_addr_free, or used with an engine opened
+ * later.
  */
 RME_API void rme_close(struct rme *rme);
 
-/* The port that the first part of the listening address got: another than it names only where it names 0.  -ENOTCONN: the
- * engine listens nowhere, or its network has no ports. */
+/* The port that the first part of the listening address got: another than it names only where
+ * it names 0.  -ENOTCONN: the engine listens nowhere, or its network has no ports. */
 RME_API int rme_listen_port(const struct rme *rme);
 
-/* ---- Addresses ---------------------------------------------------------------------------------------------- */
+/* ---- Addresses ---- */
 
 /*
- * Makes an address from text like "ib://host:port[/anything][,ib://host2:port2…]"; parts with another scheme are
- * skipped.  IPv6 hosts stand in brackets.  Needs no engine, resolves nothing, never blocks.
- * A port of 0 is any free one, to listen on; nobody can connect to it.
+ * Makes an address from text like "ib://host:port[/anything][,ib://host2:port2…]"; parts with
+ * another scheme are skipped.  IPv6 hosts stand in brackets.  Needs no engine, resolves
+ * nothing, never blocks.  A port of 0 is any free one, to listen on; nobody can connect to it.
  * Returns -EINVAL when no part has `scheme`, -EDESTADDRREQ when a part has it and is malformed.
  */
 RME_API int rme_addr_parse(const char *scheme, const char *text, struct rme_addr **out);
@@ -88,28 +96,33 @@ RME_API int rme_addr_parse(const char *scheme, const char *text, struct rme_addr
 RME_API bool rme_addr_any_port(const struct rme_addr *addr);
 
 /*
- * Frees an address.  Its peer, if an engine has one, is disconnected and its operations end with -ECONNRESET.  Allowed
- * at any time, also after rme_close.  The caller ensures that nobody uses the address any more.
+ * Frees an address.  Its peer, if an engine has one, is disconnected and its operations end
+ * with -ECONNRESET.  Allowed at any time, also after rme_close.  The caller ensures that nobody
+ * uses the address any more.
  */
 RME_API void rme_addr_free(struct rme_addr *addr);
 
-/* The text for log lines: what was parsed, or host:port of the peer that connected to us.  Lives as long as addr. */
+/* The text for log lines: what was parsed, or host:port of the peer that connected to us.
+ * Lives as long as addr. */
 RME_API const char *rme_addr_name(const struct rme_addr *addr);
 
-/* True once the peer is gone and the address cannot be connected again (it belonged to a peer that came to us). */
+/* True once the peer is gone and the address cannot be connected again (it belonged to a peer
+ * that came to us). */
 RME_API bool rme_addr_is_dead(const struct rme_addr *addr);
 
 /*
- * Does the peer match "host", "a.b.c.d" or a network with `netmask` leading bits?  `pattern` may carry a scheme.
- * 1 yes, 0 no (also when not parsable, or when we never connected it).  A peer that came to us is known by where it
- * came from, also when it is gone: it does not escape the host's rules by leaving.
+ * Does the peer match "host", "a.b.c.d" or a network with `netmask` leading bits?  `pattern`
+ * may carry a scheme.  1 yes, 0 no (also when not parsable, or when we never connected it).  A
+ * peer that came to us is known by where it came from, also when it is gone: it does not escape
+ * the host's rules by leaving.
  */
 RME_API int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask);
 
 /*
- * Connects an address that was looked up, if it is not connected, and waits for the outcome, wait_ms at most.  0: it is
- * connected.  -EINPROGRESS: that is not known yet; connecting goes on.  -EINVAL: the address is another engine's.  Else why it
- * cannot be connected now, one of the errors at completion below.
+ * Connects an address that was looked up, if it is not connected, and waits for the outcome,
+ * wait_ms at most.  0: it is connected.  -EINPROGRESS: that is not known yet; connecting goes
+ * on.  -EINVAL: the address is another engine's.  Else why it cannot be connected now, one of
+ * the errors at completion below.
  */
 RME_API int rme_addr_reach(struct rme *rme, struct rme_addr *addr, int wait_ms);
 
@@ -117,7 +130,7 @@ RME_API int rme_addr_reach(struct rme *rme, struct rme_addr *addr, int wait_ms);
 RME_API void rme_addr_set_host(struct rme_addr *addr, void *host);
 RME_API void *rme_addr_host(const struct rme_addr *addr);
 
-/* ---- Contexts ------------------------------------------------------------------------------------------------ */
+/* ---- Contexts ---- */
 
 /* Opens context `ctx` (0 … RME_MAX_CONTEXTS-1).  -EINVAL out of range, -EEXIST open already. */
 RME_API int rme_context_open(struct rme *rme, int ctx);
@@ -125,9 +138,10 @@ RME_API int rme_context_open(struct rme *rme, int ctx);
 /* Closes it.  Operations of it go on and are dropped when they end. */
 RME_API void rme_context_close(struct rme *rme, int ctx);
 
-/* ---- Operations ------------------------------------------------------------------------------------------------ */
+/* ---- Operations ---- */
 
-/* The memory of one operation: `count` pieces.  The arrays are copied, the memory they name is not. */
+/* The memory of one operation: `count` pieces.  The arrays are copied, the memory they name is
+ * not. */
 struct rme_list {
     void *const *base;     /* start of each piece; may be NULL where its length is 0 */
     const int64_t *length; /* bytes of each piece, 0 allowed */
@@ -137,93 +151,109 @@ struct rme_list {
 /*
  * Post a send, an unexpected send (at most RME_UNEXPECTED_MAX bytes), a receive.
  *
- * Returns 0 with *id set when the operation is under way, 1 when it is complete already (*id is 0; for a receive
- * *actual is set), or a negative errno when nothing was started.  A receive never returns 1.  `actual` may be NULL.
- * `user` comes back with the completion.  The list's memory belongs to the engine until the completion is reported.
+ * Returns 0 with *id set when the operation is under way, 1 when it is complete already (*id is
+ * 0; for a receive *actual is set), or a negative errno when nothing was started.  A receive
+ * never returns 1.  `actual` may be NULL.  `user` comes back with the completion.  The list's
+ * memory belongs to the engine until the completion is reported.
  *
- * A receive at an address that was looked up gets what its process sends back over the same link, and nothing that the process
- * sends over a link of its own.
+ * A receive at an address that was looked up gets what its process sends back over the same
+ * link, and nothing that the process sends over a link of its own.
  *
- * What a peer says on a connection after it had got the data of a send, or had given that of a receive, is seen after the end of
- * that send or receive: no answer, expected or unexpected, is reported before the transfer that it answers.  Nothing else waits for a
- * transfer (defer.c).
+ * What a peer says on a connection after it had got the data of a send, or had given that of a
+ * receive, is seen after the end of that send or receive: no answer, expected or unexpected, is
+ * reported before the transfer that it answers.  Nothing else waits for a transfer (defer.c).
  *
- * A peer that is not connected is connected in the background.  Messages with the same (peer, tag) match receives in
- * the order of posting, whatever their sizes.  A message that waits for its memory to be made ready, or because the peer's host has
- * taken too few messages, holds back those of its tag and no others that could go.  Unexpected messages of a peer are
+ * A peer that is not connected is connected in the background.  Messages with the same (peer,
+ * tag) match receives in the order of posting, whatever their sizes.  A message that waits for
+ * its memory to be made ready, or because the peer's host has taken too few messages, holds
+ * back those of its tag and no others that could go.  Unexpected messages of a peer are
  * reported in the order of posting, whatever their tags.
  *
- * A receive larger than the message is right; a smaller one ends with
- * -EMSGSIZE, and so does a large send; a small (eager) one is complete when its bytes are copied out, perhaps long before it
- * meets a receive, and stays so.  What is refused then is logged in one line and counted (eager_refused).  With the
- * option eager_max=0 no send with a payload is complete before it has met its receive: both sides always get the error.
+ * A receive larger than the message is right; a smaller one ends with -EMSGSIZE, and so does a
+ * large send; a small (eager) one is complete when its bytes are copied out, perhaps long
+ * before it meets a receive, and stays so.  What is refused then is logged in one line and
+ * counted (eager_refused).  With the option eager_max=0 no send with a payload is complete
+ * before it has met its receive: both sides always get the error.
  *
- * Errors: -EINVAL bad list or context, -EMSGSIZE unexpected message too large, -ENOMEM, -ECONNRESET the address is dead.
- * Errors at completion: -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -ECONNRESET (the peer), -EMSGSIZE, -EPROTO,
- * -ENOMEM, -ECANCELED, -EFAULT (memory that a device was to use is not there, or a receive's cannot be written).
+ * Errors: -EINVAL bad list or context, -EMSGSIZE unexpected message too large, -ENOMEM,
+ * -ECONNRESET the address is dead.  Errors at completion: -ECONNREFUSED, -EHOSTUNREACH,
+ * -ETIMEDOUT, -ECONNRESET (the peer), -EMSGSIZE, -EPROTO, -ENOMEM, -ECANCELED, -EFAULT (memory
+ * that a device was to use is not there, or a receive's cannot be written).
  *
- * Memory that is not there is noticed as -EFAULT where the device moves the data, or was to and could not be given the memory: in messages
- * that are larger than eager_max and, if they are lists, than pack_threshold.  All others are copied by the processor, which touches the list's
- * memory as memcpy does: a send that names memory that cannot be read, or a receive with memory that cannot be written, gets SIGSEGV, in
- * the thread that copies, which may be any that calls the engine.  To look first would cost a small message more than all the rest of it.
- * Memory that is there, but protected, is at the kernel's discretion: Linux 6.1 opens it to a real device all the same.
+ * Memory that is not there is noticed as -EFAULT where the device moves the data, or was to and
+ * could not be given the memory: in messages that are larger than eager_max and, if they are
+ * lists, than pack_threshold.  All others are copied by the processor, which touches the list's
+ * memory as memcpy does: a send that names memory that cannot be read, or a receive with memory
+ * that cannot be written, gets SIGSEGV, in the thread that copies, which may be any that calls
+ * the engine.  To look first would cost a small message more than all the rest of it.  Memory
+ * that is there, but protected, is at the kernel's discretion: Linux 6.1 opens it to a real
+ * device all the same.
  */
-RME_API int rme_post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
-                          void *user, rme_id *id);
-RME_API int rme_post_unexpected(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag,
-                                int ctx, void *user, rme_id *id);
-RME_API int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
-                          void *user, int64_t *actual, rme_id *id);
+RME_API int rme_post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list,
+                          int32_t tag, int ctx, void *user, rme_id *id);
+RME_API int rme_post_unexpected(struct rme *rme, struct rme_addr *addr,
+                                const struct rme_list *list, int32_t tag, int ctx, void *user,
+                                rme_id *id);
+RME_API int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list *list,
+                          int32_t tag, int ctx, void *user, int64_t *actual, rme_id *id);
 
 /* A completion. */
 struct rme_done {
     rme_id id;
     void *user;
-    int error;       /* 0 or a negative errno */
-    int64_t actual;  /* bytes sent or received; 0 on error */
+    int error;      /* 0 or a negative errno */
+    int64_t actual; /* bytes sent or received; 0 on error */
 };
 
 /*
- * Report completions and make progress.  Each returns the number of entries written (0 … max) or a negative errno that
- * concerns the call itself (-EINVAL).  They sleep up to wait_ms when nothing is ready and return early as soon as
- * something is; rme_test_context also returns at once when an unexpected message is waiting, so that its thread can fetch that next.
- * If none is fetched and none comes before the next call for the context, that one waits.
+ * Report completions and make progress.  Each returns the number of entries written (0 … max)
+ * or a negative errno that concerns the call itself (-EINVAL).  They sleep up to wait_ms when
+ * nothing is ready and return early as soon as something is; rme_test_context also returns at
+ * once when an unexpected message is waiting, so that its thread can fetch that next.  If none
+ * is fetched and none comes before the next call for the context, that one waits.
  *
- * rme_test: one operation; 1 when it was complete and *done is filled.  An id that is unknown or was reported before
- * gives 0.  rme_test_some: those of ids[0 … count-1] that are complete, index[] says which; ids of 0 are skipped.
+ * rme_test: one operation; 1 when it was complete and *done is filled.  An id that is unknown
+ * or was reported before gives 0.  rme_test_some: those of ids[0 … count-1] that are complete,
+ * index[] says which; ids of 0 are skipped.
  */
 RME_API int rme_test(struct rme *rme, rme_id id, struct rme_done *done, int wait_ms);
-RME_API int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index, struct rme_done *done, int wait_ms);
-RME_API int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max, int wait_ms);
+RME_API int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index,
+                          struct rme_done *done, int wait_ms);
+RME_API int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max,
+                             int wait_ms);
 
 /* An unexpected message. */
 struct rme_unexpected {
     struct rme_addr *addr; /* who sent it; valid until the host frees it with rme_addr_free */
     bool first;            /* the host sees this address for the first time */
     int32_t tag;
-    void *buffer;          /* 8-byte aligned; the host's until rme_unexpected_free */
+    void *buffer; /* 8-byte aligned; the host's until rme_unexpected_free */
     int64_t size;
 };
 
-RME_API int rme_test_unexpected(struct rme *rme, struct rme_unexpected *out, int max, int wait_ms);
+RME_API int rme_test_unexpected(struct rme *rme, struct rme_unexpected *out, int max,
+                                int wait_ms);
 
-/* Gives an unexpected message's buffer back; also when its peer is gone.  -EINVAL not such a buffer. */
+/* Gives an unexpected message's buffer back; also when its peer is gone.  -EINVAL not such a
+ * buffer. */
 RME_API int rme_unexpected_free(struct rme *rme, void *buffer);
 
 /*
- * Asks for an operation to end.  Always 0 for any id.  The operation is reported as usual: with success if it was
- * complete, else with -ECANCELED, and only when the peer can no longer touch its memory.
+ * Asks for an operation to end.  Always 0 for any id.  The operation is reported as usual: with
+ * success if it was complete, else with -ECANCELED, and only when the peer can no longer touch
+ * its memory.
  */
 RME_API int rme_cancel(struct rme *rme, rme_id id);
 
 /* From now on a cancel that would have to wait for a peer breaks the connection instead. */
 RME_API void rme_set_forceful_cancel(struct rme *rme);
 
-/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 /*
- * Memory that is registered already, 64-byte aligned, not zeroed; NULL when there is none.  Freed by address; the size
- * is not needed.  -EINVAL: not from here.  rme_memory_owns tells whether a range lies in such memory.
+ * Memory that is registered already, 64-byte aligned, not zeroed; NULL when there is none.
+ * Freed by address; the size is not needed.  -EINVAL: not from here.  rme_memory_owns tells
+ * whether a range lies in such memory.
  */
 RME_API void *rme_memory_alloc(struct rme *rme, size_t size);
 RME_API int rme_memory_free(struct rme *rme, void *memory);
@@ -232,14 +262,17 @@ RME_API bool rme_memory_owns(struct rme *rme, const void *memory, size_t size);
 enum rme_direction { RME_TO_SEND, RME_TO_RECEIVE };
 
 /*
- * A hint that a range will soon be sent, or received into.  Never fails, takes no ownership, registers nothing at once: that
- * happens in a later rme_test that finds nothing else to do, for a few hints and as much of them as the cache has room for.
+ * A hint that a range will soon be sent, or received into.  Never fails, takes no ownership,
+ * registers nothing at once: that happens in a later rme_test that finds nothing else to do,
+ * for a few hints and as much of them as the cache has room for.
  */
-RME_API void rme_memory_hint(struct rme *rme, const void *memory, size_t size, enum rme_direction direction);
+RME_API void rme_memory_hint(struct rme *rme, const void *memory, size_t size,
+                             enum rme_direction direction);
 
-/* ---- Seeing inside ---------------------------------------------------------------------------------------------- */
+/* ---- Seeing inside ---- */
 
-/* One counter: table of names, units and sentences in stats.c.  `index` runs from 0; -ENOENT at the end. */
+/* One counter: table of names, units and sentences in stats.c.  `index` runs from 0; -ENOENT at
+ * the end. */
 struct rme_counter {
     const char *name;
     const char *unit;
@@ -252,22 +285,28 @@ RME_API int rme_counter_get(struct rme *rme, int index, struct rme_counter *out)
 /* The value of the counter with this name, 0 if there is none. */
 RME_API uint64_t rme_counter_value(struct rme *rme, const char *name);
 
-/* One line for each peer: name, state, credits, outstanding work, bytes.  `write` is called without the engine's lock. */
-RME_API void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line), void *arg);
+/* One line for each peer: name, state, credits, outstanding work, bytes.  `write` is called
+ * without the engine's lock. */
+RME_API void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line),
+                             void *arg);
 
-/* The options of `fabric`, or with NULL those of the engine: name, default, range, unit, prose.  Needs no engine. */
+/* The options of `fabric`, or with NULL those of the engine: name, default, range, unit,
+ * prose.  Needs no engine. */
 RME_API void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric);
 
 /* Value of an option as this engine uses it; -ENOENT unknown. */
 RME_API int rme_option_get(struct rme *rme, const char *name, int64_t *value);
 
-/* What a key that this engine gives to a peer opens, in words.  The fabric's options and its device decide. */
+/* What a key that this engine gives to a peer opens, in words.  The fabric's options and its
+ * device decide. */
 RME_API const char *rme_key_opens(const struct rme *rme);
 
 /*
- * How a message of `bytes` travels from `segments` pieces of the host's own memory (not of rme_memory_alloc) to one such piece of a
- * peer that is like this engine, but for its role, and has nothing to do.  Prints the cost table, the predicted time of each protocol,
- * and the row that is chosen: by the very calls with which the engine decides when such a message is posted.  Waits for nothing.
+ * How a message of `bytes` travels from `segments` pieces of the host's own memory (not of
+ * rme_memory_alloc) to one such piece of a peer that is like this engine, but for its role, and
+ * has nothing to do.  Prints the cost table, the predicted time of each protocol, and the row
+ * that is chosen: by the very calls with which the engine decides when such a message is
+ * posted.  Waits for nothing.
  */
 RME_API void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Parsed addresses, for the engine and the fabrics.  The part of struct rme_addr that does not change. */
+/* Parsed addresses, for the engine and the fabrics.  The part of struct rme_addr that does not
+ * change. */
 #ifndef RME_ADDR_H
 #define RME_ADDR_H
 

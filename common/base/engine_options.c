@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The engine's tunables.  To add one, add a row; parsing, printing and the man page follow from it. */
+/* The engine's tunables.  To add one, add a row; parsing, printing and the man page follow from
+ * it. */
 #include "base/options.h"
 
 #define KIB 1024
@@ -10,44 +11,68 @@
 const struct rme_option_row rme_engine_options[] = {
     /* messages */
     {"rx_size", "bytes", 4608, 1 * KIB, 64 * KIB,
-     "Payload of one receive and one send buffer; the message header comes on top.  Larger ones send larger messages in one go and "
-     "pin more memory for each connection.  The default takes 4 KiB and what a file system's request says of them.", NULL},
+     "Payload of one receive and one send buffer; the message header comes on top.  Larger "
+     "ones send larger messages in one go and pin more memory for each connection.  The "
+     "default takes 4 KiB and what a file system's request says of them.",
+     NULL},
     {"eager_max", "bytes", 64 * KIB, 0, 64 * KIB,
-     "Largest expected payload sent whole in one buffer, if it fits.  The send of such a message is complete before it meets its "
-     "receive, so that it may not learn that the receive is too small.  With 0 every expected message with a payload asks first: both "
-     "sides always learn of it, and small messages take longer.", NULL},
+     "Largest expected payload sent whole in one buffer, if it fits.  The send of such a "
+     "message is complete before it meets its receive, so that it may not learn that the "
+     "receive is too small.  With 0 every expected message with a payload asks first: both "
+     "sides always learn of it, and small messages take longer.",
+     NULL},
     {"eager_window", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
-     "Eager payload held for one peer while no receive is posted for it; beyond it the peer sends descriptions only.", NULL},
+     "Eager payload held for one peer while no receive is posted for it; beyond it the peer "
+     "sends descriptions only.",
+     NULL},
     {"unexpected_window", "bytes", 256 * KIB, 64 * KIB, 1 * GIB,
-     "Unexpected messages held for one peer until the host fetches them; beyond it the peer sends descriptions only.", NULL},
+     "Unexpected messages held for one peer until the host fetches them; beyond it the peer "
+     "sends descriptions only.",
+     NULL},
     {"rts_max", "count", 65536, 1024, 1 << 20,
-     "Descriptions of large messages held for one peer until they are matched; beyond it the peer's next messages wait, "
-     "whatever their tags.", NULL},
+     "Descriptions of large messages held for one peer until they are matched; beyond it the "
+     "peer's next messages wait, whatever their tags.",
+     NULL},
     {"kept_bytes", "bytes", 64 * MIB, 1 * MIB, 1 * TIB,
-     "What all peers together make this process keep (messages without receives, unexpected ones not fetched, descriptions) at "
-     "most.  From half of it on, the hosts that hold most wait.", NULL},
+     "What all peers together make this process keep (messages without receives, unexpected "
+     "ones not fetched, descriptions) at most.  From half of it on, the hosts that hold most "
+     "wait.",
+     NULL},
     {"credits", "count", 8, 4, 4096,
-     "Receive buffers promised to a connection at first.  Where all connections share them that is one, and these come with the first "
-     "message.  Each pins rx_size bytes.", NULL},
+     "Receive buffers promised to a connection at first.  Where all connections share them "
+     "that is one, and these come with the first message.  Each pins rx_size bytes.",
+     NULL},
     {"credits_max", "count", 64, 4, 4096,
      "Receive buffers promised to a busy connection at most.", NULL},
     {"credits_pool", "count", 1536, 0, 1 << 20,
-     "Where all connections share their receive buffers: those promised to all of them together beyond the one that each has.  No "
-     "connection gets more than a part of what is left; idle ones give theirs back.  Peers of before, which need four, are refused "
-     "when nothing is left.  What a shared queue was given stays with it.", NULL},
+     "Where all connections share their receive buffers: those promised to all of them "
+     "together beyond the one that each has.  No connection gets more than a part of what is "
+     "left; idle ones give theirs back.  Peers of before, which need four, are refused when "
+     "nothing is left.  What a shared queue was given stays with it.",
+     NULL},
 
     /* large messages */
     {"rndv", "name", 0, 0, 0,
-     "Who moves large messages: auto (planner), write (the sender writes), read (the receiver reads).", "auto"},
+     "Who moves large messages: auto (planner), write (the sender writes), read (the receiver "
+     "reads).",
+     "auto"},
     {"unit", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
-     "Large messages are registered and moved in units of this size, so that registration overlaps the transfer.", NULL},
+     "Large messages are registered and moved in units of this size, so that registration "
+     "overlaps the transfer.",
+     NULL},
     {"pack_threshold", "bytes", 64 * KIB, 0, 1 * GIB,
-     "Lists with less payload than this are packed into one buffer, larger ones gathered in place; 0 decides by costs.", NULL},
+     "Lists with less payload than this are packed into one buffer, larger ones gathered in "
+     "place; 0 decides by costs.",
+     NULL},
     {"invite", "switch", 1, 0, 1,
-     "A large receive whose memory is registered opens it to the sender before that has asked, if the connection is idle: the "
-     "message then needs no RTS and CTS.  Cancelling such a receive needs the peer's answer.", NULL},
+     "A large receive whose memory is registered opens it to the sender before that has asked, "
+     "if the connection is idle: the message then needs no RTS and CTS.  Cancelling such a "
+     "receive needs the peer's answer.",
+     NULL},
     {"heavy_ops", "count", 64, 1, 1 << 20,
-     "A server that has more messages to move by RDMA counts as heavily loaded: its clients then move the data.", NULL},
+     "A server that has more messages to move by RDMA counts as heavily loaded: its clients "
+     "then move the data.",
+     NULL},
     {"xfer_ops_peer", "count", 16, 1, 1 << 16,
      "RDMA transfers outstanding to one peer; more wait.", NULL},
     {"xfer_ops", "count", 256, 1, 1 << 20,
@@ -55,42 +80,54 @@ const struct rme_option_row rme_engine_options[] = {
 
     /* progress */
     {"spin_us", "us", 50, 0, 1000000,
-     "A waiting call polls at most this long before it sleeps, and less when polling has not paid.  Raise it for latency, "
-     "0 saves the processor.", NULL},
+     "A waiting call polls at most this long before it sleeps, and less when polling has not "
+     "paid.  Raise it for latency, 0 saves the processor.",
+     NULL},
 
     /* connections */
     {"connect_timeout_ms", "ms", 5000, 10, 600000,
      "A connection that is not up by then has failed.", NULL},
     {"backoff_min_ms", "ms", 20, 1, 600000,
      "Pause before the second attempt to connect; it doubles up to backoff_max_ms.", NULL},
-    {"backoff_max_ms", "ms", 2000, 1, 600000,
-     "Longest pause between attempts to connect.", NULL},
+    {"backoff_max_ms", "ms", 2000, 1, 600000, "Longest pause between attempts to connect.",
+     NULL},
     {"keepalive_ms", "ms", 2000, 0, 600000,
      "A silent connection with work outstanding is probed this often; 0 never.", NULL},
     {"idle_keepalive_ms", "ms", 30000, 0, 3600000,
-     "A server probes a client that has been silent for this long though nothing is outstanding, so that one that is gone without a "
-     "word is noticed within twice that; 0 never.", NULL},
+     "A server probes a client that has been silent for this long though nothing is "
+     "outstanding, so that one that is gone without a word is noticed within twice that; 0 "
+     "never.",
+     NULL},
     {"peer_timeout_ms", "ms", 0, 0, 3600000,
-     "A peer whose process has not answered a probe for this long is dead: its operations end with an error.  0 trusts the "
-     "device, which finds out about dead hosts and processes, and waits for one that is stopped or slow.", NULL},
+     "A peer whose process has not answered a probe for this long is dead: its operations end "
+     "with an error.  0 trusts the device, which finds out about dead hosts and processes, and "
+     "waits for one that is stopped or slow.",
+     NULL},
     {"cancel_timeout_ms", "ms", 3000, 10, 600000,
      "A cancel whose peer has not let go of the memory by then breaks the connection.", NULL},
 
     /* memory */
     {"regcache_entries", "count", 1024, 0, 1 << 20,
-     "Registrations of user memory kept for reuse; 0 registers for each operation, as does a system whose unmaps cannot "
-     "be watched.", NULL},
+     "Registrations of user memory kept for reuse; 0 registers for each operation, as does a "
+     "system whose unmaps cannot be watched.",
+     NULL},
     {"regcache_bytes", "bytes", -1, -1, 64 * TIB,
      "User memory kept registered for reuse; -1 derives it from RLIMIT_MEMLOCK.", NULL},
     {"zone_bytes", "bytes", -1, -1, 64 * TIB,
-     "Bound of registered zone memory (buffers handed out and bounce buffers); -1 derives it from RLIMIT_MEMLOCK.", NULL},
+     "Bound of registered zone memory (buffers handed out and bounce buffers); -1 derives it "
+     "from RLIMIT_MEMLOCK.",
+     NULL},
     {"zone_keep_bytes", "bytes", 64 * MIB, 0, 64 * TIB,
      "Idle zone memory that stays registered; more is given back to the system.", NULL},
     {"zone_idle_ms", "ms", 10000, 0, 3600000,
-     "Idle zone memory that nobody needed for this long is given back as well, all but 1 MiB; 0 never.", NULL},
+     "Idle zone memory that nobody needed for this long is given back as well, all but 1 MiB; "
+     "0 never.",
+     NULL},
     {"huge_pages", "switch", 1, 0, 1,
      "Take zone memory from huge pages when the system has any free.", NULL},
     {"dont_fork", "switch", 1, 0, 1,
-     "Keep zone memory out of child processes (MADV_DONTFORK), so that a fork cannot move it away from the device.", NULL},
+     "Keep zone memory out of child processes (MADV_DONTFORK), so that a fork cannot move it "
+     "away from the device.",
+     NULL},
     {NULL, NULL, 0, 0, 0, NULL, NULL},
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Doubly linked rings, kept inside the things they link.  A node that is in no ring points at itself. */
+/* Doubly linked rings, kept inside the things they link.  A node that is in no ring points at
+ * itself. */
 #ifndef RME_LIST_H
 #define RME_LIST_H
 

@@ -28,8 +28,9 @@ struct rme_log {
     atomic_uint count;
     uint64_t lost; /* lines dropped since the last one that fitted */
     struct rme_log_limit limit;
-    atomic_bool owing; /* the limit has left lines out and not told how many; also read without the lock */
-    bool closing;      /* what is owed is told at once */
+    /* the limit has left lines out and not told how many; also read without the lock */
+    atomic_bool owing;
+    bool closing; /* what is owed is told at once */
     struct line ring[RME_LOG_QUEUE];
 };
 
@@ -61,7 +62,8 @@ static struct line *next_slot(struct rme_log *log)
 }
 
 /* Lines for whoever debugs are not limited. */
-static bool wanted(struct rme_log *log, enum rme_log_level level, const char *format, const char *text)
+static bool wanted(struct rme_log *log, enum rme_log_level level, const char *format,
+                   const char *text)
 {
     if (level == RME_LOG_DEBUG || rme_log_limit_pass(&log->limit, format, text, rme_now()))
         return true;
@@ -125,13 +127,14 @@ static bool take_owed(struct rme_log *log, struct line *out)
     if (left_out == 0)
         return false;
     out->level = RME_LOG_WARN;
-    snprintf(out->text, sizeof(out->text), "%llu more lines of this sort were left out, the last one: %s",
+    snprintf(out->text, sizeof(out->text),
+             "%llu more lines of this sort were left out, the last one: %s",
              (unsigned long long)left_out, sample);
     return true;
 }
 
-/* Takes the oldest line out of the ring, or a report: of lost lines once there is room again, of those left out.
- */
+/* Takes the oldest line out of the ring, or a report: of lost lines once there is room again,
+ * of those left out. */
 static bool take(struct rme_log *log, struct line *out)
 {
     if (atomic_load(&log->count) == 0) {

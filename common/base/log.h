@@ -4,8 +4,9 @@
  * handed to the host's callback by rme_log_drain, which the engine calls with no lock held. Own
  * lock, a leaf in the lock order.
  *
- * A line whose format begins with "%s: " is about the peer named there.  How many such lines are logged is limited (log_limit.h), but
- * for DEBUG; how many were left out is logged when their period is over, or when the log is freed.
+ * A line whose format begins with "%s: " is about the peer named there.  How many such lines
+ * are logged is limited (log_limit.h), but for DEBUG; how many were left out is logged when
+ * their period is over, or when the log is freed.
  */
 #ifndef RME_LOG_H
 #define RME_LOG_H
@@ -34,7 +35,8 @@ void rme_log_put(struct rme_log *log, enum rme_log_level level, const char *form
 void rme_log_from_fabric(void *arg, enum rme_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* True when lines wait, or a count of lines left out will; needs no lock, cheap enough for every call of the engine. */
+/* True when lines wait, or a count of lines left out will; needs no lock, cheap enough for
+ * every call of the engine. */
 bool rme_log_pending(const struct rme_log *log);
 
 /*

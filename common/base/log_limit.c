@@ -3,7 +3,8 @@
 
 #include "base/log_limit.h"
 
-/* The name's part that a peer cannot choose at will: without the last colon and what follows. */
+/* The name's part that a peer cannot choose at will: without the last colon and what
+ * follows. */
 static size_t host_length(const char *line)
 {
     const char *end = strstr(line, ": ");
@@ -23,7 +24,8 @@ static uint32_t hash(uint32_t h, const char *text, size_t length)
     return h;
 }
 
-static struct rme_log_row *row_of(struct rme_log_limit *limit, const char *format, const char *line)
+static struct rme_log_row *row_of(struct rme_log_limit *limit, const char *format,
+                                  const char *line)
 {
     uint32_t h = hash(2166136261u, format, strlen(format));
 
@@ -36,7 +38,8 @@ static bool is_over(const struct rme_log_row *row, uint64_t now_ms)
     return now_ms - row->begin >= RME_LOG_PERIOD_MS;
 }
 
-bool rme_log_limit_pass(struct rme_log_limit *limit, const char *format, const char *line, uint64_t now_ms)
+bool rme_log_limit_pass(struct rme_log_limit *limit, const char *format, const char *line,
+                        uint64_t now_ms)
 {
     struct rme_log_row *row;
     size_t length;
@@ -60,7 +63,8 @@ bool rme_log_limit_pass(struct rme_log_limit *limit, const char *format, const c
     return false;
 }
 
-uint64_t rme_log_limit_owed(struct rme_log_limit *limit, uint64_t now_ms, bool all, const char **sample)
+uint64_t rme_log_limit_owed(struct rme_log_limit *limit, uint64_t now_ms, bool all,
+                            const char **sample)
 {
     uint64_t next = UINT64_MAX;
 

@@ -2,7 +2,8 @@
 #include "base/list.h"
 #include "base/name.h"
 
-void rme_name_set(struct rme_table *names, struct rme_name *name, uint32_t peer, enum rme_name_kind kind, uint32_t number)
+void rme_name_set(struct rme_table *names, struct rme_name *name, uint32_t peer,
+                  enum rme_name_kind kind, uint32_t number)
 {
     rme_name_drop(names, name);
     rme_table_put(names, &name->keyed, rme_name_key(peer, number), kind);
@@ -16,7 +17,8 @@ void rme_name_drop(struct rme_table *names, struct rme_name *name)
     name->set = false;
 }
 
-struct rme_name *rme_name_find(const struct rme_table *names, uint32_t peer, enum rme_name_kind kind, uint32_t number)
+struct rme_name *rme_name_find(const struct rme_table *names, uint32_t peer,
+                               enum rme_name_kind kind, uint32_t number)
 {
     struct rme_keyed *keyed = rme_table_find(names, rme_name_key(peer, number), kind);
 

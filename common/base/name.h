@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What peers call things: a table that finds an operation or a message by (peer, kind, number) in constant time.
+ * What peers call things: a table that finds an operation or a message by (peer, kind, number)
+ * in constant time.
  *
- * A number that we give is counted up for each peer and comes again after 2^32 others, so it names the same thing for as long
- * as any message of that peer can be on its way.  A number that a peer gives is as good as the peer.
+ * A number that we give is counted up for each peer and comes again after 2^32 others, so it
+ * names the same thing for as long as any message of that peer can be on its way.  A number
+ * that a peer gives is as good as the peer.
  */
 #ifndef RME_NAME_H
 #define RME_NAME_H
@@ -14,8 +16,9 @@
 #include "base/table.h"
 
 enum rme_name_kind {
-    RME_NAME_OWN,     /* ours, of an operation (struct rme_rndv, own) */
-    RME_NAME_SEND,    /* the peer's, of its send that our receive has met (struct rme_rndv, theirs) */
+    RME_NAME_OWN, /* ours, of an operation (struct rme_rndv, own) */
+    /* the peer's, of its send that our receive has met (struct rme_rndv, theirs) */
+    RME_NAME_SEND,
     RME_NAME_RECEIVE, /* the peer's, of its receive that our send has met (likewise) */
     RME_NAME_MESSAGE, /* the peer's, of its send that no receive has met (struct rme_message) */
 };
@@ -37,10 +40,12 @@ static inline uint32_t rme_name_number(const struct rme_name *name)
 }
 
 /* Sets a name, which may be set already.  Where two are alike, the last one is found. */
-void rme_name_set(struct rme_table *names, struct rme_name *name, uint32_t peer, enum rme_name_kind kind, uint32_t number);
+void rme_name_set(struct rme_table *names, struct rme_name *name, uint32_t peer,
+                  enum rme_name_kind kind, uint32_t number);
 /* Takes it out, if it is set. */
 void rme_name_drop(struct rme_table *names, struct rme_name *name);
 /* NULL: nothing is called so. */
-struct rme_name *rme_name_find(const struct rme_table *names, uint32_t peer, enum rme_name_kind kind, uint32_t number);
+struct rme_name *rme_name_find(const struct rme_table *names, uint32_t peer,
+                               enum rme_name_kind kind, uint32_t number);
 
 #endif

@@ -219,7 +219,8 @@ int rme_options_parse(struct rme_options *options, const char *text, char *why, 
     return ret;
 }
 
-const char *rme_options_stranger(const struct rme_options *options, const char *text, size_t *length)
+const char *rme_options_stranger(const struct rme_options *options, const char *text,
+                                 size_t *length)
 {
     const char *one;
 

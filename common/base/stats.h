@@ -1,67 +1,86 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Counters: one list of name, unit and sentence, from which the enum, the table and every print-out come.  The engine's
- * lock guards them; a fabric bumps its own while it is called with that lock.  Registrations are counted by their
- * callers, under the lock.
+ * Counters: one list of name, unit and sentence, from which the enum, the table and every
+ * print-out come.  The engine's lock guards them; a fabric bumps its own while it is called
+ * with that lock.  Registrations are counted by their callers, under the lock.
  */
 #ifndef RME_STATS_H
 #define RME_STATS_H
 
 #include <stdint.h>
 
-#define RME_COUNTERS(X)                                                                                                \
-    X(SENDS_EAGER, "sends_eager", "messages", "messages sent whole in eager buffers")                                  \
-    X(SENDS_RNDV_WRITE, "sends_rndv_write", "messages", "messages sent by rendezvous, data written by us")             \
-    X(SENDS_RNDV_READ, "sends_rndv_read", "messages", "messages sent by rendezvous, data read by the peer")            \
-    X(RECVS_EAGER, "recvs_eager", "messages", "messages received in eager buffers")                                    \
-    X(RECVS_RNDV_WRITE, "recvs_rndv_write", "messages", "messages received by rendezvous, data written by the peer")   \
-    X(RECVS_RNDV_READ, "recvs_rndv_read", "messages", "messages received by rendezvous, data read by us")              \
-    X(UNEXPECTED_SENT, "unexpected_sent", "messages", "unexpected messages sent")                                      \
-    X(UNEXPECTED_RECEIVED, "unexpected_received", "messages", "unexpected messages received")                          \
-    X(BYTES_SENT, "bytes_sent", "bytes", "payload of completed sends")                                                 \
-    X(BYTES_RECEIVED, "bytes_received", "bytes", "payload of completed receives")                                      \
-    X(CONTROL_SENT, "control_sent", "messages", "control messages sent: RTS, CTS, FIN, cancel and their answers")      \
-    X(INVITES_SENT, "invites_sent", "messages", "receives that opened their memory before their message was announced") \
-    X(INVITES_TAKEN, "invites_taken", "messages", "sends that needed no CTS for that, and most of them no RTS")       \
-    X(KEPT_BYTES, "kept_bytes", "bytes", "kept now for peers: messages without receives, unexpected ones not fetched, descriptions")    \
-    X(DEFERRED, "deferred", "messages", "messages and immediates that waited for the completion of what their peer had taken")    \
-    X(CREDIT_SENT, "credit_sent", "messages", "explicit credit messages sent")                                         \
-    X(CREDIT_STALLS, "credit_stalls", "messages", "messages that had to wait for a credit")                            \
-    X(CREDITS_YIELDED, "credits_yielded", "buffers", "receive buffers that peers gave up because they were idle")              \
-    X(CREDITS_LENT, "credits_lent", "buffers", "receive buffers promised now beyond those of new links")                       \
-    X(EAGER_REFUSED, "eager_refused", "messages", "eager messages that a peer refused: larger than its receive")       \
-    X(UNMATCHED_EAGER, "unmatched_eager", "messages", "eager messages copied aside because no receive was posted")     \
-    X(BYTES_COPIED, "bytes_copied", "bytes", "payload copied by the processor")                                        \
-    X(REGISTRATIONS, "registrations", "calls", "memory registrations")                                                 \
-    X(DEREGISTRATIONS, "deregistrations", "calls", "memory deregistrations")                                           \
-    X(REGISTERED_BYTES, "registered_bytes", "bytes", "memory registered now")                                          \
-    X(REG_HITS, "reg_hits", "lookups", "ranges found registered already")                                              \
-    X(REG_MISSES, "reg_misses", "lookups", "ranges that had to be registered")                                         \
-    X(REG_EVICTIONS, "reg_evictions", "regions", "registrations given up to stay in bounds")                           \
-    X(REG_REFUSED, "reg_refused", "calls", "registrations that the system refused; data was copied instead")           \
-    X(ZONE_BYTES, "zone_bytes", "bytes", "registered zone memory held now")                                            \
-    X(ZONE_ALLOCS, "zone_allocs", "calls", "buffers handed out from zones")                                            \
-    X(RDMA_READS, "rdma_reads", "requests", "RDMA read work requests posted")                                          \
-    X(RDMA_WRITES, "rdma_writes", "requests", "RDMA write work requests posted")                                       \
-    X(SEND_REQUESTS, "send_requests", "requests", "send work requests posted")                                         \
-    X(RECV_REQUESTS, "recv_requests", "requests", "receive work requests posted")                                      \
-    X(DOORBELLS, "doorbells", "calls", "post-send calls")                                                              \
-    X(RECV_DOORBELLS, "recv_doorbells", "calls", "post-receive calls")                                                 \
-    X(SIGNALLED, "signalled", "requests", "work requests that asked for a completion")                                 \
-    X(CQ_POLLS, "cq_polls", "calls", "completion queue polls")                                                         \
-    X(CQ_ENTRIES, "cq_entries", "entries", "completions reaped")                                                       \
-    X(WAKEUPS, "wakeups", "times", "sleeps ended by an event")                                                         \
-    X(SLEEPS, "sleeps", "times", "sleeps begun")                                                                       \
-    X(WINDOWS, "windows", "ranges", "ranges of memory opened to one peer for one operation")                          \
-    X(RNR, "rnr", "events", "receiver-not-ready errors seen")                                                          \
-    X(CONNECTS, "connects", "links", "links established")                                                              \
-    X(RECONNECTS, "reconnects", "links", "links established to a peer that had one before")                            \
-    X(LINK_FAILURES, "link_failures", "links", "links that failed or could not be established")                        \
-    X(REJECTS, "rejects", "requests", "connection requests refused")                                                   \
-    X(PEERS, "peers", "peers", "peers with a link now")                                                                \
-    X(CANCELS, "cancels", "operations", "operations that ended by cancel")                                             \
-    X(QUARANTINED, "quarantined", "buffers", "kept from reuse now, links included: a device may still touch them though their link was given up") \
-    X(PROTOCOL_ERRORS, "protocol_errors", "messages", "malformed or impossible messages from peers")                   \
+#define RME_COUNTERS(X)                                                                        \
+    X(SENDS_EAGER, "sends_eager", "messages", "messages sent whole in eager buffers")          \
+    X(SENDS_RNDV_WRITE, "sends_rndv_write", "messages",                                        \
+      "messages sent by rendezvous, data written by us")                                       \
+    X(SENDS_RNDV_READ, "sends_rndv_read", "messages",                                          \
+      "messages sent by rendezvous, data read by the peer")                                    \
+    X(RECVS_EAGER, "recvs_eager", "messages", "messages received in eager buffers")            \
+    X(RECVS_RNDV_WRITE, "recvs_rndv_write", "messages",                                        \
+      "messages received by rendezvous, data written by the peer")                             \
+    X(RECVS_RNDV_READ, "recvs_rndv_read", "messages",                                          \
+      "messages received by rendezvous, data read by us")                                      \
+    X(UNEXPECTED_SENT, "unexpected_sent", "messages", "unexpected messages sent")              \
+    X(UNEXPECTED_RECEIVED, "unexpected_received", "messages", "unexpected messages received")  \
+    X(BYTES_SENT, "bytes_sent", "bytes", "payload of completed sends")                         \
+    X(BYTES_RECEIVED, "bytes_received", "bytes", "payload of completed receives")              \
+    X(CONTROL_SENT, "control_sent", "messages",                                                \
+      "control messages sent: RTS, CTS, FIN, cancel and their answers")                        \
+    X(INVITES_SENT, "invites_sent", "messages",                                                \
+      "receives that opened their memory before their message was announced")                  \
+    X(INVITES_TAKEN, "invites_taken", "messages",                                              \
+      "sends that needed no CTS for that, and most of them no RTS")                            \
+    X(KEPT_BYTES, "kept_bytes", "bytes",                                                       \
+      "kept now for peers: messages without receives, unexpected ones not fetched, "           \
+      "descriptions")                                                                          \
+    X(DEFERRED, "deferred", "messages",                                                        \
+      "messages and immediates that waited for the completion of what their peer had taken")   \
+    X(CREDIT_SENT, "credit_sent", "messages", "explicit credit messages sent")                 \
+    X(CREDIT_STALLS, "credit_stalls", "messages", "messages that had to wait for a credit")    \
+    X(CREDITS_YIELDED, "credits_yielded", "buffers",                                           \
+      "receive buffers that peers gave up because they were idle")                             \
+    X(CREDITS_LENT, "credits_lent", "buffers",                                                 \
+      "receive buffers promised now beyond those of new links")                                \
+    X(EAGER_REFUSED, "eager_refused", "messages",                                              \
+      "eager messages that a peer refused: larger than its receive")                           \
+    X(UNMATCHED_EAGER, "unmatched_eager", "messages",                                          \
+      "eager messages copied aside because no receive was posted")                             \
+    X(BYTES_COPIED, "bytes_copied", "bytes", "payload copied by the processor")                \
+    X(REGISTRATIONS, "registrations", "calls", "memory registrations")                         \
+    X(DEREGISTRATIONS, "deregistrations", "calls", "memory deregistrations")                   \
+    X(REGISTERED_BYTES, "registered_bytes", "bytes", "memory registered now")                  \
+    X(REG_HITS, "reg_hits", "lookups", "ranges found registered already")                      \
+    X(REG_MISSES, "reg_misses", "lookups", "ranges that had to be registered")                 \
+    X(REG_EVICTIONS, "reg_evictions", "regions", "registrations given up to stay in bounds")   \
+    X(REG_REFUSED, "reg_refused", "calls",                                                     \
+      "registrations that the system refused; data was copied instead")                        \
+    X(ZONE_BYTES, "zone_bytes", "bytes", "registered zone memory held now")                    \
+    X(ZONE_ALLOCS, "zone_allocs", "calls", "buffers handed out from zones")                    \
+    X(RDMA_READS, "rdma_reads", "requests", "RDMA read work requests posted")                  \
+    X(RDMA_WRITES, "rdma_writes", "requests", "RDMA write work requests posted")               \
+    X(SEND_REQUESTS, "send_requests", "requests", "send work requests posted")                 \
+    X(RECV_REQUESTS, "recv_requests", "requests", "receive work requests posted")              \
+    X(DOORBELLS, "doorbells", "calls", "post-send calls")                                      \
+    X(RECV_DOORBELLS, "recv_doorbells", "calls", "post-receive calls")                         \
+    X(SIGNALLED, "signalled", "requests", "work requests that asked for a completion")         \
+    X(CQ_POLLS, "cq_polls", "calls", "completion queue polls")                                 \
+    X(CQ_ENTRIES, "cq_entries", "entries", "completions reaped")                               \
+    X(WAKEUPS, "wakeups", "times", "sleeps ended by an event")                                 \
+    X(SLEEPS, "sleeps", "times", "sleeps begun")                                               \
+    X(WINDOWS, "windows", "ranges", "ranges of memory opened to one peer for one operation")   \
+    X(RNR, "rnr", "events", "receiver-not-ready errors seen")                                  \
+    X(CONNECTS, "connects", "links", "links established")                                      \
+    X(RECONNECTS, "reconnects", "links", "links established to a peer that had one before")    \
+    X(LINK_FAILURES, "link_failures", "links",                                                 \
+      "links that failed or could not be established")                                         \
+    X(REJECTS, "rejects", "requests", "connection requests refused")                           \
+    X(PEERS, "peers", "peers", "peers with a link now")                                        \
+    X(CANCELS, "cancels", "operations", "operations that ended by cancel")                     \
+    X(QUARANTINED, "quarantined", "buffers",                                                   \
+      "kept from reuse now, links included: a device may still touch them though their "       \
+      "link was given up")                                                                     \
+    X(PROTOCOL_ERRORS, "protocol_errors", "messages",                                          \
+      "malformed or impossible messages from peers")                                           \
     X(OPS_LIVE, "ops_live", "operations", "operations posted and not yet reported")
 
 enum rme_counter_id {

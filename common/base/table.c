@@ -36,13 +36,14 @@ static struct rme_keyed *reversed(struct rme_keyed *node)
 }
 
 /*
- * Keeps the order of those that are alike: they come from one chain, the last one is put in first.  Each node is touched twice, also where
- * all are alike, as a peer may choose names.
+ * Keeps the order of those that are alike: they come from one chain, the last one is put in
+ * first.  Each node is touched twice, also where all are alike, as a peer may choose names.
  */
 void rme_table_grow(struct rme_table *table)
 {
     uint32_t mask = table->mask * 2 + 1;
-    struct rme_keyed **chain = mask < CHAINS_MAX ? calloc((size_t)mask + 1, sizeof(struct rme_keyed *)) : NULL;
+    struct rme_keyed **chain =
+        mask < CHAINS_MAX ? calloc((size_t)mask + 1, sizeof(struct rme_keyed *)) : NULL;
 
     if (chain == NULL)
         return;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A hash table with chains, of nodes that are kept inside what they find.  It grows by doubling when it has more nodes than chains; when
- * there is no memory to grow, chains get longer and nothing fails.
+ * A hash table with chains, of nodes that are kept inside what they find.  It grows by doubling
+ * when it has more nodes than chains; when there is no memory to grow, chains get longer and
+ * nothing fails.
  */
 #ifndef RME_TABLE_H
 #define RME_TABLE_H
@@ -41,7 +42,8 @@ static inline uint32_t rme_table_hash(uint64_t key, uint32_t kind)
 }
 
 /* NULL: it is not there. */
-static inline struct rme_keyed *rme_table_find(const struct rme_table *table, uint64_t key, uint32_t kind)
+static inline struct rme_keyed *rme_table_find(const struct rme_table *table, uint64_t key,
+                                               uint32_t kind)
 {
     struct rme_keyed *node = table->chain[rme_table_hash(key, kind) & table->mask];
 
@@ -51,7 +53,8 @@ static inline struct rme_keyed *rme_table_find(const struct rme_table *table, ui
 }
 
 /* Puts it in with this key and kind.  Where two are alike, the last one is found. */
-static inline void rme_table_put(struct rme_table *table, struct rme_keyed *node, uint64_t key, uint32_t kind)
+static inline void rme_table_put(struct rme_table *table, struct rme_keyed *node, uint64_t key,
+                                 uint32_t kind)
 {
     struct rme_keyed **head;
 

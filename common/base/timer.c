@@ -44,7 +44,8 @@ static void put(struct rme_timers *timers, uint32_t at, struct rme_timer *timer)
     timer->place = at + 1;
 }
 
-/* Lets a timer find its place from `at`: upwards while it is earlier than its parent, then downwards. */
+/* Lets a timer find its place from `at`: upwards while it is earlier than its parent, then
+ * downwards. */
 static void settle(struct rme_timers *timers, uint32_t at, struct rme_timer *timer)
 {
     while (at > 0 && timer->when < timers->heap[(at - 1) / 2]->when) {
@@ -54,7 +55,8 @@ static void settle(struct rme_timers *timers, uint32_t at, struct rme_timer *tim
     for (;;) {
         uint32_t child = 2 * at + 1;
 
-        if (child + 1 < timers->count && timers->heap[child + 1]->when < timers->heap[child]->when)
+        if (child + 1 < timers->count &&
+            timers->heap[child + 1]->when < timers->heap[child]->when)
             child++;
         if (child >= timers->count || timers->heap[child]->when >= timer->when)
             break;

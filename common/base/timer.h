@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A heap of deadlines.  Nothing ticks: the engine asks for the earliest one before it sleeps. */
+/* A heap of deadlines.  Nothing ticks: the engine asks for the earliest one before it
+ * sleeps. */
 #ifndef RME_TIMER_H
 #define RME_TIMER_H
 
@@ -7,7 +8,7 @@
 
 /* Kept inside what has a deadline; zeroed at first. */
 struct rme_timer {
-    uint64_t when; /* ms of rme_now() */
+    uint64_t when;  /* ms of rme_now() */
     uint32_t place; /* index in the heap + 1; 0: not set */
 };
 

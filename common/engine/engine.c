@@ -2,21 +2,26 @@
 /*
  * The engine as a whole.
  *
- * Its parts.  post.c takes what the host posts, test.c reports what has ended, wait.c lets threads wait in between, and
- * progress.c brings events from the fabric down to those who know what they mean: links to transport/, messages to the protocols
- * (proto/), transfers to move/.  op/end.c tells how an op ends.
+ * Its parts.  post.c takes what the host posts, test.c reports what has ended, wait.c lets
+ * threads wait in between, and progress.c brings events from the fabric down to those who know
+ * what they mean: links to transport/, messages to the protocols (proto/), transfers to move/.
+ * op/end.c tells how an op ends.
  *
  * Locks, in the order in which they are taken:
  *
- *   1. rme->lock        all state of the engine, and every call of the fabric but wait, wake, reg and dereg
+ *   1. rme->lock        all state of the engine, and every call of the fabric but wait, wake,
+ *                       reg and dereg
  *   2. locks inside zone, mreg, pin and log, which call nothing of ours
  *
- * The engine's lock is never held while sleeping, registering, deregistering, or in a callback of the host.  Such work is
- * queued under the lock and done by rme_settle, which every call runs before it releases the lock:
+ * The engine's lock is never held while sleeping, registering, deregistering, or in a callback
+ * of the host.  Such work is queued under the lock and done by rme_settle, which every call
+ * runs before it releases the lock:
  *
  *   - peers that were kicked send what they can; then doorbells are rung;
- *   - units that want registering (rme->mover->work) are registered, one by one, with the lock released (unit.c);
- *   - ops that have ended (rme->operations->ended) become visible after a reap, when their memory is no longer registered (mreg.h).
+ *   - units that want registering (rme->mover->work) are registered, one by one, with the lock
+ *     released (unit.c);
+ *   - ops that have ended (rme->operations->ended) become visible after a reap, when their
+ *     memory is no longer registered (mreg.h).
  */
 #include <errno.h>
 #include <malloc.h>
@@ -31,14 +36,16 @@
 #include "proto/send.h"
 #include "proto/unexp.h"
 
-#define TIGHT_BYTES (1u << 20)  /* a process that may lock less than this has smaller buffers */
+/* a process that may lock less than this has smaller buffers */
+#define TIGHT_BYTES   (1u << 20)
 #define TIGHT_RX_SIZE 1024u
-#define CHAINS_FIRST 64u        /* of the tables that find names and lent buffers */
-#define POOL_PART 4u          /* of a shared queue, this part at most is for links that have some of it already */
-#define CLOSE_WAIT_MS 10000  /* the fabric has ended all links by then */
-#define BYE_WAIT_MS 1000     /* what was sent has reached the peers' hardware by then */
+#define CHAINS_FIRST  64u /* of the tables that find names and lent buffers */
+/* of a shared queue, this part at most is for links that have some of it already */
+#define POOL_PART     4u
+#define CLOSE_WAIT_MS 10000 /* the fabric has ended all links by then */
+#define BYE_WAIT_MS   1000  /* what was sent has reached the peers' hardware by then */
 
-/* ---- What is done between the lock and the host ------------------------------------------------------------------ */
+/* ---- What is done between the lock and the host ---- */
 
 static void publish(struct rme *rme, struct rme_op *op)
 {
@@ -57,8 +64,9 @@ static void push_kicked(struct rme *rme)
 }
 
 /*
- * Deregisters for the ops that have ended, and makes them visible.  One thread at a time does: what it has taken out is ahead of
- * what ends meanwhile.  Unexpected messages that came after an op had ended are behind it, too.
+ * Deregisters for the ops that have ended, and makes them visible.  One thread at a time does:
+ * what it has taken out is ahead of what ends meanwhile.  Unexpected messages that came after
+ * an op had ended are behind it, too.
  */
 static void reap(struct rme *rme)
 {
@@ -116,7 +124,7 @@ void rme_unlock(struct rme *rme)
         rme_log_drain(rme->log);
 }
 
-/* ---- Opening ----------------------------------------------------------------------------------------------------- */
+/* ---- Opening ---- */
 
 /* The option rndv; false when it is none of its names. */
 static bool read_preference(const struct rme_options *options, enum rme_prefer *out)
@@ -160,15 +168,18 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
 }
 
 /*
- * An option, or its share of what this process may lock when it is -1.  Zones get half, the cache of user memory a quarter;
- * the rest is for the buffers of connections.  Where little may be locked they need nearly all of it.
+ * An option, or its share of what this process may lock when it is -1.  Zones get half, the
+ * cache of user memory a quarter; the rest is for the buffers of connections.  Where little may
+ * be locked they need nearly all of it.
  */
 static uint64_t bound(const struct rme_options *options, const char *name, unsigned share)
 {
     int64_t value = rme_option(options, name);
     uint64_t budget = rme_pin_budget();
 
-    return value >= 0 ? (uint64_t)value : budget >= TIGHT_BYTES ? budget / share : budget / (share * 2);
+    return value >= 0              ? (uint64_t)value
+           : budget >= TIGHT_BYTES ? budget / share
+                                   : budget / (share * 2);
 }
 
 /* A misspelt option would be taken for another network's, where there could be one. */
@@ -178,8 +189,10 @@ static void warn_of_stranger(struct rme *rme, const char *text)
     const char *key = rme_options_stranger(rme->options, text, &length);
 
     if (key != NULL)
-        rme_log_put(rme->log, RME_LOG_WARN, "there is no option \"%.*s\", it does nothing; bmi-perf --options lists them all",
-                    (int)length, key);
+        rme_log_put(
+            rme->log, RME_LOG_WARN,
+            "there is no option \"%.*s\", it does nothing; bmi-perf --options lists them all",
+            (int)length, key);
 }
 
 static int open_options(struct rme *rme, const struct rme_config *config)
@@ -190,7 +203,8 @@ static int open_options(struct rme *rme, const struct rme_config *config)
     rme->options = rme_options_new(tables, config->fabric->options != NULL ? 2 : 1);
     if (rme->options == NULL)
         return -ENOMEM;
-    if (config->options != NULL && rme_options_parse(rme->options, config->options, why, sizeof(why)) != 0) {
+    if (config->options != NULL &&
+        rme_options_parse(rme->options, config->options, why, sizeof(why)) != 0) {
         rme_log_put(rme->log, RME_LOG_ERROR, "%s", why);
         return -EINVAL;
     }
@@ -229,7 +243,8 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
         return error;
     rme->caps = rme->ops->caps(rme->fabric);
     shared = rme->caps->shared_rx;
-    rme->credit_pool.limit = shared == 0 ? UINT32_MAX : rme->tuning.credits_pool; /* a link's own end with it */
+    /* a link's own end with it */
+    rme->credit_pool.limit = shared == 0 ? UINT32_MAX : rme->tuning.credits_pool;
     if (shared != 0 && rme->credit_pool.limit > shared / POOL_PART)
         rme->credit_pool.limit = shared / POOL_PART;
     return 0;
@@ -287,10 +302,19 @@ static uint64_t new_incarnation(void)
 
 static void init_rings(struct rme *rme)
 {
-    struct rme_node *const rings[] = {&rme->peers,      &rme->kicked,     &rme->xfer_turn,  &rme->window_turn,
-                                      &rme->mover->work,       &rme->operations->ended,      &rme->mover->units.free,
-                                      &rme->mover->moves.free, &rme->mover->rndvs.free, &rme->protocols->unexpected, &rme->protocols->unpublished,
-                                      &rme->followers,  &rme->mover->reserve[RME_RESERVE_MOVE].waiting,
+    struct rme_node *const rings[] = {&rme->peers,
+                                      &rme->kicked,
+                                      &rme->xfer_turn,
+                                      &rme->window_turn,
+                                      &rme->mover->work,
+                                      &rme->operations->ended,
+                                      &rme->mover->units.free,
+                                      &rme->mover->moves.free,
+                                      &rme->mover->rndvs.free,
+                                      &rme->protocols->unexpected,
+                                      &rme->protocols->unpublished,
+                                      &rme->followers,
+                                      &rme->mover->reserve[RME_RESERVE_MOVE].waiting,
                                       &rme->mover->reserve[RME_RESERVE_EXPOSE].waiting};
 
     for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++)
@@ -330,7 +354,8 @@ int rme_open(const struct rme_config *config, struct rme **out)
     rme->log = rme_log_new(config->log, config->log_arg);
     if (rme->log == NULL)
         goto free_engine;
-    if (rme_table_init(&rme->protocols->lent, CHAINS_FIRST) != 0 || rme_match_init(&rme->operations->match) != 0)
+    if (rme_table_init(&rme->protocols->lent, CHAINS_FIRST) != 0 ||
+        rme_match_init(&rme->operations->match) != 0)
         goto clear_lent;
     error = rme_match_init(&rme->protocols->holds);
     if (error != 0)
@@ -354,7 +379,8 @@ int rme_open(const struct rme_config *config, struct rme **out)
     return 0;
 
 close_fabric:
-    rme_log_put(rme->log, RME_LOG_ERROR, "engine: no memory could be registered at all: %s", strerror(-error));
+    rme_log_put(rme->log, RME_LOG_ERROR, "engine: no memory could be registered at all: %s",
+                strerror(-error));
     rme->ops->close(rme->fabric);
 free_options:
     rme_options_free(rme->options);
@@ -372,7 +398,7 @@ free_engine:
     return error;
 }
 
-/* ---- Closing ----------------------------------------------------------------------------------------------------- */
+/* ---- Closing ---- */
 
 static struct rme_peer *first_peer(struct rme *rme)
 {
@@ -414,8 +440,9 @@ static bool links_down(const struct rme *rme)
 }
 
 /*
- * What was sent shall arrive before the links go: BYE is behind it, and its acknowledgement by hardware is enough.  It may have to wait for
- * a credit, which comes when the peer has taken what took the last one.
+ * What was sent shall arrive before the links go: BYE is behind it, and its acknowledgement by
+ * hardware is enough.  It may have to wait for a credit, which comes when the peer has taken
+ * what took the last one.
  */
 static void say_bye(struct rme *rme)
 {
@@ -440,7 +467,8 @@ void rme_close(struct rme *rme)
         struct rme_peer *peer = first_peer(rme);
 
         if (peer->link != NULL)
-            rme_log_put(rme->log, RME_LOG_ERROR, "%s: the fabric did not end the link", rme_peer_name(peer));
+            rme_log_put(rme->log, RME_LOG_ERROR, "%s: the fabric did not end the link",
+                        rme_peer_name(peer));
         rme_peer_bury(peer);
         rme_settle(rme);
         rme_peer_destroy(peer);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The engine's inside.  engine.c tells how its parts work together, who holds which lock, and in which order. */
+/* The engine's inside.  engine.c tells how its parts work together, who holds which lock, and
+ * in which order. */
 #ifndef RME_ENGINE_H
 #define RME_ENGINE_H
 
@@ -30,14 +31,16 @@ static inline struct rme_engine *rme_engine(struct rme *rme)
     return rme_entry(rme, struct rme_engine, rme);
 }
 
-/* ---- forked.c ---------------------------------------------------------------------------------------------------- */
+/* ---- forked.c ---- */
 
-/* Marks an engine as this process's; ends that; says once in a child's log that it cannot be used. */
+/* Marks an engine as this process's; ends that; says once in a child's log that it cannot be
+ * used. */
 void rme_forked_mark(struct rme *rme);
 void rme_forked_unmark(struct rme *rme);
 void rme_forked_explain(struct rme *rme);
 
-/* Is this a child of the process that opened the engine?  It must not touch it.  First in every call of the host. */
+/* Is this a child of the process that opened the engine?  It must not touch it.  First in every
+ * call of the host. */
 static inline bool rme_forked(struct rme *rme)
 {
     const char *ours = rme_engine(rme)->ours;
@@ -48,21 +51,24 @@ static inline bool rme_forked(struct rme *rme)
     return true;
 }
 
-/* ---- engine.c ---------------------------------------------------------------------------------------------------- */
+/* ---- engine.c ---- */
 
 /*
- * Rings doorbells and does what must be done without the lock: registering, deregistering, trimming.  Called with the
- * lock, returns with it; releases it meanwhile if there is such work.  Then completions are visible.
+ * Rings doorbells and does what must be done without the lock: registering, deregistering,
+ * trimming.  Called with the lock, returns with it; releases it meanwhile if there is such
+ * work.  Then completions are visible.
  */
 void rme_settle(struct rme *rme);
-/* Settles, releases the lock, wakes the leader if it should see something, hands log lines to the host. */
+/* Settles, releases the lock, wakes the leader if it should see something, hands log lines to
+ * the host. */
 void rme_unlock(struct rme *rme);
 
-/* ---- wait.c ------------------------------------------------------------------------------------------------------ */
+/* ---- wait.c ---- */
 
-/* Makes progress until waiter->ready() says more than 0 or wait_ms is over.  Called without the lock. */
+/* Makes progress until waiter->ready() says more than 0 or wait_ms is over.  Called without the
+ * lock. */
 int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms);
-/* ---- progress.c -------------------------------------------------------------------------------------------------- */
+/* ---- progress.c ---- */
 
 /* One round: events, pushes, timers.  How many events there were. */
 int rme_progress(struct rme *rme, bool timers);

@@ -43,8 +43,9 @@ void rme_forked_explain(struct rme *rme)
         return;
     rme_engine(rme)->told = true;
     rme_log_put(rme->log, RME_LOG_ERROR,
-                "process %ld is a fork of the one that started RDMA, and connections do not survive a fork: all its "
-                "operations fail; start it after the fork (a daemon that forks late: let it run in the foreground, -f)",
+                "process %ld is a fork of the one that started RDMA, and connections do not "
+                "survive a fork: all its operations fail; start it after the fork (a daemon "
+                "that forks late: let it run in the foreground, -f)",
                 (long)getpid());
     rme_log_drain(rme->log);
 }

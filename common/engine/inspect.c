@@ -9,7 +9,7 @@
 
 #define PEER_LINE (RME_MAX_URI + 256) /* bytes of a line of rme_print_peers */
 
-/* ---- Addresses --------------------------------------------------------------------------------------------------- */
+/* ---- Addresses ---- */
 
 void rme_addr_free(struct rme_addr *addr)
 {
@@ -39,7 +39,8 @@ int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask
     rme_lock(rme);
     if (addr->peer != NULL && addr->peer->state == RME_PEER_UP) {
         sa = rme->ops->link_sockaddr(addr->peer->link);
-        match = rme_addr_match_sockaddr(sa, rme->ops->link_peer(addr->peer->link), pattern, netmask);
+        match = rme_addr_match_sockaddr(sa, rme->ops->link_peer(addr->peer->link), pattern,
+                                        netmask);
     }
     rme_unlock(rme);
     return match;
@@ -51,7 +52,8 @@ struct reach_wait {
     int outcome;
 };
 
-/* "Ready" is 1 as soon as the outcome is known; connecting that has failed leaves the peer idle. */
+/* "Ready" is 1 as soon as the outcome is known; connecting that has failed leaves the peer
+ * idle. */
 static int reach_ready(struct rme *rme, struct rme_waiter *waiter)
 {
     struct reach_wait *wait = rme_entry(waiter, struct reach_wait, waiter);
@@ -85,7 +87,7 @@ int rme_addr_reach(struct rme *rme, struct rme_addr *addr, int wait_ms)
     return wait.outcome;
 }
 
-/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+/* ---- Memory ---- */
 
 void *rme_memory_alloc(struct rme *rme, size_t size)
 {
@@ -109,14 +111,16 @@ bool rme_memory_owns(struct rme *rme, const void *memory, size_t size)
     return !rme_forked(rme) && rme_zone_owns(rme->zone, memory, size);
 }
 
-void rme_memory_hint(struct rme *rme, const void *memory, size_t size, enum rme_direction direction)
+void rme_memory_hint(struct rme *rme, const void *memory, size_t size,
+                     enum rme_direction direction)
 {
     if (!rme_forked(rme))
         rme_mreg_hint(rme->mreg, memory, size,
-                      direction == RME_TO_SEND ? RME_ACCESS_REMOTE_READ : RME_ACCESS_REMOTE_WRITE);
+                      direction == RME_TO_SEND ? RME_ACCESS_REMOTE_READ
+                                               : RME_ACCESS_REMOTE_WRITE);
 }
 
-/* ---- Counters and options ---------------------------------------------------------------------------------------- */
+/* ---- Counters and options ---- */
 
 static uint64_t counter(struct rme *rme, int index)
 {
@@ -161,7 +165,8 @@ const char *rme_key_opens(const struct rme *rme)
     if (rme->pin.each)
         return "the bytes of one operation, to every peer, until the operation ends";
     if (rme->pin.keys_open)
-        return "all of a registration, in one direction, to every peer, for as long as it is kept";
+        return "all of a registration, in one direction, to every peer, "
+               "for as long as it is kept";
     return "the bytes of one operation, to one peer, until the operation ends";
 }
 
@@ -180,11 +185,13 @@ static char *peer_line(const struct rme_peer *peer)
 
     if (line != NULL)
         snprintf(line, PEER_LINE,
-                 "%s: %s, credits %u of theirs, %u of ours (%u owed), %u operations, %u messages without a receive, "
-                 "%u transfers, %llu bytes sent, %llu received",
-                 rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have, peer->credit.promised,
-                 peer->credit.owed, ring_length(&peer->ops) + ring_length(&peer->dying),
-                 ring_length(&peer->talk->messages), peer->xfers, (unsigned long long)peer->bytes_sent,
+                 "%s: %s, credits %u of theirs, %u of ours (%u owed), %u operations, %u "
+                 "messages without a receive, %u transfers, %llu bytes sent, %llu received",
+                 rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have,
+                 peer->credit.promised, peer->credit.owed,
+                 ring_length(&peer->ops) + ring_length(&peer->dying),
+                 ring_length(&peer->talk->messages), peer->xfers,
+                 (unsigned long long)peer->bytes_sent,
                  (unsigned long long)peer->bytes_received);
     return line;
 }
@@ -198,7 +205,8 @@ void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line)
         return;
     rme_lock(rme);
     lines = calloc(rme->npeer + 1, sizeof(*lines));
-    for (struct rme_node *node = rme->peers.next; lines != NULL && node != &rme->peers; node = node->next)
+    for (struct rme_node *node = rme->peers.next; lines != NULL && node != &rme->peers;
+         node = node->next)
         lines[n++] = peer_line(rme_entry(node, struct rme_peer, of_engine));
     rme_unlock(rme);
     for (uint32_t i = 0; i < n; i++) {
@@ -209,7 +217,7 @@ void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line)
     free(lines);
 }
 
-/* ---- The planner ------------------------------------------------------------------------------------------------- */
+/* ---- The planner ---- */
 
 /* The peer is one like us, but for its role, and has nothing to do. */
 void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
@@ -220,8 +228,8 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
         return;
     rme_lock(rme);
     send = recv = rme_rndv_plan_in(rme, bytes);
-    send.eager_max = recv.eager_max =
-        rme_plan_eager_max(&rme->costs, rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
+    send.eager_max = recv.eager_max = rme_plan_eager_max(
+        &rme->costs, rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
     send.send = rme_rndv_side(rme, segments, false, true);
     send.recv = (struct rme_plan_side){.server = !rme->server};
     recv.recv = rme_rndv_side(rme, 1, false, false);

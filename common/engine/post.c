@@ -36,8 +36,8 @@ static uint32_t list_segs(const struct rme_list *list, struct rme_seg *seg)
 }
 
 /* What every post checks and finds out.  Lock held on success. */
-static int begin(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int ctx, int64_t *total,
-                 struct rme_peer **peer)
+static int begin(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int ctx,
+                 int64_t *total, struct rme_peer **peer)
 {
     int error = 0;
 
@@ -54,8 +54,9 @@ static int begin(struct rme *rme, struct rme_addr *addr, const struct rme_list *
     return error != 0 ? error : -EINVAL;
 }
 
-static struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind, const struct rme_list *list, int64_t total,
-                             int32_t tag, int ctx, void *user)
+static struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind,
+                             const struct rme_list *list, int64_t total, int32_t tag, int ctx,
+                             void *user)
 {
     struct rme_op *op = rme_op_new(&peer->rme->operations->table, (uint32_t)list->count);
 
@@ -72,8 +73,8 @@ static struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind, const
     return op;
 }
 
-static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
-                     void *user, rme_id *id, enum rme_op_kind kind)
+static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list,
+                     int32_t tag, int ctx, void *user, rme_id *id, enum rme_op_kind kind)
 {
     enum rme_stream stream = kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
     struct rme_peer *peer;
@@ -88,8 +89,8 @@ static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_li
         return -EMSGSIZE;
     }
     *id = 0;
-    if (peer->state == RME_PEER_UP && rme_node_alone(&peer->talk->sendq[stream]) && list->count <= FAST_SEGS &&
-        rme_eager_fits(peer, stream, (uint64_t)total) &&
+    if (peer->state == RME_PEER_UP && rme_node_alone(&peer->talk->sendq[stream]) &&
+        list->count <= FAST_SEGS && rme_eager_fits(peer, stream, (uint64_t)total) &&
         (peer->talk->holds == 0 || stream != RME_EXPECTED || rme_send_may_pass(peer, tag))) {
         struct rme_seg seg[FAST_SEGS];
         uint32_t nseg = list_segs(list, seg);
@@ -115,20 +116,20 @@ static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_li
     return 0;
 }
 
-int rme_post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
-                  void *user, rme_id *id)
+int rme_post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list,
+                  int32_t tag, int ctx, void *user, rme_id *id)
 {
     return post_send(rme, addr, list, tag, ctx, user, id, RME_OP_SEND);
 }
 
-int rme_post_unexpected(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
-                        void *user, rme_id *id)
+int rme_post_unexpected(struct rme *rme, struct rme_addr *addr, const struct rme_list *list,
+                        int32_t tag, int ctx, void *user, rme_id *id)
 {
     return post_send(rme, addr, list, tag, ctx, user, id, RME_OP_UNEXPECTED);
 }
 
-int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list *list, int32_t tag, int ctx,
-                  void *user, int64_t *actual, rme_id *id)
+int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list *list,
+                  int32_t tag, int ctx, void *user, int64_t *actual, rme_id *id)
 {
     struct rme_slot *slot = NULL;
     struct rme_peer *peer;

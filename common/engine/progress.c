@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One round of progress: events from the fabric, then timers.  Nothing here walks peers or operations.  What events make
- * possible to send is sent when the round is over, by rme_settle: so credits given back by the whole round travel on
- * the first message, and doorbells are rung once.
+ * One round of progress: events from the fabric, then timers.  Nothing here walks peers or
+ * operations.  What events make possible to send is sent when the round is over, by rme_settle:
+ * so credits given back by the whole round travel on the first message, and doorbells are rung
+ * once.
  */
 #include <errno.h>
 
@@ -10,7 +11,7 @@
 #include "proto/arrive.h"
 #include "proto/cancel.h"
 
-#define ROUND 16      /* events taken at a time */
+#define ROUND      16 /* events taken at a time */
 #define ROUNDS_MAX 8  /* times in one call, before others get the lock */
 #define TIMER_SKIP 64 /* rounds between looks at the clock while polling */
 
@@ -28,13 +29,15 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
     if (peer->talk->holds != 0) /* the window may have room for one that waits for it */
         rme_peer_kick(peer);
     return rme_window_report(&peer->window[RME_EXPECTED], message->eager_taken) == 0 &&
-           rme_window_report(&peer->window[RME_UNEXPECTED_STREAM], message->unexpected_taken) == 0;
+           rme_window_report(&peer->window[RME_UNEXPECTED_STREAM], message->unexpected_taken) ==
+               0;
 }
 
 static void received(struct rme_peer *peer, const struct rme_event *event)
 {
     struct rme *rme = peer->rme;
-    struct rme_arrival arrival; /* not cleared: it is large, and its immediate is not looked at */
+    /* not cleared: it is large, and its immediate is not looked at */
+    struct rme_arrival arrival;
 
     if (!rme_peer_listens(peer)) {
         /* nothing of a link that is given up is looked at */

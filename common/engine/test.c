@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Contexts, and the calls that report completions.  A finished op waits in the ring of its context until the host asks; then
- * it is free again.
+ * Contexts, and the calls that report completions.  A finished op waits in the ring of its
+ * context until the host asks; then it is free again.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static void report(struct rme *rme, struct rme_op *op, struct rme_done *done)
     rme_op_recycle(&rme->operations->table, op);
 }
 
-/* ---- One context ------------------------------------------------------------------------------------------------- */
+/* ---- One context ---- */
 
 struct context_wait {
     struct rme_waiter waiter;
@@ -80,7 +80,7 @@ int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max, i
     return rme_wait(rme, &wait.waiter, max == 0 ? 0 : wait_ms);
 }
 
-/* ---- Named operations -------------------------------------------------------------------------------------------- */
+/* ---- Named operations ---- */
 
 struct some_wait {
     struct rme_waiter waiter;
@@ -122,7 +122,8 @@ static int some_ready(struct rme *rme, struct rme_waiter *waiter)
     return n;
 }
 
-int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index, struct rme_done *done, int wait_ms)
+int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index,
+                  struct rme_done *done, int wait_ms)
 {
     struct some_wait wait;
 
@@ -141,7 +142,7 @@ int rme_test(struct rme *rme, rme_id id, struct rme_done *done, int wait_ms)
     return rme_test_some(rme, &id, 1, NULL, done, wait_ms);
 }
 
-/* ---- Unexpected messages ----------------------------------------------------------------------------------------- */
+/* ---- Unexpected messages ---- */
 
 struct unexpected_wait {
     struct rme_waiter waiter;

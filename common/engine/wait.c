@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Waiting.  Of the threads that wait, one leads: it polls for a while, then sleeps in the fabric's wait() with no lock held.
- * The others follow: each sleeps on a condition variable of its own.  Whoever makes something ready, be it the leader,
- * a follower or a thread that posts, tells the waiter that wants it (rme_wait_notify).  A leader that has what it wants
- * leaves and wakes one follower, which leads on.
+ * Waiting.  Of the threads that wait, one leads: it polls for a while, then sleeps in the
+ * fabric's wait() with no lock held.  The others follow: each sleeps on a condition variable of
+ * its own.  Whoever makes something ready, be it the leader, a follower or a thread that posts,
+ * tells the waiter that wants it (rme_wait_notify).  A leader that has what it wants leaves and
+ * wakes one follower, which leads on.
  *
- * No wake-up is lost.  What comes from the fabric: the leader arms the fabric, polls once more, and sleeps only if that poll
- * found nothing; an event after arm() ends wait().  What comes from another thread: it takes the lock, and sees either
- * `sleeping` and wakes the leader, or a leader that will look at its condition before it sets `sleeping`, as between
- * that look and the sleep the lock is not released but by setting it.  wake() also ends a wait() that has not begun yet.
+ * No wake-up is lost.  What comes from the fabric: the leader arms the fabric, polls once more,
+ * and sleeps only if that poll found nothing; an event after arm() ends wait().  What comes
+ * from another thread: it takes the lock, and sees either `sleeping` and wakes the leader, or a
+ * leader that will look at its condition before it sets `sleeping`, as between that look and
+ * the sleep the lock is not released but by setting it.  wake() also ends a wait() that has not
+ * begun yet.
  *
- * How long it polls.  At most spin_us, and only while that pays: a wait that polling for spin_us ended, or would have ended,
- * doubles the time, one that took longer halves it, in the end to nothing.  So small messages that follow each other closely
- * are polled for, and a process that waits for large ones, or for a peer that has no processor, leaves its own to others.
- * Where polling itself keeps off what it waits for, as with soft-RoCE, whose packets need the same processor, a wait looks
- * as if a little more polling would have ended it.  So polls in vain in a row stop it, too, and one wait in some tries again.
+ * How long it polls.  At most spin_us, and only while that pays: a wait that polling for
+ * spin_us ended, or would have ended, doubles the time, one that took longer halves it, in the
+ * end to nothing.  So small messages that follow each other closely are polled for, and a
+ * process that waits for large ones, or for a peer that has no processor, leaves its own to
+ * others.  Where polling itself keeps off what it waits for, as with soft-RoCE, whose packets
+ * need the same processor, a wait looks as if a little more polling would have ended it.  So
+ * polls in vain in a row stop it, too, and one wait in some tries again.
  *
- * Nothing ticks: the sleep lasts until the nearest of the caller's time, the first timer, the fabric's deadline and the moment
- * at which idle memory is to go back.
+ * Nothing ticks: the sleep lasts until the nearest of the caller's time, the first timer, the
+ * fabric's deadline and the moment at which idle memory is to go back.
  */
 #include <errno.h>
 #include <limits.h>
@@ -30,7 +35,8 @@
 #define SPIN_LEAST_US 4  /* polling for less is not worth while */
 #define SPINS_IN_VAIN 8  /* in a row: it does not pay */
 #define SPIN_AGAIN    16 /* then one of so many waits finds out whether it would now */
-#define QUICK_PART    16 /* this part of spin_us is polled before others are offered the processor */
+/* this part of spin_us is polled before others are offered the processor */
+#define QUICK_PART 16
 
 static uint64_t now_us(void)
 {
@@ -41,13 +47,15 @@ static uint64_t now_us(void)
 }
 
 /*
- * Should who waits for a context return for an unexpected message, to fetch it?  Once: if it did not, and nothing has come or
- * been fetched since, nobody asks for such messages now, and returning at once again and again would only burn the processor.
+ * Should who waits for a context return for an unexpected message, to fetch it?  Once: if it
+ * did not, and nothing has come or been fetched since, nobody asks for such messages now, and
+ * returning at once again and again would only burn the processor.
  */
 static bool is_called_away(const struct rme *rme, const struct rme_waiter *waiter)
 {
     return waiter->ctx >= 0 && !rme_node_alone(&rme->protocols->unexpected) &&
-           rme->operations->ctx[waiter->ctx].unexpected_seen != rme->protocols->unexpected_changes;
+           rme->operations->ctx[waiter->ctx].unexpected_seen !=
+               rme->protocols->unexpected_changes;
 }
 
 /* How many completions the waiter has got; *over when it should return with what it has. */
@@ -59,7 +67,8 @@ static int look(struct rme *rme, struct rme_waiter *waiter, bool *over)
     return n;
 }
 
-/* Timers of links whose work is done are put to rest here, not when the work is done: that would cost every message. */
+/* Timers of links whose work is done are put to rest here, not when the work is done: that
+ * would cost every message. */
 static void stop_idle_timers(struct rme *rme)
 {
     struct rme_timer *timer;
@@ -132,7 +141,8 @@ static uint32_t spin_for(struct rme *rme)
     return ++rme_engine(rme)->spins_left_out % SPIN_AGAIN == 0 ? rme->tuning.spin_us : 0;
 }
 
-/* A wait that polled for `spin` and took so long until something came, which the polling found or not. */
+/* A wait that polled for `spin` and took so long until something came, which the polling found
+ * or not. */
 static void learn(struct rme *rme, uint32_t spin, bool found, uint64_t took_us)
 {
     uint32_t next = rme_engine(rme)->spin_us;
@@ -147,15 +157,17 @@ static void learn(struct rme *rme, uint32_t spin, bool found, uint64_t took_us)
 }
 
 /*
- * Polls for `spin` microseconds from `begin`, the lock free between rounds.  What comes at once came from a peer that was at it
- * already; after that the processor is offered to whoever else wants it between two rounds.  With fewer processors than threads
- * that is often the very thread, here or at the peer, that is to make what is waited for; and a thread that has burnt its share
- * of time polling has to wait for the processor when there is work.  Who sets spin_us higher has processors for it, and gets
- * that much more of undisturbed polling.  While a rendezvous moves its data, the processor is offered from the first round:
- * that takes longer anyway.
+ * Polls for `spin` microseconds from `begin`, the lock free between rounds.  What comes at once
+ * came from a peer that was at it already; after that the processor is offered to whoever else
+ * wants it between two rounds.  With fewer processors than threads that is often the very
+ * thread, here or at the peer, that is to make what is waited for; and a thread that has burnt
+ * its share of time polling has to wait for the processor when there is work.  Who sets spin_us
+ * higher has processors for it, and gets that much more of undisturbed polling.  While a
+ * rendezvous moves its data, the processor is offered from the first round:  that takes longer
+ * anyway.
  */
-static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t begin, uint32_t spin, uint64_t until,
-                        bool *over)
+static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t begin,
+                        uint32_t spin, uint64_t until, bool *over)
 {
     uint64_t now = begin, end = begin + spin;
     uint64_t quick = rme->under_way != 0 ? begin : begin + rme->tuning.spin_us / QUICK_PART;
@@ -199,7 +211,8 @@ static int lead(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool
 
 static int follow(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
 {
-    struct timespec ts = {.tv_sec = (time_t)(until / 1000), .tv_nsec = (long)(until % 1000) * 1000000};
+    struct timespec ts = {.tv_sec = (time_t)(until / 1000),
+                          .tv_nsec = (long)(until % 1000) * 1000000};
     pthread_condattr_t attr;
 
     pthread_condattr_init(&attr);
@@ -213,7 +226,8 @@ static int follow(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bo
     return look(rme, waiter, over);
 }
 
-/* Registers ahead of its use what the host gave a hint about: there is nothing else to do.  Others may lead meanwhile. */
+/* Registers ahead of its use what the host gave a hint about: there is nothing else to do.
+ * Others may lead meanwhile. */
 static int warm(struct rme *rme, struct rme_waiter *waiter, bool *over)
 {
     pthread_mutex_unlock(&rme->lock);
@@ -231,7 +245,8 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     int n;
 
     if (rme_forked(rme)) {
-        (void)poll(NULL, 0, wait_ms > 0 ? wait_ms : 0); /* who asks again and again shall not spin */
+        /* who asks again and again shall not spin */
+        (void)poll(NULL, 0, wait_ms > 0 ? wait_ms : 0);
         return -ENODEV;
     }
     rme_lock(rme);
@@ -243,7 +258,8 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     if (!over && wait_ms > 0) {
         until = rme_now() + (uint64_t)wait_ms;
         while (!over && rme_now() < until)
-            n = rme->leader == NULL ? lead(rme, waiter, until, &over) : follow(rme, waiter, until, &over);
+            n = rme->leader == NULL ? lead(rme, waiter, until, &over)
+                                    : follow(rme, waiter, until, &over);
         if (rme->leader == NULL && !rme_node_alone(&rme->followers))
             pthread_cond_signal(&rme_entry(rme->followers.next, struct rme_waiter, link)->cond);
     }

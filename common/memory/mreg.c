@@ -10,9 +10,10 @@
  * and it is tried once more; then all that this call registered is released again, and the
  * caller copies.
  *
- * What a peer is shown.  Where the key of a registration opens all of it (no windows), memory with a
- * remote right is registered exactly: no holes and no rest of a page.  And where it shall be for one operation
- * alone (rme_pin_alone), neither a zone nor the cache has it, so it is deregistered when the operation ends.
+ * What a peer is shown.  Where the key of a registration opens all of it (no windows), memory
+ * with a remote right is registered exactly: no holes and no rest of a page.  And where it
+ * shall be for one operation alone (rme_pin_alone), neither a zone nor the cache has it, so it
+ * is deregistered when the operation ends.
  *
  * End of a hold.  Regions that are not in the cache go to the list of the dead; rme_mreg_reap
  * deregisters all of them in one batch, with no lock held but its own, so that a second caller
@@ -87,8 +88,8 @@ static uint32_t resolve_zones(const struct rme_mreg *mreg, struct rme_mseg *seg,
         seg[i].lkey = seg[i].rkey = 0;
         if (seg[i].length == 0)
             continue;
-        if (mreg->config.zone == NULL ||
-            rme_zone_show(mreg->config.zone, seg[i].base, seg[i].length, access, now, &mr) != 0) {
+        if (mreg->config.zone == NULL || rme_zone_show(mreg->config.zone, seg[i].base,
+                                                       seg[i].length, access, now, &mr) != 0) {
             left++;
             continue;
         }

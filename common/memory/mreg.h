@@ -49,12 +49,13 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out);
 void rme_mreg_free(struct rme_mreg *mreg);
 
 /*
- * Makes `count` segments ready for the device with RME_ACCESS_* rights and fills in their keys.
- * Neighbouring segments are registered together where T = a*p + b says so, holes included (but exactly the segments
- * where a peer shall have a key that opens all of the registration); when
- * the system refuses such a group, its segments are registered one by one.  Pure sources
- * (RME_ACCESS_LOCAL, REMOTE_READ) register read-only memory. -ENOMEM: refused, nothing is held;
- * the caller copies instead.  -EFAULT, -EINVAL: memory that is not there or not writable.
+ * Makes `count` segments ready for the device with RME_ACCESS_* rights and fills in their
+ * keys.  Neighbouring segments are registered together where T = a*p + b says so, holes
+ * included (but exactly the segments where a peer shall have a key that opens all of the
+ * registration); when the system refuses such a group, its segments are registered one by one.
+ * Pure sources (RME_ACCESS_LOCAL, REMOTE_READ) register read-only memory. -ENOMEM: refused,
+ * nothing is held; the caller copies instead.  -EFAULT, -EINVAL: memory that is not there or
+ * not writable.
  */
 int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
                      unsigned access, struct rme_mreg_hold **out);
@@ -71,8 +72,8 @@ int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, un
  */
 bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold);
 
-/* The same for a hold on a block of the zone that was registered for one operation alone: the zone gets it back when that is
- * deregistered, and nobody uses it before. */
+/* The same for a hold on a block of the zone that was registered for one operation alone: the
+ * zone gets it back when that is deregistered, and nobody uses it before. */
 bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, void *block);
 
 /*

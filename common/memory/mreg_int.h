@@ -11,7 +11,8 @@
 #include "memory/monitor.h"
 #include "memory/mreg.h"
 
-/* Whole pages that the host's segments lie in (of an exact region, its bytes): what a cached region may be found by. */
+/* Whole pages that the host's segments lie in (of an exact region, its bytes): what a cached
+ * region may be found by. */
 struct span {
     struct rme_inode node; /* in the index */
     struct rme_claim claim;
@@ -43,8 +44,9 @@ struct region {
 
 TAILQ_HEAD(region_list, region);
 
-#define HINTS      8 /* that wait */
-#define HINT_SHARE 4 /* the bytes they name together are at most this fraction of the cache's  \
+#define HINTS 8 /* that wait */
+#define HINT_SHARE                                                                             \
+    4 /* the bytes they name together are at most this fraction of the cache's  \
                       */
 
 struct hint {

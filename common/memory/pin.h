@@ -19,8 +19,9 @@ struct rme_pin {
     struct rme_fabric *fabric;
     const struct rme_fabric_ops *ops;
     uint64_t max_regs; /* registrations the device admits */
-    bool keys_open;    /* a registration's own key opens it to every peer: there are no windows */
-    bool each;         /* then what a peer is shown is registered for its operation alone */
+    /* a registration's own key opens it to every peer: there are no windows */
+    bool keys_open;
+    bool each; /* then what a peer is shown is registered for its operation alone */
     struct rme_log *log;
     atomic_bool explained;
     atomic_uint_fast64_t live;  /* registrations now */

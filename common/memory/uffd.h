@@ -37,7 +37,8 @@ void rme_uffd_unwatch_all(const struct rme_uffd *u);
 /* Does a huge page lie across this address? */
 bool rme_uffd_splits_huge(const struct rme_uffd *u, uintptr_t address);
 
-#define RME_HUGE_PAGE ((uintptr_t)2 << 20) /* what transparent ones have, with pages of 4 KiB  \
+#define RME_HUGE_PAGE                                                                          \
+    ((uintptr_t)2 << 20) /* what transparent ones have, with pages of 4 KiB  \
                                             */
 
 enum rme_still {

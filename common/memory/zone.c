@@ -10,13 +10,14 @@
  * long.  The bytes are counted against the bound before that, so threads that grow at the same
  * time stay below it together.
  *
- * Giving back.  Idle memory beyond keep_bytes goes at once, and what nobody needed for idle_ms goes as well: that is the least
- * that was idle at any moment between two looks.  A little stays registered all the same (REST_BYTES), for a process that
- * does something now and then.
+ * Giving back.  Idle memory beyond keep_bytes goes at once, and what nobody needed for idle_ms
+ * goes as well: that is the least that was idle at any moment between two looks.  A little
+ * stays registered all the same (REST_BYTES), for a process that does something now and then.
  *
- * What peers are shown.  Where the key of a registration opens all of it (no windows), a slab has one for each direction: its
- * own, to be written, and one more, to be read, when a block of it is to be read for the first time.  The bound counts
- * memory, not registrations.  Where each operation registers for itself, slabs have local rights only.
+ * What peers are shown.  Where the key of a registration opens all of it (no windows), a slab
+ * has one for each direction: its own, to be written, and one more, to be read, when a block of
+ * it is to be read for the first time.  The bound counts memory, not registrations.  Where each
+ * operation registers for itself, slabs have local rights only.
  *
  * Failure.  When the system refuses to register a slab, a smaller one is tried.  When the bound
  * is reached, a block of a bigger class is taken if there is one.  Else the slab stays plain
@@ -43,10 +44,11 @@
 
 #ifdef ZONE_POISON
 #include <sanitizer/asan_interface.h>
-/* A child has the memory, too: what came to its addresses instead would be taken for free blocks, as the poison stays. */
+/* A child has the memory, too: what came to its addresses instead would be taken for free
+ * blocks, as the poison stays. */
 #define NOT_FOR_CHILDREN MADV_DOFORK
 #else
-#define NOT_FOR_CHILDREN MADV_DONTFORK
+#define NOT_FOR_CHILDREN                           MADV_DONTFORK
 #define ASAN_POISON_MEMORY_REGION(address, size)   ((void)(address), (void)(size))
 #define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
 #endif
@@ -58,7 +60,8 @@
 #define BLOCKS    64      /* at most, in one slab: bits of `free` */
 #define MAX_SLAB  ((size_t)4 << 20)
 #define MIN_SLAB                                                                               \
-    ((size_t)8 << 10) /* only where little may be locked; maps a whole page of the page map    \
+    ((size_t)8                                                                                 \
+     << 10)           /* only where little may be locked; maps a whole page of the page map    \
                          all the same */
 #define SLAB_SHARE 16 /* a slab is at most this fraction of the bound */
 #define IDLE_LARGE 5  /* idle lists: slabs of 256 KiB to 4 MiB, then large ones */
@@ -95,10 +98,11 @@ struct rme_zone {
     uint64_t cut[CLASSES + 1]; /* bytes of the slabs that are cut for a class, idle or not */
     uint64_t idle_bytes;       /* of registered idle slabs */
     uint64_t plain_idle;       /* of idle slabs that are not registered */
-    uint64_t keep;             /* of idle_bytes: keep_bytes, or less from a look until the next trim */
-    uint64_t least_idle;       /* idle_bytes, or what it was at the least since the last look */
-    uint64_t looked_at;        /* ms of rme_now() */
-    atomic_bool surplus;       /* more is idle than is kept; also read without the lock */
+    /* of idle_bytes: keep_bytes, or less from a look until the next trim */
+    uint64_t keep;
+    uint64_t least_idle; /* idle_bytes, or what it was at the least since the last look */
+    uint64_t looked_at;  /* ms of rme_now() */
+    atomic_bool surplus; /* more is idle than is kept; also read without the lock */
 };
 
 /* ---- sizes ---- */
@@ -350,8 +354,8 @@ static struct slab *idle_large(struct rme_zone *zone, size_t size)
     struct slab *slab;
 
     TAILQ_FOREACH(slab, &zone->idle[IDLE_LARGE], link)
-    if (slab->registered && slab->size >= size && slab->size / 2 <= size)
-        return slab;
+        if (slab->registered && slab->size >= size && slab->size / 2 <= size)
+            return slab;
     return NULL;
 }
 
@@ -666,7 +670,8 @@ uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now)
         zone->looked_at = now;
         judge_idle(zone);
     }
-    if (zone->idle_bytes > REST_BYTES && zone->keep > REST_BYTES) /* else all that may go is on its way */
+    /* else all that may go is on its way */
+    if (zone->idle_bytes > REST_BYTES && zone->keep > REST_BYTES)
         next = zone->looked_at + zone->config.idle_ms;
     pthread_mutex_unlock(&zone->lock);
     return next;

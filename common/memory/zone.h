@@ -60,9 +60,10 @@ bool rme_zone_wants_trim(const struct rme_zone *zone);
 void rme_zone_trim(struct rme_zone *zone);
 
 /*
- * Looks, at `now` (ms of rme_now), for idle memory that was not needed in the last idle_ms, or up to twice that;
- * rme_zone_wants_trim is then true.  When it should look again at the latest, UINT64_MAX: when something was used.  It never
- * blocks for long, and may be called with the engine's lock held.
+ * Looks, at `now` (ms of rme_now), for idle memory that was not needed in the last idle_ms, or
+ * up to twice that; rme_zone_wants_trim is then true.  When it should look again at the latest,
+ * UINT64_MAX: when something was used.  It never blocks for long, and may be called with the
+ * engine's lock held.
  */
 uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now);
 
@@ -72,10 +73,11 @@ int rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
                   const struct rme_mr **mr);
 
 /*
- * The same, with keys for a peer that shall have this access (RME_ACCESS_LOCAL: for nobody).  Where a registration's own key
- * opens it, a slab has a second one to be read, made when a block of it is read for the first time.
- * -EAGAIN: it has to be made, which happens if `now` (no lock of the engine held then); -ENOMEM: refused; -EPERM:
- * not as part of a slab, see rme_pin_alone.
+ * The same, with keys for a peer that shall have this access (RME_ACCESS_LOCAL: for nobody).
+ * Where a registration's own key opens it, a slab has a second one to be read, made when a
+ * block of it is read for the first time.  -EAGAIN: it has to be made, which happens if `now`
+ * (no lock of the engine held then); -ENOMEM: refused; -EPERM:  not as part of a slab, see
+ * rme_pin_alone.
  */
 int rme_zone_show(struct rme_zone *zone, const void *start, size_t length, unsigned access,
                   bool now, const struct rme_mr **mr);

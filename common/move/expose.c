@@ -2,29 +2,36 @@
 /*
  * What is open to a peer, and for how long.
  *
- * A unit that the peer shall use (CTS, OFFER, RTS with an offer, INVITE) is opened: exactly its bytes, for the one
- * direction, to this peer alone.  Opening is queued right in front of the message that carries the keys.  It is closed when
- * the peer has reported that it is done with it, when the peer chose another way, or when the op ends.  The op waits for
- * that as for any user of its memory (a pin), so the host is told of the end when no key opens its buffer any more.  Only then
- * the unit's registration and block are given back: a device does not deregister what is open, and a block goes to others.
+ * A unit that the peer shall use (CTS, OFFER, RTS with an offer, INVITE) is opened: exactly its
+ * bytes, for the one direction, to this peer alone.  Opening is queued right in front of the
+ * message that carries the keys.  It is closed when the peer has reported that it is done with
+ * it, when the peer chose another way, or when the op ends.  The op waits for that as for any
+ * user of its memory (a pin), so the host is told of the end when no key opens its buffer any
+ * more.  Only then the unit's registration and block are given back: a device does not
+ * deregister what is open, and a block goes to others.
  *
- * What the peer says after it has read a send's memory waits until that send has ended, as defer.c has it for what we move: a host hears
- * of the end of a send before it hears the answer.  Closing needs only the device, so this blocks nothing.
+ * What the peer says after it has read a send's memory waits until that send has ended, as
+ * defer.c has it for what we move: a host hears of the end of a send before it hears the
+ * answer.  Closing needs only the device, so this blocks nothing.
  *
- * Where the fabric has no windows, all of this does nothing: the key of a registration goes to the peer.  Either the registration
- * is for this unit alone, exact and deregistered before the host is told (rme_pin_alone, mreg.c); or it is one that is kept.
+ * Where the fabric has no windows, all of this does nothing: the key of a registration goes to
+ * the peer.  Either the registration is for this unit alone, exact and deregistered before the
+ * host is told (rme_pin_alone, mreg.c); or it is one that is kept.
  *
- * Failure path.  The end of the link closes all of it at once; a fabric says nothing then.  So at LINK_DOWN what is
- * still being closed counts as closed.  Nothing is opened before the link is up, so whoever finds a link that is not up while
- * something of it is open finds one that ends.
+ * Failure path.  The end of the link closes all of it at once; a fabric says nothing then.  So
+ * at LINK_DOWN what is still being closed counts as closed.  Nothing is opened before the link
+ * is up, so whoever finds a link that is not up while something of it is open finds one that
+ * ends.
  *
- * Cancel.  The peer is asked to leave, as ever (rndv.c), and memory is closed behind its answer.  Closing it first would
- * spare the wait, but a transfer that is under way would meet a dead key, which costs the connection, and with it what
- * others do over it; a host that does not want to wait says so (option forceful), and gets just that.
+ * Cancel.  The peer is asked to leave, as ever (rndv.c), and memory is closed behind its
+ * answer.  Closing it first would spare the wait, but a transfer that is under way would meet a
+ * dead key, which costs the connection, and with it what others do over it; a host that does
+ * not want to wait says so (option forceful), and gets just that.
  *
- * Too many.  Windows are bounded.  A CTS or OFFER that finds none waits for one that is closed.  What waits for a receive of the
- * other host, which may take for ever (an offer, an invitation), has at most half of them and is left out when it finds none.
- * So those that are left belong to peers that move data and need no window for that: they come back.
+ * Too many.  Windows are bounded.  A CTS or OFFER that finds none waits for one that is
+ * closed.  What waits for a receive of the other host, which may take for ever (an offer, an
+ * invitation), has at most half of them and is left out when it finds none.  So those that are
+ * left belong to peers that move data and need no window for that: they come back.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -70,8 +77,9 @@ static int open_unit(struct rme_peer *peer, struct rme_unit *unit)
     int error = peer->state == RME_PEER_UP ? reserve_ranges(unit) : -EAGAIN;
 
     for (uint32_t i = 0; error == 0 && i < unit->nmseg; i++)
-        unit->range[i] = (struct rme_range){
-            .base = unit->mseg[i].base, .length = unit->mseg[i].length, .rkey = unit->mseg[i].rkey};
+        unit->range[i] = (struct rme_range){.base = unit->mseg[i].base,
+                                            .length = unit->mseg[i].length,
+                                            .rkey = unit->mseg[i].rkey};
     if (error == 0)
         error = rme->ops->expose(peer->link, unit->range, unit->nmseg, unit->access & REMOTE);
     if (error == 0)
@@ -153,7 +161,8 @@ void rme_unit_close(struct rme *rme, struct rme_unit *unit)
 
     if (unit->nrange == 0 || !rme_node_alone(&unit->closing))
         return;
-    if (peer->state != RME_PEER_UP) { /* it ends, and that closes it: nothing was opened before it was up (open_unit) */
+    /* it ends, and that closes it: nothing was opened before it was up (open_unit) */
+    if (peer->state != RME_PEER_UP) {
         forget(rme, unit);
         return;
     }

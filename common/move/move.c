@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Transfers of the side that moves: each covers what the next unit of ours and the next window of the peer have in common,
- * cut into work requests (split.c) and handed to the fabric in order.  Two throttles bound what is outstanding, for each
- * peer and for the process [004 5.1]; what waits, waits in peer->xferq.
+ * Transfers of the side that moves: each covers what the next unit of ours and the next window
+ * of the peer have in common, cut into work requests (split.c) and handed to the fabric in
+ * order.  Two throttles bound what is outstanding, for each peer and for the process [004 5.1];
+ * what waits, waits in peer->xferq.
  *
- * The last transfer of a window carries its report: an immediate that costs one credit at the receiver, or a FIN message
- * behind the reads.  The fabric delivers the report after the data of all transfers queued before it, so windows that
- * were cut into several transfers need one report only.
+ * The last transfer of a window carries its report: an immediate that costs one credit at the
+ * receiver, or a FIN message behind the reads.  The fabric delivers the report after the data
+ * of all transfers queued before it, so windows that were cut into several transfers need one
+ * report only.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "move/move.h"
 
-#define KEEP_ROOM 1024u /* larger arrays are not kept for reuse */
+#define KEEP_ROOM  1024u /* larger arrays are not kept for reuse */
 #define OWN(array) (sizeof(array) / sizeof((array)[0]))
 
 static struct rme_move *move_new(struct rme *rme)
@@ -45,7 +47,8 @@ static void move_destroy(struct rme_move *move)
 
 static void move_recycle(struct rme *rme, struct rme_move *move)
 {
-    if (move->piece_room > KEEP_ROOM || move->seg_room > KEEP_ROOM || !rme_pool_keep(&rme->mover->moves, &move->link))
+    if (move->piece_room > KEEP_ROOM || move->seg_room > KEEP_ROOM ||
+        !rme_pool_keep(&rme->mover->moves, &move->link))
         move_destroy(move);
 }
 
@@ -95,12 +98,13 @@ static struct rme_unit *unit_at(struct rme_rndv *r, uint64_t at)
 }
 
 /* Builds the transfer of [at, at + length).  False: no memory. */
-static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit, struct rme_opening *opening,
-                  uint64_t length)
+static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit,
+                  struct rme_opening *opening, uint64_t length)
 {
     struct rme_rndv *r = op->rndv;
     bool read = !rme_op_sends(op);
-    struct rme_split_limits limits = {read ? rme->caps->max_read_sge : rme->caps->max_sge, rme->caps->max_piece};
+    struct rme_split_limits limits = {read ? rme->caps->max_read_sge : rme->caps->max_sge,
+                                      rme->caps->max_piece};
     uint64_t in_unit = r->at - unit->offset;
     uint64_t in_window = r->at - opening->offset;
     bool report = in_window + length == opening->length;
@@ -109,19 +113,23 @@ static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit, str
 
     if (move == NULL)
         return false;
-    size = rme_split(unit->mseg, in_unit, opening->segment, in_window, length, &limits, NULL, NULL);
+    size = rme_split(unit->mseg, in_unit, opening->segment, in_window, length, &limits, NULL,
+                     NULL);
     if (!move_reserve(move, size)) {
         move_recycle(rme, move);
         return false;
     }
-    rme_split(unit->mseg, in_unit, opening->segment, in_window, length, &limits, move->piece, move->seg);
+    rme_split(unit->mseg, in_unit, opening->segment, in_window, length, &limits, move->piece,
+              move->seg);
     move->op = op;
     move->unit = unit;
     move->posted = false;
     move->reported = false;
     move->end = r->at + length;
     move->xfer = (struct rme_xfer){.read = read,
-                                   .notify = !report ? RME_NOTIFY_NONE : read ? RME_NOTIFY_MSG : RME_NOTIFY_IMM,
+                                   .notify = !report ? RME_NOTIFY_NONE
+                                             : read  ? RME_NOTIFY_MSG
+                                                     : RME_NOTIFY_IMM,
                                    .imm = rme_rndv_peer_handle(r),
                                    .piece = move->piece,
                                    .npiece = size.npiece,
@@ -147,7 +155,8 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
             return;
         unit_end = unit->offset + unit->length;
         window_end = opening->offset + opening->length;
-        if (!build(rme, op, unit, opening, (unit_end < window_end ? unit_end : window_end) - r->at)) {
+        if (!build(rme, op, unit, opening,
+                   (unit_end < window_end ? unit_end : window_end) - r->at)) {
             op->protocol->failed(rme, op, -ENOMEM);
             return;
         }
@@ -180,7 +189,8 @@ static void put_fin(struct rme_peer *peer, struct rme_move *move, void *tx)
     rme_count(peer->rme, RME_C_CONTROL_SENT);
 }
 
-/* A report goes out: it is behind all transfers before it.  When the peer has taken it, it has got them all. */
+/* A report goes out: it is behind all transfers before it.  When the peer has taken it, it has
+ * got them all. */
 static void note_report(struct rme_peer *peer)
 {
     for (struct rme_node *node = peer->moving.prev; node != &peer->moving; node = node->prev) {

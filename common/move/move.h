@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Moving the data of one message by RDMA: memory of ours as a device can use it (unit.c), what of it is open to the peer (expose.c),
- * what of the peer's is open to us (opening.c), and the transfers between them (move.c).  Which message, and who moves it, is the
- * protocols' business: they hear of what has come about through the op's row (op/protocol.h).
+ * Moving the data of one message by RDMA: memory of ours as a device can use it (unit.c), what
+ * of it is open to the peer (expose.c), what of the peer's is open to us (opening.c), and the
+ * transfers between them (move.c).  Which message, and who moves it, is the protocols'
+ * business: they hear of what has come about through the op's row (op/protocol.h).
  */
 #ifndef RME_MOVE_H
 #define RME_MOVE_H
@@ -22,7 +23,8 @@ enum rme_memory {
     RME_MEMORY_RESERVE, /* the engine's last block of its class, in turn */
 };
 
-/* Blocks kept for the case that no memory can be registered.  See unit.c for why there are two classes. */
+/* Blocks kept for the case that no memory can be registered.  See unit.c for why there are two
+ * classes. */
 enum rme_reserve_class { RME_RESERVE_MOVE, RME_RESERVE_EXPOSE, RME_RESERVES };
 
 struct rme_reserve {
@@ -34,10 +36,10 @@ struct rme_reserve {
 };
 
 /* id, name, what it means */
-#define RME_UNIT_STATES(X)                                                                                             \
-    X(WORK, "work", "waits for a thread that registers")                                                               \
-    X(BUSY, "busy", "a thread registers it, without the lock")                                                         \
-    X(TURN, "turn", "waits for a reserve block")                                                                       \
+#define RME_UNIT_STATES(X)                                                                     \
+    X(WORK, "work", "waits for a thread that registers")                                       \
+    X(BUSY, "busy", "a thread registers it, without the lock")                                 \
+    X(TURN, "turn", "waits for a reserve block")                                               \
     X(READY, "ready", "the device may use it")
 
 enum rme_unit_state {
@@ -58,9 +60,9 @@ struct rme_unit {
     uint8_t memory;
     unsigned access;
     uint64_t offset, length;
-    uint64_t moved;       /* bytes whose transfers are complete */
+    uint64_t moved; /* bytes whose transfers are complete */
     struct rme_control control;
-    void *block;          /* PACK, RESERVE */
+    void *block;                /* PACK, RESERVE */
     struct rme_mreg_hold *hold; /* DIRECT */
     struct rme_mseg *mseg;      /* what the device may use: the block, or the host's segments */
     uint32_t nmseg, mseg_room;
@@ -68,7 +70,7 @@ struct rme_unit {
     struct rme_range *range; /* what of mseg is open to the peer, one for each; see expose.c */
     uint32_t nrange;         /* 0: nothing */
     uint32_t range_room;
-    uint32_t offered;        /* of nrange, in rme->offered */
+    uint32_t offered; /* of nrange, in rme->offered */
     struct rme_range own_range[2];
     struct rme_node closing; /* in peer->closing */
 };
@@ -87,9 +89,10 @@ struct rme_move {
     struct rme_op *op;
     struct rme_unit *unit;
     struct rme_xfer xfer;
-    bool posted; /* the fabric has it */
-    bool reported;   /* the report behind it is posted, too */
-    uint32_t report; /* place of that among all messages and immediates of the link (rme_credit.spent) */
+    bool posted;   /* the fabric has it */
+    bool reported; /* the report behind it is posted, too */
+    /* place of that among all messages and immediates of the link (rme_credit.spent) */
+    uint32_t report;
     uint64_t end; /* offset behind it */
     struct rme_piece *piece;
     struct rme_lseg *seg;
@@ -102,27 +105,27 @@ struct rme_rndv {
     struct rme_node link; /* kept for reuse */
     struct rme_op *op;
     struct rme_control control;
-    uint8_t say;        /* RME_SAY_*: what waits to be said */
-    uint8_t memory;     /* how units are made from now on */
-    bool reads;         /* the receiver reads, else the sender writes */
-    bool offers;        /* RTS shall offer memory */
-    bool refused;       /* its memory could not be registered */
-    bool rts_out;       /* RTS has gone; it counts in peer->rts_out */
-    bool introduced;    /* the peer knows our handle */
-    bool stop;          /* given up by us: start nothing more */
-    bool peer_stop;     /* given up by the peer: likewise, and acknowledge */
-    int stop_error;     /* how the op ends when it was given up */
-    int fin_error;      /* what FIN says */
+    uint8_t say;            /* RME_SAY_*: what waits to be said */
+    uint8_t memory;         /* how units are made from now on */
+    bool reads;             /* the receiver reads, else the sender writes */
+    bool offers;            /* RTS shall offer memory */
+    bool refused;           /* its memory could not be registered */
+    bool rts_out;           /* RTS has gone; it counts in peer->rts_out */
+    bool introduced;        /* the peer knows our handle */
+    bool stop;              /* given up by us: start nothing more */
+    bool peer_stop;         /* given up by the peer: likewise, and acknowledge */
+    int stop_error;         /* how the op ends when it was given up */
+    int fin_error;          /* what FIN says */
     struct rme_name own;    /* what we call it on the wire */
     struct rme_name theirs; /* set once the op at the other side is known */
-    uint32_t max_segs;  /* segments of a unit at most */
-    unsigned access;    /* of units made from now on */
-    uint64_t prepared;  /* units exist up to here */
-    uint64_t at;        /* moves, or what the peer was told, up to here */
-    uint64_t done;      /* bytes in place */
-    uint64_t opened;    /* openings exist up to here */
+    uint32_t max_segs;      /* segments of a unit at most */
+    unsigned access;        /* of units made from now on */
+    uint64_t prepared;      /* units exist up to here */
+    uint64_t at;            /* moves, or what the peer was told, up to here */
+    uint64_t done;          /* bytes in place */
+    uint64_t opened;        /* openings exist up to here */
     uint32_t nunit;
-    uint32_t moves;     /* outstanding or queued */
+    uint32_t moves; /* outstanding or queued */
     uint64_t cancel_by;
     struct rme_load *load; /* what it counts in; NULL: nothing */
     struct rme_node units;
@@ -130,7 +133,7 @@ struct rme_rndv {
 };
 
 struct rme_mover {
-    struct rme_table names; /* struct rme_name */
+    struct rme_table names;              /* struct rme_name */
     struct rme_node work;                /* units that want registering, without the lock */
     struct rme_pool units, moves, rndvs; /* for reuse */
     struct rme_reserve reserve[RME_RESERVES];
@@ -143,18 +146,20 @@ static inline uint32_t rme_rndv_peer_handle(const struct rme_rndv *r)
     return r->theirs.set ? rme_name_number(&r->theirs) : 0;
 }
 
-/* ---- opening.c -----------------------------------------------------------------------------------------------------*/
+/* ---- opening.c ---- */
 
 /* Takes note of memory that the peer opened.  -EPROTO: not where it should be; -ENOMEM. */
 int rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
 /* The same as an object; NULL: no memory. */
 struct rme_opening *rme_opening_new(const struct rme_wire_message *message);
 
-/* ---- unit.c ------------------------------------------------------------------------------------------------------ */
+/* ---- unit.c ---- */
 
-/* Makes the next unit of an op, up to two at a time.  False: there is none to make now, or no memory (the op is stopped). */
+/* Makes the next unit of an op, up to two at a time.  False: there is none to make now, or no
+ * memory (the op is stopped). */
 bool rme_unit_next(struct rme *rme, struct rme_op *op);
-/* Forgets a unit that no device of ours uses; one that is BUSY is only given up, one that is open is closed first. */
+/* Forgets a unit that no device of ours uses; one that is BUSY is only given up, one that is
+ * open is closed first. */
 void rme_unit_free(struct rme *rme, struct rme_unit *unit);
 /* Puts its segments into a message. */
 void rme_unit_describe(const struct rme_unit *unit, void *tx, uint8_t type);
@@ -169,35 +174,39 @@ void rme_reserve_close(struct rme *rme);
 /* Gives back what it held; nothing of it is open or in use. */
 void rme_unit_give_back(struct rme *rme, struct rme_unit *unit);
 
-/* ---- expose.c ---------------------------------------------------------------------------------------------------- */
+/* ---- expose.c ---- */
 
-/* Segments of a unit at most that a message of this type, in a buffer of `size` bytes, can tell of, and that can be open. */
+/* Segments of a unit at most that a message of this type, in a buffer of `size` bytes, can tell
+ * of, and that can be open. */
 uint32_t rme_exposed_max(const struct rme *rme, uint8_t type, size_t size);
-/* Opens a unit to the peer, before it is told.  False: it has to wait, and the peer is kicked; or the link has failed. */
+/* Opens a unit to the peer, before it is told.  False: it has to wait, and the peer is kicked;
+ * or the link has failed. */
 bool rme_unit_open(struct rme_peer *peer, struct rme_unit *unit);
 /* The same for what may be open long before anybody uses it.  False: it cannot be had now. */
 bool rme_unit_offer(struct rme_peer *peer, struct rme_unit *unit);
 /* A CTS or OFFER that waits in peer->control: `control` of a unit. */
 extern const struct rme_control_kind rme_control_window;
-/* The peer has done with a unit, or with all units of an op, or shall have: its op ends when nothing of it is open. */
+/* The peer has done with a unit, or with all units of an op, or shall have: its op ends when
+ * nothing of it is open. */
 void rme_unit_close(struct rme *rme, struct rme_unit *unit);
 void rme_units_close(struct rme *rme, struct rme_op *op);
-/* The op has ended but for that: what the peer says from now on waits for it if it is a send. */
+/* The op has ended but for that: what the peer says from now on waits for it if it is a
+ * send. */
 void rme_unit_shutting(struct rme_op *op);
 /* RME_EV_CLOSED. */
 void rme_unit_closed(struct rme *rme, struct rme_unit *unit);
 /* The link is down: what was being closed is closed. */
 void rme_units_lost(struct rme_peer *peer);
 
-/* ---- move.c ------------------------------------------------------------------------------------------------------ */
+/* ---- move.c ---- */
 
 /* Starts every transfer that units and openings allow. */
 void rme_move_start(struct rme *rme, struct rme_op *op);
 /* Posts the first waiting transfer of a peer; false: throttled, or no credit or buffer. */
 bool rme_move_push(struct rme_peer *peer);
 /*
- * If the process's throttle has room, the next peer that waits for it is kicked.  Every push calls it in the end, so a peer that
- * cannot use its turn passes it on.
+ * If the process's throttle has room, the next peer that waits for it is kicked.  Every push
+ * calls it in the end, so a peer that cannot use its turn passes it on.
  */
 void rme_move_turn(struct rme *rme);
 void rme_move_done(struct rme *rme, struct rme_xfer *xfer);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Memory of the peer that is open to us: windows of a message, each begun where the last one ended. */
+/* Memory of the peer that is open to us: windows of a message, each begun where the last one
+ * ended. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -9,7 +10,8 @@
 
 struct rme_opening *rme_opening_new(const struct rme_wire_message *message)
 {
-    struct rme_opening *opening = malloc(sizeof(*opening) + message->nsegment * sizeof(opening->segment[0]));
+    struct rme_opening *opening =
+        malloc(sizeof(*opening) + message->nsegment * sizeof(opening->segment[0]));
 
     if (opening == NULL)
         return NULL;

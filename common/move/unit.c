@@ -2,27 +2,34 @@
 /*
  * Units: ranges of a message as memory that a device can use.
  *
- * Three ways, each tried when the one before was refused; an op never fails because memory cannot be registered:
+ * Three ways, each tried when the one before was refused; an op never fails because memory
+ * cannot be registered:
  *
- *  1. direct: the host's own segments, registered (mreg.h).  When all of it is registered already the unit is the rest of
- *     the message, otherwise option `unit` bounds it, and a thread registers it without the lock.
- *  2. pack: a block of a zone (zone.h) and a copy.  Also what the planner wants for small lists.
- *  3. reserve: a block that the engine has kept for this since it was opened; one op uses it at a time, in turn.
- *     It is for when nothing can be registered, so where there are no windows it has keys for peers from the beginning: these open the
- *     block for good, and nothing but such messages is ever in it.
+ *  1. direct: the host's own segments, registered (mreg.h).  When all of it is registered
+ *     already the unit is the rest of the message, otherwise option `unit` bounds it, and a
+ *     thread registers it without the lock.
+ *  2. pack: a block of a zone (zone.h) and a copy.  Also what the planner wants for small
+ *     lists.
+ *  3. reserve: a block that the engine has kept for this since it was opened; one op uses it at
+ *     a time, in turn.  It is for when nothing can be registered, so where there are no windows
+ *     it has keys for peers from the beginning: these open the block for good, and nothing but
+ *     such messages is ever in it.
  *
- * When a way is refused, the unit and those after it are made again in the next way (fall_back); what was moved before
- * stays moved.  A device that refuses memory for want of room has not looked whether it is there, so the kernel is asked before the
- * processor touches it: the op ends with -EFAULT, as if the device had found out.  Lists that the planner packs are not looked at, which
- * would cost a call for each piece.
+ * When a way is refused, the unit and those after it are made again in the next way
+ * (fall_back); what was moved before stays moved.  A device that refuses memory for want of
+ * room has not looked whether it is there, so the kernel is asked before the processor touches
+ * it: the op ends with -EFAULT, as if the device had found out.  Lists that the planner packs
+ * are not looked at, which would cost a call for each piece.
  *
- * Why there are two reserve blocks.  A block that is exposed is held until the peer has moved data, and the peer may need
- * its own block for that.  If exposing and moving shared one, two processes could each hold theirs exposed and wait for
- * the other's.  A block used for moving is taken only for what the peer has opened already, and held until a device is
- * done, which needs nobody.  So movers always get their turn, and thereby exposers do.
+ * Why there are two reserve blocks.  A block that is exposed is held until the peer has moved
+ * data, and the peer may need its own block for that.  If exposing and moving shared one, two
+ * processes could each hold theirs exposed and wait for the other's.  A block used for moving
+ * is taken only for what the peer has opened already, and held until a device is done, which
+ * needs nobody.  So movers always get their turn, and thereby exposers do.
  *
- * Registering takes place in rme_unit_work, called by whichever thread is about to release the lock.  The unit is BUSY
- * meanwhile and pins its op.  If the op ends in between, the unit is only given up (op = NULL) and the thread cleans up.
+ * Registering takes place in rme_unit_work, called by whichever thread is about to release the
+ * lock.  The unit is BUSY meanwhile and pins its op.  If the op ends in between, the unit is
+ * only given up (op = NULL) and the thread cleans up.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,15 +40,16 @@
 #include "plan/plan.h"
 
 #ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_READ  22
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define KEEP_ROOM 1024u                   /* larger arrays are not kept for reuse */
-#define RESERVE_BYTES (64u << 10)         /* what a reserve block should have */
-#define RESERVE_BYTES_MIN RME_ZONE_MIN_BLOCK /* what it may have when the memlock limit is tight */
+#define KEEP_ROOM     1024u       /* larger arrays are not kept for reuse */
+#define RESERVE_BYTES (64u << 10) /* what a reserve block should have */
+/* what it may have when the memlock limit is tight */
+#define RESERVE_BYTES_MIN RME_ZONE_MIN_BLOCK
 
-/* ---- Making ------------------------------------------------------------------------------------------------------ */
+/* ---- Making ---- */
 
 static struct rme_unit *unit_new(struct rme *rme, struct rme_op *op)
 {
@@ -121,7 +129,8 @@ static bool reserve_msegs(struct rme_unit *unit, uint32_t count)
 static bool cut_direct(struct rme_op *op, struct rme_unit *unit, uint64_t length)
 {
     struct rme_walk walk = rme_walk(op->seg, op->nseg, unit->offset, length);
-    uint32_t count = rme_seg_count(op->seg, op->nseg, unit->offset, length, op->rndv->max_segs, &unit->length);
+    uint32_t count = rme_seg_count(op->seg, op->nseg, unit->offset, length, op->rndv->max_segs,
+                                   &unit->length);
     struct rme_seg part;
 
     if (!reserve_msegs(unit, count))
@@ -164,7 +173,8 @@ static void want_work(struct rme *rme, struct rme_unit *unit)
 
 static struct rme_reserve *reserve_of(struct rme *rme, const struct rme_op *op)
 {
-    return &rme->mover->reserve[op->state == RME_OP_EXPOSED ? RME_RESERVE_EXPOSE : RME_RESERVE_MOVE];
+    return &rme->mover
+                ->reserve[op->state == RME_OP_EXPOSED ? RME_RESERVE_EXPOSE : RME_RESERVE_MOVE];
 }
 
 static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rme_unit *unit)
@@ -175,7 +185,8 @@ static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rm
     if (reserve->has_shown)
         mr = &reserve->shown[(unit->access & RME_ACCESS_REMOTE_WRITE) != 0];
     else
-        (void)rme_zone_find(rme->zone, reserve->block, unit->length, &mr); /* it is there: rme_reserve_open */
+        /* it is there: rme_reserve_open */
+        (void)rme_zone_find(rme->zone, reserve->block, unit->length, &mr);
     use_block(unit, reserve->block, mr);
     unit_ready(rme, unit);
 }
@@ -205,7 +216,9 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
         if (rme_mreg_try(rme->mreg, unit->mseg, unit->nmseg, unit->access, &unit->hold) == 0) {
             unit_ready(rme, unit);
         } else {
-            cut_direct(op, unit, rme_least(op->size - unit->offset, rme_plan_unit(rme->tuning.unit, false)));
+            cut_direct(
+                op, unit,
+                rme_least(op->size - unit->offset, rme_plan_unit(rme->tuning.unit, false)));
             want_work(rme, unit);
         }
         break;
@@ -241,7 +254,8 @@ static bool is_there(uintptr_t base, uint64_t length, int advice)
     do
         result = madvise((void *)from, base + length - from, advice);
     while (result != 0 && (errno == EAGAIN || errno == EINTR));
-    return result == 0 || (errno == EINVAL && madvise((void *)from, 0, advice) != 0); /* before Linux 5.14: not known */
+    /* before Linux 5.14: not known */
+    return result == 0 || (errno == EINVAL && madvise((void *)from, 0, advice) != 0);
 }
 
 /* The same for the op's memory under a unit. */
@@ -302,7 +316,7 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op)
     return true;
 }
 
-/* ---- Letting go -------------------------------------------------------------------------------------------------- */
+/* ---- Letting go ---- */
 
 void rme_unit_unpack(struct rme *rme, struct rme_unit *unit)
 {
@@ -333,7 +347,8 @@ void rme_unit_free(struct rme *rme, struct rme_unit *unit)
         unit->gone = true; /* it waits until nothing of it is open */
 }
 
-/* The hold and the block of a unit go back; who uses the block next has it when the hold is deregistered.  True: that is to be done. */
+/* The hold and the block of a unit go back; who uses the block next has it when the hold is
+ * deregistered.  True: that is to be done. */
 static bool let_go(struct rme *rme, struct rme_unit *unit)
 {
     void *block = unit->block;
@@ -350,7 +365,7 @@ static bool let_go(struct rme *rme, struct rme_unit *unit)
 
 void rme_unit_give_back(struct rme *rme, struct rme_unit *unit)
 {
-    for (int class = 0; class < RME_RESERVES; class++) {
+    for (int class = 0; class < RME_RESERVES; class ++) {
         if (rme->mover->reserve[class].user == unit) {
             unit->block = NULL;
             unit_recycle(rme, unit);
@@ -363,7 +378,8 @@ void rme_unit_give_back(struct rme *rme, struct rme_unit *unit)
     unit_recycle(rme, unit);
 }
 
-/* The way in which the unit was to be made is refused: it and those after it are made again in the next way. */
+/* The way in which the unit was to be made is refused: it and those after it are made again in
+ * the next way. */
 static void fall_back(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
 {
     struct rme_rndv *r = op->rndv;
@@ -383,9 +399,10 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
     r->prepared = offset;
 }
 
-/* ---- Work without the lock --------------------------------------------------------------------------------------- */
+/* ---- Work without the lock ---- */
 
-/* Registers, or finds a block.  No lock held; the unit is BUSY, so nobody else looks at its memory. */
+/* Registers, or finds a block.  No lock held; the unit is BUSY, so nobody else looks at its
+ * memory. */
 static int do_work(struct rme *rme, struct rme_unit *unit)
 {
     const struct rme_mr *mr;
@@ -428,12 +445,13 @@ void rme_unit_work(struct rme *rme)
         if (result == -ENOMEM || result == -EACCES)
             op->protocol->ready(rme, op);
         else
-            op->protocol->failed(rme, op, result == -EFAULT || result == -EINVAL ? -EFAULT : result);
+            op->protocol->failed(rme, op,
+                                 result == -EFAULT || result == -EINVAL ? -EFAULT : result);
     }
     rme_op_unpin(rme, op);
 }
 
-/* ---- The reserve ------------------------------------------------------------------------------------------------- */
+/* ---- The reserve ---- */
 
 /* A registered block of `size` bytes, or NULL. */
 static void *registered_block(struct rme *rme, size_t size)
@@ -459,7 +477,8 @@ static bool show_reserve(struct rme *rme, struct rme_reserve *reserve, size_t si
         return true;
     if (reg(&rme->pin, reserve->block, size, RME_ACCESS_REMOTE_READ, &shown[0]) != 0)
         return false;
-    if (reg(&rme->pin, reserve->block, size, RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE, &shown[1]) != 0) {
+    if (reg(&rme->pin, reserve->block, size, RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE,
+            &shown[1]) != 0) {
         rme_pin_dereg(&rme->pin, &shown[0]);
         return false;
     }
@@ -488,7 +507,7 @@ int rme_reserve_open(struct rme *rme)
 
 void rme_reserve_close(struct rme *rme)
 {
-    for (int class = 0; class < RME_RESERVES; class++) {
+    for (int class = 0; class < RME_RESERVES; class ++) {
         struct rme_reserve *reserve = &rme->mover->reserve[class];
 
         for (int way = 0; reserve->has_shown && way < 2; way++)
@@ -500,7 +519,7 @@ void rme_reserve_close(struct rme *rme)
     }
 }
 
-/* ---- On the wire ------------------------------------------------------------------------------------------------- */
+/* ---- On the wire ---- */
 
 void rme_unit_describe(const struct rme_unit *unit, void *tx, uint8_t type)
 {

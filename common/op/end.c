@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How an op ends, in two steps.  rme_op_end fixes its outcome and takes it out of everything that would start something.  When
- * nothing uses its memory any more (pins is 0) it is finished: the rest of its resources go, and it is reported.  `pins`
- * counts posted and queued transfers, threads that register for it, control messages it has still to send, and, once its link
- * is given up, that link.
+ * How an op ends, in two steps.  rme_op_end fixes its outcome and takes it out of everything
+ * that would start something.  When nothing uses its memory any more (pins is 0) it is
+ * finished: the rest of its resources go, and it is reported.  `pins` counts posted and queued
+ * transfers, threads that register for it, control messages it has still to send, and, once its
+ * link is given up, that link.
  */
 #include <errno.h>
 
@@ -12,8 +13,10 @@
 
 void rme_op_misstep(struct rme *rme, const struct rme_op *op, enum rme_op_state state)
 {
-    rme_log_put(rme->log, RME_LOG_ERROR, "engine: operation %llx went from %s to %s, which is a mistake",
-                (unsigned long long)op->id, rme_op_state_name(op->state), rme_op_state_name(state));
+    rme_log_put(rme->log, RME_LOG_ERROR,
+                "engine: operation %llx went from %s to %s, which is a mistake",
+                (unsigned long long)op->id, rme_op_state_name(op->state),
+                rme_op_state_name(state));
 }
 
 static void count_end(struct rme *rme, struct rme_op *op)
@@ -46,7 +49,8 @@ void rme_op_leave_slot(struct rme *rme, struct rme_op *op)
     op->slot = NULL;
 }
 
-/* Nobody uses its memory any more.  What has to wait for a reap makes those behind it wait as well: order is kept. */
+/* Nobody uses its memory any more.  What has to wait for a reap makes those behind it wait as
+ * well: order is kept. */
 static void finish(struct rme *rme, struct rme_op *op)
 {
     if (op->protocol != NULL)

@@ -4,7 +4,7 @@
 #include "op/match.h"
 
 #define CHAINS_FIRST 256u
-#define FREE_MAX 1024u /* slots kept for reuse */
+#define FREE_MAX     1024u /* slots kept for reuse */
 
 int rme_match_init(struct rme_match *match)
 {

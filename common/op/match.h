@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Matching of messages with receives by (peer, tag), first in first out, in constant time whatever the number of peers,
- * receives and messages.  Receives and messages are rings of nodes; this table knows nothing else of them.
+ * Matching of messages with receives by (peer, tag), first in first out, in constant time
+ * whatever the number of peers, receives and messages.  Receives and messages are rings of
+ * nodes; this table knows nothing else of them.
  */
 #ifndef RME_MATCH_H
 #define RME_MATCH_H
@@ -12,12 +13,14 @@
 
 struct rme_op;
 
-/* What waits for one (peer, tag): receives or messages, never both.  It exists only while something waits. */
+/* What waits for one (peer, tag): receives or messages, never both.  It exists only while
+ * something waits. */
 struct rme_slot {
     struct rme_keyed keyed; /* in the table, or in the free list */
     struct rme_node recvs;
     struct rme_node messages;
-    struct rme_op *holder; /* only in rme->holds: the send that those in `messages` wait for (send.c) */
+    /* only in rme->holds: the send that those in `messages` wait for (send.c) */
+    struct rme_op *holder;
 };
 
 struct rme_match {

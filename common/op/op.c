@@ -4,7 +4,7 @@
 #include "op/op.h"
 
 #define INDEX_MASK ((1u << RME_OP_INDEX_BITS) - 1)
-#define KEEP_SEGS 64u /* a free op keeps heap room for so many segments at most */
+#define KEEP_SEGS  64u /* a free op keeps heap room for so many segments at most */
 
 #define BIT(state) (1u << RME_OP_##state)
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Operations: what the host posted, and pulls (the engine's own receives of large unexpected messages).
+ * Operations: what the host posted, and pulls (the engine's own receives of large unexpected
+ * messages).
  *
- * An op lives in a table that only grows, so its memory stays an op for ever and a stale id is recognised: it is generation
- * and index, and the generation changes whenever the op is recycled.  What peers call an op is another matter (name.h).
+ * An op lives in a table that only grows, so its memory stays an op for ever and a stale id is
+ * recognised: it is generation and index, and the generation changes whenever the op is
+ * recycled.  What peers call an op is another matter (name.h).
  */
 #ifndef RME_OP_H
 #define RME_OP_H
@@ -20,16 +22,17 @@ struct rme_slot;
 enum rme_op_kind { RME_OP_SEND, RME_OP_UNEXPECTED, RME_OP_RECV, RME_OP_PULL };
 
 /* id, name, what it means */
-#define RME_OP_STATES(X)                                                                                               \
-    X(FREE, "free", "in the free list")                                                                                \
-    X(QUEUED, "queued", "a send waits for the link, for credits, for its turn, or for its memory")                     \
-    X(POSTED, "posted", "a receive waits for a message")                                                               \
-    X(INVITING, "inviting", "likewise, and its memory is open to the sender already")                                  \
-    X(RTS, "rts", "a send has told the receiver, and waits for what that chooses")                                     \
-    X(EXPOSED, "exposed", "the peer moves the data; our memory is open to it")                                         \
-    X(MOVING, "moving", "we move the data")                                                                            \
-    X(CANCELLING, "cancelling", "the peer was asked to leave our memory")                                              \
-    X(ENDING, "ending", "the outcome is known; a device or thread still uses its memory")                              \
+#define RME_OP_STATES(X)                                                                       \
+    X(FREE, "free", "in the free list")                                                        \
+    X(QUEUED, "queued",                                                                        \
+      "a send waits for the link, for credits, for its turn, or for its memory")               \
+    X(POSTED, "posted", "a receive waits for a message")                                       \
+    X(INVITING, "inviting", "likewise, and its memory is open to the sender already")          \
+    X(RTS, "rts", "a send has told the receiver, and waits for what that chooses")             \
+    X(EXPOSED, "exposed", "the peer moves the data; our memory is open to it")                 \
+    X(MOVING, "moving", "we move the data")                                                    \
+    X(CANCELLING, "cancelling", "the peer was asked to leave our memory")                      \
+    X(ENDING, "ending", "the outcome is known; a device or thread still uses its memory")      \
     X(DONE, "done", "its completion waits for the host")
 
 enum rme_op_state {
@@ -40,15 +43,15 @@ enum rme_op_state {
 };
 
 #define RME_OP_INLINE_SEGS 4u
-#define RME_OP_INDEX_BITS 20
-#define RME_OP_CHUNK 256u /* ops allocated at a time */
+#define RME_OP_INDEX_BITS  20
+#define RME_OP_CHUNK       256u /* ops allocated at a time */
 
 struct rme_op {
     rme_id id;
     uint8_t kind;
     uint8_t state;
     uint8_t ctx;
-    bool reap;             /* its registrations end only at the next rme_mreg_reap */
+    bool reap; /* its registrations end only at the next rme_mreg_reap */
     int32_t tag;
     struct rme_peer *peer;
     void *user;
@@ -61,10 +64,12 @@ struct rme_op {
     uint64_t total; /* bytes of its memory */
     uint64_t size;  /* bytes of the message, once known */
     int error;      /* once it ends */
-    uint32_t pins;  /* threads, devices and peers that may still use its memory; it is DONE only at 0 */
+    /* threads, devices and peers that may still use its memory; it is DONE only at 0 */
+    uint32_t pins;
     uint16_t closing; /* units of it that are being closed */
     bool shutting;    /* a send that has ended, but for that: in peer->shutting */
-    uint32_t posted;  /* a send that was QUEUED: its place among those of the peer, modulo 2^32 */
+    /* a send that was QUEUED: its place among those of the peer, modulo 2^32 */
+    uint32_t posted;
     const struct rme_protocol *protocol; /* that has taken it over, with `rndv`; NULL: none */
     struct rme_rndv *rndv;
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];
@@ -81,7 +86,8 @@ void rme_op_table_init(struct rme_op_table *table);
 /* Frees all ops, live ones too. */
 void rme_op_table_clear(struct rme_op_table *table);
 
-/* A free op with a new id, room for `nseg` segments, in no ring; NULL: no memory, or 2^20 are live. */
+/* A free op with a new id, room for `nseg` segments, in no ring; NULL: no memory, or 2^20 are
+ * live. */
 struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg);
 /* Makes it free; its id is never valid again. */
 void rme_op_recycle(struct rme_op_table *table, struct rme_op *op);

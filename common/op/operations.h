@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The operations of an engine: where they wait for their messages, how they end, and where they wait for the host.  See end.c. */
+/* The operations of an engine: where they wait for their messages, how they end, and where they
+ * wait for the host.  See end.c. */
 #ifndef RME_OPERATIONS_H
 #define RME_OPERATIONS_H
 
@@ -10,9 +11,10 @@
 
 /* A context: finished operations that wait for the host. */
 struct rme_ctx {
-    _Atomic bool open;        /* changed under the engine's lock */
-    struct rme_node done;     /* to be reported */
-    uint64_t unexpected_seen; /* rme_protocols.unexpected_changes when a wait ended for unexpected messages */
+    _Atomic bool open;    /* changed under the engine's lock */
+    struct rme_node done; /* to be reported */
+    /* rme_protocols.unexpected_changes when a wait ended for unexpected messages */
+    uint64_t unexpected_seen;
 };
 
 struct rme_operations {
@@ -32,7 +34,8 @@ static inline void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_s
         rme_op_misstep(rme, op, state);
     op->state = (uint8_t)state;
 }
-/* The outcome is known: 0 or a negative errno.  It is reported when nobody uses its memory any more. */
+/* The outcome is known: 0 or a negative errno.  It is reported when nobody uses its memory any
+ * more. */
 void rme_op_end(struct rme *rme, struct rme_op *op, int error);
 /* One user of its memory less. */
 void rme_op_unpin(struct rme *rme, struct rme_op *op);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A protocol: a row of the table rme_protocol_table (proto/talk.c).  All that the rest of the engine asks of one is here, so that one
- * is added or removed without opening another.  A function that is NULL has nothing to do.  The engine's lock is held.
+ * A protocol: a row of the table rme_protocol_table (proto/talk.c).  All that the rest of the
+ * engine asks of one is here, so that one is added or removed without opening another.  A
+ * function that is NULL has nothing to do.  The engine's lock is held.
  */
 #ifndef RME_PROTOCOL_H
 #define RME_PROTOCOL_H
@@ -10,7 +11,8 @@
 
 struct rme_op;
 
-/* What may arrive: a message of each type, but that an RTS of an unexpected message is a thing of its own. */
+/* What may arrive: a message of each type, but that an RTS of an unexpected message is a thing
+ * of its own. */
 #define RME_ARRIVAL_UNEXPECTED_RTS 0u
 #define RME_ARRIVALS               16u
 
@@ -18,22 +20,26 @@ typedef void (*rme_arrived_fn)(struct rme_peer *peer, const struct rme_wire_mess
 
 /* What became of an operation that a protocol was asked to start. */
 enum rme_started {
-    RME_START_OTHER,   /* it is not for this protocol, or not now: the next one in the table is asked */
+    /* it is not for this protocol, or not now: the next one in the table is asked */
+    RME_START_OTHER,
     RME_START_GONE,    /* it is started, or was ended */
     RME_START_STUCK,   /* no credit or buffer: nothing else can go either */
     RME_START_PREPARE, /* its memory is made ready; rme_send_ready follows */
-    RME_START_TURN,    /* it has to wait for the peer's host, or for others whose memory is made ready */
+    /* it has to wait for the peer's host, or for others whose memory is made ready */
+    RME_START_TURN,
 };
 
 struct rme_protocol {
     const char *name;
 
-    /* a QUEUED send, the first one of its tag: each protocol is asked, in the order of the table */
+    /* a QUEUED send, the first one of its tag: each protocol is asked, in the order of the
+     * table */
     enum rme_started (*start)(struct rme *rme, struct rme_op *op);
     /* would that be anything but RME_START_OTHER and RME_START_TURN for this send?  NULL: no */
     bool (*in_turn)(const struct rme_op *op);
 
-    /* the peer gives up something by CANCEL: each protocol is asked; true: it was one of its own, and is seen to */
+    /* the peer gives up something by CANCEL: each protocol is asked; true: it was one of its
+     * own, and is seen to */
     bool (*cancelled)(struct rme_peer *peer, const struct rme_wire_message *cancel);
 
     /* messages: each kind has one taker */
@@ -45,11 +51,16 @@ struct rme_protocol {
     void (*left)(struct rme_peer *peer);
 
     /* an op that it has taken over (op->protocol) */
-    void (*ready)(struct rme *rme, struct rme_op *op);             /* memory is ready, or data has moved: it goes on */
-    void (*failed)(struct rme *rme, struct rme_op *op, int error); /* it shall end so, once nobody uses its memory */
-    void (*silenced)(struct rme_op *op);                           /* its link is given up: what it has to say is forgotten */
-    void (*ended)(struct rme *rme, struct rme_op *op);             /* its outcome is known: it starts nothing more */
-    void (*freed)(struct rme *rme, struct rme_op *op);             /* nobody uses its memory any more */
+    /* memory is ready, or data has moved: it goes on */
+    void (*ready)(struct rme *rme, struct rme_op *op);
+    /* it shall end so, once nobody uses its memory */
+    void (*failed)(struct rme *rme, struct rme_op *op, int error);
+    /* its link is given up: what it has to say is forgotten */
+    void (*silenced)(struct rme_op *op);
+    /* its outcome is known: it starts nothing more */
+    void (*ended)(struct rme *rme, struct rme_op *op);
+    /* nobody uses its memory any more */
+    void (*freed)(struct rme *rme, struct rme_op *op);
 };
 
 #endif

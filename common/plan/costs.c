@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Measures what can be measured without a peer: copies and registrations.  The best of a few runs counts.  A warm copy is one of
- * memory that was copied a moment ago.  A cold one is of memory that the processor's caches do not hold: it is flushed from them
- * where a program can do that, else it is the first pass over memory that was written once.
+ * Measures what can be measured without a peer: copies and registrations.  The best of a few
+ * runs counts.  A warm copy is one of memory that was copied a moment ago.  A cold one is of
+ * memory that the processor's caches do not hold: it is flushed from them where a program can
+ * do that, else it is the first pass over memory that was written once.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,11 @@
 #define COPY_BYTES ((size_t)1 << 20)
 #define WARM_BYTES ((size_t)64 << 10)
 #define LINE       64u
-#define SLOW_READ  2.0 /* a byte of a read, where the device says that reads are slow: so many bytes of a write (soft-RoCE) */
-#define REG_PAGES  256u
-#define RUNS       8
+/* a byte of a read, where the device says that reads are slow: so many bytes of a write
+ * (soft-RoCE) */
+#define SLOW_READ 2.0
+#define REG_PAGES 256u
+#define RUNS      8
 
 static double now_ns(void)
 {
@@ -42,7 +45,8 @@ static void flush(const char *memory, size_t bytes)
 #endif
 }
 
-/* Best time to copy so many bytes, in nanoseconds per byte; 0 when nothing could be measured. */
+/* Best time to copy so many bytes, in nanoseconds per byte; 0 when nothing could be
+ * measured. */
 static double measure_copy(char *from, char *to, size_t bytes, bool cold, double end)
 {
     double best = 0;
@@ -83,7 +87,8 @@ static double measure_reg(const struct rme_fabric_ops *ops, struct rme_fabric *f
     return best;
 }
 
-void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric, bool slow_read, struct rme_costs *out)
+void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
+                       bool slow_read, struct rme_costs *out)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     double end = now_ns() + BUDGET_NS, cold, warm, one, many;
@@ -92,12 +97,15 @@ void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabr
     *out = rme_costs_preset;
     if (slow_read)
         out->read_byte = SLOW_READ * out->write_byte;
-    memory = mmap(NULL, 2 * COPY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memory =
+        mmap(NULL, 2 * COPY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return;
     memset(memory, 1, 2 * COPY_BYTES);
-    cold = measure_copy(memory, memory + COPY_BYTES, COPY_BYTES, true, now_ns() + BUDGET_NS / 3);
-    warm = measure_copy(memory, memory + COPY_BYTES, WARM_BYTES, false, now_ns() + BUDGET_NS / 6);
+    cold =
+        measure_copy(memory, memory + COPY_BYTES, COPY_BYTES, true, now_ns() + BUDGET_NS / 3);
+    warm =
+        measure_copy(memory, memory + COPY_BYTES, WARM_BYTES, false, now_ns() + BUDGET_NS / 6);
     if (warm > 0)
         out->copy_warm = warm;
     if (cold > 0)

@@ -1,28 +1,32 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * How the decision is taken, in this order:
- *  1. eager when it fits a buffer and the window, up to the size where two copies cost more than the two messages that a
- *     rendezvous between registered memories has more;
- *  2. each side copies through a bounce buffer ("packs") when its list is small [001 5.1], or when a copy costs less than a
- *     registration for one use.  Neither where the registration is there, or is kept and the message is large: the first use
- *     pays for the registration, the later ones find it; who compared the first use alone would copy for ever;
- *  3. read or write: what the option says; else a write where reads are slow, or there is nothing to read yet; else the client
- *     when the server is under heavy load [004 fig. 6]; else the side that needs far fewer work requests; else the receiver reads
- *     when it is less loaded than the sender and the sender writes when it is not [004 fig. 6];
- *  4. the sender offers its memory if the receiver could come to read; a receiver that is first invites if its memory is
- *     registered and it would have the sender write.
+ *  1. eager when it fits a buffer and the window, up to the size where two copies cost more
+ *     than the two messages that a rendezvous between registered memories has more;
+ *  2. each side copies through a bounce buffer ("packs") when its list is small [001 5.1], or
+ *     when a copy costs less than a registration for one use.  Neither where the registration
+ *     is there, or is kept and the message is large: the first use pays for the registration,
+ *     the later ones find it; who compared the first use alone would copy for ever;
+ *  3. read or write: what the option says; else a write where reads are slow, or there is
+ *     nothing to read yet; else the client when the server is under heavy load [004 fig. 6];
+ *     else the side that needs far fewer work requests; else the receiver reads when it is less
+ *     loaded than the sender and the sender writes when it is not [004 fig. 6];
+ *  4. the sender offers its memory if the receiver could come to read; a receiver that is first
+ *     invites if its memory is registered and it would have the sender write.
  */
 #include <inttypes.h>
 #include <string.h>
 
 #include "plan/plan.h"
 
-#define PAGE         4096.0
-#define COLD_FROM    RME_PACK_UNIT /* bytes of a message that is not in the processor's caches when it is copied */
-#define EAGER_LEAST  (4u << 10)    /* up to here a copy is cheaper than a message on all devices: no measurement says otherwise */
-#define SLOW_FACTOR  1.5           /* reads are slow: a byte takes this many times as long … */
-#define FEWER_FACTOR 4u            /* "far fewer" work requests: this many times … */
-#define FEWER_LEAST  8u            /* … and at least this many less */
+#define PAGE 4096.0
+/* bytes of a message that is not in the processor's caches when it is copied */
+#define COLD_FROM RME_PACK_UNIT
+/* up to here a copy is cheaper than a message on all devices: no measurement says otherwise */
+#define EAGER_LEAST  (4u << 10)
+#define SLOW_FACTOR  1.5 /* reads are slow: a byte takes this many times as long … */
+#define FEWER_FACTOR 4u  /* "far fewer" work requests: this many times … */
+#define FEWER_LEAST  8u  /* … and at least this many less */
 
 const struct rme_costs rme_costs_preset = {
     .copy_warm = 0.08,
@@ -61,11 +65,13 @@ static uint64_t segments(const struct rme_plan_side *side, bool pack)
 /* There is a registration, or will be for all later messages. */
 static bool stays_registered(const struct rme_plan_in *in, const struct rme_plan_side *side)
 {
-    return side->ready || (side->kept && in->pack_threshold != 0 && in->bytes >= in->pack_threshold);
+    return side->ready ||
+           (side->kept && in->pack_threshold != 0 && in->bytes >= in->pack_threshold);
 }
 
 /* Copying so much of the message. */
-static double copy_cost(const struct rme_plan_in *in, const struct rme_plan_side *side, double bytes)
+static double copy_cost(const struct rme_plan_in *in, const struct rme_plan_side *side,
+                        double bytes)
 {
     const struct rme_costs *costs = in->costs;
 
@@ -73,11 +79,13 @@ static double copy_cost(const struct rme_plan_in *in, const struct rme_plan_side
            (double)segments(side, false) * costs->copy_piece;
 }
 
-static double reg_cost(const struct rme_plan_in *in, const struct rme_plan_side *side, double bytes)
+static double reg_cost(const struct rme_plan_in *in, const struct rme_plan_side *side,
+                       double bytes)
 {
     return stays_registered(in, side)
                ? 0
-               : in->costs->reg_call + in->costs->reg_page * (bytes / PAGE + (double)segments(side, false));
+               : in->costs->reg_call +
+                     in->costs->reg_page * (bytes / PAGE + (double)segments(side, false));
 }
 
 /* Work requests when one side's `local` segments meet `remote` ones, up to max_sge local
@@ -90,7 +98,8 @@ static uint64_t count_requests(uint64_t local, uint64_t remote, uint32_t max_sge
     return requests > remote ? requests : remote;
 }
 
-static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack, bool recv_pack)
+static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
+                            bool recv_pack)
 {
     uint64_t send = segments(&in->send, send_pack), recv = segments(&in->recv, recv_pack);
 
@@ -100,7 +109,8 @@ static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, 
                                          : count_requests(recv, send, in->max_read_sge);
 }
 
-static uint64_t unit_of(const struct rme_plan_in *in, const struct rme_plan_side *side, bool pack)
+static uint64_t unit_of(const struct rme_plan_in *in, const struct rme_plan_side *side,
+                        bool pack)
 {
     uint64_t unit = rme_plan_unit(in->unit, pack);
 
@@ -108,10 +118,12 @@ static uint64_t unit_of(const struct rme_plan_in *in, const struct rme_plan_side
 }
 
 /*
- * Time until both sides are done.  Preparing a unit overlaps the transfer of the one before, so the first preparation, the
- * last transfer, and the slower of the two for each unit in between remain [000 4.5.3].
+ * Time until both sides are done.  Preparing a unit overlaps the transfer of the one before, so
+ * the first preparation, the last transfer, and the slower of the two for each unit in between
+ * remain [000 4.5.3].
  */
-double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack, bool recv_pack, uint64_t *requests)
+double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
+                     bool recv_pack, uint64_t *requests)
 {
     const struct rme_costs *costs = in->costs;
     double bytes = (double)in->bytes, unit, units, prepare, wire;
@@ -120,7 +132,8 @@ double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool se
     if (requests != NULL)
         *requests = wrs;
     if (proto == RME_PROTO_EAGER)
-        return costs->message + bytes * costs->write_byte + copy_cost(in, &in->send, bytes) + copy_cost(in, &in->recv, bytes);
+        return costs->message + bytes * costs->write_byte + copy_cost(in, &in->send, bytes) +
+               copy_cost(in, &in->recv, bytes);
 
     send_unit = unit_of(in, &in->send, send_pack);
     recv_unit = unit_of(in, &in->recv, recv_pack);
@@ -130,7 +143,8 @@ double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool se
               (recv_pack ? copy_cost(in, &in->recv, unit) : reg_cost(in, &in->recv, unit));
     wire = unit * (proto == RME_PROTO_RNDV_READ ? costs->read_byte : costs->write_byte) +
            ((double)wrs * costs->post +
-            (double)(segments(&in->send, send_pack) + segments(&in->recv, recv_pack)) * costs->sge) /
+            (double)(segments(&in->send, send_pack) + segments(&in->recv, recv_pack)) *
+                costs->sge) /
                units;
     return 3 * costs->message + prepare + (units - 1) * max_of(prepare, wire) + wire;
 }
@@ -148,7 +162,8 @@ uint64_t rme_plan_eager_max(const struct rme_costs *costs, uint64_t fit, uint64_
     return fit < most ? fit : most;
 }
 
-static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side, uint32_t max_sge, const char **why)
+static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side,
+                  uint32_t max_sge, const char **why)
 {
     double bytes = (double)in->bytes, direct;
 
@@ -157,7 +172,8 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
         return false;
     }
     if (side->segments > 1 && in->pack_threshold > 0) {
-        *why = in->bytes < in->pack_threshold ? "its list is smaller than pack_threshold" : "its list is not smaller than pack_threshold";
+        *why = in->bytes < in->pack_threshold ? "its list is smaller than pack_threshold"
+                                              : "its list is not smaller than pack_threshold";
         return in->bytes < in->pack_threshold;
     }
     direct = reg_cost(in, side, bytes) + (double)segments(side, false) * in->costs->sge +
@@ -177,7 +193,8 @@ static bool is_heavy(const struct rme_plan_in *in, const struct rme_plan_side *s
 
 static bool less_loaded(const struct rme_plan_side *a, const struct rme_plan_side *b)
 {
-    return a->load_ops != b->load_ops ? a->load_ops < b->load_ops : a->load_bytes < b->load_bytes;
+    return a->load_ops != b->load_ops ? a->load_ops < b->load_ops
+                                      : a->load_bytes < b->load_bytes;
 }
 
 static bool far_fewer(uint64_t a, uint64_t b)
@@ -186,7 +203,8 @@ static bool far_fewer(uint64_t a, uint64_t b)
 }
 
 /* What the device and the option decide, whatever the message.  False: nothing. */
-static bool decided_beforehand(const struct rme_plan_in *in, enum rme_proto *proto, const char **why)
+static bool decided_beforehand(const struct rme_plan_in *in, enum rme_proto *proto,
+                               const char **why)
 {
     *proto = RME_PROTO_RNDV_WRITE;
     if (!in->has_read) {
@@ -203,7 +221,8 @@ static bool decided_beforehand(const struct rme_plan_in *in, enum rme_proto *pro
     return in->costs->read_byte >= SLOW_FACTOR * in->costs->write_byte;
 }
 
-static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack, bool recv_pack, const char **why)
+static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack,
+                                    bool recv_pack, const char **why)
 {
     uint64_t writes = requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, recv_pack);
     uint64_t reads = requests_of(in, RME_PROTO_RNDV_READ, send_pack, recv_pack);
@@ -253,8 +272,8 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
     if (!decided)
         plan->proto = read_or_write(in, plan->send_pack, plan->recv_pack, &plan->why);
     plan->requests = requests_of(in, plan->proto, plan->send_pack, plan->recv_pack);
-    plan->invite = in->invites && plan->proto == RME_PROTO_RNDV_WRITE && in->bytes >= RME_INVITE_LEAST &&
-                   stays_registered(in, &in->recv);
+    plan->invite = in->invites && plan->proto == RME_PROTO_RNDV_WRITE &&
+                   in->bytes >= RME_INVITE_LEAST && stays_registered(in, &in->recv);
 }
 
 /* ---- showing it ---- */
@@ -262,32 +281,40 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
 static void explain_costs(FILE *out, const struct rme_costs *costs)
 {
     fprintf(out,
-            "costs     copy %.3f ns/byte warm, %.3f cold, + %.0f ns/piece; register %.0f ns + %.0f ns/page; message %.0f ns; "
-            "request %.0f ns + %.0f ns/segment; write %.3f ns/byte, read %.3f ns/byte\n",
-            costs->copy_warm, costs->copy_cold, costs->copy_piece, costs->reg_call, costs->reg_page, costs->message, costs->post,
-            costs->sge, costs->write_byte, costs->read_byte);
+            "costs     copy %.3f ns/byte warm, %.3f cold, + %.0f ns/piece; register %.0f ns + "
+            "%.0f ns/page; message %.0f ns; request %.0f ns + %.0f ns/segment; write %.3f "
+            "ns/byte, read %.3f ns/byte\n",
+            costs->copy_warm, costs->copy_cold, costs->copy_piece, costs->reg_call,
+            costs->reg_page, costs->message, costs->post, costs->sge, costs->write_byte,
+            costs->read_byte);
 }
 
-static void explain_side(FILE *out, const char *name, const struct rme_plan_in *in, const struct rme_plan_side *side,
-                         enum rme_proto proto, bool pack, const char *why)
+static void explain_side(FILE *out, const char *name, const struct rme_plan_in *in,
+                         const struct rme_plan_side *side, enum rme_proto proto, bool pack,
+                         const char *why)
 {
-    fprintf(out, "%-9s %" PRIu64 " segment%s%s, load %" PRIu64 " operations %" PRIu64 " bytes: ", name, side->segments,
-            side->segments == 1 ? "" : "s", side->server ? ", server" : "", side->load_ops, side->load_bytes);
+    fprintf(out,
+            "%-9s %" PRIu64 " segment%s%s, load %" PRIu64 " operations %" PRIu64 " bytes: ",
+            name, side->segments, side->segments == 1 ? "" : "s",
+            side->server ? ", server" : "", side->load_ops, side->load_bytes);
     if (proto == RME_PROTO_EAGER)
         fprintf(out, "copied, as %s\n", why);
     else
-        fprintf(out, "%s in units of %" PRIu64 " bytes, as %s\n", pack ? "copied" : "used in place", unit_of(in, side, pack), why);
+        fprintf(out, "%s in units of %" PRIu64 " bytes, as %s\n",
+                pack ? "copied" : "used in place", unit_of(in, side, pack), why);
 }
 
-static void explain_row(FILE *out, const struct rme_plan_in *in, enum rme_proto proto, int packed, bool chosen)
+static void explain_row(FILE *out, const struct rme_plan_in *in, enum rme_proto proto,
+                        int packed, bool chosen)
 {
     bool send_pack = packed & 1, recv_pack = packed & 2;
     uint64_t requests;
     double ns = rme_plan_cost(in, proto, send_pack, recv_pack, &requests);
 
     fprintf(out, "%-18s %-7s %-9s %9" PRIu64 " %12.2f%s\n", rme_proto_name(proto),
-            proto == RME_PROTO_EAGER || send_pack ? "copy" : "direct", proto == RME_PROTO_EAGER || recv_pack ? "copy" : "direct",
-            requests, ns / 1000, chosen ? "  <- chosen" : "");
+            proto == RME_PROTO_EAGER || send_pack ? "copy" : "direct",
+            proto == RME_PROTO_EAGER || recv_pack ? "copy" : "direct", requests, ns / 1000,
+            chosen ? "  <- chosen" : "");
 }
 
 void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rme_plan_in *recv)
@@ -296,23 +323,29 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     struct rme_plan first, plan, invitation;
 
     rme_plan(send, &first);
-    asked.send.ready = first.offer && unit_of(send, &send->send, first.send_pack) == send->bytes;
-    asked.send.segments = asked.send.ready ? segments(&send->send, first.send_pack) : send->send.segments;
+    asked.send.ready =
+        first.offer && unit_of(send, &send->send, first.send_pack) == send->bytes;
+    asked.send.segments =
+        asked.send.ready ? segments(&send->send, first.send_pack) : send->send.segments;
     asked.send.kept = false;
     asked.nothing_to_read = !first.offer;
     rme_plan(&asked, &plan);
-    inviting.send = rme_plan_unseen_sender(recv->send.server, recv->send.load_ops, recv->send.load_bytes);
+    inviting.send =
+        rme_plan_unseen_sender(recv->send.server, recv->send.load_ops, recv->send.load_bytes);
     rme_plan(&inviting, &invitation);
     shown.send = send->send;
 
-    fprintf(out, "message   %" PRIu64 " bytes, eager up to %" PRIu64 "\n", send->bytes, send->eager_max);
+    fprintf(out, "message   %" PRIu64 " bytes, eager up to %" PRIu64 "\n", send->bytes,
+            send->eager_max);
     explain_costs(out, send->costs);
-    fprintf(out, "%-18s %-7s %-9s %9s %12s\n", "protocol", "sender", "receiver", "requests", "microseconds");
+    fprintf(out, "%-18s %-7s %-9s %9s %12s\n", "protocol", "sender", "receiver", "requests",
+            "microseconds");
     for (int proto = 0; proto < RME_PROTO_COUNT; proto++)
         for (int packed = 0; packed < (proto == RME_PROTO_EAGER ? 1 : 4); packed++)
             if (proto != RME_PROTO_EAGER || send->bytes <= send->eager_max)
                 explain_row(out, &shown, (enum rme_proto)proto, packed,
-                            (int)plan.proto == proto && packed == (first.send_pack ? 1 : 0) + (plan.recv_pack ? 2 : 0));
+                            (int)plan.proto == proto &&
+                                packed == (first.send_pack ? 1 : 0) + (plan.recv_pack ? 2 : 0));
     explain_side(out, "sender", send, &send->send, plan.proto, first.send_pack, first.why_send);
     explain_side(out, "receiver", recv, &recv->recv, plan.proto, plan.recv_pack, plan.why_recv);
     fprintf(out, "because   %s\n", plan.why);

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The planner: how one message travels.  A pure function of sizes, shapes, loads and a device's cost table; the flow chart of
- * [004 5.1] decides who does the RDMA, the costs decide the rest.  Times are nanoseconds.
+ * The planner: how one message travels.  A pure function of sizes, shapes, loads and a device's
+ * cost table; the flow chart of [004 5.1] decides who does the RDMA, the costs decide the
+ * rest.  Times are nanoseconds.
  *
- * It is asked when a link begins (what goes eagerly), by the sender of a message that does not (the receiver's side unknown: its own
- * memory, and whether it offers that), by a receiver that is first (whether it invites), and by the receiver that has matched a
- * rendezvous (read or write, and its own memory).  Nothing else in the engine takes any of these decisions, and rme_plan_explain
- * shows them by the same calls.  What the engine bounds (copies that wait with an offer, windows, transfers under way) is no
- * decision of this kind: it is told where it is done.
+ * It is asked when a link begins (what goes eagerly), by the sender of a message that does not
+ * (the receiver's side unknown: its own memory, and whether it offers that), by a receiver that
+ * is first (whether it invites), and by the receiver that has matched a rendezvous (read or
+ * write, and its own memory).  Nothing else in the engine takes any of these decisions, and
+ * rme_plan_explain shows them by the same calls.  What the engine bounds (copies that wait with
+ * an offer, windows, transfers under way) is no decision of this kind: it is told where it is
+ * done.
  */
 #ifndef RME_PLAN_H
 #define RME_PLAN_H
@@ -37,7 +40,8 @@ struct rme_costs {
 enum rme_proto { RME_PROTO_EAGER, RME_PROTO_RNDV_WRITE, RME_PROTO_RNDV_READ, RME_PROTO_COUNT };
 enum rme_prefer { RME_PREFER_AUTO, RME_PREFER_WRITE, RME_PREFER_READ }; /* the option `rndv` */
 
-#define RME_UNITS_AHEAD  2u           /* units of an operation that are made ready at a time [000 4.5.3] */
+/* units of an operation that are made ready at a time [000 4.5.3] */
+#define RME_UNITS_AHEAD  2u
 #define RME_PACK_UNIT    (256u << 10) /* largest unit that is copied, in bytes */
 #define RME_INVITE_LEAST (16u << 10)  /* smaller receives do not invite, in bytes */
 
@@ -51,7 +55,8 @@ struct rme_load {
 struct rme_plan_side {
     uint64_t segments; /* as the device will see them if they are not packed; 0: unknown */
     bool ready;        /* its memory is registered already */
-    bool kept;         /* a registration that is made for it is kept, and found by the next message */
+    /* a registration that is made for it is kept, and found by the next message */
+    bool kept;
     bool server;
     uint64_t load_ops;   /* messages that it has to move by RDMA */
     uint64_t load_bytes; /* bytes of those */
@@ -60,13 +65,18 @@ struct rme_plan_side {
 struct rme_plan_in {
     uint64_t bytes;
     struct rme_plan_side send, recv;
-    uint64_t eager_max;      /* what rme_plan_eager_max said; 0 when the window has no room: eager is only what has no bytes */
-    uint64_t unit;           /* option: bytes of a pipeline unit */
-    uint64_t pack_threshold; /* option: lists below it are packed, larger ones gathered; 0: by costs */
-    uint64_t heavy_ops;      /* option: a server with more operations outstanding is under heavy load */
+    /* what rme_plan_eager_max said; 0 when the window has no room: eager is only what has no
+     * bytes */
+    uint64_t eager_max;
+    uint64_t unit; /* option: bytes of a pipeline unit */
+    /* option: lists below it are packed, larger ones gathered; 0: by costs */
+    uint64_t pack_threshold;
+    /* option: a server with more operations outstanding is under heavy load */
+    uint64_t heavy_ops;
     enum rme_prefer prefer;
     uint32_t max_sge, max_read_sge;
-    bool has_read;       /* the receiver's device can read, and there is, or may be, something to read */
+    /* the receiver's device can read, and there is, or may be, something to read */
+    bool has_read;
     bool nothing_to_read; /* as yet: to read, the receiver would have to ask for it first */
     bool invites;         /* a receiver may open its memory before it is asked */
     const struct rme_costs *costs;
@@ -77,41 +87,51 @@ struct rme_plan {
     bool send_pack, recv_pack; /* copy through a registered bounce buffer on that side */
     bool offer;                /* the sender tells of its memory along with RTS, to be read */
     bool invite;               /* a receiver that is first opens its memory, to be written */
-    uint64_t requests;         /* RDMA work requests it will take (estimate when a side is unknown) */
-    const char *why;           /* the rule that decided on the protocol, a constant string */
+    /* RDMA work requests it will take (estimate when a side is unknown) */
+    uint64_t requests;
+    const char *why; /* the rule that decided on the protocol, a constant string */
     const char *why_send, *why_recv; /* those for the memory of each side */
 };
 
 /* Decides.  Pure: no state, no lock, no failure. */
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan);
 
-/* Largest payload that goes eagerly, if so many bytes fit a buffer and the option eager_max says `most`. */
+/* Largest payload that goes eagerly, if so many bytes fit a buffer and the option eager_max
+ * says `most`. */
 uint64_t rme_plan_eager_max(const struct rme_costs *costs, uint64_t fit, uint64_t most);
 
-/* What a receiver that is first takes for granted of the side of a message that it has not heard of. */
-static inline struct rme_plan_side rme_plan_unseen_sender(bool server, uint64_t load_ops, uint64_t load_bytes)
+/* What a receiver that is first takes for granted of the side of a message that it has not
+ * heard of. */
+static inline struct rme_plan_side rme_plan_unseen_sender(bool server, uint64_t load_ops,
+                                                          uint64_t load_bytes)
 {
-    return (struct rme_plan_side){
-        .segments = 1, .ready = true, .server = server, .load_ops = load_ops, .load_bytes = load_bytes};
+    return (struct rme_plan_side){.segments = 1,
+                                  .ready = true,
+                                  .server = server,
+                                  .load_ops = load_ops,
+                                  .load_bytes = load_bytes};
 }
 
-/* Bytes of a unit of memory that has to be made ready; `unit` is the option.  What is ready already is one unit. */
+/* Bytes of a unit of memory that has to be made ready; `unit` is the option.  What is ready
+ * already is one unit. */
 static inline uint64_t rme_plan_unit(uint64_t unit, bool pack)
 {
     return pack && unit > RME_PACK_UNIT ? RME_PACK_UNIT : unit;
 }
 
 /*
- * Does a sender with that load rather send RTS than write to an invitation?  The receiver, who has opened its memory because it is
- * not loaded, may then read what RTS offers.
+ * Does a sender with that load rather send RTS than write to an invitation?  The receiver, who
+ * has opened its memory because it is not loaded, may then read what RTS offers.
  */
 static inline bool rme_plan_declines(const struct rme_load *own, bool offers)
 {
     return offers && own->ops != 0;
 }
 
-/* Predicted time of one protocol with given packing; `requests` may be NULL.  For explain and tests. */
-double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack, bool recv_pack, uint64_t *requests);
+/* Predicted time of one protocol with given packing; `requests` may be NULL.  For explain and
+ * tests. */
+double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
+                     bool recv_pack, uint64_t *requests);
 
 const char *rme_proto_name(enum rme_proto proto);
 
@@ -119,16 +139,20 @@ const char *rme_proto_name(enum rme_proto proto);
 extern const struct rme_costs rme_costs_preset;
 
 /*
- * Measures what can be without a peer, on an open fabric, in at most 20 ms: copies, registrations.  The rest are constants, and the
- * device's word whether it reads much slower than it writes.  No lock held.  What cannot be measured keeps its preset.
+ * Measures what can be without a peer, on an open fabric, in at most 20 ms: copies,
+ * registrations.  The rest are constants, and the device's word whether it reads much slower
+ * than it writes.  No lock held.  What cannot be measured keeps its preset.
  */
-void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric, bool slow_read, struct rme_costs *out);
+void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
+                       bool slow_read, struct rme_costs *out);
 
 /*
- * Prints what the two ends of a message are asked and answer: the cost table, the predicted times of every protocol and the choice, a
- * line each.  `send` is what the sender asks; `recv` what the receiver asks when it has matched the message, of which
- * send.segments and send.ready are set here to what RTS will say.
+ * Prints what the two ends of a message are asked and answer: the cost table, the predicted
+ * times of every protocol and the choice, a line each.  `send` is what the sender asks; `recv`
+ * what the receiver asks when it has matched the message, of which send.segments and send.ready
+ * are set here to what RTS will say.
  */
-void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rme_plan_in *recv);
+void rme_plan_explain(FILE *out, const struct rme_plan_in *send,
+                      const struct rme_plan_in *recv);
 
 #endif

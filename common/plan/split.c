@@ -3,8 +3,9 @@
 
 #include "plan/split.h"
 
-struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip, const struct rme_wire_segment *remote,
-                                uint64_t rskip, uint64_t length, const struct rme_split_limits *limits,
+struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip,
+                                const struct rme_wire_segment *remote, uint64_t rskip,
+                                uint64_t length, const struct rme_split_limits *limits,
                                 struct rme_piece *piece, struct rme_lseg *seg)
 {
     struct rme_split_size size = {0, 0};
@@ -49,8 +50,8 @@ struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip, co
     return size;
 }
 
-uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, uint64_t length, uint32_t max,
-                       uint64_t *covered)
+uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
+                       uint64_t length, uint32_t max, uint64_t *covered)
 {
     struct rme_walk walk = rme_walk(seg, nseg, offset, length);
     struct rme_seg part;
@@ -64,7 +65,8 @@ uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset
     return count;
 }
 
-void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *to, uint64_t length)
+void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *to,
+                    uint64_t length)
 {
     struct rme_walk walk = rme_walk(seg, nseg, offset, length);
     struct rme_seg part;
@@ -75,7 +77,8 @@ void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, v
     }
 }
 
-void rme_seg_scatter(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, const void *from, uint64_t length)
+void rme_seg_scatter(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
+                     const void *from, uint64_t length)
 {
     struct rme_walk walk = rme_walk(seg, nseg, offset, length);
     struct rme_seg part;

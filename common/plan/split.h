@@ -24,7 +24,8 @@ struct rme_walk {
     uint64_t skip, length;
 };
 
-static inline struct rme_walk rme_walk(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, uint64_t length)
+static inline struct rme_walk rme_walk(const struct rme_seg *seg, uint32_t nseg,
+                                       uint64_t offset, uint64_t length)
 {
     return (struct rme_walk){seg, seg + nseg, offset, length};
 }
@@ -59,22 +60,26 @@ struct rme_split_size {
 };
 
 /*
- * Cuts `length` bytes into pieces, each one contiguous remote range against at most max_sge local segments.  The bytes
- * begin `lskip` bytes into the local list and `rskip` bytes into the remote list; both lists reach at least that far (the
- * caller ensures).  With piece and seg NULL it only counts; otherwise they hold what counting said.  Segments of no
- * length are skipped.
+ * Cuts `length` bytes into pieces, each one contiguous remote range against at most max_sge
+ * local segments.  The bytes begin `lskip` bytes into the local list and `rskip` bytes into the
+ * remote list; both lists reach at least that far (the caller ensures).  With piece and seg
+ * NULL it only counts; otherwise they hold what counting said.  Segments of no length are
+ * skipped.
  */
-struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip, const struct rme_wire_segment *remote,
-                                uint64_t rskip, uint64_t length, const struct rme_split_limits *limits,
+struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip,
+                                const struct rme_wire_segment *remote, uint64_t rskip,
+                                uint64_t length, const struct rme_split_limits *limits,
                                 struct rme_piece *piece, struct rme_lseg *seg);
 
-/* How many segments of nonzero length the range [offset, offset + length) of a list touches, at most `max`; *covered is
- * how many bytes those are. */
-uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, uint64_t length, uint32_t max,
-                       uint64_t *covered);
+/* How many segments of nonzero length the range [offset, offset + length) of a list touches, at
+ * most `max`; *covered is how many bytes those are. */
+uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
+                       uint64_t length, uint32_t max, uint64_t *covered);
 
 /* Copies `length` bytes that begin at `offset` of the list to or from contiguous memory. */
-void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *to, uint64_t length);
-void rme_seg_scatter(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, const void *from, uint64_t length);
+void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *to,
+                    uint64_t length);
+void rme_seg_scatter(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
+                     const void *from, uint64_t length);
 
 #endif

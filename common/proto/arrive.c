@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What arrives is handed to the protocol that takes its type; and what links say to each other for themselves. */
+/* What arrives is handed to the protocol that takes its type; and what links say to each other
+ * for themselves. */
 #include <errno.h>
 
 #include "proto/arrive.h"
@@ -13,7 +14,8 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
     if (kind == RME_WIRE_RTS && (message->flags & RME_WIRE_F_UNEXPECTED) != 0)
         kind = RME_ARRIVAL_UNEXPECTED_RTS;
     arrived = kind < RME_ARRIVALS ? peer->rme->protocols->arrived[kind] : NULL;
-    if (arrived != NULL) /* else it is optional, and its header has said all that we understand */
+    /* else it is optional, and its header has said all that we understand */
+    if (arrived != NULL)
         arrived(peer, message);
 }
 
@@ -25,7 +27,8 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
     take_message(peer, message);
     rme->ops->rx_return(rme->fabric, arrival->rx);
     if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
-        rme_log_put(rme->log, RME_LOG_INFO, "%s: that was in a message of type %s and %zu bytes", rme_peer_name(peer),
+        rme_log_put(rme->log, RME_LOG_INFO,
+                    "%s: that was in a message of type %s and %zu bytes", rme_peer_name(peer),
                     rme_wire_type_name(message->type), arrival->length);
     if (!rme_peer_listens(peer))
         return;
@@ -53,7 +56,7 @@ void rme_take_immediate(struct rme_peer *peer, uint32_t imm)
         rme_peer_kick(peer);
 }
 
-/* ---- The link itself --------------------------------------------------------------------------------------------- */
+/* ---- The link itself ---- */
 
 static void pinged(struct rme_peer *peer, const struct rme_wire_message *message)
 {

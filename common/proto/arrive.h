@@ -26,9 +26,10 @@ static inline bool rme_peer_listens(const struct rme_peer *peer)
 void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival);
 void rme_take_immediate(struct rme_peer *peer, uint32_t imm);
 
-/* ---- defer.c ----------------------------------------------------------------------------------------------------- */
+/* ---- defer.c ---- */
 
-/* How much of ours the peer had taken at most when it sent an immediate; of a message its header has said it. */
+/* How much of ours the peer had taken at most when it sent an immediate; of a message its
+ * header has said it. */
 uint32_t rme_defer_told(struct rme_peer *peer, uint32_t imm);
 /* Must what has just come from the peer wait, if so much was told? */
 bool rme_defer_must(const struct rme_peer *peer, uint32_t told);

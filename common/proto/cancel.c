@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Ending operations before their time: by the host, by the peer, and by the loss of the link.  What may end at once and
- * what must wait for the peer is told at the head of rndv.c.  An eager send is complete when it is posted to the fabric and
- * cannot be cancelled any more; one that waits for credits can.
+ * Ending operations before their time: by the host, by the peer, and by the loss of the link.
+ * What may end at once and what must wait for the peer is told at the head of rndv.c.  An eager
+ * send is complete when it is posted to the fabric and cannot be cancelled any more; one that
+ * waits for credits can.
  */
 #include <errno.h>
 
@@ -10,7 +11,8 @@
 #include "proto/cancel.h"
 #include "proto/send.h"
 
-/* The peer would have to be asked, and the host does not want to wait: the link goes, and the op says that it was cancelled. */
+/* The peer would have to be asked, and the host does not want to wait: the link goes, and the
+ * op says that it was cancelled. */
 static void cancel_by_force(struct rme_op *op)
 {
     op->rndv->stop = true;
@@ -29,7 +31,8 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
     case RME_OP_POSTED:
         rme_op_end(rme, op, -ECANCELED);
         break;
-    case RME_OP_INVITING: /* also by force: the peer has most likely nothing to do for it, and answers at once */
+    /* also by force: the peer has most likely nothing to do for it, and answers at once */
+    case RME_OP_INVITING:
         op->protocol->failed(rme, op, -ECANCELED);
         break;
     case RME_OP_RTS:

@@ -2,43 +2,55 @@
 /*
  * What a peer says after it has got our data waits until we know that the data is gone.
  *
- * A side that moves data learns of its end twice: its device completes the transfer, and the peer, whose host has the data
- * then, says something in answer.  Devices report the two in any order: acknowledgements are coalesced, and receive and send
- * completions come from different queues.  A host that gets the answer to a write before it hears that the write's data was sent
- * takes its transfer for stuck (OrangeFS's flows cancel it, and write everything again).  So an arrival, be it a message
- * or an immediate, is deferred as long as a transfer is under way of which the peer had taken the report when it spoke.
+ * A side that moves data learns of its end twice: its device completes the transfer, and the
+ * peer, whose host has the data then, says something in answer.  Devices report the two in any
+ * order: acknowledgements are coalesced, and receive and send completions come from different
+ * queues.  A host that gets the answer to a write before it hears that the write's data was
+ * sent takes its transfer for stuck (OrangeFS's flows cancel it, and write everything again).
+ * So an arrival, be it a message or an immediate, is deferred as long as a transfer is under
+ * way of which the peer had taken the report when it spoke.
  *
- * The same holds for a send whose memory the peer has read: it ends when that is closed (expose.c).
+ * The same holds for a send whose memory the peer has read: it ends when that is closed
+ * (expose.c).
  *
- * How we know what the peer had taken.  Each message and each immediate of ours uses a credit, and the peer returns credits in
- * the order of taking, in every header (credit.c).  The sum of what came back, `told`, is thus a count of ours that it
- * has taken.  Each transfer remembers the place of the report behind it in the same count (move.c).  An immediate of the peer
- * carries no count.  It belongs to an RTS, which had one when its host had posted the send, or was invited: then a CREDIT
- * message goes before it if reports of ours were taken since the last header (rndv_send.c).  A peer whose hello does not say that its
- * counts are exact sends none.  So an immediate of such a peer for a receive that has invited may follow anything that the
- * peer can have taken: it waits for all transfers whose reports have been handed to the device.
+ * How we know what the peer had taken.  Each message and each immediate of ours uses a credit,
+ * and the peer returns credits in the order of taking, in every header (credit.c).  The sum of
+ * what came back, `told`, is thus a count of ours that it has taken.  Each transfer remembers
+ * the place of the report behind it in the same count (move.c).  An immediate of the peer
+ * carries no count.  It belongs to an RTS, which had one when its host had posted the send, or
+ * was invited: then a CREDIT message goes before it if reports of ours were taken since the
+ * last header (rndv_send.c).  A peer whose hello does not say that its counts are exact sends
+ * none.  So an immediate of such a peer for a receive that has invited may follow anything that
+ * the peer can have taken: it waits for all transfers whose reports have been handed to the
+ * device.
  *
- * Where it does not hold.  A peer that makes us keep more than its share gets no credits back (keep.c), and so is not told what we have
- * taken: the count and the credits are one field, and to send the one without the other takes a message that version 1 does not have.
- * To hold our own answers back instead could block, as our host may want them out before it takes what we keep.  So
- * such a peer, and no other, may hear our answer before its own device's word, until we keep less for it.
+ * Where it does not hold.  A peer that makes us keep more than its share gets no credits back
+ * (keep.c), and so is not told what we have taken: the count and the credits are one field, and
+ * to send the one without the other takes a message that version 1 does not have.  To hold our
+ * own answers back instead could block, as our host may want them out before it takes what we
+ * keep.  So such a peer, and no other, may hear our answer before its own device's word, until
+ * we keep less for it.
  *
- * Why nothing blocks.  An arrival waits only for transfers whose reports the peer has taken.  The report is behind their data, so
- * the device has moved it all: their completion needs no peer, no credit, no memory and no call of a host, only the
- * device, or the end of the link, at which everything that waits is taken.  Those that an old peer's immediate waits for may still move,
- * but have all that they need: both memories, and a receive buffer for the report.  Transfers that still move data are never waited for,
- * so a short answer to something else passes a large transfer; those behind a deferred arrival wait with it,
- * because a link's messages are taken in order, and no longer than it.  What the header says (credits, windows) is taken note of
- * at once, so our own sending never waits.
+ * Why nothing blocks.  An arrival waits only for transfers whose reports the peer has taken.
+ * The report is behind their data, so the device has moved it all: their completion needs no
+ * peer, no credit, no memory and no call of a host, only the device, or the end of the link, at
+ * which everything that waits is taken.  Those that an old peer's immediate waits for may still
+ * move, but have all that they need: both memories, and a receive buffer for the report.
+ * Transfers that still move data are never waited for, so a short answer to something else
+ * passes a large transfer; those behind a deferred arrival wait with it, because a link's
+ * messages are taken in order, and no longer than it.  What the header says (credits, windows)
+ * is taken note of at once, so our own sending never waits.
  *
- * Bounds.  What is deferred keeps its receive buffer and its credit is not returned.  So a peer has no more of them than
- * it was promised; more is a protocol error.
+ * Bounds.  What is deferred keeps its receive buffer and its credit is not returned.  So a peer
+ * has no more of them than it was promised; more is a protocol error.
  *
- * Failure.  When the link goes down, transfers whose reports the peer has taken are complete, whatever became of their
- * completions, and the device touches no memory any more.  They end with success, what is deferred follows in order, then the
- * rest of the link ends.  When we give the link up ourselves, what is deferred is dropped like all that has not arrived.
- * A peer whose hello does not say that its counts are exact may seem to have taken more than it has: its arrivals may be deferred
- * longer, until transfers are complete that it knows nothing of, and at the end of the link it is not believed.
+ * Failure.  When the link goes down, transfers whose reports the peer has taken are complete,
+ * whatever became of their completions, and the device touches no memory any more.  They end
+ * with success, what is deferred follows in order, then the rest of the link ends.  When we
+ * give the link up ourselves, what is deferred is dropped like all that has not arrived.  A
+ * peer whose hello does not say that its counts are exact may seem to have taken more than it
+ * has: its arrivals may be deferred longer, until transfers are complete that it knows nothing
+ * of, and at the end of the link it is not believed.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -52,7 +64,8 @@ struct deferred {
     struct rme_arrival arrival;
 };
 
-/* The oldest transfer under way, if the peer had taken its report when so much was told; else NULL. */
+/* The oldest transfer under way, if the peer had taken its report when so much was told; else
+ * NULL. */
 static struct rme_move *taken_move(const struct rme_peer *peer, uint32_t told)
 {
     struct rme_node *first = peer->moving.next;
@@ -78,7 +91,8 @@ uint32_t rme_defer_told(struct rme_peer *peer, uint32_t imm)
 
 bool rme_defer_must(const struct rme_peer *peer, uint32_t told)
 {
-    return !rme_node_alone(&peer->talk->deferred) || peer->shutting != 0 || taken_move(peer, told) != NULL;
+    return !rme_node_alone(&peer->talk->deferred) || peer->shutting != 0 ||
+           taken_move(peer, told) != NULL;
 }
 
 static void give_back(struct rme *rme, const struct rme_arrival *arrival)
@@ -112,7 +126,9 @@ void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival, uint32_
 
 static struct deferred *first_of(struct rme_peer *peer)
 {
-    return rme_node_alone(&peer->talk->deferred) ? NULL : rme_entry(peer->talk->deferred.next, struct deferred, link);
+    return rme_node_alone(&peer->talk->deferred)
+               ? NULL
+               : rme_entry(peer->talk->deferred.next, struct deferred, link);
 }
 
 /* Takes the first one.  It may give the link up, and then nothing is left behind it. */
@@ -131,7 +147,8 @@ void rme_defer_run(struct rme_peer *peer)
 {
     struct deferred *first;
 
-    while (peer->shutting == 0 && (first = first_of(peer)) != NULL && taken_move(peer, first->told) == NULL)
+    while (peer->shutting == 0 && (first = first_of(peer)) != NULL &&
+           taken_move(peer, first->told) == NULL)
         take_first(peer, first);
 }
 

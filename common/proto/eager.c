@@ -2,14 +2,16 @@
 /*
  * Eager messages, and the matching of all expected messages.
  *
- * Sending copies the payload once, from the host's memory into a buffer of the fabric; the send is complete then.  A message
- * that finds its receive posted is copied once more, from the fabric's buffer to the host's memory.  One that comes
- * too early is copied aside, so that receive buffers never wait for the host.  How much that can be is bounded by the
- * window (credit.h); a sender whose window is full sends RTS instead, whatever the size.  One that is larger than its
- * receive is refused (refuse.c).
+ * Sending copies the payload once, from the host's memory into a buffer of the fabric; the send
+ * is complete then.  A message that finds its receive posted is copied once more, from the
+ * fabric's buffer to the host's memory.  One that comes too early is copied aside, so that
+ * receive buffers never wait for the host.  How much that can be is bounded by the window
+ * (credit.h); a sender whose window is full sends RTS instead, whatever the size.  One that is
+ * larger than its receive is refused (refuse.c).
  *
- * Order.  All expected messages of a peer, eager or RTS, leave one queue and arrive in one stream.  Each meets the oldest
- * receive of its (peer, tag), or waits behind the older messages of it: first in, first out, across protocols.
+ * Order.  All expected messages of a peer, eager or RTS, leave one queue and arrive in one
+ * stream.  Each meets the oldest receive of its (peer, tag), or waits behind the older messages
+ * of it: first in, first out, across protocols.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,15 +22,16 @@
 #include "proto/rndv.h"
 #include "proto/send.h"
 
-#define OFFERS_KEPT (256u << 10) /* bytes kept for a peer: with more, offers of further descriptions are forgotten */
+/* bytes kept for a peer: with more, offers of further descriptions are forgotten */
+#define OFFERS_KEPT (256u << 10)
 
 bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream, uint64_t size)
 {
     return size <= peer->eager_max[stream] && rme_window_fits(&peer->window[stream], size);
 }
 
-bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg, uint32_t nseg,
-                    uint64_t size, int32_t tag)
+bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                    uint32_t nseg, uint64_t size, int32_t tag)
 {
     struct rme *rme = peer->rme;
     struct rme_wire_message message;
@@ -36,7 +39,8 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
 
     if (tx == NULL)
         return false;
-    rme_peer_header(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED, &message);
+    rme_peer_header(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED,
+                    &message);
     message.tag = tag;
     if (stream == RME_EXPECTED)
         rme_invite_sent(&peer->talk->invites, tag, 0);
@@ -75,7 +79,8 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
 }
 
 /* The payload of the message at that place reaches its receive, which ends. */
-static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uint64_t size, uint32_t place)
+static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uint64_t size,
+                    uint32_t place)
 {
     op->size = size;
     if (size > op->total) {
@@ -91,10 +96,11 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
 }
 
 /*
- * The oldest receive for a message (its RTS, or NULL), taken out; NULL: none.  One that is being cancelled is there only for
- * an RTS that is bound to its invitation.
+ * The oldest receive for a message (its RTS, or NULL), taken out; NULL: none.  One that is
+ * being cancelled is there only for an RTS that is bound to its invitation.
  */
-static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag, const struct rme_message *rts)
+static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag,
+                                const struct rme_message *rts)
 {
     struct rme_slot *slot;
     struct rme_op *op;
@@ -114,7 +120,8 @@ static bool keep(struct rme *rme, struct rme_message *message)
 {
     struct rme_peer *peer = message->peer;
 
-    message->slot = rme_match_get(&rme->operations->match, rme_match_key(peer->serial, message->tag));
+    message->slot =
+        rme_match_get(&rme->operations->match, rme_match_key(peer->serial, message->tag));
     if (message->slot == NULL)
         return false;
     rme_node_append(&message->slot->messages, &message->link);
@@ -125,8 +132,9 @@ static bool keep(struct rme *rme, struct rme_message *message)
 }
 
 /*
- * CANCEL_ACK for a message that was never matched, and the end of it.  Until then it counts as an RTS that we hold, as it does for its
- * sender: so rts_max bounds the answers that wait for credits.
+ * CANCEL_ACK for a message that was never matched, and the end of it.  Until then it counts as
+ * an RTS that we hold, as it does for its sender: so rts_max bounds the answers that wait for
+ * credits.
  */
 static bool send_forgotten(struct rme_peer *peer, struct rme_control *control)
 {
@@ -134,7 +142,8 @@ static bool send_forgotten(struct rme_peer *peer, struct rme_control *control)
 
     if (!rme_rndv_send_ack(peer, forgotten->from))
         return false;
-    peer->talk->rts_in[forgotten->flags & RME_WIRE_F_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED]--;
+    peer->talk->rts_in[forgotten->flags & RME_WIRE_F_UNEXPECTED ? RME_UNEXPECTED_STREAM
+                                                                : RME_EXPECTED]--;
     rme_node_remove(&forgotten->control.link);
     rme_message_free(forgotten);
     return true;
@@ -168,17 +177,21 @@ static struct rme_message *message_new(struct rme_peer *peer, int32_t tag, size_
 
 void rme_message_name(struct rme_message *message)
 {
-    rme_name_set(&message->peer->rme->mover->names, &message->name, message->peer->serial, RME_NAME_MESSAGE, message->from);
+    rme_name_set(&message->peer->rme->mover->names, &message->name, message->peer->serial,
+                 RME_NAME_MESSAGE, message->from);
 }
 
 struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from)
 {
-    struct rme_name *name = rme_name_find(&peer->rme->mover->names, peer->serial, RME_NAME_MESSAGE, from);
+    struct rme_name *name =
+        rme_name_find(&peer->rme->mover->names, peer->serial, RME_NAME_MESSAGE, from);
 
     return name != NULL ? rme_entry(name, struct rme_message, name) : NULL;
 }
 
-struct rme_message *rme_message_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel, bool unexpected)
+struct rme_message *rme_message_cancelled(struct rme_peer *peer,
+                                          const struct rme_wire_message *cancel,
+                                          bool unexpected)
 {
     struct rme_message *message;
 
@@ -227,7 +240,8 @@ static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *
     if (op != NULL) {
         if (op->state == RME_OP_INVITING)
             rme_invite_void(rme, op);
-        deliver(rme, op, arrived->payload, arrived->payload_length, peer->holding[RME_EXPECTED].got);
+        deliver(rme, op, arrived->payload, arrived->payload_length,
+                peer->holding[RME_EXPECTED].got);
         return;
     }
     message = message_new(peer, arrived->tag, arrived->payload_length);
@@ -253,7 +267,8 @@ void rme_message_shorten(struct rme_message *message)
 
     if (message->opening == NULL)
         return;
-    bytes = sizeof(*message->opening) + message->opening->nsegment * sizeof(message->opening->segment[0]);
+    bytes = sizeof(*message->opening) +
+            message->opening->nsegment * sizeof(message->opening->segment[0]);
     if (message->peer->kept + bytes <= OFFERS_KEPT) {
         message->kept += bytes;
         rme_keep(message->peer, bytes);
@@ -264,7 +279,8 @@ void rme_message_shorten(struct rme_message *message)
     message->shortened = true;
 }
 
-struct rme_message *rme_message_from_rts(struct rme_peer *peer, const struct rme_wire_message *arrived)
+struct rme_message *rme_message_from_rts(struct rme_peer *peer,
+                                         const struct rme_wire_message *arrived)
 {
     struct rme_message *message = message_new(peer, arrived->tag, 0);
 
@@ -364,7 +380,8 @@ static void started(struct rme_peer *peer)
 static void left(struct rme_peer *peer)
 {
     while (!rme_node_alone(&peer->talk->messages)) {
-        struct rme_message *message = rme_entry(peer->talk->messages.next, struct rme_message, of_peer);
+        struct rme_message *message =
+            rme_entry(peer->talk->messages.next, struct rme_message, of_peer);
 
         rme_message_unlink(peer->rme, message);
         rme_message_free(message);

@@ -1,39 +1,48 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Invitations.  A large message costs RTS and CTS before its first byte moves, and where processes sleep each of the two
- * wakes somebody.  A receiver that is first need not wait to be asked: it opens its memory with INVITE, and the sender
- * writes straight away, with the immediate that ends any rendezvous write.
+ * Invitations.  A large message costs RTS and CTS before its first byte moves, and where
+ * processes sleep each of the two wakes somebody.  A receiver that is first need not wait to be
+ * asked: it opens its memory with INVITE, and the sender writes straight away, with the
+ * immediate that ends any rendezvous write.
  *
- * Normal path.  A receive is posted, the oldest of its (peer, tag) has no message yet, the link moves nothing large, that
- * receive's memory is registered already and the planner would have the sender write: INVITE goes out, and the op waits as
- * INVITING, matched like one that is POSTED.  The sender holds the invitation until it sends the next message of that tag.
- * If that has the size of the receive, its memory is ready and nothing is queued before it, it is written at once.  If not,
- * or if the sender has other data to move and the receiver could read, the invitation is dropped and the message goes as
- * ever: EAGER, or RTS with the flag DECLINED.
+ * Normal path.  A receive is posted, the oldest of its (peer, tag) has no message yet, the link
+ * moves nothing large, that receive's memory is registered already and the planner would have
+ * the sender write: INVITE goes out, and the op waits as INVITING, matched like one that is
+ * POSTED.  The sender holds the invitation until it sends the next message of that tag.  If
+ * that has the size of the receive, its memory is ready and nothing is queued before it, it is
+ * written at once.  If not, or if the sender has other data to move and the receiver could
+ * read, the invitation is dropped and the message goes as ever: EAGER, or RTS with the flag
+ * DECLINED.
  *
- * Why both sides agree which message is meant.  A receive invites only as the oldest of its tag, so the invitation is for
- * the first message of the tag that the receiver has not seen.  INVITE says how many it has seen (EAGER and RTS, of all
- * tags).  When it arrives, the sender looks through what it has sent since:
+ * Why both sides agree which message is meant.  A receive invites only as the oldest of its
+ * tag, so the invitation is for the first message of the tag that the receiver has not seen.
+ * INVITE says how many it has seen (EAGER and RTS, of all tags).  When it arrives, the sender
+ * looks through what it has sent since:
  *  - none of the tag: the next one it will send;
  *  - an EAGER: that has met the receive, the invitation is void;
- *  - an RTS (they have crossed): it has met the receive.  If the sizes agree both sides take INVITE for the CTS, otherwise
- *    the receiver answers the RTS as ever.  An RTS that was sent with the invitation in hand has the flag DECLINED, so the
- *    receiver can tell the two cases.
- * What is on its way is bounded by credits, so the sender remembers as many messages as the receiver may have promised.
+ *  - an RTS (they have crossed): it has met the receive.  If the sizes agree both sides take
+ *    INVITE for the CTS, otherwise the receiver answers the RTS as ever.  An RTS that was sent
+ *    with the invitation in hand has the flag DECLINED, so the receiver can tell the two cases.
+ * What is on its way is bounded by credits, so the sender remembers as many messages as the
+ * receiver may have promised.
  *
- * Why order is kept.  No message of the tag may overtake the one that is written.  Therefore that is handed to the fabric
- * before the next message is looked at, whole, or the invitation is declined.
+ * Why order is kept.  No message of the tag may overtake the one that is written.  Therefore
+ * that is handed to the fabric before the next message is looked at, whole, or the invitation
+ * is declined.
  *
- * Why one invitation for a peer at a time.  It is there for the first message of an idle link.  Messages that follow closely
- * hide the latency of each other's RTS, and by RTS the planner shares the work between the two sides.  With several, the
- * cancel of one would leave those behind it paired with the wrong messages.
+ * Why one invitation for a peer at a time.  It is there for the first message of an idle link.
+ * Messages that follow closely hide the latency of each other's RTS, and by RTS the planner
+ * shares the work between the two sides.  With several, the cancel of one would leave those
+ * behind it paired with the wrong messages.
  *
- * Failure path.  A receive that has invited is cancelled like one whose memory is exposed (rndv.c), but the peer's send has no
- * name yet: CANCEL has `to` 0.  The sender drops the invitation and answers CANCEL_ACK, in any case; if it has taken it,
- * the send is stopped as usual: it completes, or both end as cancelled.  Until then the receive keeps its place, because an RTS
- * that has crossed INVITE belongs to it; every other message passes it by.
+ * Failure path.  A receive that has invited is cancelled like one whose memory is exposed
+ * (rndv.c), but the peer's send has no name yet: CANCEL has `to` 0.  The sender drops the
+ * invitation and answers CANCEL_ACK, in any case; if it has taken it, the send is stopped as
+ * usual: it completes, or both end as cancelled.  Until then the receive keeps its place,
+ * because an RTS that has crossed INVITE belongs to it; every other message passes it by.
  *
- * Hosts post receives for answers that may be large and are small.  So it is learnt for each size whether inviting pays.
+ * Hosts post receives for answers that may be large and are small.  So it is learnt for each
+ * size whether inviting pays.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -42,11 +51,13 @@
 #include "proto/rndv.h"
 #include "proto/send.h"
 
-#define IN_VAIN 4u       /* in a row: inviting for receives of this size does not pay */
+#define IN_VAIN      4u  /* in a row: inviting for receives of this size does not pay */
 #define INVITE_AGAIN 64u /* then one of so many finds out whether it would now */
-#define ACKS_MAX 1024u   /* answers to one peer that wait for its credits: no more than it could invite meanwhile */
+/* answers to one peer that wait for its credits: no more than it could invite meanwhile */
+#define ACKS_MAX 1024u
 
-/* CANCEL_ACK of an invitation.  Several may wait: an invitation that was taken ends without it, and the next one may follow. */
+/* CANCEL_ACK of an invitation.  Several may wait: an invitation that was taken ends without it,
+ * and the next one may follow. */
 struct invite_ack {
     struct rme_control control;
     uint32_t to; /* the receive */
@@ -65,12 +76,13 @@ static void started(struct rme_peer *peer)
     invites->seen = invites->sent = invites->acks = 0;
 }
 
-/* ---- The receiver ------------------------------------------------------------------------------------------------ */
+/* ---- The receiver ---- */
 
 /* What is known of receives of this size. */
 static struct rme_invite_size *of_size(struct rme *rme, uint64_t size)
 {
-    struct rme_invite_size *known = &rme->protocols->invite_size[(size ^ size >> 12) % RME_INVITE_SIZES];
+    struct rme_invite_size *known =
+        &rme->protocols->invite_size[(size ^ size >> 12) % RME_INVITE_SIZES];
 
     if (known->size != size)
         *known = (struct rme_invite_size){.size = size};
@@ -87,15 +99,16 @@ static bool pays(struct rme *rme, uint64_t size)
 /* Does the link move nothing large? */
 static bool idle(const struct rme_peer *peer)
 {
-    return peer->talk->invites.inviting == NULL && peer->load.ops == 0 && rme_node_alone(&peer->xferq) &&
-           rme_node_alone(&peer->moving) && rme_node_alone(&peer->control);
+    return peer->talk->invites.inviting == NULL && peer->load.ops == 0 &&
+           rme_node_alone(&peer->xferq) && rme_node_alone(&peer->moving) &&
+           rme_node_alone(&peer->control);
 }
 
 /* May an invitation go to the peer now? */
 static bool inviting_peer(const struct rme_peer *peer)
 {
-    return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_INVITE) != 0 && idle(peer) &&
-           peer->credit.promised <= RME_INVITE_RING && !peer->tx_wait &&
+    return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_INVITE) != 0 &&
+           idle(peer) && peer->credit.promised <= RME_INVITE_RING && !peer->tx_wait &&
            rme_credit_may(&peer->credit, RME_CREDIT_DATA);
 }
 
@@ -107,7 +120,8 @@ static bool worth_it(struct rme *rme, const struct rme_op *op)
     struct rme_plan plan;
 
     in.eager_max = peer->eager_max[RME_EXPECTED];
-    in.send = rme_plan_unseen_sender((peer->hello.flags & RME_HELLO_F_SERVER) != 0, peer->load.ops, peer->load.bytes);
+    in.send = rme_plan_unseen_sender((peer->hello.flags & RME_HELLO_F_SERVER) != 0,
+                                     peer->load.ops, peer->load.bytes);
     in.recv = rme_rndv_own_side(rme, op);
     rme_plan(&in, &plan);
     return plan.invite;
@@ -129,8 +143,9 @@ static struct rme_unit *whole(struct rme *rme, struct rme_op *op)
 }
 
 /*
- * Most hosts post a receive and then send what provokes its message: then both share a doorbell.  Where nobody makes
- * progress at the moment, somebody will, for the sake of this receive; so INVITE may wait for either.
+ * Most hosts post a receive and then send what provokes its message: then both share a
+ * doorbell.  Where nobody makes progress at the moment, somebody will, for the sake of this
+ * receive; so INVITE may wait for either.
  */
 static bool send_invite(struct rme_op *op, struct rme_unit *unit)
 {
@@ -165,7 +180,8 @@ void rme_invite_try(struct rme *rme, struct rme_slot *slot)
     struct rme_op *op = rme_entry(slot->recvs.next, struct rme_op, link);
     struct rme_unit *unit;
 
-    if (op->state != RME_OP_POSTED || !inviting_peer(op->peer) || !pays(rme, op->total) || !worth_it(rme, op))
+    if (op->state != RME_OP_POSTED || !inviting_peer(op->peer) || !pays(rme, op->total) ||
+        !worth_it(rme, op))
         return;
     op->size = op->total;
     if (rme_rndv_new(rme, op) != 0)
@@ -227,13 +243,15 @@ void rme_invite_used(struct rme *rme, struct rme_op *op)
     of_size(rme, op->total)->in_vain = 0;
 }
 
-/* ---- The sender -------------------------------------------------------------------------------------------------- */
+/* ---- The sender ---- */
 
 /* The oldest message of that tag among the last `unseen` that were sent; NULL: none. */
-static const struct rme_invite_sent *sent_since(const struct rme_invites *invites, uint32_t unseen, int32_t tag)
+static const struct rme_invite_sent *sent_since(const struct rme_invites *invites,
+                                                uint32_t unseen, int32_t tag)
 {
     for (uint32_t i = unseen; i > 0; i--) {
-        const struct rme_invite_sent *sent = &invites->ring[(invites->sent - i) % RME_INVITE_RING];
+        const struct rme_invite_sent *sent =
+            &invites->ring[(invites->sent - i) % RME_INVITE_RING];
 
         if (sent->tag == tag)
             return sent;
@@ -247,7 +265,8 @@ static void arrived(struct rme_peer *peer, const struct rme_wire_message *messag
     uint32_t unseen = invites->sent - message->to;
     const struct rme_invite_sent *sent;
 
-    if (invites->held != NULL || unseen > RME_INVITE_RING || message->window == 0 || message->offset != 0) {
+    if (invites->held != NULL || unseen > RME_INVITE_RING || message->window == 0 ||
+        message->offset != 0) {
         rme_peer_protocol_error(peer, "an invitation that cannot be");
         return;
     }
@@ -281,7 +300,8 @@ static struct rme_op *send_into(struct rme_peer *peer, uint32_t receive)
 {
     struct rme_op *op = rme_rndv_find_send(peer, receive);
 
-    return op != NULL && (op->state == RME_OP_MOVING || op->state == RME_OP_CANCELLING) ? op : NULL;
+    return op != NULL && (op->state == RME_OP_MOVING || op->state == RME_OP_CANCELLING) ? op
+                                                                                        : NULL;
 }
 
 static void drop_ack(struct rme_peer *peer, struct rme_control *control)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Invitations: memory of a receive that is open to the sender before that has asked.  invite.c tells how. */
+/* Invitations: memory of a receive that is open to the sender before that has asked.  invite.c
+ * tells how. */
 #ifndef RME_INVITE_H
 #define RME_INVITE_H
 
@@ -13,7 +14,7 @@ struct rme_opening;
 
 extern const struct rme_protocol rme_protocol_invitation;
 
-#define RME_INVITE_RING 64u  /* messages on their way, at most, when an invitation is sent */
+#define RME_INVITE_RING  64u /* messages on their way, at most, when an invitation is sent */
 #define RME_INVITE_SIZES 64u /* sizes of receives that are told apart */
 
 /* An EAGER or RTS that went out. */
@@ -31,7 +32,8 @@ struct rme_invites {
     int32_t tag;              /* of the messages that it is for */
     uint32_t from;            /* the receive that it is of */
     uint32_t acks;            /* answers to its CANCELs that wait for credits */
-    uint32_t sent;            /* EAGER and RTS of expected messages that went out, modulo 2^32 */
+    /* EAGER and RTS of expected messages that went out, modulo 2^32 */
+    uint32_t sent;
     struct rme_invite_sent ring[RME_INVITE_RING]; /* the last of them */
 };
 
@@ -42,13 +44,14 @@ struct rme_invite_size {
     uint32_t left_out;
 };
 
-/* ---- The receiver ------------------------------------------------------------------------------------------------ */
+/* ---- The receiver ---- */
 
 /* A receive was posted: the oldest one of the slot may become INVITING. */
 void rme_invite_try(struct rme *rme, struct rme_slot *slot);
 /* Was this RTS sent to the invitation of the receive (or will the sender take it for that)? */
 bool rme_invite_meets(const struct rme_op *op, const struct rme_message *rts);
-/* An RTS met a receive that has invited.  True: the invitation answers it.  False: the receive is POSTED again. */
+/* An RTS met a receive that has invited.  True: the invitation answers it.  False: the receive
+ * is POSTED again. */
 bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message *rts);
 /* The message came another way: the receive is POSTED again. */
 void rme_invite_void(struct rme *rme, struct rme_op *op);
@@ -57,7 +60,7 @@ void rme_invite_used(struct rme *rme, struct rme_op *op);
 /* The receive that has invited ends, or goes on as a rendezvous. */
 void rme_invite_over(struct rme *rme, struct rme_op *op);
 
-/* ---- The sender -------------------------------------------------------------------------------------------------- */
+/* ---- The sender ---- */
 
 /* Forgets the invitation that is held, if there is one. */
 void rme_invite_drop(struct rme_invites *invites);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Expected messages on their way to receives, and messages that came before theirs.  See eager.c. */
+/* Expected messages on their way to receives, and messages that came before theirs.  See
+ * eager.c. */
 #ifndef RME_MESSAGE_H
 #define RME_MESSAGE_H
 
@@ -13,13 +14,14 @@ extern const struct rme_protocol rme_protocol_eager;
 /* May this go eagerly (size, window)?  Credits are another matter. */
 bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream, uint64_t size);
 /* Sends it; false: no credit or buffer. */
-bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg, uint32_t nseg,
-                    uint64_t size, int32_t tag);
+bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                    uint32_t nseg, uint64_t size, int32_t tag);
 
-/* A message that came before its receive; also, for a moment, one that meets its receive at once. */
+/* A message that came before its receive; also, for a moment, one that meets its receive at
+ * once. */
 struct rme_message {
-    struct rme_node link;    /* in its slot */
-    struct rme_node of_peer; /* in peer->messages */
+    struct rme_node link;       /* in its slot */
+    struct rme_node of_peer;    /* in peer->messages */
     struct rme_control control; /* when its sender gave it up */
     struct rme_slot *slot;      /* NULL: in none */
     struct rme_name name;       /* of an RTS that no receive has met */
@@ -27,8 +29,9 @@ struct rme_message {
     struct rme_peer *peer;
     int32_t tag;
     bool is_rts;
-    uint8_t flags;               /* of its header */
-    uint32_t from;               /* RTS: the sender's handle; eager: the message's place (refuse.c) */
+    uint8_t flags; /* of its header */
+    /* RTS: the sender's handle; eager: the message's place (refuse.c) */
+    uint32_t from;
     uint32_t shape;
     uint32_t load_ops;
     uint64_t load_bytes;
@@ -40,15 +43,20 @@ struct rme_message {
 };
 
 /* An RTS as a message in no slot; NULL: no memory. */
-struct rme_message *rme_message_from_rts(struct rme_peer *peer, const struct rme_wire_message *message);
+struct rme_message *rme_message_from_rts(struct rme_peer *peer,
+                                         const struct rme_wire_message *message);
 /* A receive was posted: gives it the message that waits for it, if any. */
 void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot);
 /* An RTS that waits can be found by what its sender calls it; NULL: there is none such. */
 void rme_message_name(struct rme_message *message);
 struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from);
-/* The one that a CANCEL of its sender means, if it is of that stream; NULL: there is none such. */
-struct rme_message *rme_message_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel, bool unexpected);
-/* Its sender has given it up: it is taken out, answered, and goes.  It counts as held until it is answered. */
+/* The one that a CANCEL of its sender means, if it is of that stream; NULL: there is none
+ * such. */
+struct rme_message *rme_message_cancelled(struct rme_peer *peer,
+                                          const struct rme_wire_message *cancel,
+                                          bool unexpected);
+/* Its sender has given it up: it is taken out, answered, and goes.  It counts as held until it
+ * is answered. */
 void rme_message_forget(struct rme_message *message);
 /* It has to wait: its offer is kept if there is room for it. */
 void rme_message_shorten(struct rme_message *message);

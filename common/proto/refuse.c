@@ -2,15 +2,17 @@
 /*
  * Refusals: how the sender of an eager message learns that the receive was too small for it.
  *
- * An eager send is complete when its bytes are copied out, so the good case costs no message and no waiting.  When such a message
- * meets a receive that is too small, the receive ends with an error and a REFUSED goes back.  It names the message by
- * its place in the stream: the cost of all eager messages up to it, which both sides count for the window (credit.h).
- * The sender says in one line what was lost, and counts it; the send stays complete, whether or not its host has fetched that.
- * A host that cannot live with that sets eager_max=0: then all that could be refused goes by rendezvous, where both sides wait
- * for the match.
+ * An eager send is complete when its bytes are copied out, so the good case costs no message
+ * and no waiting.  When such a message meets a receive that is too small, the receive ends with
+ * an error and a REFUSED goes back.  It names the message by its place in the stream: the cost
+ * of all eager messages up to it, which both sides count for the window (credit.h).  The sender
+ * says in one line what was lost, and counts it; the send stays complete, whether or not its
+ * host has fetched that.  A host that cannot live with that sets eager_max=0: then all that
+ * could be refused goes by rendezvous, where both sides wait for the match.
  *
- * Failure.  A refused message counts as held until its REFUSED is out, so that the window bounds how many of them
- * wait for credits.  Without memory for it, or when the link ends, the sender does not learn of it.
+ * Failure.  A refused message counts as held until its REFUSED is out, so that the window
+ * bounds how many of them wait for credits.  Without memory for it, or when the link ends, the
+ * sender does not learn of it.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -90,10 +92,13 @@ static void refused(struct rme_peer *peer, const struct rme_wire_message *messag
     }
     rme_count(rme, RME_C_EAGER_REFUSED);
     rme_log_put(rme->log, RME_LOG_WARN,
-                "%s: a message of %" PRIu64 " bytes with tag %" PRId32 " was larger than its receive of %" PRIu64
-                " bytes and is lost (%s); its send was complete when it went out; post a larger receive there, or "
-                "set eager_max=0 here so that such a send fails",
-                rme_peer_name(peer), message->total, message->tag, message->room, strerror(-error));
+                "%s: a message of %" PRIu64 " bytes with tag %" PRId32
+                " was larger than its receive of %" PRIu64
+                " bytes and is lost (%s); its send was complete when it went out; post a "
+                "larger receive there, or set eager_max=0 here so that such a send fails",
+                rme_peer_name(peer), message->total, message->tag, message->room,
+                strerror(-error));
 }
 
-const struct rme_protocol rme_protocol_refusal = {.name = "refusal", .arrived = {[RME_WIRE_REFUSED] = refused}};
+const struct rme_protocol rme_protocol_refusal = {.name = "refusal",
+                                                  .arrived = {[RME_WIRE_REFUSED] = refused}};

@@ -1,36 +1,44 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Rendezvous.  A message whose bytes do not travel in an eager buffer is moved by RDMA, straight between the memory of
- * its send and that of its receive [004 4.2, 5.2].
+ * Rendezvous.  A message whose bytes do not travel in an eager buffer is moved by RDMA,
+ * straight between the memory of its send and that of its receive [004 4.2, 5.2].
  *
- * Normal path.  The sender says RTS: size, load, and as much of its memory as is ready (an offer).  The receiver matches
- * it like any message and asks the planner who shall move the data:
+ * Normal path.  The sender says RTS: size, load, and as much of its memory as is ready (an
+ * offer).  The receiver matches it like any message and asks the planner who shall move the
+ * data:
  *
- *     write:  receiver  -- CTS (its memory) -->  sender  == RDMA writes, immediate on the last ==>  receiver
- *     read:   receiver  <== RDMA reads of what RTS offered ==  sender;  then  -- FIN behind the reads -->  sender
+ *     write:  receiver  -- CTS (its memory) -->  sender  == RDMA writes, immediate on the last
+ *     ==>  receiver read:  receiver  <== RDMA reads of what RTS offered ==  sender;  then  --
+ *     FIN behind the reads -->  sender
  *
- * One side thus *exposes* memory and the other side *moves* the data; the code of both is the same for send and receive.
- * The memory of an op is made ready in units (unit.c).  When everything is registered already, one unit is the whole
- * message: two control messages and no registration.  Otherwise units follow each other, two at a time, so that unit k+1 is
- * registered while unit k is moved.  The exposing side tells of each unit in a CTS or OFFER of its own: a window of the
- * message, begun where the last one ended.  The moving side transfers what its units and the peer's windows have in
- * common (move.c), and reports at the end of each window: the immediate, or FIN with the number of bytes read.  Windows are
- * answered in order, so a report needs no name but that of the op.  When RTS offered only a part and the receiver reads,
- * it says GO, and OFFERs follow.  A receiver that is first may open its memory before RTS: invite.c.
+ * One side thus *exposes* memory and the other side *moves* the data; the code of both is the
+ * same for send and receive.  The memory of an op is made ready in units (unit.c).  When
+ * everything is registered already, one unit is the whole message: two control messages and no
+ * registration.  Otherwise units follow each other, two at a time, so that unit k+1 is
+ * registered while unit k is moved.  The exposing side tells of each unit in a CTS or OFFER of
+ * its own: a window of the message, begun where the last one ended.  The moving side transfers
+ * what its units and the peer's windows have in common (move.c), and reports at the end of each
+ * window: the immediate, or FIN with the number of bytes read.  Windows are answered in order,
+ * so a report needs no name but that of the op.  When RTS offered only a part and the receiver
+ * reads, it says GO, and OFFERs follow.  A receiver that is first may open its memory before
+ * RTS: invite.c.
  *
  * Why memory is safe.  An op ends only when nobody can touch its memory:
  *  - the mover ends when its last transfer is complete locally;
  *  - the exposer ends at the last report, which is behind all data;
  *  - what an exposer has opened is closed before its end is told (expose.c);
- *  - any other end of an exposer needs the peer's word (CANCEL_ACK, or its CANCEL), which it gives when it has no transfer
- *    under way and starts none, or the end of the link, after which keys are worth nothing.
+ *  - any other end of an exposer needs the peer's word (CANCEL_ACK, or its CANCEL), which it
+ *    gives when it has no transfer under way and starts none, or the end of the link, after
+ *    which keys are worth nothing.
  *
- * Failure path.  Whoever wants out (cancel, no memory) sets `stop`.  The mover lets posted transfers finish; if those were
- * all, the message is complete after all.  Else: a receiver that reads says FIN with the reason, and is done, as nobody
- * touches its memory.  In all other cases CANCEL goes to the peer, and the op waits in CANCELLING.  The peer, asked by
- * CANCEL, stops likewise, answers CANCEL_ACK, and ends its own op with -ECANCELED.  If both ask at once, each takes the other's
- * CANCEL for the answer, since nobody asks with transfers under way.  A CANCEL for an op that is over is ignored: what ended it
- * was reported before, on a link that keeps order.
+ * Failure path.  Whoever wants out (cancel, no memory) sets `stop`.  The mover lets posted
+ * transfers finish; if those were all, the message is complete after all.  Else: a receiver
+ * that reads says FIN with the reason, and is done, as nobody touches its memory.  In all other
+ * cases CANCEL goes to the peer, and the op waits in CANCELLING.  The peer, asked by CANCEL,
+ * stops likewise, answers CANCEL_ACK, and ends its own op with -ECANCELED.  If both ask at
+ * once, each takes the other's CANCEL for the answer, since nobody asks with transfers under
+ * way.  A CANCEL for an op that is over is ignored: what ended it was reported before, on a
+ * link that keeps order.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -92,7 +100,8 @@ static const struct rme_control_kind word_kind = {.send = send_word};
 int rme_rndv_new(struct rme *rme, struct rme_op *op)
 {
     struct rme_node *node = rme_pool_take(&rme->mover->rndvs);
-    struct rme_rndv *r = node != NULL ? rme_entry(node, struct rme_rndv, link) : malloc(sizeof(*r));
+    struct rme_rndv *r =
+        node != NULL ? rme_entry(node, struct rme_rndv, link) : malloc(sizeof(*r));
 
     if (r == NULL)
         return -ENOMEM;
@@ -104,7 +113,8 @@ int rme_rndv_new(struct rme *rme, struct rme_op *op)
     rme_node_init(&r->openings);
     op->rndv = r;
     op->protocol = &rme_protocol_rendezvous;
-    rme_name_set(&rme->mover->names, &r->own, op->peer->serial, RME_NAME_OWN, new_handle(op->peer));
+    rme_name_set(&rme->mover->names, &r->own, op->peer->serial, RME_NAME_OWN,
+                 new_handle(op->peer));
     return 0;
 }
 
@@ -116,12 +126,14 @@ void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle)
 
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
 {
-    struct rme_name *name = rme_name_find(&peer->rme->mover->names, peer->serial, RME_NAME_OWN, handle);
+    struct rme_name *name =
+        rme_name_find(&peer->rme->mover->names, peer->serial, RME_NAME_OWN, handle);
 
     return name != NULL ? rme_entry(name, struct rme_rndv, own)->op : NULL;
 }
 
-static struct rme_op *find_theirs(struct rme_peer *peer, enum rme_name_kind kind, uint32_t handle)
+static struct rme_op *find_theirs(struct rme_peer *peer, enum rme_name_kind kind,
+                                  uint32_t handle)
 {
     struct rme_name *name = rme_name_find(&peer->rme->mover->names, peer->serial, kind, handle);
 
@@ -161,7 +173,8 @@ static void drop_moves(struct rme *rme, struct rme_op *op)
     }
 }
 
-/* Units that the peer was not told of, and that no transfer uses, go: those that wait for a thread or a block. */
+/* Units that the peer was not told of, and that no transfer uses, go: those that wait for a
+ * thread or a block. */
 static void drop_units(struct rme *rme, struct rme_rndv *r)
 {
     struct rme_node *node = r->units.next;
@@ -235,9 +248,11 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
     };
 }
 
-struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready, bool sends)
+struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready,
+                                   bool sends)
 {
-    bool apart = rme->pin.each && !sends && segments > 1; /* the peer shall write there: each piece is registered for itself */
+    /* the peer shall write there: each piece is registered for itself */
+    bool apart = rme->pin.each && !sends && segments > 1;
 
     return (struct rme_plan_side){.segments = segments,
                                   .ready = ready,
@@ -254,7 +269,7 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
     return rme_rndv_side(rme, op->nseg, ready, rme_op_sends(op));
 }
 
-/* ---- What is said ------------------------------------------------------------------------------------------------ */
+/* ---- What is said ---- */
 
 void rme_rndv_say(struct rme_op *op, unsigned what)
 {
@@ -291,7 +306,7 @@ void rme_rndv_open_failed(struct rme_peer *peer, int error)
         rme_peer_fail(peer, error, "no memory for the description of a transfer");
 }
 
-/* ---- Progress ---------------------------------------------------------------------------------------------------- */
+/* ---- Progress ---- */
 
 /* Tells the peer of every unit that is ready, in order. */
 static void expose(struct rme_op *op)
@@ -390,7 +405,7 @@ void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done)
         rme_rndv_advance(rme, op);
 }
 
-/* ---- Giving up --------------------------------------------------------------------------------------------------- */
+/* ---- Giving up ---- */
 
 void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
 {
@@ -462,7 +477,8 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
     }
 }
 
-/* Is this op meant?  What the peer calls its end has to be what we know of it, if we know it. */
+/* Is this op meant?  What the peer calls its end has to be what we know of it, if we know
+ * it. */
 static bool is_meant(const struct rme_op *op, const struct rme_wire_message *cancel)
 {
     bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
@@ -475,7 +491,9 @@ static bool is_meant(const struct rme_op *op, const struct rme_wire_message *can
 static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
-    struct rme_op *op = from_sender && cancel->to == 0 ? rme_rndv_find_receive(peer, cancel->from) : rme_rndv_find(peer, cancel->to);
+    struct rme_op *op = from_sender && cancel->to == 0
+                            ? rme_rndv_find_receive(peer, cancel->from)
+                            : rme_rndv_find(peer, cancel->to);
 
     if (op == NULL || !is_meant(op, cancel))
         return false;
@@ -503,7 +521,7 @@ static void cancel_acked(struct rme_peer *peer, const struct rme_wire_message *m
         rme_op_end(peer->rme, op, op->rndv->stop_error);
 }
 
-/* ---- The end ------------------------------------------------------------------------------------------------------ */
+/* ---- The end ---- */
 
 static void count_end(struct rme *rme, const struct rme_op *op)
 {
@@ -533,7 +551,8 @@ static void ended(struct rme *rme, struct rme_op *op)
     rme_rndv_unload(op);
     if (op->rndv->rts_out) {
         op->rndv->rts_out = false;
-        peer->talk->rts_out[op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED]--;
+        peer->talk
+            ->rts_out[op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED]--;
         rme_peer_kick(peer);
     }
 }

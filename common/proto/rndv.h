@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Rendezvous: a message that is moved by RDMA between the memory of its send and the memory of its receive.  rndv.c tells
- * how; rndv_send.c and rndv_recv.c are the two ends, unit.c the memory, move.c the transfers.
+ * Rendezvous: a message that is moved by RDMA between the memory of its send and the memory of
+ * its receive.  rndv.c tells how; rndv_send.c and rndv_recv.c are the two ends, unit.c the
+ * memory, move.c the transfers.
  */
 #ifndef RME_RNDV_H
 #define RME_RNDV_H
@@ -15,16 +16,17 @@ struct rme_message;
 extern const struct rme_protocol rme_protocol_rendezvous;
 
 /* What an op has to say, in this order. */
-#define RME_SAY_GO 1u
-#define RME_SAY_FIN 2u
-#define RME_SAY_CANCEL 4u
+#define RME_SAY_GO         1u
+#define RME_SAY_FIN        2u
+#define RME_SAY_CANCEL     4u
 #define RME_SAY_CANCEL_ACK 8u
 
-/* ---- rndv.c: what both ends share -------------------------------------------------------------------------------- */
+/* ---- rndv.c: what both ends share ---- */
 
 int rme_rndv_new(struct rme *rme, struct rme_op *op);
 void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
-/* The op of this peer that we call so, or whose other end the peer calls so; NULL: there is none such any more. */
+/* The op of this peer that we call so, or whose other end the peer calls so; NULL: there is
+ * none such any more. */
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
 struct rme_op *rme_rndv_find_receive(struct rme_peer *peer, uint32_t send);
 struct rme_op *rme_rndv_find_send(struct rme_peer *peer, uint32_t receive);
@@ -40,12 +42,15 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op);
 void rme_rndv_clear(struct rme *rme);
 
 /*
- * What the planner shall know of our side of a message: memory in so many segments, `ready` when it is registered whatever becomes of
- * the message (memory of zones).  The second one is of an operation.
+ * What the planner shall know of our side of a message: memory in so many segments, `ready`
+ * when it is registered whatever becomes of the message (memory of zones).  The second one is
+ * of an operation.
  */
-struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready, bool sends);
+struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready,
+                                   bool sends);
 struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op);
-/* What the planner shall know of this engine and its device; the two sides are left to the caller. */
+/* What the planner shall know of this engine and its device; the two sides are left to the
+ * caller. */
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
 
 /* Queues what an op has to say. */
@@ -55,11 +60,13 @@ bool rme_rndv_send_ack(struct rme_peer *peer, uint32_t to);
 
 /* What to do when it fails. */
 void rme_rndv_open_failed(struct rme_peer *peer, int error);
-/* Makes progress: prepares units, and exposes or moves them, as the op's state says.  May end the op. */
+/* Makes progress: prepares units, and exposes or moves them, as the op's state says.  May end
+ * the op. */
 void rme_rndv_advance(struct rme *rme, struct rme_op *op);
 /* Enters EXPOSED or MOVING. */
 void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state);
-/* Stops an op: it ends with `error` once the peer has left its memory.  Also for one that has not begun. */
+/* Stops an op: it ends with `error` once the peer has left its memory.  Also for one that has
+ * not begun. */
 void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error);
 /* A stopped op may have come to rest: says what there is to say and ends it, or waits on. */
 void rme_rndv_halt(struct rme *rme, struct rme_op *op);
@@ -68,7 +75,7 @@ void rme_rndv_refuse(struct rme *rme, struct rme_op *op, int error);
 /* The peer moved everything up to `done`: units are unpacked and let go. */
 void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done);
 
-/* ---- rndv_send.c, rndv_recv.c ------------------------------------------------------------------------------------ */
+/* ---- rndv_send.c, rndv_recv.c ---- */
 
 /* The first send of its tag goes by rendezvous, if it can. */
 enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op);
@@ -76,7 +83,8 @@ enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op);
 bool rme_rndv_in_turn(const struct rme_op *op);
 void rme_rndv_cts(struct rme_peer *peer, const struct rme_wire_message *message);
 /* An INVITE has crossed the RTS of this send: it may be the answer. */
-void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle, const struct rme_wire_message *invite);
+void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
+                      const struct rme_wire_message *invite);
 void rme_rndv_go(struct rme_peer *peer, const struct rme_wire_message *message);
 void rme_rndv_fin(struct rme_peer *peer, const struct rme_wire_message *message);
 

@@ -7,21 +7,22 @@
 #include "proto/rndv.h"
 
 /*
- * What RTS says of the sender's load is older than what we have told it to do since, maybe for other messages that came along
- * with this one: the larger figure is nearer to the truth.
+ * What RTS says of the sender's load is older than what we have told it to do since, maybe for
+ * other messages that came along with this one: the larger figure is nearer to the truth.
  */
-static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_message *rts, struct rme_plan *plan)
+static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_message *rts,
+                         struct rme_plan *plan)
 {
     const struct rme_peer *peer = op->peer;
     struct rme_plan_in in = rme_rndv_plan_in(rme, op->size);
     bool ready = (rts->flags & RME_WIRE_F_READY) != 0;
 
-    in.send = (struct rme_plan_side){.segments = ready && rts->opening != NULL ? rts->opening->nsegment : rts->shape,
-                                     .ready = ready,
-                                     .server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0,
-                                     .load_ops = peer->load.ops > rts->load_ops ? peer->load.ops : rts->load_ops,
-                                     .load_bytes =
-                                         peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
+    in.send = (struct rme_plan_side){
+        .segments = ready && rts->opening != NULL ? rts->opening->nsegment : rts->shape,
+        .ready = ready,
+        .server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0,
+        .load_ops = peer->load.ops > rts->load_ops ? peer->load.ops : rts->load_ops,
+        .load_bytes = peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
     in.recv = rme_rndv_own_side(rme, op);
     in.nothing_to_read = rts->opening == NULL; /* a CTS is one message less than GO and OFFER */
     in.has_read = in.has_read && !rts->shortened;
@@ -112,7 +113,8 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
     struct rme_unit *unit = NULL;
 
     if (op != NULL && !rme_op_sends(op) && !rme_node_alone(&op->rndv->units) &&
-        (op->state == RME_OP_EXPOSED || op->state == RME_OP_CANCELLING || op->state == RME_OP_INVITING))
+        (op->state == RME_OP_EXPOSED || op->state == RME_OP_CANCELLING ||
+         op->state == RME_OP_INVITING))
         unit = rme_entry(op->rndv->units.next, struct rme_unit, link);
     if (unit == NULL || !unit->told) {
         rme_peer_protocol_error(peer, "an immediate for no receive that waits for it");

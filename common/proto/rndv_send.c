@@ -6,15 +6,19 @@
 #include "proto/send.h"
 #include "proto/talk.h"
 
-#define COSTLY_OFFERS 16 /* copies in zones and registrations for one operation that wait for receives, for each peer */
-#define PREPARING_MAX 4u /* sends of a peer whose memory is made ready before their RTS; more would have to wait for the same threads */
+/* copies in zones and registrations for one operation that wait for receives, for each peer */
+#define COSTLY_OFFERS 16
+/* sends of a peer whose memory is made ready before their RTS; more would have to wait for the
+ * same threads */
+#define PREPARING_MAX 4u
 
 static enum rme_stream stream_of(const struct rme_op *op)
 {
     return op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
 }
 
-/* Asks the planner, with the receiver's side unknown, for our own memory; and whether to offer it. */
+/* Asks the planner, with the receiver's side unknown, for our own memory; and whether to offer
+ * it. */
 static int plan_send(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
@@ -37,14 +41,15 @@ static int plan_send(struct rme *rme, struct rme_op *op)
 }
 
 /*
- * An offer may wait long for its receive.  What is held meanwhile is bounded: a few copies for each peer, or
- * registrations where each operation has its own, no reserve block;
- * without an offer the memory is made ready when the receiver answers.
+ * An offer may wait long for its receive.  What is held meanwhile is bounded: a few copies for
+ * each peer, or registrations where each operation has its own, no reserve block; without an
+ * offer the memory is made ready when the receiver answers.
  */
 static bool offerable(const struct rme_op *op, uint8_t memory)
 {
     return (memory == RME_MEMORY_DIRECT && !op->peer->rme->pin.each) ||
-           (memory != RME_MEMORY_RESERVE && op->peer->talk->rts_out[stream_of(op)] < COSTLY_OFFERS);
+           (memory != RME_MEMORY_RESERVE &&
+            op->peer->talk->rts_out[stream_of(op)] < COSTLY_OFFERS);
 }
 
 /* The message goes without the offer after all. */
@@ -56,7 +61,8 @@ static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_unit *u
     op->rndv->access = RME_ACCESS_LOCAL;
 }
 
-/* The first unit, which goes along with RTS; NULL with *wait: not ready yet, or there will be none. */
+/* The first unit, which goes along with RTS; NULL with *wait: not ready yet, or there will be
+ * none. */
 static struct rme_unit *offered_unit(struct rme *rme, struct rme_op *op, bool *wait)
 {
     struct rme_rndv *r = op->rndv;
@@ -94,7 +100,9 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
     message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
     message.flags |= unit != NULL && unit->length == op->size ? RME_WIRE_F_READY : 0;
     if (op->kind == RME_OP_SEND)
-        message.flags |= rme_invite_sent(&peer->talk->invites, op->tag, message.from) ? RME_WIRE_F_DECLINED : 0;
+        message.flags |= rme_invite_sent(&peer->talk->invites, op->tag, message.from)
+                             ? RME_WIRE_F_DECLINED
+                             : 0;
     rme_wire_encode(&message, tx);
     if (unit != NULL) {
         rme_unit_describe(unit, tx, RME_WIRE_RTS);
@@ -111,12 +119,14 @@ static bool nothing_before_it(const struct rme_peer *peer)
 {
     const struct rme *rme = peer->rme;
 
-    return rme_node_alone(&peer->xferq) && peer->xfers < rme->tuning.xfers_peer && rme->xfers < rme->tuning.xfers;
+    return rme_node_alone(&peer->xferq) && peer->xfers < rme->tuning.xfers_peer &&
+           rme->xfers < rme->tuning.xfers;
 }
 
 enum invited { INVITED_ENDED = -1, INVITED_WAITS, INVITED_GONE, INVITED_NOT };
 
-/* The peer has opened memory for a message of this tag: writes into it, if it is for this one and all is ready. */
+/* The peer has opened memory for a message of this tag: writes into it, if it is for this one
+ * and all is ready. */
 static enum invited take_invitation(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
@@ -124,7 +134,8 @@ static enum invited take_invitation(struct rme *rme, struct rme_op *op)
     struct rme_unit *unit;
     struct rme_rndv *r;
 
-    if (opening->length != op->size || !nothing_before_it(peer) || (op->rndv == NULL && plan_send(rme, op) != 0))
+    if (opening->length != op->size || !nothing_before_it(peer) ||
+        (op->rndv == NULL && plan_send(rme, op) != 0))
         return INVITED_NOT;
     if (rme_plan_declines(&rme->load, op->rndv->offers))
         return INVITED_NOT;
@@ -141,7 +152,8 @@ static enum invited take_invitation(struct rme *rme, struct rme_op *op)
         }
         return INVITED_NOT;
     }
-    if (peer->credit.exact && peer->credit.untold && !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
+    if (peer->credit.exact && peer->credit.untold &&
+        !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
         return INVITED_WAITS; /* an immediate cannot say what we have taken: defer.c */
     if (!rme_peer_may_report(peer))
         return INVITED_WAITS; /* that was the last one */
@@ -163,7 +175,9 @@ bool rme_rndv_in_turn(const struct rme_op *op)
 
     if (op->rndv != NULL || op->kind == RME_OP_UNEXPECTED)
         return out < peer->hello.rts_max;
-    return peer->talk->preparing < PREPARING_MAX && out + peer->talk->preparing < peer->hello.rts_max; /* those come first */
+    /* those come first */
+    return peer->talk->preparing < PREPARING_MAX &&
+           out + peer->talk->preparing < peer->hello.rts_max;
 }
 
 /* It goes to the invitation of its tag. */
@@ -181,7 +195,8 @@ enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op)
     bool wait;
     void *tx;
 
-    if (peer->talk->invites.held != NULL && peer->talk->invites.tag == op->tag && op->kind == RME_OP_SEND) {
+    if (peer->talk->invites.held != NULL && peer->talk->invites.tag == op->tag &&
+        op->kind == RME_OP_SEND) {
         invited = take_invitation(rme, op);
         if (invited != INVITED_NOT)
             return sent_invited(invited);
@@ -254,7 +269,8 @@ void rme_rndv_cts(struct rme_peer *peer, const struct rme_wire_message *message)
         receiver_opened(op, message); /* else given up; the receiver will hear of it, or has */
 }
 
-void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle, const struct rme_wire_message *invite)
+void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
+                      const struct rme_wire_message *invite)
 {
     struct rme_op *op = answered(peer, handle);
 

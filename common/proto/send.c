@@ -2,39 +2,49 @@
 /*
  * What goes out on a link, and in which order.
  *
- * Whatever wants to send puts itself into one of the peer's queues and kicks the peer; rme_settle pushes kicked peers when the
- * round of events is over.  A push sends, as far as credits and buffers reach: control messages, which end or move
- * operations under way; transfers; then what starts something new.  Last, credits go back by themselves if enough are owed and no
- * message took them along.
+ * Whatever wants to send puts itself into one of the peer's queues and kicks the peer;
+ * rme_settle pushes kicked peers when the round of events is over.  A push sends, as far as
+ * credits and buffers reach: control messages, which end or move operations under way;
+ * transfers; then what starts something new.  Last, credits go back by themselves if enough are
+ * owed and no message took them along.
  *
- * The order of what starts something.  Messages of one (peer, tag) leave in the order of posting, whatever protocol they take.
- * One that waits for something of its own holds back no message of another tag.  That is memory which is being made ready, or the
- * peer's host, which has taken too few messages: as many RTS as the peer holds are out, and a small message finds no room in
- * the window either.  Such a send steps out of the queue and holds its tag: those of the tag that come to the head of
- * the queue meanwhile gather behind it, in the tag's slot of rme->protocols->holds.  When it has gone, the oldest of them holds the
- * tag and is tried next; after the last one the slot goes.  A send is thus moved three times at most, however many there are.
+ * The order of what starts something.  Messages of one (peer, tag) leave in the order of
+ * posting, whatever protocol they take.  One that waits for something of its own holds back no
+ * message of another tag.  That is memory which is being made ready, or the peer's host, which
+ * has taken too few messages: as many RTS as the peer holds are out, and a small message finds
+ * no room in the window either.  Such a send steps out of the queue and holds its tag: those of
+ * the tag that come to the head of the queue meanwhile gather behind it, in the tag's slot of
+ * rme->protocols->holds.  When it has gone, the oldest of them holds the tag and is tried next;
+ * after the last one the slot goes.  A send is thus moved three times at most, however many
+ * there are.
  *
- * What every message needs, a credit and a buffer, is waited for in the order of posting: the whole queue stands.  So are the RTS
- * and the window by those that wait for them (peer->talk->turn): a small message goes past a large one that waits for an RTS, and they
- * take turns when there is room for one; but it does not go past another small one, which might never find room then.
+ * What every message needs, a credit and a buffer, is waited for in the order of posting: the
+ * whole queue stands.  So are the RTS and the window by those that wait for them
+ * (peer->talk->turn): a small message goes past a large one that waits for an RTS, and they
+ * take turns when there is room for one; but it does not go past another small one, which might
+ * never find room then.
  *
- * Unexpected messages have a queue of their own.  They are small, and the peer delivers them in the order of sending, whatever their
- * tags; so that queue waits as a whole.  While its first one waits for the peer's host or for its memory, expected messages go past it, and
- * it past theirs.  But for what every message needs, the two queues wait as one, in the order of posting.  For a host that is told
- * that its data was sent may have nothing left to wait for, and ask us no more, although the request that it posted before the data
- * was not reported yet: if data could take the credit that the request waits for, that would never go out.
+ * Unexpected messages have a queue of their own.  They are small, and the peer delivers them in
+ * the order of sending, whatever their tags; so that queue waits as a whole.  While its first
+ * one waits for the peer's host or for its memory, expected messages go past it, and it past
+ * theirs.  But for what every message needs, the two queues wait as one, in the order of
+ * posting.  For a host that is told that its data was sent may have nothing left to wait for,
+ * and ask us no more, although the request that it posted before the data was not reported yet:
+ * if data could take the credit that the request waits for, that would never go out.
  *
- * Failure path.  A send that is cancelled, or ends with its link, passes the tag on like one that goes.  Without memory for a
- * slot the queue waits as a whole.
+ * Failure path.  A send that is cancelled, or ends with its link, passes the tag on like one
+ * that goes.  Without memory for a slot the queue waits as a whole.
  */
 #include "move/move.h"
 #include "proto/send.h"
 
-/* ---- Sends that let others pass ---------------------------------------------------------------------------------- */
+/* ---- Sends that let others pass ---- */
 
 static struct rme_slot *slot_of(const struct rme_peer *peer, int32_t tag)
 {
-    return peer->talk->holds != 0 ? rme_match_find(&peer->rme->protocols->holds, rme_match_key(peer->serial, tag)) : NULL;
+    return peer->talk->holds != 0
+               ? rme_match_find(&peer->rme->protocols->holds, rme_match_key(peer->serial, tag))
+               : NULL;
 }
 
 bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag)
@@ -54,7 +64,8 @@ static bool hold_tag(struct rme_op *op)
     struct rme_peer *peer = op->peer;
 
     if (op->slot == NULL) {
-        op->slot = rme_match_get(&peer->rme->protocols->holds, rme_match_key(peer->serial, op->tag));
+        op->slot =
+            rme_match_get(&peer->rme->protocols->holds, rme_match_key(peer->serial, op->tag));
         if (op->slot == NULL)
             return false;
         op->slot->holder = op;
@@ -105,13 +116,14 @@ void rme_send_invited(struct rme_peer *peer, int32_t tag)
 {
     const struct rme_slot *slot = slot_of(peer, tag);
 
-    if (slot == NULL || rme_node_alone(&slot->holder->link)) /* its memory is being made ready */
+    /* its memory is being made ready */
+    if (slot == NULL || rme_node_alone(&slot->holder->link))
         return;
     try_next(slot->holder);
     rme_peer_kick(peer);
 }
 
-/* ---- Sends in turn ----------------------------------------------------------------------------------------------- */
+/* ---- Sends in turn ---- */
 
 /* Could it go without an RTS, if the window had room? */
 static bool is_small(const struct rme_op *op)
@@ -127,13 +139,15 @@ static struct rme_op *first_of(const struct rme_node *ring)
 /* The first protocol with which it need not wait for the peer's host; NULL: none. */
 static const struct rme_protocol *in_turn_with(const struct rme_op *op)
 {
-    for (const struct rme_protocol *const *row = rme_protocol_table; op != NULL && *row != NULL; row++)
+    for (const struct rme_protocol *const *row = rme_protocol_table; op != NULL && *row != NULL;
+         row++)
         if ((*row)->in_turn != NULL && (*row)->in_turn(op))
             return *row;
     return NULL;
 }
 
-/* Of those that wait for the peer's host, one that need not wait any more; NULL: none.  They take turns where both want the same. */
+/* Of those that wait for the peer's host, one that need not wait any more; NULL: none.  They
+ * take turns where both want the same. */
 static struct rme_op *in_turn(const struct rme_peer *peer)
 {
     struct rme_op *small = first_of(&peer->talk->turn[RME_TURN_SMALL]);
@@ -149,7 +163,8 @@ static enum rme_started ask_protocols(struct rme_op *op)
 {
     enum rme_started started = RME_START_OTHER;
 
-    for (const struct rme_protocol *const *row = rme_protocol_table; started == RME_START_OTHER && *row != NULL; row++)
+    for (const struct rme_protocol *const *row = rme_protocol_table;
+         started == RME_START_OTHER && *row != NULL; row++)
         if ((*row)->start != NULL)
             started = (*row)->start(op->peer->rme, op);
     return started;
@@ -174,7 +189,8 @@ static bool try_expected(struct rme_op *op)
     return true;
 }
 
-/* Sends the next expected message, or lets it wait aside.  False: there is none, or nothing can go now. */
+/* Sends the next expected message, or lets it wait aside.  False: there is none, or nothing can
+ * go now. */
 static bool send_expected(struct rme_peer *peer)
 {
     struct rme_op *op = in_turn(peer);
@@ -217,11 +233,13 @@ static bool unexpected_is_older(const struct rme_peer *peer)
 
     if (expected == NULL)
         expected = first_of(&peer->talk->sendq[RME_EXPECTED]);
-    return unexpected != NULL && expected != NULL && (int32_t)(unexpected->posted - expected->posted) < 0;
+    return unexpected != NULL && expected != NULL &&
+           (int32_t)(unexpected->posted - expected->posted) < 0;
 }
 
 /*
- * Starts what can be started.  An older unexpected message that lacks a credit needs no look here: the younger one lacks it as well.
+ * Starts what can be started.  An older unexpected message that lacks a credit needs no look
+ * here: the younger one lacks it as well.
  */
 static void start(struct rme_peer *peer)
 {

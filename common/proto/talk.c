@@ -2,8 +2,9 @@
 /*
  * The table of protocols, and what becomes of a peer's operations with its links.
  *
- * When a link is given up nothing more is sent or matched on it: its ops leave their queues, end with the error, and wait in
- * peer->dying for the link to be down, since until then a device may use their memory.
+ * When a link is given up nothing more is sent or matched on it: its ops leave their queues,
+ * end with the error, and wait in peer->dying for the link to be down, since until then a
+ * device may use their memory.
  */
 #include <string.h>
 
@@ -15,8 +16,9 @@
 #include "proto/unexp.h"
 
 const struct rme_protocol *const rme_protocol_table[] = {
-    &rme_protocol_link,   &rme_protocol_eager,  &rme_protocol_defer,      &rme_protocol_invitation, &rme_protocol_unexpected,
-    &rme_protocol_refusal, &rme_protocol_cancel, &rme_protocol_rendezvous, NULL,
+    &rme_protocol_link,       &rme_protocol_eager,      &rme_protocol_defer,
+    &rme_protocol_invitation, &rme_protocol_unexpected, &rme_protocol_refusal,
+    &rme_protocol_cancel,     &rme_protocol_rendezvous, NULL,
 };
 
 void rme_protocols_init(struct rme_protocols *protocols)
@@ -46,8 +48,9 @@ static void started(struct rme_peer *peer)
 }
 
 /*
- * Ops that fail together are reported sends first, receives after.  A host that posted a request and the receive of its
- * answer looks for the failure at the receive, and may take no further step for a send that is reported after it.
+ * Ops that fail together are reported sends first, receives after.  A host that posted a
+ * request and the receive of its answer looks for the failure at the receive, and may take no
+ * further step for a send that is reported after it.
  */
 static void sends_first(struct rme_node *ops)
 {

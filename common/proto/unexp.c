@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Unexpected messages.  Small ones come eagerly and are copied at once into a buffer that will be the host's.  Larger ones,
- * and those of a sender whose window is full, come as RTS and are pulled: an op of kind PULL receives them like any
- * rendezvous.  A pull starts when the peer's messages that wait for the host are below its window, so what one peer
- * makes us hold is bounded, and a host that fetches nothing blocks nobody's expected messages.
+ * Unexpected messages.  Small ones come eagerly and are copied at once into a buffer that will
+ * be the host's.  Larger ones, and those of a sender whose window is full, come as RTS and are
+ * pulled: an op of kind PULL receives them like any rendezvous.  A pull starts when the peer's
+ * messages that wait for the host are below its window, so what one peer makes us hold is
+ * bounded, and a host that fetches nothing blocks nobody's expected messages.
  *
- * Each peer's messages are delivered in the order of their sending: they wait in peer->talk->unexpected, and from its head they
- * go to rme->protocols->unexpected as they become complete.  Complete messages outlive their peer.  A buffer given out is found
- * again by its address in a hash table, so that a wrong pointer does no harm.
+ * Each peer's messages are delivered in the order of their sending: they wait in
+ * peer->talk->unexpected, and from its head they go to rme->protocols->unexpected as they
+ * become complete.  Complete messages outlive their peer.  A buffer given out is found again by
+ * its address in a hash table, so that a wrong pointer does no harm.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,7 +20,8 @@
 #include "proto/unexp.h"
 #include "transport/waiter.h"
 
-static struct rme_unexp *unexp_new(struct rme_peer *peer, int32_t tag, uint64_t size, size_t room)
+static struct rme_unexp *unexp_new(struct rme_peer *peer, int32_t tag, uint64_t size,
+                                   size_t room)
 {
     struct rme_unexp *u = malloc(sizeof(*u) + room);
 
@@ -97,9 +100,10 @@ static void unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *
     pass_on(peer);
 }
 
-/* ---- Pulling ----------------------------------------------------------------------------------------------------- */
+/* ---- Pulling ---- */
 
-/* What a pull counts for against the window: like an eager message, so that those of no bytes are bounded, too. */
+/* What a pull counts for against the window: like an eager message, so that those of no bytes
+ * are bounded, too. */
 static uint32_t pull_cost(const struct rme_unexp *u)
 {
     return (uint32_t)u->size + RME_HELD_COST;
@@ -145,7 +149,8 @@ static void pull_more(struct rme_peer *peer)
     while (!rme_node_alone(&peer->talk->pulls) && peer->state == RME_PEER_UP) {
         struct rme_unexp *u = rme_entry(peer->talk->pulls.next, struct rme_unexp, waiting);
 
-        if (peer->talk->pulled != 0 && peer->talk->pulled + pull_cost(u) > peer->rme->tuning.window[RME_UNEXPECTED_STREAM])
+        if (peer->talk->pulled != 0 &&
+            peer->talk->pulled + pull_cost(u) > peer->rme->tuning.window[RME_UNEXPECTED_STREAM])
             return;
         if (!pull(peer, u)) {
             rme_message_no_memory(peer);
@@ -217,7 +222,7 @@ static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *canc
     return true;
 }
 
-/* ---- Delivering -------------------------------------------------------------------------------------------------- */
+/* ---- Delivering ---- */
 
 struct rme_unexp *rme_unexp_take(struct rme *rme)
 {
@@ -252,9 +257,10 @@ struct rme_unexp *rme_unexp_back(struct rme *rme, const void *buffer)
     return rme_entry(lent, struct rme_unexp, lent);
 }
 
-/* ---- Dropping ---------------------------------------------------------------------------------------------------- */
+/* ---- Dropping ---- */
 
-/* Those that wait for the host.  Nobody else's are looked at when the peer has none, or no more. */
+/* Those that wait for the host.  Nobody else's are looked at when the peer has none, or no
+ * more. */
 static void drop_complete(struct rme_peer *peer, struct rme_node *ring)
 {
     struct rme_node *node = ring->next;
@@ -325,7 +331,8 @@ static void made(struct rme_peer *peer)
 const struct rme_protocol rme_protocol_unexpected = {
     .name = "unexpected",
     .cancelled = cancelled,
-    .arrived = {[RME_WIRE_UNEXPECTED] = unexp_arrived, [RME_ARRIVAL_UNEXPECTED_RTS] = rts_arrived},
+    .arrived =
+        {[RME_WIRE_UNEXPECTED] = unexp_arrived, [RME_ARRIVAL_UNEXPECTED_RTS] = rts_arrived},
     .made = made,
     .left = left,
 };

@@ -15,9 +15,9 @@ struct rme_unexp {
     struct rme_keyed lent;   /* in the table of what the host has */
     struct rme_peer *peer;   /* NULL once the host has it */
     int32_t tag;
-    bool ready;              /* all bytes are here */
-    bool dropped;            /* the host does not want it any more; it is still being pulled */
-    bool pulled;             /* it came by RTS */
+    bool ready;   /* all bytes are here */
+    bool dropped; /* the host does not want it any more; it is still being pulled */
+    bool pulled;  /* it came by RTS */
     uint64_t size;
     size_t kept;             /* bytes in the account of the peer */
     struct rme_message *rts; /* not pulled yet */

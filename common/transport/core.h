@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What every floor from the transport up shares: the network, the options, the log, counters, time and the peers.  What a floor
- * above keeps for itself is behind a pointer that only it and those above it look through.
+ * What every floor from the transport up shares: the network, the options, the log, counters,
+ * time and the peers.  What a floor above keeps for itself is behind a pointer that only it and
+ * those above it look through.
  */
 #ifndef RME_CORE_H
 #define RME_CORE_H
@@ -73,11 +74,12 @@ struct rme {
     struct rme_credit_pool credit_pool; /* receive buffers beyond the first ones of each link */
     struct rme_timers timers;
     bool unflushed; /* something was queued at the fabric since the last flush */
-    bool lingers;   /* likewise, but it may wait for the next message or the next look at the fabric */
+    /* likewise, but it may wait for the next message or the next look at the fabric */
+    bool lingers;
     bool closing;
     uint32_t byes; /* BYE messages under way */
 
-    struct rme_node peers;       /* all */
+    struct rme_node peers; /* all */
     uint32_t npeer;
     uint32_t last_serial;
     struct rme_node kicked;      /* to be pushed after this round of events */
@@ -86,8 +88,9 @@ struct rme {
     struct rme_node window_turn; /* peers that wait for windows, see expose.c */
     uint32_t offered;            /* windows open for what may wait long */
     struct rme_load load;        /* what we have to move */
-    uint32_t under_way;          /* rendezvous whose data moves now, whoever moves it; and invitations */
-    uint64_t jitter;             /* state of a small random generator */
+    /* rendezvous whose data moves now, whoever moves it; and invitations */
+    uint32_t under_way;
+    uint64_t jitter; /* state of a small random generator */
 
     /* who sleeps: waiter.h */
     struct rme_waiter *leader;

@@ -1,82 +1,108 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Why nothing is ever sent without a receive buffer, and why two peers never wait for each other's credits for ever.
+ * Why nothing is ever sent without a receive buffer, and why two peers never wait for each
+ * other's credits for ever.
  *
- * The account.  For one direction A -> B let G be what B promised (promised at B).  At any moment
+ * The account.  For one direction A -> B let G be what B promised (promised at B).  At any
+ * moment
  *
  *     have at A  +  messages in flight A -> B  +  owed at B  +  credits in flight B -> A  =  G.
  *
- * Each event keeps the sum: sending moves 1 from `have` to flight; arrival moves 1 from flight to `owed` (the buffer has
- * been given back to the device before); any message B -> A moves all of `owed` to flight; its arrival moves them to
- * `have`; growing adds the same number to G and to the credits in flight (to a peer that does not understand that: to G and
- * `owed`); giving up moves some from `have` to flight A -> B, and their arrival takes them and as many of G away.  Messages in
- * flight are at most G, buffers of the device are at least G: the receiver is always ready.
+ * Each event keeps the sum: sending moves 1 from `have` to flight; arrival moves 1 from flight
+ * to `owed` (the buffer has been given back to the device before); any message B -> A moves all
+ * of `owed` to flight; its arrival moves them to `have`; growing adds the same number to G and
+ * to the credits in flight (to a peer that does not understand that: to G and `owed`); giving
+ * up moves some from `have` to flight A -> B, and their arrival takes them and as many of G
+ * away.  Messages in flight are at most G, buffers of the device are at least G: the receiver
+ * is always ready.
  *
- * What credits tell.  They are returned in the order in which messages and immediates are taken.  So if `credits` of a
- * header returns nothing else, the sum of what came back says how many of ours the peer had taken when it spoke (`told`), and
- * with that it knows what those did.  Therefore new buffers are promised in a field of their own, of CREDIT messages.  defer.c
- * needs that to be exact.  A peer that does not say so in its hello mixes both, and `told` may be too large by its growth.
+ * What credits tell.  They are returned in the order in which messages and immediates are
+ * taken.  So if `credits` of a header returns nothing else, the sum of what came back says how
+ * many of ours the peer had taken when it spoke (`told`), and with that it knows what those
+ * did.  Therefore new buffers are promised in a field of their own, of CREDIT messages.
+ * defer.c needs that to be exact.  A peer that does not say so in its hello mixes both, and
+ * `told` may be too large by its growth.
  *
- * Giving up.  Who has promised more than at first asks a link on which nothing happens (PING), and the other side gives up
- * what it has in hand but for the few of the reserve (PONG).  Only then are the buffers the asker's again, as they could be in use before.
- * Neither goes below what the hellos promised, so G >= 4 still, and all that is said below of any G holds for the smaller one.  Who
- * does not know what it was granted, because the peer is not exact, gives nothing up.
+ * Giving up.  Who has promised more than at first asks a link on which nothing happens (PING),
+ * and the other side gives up what it has in hand but for the few of the reserve (PONG).  Only
+ * then are the buffers the asker's again, as they could be in use before.  Neither goes below
+ * what the hellos promised, so G >= 4 still, and all that is said below of any G holds for the
+ * smaller one.  Who does not know what it was granted, because the peer is not exact, gives
+ * nothing up.
  *
- * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1, and a CREDIT message always returns at least
- * one, or promises one more.  B must send a CREDIT message once `owed` reaches G/2 (and 1), if no other message takes them along before.
+ * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1, and a CREDIT
+ * message always returns at least one, or promises one more.  B must send a CREDIT message once
+ * `owed` reaches G/2 (and 1), if no other message takes them along before.
  *
- * No deadlock.  Let nothing be in flight; then have(A) = G - owed(B) and likewise for the other direction.  Say that A
- * waits with data or control, so have(A) <= 2.  Then owed(B) >= G - 2 >= G/2 as G >= 4: B must send a CREDIT message, and
- * does unless have(B) = 0.  The last credit is spent on CREDIT messages only, so if have(B) = 0 the last message of B was a
- * CREDIT message; it has arrived, and A got at least one credit by it.  If now have(A) = 0 as well, A has spent that one later,
- * on a CREDIT message which has arrived at B after B's last message, and so B has a credit: a contradiction.
- * So one of the two has a credit and a duty to send a CREDIT message; it goes, the other gets at least G/2 - 1 >= 1 credits,
- * and by the same argument everything that waits is sent in the end, since operations in control class never wait for data
- * class.
+ * No deadlock.  Let nothing be in flight; then have(A) = G - owed(B) and likewise for the other
+ * direction.  Say that A waits with data or control, so have(A) <= 2.  Then owed(B) >= G - 2 >=
+ * G/2 as G >= 4: B must send a CREDIT message, and does unless have(B) = 0.  The last credit is
+ * spent on CREDIT messages only, so if have(B) = 0 the last message of B was a CREDIT message;
+ * it has arrived, and A got at least one credit by it.  If now have(A) = 0 as well, A has spent
+ * that one later, on a CREDIT message which has arrived at B after B's last message, and so B
+ * has a credit: a contradiction.  So one of the two has a credit and a duty to send a CREDIT
+ * message; it goes, the other gets at least G/2 - 1 >= 1 credits, and by the same argument
+ * everything that waits is sent in the end, since operations in control class never wait for
+ * data class.
  *
- * A single credit.  A queue that all links share keeps the buffers that it was given, so a thousand idle links should not have
- * eight each.  Who accepts a link therefore promises one, the least that lets the other side speak at all, if that side is lean: it
- * knows the rule that follows.  Only one side of a link can be that poor: a hello that asks for a link promises 4 or more.
- * Let A be the lean side and B the one that accepted.  B keeps the reserve.  A keeps none while it has been granted fewer than 4: whatever
- * it sends may take its last credit, with one exception: if as many messages of B as A has promised have arrived and are owed still,
- * or wait to be taken (defer.c), the last credit of A is only for a message that returns at least one.  An immediate returns none, nor
- * does a header that has to withhold them (keep.c).
- * Let nothing be in flight, and A have 0.  Then owed(B) = G >= 1, so B must send a CREDIT message, and does unless have(B) = 0.  B spends
- * its last one on CREDIT messages only, so if have(B) = 0 the last message of B was a CREDIT message by which A got at least one credit.  Since
- * then A has returned nothing, as B would have it.  So from the arrival of that message on all that A has promised was owed
- * or aside at A, and A cannot have spent its last credit: a contradiction.  Let now B wait: have(B) <= 2, so owed(A) >= G/2 once those aside are
- * taken, which needs nobody but our own device, and A must send a CREDIT message.  It does if it has a credit, and if not, B sends it
- * one as was just shown.  Once A has been granted 4 or more, both keep the reserve, which is a special case of A's rule.
- * A never waits for ever behind CREDIT messages of its own, which use its one credit, too.  One of them gives B all its credits, so
- * the next message of B carries A's credit back and is not paid for with B's last: then the exception does not hold.
+ * A single credit.  A queue that all links share keeps the buffers that it was given, so a
+ * thousand idle links should not have eight each.  Who accepts a link therefore promises one,
+ * the least that lets the other side speak at all, if that side is lean: it knows the rule that
+ * follows.  Only one side of a link can be that poor: a hello that asks for a link promises 4
+ * or more.  Let A be the lean side and B the one that accepted.  B keeps the reserve.  A keeps
+ * none while it has been granted fewer than 4: whatever it sends may take its last credit, with
+ * one exception: if as many messages of B as A has promised have arrived and are owed still, or
+ * wait to be taken (defer.c), the last credit of A is only for a message that returns at least
+ * one.  An immediate returns none, nor does a header that has to withhold them (keep.c).  Let
+ * nothing be in flight, and A have 0.  Then owed(B) = G >= 1, so B must send a CREDIT message,
+ * and does unless have(B) = 0.  B spends its last one on CREDIT messages only, so if have(B) =
+ * 0 the last message of B was a CREDIT message by which A got at least one credit.  Since then
+ * A has returned nothing, as B would have it.  So from the arrival of that message on all that
+ * A has promised was owed or aside at A, and A cannot have spent its last credit: a
+ * contradiction.  Let now B wait: have(B) <= 2, so owed(A) >= G/2 once those aside are taken,
+ * which needs nobody but our own device, and A must send a CREDIT message.  It does if it has a
+ * credit, and if not, B sends it one as was just shown.  Once A has been granted 4 or more,
+ * both keep the reserve, which is a special case of A's rule.  A never waits for ever behind
+ * CREDIT messages of its own, which use its one credit, too.  One of them gives B all its
+ * credits, so the next message of B carries A's credit back and is not paid for with B's last:
+ * then the exception does not hold.
  *
- * Growth.  A says with each message that takes its last credit that it would use more, and whoever has to wait for one says so
- * in its next header.  B then promises more in a CREDIT message: as many as are usual with a first growth, as many again
- * with each further one, up to a limit.  All that links of a shared queue have beyond their first credit comes out of one pool, since
- * that is what the queue is left with when they are gone.  No link gets more than one sixteenth of what it would find in the pool if it had none:
- * so a few can have all that they use, and many leave something to those who come after them, unless they are very many.
- * These have one credit, wait for an answer after each message, and find more when others idle or go.
+ * Growth.  A says with each message that takes its last credit that it would use more, and
+ * whoever has to wait for one says so in its next header.  B then promises more in a CREDIT
+ * message: as many as are usual with a first growth, as many again with each further one, up to
+ * a limit.  All that links of a shared queue have beyond their first credit comes out of one
+ * pool, since that is what the queue is left with when they are gone.  No link gets more than
+ * one sixteenth of what it would find in the pool if it had none:  so a few can have all that
+ * they use, and many leave something to those who come after them, unless they are very many.
+ * These have one credit, wait for an answer after each message, and find more when others idle
+ * or go.
  *
- * No endless exchange.  CREDIT messages use credits too.  But one is sent for at least G/2 >= 2 messages received, or to
- * promise more, which has a limit, so an exchange of nothing but CREDIT messages dies out.  With a single credit one side answers
- * each CREDIT message, but the other only every second one, which is enough.
+ * No endless exchange.  CREDIT messages use credits too.  But one is sent for at least G/2 >= 2
+ * messages received, or to promise more, which has a limit, so an exchange of nothing but
+ * CREDIT messages dies out.  With a single credit one side answers each CREDIT message, but the
+ * other only every second one, which is enough.
  *
- * Buffers are given back at once, whether or not the message found a receive, so held messages never block the link; what
- * the receiver holds aside is bounded by the windows.  A sender whose window is full sends descriptors (RTS) only, whose
- * number is bounded by the receiver's hello.
+ * Buffers are given back at once, whether or not the message found a receive, so held messages
+ * never block the link; what the receiver holds aside is bounded by the windows.  A sender
+ * whose window is full sends descriptors (RTS) only, whose number is bounded by the receiver's
+ * hello.
  */
 #include <errno.h>
 
 #include "transport/credit.h"
 
 #define CREDITS_MAX (1u << 20) /* nobody has more buffers for one peer */
-#define POOL_PARTS  16u        /* a link gets at most this part of what is left of the pool, and what it has of it */
+/* a link gets at most this part of what is left of the pool, and what it has of it */
+#define POOL_PARTS 16u
 
 void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t have)
 {
-    *credit = (struct rme_credit){
-        .have = have, .promised = promised, .granted = have, .first_promised = promised, .first_granted = have,
-        .lean = have < RME_CREDITS_RESERVE};
+    *credit = (struct rme_credit){.have = have,
+                                  .promised = promised,
+                                  .granted = have,
+                                  .first_promised = promised,
+                                  .first_granted = have,
+                                  .lean = have < RME_CREDITS_RESERVE};
 }
 
 bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns, uint32_t aside)
@@ -166,7 +192,8 @@ int rme_credit_yielded(struct rme_credit *credit, uint32_t count)
     return 0;
 }
 
-uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has, uint32_t wanted)
+uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has,
+                               uint32_t wanted)
 {
     uint64_t left = pool->limit > pool->lent ? pool->limit - pool->lent : 0;
     uint64_t most = (left + has + POOL_PARTS - 1) / POOL_PARTS;
@@ -180,7 +207,8 @@ uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has,
 
 bool rme_window_fits(const struct rme_window *window, uint64_t payload)
 {
-    return (uint64_t)(uint32_t)(window->sent - window->taken) + payload + RME_HELD_COST <= window->limit;
+    return (uint64_t)(uint32_t)(window->sent - window->taken) + payload + RME_HELD_COST <=
+           window->limit;
 }
 
 void rme_window_sent(struct rme_window *window, uint64_t payload)
@@ -198,7 +226,8 @@ int rme_window_report(struct rme_window *window, uint32_t taken)
 
 int rme_holding_got(struct rme_holding *holding, uint64_t payload)
 {
-    if ((uint64_t)(uint32_t)(holding->got - holding->taken) + payload + RME_HELD_COST > holding->limit)
+    if ((uint64_t)(uint32_t)(holding->got - holding->taken) + payload + RME_HELD_COST >
+        holding->limit)
         return -EPROTO;
     holding->got += (uint32_t)payload + RME_HELD_COST;
     return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Flow control of one link, as arithmetic: receive buffers (credits) and held messages (windows).  See credit.c. */
+/* Flow control of one link, as arithmetic: receive buffers (credits) and held messages
+ * (windows).  See credit.c. */
 #ifndef RME_CREDIT_H
 #define RME_CREDIT_H
 
@@ -8,27 +9,30 @@
 
 /* What a message is for; the value is how many credits must be in hand to send it. */
 enum rme_credit_class {
-    RME_CREDIT_RETURN = 1,  /* a CREDIT message with at least one credit in it */
-    RME_CREDIT_CONTROL = 2, /* what ends or moves operations: CTS, OFFER, GO, FIN, CANCEL, immediates … */
-    RME_CREDIT_DATA = 3,    /* what starts something: EAGER, UNEXPECTED, RTS, PING */
+    RME_CREDIT_RETURN = 1, /* a CREDIT message with at least one credit in it */
+    /* what ends or moves operations: CTS, OFFER, GO, FIN, CANCEL, immediates … */
+    RME_CREDIT_CONTROL = 2,
+    RME_CREDIT_DATA = 3, /* what starts something: EAGER, UNEXPECTED, RTS, PING */
 };
 
-/* Who was promised fewer keeps no reserve: it may spend the last one, by the rule of credit.c. */
+/* Who was promised fewer keeps no reserve: it may spend the last one, by the rule of
+ * credit.c. */
 #define RME_CREDITS_RESERVE 4u
 
 struct rme_credit {
     uint32_t have;     /* receive buffers of the peer that we may use */
     uint32_t promised; /* receive buffers of ours that belong to the peer */
-    uint32_t owed;     /* of those, used by the peer and given back, but the peer does not know yet */
-    uint32_t grown;    /* buffers that are promised with the next CREDIT message */
-    uint32_t spent;    /* messages and immediates sent so far, modulo 2^32 */
-    uint32_t told;     /* of those, so many the peer says that it has taken */
-    uint32_t granted;  /* what the peer has promised us: at first, and by `more` since */
+    /* of those, used by the peer and given back, but the peer does not know yet */
+    uint32_t owed;
+    uint32_t grown;   /* buffers that are promised with the next CREDIT message */
+    uint32_t spent;   /* messages and immediates sent so far, modulo 2^32 */
+    uint32_t told;    /* of those, so many the peer says that it has taken */
+    uint32_t granted; /* what the peer has promised us: at first, and by `more` since */
     uint32_t first_promised, first_granted; /* nobody goes below these */
-    bool lean;         /* the peer promised fewer than RME_CREDITS_RESERVE at first */
-    bool exact;        /* both sides return what they took and nothing else, see credit.c */
-    bool untold;       /* among what is owed is a report (an immediate or FIN) of the peer */
-    bool stalled;      /* something had to wait for `have`: the next header says so */
+    bool lean;    /* the peer promised fewer than RME_CREDITS_RESERVE at first */
+    bool exact;   /* both sides return what they took and nothing else, see credit.c */
+    bool untold;  /* among what is owed is a report (an immediate or FIN) of the peer */
+    bool stalled; /* something had to wait for `have`: the next header says so */
 };
 
 void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t have);
@@ -36,12 +40,13 @@ void rme_credit_start(struct rme_credit *credit, uint32_t promised, uint32_t hav
 /* Are there enough in hand, beyond the reserve? */
 static inline bool rme_credit_may(const struct rme_credit *credit, enum rme_credit_class class)
 {
-    return credit->have >= (uint32_t)class;
+    return credit->have >= (uint32_t) class;
 }
 
 /*
- * If not: may it go nevertheless, as nobody reserves anything of so few?  `returns`: credits that it brings back to the peer.
- * `aside`: messages of the peer that have arrived and are taken later.
+ * If not: may it go nevertheless, as nobody reserves anything of so few?  `returns`: credits
+ * that it brings back to the peer.  `aside`: messages of the peer that have arrived and are
+ * taken later.
  */
 bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns, uint32_t aside);
 
@@ -58,10 +63,12 @@ uint16_t rme_credit_give(struct rme_credit *credit);
 /* The same of buffers that the peer did not have before: for CREDIT messages. */
 uint32_t rme_credit_give_more(struct rme_credit *credit);
 
-/* A message brought `count` credits back, and `more` new ones.  -EPROTO: more than a peer can have, or than were used. */
+/* A message brought `count` credits back, and `more` new ones.  -EPROTO: more than a peer can
+ * have, or than were used. */
 int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more);
 
-/* The peer used one of our buffers, and it was given back to the device.  -EPROTO: it had none left. */
+/* The peer used one of our buffers, and it was given back to the device.  -EPROTO: it had none
+ * left. */
 int rme_credit_used(struct rme_credit *credit);
 
 /* `count` more buffers are there for the peer. */
@@ -70,8 +77,8 @@ void rme_credit_grow(struct rme_credit *credit, uint32_t count);
 /* Buffers that the peer may be asked to give up, since it uses none. */
 uint32_t rme_credit_surplus(const struct rme_credit *credit);
 /*
- * With a message that has just been paid for, and returns so many: gives up so many of the peer's buffers at most, and keeps what it
- * takes to go on.  How many.
+ * With a message that has just been paid for, and returns so many: gives up so many of the
+ * peer's buffers at most, and keeps what it takes to go on.  How many.
  */
 uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked, uint32_t returned);
 /* The peer has given up so many of ours.  -EPROTO: it cannot have had them. */
@@ -92,11 +99,13 @@ struct rme_credit_pool {
 };
 
 /* Of `wanted` more, how many may a link have that has got `has` from the pool? */
-uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has, uint32_t wanted);
+uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has,
+                               uint32_t wanted);
 
 /*
- * Messages that the receiver may have to hold.  Each costs its payload and RME_HELD_COST for its bookkeeping, so that
- * messages without bytes are bounded too.  Sums run modulo 2^32; windows are smaller than 2^31.
+ * Messages that the receiver may have to hold.  Each costs its payload and RME_HELD_COST for
+ * its bookkeeping, so that messages without bytes are bounded too.  Sums run modulo 2^32;
+ * windows are smaller than 2^31.
  */
 #define RME_HELD_COST 64u
 

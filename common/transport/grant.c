@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How many receive buffers a link is promised: at first, when it is used, and when it is idle.  credit.c has the account, and says
- * why one is enough; what is beyond that comes out of rme->credit_pool and goes back with a PONG, or the link.
+ * How many receive buffers a link is promised: at first, when it is used, and when it is idle.
+ * credit.c has the account, and says why one is enough; what is beyond that comes out of
+ * rme->credit_pool and goes back with a PONG, or the link.
  */
 #include "transport/peer.h"
 
@@ -53,7 +54,8 @@ void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
     peer->asked = asked;
     peer->pong_due = true;
     if (peer->grew && rme_credit_surplus(&peer->credit) != 0)
-        peer->ping_due = true; /* the link is idle for us as well; each asks once, else two would do it for ever */
+        /* the link is idle for us as well; each asks once, else two would do it for ever */
+        peer->ping_due = true;
     peer->grew = false;
     rme_peer_kick(peer);
 }

@@ -1,25 +1,30 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What peers make the engine keep: messages that no receive has met, descriptions of large ones, unexpected messages that the
- * host has not fetched, answers that wait for credits.
+ * What peers make the engine keep: messages that no receive has met, descriptions of large
+ * ones, unexpected messages that the host has not fetched, answers that wait for credits.
  *
- * Each kind has a bound for a link, which the peer knows (windows and rts_max of our hello, its credits): a link that exceeds it
- * is a protocol error and ends, alone.  Of what a peer describes, little is kept: when OFFERS_KEPT bytes (eager.c)
- * are kept for it, the offers of further descriptions are forgotten, and their messages are written instead of read.
+ * Each kind has a bound for a link, which the peer knows (windows and rts_max of our hello, its
+ * credits): a link that exceeds it is a protocol error and ends, alone.  Of what a peer
+ * describes, little is kept: when OFFERS_KEPT bytes (eager.c) are kept for it, the offers of
+ * further descriptions are forgotten, and their messages are written instead of read.
  *
- * The process has a bound, too, which no peer knows: option kept_bytes.  From half of it on nobody's promise of buffers grows, and
- * a host that holds at least a fair share of that half (one part of so many as there are hosts that hold anything, and one
- * more) gets no further link, and those of its links that hold a fair share of that share get no credits back.  They come
- * to rest when theirs are used up, and go on when they hold less, or all do.  Whoever holds less than a fair share does not notice:
- * neither other hosts, nor links of the same one.  The shares of that half add up to less than the other half, so what is kept
- * stays below the bound, but for what was promised when half of it was reached.
+ * The process has a bound, too, which no peer knows: option kept_bytes.  From half of it on
+ * nobody's promise of buffers grows, and a host that holds at least a fair share of that half
+ * (one part of so many as there are hosts that hold anything, and one more) gets no further
+ * link, and those of its links that hold a fair share of that share get no credits back.  They
+ * come to rest when theirs are used up, and go on when they hold less, or all do.  Whoever
+ * holds less than a fair share does not notice:  neither other hosts, nor links of the same
+ * one.  The shares of that half add up to less than the other half, so what is kept stays below
+ * the bound, but for what was promised when half of it was reached.
  *
- * Why that does not block for ever.  What is kept goes when our host takes it, or with its link.  A peer without credits cannot
- * answer, so an operation with it may wait; a cancel that waits too long ends the link (cancel_timeout_ms), and with it
- * all that is kept for it.  Credits that are withheld are returned later and in order, so what they tell is late, not wrong.
+ * Why that does not block for ever.  What is kept goes when our host takes it, or with its
+ * link.  A peer without credits cannot answer, so an operation with it may wait; a cancel that
+ * waits too long ends the link (cancel_timeout_ms), and with it all that is kept for it.
+ * Credits that are withheld are returned later and in order, so what they tell is late, not
+ * wrong.
  *
- * Memory goes back to the system when little is left of much, or few are left of many peers, whose links needed it: malloc
- * keeps what is freed between what is not.
+ * Memory goes back to the system when little is left of much, or few are left of many peers,
+ * whose links needed it: malloc keeps what is freed between what is not.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -27,9 +32,9 @@
 
 #include "transport/peer.h"
 
-#define TRIM_FROM (4u << 20) /* so much was kept … */
-#define TRIM_PART 8          /* … and this part of it is left: memory goes back */
-#define TRIM_PEERS 64u       /* likewise of so many peers */
+#define TRIM_FROM  (4u << 20) /* so much was kept … */
+#define TRIM_PART  8          /* … and this part of it is left: memory goes back */
+#define TRIM_PEERS 64u        /* likewise of so many peers */
 
 void rme_keep_init(struct rme_keep *keep, uint64_t limit)
 {
@@ -39,7 +44,7 @@ void rme_keep_init(struct rme_keep *keep, uint64_t limit)
         rme_node_init(&keep->hosts[i]);
 }
 
-/* ---- Hosts --------------------------------------------------------------------------------------------------------- */
+/* ---- Hosts ---- */
 
 /* The 16 bytes that tell hosts apart; false: none are known. */
 static bool address_of(const struct sockaddr *from, unsigned char out[16])
@@ -104,7 +109,7 @@ void rme_keep_host_put(struct rme_keep *keep, struct rme_host *host)
     free(host);
 }
 
-/* ---- The account --------------------------------------------------------------------------------------------------- */
+/* ---- The account ---- */
 
 static bool is_tight(const struct rme_keep *keep)
 {
@@ -125,7 +130,8 @@ static bool is_greedy(const struct rme_peer *peer)
 {
     const struct rme_keep *keep = &peer->rme->keep;
 
-    return rme_keep_full(keep, peer->host) && peer->kept >= share(keep) / (peer->host->users + 1);
+    return rme_keep_full(keep, peer->host) &&
+           peer->kept >= share(keep) / (peer->host->users + 1);
 }
 
 bool rme_keep_may_grow(const struct rme_keep *keep)

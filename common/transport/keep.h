@@ -23,13 +23,13 @@ struct rme_host {
 #define RME_HOST_CHAINS 256u
 
 struct rme_keep {
-    uint64_t limit; /* bytes: option kept_bytes */
-    uint64_t kept;  /* of all peers */
-    uint64_t peak;  /* since memory was given back to the system */
-    uint32_t keepers; /* hosts for which something is kept */
+    uint64_t limit;             /* bytes: option kept_bytes */
+    uint64_t kept;              /* of all peers */
+    uint64_t peak;              /* since memory was given back to the system */
+    uint32_t keepers;           /* hosts for which something is kept */
     uint32_t peers, most_peers; /* now, and at most since memory was given back */
-    bool trim;      /* memory should go back to the system */
-    struct rme_node waiting; /* peers that get no credits (peer->keep_wait) */
+    bool trim;                  /* memory should go back to the system */
+    struct rme_node waiting;    /* peers that get no credits (peer->keep_wait) */
     struct rme_node hosts[RME_HOST_CHAINS];
 };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Messages on their way out.  Whoever has something to send kicks the peer, and is asked for it when the round of events is over.  A
- * message takes a credit and a buffer; its header takes along the credits that we owe.
+ * Messages on their way out.  Whoever has something to send kicks the peer, and is asked for it
+ * when the round of events is over.  A message takes a credit and a buffer; its header takes
+ * along the credits that we owe.
  */
 #include "transport/peer.h"
 
@@ -11,7 +12,8 @@ void rme_peer_kick(struct rme_peer *peer)
         rme_node_append(&peer->rme->kicked, &peer->kick);
 }
 
-/* What takes from the reserve: may it go, as there is none, with so many credits returned?  If not, the peer hears of it. */
+/* What takes from the reserve: may it go, as there is none, with so many credits returned?  If
+ * not, the peer hears of it. */
 static bool may_last(struct rme_peer *peer, uint32_t returns)
 {
     if (rme_credit_may_last(&peer->credit, returns, peer->aside))
@@ -25,7 +27,8 @@ static bool may_last(struct rme_peer *peer, uint32_t returns)
 
 bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class)
 {
-    return rme_credit_may(&peer->credit, class) || may_last(peer, rme_keep_waits(peer) ? 0 : peer->credit.owed);
+    return rme_credit_may(&peer->credit, class) ||
+           may_last(peer, rme_keep_waits(peer) ? 0 : peer->credit.owed);
 }
 
 bool rme_peer_may_report(struct rme_peer *peer)
@@ -47,7 +50,8 @@ void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class)
 /* Does such a message show that the link is in use? */
 static bool is_use(uint8_t type)
 {
-    return type != RME_WIRE_CREDIT && type != RME_WIRE_PING && type != RME_WIRE_PONG && type != RME_WIRE_BYE;
+    return type != RME_WIRE_CREDIT && type != RME_WIRE_PING && type != RME_WIRE_PONG &&
+           type != RME_WIRE_BYE;
 }
 
 void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out)
@@ -64,7 +68,8 @@ void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_messag
     out->eager_taken = peer->holding[RME_EXPECTED].taken;
     out->unexpected_taken = peer->holding[RME_UNEXPECTED_STREAM].taken;
     rme_credit_spend(&peer->credit);
-    if (peer->credit.have == 0 && is_use(type)) /* what follows would wait: the peer hears of it before that */
+    /* what follows would wait: the peer hears of it before that */
+    if (peer->credit.have == 0 && is_use(type))
         out->flags |= RME_WIRE_F_STALLED;
 }
 

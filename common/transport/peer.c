@@ -10,24 +10,29 @@
  *      |      |         v failed    v                    v          v
  *      +------+------- IDLE      CLOSING --down--> IDLE  CLOSING --down--> DEAD
  *
- * Connecting.  The parts of an address are tried in turn; each gets an equal share of what is left of
- * connect_timeout_ms.  When all have failed, what was posted ends with the last error, and the next attempt waits at least the
- * back-off pause, which doubles and has a random part so that many clients of a restarted server do not come at once.
- * Work posted during the pause waits for it.
+ * Connecting.  The parts of an address are tried in turn; each gets an equal share of what is
+ * left of connect_timeout_ms.  When all have failed, what was posted ends with the last error,
+ * and the next attempt waits at least the back-off pause, which doubles and has a random part
+ * so that many clients of a restarted server do not come at once.  Work posted during the pause
+ * waits for it.
  *
- * Losing a link.  From the moment it is given up (rme_peer_fail, or LINK_DOWN by itself) nothing is sent; every op of the
- * link leaves its queue and moves to `dying`.  They end at LINK_DOWN, when no device touches their memory on behalf of that
- * link.  What is posted in between belongs to the next link.  A passive peer has no next link: its address is dead at
- * once, and unexpected messages that were complete are delivered still.  Events name links, and a link that is down is freed,
- * so nothing of an old link reaches a new one.
+ * Losing a link.  From the moment it is given up (rme_peer_fail, or LINK_DOWN by itself)
+ * nothing is sent; every op of the link leaves its queue and moves to `dying`.  They end at
+ * LINK_DOWN, when no device touches their memory on behalf of that link.  What is posted in
+ * between belongs to the next link.  A passive peer has no next link: its address is dead at
+ * once, and unexpected messages that were complete are delivered still.  Events name links, and
+ * a link that is down is freed, so nothing of an old link reaches a new one.
  *
- * Liveness.  Every message is acknowledged by the peer's hardware, so a dead host or a cut network ends the link within the
- * fabric's own retries, provided that something is sent.  Therefore a link with work outstanding on which nothing was heard for
- * keepalive_ms gets a PING.  Its answer, PONG, needs the peer's process to run; a process that is stopped or slow is not
- * dead, so by default nothing waits for it.  peer_timeout_ms makes it count for sites that prefer so.  One timer for each
- * peer does all this.  Without work it rests: on a client it is not set, so nothing ticks there; a server, which would never send
- * anything to a client that is gone, and keep all it has for it, probes after idle_keepalive_ms.  With the probe each side asks for the
- * receive buffers that the other one was granted while it was busy (credit.c): so an idle link holds no more than at first.
+ * Liveness.  Every message is acknowledged by the peer's hardware, so a dead host or a cut
+ * network ends the link within the fabric's own retries, provided that something is sent.
+ * Therefore a link with work outstanding on which nothing was heard for keepalive_ms gets a
+ * PING.  Its answer, PONG, needs the peer's process to run; a process that is stopped or slow
+ * is not dead, so by default nothing waits for it.  peer_timeout_ms makes it count for sites
+ * that prefer so.  One timer for each peer does all this.  Without work it rests: on a client
+ * it is not set, so nothing ticks there; a server, which would never send anything to a client
+ * that is gone, and keep all it has for it, probes after idle_keepalive_ms.  With the probe
+ * each side asks for the receive buffers that the other one was granted while it was busy
+ * (credit.c): so an idle link holds no more than at first.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -41,8 +46,8 @@ static void connect_part(struct rme_peer *peer);
 const char *rme_peer_state_name(enum rme_peer_state state)
 {
     switch (state) {
-#define RME_PEER_NAME(id, name, text)                                                                                  \
-    case RME_PEER_##id:                                                                                                \
+#define RME_PEER_NAME(id, name, text)                                                          \
+    case RME_PEER_##id:                                                                        \
         return name;
         RME_PEER_STATES(RME_PEER_NAME)
 #undef RME_PEER_NAME
@@ -55,10 +60,11 @@ const char *rme_peer_name(const struct rme_peer *peer)
     return peer->addr->name;
 }
 
-/* ---- Making and freeing ------------------------------------------------------------------------------------------ */
+/* ---- Making and freeing ---- */
 
 /* `from`: where a peer that came to us is; NULL: it did not, or nobody knows. */
-static struct rme_peer *peer_new(struct rme *rme, struct rme_addr *addr, const struct sockaddr *from)
+static struct rme_peer *peer_new(struct rme *rme, struct rme_addr *addr,
+                                 const struct sockaddr *from)
 {
     struct rme_peer *peer;
 
@@ -146,13 +152,14 @@ void rme_peer_release(struct rme_peer *peer)
 {
     bool forgotten = peer->dropped || (peer->passive && !peer->introduced);
 
-    if (peer->rme->closing || peer->link != NULL || !forgotten || peer->rme->user->is_needed(peer))
+    if (peer->rme->closing || peer->link != NULL || !forgotten ||
+        peer->rme->user->is_needed(peer))
         return;
     if (peer->dropped || peer->state == RME_PEER_DEAD)
         rme_peer_destroy(peer);
 }
 
-/* ---- Errors ------------------------------------------------------------------------------------------------------ */
+/* ---- Errors ---- */
 
 int rme_peer_connect_error(int error)
 {
@@ -177,7 +184,7 @@ static int link_error(int error)
     return error == -ETIMEDOUT || error == -EPROTO || error == -ENOMEM ? error : -ECONNRESET;
 }
 
-/* ---- Connecting -------------------------------------------------------------------------------------------------- */
+/* ---- Connecting ---- */
 
 /* A pause of ms, or up to half of it less. */
 static uint64_t jittered(struct rme *rme, uint32_t ms)
@@ -186,13 +193,16 @@ static uint64_t jittered(struct rme *rme, uint32_t ms)
     return ms - (rme->jitter >> 33) % (ms / 2 + 1);
 }
 
-static void encode_own_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HELLO_SIZE])
+static void encode_own_hello(const struct rme *rme, uint32_t credits,
+                             uint8_t out[RME_HELLO_SIZE])
 {
     const struct rme_hello hello = {
         .version = RME_WIRE_VERSION,
         .version_min = RME_WIRE_VERSION_MIN,
-        .flags = (rme->server ? RME_HELLO_F_SERVER : 0) | (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
-                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) | RME_HELLO_F_EXACT | RME_HELLO_F_LEAN,
+        .flags = (rme->server ? RME_HELLO_F_SERVER : 0) |
+                 (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
+                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) | RME_HELLO_F_EXACT |
+                 RME_HELLO_F_LEAN,
         .incarnation = rme->incarnation,
         .rx_size = rme->tuning.rx_size,
         .credits = (uint16_t)credits,
@@ -217,8 +227,9 @@ static void connect_failed(struct rme_peer *peer)
     peer->state = RME_PEER_IDLE;
     rme_timer_stop(&rme->timers, &peer->timer);
     peer->not_before = rme_now() + jittered(rme, peer->backoff_ms);
-    peer->backoff_ms = peer->backoff_ms < rme->tuning.backoff_max_ms / 2 ? peer->backoff_ms * 2
-                                                                          : rme->tuning.backoff_max_ms;
+    peer->backoff_ms = peer->backoff_ms < rme->tuning.backoff_max_ms / 2
+                           ? peer->backoff_ms * 2
+                           : rme->tuning.backoff_max_ms;
     if (!peer->last_part_told)
         rme_log_put(rme->log, RME_LOG_WARN, "%s: cannot connect: %s%s%s", rme_peer_name(peer),
                     strerror(-peer->last_part_error), peer->last_part_why != NULL ? "; " : "",
@@ -238,8 +249,9 @@ static void connect_part(struct rme_peer *peer)
     for (; peer->part < parts; peer->part++) {
         uint64_t now = rme_now();
         uint64_t left = peer->connect_by > now ? peer->connect_by - now : 1;
-        int error = rme->ops->link_connect(rme->fabric, peer->addr, peer->part, hello, sizeof(hello),
-                                           rme->tuning.credits, peer, &peer->link);
+        int error =
+            rme->ops->link_connect(rme->fabric, peer->addr, peer->part, hello, sizeof(hello),
+                                   rme->tuning.credits, peer, &peer->link);
 
         if (error == 0) {
             peer->error = 0;
@@ -281,8 +293,8 @@ void rme_peer_work(struct rme_peer *peer)
         }
         break;
     case RME_PEER_UP:
-        if ((peer->timer.place == 0 || peer->timer_rests) && peer->rme->tuning.keepalive_ms != 0 &&
-            !rme_node_alone(&peer->ops)) {
+        if ((peer->timer.place == 0 || peer->timer_rests) &&
+            peer->rme->tuning.keepalive_ms != 0 && !rme_node_alone(&peer->ops)) {
             peer->timer_rests = false;
             peer->heard_at = rme_now();
             peer->ping_sent = false;
@@ -294,9 +306,10 @@ void rme_peer_work(struct rme_peer *peer)
     }
 }
 
-/* ---- Up ---------------------------------------------------------------------------------------------------------- */
+/* ---- Up ---- */
 
-/* The peer's hello is there: what it takes, and what it may do.  We have promised it so many buffers. */
+/* The peer's hello is there: what it takes, and what it may do.  We have promised it so many
+ * buffers. */
 static void agree(struct rme_peer *peer, const struct rme_hello *hello, uint32_t promised)
 {
     struct rme *rme = peer->rme;
@@ -308,13 +321,14 @@ static void agree(struct rme_peer *peer, const struct rme_hello *hello, uint32_t
     rme_credit_start(&peer->credit, promised, hello->credits);
     peer->credit.exact = (hello->flags & RME_HELLO_F_EXACT) != 0;
     for (int s = 0; s < RME_STREAMS; s++) {
-        peer->window[s] = (struct rme_window){.limit = windows[s] > INT32_MAX ? INT32_MAX : windows[s]};
+        peer->window[s] =
+            (struct rme_window){.limit = windows[s] > INT32_MAX ? INT32_MAX : windows[s]};
         peer->holding[s] = (struct rme_holding){.limit = rme->tuning.window[s]};
     }
     peer->tx_size = hello->rx_size < rme->tuning.rx_size ? hello->rx_size : rme->tuning.rx_size;
     peer->eager_max[RME_UNEXPECTED_STREAM] = peer->tx_size - RME_WIRE_HEADER_SIZE;
-    peer->eager_max[RME_EXPECTED] =
-        rme_plan_eager_max(&rme->costs, peer->eager_max[RME_UNEXPECTED_STREAM], rme->tuning.eager_max);
+    peer->eager_max[RME_EXPECTED] = rme_plan_eager_max(
+        &rme->costs, peer->eager_max[RME_UNEXPECTED_STREAM], rme->tuning.eager_max);
     rme->user->started(peer);
     peer->tx_wait = false;
     peer->pong_due = peer->ping_due = peer->grew = false;
@@ -346,7 +360,8 @@ static void now_up(struct rme_peer *peer)
         rme_count(rme, RME_C_RECONNECTS);
     peer->was_up = true;
     rme_count(rme, RME_C_PEERS);
-    rme_log_put(rme->log, RME_LOG_DEBUG, "%s: connected with %s", rme_peer_name(peer), rme->ops->link_peer(peer->link));
+    rme_log_put(rme->log, RME_LOG_DEBUG, "%s: connected with %s", rme_peer_name(peer),
+                rme->ops->link_peer(peer->link));
     rme_wait_notify(rme, RME_WAIT_ANY);
     rme_peer_kick(peer);
     peer->timer_rests = false;
@@ -361,8 +376,8 @@ static void reject(struct rme *rme, const struct rme_event *event, const struct 
 {
     uint8_t data[RME_REJECT_SIZE];
 
-    rme_log_put(rme->log, RME_LOG_WARN, "%s: connection refused: %s", rme->ops->link_peer(event->link),
-                rme_reject_text(why->reason));
+    rme_log_put(rme->log, RME_LOG_WARN, "%s: connection refused: %s",
+                rme->ops->link_peer(event->link), rme_reject_text(why->reason));
     rme_count(rme, RME_C_REJECTS);
     rme_reject_encode(why, data);
     rme->ops->link_reject(event->link, data, sizeof(data));
@@ -382,7 +397,8 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
         reject(rme, event, &why);
         return;
     }
-    if (hello.credits < RME_HELLO_CREDITS_MIN) { /* one of the two has to keep a reserve: credit.c */
+    /* one of the two has to keep a reserve: credit.c */
+    if (hello.credits < RME_HELLO_CREDITS_MIN) {
         why.reason = RME_REJECT_CREDITS;
         why.acceptable = RME_HELLO_CREDITS_MIN;
         reject(rme, event, &why);
@@ -442,7 +458,7 @@ void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
     }
 }
 
-/* ---- Down -------------------------------------------------------------------------------------------------------- */
+/* ---- Down ---- */
 
 /* Nothing more is sent or matched on this link; its ops wait in `dying` for it to be down. */
 static void leave_link(struct rme_peer *peer, int error)
@@ -525,8 +541,8 @@ static void part_failed(struct rme_peer *peer, const struct rme_event *event)
     peer->last_part_told =
         event->hello != NULL && rme_reject_decode(event->hello, event->hello_length, &why) == 0;
     if (peer->last_part_told)
-        rme_log_put(rme->log, RME_LOG_WARN, "%s: refused by the peer: %s; it accepts %u", rme_peer_name(peer),
-                    rme_reject_text(why.reason), (unsigned)why.acceptable);
+        rme_log_put(rme->log, RME_LOG_WARN, "%s: refused by the peer: %s; it accepts %u",
+                    rme_peer_name(peer), rme_reject_text(why.reason), (unsigned)why.acceptable);
     rme->ops->link_free(peer->link);
     peer->link = NULL;
     peer->part++;
@@ -541,8 +557,8 @@ void rme_peer_down(struct rme_peer *peer, const struct rme_event *event)
     }
     if (peer->state != RME_PEER_CLOSING) {
         if (!peer->bye_in) {
-            rme_log_put(peer->rme->log, RME_LOG_INFO, "%s: connection lost: %s", rme_peer_name(peer),
-                        strerror(-event->error));
+            rme_log_put(peer->rme->log, RME_LOG_INFO, "%s: connection lost: %s",
+                        rme_peer_name(peer), strerror(-event->error));
             rme_count(peer->rme, RME_C_LINK_FAILURES);
         }
         leave_link(peer, link_error(event->error));
@@ -568,7 +584,8 @@ void rme_peer_bye(struct rme_peer *peer)
     rme_peer_kick(peer);
 }
 
-/* It shall know that nothing follows.  The transfer without data tells when its hardware has got it. */
+/* It shall know that nothing follows.  The transfer without data tells when its hardware has
+ * got it. */
 void rme_peer_say_bye(struct rme_peer *peer)
 {
     struct rme_wire_message message;
@@ -578,7 +595,8 @@ void rme_peer_say_bye(struct rme_peer *peer)
         return;
     rme_peer_header(peer, RME_WIRE_BYE, &message);
     rme_wire_encode(&message, tx);
-    peer->bye = (struct rme_xfer){.notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = RME_WIRE_HEADER_SIZE, .owner = peer};
+    peer->bye = (struct rme_xfer){
+        .notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = RME_WIRE_HEADER_SIZE, .owner = peer};
     peer->bye_due = false;
     peer->bye_out = true;
     peer->rme->ops->xfer(peer->link, &peer->bye);
@@ -591,7 +609,7 @@ void rme_peer_bye_done(struct rme_peer *peer)
     peer->bye_due = peer->bye_out = false;
 }
 
-/* ---- Time -------------------------------------------------------------------------------------------------------- */
+/* ---- Time ---- */
 
 void rme_peer_watch_cancel(struct rme_peer *peer)
 {
@@ -621,7 +639,8 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
             rme_peer_fail(peer, -ETIMEDOUT, "it did not answer");
             return;
         } else if (now - peer->heard_at >= period) {
-            /* Where no credit is left for it, the peer owes so many that it has to speak anyway (rme_credit_due). */
+            /* Where no credit is left for it, the peer owes so many that it has to speak anyway
+             * (rme_credit_due). */
             rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA);
             peer->ping_sent = true;
         }

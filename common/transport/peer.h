@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Peers: one for each address in use, with at most one link at a time.  See peer.c for their life. */
+/* Peers: one for each address in use, with at most one link at a time.  See peer.c for their
+ * life. */
 #ifndef RME_PEER_H
 #define RME_PEER_H
 
@@ -15,13 +16,13 @@ struct rme_control;
 struct rme_talk;
 
 /* id, name, what it means */
-#define RME_PEER_STATES(X)                                                                                             \
-    X(IDLE, "idle", "no link, nothing to do; the next post connects")                                                  \
-    X(BACKOFF, "backoff", "no link; work waits for the pause between attempts to end")                                 \
-    X(CONNECTING, "connecting", "a link is being made to one part of the address")                                     \
-    X(ACCEPTING, "accepting", "the peer asked for a link and was accepted")                                            \
-    X(UP, "up", "messages flow")                                                                                       \
-    X(CLOSING, "closing", "a link is being ended; the fabric will say when it is down")                                \
+#define RME_PEER_STATES(X)                                                                     \
+    X(IDLE, "idle", "no link, nothing to do; the next post connects")                          \
+    X(BACKOFF, "backoff", "no link; work waits for the pause between attempts to end")         \
+    X(CONNECTING, "connecting", "a link is being made to one part of the address")             \
+    X(ACCEPTING, "accepting", "the peer asked for a link and was accepted")                    \
+    X(UP, "up", "messages flow")                                                               \
+    X(CLOSING, "closing", "a link is being ended; the fabric will say when it is down")        \
     X(DEAD, "dead", "a peer that came to us is gone for ever")
 
 enum rme_peer_state {
@@ -45,14 +46,14 @@ struct rme_peer {
     bool heard;      /* something arrived since the timer was set */
     bool pong_due;
     bool ping_due;
-    bool grew;     /* our promise, since the peer last asked for what we hold of its own */
+    bool grew; /* our promise, since the peer last asked for what we hold of its own */
     bool ping_sent;
     bool timer_rests; /* the timer is set for the next probe of an idle link, if it is */
-    bool was_up; /* it had a link before */
-    bool bye_due; /* it is to be said, when there is a credit for it */
-    bool bye_out; /* `bye` is under way */
-    bool bye_in;  /* the peer said it; the link goes down by its will */
-    int error;   /* why the link is being closed */
+    bool was_up;      /* it had a link before */
+    bool bye_due;     /* it is to be said, when there is a credit for it */
+    bool bye_out;     /* `bye` is under way */
+    bool bye_in;      /* the peer said it; the link goes down by its will */
+    int error;        /* why the link is being closed */
 
     struct rme_node of_engine;   /* in rme->peers */
     struct rme_node kick;        /* in rme->kicked */
@@ -70,27 +71,28 @@ struct rme_peer {
     uint32_t shutting;           /* sends that end when it is; see expose.c */
 
     struct rme_credit credit;
-    uint32_t aside; /* messages and immediates of the peer that have arrived and are not taken yet */
+    /* messages and immediates of the peer that have arrived and are not taken yet */
+    uint32_t aside;
     uint32_t lent;  /* buffers of the pool that the link has */
     uint32_t asked; /* credits that the peer would have us give up */
     struct rme_window window[RME_STREAMS];
     struct rme_holding holding[RME_STREAMS];
-    uint32_t xfers;                /* our transfers outstanding */
-    struct rme_load load;          /* what it has to move for us, as far as we know */
-    struct rme_hello hello;        /* the peer's */
-    uint32_t tx_size;              /* largest message that both sides take */
+    uint32_t xfers;                  /* our transfers outstanding */
+    struct rme_load load;            /* what it has to move for us, as far as we know */
+    struct rme_hello hello;          /* the peer's */
+    uint32_t tx_size;                /* largest message that both sides take */
     uint64_t eager_max[RME_STREAMS]; /* largest payload sent eagerly */
 
     struct rme_timer timer; /* what for: see rme_peer_timer */
     int part;               /* part of the address being tried */
     int last_part_error;
-    bool last_part_told; /* and the log has it */
+    bool last_part_told;       /* and the log has it */
     const char *last_part_why; /* what else the fabric knows, or NULL; constant */
-    uint64_t connect_by;    /* all parts must be done by then */
-    uint64_t not_before;    /* no attempt before */
+    uint64_t connect_by;       /* all parts must be done by then */
+    uint64_t not_before;       /* no attempt before */
     uint32_t backoff_ms;
-    uint64_t heard_at;      /* when the timer last saw `heard` */
-    uint64_t cancel_by;     /* the earliest deadline of a cancel, or UINT64_MAX */
+    uint64_t heard_at;  /* when the timer last saw `heard` */
+    uint64_t cancel_by; /* the earliest deadline of a cancel, or UINT64_MAX */
     uint64_t bytes_sent, bytes_received;
     struct rme_xfer bye; /* see rme_peer_bye */
 };
@@ -99,18 +101,21 @@ const char *rme_peer_state_name(enum rme_peer_state state);
 const char *rme_peer_name(const struct rme_peer *peer);
 
 /*
- * The peer of an address, made if need be.  NULL with *error set: -ECONNRESET dead, -EINVAL another engine's, -ENOMEM.
+ * The peer of an address, made if need be.  NULL with *error set: -ECONNRESET dead, -EINVAL
+ * another engine's, -ENOMEM.
  */
 struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *addr, int *error);
 
-/* An op was put on the peer: connects or watches it as needed.  For one that has something to send, kick the peer. */
+/* An op was put on the peer: connects or watches it as needed.  For one that has something to
+ * send, kick the peer. */
 void rme_peer_work(struct rme_peer *peer);
 
 /* Asks for a push at the end of this round of events. */
 void rme_peer_kick(struct rme_peer *peer);
 /*
- * The link is given up for `error`: all its ops end with it, as soon as the link is down.  `why` goes to the log unless
- * it is NULL.  Does nothing when there is no link or it is closing already.
+ * The link is given up for `error`: all its ops end with it, as soon as the link is down.
+ * `why` goes to the log unless it is NULL.  Does nothing when there is no link or it is closing
+ * already.
  */
 void rme_peer_fail(struct rme_peer *peer, int error, const char *why);
 /* The same for a peer that broke the protocol. */
@@ -119,16 +124,19 @@ void rme_peer_protocol_error(struct rme_peer *peer, const char *why);
 /* A cancel waits for the peer: bounds the time. */
 void rme_peer_watch_cancel(struct rme_peer *peer);
 
-/* Its timer watches work that is done: it is stopped, or set for the next probe of an idle link.  False: it is right as it is. */
+/* Its timer watches work that is done: it is stopped, or set for the next probe of an idle
+ * link.  False: it is right as it is. */
 bool rme_peer_timer_rest(struct rme_peer *peer);
 /* Its timer is due. */
 void rme_peer_timer(struct rme_peer *peer, uint64_t now);
 
-/* It asks whether anybody is there, and for buffers that we do not need; it has given so many up. */
+/* It asks whether anybody is there, and for buffers that we do not need; it has given so many
+ * up. */
 void rme_peer_pinged(struct rme_peer *peer, uint32_t asked);
 void rme_peer_yielded(struct rme_peer *peer, uint32_t count);
 
-/* BYE is to be said as soon as there is a credit for it; when it has arrived, or cannot, rme->byes counts it no longer. */
+/* BYE is to be said as soon as there is a credit for it; when it has arrived, or cannot,
+ * rme->byes counts it no longer. */
 void rme_peer_bye(struct rme_peer *peer);
 /* It is due: says it, if it can go now. */
 void rme_peer_say_bye(struct rme_peer *peer);
@@ -151,8 +159,10 @@ int rme_peer_connect_error(int error);
 
 /* Something that waits in peer->control for credits. */
 struct rme_control_kind {
-    bool (*send)(struct rme_peer *peer, struct rme_control *control); /* false: no credit or buffer; else it is out of the ring */
-    void (*drop)(struct rme_peer *peer, struct rme_control *control); /* the link is given up; NULL: its op takes it out before */
+    /* false: no credit or buffer; else it is out of the ring */
+    bool (*send)(struct rme_peer *peer, struct rme_control *control);
+    /* the link is given up; NULL: its op takes it out before */
+    void (*drop)(struct rme_peer *peer, struct rme_control *control);
 };
 
 struct rme_control {
@@ -167,15 +177,22 @@ void rme_control_drop(struct rme_peer *peer);
 
 /* What a link tells those that use it, with the engine's lock held. */
 struct rme_link_user {
-    size_t talk_size; /* bytes of struct rme_talk, zeroed at first; it lives as long as the peer */
-    void (*made)(struct rme_peer *peer);                     /* a peer */
-    void (*started)(struct rme_peer *peer);                  /* its hello is there: what is counted for each link begins anew */
-    void (*left)(struct rme_peer *peer, int error);          /* the link is given up: nothing is sent or matched on it from now on */
-    void (*down)(struct rme_peer *peer);                     /* no device touches memory for it any more */
-    void (*unreachable)(struct rme_peer *peer, int error);   /* what waits for a link waits in vain */
-    void (*unwanted)(struct rme_peer *peer);                 /* the host wants nothing of it, not even what is complete */
-    bool (*is_needed)(const struct rme_peer *peer);          /* something of it is still to be delivered */
-    void (*gone)(struct rme_peer *peer);                     /* it is about to be freed */
+    /* bytes of struct rme_talk, zeroed at first; it lives as long as the peer */
+    size_t talk_size;
+    void (*made)(struct rme_peer *peer); /* a peer */
+    /* its hello is there: what is counted for each link begins anew */
+    void (*started)(struct rme_peer *peer);
+    /* the link is given up: nothing is sent or matched on it from now on */
+    void (*left)(struct rme_peer *peer, int error);
+    /* no device touches memory for it any more */
+    void (*down)(struct rme_peer *peer);
+    /* what waits for a link waits in vain */
+    void (*unreachable)(struct rme_peer *peer, int error);
+    /* the host wants nothing of it, not even what is complete */
+    void (*unwanted)(struct rme_peer *peer);
+    /* something of it is still to be delivered */
+    bool (*is_needed)(const struct rme_peer *peer);
+    void (*gone)(struct rme_peer *peer); /* it is about to be freed */
 };
 
 /* The header of a message that goes out now; spends its credit. */
@@ -186,9 +203,10 @@ bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);
 bool rme_peer_may_report(struct rme_peer *peer);
 
 /*
- * What a peer that came to us is promised at first.  Where all links share their receive buffers that is one, which takes a peer
- * that knows the rule for its last credit; others get what is usual, less when much is lent, and 0, which is a refusal, when the
- * pool has none for them: no number of them makes a shared queue larger than that.
+ * What a peer that came to us is promised at first.  Where all links share their receive
+ * buffers that is one, which takes a peer that knows the rule for its last credit; others get
+ * what is usual, less when much is lent, and 0, which is a refusal, when the pool has none for
+ * them: no number of them makes a shared queue larger than that.
  */
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello);
 /* The link has so many of the pool from now on. */
@@ -197,7 +215,8 @@ void rme_grant_lend(struct rme_peer *peer, uint32_t count);
 void rme_grant_more(struct rme_peer *peer);
 /* Sends a message that is only a header.  False: no credit or buffer. */
 bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class);
-/* A message of this class may go now, and a buffer is there: the buffer, else NULL (and the peer remembers why). */
+/* A message of this class may go now, and a buffer is there: the buffer, else NULL (and the
+ * peer remembers why). */
 void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class);
 
 #endif

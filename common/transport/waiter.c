@@ -14,7 +14,8 @@ void rme_wait_notify(struct rme *rme, int what)
 {
     if (rme->sleeping && wants(rme->leader, what))
         rme->wake = true;
-    for (struct rme_node *node = rme->followers.next; node != &rme->followers; node = node->next) {
+    for (struct rme_node *node = rme->followers.next; node != &rme->followers;
+         node = node->next) {
         struct rme_waiter *waiter = rme_entry(node, struct rme_waiter, link);
 
         if (wants(waiter, what))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Threads that wait in a call of the host, and how they hear that something is ready.  engine/wait.c has the waiting itself. */
+/* Threads that wait in a call of the host, and how they hear that something is ready.
+ * engine/wait.c has the waiting itself. */
 #ifndef RME_WAITER_H
 #define RME_WAITER_H
 
@@ -11,13 +12,15 @@ struct rme_waiter {
     pthread_cond_t cond;  /* while it is there */
     int ctx;              /* RME_WAIT_*, or a context */
     bool hopeless;        /* ready(): it never will be */
-    int (*ready)(struct rme *rme, struct rme_waiter *waiter); /* engine's lock held: take what is ready; how many? */
+    /* engine's lock held: take what is ready; how many? */
+    int (*ready)(struct rme *rme, struct rme_waiter *waiter);
 };
 
-#define RME_WAIT_ANY (-1)        /* a completion of any context */
+#define RME_WAIT_ANY        (-1) /* a completion of any context */
 #define RME_WAIT_UNEXPECTED (-2) /* an unexpected message */
 
-static inline void rme_waiter_init(struct rme_waiter *waiter, int ctx, int (*ready)(struct rme *, struct rme_waiter *))
+static inline void rme_waiter_init(struct rme_waiter *waiter, int ctx,
+                                   int (*ready)(struct rme *, struct rme_waiter *))
 {
     waiter->ctx = ctx;
     waiter->hopeless = false;

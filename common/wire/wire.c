@@ -29,7 +29,8 @@ static uint16_t get16(const uint8_t *at)
 
 static uint32_t get32(const uint8_t *at)
 {
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 |
+           (uint32_t)at[3] << 24;
 }
 
 static uint64_t get64(const uint8_t *at)
@@ -37,7 +38,7 @@ static uint64_t get64(const uint8_t *at)
     return (uint64_t)get32(at) | (uint64_t)get32(at + 4) << 32;
 }
 
-/* ---- Messages ---------------------------------------------------------------------------------------------------- */
+/* ---- Messages ---- */
 
 /* Bytes before the segments or the payload; 0 for an unknown type. */
 static size_t fixed_length(uint8_t type)
@@ -83,8 +84,10 @@ uint32_t rme_wire_segments_max(uint8_t type, size_t size)
     return fit > UINT16_MAX ? UINT16_MAX : (uint32_t)fit;
 }
 
-/* Finds the segments behind `fixed` bytes and sums up their lengths: a message whose sum overflows is malformed. */
-static int decode_segments(const uint8_t *data, size_t length, size_t fixed, struct rme_wire_message *out)
+/* Finds the segments behind `fixed` bytes and sums up their lengths: a message whose sum
+ * overflows is malformed. */
+static int decode_segments(const uint8_t *data, size_t length, size_t fixed,
+                           struct rme_wire_message *out)
 {
     if ((length - fixed) / RME_WIRE_SEGMENT_SIZE < out->nsegment)
         return -EPROTO;
@@ -173,7 +176,8 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
     }
 }
 
-void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i, struct rme_wire_segment *out)
+void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i,
+                         struct rme_wire_segment *out)
 {
     const uint8_t *at = message->segment + (size_t)i * RME_WIRE_SEGMENT_SIZE;
 
@@ -237,7 +241,8 @@ void rme_wire_encode(const struct rme_wire_message *message, void *buffer)
     }
 }
 
-void rme_wire_put_segment(void *buffer, uint8_t type, uint32_t i, const struct rme_wire_segment *segment)
+void rme_wire_put_segment(void *buffer, uint8_t type, uint32_t i,
+                          const struct rme_wire_segment *segment)
 {
     uint8_t *at = (uint8_t *)buffer + rme_wire_length(type, i);
 
@@ -249,8 +254,8 @@ void rme_wire_put_segment(void *buffer, uint8_t type, uint32_t i, const struct r
 const char *rme_wire_type_name(uint8_t type)
 {
     switch (type) {
-#define RME_WIRE_NAME(id, value, text)                                                                                 \
-    case value:                                                                                                        \
+#define RME_WIRE_NAME(id, value, text)                                                         \
+    case value:                                                                                \
         return #id;
         RME_WIRE_TYPES(RME_WIRE_NAME)
 #undef RME_WIRE_NAME
@@ -288,10 +293,12 @@ int rme_wire_status_error(uint32_t status)
     return -EPROTO;
 }
 
-/* ---- Connection data --------------------------------------------------------------------------------------------- */
+/* ---- Connection data ---- */
 
-/* Both kinds begin alike: magic, newest version, oldest version, own length, and a byte of flags or the reason. */
-static void encode_start(uint8_t *at, uint8_t version, uint8_t version_min, uint8_t length, uint8_t last)
+/* Both kinds begin alike: magic, newest version, oldest version, own length, and a byte of
+ * flags or the reason. */
+static void encode_start(uint8_t *at, uint8_t version, uint8_t version_min, uint8_t length,
+                         uint8_t last)
 {
     put32(at, RME_WIRE_MAGIC);
     at[4] = version;
@@ -321,7 +328,8 @@ static int refuse(struct rme_reject *reject, uint8_t reason, uint32_t acceptable
     return -EPROTO;
 }
 
-int rme_hello_decode(const void *data, size_t length, struct rme_hello *out, struct rme_reject *reject)
+int rme_hello_decode(const void *data, size_t length, struct rme_hello *out,
+                     struct rme_reject *reject)
 {
     const uint8_t *at = data;
 
@@ -374,8 +382,8 @@ int rme_reject_decode(const void *data, size_t length, struct rme_reject *out)
 const char *rme_reject_text(uint8_t reason)
 {
     switch (reason) {
-#define RME_REJECT_TEXT(id, value, text)                                                                               \
-    case value:                                                                                                        \
+#define RME_REJECT_TEXT(id, value, text)                                                       \
+    case value:                                                                                \
         return text;
         RME_REJECT_REASONS(RME_REJECT_TEXT)
 #undef RME_REJECT_TEXT

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What peers say to each other, as bytes.  doc/wire-protocol.md describes every field; this is the codec.  Encoders and
- * decoders are pure functions: no state, no allocation.  Decoders believe nothing: every length is checked before a byte
- * behind it is read.  All integers are little-endian, whatever the machine.
+ * What peers say to each other, as bytes.  doc/wire-protocol.md describes every field; this is
+ * the codec.  Encoders and decoders are pure functions: no state, no allocation.  Decoders
+ * believe nothing: every length is checked before a byte behind it is read.  All integers are
+ * little-endian, whatever the machine.
  */
 #ifndef RME_WIRE_H
 #define RME_WIRE_H
@@ -11,28 +12,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RME_WIRE_MAGIC 0x31454d52u /* "RME1" */
-#define RME_WIRE_VERSION 1u        /* what we speak */
-#define RME_WIRE_VERSION_MIN 1u    /* the oldest that we understand */
+#define RME_WIRE_MAGIC       0x31454d52u /* "RME1" */
+#define RME_WIRE_VERSION     1u          /* what we speak */
+#define RME_WIRE_VERSION_MIN 1u          /* the oldest that we understand */
 
-/* ---- Messages ---------------------------------------------------------------------------------------------------- */
+/* ---- Messages ---- */
 
 /* id, value, what it says */
-#define RME_WIRE_TYPES(X)                                                                                              \
-    X(EAGER, 1, "a whole message")                                                                                     \
-    X(UNEXPECTED, 2, "a whole unexpected message")                                                                     \
-    X(RTS, 3, "a message is ready to be moved; offers memory of the sender")                                           \
-    X(CTS, 4, "memory of the receiver is open for writing")                                                            \
-    X(OFFER, 5, "more memory of the sender is open for reading")                                                       \
-    X(GO, 6, "the receiver reads; it needs more offers")                                                               \
-    X(FIN, 7, "the receiver has read so much, or has refused")                                                         \
-    X(CREDIT, 8, "only the header: credits")                                                                           \
-    X(CANCEL, 9, "the other side is asked to leave an operation")                                                      \
-    X(CANCEL_ACK, 10, "it has left it")                                                                                \
-    X(PING, 11, "is anybody there?")                                                                                   \
-    X(PONG, 12, "yes")                                                                                                 \
-    X(BYE, 13, "nothing follows; the link is about to go")                                                             \
-    X(REFUSED, 14, "an eager message met a receive that is too small")                                                 \
+#define RME_WIRE_TYPES(X)                                                                      \
+    X(EAGER, 1, "a whole message")                                                             \
+    X(UNEXPECTED, 2, "a whole unexpected message")                                             \
+    X(RTS, 3, "a message is ready to be moved; offers memory of the sender")                   \
+    X(CTS, 4, "memory of the receiver is open for writing")                                    \
+    X(OFFER, 5, "more memory of the sender is open for reading")                               \
+    X(GO, 6, "the receiver reads; it needs more offers")                                       \
+    X(FIN, 7, "the receiver has read so much, or has refused")                                 \
+    X(CREDIT, 8, "only the header: credits")                                                   \
+    X(CANCEL, 9, "the other side is asked to leave an operation")                              \
+    X(CANCEL_ACK, 10, "it has left it")                                                        \
+    X(PING, 11, "is anybody there?")                                                           \
+    X(PONG, 12, "yes")                                                                         \
+    X(BYE, 13, "nothing follows; the link is about to go")                                     \
+    X(REFUSED, 14, "an eager message met a receive that is too small")                         \
     X(INVITE, 15, "memory of a receive is open for writing before its message was announced")
 
 enum rme_wire_type {
@@ -41,18 +42,22 @@ enum rme_wire_type {
 #undef RME_WIRE_ENUM
 };
 
-#define RME_WIRE_HEADER_SIZE 16u  /* bytes of every message's header; an eager message is this and its payload */
-#define RME_WIRE_RTS_SIZE 48u    /* bytes of an RTS before its segments */
-#define RME_WIRE_WINDOW_SIZE 40u  /* bytes of a CTS, OFFER or INVITE before its segments */
+/* bytes of every message's header; an eager message is this and its payload */
+#define RME_WIRE_HEADER_SIZE  16u
+#define RME_WIRE_RTS_SIZE     48u /* bytes of an RTS before its segments */
+#define RME_WIRE_WINDOW_SIZE  40u /* bytes of a CTS, OFFER or INVITE before its segments */
 #define RME_WIRE_SEGMENT_SIZE 24u /* bytes of a segment */
 
 /* Flags of the header. */
-#define RME_WIRE_F_STALLED 0x01u    /* the sender had to wait for credits: more of them would be used */
-#define RME_WIRE_F_UNEXPECTED 0x02u /* RTS, CANCEL: of an unexpected message */
-#define RME_WIRE_F_READY 0x04u      /* RTS: the sender's memory is registered already */
+/* the sender had to wait for credits: more of them would be used */
+#define RME_WIRE_F_STALLED     0x01u
+#define RME_WIRE_F_UNEXPECTED  0x02u /* RTS, CANCEL: of an unexpected message */
+#define RME_WIRE_F_READY       0x04u /* RTS: the sender's memory is registered already */
 #define RME_WIRE_F_FROM_SENDER 0x08u /* CANCEL: the message's sender asks */
-#define RME_WIRE_F_DECLINED 0x10u   /* RTS: the sender had an invitation for this message, and does not take it */
-#define RME_WIRE_F_OPTIONAL 0x80u   /* a receiver that does not know the type ignores the message */
+/* RTS: the sender had an invitation for this message, and does not take it */
+#define RME_WIRE_F_DECLINED 0x10u
+/* a receiver that does not know the type ignores the message */
+#define RME_WIRE_F_OPTIONAL 0x80u
 
 /* The status of FIN and REFUSED. */
 enum rme_wire_status {
@@ -76,27 +81,32 @@ struct rme_wire_message {
     uint16_t credits;          /* receive buffers given back since the last message */
     uint32_t eager_taken;      /* cost of eager messages matched so far, modulo 2^32 */
     uint32_t unexpected_taken; /* cost of unexpected messages delivered so far, modulo 2^32 */
-    int32_t tag;               /* EAGER, UNEXPECTED, RTS, CANCEL, REFUSED, INVITE; CREDIT: newly promised buffers;
-                                  PING, PONG: buffers that are asked for, given up */
-    const void *payload;       /* EAGER, UNEXPECTED */
+    /* EAGER, UNEXPECTED, RTS, CANCEL, REFUSED, INVITE; CREDIT: newly promised buffers; PING,
+     * PONG: buffers that are asked for, given up */
+    int32_t tag;
+    const void *payload; /* EAGER, UNEXPECTED */
     size_t payload_length;
     /* from here on, the body: 0 where the type has nothing else */
-    uint32_t to;               /* handle of the operation on the side that receives this; REFUSED: place of the message;
-                                  INVITE: expected messages seen */
-    uint32_t from;             /* handle of the operation on the side that sends this */
-    uint64_t offset;           /* CTS, OFFER, INVITE: where in the message the window begins; FIN: bytes read so far */
-    uint64_t total;            /* RTS, REFUSED: bytes of the message */
-    uint64_t room;             /* REFUSED: bytes of the receive */
-    uint64_t load_bytes;       /* RTS: outstanding RDMA of the sender */
+    /* handle of the operation on the side that receives this; REFUSED: place of the message;
+     * INVITE: expected messages seen */
+    uint32_t to;
+    uint32_t from; /* handle of the operation on the side that sends this */
+    /* CTS, OFFER, INVITE: where in the message the window begins; FIN: bytes read so far */
+    uint64_t offset;
+    uint64_t total;      /* RTS, REFUSED: bytes of the message */
+    uint64_t room;       /* REFUSED: bytes of the receive */
+    uint64_t load_bytes; /* RTS: outstanding RDMA of the sender */
     uint32_t load_ops;
-    uint32_t status;           /* FIN, REFUSED */
-    uint32_t shape;            /* RTS: how many pieces the message has in the sender's memory */
-    uint32_t nsegment;         /* RTS, CTS, OFFER, INVITE */
-    uint64_t window;           /* RTS, CTS, OFFER, INVITE: sum of the segments' lengths */
-    const uint8_t *segment;    /* encoded; rme_wire_segment_at.  In an encoder's input: unused */
+    uint32_t status;   /* FIN, REFUSED */
+    uint32_t shape;    /* RTS: how many pieces the message has in the sender's memory */
+    uint32_t nsegment; /* RTS, CTS, OFFER, INVITE */
+    uint64_t window;   /* RTS, CTS, OFFER, INVITE: sum of the segments' lengths */
+    /* encoded; rme_wire_segment_at.  In an encoder's input: unused */
+    const uint8_t *segment;
 };
 
-/* Sets the body to 0: field by field, as gcc makes a slow string instruction of a memset of this size. */
+/* Sets the body to 0: field by field, as gcc makes a slow string instruction of a memset of
+ * this size. */
 static inline void rme_wire_clear_body(struct rme_wire_message *message)
 {
     message->to = message->from = 0;
@@ -108,20 +118,23 @@ static inline void rme_wire_clear_body(struct rme_wire_message *message)
 }
 
 /*
- * Decodes a message of `length` bytes.  The result points into `data`.
- * 0; -EPROTO malformed; -EOPNOTSUPP of unknown type and optional (the header's fields are filled in).
+ * Decodes a message of `length` bytes.  The result points into `data`.  0; -EPROTO malformed;
+ * -EOPNOTSUPP of unknown type and optional (the header's fields are filled in).
  */
 int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *out);
 
 /* Segment `i` < message->nsegment. */
-void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i, struct rme_wire_segment *out);
+void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i,
+                         struct rme_wire_segment *out);
 
 /*
- * Encodes all but an eager payload; the caller has made sure that the buffer holds rme_wire_length().  Segments are put
- * in by rme_wire_put_segment afterwards, message->nsegment of them.
+ * Encodes all but an eager payload; the caller has made sure that the buffer holds
+ * rme_wire_length().  Segments are put in by rme_wire_put_segment afterwards, message->nsegment
+ * of them.
  */
 void rme_wire_encode(const struct rme_wire_message *message, void *buffer);
-void rme_wire_put_segment(void *buffer, uint8_t type, uint32_t i, const struct rme_wire_segment *segment);
+void rme_wire_put_segment(void *buffer, uint8_t type, uint32_t i,
+                          const struct rme_wire_segment *segment);
 size_t rme_wire_length(uint8_t type, uint32_t nsegment);
 
 /* How many segments fit into a message of at most `size` bytes. */
@@ -133,41 +146,45 @@ const char *rme_wire_type_name(uint8_t type);
 uint32_t rme_wire_status_of(int error);
 int rme_wire_status_error(uint32_t status);
 
-/* ---- Connection data --------------------------------------------------------------------------------------------- */
+/* ---- Connection data ---- */
 
 #define RME_HELLO_SIZE 40u /* bytes of a hello; rdma_cm gives 56 */
-#define RME_HELLO_MAX 56u  /* what a later version may grow to */
+#define RME_HELLO_MAX  56u /* what a later version may grow to */
 
 #define RME_HELLO_F_SERVER 0x01u /* listens for peers */
-#define RME_HELLO_F_READ 0x02u   /* its device can read remote memory */
+#define RME_HELLO_F_READ   0x02u /* its device can read remote memory */
 #define RME_HELLO_F_INVITE 0x04u /* understands INVITE */
-#define RME_HELLO_F_EXACT 0x08u  /* returns credits for what it took alone, and understands CREDIT's tag */
-#define RME_HELLO_F_LEAN 0x10u   /* an answer to it may promise fewer than RME_HELLO_CREDITS_MIN; this one may */
+/* returns credits for what it took alone, and understands CREDIT's tag */
+#define RME_HELLO_F_EXACT 0x08u
+/* an answer to it may promise fewer than RME_HELLO_CREDITS_MIN; this one may */
+#define RME_HELLO_F_LEAN 0x10u
 
 /* What each side says when a link is made. */
 struct rme_hello {
     uint8_t version;
     uint8_t version_min;
     uint8_t flags;
-    uint64_t incarnation;       /* another number at each start of a process's engine */
-    uint32_t rx_size;           /* bytes of its receive buffers: the largest message to it */
-    uint16_t credits;           /* how many of them are ours at first */
-    uint32_t eager_window;      /* cost of eager messages that it holds for us without a receive */
+    uint64_t incarnation; /* another number at each start of a process's engine */
+    uint32_t rx_size;     /* bytes of its receive buffers: the largest message to it */
+    uint16_t credits;     /* how many of them are ours at first */
+    /* cost of eager messages that it holds for us without a receive */
+    uint32_t eager_window;
     uint32_t unexpected_window; /* the same for unexpected messages not delivered yet */
-    uint32_t rts_max;           /* unmatched RTS that it holds for us; the same number for unexpected ones */
+    /* unmatched RTS that it holds for us; the same number for unexpected ones */
+    uint32_t rts_max;
 };
 
 void rme_hello_encode(const struct rme_hello *hello, uint8_t out[RME_HELLO_SIZE]);
 
 /* id, value, what the log says */
-#define RME_REJECT_REASONS(X)                                                                                          \
-    X(NONE, 0, "no reason given")                                                                                      \
-    X(MAGIC, 1, "connection data of something else")                                                                   \
-    X(VERSION, 2, "no common protocol version")                                                                        \
-    X(RX_SIZE, 3, "receive buffers too small")                                                                         \
-    X(CREDITS, 4, "too few credits")                                                                                   \
-    X(MEMORY, 5, "no memory")                                                                                          \
-    X(CLOSING, 6, "shutting down")                                                                                     \
+#define RME_REJECT_REASONS(X)                                                                  \
+    X(NONE, 0, "no reason given")                                                              \
+    X(MAGIC, 1, "connection data of something else")                                           \
+    X(VERSION, 2, "no common protocol version")                                                \
+    X(RX_SIZE, 3, "receive buffers too small")                                                 \
+    X(CREDITS, 4, "too few credits")                                                           \
+    X(MEMORY, 5, "no memory")                                                                  \
+    X(CLOSING, 6, "shutting down")                                                             \
     X(LIMITS, 7, "a window or limit of nothing")
 
 enum rme_reject_reason {
@@ -176,23 +193,26 @@ enum rme_reject_reason {
 #undef RME_REJECT_ENUM
 };
 
-#define RME_REJECT_SIZE 16u
-#define RME_HELLO_RX_MIN 512u  /* smaller receive buffers are refused */
-#define RME_HELLO_CREDITS_MIN 4u /* of a request, and of an answer that is not lean */
+#define RME_REJECT_SIZE       16u
+#define RME_HELLO_RX_MIN      512u /* smaller receive buffers are refused */
+#define RME_HELLO_CREDITS_MIN 4u   /* of a request, and of an answer that is not lean */
 
 /* Why a link was refused, and what would be accepted. */
 struct rme_reject {
     uint8_t version;
     uint8_t version_min;
     uint8_t reason;
-    uint32_t acceptable; /* VERSION: oldest version; RX_SIZE, CREDITS, LIMITS: smallest value; else 0 */
+    /* VERSION: oldest version; RX_SIZE, CREDITS, LIMITS: smallest value; else 0 */
+    uint32_t acceptable;
 };
 
 /*
- * Decodes and judges a hello; bytes behind the length it names are padding.  0, or -EPROTO with *reject filled in.
- * Whether few credits are too few depends on what it answers: that is for the caller to say, see RME_HELLO_F_LEAN.
+ * Decodes and judges a hello; bytes behind the length it names are padding.  0, or -EPROTO with
+ * *reject filled in.  Whether few credits are too few depends on what it answers: that is for
+ * the caller to say, see RME_HELLO_F_LEAN.
  */
-int rme_hello_decode(const void *data, size_t length, struct rme_hello *out, struct rme_reject *reject);
+int rme_hello_decode(const void *data, size_t length, struct rme_hello *out,
+                     struct rme_reject *reject);
 
 void rme_reject_encode(const struct rme_reject *reject, uint8_t out[RME_REJECT_SIZE]);
 int rme_reject_decode(const void *data, size_t length, struct rme_reject *out);

@@ -54,8 +54,8 @@ enum {
     BMI_TCP_CHECK_UNEXPECTED = 15,
     /* get, char *: "tcp,ib,", malloc'ed for the caller; returns how many they are */
     BMI_TRANSPORT_METHODS_STRING = 16,
-    /* get, int: the port that the first listening method got, which is news when its address names 0; of whatever
-     * network it is.  -BMI_ENODEV: nothing listens */
+    /* get, int: the port that the first listening method got, which is news when its address
+     * names 0; of whatever network it is.  -BMI_ENODEV: nothing listens */
     BMI_TCP_GET_PORT = 17
 };
 

@@ -5,8 +5,9 @@
  * BMI moves tagged messages between peers over one or several network methods.  This is the
  * public API of OrangeFS's BMI over a core of our own, for programs that run without OrangeFS.
  *
- * It is the API of OrangeFS 2.9.8 and later.  Up to 2.9.7 BMI_initialize and BMI_addr_lookup had no
- * options: a program written for these defines BMI_API to 20900 before it includes this header.
+ * It is the API of OrangeFS 2.9.8 and later.  Up to 2.9.7 BMI_initialize and BMI_addr_lookup
+ * had no options: a program written for these defines BMI_API to 20900 before it includes this
+ * header.
  *
  * Rules for every function:
  *  - any thread may call at any time between BMI_initialize and the last BMI_finalize; calls
@@ -48,9 +49,10 @@ struct BMI_unexpected_info {
  * Starts BMI.  Each call needs one BMI_finalize; only the first of nested calls does anything.
  *
  * A server (flags has BMI_INIT_SERVER) names its methods and one listen address for each
- * ("bmi_ib,bmi_tcp", "ib://host:3335,tcp://host:3334"; port 0 is any free one, BMI_TCP_GET_PORT tells which).  A client may name methods to start at
- * once, else they start when an address of theirs is looked up.  `options` is one string for
- * all methods: "key=value,key=value"; NULL for none.
+ * ("bmi_ib,bmi_tcp", "ib://host:3335,tcp://host:3334"; port 0 is any free one, BMI_TCP_GET_PORT
+ * tells which).  A client may name methods to start at once, else they start when an address of
+ * theirs is looked up.  `options` is one string for all methods: "key=value,key=value"; NULL
+ * for none.
  *
  * -BMI_EINVAL bad arguments, -BMI_ENOPROTOOPT no such method; else the method's error
  * (-BMI_ENODEV, -BMI_EADDRINUSE …).
@@ -172,8 +174,8 @@ int BMI_get_info(BMI_addr_t addr, int option, void *inout_parameter);
 int BMI_cancel(bmi_op_id_t id, bmi_context_id context_id);
 
 #if BMI_API < 20908
-static inline int bmi_initialize_without_options(const char *method_list, const char *listen_addr,
-                                                 int flags)
+static inline int bmi_initialize_without_options(const char *method_list,
+                                                 const char *listen_addr, int flags)
 {
     return BMI_initialize(method_list, listen_addr, flags, NULL);
 }

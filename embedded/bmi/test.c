@@ -152,8 +152,8 @@ int BMI_test(bmi_op_id_t id, int *outcount, bmi_error_code_t *error_code,
              bmi_size_t *actual_size, void **user_ptr, int max_idle_time_ms,
              bmi_context_id context_id)
 {
-    struct test_call c = call_of(1, &id, outcount, NULL, error_code,
-                                 actual_size, user_ptr, context_id);
+    struct test_call c =
+        call_of(1, &id, outcount, NULL, error_code, actual_size, user_ptr, context_id);
     int ret = check_call(&c, max_idle_time_ms);
     if (ret < 0 || id == 0)
         return ret;

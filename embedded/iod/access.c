@@ -74,8 +74,7 @@ static struct addrinfo *resolve(const char *host)
     return getaddrinfo(host, NULL, &hints, &list) == 0 ? list : NULL;
 }
 
-/* ---- making a list
- * ----------------------------------------------------------------------------- */
+/* ---- making a list ---- */
 
 static struct access *add_rule(struct access *access, const struct bytes *network, int bits,
                                const char *name)
@@ -199,8 +198,7 @@ struct access *access_loopback(void)
     return access_new("127.0.0.0/8,::1", why, sizeof why);
 }
 
-/* ---- asking
- * ------------------------------------------------------------------------------------ */
+/* ---- asking ---- */
 
 bool access_host_of(const char *uri, char *host, size_t size)
 {

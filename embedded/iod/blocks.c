@@ -44,8 +44,7 @@ uint64_t blocks_file_size(const struct blocks *b)
     return table_at(b, blocks_count(b));
 }
 
-/* ---- the file
- * ----------------------------------------------------------------------------------- */
+/* ---- the file ---- */
 
 static int read_all(int fd, void *to, size_t length, uint64_t offset)
 {
@@ -83,8 +82,7 @@ static int write_all(int fd, const void *from, size_t length, uint64_t offset)
     return 0;
 }
 
-/* ---- sums
- * --------------------------------------------------------------------------------------- */
+/* ---- sums ---- */
 
 static const unsigned char zeros[BLOCK_SIZE];
 
@@ -110,8 +108,7 @@ static void put_entry(unsigned char *at, uint32_t sum)
         at[i] = (unsigned char)(sum >> (8 * i));
 }
 
-/* ---- writing
- * ------------------------------------------------------------------------------------ */
+/* ---- writing ---- */
 
 static int write_part(struct blocks *b, uint64_t offset, char *from, size_t length)
 {
@@ -158,8 +155,7 @@ static int write_batch(struct blocks *b, uint64_t block, char *from, size_t n)
     return write_all(b->fd, entry, n * ENTRY, table_at(b, block));
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------------------ */
+/* ---- reading ---- */
 
 static int read_part(struct blocks *b, uint64_t offset, char *to, size_t length)
 {
@@ -190,8 +186,7 @@ static int read_batch(struct blocks *b, uint64_t block, char *to, size_t n)
     return error;
 }
 
-/* ---- both
- * --------------------------------------------------------------------------------------- */
+/* ---- both ---- */
 
 /* What moves a part of one block, and up to BATCH whole ones. */
 struct mover {
@@ -252,8 +247,7 @@ int blocks_write(struct blocks *b, struct extent_cursor at, const void *memory, 
     return move(b, &writer, at, (char *)(uintptr_t)memory, length); /* only read */
 }
 
-/* ---- the table
- * ---------------------------------------------------------------------------------- */
+/* ---- the table ---- */
 
 /* The first block from `block` on whose entry may not be 0: holes of the table are passed over.
  */

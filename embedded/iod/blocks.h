@@ -2,13 +2,14 @@
 /*
  * blocks.h - an object's bytes in its file, with a check sum for each block of 4096.
  *
- * Behind the object's last block stands a table of one sum, 4 bytes, for each block.  A block of
- * zeros is a hole and its sum is 0; no other block has that sum.  So the table also says where
- * data is, and it is the table, not the file system, that is asked.  What the table itself should
- * be is said by `struct blocks_sum`, which the object's head keeps.
+ * Behind the object's last block stands a table of one sum, 4 bytes, for each block.  A block
+ * of zeros is a hole and its sum is 0; no other block has that sum.  So the table also says
+ * where data is, and it is the table, not the file system, that is asked.  What the table
+ * itself should be is said by `struct blocks_sum`, which the object's head keeps.
  *
- * Every block that is read is compared with its sum, whole, also when only a part of it is asked
- * for: a byte that changed on the disk is -EUCLEAN, and none of the block's bytes is given out.
+ * Every block that is read is compared with its sum, whole, also when only a part of it is
+ * asked for: a byte that changed on the disk is -EUCLEAN, and none of the block's bytes is
+ * given out.
  *
  * Reading and writing may be done by any number of threads at once, writing to different bytes.
  * All functions may block on the disk.
@@ -44,11 +45,12 @@ uint64_t blocks_file_size(const struct blocks *blocks);
 
 /*
  * Moves the `length` bytes that `from` (a copy) steps over, all inside the object, between file
- * and memory, which is one piece of at least as many bytes.  Writing leaves blocks of zeros out:
- * the file must read as zeros there.  0 or -errno: -EUCLEAN a block is not what was written,
- * -ENODATA the file ends too early.
+ * and memory, which is one piece of at least as many bytes.  Writing leaves blocks of zeros
+ * out:  the file must read as zeros there.  0 or -errno: -EUCLEAN a block is not what was
+ * written, -ENODATA the file ends too early.
  */
-int blocks_read(struct blocks *blocks, struct extent_cursor from, void *memory, uint64_t length);
+int blocks_read(struct blocks *blocks, struct extent_cursor from, void *memory,
+                uint64_t length);
 int blocks_write(struct blocks *blocks, struct extent_cursor from, const void *memory,
                  uint64_t length);
 
@@ -59,9 +61,9 @@ struct blocks_scan {
 };
 
 /*
- * Walks on, and appends where data is, at most `max` ranges.  At the end scan->next is the number
- * of blocks, and scan->seen what the whole table holds.  `list` may be NULL: then it walks to the
- * end.  0 or -errno.
+ * Walks on, and appends where data is, at most `max` ranges.  At the end scan->next is the
+ * number of blocks, and scan->seen what the whole table holds.  `list` may be NULL: then it
+ * walks to the end.  0 or -errno.
  */
 int blocks_walk(struct blocks *blocks, struct blocks_scan *scan, size_t max,
                 struct extent_list *list);

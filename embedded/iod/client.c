@@ -32,8 +32,7 @@
 #define FLOW_GRACE_MS 500 /* a server may explain why a flow broke */
 #define LOOK_MS       10  /* from look to look at how things stand while data moves */
 
-/* ---- failures
- * ---------------------------------------------------------------------------------- */
+/* ---- failures ---- */
 
 static bool fail_with(struct client *client, const char *lead, const char *format, va_list args)
 {
@@ -80,8 +79,7 @@ bool remote_lost(struct remote *remote, int error)
     return remote_fail(remote, "%s", net_error_text(error));
 }
 
-/* ---- one request
- * ------------------------------------------------------------------------------- */
+/* ---- one request ---- */
 
 static void post_reply_receive(struct remote *r);
 
@@ -270,8 +268,7 @@ void remote_give_up(struct remote *r)
             return;
 }
 
-/* ---- waiting
- * ----------------------------------------------------------------------------------- */
+/* ---- waiting ---- */
 
 static bool flows_run(const struct client *client)
 {
@@ -488,8 +485,7 @@ bool client_open_all(struct client *client, const struct iod_request *request)
     }
 }
 
-/* ---- start and end
- * ----------------------------------------------------------------------------- */
+/* ---- start and end ---- */
 
 bool client_open(struct client *client, const struct client_options *options)
 {

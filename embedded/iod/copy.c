@@ -181,8 +181,9 @@ static bool all_moved(struct client *client)
 bool copy_data(struct copy *copy)
 {
     struct client *client = &copy->client;
-    int error = pool_new(client->workers, client->remote[0]->addr, copy->o.buffer_size,
-                         (int)copy->o.buffers * client->count, copy->o.list, false, &client->pool);
+    int error =
+        pool_new(client->workers, client->remote[0]->addr, copy->o.buffer_size,
+                 (int)copy->o.buffers * client->count, copy->o.list, false, &client->pool);
 
     if (error)
         return client_fail(client, "no memory for buffers; close other programs");

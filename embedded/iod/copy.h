@@ -55,7 +55,8 @@ bool copy_in(struct copy *copy, const struct copy_options *options, const char *
 bool copy_out(struct copy *copy, const struct copy_options *options, const char *address,
               const char *name, const char *destination);
 
-/* For copies out: opens the parts of one copy of the file, `part` to `parts`.  See copy_find.c. */
+/* For copies out: opens the parts of one copy of the file, `part` to `parts`.  See
+ * copy_find.c. */
 bool copy_find(struct copy *copy, const char *address);
 
 /* For both: the session. */

@@ -33,8 +33,7 @@
 
 enum found { FOUND, AGAIN, FAILED };
 
-/* ---- one server
- * -------------------------------------------------------------------------------- */
+/* ---- one server ---- */
 
 static void forget_answer(struct remote *r)
 {
@@ -144,8 +143,7 @@ static bool is_above(const struct remote *a, const struct remote *b)
     return a->version != b->version ? a->version > b->version : a->upload > b->upload;
 }
 
-/* ---- where a stored list points
- * ------------------------------------------------------------------ */
+/* ---- where a stored list points ---- */
 
 /* May this copy go there?  Whoever may write an object chooses what is recorded with it. */
 static bool may_go(const struct copy *copy, const char *uri)
@@ -181,8 +179,7 @@ static bool read_recorded(struct remote *r, struct args_list *recorded)
     return true;
 }
 
-/* ---- what is prepared
- * -------------------------------------------------------------------------- */
+/* ---- what is prepared ---- */
 
 static bool give_up_pending(struct copy *copy, struct remote *r)
 {
@@ -212,8 +209,7 @@ static struct remote *decided(struct copy *copy, struct remote *r)
     return head->open ? head : NULL;
 }
 
-/* ---- by what is recorded
- * ----------------------------------------------------------------------- */
+/* ---- by what is recorded ---- */
 
 /* All other parts of the upload that is open at its first server.  AGAIN: *start may be
  * another. */
@@ -318,8 +314,7 @@ out:
     return result;
 }
 
-/* ---- by --servers
- * ------------------------------------------------------------------------------ */
+/* ---- by --servers ---- */
 
 /* Asks those that have not `upload` open.  FOUND: all have answered. */
 static enum found open_missing(struct copy *copy, uint64_t upload)
@@ -388,8 +383,7 @@ static enum found look_at_given(struct copy *copy)
     return FOUND;
 }
 
-/* ---- both
- * -------------------------------------------------------------------------------------- */
+/* ---- both ---- */
 
 bool copy_find(struct copy *copy, const char *address)
 {

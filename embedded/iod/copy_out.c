@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- do the parts fit together?
- * ---------------------------------------------------------------- */
+/* ---- do the parts fit together? ---- */
 
 static bool check_part(struct remote *r, const struct remote *first, const struct remote **seen)
 {
@@ -46,8 +45,7 @@ static bool check_layout(struct copy *copy)
     return true;
 }
 
-/* ---- where is data?
- * ---------------------------------------------------------------------------- */
+/* ---- where is data? ---- */
 
 static bool makes_no_sense(struct remote *r)
 {
@@ -107,8 +105,7 @@ static bool learn_extents(struct copy *copy)
     return client_ask_all(&copy->client, &request) && client_wait(&copy->client, all_known);
 }
 
-/* ---- all of it
- * --------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 static bool move_to_target(struct copy *copy, struct target *target, mode_t mode)
 {

@@ -75,8 +75,7 @@ static struct flow *flow_of_waiter(struct job *job)
     return (struct flow *)((char *)job - offsetof(struct flow, waiter.job));
 }
 
-/* ---- errors
- * ------------------------------------------------------------------------------------ */
+/* ---- errors ---- */
 
 static void run_failed(struct job *job)
 {
@@ -115,8 +114,7 @@ static void set_error(struct flow *f, int error, enum flow_side side)
     }
 }
 
-/* ---- one message
- * ------------------------------------------------------------------------------- */
+/* ---- one message ---- */
 
 static void slot_idle(struct slot *s)
 {
@@ -226,8 +224,7 @@ static void slot_post(struct slot *s)
     }
 }
 
-/* ---- starting and ending
- * ----------------------------------------------------------------------- */
+/* ---- starting and ending ---- */
 
 static struct slot *find_idle(struct flow *f)
 {
@@ -270,7 +267,8 @@ static void run_granted(struct job *job)
 
     pthread_mutex_lock(&f->lock);
     f->waiting = false;
-    f->moved_at = clock_ms(); /* it was us whom the peer waited for; its own silence begins now */
+    /* it was us whom the peer waited for; its own silence begins now */
+    f->moved_at = clock_ms();
     s = find_idle(f);
     s->buffer = f->waiter.buffer;
     f->held++;

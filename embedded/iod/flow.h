@@ -27,8 +27,8 @@ struct flow_config {
     struct share *share; /* whose buffers it uses; outlives the flow */
     BMI_addr_t addr;
     bmi_msg_tag_t tag;
-    bool send;   /* from the file to the peer; else from the peer to the file */
-    bool drain;  /* after a file error go on receiving, and throw away, until cancelled */
+    bool send;  /* from the file to the peer; else from the peer to the file */
+    bool drain; /* after a file error go on receiving, and throw away, until cancelled */
 
     /* Moves the `length` bytes that `from` steps over between file and memory: reads when the
      * flow sends, else writes.  Several workers at once.  0 or -errno. */

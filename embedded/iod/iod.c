@@ -227,8 +227,8 @@ int main(int argc, char **argv)
         access_free(s.allow);
         return 1;
     }
-    log_line(LOG_ERRORS, "listening on %s, port %d, objects in %s", s.server.listen, server_port(server),
-             s.server.folder);
+    log_line(LOG_ERRORS, "listening on %s, port %d, objects in %s", s.server.listen,
+             server_port(server), s.server.folder);
     error = serve(server, s.grace_ms);
     if (error)
         log_line(LOG_ERRORS, "BMI failed: %s; start the server again", strerror(-error));

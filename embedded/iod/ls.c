@@ -26,8 +26,7 @@ struct settings {
     bool json;
 };
 
-/* ---- printing
- * ---------------------------------------------------------------------------------- */
+/* ---- printing ---- */
 
 static int compare_parts(const void *a, const void *b)
 {
@@ -120,8 +119,7 @@ static void print_all(struct listing *l, bool json)
         printf("%s]\n", l->count ? "\n" : "");
 }
 
-/* ---- the program
- * ------------------------------------------------------------------------------- */
+/* ---- the program ---- */
 
 static bool set_option(int option, const char *text, void *settings)
 {

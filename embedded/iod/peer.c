@@ -31,8 +31,7 @@
 #define HOST_KEEP_MOST 1000  /* hosts; with more, those without peers go at once */
 #define HOST_LINES     100   /* log lines in a second */
 
-/* ---- hosts
- * -------------------------------------------------------------------------------------- */
+/* ---- hosts ---- */
 
 static unsigned hash_text(const char *text)
 {
@@ -92,8 +91,7 @@ bool host_may(uint64_t held, uint64_t more, uint64_t all, uint64_t most)
     return all + more <= most && held + more <= most - all;
 }
 
-/* ---- lines about a peer
- * ------------------------------------------------------------------------- */
+/* ---- lines about a peer ---- */
 
 /* May one more line about this host go out?  Says how many did not. */
 static bool may_log(struct host *host)
@@ -128,8 +126,7 @@ void peer_log(struct peer *peer, enum log_level level, const char *format, ...)
     log_line(level, "%s: %s", peer->name, text);
 }
 
-/* ---- peers
- * -------------------------------------------------------------------------------------- */
+/* ---- peers ---- */
 
 static unsigned hash_addr(BMI_addr_t addr)
 {

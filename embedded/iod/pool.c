@@ -104,8 +104,7 @@ void pool_free(struct pool *pool)
     free(pool);
 }
 
-/* ---- who gets what; with the lock held
- * ---------------------------------------------------------- */
+/* ---- who gets what; with the lock held ---- */
 
 /* May the share have one more?  It is for somebody who holds `own` of it. */
 static bool may_have(const struct pool *pool, const struct share *share, int own)
@@ -199,8 +198,7 @@ static struct waiter *grant(struct pool *pool)
     return granted;
 }
 
-/* ---- the calls
- * ---------------------------------------------------------------------------------- */
+/* ---- the calls ---- */
 
 struct buffer *pool_try(struct pool *pool, struct share *share, int own)
 {

@@ -144,8 +144,7 @@ static void wire_entries(struct wire *w, struct iod_entries *entries)
     wire_bytes(w, &entries->wire, entries->length);
 }
 
-/* ---- the visitors
- * ------------------------------------------------------------------------------ */
+/* ---- the visitors ---- */
 
 static void request_body(struct wire *w, struct iod_request *r)
 {
@@ -241,8 +240,7 @@ static void reply_body(struct wire *w, struct iod_reply *r)
     w->bad = true;
 }
 
-/* ---- limits
- * ------------------------------------------------------------------------------------ */
+/* ---- limits ---- */
 
 static bool name_ok(const struct iod_string *name, uint32_t least)
 {
@@ -350,8 +348,7 @@ static bool reply_ok(const struct iod_reply *r)
     return false;
 }
 
-/* ---- messages: head, body, limits
- * -------------------------------------------------------------- */
+/* ---- messages: head, body, limits ---- */
 
 /* The head: magic, version, operation, length of the message. */
 static void wire_head(struct wire *w, uint32_t magic, uint32_t *op, uint32_t *length)
@@ -459,8 +456,7 @@ int64_t iod_reply_encode(const struct iod_reply *reply, void *buf, size_t size)
     return wire_finish(&w, buf, size);
 }
 
-/* ---- extents, entries, names
- * ------------------------------------------------------------------- */
+/* ---- extents, entries, names ---- */
 
 struct iod_extent iod_extents_at(const struct iod_extents *extents, uint32_t i)
 {

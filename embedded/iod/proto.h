@@ -82,7 +82,8 @@ enum iod_status {
 
 #define IOD_FLAG_WORKING 1u /* no answer yet: the server is alive, another reply follows */
 #define IOD_FLAG_MORE    2u /* the list goes on: ask again from where this one ended */
-#define IOD_FLAG_LATER   4u /* with BUSY: a bound was met, nothing was done, ask the same again \
+#define IOD_FLAG_LATER                                                                         \
+    4u /* with BUSY: a bound was met, nothing was done, ask the same again \
                              */
 
 /* Bytes inside a message (or of the caller, for encoding); not terminated. */

@@ -21,8 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the end of a request
- * ---------------------------------------------------------------------- */
+/* ---- the end of a request ---- */
 
 static void request_count_bytes(struct request *r, int64_t n)
 {
@@ -90,8 +89,7 @@ static void keep_done(struct net_op *op, int error, int64_t actual)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* ---- replies
- * ----------------------------------------------------------------------------------- */
+/* ---- replies ---- */
 
 static int post_reply(struct request *r, void *bytes, int64_t length, struct net_op *op)
 {
@@ -230,8 +228,7 @@ void request_keep_alive(struct request *r)
         r->keeping = post_reply(r, r->keep, length, &r->keep_op) == 0;
 }
 
-/* ---- doing it
- * ---------------------------------------------------------------------------------- */
+/* ---- doing it ---- */
 
 static void work_list(struct request *r)
 {

@@ -26,8 +26,7 @@
 #define TICK_MS          500
 #define TRIM_MS          5000 /* buffers that nobody needed for so long are freed */
 
-/* ---- the clock
- * --------------------------------------------------------------------------------- */
+/* ---- the clock ---- */
 
 static void check_transfer(struct transfer *t, int64_t now)
 {
@@ -37,12 +36,11 @@ static void check_transfer(struct transfer *t, int64_t now)
     if (t->flow)
         status = flow_status(t->flow);
     if (status.waits_for_peer && !status.error && now - status.moved_at > limit) {
-        peer_log(t->peer, LOG_DECISIONS, "%s: no progress for %d s, given up",
-                 t->name, limit / 1000);
+        peer_log(t->peer, LOG_DECISIONS, "%s: no progress for %d s, given up", t->name,
+                 limit / 1000);
         flow_cancel(t->flow, -ETIMEDOUT);
     } else if (!transfer_is_busy(t) && !t->closing && now - t->used_at > limit) {
-        peer_log(t->peer, LOG_DECISIONS, "%s: unused for %d s, closed", t->name,
-                 limit / 1000);
+        peer_log(t->peer, LOG_DECISIONS, "%s: unused for %d s, closed", t->name, limit / 1000);
         transfer_close(t, NULL, ETIMEDOUT);
     }
 }
@@ -73,8 +71,7 @@ static void tick(struct server *server)
     }
 }
 
-/* ---- serving
- * ----------------------------------------------------------------------------------- */
+/* ---- serving ---- */
 
 int server_run(struct server *server, int idle_ms)
 {
@@ -185,8 +182,8 @@ void server_report(struct server *server)
         peers++;
     }
     log_line(LOG_ERRORS,
-             "total: %d peers, %u of %u transfers open, %llu bytes of requests, %d buffers of %zu "
-             "bytes in use, %d in memory",
+             "total: %d peers, %u of %u transfers open, %llu bytes of requests, %d buffers of "
+             "%zu bytes in use, %d in memory",
              peers, server->transfers, server->transfers_most,
              (unsigned long long)server->request_bytes, pool_in_use(server->pool),
              pool_buffer_size(server->pool), pool_made(server->pool));
@@ -194,8 +191,7 @@ void server_report(struct server *server)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* ---- start and end
- * ----------------------------------------------------------------------------- */
+/* ---- start and end ---- */
 
 static void log_bmi(const char *line)
 {
@@ -239,7 +235,8 @@ static int open_store(struct server *server, const struct server_config *c)
                  store_removed(server->store));
     if (!error && store_prepared(server->store))
         log_line(LOG_DECISIONS,
-                 "%d parts of copies are prepared; who copies them out asks whether to complete them",
+                 "%d parts of copies are prepared; who copies them out asks whether to "
+                 "complete them",
                  store_prepared(server->store));
     return error;
 }
@@ -281,8 +278,8 @@ static int choose_allowed(struct server *server, const struct server_config *c)
     }
     for (const char *at = c->listen; at; at = strchr(at, ',')) {
         at += *at == ',';
-        inside &= access_host_of(at, host, sizeof host) &&
-                  access_admits_name(server->loopback, host);
+        inside &=
+            access_host_of(at, host, sizeof host) && access_admits_name(server->loopback, host);
     }
     if (inside)
         server->allow = server->loopback;
@@ -340,8 +337,8 @@ int server_open(const struct server_config *config, struct server **out)
         goto no_pool;
     if (!server->allow)
         log_line(LOG_ERRORS,
-                 "warning: whoever reaches %s may read and replace every object here; name those "
-                 "who should with --allow",
+                 "warning: whoever reaches %s may read and replace every object here; name "
+                 "those who should with --allow",
                  config->listen);
     *out = server;
     return 0;

@@ -14,15 +14,15 @@
 struct server;
 
 struct server_config {
-    const char *listen;      /* "ib://host:port", several with commas */
+    const char *listen;         /* "ib://host:port", several with commas */
     const struct access *allow; /* whom it serves; NULL: this machine if it listens on loopback
                                    alone, else everybody.  The caller's. */
-    const char *folder;      /* the store */
-    const char *options;     /* for the BMI methods; NULL for none */
-    int threads;             /* that read and write the disk */
-    uint64_t memory;         /* bytes of all data buffers */
-    uint32_t buffer_size;    /* bytes of one; the longest data message */
-    uint32_t peer_transfers; /* open transfers of one client, at most */
+    const char *folder;         /* the store */
+    const char *options;        /* for the BMI methods; NULL for none */
+    int threads;                /* that read and write the disk */
+    uint64_t memory;            /* bytes of all data buffers */
+    uint32_t buffer_size;       /* bytes of one; the longest data message */
+    uint32_t peer_transfers;    /* open transfers of one client, at most */
     int client_timeout_ms; /* a client that owes us something for so long has lost its transfer
                             */
     bool sync;             /* see store.h */

@@ -8,14 +8,14 @@
  *
  * Who owns what, and who frees it:
  *
- *   peer      has a count of its uses: one for the connection, as long as `watch` is posted, one
- *             for each request, one for each transfer, one for whoever called peer_get().
+ *   peer      has a count of its uses: one for the connection, as long as `watch` is posted,
+ *             one for each request, one for each transfer, one for whoever called peer_get().
  *             peer_put() of the last one frees it, and nothing else does.  So a request and a
  *             transfer may use their peer until their own end, whether the client is there or
  *             not.
  *   request   owns the message and the reply.  It ends when it is answered (or forgotten) and
- *             neither its reply nor a sign of life is on its way: request_settle() frees it, with
- *             the lock held.  Whoever answers a request does not touch it afterwards.
+ *             neither its reply nor a sign of life is on its way: request_settle() frees it,
+ *             with the lock held.  Whoever answers a request does not touch it afterwards.
  *   transfer  owns the object and the flow.  Only one thing at a time works on it: the job that
  *             opens it, a job of a request (`busy`), or a flow.  Whoever wants it gone sets
  *             `closing`; when nothing works on it any more, close_job runs, on a worker, and it
@@ -84,7 +84,7 @@ struct host {
  */
 struct peer {
     struct server *server;
-    struct peer *next, **at;  /* all peers; what points here */
+    struct peer *next, **at; /* all peers; what points here */
     struct peer *of_bucket;
     struct host *host;
     unsigned uses;
@@ -127,7 +127,7 @@ struct transfer {
     bool upload;
     bool sealed;
     bool prepared; /* it stays without its client; see store.h */
-    bool failed; /* data is missing: it cannot be sealed */
+    bool failed;   /* data is missing: it cannot be sealed */
     bool committed;
     bool closing;  /* goes as soon as nothing works on it */
     bool busy;     /* a job works on it, the one that opens it included */
@@ -194,7 +194,8 @@ void transfer_close(struct transfer *transfer, struct request *closer, int error
 void transfer_job_ended(struct transfer *transfer);
 
 /* peer.c; with the lock held */
-struct peer *peer_get(struct server *server, BMI_addr_t addr); /* counts a use; NULL: no memory */
+/* counts a use; NULL: no memory */
+struct peer *peer_get(struct server *server, BMI_addr_t addr);
 void peer_use(struct peer *peer);
 void peer_put(struct peer *peer);
 void peer_log(struct peer *peer, enum log_level level, const char *format, ...)

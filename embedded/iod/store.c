@@ -13,8 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- the store
- * --------------------------------------------------------------------------------- */
+/* ---- the store ---- */
 
 static bool is_removed(const struct store *store)
 {
@@ -115,8 +114,7 @@ int store_prepared(const struct store *store)
     return store->found;
 }
 
-/* ---- objects
- * ----------------------------------------------------------------------------------- */
+/* ---- objects ---- */
 
 /* The name as a text.  -EINVAL, -ENAMETOOLONG: it is none. */
 static int name_text(const struct iod_string *name, char *text)
@@ -218,8 +216,7 @@ int object_extents(struct object *object, uint64_t from, size_t max, struct exte
     return 0;
 }
 
-/* ---- uploads
- * ----------------------------------------------------------------------------------- */
+/* ---- uploads ---- */
 
 int store_create(struct store *store, const struct iod_string *name,
                  const struct object_meta *meta, struct object **out)
@@ -331,8 +328,7 @@ int store_commit(struct object *object, uint64_t *upload)
     return error;
 }
 
-/* ---- finished objects
- * -------------------------------------------------------------------------- */
+/* ---- finished objects ---- */
 
 int store_read_head(int fd, struct object_meta *meta)
 {

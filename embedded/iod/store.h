@@ -3,17 +3,18 @@
  * store.h - objects in a folder.
  *
  * One object is one file: a head of 4096 bytes (name, layout, mode, upload, server list, check
- * sums), then the object's bytes, holes included, then the check sums of its blocks (blocks.h).
- * An upload writes to a hidden file; sealing it writes the head, committing it renames it to the
- * object's name.  So an object is there whole or not at all, and one that is overwritten stays
- * until then, also for those who have it open.
+ * sums), then the object's bytes, holes included, then the check sums of its blocks
+ * (blocks.h).  An upload writes to a hidden file; sealing it writes the head, committing it
+ * renames it to the object's name.  So an object is there whole or not at all, and one that is
+ * overwritten stays until then, also for those who have it open.
  *
- * A file that is striped over several servers is committed at its first server, part 0, and that
- * decides: until then it is as if the copy had never been, from then on the other parts only have
- * to follow.  So sealing any other part prepares it: it stays (`.prepared-N`), through the loss of
- * its client and the end of the server, until it is committed or given up, by its client or by
- * somebody who has asked the first server (store_lookup with an upload, store_forget).  Part 0,
- * and what is not sealed, goes with its client, or when the store is opened.
+ * A file that is striped over several servers is committed at its first server, part 0, and
+ * that decides: until then it is as if the copy had never been, from then on the other parts
+ * only have to follow.  So sealing any other part prepares it: it stays (`.prepared-N`),
+ * through the loss of its client and the end of the server, until it is committed or given up,
+ * by its client or by somebody who has asked the first server (store_lookup with an upload,
+ * store_forget).  Part 0, and what is not sealed, goes with its client, or when the store is
+ * opened.
  *
  * Uploads of one name are ordered by version, then by upload number; a client takes a version
  * above all that it has seen.  A commit that comes behind a higher one changes nothing and
@@ -21,8 +22,8 @@
  * same one stays everywhere.
  *
  * All functions may block on the disk.  A store may be used by any number of threads; an object
- * by one at a time, except for object_read() and object_write().  Errors are -errno; -EIDRM: the
- * folder was removed, and nothing can be stored or found until the store is opened anew.
+ * by one at a time, except for object_read() and object_write().  Errors are -errno; -EIDRM:
+ * the folder was removed, and nothing can be stored or found until the store is opened anew.
  */
 #ifndef IOD_STORE_H
 #define IOD_STORE_H
@@ -32,7 +33,7 @@
 #include "embedded/iod/blocks.h"
 #include "embedded/iod/extents.h"
 
-#define STORE_HEAD         4096 /* bytes before an object's data */
+#define STORE_HEAD         4096                /* bytes before an object's data */
 #define STORE_VERSION_STEP (UINT64_C(1) << 32) /* a version is not further above the last one */
 
 struct store;
@@ -41,7 +42,8 @@ struct object;
 /* What is recorded with an object. */
 struct object_meta {
     struct iod_layout layout;
-    uint64_t upload; /* which copy this object belongs to; the same on all servers of a stripe */
+    /* which copy this object belongs to; the same on all servers of a stripe */
+    uint64_t upload;
     uint64_t version;
     uint32_t mode; /* permission bits of the file */
     struct blocks_sum table;
@@ -69,38 +71,41 @@ uint64_t store_version(struct store *store, const struct iod_string *name);
 /* Completes it: head, and what `sync` asks for.  -EINVAL: the version is 0 or too high. */
 int store_seal(struct object *object, uint64_t version);
 
-/* Makes it the object of its name.  Only after store_seal().  *upload is the one that then has the
- * name: another one when this one came behind it. */
+/* Makes it the object of its name.  Only after store_seal().  *upload is the one that then has
+ * the name: another one when this one came behind it. */
 int store_commit(struct object *object, uint64_t *upload);
 
 /*
- * Opens an object to read.  With `upload` 0 the one that has the name: -ENOENT.  Else that upload:
- * where it is only prepared, it is committed, for whoever asks knows that it was decided.
- * -ESTALE: it is not here; -EBUSY: it is not here yet, its client still works on it.  -EUCLEAN: the
- * file is not what the store wrote.
+ * Opens an object to read.  With `upload` 0 the one that has the name: -ENOENT.  Else that
+ * upload:  where it is only prepared, it is committed, for whoever asks knows that it was
+ * decided.  -ESTALE: it is not here; -EBUSY: it is not here yet, its client still works on it.
+ * -EUCLEAN: the file is not what the store wrote.
  */
 int store_lookup(struct store *store, const struct iod_string *name, uint64_t upload,
                  struct object **out);
 
-/* The highest prepared upload of a name, if it is above (version, upload).  False: there is none.
- */
+/* The highest prepared upload of a name, if it is above (version, upload).  False: there is
+ * none. */
 bool store_pending(struct store *store, const struct iod_string *name, uint64_t version,
                    uint64_t upload, struct object_meta *meta);
 
-/* Gives a prepared upload up, which its first server does not know.  -EBUSY: its client is here. */
+/* Gives a prepared upload up, which its first server does not know.  -EBUSY: its client is
+ * here. */
 int store_forget(struct store *store, const struct iod_string *name, uint64_t upload);
 
-/* Ends the use of an object.  An upload that was not committed is removed, unless it is prepared
- * and not to be given up. */
+/* Ends the use of an object.  An upload that was not committed is removed, unless it is
+ * prepared and not to be given up. */
 void store_release(struct object *object, bool give_up);
 
 /* Data, as blocks_read() and blocks_write(). */
-int object_read(struct object *object, struct extent_cursor from, void *memory, uint64_t length);
+int object_read(struct object *object, struct extent_cursor from, void *memory,
+                uint64_t length);
 int object_write(struct object *object, struct extent_cursor from, const void *memory,
                  uint64_t length);
 
 /* Where data is from byte `from` on, at most `max` ranges; *next is where to go on, the size at
- * the end.  Who asks from the start to the end learns whether the table is what it should be. */
+ * the end.  Who asks from the start to the end learns whether the table is what it should
+ * be. */
 int object_extents(struct object *object, uint64_t from, size_t max, struct extent_list *list,
                    uint64_t *next);
 

@@ -27,7 +27,7 @@ struct upload {
     uint64_t version; /* 0: not sealed */
     uint64_t number;  /* the upload */
     char file[40];
-    bool prepared; /* it outlives its client */
+    bool prepared;        /* it outlives its client */
     struct object *owner; /* its client is here; NULL: gone */
 };
 
@@ -54,7 +54,8 @@ struct object {
 };
 
 /* store.c */
-int store_errno(const struct store *store); /* -errno; -EIDRM where a file is not found as the folder itself was removed */
+/* -errno; -EIDRM where a file is not found as the folder itself was removed */
+int store_errno(const struct store *store);
 int store_stream(const struct store *store, DIR **out); /* a fresh stream of the folder */
 int store_read_head(int fd, struct object_meta *meta);
 int store_open_file(const struct store *store, const char *file); /* to read; a descriptor */
@@ -71,7 +72,8 @@ void upload_remove(struct store *store, struct upload *upload); /* and its file 
 int upload_prepare(struct store *store, struct upload *upload);
 
 /* Gives the upload the name, unless a higher one has it; the upload is freed, and its owner has
- * none any more, unless it could not be renamed.  *replaced is a descriptor of what had the name, or -1; *number who has it now. */
+ * none any more, unless it could not be renamed.  *replaced is a descriptor of what had the
+ * name, or -1; *number who has it now. */
 int upload_commit(struct store *store, struct upload *upload, const char *file, int *replaced,
                   uint64_t *number);
 

@@ -135,8 +135,7 @@ int upload_commit(struct store *store, struct upload *upload, const char *file, 
     return error;
 }
 
-/* ---- what an earlier run left
- * -------------------------------------------------------------------- */
+/* ---- what an earlier run left ---- */
 
 static int load_prepared(struct store *store, const char *file)
 {

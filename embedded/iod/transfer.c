@@ -36,8 +36,7 @@ bool transfer_is_busy(const struct transfer *t)
     return t->busy || t->flow;
 }
 
-/* ---- how many
- * ----------------------------------------------------------------------------------- */
+/* ---- how many ---- */
 
 bool transfer_reserve(struct peer *peer)
 {
@@ -59,8 +58,7 @@ void transfer_unreserve(struct peer *peer)
     peer->server->transfers--;
 }
 
-/* ---- closing
- * ----------------------------------------------------------------------------------- */
+/* ---- closing ---- */
 
 static void transfer_remove(struct transfer *t)
 {
@@ -80,7 +78,8 @@ static void transfer_release(struct job *job)
     struct server *server = t->server;
     struct peer *peer = t->peer;
 
-    store_release(t->object, t->closer != NULL); /* nothing works on the transfer: nobody else reads it */
+    /* nothing works on the transfer: nobody else reads it */
+    store_release(t->object, t->closer != NULL);
     pthread_mutex_lock(&server->lock);
     transfer_remove(t);
     if (t->upload && !t->committed && (t->closer || !t->prepared)) {
@@ -125,8 +124,7 @@ void transfer_job_ended(struct transfer *t)
     transfer_settle(t);
 }
 
-/* ---- opening
- * ----------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 static uint32_t smaller(uint32_t a, uint32_t b)
 {
@@ -145,9 +143,9 @@ static uint64_t new_handle(struct server *server)
 }
 
 /*
- * With the lock held.  Takes the object over, also when there is no memory (NULL).  The transfer
- * is busy until the job that opens it says transfer_job_ended(): should the client be gone, it is
- * closed then and not before.
+ * With the lock held.  Takes the object over, also when there is no memory (NULL).  The
+ * transfer is busy until the job that opens it says transfer_job_ended(): should the client be
+ * gone, it is closed then and not before.
  */
 static struct transfer *transfer_new(struct request *r, struct object *object, bool upload)
 {
@@ -198,8 +196,8 @@ void work_put_open(struct request *r)
         transfer_unreserve(r->peer);
         request_refuse(r, error ? error : ENOMEM, "opening the upload");
     } else {
-        peer_log(r->peer, LOG_DECISIONS, "%s: upload of part %u of %u, %llu bytes",
-                 t->name, q->layout.index + 1, q->layout.count,
+        peer_log(r->peer, LOG_DECISIONS, "%s: upload of part %u of %u, %llu bytes", t->name,
+                 q->layout.index + 1, q->layout.count,
                  (unsigned long long)layout_object_size(&q->layout));
         reply.handle = t->handle;
         reply.buffer_size = t->buffer_size;
@@ -238,9 +236,8 @@ void work_get_open(struct request *r)
     int error = store_lookup(server->store, &q->name, q->upload, &object);
     uint64_t version = object ? object_meta(object)->version : 0;
 
-    if (q->upload == 0 &&
-        store_pending(server->store, &q->name, version, object ? object_meta(object)->upload : 0,
-                      &pending)) {
+    if (q->upload == 0 && store_pending(server->store, &q->name, version,
+                                        object ? object_meta(object)->upload : 0, &pending)) {
         reply.pending = pending.upload;
         reply.pending_servers = iod_string_of(pending.servers);
     }
@@ -269,8 +266,7 @@ void work_get_open(struct request *r)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* ---- jobs on an open transfer
- * ------------------------------------------------------------------ */
+/* ---- jobs on an open transfer ---- */
 
 static void end_job(struct request *r, int error, const char *what,
                     const struct iod_reply *reply)
@@ -310,8 +306,9 @@ void work_seal(struct request *r)
     struct transfer *t = r->transfer;
     struct server *server = r->server;
     struct iod_reply reply = {.op = IOD_OP_SEAL};
-    int error =
-        t->upload && !t->failed && !t->sealed ? store_seal(t->object, r->decoded.version) : -EINVAL;
+    int error = t->upload && !t->failed && !t->sealed
+                    ? store_seal(t->object, r->decoded.version)
+                    : -EINVAL;
 
     pthread_mutex_lock(&server->lock);
     t->sealed |= error == 0;
@@ -353,8 +350,7 @@ void work_commit(struct request *r)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* ---- data
- * -------------------------------------------------------------------------------------- */
+/* ---- data ---- */
 
 static void refuse_for_flow(struct transfer *t, const struct flow_status *status)
 {
@@ -437,8 +433,8 @@ static int read_object(void *object, struct extent_cursor from, const struct net
     return object_read(object, from, memory->piece[0].iov_base, length);
 }
 
-static int write_object(void *object, struct extent_cursor from, const struct net_memory *memory,
-                        uint64_t length)
+static int write_object(void *object, struct extent_cursor from,
+                        const struct net_memory *memory, uint64_t length)
 {
     return object_write(object, from, memory->piece[0].iov_base, length);
 }

@@ -242,7 +242,7 @@ bool emu4_target_get(struct emu4_proc *p, uint32_t route, struct emu4_end *end)
     emu4_attaches *attaches = emu4_registry_attaches(p, EMU4_ROUTE_NODE(route));
     uint64_t count = attaches ? atomic_load(attaches) : 0; /* before we look */
     if (emu4_registry_find(p, EMU4_ROUTE_NODE(route), EMU4_ROUTE_CONTEXT(route), &r) &&
-               r.index < EMU4_CTXS) {
+        r.index < EMU4_CTXS) {
         struct emu4_peer *peer = peer_of(p, &r);
         if (peer) {
             struct emu4_end e = {peer, &peer->seg->ctx[r.index], r.generation};

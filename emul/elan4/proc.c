@@ -229,7 +229,8 @@ struct emu4_proc *emu4_proc(void)
     return p;
 }
 
-/* What is given back is handed out again: the holes are in the order of their places, apart from each other. */
+/* What is given back is handed out again: the holes are in the order of their places, apart
+ * from each other. */
 int64_t emu4_arena_take(struct emu4_proc *p, uint64_t bytes)
 {
     int64_t off = -1;

@@ -45,7 +45,8 @@ EMU_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a
         err = ENOMEM;
     else if (!d)
         err = EIO;
-    else if (!emu_port_there(d, attr->port_num) || (attr->is_global && attr->grh.sgid_index != 0) ||
+    else if (!emu_port_there(d, attr->port_num) ||
+             (attr->is_global && attr->grh.sgid_index != 0) ||
              (d->knobs.ethernet && !attr->is_global))
         err = EINVAL;
     else if (!(ah = calloc(1, sizeof(*ah))))

@@ -2,10 +2,10 @@
 /*
  * The connection manager: what rdma_cm's library and kernel part do together.
  *
- * Messages (REQ, REP, RTU, REJ, DREQ, DREP, and SIDR_REQ and SIDR_REP for datagrams) travel through inboxes in shared memory and are
- * handled by the service thread of the process they are for; so a stopped process answers
- * nothing, and a killed one is noticed by its pidfd. A listener is found by the abstract unix
- * socket that carries its address in its name.
+ * Messages (REQ, REP, RTU, REJ, DREQ, DREP, and SIDR_REQ and SIDR_REP for datagrams) travel
+ * through inboxes in shared memory and are handled by the service thread of the process they
+ * are for; so a stopped process answers nothing, and a killed one is noticed by its pidfd. A
+ * listener is found by the abstract unix socket that carries its address in its name.
  */
 #ifndef EMUL_VERBS_CM_H
 #define EMUL_VERBS_CM_H
@@ -104,7 +104,7 @@ struct cm_chan {
 struct cm_event {
     struct rdma_cm_event ev;
     struct cm_event *next;
-    struct cm_id *owner; /* whose destruction waits for the acknowledgement */
+    struct cm_id *owner;    /* whose destruction waits for the acknowledgement */
     struct cm_group *group; /* of a join, whose end waits for it, too */
     unsigned char private_data[256];
 };
@@ -125,7 +125,7 @@ struct cm_id {
     uint32_t remote_num, remote_qpn;
     uint8_t responder_resources, initiator_depth, retry_count, rnr_retry;
     uint8_t ack_timeout; /* code for the QP */
-    struct cm_msg req; /* active: kept for another try while the peer's inbox is full */
+    struct cm_msg req;   /* active: kept for another try while the peer's inbox is full */
     bool req_delivered;
     uint32_t fetched, acked;
     pthread_cond_t acked_cond;
@@ -133,7 +133,7 @@ struct cm_id {
     bool has_ep_attr;
     bool own_cqs;
     struct ibv_sa_path_rec path;
-    struct cm_group *groups; /* multicast groups that it joined; under cm.lock */
+    struct cm_group *groups;   /* multicast groups that it joined; under cm.lock */
     uint8_t port, remote_port; /* numbers of the ports of both ends */
 };
 

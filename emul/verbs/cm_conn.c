@@ -171,8 +171,10 @@ static void fill(struct cm_msg *m, struct cm_id *id, const struct rdma_conn_para
     }
 }
 
-/* What connect and accept refuse: only an id with a QP of its own needs no parameters, and read depths are the device's. */
-static bool is_bad_param(const struct rdma_cm_id *id, const struct rdma_conn_param *p, size_t most_private)
+/* What connect and accept refuse: only an id with a QP of its own needs no parameters, and read
+ * depths are the device's. */
+static bool is_bad_param(const struct rdma_cm_id *id, const struct rdma_conn_param *p,
+                         size_t most_private)
 {
     uint8_t max = device_depth();
 

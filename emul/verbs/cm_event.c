@@ -42,7 +42,8 @@ void cm_chan_free(struct cm_chan *c)
         free(c);
 }
 
-/* A thread has read, under cm.lock. False: the channel was destroyed meanwhile, as rping does. */
+/* A thread has read, under cm.lock. False: the channel was destroyed meanwhile, as rping
+ * does. */
 static bool reader_leaves(struct cm_chan *c)
 {
     bool gone = c->gone;
@@ -184,9 +185,8 @@ void cm_event_post(struct cm_id *id, enum rdma_cm_event_type type, int status,
 
 void cm_event_post_request(struct cm_id *listener, struct cm_id *child, const struct cm_msg *m)
 {
-    struct cm_event *e =
-        make(listener, child, RDMA_CM_EVENT_CONNECT_REQUEST, 0, m,
-             cm_is_ud(child) ? CM_SIDR_REQ_PRIVATE : CM_REQ_PRIVATE);
+    struct cm_event *e = make(listener, child, RDMA_CM_EVENT_CONNECT_REQUEST, 0, m,
+                              cm_is_ud(child) ? CM_SIDR_REQ_PRIVATE : CM_REQ_PRIVATE);
 
     emu_call(CALL_cm_event);
     if (!e)

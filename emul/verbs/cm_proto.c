@@ -136,7 +136,8 @@ static void give_up(struct cm_id *id, enum rdma_cm_event_type type, int status,
 {
     id->state = CM_CLOSED;
     cm_set_deadline(id, 0);
-    if (cm_is_ud(id) && type == RDMA_CM_EVENT_REJECTED) { /* datagrams have another word for it */
+    /* datagrams have another word for it */
+    if (cm_is_ud(id) && type == RDMA_CM_EVENT_REJECTED) {
         type = RDMA_CM_EVENT_UNREACHABLE;
         status = status == CM_REJ_NO_LISTENER ? CM_SIDR_UNSUPPORTED : CM_SIDR_REJECT;
     }

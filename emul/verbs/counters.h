@@ -167,7 +167,8 @@ enum emu_port_count {
 struct emu_counters {
     _Atomic uint64_t call[CALL_COUNT];
     _Atomic uint64_t count[COUNT_COUNT];
-    /* by a port's number; the first port has what the others have not, and is not counted here */
+    /* by a port's number; the first port has what the others have not, and is not counted
+     * here */
     _Atomic uint64_t port[EMU_MAX_DEVICES * EMU_MAX_PORTS][PORT_COUNT_COUNT];
 };
 

@@ -25,8 +25,8 @@ static _Atomic(struct emu_dev *) device;
 static struct emu_dev *inherited; /* the parent's, in a forked child: its objects point there */
 
 static const char *const object_name[] = {
-    "context", "pd", "mr",         "mw",    "channel",  "cq",
-    "srq",     "qp", "ah", "cm_channel", "cm_id", "cm_event",
+    "context", "pd", "mr", "mw",         "channel", "cq",
+    "srq",     "qp", "ah", "cm_channel", "cm_id",   "cm_event",
 };
 
 static void at_exit_report(void)

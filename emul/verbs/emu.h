@@ -29,7 +29,6 @@
 
 #define EMU_NSEC 1000000000ull
 
-
 /* Another process, or this one. */
 struct emu_peer {
     struct emu_peer *next; /* same slot, older incarnation still referenced by a QP */
@@ -326,7 +325,7 @@ static inline struct emu_hca *emu_hca_of(struct ibv_context *c)
  * port.c: devices and ports by name and address. A port of this machine has a number, counted
  * over all devices: EMU_PORT(device, port).
  */
-#define EMU_PORT(device, port) ((device) * EMU_MAX_PORTS + (port)-1)
+#define EMU_PORT(device, port) ((device)*EMU_MAX_PORTS + (port)-1)
 #define EMU_PORT_DEVICE(n)     ((n) / EMU_MAX_PORTS)
 #define EMU_PORT_OF(n)         ((uint8_t)((n) % EMU_MAX_PORTS + 1))
 /* Names, GUIDs, and the addresses of the knob; `d` has its knobs. 0 or -ENOMEM. */
@@ -337,7 +336,7 @@ static inline bool emu_port_there(const struct emu_dev *d, uint32_t port)
     return port >= 1 && port <= d->knobs.ports;
 }
 __be64 emu_guid(const struct emu_dev *d, uint32_t device, uint32_t port);
-uint16_t emu_lid(const struct emu_dev *d, uint32_t number); /* 0 on Ethernet */
+uint16_t emu_lid(const struct emu_dev *d, uint32_t number);                 /* 0 on Ethernet */
 void emu_gid(const struct emu_dev *d, uint32_t number, union ibv_gid *gid); /* its only one */
 /* The number of the port that has an IP address; the first port where none has. */
 uint32_t emu_port_of_address(const struct emu_dev *d, const struct sockaddr *sa);

@@ -21,8 +21,8 @@
  * when its poster is stopped for good in the moment between taking it and saying so.
  *
  * Atomic operations are atomic to each other, as an adapter's are, not to the instructions of
- * the program that has the memory. Posters take turns at the memory of one process, by a word in
- * its segment that names who is at it. One that died there is passed by: what it has not
+ * the program that has the memory. Posters take turns at the memory of one process, by a word
+ * in its segment that names who is at it. One that died there is passed by: what it has not
  * written it never will. One that is stopped there is not, as it would write when it goes on;
  * requests that wait for it end as those to a peer that does not answer.
  *

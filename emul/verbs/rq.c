@@ -92,8 +92,7 @@ bool emu_rq_take(struct shm_rq *s, uint64_t at)
 
 uint64_t emu_rq_wr_id(struct emu_dev *d, const struct emu_rq *rq, uint64_t at)
 {
-    const struct shm_rwqe *e =
-        shm_at(d->seg, rq->s->off + (at & rq->s->mask) * rq->s->stride);
+    const struct shm_rwqe *e = shm_at(d->seg, rq->s->off + (at & rq->s->mask) * rq->s->stride);
 
     return e->wr_id;
 }

@@ -34,16 +34,16 @@
 #include "emul/verbs/counters.h"
 
 /* A QP number is the process's slot and an index in its table: unique on the machine. */
-#define EMU_QP_BITS   13
-#define EMU_SLOT_BITS 11
-#define EMU_MAX_QPS   (1u << EMU_QP_BITS)
-#define EMU_MAX_SLOTS (1u << EMU_SLOT_BITS)
-#define EMU_MAX_CQS   16384u
-#define EMU_MAX_SRQS  2048u
-#define EMU_MAX_CHANS 8192u
-#define EMU_MAX_MRS   (1u << 18)
-#define EMU_MAX_MWS   (1u << 16)
-#define EMU_MAX_SGE   64u
+#define EMU_QP_BITS    13
+#define EMU_SLOT_BITS  11
+#define EMU_MAX_QPS    (1u << EMU_QP_BITS)
+#define EMU_MAX_SLOTS  (1u << EMU_SLOT_BITS)
+#define EMU_MAX_CQS    16384u
+#define EMU_MAX_SRQS   2048u
+#define EMU_MAX_CHANS  8192u
+#define EMU_MAX_MRS    (1u << 18)
+#define EMU_MAX_MWS    (1u << 16)
+#define EMU_MAX_SGE    64u
 #define EMU_MAX_MCASTS 1024u
 
 #define EMU_BOUNCE_SLOTS 1024u
@@ -85,13 +85,14 @@
 struct shm_ring {
     _Alignas(64) _Atomic uint64_t tail; /* next place to fill */
     _Alignas(64) _Atomic uint64_t head; /* next place to consume */
-    _Alignas(64) uint64_t off_words;    /* from the segment's start; constant from here to stride */
+    /* from the segment's start; constant from here to stride */
+    _Alignas(64) uint64_t off_words;
     uint64_t off_cells;
     uint64_t off_free; /* bitmap of cells: a set bit is a free cell */
     uint32_t mask;     /* places - 1, places a power of two */
     uint32_t shift;    /* see word_at */
     uint32_t cells;
-    uint32_t stride; /* bytes of a cell; it begins with struct shm_cell */
+    uint32_t stride;       /* bytes of a cell; it begins with struct shm_cell */
     _Atomic uint32_t cap;  /* how many may be unread */
     _Atomic uint64_t next; /* the ring that takes its place, from the segment's start; or 0 */
 };
@@ -116,11 +117,11 @@ struct shm_cqe {
     uint8_t opcode;
     uint8_t wc_flags;
     uint8_t from_sq;
-    uint8_t skip; /* consumed without being reported: its QP is gone or its writer died */
-    uint8_t srq;  /* a receive taken from a shared receive queue */
-    uint8_t sl;   /* of a datagram */
+    uint8_t skip;   /* consumed without being reported: its QP is gone or its writer died */
+    uint8_t srq;    /* a receive taken from a shared receive queue */
+    uint8_t sl;     /* of a datagram */
     uint8_t source; /* number of the port that it came from */
-    uint64_t time; /* CLOCK_MONOTONIC, ns, where its queue wants it */
+    uint64_t time;  /* CLOCK_MONOTONIC, ns, where its queue wants it */
 };
 _Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
 
@@ -128,8 +129,8 @@ enum cq_armed { CQ_ARMED_NO, CQ_ARMED_SOLICITED, CQ_ARMED_ANY };
 
 struct shm_cq {
     _Alignas(64) _Atomic uint64_t off_ring; /* a ring that is or was the queue's: cq_ring.c */
-    _Atomic uint32_t armed;      /* enum cq_armed */
-    _Atomic uint32_t ev_pending; /* events signalled and not yet fetched */
+    _Atomic uint32_t armed;                 /* enum cq_armed */
+    _Atomic uint32_t ev_pending;            /* events signalled and not yet fetched */
     _Atomic uint32_t overrun;
     _Atomic uint32_t in_use;
     uint32_t chan;             /* channel index + 1, 0 without */
@@ -208,7 +209,7 @@ struct shm_qp {
     uint32_t pd;
     uint32_t access;
     uint32_t recv_cq;
-    uint32_t srq; /* index + 1, 0 without */
+    uint32_t srq;  /* index + 1, 0 without */
     uint32_t type; /* enum ibv_qp_type */
     uint32_t qkey; /* a datagram must bring it */
     uint8_t min_rnr_timer;
@@ -218,7 +219,8 @@ struct shm_qp {
     /* The receive that the poster has taken and not yet completed, for its owner to flush. */
     _Atomic uint64_t taken; /* the poster's token, with RX_DONE when it is completed; or 0 */
     uint64_t taken_wr_id;
-    /* The same from the QP's own queue: said before it is taken, so that no moment is missed. */
+    /* The same from the QP's own queue: said before it is taken, so that no moment is
+     * missed. */
     _Atomic uint64_t taking;    /* the poster's token */
     _Atomic uint64_t taking_at; /* the place in the queue */
     struct shm_rq rq;
@@ -278,7 +280,7 @@ struct shm_head {
         64) _Atomic uint64_t serial; /* of the tokens that this process has used as a poster */
     _Atomic uint32_t pins[EMU_PINS]; /* regions of others that it is using now, see SHM_PIN */
     _Atomic uint32_t unnoted;        /* those that it is using beyond these */
-    _Atomic uint64_t atomics; /* who does one on this process's memory: see exec.c; or 0 */
+    _Atomic uint64_t atomics;   /* who does one on this process's memory: see exec.c; or 0 */
     _Atomic uint64_t link_free; /* when all that leaves this process has left: link.c */
     struct shm_ring inbox;
     /* connection requests whose senders this process may not reach, the last ones */

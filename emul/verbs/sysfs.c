@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the kernel would show of the devices in /sys/class, as files in a folder: for programs that
- * look there before, or instead of, asking libibverbs. The command puts it in its place (view.c).
- * The files say what the calls say, and do not change; counters of traffic are not among them.
+ * What the kernel would show of the devices in /sys/class, as files in a folder: for programs
+ * that look there before, or instead of, asking libibverbs. The command puts it in its place
+ * (view.c). The files say what the calls say, and do not change; counters of traffic are not
+ * among them.
  */
 #include "emul/verbs/emu.h"
 

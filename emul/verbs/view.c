@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A view of the machine with the devices in it. Neither sysfs nor devtmpfs can be given a folder
- * for one process alone. So in a mount namespace of its own, which ends with its last process, a
- * folder in memory is laid over /sys/class and one over /dev, and what was there is mounted into
- * them again, but for the names that are to show the devices.
+ * A view of the machine with the devices in it. Neither sysfs nor devtmpfs can be given a
+ * folder for one process alone. So in a mount namespace of its own, which ends with its last
+ * process, a folder in memory is laid over /sys/class and one over /dev, and what was there is
+ * mounted into them again, but for the names that are to show the devices.
  */
 #include "emul/verbs/view.h"
 
@@ -58,7 +58,8 @@ static int show(int below, const char *name, const char *path)
     return mount(from, path, NULL, MS_BIND | MS_REC, NULL) < 0 && errno != ENOENT ? -1 : 0;
 }
 
-/* Lays a folder in memory over `folder`, with all that was there but for names that begin so. */
+/* Lays a folder in memory over `folder`, with all that was there but for names that begin
+ * so. */
 static int cover(const char *folder, const char *without)
 {
     char path[PATH_MAX];
@@ -91,13 +92,13 @@ int view_make(const char *library)
     char path[64];
 
     void *lib = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
-    int (*tree)(const char *) = lib ? (int (*)(const char *))dlsym(lib, "emuverbs_sysfs") : NULL;
+    int (*tree)(const char *) =
+        lib ? (int (*)(const char *))dlsym(lib, "emuverbs_sysfs") : NULL;
     if (!tree) {
         fprintf(stderr, "emuverbs: --sysfs: %s\n", dlerror());
         return -1;
     }
-    if (unshare(CLONE_NEWNS) < 0 ||
-        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
         fprintf(stderr,
                 "emuverbs: --sysfs: no mount namespace of its own: %s. Remedy: run it as root, "
                 "not in a chroot, or as unshare --user --map-root-user emuverbs --sysfs ...\n",

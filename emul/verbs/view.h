@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The command's --sysfs: the devices in /sys/class and /dev, for one program and what it starts. */
+/* The command's --sysfs: the devices in /sys/class and /dev, for one program and what it
+ * starts. */
 #ifndef EMUL_VERBS_VIEW_H
 #define EMUL_VERBS_VIEW_H
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A host never hears what a peer said after it had got our data before it hears that the data was sent, whatever order the device
- * reports the two in.  Over the loop fabric the device keeps local completions to itself for as long as a test wants;
- * over real devices the order alone is looked at.
+ * A host never hears what a peer said after it had got our data before it hears that the data
+ * was sent, whatever order the device reports the two in.  Over the loop fabric the device
+ * keeps local completions to itself for as long as a test wants; over real devices the order
+ * alone is looked at.
  */
 #include <errno.h>
 #include "../fabric/loop.h"
@@ -23,7 +24,8 @@ struct dialogue {
     struct op data_send, data_recv, send, recv;
 };
 
-static void dialogue_new(struct dialogue *d, const struct pair *p, bool from_client, size_t answer)
+static void dialogue_new(struct dialogue *d, const struct pair *p, bool from_client,
+                         size_t answer)
 {
     d->from = from_client ? p->client : p->server;
     d->to = from_client ? p->server : p->client;
@@ -91,7 +93,8 @@ void answer_comes_after_its_data(void **state)
     }
 }
 
-/* While the device says nothing of the data, the answer is not heard either: expected, unexpected, small and large ones. */
+/* While the device says nothing of the data, the answer is not heard either: expected,
+ * unexpected, small and large ones. */
 void answer_waits_for_the_device(void **state)
 {
     static const size_t answers[] = {8, 0, 3000, LARGE};
@@ -111,7 +114,8 @@ void answer_waits_for_the_device(void **state)
         post_data(&d);
         loop_hold(LOOP_HOLD_DONES);
         let_data_arrive(&d);
-        /* where the receiver reads, its own report waits for its device, as does what the sender says after that */
+        /* where the receiver reads, its own report waits for its device, as does what the
+         * sender says after that */
         if (d.data_recv.reports) {
             post_send(&d.send, d.to, d.back, &d.out, TAG);
             if (d.from == p.server)
@@ -155,7 +159,8 @@ void answer_waits_for_the_device(void **state)
     blob_free(&word);
 }
 
-/* A large message is on its way from the client and does not get on; what the server says meanwhile is heard at once. */
+/* A large message is on its way from the client and does not get on; what the server says
+ * meanwhile is heard at once. */
 static void no_wait_behind(struct pair *p)
 {
     struct blob large[2], small[2];
@@ -170,7 +175,8 @@ static void no_wait_behind(struct pair *p)
     post_recv(&small_op[0], p->client, p->to_server, &small[0], TAG);
     post_send(&large_op[1], p->client, p->to_server, &large[1], DATA_TAG);
     pump_times(100);
-    for (int i = 0; i < 2; i++) { /* as many as credits are left: those back are behind the data */
+    /* as many as credits are left: those back are behind the data */
+    for (int i = 0; i < 2; i++) {
         post_send(&small_op[1], p->server, p->to_client, &small[1], TAG);
         pump_until_reported(&small_op[0]);
         op_check(&small_op[0], SMALL);
@@ -201,7 +207,8 @@ void answer_to_something_else_does_not_wait(void **state)
     no_wait_behind(&p);
 }
 
-/* The same when the promises of both sides have grown: what is new is not taken for what came back. */
+/* The same when the promises of both sides have grown: what is new is not taken for what came
+ * back. */
 void answer_of_a_busy_link_does_not_wait(void **state)
 {
     enum { FLOOD = 300 };
@@ -230,7 +237,8 @@ void answer_of_a_busy_link_does_not_wait(void **state)
     blob_free(&b);
 }
 
-/* A large answer into memory that was opened for it: its immediate has no header that could tell what came before. */
+/* A large answer into memory that was opened for it: its immediate has no header that could
+ * tell what came before. */
 void answer_by_invitation(void **state)
 {
     struct dialogue d;
@@ -269,7 +277,8 @@ void answer_by_invitation(void **state)
     }
 }
 
-/* More answers than there are receive buffers wait; they meet their receives in the order of sending. */
+/* More answers than there are receive buffers wait; they meet their receives in the order of
+ * sending. */
 void answers_keep_their_order(void **state)
 {
     enum { N = 200 };
@@ -346,7 +355,8 @@ void answer_whose_receive_is_cancelled(void **state)
     dialogue_free(&d);
 }
 
-/* The peer answers and closes, and the link with it, before the device has said that the data is gone: it is known to be. */
+/* The peer answers and closes, and the link with it, before the device has said that the data
+ * is gone: it is known to be. */
 void answer_of_a_peer_that_goes(void **state)
 {
     struct dialogue d;
@@ -394,7 +404,8 @@ void answer_dropped_with_its_link(void **state)
     let_data_arrive(&d);
     post_send(&d.send, d.to, d.back, &d.out, TAG);
     pump_times(100);
-    waits = d.data_recv.reports; /* else the receiver reads, and the answer said nothing of it */
+    /* else the receiver reads, and the answer said nothing of it */
+    waits = d.data_recv.reports;
     node_forget(p.to_server);
     pump_until_reported(&d.recv);
     pump_until_reported(&d.data_send);

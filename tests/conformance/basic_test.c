@@ -78,7 +78,8 @@ void address_text_is_checked(void **state)
     rme_addr_free(addr);
 }
 
-/* A peer that came to us has a name, matches its network, and once it is gone is dead for ever and still matches. */
+/* A peer that came to us has a name, matches its network, and once it is gone is dead for ever
+ * and still matches. */
 void passive_address(void **state)
 {
     struct pair p;
@@ -89,7 +90,8 @@ void passive_address(void **state)
     (void)state;
     pair_open(&p);
     unsigned byte[4];
-    if (sscanf(rme_addr_name(p.to_client), "%u.%u.%u.%u", &byte[0], &byte[1], &byte[2], &byte[3]) != 4)
+    if (sscanf(rme_addr_name(p.to_client), "%u.%u.%u.%u", &byte[0], &byte[1], &byte[2],
+               &byte[3]) != 4)
         memcpy(byte, (unsigned[]){127, 0, 0, 1}, sizeof byte); /* a name of the loop fabric */
     snprintf(exact, sizeof exact, "%u.%u.%u.%u", byte[0], byte[1], byte[2], byte[3]);
     snprintf(pattern, sizeof pattern, "%s://%u.0.0.0", lane.ops->scheme, byte[0]);
@@ -331,7 +333,8 @@ void test_by_id(void **state)
     p.client->asleep = true;
     for (int i = 1; i < N; i++)
         post_send(&send[i], p.server, p.to_client, &out, i);
-    rme_id ids[N + 3] = {0, recv[0].id, recv[1].id, 0, 0x123456789abcdefULL, recv[2].id, ~0ULL, recv[3].id};
+    rme_id ids[N + 3] = {0,          recv[0].id, recv[1].id, 0, 0x123456789abcdefULL,
+                         recv[2].id, ~0ULL,      recv[3].id};
     int found[N + 3] = {0}, total = 0;
     int64_t end = lane_now() + BED_PATIENCE_MS;
     while (total < 3 && lane_now() < end) {
@@ -342,7 +345,9 @@ void test_by_id(void **state)
             assert_in_range(index[k], 0, N + 2);
             assert_int_equal(done[k].id, ids[index[k]]);
             assert_int_equal(done[k].error, 0);
-            assert_ptr_equal(done[k].user, index[k] == 2 ? &recv[1] : index[k] == 5 ? &recv[2] : &recv[3]);
+            assert_ptr_equal(done[k].user, index[k] == 2   ? &recv[1]
+                                           : index[k] == 5 ? &recv[2]
+                                                           : &recv[3]);
             found[index[k]]++;
             total++;
         }

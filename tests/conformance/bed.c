@@ -8,7 +8,7 @@
 #include "../fabric/loop.h"
 
 #define BED_ADDRS 1024
-#define ALARM_S 240
+#define ALARM_S   240
 
 static struct node *nodes[BED_NODES];
 static struct rme_addr *addrs[BED_ADDRS];
@@ -29,7 +29,7 @@ static void log_line(void *arg, enum rme_log_level level, const char *line)
         fprintf(stderr, "# %s: %s\n", n->name, line);
 }
 
-/* ---- Fixtures ---------------------------------------------------------------------------------------------------------- */
+/* ---- Fixtures ---- */
 
 int bed_setup(void **state)
 {
@@ -59,16 +59,20 @@ int bed_teardown(void **state)
     }
     alarm(0);
     loop_census(&census);
-    if (census.fabrics || census.links || census.registrations || census.windows || census.rx_held || census.tx_held)
-        fail_msg("left behind: %llu fabrics, %llu links, %llu registrations, %llu receive and %llu send buffers",
-                 (unsigned long long)census.fabrics, (unsigned long long)census.links,
-                 (unsigned long long)census.registrations, (unsigned long long)census.rx_held,
-                 (unsigned long long)census.tx_held);
+    if (census.fabrics || census.links || census.registrations || census.windows ||
+        census.rx_held || census.tx_held)
+        fail_msg(
+            "left behind: %llu fabrics, %llu links, %llu registrations, %llu receive and %llu "
+            "send buffers",
+            (unsigned long long)census.fabrics, (unsigned long long)census.links,
+            (unsigned long long)census.registrations, (unsigned long long)census.rx_held,
+            (unsigned long long)census.tx_held);
     if (census.violations && !violations_expected)
-        fail_msg("%llu breaches of the fabric's rules; the first: %s", (unsigned long long)census.violations,
-                 census.violation);
+        fail_msg("%llu breaches of the fabric's rules; the first: %s",
+                 (unsigned long long)census.violations, census.violation);
     if (rnr_seen || census.rnr)
-        fail_msg("receiver not ready: %llu", (unsigned long long)(rnr_seen ? rnr_seen : census.rnr));
+        fail_msg("receiver not ready: %llu",
+                 (unsigned long long)(rnr_seen ? rnr_seen : census.rnr));
     return 0;
 }
 
@@ -82,7 +86,7 @@ void bed_expect_violations(void)
     violations_expected = true;
 }
 
-/* ---- Nodes -------------------------------------------------------------------------------------------------------------- */
+/* ---- Nodes ---- */
 
 static int free_slot(void)
 {
@@ -191,7 +195,7 @@ struct rme_addr *node_dial(struct node *n, const char *uri)
     return addr;
 }
 
-/* ---- Progress ------------------------------------------------------------------------------------------------------------- */
+/* ---- Progress ---- */
 
 static void note(struct node *n, const struct rme_done *done)
 {
@@ -201,8 +205,8 @@ static void note(struct node *n, const struct rme_done *done)
     if (!op || op->node != n)
         fail_msg("%s: a completion that belongs to nobody", n->name);
     if (op->id != done->id)
-        fail_msg("%s: completion of %#llx reported as %#llx", n->name, (unsigned long long)op->id,
-                 (unsigned long long)done->id);
+        fail_msg("%s: completion of %#llx reported as %#llx", n->name,
+                 (unsigned long long)op->id, (unsigned long long)done->id);
     if (op->reports++)
         fail_msg("%s: operation %#llx was reported twice", n->name, (unsigned long long)op->id);
     if (done->error && done->actual)
@@ -327,7 +331,7 @@ void inbox_drop(struct node *n)
         assert_int_equal(rme_unexpected_free(n->rme, inbox_take(n).buffer), 0);
 }
 
-/* ---- Operations -------------------------------------------------------------------------------------------------------------- */
+/* ---- Operations ---- */
 
 static void posted(struct op *op, const struct blob *b)
 {
@@ -345,7 +349,8 @@ static void posted(struct op *op, const struct blob *b)
     }
 }
 
-void post_send_ctx(struct op *op, struct node *n, struct rme_addr *to, const struct blob *b, int tag, int ctx)
+void post_send_ctx(struct op *op, struct node *n, struct rme_addr *to, const struct blob *b,
+                   int tag, int ctx)
 {
     struct rme_list list = blob_list(b);
 
@@ -354,7 +359,8 @@ void post_send_ctx(struct op *op, struct node *n, struct rme_addr *to, const str
     posted(op, b);
 }
 
-void post_recv_ctx(struct op *op, struct node *n, struct rme_addr *from, const struct blob *b, int tag, int ctx)
+void post_recv_ctx(struct op *op, struct node *n, struct rme_addr *from, const struct blob *b,
+                   int tag, int ctx)
 {
     struct rme_list list = blob_list(b);
     int64_t actual = -1;
@@ -366,17 +372,20 @@ void post_recv_ctx(struct op *op, struct node *n, struct rme_addr *from, const s
     posted(op, b);
 }
 
-void post_send(struct op *op, struct node *n, struct rme_addr *to, const struct blob *b, int tag)
+void post_send(struct op *op, struct node *n, struct rme_addr *to, const struct blob *b,
+               int tag)
 {
     post_send_ctx(op, n, to, b, tag, 0);
 }
 
-void post_recv(struct op *op, struct node *n, struct rme_addr *from, const struct blob *b, int tag)
+void post_recv(struct op *op, struct node *n, struct rme_addr *from, const struct blob *b,
+               int tag)
 {
     post_recv_ctx(op, n, from, b, tag, 0);
 }
 
-void post_unexpected(struct op *op, struct node *n, struct rme_addr *to, const struct blob *b, int tag)
+void post_unexpected(struct op *op, struct node *n, struct rme_addr *to, const struct blob *b,
+                     int tag)
 {
     struct rme_list list = blob_list(b);
 
@@ -402,11 +411,11 @@ void op_check_error(const struct op *op, int error, int or_error)
         fail_msg("%s: the post failed: %s", op->node->name, strerror(-op->rc));
     assert_int_equal(op->reports, 1);
     if (op->error != error && op->error != or_error)
-        fail_msg("%s: ended with %d (%s), not with %d or %d", op->node->name, op->error, strerror(-op->error), error,
-                 or_error);
+        fail_msg("%s: ended with %d (%s), not with %d or %d", op->node->name, op->error,
+                 strerror(-op->error), error, or_error);
 }
 
-/* ---- Pairs -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Pairs ---- */
 
 void pair_meet(struct pair *p)
 {
@@ -426,7 +435,8 @@ void pair_meet(struct pair *p)
     blob_free(&b);
 }
 
-/* One attempt.  The message may be lost with a link that is about to fail: then it is not waited for for ever. */
+/* One attempt.  The message may be lost with a link that is about to fail: then it is not
+ * waited for for ever. */
 static bool knock(struct pair *p, int tag)
 {
     struct op op;

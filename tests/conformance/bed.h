@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * bed.h - the test bed: engines ("nodes"), operations, patterned memory, all driven from one thread.
+ * bed.h - the test bed: engines ("nodes"), operations, patterned memory, all driven from one
+ * thread.
  *
- * Everything a test opens is closed by the fixture, also after a failure, and then the books must balance: no receiver
- * not ready, no operation alive, nothing left in the fabric.  Nothing depends on how fast anything is: a test waits for
- * something to happen, for a very long time if need be, and counts.
+ * Everything a test opens is closed by the fixture, also after a failure, and then the books
+ * must balance: no receiver not ready, no operation alive, nothing left in the fabric.  Nothing
+ * depends on how fast anything is: a test waits for something to happen, for a very long time
+ * if need be, and counts.
  */
 #ifndef TESTS_BED_H
 #define TESTS_BED_H
 
 #include "lane.h"
 
-#define BED_NODES 256
-#define BED_PIECES 256
+#define BED_NODES       256
+#define BED_PIECES      256
 #define BED_PATIENCE_MS 60000
 
 struct node {
     struct rme *rme;
     struct rme_addr *listen;
     char name[32];
-    bool asleep;          /* pump() passes it by: its host calls nothing */
-    bool no_unexpected;   /* its host does not ask for unexpected messages */
+    bool asleep;                  /* pump() passes it by: its host calls nothing */
+    bool no_unexpected;           /* its host does not ask for unexpected messages */
     struct rme_unexpected *inbox; /* claimed and not looked at, oldest first */
     int ninbox, inbox_size;
     int warnings;      /* lines of the log at RME_LOG_WARN or worse */
@@ -31,9 +33,9 @@ struct node {
 struct op {
     struct node *node;
     rme_id id;
-    int rc;      /* of the post */
-    int reports; /* a post that returned 1 counts as one */
-    uint64_t open; /* windows of all hosts at the report, over the loop fabric */
+    int rc;         /* of the post */
+    int reports;    /* a post that returned 1 counts as one */
+    uint64_t open;  /* windows of all hosts at the report, over the loop fabric */
     uint64_t shown; /* likewise registrations that peers may use */
     int error;
     int64_t actual;
@@ -84,18 +86,24 @@ void pump_times(int times);
 void pump_until_reported(struct op *op);
 void pump_until_all(struct op *ops, int count);
 void pump_until_unexpected(struct node *n, int count);
-/* Until the counter has this value, or a larger one.  Looks are no measure of time: what a test needs to have happened before
- * it goes on is waited for like this; pump_times() only lets things happen, or stops somewhere in their middle. */
+/* Until the counter has this value, or a larger one.  Looks are no measure of time: what a test
+ * needs to have happened before it goes on is waited for like this; pump_times() only lets
+ * things happen, or stops somewhere in their middle. */
 void pump_until_counter(struct node *n, const char *name, uint64_t value);
 /* Takes the oldest unexpected message out of the inbox. */
 struct rme_unexpected inbox_take(struct node *n);
 void inbox_drop(struct node *n);
 
-void post_send(struct op *op, struct node *n, struct rme_addr *to, const struct blob *b, int tag);
-void post_recv(struct op *op, struct node *n, struct rme_addr *from, const struct blob *b, int tag);
-void post_unexpected(struct op *op, struct node *n, struct rme_addr *to, const struct blob *b, int tag);
-void post_send_ctx(struct op *op, struct node *n, struct rme_addr *to, const struct blob *b, int tag, int ctx);
-void post_recv_ctx(struct op *op, struct node *n, struct rme_addr *from, const struct blob *b, int tag, int ctx);
+void post_send(struct op *op, struct node *n, struct rme_addr *to, const struct blob *b,
+               int tag);
+void post_recv(struct op *op, struct node *n, struct rme_addr *from, const struct blob *b,
+               int tag);
+void post_unexpected(struct op *op, struct node *n, struct rme_addr *to, const struct blob *b,
+                     int tag);
+void post_send_ctx(struct op *op, struct node *n, struct rme_addr *to, const struct blob *b,
+                   int tag, int ctx);
+void post_recv_ctx(struct op *op, struct node *n, struct rme_addr *from, const struct blob *b,
+                   int tag, int ctx);
 void op_cancel(struct op *op);
 /* Reported once, with success and this many bytes. */
 void op_check(const struct op *op, int64_t actual);
@@ -116,7 +124,8 @@ void blob_fill(struct blob *b, uint64_t seed);
 void blob_canary(struct blob *b);
 /* The first n bytes are the pattern of `seed`, everything else is canary. */
 void blob_check(const struct blob *b, uint64_t seed, int64_t n);
-/* Number of the first byte of the pieces that is neither canary nor pattern; -1 when there is none. */
+/* Number of the first byte of the pieces that is neither canary nor pattern; -1 when there is
+ * none. */
 int64_t blob_foreign(const struct blob *b, uint64_t seed);
 struct rme_list blob_list(const struct blob *b);
 uint8_t pattern_byte(uint64_t seed, int64_t at);

@@ -28,7 +28,8 @@ uint8_t pattern_byte(uint64_t seed, int64_t at)
 static void allocate(struct blob *b, size_t size)
 {
     b->size = size;
-    b->arena = b->zone ? rme_memory_alloc(b->zone->rme, size) : aligned_alloc(64, (size + 63) & ~(size_t)63);
+    b->arena = b->zone ? rme_memory_alloc(b->zone->rme, size)
+                       : aligned_alloc(64, (size + 63) & ~(size_t)63);
     assert_non_null(b->arena);
 }
 
@@ -105,7 +106,8 @@ void blob_split(struct blob *b, int64_t total, int count, uint64_t seed)
     b->count = count;
     for (int i = 0; i < count; i++) {
         int64_t share = left / (count - i);
-        b->length[i] = i == count - 1 ? left : (int64_t)bed_random(&seed, (uint64_t)(2 * share) + 1);
+        b->length[i] =
+            i == count - 1 ? left : (int64_t)bed_random(&seed, (uint64_t)(2 * share) + 1);
         if (b->length[i] > left)
             b->length[i] = left;
         left -= b->length[i];
@@ -159,7 +161,8 @@ void blob_check(const struct blob *b, uint64_t seed, int64_t n)
         for (int64_t k = 0; k < b->length[i]; k++, at++) {
             uint8_t want = at < n ? pattern_byte(seed, at) : CANARY;
             if (p[k] != want)
-                fail_msg("byte %lld of %lld is %#x, not %#x", (long long)at, (long long)b->total, p[k], want);
+                fail_msg("byte %lld of %lld is %#x, not %#x", (long long)at,
+                         (long long)b->total, p[k], want);
         }
     }
     check_canary(gap, b->arena + b->size);

@@ -2,10 +2,11 @@
 /*
  * Cancel, in every state that a send and a receive go through.
  *
- * The states are not named one by one: an exchange runs step by step, a cancel comes after k steps, for every k until
- * the exchange is over before the cancel.  Each operation must be reported exactly once; a cancelled receive's memory is
- * filled with canaries as soon as it is reported, and nothing may be written to it any more; afterwards the next
- * exchange between the two works.
+ * The states are not named one by one: an exchange runs step by step, a cancel comes after k
+ * steps, for every k until the exchange is over before the cancel.  Each operation must be
+ * reported exactly once; a cancelled receive's memory is filled with canaries as soon as it is
+ * reported, and nothing may be written to it any more; afterwards the next exchange between the
+ * two works.
  */
 #include <errno.h>
 #include "cases.h"
@@ -94,7 +95,8 @@ static bool cancel_after(struct pair *p, const struct sweep *s, int k)
     }
     pump_times(10);
     inbox_drop(p->server);
-    /* A message that was sent whole and never received meets the next receive: that is right, but not in our way. */
+    /* A message that was sent whole and never received meets the next receive: that is right,
+     * but not in our way. */
     if (!send.error && !s->unexpected && (!recv_posted || recv.error)) {
         struct op late;
         blob_canary(&in);
@@ -135,8 +137,11 @@ static void sweep(const struct sweep *s)
 static void sweeps(const char *options, size_t size, bool zone)
 {
     for (int variant = 0; variant < 6; variant++) {
-        struct sweep s = {
-            .options = options, .size = size, .who = variant % 3, .recv_first = variant < 3, .zone = zone};
+        struct sweep s = {.options = options,
+                          .size = size,
+                          .who = variant % 3,
+                          .recv_first = variant < 3,
+                          .zone = zone};
         void *none = NULL;
         sweep(&s);
         bed_teardown(&none);
@@ -180,7 +185,11 @@ void cancel_unexpected(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
-        struct sweep s = {.options = "", .size = i ? 16384 : 100, .who = SENDER, .recv_first = false, .unexpected = true};
+        struct sweep s = {.options = "",
+                          .size = i ? 16384 : 100,
+                          .who = SENDER,
+                          .recv_first = false,
+                          .unexpected = true};
         void *none = NULL;
         sweep(&s);
         bed_teardown(&none);
@@ -220,9 +229,10 @@ void cancel_while_connecting(void **state)
     blob_free(&b);
 }
 
-/* A new pair, and half a megabyte on its way from client to server with tag 5; its data may be held up. */
-static void begin_transfer(struct pair *p, const char *options, bool held, struct blob *out, struct blob *in,
-                           struct op *send, struct op *recv)
+/* A new pair, and half a megabyte on its way from client to server with tag 5; its data may be
+ * held up. */
+static void begin_transfer(struct pair *p, const char *options, bool held, struct blob *out,
+                           struct blob *in, struct op *send, struct op *recv)
 {
     bed_options(options);
     pair_open(p);
@@ -235,10 +245,12 @@ static void begin_transfer(struct pair *p, const char *options, bool held, struc
     post_send(send, p->client, p->to_server, out, 5);
 }
 
-/* The peer's host does nothing.  A cancel may wait for it, but not for ever: it breaks the connection in the end. */
+/* The peer's host does nothing.  A cancel may wait for it, but not for ever: it breaks the
+ * connection in the end. */
 void cancel_with_a_silent_peer(void **state)
 {
-    static const char *const options[] = {"rndv=write,cancel_timeout_ms=300", "rndv=read,cancel_timeout_ms=300"};
+    static const char *const options[] = {"rndv=write,cancel_timeout_ms=300",
+                                          "rndv=read,cancel_timeout_ms=300"};
 
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -313,7 +325,8 @@ void cancel_forcefully(void **state)
     blob_free(&in);
 }
 
-/* The peer was told of the memory and does not answer: the link is broken at once, and only this one op says cancelled. */
+/* The peer was told of the memory and does not answer: the link is broken at once, and only
+ * this one op says cancelled. */
 void cancel_forcefully_a_sleeping_peer(void **state)
 {
     struct pair p;
@@ -353,7 +366,8 @@ void cancel_forcefully_a_sleeping_peer(void **state)
     blob_free(&small);
 }
 
-/* The receiver has no room to pull more unexpected messages; some that wait are cancelled, the others come in order. */
+/* The receiver has no room to pull more unexpected messages; some that wait are cancelled, the
+ * others come in order. */
 void cancel_unexpected_that_waits(void **state)
 {
     enum { N = 60 };
@@ -395,7 +409,8 @@ void cancel_unexpected_that_waits(void **state)
     blob_free(&b);
 }
 
-/* Data stands still in the middle of a transfer while its operations are cancelled; then it goes on. */
+/* Data stands still in the middle of a transfer while its operations are cancelled; then it
+ * goes on. */
 void cancel_while_data_moves(void **state)
 {
     static const char *const options[] = {"rndv=write,cancel_timeout_ms=600000",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Exact counts: what a message costs in steady state, and what an idle engine does (nothing). */
+/* Exact counts: what a message costs in steady state, and what an idle engine does
+ * (nothing). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,8 @@
 #include "cases.h"
 
 struct books {
-    uint64_t control, credit, registrations, deregistrations, signalled, stalls, windows, doorbells;
+    uint64_t control, credit, registrations, deregistrations, signalled, stalls, windows,
+        doorbells;
 };
 
 static struct books books(const struct node *n)
@@ -28,10 +30,12 @@ static struct books books(const struct node *n)
 
 enum { WARM = 8, ROUNDS = 50 };
 
-/* With a single credit each message brings one back: where that is all that a lane has, it is not what is counted here. */
+/* With a single credit each message brings one back: where that is all that a lane has, it is
+ * not what is counted here. */
 #define GROWS ",credits_pool=1536"
 
-/* A large message between memory that the engine handed out: 2 control messages, no registration. */
+/* A large message between memory that the engine handed out: 2 control messages, no
+ * registration. */
 static void large_transfer(const char *options)
 {
     struct pair p;
@@ -58,26 +62,35 @@ static void large_transfer(const char *options)
         blob_check(&in, (uint64_t)i, 262144);
     }
     struct books client_after = books(p.client), server_after = books(p.server);
-    assert_int_equal(client_after.control - client.control + server_after.control - server.control, 2 * ROUNDS);
+    assert_int_equal(client_after.control - client.control + server_after.control -
+                         server.control,
+                     2 * ROUNDS);
     /* none; but where a key opens a registration, and that is for one operation, one */
     bool each = registers_each(p.server);
-    assert_int_equal(client_after.registrations - client.registrations + server_after.registrations - server.registrations,
+    assert_int_equal(client_after.registrations - client.registrations +
+                         server_after.registrations - server.registrations,
                      each ? ROUNDS : 0);
-    assert_int_equal(client_after.deregistrations - client.deregistrations + server_after.deregistrations - server.deregistrations,
+    assert_int_equal(client_after.deregistrations - client.deregistrations +
+                         server_after.deregistrations - server.deregistrations,
                      each ? ROUNDS : 0);
     assert_int_equal(client_after.credit + server_after.credit, client.credit + server.credit);
     assert_int_equal(client_after.stalls + server_after.stalls, client.stalls + server.stalls);
     /* one window, by the side that does not move; closing it is what costs a doorbell */
     bool exposed = strstr(rme_key_opens(p.server->rme), "one peer") != NULL;
-    assert_int_equal(client_after.windows - client.windows + server_after.windows - server.windows, exposed ? ROUNDS : 0);
-    assert_in_range(client_after.doorbells - client.doorbells + server_after.doorbells - server.doorbells, 0,
-                    (exposed ? 4 : 3) * ROUNDS);
+    assert_int_equal(client_after.windows - client.windows + server_after.windows -
+                         server.windows,
+                     exposed ? ROUNDS : 0);
+    assert_in_range(client_after.doorbells - client.doorbells + server_after.doorbells -
+                        server.doorbells,
+                    0, (exposed ? 4 : 3) * ROUNDS);
     sends = client_after.signalled - client.signalled;
     if (sends > ROUNDS)
-        fail_msg("the sender asked for %llu completions in %d messages", (unsigned long long)sends, ROUNDS);
+        fail_msg("the sender asked for %llu completions in %d messages",
+                 (unsigned long long)sends, ROUNDS);
     sends = server_after.signalled - server.signalled;
     if (sends > ROUNDS)
-        fail_msg("the receiver asked for %llu completions in %d messages", (unsigned long long)sends, ROUNDS);
+        fail_msg("the receiver asked for %llu completions in %d messages",
+                 (unsigned long long)sends, ROUNDS);
     blob_free(&out);
     blob_free(&in);
 }
@@ -111,8 +124,9 @@ static bool reads_slowly(const struct node *n)
 }
 
 /*
- * Large messages that meet their receives all at once: each side moves about half, as neither has more to do.  Where reads are
- * slow the sender moves all; that they are is for whoever knows the device to say (SLOW_READS), not for the engine alone.
+ * Large messages that meet their receives all at once: each side moves about half, as neither
+ * has more to do.  Where reads are slow the sender moves all; that they are is for whoever
+ * knows the device to say (SLOW_READS), not for the engine alone.
  */
 void many_large_ones_are_shared(void **state)
 {
@@ -159,7 +173,8 @@ void many_large_ones_are_shared(void **state)
     }
 }
 
-/* A small ping-pong: no control message, no explicit credit, one doorbell a message, no registration. */
+/* A small ping-pong: no control message, no explicit credit, one doorbell a message, no
+ * registration. */
 void counts_of_a_small_message(void **state)
 {
     struct pair p;
@@ -175,8 +190,10 @@ void counts_of_a_small_message(void **state)
     uint64_t doorbells = node_counter(p.client, "doorbells");
     for (int i = 0; i < 500; i++)
         pair_exchange(&p, 64, 1);
-    assert_int_equal(books(p.client).control + books(p.server).control, client.control + server.control);
-    assert_int_equal(books(p.client).credit + books(p.server).credit, client.credit + server.credit);
+    assert_int_equal(books(p.client).control + books(p.server).control,
+                     client.control + server.control);
+    assert_int_equal(books(p.client).credit + books(p.server).credit,
+                     client.credit + server.credit);
     assert_int_equal(books(p.client).registrations + books(p.server).registrations,
                      client.registrations + server.registrations);
     assert_true(node_counter(p.client, "doorbells") - doorbells <= 500);
@@ -202,13 +219,15 @@ void counts_of_one_way_traffic(void **state)
         pump_until_reported(&send);
     }
     uint64_t credit = node_counter(p.server, "credit_sent");
-    if (credit < 1 || credit > N / 2 + 1) /* one for two messages at most, and one for the first that takes its only credit */
+    /* one for two messages at most, and one for the first that takes its only credit */
+    if (credit < 1 || credit > N / 2 + 1)
         fail_msg("%llu credit messages for %d messages", (unsigned long long)credit, N);
     blob_free(&out);
     blob_free(&in);
 }
 
-/* Sleeping without anything to do: the engine's sleep is not cut short, and it does not poll. */
+/* Sleeping without anything to do: the engine's sleep is not cut short, and it does not
+ * poll. */
 void idle_engine_sleeps(void **state)
 {
     struct pair p;
@@ -220,7 +239,8 @@ void idle_engine_sleeps(void **state)
     pair_open(&p);
     pair_exchange(&p, 100, 1);
     pump_times(50);
-    uint64_t sleeps = node_counter(p.server, "sleeps"), polls = node_counter(p.server, "cq_polls");
+    uint64_t sleeps = node_counter(p.server, "sleeps"),
+             polls = node_counter(p.server, "cq_polls");
     getrusage(RUSAGE_THREAD, &before);
     for (int i = 0; i < 5; i++)
         assert_int_equal(rme_test_context(p.server->rme, 0, &done, 1, 200), 0);
@@ -234,7 +254,8 @@ void idle_engine_sleeps(void **state)
     assert_true(after.ru_nvcsw - before.ru_nvcsw <= 60);
 }
 
-/* Memory that the host gave back, and nobody needs, is the system's again: of an engine that sleeps, and of one that is polled. */
+/* Memory that the host gave back, and nobody needs, is the system's again: of an engine that
+ * sleeps, and of one that is polled. */
 void idle_memory_goes_back(void **state)
 {
     enum { BLOCKS = 16, SIZE = 1 << 20 };
@@ -258,11 +279,13 @@ void idle_memory_goes_back(void **state)
                 if (i % 64 == 0)
                     usleep(1000);
             }
-        assert_true(node_counter(node, "zone_bytes") <= 2 << 20); /* and what the engine has of its own */
+        /* and what the engine has of its own */
+        assert_true(node_counter(node, "zone_bytes") <= 2 << 20);
     }
 }
 
-/* A server with 100 silent clients: no thread of the process wakes up, neither ours nor the fabric's. */
+/* A server with 100 silent clients: no thread of the process wakes up, neither ours nor the
+ * fabric's. */
 void idle_server_of_100_clients(void **state)
 {
     enum { CLIENTS = 100, CALLS = 4 };

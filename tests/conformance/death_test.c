@@ -2,8 +2,8 @@
 /*
  * The end of links and peers, at every point of every protocol.
  *
- * Within one process the loop fabric cuts links; an engine that closes is the same for any fabric.  Killed processes are
- * in process_test.c.
+ * Within one process the loop fabric cuts links; an engine that closes is the same for any
+ * fabric.  Killed processes are in process_test.c.
  */
 #include <errno.h>
 #include <string.h>
@@ -62,7 +62,8 @@ static bool traffic_end(struct traffic *t)
             pump_until_reported(&t->send[i]);
         ended_somehow(&t->recv[i]);
         ended_somehow(&t->send[i]);
-        failed += t->recv[i].error || t->send[i].error || t->recv[i].rc < 0 || t->send[i].rc < 0;
+        failed +=
+            t->recv[i].error || t->send[i].error || t->recv[i].rc < 0 || t->send[i].rc < 0;
         if (!t->recv[i].error && t->recv[i].rc >= 0)
             blob_check(&t->in[i], (uint64_t)i, t->out[i].total);
         else
@@ -82,7 +83,8 @@ static bool traffic_end(struct traffic *t)
     return !failed;
 }
 
-/* By message: at each of them until the exchange needs no more.  By step of a chaotic schedule: at some of the first 600. */
+/* By message: at each of them until the exchange needs no more.  By step of a chaotic schedule:
+ * at some of the first 600. */
 static void kill_sweep(const char *options, bool by_message)
 {
     struct traffic t;
@@ -146,13 +148,15 @@ void link_dies_at_each_step_reading(void **state)
     kill_sweep("loop_chaos=1,rndv=read,unit=64K,backoff_min_ms=1,backoff_max_ms=1", false);
 }
 
-/* Each call of the fabric fails once, wherever it is made: operations end, engines live, the next exchange works. */
+/* Each call of the fabric fails once, wherever it is made: operations end, engines live, the
+ * next exchange works. */
 void each_call_fails_once(void **state)
 {
     static const int errors[LOOP_CALL_COUNT] = {
-        [LOOP_REG] = -ENOMEM,   [LOOP_CONNECT] = -ENOMEM, [LOOP_ACCEPT] = -ENOMEM, [LOOP_RX_RESERVE] = -ENOSPC,
-        [LOOP_EXPOSE] = -ECONNRESET, [LOOP_UNEXPOSE] = -EIO,
-        [LOOP_TX_SEND] = -EIO, [LOOP_XFER] = -EIO,       [LOOP_FLUSH] = -EIO,     [LOOP_ARM] = -EIO,
+        [LOOP_REG] = -ENOMEM,        [LOOP_CONNECT] = -ENOMEM,    [LOOP_ACCEPT] = -ENOMEM,
+        [LOOP_RX_RESERVE] = -ENOSPC, [LOOP_EXPOSE] = -ECONNRESET, [LOOP_UNEXPOSE] = -EIO,
+        [LOOP_TX_SEND] = -EIO,       [LOOP_XFER] = -EIO,          [LOOP_FLUSH] = -EIO,
+        [LOOP_ARM] = -EIO,
     };
 
     (void)state;
@@ -175,7 +179,8 @@ void each_call_fails_once(void **state)
             do {
                 pair_reconnect(&p);
                 pump_times(30);
-            } while (node_counter(p.client, "peers") == 0); /* what is said behind the first messages (credits) has failed */
+            } while (node_counter(p.client, "peers") ==
+                     0); /* what is said behind the first messages (credits) has failed */
             traffic_post(&t, &p, 100000);
             traffic_end(&t);
             inbox_drop(p.server);
@@ -324,7 +329,8 @@ void opening_fails_cleanly(void **state)
     pair_exchange(&p, 100, 1);
 }
 
-/* A client is cut off while nobody has anything to do with it: the server finds out by itself. */
+/* A client is cut off while nobody has anything to do with it: the server finds out by
+ * itself. */
 void idle_client_goes_without_a_word(void **state)
 {
     struct pair p;

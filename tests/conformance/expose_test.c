@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What is open to a peer: when an operation was reported, nothing of it is, whatever protocol moved it and however it ended.
- * What a window opens and to whom is tested for every fabric in fabric_test.c.
+ * What is open to a peer: when an operation was reported, nothing of it is, whatever protocol
+ * moved it and however it ended.  What a window opens and to whom is tested for every fabric in
+ * fabric_test.c.
  */
 #include <errno.h>
 #include <string.h>
@@ -29,7 +30,8 @@ static uint64_t windows(const struct pair *p)
 }
 
 /* `exposer`: which of the two alone opens memory, 0 the send, 1 the receive, -1 either. */
-static void exchange(struct pair *p, struct blob *out, struct blob *in, bool recv_first, int exposer, uint64_t seed)
+static void exchange(struct pair *p, struct blob *out, struct blob *in, bool recv_first,
+                     int exposer, uint64_t seed)
 {
     struct op send, recv;
 
@@ -54,8 +56,12 @@ static void exchange(struct pair *p, struct blob *out, struct blob *in, bool rec
 
 void nothing_stays_open(void **state)
 {
-    static const char *const options[] = {"rndv=write,invite=0", "rndv=write", "rndv=read", "rndv=auto",
-                                          "rndv=read,unit=64K,regcache_entries=0", "rndv=write,unit=64K,regcache_entries=0",
+    static const char *const options[] = {"rndv=write,invite=0",
+                                          "rndv=write",
+                                          "rndv=read",
+                                          "rndv=auto",
+                                          "rndv=read,unit=64K,regcache_entries=0",
+                                          "rndv=write,unit=64K,regcache_entries=0",
                                           "rndv=auto,loop_chaos=1,unit=64K"};
 
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
@@ -69,7 +75,11 @@ void nothing_stays_open(void **state)
         blob_split(&out[1], 300000, 7, 1);
         blob_split(&in[1], 300000, 5, 2);
         for (unsigned n = 0; n < 8; n++)
-            exchange(&p, &out[n & 1], &in[n >> 1 & 1], n >> 2 & 1, i < 2 ? 1 : i == 2 ? 0 : -1, n + 1);
+            exchange(&p, &out[n & 1], &in[n >> 1 & 1], n >> 2 & 1,
+                     i < 2    ? 1
+                     : i == 2 ? 0
+                              : -1,
+                     n + 1);
         if (windows(&p) == 0 && i == 0)
             print_message("no windows here\n");
         struct op un;
@@ -91,7 +101,8 @@ void nothing_stays_open(void **state)
     }
 }
 
-/* A receive that has invited, and a send that has offered its memory, are cancelled: their memory is shut when that is reported. */
+/* A receive that has invited, and a send that has offered its memory, are cancelled: their
+ * memory is shut when that is reported. */
 void cancelled_ones_are_shut(void **state)
 {
     struct pair p;
@@ -138,8 +149,8 @@ static uint64_t shown(void)
 }
 
 /*
- * Without windows: what a peer may use is registered for one operation, and deregistered when the host is told of its end.  (The
- * engines' reserve blocks are there from the beginning.)
+ * Without windows: what a peer may use is registered for one operation, and deregistered when
+ * the host is told of its end.  (The engines' reserve blocks are there from the beginning.)
  */
 void nothing_stays_registered_for_peers(void **state)
 {
@@ -206,12 +217,15 @@ void nothing_stays_registered_for_peers(void **state)
     }
 }
 
-/* Far more operations than windows: what finds none waits, in both directions at a time, and all are moved. */
+/* Far more operations than windows: what finds none waits, in both directions at a time, and
+ * all are moved. */
 void few_windows_suffice(void **state)
 {
     enum { N = 64, SIZE = 20000 };
-    static const char *const options[] = {"loop_windows=16,windows=16,rndv=auto", "loop_windows=16,windows=16,rndv=write",
-                                          "loop_windows=16,windows=16,rndv=read", "loop_windows=16,windows=16,rndv=read,loop_chaos=1"};
+    static const char *const options[] = {"loop_windows=16,windows=16,rndv=auto",
+                                          "loop_windows=16,windows=16,rndv=write",
+                                          "loop_windows=16,windows=16,rndv=read",
+                                          "loop_windows=16,windows=16,rndv=read,loop_chaos=1"};
 
     for (size_t k = 0; k < sizeof options / sizeof options[0]; k++) {
         struct pair p;
@@ -227,13 +241,15 @@ void few_windows_suffice(void **state)
                 blob_split(&out[way][i], SIZE, 1 + i % 9, 1 + (uint64_t)i);
                 blob_split(&in[way][i], SIZE, 1 + i % 5, 77 + (uint64_t)i);
                 blob_fill(&out[way][i], (uint64_t)(i + 1) * 2 + (uint64_t)way);
-                post_send(&send[way][i], from, way ? p.to_client : p.to_server, &out[way][i], i);
+                post_send(&send[way][i], from, way ? p.to_client : p.to_server, &out[way][i],
+                          i);
             }
         }
         pump_times(50);
         for (int way = 0; way < 2; way++)
             for (int i = N - 1; i >= 0; i--)
-                post_recv(&recv[way][i], way ? p.client : p.server, way ? p.to_server : p.to_client, &in[way][i], i);
+                post_recv(&recv[way][i], way ? p.client : p.server,
+                          way ? p.to_server : p.to_client, &in[way][i], i);
         for (int way = 0; way < 2; way++) {
             pump_until_all(send[way], N);
             pump_until_all(recv[way], N);
@@ -250,7 +266,8 @@ void few_windows_suffice(void **state)
     }
 }
 
-/* The receiver has read a send's memory and answers: the send is told first, though its memory takes long to be closed. */
+/* The receiver has read a send's memory and answers: the send is told first, though its memory
+ * takes long to be closed. */
 void answer_waits_until_shut(void **state)
 {
     struct pair p;

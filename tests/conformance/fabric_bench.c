@@ -90,12 +90,20 @@ static void note(struct host *h, const struct rme_event *e)
 {
     assert_true(h->nseen < BENCH_EVENTS);
     struct bench_event *seen = &h->seen[h->nseen++];
-    *seen = (struct bench_event){.type = e->type, .link = e->link, .owner = e->owner, .error = e->error,
-                                 .imm = e->imm, .xfer = e->xfer, .closed = e->closed, .length = e->length};
+    *seen = (struct bench_event){.type = e->type,
+                                 .link = e->link,
+                                 .owner = e->owner,
+                                 .error = e->error,
+                                 .imm = e->imm,
+                                 .xfer = e->xfer,
+                                 .closed = e->closed,
+                                 .length = e->length};
     if (e->type == RME_EV_RECV)
-        memcpy(seen->data, e->data, e->length < sizeof seen->data ? e->length : sizeof seen->data);
+        memcpy(seen->data, e->data,
+               e->length < sizeof seen->data ? e->length : sizeof seen->data);
     else if (e->hello)
-        memcpy(seen->data, e->hello, e->hello_length < sizeof seen->data ? e->hello_length : sizeof seen->data);
+        memcpy(seen->data, e->hello,
+               e->hello_length < sizeof seen->data ? e->hello_length : sizeof seen->data);
     if (e->type == RME_EV_RECV && h->keep_rx)
         seen->rx = e->rx;
 }
@@ -107,7 +115,8 @@ static void answer(struct host *h, const struct rme_event *e)
     if (h->reject)
         lane.ops->link_reject(e->link, hello, strlen(hello) + 1);
     else
-        assert_int_equal(lane.ops->link_accept(e->link, hello, strlen(hello) + 1, BENCH_RX, h), 0);
+        assert_int_equal(lane.ops->link_accept(e->link, hello, strlen(hello) + 1, BENCH_RX, h),
+                         0);
 }
 
 void bench_poll(struct host *h)
@@ -153,7 +162,8 @@ void bench_until(struct host *h, enum rme_event_type type, int count)
 
     while (bench_count(h, type) < count) {
         if (lane_now() > end)
-            fail_msg("%d events of type %d did not come within %d s", count, (int)type, PATIENCE_MS / 1000);
+            fail_msg("%d events of type %d did not come within %d s", count, (int)type,
+                     PATIENCE_MS / 1000);
         bench_poll(&server);
         bench_poll(&client);
     }
@@ -178,7 +188,9 @@ struct rme_link *bench_dial(const char *uri, const char *hello, void *owner)
     struct rme_link *link;
 
     assert_int_equal(rme_addr_parse(lane.ops->scheme, uri, &addr), 0);
-    assert_int_equal(lane.ops->link_connect(client.f, addr, 0, hello, strlen(hello) + 1, BENCH_RX, owner, &link), 0);
+    assert_int_equal(lane.ops->link_connect(client.f, addr, 0, hello, strlen(hello) + 1,
+                                            BENCH_RX, owner, &link),
+                     0);
     rme_addr_put(addr);
     return link;
 }
@@ -194,7 +206,8 @@ void bench_connect(void)
 
 void bench_disconnect(void)
 {
-    int client_downs = bench_count(&client, RME_EV_LINK_DOWN), server_downs = bench_count(&server, RME_EV_LINK_DOWN);
+    int client_downs = bench_count(&client, RME_EV_LINK_DOWN),
+        server_downs = bench_count(&server, RME_EV_LINK_DOWN);
 
     if (!client_downs)
         lane.ops->link_disconnect(client.link, -ESHUTDOWN);
@@ -225,8 +238,8 @@ void bench_send(struct host *h, const char *text)
     lane.ops->tx_send(h->link, tx, strlen(text) + 1);
 }
 
-uint64_t bench_expose(struct host *h, const struct rme_mr *mr, void *base, size_t length, unsigned access,
-                      struct rme_range *range)
+uint64_t bench_expose(struct host *h, const struct rme_mr *mr, void *base, size_t length,
+                      unsigned access, struct rme_range *range)
 {
     struct rme_range other = {.base = base, .length = length, .rkey = mr->rkey};
 

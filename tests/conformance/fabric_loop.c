@@ -61,7 +61,8 @@ void loop_waits_for_flush(void **state)
     bench_disconnect();
 }
 
-/* Data is fetched when the device gets to it: what is overwritten too early arrives overwritten. */
+/* Data is fetched when the device gets to it: what is overwritten too early arrives
+ * overwritten. */
 void loop_moves_data_late(void **state)
 {
     char here[16] = "too early", there[16] = "";
@@ -71,12 +72,16 @@ void loop_moves_data_late(void **state)
     only_over_loop();
     bench_connect();
     assert_int_equal(lane.ops->reg(client.f, here, sizeof here, RME_ACCESS_LOCAL, &here_mr), 0);
-    assert_int_equal(lane.ops->reg(server.f, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &there_mr), 0);
+    assert_int_equal(
+        lane.ops->reg(server.f, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &there_mr), 0);
     struct rme_lseg seg = {here, sizeof here, here_mr.lkey};
     struct rme_range range;
-    struct rme_piece piece = {(uintptr_t)there,
-                              bench_expose(&server, &there_mr, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &range), &seg, 1};
-    struct rme_xfer x = {.notify = RME_NOTIFY_IMM, .piece = &piece, .npiece = 1, .bytes = sizeof here};
+    struct rme_piece piece = {
+        (uintptr_t)there,
+        bench_expose(&server, &there_mr, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &range),
+        &seg, 1};
+    struct rme_xfer x = {
+        .notify = RME_NOTIFY_IMM, .piece = &piece, .npiece = 1, .bytes = sizeof here};
     loop_hold(LOOP_HOLD_DATA);
     lane.ops->xfer(client.link, &x);
     lane.ops->flush(client.f);
@@ -176,7 +181,8 @@ void loop_notices_breaches(void **state)
     struct rme_piece piece = {1, 1, seg, 2};
     struct rme_xfer x = {.piece = &piece, .npiece = 1, .bytes = 4};
     lane.ops->xfer(client.link, &x);
-    assert_in_range(census().violations, 2, 3); /* the empty segment; where max_sge is 1, the second one too */
+    /* the empty segment; where max_sge is 1, the second one too */
+    assert_in_range(census().violations, 2, 3);
     uint64_t before = census().violations;
     free_links();
     assert_int_equal(census().violations, before + 1); /* the key */
@@ -196,8 +202,10 @@ static uint64_t one_chaotic_run(void)
     uint64_t order = 0;
 
     bench_connect();
-    assert_int_equal(lane.ops->reg(client.f, here, sizeof here, RME_ACCESS_LOCAL_WRITE, &here_mr), 0);
-    assert_int_equal(lane.ops->reg(server.f, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &there_mr), 0);
+    assert_int_equal(
+        lane.ops->reg(client.f, here, sizeof here, RME_ACCESS_LOCAL_WRITE, &here_mr), 0);
+    assert_int_equal(
+        lane.ops->reg(server.f, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &there_mr), 0);
     bench_expose(&server, &there_mr, there, sizeof there, RME_ACCESS_REMOTE_WRITE, &range);
     for (int i = 0; i < N; i++) {
         seg[i] = (struct rme_lseg){here + i * SIZE, SIZE, here_mr.lkey};
@@ -216,7 +224,8 @@ static uint64_t one_chaotic_run(void)
 
 void loop_repeats_with_its_seed(void **state)
 {
-    static const char *const options[] = {"loop_chaos=1,loop_seed=4711", "loop_chaos=1,loop_seed=4711",
+    static const char *const options[] = {"loop_chaos=1,loop_seed=4711",
+                                          "loop_chaos=1,loop_seed=4711",
                                           "loop_chaos=1,loop_seed=815"};
     const char *saved = lane.options;
     uint64_t order[3];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Tests of what only the loop fabric has: its strictness and its knobs.  Skipped over other fabrics. */
+/* Tests of what only the loop fabric has: its strictness and its knobs.  Skipped over other
+ * fabrics. */
 #ifndef TESTS_FABRIC_LOOP_TESTS_H
 #define TESTS_FABRIC_LOOP_TESTS_H
 
@@ -16,10 +17,11 @@ void loop_notices_breaches(void **state);
 void loop_repeats_with_its_seed(void **state);
 
 #define FABRIC_LOOP_TEST(name) cmocka_unit_test_setup_teardown(name, bench_open, bench_close)
-#define FABRIC_LOOP_TESTS                                                                          \
-    FABRIC_LOOP_TEST(loop_counts_receiver_not_ready), FABRIC_LOOP_TEST(loop_waits_for_flush),      \
-        FABRIC_LOOP_TEST(loop_moves_data_late), FABRIC_LOOP_TEST(loop_fails_the_kth_call),         \
-        FABRIC_LOOP_TEST(loop_kills_at_the_nth_message), FABRIC_LOOP_TEST(loop_hosts_nobody_answers), \
-        FABRIC_LOOP_TEST(loop_notices_breaches), FABRIC_LOOP_TEST(loop_repeats_with_its_seed)
+#define FABRIC_LOOP_TESTS                                                                      \
+    FABRIC_LOOP_TEST(loop_counts_receiver_not_ready), FABRIC_LOOP_TEST(loop_waits_for_flush),  \
+        FABRIC_LOOP_TEST(loop_moves_data_late), FABRIC_LOOP_TEST(loop_fails_the_kth_call),     \
+        FABRIC_LOOP_TEST(loop_kills_at_the_nth_message),                                       \
+        FABRIC_LOOP_TEST(loop_hosts_nobody_answers), FABRIC_LOOP_TEST(loop_notices_breaches),  \
+        FABRIC_LOOP_TEST(loop_repeats_with_its_seed)
 
 #endif

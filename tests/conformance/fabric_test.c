@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What fabric.h promises, on any fabric.  Tests of the loop fabric's own strictness are in fabric_loop.c. */
+/* What fabric.h promises, on any fabric.  Tests of the loop fabric's own strictness are in
+ * fabric_loop.c. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -29,7 +30,8 @@ static void ground_open(struct ground *g, size_t size)
         g->here[i] = (uint8_t)(i * 7 + 1);
         g->there[i] = (uint8_t)(i * 13 + 5);
     }
-    assert_int_equal(lane.ops->reg(client.f, g->here, size, RME_ACCESS_LOCAL_WRITE, &g->here_mr), 0);
+    assert_int_equal(
+        lane.ops->reg(client.f, g->here, size, RME_ACCESS_LOCAL_WRITE, &g->here_mr), 0);
     assert_int_equal(lane.ops->reg(server.f, g->there, size, REMOTE, &g->there_mr), 0);
     bench_expose(&server, &g->there_mr, g->there, size, RME_ACCESS_REMOTE_READ, &g->to_read);
     bench_expose(&server, &g->there_mr, g->there, size, RME_ACCESS_REMOTE_WRITE, &g->to_write);
@@ -43,7 +45,8 @@ static void ground_close(struct ground *g)
     free(g->there);
 }
 
-static void check_pattern(const uint8_t *memory, size_t from, size_t to, unsigned step, unsigned start)
+static void check_pattern(const uint8_t *memory, size_t from, size_t to, unsigned step,
+                          unsigned start)
 {
     for (size_t i = from; i < to; i++)
         if (memory[i] != (uint8_t)(i * step + start))
@@ -57,7 +60,8 @@ static void hello_both_ways(void **state)
     bench_dial(lane_uri(0), "question of the client", &client);
     bench_until(&client, RME_EV_LINK_UP, 1);
     bench_until(&server, RME_EV_LINK_UP, 1);
-    assert_string_equal(bench_event(&server, RME_EV_LINK_REQUEST, 0)->data, "question of the client");
+    assert_string_equal(bench_event(&server, RME_EV_LINK_REQUEST, 0)->data,
+                        "question of the client");
     assert_string_equal(bench_event(&client, RME_EV_LINK_UP, 0)->data, "answer of the server");
     assert_ptr_equal(bench_event(&client, RME_EV_LINK_UP, 0)->owner, &client);
     assert_ptr_equal(bench_event(&server, RME_EV_LINK_UP, 0)->owner, &server);
@@ -142,7 +146,8 @@ static void message_of_full_size(void **state)
     bench_disconnect();
 }
 
-/* Every promised buffer can be used, again and again.  A promise holds from the next flush on, as the engine's grants do. */
+/* Every promised buffer can be used, again and again.  A promise holds from the next flush on,
+ * as the engine's grants do. */
 static void promised_buffers_suffice(void **state)
 {
     (void)state;
@@ -220,7 +225,11 @@ static void write_with_immediate(void **state)
         for (uint32_t s = i; s < i + first; s++)
             at += seg[s].length;
     }
-    struct rme_xfer x = {.notify = RME_NOTIFY_IMM, .imm = 0xfedcba98, .piece = piece, .npiece = n, .bytes = at - 5,
+    struct rme_xfer x = {.notify = RME_NOTIFY_IMM,
+                         .imm = 0xfedcba98,
+                         .piece = piece,
+                         .npiece = n,
+                         .bytes = at - 5,
                          .owner = &g};
     lane.ops->xfer(client.link, &x);
     lane.ops->flush(client.f);
@@ -256,12 +265,18 @@ static void read_with_message(void **state)
     struct rme_piece piece[8];
     for (int i = 0; i < 8; i++) {
         seg[i] = (struct rme_lseg){g.here + i * 8000 + 3, 4001, g.here_mr.lkey};
-        piece[i] = (struct rme_piece){(uintptr_t)g.there + 4001 * (uint64_t)i, g.to_read.key, &seg[i], 1};
+        piece[i] = (struct rme_piece){(uintptr_t)g.there + 4001 * (uint64_t)i, g.to_read.key,
+                                      &seg[i], 1};
     }
     char *tx = bench_tx(&client);
     strcpy(tx, "read it");
-    struct rme_xfer x = {.read = true, .notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = 8, .piece = piece,
-                         .npiece = 8, .bytes = 8 * 4001};
+    struct rme_xfer x = {.read = true,
+                         .notify = RME_NOTIFY_MSG,
+                         .tx = tx,
+                         .tx_length = 8,
+                         .piece = piece,
+                         .npiece = 8,
+                         .bytes = 8 * 4001};
     lane.ops->xfer(client.link, &x);
     lane.ops->flush(client.f);
     bench_until(&server, RME_EV_RECV, 1);
@@ -289,9 +304,13 @@ static void last_notification_follows_all_data(void **state)
     ground_open(&g, MANY * SIZE);
     for (int i = 0; i < MANY; i++) {
         seg[i] = (struct rme_lseg){g.here + i * SIZE, SIZE, g.here_mr.lkey};
-        piece[i] = (struct rme_piece){(uintptr_t)g.there + (uint64_t)i * SIZE, g.to_write.key, &seg[i], 1};
-        x[i] = (struct rme_xfer){.notify = i == MANY - 1 ? RME_NOTIFY_IMM : RME_NOTIFY_NONE, .imm = 7,
-                                 .piece = &piece[i], .npiece = 1, .bytes = SIZE};
+        piece[i] = (struct rme_piece){(uintptr_t)g.there + (uint64_t)i * SIZE, g.to_write.key,
+                                      &seg[i], 1};
+        x[i] = (struct rme_xfer){.notify = i == MANY - 1 ? RME_NOTIFY_IMM : RME_NOTIFY_NONE,
+                                 .imm = 7,
+                                 .piece = &piece[i],
+                                 .npiece = 1,
+                                 .bytes = SIZE};
         lane.ops->xfer(client.link, &x[i]);
     }
     lane.ops->flush(client.f);
@@ -317,7 +336,10 @@ static void notifications_keep_their_order(void **state)
     seg = (struct rme_lseg){g.here, g.size, g.here_mr.lkey};
     piece = (struct rme_piece){(uintptr_t)g.there, g.to_write.key, &seg, 1};
     for (int i = 0; i < 6; i++) {
-        x[i] = (struct rme_xfer){.notify = RME_NOTIFY_IMM, .imm = (uint32_t)i, .piece = &piece, .npiece = 1,
+        x[i] = (struct rme_xfer){.notify = RME_NOTIFY_IMM,
+                                 .imm = (uint32_t)i,
+                                 .piece = &piece,
+                                 .npiece = 1,
                                  .bytes = g.size};
         bench_send(&client, "plain");
         if (i % 3 == 1) {
@@ -353,7 +375,8 @@ static void notifications_keep_their_order(void **state)
     ground_close(&g);
 }
 
-/* Beyond the registered range, with a wrong key, or without the right: the link dies, the memory stays. */
+/* Beyond the registered range, with a wrong key, or without the right: the link dies, the
+ * memory stays. */
 static void forbidden_access_kills_the_link(void **state)
 {
     (void)state;
@@ -367,7 +390,8 @@ static void forbidden_access_kills_the_link(void **state)
         assert_non_null(page);
         bench_connect();
         ground_open(&g, 4096);
-        assert_int_equal(lane.ops->reg(server.f, page, 4096, RME_ACCESS_REMOTE_READ, &read_only), 0);
+        assert_int_equal(
+            lane.ops->reg(server.f, page, 4096, RME_ACCESS_REMOTE_READ, &read_only), 0);
         struct rme_range page_range;
         bench_expose(&server, &read_only, page, 4096, RME_ACCESS_REMOTE_READ, &page_range);
         struct rme_lseg seg = {g.here, 64, g.here_mr.lkey};
@@ -380,7 +404,8 @@ static void forbidden_access_kills_the_link(void **state)
             piece = (struct rme_piece){(uintptr_t)page, page_range.key, &seg, 1};
         else
             piece.raddr -= 1;
-        struct rme_xfer x = {.notify = RME_NOTIFY_IMM, .piece = &piece, .npiece = 1, .bytes = 64};
+        struct rme_xfer x = {
+            .notify = RME_NOTIFY_IMM, .piece = &piece, .npiece = 1, .bytes = 64};
         lane.ops->xfer(client.link, &x);
         lane.ops->flush(client.f);
         bench_until(&client, RME_EV_LINK_DOWN, 1);
@@ -399,7 +424,8 @@ static void forbidden_access_kills_the_link(void **state)
     loop_clear(); /* these breaches were meant */
 }
 
-/* A key is good for its range, one direction, one link, until it is closed: in every other case the link dies and the memory stays. */
+/* A key is good for its range, one direction, one link, until it is closed: in every other case
+ * the link dies and the memory stays. */
 static void a_key_opens_one_range_to_one_peer(void **state)
 {
     (void)state;
@@ -421,7 +447,8 @@ static void a_key_opens_one_range_to_one_peer(void **state)
             bench_connect();
         struct rme_lseg seg = {g.here, 64, g.here_mr.lkey};
         struct rme_piece piece = {(uintptr_t)g.there + 101, range.key, &seg, 1};
-        struct rme_xfer x = {.notify = RME_NOTIFY_NONE, .piece = &piece, .npiece = 1, .bytes = 64};
+        struct rme_xfer x = {
+            .notify = RME_NOTIFY_NONE, .piece = &piece, .npiece = 1, .bytes = 64};
         if (kind < 6) { /* first as it is meant */
             lane.ops->xfer(client.link, &x);
             lane.ops->flush(client.f);
@@ -429,7 +456,8 @@ static void a_key_opens_one_range_to_one_peer(void **state)
             assert_memory_equal(g.there + 101, g.here, 64);
             memset(g.here, 0xee, 64);
         }
-        struct rme_xfer y = {.notify = RME_NOTIFY_NONE, .piece = &piece, .npiece = 1, .bytes = 64};
+        struct rme_xfer y = {
+            .notify = RME_NOTIFY_NONE, .piece = &piece, .npiece = 1, .bytes = 64};
         if (kind == 0)
             piece.raddr -= 1;
         else if (kind == 1)
@@ -440,10 +468,12 @@ static void a_key_opens_one_range_to_one_peer(void **state)
             bench_unexpose(&server, &range);
         else if (kind == 4)
             piece.rkey = g.there_mr.rkey; /* of the registration */
-        else if (kind == 5) { /* the window is bound to other bytes later; the old key opens neither */
+        /* the window is bound to other bytes later; the old key opens neither */
+        else if (kind == 5) {
             struct rme_range next;
             bench_unexpose(&server, &range);
-            bench_expose(&server, &g.there_mr, g.there + 101, 64, RME_ACCESS_REMOTE_WRITE, &next);
+            bench_expose(&server, &g.there_mr, g.there + 101, 64, RME_ACCESS_REMOTE_WRITE,
+                         &next);
         }
         lane.ops->xfer(client.link, &y);
         lane.ops->flush(client.f);
@@ -468,7 +498,8 @@ static void a_key_opens_one_range_to_one_peer(void **state)
     loop_clear(); /* these breaches were meant */
 }
 
-/* Windows are bounded: who finds none is told, and finds one when another is closed, or its link is down. */
+/* Windows are bounded: who finds none is told, and finds one when another is closed, or its
+ * link is down. */
 static void windows_come_back(void **state)
 {
     (void)state;
@@ -483,10 +514,12 @@ static void windows_come_back(void **state)
         uint32_t n = most - 2; /* two are open */
         assert_non_null(range);
         for (uint32_t i = 0; i < n; i++)
-            range[i] = (struct rme_range){.base = g.there + i % 4000, .length = 1 + i % 90, .rkey = g.there_mr.rkey};
+            range[i] = (struct rme_range){
+                .base = g.there + i % 4000, .length = 1 + i % 90, .rkey = g.there_mr.rkey};
         assert_int_equal(lane.ops->expose(server.link, range, n, RME_ACCESS_REMOTE_READ), 0);
         struct rme_range one = range[0];
-        assert_int_equal(lane.ops->expose(server.link, &one, 1, RME_ACCESS_REMOTE_READ), -EAGAIN);
+        assert_int_equal(lane.ops->expose(server.link, &one, 1, RME_ACCESS_REMOTE_READ),
+                         -EAGAIN);
         bench_unexpose(&server, &range[0]);
         bench_unexpose(&server, &range[1]);
         bench_expose(&server, &g.there_mr, g.there, 1, RME_ACCESS_REMOTE_READ, &one);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Invitations: a receive that comes before its message opens its memory, and the sender writes without asking.
+ * Invitations: a receive that comes before its message opens its memory, and the sender writes
+ * without asking.
  *
- * Whether an invitation has reached the sender before it sends is not left to chance: a small message the other way, on the
- * same link and therefore behind it, tells.
+ * Whether an invitation has reached the sender before it sends is not left to chance: a small
+ * message the other way, on the same link and therefore behind it, tells.
  */
 #include <errno.h>
 #include <string.h>
@@ -17,13 +18,15 @@ struct counts {
 
 static struct counts counts(const struct pair *p)
 {
-    return (struct counts){node_counter(p->client, "control_sent"), node_counter(p->server, "control_sent"),
-                           node_counter(p->server, "invites_sent"), node_counter(p->client, "invites_taken")};
+    return (struct counts){
+        node_counter(p->client, "control_sent"), node_counter(p->server, "control_sent"),
+        node_counter(p->server, "invites_sent"), node_counter(p->client, "invites_taken")};
 }
 
-/* What came after `before`: control messages of the client and of the server, invitations sent and taken. */
-static void check_counts(const struct pair *p, struct counts before, unsigned client, unsigned server, unsigned sent,
-                         unsigned taken)
+/* What came after `before`: control messages of the client and of the server, invitations sent
+ * and taken. */
+static void check_counts(const struct pair *p, struct counts before, unsigned client,
+                         unsigned server, unsigned sent, unsigned taken)
 {
     struct counts now = counts(p);
 
@@ -33,7 +36,8 @@ static void check_counts(const struct pair *p, struct counts before, unsigned cl
     assert_int_equal(now.taken - before.taken, taken);
 }
 
-/* One byte from a node to the other one: everything that it has said before has arrived as well. */
+/* One byte from a node to the other one: everything that it has said before has arrived as
+ * well. */
 static void mark(struct node *from, struct rme_addr *to, struct node *at, struct rme_addr *of)
 {
     struct op send, recv;
@@ -66,7 +70,8 @@ static void server_has_heard(struct pair *p)
     mark(p->client, p->to_server, p->server, p->to_client);
 }
 
-static void arrives(struct op *send, struct op *recv, const struct blob *in, uint64_t seed, int64_t size)
+static void arrives(struct op *send, struct op *recv, const struct blob *in, uint64_t seed,
+                    int64_t size)
 {
     pump_until_reported(send);
     pump_until_reported(recv);
@@ -76,8 +81,8 @@ static void arrives(struct op *send, struct op *recv, const struct blob *in, uin
 }
 
 /*
- * Twenty messages whose receives come first; each costs so many control messages of the client.  `heard`: the client knows of
- * the invitation before it sends, else the two cross.
+ * Twenty messages whose receives come first; each costs so many control messages of the
+ * client.  `heard`: the client knows of the invitation before it sends, else the two cross.
  */
 static void twenty_invited(const char *options, bool heard, unsigned control_of_client)
 {
@@ -113,7 +118,8 @@ void receiver_first_is_not_asked(void **state)
     twenty_invited("rndv=auto", true, 0);
 }
 
-/* INVITE waits for the next message, with which it shares a doorbell, or for the next look: it costs none by itself. */
+/* INVITE waits for the next message, with which it shares a doorbell, or for the next look: it
+ * costs none by itself. */
 void invitation_shares_a_doorbell(void **state)
 {
     struct pair p;
@@ -182,10 +188,12 @@ void sender_first_asks(void **state)
 void invitation_crosses_rts(void **state)
 {
     (void)state;
-    twenty_invited("rndv=auto,credits=8,credits_max=64", false, 1); /* with fewer, one message more brings them back */
+    /* with fewer, one message more brings them back */
+    twenty_invited("rndv=auto,credits=8,credits_max=64", false, 1);
 }
 
-/* INVITE crosses a small message of the tag, which takes the receive: the invitation is for nobody. */
+/* INVITE crosses a small message of the tag, which takes the receive: the invitation is for
+ * nobody. */
 void invitation_crosses_eager(void **state)
 {
     struct pair p;
@@ -203,7 +211,8 @@ void invitation_crosses_eager(void **state)
     post_recv(&recv[0], p.server, p.to_client, &in, TAG);
     post_send(&send[0], p.client, p.to_server, &small, TAG);
     arrives(&send[0], &recv[0], &in, 1, 100);
-    post_send(&send[1], p.client, p.to_server, &out, TAG); /* nothing may be written before there is a receive */
+    /* nothing may be written before there is a receive */
+    post_send(&send[1], p.client, p.to_server, &out, TAG);
     server_has_heard(&p);
     blob_check(&in, 1, 100);
     blob_canary(&in);
@@ -214,7 +223,8 @@ void invitation_crosses_eager(void **state)
     blob_free(&small);
 }
 
-/* Messages of other sizes than the receive go as ever, small and large ones, and one that is too large. */
+/* Messages of other sizes than the receive go as ever, small and large ones, and one that is
+ * too large. */
 void invitation_of_another_size(void **state)
 {
     static const int sizes[] = {0, 100, 20000, SIZE - 1, SIZE + 1};
@@ -252,7 +262,8 @@ void invitation_of_another_size(void **state)
     blob_free(&in);
 }
 
-/* The sender has the invitation and its memory is not registered: RTS says that it is declined, and is answered. */
+/* The sender has the invitation and its memory is not registered: RTS says that it is declined,
+ * and is answered. */
 void invitation_declined(void **state)
 {
     struct pair p;
@@ -277,10 +288,12 @@ void invitation_declined(void **state)
     blob_free(&in);
 }
 
-/* A large message that is written at once and a small one right behind it, same tag: first in, first out. */
+/* A large message that is written at once and a small one right behind it, same tag: first in,
+ * first out. */
 void invited_message_is_not_overtaken(void **state)
 {
-    static const char *const options[] = {"rndv=auto", "rndv=auto,xfer_ops_peer=1", "rndv=auto,xfer_ops=1"};
+    static const char *const options[] = {"rndv=auto", "rndv=auto,xfer_ops_peer=1",
+                                          "rndv=auto,xfer_ops=1"};
     void *none = NULL;
 
     (void)state;
@@ -331,7 +344,8 @@ void invited_message_is_not_overtaken(void **state)
     }
 }
 
-/* A receive that has invited is cancelled: its memory is left alone, and the message meets the next receive. */
+/* A receive that has invited is cancelled: its memory is left alone, and the message meets the
+ * next receive. */
 void invitation_taken_back(void **state)
 {
     struct pair p;
@@ -361,7 +375,9 @@ void invitation_taken_back(void **state)
         blob_check(&first, 0, 0);
     }
     assert_true(node_counter(p.server, "invites_sent") >= 10);
-    assert_int_equal(node_counter(p.client, "protocol_errors") + node_counter(p.server, "protocol_errors"), 0);
+    assert_int_equal(node_counter(p.client, "protocol_errors") +
+                         node_counter(p.server, "protocol_errors"),
+                     0);
     blob_free(&out);
     blob_free(&first);
     blob_free(&second);
@@ -419,12 +435,15 @@ void invitation_taken_back_too_late(void **state)
         blob_free(&out);
         pair_exchange(&p, 150000, TAG);
     }
-    assert_int_equal(node_counter(p.client, "protocol_errors") + node_counter(p.server, "protocol_errors"), 0);
+    assert_int_equal(node_counter(p.client, "protocol_errors") +
+                         node_counter(p.server, "protocol_errors"),
+                     0);
     blob_free(&first);
     blob_free(&second);
 }
 
-/* CANCEL of an invitation that was taken, and of the next one, reach the peer together: each has its answer. */
+/* CANCEL of an invitation that was taken, and of the next one, reach the peer together: each
+ * has its answer. */
 void invitations_taken_back_in_a_row(void **state)
 {
     struct pair p;
@@ -490,7 +509,8 @@ void invitation_taken_back_by_force(void **state)
     blob_free(&in);
 }
 
-/* The peer does not answer, so the link ends with the invitation open; the next link knows nothing of it. */
+/* The peer does not answer, so the link ends with the invitation open; the next link knows
+ * nothing of it. */
 void invitation_dies_with_its_link(void **state)
 {
     struct pair p;
@@ -520,7 +540,8 @@ void invitation_dies_with_its_link(void **state)
     blob_free(&in);
 }
 
-/* Receives that are never filled stop inviting, other sizes do not; and now and then one tries again. */
+/* Receives that are never filled stop inviting, other sizes do not; and now and then one tries
+ * again. */
 void inviting_in_vain_is_noticed(void **state)
 {
     struct pair p;

@@ -12,7 +12,7 @@
 #include "bmi_ib/bmi_ib.h"
 #include "tests/ports/ports.h"
 
-#define URIS 8
+#define URIS      8
 #define TESTS_MAX 256
 
 struct lane lane;
@@ -108,7 +108,8 @@ static bool wanted(const char *name, const char *only)
 static int usage(const char *program)
 {
     fprintf(stderr,
-            "usage: %s [--fabric loop|ib|elan4] [--addr URI] [--options LIST] [--client-options LIST] [--only NAME,…] [--list] [--seed N]\n",
+            "usage: %s [--fabric loop|ib|elan4] [--addr URI] [--options LIST] "
+            "[--client-options LIST] [--only NAME,…] [--list] [--seed N]\n",
             program);
     return 2;
 }
@@ -137,11 +138,15 @@ static int run(const struct CMUnitTest *tests, size_t count, const char *only, b
 int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t count)
 {
     static const struct option longs[] = {
-        {"fabric", required_argument, NULL, 'f'},  {"addr", required_argument, NULL, 'a'},
-        {"options", required_argument, NULL, 'o'}, {"only", required_argument, NULL, 'n'},
+        {"fabric", required_argument, NULL, 'f'},
+        {"addr", required_argument, NULL, 'a'},
+        {"options", required_argument, NULL, 'o'},
+        {"only", required_argument, NULL, 'n'},
         {"client-options", required_argument, NULL, 'c'},
-        {"list", no_argument, NULL, 'l'},          {"seed", required_argument, NULL, 's'},
-        {"peer", no_argument, NULL, 'p'},          {"guest", no_argument, NULL, 'g'},
+        {"list", no_argument, NULL, 'l'},
+        {"seed", required_argument, NULL, 's'},
+        {"peer", no_argument, NULL, 'p'},
+        {"guest", no_argument, NULL, 'g'},
         {0},
     };
     const struct fabric_choice *choice = &choices[0];

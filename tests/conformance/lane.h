@@ -3,8 +3,8 @@
  * lane.h - which fabric a test program runs over, and with which options: its command line.
  *
  *   --fabric loop|ib|elan4  the fabric (loop)
- *   --addr URI            first address of a server (loop://server:1, or ib://127.0.0.1 with a port that depends on
- *                         the process); more follow with higher ports
+ *   --addr URI            first address of a server (loop://server:1, or ib://127.0.0.1 with a
+ *                         port that depends on the process); more follow with higher ports
  *   --options LIST        options for every engine, "key=value,…"
  *   --client-options LIST  more options for engines that do not listen
  *   --only NAME[,NAME…]   run these tests only (shell patterns; after ! all others)
@@ -25,10 +25,11 @@
 struct lane {
     const struct rme_fabric_ops *ops;
     bool is_loop;
-    const char *options; /* may be NULL */
+    const char *options;        /* may be NULL */
     const char *client_options; /* likewise */
-    const char *program; /* to start ourselves as a peer */
-    int (*peer)(const char *uri);  /* what --peer and --guest run instead of tests; may be NULL */
+    const char *program;        /* to start ourselves as a peer */
+    /* what --peer and --guest run instead of tests; may be NULL */
+    int (*peer)(const char *uri);
     int (*guest)(const char *uri);
     uint64_t seed;
 };
@@ -38,7 +39,8 @@ extern struct lane lane;
 /* Reads the command line and runs the tests; what main() returns. */
 int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t count);
 
-/* The address of server number n (0 …), in a static buffer of its own for each of the first 8. */
+/* The address of server number n (0 …), in a static buffer of its own for each of the first
+ * 8. */
 const char *lane_uri(int n);
 
 /* The options of an engine, in a static buffer; "" when there are none. */

@@ -23,7 +23,8 @@ void receive_of_5_gib(void **state)
     assert_ptr_not_equal(huge, MAP_FAILED);
     for (size_t i = 0; i < 4; i++) {
         for (int recv_first = 0; recv_first < 2; recv_first++) {
-            struct blob out, in = {.count = 1, .base = {huge}, .length = {5 * GIB}, .total = 5 * GIB};
+            struct blob out,
+                in = {.count = 1, .base = {huge}, .length = {5 * GIB}, .total = 5 * GIB};
             struct op send, recv;
             blob_flat(&out, (size_t)sizes[i]);
             blob_fill(&out, i);
@@ -49,17 +50,20 @@ void receive_of_5_gib(void **state)
     munmap(huge, (size_t)(5 * GIB));
 }
 
-/* A range of more than 4 GiB that shows the same few pages again and again, but for its last page. */
+/* A range of more than 4 GiB that shows the same few pages again and again, but for its last
+ * page. */
 static uint8_t *repeated(int64_t size, int64_t chunk)
 {
     int fd = memfd_create("repeated", 0);
-    uint8_t *range = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *range = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     assert_true(fd >= 0);
     assert_ptr_not_equal(range, MAP_FAILED);
     assert_int_equal(ftruncate(fd, chunk), 0);
     for (int64_t at = 0; at + chunk < size; at += chunk)
-        assert_ptr_not_equal(mmap(range + at, (size_t)chunk, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0),
+        assert_ptr_not_equal(mmap(range + at, (size_t)chunk, PROT_READ | PROT_WRITE,
+                                  MAP_SHARED | MAP_FIXED, fd, 0),
                              MAP_FAILED);
     close(fd);
     return range;
@@ -117,7 +121,9 @@ void lengths_beyond_4_gib(void **state)
     uint8_t *huge = mmap(NULL, (size_t)(5 * GIB), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     assert_ptr_not_equal(huge, MAP_FAILED);
-    struct blob in, out = {.count = 2, .base = {huge, huge + 3 * GIB}, .length = {3 * GIB, GIB + 100},
+    struct blob in, out = {.count = 2,
+                           .base = {huge, huge + 3 * GIB},
+                           .length = {3 * GIB, GIB + 100},
                            .total = 4 * GIB + 100};
     blob_flat(&in, 100); /* equal in the low 32 bits */
     post_recv(&recv, p.server, p.to_client, &in, 1);
@@ -199,13 +205,17 @@ void send_from_read_only_memory(void **state)
         void *none = NULL;
         bed_options(i ? "rndv=read" : "rndv=write");
         pair_open(&p);
-        uint8_t *memory = mmap(NULL, 500000, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        uint8_t *memory =
+            mmap(NULL, 500000, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         assert_ptr_not_equal(memory, MAP_FAILED);
         for (int64_t at = 0; at < 500000; at++)
             memory[at] = pattern_byte(4, at);
         assert_int_equal(mprotect(memory, 500000, PROT_READ), 0);
         for (size_t s = 0; s < 3; s++) {
-            struct blob out = {.count = 1, .base = {memory}, .length = {(int64_t)sizes[s]}, .total = (int64_t)sizes[s]};
+            struct blob out = {.count = 1,
+                               .base = {memory},
+                               .length = {(int64_t)sizes[s]},
+                               .total = (int64_t)sizes[s]};
             struct blob in;
             struct op send, recv;
             blob_flat(&in, sizes[s]);
@@ -244,16 +254,19 @@ static void not_there(struct pair *p, uint8_t *memory, bool sends)
     blob_free(&good);
 }
 
-/* May a device of this lane be refused memory that is there, but protected?  The kernel pins it for real ones all the same (as for a
- * debugger): up to Linux 6.1 what may not be read is read, and what may not be written is copied first, as after fork(). */
+/* May a device of this lane be refused memory that is there, but protected?  The kernel pins it
+ * for real ones all the same (as for a debugger): up to Linux 6.1 what may not be read is read,
+ * and what may not be written is copied first, as after fork(). */
 static bool protection_counts(void)
 {
     const char *loaded = getenv("LD_PRELOAD");
 
-    return strcmp(lane.ops->scheme, "ib") != 0 || (loaded != NULL && strstr(loaded, "emuverbs") != NULL);
+    return strcmp(lane.ops->scheme, "ib") != 0 ||
+           (loaded != NULL && strstr(loaded, "emuverbs") != NULL);
 }
 
-/* Large messages: by a device, and, on the loop, by a copy because the device has no room for registrations. */
+/* Large messages: by a device, and, on the loop, by a copy because the device has no room for
+ * registrations. */
 void memory_that_is_not_there(void **state)
 {
     enum { SIZE = 500000 };
@@ -276,7 +289,8 @@ void memory_that_is_not_there(void **state)
             not_there(&p, memory, false);
             assert_int_equal(mprotect(memory, SIZE, PROT_READ), 0);
             not_there(&p, memory, false);
-            assert_int_equal(mprotect(memory, 4096, PROT_READ | PROT_WRITE), 0); /* the first page alone */
+            /* the first page alone */
+            assert_int_equal(mprotect(memory, 4096, PROT_READ | PROT_WRITE), 0);
             not_there(&p, memory, false);
         }
         munmap(memory, SIZE);

@@ -9,11 +9,12 @@
 enum arrangement { RECV_FIRST, SEND_FIRST, ARRANGEMENTS };
 
 /* One message from client to server (or back) between given memories. */
-static void carry(struct pair *p, bool back, enum arrangement how, struct blob *out, struct blob *in, int tag,
-                  struct op *send, struct op *recv)
+static void carry(struct pair *p, bool back, enum arrangement how, struct blob *out,
+                  struct blob *in, int tag, struct op *send, struct op *recv)
 {
     struct node *from = back ? p->server : p->client, *to = back ? p->client : p->server;
-    struct rme_addr *dest = back ? p->to_client : p->to_server, *src = back ? p->to_server : p->to_client;
+    struct rme_addr *dest = back ? p->to_client : p->to_server,
+                    *src = back ? p->to_server : p->to_client;
 
     if (how == RECV_FIRST) {
         post_recv(recv, to, src, in, tag);
@@ -28,7 +29,8 @@ static void carry(struct pair *p, bool back, enum arrangement how, struct blob *
     pump_until_reported(recv);
 }
 
-static void carry_whole(struct pair *p, bool back, enum arrangement how, struct blob *out, struct blob *in, int tag)
+static void carry_whole(struct pair *p, bool back, enum arrangement how, struct blob *out,
+                        struct blob *in, int tag)
 {
     struct op send, recv;
 
@@ -115,14 +117,16 @@ static void unexpected_round(struct pair *p, struct blob *b, int tag)
     assert_false(u.first);
     for (int64_t i = 0; i < u.size; i++)
         if (((uint8_t *)u.buffer)[i] != pattern_byte((uint64_t)tag, i))
-            fail_msg("unexpected message of %lld bytes: byte %lld is wrong", (long long)u.size, (long long)i);
+            fail_msg("unexpected message of %lld bytes: byte %lld is wrong", (long long)u.size,
+                     (long long)i);
     assert_int_equal(rme_unexpected_free(p->server->rme, u.buffer), 0);
     assert_int_equal(p->server->ninbox, 0);
 }
 
 void unexpected_of_every_size(void **state)
 {
-    static const int sizes[] = {0, 1, 7, 8, 63, 64, 65, 1000, 3900, 4000, 4032, 4064, 4080, 4095, 4096, 4097,
+    static const int sizes[] = {0,    1,    7,    8,    63,    64,    65,    1000,
+                                3900, 4000, 4032, 4064, 4080,  4095,  4096,  4097,
                                 5000, 8191, 8192, 8193, 12288, 16000, 16383, 16384};
     struct pair p;
     struct blob b;
@@ -222,8 +226,8 @@ void unexpected_tags_are_their_own(void **state)
 /* Every size around the limits of buffers, of packing, of units. */
 void sizes_around_every_limit(void **state)
 {
-    static const int limits[] = {64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 1 << 20,
-                                 2 << 20};
+    static const int limits[] = {64,   128,   256,   512,   1024,   2048,    4096,
+                                 8192, 16384, 32768, 65536, 131072, 1 << 20, 2 << 20};
     struct pair p;
     int tag = 0;
 
@@ -243,7 +247,8 @@ void sizes_around_every_limit(void **state)
             blob_free(&in);
         }
     }
-    /* Every size in the last bytes below the buffer: the header's size is nobody's business, but its edge is. */
+    /* Every size in the last bytes below the buffer: the header's size is nobody's business,
+     * but its edge is. */
     for (size_t size = rx_size(&p) - 140; size <= rx_size(&p) + 8; size++) {
         struct blob out, in;
         blob_flat(&out, size);
@@ -279,7 +284,8 @@ void receive_larger_than_send(void **state)
     }
 }
 
-static void too_large(struct pair *p, bool back, enum arrangement how, size_t out_size, size_t in_size, int tag)
+static void too_large(struct pair *p, bool back, enum arrangement how, size_t out_size,
+                      size_t in_size, int tag)
 {
     struct blob out, in;
     struct op send, recv;
@@ -297,13 +303,15 @@ static void too_large(struct pair *p, bool back, enum arrangement how, size_t ou
     blob_free(&in);
 }
 
-/* Both sides learn of it (of an eager message the receiver at least), nothing is written past the buffer, and the connection goes on. */
+/* Both sides learn of it (of an eager message the receiver at least), nothing is written past
+ * the buffer, and the connection goes on. */
 void send_larger_than_receive(void **state)
 {
     static const struct {
         size_t out, in;
-    } cases[] = {{1, 0}, {2, 1}, {100, 99}, {3000, 10}, {5000, 4999}, {70000, 100}, {70000, 69999},
-                 {300000, 0}, {300000, 299999}, {3000000, 2999999}};
+    } cases[] = {
+        {1, 0},       {2, 1},         {100, 99},   {3000, 10},       {5000, 4999},
+        {70000, 100}, {70000, 69999}, {300000, 0}, {300000, 299999}, {3000000, 2999999}};
     struct pair p;
     int tag = 0;
 
@@ -385,8 +393,8 @@ void lists_of_64_by_64(void **state)
     for (size_t m = 0; m < sizeof max / sizeof max[0]; m++) {
         for (int variant = 0; variant < 4; variant++) {
             struct blob out, in;
-            blob_pieces(&out, variant == 2 ? 1 : 64, 1, variant == 2 ? max[m] * 32 : max[m], variant == 1,
-                        (uint64_t)tag + 1);
+            blob_pieces(&out, variant == 2 ? 1 : 64, 1, variant == 2 ? max[m] * 32 : max[m],
+                        variant == 1, (uint64_t)tag + 1);
             blob_split(&in, out.total, variant == 3 ? 1 : 64, (uint64_t)tag + 2);
             for (int how = 0; how < ARRANGEMENTS; how++) {
                 tag++;
@@ -477,13 +485,15 @@ void one_buffer_sent_many_times(void **state)
 }
 
 /*
- * The two sides have other preferences and limits: who writes expects a reader, receive buffers and units differ, the
- * sender offers nothing, a part, or all of its memory.  Every message arrives all the same.
+ * The two sides have other preferences and limits: who writes expects a reader, receive buffers
+ * and units differ, the sender offers nothing, a part, or all of its memory.  Every message
+ * arrives all the same.
  */
 void sides_of_different_minds(void **state)
 {
-    static const char *const minds[] = {"rndv=write", "rndv=read", "rndv=read,unit=64K,regcache_entries=0",
-                                        "rndv=write,unit=64K,rx_size=1024,regcache_entries=0", "rx_size=16384"};
+    static const char *const minds[] = {
+        "rndv=write", "rndv=read", "rndv=read,unit=64K,regcache_entries=0",
+        "rndv=write,unit=64K,rx_size=1024,regcache_entries=0", "rx_size=16384"};
     enum { MINDS = sizeof minds / sizeof minds[0] };
     static const int pieces[] = {1, 64, 200};
     static const size_t sizes[] = {3000, 70000, 600000};
@@ -507,7 +517,8 @@ void sides_of_different_minds(void **state)
 
                     blob_split(&out, (int64_t)sizes[i], pieces[i], (uint64_t)tag);
                     blob_split(&in, (int64_t)sizes[i], pieces[(i + 1) % 3], (uint64_t)tag + 1);
-                    carry_whole(&p, back != 0, (enum arrangement)(tag % ARRANGEMENTS), &out, &in, tag);
+                    carry_whole(&p, back != 0, (enum arrangement)(tag % ARRANGEMENTS), &out,
+                                &in, tag);
                     blob_free(&out);
                     blob_free(&in);
                     tag++;
@@ -519,7 +530,8 @@ void sides_of_different_minds(void **state)
     }
 }
 
-/* Messages without bytes cost their bookkeeping: so many that the receiver's window is full, then all are received. */
+/* Messages without bytes cost their bookkeeping: so many that the receiver's window is full,
+ * then all are received. */
 void zero_length_beyond_the_window(void **state)
 {
     enum { N = 1500 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Matching: messages of one peer and tag meet receives in the order of posting, whatever their protocols. */
+/* Matching: messages of one peer and tag meet receives in the order of posting, whatever their
+ * protocols. */
 #include <errno.h>
 #include "cases.h"
 
@@ -24,7 +25,8 @@ static void burst_open(struct burst *b, int variant, bool back)
         size_t size = burst_size(variant, i);
         blob_flat(&b->out[i], size);
         blob_fill(&b->out[i], (uint64_t)(variant * 100 + i + (back ? 50 : 0)));
-        blob_flat(&b->in[i], variant % 3 == 2 ? 1000000 : size); /* the server posts full buffers */
+        /* the server posts full buffers */
+        blob_flat(&b->in[i], variant % 3 == 2 ? 1000000 : size);
     }
 }
 
@@ -161,7 +163,8 @@ void many_tags(void **state)
     }
 }
 
-/* The receiver's host wants none of a tag, so that no more of it can be announced: others go past. */
+/* The receiver's host wants none of a tag, so that no more of it can be announced: others go
+ * past. */
 void other_tags_are_not_held_back(void **state)
 {
     enum { MANY = 1030, SIZE = 20000, TOLD = 1024 };
@@ -253,7 +256,8 @@ void peers_do_not_mix(void **state)
     }
 }
 
-/* Two servers that are clients of each other use one or two links, as they like, and everything arrives. */
+/* Two servers that are clients of each other use one or two links, as they like, and everything
+ * arrives. */
 void server_to_server(void **state)
 {
     struct node *a, *b;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What rme_explain says of a message and what the engine does with it, by its counters, are the same. */
+/* What rme_explain says of a message and what the engine does with it, by its counters, are the
+ * same. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cases.h"
 
-#define MOST_BYTES ((size_t)16 << 20)
+#define MOST_BYTES  ((size_t)16 << 20)
 #define MOST_PIECES 4096
-#define GAP 64 /* bytes between the pieces of a list */
-#define PROTO_AT 0
-#define SENDER_AT 19
+#define GAP         64 /* bytes between the pieces of a list */
+#define PROTO_AT    0
+#define SENDER_AT   19
 #define RECEIVER_AT 27
 
 /* The columns of the row that is chosen. */
@@ -38,7 +39,8 @@ static struct choice explained(const struct node *n, uint64_t bytes, uint64_t pi
     assert_true(strlen(row) > RECEIVER_AT);
     choice.eager = strncmp(row + PROTO_AT, "eager", 5) == 0;
     choice.reads = strncmp(row + PROTO_AT, "rendezvous read", 15) == 0;
-    assert_true(choice.eager || choice.reads || strncmp(row + PROTO_AT, "rendezvous write", 16) == 0);
+    assert_true(choice.eager || choice.reads ||
+                strncmp(row + PROTO_AT, "rendezvous write", 16) == 0);
     choice.send_copies = strncmp(row + SENDER_AT, "copy", 4) == 0;
     choice.recv_copies = strncmp(row + RECEIVER_AT, "copy", 4) == 0;
     free(text);
@@ -52,7 +54,8 @@ struct counts {
 static struct counts counts_of(const struct node *n, const char *side)
 {
     char name[32];
-    struct counts counts = {.copied = node_counter(n, "bytes_copied"), .refused = node_counter(n, "reg_refused")};
+    struct counts counts = {.copied = node_counter(n, "bytes_copied"),
+                            .refused = node_counter(n, "reg_refused")};
 
     snprintf(name, sizeof(name), "%s_eager", side);
     counts.eager = node_counter(n, name);
@@ -63,24 +66,30 @@ static struct counts counts_of(const struct node *n, const char *side)
     return counts;
 }
 
-static void check(const char *who, size_t bytes, int pieces, const struct counts *before, const struct counts *after,
-                  const struct choice *choice, bool copies)
+static void check(const char *who, size_t bytes, int pieces, const struct counts *before,
+                  const struct counts *after, const struct choice *choice, bool copies)
 {
-    bool eager = after->eager - before->eager == 1, written = after->written - before->written == 1;
+    bool eager = after->eager - before->eager == 1,
+         written = after->written - before->written == 1;
     bool read = after->read - before->read == 1;
 
     if (after->refused != before->refused)
-        return; /* memory that cannot be registered is copied, whatever would have been better */
+        /* memory that cannot be registered is copied, whatever would have been better */
+        return;
     assert_int_equal(eager + written + read, 1);
     if (eager != choice->eager || read != choice->reads)
-        fail_msg("%s: %zu bytes in %d pieces went %s", who, bytes, pieces, eager ? "eagerly" : read ? "by a read" : "by a write");
+        fail_msg("%s: %zu bytes in %d pieces went %s", who, bytes, pieces,
+                 eager  ? "eagerly"
+                 : read ? "by a read"
+                        : "by a write");
     if (after->copied - before->copied != (copies ? bytes : 0))
         fail_msg("%s: %zu bytes in %d pieces: %llu bytes were copied", who, bytes, pieces,
                  (unsigned long long)(after->copied - before->copied));
 }
 
 /* A list of so many pieces; returns the room that it takes, gaps included. */
-static void make_list(struct rme_list *list, void **base, int64_t *length, char *memory, size_t bytes, int pieces)
+static void make_list(struct rme_list *list, void **base, int64_t *length, char *memory,
+                      size_t bytes, int pieces)
 {
     size_t piece = bytes / (size_t)pieces;
 
@@ -104,8 +113,10 @@ static void one_message(struct pair *p, char *from, char *to, size_t bytes, int 
 {
     static void *base[MOST_PIECES];
     static int64_t length[MOST_PIECES];
-    struct choice sender = explained(p->client, bytes, (uint64_t)pieces), receiver = explained(p->server, bytes, (uint64_t)pieces);
-    struct counts sent = counts_of(p->client, "sends"), received = counts_of(p->server, "recvs"), sent_after, received_after;
+    struct choice sender = explained(p->client, bytes, (uint64_t)pieces),
+                  receiver = explained(p->server, bytes, (uint64_t)pieces);
+    struct counts sent = counts_of(p->client, "sends"),
+                  received = counts_of(p->server, "recvs"), sent_after, received_after;
     int64_t room = (int64_t)bytes, actual;
     void *whole = to;
     struct rme_list in = {.base = &whole, .length = &room, .count = 1}, out;
@@ -126,13 +137,15 @@ static void one_message(struct pair *p, char *from, char *to, size_t bytes, int 
     received_after = counts_of(p->server, "recvs");
     check("sender", bytes, pieces, &sent, &sent_after, &sender, sender.send_copies);
     if (sender.eager == receiver.eager)
-        check("receiver", bytes, pieces, &received, &received_after, &sender, receiver.recv_copies);
+        check("receiver", bytes, pieces, &received, &received_after, &sender,
+              receiver.recv_copies);
 }
 
 void engine_does_what_is_explained(void **state)
 {
-    static const size_t sizes[] = {1,         64,        1000,       4000,       4096,      16000,     16384,     40000,
-                                   65535,     65536,     100000,     262144,     262145,    1 << 20,   3 << 20,   MOST_BYTES};
+    static const size_t sizes[] = {1,      64,      1000,    4000,      4096,   16000,
+                                   16384,  40000,   65535,   65536,     100000, 262144,
+                                   262145, 1 << 20, 3 << 20, MOST_BYTES};
     static const int pieces[] = {1, 2, 31, 256, MOST_PIECES};
     char *from = malloc(MOST_BYTES + GAP * MOST_PIECES), *to = malloc(MOST_BYTES);
     struct pair p;
@@ -147,7 +160,8 @@ void engine_does_what_is_explained(void **state)
         for (size_t k = 0; k < sizeof(pieces) / sizeof(pieces[0]); k++)
             if ((size_t)pieces[k] <= sizes[i])
                 one_message(&p, from, to, sizes[i], pieces[k]);
-    for (size_t bytes = explained(p.client, 1, 1).eager_max, last = bytes + 1; bytes <= last; bytes++)
+    for (size_t bytes = explained(p.client, 1, 1).eager_max, last = bytes + 1; bytes <= last;
+         bytes++)
         if (bytes != 0)
             one_message(&p, from, to, bytes, 1);
     free(from);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* More of everything than fits: messages nobody receives, unexpected ones nobody asks for, many clients. */
+/* More of everything than fits: messages nobody receives, unexpected ones nobody asks for, many
+ * clients. */
 #include <errno.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -11,7 +12,8 @@ enum { FLOOD = 10000, CLIENTS = 200 };
 
 static struct op flood_send[FLOOD], flood_recv[FLOOD];
 
-/* Kilobytes that both engines together may take for what they hold back: windows, and buffers of the fabric. */
+/* Kilobytes that both engines together may take for what they hold back: windows, and buffers
+ * of the fabric. */
 static long bound_kb(const struct node *n)
 {
     int64_t rx_size;
@@ -43,7 +45,8 @@ static long resident_kb(void)
     return pages * 4;
 }
 
-/* Nobody receives 10,000 messages: what is held is bounded, other tags go on, and in the end all arrive in order. */
+/* Nobody receives 10,000 messages: what is held is bounded, other tags go on, and in the end
+ * all arrive in order. */
 void eager_flood_unposted(void **state)
 {
     struct pair p;
@@ -65,7 +68,8 @@ void eager_flood_unposted(void **state)
             pump();
     }
     pump_times(200);
-    /* Each operation costs its sender something; the 20 MB of data must not pile up at the receiver. */
+    /* Each operation costs its sender something; the 20 MB of data must not pile up at the
+     * receiver. */
     if (resident_kb() - before > bound_kb(p.server))
         fail_msg("%ld KiB more in use", resident_kb() - before);
     for (int i = 0; i < 20; i++)
@@ -118,7 +122,8 @@ void rendezvous_flood_unposted(void **state)
     blob_free(&in);
 }
 
-/* Nobody asks for unexpected messages: expected ones flow, memory is bounded, nothing is lost. */
+/* Nobody asks for unexpected messages: expected ones flow, memory is bounded, nothing is
+ * lost. */
 void unexpected_flood_unclaimed(void **state)
 {
     enum { N = 5000 };
@@ -158,7 +163,8 @@ void unexpected_flood_unclaimed(void **state)
     blob_free(&out);
 }
 
-/* Claimed messages are kept for the life of a request, hundreds of them, while others come and go. */
+/* Claimed messages are kept for the life of a request, hundreds of them, while others come and
+ * go. */
 void unexpected_kept_by_the_host(void **state)
 {
     enum { KEPT = 400 };
@@ -189,7 +195,8 @@ void unexpected_kept_by_the_host(void **state)
     pair_exchange(&p, 100000, 1);
 }
 
-/* test_context comes back at once when an unexpected message waits, however long it might sleep. */
+/* test_context comes back at once when an unexpected message waits, however long it might
+ * sleep. */
 void unexpected_ends_the_wait(void **state)
 {
     struct pair p;
@@ -309,8 +316,9 @@ void clients_come_and_go(void **state)
 }
 
 /*
- * One host makes the server keep more than it wants to: its links wait, and new ones are refused; another host's messages go
- * on.  When the server takes what it has, first all of one link, everything arrives.
+ * One host makes the server keep more than it wants to: its links wait, and new ones are
+ * refused; another host's messages go on.  When the server takes what it has, first all of one
+ * link, everything arrives.
  */
 void greedy_hosts_wait_alone(void **state)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Peers in processes of their own, some of which are killed.  The program starts itself again with --peer: that one is a
- * server which does what unexpected messages tell it.  Skipped over the loop fabric, which ends with its process.
+ * Peers in processes of their own, some of which are killed.  The program starts itself again
+ * with --peer: that one is a server which does what unexpected messages tell it.  Skipped over
+ * the loop fabric, which ends with its process.
  */
 #include <errno.h>
 #include <signal.h>
@@ -19,7 +20,7 @@ struct command {
     int64_t size;
 };
 
-/* ---- The peer -------------------------------------------------------------------------------------------------------- */
+/* ---- The peer ---- */
 
 struct chore {
     struct op op;
@@ -79,7 +80,7 @@ int process_peer(const char *uri)
     }
 }
 
-/* ---- The test's side ---------------------------------------------------------------------------------------------------- */
+/* ---- The test's side ---- */
 
 static pid_t peer = -1;
 
@@ -96,8 +97,8 @@ static void peer_start(const char *uri)
         dup2(out[1], 1);
         close(out[0]);
         close(out[1]);
-        execl("/proc/self/exe", lane.program, "--fabric", lane.ops->scheme, "--addr", uri, "--options", options, "--peer",
-              (char *)NULL);
+        execl("/proc/self/exe", lane.program, "--fabric", lane.ops->scheme, "--addr", uri,
+              "--options", options, "--peer", (char *)NULL);
         _exit(127);
     }
     close(out[1]);
@@ -192,7 +193,8 @@ void process_exchange(void **state)
     assert_int_equal(status, 0);
 }
 
-/* kill -9 after so many steps of each protocol, in both directions; then a new server at the same address. */
+/* kill -9 after so many steps of each protocol, in both directions; then a new server at the
+ * same address. */
 static void killed_at_each_step(const char *options, char what, size_t size)
 {
     enum { STRIDE = 3, STEPS = 60 };
@@ -278,7 +280,8 @@ void silent_peer_times_out(void **state)
     blob_free(&b);
 }
 
-/* A client in a process is killed: the server gives everything back.  The roles are turned round: we are the server. */
+/* A client in a process is killed: the server gives everything back.  The roles are turned
+ * round: we are the server. */
 void client_process_killed(void **state)
 {
     (void)state;
@@ -288,9 +291,10 @@ void client_process_killed(void **state)
         pid_t child = fork();
         assert_true(child >= 0);
         if (!child) {
-            execl("/proc/self/exe", lane.program, "--fabric", lane.ops->scheme, "--addr", lane_uri(0), "--options",
-                  lane.options ? lane.options : "", "--client-options",
-                  lane.client_options ? lane.client_options : "", "--guest", (char *)NULL);
+            execl("/proc/self/exe", lane.program, "--fabric", lane.ops->scheme, "--addr",
+                  lane_uri(0), "--options", lane.options ? lane.options : "",
+                  "--client-options", lane.client_options ? lane.client_options : "", "--guest",
+                  (char *)NULL);
             _exit(127);
         }
         pump_until_unexpected(server, 1);

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Messages larger than their receives: what the sender learns of it.  The receiver's end, and that nothing is written past
- * the buffer, are in message_test.c.
+ * Messages larger than their receives: what the sender learns of it.  The receiver's end, and
+ * that nothing is written past the buffer, are in message_test.c.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include "cases.h"
 
-#define PIECES 12 /* a list of so many leaves through a queue: its send is not complete at once */
-#define CTX    1  /* of sends that nobody asks for until the test wants it; pump() asks for context 0 */
+/* a list of so many leaves through a queue: its send is not complete at once */
+#define PIECES 12
+/* of sends that nobody asks for until the test wants it; pump() asks for context 0 */
+#define CTX 1
 
 static const bool receive_first[] = {true, false};
 
-/* Sends to the server more than its receive has room for, on a context of the client's choice. */
-static void send_too_much(struct pair *p, const struct blob *out, const struct blob *in, bool first, int ctx, int tag,
-                          struct op *send, struct op *recv)
+/* Sends to the server more than its receive has room for, on a context of the client's
+ * choice. */
+static void send_too_much(struct pair *p, const struct blob *out, const struct blob *in,
+                          bool first, int ctx, int tag, struct op *send, struct op *recv)
 {
     if (first)
         post_recv(recv, p->server, p->to_client, in, tag);
@@ -28,7 +31,8 @@ static void send_too_much(struct pair *p, const struct blob *out, const struct b
     op_check_error(recv, -EMSGSIZE, -EMSGSIZE);
 }
 
-/* Opens a pair; what was said at that (that there is no registration cache here, say) does not count as a warning. */
+/* Opens a pair; what was said at that (that there is no registration cache here, say) does not
+ * count as a warning. */
 static void open_and_hush(struct pair *p)
 {
     pair_open(p);
@@ -44,7 +48,8 @@ static void pump_until_refused(struct node *n, uint64_t count)
     assert_int_equal(node_counter(n, "eager_refused"), count);
 }
 
-/* A send whose completion the host has not fetched when the receiver refuses: it is complete all the same. */
+/* A send whose completion the host has not fetched when the receiver refuses: it is complete
+ * all the same. */
 void send_larger_than_receive_stays_complete(void **state)
 {
     struct pair p;
@@ -108,7 +113,8 @@ void send_larger_than_receive_is_told_afterwards(void **state)
     blob_free(&out);
 }
 
-/* More of them than credits and windows hold at a time: each is told, and nothing is held for ever. */
+/* More of them than credits and windows hold at a time: each is told, and nothing is held for
+ * ever. */
 void send_larger_than_receive_many_times(void **state)
 {
     enum { MANY = 400, AT_A_TIME = 50 };
@@ -142,12 +148,14 @@ void send_larger_than_receive_many_times(void **state)
     blob_free(&out);
 }
 
-/* With eager_max=0 no send is complete before it has met its receive: both sides get the error, whatever the size. */
+/* With eager_max=0 no send is complete before it has met its receive: both sides get the error,
+ * whatever the size. */
 void send_larger_than_receive_strict(void **state)
 {
     static const struct {
         size_t out, in;
-    } cases[] = {{1, 0}, {2, 1}, {100, 99}, {3000, 10}, {4080, 4079}, {5000, 0}, {300000, 299999}};
+    } cases[] = {{1, 0},       {2, 1},    {100, 99},       {3000, 10},
+                 {4080, 4079}, {5000, 0}, {300000, 299999}};
     struct pair p;
     struct op send, recv;
     struct blob in, out;

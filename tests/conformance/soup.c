@@ -2,11 +2,13 @@
 /*
  * soup - random exchanges between three engines, judged by a simple model.
  *
- * A channel is (from, to, tag).  Its messages meet its receives in the order of posting, so the k-th receive that took a
- * message must have taken the k-th message that was not cancelled: same size, same bytes (compared by hash; what lies
- * behind the message and around the pieces must be untouched).  A receive too small for its message ends with -EMSGSIZE
- * and takes it nevertheless.  Memory of operations that ended with an error is filled with canaries and looked at again
- * much later.  Where links are cut, messages may be missing, but never doubled, out of order or wrong.
+ * A channel is (from, to, tag).  Its messages meet its receives in the order of posting, so the
+ * k-th receive that took a message must have taken the k-th message that was not cancelled:
+ * same size, same bytes (compared by hash; what lies behind the message and around the pieces
+ * must be untouched).  A receive too small for its message ends with -EMSGSIZE and takes it
+ * nevertheless.  Memory of operations that ended with an error is filled with canaries and
+ * looked at again much later.  Where links are cut, messages may be missing, but never doubled,
+ * out of order or wrong.
  *
  * Environment: SOUP_SEEDS runs (8), SOUP_OPS operations in each (1500).  --seed is the first.
  */
@@ -17,7 +19,14 @@
 #include "bed.h"
 #include "../fabric/loop.h"
 
-enum { CLIENTS = 2, TAGS = 3, CHANNELS = CLIENTS * 2 * TAGS, CONTEXTS = 3, LIVE_MAX = 120, GRAVES = 64 };
+enum {
+    CLIENTS = 2,
+    TAGS = 3,
+    CHANNELS = CLIENTS * 2 * TAGS,
+    CONTEXTS = 3,
+    LIVE_MAX = 120,
+    GRAVES = 64
+};
 
 struct item {
     struct op op;
@@ -82,7 +91,7 @@ static uint64_t hash_blob(const struct blob *b, int64_t n)
     return hash;
 }
 
-/* ---- Ends ------------------------------------------------------------------------------------------------------------- */
+/* ---- Ends ---- */
 
 /* Keeps memory that nobody may write to any more, and looks at what was kept long ago. */
 static void bury(struct blob *b)
@@ -101,13 +110,15 @@ static void bury(struct blob *b)
 static void ended(struct item *item)
 {
     int error = item->op.error;
-    bool fine = !error || error == -ECANCELED || error == -EMSGSIZE || (soup.lossy && error == -ECONNRESET);
+    bool fine = !error || error == -ECANCELED || error == -EMSGSIZE ||
+                (soup.lossy && error == -ECONNRESET);
 
     if (!fine)
         fail_msg("an operation ended with %d (%s)", error, strerror(-error));
     if (!item->is_send && !error) {
         item->hash = hash_blob(&item->blob, item->op.actual);
-        /* Nothing behind the message, nothing around the pieces: the hash has covered the message. */
+        /* Nothing behind the message, nothing around the pieces: the hash has covered the
+         * message. */
         struct blob rest = item->blob;
         int64_t skip = item->op.actual;
         for (int i = 0; i < rest.count; i++) {
@@ -122,7 +133,7 @@ static void ended(struct item *item)
     bury(&item->blob);
 }
 
-/* ---- Posting ---------------------------------------------------------------------------------------------------------- */
+/* ---- Posting ---- */
 
 /* Sizes that both ends agree on, in memory that is registered: such receives invite. */
 static const int64_t agreed[] = {20000, 65536, 300000};
@@ -253,21 +264,24 @@ static void post_random_unexpected(void)
         return;
     }
     item->is_send = item->unexpected = true;
-    random_blob(item, soup.pair[k].client, (int64_t)roll(roll(4) ? 300 : RME_UNEXPECTED_MAX + 1));
+    random_blob(item, soup.pair[k].client,
+                (int64_t)roll(roll(4) ? 300 : RME_UNEXPECTED_MAX + 1));
     blob_fill(&item->blob, item->seed);
     item->hash = hash_blob(&item->blob, item->room);
-    post_unexpected(&item->op, soup.pair[k].client, soup.pair[k].to_server, &item->blob, soup.nunexpected[k]);
+    post_unexpected(&item->op, soup.pair[k].client, soup.pair[k].to_server, &item->blob,
+                    soup.nunexpected[k]);
     soup.unexpected[k][soup.nunexpected[k]++] = item;
     live_add(item);
 }
 
-/* ---- Completions --------------------------------------------------------------------------------------------------------- */
+/* ---- Completions ---- */
 
 static void claim(struct node *n, const struct rme_done *done)
 {
     struct item *item = done->user;
 
-    if (item->op.node != n || item->op.id != done->id || item->live_at < 0 || soup.live[item->live_at] != item)
+    if (item->op.node != n || item->op.id != done->id || item->live_at < 0 ||
+        soup.live[item->live_at] != item)
         fail_msg("%s: a completion that belongs to nobody", n->name);
     if (item->op.reports++)
         fail_msg("%s: reported twice", n->name);
@@ -350,7 +364,7 @@ static void look_somewhere(void)
     }
 }
 
-/* ---- The end of a run -------------------------------------------------------------------------------------------------------- */
+/* ---- The end of a run ---- */
 
 static void cancel_item(struct item *item)
 {
@@ -440,7 +454,8 @@ static bool meets(const struct item *send, const struct item *recv)
     if (recv->op.error == -EMSGSIZE)
         return send->room > recv->room;
     /* Where links are cut, a sender may not hear that its message has arrived. */
-    return (soup.lossy || !send->op.error) && send->room == recv->op.actual && send->hash == recv->hash;
+    return (soup.lossy || !send->op.error) && send->room == recv->op.actual &&
+           send->hash == recv->hash;
 }
 
 static void judge_channel(const struct channel *c)
@@ -452,15 +467,20 @@ static void judge_channel(const struct channel *c)
         if (recv->op.error && recv->op.error != -EMSGSIZE)
             continue;
         /* Strictly the next message that was not cancelled; with cut links, any later one. */
-        while (s < c->nsends && (soup.lossy ? !meets(c->sends[s], recv)
-                                            : c->sends[s]->op.error && c->sends[s]->op.error != -EMSGSIZE))
+        while (s < c->nsends &&
+               (soup.lossy ? !meets(c->sends[s], recv)
+                           : c->sends[s]->op.error && c->sends[s]->op.error != -EMSGSIZE))
             s++;
         if (s == c->nsends)
-            fail_msg("a receive of pair %d, tag %d took a message that was never sent", c->pair, c->tag);
+            fail_msg("a receive of pair %d, tag %d took a message that was never sent", c->pair,
+                     c->tag);
         if (!meets(c->sends[s], recv))
-            fail_msg("pair %d%s, tag %d: receive %d (%lld of %lld bytes, error %d) took message %d (%lld bytes, error %d)",
-                     c->pair, c->back ? " back" : "", c->tag, r, (long long)recv->op.actual, (long long)recv->room,
-                     recv->op.error, s, (long long)c->sends[s]->room, c->sends[s]->op.error);
+            fail_msg(
+                "pair %d%s, tag %d: receive %d (%lld of %lld bytes, error %d) took message %d "
+                "(%lld bytes, error %d)",
+                c->pair, c->back ? " back" : "", c->tag, r, (long long)recv->op.actual,
+                (long long)recv->room, recv->op.error, s, (long long)c->sends[s]->room,
+                c->sends[s]->op.error);
         s++;
     }
 }
@@ -528,7 +548,8 @@ static void open_all(uint64_t seed)
     static char options[256];
 
     soup.random = seed;
-    snprintf(options, sizeof options, "loop_chaos=1,loop_seed=%llu,%s,%s", (unsigned long long)seed,
+    snprintf(options, sizeof options, "loop_chaos=1,loop_seed=%llu,%s,%s",
+             (unsigned long long)seed,
              seed % 4 == 1   ? "rndv=write"
              : seed % 4 == 2 ? "rndv=read"
              : seed % 4 == 3 ? "unit=64K"

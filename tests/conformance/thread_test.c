@@ -2,8 +2,8 @@
 /*
  * Calls from several threads, and sleeping.
  *
- * Threads do not use cmocka: they count what is wrong, and the test looks at the count.  A sleep of two minutes stands
- * for one that never ends: the alarm of the fixture is behind it.
+ * Threads do not use cmocka: they count what is wrong, and the test looks at the count.  A
+ * sleep of two minutes stands for one that never ends: the alarm of the fixture is behind it.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -94,7 +94,8 @@ struct poster {
     struct blob out, in[POSTS];
 };
 
-/* Thread number k sends with tags of its own and receives what the server's host thread of the test sends back. */
+/* Thread number k sends with tags of its own and receives what the server's host thread of the
+ * test sends back. */
 static void *post_in_thread(void *arg)
 {
     struct poster *p = arg;
@@ -104,8 +105,10 @@ static void *post_in_thread(void *arg)
         struct rme_list in = blob_list(&p->in[i]);
         struct op *send = &p->send[i], *recv = &p->recv[i];
         int tag = p->number * POSTS + i;
-        recv->rc = rme_post_recv(p->pair->client->rme, p->pair->to_server, &in, tag, 0, recv, NULL, &recv->id);
-        send->rc = rme_post_send(p->pair->client->rme, p->pair->to_server, &out, tag, 0, send, &send->id);
+        recv->rc = rme_post_recv(p->pair->client->rme, p->pair->to_server, &in, tag, 0, recv,
+                                 NULL, &recv->id);
+        send->rc = rme_post_send(p->pair->client->rme, p->pair->to_server, &out, tag, 0, send,
+                                 &send->id);
         p->wrong += recv->rc != 0 || send->rc < 0;
         if (send->rc == 1)
             send->reports = 1;
@@ -146,7 +149,8 @@ void two_threads_post_one_tests(void **state)
     tester_start(&client, p.client, 0, 10);
     tester_start(&server, p.server, 0, 10);
     for (int k = 0; k < POSTERS; k++)
-        assert_int_equal(pthread_create(&posters[k].thread, NULL, post_in_thread, &posters[k]), 0);
+        assert_int_equal(pthread_create(&posters[k].thread, NULL, post_in_thread, &posters[k]),
+                         0);
     int at_once = 0;
     for (int i = 0; i < POSTERS * POSTS; i++) {
         int k = i % POSTERS, tag = k * POSTS + i / POSTERS;
@@ -156,7 +160,8 @@ void two_threads_post_one_tests(void **state)
     }
     for (int k = 0; k < POSTERS; k++)
         pthread_join(posters[k].thread, NULL);
-    int client_at_once = completed_at_once(posters[0].send) + completed_at_once(posters[1].send);
+    int client_at_once =
+        completed_at_once(posters[0].send) + completed_at_once(posters[1].send);
     bool all = wait_for(&client.seen, POSTERS * POSTS * 2 - client_at_once) &&
                wait_for(&server.seen, POSTERS * POSTS * 2 - at_once);
     tester_stop(&client);
@@ -323,7 +328,8 @@ void sleepers_of_several_contexts(void **state)
     blob_free(&b);
 }
 
-/* Posts, cancels, tests and memory from several threads at once, for the sanitizers to look at. */
+/* Posts, cancels, tests and memory from several threads at once, for the sanitizers to look
+ * at. */
 struct mixer {
     pthread_t thread;
     struct pair *pair;
@@ -331,7 +337,8 @@ struct mixer {
     int wrong;
 };
 
-static void mix_once(struct mixer *m, struct op *recv, struct op *send, struct blob *in, struct blob *out, int i)
+static void mix_once(struct mixer *m, struct op *recv, struct op *send, struct blob *in,
+                     struct blob *out, int i)
 {
     struct rme_list in_list = blob_list(in), out_list = blob_list(out);
     struct rme *rme = m->pair->client->rme;
@@ -339,8 +346,10 @@ static void mix_once(struct mixer *m, struct op *recv, struct op *send, struct b
 
     *recv = (struct op){.node = m->pair->client};
     *send = (struct op){.node = m->pair->client};
-    recv->rc = rme_post_recv(rme, m->pair->to_server, &in_list, m->number, m->number, recv, NULL, &recv->id);
-    send->rc = rme_post_send(rme, m->pair->to_server, &out_list, m->number, m->number, send, &send->id);
+    recv->rc = rme_post_recv(rme, m->pair->to_server, &in_list, m->number, m->number, recv,
+                             NULL, &recv->id);
+    send->rc = rme_post_send(rme, m->pair->to_server, &out_list, m->number, m->number, send,
+                             &send->id);
     m->wrong += recv->rc != 0 || send->rc < 0 || !memory;
     rme_cancel(rme, recv->id);
     if (i % 2)

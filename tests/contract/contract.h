@@ -123,7 +123,8 @@ struct network {
 };
 const struct network *test_network(void);
 
-/* The address of the test that runs: servers of different tests do not meet each other's clients. */
+/* The address of the test that runs: servers of different tests do not meet each other's
+ * clients. */
 const char *test_uri(void);
 
 /* Runs `clients` processes with one server; returns when all have ended as they should. */

@@ -24,7 +24,8 @@ extern struct bmi_method_ops bmi_ib_ops, bmi_elan4_ops;
 
 static const struct network networks[] = {
     {"ib", "bmi_ib", &bmi_ib_ops, "ib://[::1]:1/fs,tcp://x:1", 200},
-    {"elan4", "bmi_elan4", &bmi_elan4_ops, "elan4://1:2/fs,tcp://x:1", 60}, /* contexts of a node */
+    /* contexts of a node */
+    {"elan4", "bmi_elan4", &bmi_elan4_ops, "elan4://1:2/fs,tcp://x:1", 60},
 };
 
 const struct network *test_network(void)

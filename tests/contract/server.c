@@ -93,7 +93,8 @@ static void start_part(struct server *s, struct job *job, int i)
 /* The host's rules find the client, also when it has died in the meantime. */
 static void check_range(BMI_addr_t client)
 {
-    if (strcmp(test_network()->scheme, "elan4") == 0) { /* nodes have numbers, and no networks */
+    /* nodes have numbers, and no networks */
+    if (strcmp(test_network()->scheme, "elan4") == 0) {
         CHECK_EQUAL(BMI_query_addr_range(client, "elan4://0", 32), 1);
         CHECK_EQUAL(BMI_query_addr_range(client, "elan4://1", 32), 0);
         CHECK_EQUAL(BMI_query_addr_range(client, "tcp://0", 32), 0);
@@ -170,10 +171,9 @@ void serve(int ready, int stop)
     struct BMI_unexpected_info info[5];
     int n;
 
-    CHECK_EQUAL(
-        BMI_initialize(test_network()->method, test_uri(), BMI_INIT_SERVER | BMI_AUTO_REF_COUNT,
-                       method_options),
-        0);
+    CHECK_EQUAL(BMI_initialize(test_network()->method, test_uri(),
+                               BMI_INIT_SERVER | BMI_AUTO_REF_COUNT, method_options),
+                0);
     CHECK_EQUAL(BMI_open_context(&s.context), 0);
     CHECK(write(ready, "r", 1) == 1);
     while (s.jobs || !may_read(stop)) {

@@ -112,7 +112,8 @@ static void server_again_body(void)
     bmi_context_id context;
 
     for (int round = 0; round < 5; round++) {
-        CHECK_EQUAL(BMI_initialize(test_network()->method, test_uri(), BMI_INIT_SERVER, NULL), 0);
+        CHECK_EQUAL(BMI_initialize(test_network()->method, test_uri(), BMI_INIT_SERVER, NULL),
+                    0);
         CHECK_EQUAL(BMI_open_context(&context), 0);
         CHECK_EQUAL(BMI_finalize(), 0);
         /* In between a client, with nobody there any more. */
@@ -138,7 +139,8 @@ static void server_initialize_finalize_initialize(void **state)
 static void port_in_use_body(struct client *c)
 {
     CHECK_EQUAL(BMI_finalize(), 0);
-    CHECK_EQUAL(BMI_initialize(test_network()->method, test_uri(), BMI_INIT_SERVER, NULL), -BMI_EADDRINUSE);
+    CHECK_EQUAL(BMI_initialize(test_network()->method, test_uri(), BMI_INIT_SERVER, NULL),
+                -BMI_EADDRINUSE);
     client_start(c);
     ask(c, (struct request){.ask = ASK_PING});
 }
@@ -154,7 +156,8 @@ static void wrong_option_body(void)
     BMI_addr_t addr;
     char wrong[] = "spin_us=banana", other[] = "tcp_only=7,ib_port=1";
 
-    CHECK_EQUAL(BMI_initialize(test_network()->method, test_uri(), BMI_INIT_SERVER, wrong), -BMI_EINVAL);
+    CHECK_EQUAL(BMI_initialize(test_network()->method, test_uri(), BMI_INIT_SERVER, wrong),
+                -BMI_EINVAL);
     CHECK_EQUAL(BMI_initialize(NULL, NULL, 0, NULL), 0);
     CHECK_EQUAL(BMI_addr_lookup(&addr, test_uri(), wrong), -BMI_EINVAL);
     CHECK_EQUAL(BMI_addr_lookup(&addr, test_uri(), other), 0);

@@ -144,8 +144,9 @@ static void zero_length(void **state)
     run_clients(zero_length_client, 1);
 }
 
-/* Does a send of that size always fail when its receive is too small?  Without the option a short one has left with its data
- * before the receiver can refuse it, and may be reported before that. */
+/* Does a send of that size always fail when its receive is too small?  Without the option a
+ * short one has left with its data before the receiver can refuse it, and may be reported
+ * before that. */
 static bool is_told(int64_t size)
 {
     return method_options != NULL || size > 16384;
@@ -207,7 +208,8 @@ static void send_larger_client(struct client *c)
     too_large(c, LARGE, LARGE - 1);
     too_large(c, LARGE, 10);
     too_large(c, LARGE, 0);
-    /* The short ones are counted here, when the server has refused them; its messages are in order. */
+    /* The short ones are counted here, when the server has refused them; its messages are in
+     * order. */
     CHECK_EQUAL(BMI_get_info(c->server, SHIM_GET_ENGINE, &engine), 0);
     CHECK_EQUAL(rme_counter_value(engine, "eager_refused"), method_options ? 0 : 3);
 }

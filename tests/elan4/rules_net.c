@@ -420,8 +420,8 @@ static void takes_over(struct bed *b)
         CHECK(errno == EBUSY && now_ms() < end);
 }
 
-/* Three: one that dies, one that knows it, and one that takes its context. The one that knows it
- * hears of the death too late. */
+/* Three: one that dies, one that knows it, and one that takes its context. The one that knows
+ * it hears of the death too late. */
 static void dies_known(struct bed *b)
 {
     bed_open(b, LOW);
@@ -476,11 +476,12 @@ const struct rule_test dma_rules[] = {{"src_after_ack", 2, -1, {closed_target, t
                                       {"vproc_checked", 1, -1, {vproc_checked}},
                                       {NULL, 0, 0, {NULL}}};
 
-const struct rule_test attach_rules[] = {{"attach_busy", 2, -1, {attach_busy, attach_busy}},
-                                         {"attach_range", 1, -1, {attach_range}},
-                                         {"attach_key", 1, -1, {attach_key}},
-                                         {"routes", 1, -1, {routes}},
-                                         {"vp_formula", 1, -1, {vp_formula}},
-                                         {"dead_freed", 2, 0, {dies_attached, takes_over}},
-                                         {"next_owner", 3, 0, {dies_known, sends_to_both, hears_as_next}},
-                                         {NULL, 0, 0, {NULL}}};
+const struct rule_test attach_rules[] = {
+    {"attach_busy", 2, -1, {attach_busy, attach_busy}},
+    {"attach_range", 1, -1, {attach_range}},
+    {"attach_key", 1, -1, {attach_key}},
+    {"routes", 1, -1, {routes}},
+    {"vp_formula", 1, -1, {vp_formula}},
+    {"dead_freed", 2, 0, {dies_attached, takes_over}},
+    {"next_owner", 3, 0, {dies_known, sends_to_both, hears_as_next}},
+    {NULL, 0, 0, {NULL}}};

@@ -121,11 +121,11 @@ static void until_alone(struct side *server)
             continue;
         again = rme_now() + 20;
         TAILQ_FOREACH(l, &server->f->links, all)
-        if (l->state == ELAN_UP_STATE) {
-            char *tx = ops->tx_get(l);
-            if (tx)
-                ops->tx_send(l, strcpy(tx, "anybody"), 8);
-        }
+            if (l->state == ELAN_UP_STATE) {
+                char *tx = ops->tx_get(l);
+                if (tx)
+                    ops->tx_send(l, strcpy(tx, "anybody"), 8);
+            }
         ops->flush(server->f);
     }
 }
@@ -156,7 +156,8 @@ static void come_and_go(void **state)
         poll_side(&server);
     assert_int_equal(server.f->norphans, 0);
     assert_int_equal(server.stats.value[RME_C_QUARANTINED], 0);
-    assert_in_range(server.f->tx_count, 1, 40); /* as many as were under way at once, however many came */
+    /* as many as were under way at once, however many came */
+    assert_in_range(server.f->tx_count, 1, 40);
     assert_int_equal(descriptors(), fds);
     assert_int_equal(server.count[RME_EV_LINK_UP], come);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], come);

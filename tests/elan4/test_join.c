@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Joining the network and leaving it, and both ways of meeting, between processes: contexts come
- * back whatever ends their owners, messages find their queue, sleepers wake.
+ * Joining the network and leaving it, and both ways of meeting, between processes: contexts
+ * come back whatever ends their owners, messages find their queue, sleepers wake.
  */
 #include <errno.h>
 #include <netinet/in.h>

@@ -128,7 +128,8 @@ static void lists(void **state)
     close_side(&server);
 }
 
-/* A client is killed with messages on their way to it; its context's next owner hears nothing of them. */
+/* A client is killed with messages on their way to it; its context's next owner hears nothing
+ * of them. */
 static void killed_client(void **state)
 {
     struct side server, client;
@@ -176,7 +177,8 @@ static void killed_client(void **state)
     close_side(&server);
 }
 
-/* Anybody may write into the queue: what cannot be is dropped, or ends a link, and others live. */
+/* Anybody may write into the queue: what cannot be is dropped, or ends a link, and others
+ * live. */
 static void rubbish(void **state)
 {
     static const struct bmi_elan4_range range = {0, 63, 2, 65};

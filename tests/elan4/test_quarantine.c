@@ -423,12 +423,9 @@ static void asked_at_the_desk(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(silent_peer_goes_on),
-        cmocka_unit_test(silent_peer_dies),
-        cmocka_unit_test(silent_peer_stays),
-        cmocka_unit_test(who_gives_up_says_so),
-        cmocka_unit_test(dead_peers_buffers),
-        cmocka_unit_test(bounded),
+        cmocka_unit_test(silent_peer_goes_on), cmocka_unit_test(silent_peer_dies),
+        cmocka_unit_test(silent_peer_stays),   cmocka_unit_test(who_gives_up_says_so),
+        cmocka_unit_test(dead_peers_buffers),  cmocka_unit_test(bounded),
         cmocka_unit_test(asked_at_the_desk),
     };
 

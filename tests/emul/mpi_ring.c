@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* An MPI program for foreign.sh: a ring and an all-to-all of 1 MiB, every byte looked at. Compiled there by mpicc. */
+/* An MPI program for foreign.sh: a ring and an all-to-all of 1 MiB, every byte looked at.
+ * Compiled there by mpicc. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +41,8 @@ int main(int argc, char **argv)
     int next = (me + 1) % all, before = (me + all - 1) % all;
     for (int round = 0; round < ROUNDS; round++) {
         fill(out, me, next, round);
-        MPI_Sendrecv(out, SIZE, MPI_BYTE, next, 0, in, SIZE, MPI_BYTE, before, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Sendrecv(out, SIZE, MPI_BYTE, next, 0, in, SIZE, MPI_BYTE, before, 0,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         bad += wrong(in, before, me, round);
         for (int to = 0; to < all; to++)
             fill(out + (size_t)to * SIZE, me, to, round);

@@ -153,13 +153,13 @@ int qp_init(struct side *s)
 
 int qp_rtr(struct side *s, uint32_t dest)
 {
-    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
-                            .path_mtu = IBV_MTU_1024,
-                            .dest_qp_num = dest,
-                            .max_dest_rd_atomic = (uint8_t)def(s->rd_depth, 4),
-                            .min_rnr_timer = (uint8_t)def(s->min_rnr_timer, 12),
-                            .ah_attr = {.dlid = (uint16_t)def(s->dlid, 1),
-                                        .port_num = (uint8_t)def(s->port, 1)}};
+    struct ibv_qp_attr a = {
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = IBV_MTU_1024,
+        .dest_qp_num = dest,
+        .max_dest_rd_atomic = (uint8_t)def(s->rd_depth, 4),
+        .min_rnr_timer = (uint8_t)def(s->min_rnr_timer, 12),
+        .ah_attr = {.dlid = (uint16_t)def(s->dlid, 1), .port_num = (uint8_t)def(s->port, 1)}};
 
     return ibv_modify_qp(s->qp, &a,
                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -245,10 +245,9 @@ void side_close(struct side *s)
     CHECK_EQ(ibv_dealloc_pd(s->pd), 0);
     CHECK_EQ(ibv_close_device(s->ctx), 0);
     free(s->buf);
-    const char *const kinds[] = {"live_context", "live_pd",      "live_mr",
-                                 "live_channel", "live_cq",      "live_qp",
-                                 "live_srq",     "pinned_bytes", "live_mw",
-                                 "live_ah"};
+    const char *const kinds[] = {"live_context", "live_pd", "live_mr",  "live_channel",
+                                 "live_cq",      "live_qp", "live_srq", "pinned_bytes",
+                                 "live_mw",      "live_ah"};
     for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (counter(kinds[i]) != 0 && counter("live_context") == 0) {
             fprintf(stderr, "%s is %lld after everything was destroyed\n", kinds[i],

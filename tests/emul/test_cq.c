@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Completion queues of the software HCA: their size, their vectors, and the time of completions. */
+/* Completion queues of the software HCA: their size, their vectors, and the time of
+ * completions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

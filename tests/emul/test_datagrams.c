@@ -575,18 +575,9 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        T(header),
-        T(header_on_ethernet),
-        T(ping_pong),
-        T(many_senders),
-        T(killed_sender),
-        T(killed_with_a_receive),
-        T(stopped_receiver),
-        T(multicast),
-        T(shared_receives),
-        T(handle_destroyed_early),
-        T(mistakes),
-        T(wr_interface),
+        T(header),          T(header_on_ethernet),     T(ping_pong),        T(many_senders),
+        T(killed_sender),   T(killed_with_a_receive),  T(stopped_receiver), T(multicast),
+        T(shared_receives), T(handle_destroyed_early), T(mistakes),         T(wr_interface),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

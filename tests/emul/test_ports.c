@@ -186,7 +186,8 @@ static enum ibv_wc_status written(struct side *a, struct side *b, int dlid_a, in
     CHECK_EQ(qp_rtr(b, a->qp->qp_num), 0);
     CHECK_EQ(qp_rts(a), 0);
     CHECK_EQ(qp_rts(b), 0);
-    CHECK_EQ(try_send(a, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)b->buf, b->mr->rkey), 0);
+    CHECK_EQ(try_send(a, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)b->buf, b->mr->rkey),
+             0);
     enum ibv_wc_status status = wait_wc(a->scq).status;
     loop_close(a, b);
     return status;
@@ -309,8 +310,9 @@ TEST(addresses_belong_to_devices_and_ports)
     static const struct {
         const char *host, *device;
         int port;
-    } want[] = {{"127.0.0.1", "emu0", 1}, {"127.0.0.2", "emu0", 2}, {"127.0.0.3", "emu1", 1},
-                {"127.0.0.4", "emu1", 2}, {"127.0.0.5", "emu0", 1}, {"::1", "emu0", 1},
+    } want[] = {{"127.0.0.1", "emu0", 1},       {"127.0.0.2", "emu0", 2},
+                {"127.0.0.3", "emu1", 1},       {"127.0.0.4", "emu1", 2},
+                {"127.0.0.5", "emu0", 1},       {"::1", "emu0", 1},
                 {"::ffff:127.0.0.4", "emu1", 2}};
     for (unsigned i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
         struct rdma_cm_id *id = new_id(NULL);

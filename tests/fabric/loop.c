@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The loop fabric: hosts, events, sleeping and the knobs of tests.  loop.h says what it is for. */
+/* The loop fabric: hosts, events, sleeping and the knobs of tests.  loop.h says what it is
+ * for. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@ static const struct rme_option_row loop_options[] = {
     {"loop_name", "name", 0, 0, 0, "name of a host that does not listen", "client"},
     {"loop_host", "count", 1, 1, 254, "the last byte of the address that peers see", NULL},
     {"loop_seed", "count", 1, 0, INT64_MAX, "seed of the schedule", NULL},
-    {"loop_late_done", "count", 0, 0, 1000000, "polls by which local completions of transfers are late", NULL},
+    {"loop_late_done", "count", 0, 0, 1000000,
+     "polls by which local completions of transfers are late", NULL},
     {"loop_chaos", "switch", 0, 0, 1, "work in small steps in any order that is allowed", NULL},
     {"loop_max_sge", "count", 30, 1, 1024, "local segments of a piece", NULL},
     {"loop_max_read_sge", "count", 30, 1, 1024, "local segments of a piece that is read", NULL},
@@ -24,8 +26,10 @@ static const struct rme_option_row loop_options[] = {
     {"loop_max_regs", "count", 1 << 18, 0, 1 << 18, "registrations", NULL},
     {"loop_read", "switch", 1, 0, 1, "transfers may be reads", NULL},
     {"loop_shared_rx", "switch", 1, 0, 1, "receive buffers are shared by all links", NULL},
-    {"loop_each", "bool", 0, 0, 1, "without windows: what is open is registered for one operation alone", NULL},
-    {"loop_windows", "count", 256, 0, 1 << 16, "windows, 0: keys of registrations open them to everybody", NULL},
+    {"loop_each", "bool", 0, 0, 1,
+     "without windows: what is open is registered for one operation alone", NULL},
+    {"loop_windows", "count", 256, 0, 1 << 16,
+     "windows, 0: keys of registrations open them to everybody", NULL},
     {"loop_reg_is_free", "switch", 0, 0, 1, "registration costs nothing", NULL},
     {"loop_read_depth", "count", 16, 1, 255, "reads at work at one time on a link", NULL},
     {"loop_sq_depth", "count", 64, 2, 65536, "send buffers of a link", NULL},
@@ -82,7 +86,7 @@ bool loop_faulty(const struct loop_fabric *f, enum loop_call call, int *error)
     return true;
 }
 
-/* ---- Events ----------------------------------------------------------------------------------------------------- */
+/* ---- Events ---- */
 
 struct loop_event *loop_event_new(enum rme_event_type type, struct rme_link *link)
 {
@@ -96,7 +100,8 @@ struct loop_event *loop_event_new(enum rme_event_type type, struct rme_link *lin
     return e;
 }
 
-void loop_event_hello(const struct loop_fabric *receiver, struct loop_event *e, const void *hello, size_t length)
+void loop_event_hello(const struct loop_fabric *receiver, struct loop_event *e,
+                      const void *hello, size_t length)
 {
     if (length)
         memcpy(e->hello, hello, length);
@@ -156,7 +161,8 @@ static void events_free(struct loop_event *e)
     }
 }
 
-/* Local completions may come before or after anything of their link but its beginning and end. */
+/* Local completions may come before or after anything of their link but its beginning and
+ * end. */
 static bool event_floats(const struct rme_event *e)
 {
     return e->type == RME_EV_XFER_DONE || e->type == RME_EV_TX_ROOM || e->type == RME_EV_CLOSED;
@@ -164,25 +170,28 @@ static bool event_floats(const struct rme_event *e)
 
 static bool event_is_bound(const struct rme_event *e)
 {
-    return e->type == RME_EV_LINK_UP || e->type == RME_EV_LINK_DOWN || e->type == RME_EV_LINK_REQUEST;
+    return e->type == RME_EV_LINK_UP || e->type == RME_EV_LINK_DOWN ||
+           e->type == RME_EV_LINK_REQUEST;
 }
 
 static bool may_swap(const struct rme_event *first, const struct rme_event *second)
 {
     if (first->link != second->link)
         return true;
-    return !event_is_bound(first) && !event_is_bound(second) && (event_floats(first) || event_floats(second));
+    return !event_is_bound(first) && !event_is_bound(second) &&
+           (event_floats(first) || event_floats(second));
 }
 
 static bool is_held(const struct loop_fabric *f, const struct loop_event *e)
 {
     if (e->event.type == RME_EV_CLOSED)
         return (loop_net.held & LOOP_HOLD_CLOSED) != 0;
-    return e->event.type == RME_EV_XFER_DONE && (e->not_before > f->polls || loop_net.held & LOOP_HOLD_DONES);
+    return e->event.type == RME_EV_XFER_DONE &&
+           (e->not_before > f->polls || loop_net.held & LOOP_HOLD_DONES);
 }
 
-/* The event to hand out next: the oldest, or in chaos any of the first few that may go before the older ones; at the
- * end of the list there is none. */
+/* The event to hand out next: the oldest, or in chaos any of the first few that may go before
+ * the older ones; at the end of the list there is none. */
 static struct loop_event **next_event(struct loop_fabric *f)
 {
     struct loop_event **first = &f->events, **at;
@@ -238,7 +247,8 @@ static int loop_op_poll(struct rme_fabric *rf, struct rme_event *events, int max
     f->given = NULL;
     for (const struct rme_link *l = f->links; l; l = l->next)
         if (l->state == LOOP_STATE_REQUESTED && l->request_taken)
-            loop_violation("%s: a connection request was not answered before the next poll", f->name);
+            loop_violation("%s: a connection request was not answered before the next poll",
+                           f->name);
     loop_device_step();
     f->polls++;
     while (count < max) {
@@ -249,7 +259,8 @@ static int loop_op_poll(struct rme_fabric *rf, struct rme_event *events, int max
         event_unlink(f, at);
         event_taken(&e->event);
         if (e->event.type == RME_EV_LINK_DOWN)
-            loop_events_drop(f, e->event.link); /* completions that were late: hardware flushes them */
+            /* completions that were late: hardware flushes them */
+            loop_events_drop(f, e->event.link);
         events[count++] = e->event;
         e->next = f->given;
         f->given = e;
@@ -264,7 +275,7 @@ static int loop_op_poll(struct rme_fabric *rf, struct rme_event *events, int max
     return count;
 }
 
-/* ---- Sleeping ------------------------------------------------------------------------------------------------------ */
+/* ---- Sleeping ---- */
 
 static int loop_op_arm(struct rme_fabric *rf)
 {
@@ -278,7 +289,8 @@ static int loop_op_arm(struct rme_fabric *rf)
     return error;
 }
 
-/* The device goes on while the host sleeps: somebody has to be the device, and here it is the sleeper. */
+/* The device goes on while the host sleeps: somebody has to be the device, and here it is the
+ * sleeper. */
 static void loop_op_wait(struct rme_fabric *rf, int timeout_ms)
 {
     struct loop_fabric *f = (struct loop_fabric *)rf;
@@ -323,7 +335,7 @@ static int loop_op_deadline(struct rme_fabric *rf)
     return -1;
 }
 
-/* ---- Hosts ---------------------------------------------------------------------------------------------------------- */
+/* ---- Hosts ---- */
 
 struct loop_fabric *loop_find_listener(const char *target)
 {
@@ -347,7 +359,8 @@ static int64_t option(const struct rme_fabric_config *config, const char *name)
 static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_config *config)
 {
     uint64_t seed = (uint64_t)option(config, "loop_seed");
-    const char *name = config->options ? rme_option_string(config->options, "loop_name") : "client";
+    const char *name =
+        config->options ? rme_option_string(config->options, "loop_name") : "client";
 
     f->config = *config;
     snprintf(f->name, sizeof f->name, "%s", name);
@@ -382,7 +395,8 @@ static int listen_part(struct loop_fabric *f, const struct rme_addr_part *part)
     snprintf(l->name, sizeof l->name, "%s:%s", part->host, part->port);
     if (loop_find_listener(l->name)) {
         if (f->config.log)
-            f->config.log(f->config.log_arg, RME_LOG_ERROR, "loop: %s is in use; choose another port", l->name);
+            f->config.log(f->config.log_arg, RME_LOG_ERROR,
+                          "loop: %s is in use; choose another port", l->name);
         free(l);
         return -EADDRINUSE;
     }
@@ -499,7 +513,7 @@ static const struct rme_caps *loop_op_caps(const struct rme_fabric *rf)
     return &((const struct loop_fabric *)rf)->caps;
 }
 
-/* ---- Knobs ------------------------------------------------------------------------------------------------------------- */
+/* ---- Knobs ---- */
 
 void loop_fault(const char *name, enum loop_call call, uint64_t k, uint64_t times, int error)
 {

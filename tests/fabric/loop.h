@@ -2,25 +2,28 @@
 /*
  * loop.h - a fabric inside one process, for tests of the engine.
  *
- * Every engine opened on it is a host of one small network.  Listeners are named by their address (loop://name:port);
- * a client takes its name from the option loop_name.  Two hosts exist without anybody behind them: "void" never answers,
- * "nowhere" cannot be reached.
+ * Every engine opened on it is a host of one small network.  Listeners are named by their
+ * address (loop://name:port); a client takes its name from the option loop_name.  Two hosts
+ * exist without anybody behind them: "void" never answers, "nowhere" cannot be reached.
  *
- * The fabric is strict where hardware is lenient, so that an engine which is only right by luck fails here:
+ * The fabric is strict where hardware is lenient, so that an engine which is only right by luck
+ * fails here:
  *  - nothing queued is seen by the device before flush();
  *  - data of a transfer moves when somebody polls, never when it is queued;
- *  - a message without a receive buffer promised for its own link is a receiver-not-ready error and kills the link;
+ *  - a message without a receive buffer promised for its own link is a receiver-not-ready error
+ *    and kills the link;
  *  - keys, bounds and rights are checked for every piece at the moment it moves;
  *  - buffers given back are filled with rubbish;
  *  - wait() returns for events only after arm();
  *  - breaches of the rules of fabric.h are counted, and described by loop_census().
  *
- * With the option loop_chaos the device does its work in small steps in an order drawn from loop_seed: pieces of one and
- * of different transfers move in any order, messages overtake transfers without a notification, local completions come
- * late and mixed.  All of it is allowed by fabric.h.  A test with one thread repeats exactly.
+ * With the option loop_chaos the device does its work in small steps in an order drawn from
+ * loop_seed: pieces of one and of different transfers move in any order, messages overtake
+ * transfers without a notification, local completions come late and mixed.  All of it is
+ * allowed by fabric.h.  A test with one thread repeats exactly.
  *
- * With the option loop_late_done=N a transfer's local completion is handed out N polls after it, whatever else has come
- * meanwhile: so the peer's answer is there before.
+ * With the option loop_late_done=N a transfer's local completion is handed out N polls after
+ * it, whatever else has come meanwhile: so the peer's answer is there before.
  */
 #ifndef TESTS_FABRIC_LOOP_H
 #define TESTS_FABRIC_LOOP_H
@@ -30,18 +33,18 @@
 const struct rme_fabric_ops *loop_fabric(void);
 
 /* Calls that can be made to fail. */
-#define LOOP_CALLS(X)                                                                              \
-    X(OPEN, "open")                                                                                \
-    X(REG, "reg")                                                                                  \
-    X(CONNECT, "link_connect")                                                                     \
-    X(ACCEPT, "link_accept")                                                                       \
-    X(RX_RESERVE, "rx_reserve")                                                                    \
-    X(TX_GET, "tx_get")                                                                            \
-    X(TX_SEND, "tx_send")                                                                          \
-    X(XFER, "xfer")                                                                                \
-    X(EXPOSE, "expose")                                                                            \
-    X(UNEXPOSE, "unexpose")                                                                        \
-    X(FLUSH, "flush")                                                                              \
+#define LOOP_CALLS(X)                                                                          \
+    X(OPEN, "open")                                                                            \
+    X(REG, "reg")                                                                              \
+    X(CONNECT, "link_connect")                                                                 \
+    X(ACCEPT, "link_accept")                                                                   \
+    X(RX_RESERVE, "rx_reserve")                                                                \
+    X(TX_GET, "tx_get")                                                                        \
+    X(TX_SEND, "tx_send")                                                                      \
+    X(XFER, "xfer")                                                                            \
+    X(EXPOSE, "expose")                                                                        \
+    X(UNEXPOSE, "unexpose")                                                                    \
+    X(FLUSH, "flush")                                                                          \
     X(ARM, "arm")
 
 enum loop_call {
@@ -54,26 +57,30 @@ enum loop_call {
 const char *loop_call_name(enum loop_call call);
 
 /*
- * Lets `times` calls of host `name` (NULL: of any host) fail, beginning with the k-th from now (k >= 1).  Calls without
- * a result (tx_send, xfer, unexpose, flush) fail by killing their link; tx_get returns NULL and TX_ROOM follows.
+ * Lets `times` calls of host `name` (NULL: of any host) fail, beginning with the k-th from now
+ * (k >= 1).  Calls without a result (tx_send, xfer, unexpose, flush) fail by killing their
+ * link; tx_get returns NULL and TX_ROOM follows.
  */
 void loop_fault(const char *name, enum loop_call call, uint64_t k, uint64_t times, int error);
 /* How often a call was made since the last loop_clear(). */
 uint64_t loop_calls(enum loop_call call);
 
-/* Kills the link that carries the n-th message or immediate from now, before it is delivered.  0: never. */
+/* Kills the link that carries the n-th message or immediate from now, before it is delivered.
+ * 0: never. */
 void loop_kill_at_message(uint64_t n);
 /* Kills all links at the n-th step of the device from now.  0: never. */
 void loop_kill_at_step(uint64_t n);
 /* Kills all links of a host at once, as if its cables were cut. */
 void loop_kill_links(const char *name);
 
-/* While held, no data of transfers moves, no message is delivered, no connection request is seen, no transfer completes. */
-#define LOOP_HOLD_DATA 1u
+/* While held, no data of transfers moves, no message is delivered, no connection request is
+ * seen, no transfer completes. */
+#define LOOP_HOLD_DATA     1u
 #define LOOP_HOLD_MESSAGES 2u
 #define LOOP_HOLD_CONNECTS 4u
-#define LOOP_HOLD_CLOSED 16u /* what says that memory is closed */
-#define LOOP_HOLD_DONES 8u /* local completions of transfers; the peer has their data and notifications long since */
+#define LOOP_HOLD_CLOSED   16u /* what says that memory is closed */
+/* local completions of transfers; the peer has their data and notifications long since */
+#define LOOP_HOLD_DONES 8u
 void loop_hold(unsigned what);
 
 /* What exists, and what went wrong since the last loop_clear(). */
@@ -82,8 +89,8 @@ struct loop_census {
     uint64_t shown; /* now: registrations whose own keys open them to peers */
     uint64_t connects, messages, immediates, transfers, pieces, bytes, opened;
     uint64_t rnr;
-    uint64_t violations;  /* breaches of fabric.h by the engine, and refused accesses */
-    char violation[160];  /* the first of them in words */
+    uint64_t violations; /* breaches of fabric.h by the engine, and refused accesses */
+    char violation[160]; /* the first of them in words */
 };
 
 void loop_census(struct loop_census *out);

@@ -2,9 +2,10 @@
 /*
  * The loop fabric: what hardware would do.
  *
- * Each link has a queue of work.  A step first moves data of the transfers in it (all, or in chaos a few pieces of any),
- * then carries messages and notifications from its head.  A message may overtake a transfer that has no notification; a
- * notification waits for its own data and for that of everything queued before it.
+ * Each link has a queue of work.  A step first moves data of the transfers in it (all, or in
+ * chaos a few pieces of any), then carries messages and notifications from its head.  A message
+ * may overtake a transfer that has no notification; a notification waits for its own data and
+ * for that of everything queued before it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 #define WINDOW 8 /* transfers whose data may move at one time */
 
-/* ---- Registrations: a table of slots; a key is the slot with random bits above it ---------------------------------------- */
+/* ---- Registrations: a table of slots; a key is the slot with random bits above it ---- */
 
 #define SLOT_BITS 20
 
@@ -37,10 +38,12 @@ static struct loop_mr *mr_slot(struct loop_fabric *f)
 
 unsigned loop_is_shown(const struct loop_fabric *f, const struct loop_mr *mr)
 {
-    return !f->caps.windows && (mr->access & (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)) != 0;
+    return !f->caps.windows &&
+           (mr->access & (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)) != 0;
 }
 
-int loop_op_reg(struct rme_fabric *rf, void *base, size_t length, unsigned access, struct rme_mr *mr)
+int loop_op_reg(struct rme_fabric *rf, void *base, size_t length, unsigned access,
+                struct rme_mr *mr)
 {
     struct loop_fabric *f = (struct loop_fabric *)rf;
     int error = 0;
@@ -98,19 +101,21 @@ void loop_op_dereg(struct rme_fabric *rf, struct rme_mr *mr)
     pthread_mutex_unlock(&loop_net.lock);
 }
 
-/* ---- Windows: slots of the same table, whose local key nobody has ------------------------------------------------------- */
+/* ---- Windows: slots of the same table, whose local key nobody has ---- */
 
 /* The registration that a window on this range shall be in; NULL: a mistake of the engine's. */
-static const struct loop_mr *below(struct loop_fabric *f, const struct rme_range *range, unsigned access)
+static const struct loop_mr *below(struct loop_fabric *f, const struct rme_range *range,
+                                   unsigned access)
 {
     uint64_t index = range->rkey & ((UINT64_C(1) << SLOT_BITS) - 1);
     const struct loop_mr *mr = index < f->nmrs ? &f->mrs[index] : NULL;
     uintptr_t base = (uintptr_t)range->base;
 
-    if (!mr || !mr->lkey || mr->rkey != range->rkey || mr->link || (mr->access & access) != access || base < mr->base ||
-        range->length > mr->length || base - mr->base > mr->length - range->length) {
-        loop_violation("%s: %p+%llu cannot be opened: it is not registered for that", f->name, range->base,
-                       (unsigned long long)range->length);
+    if (!mr || !mr->lkey || mr->rkey != range->rkey || mr->link ||
+        (mr->access & access) != access || base < mr->base || range->length > mr->length ||
+        base - mr->base > mr->length - range->length) {
+        loop_violation("%s: %p+%llu cannot be opened: it is not registered for that", f->name,
+                       range->base, (unsigned long long)range->length);
         return NULL;
     }
     return mr;
@@ -126,7 +131,8 @@ static void open_window(struct rme_link *link, struct rme_range *range, unsigned
     if (!slot)
         return;
     slot->lkey = UINT64_C(1) << 61 | loop_random(f, UINT64_C(1) << 60);
-    slot->rkey = (loop_random(f, 0) << SLOT_BITS | (uint64_t)(slot - f->mrs)) | UINT64_C(1) << 63;
+    slot->rkey = (loop_random(f, 0) << SLOT_BITS | (uint64_t)(slot - f->mrs)) | UINT64_C(1)
+                                                                                    << 63;
     slot->base = (uintptr_t)range->base;
     slot->length = range->length;
     slot->access = access;
@@ -151,7 +157,8 @@ int loop_op_expose(struct rme_link *link, struct rme_range *range, uint32_t n, u
     pthread_mutex_lock(&loop_net.lock);
     if (access != RME_ACCESS_REMOTE_READ && access != RME_ACCESS_REMOTE_WRITE)
         loop_violation("%s: memory is opened for the access %u", f->name, access);
-    if (!loop_faulty(f, LOOP_EXPOSE, &error) && (link->state == LOOP_STATE_ENDED || n > f->caps.windows - f->windows_used))
+    if (!loop_faulty(f, LOOP_EXPOSE, &error) &&
+        (link->state == LOOP_STATE_ENDED || n > f->caps.windows - f->windows_used))
         error = -EAGAIN;
     for (uint32_t i = 0; !error && i < n; i++) {
         range[i].key = 0;
@@ -187,9 +194,10 @@ void loop_windows_close(struct rme_link *link, const struct loop_work *w)
     }
 }
 
-/* Does the key allow this access?  As a remote key it comes from the peer of `link`; NULL: it is a local one. */
-static bool access_ok(const struct loop_fabric *f, const struct rme_link *link, uint64_t key, uint64_t base,
-                      uint64_t length, unsigned access)
+/* Does the key allow this access?  As a remote key it comes from the peer of `link`; NULL: it
+ * is a local one. */
+static bool access_ok(const struct loop_fabric *f, const struct rme_link *link, uint64_t key,
+                      uint64_t base, uint64_t length, unsigned access)
 {
     uint64_t index = key & ((UINT64_C(1) << SLOT_BITS) - 1);
 
@@ -198,11 +206,11 @@ static bool access_ok(const struct loop_fabric *f, const struct rme_link *link, 
     const struct loop_mr *mr = &f->mrs[index];
     if (link && mr->link != (f->caps.windows ? link : NULL))
         return false;
-    return (link ? mr->rkey : mr->lkey) == key && (mr->access & access) == access && base >= mr->base &&
-           length <= mr->length && base - mr->base <= mr->length - length;
+    return (link ? mr->rkey : mr->lkey) == key && (mr->access & access) == access &&
+           base >= mr->base && length <= mr->length && base - mr->base <= mr->length - length;
 }
 
-/* ---- Data ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Data ---- */
 
 static bool move_segments(struct rme_link *link, const struct rme_piece *p, bool read)
 {
@@ -211,15 +219,17 @@ static bool move_segments(struct rme_link *link, const struct rme_piece *p, bool
 
     for (uint32_t i = 0; i < p->nseg; i++) {
         const struct rme_lseg *s = &p->seg[i];
-        if (!access_ok(here, NULL, s->lkey, (uintptr_t)s->base, s->length, read ? RME_ACCESS_LOCAL_WRITE : 0)) {
-            loop_violation("%s: local segment %p+%llu is not covered by its key", here->name, s->base,
-                           (unsigned long long)s->length);
+        if (!access_ok(here, NULL, s->lkey, (uintptr_t)s->base, s->length,
+                       read ? RME_ACCESS_LOCAL_WRITE : 0)) {
+            loop_violation("%s: local segment %p+%llu is not covered by its key", here->name,
+                           s->base, (unsigned long long)s->length);
             return false;
         }
         if (!access_ok(link->peer->fabric, link->peer, p->rkey, at, s->length,
                        read ? RME_ACCESS_REMOTE_READ : RME_ACCESS_REMOTE_WRITE)) {
-            loop_violation("%s: remote %s of %#llx+%llu at %s is not allowed", here->name, read ? "read" : "write",
-                           (unsigned long long)at, (unsigned long long)s->length, link->peer->fabric->name);
+            loop_violation("%s: remote %s of %#llx+%llu at %s is not allowed", here->name,
+                           read ? "read" : "write", (unsigned long long)at,
+                           (unsigned long long)s->length, link->peer->fabric->name);
             return false;
         }
         if (read)
@@ -293,9 +303,10 @@ static bool move_data(struct rme_link *link, bool *worked)
     return true;
 }
 
-/* ---- Messages ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Messages ---- */
 
-/* Something that needs a receive buffer of the peer is about to arrive.  False: the link is over. */
+/* Something that needs a receive buffer of the peer is about to arrive.  False: the link is
+ * over. */
 static bool admit(struct rme_link *link)
 {
     if (loop_net.kill_at && !--loop_net.kill_at) {
@@ -319,7 +330,8 @@ static bool carry_message(struct rme_link *link, const struct loop_tx *tx)
     if (!admit(link))
         return false;
     if (tx->length > size) {
-        loop_violation("%s: message of %zu bytes for receive buffers of %u", link->fabric->name, tx->length, size);
+        loop_violation("%s: message of %zu bytes for receive buffers of %u", link->fabric->name,
+                       tx->length, size);
         loop_link_end(link, -EREMOTEIO, NULL, 0);
         return false;
     }
@@ -411,7 +423,7 @@ static bool carry(struct rme_link *link, bool *worked)
     return true;
 }
 
-/* ---- Connections ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Connections ---- */
 
 static void carry_request(struct rme_link *link)
 {
@@ -431,7 +443,8 @@ static void carry_request(struct rme_link *link)
     passive->state = LOOP_STATE_REQUESTED;
     passive->peer = link;
     link->peer = passive;
-    snprintf(passive->peer_name, sizeof passive->peer_name, "%s:%u", link->fabric->name, link->fabric->port);
+    snprintf(passive->peer_name, sizeof passive->peer_name, "%s:%u", link->fabric->name,
+             link->fabric->port);
     passive->peer_sockaddr.sin_port = htons(link->fabric->port);
     passive->peer_sockaddr.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + link->fabric->host);
     struct loop_event *e = loop_event_new(RME_EV_LINK_REQUEST, passive);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Inside the loop fabric.  loop.c: hosts, events, sleeping, knobs.  loop_link.c: the life of links and their buffers.
- * loop_device.c: what hardware would do.  One mutex guards all of it (the network of hosts is shared by definition);
- * engines call with their own lock held, and nothing here calls them.
+ * Inside the loop fabric.  loop.c: hosts, events, sleeping, knobs.  loop_link.c: the life of
+ * links and their buffers.  loop_device.c: what hardware would do.  One mutex guards all of it
+ * (the network of hosts is shared by definition); engines call with their own lock held, and
+ * nothing here calls them.
  */
 #ifndef TESTS_FABRIC_LOOP_INT_H
 #define TESTS_FABRIC_LOOP_INT_H
@@ -13,7 +14,7 @@
 #include "base/options.h"
 #include "base/stats.h"
 
-#define LOOP_NAME_MAX 64
+#define LOOP_NAME_MAX  64
 #define LOOP_HELLO_MAX 256
 
 /* One registration. */
@@ -51,20 +52,26 @@ struct loop_tx {
 /* Work of one link for the device, in the order of queueing. */
 struct loop_work {
     struct loop_work *next;
-    struct loop_tx *tx;     /* a message; NULL for a transfer */
+    struct loop_tx *tx; /* a message; NULL for a transfer */
     struct rme_xfer *xfer;
-    uint32_t moved;         /* pieces */
-    uint32_t *order;        /* in which they move; NULL: as they stand */
-    uint64_t *keys;         /* windows to close */
+    uint32_t moved;  /* pieces */
+    uint32_t *order; /* in which they move; NULL: as they stand */
+    uint64_t *keys;  /* windows to close */
     uint32_t nkeys;
-    void *owner;            /* who is told then */
+    void *owner; /* who is told then */
 };
 
-#define LOOP_STATES(X)                                                                             \
-    X(CONNECTING, "connecting") /* active side: the device has not seen it, or the peer has not answered */ \
-    X(REQUESTED, "requested")   /* passive side: not answered yet */                               \
-    X(UP, "up")                                                                                    \
-    X(ENDED, "ended") /* LINK_DOWN is queued or taken */
+/*
+ * connecting  active side: the device has not seen it, or the peer has not answered
+ * requested   passive side: not answered yet
+ * up
+ * ended       LINK_DOWN is queued or taken
+ */
+#define LOOP_STATES(X)                                                                         \
+    X(CONNECTING, "connecting")                                                                \
+    X(REQUESTED, "requested")                                                                  \
+    X(UP, "up")                                                                                \
+    X(ENDED, "ended")
 
 enum loop_state {
 #define LOOP_STATE_ENUM(id, text) LOOP_STATE_##id,
@@ -74,7 +81,7 @@ enum loop_state {
 
 struct rme_link {
     struct loop_fabric *fabric;
-    struct rme_link *next, **at; /* all links of the fabric */
+    struct rme_link *next, **at;           /* all links of the fabric */
     struct rme_link *busy_next, **busy_at; /* links with work, over all fabrics */
     struct rme_link *peer;
     enum loop_state state;
@@ -86,8 +93,8 @@ struct rme_link {
     char target[LOOP_NAME_MAX * 2]; /* active: host:port */
     char peer_name[LOOP_NAME_MAX * 2];
     struct sockaddr_in peer_sockaddr;
-    uint8_t hello[LOOP_HELLO_MAX]; /* active: ours, until it is carried */
-    uint32_t windows; /* open */
+    uint8_t hello[LOOP_HELLO_MAX];           /* active: ours, until it is carried */
+    uint32_t windows;                        /* open */
     struct loop_work *queued, **queued_tail; /* before flush() */
     struct loop_work *work, **work_tail;     /* seen by the device */
     uint32_t rx_promised, rx_ready, rx_debt;
@@ -147,7 +154,8 @@ struct loop_net {
 
 extern struct loop_net loop_net;
 
-/* All of the following want loop_net.lock held, except the functions that stand in the fabric's table (loop_op_*). */
+/* All of the following want loop_net.lock held, except the functions that stand in the fabric's
+ * table (loop_op_*). */
 
 uint64_t loop_random(struct loop_fabric *f, uint64_t bound);
 void loop_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -155,7 +163,8 @@ void loop_violation(const char *format, ...) __attribute__((format(printf, 1, 2)
 bool loop_faulty(const struct loop_fabric *f, enum loop_call call, int *error);
 struct loop_event *loop_event_new(enum rme_event_type type, struct rme_link *link);
 void loop_event_push(struct loop_fabric *f, struct loop_event *e);
-void loop_event_hello(const struct loop_fabric *receiver, struct loop_event *e, const void *hello, size_t length);
+void loop_event_hello(const struct loop_fabric *receiver, struct loop_event *e,
+                      const void *hello, size_t length);
 /* Takes events of a link out of the queue (all, or of one type). */
 void loop_events_drop(struct loop_fabric *f, const struct rme_link *link);
 void loop_kick(struct loop_fabric *f);
@@ -165,7 +174,8 @@ void loop_busy(struct rme_link *link);
 void loop_idle(struct rme_link *link);
 struct rme_link *loop_link_new(struct loop_fabric *f);
 void loop_link_delete(struct rme_link *link);
-/* The link is over: queues its LINK_DOWN, drops its work, and lets the device end the other side. */
+/* The link is over: queues its LINK_DOWN, drops its work, and lets the device end the other
+ * side. */
 void loop_link_end(struct rme_link *link, int error, const void *hello, size_t length);
 /* All links of a host, as if its cables were cut. */
 void loop_cut(struct loop_fabric *f);
@@ -177,11 +187,14 @@ void loop_windows_close(struct rme_link *link, const struct loop_work *w);
 /* One step of the device.  False: there was nothing to do. */
 bool loop_device_step(void);
 
-int loop_op_reg(struct rme_fabric *rf, void *base, size_t length, unsigned access, struct rme_mr *mr);
+int loop_op_reg(struct rme_fabric *rf, void *base, size_t length, unsigned access,
+                struct rme_mr *mr);
 void loop_op_dereg(struct rme_fabric *rf, struct rme_mr *mr);
-int loop_op_connect(struct rme_fabric *rf, const struct rme_addr *addr, int part, const void *hello, size_t length,
-                    uint32_t rx, void *owner, struct rme_link **out);
-int loop_op_accept(struct rme_link *link, const void *hello, size_t length, uint32_t rx, void *owner);
+int loop_op_connect(struct rme_fabric *rf, const struct rme_addr *addr, int part,
+                    const void *hello, size_t length, uint32_t rx, void *owner,
+                    struct rme_link **out);
+int loop_op_accept(struct rme_link *link, const void *hello, size_t length, uint32_t rx,
+                   void *owner);
 void loop_op_reject(struct rme_link *link, const void *hello, size_t length);
 void loop_op_disconnect(struct rme_link *link, int error);
 void loop_op_link_free(struct rme_link *link);

@@ -2,8 +2,9 @@
 /*
  * The loop fabric: the life of links, their buffers and their queues.
  *
- * A link never ends another one directly: it marks its peer (`ending`) and the device ends that one at a later step, as
- * the two ends of a real connection learn of its end at different times.
+ * A link never ends another one directly: it marks its peer (`ending`) and the device ends that
+ * one at a later step, as the two ends of a real connection learn of its end at different
+ * times.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 #define POISON 0xdd
 
-/* ---- The list of links with work ------------------------------------------------------------------------------------ */
+/* ---- The list of links with work ---- */
 
 void loop_busy(struct rme_link *link)
 {
@@ -37,7 +38,7 @@ void loop_idle(struct rme_link *link)
     link->busy_at = NULL;
 }
 
-/* ---- Life -------------------------------------------------------------------------------------------------------------- */
+/* ---- Life ---- */
 
 struct rme_link *loop_link_new(struct loop_fabric *f)
 {
@@ -174,8 +175,9 @@ static void check_hello(const struct loop_fabric *f, size_t length)
         loop_violation("%s: hello data of %zu bytes", f->name, length);
 }
 
-int loop_op_connect(struct rme_fabric *rf, const struct rme_addr *addr, int part, const void *hello, size_t length,
-                    uint32_t rx, void *owner, struct rme_link **out)
+int loop_op_connect(struct rme_fabric *rf, const struct rme_addr *addr, int part,
+                    const void *hello, size_t length, uint32_t rx, void *owner,
+                    struct rme_link **out)
 {
     struct loop_fabric *f = (struct loop_fabric *)rf;
     const struct rme_addr_part *to = rme_addr_part(addr, part);
@@ -217,7 +219,8 @@ static void link_up(struct rme_link *link, const void *hello, size_t length)
     loop_event_push(link->fabric, e);
 }
 
-int loop_op_accept(struct rme_link *link, const void *hello, size_t length, uint32_t rx, void *owner)
+int loop_op_accept(struct rme_link *link, const void *hello, size_t length, uint32_t rx,
+                   void *owner)
 {
     struct loop_fabric *f = link->fabric;
     int error = 0;
@@ -264,7 +267,8 @@ void loop_op_disconnect(struct rme_link *link, int error)
 {
     pthread_mutex_lock(&loop_net.lock);
     if (link->state == LOOP_STATE_REQUESTED)
-        loop_violation("%s: disconnect of a link that was neither accepted nor rejected", link->fabric->name);
+        loop_violation("%s: disconnect of a link that was neither accepted nor rejected",
+                       link->fabric->name);
     if (link->state != LOOP_STATE_ENDED && !link->ending) {
         link->ending = error ? error : -ESHUTDOWN;
         loop_busy(link);
@@ -277,7 +281,8 @@ void loop_op_link_free(struct rme_link *link)
 {
     pthread_mutex_lock(&loop_net.lock);
     if (!link->down_taken)
-        loop_violation("%s: link to %s freed before LINK_DOWN", link->fabric->name, link->peer_name);
+        loop_violation("%s: link to %s freed before LINK_DOWN", link->fabric->name,
+                       link->peer_name);
     loop_link_delete(link);
     pthread_mutex_unlock(&loop_net.lock);
 }
@@ -292,7 +297,7 @@ const void *loop_op_sockaddr(const struct rme_link *link)
     return &link->peer_sockaddr;
 }
 
-/* ---- Receive buffers: only counted until a message needs one ----------------------------------------------------------- */
+/* ---- Receive buffers: only counted until a message needs one ---- */
 
 void loop_rx_give(struct rme_link *link, uint32_t n)
 {
@@ -314,7 +319,8 @@ void loop_op_rx_release(struct rme_link *link, uint32_t n)
 {
     pthread_mutex_lock(&loop_net.lock);
     if (n > link->rx_promised) {
-        loop_violation("%s: %u receive buffers released, %u promised", link->fabric->name, n, link->rx_promised);
+        loop_violation("%s: %u receive buffers released, %u promised", link->fabric->name, n,
+                       link->rx_promised);
         n = link->rx_promised;
     }
     uint32_t now = n < link->rx_ready ? n : link->rx_ready;
@@ -343,7 +349,7 @@ void loop_op_rx_return(struct rme_fabric *rf, void *token)
     free(rx);
 }
 
-/* ---- Send buffers and queues ----------------------------------------------------------------------------------------------- */
+/* ---- Send buffers and queues ---- */
 
 static struct loop_tx *tx_of(void *data)
 {
@@ -425,7 +431,8 @@ static void queue_work(struct rme_link *link, struct loop_work *w, enum loop_cal
     link->queued_tail = &w->next;
 }
 
-static void queue(struct rme_link *link, struct loop_tx *tx, struct rme_xfer *x, enum loop_call call)
+static void queue(struct rme_link *link, struct loop_tx *tx, struct rme_xfer *x,
+                  enum loop_call call)
 {
     queue_work(link, work_new(tx, x), call);
 }
@@ -469,17 +476,19 @@ static void check_xfer(const struct loop_fabric *f, const struct rme_xfer *x)
         const struct rme_piece *p = &x->piece[i];
         uint64_t bytes = piece_bytes(p);
         if (!p->nseg || p->nseg > max_sge)
-            loop_violation("%s: a piece with %u segments, %u allowed", f->name, p->nseg, max_sge);
+            loop_violation("%s: a piece with %u segments, %u allowed", f->name, p->nseg,
+                           max_sge);
         if (!bytes || bytes > f->caps.max_piece)
             loop_violation("%s: a piece of %llu bytes", f->name, (unsigned long long)bytes);
         for (uint32_t s = 0; s < p->nseg; s++)
             if (!p->seg[s].length)
-                loop_violation("%s: a segment without bytes, which hardware may take for 2 GiB", f->name);
+                loop_violation("%s: a segment without bytes, which hardware may take for 2 GiB",
+                               f->name);
         total += bytes;
     }
     if (total != x->bytes)
-        loop_violation("%s: a transfer of %llu bytes that claims %llu", f->name, (unsigned long long)total,
-                       (unsigned long long)x->bytes);
+        loop_violation("%s: a transfer of %llu bytes that claims %llu", f->name,
+                       (unsigned long long)total, (unsigned long long)x->bytes);
 }
 
 void loop_op_xfer(struct rme_link *link, struct rme_xfer *x)

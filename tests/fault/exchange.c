@@ -245,8 +245,7 @@ static void post(const char *name, enum kind kind, int tag, int64_t bytes, int p
 static void post_client(void)
 {
     post("receive of the small reply", RECV, 1, 64, 1, false, 0);
-    post("receive of the list", RECV, 6, LIST_PIECES * LIST_PIECE, LIST_PIECES - 3, false,
-         0);
+    post("receive of the list", RECV, 6, LIST_PIECES * LIST_PIECE, LIST_PIECES - 3, false, 0);
     post("receive of the large reply", RECV, 4, LARGE, 1, false, 0);
     post("small request", UNEXPECTED, 10, 64, 1, false, 0);
     post("large request", UNEXPECTED, 11, RME_UNEXPECTED_MAX, 3, false, 0);

@@ -30,8 +30,8 @@
 #define CLEAN_RUNS 3
 #define MARGIN                                                                                 \
     2 /* numbers beyond the largest count seen: counts differ a little from run to run */
-#define LIMIT_MS   60000 /* for one run; the exchange has its own, shorter deadlines */
-#define OUTPUT     65536
+#define LIMIT_MS 60000 /* for one run; the exchange has its own, shorter deadlines */
+#define OUTPUT   65536
 
 enum fault { FAULT_VERBS, FAULT_ALLOC, FAULTS };
 enum role { SERVER, CLIENT, ROLES };

@@ -12,7 +12,7 @@
 
 static struct {
     struct fake_op op[OPS];
-    int top; /* operations from here on were never used */
+    int top;                 /* operations from here on were never used */
     int waits[OPS], waiting; /* those that wait, in order */
     int ended;               /* those that ended and were not reported */
     bmi_op_id_t last_id;
@@ -164,7 +164,8 @@ static int post(bmi_op_id_t *id, const struct fake_op *wanted, bmi_size_t *actua
     *op = *wanted;
     op->id = ++fake.last_id;
     op->memory = op->piece[0].base;
-    fuzz_note(&fake.trace, (uint64_t)op->addr << 34 | (uint64_t)op->send << 33 | (uint64_t)op->unexpected << 32 | (uint32_t)op->tag);
+    fuzz_note(&fake.trace, (uint64_t)op->addr << 34 | (uint64_t)op->send << 33 |
+                               (uint64_t)op->unexpected << 32 | (uint32_t)op->tag);
     fuzz_note(&fake.trace, (uint64_t)op->size);
     result = fake.script.posted ? fake.script.posted(op) : 0;
     *id = op->id;

@@ -44,7 +44,7 @@ struct fake_script {
 
 void fake_begin(void);
 void fake_follow(const struct fake_script *script); /* until the next fake_begin() */
-uint64_t fake_trace(void);                     /* since fake_begin(); see fuzz.h */
+uint64_t fake_trace(void);                          /* since fake_begin(); see fuzz.h */
 bool fake_end(void);                                /* false: something was not given back */
 
 /* Operations that wait. */

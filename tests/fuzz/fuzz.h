@@ -14,9 +14,9 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /*
- * A number for all that happened in the last input.  Targets have it whose world lives on from one input to the next, or is
- * made anew: whatever came before, an input has the same one (replay_main.c).  It is of what was said and what came of it,
- * not of addresses in memory.
+ * A number for all that happened in the last input.  Targets have it whose world lives on from
+ * one input to the next, or is made anew: whatever came before, an input has the same one
+ * (replay_main.c).  It is of what was said and what came of it, not of addresses in memory.
  */
 uint64_t fuzz_trace(void);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Any messages from other processes to the software HCA. The input is a script: it puts messages into this process's inbox,
- * raw ones and such of the connection manager that are nearly right, while identifiers of this process connect, accept and
- * end. In the end everything can be destroyed, and nothing is left.
+ * Any messages from other processes to the software HCA. The input is a script: it puts
+ * messages into this process's inbox, raw ones and such of the connection manager that are
+ * nearly right, while identifiers of this process connect, accept and end. In the end
+ * everything can be destroyed, and nothing is left.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +28,7 @@ static struct ibv_cq *cq;
 static struct ibv_srq *srq;
 static struct rdma_event_channel *chan;
 static struct rdma_cm_id *listener[2]; /* of streams, of datagrams; while they are claimed */
-static uint64_t now; /* ns */
+static uint64_t now;                   /* ns */
 static uint64_t trace;
 
 struct script {
@@ -125,7 +126,8 @@ int __wrap_cm_addr_find(const union cm_addr *dst, int ps)
                : -ECONNREFUSED;
 }
 
-/* No thread but this one: the service thread has nothing to do that is not done here, in order. */
+/* No thread but this one: the service thread has nothing to do that is not done here, in
+ * order. */
 static void once(void)
 {
     if (dev)
@@ -291,8 +293,8 @@ static void raw_message(struct script *s)
     if (near & 1)
         index = kind == INBOX_QP_ERROR || kind == INBOX_COMM_EST ? s->qp->handle
                 : kind == INBOX_SRQ_LIMIT                        ? srq->handle
-                : kind == INBOX_HELLO                            ? (near & 16 ? dev->slot : NO_SLOT)
-                                                                 : cq->handle;
+                : kind == INBOX_HELLO ? (near & 16 ? dev->slot : NO_SLOT)
+                                      : cq->handle;
     if (kind == INBOX_HELLO && (near & 32)) /* who has died since, with a datagram in hand */
         atomic_store(&shm_qp(dev->seg, s->datagrams->handle)->busy, RX_TOKEN(1, NO_SLOT));
     if (near & 2)

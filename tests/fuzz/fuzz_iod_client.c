@@ -74,8 +74,7 @@ static unsigned byte(void)
     return run.at < run.end ? *run.at++ : 0;
 }
 
-/* ---- time and chance
- * --------------------------------------------------------------------------- */
+/* ---- time and chance ---- */
 
 int __real_clock_gettime(clockid_t id, struct timespec *t);
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
@@ -139,8 +138,7 @@ int __wrap_getaddrinfo(const char *name, const char *service, const struct addri
     return __real_getaddrinfo(name, service, &numeric, list);
 }
 
-/* ---- files
- * ------------------------------------------------------------------------------------- */
+/* ---- files ---- */
 
 static void clean_up(void)
 {
@@ -196,8 +194,7 @@ static void check_folder(bool with_target)
     FUZZ_CHECK(files == 3 + with_target);
 }
 
-/* ---- what a server should answer
- * --------------------------------------------------------------- */
+/* ---- what a server should answer ---- */
 
 static const struct iod_extent *object_extents(uint64_t size, uint32_t *count)
 {
@@ -255,8 +252,7 @@ static struct iod_reply should_say(const struct server *s)
     return a;
 }
 
-/* ---- sending it
- * -------------------------------------------------------------------------------- */
+/* ---- sending it ---- */
 
 static struct server *server_of(const struct fake_op *op)
 {
@@ -328,8 +324,7 @@ static void all_do_well(void)
         ;
 }
 
-/* ---- what it may say instead
- * ------------------------------------------------------------------- */
+/* ---- what it may say instead ---- */
 
 static uint64_t value(void)
 {
@@ -477,8 +472,7 @@ static void send_raw(struct fake_op *op)
     send_bytes(op, bytes, (int64_t)length);
 }
 
-/* ---- steps
- * ------------------------------------------------------------------------------------- */
+/* ---- steps ---- */
 
 static struct fake_op *some_op(void)
 {
@@ -675,8 +669,7 @@ static bool refuses(void)
     return true;
 }
 
-/* ---- a run
- * ------------------------------------------------------------------------------------- */
+/* ---- a run ---- */
 
 static void check_failure(const struct client *client)
 {

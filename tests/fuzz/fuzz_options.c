@@ -8,7 +8,8 @@
 static const struct rme_option_row *row_of(const char *name, size_t length)
 {
     for (const struct rme_option_row *row = rme_engine_options; row->name != NULL; row++)
-        if (row->name[0] == name[0] && strlen(row->name) == length && memcmp(row->name, name, length) == 0)
+        if (row->name[0] == name[0] && strlen(row->name) == length &&
+            memcmp(row->name, name, length) == 0)
             return row;
     return NULL;
 }
@@ -53,7 +54,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ret = rme_options_parse(options, text, why, sizeof(why));
     FUZZ_CHECK(ret == 0 || why[0] != '\0');
     check_named(options, text);
-    for (const struct rme_option_row *row = rme_engine_options; size % ALL_EACH == 0 && row->name != NULL; row++)
+    for (const struct rme_option_row *row = rme_engine_options;
+         size % ALL_EACH == 0 && row->name != NULL; row++)
         check(options, row);
     rme_options_free(options);
     free(text);

@@ -3,12 +3,13 @@
  * A whole engine against a peer that says anything at any time.  The input is a list of steps:
  * what the host does (post, cancel, free an address, fetch no unexpected messages), what the
  * device does (finish a transfer, run out of buffers), what the system does (have no memory),
- * how time passes, and what peers do (connect, send messages that make sense, almost make sense, or make none,
- * write into open memory, go away).
+ * how time passes, and what peers do (connect, send messages that make sense, almost make
+ * sense, or make none, write into open memory, go away).
  *
  * Checked: every operation ends exactly once; memory of an operation is freed as soon as it has
  * ended, so a sanitizer sees who still touches it; after all links are cut nothing is left.
- * Each input has an engine of its own (over a device with memory windows, if its length is odd), and what that finds out of the machine is always the same.
+ * Each input has an engine of its own (over a device with memory windows, if its length is
+ * odd), and what that finds out of the machine is always the same.
  */
 #include <errno.h>
 #include <time.h>
@@ -21,12 +22,14 @@
 #define OPS       32
 #define ADDRESSES 8
 #define PATIENCE  2000
-#define UNIT      32768 /* less than the option allows: a message has many, and short inputs get to every bound */
-#define RTS_MAX   24
-#define WINDOWS   6 /* of the device, for inputs of odd length; few, so that there are none left at times */
-#define BEGIN     UINT64_C(1000000000000) /* ns */
-#define TICK      1000                    /* ns between two looks at the clock */
-#define WINDOW    4608
+/* less than the option allows: a message has many, and short inputs get to every bound */
+#define UNIT    32768
+#define RTS_MAX 24
+/* of the device, for inputs of odd length; few, so that there are none left at times */
+#define WINDOWS 6
+#define BEGIN   UINT64_C(1000000000000) /* ns */
+#define TICK    1000                    /* ns between two looks at the clock */
+#define WINDOW  4608
 #define ZONE_FROM                                                                              \
     0x80 /* from this address byte on: registered memory, whose receives invite                \
           */
@@ -62,8 +65,8 @@ void *__wrap_malloc(size_t size)
 
 /* The machine: a clock that is ours, nothing to measure, and no chance. */
 __typeof__(rme_costs_measure) __wrap_rme_costs_measure; /* of the same type, whatever that is */
-void __wrap_rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric, bool slow_read,
-                              struct rme_costs *out)
+void __wrap_rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
+                              bool slow_read, struct rme_costs *out)
 {
     (void)ops, (void)fabric, (void)slow_read;
     *out = rme_costs_preset;

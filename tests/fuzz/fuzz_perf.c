@@ -336,7 +336,8 @@ int BMI_testcontext(int room, bmi_op_id_t *id, int *count, bmi_error_code_t *err
 
     FUZZ_CHECK(idle_ms >= 0 && context == 1);
     *count = 0;
-    for (unsigned i = start % OPS; play.ops > 0 && *count < room && *count < (int)(how % 16); i = (i + 1) % OPS) {
+    for (unsigned i = start % OPS; play.ops > 0 && *count < room && *count < (int)(how % 16);
+         i = (i + 1) % OPS) {
         i = next_op(i, true);
         if (i == OPS)
             i = next_op(0, true);
@@ -391,7 +392,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!quiet) {
         quiet =
             freopen("/dev/null", "w", stdout) != NULL; /* it says that it listens, each time */
-        prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* a huge page takes long to clear; the kernel may have none, too */
+        /* a huge page takes long to clear; the kernel may have none, too */
+        prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
     }
     memset(&play, 0, sizeof(play));
     play.at = data;

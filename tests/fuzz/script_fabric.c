@@ -459,7 +459,8 @@ static void listen_to(const void *tx, size_t length)
     FUZZ_CHECK(rme_wire_decode(exact, length, &message) == 0);
     script.credit_messages += message.type == RME_WIRE_CREDIT;
     script.spent++;
-    note(message.type | message.flags << 8 | (uint64_t)message.credits << 16 | (uint64_t)message.nsegment << 32);
+    note(message.type | message.flags << 8 | (uint64_t)message.credits << 16 |
+         (uint64_t)message.nsegment << 32);
     note(message.from | (uint64_t)message.to << 32);
     note(message.total);
     note(message.offset);

@@ -23,14 +23,16 @@ struct script {
                                         recent last */
     unsigned handles;
     unsigned credit_messages; /* CREDIT said so far */
-    uint32_t spent;    /* messages and immediates of the engine so far */
-    uint32_t promised; /* receive buffers of all links now */
-    uint32_t windows;  /* that the device has; set before the engine is opened */
-    uint32_t open;     /* of those, so many are open now */
-    bool no_tx;        /* send buffers are out */
-    bool no_regs;      /* registrations are refused */
-    uint64_t trace;    /* of all that the engine did, see fuzz.h; addresses and registrations are not in it */
-    /* NULL, or called for each message of the engine, before each registration, and when it sleeps; the last two hold no lock */
+    uint32_t spent;           /* messages and immediates of the engine so far */
+    uint32_t promised;        /* receive buffers of all links now */
+    uint32_t windows;         /* that the device has; set before the engine is opened */
+    uint32_t open;            /* of those, so many are open now */
+    bool no_tx;               /* send buffers are out */
+    bool no_regs;             /* registrations are refused */
+    /* of all that the engine did, see fuzz.h; addresses and registrations are not in it */
+    uint64_t trace;
+    /* NULL, or called for each message of the engine, before each registration, and when it
+     * sleeps; the last two hold no lock */
     void (*heard)(const struct rme_wire_message *message);
     void (*registering)(void);
     void (*sleeping)(void);
@@ -47,7 +49,8 @@ void script_early_message(unsigned link, const void *data,
                           size_t length); /* the same before the link is up */
 void script_imm(unsigned link, uint32_t imm);
 void script_down(unsigned link, int error);
-void script_refuse(unsigned link, const void *data, size_t length); /* a peer says no to our request */
+/* a peer says no to our request */
+void script_refuse(unsigned link, const void *data, size_t length);
 void script_finish(unsigned which); /* one of the transfers under way is complete */
 void script_tx_room(void);          /* send buffers are there again */
 void script_scribble(

@@ -219,48 +219,73 @@ static void replies(void)
 /* A head is what the store puts before an object. */
 static void heads(void)
 {
-    struct object_meta meta = {.layout = {.size = 1 << 20, .strip = 65536, .index = 1, .count = 2},
-                               .upload = 99,
-                               .version = 2,
-                               .mode = 0644,
-                               .table = {.sum = 5, .count = 128},
-                               .name = "some.file",
-                               .servers = "ib://a:1,ib://b:2"};
+    struct object_meta meta = {
+        .layout = {.size = 1 << 20, .strip = 65536, .index = 1, .count = 2},
+        .upload = 99,
+        .version = 2,
+        .mode = 0644,
+        .table = {.sum = 5, .count = 128},
+        .name = "some.file",
+        .servers = "ib://a:1,ib://b:2"};
     uint8_t out[STORE_HEAD];
 
     object_head_encode(&meta, out);
     put("iod_head", "head", out, sizeof(out));
 }
 
-/* In the steps of fuzz_iod_server.c: an upload, its data, a copy out of it, a peer that leaves. */
+/* In the steps of fuzz_iod_server.c: an upload, its data, a copy out of it, a peer that
+ * leaves. */
 #define IOD_ASK(op, handle, upload, version, size, index, count, length)                       \
-    1, 0, (op) - 1, handle, upload, version, 0, size, 0, (count) - 1, index, 0, 1, 7, 0, 0,     \
+    1, 0, (op)-1, handle, upload, version, 0, size, 0, (count)-1, index, 0, 1, 7, 0, 0,        \
         length, 0
 #define IOD_REST 11, 0, 11, 0, 7, 0, 1, 200, 11, 0, 7, 0, 1, 200, 11, 0, 7, 0, 1, 200
 
 static void servers(void)
 {
-    static const uint8_t upload[] = {
-        IOD_ASK(IOD_OP_PUT_OPEN, 0, 1, 0, 20, 0, 1, 0), IOD_REST,
-        IOD_ASK(IOD_OP_WRITE, 0, 0, 0, 0, 0, 1, 40),    IOD_REST, IOD_REST,
-        IOD_ASK(IOD_OP_SEAL, 0, 0, 1, 0, 0, 1, 0),      IOD_REST,
-        IOD_ASK(IOD_OP_COMMIT, 0, 0, 0, 0, 0, 1, 0),    IOD_REST,
-        IOD_ASK(IOD_OP_GET_OPEN, 0, 0, 0, 0, 0, 1, 0),  IOD_REST,
-        IOD_ASK(IOD_OP_EXTENTS, 1, 0, 0, 0, 0, 1, 0),   IOD_REST,
-        IOD_ASK(IOD_OP_READ, 1, 0, 0, 0, 0, 1, 40),     IOD_REST, IOD_REST,
-        IOD_ASK(IOD_OP_LIST, 0, 0, 0, 0, 0, 1, 0),      IOD_REST,
-        IOD_ASK(IOD_OP_CLOSE, 1, 0, 0, 0, 0, 1, 0),     IOD_REST};
-    static const uint8_t prepared[] = {
-        IOD_ASK(IOD_OP_PUT_OPEN, 0, 1, 0, 20, 1, 2, 0), IOD_REST,
-        IOD_ASK(IOD_OP_SEAL, 0, 0, 1, 0, 0, 1, 0),      IOD_REST,
-        IOD_ASK(IOD_OP_GET_OPEN, 0, 0, 0, 0, 0, 1, 0),  IOD_REST,
-        IOD_ASK(IOD_OP_GET_OPEN, 0, 1, 0, 0, 0, 1, 0),  IOD_REST,
-        IOD_ASK(IOD_OP_FORGET, 0, 1, 0, 0, 0, 1, 0),    IOD_REST,
-        IOD_ASK(IOD_OP_COMMIT, 0, 0, 0, 0, 0, 1, 0),    14, 0, 0};
-    static const uint8_t leaving[] = {
-        IOD_ASK(IOD_OP_PUT_OPEN, 0, 1, 0, 200, 0, 1, 0), IOD_REST,
-        IOD_ASK(IOD_OP_WRITE, 0, 0, 0, 0, 0, 1, 200),    11, 0,
-        IOD_ASK(IOD_OP_CLOSE, 0, 0, 0, 0, 0, 1, 0),      14, 0, 0, IOD_REST};
+    static const uint8_t upload[] = {IOD_ASK(IOD_OP_PUT_OPEN, 0, 1, 0, 20, 0, 1, 0),
+                                     IOD_REST,
+                                     IOD_ASK(IOD_OP_WRITE, 0, 0, 0, 0, 0, 1, 40),
+                                     IOD_REST,
+                                     IOD_REST,
+                                     IOD_ASK(IOD_OP_SEAL, 0, 0, 1, 0, 0, 1, 0),
+                                     IOD_REST,
+                                     IOD_ASK(IOD_OP_COMMIT, 0, 0, 0, 0, 0, 1, 0),
+                                     IOD_REST,
+                                     IOD_ASK(IOD_OP_GET_OPEN, 0, 0, 0, 0, 0, 1, 0),
+                                     IOD_REST,
+                                     IOD_ASK(IOD_OP_EXTENTS, 1, 0, 0, 0, 0, 1, 0),
+                                     IOD_REST,
+                                     IOD_ASK(IOD_OP_READ, 1, 0, 0, 0, 0, 1, 40),
+                                     IOD_REST,
+                                     IOD_REST,
+                                     IOD_ASK(IOD_OP_LIST, 0, 0, 0, 0, 0, 1, 0),
+                                     IOD_REST,
+                                     IOD_ASK(IOD_OP_CLOSE, 1, 0, 0, 0, 0, 1, 0),
+                                     IOD_REST};
+    static const uint8_t prepared[] = {IOD_ASK(IOD_OP_PUT_OPEN, 0, 1, 0, 20, 1, 2, 0),
+                                       IOD_REST,
+                                       IOD_ASK(IOD_OP_SEAL, 0, 0, 1, 0, 0, 1, 0),
+                                       IOD_REST,
+                                       IOD_ASK(IOD_OP_GET_OPEN, 0, 0, 0, 0, 0, 1, 0),
+                                       IOD_REST,
+                                       IOD_ASK(IOD_OP_GET_OPEN, 0, 1, 0, 0, 0, 1, 0),
+                                       IOD_REST,
+                                       IOD_ASK(IOD_OP_FORGET, 0, 1, 0, 0, 0, 1, 0),
+                                       IOD_REST,
+                                       IOD_ASK(IOD_OP_COMMIT, 0, 0, 0, 0, 0, 1, 0),
+                                       14,
+                                       0,
+                                       0};
+    static const uint8_t leaving[] = {IOD_ASK(IOD_OP_PUT_OPEN, 0, 1, 0, 200, 0, 1, 0),
+                                      IOD_REST,
+                                      IOD_ASK(IOD_OP_WRITE, 0, 0, 0, 0, 0, 1, 200),
+                                      11,
+                                      0,
+                                      IOD_ASK(IOD_OP_CLOSE, 0, 0, 0, 0, 0, 1, 0),
+                                      14,
+                                      0,
+                                      0,
+                                      IOD_REST};
 
     put("iod_server", "upload-and-download", upload, sizeof(upload));
     put("iod_server", "prepared", prepared, sizeof(prepared));
@@ -350,14 +375,23 @@ static void perf_sessions(void)
 
 /* ---- Scripts for the inbox of the software HCA: see fuzz_inbox.c ---- */
 
-enum { RAW = 130, CM = 131, CONNECT = 132, CONNECT_UD = 192, LATER = 134, TO_ACTIVE = 133, TO_PASSIVE = 138 };
+enum {
+    RAW = 130,
+    CM = 131,
+    CONNECT = 132,
+    CONNECT_UD = 192,
+    LATER = 134,
+    TO_ACTIVE = 133,
+    TO_PASSIVE = 138
+};
 
 static void inbox(void)
 {
     static const unsigned char life[] = {CONNECT, TO_PASSIVE, 0, TO_ACTIVE, 3,      TO_ACTIVE,
                                          2,       TO_PASSIVE, 2, LATER,     CONNECT};
     static const unsigned char refusal[] = {CONNECT, TO_PASSIVE, 1, CONNECT, TO_ACTIVE, 4};
-    static const unsigned char asked[] = {CONNECT_UD, TO_PASSIVE, 0, TO_ACTIVE, 2, LATER, CONNECT_UD, TO_PASSIVE, 1};
+    static const unsigned char asked[] = {CONNECT_UD, TO_PASSIVE, 0,          TO_ACTIVE, 2,
+                                          LATER,      CONNECT_UD, TO_PASSIVE, 1};
     unsigned char script[10 * 60], *at = script;
 
     put("inbox", "life", life, sizeof(life));
@@ -371,7 +405,8 @@ static void inbox(void)
         at += sizeof(m);
     }
     put("inbox", "events", script, (size_t)(at - script));
-    /* each message of the connection manager, for the active side of a connection, and of a question */
+    /* each message of the connection manager, for the active side of a connection, and of a
+     * question */
     for (unsigned ud = 0; ud < 2; ud++) {
         at = script;
         *at++ = ud ? CONNECT_UD : CONNECT;

@@ -47,13 +47,15 @@
 #define B16K  7
 #define B70K  9
 #define B150K 10
-#define B250K   11
+#define B250K 11
 
 void lives(void)
 {
     static const uint8_t eager_send[] = {SEND(B1000, 1), RUN, UP, RUN};
     /* nobody answers, then somebody does and says nothing more */
-    static const uint8_t patience[] = {SEND(B1000, 1), RUN, PASS(13), PASS(0), SEND(B150K, 1), RUN, UP, RUN, CANCEL(0), PASS(15), RUN};
+    static const uint8_t patience[] = {SEND(B1000, 1), RUN,      PASS(13), PASS(0),
+                                       SEND(B150K, 1), RUN,      UP,       RUN,
+                                       CANCEL(0),      PASS(15), RUN};
     static const uint8_t eager_recv[] = {RECV(B1000, 1), UP,
                                          SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN};
     static const uint8_t eager_early[] = {REQUEST,
@@ -209,9 +211,18 @@ void lives(void)
         SEND(B150K, 1), UP, RUN, CANCEL(0), SAY(0, RME_WIRE_CANCEL_ACK, 1, 0, 0, 0, 0), RUN};
     static const uint8_t cancelled_by_peer[] = {SEND(B150K, 1), UP, RUN,
                                                 SAY(0, RME_WIRE_CANCEL, 1, 0, 0, 0, 0), RUN};
-    static const uint8_t lost_while_moving[] = {
-        SEND(B250K, 1), UP, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1, B250K, RUN, FINISH, DOWN,
-        RUN,          UP, RUN};
+    static const uint8_t lost_while_moving[] = {SEND(B250K, 1),
+                                                UP,
+                                                RUN,
+                                                SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0),
+                                                1,
+                                                B250K,
+                                                RUN,
+                                                FINISH,
+                                                DOWN,
+                                                RUN,
+                                                UP,
+                                                RUN};
     static const uint8_t without_memory[] = {17,
                                              6,
                                              SEND(B150K, 1),

@@ -35,7 +35,8 @@ static size_t request(const struct attack *a, uint8_t *out, int32_t *tag, uint32
 static bool ask(struct attack *a, struct link *link, uint32_t n)
 {
     uint8_t payload[LINK_MESSAGE];
-    struct rme_wire_message m = {.type = RME_WIRE_UNEXPECTED, .flags = link_credits(link) == 1 ? RME_WIRE_F_STALLED : 0};
+    struct rme_wire_message m = {.type = RME_WIRE_UNEXPECTED,
+                                 .flags = link_credits(link) == 1 ? RME_WIRE_F_STALLED : 0};
     size_t length = request(a, payload, &m.tag, n);
 
     if (link_say(link, &m, NULL, payload, length) != 0)
@@ -75,14 +76,15 @@ static bool is_answered(struct link *link)
     int got;
 
     while ((got = link_receive(link, &arrival, ANSWER_MS)) == 1)
-        if (!arrival.is_imm && (arrival.message.type == RME_WIRE_EAGER || arrival.message.type == RME_WIRE_RTS))
+        if (!arrival.is_imm &&
+            (arrival.message.type == RME_WIRE_EAGER || arrival.message.type == RME_WIRE_RTS))
             break;
     return got == 1;
 }
 
 /*
- * All are there at the same time, all ask, each with its only credit and for more of them, and all must be answered.  The time does
- * not count, the number does.
+ * All are there at the same time, all ask, each with its only credit and for more of them, and
+ * all must be answered.  The time does not count, the number does.
  */
 void attack_crowd(struct attack *a)
 {

@@ -30,7 +30,8 @@ static const struct {
     {"links", "1,000 links that do a little of everything", attack_links},
     {"crowd", "1,000 clients at once, each of which asks and is answered", attack_crowd},
     {"keys", "every key ever seen, used later and elsewhere", attack_keys},
-    {"shared-keys", "the same where a key serves every link while its operation lasts", attack_shared_keys},
+    {"shared-keys", "the same where a key serves every link while its operation lasts",
+     attack_shared_keys},
     {"jobs", "jobs that need much memory (perf)", attack_jobs},
 };
 

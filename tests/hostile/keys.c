@@ -9,8 +9,9 @@
  * link;
  *  - after it has ended: any use, on its own link or on a new one.
  *
- * Where the server's device has no usable windows a key is that of a registration and serves every link meanwhile: the
- * attack is "shared-keys" there, which tries on another link what must fail on any.
+ * Where the server's device has no usable windows a key is that of a registration and serves
+ * every link meanwhile: the attack is "shared-keys" there, which tries on another link what
+ * must fail on any.
  *
  * A refused access ends the link, so there is one try for each link; a link on which a try
  * succeeded is used again.
@@ -44,9 +45,9 @@ struct visit {
     struct link *link;
     bool put;
     int32_t reply_tag, data_tag;
-    uint64_t handle; /* bmi-iod's, of the transfer */
+    uint64_t handle;  /* bmi-iod's, of the transfer */
     uint64_t version; /* bmi-iod: the highest that it knows of the object */
-    uint32_t op;     /* the server's name of the operation */
+    uint32_t op;      /* the server's name of the operation */
     struct key key[200];
     uint32_t keys;
     bool replied; /* the server's last word came while something else was awaited */
@@ -276,7 +277,8 @@ static void try_open_key(struct visit *v, unsigned how, bool shared)
         break;
     case 2:
         if (shared)
-            try_key(v, &other, &behind, key.writable, "behind the end of an open key of another link");
+            try_key(v, &other, &behind, key.writable,
+                    "behind the end of an open key of another link");
         else
             try_key(v, &other, &key.segment, key.writable, "an open key of another link");
         link_drop(other);

@@ -75,16 +75,17 @@ bool target_parse(const char *text, struct target *target)
 
 void link_hello(const struct link_plan *plan, struct rme_hello *hello)
 {
-    *hello = (struct rme_hello){.version = RME_WIRE_VERSION,
-                                .version_min = RME_WIRE_VERSION_MIN,
-                                .flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE |
-                                         (plan->lean ? RME_HELLO_F_EXACT | RME_HELLO_F_LEAN : 0),
-                                .incarnation = clock_us() ^ (uint64_t)getpid() << 40,
-                                .rx_size = LINK_MESSAGE,
-                                .credits = plan->credits != 0 ? plan->credits : CREDITS,
-                                .eager_window = 1 << 20,
-                                .unexpected_window = 1 << 18,
-                                .rts_max = 1024};
+    *hello =
+        (struct rme_hello){.version = RME_WIRE_VERSION,
+                           .version_min = RME_WIRE_VERSION_MIN,
+                           .flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE |
+                                    (plan->lean ? RME_HELLO_F_EXACT | RME_HELLO_F_LEAN : 0),
+                           .incarnation = clock_us() ^ (uint64_t)getpid() << 40,
+                           .rx_size = LINK_MESSAGE,
+                           .credits = plan->credits != 0 ? plan->credits : CREDITS,
+                           .eager_window = 1 << 20,
+                           .unexpected_window = 1 << 18,
+                           .rts_max = 1024};
 }
 
 /* ---- Making it ---- */
@@ -470,8 +471,9 @@ static bool take(struct link *link, struct arrival *arrival)
     if (!arrival->is_imm) {
         memcpy(arrival->bytes, receive_buffer(link, index), arrival->length);
         if (rme_wire_decode(arrival->bytes, arrival->length, &arrival->message) == 0)
-            link->ours += arrival->message.credits +
-                          (arrival->message.type == RME_WIRE_CREDIT ? (unsigned)arrival->message.tag : 0);
+            link->ours +=
+                arrival->message.credits +
+                (arrival->message.type == RME_WIRE_CREDIT ? (unsigned)arrival->message.tag : 0);
     }
     if (!link->ended && post_receive(link, index) != 0)
         link->ended = true;

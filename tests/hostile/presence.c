@@ -12,8 +12,8 @@
 #define LINKS  1000
 #define TAG    0x40000000
 
-/* Links that say nothing, requests for a link whose answer nobody waits for, and requests whose answer is never taken, by
- * somebody who stays. */
+/* Links that say nothing, requests for a link whose answer nobody waits for, and requests whose
+ * answer is never taken, by somebody who stays. */
 void attack_silent(struct attack *a)
 {
     struct link *up[SILENT] = {0}, *half[SILENT] = {0};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * pair.c - a program as somebody else would write it over the installed libbmi: a server on any free port, and a client of
- * it in a second process, exchange one unexpected message.  Compiled as C and as C++, with the API of new releases of
- * OrangeFS and, with -DBMI_API=20900, of old ones.
+ * pair.c - a program as somebody else would write it over the installed libbmi: a server on any
+ * free port, and a client of it in a second process, exchange one unexpected message.  Compiled
+ * as C and as C++, with the API of new releases of OrangeFS and, with -DBMI_API=20900, of old
+ * ones.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,10 +50,12 @@ static void client(int port)
     must(BMI_open_context(&context) == 0, "BMI_open_context");
     snprintf(text, sizeof(text), "ib://127.0.0.1:%d", port);
     must(BMI_addr_lookup(&server, text OPTIONS) == 0, "BMI_addr_lookup");
-    must(BMI_addr_lookup(&server, "ib://127.0.0.1:0" OPTIONS) < 0, "refusing port 0 of a server");
+    must(BMI_addr_lookup(&server, "ib://127.0.0.1:0" OPTIONS) < 0,
+         "refusing port 0 of a server");
     must(strstr(heard, "port 0") != NULL, "naming port 0");
     must(BMI_addr_lookup(&server, text OPTIONS) == 0, "BMI_addr_lookup again");
-    ret = BMI_post_sendunexpected(&id, server, word, sizeof(word), BMI_EXT_ALLOC, 7, NULL, context, NULL);
+    ret = BMI_post_sendunexpected(&id, server, word, sizeof(word), BMI_EXT_ALLOC, 7, NULL,
+                                  context, NULL);
     must(ret >= 0, "BMI_post_sendunexpected");
     for (int i = 0; ret == 0 && count == 0 && i < 1000; i++)
         must(BMI_test(id, &count, &error, &size, &user, 10, context) >= 0, "BMI_test");
@@ -77,14 +80,18 @@ int main(void)
         client(port);
         exit(0);
     }
-    must(BMI_initialize("bmi_ib", "ib://127.0.0.1", BMI_INIT_SERVER OPTIONS) < 0, "refusing an address without a port");
+    must(BMI_initialize("bmi_ib", "ib://127.0.0.1", BMI_INIT_SERVER OPTIONS) < 0,
+         "refusing an address without a port");
     must(strstr(heard, "host:port") != NULL, "naming what is missing");
-    must(BMI_initialize("bmi_ib", "ib://127.0.0.1:0", BMI_INIT_SERVER OPTIONS) == 0, "BMI_initialize of the server");
+    must(BMI_initialize("bmi_ib", "ib://127.0.0.1:0", BMI_INIT_SERVER OPTIONS) == 0,
+         "BMI_initialize of the server");
     must(BMI_get_info(0, BMI_TCP_GET_PORT, &port) == 0 && port > 0, "BMI_TCP_GET_PORT");
     must(write(way[1], &port, sizeof(port)) == (ssize_t)sizeof(port), "write");
     for (int i = 0; count == 0 && i < 1000; i++)
         must(BMI_testunexpected(1, &count, &info, 10) >= 0, "BMI_testunexpected");
-    must(count == 1 && info.size == 6 && info.tag == 7 && strcmp((char *)info.buffer, "hello") == 0, "the message");
+    must(count == 1 && info.size == 6 && info.tag == 7 &&
+             strcmp((char *)info.buffer, "hello") == 0,
+         "the message");
     must(BMI_unexpected_free(info.addr, info.buffer) == 0, "BMI_unexpected_free");
     waitpid(pid, &status, 0);
     must(status == 0, "the client");
@@ -94,7 +101,8 @@ int main(void)
         char options[] = "rndvv=read";
 
         heard[0] = '\0';
-        must(BMI_initialize("bmi_ib", "ib://127.0.0.1:0", BMI_INIT_SERVER, options) == 0, "BMI_initialize with an option");
+        must(BMI_initialize("bmi_ib", "ib://127.0.0.1:0", BMI_INIT_SERVER, options) == 0,
+             "BMI_initialize with an option");
         must(strstr(heard, "rndvv") != NULL, "naming a misspelt option");
         BMI_finalize();
     }

@@ -4,9 +4,9 @@
  *
  *   messages [--fabric NAME] [--addr URI] CONNECTIONS RECEIVES MESSAGES
  *
- * One server, CONNECTIONS clients that are connected and silent but for the first, RECEIVES receives posted at the server
- * that never match.  Only measured() is to be counted: in it, each message is received and sent once, and both ends are
- * asked until they have reported it.
+ * One server, CONNECTIONS clients that are connected and silent but for the first, RECEIVES
+ * receives posted at the server that never match.  Only measured() is to be counted: in it,
+ * each message is received and sent once, and both ends are asked until they have reported it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,10 +40,11 @@ static void log_line(void *arg, enum rme_log_level level, const char *line)
 static struct rme *open_engine(const struct rme_fabric_ops *ops, const struct rme_addr *listen)
 {
     /* patient: valgrind is slow, and the machine may be busy */
-    struct rme_config config = {.fabric = ops,
-                                .listen = listen,
-                                .options = "spin_us=0,connect_timeout_ms=300000,resolve_timeout_ms=300000",
-                                .log = log_line};
+    struct rme_config config = {
+        .fabric = ops,
+        .listen = listen,
+        .options = "spin_us=0,connect_timeout_ms=300000,resolve_timeout_ms=300000",
+        .log = log_line};
     struct rme *rme;
 
     if (rme_open(&config, &rme) || rme_context_open(rme, 0))

@@ -87,8 +87,8 @@ static void receive_whole(BMI_addr_t from, int round)
     if (!memory)
         failed("malloc", 0);
     memset(memory, 0xee, TOTAL);
-    int ret = BMI_post_recv(&id, from, memory, TOTAL, &actual, BMI_EXT_ALLOC, TAG, NULL, context,
-                            NULL);
+    int ret = BMI_post_recv(&id, from, memory, TOTAL, &actual, BMI_EXT_ALLOC, TAG, NULL,
+                            context, NULL);
     wait_for(id, ret, &actual);
     if (actual != TOTAL)
         failed("bytes received", (int)actual);
@@ -121,8 +121,8 @@ static void say_hello(BMI_addr_t server)
     bmi_op_id_t id = 0;
     char byte = 'h';
 
-    int ret = BMI_post_sendunexpected(&id, server, &byte, 1, BMI_EXT_ALLOC, TAG, NULL, context,
-                                      NULL);
+    int ret =
+        BMI_post_sendunexpected(&id, server, &byte, 1, BMI_EXT_ALLOC, TAG, NULL, context, NULL);
     wait_for(id, ret, &actual);
 }
 

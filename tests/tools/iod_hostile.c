@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * iod-hostile ADDR [CASE]: a client that does everything wrong.  The server must answer
- * each of it with the status that fits, and live.  Status 0 when it does; ends in the middle of an
+ * iod-hostile ADDR [CASE]: a client that does everything wrong.  The server must answer each of
+ * it with the status that fits, and live.  Status 0 when it does; ends in the middle of an
  * upload.
  *
  * leave: opens an upload, says that data comes, closes it, and is gone before any answer.
@@ -31,8 +31,7 @@ static struct {
     int checks, failures;
 } me;
 
-/* ---- one operation at a time
- * ------------------------------------------------------------------- */
+/* ---- one operation at a time ---- */
 
 struct wait {
     struct net_op op;
@@ -110,8 +109,7 @@ static void send_request(const struct iod_request *request, bmi_msg_tag_t tag)
     send_bytes(bytes, length, tag);
 }
 
-/* ---- requests and what they must bring
- * --------------------------------------------------------- */
+/* ---- requests and what they must bring ---- */
 
 static uint8_t reply_bytes[IOD_REPLY_MAX];
 static struct wait reply_wait;
@@ -212,8 +210,7 @@ static struct iod_request data_request(enum iod_op op, uint64_t handle, bmi_msg_
         .op = op, .handle = handle, .data_tag = tag, .extents = {.count = 1, .array = extent}};
 }
 
-/* ---- the cases
- * --------------------------------------------------------------------------------- */
+/* ---- the cases ---- */
 
 static void malformed(void)
 {

@@ -36,7 +36,8 @@ void need_failed(const char *what, const char *file, int line)
 {
     const char *name = strrchr(file, '/');
 
-    answer("could not be asked: %s (%s:%d, %s)", what, name ? name + 1 : file, line, strerror(errno));
+    answer("could not be asked: %s (%s:%d, %s)", what, name ? name + 1 : file, line,
+           strerror(errno));
     exit(1);
 }
 
@@ -65,8 +66,9 @@ const char *status_name(enum ibv_wc_status status)
 const char *state_name(enum ibv_qp_state state)
 {
     static const char *const name[] = {
-        [IBV_QPS_RESET] = "RESET", [IBV_QPS_INIT] = "INIT", [IBV_QPS_RTR] = "RTR", [IBV_QPS_RTS] = "RTS",
-        [IBV_QPS_SQD] = "SQD",     [IBV_QPS_SQE] = "SQE",   [IBV_QPS_ERR] = "ERR",
+        [IBV_QPS_RESET] = "RESET", [IBV_QPS_INIT] = "INIT", [IBV_QPS_RTR] = "RTR",
+        [IBV_QPS_RTS] = "RTS",     [IBV_QPS_SQD] = "SQD",   [IBV_QPS_SQE] = "SQE",
+        [IBV_QPS_ERR] = "ERR",
     };
 
     return (unsigned)state < sizeof(name) / sizeof(name[0]) ? name[state] : "an unknown state";
@@ -102,7 +104,8 @@ static void find_gid(struct end *e)
     e->lid = port.lid;
     NEED(ibv_query_gid(e->ctx, 1, 0, &e->gid) == 0);
     for (int i = 0; i < port.gid_tbl_len; i++) {
-        if (ibv_query_gid_ex(e->ctx, 1, (uint32_t)i, &entry, 0) || entry.gid_type != IBV_GID_TYPE_ROCE_V2)
+        if (ibv_query_gid_ex(e->ctx, 1, (uint32_t)i, &entry, 0) ||
+            entry.gid_type != IBV_GID_TYPE_ROCE_V2)
             continue;
         if (entry.gid.raw[10] != 0xff || entry.gid.raw[11] != 0xff || entry.gid.raw[0])
             continue;
@@ -116,7 +119,8 @@ static void datagrams_ready(struct end *e)
 {
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = END_QKEY};
 
-    NEED(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
+    NEED(ibv_modify_qp(e->qp, &a,
+                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
     a.qp_state = IBV_QPS_RTR;
     NEED(ibv_modify_qp(e->qp, &a, IBV_QP_STATE) == 0);
     a.qp_state = IBV_QPS_RTS;
@@ -164,26 +168,30 @@ void end_open(struct end *e, bool passive)
     struct ibv_qp_attr a = {
         .qp_state = IBV_QPS_INIT,
         .port_num = 1,
-        .qp_access_flags = (unsigned)given(e->qp_rights, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)};
-    NEED(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+        .qp_access_flags =
+            (unsigned)given(e->qp_rights, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)};
+    NEED(ibv_modify_qp(e->qp, &a,
+                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) ==
+         0);
 }
 
 int end_rtr(struct end *e, const struct end *peer, uint32_t qpn)
 {
-    struct ibv_qp_attr a = {
-        .qp_state = IBV_QPS_RTR,
-        .path_mtu = IBV_MTU_1024,
-        .dest_qp_num = qpn,
-        .max_dest_rd_atomic = (uint8_t)given(e->granted_reads, 4),
-        .min_rnr_timer = 12,
-        .ah_attr = {.dlid = peer->lid,
-                    .port_num = 1,
-                    .is_global = peer->lid == 0,
-                    .grh = {.dgid = peer->gid, .sgid_index = peer->lid ? 0 : e->gid_index, .hop_limit = 16}}};
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
+                            .path_mtu = IBV_MTU_1024,
+                            .dest_qp_num = qpn,
+                            .max_dest_rd_atomic = (uint8_t)given(e->granted_reads, 4),
+                            .min_rnr_timer = 12,
+                            .ah_attr = {.dlid = peer->lid,
+                                        .port_num = 1,
+                                        .is_global = peer->lid == 0,
+                                        .grh = {.dgid = peer->gid,
+                                                .sgid_index = peer->lid ? 0 : e->gid_index,
+                                                .hop_limit = 16}}};
 
     return ibv_modify_qp(e->qp, &a,
-                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
 int end_rts(struct end *e)
@@ -195,8 +203,8 @@ int end_rts(struct end *e)
                             .max_rd_atomic = (uint8_t)given(e->reads, 4)};
 
     return ibv_modify_qp(e->qp, &a,
-                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                             IBV_QP_MAX_QP_RD_ATOMIC);
+                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                             IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 void ends_open(struct end *a, struct end *b)
@@ -239,7 +247,8 @@ const char *qp_state(struct ibv_qp *qp)
 
 /* ---- Requests ---- */
 
-int send_to(struct end *e, uint64_t id, enum ibv_wr_opcode op, uint32_t length, unsigned flags, uint64_t raddr, uint32_t rkey)
+int send_to(struct end *e, uint64_t id, enum ibv_wr_opcode op, uint32_t length, unsigned flags,
+            uint64_t raddr, uint32_t rkey)
 {
     struct ibv_sge sge = {(uintptr_t)e->buf, length, e->mr->lkey};
     struct ibv_send_wr wr = {.wr_id = id,

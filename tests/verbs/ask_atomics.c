@@ -6,15 +6,22 @@
 
 #include "tests/verbs/ask.h"
 
-#define ADD IBV_WR_ATOMIC_FETCH_AND_ADD
-#define SWAP IBV_WR_ATOMIC_CMP_AND_SWP
+#define ADD           IBV_WR_ATOMIC_FETCH_AND_ADD
+#define SWAP          IBV_WR_ATOMIC_CMP_AND_SWP
 #define ATOMIC_RIGHTS (ALL_RIGHTS | IBV_ACCESS_REMOTE_ATOMIC)
+
 #define QP_RIGHTS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
-static int atomic(struct end *e, enum ibv_wr_opcode op, uint64_t offset, uint64_t first, uint64_t swap, uint32_t length)
+static int atomic(struct end *e, enum ibv_wr_opcode op, uint64_t offset, uint64_t first,
+                  uint64_t swap, uint32_t length)
 {
     struct ibv_sge sge = {(uintptr_t)e->buf, length, e->mr->lkey};
-    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = op, .send_flags = SIGNALED}, *bad;
+    struct ibv_send_wr wr = {.wr_id = 1,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = op,
+                             .send_flags = SIGNALED},
+                       *bad;
 
     wr.wr.atomic.remote_addr = (uintptr_t)e->other->buf + offset;
     wr.wr.atomic.rkey = e->other->mr->rkey;
@@ -66,8 +73,10 @@ static void device_says(void)
     end_open(&a, false);
     NEED(ibv_query_device(a.ctx, &attr) == 0);
     answer("the device says %s", attr.atomic_cap == IBV_ATOMIC_NONE ? "none" : "some");
-    answer("registering for them: %s", pointer_result(ibv_reg_mr(a.pd, a.buf, END_SIZE, ATOMIC_RIGHTS)));
-    answer("without local write: %s", pointer_result(ibv_reg_mr(a.pd, a.buf, END_SIZE, IBV_ACCESS_REMOTE_ATOMIC)));
+    answer("registering for them: %s",
+           pointer_result(ibv_reg_mr(a.pd, a.buf, END_SIZE, ATOMIC_RIGHTS)));
+    answer("without local write: %s",
+           pointer_result(ibv_reg_mr(a.pd, a.buf, END_SIZE, IBV_ACCESS_REMOTE_ATOMIC)));
 }
 
 static void add(void)

@@ -150,9 +150,12 @@ static void request_data(void)
     answer("56 bytes: %s", result(rdma_connect(id, &p)));
     e = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
     answer("the listener gets %d, right are %d", e.param.conn.private_data_len, right_bytes());
-    answer("responder resources %d, initiator depth %d", e.param.conn.responder_resources, e.param.conn.initiator_depth);
-    answer("retry count %d, receiver-not-ready %d", e.param.conn.retry_count, e.param.conn.rnr_retry_count);
-    answer("its port number is %s", ntohs(rdma_get_src_port(e.id)) == cm_port ? "right" : "wrong");
+    answer("responder resources %d, initiator depth %d", e.param.conn.responder_resources,
+           e.param.conn.initiator_depth);
+    answer("retry count %d, receiver-not-ready %d", e.param.conn.retry_count,
+           e.param.conn.rnr_retry_count);
+    answer("its port number is %s",
+           ntohs(rdma_get_src_port(e.id)) == cm_port ? "right" : "wrong");
 }
 
 static void request_without_data(void)
@@ -185,7 +188,8 @@ static void accept_data_most(void)
     for (int i = 0; i < 2; i++) {
         struct rdma_cm_event e = expect(RDMA_CM_EVENT_ESTABLISHED);
         if (e.id == id)
-            answer("the active side gets %d, right are %d", e.param.conn.private_data_len, right_bytes());
+            answer("the active side gets %d, right are %d", e.param.conn.private_data_len,
+                   right_bytes());
         else
             answer("the passive side gets %d", e.param.conn.private_data_len);
     }
@@ -198,11 +202,13 @@ static void reject_with(int length)
     struct rdma_cm_id *id, *other = requested(&id);
     struct rdma_cm_event e;
 
-    answer("%d bytes: %s", length, result(rdma_reject(other, p.private_data, p.private_data_len)));
+    answer("%d bytes: %s", length,
+           result(rdma_reject(other, p.private_data, p.private_data_len)));
     if (length > 148)
         return;
     e = event(WAIT_MS);
-    answer("%s, status %d, %d bytes, right are %d", event_name(&e), e.status, e.param.conn.private_data_len, right_bytes());
+    answer("%s, status %d, %d bytes, right are %d", event_name(&e), e.status,
+           e.param.conn.private_data_len, right_bytes());
 }
 static void reject_most(void)
 {
@@ -239,7 +245,8 @@ static void listener_closed(void)
     answer("destroying the listener: %s", result(rdma_destroy_id(l)));
     answer("and the request: %s", result(rdma_destroy_id(other)));
     e = event(WAIT_MS);
-    answer("%s, status %d, %d bytes of data", event_name(&e), e.status, e.param.conn.private_data_len);
+    answer("%s, status %d, %d bytes of data", event_name(&e), e.status,
+           e.param.conn.private_data_len);
 }
 
 static void disconnecting(void)
@@ -280,7 +287,8 @@ static void calls_out_of_order(void)
     expect(RDMA_CM_EVENT_ADDR_RESOLVED);
     give_qp(id);
     answer("connect without a route: %s", result(rdma_connect(id, &p)));
-    answer("resolve the address again: %s", result(rdma_resolve_addr(id, NULL, address(cm_port), 2000)));
+    answer("resolve the address again: %s",
+           result(rdma_resolve_addr(id, NULL, address(cm_port), 2000)));
     answer("listen: %s", result(rdma_listen(id, 1)));
     NEED(rdma_resolve_route(id, 2000) == 0);
     expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
@@ -313,7 +321,8 @@ static void ports(void)
     struct sockaddr_in nowhere = {.sin_family = AF_INET};
     inet_pton(AF_INET, "192.0.2.77", &nowhere.sin_addr);
     id = new_id();
-    answer("an address that is not ours: %s", result(rdma_bind_addr(id, (struct sockaddr *)&nowhere)));
+    answer("an address that is not ours: %s",
+           result(rdma_bind_addr(id, (struct sockaddr *)&nowhere)));
 }
 
 static void killed(void)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Questions about datagrams: queue pairs of type UD, address handles, multicast, and rdma_cm's UDP ports. */
+/* Questions about datagrams: queue pairs of type UD, address handles, multicast, and rdma_cm's
+ * UDP ports. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <rdma/rdma_cma.h>
@@ -12,7 +13,8 @@
 
 static struct ibv_ah *handle(struct end *e, const union ibv_gid *to, uint16_t lid)
 {
-    struct ibv_ah_attr a = {.port_num = 1, .dlid = lid, .is_global = 1, .grh = {.dgid = *to, .hop_limit = 16}};
+    struct ibv_ah_attr a = {
+        .port_num = 1, .dlid = lid, .is_global = 1, .grh = {.dgid = *to, .hop_limit = 16}};
 
     a.grh.sgid_index = e->lid ? 0 : e->gid_index;
     return ibv_create_ah(e->pd, &a);
@@ -29,10 +31,16 @@ static struct ibv_ah *both(struct end *a, struct end *b)
     return ah;
 }
 
-static int datagram(struct end *e, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey, uint32_t length, enum ibv_wr_opcode op)
+static int datagram(struct end *e, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey,
+                    uint32_t length, enum ibv_wr_opcode op)
 {
     struct ibv_sge sge = {(uintptr_t)e->buf, length, e->mr->lkey};
-    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = op, .send_flags = SIGNALED, .imm_data = 0x01020304},
+    struct ibv_send_wr wr = {.wr_id = 1,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = op,
+                             .send_flags = SIGNALED,
+                             .imm_data = 0x01020304},
                        *bad;
 
     wr.wr.ud.ah = ah;
@@ -58,15 +66,18 @@ static void one(void)
     for (int i = 0; i < 16; i++)
         a.buf[i] = (uint8_t)(0xa0 + i);
     NEED(receive(&b, 2, 256) == 0);
-    answer("posting: %s", result(datagram(&a, ah, b.qp->qp_num, END_QKEY, 16, IBV_WR_SEND_WITH_IMM)));
+    answer("posting: %s",
+           result(datagram(&a, ah, b.qp->qp_num, END_QKEY, 16, IBV_WR_SEND_WITH_IMM)));
     answer_wc("sender", a.scq);
     NEED(next_wc(b.rcq, &wc, WAIT_MS));
     answer("receiver: %s", status_name(wc.status));
     answer("%u bytes", wc.byte_len);
     answer("%s header", wc.wc_flags & IBV_WC_GRH ? "with" : "without");
-    answer("%s immediate", wc.wc_flags & IBV_WC_WITH_IMM && wc.imm_data == 0x01020304 ? "with" : "without");
+    answer("%s immediate",
+           wc.wc_flags & IBV_WC_WITH_IMM && wc.imm_data == 0x01020304 ? "with" : "without");
     answer("its sender is %s", wc.src_qp == a.qp->qp_num ? "right" : "wrong");
-    answer("its data begin %s", memcmp(b.buf + HEADER, a.buf, 16) == 0 ? "after 40 bytes" : "elsewhere");
+    answer("its data begin %s",
+           memcmp(b.buf + HEADER, a.buf, 16) == 0 ? "after 40 bytes" : "elsewhere");
 }
 
 static void reply(void)
@@ -145,7 +156,8 @@ static void over_mtu(void)
     NEED(ibv_query_port(a.ctx, 1, &port) == 0);
     uint32_t mtu = 128u << port.active_mtu;
     NEED(receive(&b, 2, END_SIZE) == 0);
-    answer("posting a byte more: %s", result(datagram(&a, ah, b.qp->qp_num, END_QKEY, mtu + 1, SEND)));
+    answer("posting a byte more: %s",
+           result(datagram(&a, ah, b.qp->qp_num, END_QKEY, mtu + 1, SEND)));
     answer_wc("sender", a.scq);
     answer_none("receiver", b.rcq);
     NEED(datagram(&a, ah, b.qp->qp_num, END_QKEY, mtu, SEND) == 0);
@@ -200,10 +212,15 @@ static void transitions(void)
 
     end_open(&e, false);
     NEED(end_to(&e, IBV_QPS_RESET) == 0);
-    answer("INIT without a Q_Key: %s", result(ibv_modify_qp(e.qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT)));
-    answer("INIT with access flags: %s",
-           result(ibv_modify_qp(e.qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)));
-    answer("INIT: %s", result(ibv_modify_qp(e.qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)));
+    answer("INIT without a Q_Key: %s",
+           result(ibv_modify_qp(e.qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT)));
+    answer(
+        "INIT with access flags: %s",
+        result(ibv_modify_qp(
+            e.qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)));
+    answer("INIT: %s",
+           result(ibv_modify_qp(e.qp, &a,
+                                IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)));
     a.qp_state = IBV_QPS_RTR;
     answer("RTR with a path: %s", result(ibv_modify_qp(e.qp, &a, IBV_QP_STATE | IBV_QP_AV)));
     answer("RTR: %s", result(ibv_modify_qp(e.qp, &a, IBV_QP_STATE)));
@@ -401,7 +418,9 @@ static void resolve_service(void)
     answer("answering with 136 bytes: %s", result(rdma_accept(other, &p)));
     struct rdma_cm_event e = expect(RDMA_CM_EVENT_ESTABLISHED);
     answer("the active side gets %d, right are %d", e.param.ud.private_data_len, right_bytes());
-    answer("it is told %s", e.id == id && e.param.ud.qp_num == other->qp->qp_num ? "the queue pair" : "another queue pair");
+    answer("it is told %s", e.id == id && e.param.ud.qp_num == other->qp->qp_num
+                                ? "the queue pair"
+                                : "another queue pair");
     answer("Q_Key %x", e.param.ud.qkey);
     answer("the passive side: %s", readable(channel->fd, NONE_MS) ? "an event" : "no event");
     struct ibv_mr *mr = ibv_reg_mr(other->pd, buf, sizeof(buf), IBV_ACCESS_LOCAL_WRITE);
@@ -443,7 +462,8 @@ static void join(void)
     struct rdma_cm_id *id = new_id();
 
     to.sin_addr.s_addr = htonl(0xef070703);
-    answer("without an address: %s", result(rdma_join_multicast(id, (struct sockaddr *)&to, NULL)));
+    answer("without an address: %s",
+           result(rdma_join_multicast(id, (struct sockaddr *)&to, NULL)));
     NEED(rdma_bind_addr(id, address(0)) == 0);
     give_qp(id);
     answer("joining: %s", result(rdma_join_multicast(id, (struct sockaddr *)&to, &to)));
@@ -453,7 +473,8 @@ static void join(void)
     answer("queue pair %x, Q_Key %x", e.param.ud.qp_num, e.param.ud.qkey);
     const uint8_t *gid = e.param.ud.ah_attr.grh.dgid.raw;
     bool v4 = gid[0] == 0 && gid[10] == 0xff && gid[12] == 239;
-    answer("a group: %s", e.param.ud.ah_attr.is_global && (gid[0] == 0xff || v4) ? "yes" : "no");
+    answer("a group: %s",
+           e.param.ud.ah_attr.is_global && (gid[0] == 0xff || v4) ? "yes" : "no");
     answer("leaving: %s", result(rdma_leave_multicast(id, (struct sockaddr *)&to)));
     answer("again: %s", result(rdma_leave_multicast(id, (struct sockaddr *)&to)));
 }

@@ -18,7 +18,10 @@ static void answer_event(const char *who, struct end *e)
     }
     NEED(ibv_get_cq_event(e->channel, &cq, &context) == 0);
     ibv_ack_cq_events(cq, 1);
-    answer("%s: event of the %s queue", who, cq == e->scq ? "send" : cq == e->rcq ? "receive" : "wrong");
+    answer("%s: event of the %s queue", who,
+           cq == e->scq   ? "send"
+           : cq == e->rcq ? "receive"
+                          : "wrong");
 }
 
 static void one_message(struct end *from, struct end *to, unsigned flags)
@@ -62,7 +65,8 @@ static void solicited(void)
     NEED(ibv_req_notify_cq(b.rcq, 1) == 0);
     NEED(receive(&b, 3, 64) == 0 && send_plain(&a, WIMM, 8, SIGNALED) == 0);
     answer_event("a plain write with immediate", &b);
-    NEED(receive(&b, 3, 64) == 0 && send_plain(&a, WIMM, 8, SIGNALED | IBV_SEND_SOLICITED) == 0);
+    NEED(receive(&b, 3, 64) == 0 &&
+         send_plain(&a, WIMM, 8, SIGNALED | IBV_SEND_SOLICITED) == 0);
     answer_event("a solicited write with immediate", &b);
     NEED(ibv_req_notify_cq(b.rcq, 1) == 0 && receive(&b, 4, 64) == 0);
     NEED(end_to(&b, IBV_QPS_ERR) == 0);
@@ -155,7 +159,8 @@ static void first_message(void)
     end_open(&b, true);
     a.other = &b;
     b.other = &a;
-    NEED(end_rtr(&b, &a, a.qp->qp_num) == 0 && end_rtr(&a, &b, b.qp->qp_num) == 0 && end_rts(&a) == 0);
+    NEED(end_rtr(&b, &a, a.qp->qp_num) == 0 && end_rtr(&a, &b, b.qp->qp_num) == 0 &&
+         end_rts(&a) == 0);
     NEED(receive(&b, 2, 64) == 0 && send_plain(&a, SEND, 8, SIGNALED) == 0);
     answer_wc("sender", a.scq);
     answer_wc("receiver in RTR", b.rcq);
@@ -170,7 +175,8 @@ static void destroy_with_event(void)
     NEED(send_to(&a, 1, WRITE, 8, SIGNALED, 0, 0xffff0000) == 0);
     answer_wc("requester", a.scq);
     usleep(100000);
-    answer("destroying the responder before its event is read: %s", result(ibv_destroy_qp(b.qp)));
+    answer("destroying the responder before its event is read: %s",
+           result(ibv_destroy_qp(b.qp)));
     answer_async("afterwards", &b);
 }
 

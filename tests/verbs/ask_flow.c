@@ -16,8 +16,8 @@ static void answer_received(const char *who, struct ibv_cq *cq)
         answer("%s: failed", who);
         return;
     }
-    answer("%s: %s of %u bytes%s", who, wc.opcode == IBV_WC_RECV ? "a message" : "a write", wc.byte_len,
-           wc.wc_flags & IBV_WC_WITH_IMM ? " with immediate data" : "");
+    answer("%s: %s of %u bytes%s", who, wc.opcode == IBV_WC_RECV ? "a message" : "a write",
+           wc.byte_len, wc.wc_flags & IBV_WC_WITH_IMM ? " with immediate data" : "");
     if (wc.wc_flags & IBV_WC_WITH_IMM)
         answer("it is %#x", ntohl(wc.imm_data));
 }
@@ -45,7 +45,8 @@ static void what_arrives(void)
 static void sender_opcodes(void)
 {
     static const enum ibv_wr_opcode op[] = {SEND, WRITE, READ, WIMM};
-    static const enum ibv_wc_opcode want[] = {IBV_WC_SEND, IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE};
+    static const enum ibv_wc_opcode want[] = {IBV_WC_SEND, IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ,
+                                              IBV_WC_RDMA_WRITE};
     struct end a = {0}, b = {0};
     struct ibv_wc wc;
 
@@ -53,7 +54,8 @@ static void sender_opcodes(void)
     for (unsigned i = 0; i < 4; i++) {
         NEED(receive(&b, 2, 4096) == 0);
         NEED(send_plain(&a, op[i], 64, SIGNALED) == 0 && next_wc(a.scq, &wc, WAIT_MS));
-        answer("%s%s", wc.opcode == want[i] ? "right" : "wrong", wc.qp_num == a.qp->qp_num ? "" : ", wrong queue pair");
+        answer("%s%s", wc.opcode == want[i] ? "right" : "wrong",
+               wc.qp_num == a.qp->qp_num ? "" : ", wrong queue pair");
     }
 }
 
@@ -85,8 +87,9 @@ static void scattered_receive(void)
     struct ibv_recv_wr wr = {.wr_id = 2, .sg_list = sge, .num_sge = 3}, *bad;
     NEED(ibv_post_recv(b.qp, &wr, &bad) == 0 && send_plain(&a, SEND, 3000, SIGNALED) == 0);
     answer_received("receiver", b.rcq);
-    bool right = b.buf[10001] == 1 && b.buf[10999] == 1 && b.buf[0] == 1 && b.buf[1] == 2 && b.buf[1000] == 2 &&
-                 b.buf[20003] == 3 && b.buf[21002] == 3 && b.buf[21003] == 0;
+    bool right = b.buf[10001] == 1 && b.buf[10999] == 1 && b.buf[0] == 1 && b.buf[1] == 2 &&
+                 b.buf[1000] == 2 && b.buf[20003] == 3 && b.buf[21002] == 3 &&
+                 b.buf[21003] == 0;
     answer("bytes are where they belong: %s", right ? "yes" : "no");
 }
 
@@ -195,10 +198,12 @@ static void flush(void)
         order = order && wc.wr_id == next && wc.status == IBV_WC_WR_FLUSH_ERR;
         next++;
     }
-    answer("%d of 5 sends flushed, signalled or not, %s", (int)next - 10, order ? "in order" : "not all in order and flushed");
+    answer("%d of 5 sends flushed, signalled or not, %s", (int)next - 10,
+           order ? "in order" : "not all in order and flushed");
     for (next = 20, order = true; next_wc(a.rcq, &wc, next < 25 ? 2000 : NONE_MS); next++)
         order = order && wc.wr_id == next && wc.status == IBV_WC_WR_FLUSH_ERR;
-    answer("%d of 5 receives flushed, %s", (int)next - 20, order ? "in order" : "not all in order and flushed");
+    answer("%d of 5 receives flushed, %s", (int)next - 20,
+           order ? "in order" : "not all in order and flushed");
 }
 
 static void flush_behind_error(void)
@@ -280,12 +285,18 @@ static void write_then_read(void)
     strcpy((char *)a.buf, "written");
     NEED(send_plain(&a, WRITE, 8, 0) == 0);
     struct ibv_sge sge = {(uintptr_t)a.buf + 4096, 8, a.mr->lkey};
-    struct ibv_send_wr wr = {.wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = READ, .send_flags = SIGNALED}, *bad;
+    struct ibv_send_wr wr = {.wr_id = 2,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = READ,
+                             .send_flags = SIGNALED},
+                       *bad;
     wr.wr.rdma.remote_addr = (uintptr_t)b.buf;
     wr.wr.rdma.rkey = b.mr->rkey;
     NEED(ibv_post_send(a.qp, &wr, &bad) == 0);
     answer_wc("read", a.scq);
-    answer("it sees the write before it: %s", strcmp((char *)a.buf + 4096, "written") == 0 ? "yes" : "no");
+    answer("it sees the write before it: %s",
+           strcmp((char *)a.buf + 4096, "written") == 0 ? "yes" : "no");
 }
 
 static void fence(void)
@@ -296,15 +307,21 @@ static void fence(void)
     strcpy((char *)b.buf, "read");
     NEED(receive(&b, 2, 64) == 0);
     struct ibv_sge sge = {(uintptr_t)a.buf, 8, a.mr->lkey};
-    struct ibv_send_wr wr[2] = {{.wr_id = 1, .next = &wr[1], .sg_list = &sge, .num_sge = 1, .opcode = READ},
-                                {.wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = SEND, .send_flags = SIGNALED | IBV_SEND_FENCE}};
+    struct ibv_send_wr wr[2] = {
+        {.wr_id = 1, .next = &wr[1], .sg_list = &sge, .num_sge = 1, .opcode = READ},
+        {.wr_id = 2,
+         .sg_list = &sge,
+         .num_sge = 1,
+         .opcode = SEND,
+         .send_flags = SIGNALED | IBV_SEND_FENCE}};
     struct ibv_send_wr *bad;
     wr[0].wr.rdma.remote_addr = (uintptr_t)b.buf;
     wr[0].wr.rdma.rkey = b.mr->rkey;
     NEED(ibv_post_send(a.qp, wr, &bad) == 0);
     answer_wc("sender", a.scq);
     answer_wc("receiver", b.rcq);
-    answer("the send carries what was read: %s", strcmp((char *)b.buf, "read") == 0 ? "yes" : "no");
+    answer("the send carries what was read: %s",
+           strcmp((char *)b.buf, "read") == 0 ? "yes" : "no");
 }
 
 static void send_invalidate(void)
@@ -314,7 +331,12 @@ static void send_invalidate(void)
     ends_open(&a, &b);
     NEED(receive(&b, 2, 64) == 0);
     struct ibv_sge sge = {(uintptr_t)a.buf, 8, a.mr->lkey};
-    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_INV, .send_flags = SIGNALED}, *bad;
+    struct ibv_send_wr wr = {.wr_id = 1,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_SEND_WITH_INV,
+                             .send_flags = SIGNALED},
+                       *bad;
     wr.invalidate_rkey = b.mr->rkey;
     int ret = ibv_post_send(a.qp, &wr, &bad);
     answer("posting, of a plain region's key: %s", result(ret));

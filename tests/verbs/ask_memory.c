@@ -9,14 +9,16 @@
 #include "tests/verbs/ask.h"
 
 /* One request at the other's memory that may be refused: what both ends get to see. */
-static void remote(enum ibv_wr_opcode op, uint32_t length, uint64_t offset, uint32_t key_xor, int rights, int qp_rights)
+static void remote(enum ibv_wr_opcode op, uint32_t length, uint64_t offset, uint32_t key_xor,
+                   int rights, int qp_rights)
 {
     struct end a = {0}, b = {.rights = rights, .qp_rights = qp_rights};
 
     ends_open(&a, &b);
     memset(b.buf, 0x55, END_SIZE);
     memset(a.buf, 0xaa, END_SIZE);
-    NEED(send_to(&a, 1, op, length, SIGNALED, (uintptr_t)b.buf + offset, b.mr->rkey ^ key_xor) == 0);
+    NEED(send_to(&a, 1, op, length, SIGNALED, (uintptr_t)b.buf + offset,
+                 b.mr->rkey ^ key_xor) == 0);
     answer_wc("requester", a.scq);
     answer("states %s and %s", end_state(&a), end_state(&b));
     answer_async("responder", &b);
@@ -105,10 +107,16 @@ static void stale_key(void)
 }
 
 /* A send with one segment. */
-static int send_segment(struct end *e, void *base, uint32_t length, uint32_t key, unsigned flags)
+static int send_segment(struct end *e, void *base, uint32_t length, uint32_t key,
+                        unsigned flags)
 {
     struct ibv_sge sge = {(uintptr_t)base, length, key};
-    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = SEND, .send_flags = flags}, *bad;
+    struct ibv_send_wr wr = {.wr_id = 1,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = SEND,
+                             .send_flags = flags},
+                       *bad;
 
     return ibv_post_send(e->qp, &wr, &bad);
 }
@@ -119,7 +127,8 @@ static void local(uint32_t key_xor, size_t offset)
 
     ends_open(&a, &b);
     NEED(receive(&b, 2, 4096) == 0);
-    answer("posting: %s", result(send_segment(&a, a.buf + offset, 16, a.mr->lkey ^ key_xor, SIGNALED)));
+    answer("posting: %s",
+           result(send_segment(&a, a.buf + offset, 16, a.mr->lkey ^ key_xor, SIGNALED)));
     answer_wc("requester", a.scq);
     answer("states %s and %s", end_state(&a), end_state(&b));
 }
@@ -139,11 +148,13 @@ static void inline_without_key(void)
 
     ends_open(&a, &b);
     NEED(receive(&b, 2, 4096) == 0);
-    answer("posting: %s", result(send_segment(&a, word, sizeof(word), 0xdead0000, SIGNALED | IBV_SEND_INLINE)));
+    answer("posting: %s", result(send_segment(&a, word, sizeof(word), 0xdead0000,
+                                              SIGNALED | IBV_SEND_INLINE)));
     memcpy(word, "other", 6);
     answer_wc("requester", a.scq);
     answer_wc("receiver", b.rcq);
-    answer("it got what was there when it was posted: %s", strcmp((char *)b.buf, "first") == 0 ? "yes" : "no");
+    answer("it got what was there when it was posted: %s",
+           strcmp((char *)b.buf, "first") == 0 ? "yes" : "no");
 }
 
 static void read_into_readonly(void)
@@ -197,10 +208,13 @@ static void register_rights(void)
     static unsigned char mem[4096];
 
     end_open(&e, false);
-    answer("remote write alone: %s", pointer_result(ibv_reg_mr(e.pd, mem, sizeof(mem), IBV_ACCESS_REMOTE_WRITE)));
+    answer("remote write alone: %s",
+           pointer_result(ibv_reg_mr(e.pd, mem, sizeof(mem), IBV_ACCESS_REMOTE_WRITE)));
     answer("remote write and read: %s",
-           pointer_result(ibv_reg_mr(e.pd, mem, sizeof(mem), IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)));
-    answer("remote read alone: %s", pointer_result(ibv_reg_mr(e.pd, mem, sizeof(mem), IBV_ACCESS_REMOTE_READ)));
+           pointer_result(ibv_reg_mr(e.pd, mem, sizeof(mem),
+                                     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)));
+    answer("remote read alone: %s",
+           pointer_result(ibv_reg_mr(e.pd, mem, sizeof(mem), IBV_ACCESS_REMOTE_READ)));
     answer("none: %s", pointer_result(ibv_reg_mr(e.pd, mem, sizeof(mem), 0)));
 }
 
@@ -214,8 +228,10 @@ static void register_nothing(void)
     end_open(&e, false);
     munmap((char *)hole + 4096, 4096);
     answer("half of it mapped: %s", pointer_result(ibv_reg_mr(e.pd, hole, 8192, ALL_RIGHTS)));
-    answer("read-only pages to be written: %s", pointer_result(ibv_reg_mr(e.pd, fixed, 4096, ALL_RIGHTS)));
-    answer("read-only pages to be read: %s", pointer_result(ibv_reg_mr(e.pd, fixed, 4096, IBV_ACCESS_REMOTE_READ)));
+    answer("read-only pages to be written: %s",
+           pointer_result(ibv_reg_mr(e.pd, fixed, 4096, ALL_RIGHTS)));
+    answer("read-only pages to be read: %s",
+           pointer_result(ibv_reg_mr(e.pd, fixed, 4096, IBV_ACCESS_REMOTE_READ)));
     answer("beyond the end of addresses: %s",
            pointer_result(ibv_reg_mr(e.pd, (void *)-4096ul, 8192, IBV_ACCESS_LOCAL_WRITE)));
 }

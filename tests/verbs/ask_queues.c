@@ -14,10 +14,13 @@ static void send_queue_full(void)
 
     end_open(&e, false);
     answer("granted at least what was asked: %s", e.cap.max_send_wr >= 32 ? "yes" : "no");
-    NEED(end_rtr(&e, &e, 0xabcde) == 0 && end_rts(&e) == 0); /* to nobody, so nothing completes */
+    /* to nobody, so nothing completes */
+    NEED(end_rtr(&e, &e, 0xabcde) == 0 && end_rts(&e) == 0);
     while (n < 100000 && (ret = send_to(&e, n, SEND, 8, SIGNALED, 0, 0)) == 0)
         n++;
-    answer("takes %s than granted", n == e.cap.max_send_wr ? "no more" : n < e.cap.max_send_wr ? "less" : "more");
+    answer("takes %s than granted", n == e.cap.max_send_wr  ? "no more"
+                                    : n < e.cap.max_send_wr ? "less"
+                                                            : "more");
     answer("then %s", result(ret));
 }
 
@@ -31,7 +34,9 @@ static void recv_queue_full(void)
     answer("granted at least what was asked: %s", e.cap.max_recv_wr >= 32 ? "yes" : "no");
     while (n < 100000 && (ret = receive(&e, n, 8)) == 0)
         n++;
-    answer("takes %s than granted", n == e.cap.max_recv_wr ? "no more" : n < e.cap.max_recv_wr ? "less" : "more");
+    answer("takes %s than granted", n == e.cap.max_recv_wr  ? "no more"
+                                    : n < e.cap.max_recv_wr ? "less"
+                                                            : "more");
     answer("then %s", result(ret));
 }
 
@@ -47,7 +52,12 @@ static void segments(bool send, bool within)
     n += within ? 0 : 1;
     for (unsigned i = 0; i < n; i++)
         sge[i] = (struct ibv_sge){(uintptr_t)a.buf + i * 8, 8, a.mr->lkey};
-    struct ibv_send_wr sw = {.wr_id = 1, .sg_list = sge, .num_sge = (int)n, .opcode = SEND, .send_flags = SIGNALED}, *bs;
+    struct ibv_send_wr sw = {.wr_id = 1,
+                             .sg_list = sge,
+                             .num_sge = (int)n,
+                             .opcode = SEND,
+                             .send_flags = SIGNALED},
+                       *bs;
     struct ibv_recv_wr rw = {.wr_id = 1, .sg_list = sge, .num_sge = (int)n}, *br;
     NEED(receive(&b, 2, 4096) == 0);
     if (!send) {
@@ -79,9 +89,11 @@ static void inline_beyond(void)
     ends_open(&a, &b);
     NEED(receive(&b, 2, 4096) == 0 && receive(&b, 3, 4096) == 0);
     answer("granted at least what was asked: %s", a.cap.max_inline_data >= 64 ? "yes" : "no");
-    answer("all of it: %s", result(send_plain(&a, SEND, a.cap.max_inline_data, SIGNALED | IBV_SEND_INLINE)));
+    answer("all of it: %s",
+           result(send_plain(&a, SEND, a.cap.max_inline_data, SIGNALED | IBV_SEND_INLINE)));
     answer_wc("sender", a.scq);
-    answer("a byte more: %s", result(send_plain(&a, SEND, a.cap.max_inline_data + 1, SIGNALED | IBV_SEND_INLINE)));
+    answer("a byte more: %s",
+           result(send_plain(&a, SEND, a.cap.max_inline_data + 1, SIGNALED | IBV_SEND_INLINE)));
 }
 
 static void inline_read(void)
@@ -117,8 +129,18 @@ static void chain_with_bad(void)
     for (unsigned i = 0; i < 64; i++)
         sge[i] = one;
     struct ibv_send_wr wr[3] = {
-        {.wr_id = 1, .next = &wr[1], .sg_list = &one, .num_sge = 1, .opcode = SEND, .send_flags = SIGNALED},
-        {.wr_id = 2, .next = &wr[2], .sg_list = sge, .num_sge = 64, .opcode = SEND, .send_flags = SIGNALED},
+        {.wr_id = 1,
+         .next = &wr[1],
+         .sg_list = &one,
+         .num_sge = 1,
+         .opcode = SEND,
+         .send_flags = SIGNALED},
+        {.wr_id = 2,
+         .next = &wr[2],
+         .sg_list = sge,
+         .num_sge = 64,
+         .opcode = SEND,
+         .send_flags = SIGNALED},
         {.wr_id = 3, .sg_list = &one, .num_sge = 1, .opcode = SEND, .send_flags = SIGNALED},
     };
     struct ibv_send_wr *bad = NULL;
@@ -133,12 +155,15 @@ static void posting_by_state(void)
 
     end_open(&e, false);
     NEED(end_to(&e, IBV_QPS_RESET) == 0);
-    answer("RESET: receive %s, send %s", result(receive(&e, 1, 8)), result(send_to(&e, 1, SEND, 8, SIGNALED, 0, 0)));
+    answer("RESET: receive %s, send %s", result(receive(&e, 1, 8)),
+           result(send_to(&e, 1, SEND, 8, SIGNALED, 0, 0)));
     struct end i = {0};
     end_open(&i, false);
-    answer("INIT: receive %s, send %s", result(receive(&i, 1, 8)), result(send_to(&i, 1, SEND, 8, SIGNALED, 0, 0)));
+    answer("INIT: receive %s, send %s", result(receive(&i, 1, 8)),
+           result(send_to(&i, 1, SEND, 8, SIGNALED, 0, 0)));
     NEED(end_rtr(&i, &i, i.qp->qp_num) == 0);
-    answer("RTR: receive %s, send %s", result(receive(&i, 1, 8)), result(send_to(&i, 1, SEND, 8, SIGNALED, 0, 0)));
+    answer("RTR: receive %s, send %s", result(receive(&i, 1, 8)),
+           result(send_to(&i, 1, SEND, 8, SIGNALED, 0, 0)));
 }
 
 static void posting_in_error(void)
@@ -161,7 +186,8 @@ static void transitions(void)
     answer("INIT to RTS: %s", result(end_rts(&e)));
     answer("state %s", end_state(&e));
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024};
-    answer("INIT to RTR with attributes missing: %s", result(ibv_modify_qp(e.qp, &a, IBV_QP_STATE | IBV_QP_PATH_MTU)));
+    answer("INIT to RTR with attributes missing: %s",
+           result(ibv_modify_qp(e.qp, &a, IBV_QP_STATE | IBV_QP_PATH_MTU)));
     answer("INIT to INIT: %s", result(end_to(&e, IBV_QPS_INIT)));
     NEED(end_rtr(&e, &e, e.qp->qp_num) == 0);
     answer("RTR to INIT: %s", result(end_to(&e, IBV_QPS_INIT)));
@@ -187,8 +213,10 @@ static void bad_path(void)
     answer("a GID index that does not exist: %s", result(end_rtr(&e, &nowhere, e.qp->qp_num)));
     e.gid_index = index;
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 9};
-    answer("a port that does not exist: %s",
-           result(ibv_modify_qp(e.qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)));
+    answer(
+        "a port that does not exist: %s",
+        result(ibv_modify_qp(
+            e.qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)));
     answer("state %s", end_state(&e));
 }
 
@@ -200,7 +228,8 @@ static void error_to_reset_and_again(void)
     NEED(receive(&a, 1, 64) == 0);
     NEED(end_to(&a, IBV_QPS_RESET) == 0 && end_to(&b, IBV_QPS_RESET) == 0);
     answer_wcs("receives given up by RESET", a.rcq);
-    struct ibv_qp_attr i = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+    struct ibv_qp_attr i = {
+        .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
     int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
     NEED(ibv_modify_qp(a.qp, &i, mask) == 0 && ibv_modify_qp(b.qp, &i, mask) == 0);
     NEED(end_rtr(&a, &b, b.qp->qp_num) == 0 && end_rtr(&b, &a, a.qp->qp_num) == 0);
@@ -217,7 +246,8 @@ static void too_large_to_create(void)
 
     end_open(&e, false);
     NEED(ibv_query_device(e.ctx, &d) == 0);
-    struct ibv_qp_init_attr qi = {.send_cq = e.scq, .recv_cq = e.rcq, .qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 0}};
+    struct ibv_qp_init_attr qi = {
+        .send_cq = e.scq, .recv_cq = e.rcq, .qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 0}};
     struct ibv_qp_init_attr big = qi;
     big.cap.max_send_wr = (uint32_t)d.max_qp_wr + 1;
     answer("send requests: %s", pointer_result(ibv_create_qp(e.pd, &big)));
@@ -230,9 +260,11 @@ static void too_large_to_create(void)
     big = qi;
     big.cap.max_inline_data = 1 << 20;
     answer("inline: %s", pointer_result(ibv_create_qp(e.pd, &big)));
-    answer("completions: %s", pointer_result(ibv_create_cq(e.ctx, d.max_cqe + 1, NULL, NULL, 0)));
+    answer("completions: %s",
+           pointer_result(ibv_create_cq(e.ctx, d.max_cqe + 1, NULL, NULL, 0)));
     answer("no completions: %s", pointer_result(ibv_create_cq(e.ctx, 0, NULL, NULL, 0)));
-    struct ibv_srq_init_attr si = {.attr = {.max_wr = (uint32_t)d.max_srq_wr + 1, .max_sge = 1}};
+    struct ibv_srq_init_attr si = {
+        .attr = {.max_wr = (uint32_t)d.max_srq_wr + 1, .max_sge = 1}};
     answer("shared receives: %s", pointer_result(ibv_create_srq(e.pd, &si)));
 }
 
@@ -262,7 +294,9 @@ static void shared_queue(void)
     answer("limit at first %u", attr.srq_limit);
     while (n < 100000 && (ret = receive(&e, n, 8)) == 0)
         n++;
-    answer("takes %s than granted", n == attr.max_wr ? "no more" : n < attr.max_wr ? "less" : "more");
+    answer("takes %s than granted", n == attr.max_wr  ? "no more"
+                                    : n < attr.max_wr ? "less"
+                                                      : "more");
     answer("then %s", result(ret));
     struct ibv_sge sge = {(uintptr_t)e.buf, 8, e.mr->lkey};
     struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;

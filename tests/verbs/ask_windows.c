@@ -2,8 +2,9 @@
 /*
  * Questions about memory windows.
  *
- * None invalidates a window twice: rxe of Linux 6.1 follows a null pointer then, in the kernel.  Nor is a queue pair
- * destroyed that has bound one: rxe waits for the window, which nobody can free meanwhile.
+ * None invalidates a window twice: rxe of Linux 6.1 follows a null pointer then, in the
+ * kernel.  Nor is a queue pair destroyed that has bound one: rxe waits for the window, which
+ * nobody can free meanwhile.
  */
 #include <stdio.h>
 #include <string.h>
@@ -30,10 +31,11 @@ static bool view_open(struct view *v, int region_rights)
     return v->mw;
 }
 
-static int post_bind(struct end *e, struct ibv_mw *mw, uint32_t key, struct ibv_mr *mr, uint64_t addr, uint64_t length,
-                     unsigned rights)
+static int post_bind(struct end *e, struct ibv_mw *mw, uint32_t key, struct ibv_mr *mr,
+                     uint64_t addr, uint64_t length, unsigned rights)
 {
-    struct ibv_send_wr wr = {.wr_id = 5, .opcode = IBV_WR_BIND_MW, .send_flags = SIGNALED}, *bad;
+    struct ibv_send_wr wr = {.wr_id = 5, .opcode = IBV_WR_BIND_MW, .send_flags = SIGNALED},
+                       *bad;
 
     wr.bind_mw.mw = mw;
     wr.bind_mw.rkey = key;
@@ -48,7 +50,8 @@ static void bind_view(struct view *v, unsigned rights)
     struct ibv_wc wc;
     uint32_t key = ibv_inc_rkey(v->mw->rkey);
 
-    NEED(post_bind(&v->b, v->mw, key, v->b.mr, (uintptr_t)v->b.buf + WINDOW_AT, WINDOW_SIZE, rights) == 0);
+    NEED(post_bind(&v->b, v->mw, key, v->b.mr, (uintptr_t)v->b.buf + WINDOW_AT, WINDOW_SIZE,
+                   rights) == 0);
     NEED(next_wc(v->b.scq, &wc, WAIT_MS) && wc.status == IBV_WC_SUCCESS);
     v->mw->rkey = key;
 }
@@ -75,7 +78,8 @@ static const char *opcode_name(const struct ibv_wc *wc)
 }
 
 /* One access at the window, from its start. */
-static void answer_access(const char *what, struct view *v, enum ibv_wr_opcode op, uint64_t at, uint32_t key)
+static void answer_access(const char *what, struct view *v, enum ibv_wr_opcode op, uint64_t at,
+                          uint32_t key)
 {
     NEED(send_to(&v->a, 1, op, 16, SIGNALED, at, key) == 0);
     answer_wc(what, v->a.scq);
@@ -119,7 +123,8 @@ static void window_use(void)
     if (!view_open(&v, BINDABLE))
         return;
     uint32_t key = ibv_inc_rkey(v.mw->rkey);
-    answer("binding: %s", result(post_bind(&v.b, v.mw, key, v.b.mr, start_of(&v), WINDOW_SIZE, WREMOTE)));
+    answer("binding: %s",
+           result(post_bind(&v.b, v.mw, key, v.b.mr, start_of(&v), WINDOW_SIZE, WREMOTE)));
     NEED(next_wc(v.b.scq, &wc, WAIT_MS));
     answer("bound: %s, told as %s", status_name(wc.status), opcode_name(&wc));
     answer("deregistering the region below: %s", result(ibv_dereg_mr(v.b.mr)));
@@ -192,13 +197,15 @@ static void window_unbound(void)
     answer_access("requester", &v, WRITE, start_of(&v), v.mw->rkey);
 }
 
-static void refused_bind(const char *what, int region_rights, uint64_t at, uint64_t length, unsigned rights)
+static void refused_bind(const char *what, int region_rights, uint64_t at, uint64_t length,
+                         unsigned rights)
 {
     struct view v;
 
     if (!view_open(&v, region_rights))
         return;
-    int ret = post_bind(&v.b, v.mw, ibv_inc_rkey(v.mw->rkey), v.b.mr, (uintptr_t)v.b.buf + at, length, rights);
+    int ret = post_bind(&v.b, v.mw, ibv_inc_rkey(v.mw->rkey), v.b.mr, (uintptr_t)v.b.buf + at,
+                        length, rights);
     if (ret)
         answer("%s: posting: %s", what, result(ret));
     else
@@ -214,9 +221,12 @@ static void refused_binds(void)
         answer("there are none");
         return;
     }
-    refused_bind("region without the right to bind", ALL_RIGHTS, WINDOW_AT, WINDOW_SIZE, WREMOTE);
-    refused_bind("to be written, where it cannot be locally", IBV_ACCESS_MW_BIND | RREMOTE, WINDOW_AT, WINDOW_SIZE, WREMOTE);
-    refused_bind("to be read, where nothing can be remotely", IBV_ACCESS_MW_BIND, WINDOW_AT, WINDOW_SIZE, RREMOTE);
+    refused_bind("region without the right to bind", ALL_RIGHTS, WINDOW_AT, WINDOW_SIZE,
+                 WREMOTE);
+    refused_bind("to be written, where it cannot be locally", IBV_ACCESS_MW_BIND | RREMOTE,
+                 WINDOW_AT, WINDOW_SIZE, WREMOTE);
+    refused_bind("to be read, where nothing can be remotely", IBV_ACCESS_MW_BIND, WINDOW_AT,
+                 WINDOW_SIZE, RREMOTE);
     refused_bind("before the region's start", BINDABLE, -8ull, WINDOW_SIZE, WREMOTE);
     refused_bind("beyond the region's end", BINDABLE, END_SIZE - 8, 16, WREMOTE);
     refused_bind("all of the region", BINDABLE, 0, END_SIZE, WREMOTE);
@@ -230,7 +240,8 @@ static void bound_twice(void)
     if (!view_open(&v, BINDABLE))
         return;
     bind_view(&v, WREMOTE);
-    NEED(post_bind(&v.b, v.mw, ibv_inc_rkey(v.mw->rkey), v.b.mr, start_of(&v), WINDOW_SIZE, WREMOTE) == 0);
+    NEED(post_bind(&v.b, v.mw, ibv_inc_rkey(v.mw->rkey), v.b.mr, start_of(&v), WINDOW_SIZE,
+                   WREMOTE) == 0);
     answer_wc("second bind", v.b.scq);
     answer("state %s", end_state(&v.b));
 }
@@ -259,7 +270,8 @@ static void bound_of_other_domain(void)
     struct ibv_pd *pd = ibv_alloc_pd(v.b.ctx);
     struct ibv_mw *mw = pd ? ibv_alloc_mw(pd, IBV_MW_TYPE_2) : NULL;
     NEED(mw);
-    NEED(post_bind(&v.b, mw, ibv_inc_rkey(mw->rkey), v.b.mr, start_of(&v), WINDOW_SIZE, WREMOTE) == 0);
+    NEED(post_bind(&v.b, mw, ibv_inc_rkey(mw->rkey), v.b.mr, start_of(&v), WINDOW_SIZE,
+                   WREMOTE) == 0);
     answer_wc("bind", v.b.scq);
     answer("deallocating the domain: %s", result(ibv_dealloc_pd(pd)));
 }
@@ -308,7 +320,8 @@ static void remote_invalidate(void)
     answer("posting: %s", result(post_invalidate(&v.a, IBV_WR_SEND_WITH_INV, v.mw->rkey)));
     answer_wc("sender", v.a.scq);
     NEED(next_wc(v.b.rcq, &wc, WAIT_MS));
-    answer("receiver: %s, told as %s of %u bytes, %s", status_name(wc.status), opcode_name(&wc), wc.byte_len,
+    answer("receiver: %s, told as %s of %u bytes, %s", status_name(wc.status), opcode_name(&wc),
+           wc.byte_len,
            wc.wc_flags & IBV_WC_WITH_INV ? "with invalidation" : "not as an invalidation");
     answer("the key is %s", wc.invalidated_rkey == v.mw->rkey ? "right" : "wrong");
     answer_access("write then", &v, WRITE, start_of(&v), v.mw->rkey);
@@ -325,7 +338,8 @@ static void bound_again(void)
     NEED(post_invalidate(&v.b, IBV_WR_LOCAL_INV, old) == 0);
     answer_wc("invalidated", v.b.scq);
     bind_view(&v, WREMOTE);
-    answer("the keys differ in %s", (old ^ v.mw->rkey) & ~0xffu ? "more than the last byte" : "the last byte");
+    answer("the keys differ in %s",
+           (old ^ v.mw->rkey) & ~0xffu ? "more than the last byte" : "the last byte");
     answer_access("write by the new key", &v, WRITE, start_of(&v), v.mw->rkey);
     answer_access("write by the old key", &v, WRITE, start_of(&v), old);
 }
@@ -353,7 +367,8 @@ static void remote_invalidate_nothing(void)
         if (!view_open(&v, BINDABLE))
             return;
         NEED(receive(&v.b, 2, 64) == 0);
-        NEED(post_invalidate(&v.a, IBV_WR_SEND_WITH_INV, i ? v.mw->rkey ^ 0x00770000 : v.b.mr->rkey) == 0);
+        NEED(post_invalidate(&v.a, IBV_WR_SEND_WITH_INV,
+                             i ? v.mw->rkey ^ 0x00770000 : v.b.mr->rkey) == 0);
         answer("%s", i ? "no window at all" : "region");
         answer_wc("sender", v.a.scq);
         answer_wc("receiver", v.b.rcq);
@@ -370,7 +385,8 @@ static void zero_based(void)
     if (!view_open(&v, BINDABLE))
         return;
     uint32_t key = ibv_inc_rkey(v.mw->rkey);
-    int ret = post_bind(&v.b, v.mw, key, v.b.mr, start_of(&v), WINDOW_SIZE, WREMOTE | IBV_ACCESS_ZERO_BASED);
+    int ret = post_bind(&v.b, v.mw, key, v.b.mr, start_of(&v), WINDOW_SIZE,
+                        WREMOTE | IBV_ACCESS_ZERO_BASED);
     answer("binding: %s", result(ret));
     if (ret)
         return;
@@ -378,7 +394,8 @@ static void zero_based(void)
     strcpy((char *)v.a.buf, "zero");
     NEED(send_to(&v.a, 1, WRITE, 16, SIGNALED, 64, key) == 0);
     answer_wc("write at its 64th byte", v.a.scq);
-    answer("it is there: %s", strcmp((char *)v.b.buf + WINDOW_AT + 64, "zero") == 0 ? "yes" : "no");
+    answer("it is there: %s",
+           strcmp((char *)v.b.buf + WINDOW_AT + 64, "zero") == 0 ? "yes" : "no");
 }
 
 static void type_1(void)
@@ -393,10 +410,14 @@ static void type_1(void)
     }
     uint32_t first = mw->rkey;
     struct ibv_mw_bind bind = {
-        .wr_id = 3, .send_flags = SIGNALED, .bind_info = {b.mr, (uintptr_t)b.buf + WINDOW_AT, WINDOW_SIZE, WREMOTE}};
+        .wr_id = 3,
+        .send_flags = SIGNALED,
+        .bind_info = {b.mr, (uintptr_t)b.buf + WINDOW_AT, WINDOW_SIZE, WREMOTE}};
     answer("binding: %s", result(ibv_bind_mw(b.qp, mw, &bind)));
     answer_wc("bound", b.scq);
-    answer("the key %s", mw->rkey == first ? "is as it was" : mw->rkey == ibv_inc_rkey(first) ? "is the next" : "is another");
+    answer("the key %s", mw->rkey == first                 ? "is as it was"
+                         : mw->rkey == ibv_inc_rkey(first) ? "is the next"
+                                                           : "is another");
     uint32_t bound = mw->rkey;
     NEED(send_to(&a, 1, WRITE, 16, SIGNALED, (uintptr_t)b.buf + WINDOW_AT, bound) == 0);
     answer_wc("write through it", a.scq);
@@ -423,7 +444,8 @@ static void type_1_request(void)
         answer("there are none");
         return;
     }
-    answer("posting: %s", result(post_bind(&b, mw, ibv_inc_rkey(mw->rkey), b.mr, (uintptr_t)b.buf, 4096, WREMOTE)));
+    answer("posting: %s", result(post_bind(&b, mw, ibv_inc_rkey(mw->rkey), b.mr,
+                                           (uintptr_t)b.buf, 4096, WREMOTE)));
 }
 
 /* What a program that hands out keys does: the bind, and the message that tells the key, in one
@@ -436,14 +458,20 @@ static void bind_and_tell(void)
         return;
     uint32_t key = ibv_inc_rkey(v.mw->rkey);
     struct ibv_sge sge = {(uintptr_t)v.b.buf, 8, v.b.mr->lkey};
-    struct ibv_send_wr tell = {.wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = SEND, .send_flags = SIGNALED}, *bad;
+    struct ibv_send_wr tell = {.wr_id = 2,
+                               .sg_list = &sge,
+                               .num_sge = 1,
+                               .opcode = SEND,
+                               .send_flags = SIGNALED},
+                       *bad;
     struct ibv_send_wr wr = {.wr_id = 1, .next = &tell, .opcode = IBV_WR_BIND_MW};
 
     memcpy(v.b.buf, &key, sizeof(key));
     NEED(receive(&v.a, 3, 64) == 0);
     wr.bind_mw.mw = v.mw;
     wr.bind_mw.rkey = key;
-    wr.bind_mw.bind_info = (struct ibv_mw_bind_info){v.b.mr, start_of(&v), WINDOW_SIZE, WREMOTE};
+    wr.bind_mw.bind_info =
+        (struct ibv_mw_bind_info){v.b.mr, start_of(&v), WINDOW_SIZE, WREMOTE};
     answer("posting: %s", result(ibv_post_send(v.b.qp, &wr, &bad)));
     answer_wc("receiver", v.a.rcq);
     memcpy(&key, v.a.buf, sizeof(key));
@@ -491,9 +519,11 @@ static void bind_in_reset(void)
         answer("there are none");
         return;
     }
-    answer("INIT: %s", result(post_bind(&e, mw, ibv_inc_rkey(mw->rkey), e.mr, (uintptr_t)e.buf, 4096, WREMOTE)));
+    answer("INIT: %s", result(post_bind(&e, mw, ibv_inc_rkey(mw->rkey), e.mr, (uintptr_t)e.buf,
+                                        4096, WREMOTE)));
     NEED(end_to(&e, IBV_QPS_ERR) == 0);
-    answer("ERR: %s", result(post_bind(&e, mw, ibv_inc_rkey(mw->rkey), e.mr, (uintptr_t)e.buf, 4096, WREMOTE)));
+    answer("ERR: %s", result(post_bind(&e, mw, ibv_inc_rkey(mw->rkey), e.mr, (uintptr_t)e.buf,
+                                       4096, WREMOTE)));
     answer_wc("it", e.scq);
 }
 

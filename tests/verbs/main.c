@@ -2,9 +2,10 @@
 /*
  * verbs-answers [--from DEVICE] [--to DEVICE] [--address IPV4] [--port N] [WORD]
  *
- * Puts all questions (or those that contain WORD) to a verbs device, each in a process of its own with devices opened
- * afresh, and prints a line "question: answer" for each.  A process that does not end within 40 s is killed, and that is
- * the answer.  Status 0 when each question could be asked.
+ * Puts all questions (or those that contain WORD) to a verbs device, each in a process of its
+ * own with devices opened afresh, and prints a line "question: answer" for each.  A process
+ * that does not end within 40 s is killed, and that is the answer.  Status 0 when each question
+ * could be asked.
  */
 #include <getopt.h>
 #include <signal.h>
@@ -35,16 +36,22 @@ static bool put(const struct question *q)
         return false;
     }
     if (WIFSIGNALED(status))
-        printf(WTERMSIG(status) == SIGALRM ? " (and no end)" : " (and killed by signal %d)", WTERMSIG(status));
+        printf(WTERMSIG(status) == SIGALRM ? " (and no end)" : " (and killed by signal %d)",
+               WTERMSIG(status));
     puts("");
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"from", 1, NULL, 'f'}, {"to", 1, NULL, 't'},   {"address", 1, NULL, 'a'},
-                                            {"port", 1, NULL, 'p'}, {NULL, 0, NULL, 0}};
-    const struct question *const all[] = {memory_questions, window_questions, queue_questions, flow_questions, event_questions, cm_questions, datagram_questions, atomic_questions};
+    static const struct option options[] = {{"from", 1, NULL, 'f'},
+                                            {"to", 1, NULL, 't'},
+                                            {"address", 1, NULL, 'a'},
+                                            {"port", 1, NULL, 'p'},
+                                            {NULL, 0, NULL, 0}};
+    const struct question *const all[] = {memory_questions,   window_questions, queue_questions,
+                                          flow_questions,     event_questions,  cm_questions,
+                                          datagram_questions, atomic_questions};
     bool good = true;
     int c;
 
@@ -63,7 +70,10 @@ int main(int argc, char **argv)
             cm_port = atoi(optarg);
             break;
         default:
-            fprintf(stderr, "usage: %s [--from DEVICE] [--to DEVICE] [--address IPV4] [--port N] [WORD]\n", argv[0]);
+            fprintf(
+                stderr,
+                "usage: %s [--from DEVICE] [--to DEVICE] [--address IPV4] [--port N] [WORD]\n",
+                argv[0]);
             return 2;
         }
     for (unsigned i = 0; i < sizeof(all) / sizeof(all[0]); i++)

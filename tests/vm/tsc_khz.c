@@ -2,8 +2,9 @@
 /*
  * Prints the rate of this machine's time stamp counter in kHz, or nothing where there is none.
  *
- * QEMU's emulated CPUs count with it.  A guest that starts on a busy machine measures the rate wrongly, by a factor of
- * seven at times, and its clock runs as wrongly ever after; so it is told the rate.
+ * QEMU's emulated CPUs count with it.  A guest that starts on a busy machine measures the rate
+ * wrongly, by a factor of seven at times, and its clock runs as wrongly ever after; so it is
+ * told the rate.
  */
 #include <stdint.h>
 #include <stdio.h>

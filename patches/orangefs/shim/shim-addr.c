@@ -8,11 +8,11 @@
  * when that connection is gone.
  *
  * The end of a peer.  Each testunexpected looks at one peer of the ring, and at those behind it
- * as long as they are dead, up to a bound: so the cost does not grow with their number, and many
- * that go at once are gone soon. When one is dead and the engine has no message left, so that none of
- * this peer can be there, the host is told to forget it, and asks us (DROP_ADDR_QUERY) as soon
- * as it has no reference to it.  The answer is "drop it" only if no message of the peer is with
- * the host or on its way there:
+ * as long as they are dead, up to a bound: so the cost does not grow with their number, and
+ * many that go at once are gone soon. When one is dead and the engine has no message left, so
+ * that none of this peer can be there, the host is told to forget it, and asks us
+ * (DROP_ADDR_QUERY) as soon as it has no reference to it.  The answer is "drop it" only if no
+ * message of the peer is with the host or on its way there:
  *
  *   - `drained`: the engine had no message left after the peer's death;
  *   - `held` counts messages from the moment we know their sender until they are freed;
@@ -138,9 +138,12 @@ bmi_method_addr_p shim_lookup(struct shim *s, const char *text)
     a = find_lookup(s, key);
     if (a) {
         a->refs++;
-    } else if (s->rme && rme_addr_any_port(peer)) { /* what to listen on is looked up before initialize */
-        gossip_err("bmi_%s: bad address \"%s\": port 0 is any free port to listen on; name the one that the server got\n",
-                   s->scheme, text);
+    } else if (s->rme &&
+               rme_addr_any_port(peer)) { /* what to listen on is looked up before initialize */
+        gossip_err(
+            "bmi_%s: bad address \"%s\": port 0 is any free port to listen on; name the one "
+            "that the server got\n",
+            s->scheme, text);
     } else if ((a = new_addr(s, peer)) != NULL) {
         a->key = key;
         key = NULL;

@@ -9,8 +9,9 @@
  *     SHIM_SCHEME   "ib"
  *     SHIM_FABRIC   bmi_ib_fabric
  *
- * and may have defined SHIM_FORM, what its addresses look like, and SHIM_FIRST_LOOKUP_MS (see shim_lookup()); 3000, or 0 in a host whose
- * lookups connect nothing, which its headers say by BMI_LOOKUP_CONNECTS_NOTHING.
+ * and may have defined SHIM_FORM, what its addresses look like, and SHIM_FIRST_LOOKUP_MS (see
+ * shim_lookup()); 3000, or 0 in a host whose lookups connect nothing, which its headers say by
+ * BMI_LOOKUP_CONNECTS_NOTHING.
  */
 #include "shim.h"
 

@@ -100,10 +100,11 @@ struct shim {
 
 #define SHIM_INITIALIZER(self, scheme_, form_, fabric_, first_lookup_ms_)                      \
     {                                                                                          \
-        .scheme = (scheme_), .form = (form_), .fabric = (fabric_), .first_lookup_ms = (first_lookup_ms_),       \
-        .newcomer = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER,              \
-        .op_lock = PTHREAD_MUTEX_INITIALIZER, .complaint_lock = PTHREAD_MUTEX_INITIALIZER,     \
-        .method_id = -1, .lookups = {.prev = &(self).lookups, .next = &(self).lookups},        \
+        .scheme = (scheme_), .form = (form_), .fabric = (fabric_),                             \
+        .first_lookup_ms = (first_lookup_ms_), .newcomer = PTHREAD_MUTEX_INITIALIZER,          \
+        .lock = PTHREAD_MUTEX_INITIALIZER, .op_lock = PTHREAD_MUTEX_INITIALIZER,               \
+        .complaint_lock = PTHREAD_MUTEX_INITIALIZER, .method_id = -1,                          \
+        .lookups = {.prev = &(self).lookups, .next = &(self).lookups},                         \
         .peers = {.prev = &(self).peers, .next = &(self).peers},                               \
     }
 

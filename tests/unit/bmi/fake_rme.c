@@ -411,8 +411,8 @@ static const struct rme_fabric_ops *fake_fabric(void)
     return NULL;
 }
 
-#define SHIM_OPS    bmi_fake_ops
-#define SHIM_SCHEME "fake"
-#define SHIM_FABRIC fake_fabric
+#define SHIM_OPS             bmi_fake_ops
+#define SHIM_SCHEME          "fake"
+#define SHIM_FABRIC          fake_fabric
 #define SHIM_FIRST_LOOKUP_MS 100
 #include "patches/orangefs/shim/shim-table.h"

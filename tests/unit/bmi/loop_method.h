@@ -24,7 +24,7 @@ struct loop {
     int initialize_error;
     int context_error; /* of open_context */
     int set_info_error;
-    int port; /* that it listens on; 0: it does not */
+    int port;         /* that it listens on; 0: it does not */
     int test_error;   /* of the test functions */
     bool report_more; /* testcontext says "active" */
     void (*on_query)(

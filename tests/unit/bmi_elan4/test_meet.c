@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* How processes meet: cards, tables of servers, the exchange over TCP, and the greeting to a queue. */
+/* How processes meet: cards, tables of servers, the exchange over TCP, and the greeting to a
+ * queue. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -36,10 +37,9 @@ static struct bmi_elan4_card card_of(int node, int context, int wanted)
 static void cards(void **state)
 {
     static const uint8_t golden[BMI_ELAN4_CARD_BYTES] = {
-        'b',  'm',  'e',  '4',  'c',  'a',  'r',  'd',  1,    0,    0,    0,    0, 0, 0, 0,
-        50,   0,    0,    0,    0xff, 0xff, 0xff, 0xff, 0,    0,    0,    0,    7, 0, 0, 0,
-        2,    0,    0,    0,    17,   0,    0,    0,    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22,
-        0x11, 99,   0,    0,    0,    0,    0,    0,    0};
+        'b', 'm',  'e',  '4',  'c',  'a',  'r',  'd',  1,    0,    0,  0, 0, 0, 0, 0, 50, 0,  0,
+        0,   0xff, 0xff, 0xff, 0xff, 0,    0,    0,    0,    7,    0,  0, 0, 2, 0, 0, 0,  17, 0,
+        0,   0,    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 99, 0, 0, 0, 0, 0, 0,  0};
     uint8_t bytes[BMI_ELAN4_CARD_BYTES];
     struct bmi_elan4_card c = card_of(3, 4, -1), back;
     (void)state;
@@ -83,11 +83,24 @@ static int port_of(const struct bmi_elan4_where *w)
 
 static void tables(void **state)
 {
-    static const char *const bad[] = {
-        "x",       "0x",          "0x0",       "0xg",         "1=",        "=0x5",
-        "a=0x5",   "1:=0x5",      ":2=0x5",    "0x5,",        "127.0.0.1", "127.0.0.1:0",
-        ",0x5",    "127.0.0.1:x", "1=2=0x5",   "127.0.0.1:65536", "0x10000000000000000",
-        "1:2:3=0x5"};
+    static const char *const bad[] = {"x",
+                                      "0x",
+                                      "0x0",
+                                      "0xg",
+                                      "1=",
+                                      "=0x5",
+                                      "a=0x5",
+                                      "1:=0x5",
+                                      ":2=0x5",
+                                      "0x5,",
+                                      "127.0.0.1",
+                                      "127.0.0.1:0",
+                                      ",0x5",
+                                      "127.0.0.1:x",
+                                      "1=2=0x5",
+                                      "127.0.0.1:65536",
+                                      "0x10000000000000000",
+                                      "1:2:3=0x5"};
     struct bmi_elan4_servers *s;
     struct bmi_elan4_where w;
     char why[200];
@@ -135,9 +148,9 @@ static struct bmi_elan4_desk *open_desk(struct sockaddr_in *at)
     const struct bmi_elan4_card mine = card_of(0, 2, -1);
     struct bmi_elan4_desk *desk;
 
-    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    assert_int_equal(
-        bmi_elan4_desk_open((struct sockaddr *)at, sizeof(*at), &mine, &desk), 0);
+    *at =
+        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    assert_int_equal(bmi_elan4_desk_open((struct sockaddr *)at, sizeof(*at), &mine, &desk), 0);
     at->sin_port = htons((uint16_t)bmi_elan4_desk_port(desk));
     return desk;
 }
@@ -222,8 +235,8 @@ static void strangers(void **state)
     assert_int_equal(getsockname(server, (struct sockaddr *)&at, &n), 0);
     for (int kind = 0; kind < 2; kind++) {
         int rc;
-        assert_int_equal(
-            bmi_elan4_call_begin((struct sockaddr *)&at, sizeof(at), &mine, &call), 0);
+        assert_int_equal(bmi_elan4_call_begin((struct sockaddr *)&at, sizeof(at), &mine, &call),
+                         0);
         fd = accept(server, NULL, NULL);
         assert_true(fd >= 0);
         if (kind == 0)
@@ -241,7 +254,8 @@ static void strangers(void **state)
     close(server);
 }
 
-/* Visitors that say nothing, or half a card, cost a bounded number of places for a bounded time. */
+/* Visitors that say nothing, or half a card, cost a bounded number of places for a bounded
+ * time. */
 static void silent_visitors(void **state)
 {
     enum { MANY = BMI_ELAN4_VISITORS + 4 };

@@ -12,8 +12,8 @@
 
 static void there_and_back(void **state)
 {
-    static const uint8_t golden[ELAN_HEADER] = {0xb1, 4, 0x34, 0x02, 5, 0, 0, 0, 8, 7, 6,
-                                                5,    4, 3,    2,    1, 9, 0, 0, 0, 3, 0,
+    static const uint8_t golden[ELAN_HEADER] = {0xb1, 4, 0x34, 0x02, 5, 0, 0,    0, 8, 7, 6,
+                                                5,    4, 3,    2,    1, 9, 0,    0, 0, 3, 0,
                                                 0,    0, 0x00, 0x10, 0, 0, 0x60, 7, 0, 0};
     struct elan_packet p = {.kind = ELAN_MESSAGE,
                             .bytes = 0x234,

@@ -287,8 +287,8 @@ static void a_silent_port_is_given_up(void **state)
     close(listener);
 }
 
-/* A network of this thread's own, with one port to connect from.  Returns what leads back to the
- * one before, or -1: not permitted. */
+/* A network of this thread's own, with one port to connect from.  Returns what leads back to
+ * the one before, or -1: not permitted. */
 static int alone_with_one_port(uint16_t port)
 {
     struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};

@@ -87,7 +87,8 @@ pid_t wire_client(const char *uri);
 void wire_kill(pid_t pid);
 
 /*
- * "ib://HOST:PORT" with ports of this program alone, in turn. TEST_HOST stands in for 127.0.0.1, where a device does not serve that.
+ * "ib://HOST:PORT" with ports of this program alone, in turn. TEST_HOST stands in for
+ * 127.0.0.1, where a device does not serve that.
  */
 const char *wire_uri(const char *host);
 

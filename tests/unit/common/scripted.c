@@ -9,7 +9,8 @@ struct rme_hello scripted_hello(void)
 {
     return (struct rme_hello){.version = RME_WIRE_VERSION,
                               .version_min = RME_WIRE_VERSION_MIN,
-                              .flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE | RME_HELLO_F_EXACT,
+                              .flags =
+                                  RME_HELLO_F_READ | RME_HELLO_F_INVITE | RME_HELLO_F_EXACT,
                               .incarnation = 5,
                               .rx_size = 4096,
                               .credits = 1024,
@@ -31,7 +32,8 @@ static void write_down(const struct rme_wire_message *message)
     memset(word->head, 0, SCRIPTED_HEAD);
     if (message->payload_length > 0)
         memcpy(word->head, message->payload,
-               message->payload_length < SCRIPTED_HEAD ? message->payload_length : SCRIPTED_HEAD);
+               message->payload_length < SCRIPTED_HEAD ? message->payload_length
+                                                       : SCRIPTED_HEAD);
     word->message.payload = NULL;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * An engine with one link to a peer that the test plays, message by message (tests/fuzz/script_fabric.h).
- * What the engine says is written down; the peer gives its credits back with each word of its own.
+ * An engine with one link to a peer that the test plays, message by message
+ * (tests/fuzz/script_fabric.h).  What the engine says is written down; the peer gives its
+ * credits back with each word of its own.
  */
 #ifndef SCRIPTED_H
 #define SCRIPTED_H
@@ -34,18 +35,20 @@ struct scripted {
     struct rme_addr *peer;
     struct word word[SCRIPTED_WORDS]; /* since scripted_hush() */
     unsigned words;
-    uint32_t back;    /* credits given back so far */
-    uint32_t have;    /* credits that the engine gave; it has 8 at first, or 1 if it is lean */
-    bool keeps;       /* the peer gives none back */
+    uint32_t back; /* credits given back so far */
+    uint32_t have; /* credits that the engine gave; it has 8 at first, or 1 if it is lean */
+    bool keeps;    /* the peer gives none back */
     uint32_t eager_taken; /* cost of eager messages that it has taken */
     int places;
 };
 
 extern struct scripted scripted;
 
-/* What the peer says of itself unless a test changes it: exact, reads, understands INVITE, many credits. */
+/* What the peer says of itself unless a test changes it: exact, reads, understands INVITE, many
+ * credits. */
 struct rme_hello scripted_hello(void);
-/* Opens the engine with these options and makes the link; the peer introduces itself by an unexpected message. */
+/* Opens the engine with these options and makes the link; the peer introduces itself by an
+ * unexpected message. */
 void scripted_open(const char *options, const struct rme_hello *hello);
 /* Opens the engine, which asks a listening peer for the link; this is the peer's answer. */
 void scripted_connect(const char *options, const struct rme_hello *answer);
@@ -54,7 +57,8 @@ void scripted_close(void);
 
 /* Progress until nothing more happens. */
 void scripted_run(void);
-/* The peer says this, and the engine acts on it.  `segment` for messages that have nsegment of them. */
+/* The peer says this, and the engine acts on it.  `segment` for messages that have nsegment of
+ * them. */
 void scripted_say(struct rme_wire_message message, const struct rme_wire_segment *segment);
 /* The same, but the engine has not looked yet. */
 void scripted_put(struct rme_wire_message message, const struct rme_wire_segment *segment);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Flow control as arithmetic: the claims at the head of credit.c, by exploring a model of two peers. */
+/* Flow control as arithmetic: the claims at the head of credit.c, by exploring a model of two
+ * peers. */
 #include "transport/credit.h"
 #include "unit.h"
 
@@ -87,7 +88,8 @@ static void exact_credits_count_what_was_taken(void **state)
     assert_int_equal(c.promised, 16);
     assert_false(rme_credit_due(&c));
 
-    assert_int_equal(rme_credit_gain(&c, 1, 0), -EPROTO); /* nothing was sent that it could have taken */
+    /* nothing was sent that it could have taken */
+    assert_int_equal(rme_credit_gain(&c, 1, 0), -EPROTO);
     rme_credit_spend(&c);
     rme_credit_spend(&c);
     assert_int_equal(rme_credit_gain(&c, 1, 8), 0);
@@ -138,7 +140,7 @@ static void what_is_not_needed_is_given_up(void **state)
     assert_int_equal(rme_credit_yield(&giver, 100, 0), 0);
 }
 
-/* ---- Who was promised fewer than a reserve ------------------------------------------------------------------------ */
+/* ---- Who was promised fewer than a reserve ---- */
 
 static void the_last_one_leaves_the_peer_one(void **state)
 {
@@ -149,7 +151,8 @@ static void the_last_one_leaves_the_peer_one(void **state)
     assert_false(rme_credit_may(&c, RME_CREDIT_CONTROL));
     assert_true(rme_credit_may_last(&c, 0, 0));
     assert_true(rme_credit_may_last(&c, 0, 3));
-    assert_false(rme_credit_may_last(&c, 0, 4)); /* the peer may have spent all of its own: it needs what we owe */
+    /* the peer may have spent all of its own: it needs what we owe */
+    assert_false(rme_credit_may_last(&c, 0, 4));
     assert_true(rme_credit_may_last(&c, 1, 3));
     for (int i = 0; i < 4; i++)
         assert_int_equal(rme_credit_used(&c), 0);
@@ -198,13 +201,15 @@ static void few_are_given_up_to_the_first(void **state)
     assert_int_equal(giver.have, 1);
 }
 
-/* A message of the one with a single credit is answered by CREDIT each time, and that comes to an end. */
+/* A message of the one with a single credit is answered by CREDIT each time, and that comes to
+ * an end. */
 static void an_exchange_of_credits_dies_out(void **state)
 {
     (void)state;
     for (uint32_t reserve = RME_CREDITS_RESERVE; reserve <= 9; reserve++) {
         struct rme_credit side[2];
-        bool flight[2] = {true, false}; /* to that side: a CREDIT message, or at first something else */
+        /* to that side: a CREDIT message, or at first something else */
+        bool flight[2] = {true, false};
         uint16_t credits = 0;
         int messages = 1;
 
@@ -231,7 +236,7 @@ static void an_exchange_of_credits_dies_out(void **state)
     }
 }
 
-/* ---- The pool ----------------------------------------------------------------------------------------------------- */
+/* ---- The pool ---- */
 
 static uint32_t take(struct rme_credit_pool *pool, uint32_t *has, uint32_t wanted)
 {
@@ -291,16 +296,18 @@ static void a_small_pool_is_used_up(void **state)
     assert_int_equal(take(&pool, &has[4], 4096), 4096);
 }
 
-/* ---- Two peers, every order of events ---------------------------------------------------------------------------- */
+/* ---- Two peers, every order of events ---- */
 
 /*
- * One side: its account, the data, control messages and immediates that it still has to send, how often its promise may still grow, how
- * often it may still give up what it was granted, lay an arrival aside, or return nothing for a while, and what is on the way to
- * it.  The state space is explored to the end: in no state may a message meet no buffer, what is told of messages taken is always
- * true, and no state without a possible step may have anything left to send.
+ * One side: its account, the data, control messages and immediates that it still has to send,
+ * how often its promise may still grow, how often it may still give up what it was granted, lay
+ * an arrival aside, or return nothing for a while, and what is on the way to it.  The state
+ * space is explored to the end: in no state may a message meet no buffer, what is told of
+ * messages taken is always true, and no state without a possible step may have anything left to
+ * send.
  */
 #define IN_FLIGHT 8
-#define GROWTH 2
+#define GROWTH    2
 
 struct work {
     uint8_t data, control, reports; /* to be sent */
@@ -357,8 +364,9 @@ static void reduce(struct model *m)
         me->credit.told = 0;
         peer->taken -= (uint8_t)known;
         for (int i = 0; i < me->nflight; i++)
-            me->flight[i].taken =
-                me->credit.exact && !me->flight[i].report ? (uint8_t)(me->flight[i].taken - known) : 0;
+            me->flight[i].taken = me->credit.exact && !me->flight[i].report
+                                      ? (uint8_t)(me->flight[i].taken - known)
+                                      : 0;
     }
 }
 
@@ -402,7 +410,8 @@ static bool send_one(const struct model *from, int s, enum rme_credit_class clas
     if (peer->nflight == IN_FLIGHT)
         return false;
     if (class == RME_CREDIT_RETURN) {
-        if (!rme_credit_may(&me->credit, class) || !rme_credit_due(&me->credit) || me->withholds)
+        if (!rme_credit_may(&me->credit, class) || !rme_credit_due(&me->credit) ||
+            me->withholds)
             return false;
         message.more = (uint8_t)rme_credit_give_more(&me->credit);
     } else if (*left == 0 || !may(me, class)) {
@@ -421,7 +430,8 @@ static bool report_one(const struct model *from, int s)
     struct side *me = &m.side[s], *peer = &m.side[1 - s];
 
     if (me->work.reports == 0 || peer->nflight == IN_FLIGHT ||
-        !(rme_credit_may(&me->credit, RME_CREDIT_CONTROL) || rme_credit_may_last(&me->credit, 0, me->aside)))
+        !(rme_credit_may(&me->credit, RME_CREDIT_CONTROL) ||
+          rme_credit_may_last(&me->credit, 0, me->aside)))
         return false;
     me->work.reports--;
     rme_credit_spend(&me->credit);
@@ -452,7 +462,8 @@ static bool receive_one(const struct model *from, int s, bool aside)
     struct side *me = &m.side[s];
     struct message message = me->flight[0];
 
-    if (me->nflight == 0 || (aside && me->work.defers == 0) || (!aside && me->aside != 0) || (aside && message.back != 0))
+    if (me->nflight == 0 || (aside && me->work.defers == 0) || (!aside && me->aside != 0) ||
+        (aside && message.back != 0))
         return false;
     assert_int_equal(rme_credit_gain(&me->credit, message.credits, message.more), 0);
     if (me->credit.exact && !message.report)
@@ -599,7 +610,8 @@ static void nor_with_a_single_credit(void **state)
                 {{.data = 3, .control = 3}, {.data = 3, .holds = 1}},
                 {{.data = 2, .holds = 1}, {.data = 2, .reports = 1}},
                 {{.data = 2, .control = 1, .growth = 2}, {.reports = 2, .yields = 2}},
-                {{.data = 1, .growth = 1, .yields = 1}, {.reports = 1, .growth = 1, .yields = 1}},
+                {{.data = 1, .growth = 1, .yields = 1},
+                 {.reports = 1, .growth = 1, .yields = 1}},
             };
 
             for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
@@ -607,11 +619,12 @@ static void nor_with_a_single_credit(void **state)
         }
 }
 
-/* ---- Windows ----------------------------------------------------------------------------------------------------- */
+/* ---- Windows ---- */
 
 static void windows_agree(void **state)
 {
-    struct rme_window w = {.limit = 1000, .sent = UINT32_MAX - 100, .taken = UINT32_MAX - 100}; /* about to wrap */
+    /* about to wrap */
+    struct rme_window w = {.limit = 1000, .sent = UINT32_MAX - 100, .taken = UINT32_MAX - 100};
     struct rme_holding h = {.limit = 1000, .got = UINT32_MAX - 100, .taken = UINT32_MAX - 100};
 
     (void)state;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Who makes the engine keep more than its share gets no credits back (keep.c), and is told what was taken later: in order, all of
- * it, and when less is kept.
+ * Who makes the engine keep more than its share gets no credits back (keep.c), and is told what
+ * was taken later: in order, all of it, and when less is kept.
  */
 #include "engine/engine.h"
 #include "scripted.h"
 
-#define OPTIONS                                                                                                        \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,keepalive_ms=0,invite=0,credits=64,credits_max=64,"       \
+#define OPTIONS                                                                                \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,keepalive_ms=0,invite=0,"       \
+    "credits=64,credits_max=64,"                                                               \
     "kept_bytes=1M,eager_window=1M"
 #define HALF    (512u << 10) /* of kept_bytes: from here on the one peer is greedy */
 #define PAYLOAD 2000
@@ -50,8 +51,9 @@ static uint64_t kept(void)
 static void say_eager(void)
 {
     static uint8_t buffer[4096];
-    struct rme_wire_message message = {
-        .type = RME_WIRE_EAGER, .tag = TAG, .credits = (uint16_t)(script.spent - scripted.back)};
+    struct rme_wire_message message = {.type = RME_WIRE_EAGER,
+                                       .tag = TAG,
+                                       .credits = (uint16_t)(script.spent - scripted.back)};
 
     assert_true(scripted.have > 0);
     scripted.have--;

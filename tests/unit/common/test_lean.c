@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Links that begin with a single receive buffer (credit.c): what newcomers get, how they get more, and give it back; what a side
- * does that was promised one.
+ * Links that begin with a single receive buffer (credit.c): what newcomers get, how they get
+ * more, and give it back; what a side does that was promised one.
  */
 #include <errno.h>
 
 #include "engine/engine.h"
 #include "scripted.h"
 
-#define OPTIONS                                                                                                        \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,rndv=write,invite=0,credits=8,credits_max=64,"          \
+#define OPTIONS                                                                                \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,rndv=write,invite=0,"           \
+    "credits=8,credits_max=64,"                                                                \
     "keepalive_ms=0,idle_keepalive_ms=0,"
 
 static char memory[64];
@@ -51,7 +52,7 @@ static void another(unsigned link, const struct rme_hello *hello)
     scripted_run();
 }
 
-/* ---- Who came to us ---------------------------------------------------------------------------------------------- */
+/* ---- Who came to us ---- */
 
 static void a_newcomer_has_one_and_grows_with_use(void **state)
 {
@@ -64,7 +65,8 @@ static void a_newcomer_has_one_and_grows_with_use(void **state)
     scripted_hush();
     say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
     assert_int_equal(script.promised, 8);
-    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1); /* at once, and nothing else is needed */
+    /* at once, and nothing else is needed */
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
     assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.tag, 7);
     assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.credits, 1);
     assert_int_equal(scripted.have, 8);
@@ -136,7 +138,8 @@ static void without_a_pool_one_is_all(void **state)
     assert_int_equal(scripted.have, 1);
 }
 
-/* Those who do not know the rule get what they always got; when much is lent, the least that they accept. */
+/* Those who do not know the rule get what they always got; when much is lent, the least that
+ * they accept. */
 static void old_peers_get_enough_for_a_reserve(void **state)
 {
     struct rme_hello lean = lean_hello(), old = scripted_hello();
@@ -200,7 +203,7 @@ static void a_request_that_promises_few_is_refused(void **state)
     scripted_run();
 }
 
-/* ---- Who was promised one ---------------------------------------------------------------------------------------- */
+/* ---- Who was promised one ---- */
 
 static void connect_to(uint16_t credits)
 {
@@ -223,7 +226,8 @@ static void the_message_that_takes_the_last_says_so(void **state)
     assert_int_equal(scripted_count(RME_WIRE_EAGER), 1);
     assert_int_equal(scripted_word(RME_WIRE_EAGER, 0)->message.flags, RME_WIRE_F_STALLED);
     say(RME_WIRE_CREDIT, 0, 0);
-    assert_int_equal(scripted_count(RME_WIRE_EAGER), 2); /* without the pool it goes on like that */
+    /* without the pool it goes on like that */
+    assert_int_equal(scripted_count(RME_WIRE_EAGER), 2);
     assert_int_equal(scripted_word(RME_WIRE_EAGER, 1)->message.flags, RME_WIRE_F_STALLED);
     say(RME_WIRE_CREDIT, 0, 7);
     assert_int_equal(scripted_count(RME_WIRE_EAGER), 3);
@@ -249,7 +253,8 @@ static void who_has_grown_keeps_a_reserve(void **state)
 
 static unsigned slept, byes_at_first;
 
-/* What happens while the engine closes: the peer takes the message, BYE arrives, the link ends. */
+/* What happens while the engine closes: the peer takes the message, BYE arrives, the link
+ * ends. */
 static void take_the_last(void)
 {
     switch (slept++) {
@@ -265,7 +270,8 @@ static void take_the_last(void)
     }
 }
 
-/* Its message may not have arrived yet: the link does not end before there was a credit for the good-bye that follows it. */
+/* Its message may not have arrived yet: the link does not end before there was a credit for the
+ * good-bye that follows it. */
 static void who_closes_waits_for_a_credit_to_say_so(void **state)
 {
     struct posted send;

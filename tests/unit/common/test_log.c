@@ -155,13 +155,15 @@ static void lines_about_a_host_are_limited(void **state)
     assert_non_null(limit);
     for (int i = 0; i < 100; i++) {
         snprintf(line, sizeof(line), "10.1.2.3:%d: gone", 4000 + i);
-        assert_int_equal(rme_log_limit_pass(limit, "%s: gone", line, now + (uint64_t)i), i < RME_LOG_BURST);
+        assert_int_equal(rme_log_limit_pass(limit, "%s: gone", line, now + (uint64_t)i),
+                         i < RME_LOG_BURST);
         assert_true(rme_log_limit_pass(limit, "gone: %s", line, now));
     }
     assert_true(rme_log_limit_pass(limit, "%s: gone", "10.1.2.4:4000: gone", now));
     assert_true(rme_log_limit_pass(limit, "%s: came", "10.1.2.3:4000: came", now));
     assert_int_equal(rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS - 1, false, &sample), 0);
-    assert_int_equal(rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS, false, &sample), 100 - RME_LOG_BURST);
+    assert_int_equal(rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS, false, &sample),
+                     100 - RME_LOG_BURST);
     assert_string_equal(sample, "10.1.2.3:4099: gone");
     assert_int_equal(rme_log_limit_owed(limit, now + RME_LOG_PERIOD_MS, false, &sample), 0);
     now += RME_LOG_PERIOD_MS;
@@ -172,7 +174,8 @@ static void lines_about_a_host_are_limited(void **state)
     free(limit);
 }
 
-/* Few lines now and then are never left out, and any number of hosts does not make any number of lines. */
+/* Few lines now and then are never left out, and any number of hosts does not make any number
+ * of lines. */
 static void the_limit_is_fair_and_firm(void **state)
 {
     struct rme_log_limit *limit = calloc(1, sizeof(*limit));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The match table, the table of operations, the timers: small structures with rules of their own. */
+/* The match table, the table of operations, the timers: small structures with rules of their
+ * own. */
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -11,7 +12,7 @@
 #include "base/timer.h"
 #include "unit.h"
 
-/* ---- Matching ---------------------------------------------------------------------------------------------------- */
+/* ---- Matching ---- */
 
 struct item {
     struct rme_node link;
@@ -53,7 +54,8 @@ static void chains_stay_short(void **state)
     (void)state;
     assert_int_equal(rme_match_init(&match), 0);
     for (int i = 0; i < N; i++) {
-        struct rme_slot *slot = rme_match_get(&match, rme_match_key((uint32_t)i / 100, i % 100 - 50));
+        struct rme_slot *slot =
+            rme_match_get(&match, rme_match_key((uint32_t)i / 100, i % 100 - 50));
 
         assert_non_null(slot);
         items[i].number = i;
@@ -68,7 +70,8 @@ static void chains_stay_short(void **state)
     }
     assert_in_range(longest, 1, 12);
     for (int i = 0; i < N; i++) {
-        struct rme_slot *slot = rme_match_find(&match, rme_match_key((uint32_t)i / 100, i % 100 - 50));
+        struct rme_slot *slot =
+            rme_match_find(&match, rme_match_key((uint32_t)i / 100, i % 100 - 50));
 
         assert_non_null(slot);
         assert_int_equal(rme_entry(slot->messages.next, struct item, link)->number, i);
@@ -104,7 +107,7 @@ static void rings(void **state)
     assert_null(rme_node_take(&one));
 }
 
-/* ---- Operations -------------------------------------------------------------------------------------------------- */
+/* ---- Operations ---- */
 
 static void ids_are_never_used_again(void **state)
 {
@@ -165,9 +168,10 @@ static void many_ops_with_room(void **state)
     free(table);
 }
 
-/* ---- Names --------------------------------------------------------------------------------------------------------- */
+/* ---- Names ---- */
 
-/* Each is found by all three of its parts, however many there are, and not when it was dropped. */
+/* Each is found by all three of its parts, however many there are, and not when it was
+ * dropped. */
 static void names_are_found_by_all_parts(void **state)
 {
     enum { PEERS = 7, KINDS = 4, NUMBERS = 300 };
@@ -181,13 +185,15 @@ static void names_are_found_by_all_parts(void **state)
         for (uint32_t p = 0; p < PEERS; p++)
             for (uint32_t k = 0; k < KINDS; k++)
                 for (uint32_t n = 0; n < NUMBERS; n++)
-                    rme_name_set(&names, &name[p][k][n], p + 1, (enum rme_name_kind)k, n * 0x01000193u);
+                    rme_name_set(&names, &name[p][k][n], p + 1, (enum rme_name_kind)k,
+                                 n * 0x01000193u);
         assert_int_equal(names.used, PEERS * KINDS * NUMBERS);
         for (uint32_t p = 0; p < PEERS; p++)
             for (uint32_t k = 0; k < KINDS; k++)
                 for (uint32_t n = 0; n < NUMBERS; n++)
-                    assert_ptr_equal(rme_name_find(&names, p + 1, (enum rme_name_kind)k, n * 0x01000193u),
-                                     &name[p][k][n]);
+                    assert_ptr_equal(
+                        rme_name_find(&names, p + 1, (enum rme_name_kind)k, n * 0x01000193u),
+                        &name[p][k][n]);
     }
     assert_null(rme_name_find(&names, 1, RME_NAME_OWN, 1));
     assert_null(rme_name_find(&names, PEERS + 1, RME_NAME_OWN, 0));
@@ -207,7 +213,8 @@ static void names_are_found_by_all_parts(void **state)
 
 enum { MOST_ALIKE = 256 }; /* a power of 2 */
 
-/* Of two that are alike the last one is found, also when the table has grown since, and the other when that is gone. */
+/* Of two that are alike the last one is found, also when the table has grown since, and the
+ * other when that is gone. */
 static void the_last_of_two_names_is_found(void **state)
 {
     enum { OTHERS = 1000 };
@@ -228,7 +235,8 @@ static void the_last_of_two_names_is_found(void **state)
     rme_table_clear(&names);
 }
 
-/* In a child of its own: doubles a table of so many nodes that are all alike.  The number of instructions; 0: no child can be watched. */
+/* In a child of its own: doubles a table of so many nodes that are all alike.  The number of
+ * instructions; 0: no child can be watched. */
 static long steps_to_double(uint32_t nodes)
 {
     static struct rme_keyed alike[MOST_ALIKE];
@@ -260,7 +268,8 @@ static long steps_to_double(uint32_t nodes)
     return WEXITSTATUS(status) == 0 ? steps : 0;
 }
 
-/* Peers choose names: many that are alike cost no more to put into longer tables than others do. */
+/* Peers choose names: many that are alike cost no more to put into longer tables than others
+ * do. */
 static void a_table_of_names_that_are_alike_grows_in_proportion(void **state)
 {
     const char *preloaded = getenv("LD_PRELOAD");
@@ -268,7 +277,7 @@ static void a_table_of_names_that_are_alike_grows_in_proportion(void **state)
 
     (void)state;
     if (preloaded != NULL && strstr(preloaded, "valgrind") != NULL)
-        skip(); /* its own instructions would be counted */
+        skip();         /* its own instructions would be counted */
     steps_to_double(2); /* what is looked up at the first call is known then */
     few = steps_to_double(MOST_ALIKE / 8);
     many = steps_to_double(MOST_ALIKE);
@@ -292,7 +301,7 @@ static void states_and_steps(void **state)
             assert_true(rme_op_may_step((enum rme_op_state)s, RME_OP_ENDING));
 }
 
-/* ---- Timers ------------------------------------------------------------------------------------------------------ */
+/* ---- Timers ---- */
 
 static void timers_come_in_order(void **state)
 {
@@ -331,12 +340,15 @@ static void timers_come_in_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_are_found_and_go),   cmocka_unit_test(chains_stay_short),
-        cmocka_unit_test(rings),                    cmocka_unit_test(ids_are_never_used_again),
+        cmocka_unit_test(slots_are_found_and_go),
+        cmocka_unit_test(chains_stay_short),
+        cmocka_unit_test(rings),
+        cmocka_unit_test(ids_are_never_used_again),
         cmocka_unit_test(many_ops_with_room),
         cmocka_unit_test(names_are_found_by_all_parts),
         cmocka_unit_test(the_last_of_two_names_is_found),
-        cmocka_unit_test(a_table_of_names_that_are_alike_grows_in_proportion),       cmocka_unit_test(states_and_steps),
+        cmocka_unit_test(a_table_of_names_that_are_alike_grows_in_proportion),
+        cmocka_unit_test(states_and_steps),
         cmocka_unit_test(timers_come_in_order),
     };
 

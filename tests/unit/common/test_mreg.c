@@ -279,9 +279,9 @@ static void use(struct fixture *f, char *base, size_t length, unsigned access)
 }
 
 /*
- * The page `gone` was unmapped.  The unmap returned as soon as its event was read; who takes the
- * lock from then on (as a lookup does) finds that the reader has acted on it, while a glance
- * without the lock may come a moment too early.
+ * The page `gone` was unmapped.  The unmap returned as soon as its event was read; who takes
+ * the lock from then on (as a lookup does) finds that the reader has acted on it, while a
+ * glance without the lock may come a moment too early.
  */
 static void reap_unmapped(struct fixture *f, char *gone)
 {
@@ -530,7 +530,8 @@ static void an_unmap_while_registering_is_seen(void **state)
     f->fake.during = unmap_once;
     f->fake.during_arg = &between;
     use(f, f->memory, 4 * PAGE, SOURCE);
-    /* It served its operation and is not used again, whether or not the monitor told of it yet. */
+    /* It served its operation and is not used again, whether or not the monitor told of it
+     * yet. */
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SOURCE, &hold), -EAGAIN);
     rme_mreg_reap(f->mreg);
     assert_int_equal(fake_live(&f->fake), 0);
@@ -625,7 +626,8 @@ static void hints_are_bounded(void **state)
     unsigned count = 0;
 
     (void)state;
-    rme_mreg_hint(f->mreg, f->memory, 200 * PAGE, SOURCE); /* a quarter of the cache is left of it */
+    /* a quarter of the cache is left of it */
+    rme_mreg_hint(f->mreg, f->memory, 200 * PAGE, SOURCE);
     rme_mreg_hint(f->mreg, f->memory + 200 * PAGE, PAGE, SOURCE); /* and nothing of this */
     rme_mreg_warm(f->mreg);
     assert_int_equal(f->fake.regs, 1);
@@ -648,7 +650,8 @@ static void hints_are_bounded(void **state)
 }
 
 /* The registration of a key is this and nothing beside it. */
-static void expect_exactly(struct fixture *f, uint64_t key, const char *base, size_t length, unsigned access)
+static void expect_exactly(struct fixture *f, uint64_t key, const char *base, size_t length,
+                           unsigned access)
 {
     assert_true(fake_covers(&f->fake, key, base, length, access));
     assert_false(fake_covers(&f->fake, key, base - 1, 1, 0));
@@ -689,7 +692,8 @@ static void what_is_shown_is_exact(void **state)
     stop(f);
 }
 
-/* And for one operation alone: neither zone nor cache has it, and a block serves others only when its key is dead. */
+/* And for one operation alone: neither zone nor cache has it, and a block serves others only
+ * when its key is dead. */
 static void what_is_shown_is_for_one_operation(void **state)
 {
     struct fixture *f = start_cached(100, 1 << 20);
@@ -712,15 +716,18 @@ static void what_is_shown_is_for_one_operation(void **state)
     assert_false(fake_covers(&f->fake, seg.rkey, f->memory + 100, 1, 0));
     end(f, other);
     assert_int_equal(fake_live(&f->fake), 1);
-    rme_mreg_hint(f->mreg, f->memory + 20 * PAGE, PAGE, SINK); /* what is made ready is for us */
+    /* what is made ready is for us */
+    rme_mreg_hint(f->mreg, f->memory + 20 * PAGE, PAGE, SINK);
     rme_mreg_warm(f->mreg);
     assert_int_equal(fake_live(&f->fake), 2);
-    assert_int_equal(rme_mreg_try(f->mreg, &(struct rme_mseg){.base = f->memory + 20 * PAGE, .length = PAGE}, 1,
-                                  RME_ACCESS_LOCAL_WRITE, &hold),
-                     0);
+    assert_int_equal(
+        rme_mreg_try(f->mreg, &(struct rme_mseg){.base = f->memory + 20 * PAGE, .length = PAGE},
+                     1, RME_ACCESS_LOCAL_WRITE, &hold),
+        0);
     end(f, hold);
     for (unsigned i = 0; i < f->fake.regs; i++)
-        assert_false(fake_covers(&f->fake, i + 1, f->memory + 20 * PAGE, 1, RME_ACCESS_REMOTE_WRITE));
+        assert_false(
+            fake_covers(&f->fake, i + 1, f->memory + 20 * PAGE, 1, RME_ACCESS_REMOTE_WRITE));
 
     block = rme_zone_alloc(f->zone, 8192);
     seg = (struct rme_mseg){.base = block, .length = 7000};

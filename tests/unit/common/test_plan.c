@@ -65,7 +65,8 @@ static void eager_gives_way_where_it_is_slower(void **state)
     assert_int_equal(rme_plan_eager_max(&measured, 4000, 64 * KIB), 4000);
     assert_int_equal(rme_plan_eager_max(&measured, 4000, 1000), 1000);
     assert_int_equal(rme_plan_eager_max(&measured, 4000, 0), 0);
-    measured.copy_warm = 100; /* however slow the processor seemed, small messages stay as they are */
+    /* however slow the processor seemed, small messages stay as they are */
+    measured.copy_warm = 100;
     assert_int_equal(rme_plan_eager_max(&measured, 64 * KIB, 64 * KIB), 4 * KIB);
     measured.copy_warm = 0;
     assert_int_equal(rme_plan_eager_max(&measured, 64 * KIB, 64 * KIB), 64 * KIB);
@@ -409,7 +410,8 @@ static void huge_sizes(void **state)
 }
 
 /* The row that is marked in the explanation; the text of all of it is the caller's to free. */
-static const char *chosen_row(const struct rme_plan_in *send, const struct rme_plan_in *recv, char **text)
+static const char *chosen_row(const struct rme_plan_in *send, const struct rme_plan_in *recv,
+                              char **text)
 {
     size_t size = 0;
     FILE *out = open_memstream(text, &size);
@@ -438,16 +440,41 @@ static void explains_what_is_decided(void **state)
     free(text);
 }
 
-/* Costs of very different machines, messages of all sizes and shapes: what is shown is what each end is told when it asks. */
+/* Costs of very different machines, messages of all sizes and shapes: what is shown is what
+ * each end is told when it asks. */
 static void explains_the_very_decisions(void **state)
 {
     static const struct rme_costs machines[] = {
-        {.copy_warm = 0.03, .copy_cold = 0.1, .copy_piece = 10, .reg_call = 500, .reg_page = 1, .message = 500, .post = 50,
-         .sge = 5, .write_byte = 0.02, .read_byte = 0.02},
-        {.copy_warm = 0.1, .copy_cold = 0.4, .copy_piece = 20, .reg_call = 30000, .reg_page = 400, .message = 3000, .post = 200,
-         .sge = 30, .write_byte = 0.3, .read_byte = 0.9},
-        {.copy_warm = 1, .copy_cold = 2, .copy_piece = 100, .reg_call = 0, .reg_page = 0, .message = 100, .post = 1000, .sge = 0,
-         .write_byte = 0.1, .read_byte = 0.1},
+        {.copy_warm = 0.03,
+         .copy_cold = 0.1,
+         .copy_piece = 10,
+         .reg_call = 500,
+         .reg_page = 1,
+         .message = 500,
+         .post = 50,
+         .sge = 5,
+         .write_byte = 0.02,
+         .read_byte = 0.02},
+        {.copy_warm = 0.1,
+         .copy_cold = 0.4,
+         .copy_piece = 20,
+         .reg_call = 30000,
+         .reg_page = 400,
+         .message = 3000,
+         .post = 200,
+         .sge = 30,
+         .write_byte = 0.3,
+         .read_byte = 0.9},
+        {.copy_warm = 1,
+         .copy_cold = 2,
+         .copy_piece = 100,
+         .reg_call = 0,
+         .reg_page = 0,
+         .message = 100,
+         .post = 1000,
+         .sge = 0,
+         .write_byte = 0.1,
+         .read_byte = 0.1},
     };
     unsigned seen[RME_PROTO_COUNT] = {0}, packed = 0;
 
@@ -467,7 +494,8 @@ static void explains_the_very_decisions(void **state)
         asked = in;
         rme_plan(&in, &first);
         asked.send.ready = first.offer && in.bytes <= rme_plan_unit(in.unit, first.send_pack);
-        asked.send.ready = asked.send.ready || (first.offer && kept && in.bytes >= in.pack_threshold);
+        asked.send.ready =
+            asked.send.ready || (first.offer && kept && in.bytes >= in.pack_threshold);
         if (asked.send.ready && first.send_pack)
             asked.send.segments = 1;
         asked.send.kept = false;
@@ -507,7 +535,8 @@ static void the_best_is_chosen_where_costs_decide(void **state)
 
         best = rme_plan_cost(&in, plan.proto, plan.send_pack, plan.recv_pack, NULL);
         for (int pack = 0; pack < 4; pack++)
-            assert_true(rme_plan_cost(&in, plan.proto, pack & 1, pack & 2, NULL) >= best * 0.999999);
+            assert_true(rme_plan_cost(&in, plan.proto, pack & 1, pack & 2, NULL) >=
+                        best * 0.999999);
         choices |= 1u << (plan.send_pack + 2 * plan.recv_pack);
     }
     assert_int_equal(choices, 1 << 0 | 1 << 3);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A peer of another protocol version: each side says so in one line, which is true, and what waited for the link ends. */
+/* A peer of another protocol version: each side says so in one line, which is true, and what
+ * waited for the link ends. */
 #include <errno.h>
 #include <stdio.h>
 #include "unit.h"
@@ -25,8 +26,9 @@ static void take_line(void *arg, enum rme_log_level level, const char *line)
 static int set_up(void **state)
 {
     struct rme_addr *listen = NULL;
-    struct rme_config config = {
-        .fabric = &script_ops, .options = "regcache_entries=0,spin_us=0,dont_fork=off", .log = take_line};
+    struct rme_config config = {.fabric = &script_ops,
+                                .options = "regcache_entries=0,spin_us=0,dont_fork=off",
+                                .log = take_line};
 
     (void)state;
     lines = 0;
@@ -153,7 +155,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_asks_us_is_refused_in_one_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_refuses_us_is_named_in_one_line, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(who_takes_us_all_the_same_is_left_in_one_line, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_takes_us_all_the_same_is_left_in_one_line, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests_name("refused", tests, NULL, NULL);

@@ -630,7 +630,8 @@ static void unexpected_at_the_end(void **state)
     for (int i = 0; i < SENT; i++)
         SAYS(UNEXPECTED, 0, .tag = i);
     no_calloc =
-        2 * (rme->protocols->lent.mask + 1) * sizeof(struct rme_keyed *); /* the old table serves */
+        /* the old table serves */
+        2 * (rme->protocols->lent.mask + 1) * sizeof(struct rme_keyed *);
     for (int n = 0; n < TAKEN; n++) {
         if (n == TAKEN - 1)
             no_malloc = no_calloc = 0;

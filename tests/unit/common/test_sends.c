@@ -5,9 +5,11 @@
 #define LARGE 20000
 #define SMALL 8
 
-#define OPTIONS "regcache_entries=0,spin_us=0,keepalive_ms=0,zone_bytes=64M,dont_fork=off,rndv=read,invite=0,pack_threshold=0"
+#define OPTIONS                                                                                \
+    "regcache_entries=0,spin_us=0,keepalive_ms=0,zone_bytes=64M,dont_fork=off,"                \
+    "rndv=read,invite=0,pack_threshold=0"
 
-#define HUGE  (1 << 20) /* surely registered, not copied */
+#define HUGE (1 << 20) /* surely registered, not copied */
 
 static char memory[HUGE];
 
@@ -17,8 +19,9 @@ static void refuse_rts(unsigned n)
     const struct word *rts = scripted_word(RME_WIRE_RTS, n);
 
     assert_non_null(rts);
-    scripted_say((struct rme_wire_message){
-                     .type = RME_WIRE_FIN, .to = rts->message.from, .status = RME_WIRE_CANCELED},
+    scripted_say((struct rme_wire_message){.type = RME_WIRE_FIN,
+                                           .to = rts->message.from,
+                                           .status = RME_WIRE_CANCELED},
                  NULL);
 }
 
@@ -68,7 +71,8 @@ static void a_host_that_takes_nothing_holds_back_its_tags_alone(void **state)
     scripted_send(&large[2], memory, LARGE, 3);
     scripted_send(&small[1], memory, SMALL, 4); /* of a tag of its own */
     scripted_send(&small[2], memory, SMALL, 1); /* behind one that has gone */
-    assert_int_equal(rme_post_unexpected(scripted.rme, scripted.peer, &list, 2, 0, NULL, &id), 1);
+    assert_int_equal(rme_post_unexpected(scripted.rme, scripted.peer, &list, 2, 0, NULL, &id),
+                     1);
     scripted_run();
     assert_int_equal(small[1].rc, 1);
     assert_int_equal(small[2].rc, 1);
@@ -103,7 +107,8 @@ static void post_meanwhile(void)
     scripted_send(&during[1], memory, SMALL, 2);
     scripted_send(&during[2], memory, HUGE, 3);
     scripted_send(&during[3], memory, SMALL, 3);
-    assert_int_equal(scripted_count(RME_WIRE_RTS), 1); /* of tag 3: its memory was made ready by the second one */
+    /* of tag 3: its memory was made ready by the second one */
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
     assert_int_equal(rts_tag(0), 3);
     assert_int_equal(during[0].reports, 0);
     assert_int_equal(during[1].rc, 1);
@@ -224,7 +229,8 @@ static void a_cancelled_one_passes_its_tag_on(void **state)
     scripted_check(&of[2], -ECANCELED);
 }
 
-/* The oldest of a tag holds it next, and was posted before what has come to the queue meanwhile. */
+/* The oldest of a tag holds it next, and was posted before what has come to the queue
+ * meanwhile. */
 static void the_next_of_a_tag_goes_before_those_that_came_later(void **state)
 {
     struct posted first, large, of[2], later;
@@ -277,7 +283,7 @@ static void all_that_wait_end_with_the_link(void **state)
     }
 }
 
-/* ---- Requests among data --------------------------------------------------------------------------------------------- */
+/* ---- Requests among data ---- */
 
 static void request(struct posted *p, size_t size, int32_t tag)
 {
@@ -291,7 +297,8 @@ static void request(struct posted *p, size_t size, int32_t tag)
     p->reports = p->rc;
 }
 
-/* The tags of what was started so far, in the order of going out: each a digit, requests are 5 and more. */
+/* The tags of what was started so far, in the order of going out: each a digit, requests are 5
+ * and more. */
 static uint64_t started(void)
 {
     uint64_t tags = 0;
@@ -299,7 +306,8 @@ static uint64_t started(void)
     for (unsigned i = 0; i < scripted.words; i++) {
         const struct rme_wire_message *m = &scripted.word[i].message;
 
-        if (m->type == RME_WIRE_EAGER || m->type == RME_WIRE_UNEXPECTED || m->type == RME_WIRE_RTS)
+        if (m->type == RME_WIRE_EAGER || m->type == RME_WIRE_UNEXPECTED ||
+            m->type == RME_WIRE_RTS)
             tags = tags * 10 + (uint64_t)m->tag;
     }
     return tags;
@@ -407,7 +415,7 @@ static void a_request_that_waits_for_an_rts_holds_back_no_data(void **state)
         scripted_check(&data[i], 0);
 }
 
-/* ---- A random life: what of one tag is heard is heard in the order of posting ------------------------------------------ */
+/* ---- A random life: what of one tag is heard is heard in the order of posting ---- */
 
 enum { TAGS = 5, POSTS = 3000, SLOTS = 3 };
 
@@ -496,7 +504,8 @@ static void whatever_happens_a_tag_keeps_its_order(void **state)
                 break;
             case 2:
                 if (posted > 0)
-                    rme_cancel(scripted.rme, life[posted - 1 - pick(posted < 20 ? posted : 20)].id);
+                    rme_cancel(scripted.rme,
+                               life[posted - 1 - pick(posted < 20 ? posted : 20)].id);
                 break;
             case 3:
                 if (script.no_tx)
@@ -529,12 +538,15 @@ static void whatever_happens_a_tag_keeps_its_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_host_that_takes_nothing_holds_back_its_tags_alone, close_it),
+        cmocka_unit_test_teardown(a_host_that_takes_nothing_holds_back_its_tags_alone,
+                                  close_it),
         cmocka_unit_test_teardown(memory_that_is_made_ready_holds_back_its_tag_alone, close_it),
-        cmocka_unit_test_teardown(a_small_one_waits_for_the_window_and_for_none_that_is_large, close_it),
+        cmocka_unit_test_teardown(a_small_one_waits_for_the_window_and_for_none_that_is_large,
+                                  close_it),
         cmocka_unit_test_teardown(they_take_turns_for_an_rts, close_it),
         cmocka_unit_test_teardown(a_cancelled_one_passes_its_tag_on, close_it),
-        cmocka_unit_test_teardown(the_next_of_a_tag_goes_before_those_that_came_later, close_it),
+        cmocka_unit_test_teardown(the_next_of_a_tag_goes_before_those_that_came_later,
+                                  close_it),
         cmocka_unit_test_teardown(all_that_wait_end_with_the_link, close_it),
         cmocka_unit_test_teardown(no_data_takes_the_credit_of_an_older_request, close_it),
         cmocka_unit_test_teardown(a_request_without_room_holds_back_no_data, close_it),

@@ -4,7 +4,7 @@
 #include "unit.h"
 
 #define BYTES 4096
-#define LIST 64
+#define LIST  64
 
 static uint64_t seed = 12345;
 
@@ -14,14 +14,16 @@ static uint32_t draw(uint32_t bound)
     return (uint32_t)(seed >> 33) % bound;
 }
 
-/* Cuts `total` bytes at `memory` into a list of up to `max` segments in order, some of them empty. */
+/* Cuts `total` bytes at `memory` into a list of up to `max` segments in order, some of them
+ * empty. */
 static uint32_t cut_local(struct rme_mseg *list, uint8_t *memory, uint64_t total, uint32_t max)
 {
     uint64_t at = 0;
     uint32_t n = 0;
 
     while (at < total) {
-        uint64_t length = n == max - 1 ? total - at : draw((uint32_t)(total - at) + 1) / (1 + draw(8));
+        uint64_t length =
+            n == max - 1 ? total - at : draw((uint32_t)(total - at) + 1) / (1 + draw(8));
 
         list[n] = (struct rme_mseg){.base = memory + at, .length = length, .lkey = 100 + n};
         n++;
@@ -30,7 +32,8 @@ static uint32_t cut_local(struct rme_mseg *list, uint8_t *memory, uint64_t total
     return n;
 }
 
-static uint32_t cut_remote(struct rme_wire_segment *list, uint8_t *memory, uint64_t total, uint32_t max)
+static uint32_t cut_remote(struct rme_wire_segment *list, uint8_t *memory, uint64_t total,
+                           uint32_t max)
 {
     struct rme_mseg local[LIST];
     uint32_t n = cut_local(local, memory, total, max);
@@ -41,7 +44,8 @@ static uint32_t cut_remote(struct rme_wire_segment *list, uint8_t *memory, uint6
 }
 
 /* Writes as a device would. */
-static void execute(const struct rme_piece *piece, uint32_t npiece, const struct rme_split_limits *limits)
+static void execute(const struct rme_piece *piece, uint32_t npiece,
+                    const struct rme_split_limits *limits)
 {
     for (uint32_t p = 0; p < npiece; p++) {
         uint8_t *to = (uint8_t *)(uintptr_t)piece[p].raddr;
@@ -64,8 +68,10 @@ static void random_lists(void **state)
     (void)state;
     for (int round = 0; round < 3000; round++) {
         struct rme_split_limits limits = {1 + draw(6), 1 + draw(round % 2 ? 100 : 100000)};
-        uint64_t total = 1 + draw(BYTES), lskip = draw((uint32_t)total), rskip = draw((uint32_t)total);
-        uint64_t most = total - (lskip > rskip ? lskip : rskip), length = 1 + draw((uint32_t)most);
+        uint64_t total = 1 + draw(BYTES), lskip = draw((uint32_t)total),
+                 rskip = draw((uint32_t)total);
+        uint64_t most = total - (lskip > rskip ? lskip : rskip),
+                 length = 1 + draw((uint32_t)most);
         struct rme_mseg local[LIST];
         struct rme_wire_segment remote[LIST];
         struct rme_split_size size, again;
@@ -94,7 +100,8 @@ static void random_lists(void **state)
     }
 }
 
-/* The case that the old module got wrong: many fragments into one range, more than two work requests. */
+/* The case that the old module got wrong: many fragments into one range, more than two work
+ * requests. */
 static void fragments_into_one_range(void **state)
 {
     enum { N = 64, EACH = 4096 };
@@ -107,7 +114,8 @@ static void fragments_into_one_range(void **state)
 
     (void)state;
     for (int i = 0; i < N; i++)
-        local[i] = (struct rme_mseg){.base = (void *)(uintptr_t)(0x1000000 + i * 0x10000), .length = EACH};
+        local[i] = (struct rme_mseg){.base = (void *)(uintptr_t)(0x1000000 + i * 0x10000),
+                                     .length = EACH};
     size = rme_split(local, 0, &remote, 0, (uint64_t)N * EACH, &limits, piece, seg);
     assert_int_equal(size.npiece, 4);
     for (uint32_t p = 0; p < 4; p++) {
@@ -144,7 +152,8 @@ static void counting_cutting_copying(void **state)
         struct rme_seg seg[LIST], part = {NULL, 0};
         struct rme_walk walk;
         uint32_t n = cut_local(cut, memory, BYTES, LIST), count;
-        uint64_t offset = draw(BYTES), length = 1 + draw((uint32_t)(BYTES - offset)), covered, sum = 0;
+        uint64_t offset = draw(BYTES), length = 1 + draw((uint32_t)(BYTES - offset)), covered,
+                 sum = 0;
         uint32_t max = 1 + draw(LIST);
 
         for (uint32_t i = 0; i < n; i++)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The wire codec: golden bytes (they may never change within a protocol version), and bytes that nobody should send. */
+/* The wire codec: golden bytes (they may never change within a protocol version), and bytes
+ * that nobody should send. */
 #include "unit.h"
 #include "wire/wire.h"
 
 #define ROOM 256
 
-/* One message of each type with all its fields, and the bytes that doc/wire-protocol.md gives for it. */
+/* One message of each type with all its fields, and the bytes that doc/wire-protocol.md gives
+ * for it. */
 struct golden {
     struct rme_wire_message message;
     struct rme_wire_segment segment[2];
@@ -14,11 +16,19 @@ struct golden {
 };
 
 static const struct golden goldens[] = {
-    {{.type = RME_WIRE_EAGER, .flags = 1, .credits = 0x0203, .eager_taken = 0x04050607, .unexpected_taken = 0x08090a0b, .tag = -2},
+    {{.type = RME_WIRE_EAGER,
+      .flags = 1,
+      .credits = 0x0203,
+      .eager_taken = 0x04050607,
+      .unexpected_taken = 0x08090a0b,
+      .tag = -2},
      {{0, 0, 0}},
      16,
      "01010302070605040b0a0908feffffff"},
-    {{.type = RME_WIRE_UNEXPECTED, .tag = 7}, {{0, 0, 0}}, 16, "02000000000000000000000007000000"},
+    {{.type = RME_WIRE_UNEXPECTED, .tag = 7},
+     {{0, 0, 0}},
+     16,
+     "02000000000000000000000007000000"},
     {{.type = RME_WIRE_RTS,
       .flags = RME_WIRE_F_UNEXPECTED | RME_WIRE_F_READY,
       .tag = 5,
@@ -45,22 +55,37 @@ static const struct golden goldens[] = {
      40,
      "05000000000000000000000000000000"
      "010000000200000003000000000000000000000000000000"},
-    {{.type = RME_WIRE_GO, .to = 1, .from = 2}, {{0, 0, 0}}, 24, "060000000000000000000000000000000100000002000000"},
+    {{.type = RME_WIRE_GO, .to = 1, .from = 2},
+     {{0, 0, 0}},
+     24,
+     "060000000000000000000000000000000100000002000000"},
     {{.type = RME_WIRE_FIN, .to = 1, .status = RME_WIRE_TOO_LARGE, .offset = 4},
      {{0, 0, 0}},
      32,
      "0700000000000000000000000000000001000000010000000400000000000000"},
-    {{.type = RME_WIRE_CREDIT, .credits = 4}, {{0, 0, 0}}, 16, "08000400000000000000000000000000"},
-    {{.type = RME_WIRE_CREDIT, .credits = 1, .tag = 0x0102}, {{0, 0, 0}}, 16, "08000100000000000000000002010000"},
+    {{.type = RME_WIRE_CREDIT, .credits = 4},
+     {{0, 0, 0}},
+     16,
+     "08000400000000000000000000000000"},
+    {{.type = RME_WIRE_CREDIT, .credits = 1, .tag = 0x0102},
+     {{0, 0, 0}},
+     16,
+     "08000100000000000000000002010000"},
     {{.type = RME_WIRE_CANCEL, .flags = RME_WIRE_F_FROM_SENDER, .tag = 6, .to = 1, .from = 2},
      {{0, 0, 0}},
      24,
      "090800000000000000000000060000000100000002000000"},
-    {{.type = RME_WIRE_CANCEL_ACK, .to = 1}, {{0, 0, 0}}, 20, "0a00000000000000000000000000000001000000"},
+    {{.type = RME_WIRE_CANCEL_ACK, .to = 1},
+     {{0, 0, 0}},
+     20,
+     "0a00000000000000000000000000000001000000"},
     {{.type = RME_WIRE_PING}, {{0, 0, 0}}, 16, "0b000000000000000000000000000000"},
     {{.type = RME_WIRE_PONG}, {{0, 0, 0}}, 16, "0c000000000000000000000000000000"},
     {{.type = RME_WIRE_PING, .tag = 56}, {{0, 0, 0}}, 16, "0b000000000000000000000038000000"},
-    {{.type = RME_WIRE_PONG, .tag = 0x201}, {{0, 0, 0}}, 16, "0c000000000000000000000001020000"},
+    {{.type = RME_WIRE_PONG, .tag = 0x201},
+     {{0, 0, 0}},
+     16,
+     "0c000000000000000000000001020000"},
     {{.type = RME_WIRE_BYE}, {{0, 0, 0}}, 16, "0d000000000000000000000000000000"},
     {{.type = RME_WIRE_REFUSED,
       .flags = RME_WIRE_F_OPTIONAL,
@@ -147,7 +172,8 @@ static void decoding_gives_back(void **state)
     }
 }
 
-/* Every message cut short anywhere is malformed; with bytes behind its end it is the same message. */
+/* Every message cut short anywhere is malformed; with bytes behind its end it is the same
+ * message. */
 static void length_is_checked(void **state)
 {
     (void)state;
@@ -183,7 +209,8 @@ static void payload_is_the_rest(void **state)
 static void segments_that_cannot_be(void **state)
 {
     struct rme_wire_message m = {.type = RME_WIRE_CTS, .nsegment = 2};
-    struct rme_wire_segment huge = {0, 1, UINT64_MAX}, wraps = {UINT64_MAX - 1, 1, 4}, one = {0, 1, 1};
+    struct rme_wire_segment huge = {0, 1, UINT64_MAX}, wraps = {UINT64_MAX - 1, 1, 4},
+                            one = {0, 1, 1};
     struct rme_wire_message rts = {.type = RME_WIRE_RTS, .nsegment = 1, .total = 10};
     struct rme_wire_segment eleven = {0, 1, 11};
     uint8_t bytes[ROOM];
@@ -221,7 +248,8 @@ static void segments_that_fit(void **state)
     assert_int_equal(rme_wire_segments_max(RME_WIRE_RTS, RME_WIRE_RTS_SIZE), 0);
     assert_int_equal(rme_wire_segments_max(RME_WIRE_RTS, 10), 0);
     assert_int_equal(rme_wire_segments_max(RME_WIRE_RTS, 4096), 168);
-    assert_true(rme_wire_length(RME_WIRE_CTS, rme_wire_segments_max(RME_WIRE_CTS, 1024)) <= 1024);
+    assert_true(rme_wire_length(RME_WIRE_CTS, rme_wire_segments_max(RME_WIRE_CTS, 1024)) <=
+                1024);
     assert_int_equal(rme_wire_segments_max(RME_WIRE_CTS, SIZE_MAX), UINT16_MAX);
 }
 
@@ -236,7 +264,7 @@ static void statuses_are_errors(void **state)
     assert_int_equal(rme_wire_status_error(12345), -EPROTO);
 }
 
-/* ---- Connection data --------------------------------------------------------------------------------------------- */
+/* ---- Connection data ---- */
 
 static const struct rme_hello example = {
     .version = 1,
@@ -250,9 +278,11 @@ static const struct rme_hello example = {
     .rts_max = 0x10000,
 };
 
-static const char example_hex[] = "524d4531010128038877665544332211001000000800000000001000000004000000010000000000";
+static const char example_hex[] =
+    "524d4531010128038877665544332211001000000800000000001000000004000000010000000000";
 
-static const char lean_hex[] = "524d4531010128188877665544332211001000000100000000001000000004000000010000000000";
+static const char lean_hex[] =
+    "524d4531010128188877665544332211001000000100000000001000000004000000010000000000";
 
 static void hello_is_golden(void **state)
 {
@@ -361,12 +391,12 @@ static void reject_gives_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(encoding_is_golden),    cmocka_unit_test(decoding_gives_back),
-        cmocka_unit_test(length_is_checked),     cmocka_unit_test(payload_is_the_rest),
+        cmocka_unit_test(encoding_is_golden),      cmocka_unit_test(decoding_gives_back),
+        cmocka_unit_test(length_is_checked),       cmocka_unit_test(payload_is_the_rest),
         cmocka_unit_test(segments_that_cannot_be), cmocka_unit_test(unknown_types),
-        cmocka_unit_test(segments_that_fit),     cmocka_unit_test(statuses_are_errors),
-        cmocka_unit_test(hello_is_golden),       cmocka_unit_test(hello_of_a_later_version),
-        cmocka_unit_test(hello_that_is_refused), cmocka_unit_test(reject_gives_back),
+        cmocka_unit_test(segments_that_fit),       cmocka_unit_test(statuses_are_errors),
+        cmocka_unit_test(hello_is_golden),         cmocka_unit_test(hello_of_a_later_version),
+        cmocka_unit_test(hello_that_is_refused),   cmocka_unit_test(reject_gives_back),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

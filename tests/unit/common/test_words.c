@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Words of a peer that come late, early, or after a long silence: CANCEL for what is over, the immediate of an old peer that
- * follows our data, messages before the link is up, receive buffers asked back from who does not need them.
+ * Words of a peer that come late, early, or after a long silence: CANCEL for what is over, the
+ * immediate of an old peer that follows our data, messages before the link is up, receive
+ * buffers asked back from who does not need them.
  */
 #include <unistd.h>
 
@@ -9,8 +10,9 @@
 #include "scripted.h"
 
 #define LARGE 200000 /* one unit, whichever way it is moved */
-#define OPTIONS                                                                                                        \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,pack_threshold=0,unit=1M,rndv=write,credits=8,"          \
+#define OPTIONS                                                                                \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,pack_threshold=0,"              \
+    "unit=1M,rndv=write,credits=8,"                                                            \
     "credits_max=64,keepalive_ms=0,cancel_timeout_ms=60000,"
 #define NO_INVITE OPTIONS "invite=0,"
 
@@ -48,7 +50,7 @@ static void say_header(uint8_t type, int32_t tag)
     scripted_say((struct rme_wire_message){.type = type, .tag = tag}, NULL);
 }
 
-/* ---- CANCEL for what is over ----------------------------------------------------------------------------------------- */
+/* ---- CANCEL for what is over ---- */
 
 #define OLD_MAX 16
 #define LIVES   8300 /* slots and names are used again so often */
@@ -83,7 +85,8 @@ static void cancel(uint32_t to, uint32_t from, bool by_sender)
                  NULL);
 }
 
-/* All that a peer may have said of operations that are over, while the one with these names is under way. */
+/* All that a peer may have said of operations that are over, while the one with these names is
+ * under way. */
 static void cancel_old_ones(uint32_t ours, uint32_t theirs, bool by_sender)
 {
     for (unsigned i = 0; i < nold; i++) {
@@ -92,7 +95,8 @@ static void cancel_old_ones(uint32_t ours, uint32_t theirs, bool by_sender)
         cancel(ours, old[i].theirs, by_sender); /* as if the name had come again */
         if (by_sender)
             cancel(0, old[i].theirs, true);
-        scripted_say((struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = old[i].ours}, NULL);
+        scripted_say((struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = old[i].ours},
+                     NULL);
     }
     cancel(ours, theirs, !by_sender); /* of the other end */
     scripted_say((struct rme_wire_message){.type = RME_WIRE_CANCEL_ACK, .to = ours}, NULL);
@@ -102,7 +106,10 @@ static uint32_t received_from(struct posted *recv, uint32_t theirs)
 {
     scripted_hush();
     scripted_recv(recv, memory, LARGE, 1);
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_RTS, .tag = 1, .from = theirs, .total = LARGE, .shape = 1}, NULL);
+    scripted_say(
+        (struct rme_wire_message){
+            .type = RME_WIRE_RTS, .tag = 1, .from = theirs, .total = LARGE, .shape = 1},
+        NULL);
     assert_int_equal(scripted_count(RME_WIRE_CTS), 1);
     assert_int_equal(scripted_word(RME_WIRE_CTS, 0)->message.to, theirs);
     return scripted_word(RME_WIRE_CTS, 0)->message.from;
@@ -142,7 +149,10 @@ static uint32_t sent_to(struct posted *send, uint32_t theirs)
     scripted_run();
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
     ours = scripted_word(RME_WIRE_RTS, 0)->message.from;
-    scripted_say((struct rme_wire_message){.type = RME_WIRE_CTS, .to = ours, .from = theirs, .nsegment = 1}, &target);
+    scripted_say(
+        (struct rme_wire_message){
+            .type = RME_WIRE_CTS, .to = ours, .from = theirs, .nsegment = 1},
+        &target);
     assert_int_equal(script.xfers, 1);
     scripted.keeps = true; /* it has not taken the report that is under way */
     return ours;
@@ -201,9 +211,10 @@ static void names_that_are_in_use_do_not_come_again(void **state)
     scripted_check(&long_one, 0);
 }
 
-/* ---- Immediates of old peers ----------------------------------------------------------------------------------------- */
+/* ---- Immediates of old peers ---- */
 
-/* The peer's host gets our data and answers into memory that it was invited to.  Which of the two ends do we hear of first? */
+/* The peer's host gets our data and answers into memory that it was invited to.  Which of the
+ * two ends do we hear of first? */
 static void answer_invited(struct posted *send, struct posted *recv, void *room)
 {
     uint32_t invited;
@@ -258,7 +269,7 @@ static void a_new_peers_invited_message_waits_for_nothing_else(void **state)
     assert_int_equal(rme_memory_free(scripted.rme, room), 0);
 }
 
-/* ---- Before the link is up --------------------------------------------------------------------------------------------- */
+/* ---- Before the link is up ---- */
 
 static void early(struct rme_wire_message message)
 {
@@ -300,7 +311,8 @@ static void nothing_is_opened_before_the_link_is_up(void **state)
         request_second();
         scripted_run();
         early((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED});
-        early((struct rme_wire_message){.type = RME_WIRE_RTS, .tag = 1, .from = 5, .total = LARGE, .shape = 1});
+        early((struct rme_wire_message){
+            .type = RME_WIRE_RTS, .tag = 1, .from = 5, .total = LARGE, .shape = 1});
         scripted_recv(&recv, memory, LARGE, 1);
         scripted_recv(&invited, room, LARGE, 2);
         scripted_run();
@@ -366,13 +378,15 @@ static void opening_looks_whether_the_link_is_up(void **state)
     assert_int_equal(script.open, 1);
 }
 
-/* ---- Receive buffers of who does not need them ---------------------------------------------------------------------- */
+/* ---- Receive buffers of who does not need them ---- */
 
 /* The peer would use more: it gets as many again, up to 64. */
 static void let_it_grow(void)
 {
     for (int i = 0; i < 3; i++)
-        scripted_say((struct rme_wire_message){.type = RME_WIRE_PONG, .flags = RME_WIRE_F_STALLED}, NULL);
+        scripted_say(
+            (struct rme_wire_message){.type = RME_WIRE_PONG, .flags = RME_WIRE_F_STALLED},
+            NULL);
 }
 
 static void wait_for_ping(unsigned count)
@@ -433,7 +447,7 @@ static void we_give_up_what_we_were_granted(void **state)
         sum += buffers_of(RME_WIRE_PONG, i);
     }
     assert_int_equal(buffers_of(RME_WIRE_PONG, 0), 60);
-    assert_int_equal(sum, 100); /* the hello's are kept */
+    assert_int_equal(sum, 100);                         /* the hello's are kept */
     assert_int_equal(scripted_count(RME_WIRE_PING), 1); /* we ask, too, but once */
     assert_int_equal(buffers_of(RME_WIRE_PING, 0), 56);
     say_header(RME_WIRE_PING, INT32_MIN);

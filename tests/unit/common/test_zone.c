@@ -105,7 +105,8 @@ static void one_registration_serves_many(void **state)
     stop(f);
 }
 
-/* A process that needs a few buffers of many sizes pins little, one that needs many registers few slabs. */
+/* A process that needs a few buffers of many sizes pins little, one that needs many registers
+ * few slabs. */
 static void slabs_grow_with_what_is_used(void **state)
 {
     struct fixture *f = start(256 * MIB, 64 * MIB);
@@ -212,7 +213,8 @@ static void smaller_slabs_where_large_ones_are_refused(void **state)
 
     (void)state;
     f->fake.refuse_above = 512 * KIB;
-    for (int i = 0; i < 32; i++) { /* slabs of 256, 256, 512 KiB; one of 1 MiB is refused, 512 KiB twice */
+    /* slabs of 256, 256, 512 KiB; one of 1 MiB is refused, 512 KiB twice */
+    for (int i = 0; i < 32; i++) {
         small = rme_zone_alloc(f->zone, 64 * KIB);
         assert_true(registered(f, small, 64 * KIB));
     }
@@ -389,14 +391,16 @@ static void what_nobody_needs_goes_back(void **state)
     assert_int_equal(bytes_after_look(f, now, UINT64_MAX), 0);
     use(f, 8);
     assert_int_equal(bytes_after_look(f, now + 999, now + 1000), 32 * MIB);
-    assert_int_equal(bytes_after_look(f, now + 1000, now + 2000), 32 * MIB); /* all of it was used since the last look */
+    /* all of it was used since the last look */
+    assert_int_equal(bytes_after_look(f, now + 1000, now + 2000), 32 * MIB);
     use(f, 2);
     assert_int_equal(bytes_after_look(f, now + 1999, now + 2000), 32 * MIB);
     assert_int_equal(bytes_after_look(f, now + 2000, now + 3000), 8 * MIB);
     use(f, 3); /* one more is made, and there is no hurry with it */
     assert_int_equal(bytes_after_look(f, now + 3000, now + 4000), 12 * MIB);
     block = rme_zone_alloc(f->zone, 4 * MIB);
-    assert_int_equal(bytes_after_look(f, now + 9000, UINT64_MAX), 4 * MIB); /* what is in use stays */
+    /* what is in use stays */
+    assert_int_equal(bytes_after_look(f, now + 9000, UINT64_MAX), 4 * MIB);
     assert_int_equal(rme_zone_release(f->zone, block), 0);
     assert_int_equal(bytes_after_look(f, now + 10000, now + 11000), 4 * MIB);
     assert_int_equal(bytes_after_look(f, now + 11000, UINT64_MAX), 0);
@@ -532,18 +536,25 @@ static void directions_are_apart(void **state)
     assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_LOCAL, false, &local), 0);
     assert_true(fake_covers(&f->fake, local->rkey, block, 8192, RME_ACCESS_LOCAL_WRITE));
     assert_false(fake_covers(&f->fake, local->rkey, block, 1, RME_ACCESS_REMOTE_READ));
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, false, &source), -EAGAIN);
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source), 0);
+    assert_int_equal(
+        rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, false, &source), -EAGAIN);
+    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source),
+                     0);
     assert_true(fake_covers(&f->fake, source->rkey, block, 8192, RME_ACCESS_REMOTE_READ));
     assert_false(fake_covers(&f->fake, source->rkey, block, 1, RME_ACCESS_REMOTE_WRITE));
-    assert_int_equal(rme_zone_show(f->zone, block + 1, 10, RME_ACCESS_REMOTE_WRITE, false, &sink), 0);
-    assert_true(fake_covers(&f->fake, sink->rkey, block, 8192, RME_ACCESS_REMOTE_WRITE | RME_ACCESS_LOCAL_WRITE));
+    assert_int_equal(
+        rme_zone_show(f->zone, block + 1, 10, RME_ACCESS_REMOTE_WRITE, false, &sink), 0);
+    assert_true(fake_covers(&f->fake, sink->rkey, block, 8192,
+                            RME_ACCESS_REMOTE_WRITE | RME_ACCESS_LOCAL_WRITE));
     assert_false(fake_covers(&f->fake, sink->rkey, block, 1, RME_ACCESS_REMOTE_READ));
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, false, &source), 0);
+    assert_int_equal(
+        rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, false, &source), 0);
     assert_int_equal(f->fake.regs, 2);
-    assert_int_equal(rme_zone_show(f->zone, &local, 1, RME_ACCESS_REMOTE_READ, true, &source), -ENOENT);
+    assert_int_equal(rme_zone_show(f->zone, &local, 1, RME_ACCESS_REMOTE_READ, true, &source),
+                     -ENOENT);
     f->pin.each = true; /* not as part of a slab */
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source), -EPERM);
+    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source),
+                     -EPERM);
     assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_LOCAL, false, &local), 0);
     assert_int_equal(rme_zone_release(f->zone, block), 0);
     assert_int_equal(fake_live(&f->fake), 0);
@@ -555,9 +566,11 @@ static void directions_are_apart(void **state)
     f->pin.each = false;
     block = rme_zone_alloc(f->zone, 8192); /* refused: none of it is left */
     f->fake.refuse = ENOMEM;
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source), -ENOMEM);
+    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source),
+                     -ENOMEM);
     f->fake.refuse = 0;
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source), 0);
+    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source),
+                     0);
     stop(f);
 }
 

@@ -208,8 +208,7 @@ static void one_server_per_folder(void **state)
     assert_int_equal(store_open("/nonexistent/folder", false, &second), -ENOENT);
 }
 
-/* ---- parts of a stripe
- * -------------------------------------------------------------------------- */
+/* ---- parts of a stripe ---- */
 
 static struct object *begin_part(struct store *store, uint64_t upload, uint32_t index,
                                  const char *text)
@@ -277,7 +276,8 @@ static void a_prepared_part_stays(void **state)
     assert_int_equal(look_for(store, 0, &object), -ENOENT);
     assert_int_equal(pending(store, 0, 0), 5);
     assert_int_equal(look_for(store, 6, &object), -ESTALE);
-    assert_int_equal(look_for(store, 5, &object), 0); /* who asks for it knows that it was decided */
+    /* who asks for it knows that it was decided */
+    assert_int_equal(look_for(store, 5, &object), 0);
     assert_int_equal(read_text(object, got), 0);
     assert_string_equal(got, "part");
     store_release(object, false);
@@ -550,17 +550,22 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(keeps_what_is_committed), TEST(the_old_one_stays_until_commit),
-        TEST(given_up_leaves_nothing), TEST(a_crash_leaves_nothing),
-        TEST(one_server_per_folder),   TEST(damage_is_seen),
-        TEST(lists_in_pieces),         cmocka_unit_test(heads),
+        TEST(keeps_what_is_committed),
+        TEST(the_old_one_stays_until_commit),
+        TEST(given_up_leaves_nothing),
+        TEST(a_crash_leaves_nothing),
+        TEST(one_server_per_folder),
+        TEST(damage_is_seen),
+        TEST(lists_in_pieces),
+        cmocka_unit_test(heads),
         TEST(part_0_goes_with_its_client),
         TEST(a_prepared_part_stays),
         TEST(a_prepared_part_is_given_up),
         TEST(rolled_forward_under_its_client),
         TEST(the_highest_upload_wins),
         TEST(versions_have_limits),
-        TEST(file_in_pieces),          TEST(zeros_become_holes),
+        TEST(file_in_pieces),
+        TEST(zeros_become_holes),
     };
 
     return cmocka_run_group_tests_name("iod/store", tests, NULL, NULL);
