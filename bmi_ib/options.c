@@ -15,7 +15,7 @@ const struct rme_option_row ib_options[] = {
      "Receive buffers shared by all connections: auto (when listening, where the device does "
      "it well), on, off.",
      "auto"},
-    {"srq_depth", "count", 32768, 64, 1 << 20,
+    {"srq_depth", "count", 16384, 64, 1 << 20,
      "Most receive buffers of all connections together when they are shared, as far as the "
      "device allows; fewer where little may be locked.  Each connection has one at least, so "
      "this is the most connections, too.",

@@ -407,6 +407,8 @@ int ib_rx_open(struct rme_fabric *f)
     uint32_t depth = (uint32_t)ib_option(f, "srq_depth");
     if (depth > (uint32_t)f->dev.attr.max_srq_wr)
         depth = (uint32_t)f->dev.attr.max_srq_wr;
+    if (depth > (uint32_t)f->dev.attr.max_cqe / 2) /* each completion queue has room for all */
+        depth = (uint32_t)f->dev.attr.max_cqe / 2;
     depth = affordable(f, depth);
     struct ibv_srq_init_attr attr = {.srq_context = f, .attr = {.max_wr = depth, .max_sge = 1}};
     f->srq = ibv_create_srq(f->dev.pd, &attr);
