@@ -10,6 +10,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Payload of a slot of the shared segment: 4 KiB and what programs put around it. */
+#define EMU_BOUNCE_BYTES 4672u
+
 /* X(field, VARIABLE, default, minimum, maximum, unit, prose): numbers */
 #define EMU_NUMBERS(X)                                                                         \
     X(devices, DEVICES, 1, 0, 8, "devices",                                                    \
@@ -37,7 +40,7 @@
     X(atomics, ATOMICS, 1, 0, 1, "", "0: the device has no atomic operations")                 \
     X(mtu, MTU, 4096, 256, 4096, "bytes", "path MTU: 256, 512, 1024, 2048 or 4096")            \
     X(ethernet, ETHERNET, 0, 0, 1, "", "1: the port's link layer is Ethernet (RoCE)")          \
-    X(bounce_max, BOUNCE_MAX, 4096, 0, 4096, "bytes",                                          \
+    X(bounce_max, BOUNCE_MAX, EMU_BOUNCE_BYTES, 0, EMU_BOUNCE_BYTES, "bytes",                  \
       "sends up to this size go through the shared segment instead of a system call")          \
     X(read_delay_us, READ_DELAY_US, 0, 0, 60000000, "us",                                      \
       "RDMA reads fetch their data this much later, while unfenced later requests pass them")  \

@@ -32,6 +32,7 @@
 #include <stdint.h>
 
 #include "emul/verbs/counters.h"
+#include "emul/verbs/knobs.h"
 
 /* A QP number is the process's slot and an index in its table: unique on the machine. */
 #define EMU_QP_BITS    13
@@ -47,7 +48,6 @@
 #define EMU_MAX_MCASTS 1024u
 
 #define EMU_BOUNCE_SLOTS 1024u
-#define EMU_BOUNCE_BYTES 4672u /* 4 KiB and what programs put around it */
 
 #define EMU_INBOX_ENTRIES 4096u
 
