@@ -181,7 +181,7 @@ void counts_of_a_small_message(void **state)
     struct books client, server;
 
     (void)state;
-    bed_options(GROWS + 1);
+    bed_options(&GROWS[1]);
     pair_open(&p);
     for (int i = 0; i < WARM; i++)
         pair_exchange(&p, 64, 1);
@@ -207,7 +207,7 @@ void counts_of_one_way_traffic(void **state)
     struct blob out, in;
 
     (void)state;
-    bed_options(GROWS + 1);
+    bed_options(&GROWS[1]);
     pair_open(&p);
     blob_flat(&out, 64);
     blob_flat(&in, 64);
