@@ -208,8 +208,8 @@ static int say_break(struct rme_link *l)
     return elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, NULL, 0);
 }
 
-/* Without that a peer that lives, and has nothing to say, would keep its end for ever. Where
- * there is no buffer it finds out when it speaks. */
+/* Without that a peer that lives would keep its end for ever: what it says to a link that is
+ * gone is not answered. Where there is no buffer it is not told. */
 static void say_left(struct rme_link *l)
 {
     struct elan_packet p = {.kind = ELAN_LEFT, .link = l->peer_number, .to = l->generation};

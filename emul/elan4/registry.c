@@ -61,7 +61,10 @@ static emu4_attaches *map_attaches(struct emu4_proc *p, unsigned node)
 
     if (fd < 0)
         return NULL;
-    if (posix_fallocate(fd, 0, MAPPED) == 0) /* it never makes a file shorter */
+    int err = posix_fallocate(fd, 0, MAPPED); /* it never makes a file shorter */
+    if (err)
+        errno = err;
+    else
         page = mmap(NULL, MAPPED, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (!own)
         close(fd);

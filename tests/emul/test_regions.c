@@ -158,6 +158,23 @@ TEST(refusals)
     free(large);
 }
 
+/* What goes through the shared segment: a page and what programs put around it, and no more. */
+TEST(small_sends_make_no_call)
+{
+    struct side a = {0}, b = {0};
+    int64_t before = counter("bounced");
+
+    loop_open(&a, &b);
+    for (uint64_t size = 4671; size <= 4673; size++) {
+        post_recv(&b, size, 0, 8192);
+        post_send(&a, size, SEND, 0, (uint32_t)size, 0);
+        expect_wc(a.scq, size, IBV_WC_SUCCESS);
+        expect_wc(b.rcq, size, IBV_WC_SUCCESS);
+    }
+    CHECK_EQ(counter("bounced"), before + 2);
+    loop_close(&a, &b);
+}
+
 /* A message that has come and was not polled is in memory before ibv_rereg_mr returns, and what
  * the program writes there afterwards stays. */
 TEST(what_came_before_is_copied_before)
@@ -275,6 +292,7 @@ int main(int argc, char **argv)
         T(other_rights),
         T(another_domain),
         T(refusals),
+        T(small_sends_make_no_call),
         T(what_came_before_is_copied_before),
         T(what_is_on_its_way_is_not_written_to_the_old_place),
         T(what_is_on_its_way_arrives_where_the_place_is_in_the_region),
