@@ -22,7 +22,7 @@
 #define PAGE 4096.0
 /* bytes of a message that is not in the processor's caches when it is copied */
 #define COLD_FROM RME_PACK_UNIT
-/* up to here a copy is cheaper than a message on all devices: no measurement says otherwise; the
+/* up to here a copy is cheaper than a message on all devices: no measurement says otherwise;
  * default of rx_size */
 #define EAGER_LEAST  4608u
 #define SLOW_FACTOR  1.5 /* reads are slow: a byte takes this many times as long … */
