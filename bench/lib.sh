@@ -5,6 +5,7 @@
 : "${build:?}"
 # The script again, with 64 ports of its own, from FIRST_PORT on.
 [ -n "${FIRST_PORT-}" ] || exec "$build/with-ports" "$0" "$@"
+[ -z "${RNR_COUNTERS-}" ] || export EMUVERBS_COUNTERS_DIR=$RNR_COUNTERS # see .ci/rnr
 me=${0##*/}
 work=   # see make_work
 network=ib
