@@ -1,14 +1,27 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The barest use of libelan4 there is, to compare with: ping-pong by queue DMAs, and RDMA
- * writes and reads of a block, between two processes on two nodes. Each line: what, bytes,
- * value, unit.
+ * The barest use of libelan4 there is, to compare with: two processes on two nodes, and nothing
+ * between them and the library. Each run writes a line: what, bytes, value, unit.
  *
- * usage: elan4_bare [lat|write|read] [BYTES [COUNT]]
+ * usage: elan4_bare [WHAT [BYTES [COUNT [N]]]]
+ *
+ *   lat       ping-pong by queue DMAs, one way
+ *   putlat    ping-pong by RDMA writes, which the other side sees by its event, one way
+ *   getlat    one RDMA read after the other, the time of each
+ *   queue     a stream of queue DMAs, N in flight
+ *   write, read    a stream of RDMAs of BYTES each, N in flight
+ *   one       N pieces of BYTES that do not touch, on neither side: one event for all of them,
+ *             which tells the peer by a chained DMA
+ *   each      the same, with an event for each piece
+ *   pack      the same, copied together, moved by one RDMA, copied to their places
+ *
+ * Of the last three a line has the bandwidth of lists that the peer acknowledges one by one.
  */
 #include <elan4/library.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +29,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SLOTS  16
-#define WINDOW 4
+#define SLOTS 256
+#define MOST  4096 /* pieces, or RDMAs in flight */
 
 /* What the two tell each other before they use the network. */
 struct shared {
     _Atomic int ready[2];
-    E4_Addr queue[2], buffer[2];
+    E4_Addr queue[2], buffer[2], event[2];
 };
 
 struct side {
@@ -31,12 +44,16 @@ struct side {
     ELAN4_COOKIEPOOL *cookies;
     E4_CmdQ *tx, *rx;
     E4_InputQueue *queue;
-    E4_Event *queue_event, *event;
+    E4_Event *queue_event;
+    E4_Event *event[MOST]; /* as many as are in flight */
     volatile E4_uint64 *arrived, *done;
+    unsigned inflight;
     E4_Addr first, last;
     unsigned vp, peer_vp;
     char *slots, *send;
     char *block; /* memory as any program has it */
+    char *chain; /* a command, for an event that copies it to the port */
+    E4_Addr port;
 };
 
 static struct shared *shared;
@@ -50,6 +67,22 @@ static void die(const char *what)
 static E4_Addr elan(struct side *s, const volatile void *p)
 {
     return elan4_main2elan(s->ctx, p);
+}
+
+/* Before an event's DMA is posted, or the peer may post it. */
+static void expect(struct side *s, unsigned k)
+{
+    s->done[k] = 0;
+    elan4_primeevent_write(s->ctx, s->event[k], 1);
+    MEMBAR_VISIBLE();
+}
+
+/* The processor is shared with the other process, and perhaps with others. */
+static void await(struct side *s, volatile E4_uint64 *word)
+{
+    for (unsigned n = 1; !elan4_pollevent_word(s->ctx, word, 0); n++)
+        if (n % 64 == 0)
+            sched_yield();
 }
 
 static void make_queue(struct side *s, unsigned slot_bytes)
@@ -101,31 +134,49 @@ static void open_side(struct side *s, int node, size_t block)
     s->rx =
         elan4_alloc_cmdq(s->ctx, CQ_Size1K, CQ_WriteEnableBit | CQ_WaitEventEnableBit, NULL);
     s->send = elan4_allocMain(s->alloc, 128, 2048);
-    s->event = elan4_allocElan(s->alloc, 32, sizeof(E4_Event32));
-    s->done = elan4_allocMain(s->alloc, 64, 64);
+    s->chain = elan4_allocElan(s->alloc, 64, 64);
+    s->port = elan4_alloccq_space(s->ctx, 8, CQ_Size8K);
+    s->done = elan4_allocMain(s->alloc, 64, s->inflight * sizeof(*s->done));
     s->block = malloc(block);
-    if (!s->cookies || !s->tx || !s->rx || !s->send || !s->event || !s->done || !s->block)
+    if (!s->cookies || !s->tx || !s->rx || !s->send || !s->chain || !s->port || !s->done ||
+        !s->block)
         die("allocating");
+    for (unsigned k = 0; k < s->inflight; k++) {
+        s->event[k] = elan4_allocElan(s->alloc, 64, sizeof(E4_Event32));
+        if (!s->event[k])
+            die("allocating events");
+        elan4_initevent_write(s->ctx, s->event[k], &s->done[k]);
+        expect(s, k);
+    }
     memset(s->send, 1, 2048);
     memset(s->block, 1, block);
     make_queue(s, 2048);
     elan4_block_inputter(s->ctx, 0);
     shared->queue[node] = elan(s, s->queue);
     shared->buffer[node] = elan(s, s->block);
+    shared->event[node] = elan(s, s->event[0]);
     atomic_store(&shared->ready[node], 1);
     while (!atomic_load(&shared->ready[1 - node]))
         usleep(100);
 }
 
-static void send_message(struct side *s, unsigned bytes)
-{
-    E4_DMA dma = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16),
-                  .dma_cookie =
-                      elan4_local_cookie(s->cookies, E4_COOKIE_TYPE_LOCAL_DMA, s->peer_vp),
-                  .dma_vproc = s->peer_vp,
-                  .dma_srcAddr = elan(s, s->send),
-                  .dma_dstEvent = shared->queue[s->peer_vp]};
+/* ---- DMAs ---- */
 
+static void queue_dma(struct side *s, size_t bytes, E4_DMA *dma)
+{
+    *dma = (E4_DMA){
+        .dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, DMA_QueueWrite, 16),
+        .dma_cookie = elan4_local_cookie(s->cookies, E4_COOKIE_TYPE_LOCAL_DMA, s->peer_vp),
+        .dma_vproc = s->peer_vp,
+        .dma_srcAddr = elan(s, s->send),
+        .dma_dstEvent = shared->queue[s->peer_vp]};
+}
+
+static void send_message(struct side *s, size_t bytes)
+{
+    E4_DMA dma;
+
+    queue_dma(s, bytes, &dma);
     MEMBAR_VISIBLE();
     elan4_run_dma_cmd(s->tx, &dma);
     s->tx->cmdq_flush(s->tx);
@@ -133,8 +184,7 @@ static void send_message(struct side *s, unsigned bytes)
 
 static void receive(struct side *s)
 {
-    while (!elan4_pollevent_word(s->ctx, s->arrived, 1000000))
-        ;
+    await(s, s->arrived);
     E4_Addr next = s->queue->q_fptr == s->last ? s->first : s->queue->q_fptr + 2048;
     elan4_store64(next, &s->queue->q_fptr);
     *s->arrived = 0;
@@ -145,76 +195,309 @@ static void receive(struct side *s)
     s->rx->cmdq_flush(s->rx);
 }
 
-static void latency(struct side *s, unsigned bytes, long count)
+/* From our block to that of the peer; `event` is ours. */
+static void put(struct side *s, size_t from, size_t to, size_t bytes, E4_Addr event)
 {
-    E4_uint64 begin = 0;
-
-    for (long i = -count / 10; i < count; i++) {
-        if (i == 0)
-            begin = elan4_clock(s->ctx);
-        if (s->vp == 0) {
-            send_message(s, bytes);
-            receive(s);
-        } else {
-            receive(s);
-            send_message(s, bytes);
-        }
-    }
-    if (s->vp == 0)
-        printf("lat %u %.3f us\n", bytes,
-               (double)(elan4_clock(s->ctx) - begin) / 2e3 / (double)count);
-}
-
-static void bandwidth(struct side *s, size_t bytes, long count, int reading)
-{
-    if (s->vp == 1) { /* nothing is to be done here but to be there until the end */
-        receive(s);
-        return;
-    }
     E4_DMA dma = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, 0, 16),
                   .dma_cookie =
                       elan4_local_cookie(s->cookies, E4_COOKIE_TYPE_LOCAL_DMA, s->peer_vp),
-                  .dma_vproc = reading ? s->vp : s->peer_vp,
-                  .dma_srcAddr = reading ? shared->buffer[1] : elan(s, s->block),
-                  .dma_dstAddr = reading ? elan(s, s->block) : shared->buffer[1]};
-    *(reading ? &dma.dma_dstEvent : &dma.dma_srcEvent) = elan(s, s->event);
-    E4_uint64 begin = 0;
-    elan4_initevent_write(s->ctx, s->event, s->done);
-    for (long i = -WINDOW; i < count; i += WINDOW) {
-        if (i == 0)
-            begin = elan4_clock(s->ctx);
-        *s->done = 0;
-        elan4_primeevent_write(s->ctx, s->event, WINDOW);
-        MEMBAR_VISIBLE();
-        for (int k = 0; k < WINDOW; k++)
-            if (reading)
-                elan4_remote_dma(
-                    s->tx, &dma, s->peer_vp,
-                    elan4_local_cookie(s->cookies, E4_COOKIE_TYPE_STEN, s->peer_vp));
-            else
-                elan4_run_dma_cmd(s->tx, &dma);
-        s->tx->cmdq_flush(s->tx);
-        while (!elan4_pollevent_word(s->ctx, s->done, 1000000))
-            ;
+                  .dma_vproc = s->peer_vp,
+                  .dma_srcAddr = elan(s, s->block + from),
+                  .dma_dstAddr = shared->buffer[s->peer_vp] + to,
+                  .dma_srcEvent = event};
+
+    elan4_run_dma_cmd(s->tx, &dma);
+}
+
+static void get(struct side *s, size_t bytes, E4_Addr event)
+{
+    E4_DMA dma = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, 0, 16),
+                  .dma_cookie =
+                      elan4_local_cookie(s->cookies, E4_COOKIE_TYPE_LOCAL_DMA, s->peer_vp),
+                  .dma_vproc = s->vp,
+                  .dma_srcAddr = shared->buffer[s->peer_vp],
+                  .dma_dstAddr = elan(s, s->block),
+                  .dma_dstEvent = event};
+
+    elan4_remote_dma(s->tx, &dma, s->peer_vp,
+                     elan4_local_cookie(s->cookies, E4_COOKIE_TYPE_STEN, s->peer_vp));
+}
+
+/* ---- What is measured ---- */
+
+struct test {
+    const struct kind *kind;
+    size_t bytes;
+    long count;
+    unsigned n;
+};
+
+/* What the other side does: the same; takes a message each time; nothing. */
+enum peer { ANSWERS, RECEIVES, WATCHES };
+
+struct kind {
+    const char *name;
+    void (*once)(struct side *s, const struct test *t, long i);
+    enum peer peer;
+    double ways; /* those whose time is measured, of which so many are in one turn, or 0 */
+    size_t bytes;
+    long count;
+    unsigned n;
+};
+
+static void lat(struct side *s, const struct test *t, long i)
+{
+    (void)i;
+    if (s->vp == 0)
+        send_message(s, t->bytes);
+    receive(s);
+    if (s->vp == 1)
+        send_message(s, t->bytes);
+}
+
+/* The write sets the peer's event, which it had primed before it wrote last. */
+static void write_and_tell(struct side *s, size_t bytes)
+{
+    E4_DMA dma = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, 0, 16),
+                  .dma_cookie =
+                      elan4_local_cookie(s->cookies, E4_COOKIE_TYPE_LOCAL_DMA, s->peer_vp),
+                  .dma_vproc = s->peer_vp,
+                  .dma_srcAddr = elan(s, s->block),
+                  .dma_dstAddr = shared->buffer[s->peer_vp],
+                  .dma_dstEvent = shared->event[s->peer_vp]};
+
+    MEMBAR_VISIBLE();
+    elan4_run_dma_cmd(s->tx, &dma);
+    s->tx->cmdq_flush(s->tx);
+}
+
+static void putlat(struct side *s, const struct test *t, long i)
+{
+    (void)i;
+    if (s->vp == 0)
+        write_and_tell(s, t->bytes);
+    await(s, &s->done[0]);
+    expect(s, 0);
+    if (s->vp == 1)
+        write_and_tell(s, t->bytes);
+}
+
+static void getlat(struct side *s, const struct test *t, long i)
+{
+    (void)i;
+    get(s, t->bytes, elan(s, s->event[0]));
+    s->tx->cmdq_flush(s->tx);
+    await(s, &s->done[0]);
+    expect(s, 0);
+}
+
+/* ---- Streams ---- */
+
+/* The event of the next of a stream, when the oldest of those in flight is complete. */
+static E4_Addr next_event(struct side *s, const struct test *t, long i)
+{
+    unsigned k = (unsigned)((unsigned long)i % t->n);
+
+    if (i >= (long)t->n) {
+        await(s, &s->done[k]);
+        expect(s, k);
     }
-    printf("%s %zu %.1f MB/s\n", reading ? "read" : "write", bytes,
-           (double)bytes * (double)count * 1e3 / (double)(elan4_clock(s->ctx) - begin));
+    return elan(s, s->event[k]);
+}
+
+static void queue(struct side *s, const struct test *t, long i)
+{
+    E4_DMA dma;
+
+    queue_dma(s, t->bytes, &dma);
+    dma.dma_srcEvent = next_event(s, t, i);
+    elan4_run_dma_cmd(s->tx, &dma);
+    s->tx->cmdq_flush(s->tx);
+}
+
+static void writes(struct side *s, const struct test *t, long i)
+{
+    put(s, 0, 0, t->bytes, next_event(s, t, i));
+    s->tx->cmdq_flush(s->tx);
+}
+
+static void reads(struct side *s, const struct test *t, long i)
+{
+    get(s, t->bytes, next_event(s, t, i));
+    s->tx->cmdq_flush(s->tx);
+}
+
+/* ---- Lists ---- */
+
+/* The pieces lie at every second place; behind them is room to have them in one. */
+static size_t packed(const struct test *t)
+{
+    return 2 * t->n * t->bytes;
+}
+
+/* The peer has them in place, too, and says so. */
+static void in_place(struct side *s)
+{
     send_message(s, 8);
+}
+
+static void put_pieces(struct side *s, const struct test *t, bool each)
+{
+    for (unsigned k = 0; k < t->n; k++) {
+        put(s, 2 * k * t->bytes, 2 * k * t->bytes, t->bytes, elan(s, s->event[each ? k : 0]));
+        if (k % 128 == 127)
+            s->tx->cmdq_flush(s->tx); /* as many commands as the queue has room for */
+    }
+    s->tx->cmdq_flush(s->tx);
+}
+
+static void one(struct side *s, const struct test *t, long i)
+{
+    E4_DMA dma;
+
+    (void)i;
+    if (s->vp == 1) {
+        receive(s);
+        in_place(s);
+        return;
+    }
+    queue_dma(s, 8, &dma);
+    const uint64_t command[8] = {dma.dma_typeSize | RUN_DMA_CMD,
+                                 dma.dma_cookie,
+                                 dma.dma_vproc,
+                                 dma.dma_srcAddr,
+                                 0,
+                                 0,
+                                 dma.dma_dstEvent,
+                                 NOP_CMD};
+    for (unsigned k = 0; k < 8; k++)
+        elan4_store64(command[k], s->chain + 8 * k);
+    elan4_store64(elan(s, s->chain), &s->event[0]->ev_CopySource);
+    elan4_store64(s->port, &s->event[0]->ev_CopyDest);
+    elan4_store64(
+        E4_EVENT_INIT_VALUE(-32 * (int32_t)t->n, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
+        &s->event[0]->ev_CountAndType);
+    MEMBAR_VISIBLE();
+    put_pieces(s, t, false);
+    receive(s);
+}
+
+static void each(struct side *s, const struct test *t, long i)
+{
+    (void)i;
+    if (s->vp == 1) {
+        receive(s);
+        in_place(s);
+        return;
+    }
+    put_pieces(s, t, true);
+    for (unsigned k = 0; k < t->n; k++) {
+        await(s, &s->done[k]);
+        expect(s, k);
+    }
+    send_message(s, 8);
+    receive(s);
+}
+
+static void pack(struct side *s, const struct test *t, long i)
+{
+    char *whole = s->block + packed(t);
+
+    (void)i;
+    if (s->vp == 1) {
+        receive(s);
+        for (unsigned k = 0; k < t->n; k++)
+            memcpy(s->block + 2 * k * t->bytes, whole + k * t->bytes, t->bytes);
+        in_place(s);
+        return;
+    }
+    for (unsigned k = 0; k < t->n; k++)
+        memcpy(whole + k * t->bytes, s->block + 2 * k * t->bytes, t->bytes);
+    put(s, packed(t), packed(t), t->n * t->bytes, elan(s, s->event[0]));
+    s->tx->cmdq_flush(s->tx);
+    await(s, &s->done[0]);
+    expect(s, 0);
+    send_message(s, 8);
+    receive(s);
+}
+
+/* ---- The run ---- */
+
+static const struct kind kinds[] = {
+    {"lat", lat, ANSWERS, 2, 64, 100000, 1},
+    {"putlat", putlat, ANSWERS, 2, 64, 100000, 1},
+    {"getlat", getlat, WATCHES, 1, 64, 100000, 1},
+    {"queue", queue, RECEIVES, 0, 2048, 100000, 8},
+    {"write", writes, WATCHES, 0, 1 << 20, 2000, 8},
+    {"read", reads, WATCHES, 0, 1 << 20, 2000, 8},
+    {"one", one, ANSWERS, 0, 2048, 2000, 64},
+    {"each", each, ANSWERS, 0, 2048, 2000, 64},
+    {"pack", pack, ANSWERS, 0, 2048, 2000, 64},
+    {NULL, NULL, WATCHES, 0, 0, 0, 0},
+};
+
+static bool is_list(const struct kind *kind)
+{
+    return kind->peer == ANSWERS && kind->ways < 1;
+}
+
+/* The first side measures; the other one leaves when it is told. */
+static void measure(struct side *s, const struct test *t)
+{
+    const struct kind *kind = t->kind;
+    long warm = t->count / 10 + 1;
+    E4_uint64 begin = 0;
+
+    for (long i = 0; i < t->count + warm; i++) {
+        if (i == warm)
+            begin = elan4_clock(s->ctx);
+        if (s->vp == 0 || kind->peer == ANSWERS)
+            kind->once(s, t, i);
+        else if (kind->peer == RECEIVES)
+            receive(s);
+    }
+    if (s->vp == 1) {
+        receive(s);
+        return;
+    }
+    if (kind->peer != ANSWERS && kind->ways < 1)
+        for (long k = 0; k < (long)t->n && k < t->count + warm; k++)
+            await(s, &s->done[k]);
+    double ns = (double)(elan4_clock(s->ctx) - begin) / (double)t->count;
+    if (kind->ways > 0)
+        printf("%s %zu %.3f us\n", kind->name, t->bytes, ns / 1e3 / kind->ways);
+    else
+        printf("%s %zu %.1f MB/s\n", kind->name, t->bytes,
+               (double)(is_list(kind) ? t->n * t->bytes : t->bytes) * 1e3 / ns);
+    send_message(s, 8);
+}
+
+/* Whether the arguments make sense; t gets them. */
+static bool parse(int argc, char **argv, struct test *t)
+{
+    const char *what = argc > 1 ? argv[1] : "lat";
+
+    for (t->kind = kinds; t->kind->name && strcmp(t->kind->name, what) != 0; t->kind++)
+        ;
+    t->bytes = argc > 2 ? strtoul(argv[2], NULL, 0) : t->kind->bytes;
+    t->count = argc > 3 ? atol(argv[3]) : t->kind->count;
+    t->n = argc > 4 ? (unsigned)strtoul(argv[4], NULL, 0) : t->kind->n;
+    bool message = t->kind->once == lat || t->kind->once == queue;
+    return t->kind->name && t->bytes > 0 && t->bytes <= (message ? 2048 : 1 << 30) &&
+           t->count > 0 && t->n > 0 && t->n <= MOST;
 }
 
 int main(int argc, char **argv)
 {
-    const char *what = argc > 1 ? argv[1] : "lat";
-    int lat = strcmp(what, "lat") == 0, reading = strcmp(what, "read") == 0;
-    size_t bytes = argc > 2 ? strtoul(argv[2], NULL, 0) : lat ? 64 : 1 << 20;
-    long count = argc > 3 ? atol(argv[3]) : lat ? 100000 : 2000;
     char dir[] = "/dev/shm/elan4_bare.XXXXXX", file[80];
     struct side side = {0};
+    struct test test;
     int status = 0;
 
-    if ((!lat && !reading && strcmp(what, "write") != 0) || bytes == 0 || count < WINDOW ||
-        (lat && bytes > 2048)) {
-        fprintf(stderr, "usage: elan4_bare [lat|write|read] [BYTES [COUNT]]\n");
+    if (!parse(argc, argv, &test)) {
+        fprintf(stderr,
+                "usage: elan4_bare [WHAT [BYTES [COUNT [N]]]], WHAT lat, putlat, getlat, "
+                "queue, write, read, one, each or pack\n");
         return 2;
     }
     shared =
@@ -227,11 +510,9 @@ int main(int argc, char **argv)
         die("fork");
     int node = child ? 0 : 1;
     setenv("EMUELAN4_NODE", node ? "1" : "0", 1);
-    open_side(&side, node, bytes > 2048 ? bytes : 2048);
-    if (lat)
-        latency(&side, (unsigned)bytes, count);
-    else
-        bandwidth(&side, bytes, count, reading);
+    side.inflight = test.n;
+    open_side(&side, node, is_list(test.kind) ? 3 * test.n * test.bytes : test.bytes);
+    measure(&side, &test);
     if (!child) {
         fflush(stdout);
         _exit(0);
