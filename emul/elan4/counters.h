@@ -61,6 +61,7 @@
     X(locks_broken, "locks", "taken from a dead process")                                      \
     X(logs_redone, "logs", "of a dead process, carried out to the end")                        \
     X(claims_redone, "DMAs", "that a dead process had begun for this one")                     \
+    X(claims_late, "DMAs", "of others, whose outcome had to wait for their lock")              \
     X(peers, "processes", "found")                                                             \
     X(peers_dead, "processes", "of these, seen to die")
 

@@ -5,19 +5,36 @@
  * started. The other process need not run for that. It is rung when something remains that only
  * time will settle, and when we die its own engine takes up what we had begun.
  *
- * Any number of threads may run it: each entry is claimed by one of them. When the next of
- * those that wait is due is known to all. Any thread may make that sooner, by what it has put
- * there or seen; only the engine's thread forgets it, when it has passed, and looks then
- * itself. So no time is forgotten that somebody else has seen meanwhile.
+ * Any number of threads may run it: each entry is claimed by one of them. What has become of an
+ * entry of another process is written under that process's lock, which may be kept for
+ * long: its holder is stopped, or waits for a processor. Then we remember it and write it
+ * later; until then the entry is claimed, and the rest of its data does not move.
+ *
+ * When the next of those that wait is due is known to all. Any thread may make that sooner, by
+ * what it has put there or seen; only the engine's thread forgets it, when it has passed, and
+ * looks then itself. So no time is forgotten that somebody else has seen meanwhile.
  */
 #include "emul/elan4/emu.h"
 
-#define JOBS 64
+#define JOBS          64
+#define LATE          64
+#define LATE_PAUSE_NS 10000000
+
+/* What became of an entry of another process, which could not be written yet. */
+struct late {
+    struct emu4_end e; /* with a reference */
+    unsigned i;
+    uint64_t seq, done;
+    enum dma_end r;
+};
 
 static struct {
     pthread_mutex_t lock;
     struct emu4_end job[JOBS];
     _Atomic unsigned count;
+    struct late late[LATE];
+    _Atomic unsigned late_count;
+    _Atomic uint64_t late_due; /* when they are tried again */
     _Atomic uint64_t next_due;
 } engine = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -106,6 +123,7 @@ static void settle(struct emu4_proc *p, struct emu4_end *e, unsigned i, enum dma
 {
     struct shm_dma *d = &e->c->dma[i];
     struct emu4_txn t;
+    bool theirs = false; /* waits, and its owner does not know until when */
 
     emu4_txn_begin(&t, e);
     EMU4_TXN_SET(&t, d->done, done);
@@ -125,7 +143,7 @@ static void settle(struct emu4_proc *p, struct emu4_end *e, unsigned i, enum dma
             if (e->peer->self)
                 keep_sooner(next_due, due);
             else
-                t.bell = true;
+                theirs = true;
             break;
         }
         /* fall through */
@@ -138,6 +156,70 @@ static void settle(struct emu4_proc *p, struct emu4_end *e, unsigned i, enum dma
         break;
     }
     emu4_txn_commit(&t);
+    if (!theirs)
+        return;
+    atomic_store(&e->peer->seg->news, 1); /* it may be about to sleep */
+    emu4_ring(e->peer);
+}
+
+/* Writes what has become of an entry. False: the lock is not to be had. */
+static bool settle_if_locked(struct emu4_proc *p, struct late *l, uint64_t *next_due)
+{
+    struct emu4_end *e = &l->e;
+    const struct shm_dma *d = &e->c->dma[l->i];
+
+    if (atomic_load(&e->peer->dead))
+        return true;
+    if (!emu4_lock(e))
+        return false;
+    if (d->seq == l->seq && atomic_load(&d->claim) == e->peer->user + 1)
+        settle(p, e, l->i, l->r, l->done, next_due);
+    emu4_unlock(e);
+    if (!e->peer->self && l->r == DMA_MORE)
+        emu4_engine_help(p, e); /* another thread may have found nothing ready meanwhile */
+    return true;
+}
+
+/* False: so many are kept already. */
+static bool keep_late(const struct late *l, uint64_t *next_due)
+{
+    pthread_mutex_lock(&engine.lock);
+    unsigned n = atomic_load(&engine.late_count);
+    if (n < LATE) {
+        emu4_peer_ref(l->e.peer);
+        engine.late[n] = *l;
+        atomic_store(&engine.late_count, n + 1);
+    }
+    pthread_mutex_unlock(&engine.lock);
+    if (n == LATE)
+        return false;
+    EMU4_COUNT(claims_late, 1);
+    uint64_t due = emu4_now() + LATE_PAUSE_NS;
+    atomic_store(&engine.late_due, due);
+    keep_sooner(next_due, due);
+    return true;
+}
+
+/* Tries once more with each that is kept. */
+static void late_step(struct emu4_proc *p, uint64_t *next_due)
+{
+    for (unsigned n = atomic_load(&engine.late_count); n; n--) {
+        struct late l;
+        pthread_mutex_lock(&engine.lock);
+        unsigned left = atomic_load(&engine.late_count);
+        if (n <= left) {
+            l = engine.late[n - 1];
+            engine.late[n - 1] = engine.late[left - 1];
+            atomic_store(&engine.late_count, left - 1);
+        }
+        pthread_mutex_unlock(&engine.lock);
+        if (n > left)
+            continue; /* another thread has it */
+        while (!settle_if_locked(p, &l, next_due))
+            if (keep_late(&l, next_due))
+                break;
+        emu4_peer_put(p, l.e.peer);
+    }
 }
 
 static void count_end(const uint64_t w[7], bool own)
@@ -197,15 +279,10 @@ static enum outcome step(struct emu4_proc *p, struct emu4_end *e, uint64_t *budg
     *budget -= done - before < *budget ? done - before : *budget;
     if (r == DMA_DONE)
         count_end(w, own);
-    unsigned tries = 0;
-    while (!emu4_lock(e))
-        if (++tries == 100 || atomic_load(&e->peer->dead))
-            return IDLE; /* it stays claimed until we die */
-    if (d->seq == seq && atomic_load(&d->claim) == e->peer->user + 1)
-        settle(p, e, (unsigned)i, r, done, next_due);
-    emu4_unlock(e);
-    if (!own && r == DMA_MORE)
-        emu4_engine_help(p, e); /* another thread may have found nothing ready meanwhile */
+    struct late late = {*e, (unsigned)i, seq, done, r};
+    while (!settle_if_locked(p, &late, next_due))
+        if (keep_late(&late, next_due))
+            break;
     return RAN;
 }
 
@@ -241,14 +318,13 @@ static void drop_job(struct emu4_proc *p, const struct emu4_end *e)
         emu4_peer_put(p, e->peer);
 }
 
-static bool jobs_step(struct emu4_proc *p, uint64_t *budget)
+static bool jobs_step(struct emu4_proc *p, uint64_t *budget, uint64_t *next_due)
 {
     struct emu4_end e;
-    uint64_t none = 0;
     bool any = false;
 
     for (unsigned i = 0; *budget && take_job(&e, i); i++) {
-        enum outcome o = atomic_load(&e.peer->dead) ? IDLE : step(p, &e, budget, &none);
+        enum outcome o = atomic_load(&e.peer->dead) ? IDLE : step(p, &e, budget, next_due);
         if (o == RAN) {
             any = true;
         } else if (o == IDLE) {
@@ -265,6 +341,8 @@ bool emu4_engine_run(struct emu4_proc *p, uint64_t budget)
 {
     uint64_t next_due = 0;
 
+    if (atomic_load(&engine.late_count) && emu4_now() >= atomic_load(&engine.late_due))
+        late_step(p, &next_due);
     for (bool more = true; more && budget;) {
         more = false;
         for (unsigned i = 0; i < EMU4_CTXS && budget; i++) {
@@ -275,7 +353,7 @@ bool emu4_engine_run(struct emu4_proc *p, uint64_t budget)
             more |= step(p, &e, &budget, &next_due) == RAN;
         }
         if (atomic_load(&engine.count))
-            more |= jobs_step(p, &budget);
+            more |= jobs_step(p, &budget, &next_due);
     }
     if (next_due)
         emu4_engine_due(next_due);

@@ -89,11 +89,12 @@ static uint32_t enter(struct emu4_proc *p, struct shm_head *seg)
             uint32_t i = 1 + (start + k) % (EMU4_USERS - 1);
             uint32_t free = pass == 0 ? USER_FREE : USER_GONE;
             struct shm_user *u = &seg->user[i];
-            if (!atomic_compare_exchange_strong(&u->state, &free, USER_TAKEN))
+            if (!atomic_compare_exchange_strong(&u->state, &free, USER_ENTERING))
                 continue;
             atomic_store(&u->busy, 0);
             atomic_store(&u->incarnation, p->self.incarnation);
             atomic_store(&u->pid, p->pid);
+            atomic_store(&u->state, USER_TAKEN); /* it looks at the rest only now */
             emu4_step(EMU4_STEP_GREETING);
             atomic_store(&seg->news, 1);
             return i;

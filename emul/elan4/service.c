@@ -70,9 +70,9 @@ static void meet_users(struct emu4_proc *p)
 {
     for (uint32_t i = 1; i < EMU4_USERS; i++) {
         struct shm_user *u = &p->self.seg->user[i];
-        int pid = atomic_load(&u->pid);
         if (atomic_load(&u->state) != USER_TAKEN)
             continue;
+        int pid = atomic_load(&u->pid);
         atomic_store(&u->state, USER_KNOWN);
         if (svc.user_fd[i] >= 0)
             continue; /* somebody wrote over it */

@@ -23,7 +23,7 @@
 #include "emul/elan4/counters.h"
 
 #define EMU4_MAGIC    UINT64_C(0x346e616c45756d65)
-#define EMU4_VERSION  1u
+#define EMU4_VERSION  2u
 #define EMU4_CTXS     16u   /* contexts of one process */
 #define EMU4_USERS    2048u /* processes that map one segment */
 #define EMU4_VPS      8192u
@@ -127,7 +127,8 @@ struct shm_user {
     uint32_t pad[11];
 };
 
-enum user_state { USER_FREE, USER_TAKEN, USER_KNOWN, USER_GONE };
+/* ENTERING: it has the place, and who it is does not stand there yet */
+enum user_state { USER_FREE, USER_ENTERING, USER_TAKEN, USER_KNOWN, USER_GONE };
 
 struct shm_head {
     uint64_t magic;
@@ -140,7 +141,7 @@ struct shm_head {
     int32_t bell_fd;   /* the owner's eventfd */
     uint32_t node;
     _Alignas(64) _Atomic uint32_t asleep; /* the engine's thread needs the bell */
-    _Atomic uint32_t news;                /* users have come */
+    _Atomic uint32_t news;                /* users have come, or a DMA has been put off */
     _Alignas(64) struct emu4_counters counters;
     _Alignas(64) struct shm_user user[EMU4_USERS];
     struct shm_ctx ctx[EMU4_CTXS];

@@ -3,9 +3,14 @@
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+
+#include "emul/elan4/shm.h"
 
 #define SOON 30000
 #define BIG  (4u << 20)
@@ -85,6 +90,86 @@ static void active(struct bed *b)
 static int stopped(void)
 {
     return run_beds(2, (bed_fn[]){active, passive});
+}
+
+/* The segment of this process, once more. */
+static struct shm_head *own_segment(void)
+{
+    char path[300], link[100], own[40];
+    void *at = MAP_FAILED;
+    DIR *dir = opendir("/proc/self/fd");
+
+    snprintf(own, sizeof(own), "/memfd:emuelan4-%d ", getpid());
+    CHECK(dir);
+    for (struct dirent *e; at == MAP_FAILED && (e = readdir(dir)) != NULL;) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%s", e->d_name);
+        ssize_t n = readlink(path, link, sizeof(link) - 1);
+        link[n > 0 ? n : 0] = 0;
+        if (strncmp(link, own, strlen(own)) != 0)
+            continue;
+        int fd = open(path, O_RDWR);
+        at = mmap(NULL, sizeof(struct shm_head), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        close(fd);
+    }
+    closedir(dir);
+    CHECK(at != MAP_FAILED);
+    return at;
+}
+
+/* What others know when a lock of a process is kept by somebody who has no processor: word 5
+ * says how often they found it so, word 6 that they have what they wanted. */
+static void keeper(struct bed *b)
+{
+    bed_open(b, LOW);
+    _Atomic uint32_t *lock = &own_segment()->ctx[0].lock;
+    char *mem = malloc(BIG);
+    memset(mem, 7, BIG);
+    tell(b, 0, elan(b, mem));
+    while (!atomic_load(&b->m->word[6])) {
+        uint64_t found = atomic_load(&b->m->word[5]), end = now_ms() + 3000;
+        uint32_t none = 0;
+        if (!atomic_compare_exchange_strong(lock, &none, 1))
+            continue;
+        while (atomic_load(&b->m->word[5]) == found && !atomic_load(&b->m->word[6]) &&
+               now_ms() < end)
+            usleep(100);
+        atomic_store(lock, 0);
+        usleep(1000);
+    }
+}
+
+static void reader(struct bed *b)
+{
+    setenv("EMUELAN4_SLICE", "65536", 1);
+    bed_open(b, LOW);
+    char *mem = malloc(BIG);
+    volatile E4_uint64 *word = main_mem(b, 64);
+    E4_Event *ev = word_event(b, word, 1);
+    E4_Addr from = told(b, 0);
+    for (int round = 0; round < 200 && !counter("claims_late"); round++) {
+        memset(mem, 0, BIG);
+        elan4_store64(0, word);
+        elan4_primeevent_write(b->ctx, ev, 1);
+        struct _E4_DMA64 d = dma(BIG, 0, b->vp, from, elan(b, mem), 0, elan(b, ev));
+        elan4_remote_dma(b->cq, (E4_DMA *)&d, vp_of(1, LOW), 1);
+        flush(b);
+        bool done = false;
+        for (uint64_t end = now_ms() + SOON; !done && now_ms() < end;) {
+            atomic_store(&b->m->word[5], (uint64_t)counter("claims_late"));
+            done = word_set(b, word, 5);
+        }
+        CHECK(done);
+        for (unsigned i = 0; i < BIG; i += 512)
+            CHECK(mem[i] == 7);
+    }
+    CHECK(counter("claims_late") >= 1);
+    tell(b, 6, 1);
+}
+
+/* Who moves the data of somebody else's DMA may have to wait to write that down. */
+static int lock_is_kept(void)
+{
+    return run_beds(2, (bed_fn[]){reader, keeper});
 }
 
 /* Lists of many pieces: one event counts them, one message tells the other of all. */
@@ -325,6 +410,7 @@ int main(int argc, char **argv)
     for (int i = 0; argc > 1 && i < atoi(argv[1]); i++)
         CASE(many_clients());
     CASE(stopped());
+    CASE(lock_is_kept());
     CASE(one_event_for_a_list());
     CASE(many_clients());
     CASE(idle());
