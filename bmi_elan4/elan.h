@@ -217,6 +217,7 @@ bool elan_link_orphaned(struct rme_link *l);
  * and then. */
 bool elan_kept_full(struct rme_fabric *f);
 void elan_op_disconnect(struct rme_link *l, int error);
+void elan_op_probe(struct rme_link *l);
 void elan_op_free(struct rme_link *l);
 
 /* greet.c */

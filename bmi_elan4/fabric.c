@@ -296,6 +296,7 @@ static const struct rme_fabric_ops ops = {
     .link_accept = elan_op_accept,
     .link_reject = elan_op_reject,
     .link_disconnect = elan_op_disconnect,
+    .link_probe = elan_op_probe,
     .link_free = elan_op_free,
     .link_peer = elan_peer,
     .link_sockaddr = elan_sockaddr,

@@ -307,6 +307,19 @@ void elan_op_disconnect(struct rme_link *l, int error)
     }
 }
 
+/* All that was sent may have landed before the peer died. */
+void elan_op_probe(struct rme_link *l)
+{
+    int64_t now = elan_now();
+
+    if (l->state != ELAN_UP_STATE)
+        return;
+    if (elan_link_orphaned(l))
+        elan_link_down(l, -ECONNRESET);
+    else
+        elan_greet_ask(l, now);
+}
+
 void elan_op_free(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;

@@ -227,6 +227,13 @@ struct rme_fabric_ops {
     /* Starts to end a link in any state.  LINK_DOWN follows from a later poll, soon, also when
      * the peer is silent. */
     void (*link_disconnect)(struct rme_link *link, int error);
+    /*
+     * Work waits, and nothing was heard of the peer for a while. A network that says of a peer
+     * only what a message finds out looks by itself whether the peer is still there: there may
+     * be no credit for a message. LINK_DOWN follows from a later poll if it is not. NULL where
+     * the device tells.
+     */
+    void (*link_probe)(struct rme_link *link);
     /* After LINK_DOWN only. */
     void (*link_free)(struct rme_link *link);
     /* The peer's address as text (host:port) and as sockaddr; valid from LINK_REQUEST or

@@ -640,9 +640,11 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
             return;
         } else if (now - peer->heard_at >= period) {
             /* Where no credit is left for it, the peer owes so many that it has to speak anyway
-             * (rme_credit_due). */
+             * (rme_credit_due); unless it is gone, which a fabric may have to look for. */
             rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA);
             peer->ping_sent = true;
+            if (rme->ops->link_probe)
+                rme->ops->link_probe(peer->link);
         }
         if (next > now + period)
             next = now + period;

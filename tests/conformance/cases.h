@@ -180,6 +180,7 @@
     X(peer_killed_while_it_sends)                                                              \
     X(peer_killed_while_it_receives)                                                           \
     X(peer_killed_in_eager_traffic)                                                            \
+    X(peer_killed_when_no_credit_is_left)                                                      \
     X(silent_peer_times_out)                                                                   \
     X(client_process_killed)
 

@@ -254,6 +254,39 @@ void peer_killed_in_eager_traffic(void **state)
     killed_at_each_step("backoff_min_ms=1,backoff_max_ms=20", 'S', 500);
 }
 
+/* It was stopped before and took what there are credits for, so nothing can be sent to it when
+ * it dies. */
+void peer_killed_when_no_credit_is_left(void **state)
+{
+    enum { OPS = 600 };
+    static struct op ops[OPS];
+    struct blob in, out;
+
+    (void)state;
+    only_with_processes();
+    bed_options("keepalive_ms=100,backoff_min_ms=1,backoff_max_ms=20");
+    peer_start(lane_uri(0));
+    struct node *n = node_open("client", NULL);
+    struct rme_addr *to = node_dial(n, lane_uri(0));
+    exchange(n, to, 100, 1);
+    assert_int_equal(kill(peer, SIGSTOP), 0);
+    blob_flat(&in, 100);
+    blob_flat(&out, 100);
+    blob_fill(&out, 3);
+    post_recv(&ops[0], n, to, &in, 2);
+    for (int i = 1; i < OPS; i++)
+        post_send(&ops[i], n, to, &out, 3);
+    pump_times(400);
+    peer_kill();
+    pump_until_all(ops, OPS);
+    op_check_error(&ops[0], -ECONNRESET, -ECONNRESET);
+    for (int i = 1; i < OPS; i++)
+        op_check_error(&ops[i], 0, -ECONNRESET);
+    op_check_error(&ops[OPS - 1], -ECONNRESET, -ECONNRESET);
+    blob_free(&in);
+    blob_free(&out);
+}
+
 /* Stopped, not dead: nobody closes the connection, the engine has to notice the silence. */
 void silent_peer_times_out(void **state)
 {
