@@ -12,7 +12,7 @@ expect() { # STATUS COMMAND...: what it says is in $out
     local want=$1 got=0
     shift
     out=$(timeout 120 "$@" 2>&1 < /dev/null) || got=$?
-    [ "$got" = "$want" ] || fail "status $got instead of $want: $* : $out"
+    [ "$got" = "$want" ] || fail "status $got instead of $want, '$(tail -n 1 <<< "$out")', of $*: $out"
 }
 
 # The command fails with this status and one line that has this text.
