@@ -138,46 +138,4 @@ struct ib_tx_pool {
     uint32_t quiet_max; /* beyond it every request is signalled */
 };
 
-/* ---- rx.c ---- */
-int ib_rx_open(struct rme_fabric *f);
-void ib_rx_close(struct rme_fabric *f);
-int ib_rx_fill(struct rme_link *l);
-int ib_rx_post(struct rme_fabric *f, struct rme_link *l);
-struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id);
-void ib_rx_settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx);
-void ib_rx_forget(struct rme_link *l);
-void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm,
-                    uint32_t value);
-void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx);
-void ib_emit_ready(struct rme_fabric *f);
-
-int ib_rx_reserve(struct rme_link *l, uint32_t n);
-void ib_rx_release(struct rme_link *l, uint32_t n);
-void ib_rx_return(struct rme_fabric *f, void *rx);
-
-/* ---- window.c ---- */
-int ib_windows_open(struct rme_fabric *f);
-void ib_windows_close(struct rme_fabric *f);
-void ib_windows_drop(struct rme_link *l);
-void ib_windows_forget(struct rme_link *l);
-int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access);
-void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner);
-/* The request that opens or closes. */
-void ib_window_build(struct rme_xfer *x, struct ibv_send_wr *wr);
-/* A request to close is complete: the window is free, and the engine is told. */
-void ib_window_closed(struct rme_link *l, struct rme_xfer *x);
-/* Tells it; false: no room.  l NULL: there is nobody any more. */
-bool ib_window_emit(struct rme_fabric *f, struct rme_link *l, struct rme_xfer *x);
-
-/* ---- tx.c ---- */
-int ib_tx_open(struct rme_fabric *f);
-void ib_tx_close(struct rme_fabric *f);
-void ib_tx_release(struct rme_fabric *f, struct ib_tx *tx);
-void ib_tx_rooms(struct rme_fabric *f);
-void ib_tx_forget(struct rme_link *l);
-
-void *ib_tx_get(struct rme_link *l);
-void ib_tx_put(struct rme_link *l, void *tx);
-void ib_tx_send(struct rme_link *l, void *tx, size_t length);
-
 #endif

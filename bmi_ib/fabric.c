@@ -2,8 +2,9 @@
 /* fabric.c - opening and closing, and the table of the fabric's functions. */
 #include <errno.h>
 #include <stdlib.h>
-#include "bmi_ib.h"
-#include "ib.h"
+#include "bmi_ib/bmi_ib.h"
+#include "bmi_ib/link/links.h"
+#include "bmi_ib/wait.h"
 
 static void ib_close(struct rme_fabric *f)
 {
@@ -17,7 +18,7 @@ static void ib_close(struct rme_fabric *f)
     ib_async_close(f); /* after all that could have an event of its own */
     ib_device_close(f);
     ib_cm_close(f);
-    ib_wait_close(f);
+    ib_wake_close(f);
     free(f);
 }
 
@@ -27,6 +28,7 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
     if (!f)
         return -ENOMEM;
     f->config = *config;
+    f->reports = &ib_link_reports;
     f->wake_fd = f->sleep_fd = -1;
     f->read_limit = (uint32_t)ib_option(f, "read_limit");
     for (f->slab = IB_SLAB; config->budget && f->slab > 4 &&
@@ -40,7 +42,7 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
     TAILQ_INIT(&f->drained);
     TAILQ_INIT(&f->probes);
 
-    int error = ib_wait_open(f);
+    int error = ib_wake_open(f);
     if (!error)
         error = ib_device_list(f);
     if (!error)

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * ib.h - the verbs fabric, for its own files: the structure, and the functions of each file.
+ * ib.h - the verbs fabric, for its own files: its structure.
+ *
+ * It is made of floors: device/ (the device, its memory, waking), queue/ (work and completion
+ * queues, buffers, windows), link/ (connections and their life), and polling and the table of
+ * functions above them.  A floor uses itself and those below; a queue tells of a link through
+ * ib_reports.
  *
  * Who owns what: the fabric owns the device, the completion queues, the pools of receive and
  * send buffers and the table of links.  A link owns its rdma_cm id and its queue pair.
@@ -17,12 +22,11 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include "base/addr.h"
-#include "buffers.h"
+#include "bmi_ib/buffers.h"
 #include "fabric.h"
-#include "link.h"
+#include "bmi_ib/link.h"
 #include "base/options.h"
 #include "base/stats.h"
-#include "wr_id.h"
 
 /* Completion queues; each is four times as large as the one before. */
 #define IB_CQS_MAX     16
@@ -89,9 +93,22 @@ struct ib_async {
     bool open;
 };
 
+/* What queue/ tells link/. */
+struct ib_reports {
+    /* the link is lost, for this reason; see ib_link_fail */
+    void (*failed)(struct rme_link *l, int error, bool deliver);
+    /* all links are, or those of one completion queue */
+    void (*all_failed)(struct rme_fabric *f, const struct ib_cq *cq, int error);
+    /* one of the marks behind the last requests came in */
+    void (*marked)(struct rme_link *l);
+    /* a message came before the event that confirms the connection */
+    void (*heard)(struct rme_link *l);
+};
+
 struct rme_fabric {
     struct rme_fabric_config config;
     struct rme_caps caps;
+    const struct ib_reports *reports;
     struct ib_device dev;
     struct ib_batch batch;
 
@@ -137,117 +154,5 @@ struct rme_fabric {
     struct rme_event *out; /* the caller's array, during poll */
     int out_used, out_max;
 };
-
-#define ib_log(f, level, ...) (f)->config.log((f)->config.log_arg, (level), __VA_ARGS__)
-#define ib_count(f, id, n)    ((f)->config.stats->value[RME_C_##id] += (n))
-
-static inline int64_t ib_option(const struct rme_fabric *f, const char *name)
-{
-    return rme_option(f->config.options, name);
-}
-
-/* errno as a negative number, never 0: some providers fail without setting it. */
-int ib_errno(void);
-/* A verbs return value (positive or negative errno, or -1 with errno) as a negative errno. */
-int ib_error(int ret);
-/* Milliseconds of a clock that only goes forward. */
-uint64_t ib_now_ms(void);
-
-extern const struct rme_option_row ib_options[]; /* options.c */
-
-/* ---- device.c ---- */
-int ib_device_list(struct rme_fabric *f);
-int ib_device_open(struct rme_fabric *f, struct ibv_context *preferred);
-void ib_device_close(struct rme_fabric *f);
-int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr);
-void ib_dereg(struct rme_fabric *f, struct rme_mr *mr);
-int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m);
-void ib_memory_put(struct ib_memory *m);
-/* Quirks, one predicate each. */
-bool ib_quirk_srq_unsafe(const struct rme_fabric *f);
-bool ib_quirk_no_last_wqe(const struct rme_fabric *f);
-bool ib_quirk_bad_windows(const struct rme_fabric *f);
-
-/* ---- cm.c ---- */
-int ib_cm_open(struct rme_fabric *f);
-void ib_cm_close(struct rme_fabric *f);
-void ib_cm_events(struct rme_fabric *f);
-int ib_cm_start(struct rme_link *l);
-int ib_cm_accept(struct rme_link *l, const void *hello, size_t length);
-void ib_cm_established(struct rme_link *l);
-int ib_reject_error(int status, const void *data, size_t length);
-
-/* ---- listen.c ---- */
-int ib_listen_bind(struct rme_fabric *f);
-struct ibv_context *ib_listen_device(const struct rme_fabric *f);
-/* of its first listener; 0: there is none */
-uint16_t ib_listen_port(const struct rme_fabric *f);
-int ib_listen_start(struct rme_fabric *f);
-void ib_listen_close(struct rme_fabric *f);
-void ib_sockaddr_text(const void *sa, char *text, size_t size);
-
-/* ---- resolve.c ---- */
-int ib_resolver_open(struct rme_fabric *f);
-void ib_resolver_close(struct rme_fabric *f);
-int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out);
-int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle);
-/* Takes one result out: 1 and the handle with either *out or *error, or 0.  *why: the
- * resolver's words for an error of its own, else NULL. */
-int ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **out, int *error,
-                      const char **why);
-
-/* ---- cq.c ---- */
-int ib_cq_open(struct rme_fabric *f);
-void ib_cq_close(struct rme_fabric *f);
-uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t promised);
-int ib_cq_reserve(struct rme_fabric *f, uint32_t n, struct ib_cq **out);
-int ib_cq_extend(struct ib_cq *cq, uint32_t n);
-void ib_cq_release(struct ib_cq *cq, uint32_t n);
-void ib_cq_poll(struct rme_fabric *f);
-int ib_wc_error(enum ibv_wc_status status);
-
-/* ---- async.c ---- */
-int ib_async_open(struct rme_fabric *f);
-void ib_async_close(struct rme_fabric *f);
-void ib_async_events(struct rme_fabric *f);
-
-/* ---- wait.c ---- */
-int ib_wait_open(struct rme_fabric *f);
-int ib_wait_watch(struct rme_fabric *f);
-void ib_wait_close(struct rme_fabric *f);
-int ib_nonblocking(int fd);
-int ib_poll(struct rme_fabric *f, struct rme_event *events, int max);
-int ib_arm(struct rme_fabric *f);
-void ib_wait(struct rme_fabric *f, int timeout_ms);
-void ib_wake(struct rme_fabric *f);
-
-/* The link that has this handle, NULL when it is gone. */
-static inline struct rme_link *ib_link_by_handle(const struct rme_fabric *f, uint32_t handle)
-{
-    uint32_t i = handle & IB_SLOT_MASK;
-    struct rme_link *l = i < f->nslots ? f->slots[i].link : NULL;
-    return l && l->handle == handle ? l : NULL;
-}
-
-/* The next free event of the caller's array, or NULL.  (A compound literal would be cleared
- * with a slow string instruction.) */
-static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_type type,
-                                         struct rme_link *l)
-{
-    if (f->out_used >= f->out_max)
-        return NULL;
-    struct rme_event *e = &f->out[f->out_used++];
-    e->type = type;
-    e->link = l;
-    e->owner = l->owner;
-    e->error = 0;
-    e->hello = NULL;
-    e->hello_length = e->length = 0;
-    e->data = e->rx = NULL;
-    e->imm = 0;
-    e->xfer = NULL;
-    e->closed = NULL;
-    return e;
-}
 
 #endif

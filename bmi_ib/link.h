@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* link.h - a link: its states, its structure, and what is done with it. */
+/* link.h - a link: its states and its structure. */
 #ifndef BMI_IB_LINK_H
 #define BMI_IB_LINK_H
 
@@ -7,8 +7,8 @@
 #include <sys/queue.h>
 #include <rdma/rdma_cma.h>
 #include "base/addr.h"
-#include "buffers.h"
-#include "ring.h"
+#include "bmi_ib/buffers.h"
+#include "bmi_ib/ring.h"
 
 /* Private data of a request in RDMA_PS_TCP; answers and rejects hold more. */
 #define IB_HELLO_MAX 56
@@ -96,57 +96,5 @@ struct ib_link_slot {
     struct rme_link *link;
     uint16_t generation;
 };
-
-/* ---- link.c ---- */
-extern const char *const ib_link_state_name[];
-struct rme_link *ib_link_new(struct rme_fabric *f);
-struct rme_link *ib_link_by_qp(struct rme_fabric *f, uint32_t qp_num);
-int ib_link_hash(struct rme_link *l);
-void ib_link_unhash(struct rme_link *l);
-void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
-void ib_link_event(struct rme_link *l, bool *which);
-void ib_link_fail(struct rme_link *l, int error, bool deliver);
-void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error);
-void ib_link_drained(struct rme_link *l);
-void ib_link_reap(struct rme_fabric *f);
-void ib_link_destroy(struct rme_link *l);
-void ib_link_timers(struct rme_fabric *f);
-int ib_link_deadline(struct rme_fabric *f);
-void ib_link_names(struct rme_fabric *f);
-void ib_links_release(struct rme_fabric *f);
-void ib_emit_links(struct rme_fabric *f);
-void ib_emit_downs(struct rme_fabric *f);
-
-int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
-                    const void *hello, size_t length, uint32_t rx, void *owner,
-                    struct rme_link **out);
-int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx,
-                   void *owner);
-void ib_link_reject(struct rme_link *l, const void *hello, size_t length);
-void ib_link_disconnect(struct rme_link *l, int error);
-void ib_link_free(struct rme_link *l);
-
-/* ---- probe.c ---- */
-bool ib_probe_start(struct rme_link *l); /* false: LINK_DOWN has nothing to wait for */
-void ib_probe_end(struct rme_link *l);
-void ib_probe_look(struct rme_fabric *f);
-uint64_t ib_probe_deadline(const struct rme_fabric *f); /* UINT64_MAX: none */
-
-/* ---- qp.c ---- */
-int ib_qp_create(struct rme_link *l);
-void ib_qp_drain(struct rme_link *l);
-void ib_qp_destroy(struct rme_link *l);
-
-/* ---- xfer.c ---- */
-void ib_xfer(struct rme_link *l, struct rme_xfer *x);
-void ib_flush(struct rme_fabric *f);
-void ib_xfer_enqueue(struct rme_link *l, struct rme_xfer *x);
-void ib_xfer_mark_dirty(struct rme_link *l);
-void ib_xfer_completed(struct rme_link *l, uint32_t position);
-void ib_xfer_purge(struct rme_link *l);
-void ib_emit_done(struct rme_fabric *f);
-/* Fills f->batch from the head of the link's queue; the pure part of posting.  True: more could
- * follow at once. */
-bool ib_xfer_build(struct rme_link *l);
 
 #endif

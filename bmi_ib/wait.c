@@ -18,33 +18,15 @@
  * sleep ends at once.  A queue stays armed until its event was fetched.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include "ib.h"
+#include "bmi_ib/link/links.h"
+#include "bmi_ib/wait.h"
 
 #define ACK_BATCH 64 /* completion events acknowledged together: it takes a lock */
-
-int ib_nonblocking(int fd)
-{
-    int flags = fcntl(fd, F_GETFL);
-    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? ib_errno() : 0;
-}
-
-int ib_wait_open(struct rme_fabric *f)
-{
-    f->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    f->sleep_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (f->wake_fd >= 0 && f->sleep_fd >= 0)
-        return 0;
-    int error = ib_errno();
-    ib_log(f, RME_LOG_ERROR, "no descriptor to sleep on: %s; raise the limit of open files",
-           strerror(-error));
-    return error;
-}
 
 int ib_wait_watch(struct rme_fabric *f)
 {
@@ -65,15 +47,6 @@ int ib_wait_watch(struct rme_fabric *f)
         }
     }
     return 0;
-}
-
-void ib_wait_close(struct rme_fabric *f)
-{
-    if (f->sleep_fd >= 0)
-        close(f->sleep_fd);
-    if (f->wake_fd >= 0)
-        close(f->wake_fd);
-    f->sleep_fd = f->wake_fd = -1;
 }
 
 /* ---- Polling ---- */
@@ -207,11 +180,4 @@ void ib_wait(struct rme_fabric *f, int timeout_ms)
     hint &= IB_HINT_CM | IB_HINT_ASYNC | IB_HINT_PROBE;
     if (hint)
         atomic_fetch_or(&f->hint, hint);
-}
-
-/* The resolver's thread comes here, too: not by write(), see thread.h. */
-void ib_wake(struct rme_fabric *f)
-{
-    if (eventfd_write(f->wake_fd, 1) < 0 && errno != EAGAIN) /* EAGAIN: it is awake already */
-        ib_log(f, RME_LOG_WARN, "writing the wake descriptor: %s", strerror(errno));
 }

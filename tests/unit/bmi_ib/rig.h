@@ -10,7 +10,9 @@
 #define RIG_H
 
 #include "../common/unit.h"
-#include "ib.h"
+#include "bmi_ib/link/links.h"
+#include "bmi_ib/queue/wr_id.h"
+#include "bmi_ib/wait.h"
 
 #define RIG_POSTED 65536
 

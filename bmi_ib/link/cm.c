@@ -22,7 +22,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "ib.h"
+#include "bmi_ib/link/links.h"
 
 /* InfiniBand's reasons for a reject; 28, "consumer", means that rdma_reject was called. */
 #define REJECTED_TIMEOUT     4

@@ -24,7 +24,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
-#include "ib.h"
+#include "bmi_ib/queue/queue.h"
+#include "bmi_ib/queue/wr_id.h"
 
 /* ---- Building ---- */
 
@@ -249,7 +250,7 @@ static void flush_link(struct rme_link *l)
             error = post(l, &l->f->batch);
     }
     if (error)
-        ib_link_fail(l, error, true);
+        l->f->reports->failed(l, error, true);
 }
 
 void ib_flush(struct rme_fabric *f)
@@ -261,7 +262,7 @@ void ib_flush(struct rme_fabric *f)
             ib_log(f, RME_LOG_ERROR,
                    "device %s: posting shared receives: %s; all connections fail", f->dev.name,
                    strerror(-error));
-            ib_link_fail_all(f, NULL, error);
+            f->reports->all_failed(f, NULL, error);
         }
     }
     while ((l = TAILQ_FIRST(&f->dirty))) {
@@ -318,7 +319,7 @@ void ib_xfer(struct rme_link *l, struct rme_xfer *x)
         ib_log(l->f, RME_LOG_ERROR, "%s: a transfer of %u pieces cannot be done: %s", l->peer,
                x->npiece, strerror(-error));
         drop(l->f, x);
-        ib_link_fail(l, error, true);
+        l->f->reports->failed(l, error, true);
         return;
     }
     x->fabric.what = IB_XFER_DATA;

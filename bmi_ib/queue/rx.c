@@ -20,7 +20,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ib.h"
+#include "bmi_ib/queue/queue.h"
+#include "bmi_ib/queue/wr_id.h"
 
 #define SLACK_SHARED 16 /* receives beyond the promise, of the shared queue */
 #define SLACK_OWN    8  /* of each connection where we connect */
@@ -301,7 +302,7 @@ void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, 
         return;
     }
     if (l->state == IB_ACCEPTING)
-        ib_cm_established(l);
+        f->reports->heard(l);
     queue_of(f, l)->held++;
     rx->link = l->handle;
     rx->is_imm = is_imm;

@@ -20,9 +20,6 @@
  * peer refuses as stale starts again with the same: the peer has found a connection with the
  * number of our queue pair that is gone here, and has ended it while refusing.
  *
- * Links are named by handles (slot and generation) wherever the device or another thread keeps
- * the name, so that something late finds nobody instead of freed memory.
- *
  * Events of links are flags, delivered by poll in the order request, up, room, and down last,
  * after every message and completed transfer.  So nothing needs memory to report an event.
  */
@@ -30,9 +27,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ib.h"
+#include "bmi_ib/link/links.h"
 
-#define GENERATIONS 0xfffu
 #define LAST_WQE_MS 50 /* patience for "last WQE reached" */
 #define STALE_TRIES                                                                            \
     4 /* for one address, when the peer still has a connection of ours that is gone */
@@ -43,99 +39,7 @@ const char *const ib_link_state_name[] = {
 #undef IB_LINK_NAME
 };
 
-/* ---- The table of links ---- */
-
-static int slots_grow(struct rme_fabric *f)
-{
-    uint32_t n = f->nslots ? f->nslots * 2 : 16;
-    if (n > IB_SLOT_MASK)
-        return -ENOSPC;
-    struct ib_link_slot *more = realloc(f->slots, n * sizeof(*more));
-    if (!more)
-        return -ENOMEM;
-    memset(more + f->nslots, 0, (n - f->nslots) * sizeof(*more));
-    f->slots = more;
-    f->free_slot_hint = f->nslots;
-    f->nslots = n;
-    return 0;
-}
-
-static int slot_take(struct rme_fabric *f, struct rme_link *l)
-{
-    uint32_t i = f->free_slot_hint;
-    while (i < f->nslots && f->slots[i].link)
-        i++;
-    if (i == f->nslots) {
-        int error = slots_grow(f);
-        if (error)
-            return error;
-        i = f->free_slot_hint;
-    }
-    struct ib_link_slot *s = &f->slots[i];
-    s->link = l;
-    s->generation = s->generation % GENERATIONS + 1;
-    l->handle = (uint32_t)s->generation << IB_SLOT_BITS | i;
-    f->free_slot_hint = i + 1;
-    return 0;
-}
-
-static void slot_give(struct rme_fabric *f, struct rme_link *l)
-{
-    uint32_t i = l->handle & IB_SLOT_MASK;
-    f->slots[i].link = NULL;
-    if (i < f->free_slot_hint)
-        f->free_slot_hint = i;
-}
-
-/* By queue pair number: a completion of the shared queue names nothing else. */
-struct rme_link *ib_link_by_qp(struct rme_fabric *f, uint32_t qp_num)
-{
-    struct rme_link *l = f->hash_size ? f->hash[qp_num & (f->hash_size - 1)] : NULL;
-    while (l && l->qp_num != qp_num)
-        l = l->hash_next;
-    return l;
-}
-
-static void hash_insert(struct rme_fabric *f, struct rme_link *l)
-{
-    struct rme_link **at = &f->hash[l->qp_num & (f->hash_size - 1)];
-    l->hash_next = *at;
-    *at = l;
-}
-
-int ib_link_hash(struct rme_link *l)
-{
-    struct rme_fabric *f = l->f;
-    if (f->hash_used >= f->hash_size) {
-        uint32_t old_size = f->hash_size, n = old_size ? old_size * 2 : 64;
-        struct rme_link **old = f->hash, **table = calloc(n, sizeof(*table));
-        if (!table)
-            return -ENOMEM;
-        f->hash = table;
-        f->hash_size = n;
-        for (uint32_t i = 0; i < old_size; i++)
-            for (struct rme_link *m = old[i], *next; m; m = next) {
-                next = m->hash_next;
-                hash_insert(f, m);
-            }
-        free(old);
-    }
-    hash_insert(f, l);
-    f->hash_used++;
-    return 0;
-}
-
-void ib_link_unhash(struct rme_link *l)
-{
-    struct rme_fabric *f = l->f;
-    struct rme_link **at = f->hash_size ? &f->hash[l->qp_num & (f->hash_size - 1)] : NULL;
-    while (at && *at && *at != l)
-        at = &(*at)->hash_next;
-    if (at && *at) {
-        *at = l->hash_next;
-        f->hash_used--;
-    }
-}
+/* ---- Made and freed ---- */
 
 struct rme_link *ib_link_new(struct rme_fabric *f)
 {
@@ -148,7 +52,7 @@ struct rme_link *ib_link_new(struct rme_fabric *f)
     l->probe = -1;
     STAILQ_INIT(&l->rxq.chain);
     LIST_INIT(&l->windows);
-    if (slot_take(f, l)) {
+    if (ib_table_put(l)) {
         free(l);
         return NULL;
     }
@@ -181,7 +85,7 @@ void ib_link_destroy(struct rme_link *l)
     ib_ring_fini(&l->ring);
     if (l->addresses)
         freeaddrinfo(l->addresses);
-    slot_give(f, l);
+    ib_table_remove(l);
     TAILQ_REMOVE(&f->links, l, all_entry);
     free(l);
 }
@@ -192,10 +96,7 @@ void ib_links_release(struct rme_fabric *f)
     while ((l = TAILQ_FIRST(
                 &f->links))) /* the engine freed its own; what is left never reached it */
         ib_link_destroy(l);
-    free(f->slots);
-    free(f->hash);
-    f->slots = NULL;
-    f->hash = NULL;
+    ib_table_free(f);
 }
 
 /* ---- States and events ---- */
@@ -214,15 +115,6 @@ void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
         ib_log(l->f, RME_LOG_DEBUG, "%s: %s -> %s", l->peer, ib_link_state_name[l->state],
                ib_link_state_name[state]);
     l->state = state;
-}
-
-void ib_link_event(struct rme_link *l, bool *which)
-{
-    *which = true;
-    if (!l->in_events) {
-        l->in_events = true;
-        TAILQ_INSERT_TAIL(&l->f->eventful, l, event_entry);
-    }
 }
 
 static void event_done(struct rme_link *l)
@@ -401,6 +293,13 @@ void ib_link_drained(struct rme_link *l)
     l->emptied = l->cq->emptied;
     l->polled = l->cq->polled;
 }
+
+const struct ib_reports ib_link_reports = {
+    .failed = ib_link_fail,
+    .all_failed = ib_link_fail_all,
+    .marked = ib_link_drained,
+    .heard = ib_cm_established,
+};
 
 /* Has everything been taken that was in the completion queue when the link was drained? */
 static bool taken(const struct rme_link *l)

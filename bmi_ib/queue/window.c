@@ -29,7 +29,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ib.h"
+#include "bmi_ib/queue/queue.h"
 
 #define FIRST_WINDOWS 16 /* made when the fabric is opened */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The fabric's tunables: one table for parsing, `--options` and the man page. */
-#include "ib.h"
+#include "bmi_ib/device/device.h"
 
 const struct rme_option_row ib_options[] = {
     {"device", "name", 0, 0, 0,

@@ -25,7 +25,7 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-#include "ib.h"
+#include "bmi_ib/device/device.h"
 
 int ib_errno(void)
 {

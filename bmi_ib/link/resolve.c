@@ -15,7 +15,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ib.h"
+#include "bmi_ib/link/links.h"
 #include "base/thread.h"
 
 struct job {

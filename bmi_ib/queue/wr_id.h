@@ -7,7 +7,7 @@
 #define BMI_IB_WR_ID_H
 
 #include <stdint.h>
-#include "ring.h"
+#include "bmi_ib/ring.h"
 
 enum ib_wr_kind { IB_WR_NONE, IB_WR_SEND, IB_WR_RECV, IB_WR_MARK_SEND, IB_WR_MARK_RECV };
 

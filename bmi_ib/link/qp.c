@@ -23,7 +23,8 @@
  */
 #include <errno.h>
 #include <string.h>
-#include "ib.h"
+#include "bmi_ib/link/links.h"
+#include "bmi_ib/queue/wr_id.h"
 
 int ib_qp_create(struct rme_link *l)
 {
@@ -67,7 +68,7 @@ int ib_qp_create(struct rme_link *l)
     l->qp = l->id->qp;
     l->qp_num = l->qp->qp_num;
     l->send_drained = l->recv_drained = l->last_wqe = false;
-    error = ib_link_hash(l);
+    error = ib_table_put_qp(l);
     if (error)
         ib_qp_destroy(l);
     return error;
@@ -121,7 +122,7 @@ void ib_qp_destroy(struct rme_link *l)
     ib_windows_drop(l);
     rdma_destroy_qp(l->id);
     l->qp = NULL;
-    ib_link_unhash(l);
+    ib_table_remove_qp(l);
     ib_xfer_purge(l);
     ib_windows_forget(l);
     ib_rx_forget(l);

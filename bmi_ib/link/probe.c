@@ -17,7 +17,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "ib.h"
+#include "bmi_ib/link/links.h"
 
 void ib_probe_end(struct rme_link *l)
 {

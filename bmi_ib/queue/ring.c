@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <errno.h>
 #include <stdlib.h>
-#include "ring.h"
+#include "bmi_ib/ring.h"
 
 int ib_ring_init(struct ib_ring *r, uint32_t depth)
 {

@@ -14,7 +14,8 @@
  */
 #include <errno.h>
 #include <string.h>
-#include "ib.h"
+#include "bmi_ib/queue/queue.h"
+#include "bmi_ib/queue/wr_id.h"
 
 #define CQ_FIRST 8192 /* completions of the first queue: 60 connections */
 
@@ -175,7 +176,7 @@ static void wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv
     if (!l || l->state >= IB_DRAINING)
         return;
     ib_log(f, RME_LOG_WARN, "%s: %s failed: %s", l->peer, what, ibv_wc_status_str(wc->status));
-    ib_link_fail(l, ib_wc_error(wc->status), true);
+    f->reports->failed(l, ib_wc_error(wc->status), true);
 }
 
 static void wc_send(struct rme_fabric *f, const struct ibv_wc *wc)
@@ -215,7 +216,7 @@ static void wc_mark(struct rme_fabric *f, const struct ibv_wc *wc, bool send)
         l->send_drained = true;
     else
         l->recv_drained = true;
-    ib_link_drained(l);
+    f->reports->marked(l);
 }
 
 static void dispatch(struct rme_fabric *f, const struct ibv_wc *wc)
@@ -246,7 +247,7 @@ static void cq_broken(struct rme_fabric *f, struct ib_cq *c, int error)
     ib_log(f, RME_LOG_ERROR,
            "device %s: a completion queue cannot be polled: %s; its connections fail",
            f->dev.name, strerror(-error));
-    ib_link_fail_all(f, c, -EIO);
+    f->reports->all_failed(f, c, -EIO);
 }
 
 /* Takes completions while the caller has room for their events: each makes at most one of those

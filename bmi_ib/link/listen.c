@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ib.h"
+#include "bmi_ib/link/links.h"
 
 void ib_sockaddr_text(const void *sa, char *text, size_t size)
 {

@@ -21,7 +21,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ib.h"
+#include "bmi_ib/link/links.h"
 
 struct ib_async_note {
     STAILQ_ENTRY(ib_async_note) next;

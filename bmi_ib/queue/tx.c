@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ib.h"
+#include "bmi_ib/queue/queue.h"
 
 static size_t buffer_size(const struct rme_fabric *f)
 {

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* device.h - the device, its memory, and what wakes a sleeper. */
+#ifndef BMI_IB_DEVICE_H
+#define BMI_IB_DEVICE_H
+
+#include "bmi_ib/ib.h"
+
+#define ib_log(f, level, ...) (f)->config.log((f)->config.log_arg, (level), __VA_ARGS__)
+#define ib_count(f, id, n)    ((f)->config.stats->value[RME_C_##id] += (n))
+
+static inline int64_t ib_option(const struct rme_fabric *f, const char *name)
+{
+    return rme_option(f->config.options, name);
+}
+
+/* errno as a negative number, never 0: some providers fail without setting it. */
+int ib_errno(void);
+/* A verbs return value (positive or negative errno, or -1 with errno) as a negative errno. */
+int ib_error(int ret);
+/* Milliseconds of a clock that only goes forward. */
+uint64_t ib_now_ms(void);
+
+extern const struct rme_option_row ib_options[]; /* options.c */
+
+/* ---- device.c ---- */
+int ib_device_list(struct rme_fabric *f);
+int ib_device_open(struct rme_fabric *f, struct ibv_context *preferred);
+void ib_device_close(struct rme_fabric *f);
+int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr);
+void ib_dereg(struct rme_fabric *f, struct rme_mr *mr);
+int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m);
+void ib_memory_put(struct ib_memory *m);
+/* Quirks, one predicate each. */
+bool ib_quirk_srq_unsafe(const struct rme_fabric *f);
+bool ib_quirk_no_last_wqe(const struct rme_fabric *f);
+bool ib_quirk_bad_windows(const struct rme_fabric *f);
+
+/* ---- wake.c ---- */
+int ib_wake_open(struct rme_fabric *f);
+void ib_wake_close(struct rme_fabric *f);
+int ib_nonblocking(int fd);
+void ib_wake(struct rme_fabric *f);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* links.h - connections: how they come, live and end. */
+#ifndef BMI_IB_LINKS_H
+#define BMI_IB_LINKS_H
+
+#include "bmi_ib/queue/queue.h"
+
+/* ---- link.c ---- */
+extern const char *const ib_link_state_name[];
+extern const struct ib_reports ib_link_reports;
+struct rme_link *ib_link_new(struct rme_fabric *f);
+void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
+void ib_link_fail(struct rme_link *l, int error, bool deliver);
+void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error);
+void ib_link_drained(struct rme_link *l);
+void ib_link_reap(struct rme_fabric *f);
+void ib_link_destroy(struct rme_link *l);
+void ib_link_timers(struct rme_fabric *f);
+int ib_link_deadline(struct rme_fabric *f);
+void ib_link_names(struct rme_fabric *f);
+void ib_links_release(struct rme_fabric *f);
+void ib_emit_links(struct rme_fabric *f);
+void ib_emit_downs(struct rme_fabric *f);
+
+int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
+                    const void *hello, size_t length, uint32_t rx, void *owner,
+                    struct rme_link **out);
+int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx,
+                   void *owner);
+void ib_link_reject(struct rme_link *l, const void *hello, size_t length);
+void ib_link_disconnect(struct rme_link *l, int error);
+void ib_link_free(struct rme_link *l);
+
+/* ---- probe.c ---- */
+bool ib_probe_start(struct rme_link *l); /* false: LINK_DOWN has nothing to wait for */
+void ib_probe_end(struct rme_link *l);
+void ib_probe_look(struct rme_fabric *f);
+uint64_t ib_probe_deadline(const struct rme_fabric *f); /* UINT64_MAX: none */
+
+/* ---- qp.c ---- */
+int ib_qp_create(struct rme_link *l);
+void ib_qp_drain(struct rme_link *l);
+void ib_qp_destroy(struct rme_link *l);
+
+/* ---- cm.c ---- */
+int ib_cm_open(struct rme_fabric *f);
+void ib_cm_close(struct rme_fabric *f);
+void ib_cm_events(struct rme_fabric *f);
+int ib_cm_start(struct rme_link *l);
+int ib_cm_accept(struct rme_link *l, const void *hello, size_t length);
+void ib_cm_established(struct rme_link *l);
+int ib_reject_error(int status, const void *data, size_t length);
+
+/* ---- listen.c ---- */
+int ib_listen_bind(struct rme_fabric *f);
+struct ibv_context *ib_listen_device(const struct rme_fabric *f);
+/* of its first listener; 0: there is none */
+uint16_t ib_listen_port(const struct rme_fabric *f);
+int ib_listen_start(struct rme_fabric *f);
+void ib_listen_close(struct rme_fabric *f);
+void ib_sockaddr_text(const void *sa, char *text, size_t size);
+
+/* ---- resolve.c ---- */
+int ib_resolver_open(struct rme_fabric *f);
+void ib_resolver_close(struct rme_fabric *f);
+int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out);
+int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle);
+/* Takes one result out: 1 and the handle with either *out or *error, or 0.  *why: the
+ * resolver's words for an error of its own, else NULL. */
+int ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **out, int *error,
+                      const char **why);
+
+/* ---- async.c ---- */
+int ib_async_open(struct rme_fabric *f);
+void ib_async_close(struct rme_fabric *f);
+void ib_async_events(struct rme_fabric *f);
+
+#endif

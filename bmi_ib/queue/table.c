@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * table.c - which link is meant.
+ *
+ * Links are named by handles (slot and generation) wherever the device or another thread keeps
+ * the name, so that something late finds nobody instead of freed memory.  What comes in by a
+ * shared receive queue names the queue pair only, by its number.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bmi_ib/queue/queue.h"
+
+#define GENERATIONS 0xfffu
+
+static int slots_grow(struct rme_fabric *f)
+{
+    uint32_t n = f->nslots ? f->nslots * 2 : 16;
+    if (n > IB_SLOT_MASK)
+        return -ENOSPC;
+    struct ib_link_slot *more = realloc(f->slots, n * sizeof(*more));
+    if (!more)
+        return -ENOMEM;
+    memset(more + f->nslots, 0, (n - f->nslots) * sizeof(*more));
+    f->slots = more;
+    f->free_slot_hint = f->nslots;
+    f->nslots = n;
+    return 0;
+}
+
+int ib_table_put(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    uint32_t i = f->free_slot_hint;
+    while (i < f->nslots && f->slots[i].link)
+        i++;
+    if (i == f->nslots) {
+        int error = slots_grow(f);
+        if (error)
+            return error;
+        i = f->free_slot_hint;
+    }
+    struct ib_link_slot *s = &f->slots[i];
+    s->link = l;
+    s->generation = s->generation % GENERATIONS + 1;
+    l->handle = (uint32_t)s->generation << IB_SLOT_BITS | i;
+    f->free_slot_hint = i + 1;
+    return 0;
+}
+
+void ib_table_remove(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    uint32_t i = l->handle & IB_SLOT_MASK;
+    f->slots[i].link = NULL;
+    if (i < f->free_slot_hint)
+        f->free_slot_hint = i;
+}
+
+struct rme_link *ib_link_by_qp(const struct rme_fabric *f, uint32_t qp_num)
+{
+    struct rme_link *l = f->hash_size ? f->hash[qp_num & (f->hash_size - 1)] : NULL;
+    while (l && l->qp_num != qp_num)
+        l = l->hash_next;
+    return l;
+}
+
+static void hash_insert(struct rme_fabric *f, struct rme_link *l)
+{
+    struct rme_link **at = &f->hash[l->qp_num & (f->hash_size - 1)];
+    l->hash_next = *at;
+    *at = l;
+}
+
+int ib_table_put_qp(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    if (f->hash_used >= f->hash_size) {
+        uint32_t old_size = f->hash_size, n = old_size ? old_size * 2 : 64;
+        struct rme_link **old = f->hash, **table = calloc(n, sizeof(*table));
+        if (!table)
+            return -ENOMEM;
+        f->hash = table;
+        f->hash_size = n;
+        for (uint32_t i = 0; i < old_size; i++)
+            for (struct rme_link *m = old[i], *next; m; m = next) {
+                next = m->hash_next;
+                hash_insert(f, m);
+            }
+        free(old);
+    }
+    hash_insert(f, l);
+    f->hash_used++;
+    return 0;
+}
+
+void ib_table_remove_qp(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    struct rme_link **at = f->hash_size ? &f->hash[l->qp_num & (f->hash_size - 1)] : NULL;
+    while (at && *at && *at != l)
+        at = &(*at)->hash_next;
+    if (at && *at) {
+        *at = l->hash_next;
+        f->hash_used--;
+    }
+}
+
+void ib_table_free(struct rme_fabric *f)
+{
+    free(f->slots);
+    free(f->hash);
+    f->slots = NULL;
+    f->hash = NULL;
+}

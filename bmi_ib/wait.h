@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* wait.h - polling and sleeping. */
+#ifndef BMI_IB_WAIT_H
+#define BMI_IB_WAIT_H
+
+#include "bmi_ib/ib.h"
+
+int ib_wait_watch(struct rme_fabric *f);
+int ib_poll(struct rme_fabric *f, struct rme_event *events, int max);
+int ib_arm(struct rme_fabric *f);
+void ib_wait(struct rme_fabric *f, int timeout_ms);
+
+#endif
