@@ -207,7 +207,7 @@ static void post(struct input *in)
     struct rme_addr **addr = &addr_at[where % ADDRESSES];
     struct rme_list list;
     struct op *op = op_at;
-    uint32_t size = take_size(in) % (1 << 19);
+    uint32_t size = take_size(in) % (1 << 18); /* larger ones have a mapping each */
     int32_t tag = (int32_t)take(in) % 4;
     int ret, pieces = 1 + (int)(take(in) % 3);
     int64_t actual;
@@ -226,7 +226,7 @@ static void post(struct input *in)
                             ? size - size / (uint32_t)pieces * (uint32_t)(pieces - 1)
                             : size / (uint32_t)pieces;
         op->base[i] = op->zone ? rme_memory_alloc(rme, size)
-                               : calloc(1, (size_t)op->length[i] + (op->length[i] == 0));
+                               : __real_malloc((size_t)op->length[i] + (op->length[i] == 0));
         FUZZ_CHECK(op->base[i] != NULL);
     }
     list = (struct rme_list){.base = op->base, .length = op->length, .count = pieces};
