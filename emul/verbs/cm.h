@@ -120,9 +120,10 @@ struct cm_id {
     int claim;            /* abstract socket that claims the address, or -1 */
     int backlog, pending; /* listener: requests not yet fetched */
     uint64_t deadline;    /* 0: none */
+    uint64_t held_until;  /* a disconnection is not told before this time; 0: there is none */
     uint64_t refuse_at;   /* before this time a request that finds no listener tries again */
     struct emu_peer *peer;
-    uint32_t remote_num, remote_qpn;
+    uint32_t remote_num, remote_qpn, local_qpn;
     uint8_t responder_resources, initiator_depth, retry_count, rnr_retry;
     uint8_t ack_timeout; /* code for the QP */
     struct cm_msg req;   /* active: kept for another try while the peer's inbox is full */

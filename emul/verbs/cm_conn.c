@@ -158,6 +158,7 @@ static void fill(struct cm_msg *m, struct cm_id *id, const struct rdma_conn_para
 {
     m->qkey = RDMA_UDP_QKEY;
     m->qpn = id->id.qp ? id->id.qp->qp_num : p ? p->qp_num : 0;
+    id->local_qpn = m->qpn;
     m->responder_resources = id->responder_resources;
     m->initiator_depth = id->initiator_depth;
     if (p) {

@@ -30,6 +30,7 @@
 
 #define REQ_RETRY_MS    50
 #define LISTEN_RETRY_MS 5
+#define HOLD_LOOK       (EMU_NSEC / 1000)
 
 static void on_timer(struct emu_timer *t);
 
@@ -226,6 +227,50 @@ static void expired(struct cm_id *id)
     }
 }
 
+static bool is_connected(const struct cm_id *id)
+{
+    return id->state == CM_ESTABLISHED || id->state == CM_REP_SENT || id->state == CM_REP_RCVD;
+}
+
+/* The peer has disconnected, and the program is told. */
+static void disconnected(struct cm_id *id)
+{
+    id->state = CM_DREQ_RCVD;
+    cm_set_deadline(id, 0);
+    cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
+}
+
+/*
+ * Holds a disconnection back while something that came before it has not been polled. On a
+ * network it comes through the connection managers of two kernels, long after the data, and
+ * there are programs that destroy the queue pair when they hear of it. False when it need not.
+ */
+static bool hold(struct cm_id *id)
+{
+    struct emu_dev *d = emu_dev_peek();
+    uint64_t now = emu_now();
+
+    if (!d || !d->knobs.dreq_hold_ms || !emu_qp_unseen(d, id->local_qpn))
+        return false;
+    if (!id->held_until)
+        id->held_until = now + d->knobs.dreq_hold_ms * (EMU_NSEC / 1000);
+    arm(now + HOLD_LOOK);
+    return true;
+}
+
+/* Looks whether what was held back can be told. */
+static void release(struct cm_id *id, uint64_t now)
+{
+    struct emu_dev *d = emu_dev_peek();
+
+    if (is_connected(id)) {
+        if (d && now < id->held_until && emu_qp_unseen(d, id->local_qpn))
+            return;
+        disconnected(id);
+    }
+    id->held_until = 0;
+}
+
 static void on_timer(struct emu_timer *t)
 {
     uint64_t now = emu_now(), next = UINT64_MAX;
@@ -242,6 +287,10 @@ static void on_timer(struct emu_timer *t)
         }
         if (id->state == CM_REQ_SENT && now + REQ_RETRY_MS * (EMU_NSEC / 1000) < next)
             next = now + REQ_RETRY_MS * (EMU_NSEC / 1000);
+        if (id->held_until)
+            release(id, now);
+        if (id->held_until && now + HOLD_LOOK < next)
+            next = now + HOLD_LOOK;
         if (id->deadline && id->deadline <= now)
             expired(id);
         if (id->deadline && id->deadline < next)
@@ -366,9 +415,8 @@ static void on_dreq(struct cm_id *id)
     case CM_ESTABLISHED:
     case CM_REP_SENT:
     case CM_REP_RCVD:
-        id->state = CM_DREQ_RCVD;
-        cm_set_deadline(id, 0);
-        cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
+        if (!hold(id))
+            disconnected(id);
         break;
     case CM_DREQ_SENT: /* both at once */
         send_simple(id, CM_DREP);
@@ -475,6 +523,9 @@ void emu_cm_peer_died(struct emu_dev *d, struct emu_peer *p)
         case CM_ESTABLISHED:
         case CM_REP_SENT:
         case CM_REP_RCVD:
+            if (hold(id))
+                break;
+            /* fall through */
         case CM_DREQ_SENT:
             cm_enter_timewait(id);
             cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);

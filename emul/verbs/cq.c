@@ -305,6 +305,18 @@ void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu
     pthread_mutex_unlock(&cq->lock);
 }
 
+bool emu_cq_unseen(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn)
+{
+    const struct shm_cqe *e;
+    bool found = false;
+
+    pthread_mutex_lock(&cq->lock);
+    for (uint64_t i = 0; !found && (e = emu_cq_unread(d, cq, i)) != NULL; i++)
+        found = e->qpn == qpn && !e->from_sq && e->status == IBV_WC_SUCCESS && !stale(d, e);
+    pthread_mutex_unlock(&cq->lock);
+    return found;
+}
+
 void emu_cq_settle(struct emu_dev *d)
 {
     bool any = false;

@@ -503,6 +503,8 @@ void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu
                   struct emu_rq *rq);
 /* Copies payloads still in bounce slots to where they belong, before memory is deregistered. */
 void emu_cq_settle(struct emu_dev *d);
+/* Whether it holds something that a QP received and nobody has polled. */
+bool emu_cq_unseen(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn);
 void emu_cq_peer_died(struct emu_dev *d, uint32_t slot);
 int emu_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int emu_req_notify_cq(struct ibv_cq *cq, int solicited_only);
@@ -556,6 +558,8 @@ void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event);
 void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp);
 /* Clears up in queue pairs for datagrams what a process that died had begun there. */
 void emu_qp_peer_died(struct emu_dev *d, uint32_t slot);
+/* Whether something that a QP of this process received has not been polled, or may not have. */
+bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn);
 /* Failing one from the service thread, by table index, when a peer asked for it. */
 void emu_qp_remote_error(struct emu_dev *d, uint32_t index, uint32_t qpn, int event);
 void emu_qp_remote_event(struct emu_dev *d, uint32_t index, uint32_t qpn, int event);

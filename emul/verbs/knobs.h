@@ -72,6 +72,9 @@
     X(listen_wait_ms, LISTEN_WAIT_MS, 80, 0, 60000, "ms",                                      \
       "a connection request that finds no listener tries again for so long, as resolving an "  \
       "address on a network would have left that time to the listener")                        \
+    X(dreq_hold_ms, DREQ_HOLD_MS, 100, 0, 60000, "ms",                                         \
+      "a disconnection waits so long for the program to poll what was received before it: on " \
+      "a network it takes longer than data; 0: it does not wait")                              \
     X(timewait_ms, TIMEWAIT_MS, 100, 0, 600000, "ms", "time from disconnect to TIMEWAIT_EXIT") \
     X(segment_mib, SEGMENT_MIB, 1024, 64, 65536, "MiB",                                        \
       "address space (not memory) of the shared segment")                                      \

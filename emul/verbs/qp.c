@@ -302,6 +302,16 @@ static struct emu_qp *lookup(struct emu_dev *d, uint32_t index, uint32_t qpn)
     return qp && qp->s && atomic_load(&qp->s->qpn) == qpn ? qp : NULL;
 }
 
+bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn)
+{
+    if (pthread_mutex_trylock(&d->qp_life))
+        return true; /* who has it may wait for a peer */
+    struct emu_qp *qp = lookup(d, qpn & (EMU_MAX_QPS - 1), qpn);
+    bool unseen = qp && emu_cq_unseen(d, qp->rcq, qpn);
+    pthread_mutex_unlock(&d->qp_life);
+    return unseen;
+}
+
 void emu_qp_remote_error(struct emu_dev *d, uint32_t index, uint32_t qpn, int event)
 {
     pthread_mutex_lock(&d->qp_life);

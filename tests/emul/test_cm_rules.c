@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <netinet/in.h>
 
+#include <rdma/rdma_verbs.h>
+
 #include "tests/emul/cm_help.h"
 
 /* A server that begins to listen when it was told that a client comes is not too late. */
@@ -247,6 +249,98 @@ TEST(objects_of_another_context_are_refused)
     loop_close(&a, &b);
 }
 
+/* One message, and then the sender disconnects, or dies. */
+static void send_and_leave(struct side *s, bool die)
+{
+    unsigned char buf[8] = "the last";
+    struct rdma_cm_id *id = connect_to("127.0.0.1", PORT);
+    struct ibv_mr *mr = rdma_reg_msgs(id, buf, sizeof(buf));
+
+    CHECK(mr);
+    meet(s);
+    CHECK_EQ(rdma_post_send(id, NULL, buf, sizeof(buf), mr, IBV_SEND_SIGNALED), 0);
+    expect_wc(id->send_cq, 0, IBV_WC_SUCCESS);
+    if (die)
+        _exit(0);
+    CHECK_EQ(rdma_dereg_mr(mr), 0);
+    drop(id);
+    all_gone();
+}
+
+/* Who polls before it asks for events gets the message before it hears of the end. */
+static void receive_the_last(struct side *s, bool poll)
+{
+    unsigned char buf[8] = {0};
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 4), *id = accept_one();
+    struct ibv_mr *mr = rdma_reg_msgs(id, buf, sizeof(buf));
+    char c;
+
+    CHECK(mr);
+    CHECK_EQ(rdma_post_recv(id, NULL, buf, sizeof(buf), mr), 0);
+    meet(s);
+    CHECK_EQ(read(s->sock, &c, 1), 0); /* until the other has ended */
+    if (poll) {
+        CHECK(!readable(chan->fd, 200));
+        expect_wc(id->recv_cq, 0, IBV_WC_SUCCESS);
+        CHECK_EQ(memcmp(buf, "the last", 8), 0);
+    }
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    CHECK_EQ(rdma_dereg_mr(mr), 0);
+    drop(id);
+    drop(l);
+    all_gone();
+}
+
+/* The listener is there when the other process begins: its first attempt waits for it. */
+PAIR(the_last_message_comes_before_the_end, run_two)
+ACTIVE(the_last_message_comes_before_the_end)
+{
+    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
+    send_and_leave(s, false);
+}
+PASSIVE(the_last_message_comes_before_the_end)
+{
+    setenv("EMUVERBS_DREQ_HOLD_MS", "60000", 1);
+    receive_the_last(s, true);
+}
+
+PAIR(the_last_message_of_the_dead_comes_before_the_end, run_two)
+ACTIVE(the_last_message_of_the_dead_comes_before_the_end)
+{
+    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
+    send_and_leave(s, true);
+}
+PASSIVE(the_last_message_of_the_dead_comes_before_the_end)
+{
+    setenv("EMUVERBS_DREQ_HOLD_MS", "60000", 1);
+    receive_the_last(s, true);
+}
+
+/* Who does not poll hears of the end all the same, after a while or at once. */
+PAIR(the_end_does_not_wait_for_ever, run_two)
+ACTIVE(the_end_does_not_wait_for_ever)
+{
+    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
+    send_and_leave(s, false);
+}
+PASSIVE(the_end_does_not_wait_for_ever)
+{
+    setenv("EMUVERBS_DREQ_HOLD_MS", "50", 1);
+    receive_the_last(s, false);
+}
+
+PAIR(the_end_need_not_wait, run_two)
+ACTIVE(the_end_need_not_wait)
+{
+    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
+    send_and_leave(s, false);
+}
+PASSIVE(the_end_need_not_wait)
+{
+    setenv("EMUVERBS_DREQ_HOLD_MS", "0", 1);
+    receive_the_last(s, false);
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -264,6 +358,10 @@ int main(int argc, char **argv)
         T(the_option_for_the_acknowledgement_time_acts),
         T(without_permission_it_is_a_refusal),
         T(objects_of_another_context_are_refused),
+        T(the_last_message_comes_before_the_end),
+        T(the_last_message_of_the_dead_comes_before_the_end),
+        T(the_end_does_not_wait_for_ever),
+        T(the_end_need_not_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
