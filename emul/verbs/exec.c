@@ -32,6 +32,10 @@
  * small, which is the receiver's mistake and ends its queue pair. An owner gets to know
  * posters of datagrams by a greeting that comes before their first, and takes the token from
  * one that dies.
+ *
+ * A connection without acknowledgements has one poster, as one with them has. Its sender learns
+ * nothing of what becomes of a message either, nor does it wait: one for which there is no
+ * receive, no peer, or no right to the memory is lost, and the connection goes on.
  */
 #include "emul/verbs/emu.h"
 
@@ -92,8 +96,9 @@ static bool enter(struct run *r)
     if (!atomic_compare_exchange_strong(&r->rs->busy, &idle, r->token))
         return false;
     uint32_t state = atomic_load(&r->rs->state);
-    if (atomic_load(&r->rs->qpn) == r->qpn && r->rs->dest_qpn == r->qp->qp.qp_num &&
-        r->rs->dest_inc == d->self.incarnation && r->rs->fabric == r->qp->s->fabric &&
+    if (atomic_load(&r->rs->qpn) == r->qpn && r->rs->type == r->qp->qp.qp_type &&
+        r->rs->dest_qpn == r->qp->qp.qp_num && r->rs->dest_inc == d->self.incarnation &&
+        r->rs->fabric == r->qp->s->fabric &&
         (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD))
         return true;
     leave(r);
@@ -113,6 +118,15 @@ static void refuse(struct run *r, enum ibv_event_type event)
         return;
     emu_peer_send(r->d, r->peer, INBOX_QP_ERROR, qpn & (EMU_MAX_QPS - 1), (uint32_t)event, &qpn,
                   sizeof(qpn));
+}
+
+/* The responder has no use for the request. An acknowledged one ends its QP, too. Leaves. */
+static void reject(struct run *r, enum ibv_event_type event)
+{
+    if (r->rs->type == IBV_QPT_UC)
+        leave(r);
+    else
+        refuse(r, event);
 }
 
 /*
@@ -318,13 +332,13 @@ static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint
 
     if (!(r->rs->access & IBV_ACCESS_REMOTE_WRITE)) {
         *status = IBV_WC_REM_INV_REQ_ERR;
-        refuse(r, IBV_EVENT_QP_REQ_ERR);
+        reject(r, IBV_EVENT_QP_REQ_ERR);
         return EXEC_DONE;
     }
     if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs, wr->raddr, wr->length,
                                  IBV_ACCESS_REMOTE_WRITE, &remote, &pin) < 0) {
         *status = IBV_WC_REM_ACCESS_ERR;
-        refuse(r, IBV_EVENT_QP_ACCESS_ERR);
+        reject(r, IBV_EVENT_QP_ACCESS_ERR);
         return EXEC_DONE;
     }
     if (imm && !take(r, &c.wr_id, &nsge, sge)) {
@@ -634,6 +648,20 @@ static enum ibv_wc_status exec_datagram(struct run *r)
     return IBV_WC_SUCCESS;
 }
 
+/* It succeeds whatever becomes of it. */
+static void send_unacknowledged(struct run *r)
+{
+    enum ibv_wc_status status = IBV_WC_SUCCESS;
+    enum exec_result res = EXEC_NO_ANSWER;
+    bool send = r->wr->opcode == IBV_WR_SEND || r->wr->opcode == IBV_WR_SEND_WITH_IMM;
+    uint32_t timer;
+
+    if (enter(r))
+        res = send ? do_send(r, &status, &timer) : do_write(r, &status, &timer);
+    if (res != EXEC_DONE || status != IBV_WC_SUCCESS)
+        emu_count(COUNT_datagrams_lost, 1);
+}
+
 enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
                           const struct emu_wr *wr, bool oldest, enum ibv_wc_status *status,
                           uint32_t *rnr_timer)
@@ -663,6 +691,11 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
     }
     if (!resolve_local(&r)) {
         *status = IBV_WC_LOC_PROT_ERR;
+        return EXEC_DONE;
+    }
+    if (qp->qp.qp_type == IBV_QPT_UC) {
+        send_unacknowledged(&r);
+        *status = IBV_WC_SUCCESS;
         return EXEC_DONE;
     }
     if (!enter(&r))

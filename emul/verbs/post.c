@@ -404,6 +404,10 @@ int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
         ((wr->opcode != IBV_WR_SEND && wr->opcode != IBV_WR_SEND_WITH_IMM) ||
          wr->av.where == AV_NONE))
         return EINVAL;
+    if (qp->qp.qp_type == IBV_QPT_UC && wr->opcode != IBV_WR_SEND &&
+        wr->opcode != IBV_WR_SEND_WITH_IMM && wr->opcode != IBV_WR_RDMA_WRITE &&
+        wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM)
+        return EINVAL;
     switch (wr->opcode) {
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_IMM:

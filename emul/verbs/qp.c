@@ -9,6 +9,9 @@
 #define SEND_OPS                                                                               \
     (IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |    \
      IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ)
+#define UC_OPS                                                                                 \
+    (IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |    \
+     IBV_QP_EX_WITH_SEND_WITH_IMM)
 #define ATOMIC_OPS (IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
 #define UD_OPS     (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM)
 #define WINDOW_OPS                                                                             \
@@ -18,6 +21,8 @@ static uint64_t send_ops(const struct emu_knobs *k, enum ibv_qp_type type)
 {
     if (type == IBV_QPT_UD)
         return UD_OPS;
+    if (type == IBV_QPT_UC)
+        return UC_OPS;
     return SEND_OPS | (k->max_mw ? WINDOW_OPS : 0) | (k->atomics ? ATOMIC_OPS : 0);
 }
 
@@ -25,7 +30,7 @@ static int check_caps(struct emu_dev *d, const struct ibv_qp_init_attr_ex *a)
 {
     const struct emu_knobs *k = &d->knobs;
 
-    if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UD)
+    if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC && a->qp_type != IBV_QPT_UD)
         return EOPNOTSUPP;
     if (!a->pd || !a->send_cq || !a->recv_cq)
         return EINVAL;

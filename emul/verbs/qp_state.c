@@ -42,6 +42,20 @@ static const struct transition connected[] = {
          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY},
     {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0}, /* the end */
 };
+#define OPT_UC                                                                                 \
+    (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)
+static const struct transition unacknowledged[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, OPT_INIT, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, OPT_INIT},
+    {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, OPT_UC},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, OPT_UC},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, OPT_UC},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0, OPT_UC | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV},
+    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
+};
 #define OPT_UD (IBV_QP_CUR_STATE | IBV_QP_QKEY)
 static const struct transition datagrams[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0},
@@ -60,7 +74,9 @@ static bool allowed(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_s
 {
     if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
         return !(mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE));
-    const struct transition *t = type == IBV_QPT_UD ? datagrams : connected;
+    const struct transition *t = type == IBV_QPT_UD   ? datagrams
+                                 : type == IBV_QPT_UC ? unacknowledged
+                                                      : connected;
     for (; t->to != IBV_QPS_RESET; t++)
         if (t->from == from && t->to == to) {
             int all = t->required | t->optional | IBV_QP_STATE;
@@ -210,12 +226,12 @@ static uint64_t quiesce(struct emu_dev *d, struct emu_qp *qp)
     atomic_thread_fence(memory_order_seq_cst);
     for (; (t = atomic_load(&qp->s->busy)) != 0; sched_yield()) {
         uint64_t now = emu_now();
-        bool rc = qp->qp.qp_type != IBV_QPT_UD;
-        bool gone = rc && qp->peer && atomic_load(&qp->peer->dead);
+        bool pair = qp->qp.qp_type != IBV_QPT_UD;
+        bool gone = pair && qp->peer && atomic_load(&qp->peer->dead);
         if (!gone && now > look) {
-            struct emu_peer *p = rc ? qp->peer : emu_peer_get(d, RX_SLOT(t));
+            struct emu_peer *p = pair ? qp->peer : emu_peer_get(d, RX_SLOT(t));
             gone = !p || now - since > BUSY_WAIT || emu_peer_stopped(p);
-            if (!rc)
+            if (!pair)
                 emu_peer_put(d, p);
             look = now + BUSY_LOOK;
         }
@@ -353,8 +369,8 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         emu_qp_reset(d, qp);
         return 0;
     }
-    bool rc = ibqp->qp_type == IBV_QPT_RC;
-    if (to == IBV_QPS_RTR && rc &&
+    bool pair = ibqp->qp_type != IBV_QPT_UD;
+    if (to == IBV_QPS_RTR && pair &&
         emu_reachable(d, emu_hca_of(ibqp->context)->index, &attr->ah_attr))
         peer = emu_peer_get(d, attr->dest_qp_num >> EMU_QP_BITS);
     pthread_mutex_lock(&qp->sq_lock);
@@ -367,7 +383,7 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         emu_qp_to_error(d, qp, -1);
     } else {
         apply(qp, attr, mask);
-        if (to == IBV_QPS_RTR && rc)
+        if (to == IBV_QPS_RTR && pair)
             bind_peer(d, qp, peer);
         if (to != now)
             set_state(qp, to);

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Connections without acknowledgements: what arrives, what is lost, and who learns of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <signal.h>
+
+#include "tests/emul/pair.h"
+
+#define SIMM IBV_WR_SEND_WITH_IMM
+
+/* Opens a side and gives it a queue pair of this kind, in INIT. */
+static void uc_open(struct side *s)
+{
+    side_open(s);
+    struct ibv_qp_init_attr qi = {
+        .send_cq = s->scq, .recv_cq = s->rcq, .qp_type = IBV_QPT_UC, .cap = {16, 16, 2, 2, 32}};
+    CHECK_EQ(ibv_destroy_qp(s->qp), 0);
+    s->qp = ibv_create_qp(s->pd, &qi);
+    CHECK(s->qp);
+    CHECK_EQ(qp_init(s), 0);
+}
+
+#define RTR (IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
+
+static int uc_rtr(struct side *s, uint32_t dest, int mask)
+{
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
+                            .path_mtu = IBV_MTU_1024,
+                            .dest_qp_num = dest,
+                            .ah_attr = {.dlid = 1, .port_num = 1}};
+
+    return ibv_modify_qp(s->qp, &a, mask);
+}
+
+static int uc_rts(struct side *s, int mask)
+{
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTS};
+
+    return ibv_modify_qp(s->qp, &a, mask);
+}
+
+static void uc_join(struct side *s, struct side *to)
+{
+    CHECK_EQ(uc_rtr(s, to->qp->qp_num, RTR), 0);
+    CHECK_EQ(uc_rts(s, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+    s->raddr = (uintptr_t)to->buf;
+    s->rkey = to->mr->rkey;
+}
+
+static void uc_loop(struct side *a, struct side *b)
+{
+    uc_open(a);
+    uc_open(b);
+    uc_join(a, b);
+    uc_join(b, a);
+    pattern(a->buf, 4096, 3);
+}
+
+static void sent(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t len,
+                 uint64_t roff)
+{
+    post_send(s, id, op, 0, len, roff);
+    expect_wc(s->scq, id, IBV_WC_SUCCESS);
+}
+
+/* Both are as they were, and nothing is there to be read. */
+static void all_quiet(struct side *a, struct side *b)
+{
+    CHECK_EQ(qp_state(a), IBV_QPS_RTS);
+    CHECK_EQ(qp_state(b), IBV_QPS_RTS);
+    expect_none(a->scq);
+    expect_none(b->rcq);
+    CHECK(!readable(b->ctx->async_fd, 0));
+}
+
+TEST(messages_and_writes)
+{
+    struct side a = {0}, b = {0};
+
+    uc_loop(&a, &b);
+    for (uint64_t i = 0; i < 3; i++)
+        post_recv(&b, i, (uint32_t)i * 4096, 4096);
+    sent(&a, 1, SEND, 4096, 0);
+    CHECK_EQ(expect_wc(b.rcq, 0, IBV_WC_SUCCESS).byte_len, 4096);
+    CHECK(is_pattern(b.buf, 4096, 3));
+    sent(&a, 2, SIMM, 8, 0);
+    CHECK_EQ(expect_wc(b.rcq, 1, IBV_WC_SUCCESS).imm_data, 0x01020304);
+    CHECK(is_pattern(b.buf + 4096, 8, 3));
+    sent(&a, 3, WRITE, 4096, 16384);
+    CHECK(is_pattern(b.buf + 16384, 4096, 3));
+    sent(&a, 4, WIMM, 512, 32768);
+    struct ibv_wc wc = expect_wc(b.rcq, 2, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+    CHECK_EQ(wc.imm_data, 0x01020304);
+    CHECK(is_pattern(b.buf + 32768, 512, 3));
+    all_quiet(&a, &b);
+    loop_close(&a, &b);
+}
+
+/* Its sender does not wait for a receive, and the next message gets the one that comes. */
+TEST(a_message_without_a_receive_is_lost)
+{
+    struct side a = {0}, b = {0};
+    int64_t lost = counter("datagrams_lost");
+
+    uc_loop(&a, &b);
+    sent(&a, 1, SEND, 64, 0);
+    sent(&a, 2, WIMM, 64, 8192);
+    CHECK_EQ(b.buf[8193], 0);
+    post_recv(&b, 7, 0, 4096);
+    all_quiet(&a, &b);
+    CHECK_EQ(counter("datagrams_lost"), lost + 2);
+    sent(&a, 3, SEND, 8, 0);
+    CHECK_EQ(expect_wc(b.rcq, 7, IBV_WC_SUCCESS).byte_len, 8);
+    all_quiet(&a, &b);
+    loop_close(&a, &b);
+}
+
+/* Nobody learns of a write that may not be, but that nothing was written. */
+TEST(a_write_without_the_right_is_lost)
+{
+    struct side a = {0}, b = {0};
+
+    uc_loop(&a, &b);
+    a.rkey ^= 1;
+    sent(&a, 1, WRITE, 64, 0);
+    a.rkey ^= 1;
+    sent(&a, 2, WRITE, 64, BUF_SIZE - 32);
+    struct ibv_mr *mr = ibv_reg_mr(b.pd, b.buf, 4096, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr);
+    uint32_t rkey = a.rkey;
+    a.rkey = mr->rkey;
+    sent(&a, 3, WRITE, 64, 0);
+    a.rkey = rkey;
+    struct ibv_qp_attr none = {.qp_access_flags = 0};
+    CHECK_EQ(ibv_modify_qp(b.qp, &none, IBV_QP_ACCESS_FLAGS), 0);
+    sent(&a, 4, WRITE, 64, 0);
+    none.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    CHECK_EQ(ibv_modify_qp(b.qp, &none, IBV_QP_ACCESS_FLAGS), 0);
+    CHECK(b.buf[1] == 0 && b.buf[BUF_SIZE - 1] == 0);
+    all_quiet(&a, &b);
+    sent(&a, 5, WRITE, 64, 0);
+    CHECK(is_pattern(b.buf, 64, 3));
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    loop_close(&a, &b);
+}
+
+/* A receive that is too small is its owner's mistake, and ends its owner's side only. */
+TEST(a_receive_that_is_too_small)
+{
+    struct side a = {0}, b = {0};
+
+    uc_loop(&a, &b);
+    post_recv(&b, 7, 0, 8);
+    post_recv(&b, 8, 0, 4096);
+    sent(&a, 1, SEND, 64, 0);
+    expect_wc(b.rcq, 7, IBV_WC_LOC_LEN_ERR);
+    expect_wc(b.rcq, 8, IBV_WC_WR_FLUSH_ERR);
+    CHECK_EQ(qp_state(&b), IBV_QPS_ERR);
+    CHECK_EQ(qp_state(&a), IBV_QPS_RTS);
+    sent(&a, 2, SEND, 64, 0); /* to nobody now */
+    CHECK_EQ(qp_state(&a), IBV_QPS_RTS);
+    loop_close(&a, &b);
+}
+
+/* The sender's own mistake is told, and ends its side. */
+TEST(a_segment_that_is_not_registered)
+{
+    struct side a = {0}, b = {0};
+
+    uc_loop(&a, &b);
+    struct ibv_sge sge = {(uintptr_t)a.buf, 8, a.mr->lkey ^ 1};
+    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = SEND}, *bad;
+    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
+    expect_wc(a.scq, 1, IBV_WC_LOC_PROT_ERR);
+    CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
+    CHECK_EQ(qp_state(&b), IBV_QPS_RTS);
+    loop_close(&a, &b);
+}
+
+TEST(to_nobody)
+{
+    struct side a = {0};
+
+    uc_open(&a);
+    CHECK_EQ(uc_rtr(&a, 4711, RTR), 0);
+    CHECK_EQ(uc_rts(&a, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+    sent(&a, 1, SEND, 8, 0);
+    sent(&a, 2, WRITE, 8, 0);
+    CHECK_EQ(qp_state(&a), IBV_QPS_RTS);
+    side_close(&a);
+}
+
+/* There is no answer, so what needs one cannot be posted. */
+TEST(what_needs_an_answer_is_refused)
+{
+    static const enum ibv_wr_opcode ops[] = {READ,
+                                             IBV_WR_ATOMIC_CMP_AND_SWP,
+                                             IBV_WR_ATOMIC_FETCH_AND_ADD,
+                                             IBV_WR_SEND_WITH_INV,
+                                             IBV_WR_LOCAL_INV,
+                                             IBV_WR_BIND_MW};
+    struct side a = {0}, b = {0};
+
+    uc_loop(&a, &b);
+    for (unsigned i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
+        CHECK_EQ(try_send(&a, i, ops[i], 0, 8, IBV_SEND_SIGNALED, a.raddr, a.rkey), EINVAL);
+    all_quiet(&a, &b);
+    loop_close(&a, &b);
+}
+
+/* The attributes of a reliable connection are not those of this one. */
+TEST(attributes)
+{
+    struct side a = {0}, b = {0};
+
+    uc_open(&a);
+    uc_open(&b);
+    uint32_t to = b.qp->qp_num;
+    CHECK_EQ(qp_rtr(&a, to), EINVAL);
+    CHECK_EQ(uc_rtr(&a, to, RTR | IBV_QP_MIN_RNR_TIMER), EINVAL);
+    CHECK_EQ(uc_rtr(&a, to, RTR | IBV_QP_MAX_DEST_RD_ATOMIC), EINVAL);
+    CHECK_EQ(uc_rtr(&a, to, RTR & ~IBV_QP_DEST_QPN), EINVAL);
+    CHECK_EQ(uc_rtr(&a, to, RTR), 0);
+    CHECK_EQ(qp_rts(&a), EINVAL);
+    CHECK_EQ(uc_rts(&a, IBV_QP_STATE), EINVAL);
+    CHECK_EQ(uc_rts(&a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT), EINVAL);
+    CHECK_EQ(uc_rts(&a, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+    loop_close(&a, &b);
+}
+
+/* A queue pair of another kind is nobody, in both directions. */
+TEST(kinds_do_not_meet)
+{
+    struct side a = {0}, b = {0};
+
+    uc_open(&a);
+    side_open(&b);
+    uc_join(&a, &b);
+    CHECK_EQ(qp_rtr(&b, a.qp->qp_num), 0);
+    CHECK_EQ(qp_rts(&b), 0);
+    post_recv(&a, 1, 0, 64);
+    post_recv(&b, 1, 0, 64);
+    sent(&a, 1, SEND, 8, 0);
+    expect_none(b.rcq);
+    post_send(&b, 2, SEND, 0, 8, 0);
+    expect_wc(b.scq, 2, IBV_WC_RETRY_EXC_ERR);
+    expect_none(a.rcq);
+    loop_close(&a, &b);
+}
+
+#define ROUNDS 200
+#define LARGE  65536
+
+static void meet_other(struct side *s)
+{
+    struct {
+        uint64_t addr;
+        uint32_t rkey, qpn;
+    } me = {(uintptr_t)s->buf, s->mr->rkey, s->qp->qp_num}, you;
+
+    CHECK_EQ(write(s->sock, &me, sizeof(me)), sizeof(me));
+    CHECK_EQ(read(s->sock, &you, sizeof(you)), sizeof(you));
+    s->raddr = you.addr;
+    s->rkey = you.rkey;
+    CHECK_EQ(uc_rtr(s, you.qpn, RTR), 0);
+    CHECK_EQ(uc_rts(s, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+    meet(s);
+}
+
+/* Where receives are there nothing is lost, and all comes in order. */
+PAIR(between_processes, run_two)
+ACTIVE(between_processes)
+{
+    uc_open(s);
+    meet_other(s);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        pattern(s->buf, LARGE, i);
+        sent(s, i, i % 2 ? SEND : WIMM, i % 3 ? LARGE : 64, 0);
+        meet(s);
+    }
+    CHECK_EQ(counter("datagrams_lost"), 0);
+    side_close(s);
+}
+PASSIVE(between_processes)
+{
+    uc_open(s);
+    post_recv(s, 0, 0, LARGE);
+    meet_other(s);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        CHECK_EQ(expect_wc(s->rcq, i, IBV_WC_SUCCESS).byte_len, i % 3 ? LARGE : 64);
+        CHECK(is_pattern(s->buf, i % 3 ? LARGE : 64, i));
+        post_recv(s, i + 1, 0, LARGE);
+        meet(s);
+    }
+    side_close(s);
+}
+
+/* A peer that was killed is nobody; its sender goes on. */
+PAIR(to_the_dead, run_two_kill)
+ACTIVE(to_the_dead)
+{
+    char c;
+
+    uc_open(s);
+    meet_other(s);
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    CHECK_EQ(read(s->sock, &c, 1), 0);
+    for (uint64_t i = 0; i < 3; i++)
+        sent(s, i, i % 2 ? SEND : WRITE, 64, 0);
+    CHECK_EQ(qp_state(s), IBV_QPS_RTS);
+    side_close(s);
+}
+PASSIVE(to_the_dead)
+{
+    uc_open(s);
+    post_recv(s, 0, 0, LARGE);
+    meet_other(s);
+    for (;;)
+        pause();
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        T(messages_and_writes),
+        T(a_message_without_a_receive_is_lost),
+        T(a_write_without_the_right_is_lost),
+        T(a_receive_that_is_too_small),
+        T(a_segment_that_is_not_registered),
+        T(to_nobody),
+        T(what_needs_an_answer_is_refused),
+        T(attributes),
+        T(kinds_do_not_meet),
+        T(between_processes),
+        T(to_the_dead),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
