@@ -147,6 +147,8 @@
     X(answer_waits_until_shut)                                                                 \
     X(counts_of_a_large_write)                                                                 \
     X(counts_of_a_large_read)                                                                  \
+    X(counts_of_written_lists)                                                                 \
+    X(counts_of_read_lists)                                                                    \
     X(many_large_ones_are_shared)                                                              \
     X(counts_of_a_small_message)                                                               \
     X(counts_of_one_way_traffic)                                                               \

@@ -107,6 +107,88 @@ void counts_of_a_large_read(void **state)
     large_transfer("rndv=read" GROWS);
 }
 
+/*
+ * A list between memory that the engine handed out, in pieces on one side: 2 control messages
+ * and no registration, however many pieces there are.
+ */
+static void list_transfer(const char *options, bool pieces_at_sender)
+{
+    enum { BYTES = 262144, MOST = 4096, GAP = 8 };
+    static const int counts[] = {1, 2, 64, 1000, MOST};
+    static void *base[MOST];
+    static int64_t length[MOST];
+    struct pair p;
+
+    bed_options(options);
+    pair_open(&p);
+    struct node *listed = pieces_at_sender ? p.client : p.server,
+                *other = pieces_at_sender ? p.server : p.client;
+    char *scattered = rme_memory_alloc(listed->rme, BYTES + MOST * GAP),
+         *whole = rme_memory_alloc(other->rme, BYTES);
+    assert_non_null(scattered);
+    assert_non_null(whole);
+    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+        struct books client = {0}, server = {0};
+        int n = counts[c];
+        char *at = scattered;
+        for (int i = 0; i < n; i++) {
+            base[i] = at;
+            length[i] = BYTES / n + (i == n - 1 ? BYTES % n : 0);
+            at += length[i] + GAP;
+        }
+        struct rme_list list = {.base = base, .length = length, .count = n};
+        void *one = whole;
+        int64_t all = BYTES, actual;
+        struct rme_list flat = {.base = &one, .length = &all, .count = 1};
+        for (int i = 0; i < WARM + 3; i++) {
+            struct op send = {.node = p.client}, recv = {.node = p.server};
+            if (i == WARM) {
+                client = books(p.client);
+                server = books(p.server);
+            }
+            for (int k = 0; k < BYTES + (pieces_at_sender ? MOST * GAP : 0); k++)
+                (pieces_at_sender ? scattered : whole)[k] = (char)(k * 7 + n + i);
+            recv.rc =
+                rme_post_recv(p.server->rme, p.to_client, pieces_at_sender ? &flat : &list, 1,
+                              0, &recv, &actual, &recv.id);
+            assert_int_equal(recv.rc, 0);
+            send.rc = rme_post_send(p.client->rme, p.to_server,
+                                    pieces_at_sender ? &list : &flat, 1, 0, &send, &send.id);
+            assert_int_equal(send.rc, 0);
+            pump_until_reported(&send);
+            pump_until_reported(&recv);
+            op_check(&recv, BYTES);
+            for (int64_t k = 0, piece = 0; piece < n; k += length[piece++])
+                assert_memory_equal(base[piece], whole + k, length[piece]);
+        }
+        /* a device that cannot read: the sender is told where all the pieces are */
+        if (!pieces_at_sender && node_counter(p.server, "recvs_rndv_read") == 0)
+            skip();
+        struct books client_after = books(p.client), server_after = books(p.server);
+        assert_int_equal(client_after.control - client.control + server_after.control -
+                             server.control,
+                         2 * 3);
+        if (!registers_each(p.server))
+            assert_int_equal(client_after.registrations - client.registrations +
+                                 server_after.registrations - server.registrations,
+                             0);
+    }
+    rme_memory_free(listed->rme, scattered);
+    rme_memory_free(other->rme, whole);
+}
+
+void counts_of_written_lists(void **state)
+{
+    (void)state;
+    list_transfer("rndv=write,invite=0,eager_max=0" GROWS, true);
+}
+
+void counts_of_read_lists(void **state)
+{
+    (void)state;
+    list_transfer("rndv=read,eager_max=0" GROWS, false);
+}
+
 /* Whether the planner avoids reads on this node's device. */
 static bool reads_slowly(const struct node *n)
 {
@@ -284,18 +366,19 @@ void idle_memory_goes_back(void **state)
     }
 }
 
-/* A server with 100 silent clients: no thread of the process wakes up, neither ours nor the
- * fabric's. */
+/* A server with silent clients, 100 if the fabric has room for them: no thread of the process
+ * wakes up, neither ours nor the fabric's. */
 void idle_server_of_100_clients(void **state)
 {
-    enum { CLIENTS = 100, CALLS = 4 };
+    enum { CALLS = 4 };
+    int clients = (int)lane_env("IDLE_CLIENTS", 100);
     struct rme_done done;
     struct rusage before, after;
 
     (void)state;
     bed_options("spin_us=0,keepalive_ms=100");
     struct node *server = node_open("server", lane_uri(0));
-    for (int i = 0; i < CLIENTS; i++) {
+    for (int i = 0; i < clients; i++) {
         struct pair p = {.server = server, .client = node_open("client", NULL)};
         p.to_server = node_dial(p.client, lane_uri(0));
         pair_meet(&p);

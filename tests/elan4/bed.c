@@ -8,8 +8,6 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "tests/elan4/scratch.h"
-
 uint64_t now_ms(void)
 {
     struct timespec ts;
@@ -211,26 +209,6 @@ uint64_t told(struct bed *b, int i)
 
     while (!(v = atomic_load(&b->m->word[i])))
         usleep(200);
-    return v;
-}
-
-int64_t counter(const char *name)
-{
-    char cmd[200], text[4096] = "", key[64];
-    int64_t v = -1;
-    const char *wrapper = getenv("EMUELAN4");
-
-    snprintf(cmd, sizeof(cmd), "%s --show %d", wrapper ? wrapper : "emul/elan4/emuelan4",
-             (int)getpid());
-    FILE *f = popen(cmd, "r");
-    if (!f)
-        return -1;
-    if (fgets(text, sizeof(text), f)) {
-        snprintf(key, sizeof(key), "\"%s\": ", name);
-        const char *at = strstr(text, key);
-        v = at ? atoll(at + strlen(key)) : 0;
-    }
-    pclose(f);
     return v;
 }
 

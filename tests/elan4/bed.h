@@ -17,6 +17,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "tests/elan4/scratch.h"
+
 /* In a process of a test: ends it with a message when the condition does not hold. */
 #define CHECK(cond)                                                                            \
     do {                                                                                       \
@@ -95,7 +97,6 @@ void meet(struct bed *b, int i, int n);
 /* Tells a value, and waits for one. */
 void tell(struct bed *b, int i, uint64_t v);
 uint64_t told(struct bed *b, int i);
-int64_t counter(const char *name);
 uint64_t now_ms(void);
 
 typedef void (*bed_fn)(struct bed *b);

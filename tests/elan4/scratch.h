@@ -6,6 +6,7 @@
 #ifndef TESTS_ELAN4_SCRATCH_H
 #define TESTS_ELAN4_SCRATCH_H
 
+#include <stdint.h>
 #include <sys/types.h>
 
 struct scratch {
@@ -18,5 +19,8 @@ struct scratch {
 int scratch_open(struct scratch *s, const char *prefix);
 /* Removes it now; the children have ended. */
 void scratch_close(struct scratch *s);
+
+/* A counter of the network in this process, as `emuelan4 --show` has it; -1: there is none. */
+int64_t counter(const char *name);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "bmi_elan4/nic.h"
 #include "bmi_elan4/packet.h"
+#include "tests/elan4/scratch.h"
 #include "tests/elan4/sides.h"
 
 /* A server that nobody gave a port says where its queue is, and is met there. */
@@ -68,7 +69,21 @@ static void refusals(void **state)
     close_side(&server);
 }
 
-/* However many pieces a list has: one event here, one there, and all data before it. */
+/* What the network counted has come so far; the process that counts it may be behind. */
+static void until_counted(struct side *a, struct side *b, const char *name, int64_t count)
+{
+    uint64_t end = rme_now() + PATIENCE_MS;
+
+    while (counter(name) < count) {
+        assert_true(rme_now() < end);
+        poll_side(a);
+        poll_side(b);
+    }
+}
+
+/* However many pieces a list has: one event here, one there, and all data before it. Of the
+ * network each takes two packets, one that tells the peer and one that tells us, and two events
+ * that send them, each with a command and one that fills up its block. */
 static void lists(void **state)
 {
     enum { MOST = 4096, EACH = 24 };
@@ -81,6 +96,11 @@ static void lists(void **state)
     (void)state;
     open_pair(&server, &client, "", "");
     assert_int_equal(ops->reg(server.f, there, sizeof(there), RME_ACCESS_REMOTE_WRITE, &mr), 0);
+    for (int i = 0; i < 200; i++) { /* what the connection still has to say */
+        poll_side(&client);
+        poll_side(&server);
+    }
+    int64_t packets = counter("dma_queue"), chained = counter("port_commands");
     int done = 0;
     for (unsigned c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
         for (int read = 0; read < 2; read++) {
@@ -117,10 +137,14 @@ static void lists(void **state)
             assert_int_equal(*writes + *reads - before, n);
         }
     }
+    until_counted(&client, &server, "dma_queue", packets + 2 * (int64_t)done);
+    until_counted(&client, &server, "port_commands", chained + 4 * (int64_t)done);
     for (int i = 0; i < 200; i++) {
         poll_side(&client);
         poll_side(&server);
     }
+    assert_int_equal(counter("dma_queue") - packets, 2 * done);
+    assert_int_equal(counter("port_commands") - chained, 4 * done);
     assert_int_equal(client.count[RME_EV_XFER_DONE], done);
     assert_int_equal(server.count[RME_EV_IMM] + server.count[RME_EV_RECV], done);
     part(&client, &server);
