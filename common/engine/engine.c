@@ -157,6 +157,7 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->invite = rme_option(o, "invite") != 0;
     t->xfers_peer = (uint32_t)rme_option(o, "xfer_ops_peer");
     t->xfers = (uint32_t)rme_option(o, "xfer_ops");
+    t->xfer_bytes = (uint64_t)rme_option(o, "xfer_bytes_peer");
     t->spin_us = (uint32_t)rme_option(o, "spin_us");
     t->connect_ms = (uint32_t)rme_option(o, "connect_timeout_ms");
     t->backoff_min_ms = (uint32_t)rme_option(o, "backoff_min_ms");

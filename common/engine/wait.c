@@ -163,24 +163,26 @@ static void learn(struct rme *rme, uint32_t spin, bool found, uint64_t took_us)
  * thread, here or at the peer, that is to make what is waited for; and a thread that has burnt
  * its share of time polling has to wait for the processor when there is work.  Who sets spin_us
  * higher has processors for it, and gets that much more of undisturbed polling.  While a
- * rendezvous moves its data, the processor is offered from the first round:  that takes longer
- * anyway.
+ * rendezvous moves its data, the processor is offered from the first round that finds nothing:
+ * that takes longer anyway.  After a round that found something it is not: there may be more of
+ * ours to do at once, as the next part of a large message follows one that is through.
  */
 static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t begin,
                         uint32_t spin, uint64_t until, bool *over)
 {
     uint64_t now = begin, end = begin + spin;
     uint64_t quick = rme->under_way != 0 ? begin : begin + rme->tuning.spin_us / QUICK_PART;
+    bool busy = true;
     int n = 0;
 
     if (until < UINT64_MAX / 1000 && until * 1000 < end)
         end = until * 1000;
     do {
         pthread_mutex_unlock(&rme->lock);
-        if (now >= quick)
+        if (now >= quick && !busy)
             sched_yield();
         rme_lock(rme);
-        rme_progress(rme, false);
+        busy = rme_progress(rme, false) > 0;
         rme_settle(rme);
         n = look(rme, waiter, over);
         now = now_us();

@@ -2,8 +2,18 @@
 /*
  * Transfers of the side that moves: each covers what the next unit of ours and the next window
  * of the peer have in common, cut into work requests (split.c) and handed to the fabric in
- * order.  Two throttles bound what is outstanding, for each peer and for the process [004 5.1];
- * what waits, waits in peer->xferq.
+ * order.  Throttles bound what is outstanding: transfers for each peer and for the process
+ * [004 5.1], and bytes for each peer; what waits, waits in peer->xferq.
+ *
+ * Bytes are bounded for the sake of small messages: these cannot pass what the device has, be
+ * it written by us or read from the peer.  So a transfer has half the bound (option
+ * xfer_bytes_peer) at most, which keeps the device busy while the next one is posted, and an op
+ * has no more of them made at a time than the device may have.  The next one goes to the end of
+ * the queue, so ops take turns, and one that begins waits for what is made of the others, not
+ * for all of them.  While the peer moves data for us, over the same wire, each side has half.
+ *
+ * A message that was invited is the exception: nothing of its tag may pass it on the way to its
+ * receive, so it is posted whole, and one of more than the bound is not invited.
  *
  * The last transfer of a window carries its report: an immediate that costs one credit at the
  * receiver, or a FIN message behind the reads.  The fabric delivers the report after the data
@@ -138,15 +148,23 @@ static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit,
     rme_node_append(&op->peer->xferq, &move->link);
     op->pins++;
     r->moves++;
+    r->move_bytes += length;
     r->at += length;
     return true;
+}
+
+bool rme_move_whole(const struct rme *rme, uint64_t bytes)
+{
+    return bytes <= rme->tuning.xfer_bytes;
 }
 
 void rme_move_start(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
+    uint64_t bound = rme->tuning.xfer_bytes;
+    uint64_t most = r->whole ? op->size : bound / 2;
 
-    while (!rme_node_alone(&r->openings)) {
+    while (!rme_node_alone(&r->openings) && r->move_bytes < bound) {
         struct rme_opening *opening = rme_entry(r->openings.next, struct rme_opening, link);
         struct rme_unit *unit = unit_at(r, r->at);
         uint64_t unit_end, window_end;
@@ -156,7 +174,7 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
         unit_end = unit->offset + unit->length;
         window_end = opening->offset + opening->length;
         if (!build(rme, op, unit, opening,
-                   (unit_end < window_end ? unit_end : window_end) - r->at)) {
+                   rme_least(rme_least(unit_end, window_end) - r->at, most))) {
             op->protocol->failed(rme, op, -ENOMEM);
             return;
         }
@@ -203,12 +221,21 @@ static void note_report(struct rme_peer *peer)
     }
 }
 
+bool rme_move_room(const struct rme_peer *peer, uint64_t bytes)
+{
+    const struct rme_tuning *tuning = &peer->rme->tuning;
+    uint64_t most = peer->load.ops == 0 ? tuning->xfer_bytes : tuning->xfer_bytes / 2;
+
+    return peer->xfers < tuning->xfers_peer &&
+           (peer->xfers == 0 || peer->xfer_bytes + bytes <= most);
+}
+
 bool rme_move_push(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     struct rme_move *move = rme_entry(peer->xferq.next, struct rme_move, link);
 
-    if (peer->xfers >= rme->tuning.xfers_peer)
+    if (!rme_move_room(peer, move->xfer.bytes))
         return false;
     if (rme->xfers >= rme->tuning.xfers) {
         if (rme_node_alone(&peer->xfer_turn))
@@ -232,6 +259,7 @@ bool rme_move_push(struct rme_peer *peer)
         note_report(peer);
     move->posted = true;
     peer->xfers++;
+    peer->xfer_bytes += move->xfer.bytes;
     rme->xfers++;
     rme->unflushed = true;
     rme->ops->xfer(peer->link, &move->xfer);
@@ -244,12 +272,14 @@ void rme_move_free(struct rme *rme, struct rme_move *move)
 
     if (move->posted) {
         op->peer->xfers--;
+        op->peer->xfer_bytes -= move->xfer.bytes;
         rme->xfers--;
         rme_move_turn(rme);
     }
+    op->rndv->moves--;
+    op->rndv->move_bytes -= move->xfer.bytes;
     rme_node_remove(&move->link);
     move_recycle(rme, move);
-    op->rndv->moves--;
     rme_op_unpin(rme, op);
 }
 

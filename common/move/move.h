@@ -108,6 +108,7 @@ struct rme_rndv {
     uint8_t say;            /* RME_SAY_*: what waits to be said */
     uint8_t memory;         /* how units are made from now on */
     bool reads;             /* the receiver reads, else the sender writes */
+    bool whole;             /* it is one transfer, see rme_move_whole */
     bool offers;            /* RTS shall offer memory */
     bool refused;           /* its memory could not be registered */
     bool rts_out;           /* RTS has gone; it counts in peer->rts_out */
@@ -125,7 +126,8 @@ struct rme_rndv {
     uint64_t done;          /* bytes in place */
     uint64_t opened;        /* openings exist up to here */
     uint32_t nunit;
-    uint32_t moves; /* outstanding or queued */
+    uint32_t moves;      /* outstanding or queued */
+    uint64_t move_bytes; /* and their bytes */
     uint64_t cancel_by;
     struct rme_load *load; /* what it counts in; NULL: nothing */
     struct rme_node units;
@@ -200,7 +202,11 @@ void rme_units_lost(struct rme_peer *peer);
 
 /* ---- move.c ---- */
 
-/* Starts every transfer that units and openings allow. */
+/* Would a message of this size be posted as one transfer if nothing else moved? */
+bool rme_move_whole(const struct rme *rme, uint64_t bytes);
+/* May the device have so many bytes besides what it has of this peer? */
+bool rme_move_room(const struct rme_peer *peer, uint64_t bytes);
+/* Starts transfers that units and openings allow, as many as the device may have. */
 void rme_move_start(struct rme *rme, struct rme_op *op);
 /* Posts the first waiting transfer of a peer; false: throttled, or no credit or buffer. */
 bool rme_move_push(struct rme_peer *peer);

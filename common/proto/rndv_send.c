@@ -114,12 +114,13 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
     rme->ops->tx_send(peer->link, tx, rme_wire_length(RME_WIRE_RTS, message.nsegment));
 }
 
-/* What is queued now is handed to the fabric at once, before anything else. */
-static bool nothing_before_it(const struct rme_peer *peer)
+/* What is queued now, of so many bytes, is handed to the fabric at once, before anything else.
+ */
+static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)
 {
     const struct rme *rme = peer->rme;
 
-    return rme_node_alone(&peer->xferq) && peer->xfers < rme->tuning.xfers_peer &&
+    return rme_node_alone(&peer->xferq) && rme_move_room(peer, bytes) &&
            rme->xfers < rme->tuning.xfers;
 }
 
@@ -134,8 +135,8 @@ static enum invited take_invitation(struct rme *rme, struct rme_op *op)
     struct rme_unit *unit;
     struct rme_rndv *r;
 
-    if (opening->length != op->size || !nothing_before_it(peer) ||
-        (op->rndv == NULL && plan_send(rme, op) != 0))
+    if (opening->length != op->size || !rme_move_whole(rme, op->size) ||
+        !nothing_before_it(peer, op->size) || (op->rndv == NULL && plan_send(rme, op) != 0))
         return INVITED_NOT;
     if (rme_plan_declines(&rme->load, op->rndv->offers))
         return INVITED_NOT;
@@ -161,6 +162,7 @@ static enum invited take_invitation(struct rme *rme, struct rme_op *op)
     rme_rndv_set_peer_handle(op, peer->talk->invites.from);
     rme_node_append(&r->openings, &rme_invite_take(peer)->link);
     r->opened = op->size;
+    r->whole = true;
     rme_rndv_begin(rme, op, RME_OP_MOVING);
     while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))
         continue;

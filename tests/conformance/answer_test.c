@@ -12,7 +12,7 @@
 enum { SMALL = 100, LARGE = 300000, HUGE = 6 << 20, TAG = 8, DATA_TAG = 9 };
 
 /* One unit for LARGE, so that all its data is under way at once. */
-#define ONE_UNIT "unit=1M"
+#define ONE_UNIT "unit=1M,xfer_bytes_peer=1M"
 /* What does not wait is sent behind nothing of the same link that has to. */
 #define WRITTEN "rndv=write,eager_max=4K,credits=8,credits_max=64"
 

@@ -106,6 +106,7 @@
 
 /* Floods and crowds: pressure_test.c. */
 #define PRESSURE_CASES(X)                                                                      \
+    X(bulk_is_given_to_the_device_by_and_by)                                                   \
     X(eager_flood_unposted)                                                                    \
     X(rendezvous_flood_unposted)                                                               \
     X(unexpected_flood_unclaimed)                                                              \

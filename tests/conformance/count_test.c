@@ -98,13 +98,13 @@ static void large_transfer(const char *options)
 void counts_of_a_large_write(void **state)
 {
     (void)state;
-    large_transfer("rndv=write,invite=0" GROWS);
+    large_transfer("rndv=write,invite=0,xfer_bytes_peer=1M" GROWS);
 }
 
 void counts_of_a_large_read(void **state)
 {
     (void)state;
-    large_transfer("rndv=read" GROWS);
+    large_transfer("rndv=read,xfer_bytes_peer=1M" GROWS);
 }
 
 /*

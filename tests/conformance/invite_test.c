@@ -12,6 +12,9 @@
 
 enum { SIZE = 262144, TAG = 5, MARK = 99 };
 
+/* what the device may have at a time: a message of more is not invited */
+#define INVITED ",xfer_bytes_peer=1M"
+
 struct counts {
     uint64_t client, server, sent, taken;
 };
@@ -115,7 +118,7 @@ static void twenty_invited(const char *options, bool heard, unsigned control_of_
 void receiver_first_is_not_asked(void **state)
 {
     (void)state;
-    twenty_invited("rndv=auto", true, 0);
+    twenty_invited("rndv=auto" INVITED, true, 0);
 }
 
 /* INVITE waits for the next message, with which it shares a doorbell, or for the next look: it
@@ -127,7 +130,7 @@ void invitation_shares_a_doorbell(void **state)
     uint64_t before;
 
     (void)state;
-    bed_options("rndv=auto,credits=8,credits_max=64");
+    bed_options("rndv=auto,credits=8,credits_max=64" INVITED);
     pair_open(&p);
     needs_invitations(&p);
     blob_zone(&in, p.server, SIZE);
@@ -169,7 +172,7 @@ void sender_first_asks(void **state)
     struct counts before;
 
     (void)state;
-    bed_options("rndv=write");
+    bed_options("rndv=write" INVITED);
     pair_open(&p);
     blob_zone(&out, p.client, SIZE);
     blob_zone(&in, p.server, SIZE);
@@ -189,7 +192,7 @@ void invitation_crosses_rts(void **state)
 {
     (void)state;
     /* with fewer, one message more brings them back */
-    twenty_invited("rndv=auto,credits=8,credits_max=64", false, 1);
+    twenty_invited("rndv=auto,credits=8,credits_max=64" INVITED, false, 1);
 }
 
 /* INVITE crosses a small message of the tag, which takes the receive: the invitation is for
@@ -201,7 +204,7 @@ void invitation_crosses_eager(void **state)
     struct op send[2], recv[2];
 
     (void)state;
-    bed_options("rndv=auto");
+    bed_options("rndv=auto" INVITED);
     pair_open(&p);
     blob_zone(&out, p.client, SIZE);
     blob_zone(&in, p.server, SIZE);
@@ -232,7 +235,7 @@ void invitation_of_another_size(void **state)
     struct blob in;
 
     (void)state;
-    bed_options("rndv=auto");
+    bed_options("rndv=auto" INVITED);
     pair_open(&p);
     blob_zone(&in, p.server, SIZE);
     for (uint64_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -272,7 +275,7 @@ void invitation_declined(void **state)
     struct counts before;
 
     (void)state;
-    bed_options("rndv=write");
+    bed_options("rndv=write" INVITED);
     pair_open(&p);
     needs_invitations(&p);
     blob_zone(&in, p.server, SIZE);
@@ -292,8 +295,9 @@ void invitation_declined(void **state)
  * first out. */
 void invited_message_is_not_overtaken(void **state)
 {
-    static const char *const options[] = {"rndv=auto", "rndv=auto,xfer_ops_peer=1",
-                                          "rndv=auto,xfer_ops=1"};
+    static const char *const options[] = {"rndv=auto" INVITED,
+                                          "rndv=auto,xfer_ops_peer=1" INVITED,
+                                          "rndv=auto,xfer_ops=1" INVITED};
     void *none = NULL;
 
     (void)state;
@@ -353,7 +357,7 @@ void invitation_taken_back(void **state)
     struct op send, recv[2];
 
     (void)state;
-    bed_options("rndv=auto");
+    bed_options("rndv=auto" INVITED);
     pair_open(&p);
     needs_invitations(&p);
     blob_zone(&out, p.client, SIZE);
@@ -391,7 +395,7 @@ void invitation_taken_back_too_late(void **state)
     struct blob first, second;
 
     (void)state;
-    bed_options("rndv=auto");
+    bed_options("rndv=auto" INVITED);
     pair_open(&p);
     blob_zone(&first, p.server, SIZE);
     blob_zone(&second, p.server, SIZE);
@@ -451,7 +455,7 @@ void invitations_taken_back_in_a_row(void **state)
     struct op send, recv[2];
 
     (void)state;
-    bed_options("rndv=auto,credits=8,credits_max=64"); /* a sleeper gives none back */
+    bed_options("rndv=auto,credits=8,credits_max=64" INVITED); /* a sleeper gives none back */
     pair_open(&p);
     needs_invitations(&p);
     blob_zone(&out, p.client, SIZE);
@@ -495,7 +499,7 @@ void invitation_taken_back_by_force(void **state)
     struct op recv;
 
     (void)state;
-    bed_options("rndv=auto");
+    bed_options("rndv=auto" INVITED);
     pair_open(&p);
     rme_set_forceful_cancel(p.server->rme);
     blob_zone(&in, p.server, SIZE);
@@ -518,7 +522,7 @@ void invitation_dies_with_its_link(void **state)
     struct op send, recv;
 
     (void)state;
-    bed_options("rndv=auto,cancel_timeout_ms=50");
+    bed_options("rndv=auto,cancel_timeout_ms=50" INVITED);
     pair_open(&p);
     blob_zone(&in, p.server, SIZE);
     post_recv(&recv, p.server, p.to_client, &in, TAG);
@@ -550,7 +554,7 @@ void inviting_in_vain_is_noticed(void **state)
     struct counts before;
 
     (void)state;
-    bed_options("rndv=auto");
+    bed_options("rndv=auto" INVITED);
     pair_open(&p);
     needs_invitations(&p);
     blob_flat(&out, 10);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../fabric/loop.h"
 #include "cases.h"
 
 enum { FLOOD = 10000, CLIENTS = 200 };
@@ -370,4 +371,86 @@ void greedy_hosts_wait_alone(void **state)
     pair_exchange(&p, 100000, 5);
     blob_free(&out);
     blob_free(&in);
+}
+
+/* The device of whoever moves them has so many transfers of large messages, and no more. */
+static void settles_at(uint64_t before, uint64_t transfers)
+{
+    int64_t end = lane_now() + BED_PATIENCE_MS;
+
+    while (loop_calls(LOOP_XFER) - before < transfers && lane_now() < end)
+        pump();
+    pump_times(100);
+    assert_int_equal(loop_calls(LOOP_XFER) - before, transfers);
+}
+
+/*
+ * Of several large messages the device gets no more bytes at a time than the option says,
+ * whoever moves them: so that is all that a small message may find before it.  They take turns:
+ * one of a few pieces that is posted last is through before the first of the large ones.
+ */
+void bulk_is_given_to_the_device_by_and_by(void **state)
+{
+    enum { N = 4, SIZE = 1000000, BOUND = 128 << 10, LAST = 100000 };
+    static const char *const options[] = {
+        "xfer_bytes_peer=128K,xfer_ops_peer=16,xfer_ops=256,rndv=write",
+        "xfer_bytes_peer=128K,xfer_ops_peer=16,xfer_ops=256,rndv=read"};
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    for (size_t k = 0; k < sizeof options / sizeof options[0]; k++) {
+        struct pair p;
+        struct blob out[N + 1], in[N + 1], word, heard;
+        struct op send[N + 1], recv[N + 1], say, hear;
+
+        bed_options(options[k]);
+        pair_open(&p);
+        for (int i = 0; i <= N; i++) {
+            blob_zone(&out[i], p.client, i < N ? SIZE : LAST);
+            blob_zone(&in[i], p.server, i < N ? SIZE : LAST);
+            blob_fill(&out[i], (uint64_t)i);
+        }
+        blob_flat(&word, 8);
+        blob_flat(&heard, 8);
+        blob_fill(&word, 9);
+        post_recv(&hear, p.server, p.to_client, &heard, N + 1);
+        for (int i = 0; i < N; i++)
+            post_recv(&recv[i], p.server, p.to_client, &in[i], i);
+        loop_hold(LOOP_HOLD_DATA);
+        uint64_t before = loop_calls(LOOP_XFER);
+        for (int i = 0; i < N; i++)
+            post_send(&send[i], p.client, p.to_server, &out[i], i);
+        settles_at(before, BOUND / (BOUND / 2));
+
+        uint64_t messages = loop_calls(LOOP_TX_SEND);
+        post_send(&say, p.client, p.to_server, &word, N + 1);
+        assert_true(loop_calls(LOOP_TX_SEND) >
+                    messages); /* it is given to the device at once */
+        settles_at(before, BOUND / (BOUND / 2));
+
+        post_recv(&recv[N], p.server, p.to_client, &in[N], N);
+        post_send(&send[N], p.client, p.to_server, &out[N], N);
+        pump_times(100);
+        loop_hold(0);
+        pump_until_reported(&recv[N]);
+        assert_int_equal(hear.reports, 1);
+        for (int i = 0; i < N; i++)
+            assert_int_equal(recv[i].reports, 0);
+        pump_until_all(send, N + 1);
+        pump_until_all(recv, N + 1);
+        assert_true(loop_calls(LOOP_XFER) - before >= N * (SIZE / (BOUND / 2)));
+        op_check(&hear, 8);
+        blob_check(&heard, 9, 8);
+        for (int i = 0; i <= N; i++) {
+            op_check(&recv[i], i < N ? SIZE : LAST);
+            blob_check(&in[i], (uint64_t)i, i < N ? SIZE : LAST);
+            blob_free(&out[i]);
+            blob_free(&in[i]);
+        }
+        blob_free(&word);
+        blob_free(&heard);
+        node_close(p.client);
+        node_close(p.server);
+    }
 }
