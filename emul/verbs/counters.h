@@ -28,6 +28,11 @@
     X(ibv_reg_mr, 1)                                                                           \
     X(ibv_rereg_mr, 1)                                                                         \
     X(ibv_dereg_mr, 0)                                                                         \
+    X(ibv_alloc_dm, 1)                                                                         \
+    X(ibv_free_dm, 0)                                                                          \
+    X(ibv_alloc_td, 1)                                                                         \
+    X(ibv_dealloc_td, 0)                                                                       \
+    X(ibv_alloc_parent_domain, 1)                                                              \
     X(ibv_alloc_mw, 1)                                                                         \
     X(ibv_dealloc_mw, 0)                                                                       \
     X(ibv_bind_mw, 1)                                                                          \
@@ -121,6 +126,8 @@
     X(live_pd, "objects", "protection domains")                                                \
     X(live_mr, "objects", "memory regions")                                                    \
     X(live_mw, "objects", "memory windows")                                                    \
+    X(live_dm, "objects", "pieces of device memory")                                           \
+    X(live_td, "objects", "thread domains")                                                    \
     X(live_channel, "objects", "completion channels")                                          \
     X(live_cq, "objects", "completion queues")                                                 \
     X(live_srq, "objects", "shared receive queues")                                            \

@@ -210,6 +210,10 @@ EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_a
     a->max_srq = k->srq ? (int)EMU_MAX_SRQS : 0;
     a->max_srq_wr = k->srq ? (int)k->max_qp_wr : 0;
     a->max_srq_sge = k->srq ? (int)k->max_sge : 0;
+    a->max_ah = 1 << 20;
+    a->max_mcast_grp = (int)EMU_MAX_MCASTS;
+    a->max_mcast_qp_attach = (int)EMU_MAX_MCASTS;
+    a->max_total_mcast_qp_attach = (int)EMU_MAX_MCASTS;
     a->max_pkeys = 1;
     a->local_ca_ack_delay = 15;
     a->phys_port_cnt = (uint8_t)k->ports;
@@ -230,6 +234,7 @@ static int query_device_ex(struct ibv_context *context,
     a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
     a.phys_port_cnt_ex = a.orig_attr.phys_port_cnt;
     a.completion_timestamp_mask = UINT64_MAX;
+    a.max_dm_size = emu_dev_base()->knobs.max_dm;
     a.hca_core_clock = 1000000; /* kHz: the clock counts nanoseconds */
     memcpy(attr, &a, size < sizeof(a) ? size : sizeof(a));
     return 0;
@@ -248,6 +253,12 @@ static struct emu_ctx *ctx_new(struct emu_dev *d, struct emu_hca *h)
     v->create_qp_ex = emu_create_qp_ex;
     v->create_cq_ex = emu_create_cq_ex;
     v->query_rt_values = emu_query_rt_values;
+    v->alloc_dm = emu_alloc_dm;
+    v->free_dm = emu_free_dm;
+    v->reg_dm_mr = emu_reg_dm_mr;
+    v->alloc_td = emu_alloc_td;
+    v->dealloc_td = emu_dealloc_td;
+    v->alloc_parent_domain = emu_alloc_parent_domain;
     struct ibv_context *i = &v->context;
     i->abi_compat = __VERBS_ABI_IS_EXTENDED;
     i->device = &h->ibdev;

@@ -74,6 +74,8 @@ struct emu_ctx {
 struct emu_pd {
     struct ibv_pd pd;
     _Atomic int users;
+    struct emu_pd *parent_of; /* of a parent domain: the domain that it is a name of */
+    _Atomic int *td_users;    /* and its thread domain's, or NULL */
 };
 
 struct emu_mw_link {
@@ -84,6 +86,7 @@ struct emu_mr {
     struct ibv_mr mr;
     uint32_t index;
     struct emu_mw_link *windows; /* bound to it last; under dev.lock */
+    _Atomic int *dm_users;       /* of the device memory that it is of, or NULL */
 };
 
 struct emu_mw {
@@ -299,6 +302,7 @@ struct emu_dev {
     struct emu_mr *mr[EMU_MAX_MRS];
     struct emu_mw *mw[EMU_MAX_MWS];
 
+    _Atomic uint64_t dm_used;  /* bytes of device memory that are allocated */
     _Atomic uint64_t wr_total; /* executed, for kill_after */
 };
 
@@ -340,6 +344,9 @@ uint16_t emu_lid(const struct emu_dev *d, uint32_t number);                 /* 0
 void emu_gid(const struct emu_dev *d, uint32_t number, union ibv_gid *gid); /* its only one */
 /* The number of the port that has an IP address; the first port where none has. */
 uint32_t emu_port_of_address(const struct emu_dev *d, const struct sockaddr *sa);
+/* The network interface that has a port's address, or the loopback's for one of its; false when
+ * there is none. `name` has IF_NAMESIZE bytes. */
+bool emu_port_interface(const struct emu_dev *d, uint32_t number, char *name);
 /* Whether ports of two devices are on one network. */
 bool emu_port_meets(const struct emu_dev *d, uint32_t device, uint32_t other);
 /* What a queue pair of a device says in shm_qp.fabric. */
@@ -415,6 +422,9 @@ struct ibv_pd *emu_pd_new(struct ibv_context *context);
 uint32_t emu_mr_draw_key(struct emu_dev *d, bool window);
 /* Waits for the accesses to a region or window that began before its key was taken away. */
 void emu_mr_drain(struct emu_dev *d, uint32_t index);
+/* Registers memory, also none. NULL with errno. */
+struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                          unsigned access);
 /* Checks a segment of a local work request; `access` are rights it needs. 0 or -1. */
 int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint32_t access,
                  struct iovec *out);
@@ -494,6 +504,18 @@ static inline bool emu_cq_empty(struct emu_dev *d, struct emu_cq *cq)
  */
 bool emu_cq_push(struct emu_dev *d, struct emu_peer *owner, uint32_t cq,
                  const struct shm_cqe *c);
+
+/* dm.c: device memory */
+struct ibv_dm *emu_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
+int emu_free_dm(struct ibv_dm *dm);
+struct ibv_mr *emu_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t off, size_t length,
+                             unsigned int access);
+
+/* domain.c: thread domains and parent domains */
+struct ibv_td *emu_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
+int emu_dealloc_td(struct ibv_td *td);
+struct ibv_pd *emu_alloc_parent_domain(struct ibv_context *context,
+                                       struct ibv_parent_domain_init_attr *attr);
 
 /* cq.c */
 /* After a push: raises the event if the CQ is armed. `solicited` also for errors. */

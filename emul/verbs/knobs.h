@@ -34,6 +34,8 @@
     X(max_mr, MAX_MR, 262143, 0, 262143, "objects", "memory regions; more fail with ENOMEM")   \
     X(max_mw, MAX_MW, 65535, 0, 65535, "objects",                                              \
       "memory windows; more fail with ENOMEM, 0: the device has none")                         \
+    X(max_dm, MAX_DM, 131072, 0, 1073741824, "bytes",                                          \
+      "device memory of a process; 0: the device has none")                                    \
     X(memlock, MEMLOCK, 0, 0, UINT64_MAX, "bytes",                                             \
       "most memory registered at a time, as a memlock limit; 0 is no limit")                   \
     X(srq, SRQ, 1, 0, 1, "", "0: the device has no shared receive queues")                     \

@@ -74,6 +74,10 @@ EMU_EXPORT int ibv_dealloc_pd(struct ibv_pd *ibpd)
         return EIO;
     if (atomic_load(&pd->users))
         return EBUSY;
+    if (pd->parent_of)
+        atomic_fetch_sub(&pd->parent_of->users, 1);
+    if (pd->td_users)
+        atomic_fetch_sub(pd->td_users, 1);
     free(pd);
     emu_uncount(COUNT_live_pd, 1);
     return 0;
@@ -172,12 +176,12 @@ static int check_region(void *addr, size_t length, unsigned access)
     if ((access & ~known) ||
         ((access & WRITTEN_BY_OTHERS) && !(access & IBV_ACCESS_LOCAL_WRITE)))
         return EINVAL;
-    if (length == 0 || (uintptr_t)addr + length < (uintptr_t)addr)
+    if ((uintptr_t)addr + length < (uintptr_t)addr)
         return EINVAL;
     return populate(addr, length, access & (IBV_ACCESS_LOCAL_WRITE | WRITTEN_BY_OTHERS));
 }
 
-static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                           unsigned access)
 {
     struct emu_dev *d = emu_dev_peek();
@@ -233,6 +237,15 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t
     emu_count(COUNT_live_mr, 1);
     emu_count(COUNT_reg_bytes_total, length);
     return &mr->mr;
+}
+
+static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                          unsigned access)
+{
+    if (length)
+        return emu_mr_new(pd, addr, length, iova, access);
+    errno = EINVAL;
+    return NULL;
 }
 
 #undef ibv_reg_mr
@@ -360,6 +373,8 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
     emu_uncount(COUNT_pinned_bytes, mr->mr.length);
     emu_uncount(COUNT_live_mr, 1);
     atomic_fetch_sub(&((struct emu_pd *)mr->mr.pd)->users, 1);
+    if (mr->dm_users)
+        atomic_fetch_sub(mr->dm_users, 1);
     free(mr);
     return 0;
 }
@@ -370,7 +385,8 @@ static int rereg(struct emu_dev *d, struct emu_mr *mr, int flags, struct ibv_pd 
     struct shm_mr *s = shm_mr(d->seg, mr->index);
     bool moved = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
 
-    if (!flags || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) || (moved && !addr) ||
+    if (mr->dm_users || !flags || (moved && !length) ||
+        (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) || (moved && !addr) ||
         (access && !(flags & IBV_REREG_MR_CHANGE_ACCESS)) ||
         ((flags & IBV_REREG_MR_CHANGE_PD) && (!pd || pd->context != mr->mr.context)))
         return EINVAL;

@@ -12,6 +12,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,6 +160,38 @@ uint32_t emu_port_of_address(const struct emu_dev *d, const struct sockaddr *sa)
         if (memcmp(&a, &d->ports->addr[i], sizeof(a)) == 0)
             return number_of(d, i);
     return 0;
+}
+
+static bool has_address(const struct ifaddrs *i, const struct in6_addr *want)
+{
+    struct in6_addr a;
+
+    if (!i->ifa_addr)
+        return false;
+    if (i->ifa_addr->sa_family == AF_INET6)
+        a = ((const struct sockaddr_in6 *)(const void *)i->ifa_addr)->sin6_addr;
+    else if (i->ifa_addr->sa_family == AF_INET)
+        v4_mapped(&a, &((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr);
+    else
+        return false;
+    return memcmp(&a, want, sizeof(a)) == 0 ||
+           (IN6_IS_ADDR_V4MAPPED(want) && want->s6_addr[12] == IN_LOOPBACKNET &&
+            (i->ifa_flags & IFF_LOOPBACK));
+}
+
+bool emu_port_interface(const struct emu_dev *d, uint32_t number, char *name)
+{
+    const struct in6_addr *want = &d->ports->addr[place_of(d, number) % MAX_NUMBER];
+    struct ifaddrs *all, *i;
+
+    if (getifaddrs(&all) < 0)
+        return false;
+    for (i = all; i && !has_address(i, want); i = i->ifa_next)
+        ;
+    if (i)
+        snprintf(name, IF_NAMESIZE, "%s", i->ifa_name);
+    freeifaddrs(all);
+    return i != NULL;
 }
 
 bool emu_port_meets(const struct emu_dev *d, uint32_t device, uint32_t other)

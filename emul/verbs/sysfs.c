@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <net/if.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -81,6 +82,18 @@ static int port_files(const struct emu_dev *d, const char *dir, uint32_t number)
     return eth ? line(dir, "gid_attrs/ndevs/0", "lo") : 0;
 }
 
+/* The network interfaces of a device's ports, by name. */
+static int interface_folders(const struct emu_dev *d, const char *dir, uint32_t i)
+{
+    char name[IF_NAMESIZE];
+
+    for (uint32_t port = 1; port <= d->knobs.ports; port++)
+        if (emu_port_interface(d, EMU_PORT(i, port), name) &&
+            (folder("%s/device/net", dir) || folder("%s/device/net/%s", dir, name)))
+            return -1;
+    return 0;
+}
+
 static int device_files(const struct emu_dev *d, const char *top, uint32_t i)
 {
     const struct ibv_device *v = &d->hca[i].ibdev;
@@ -91,7 +104,8 @@ static int device_files(const struct emu_dev *d, const char *top, uint32_t i)
         line(dir, "node_type", "1: CA") || guid(dir, "node_guid", emu_guid(d, i, 1)) ||
         guid(dir, "sys_image_guid", d->guid) || line(dir, "node_desc", "emuverbs") ||
         line(dir, "hca_type", "emuverbs") || line(dir, "fw_ver", "%u.0", EMU_SHM_VERSION) ||
-        line(dir, "hw_rev", "0x1") || line(dir, "device/numa_node", "-1"))
+        line(dir, "hw_rev", "0x1") || line(dir, "device/numa_node", "-1") ||
+        interface_folders(d, dir, i))
         return -1;
     for (uint32_t port = 1; port <= d->knobs.ports; port++)
         if (snprintf(sub, sizeof(sub), "%s/ports/%u", dir, port) >= (int)sizeof(sub) ||

@@ -20,6 +20,7 @@ check() { # what it says if the command after it fails
     failed=$((failed + 1))
 }
 shown() { EMUVERBS_DEVICES=2 EMUVERBS_PORTS=2 "$EMUVERBS" --sysfs "$@"; }
+away() { EMUVERBS_ADDRESSES=192.0.2.1 "$EMUVERBS" --sysfs "$@"; } # an address for documents, which nobody has
 same() { [ "$1" = "$2" ] || { echo "'$1' is not '$2'"; return 1; }; }
 
 mounts() { grep -E ' /(dev|sys)[/ ]' /proc/self/mountinfo; }
@@ -33,6 +34,10 @@ check "devices" same "$(shown ls /sys/class/infiniband | xargs)" "emu0 emu1"
 check "device files" same "$(shown ls /dev/infiniband | xargs)" "uverbs0 uverbs1"
 check "uverbs1 is that of emu1" same "$(shown cat /sys/class/infiniband_verbs/uverbs1/ibdev)" emu1
 check "a file of /dev is a device" shown test -c /dev/infiniband/uverbs1
+if [ -e /sys/class/net/lo ]; then
+    check "interface" same "$(shown ls /sys/class/infiniband/emu0/device/net)" lo
+    check "no interface has the address" away test ! -e /sys/class/infiniband/emu0/device/net
+fi
 check "a third port" shown test ! -e /sys/class/infiniband/emu0/ports/3
 check "link layer" same "$(shown cat /sys/class/infiniband/emu0/ports/1/link_layer)" InfiniBand
 check "GID types on Ethernet" same "$(EMUVERBS_ETHERNET=1 shown cat /sys/class/infiniband/emu1/ports/2/gid_attrs/types/0)" "RoCE v2"

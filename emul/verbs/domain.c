@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Thread domains and parent domains. A parent domain is another name of a protection domain:
+ * what is made in the one may be used with what is made in the other. With a thread domain
+ * it promises that one thread at a time uses what is made in it, and its allocators are for buffers
+ * that a provider has in the program's memory. Queues are in the shared segment here and have
+ * their locks, so neither is made use of.
+ */
+#include "emul/verbs/emu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct emu_td {
+    struct ibv_td td;
+    _Atomic int users; /* parent domains */
+};
+
+struct ibv_td *emu_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
+{
+    struct emu_td *t = NULL;
+
+    if (attr->comp_mask)
+        errno = EINVAL;
+    else if (emu_call(CALL_ibv_alloc_td))
+        errno = ENOMEM;
+    else
+        t = calloc(1, sizeof(*t));
+    if (!t)
+        return NULL;
+    t->td.context = context;
+    emu_count(COUNT_live_td, 1);
+    return &t->td;
+}
+
+int emu_dealloc_td(struct ibv_td *td)
+{
+    struct emu_td *t = (struct emu_td *)td;
+
+    if (emu_call(CALL_ibv_dealloc_td))
+        return EIO;
+    if (atomic_load(&t->users))
+        return EBUSY;
+    free(t);
+    emu_uncount(COUNT_live_td, 1);
+    return 0;
+}
+
+static int check(struct ibv_context *context, const struct ibv_parent_domain_init_attr *a)
+{
+    const uint32_t known =
+        IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+
+    if (!a->pd || a->pd->context != context || (a->td && a->td->context != context))
+        return EINVAL;
+    if (a->comp_mask & ~known)
+        return EINVAL;
+    if ((a->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) && (!a->alloc || !a->free))
+        return EINVAL;
+    return ((struct emu_pd *)a->pd)->parent_of ? EINVAL : 0; /* it has none itself */
+}
+
+struct ibv_pd *emu_alloc_parent_domain(struct ibv_context *context,
+                                       struct ibv_parent_domain_init_attr *attr)
+{
+    int err = check(context, attr);
+
+    if (!err && emu_call(CALL_ibv_alloc_parent_domain))
+        err = ENOMEM;
+    struct emu_pd *pd = err ? NULL : calloc(1, sizeof(*pd));
+    if (!pd) {
+        errno = err ? err : ENOMEM;
+        return NULL;
+    }
+    pd->pd.context = context;
+    pd->pd.handle = attr->pd->handle;
+    pd->parent_of = (struct emu_pd *)attr->pd;
+    atomic_fetch_add(&pd->parent_of->users, 1);
+    if (attr->td) {
+        pd->td_users = &((struct emu_td *)attr->td)->users;
+        atomic_fetch_add(pd->td_users, 1);
+    }
+    emu_count(COUNT_live_pd, 1);
+    return &pd->pd;
+}

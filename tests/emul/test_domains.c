@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Thread domains, parent domains, and device memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+
+#include "tests/emul/pair.h"
+
+#define DM_ACCESS                                                                              \
+    (IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |                \
+     IBV_ACCESS_REMOTE_READ)
+
+static struct ibv_dm *alloc(struct side *s, size_t n)
+{
+    struct ibv_alloc_dm_attr attr = {.length = n};
+
+    return ibv_alloc_dm(s->ctx, &attr);
+}
+
+static uint64_t most(struct side *s)
+{
+    struct ibv_device_attr_ex attr;
+
+    CHECK_EQ(ibv_query_device_ex(s->ctx, NULL, &attr), 0);
+    return attr.max_dm_size;
+}
+
+/* Both sides' requests reach it by the region's keys; its addresses begin at zero. */
+TEST(device_memory_is_written_and_read)
+{
+    struct side a = {0}, b = {0};
+    unsigned char got[512];
+
+    loop_open(&a, &b);
+    struct ibv_dm *dm = alloc(&b, 4096);
+    CHECK(dm);
+    struct ibv_mr *mr = ibv_reg_dm_mr(b.pd, dm, 1024, 1024, DM_ACCESS);
+    CHECK(mr);
+    pattern(a.buf, 512, 5);
+    CHECK_EQ(try_send(&a, 1, WRITE, 0, 512, IBV_SEND_SIGNALED, 512, mr->rkey), 0);
+    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
+    CHECK_EQ(ibv_memcpy_from_dm(got, dm, 1024 + 512, sizeof(got)), 0);
+    CHECK(is_pattern(got, sizeof(got), 5));
+    CHECK_EQ(ibv_memcpy_from_dm(got, dm, 0, sizeof(got)), 0);
+    for (unsigned i = 0; i < sizeof(got); i++)
+        CHECK_EQ(got[i], 0); /* it was empty, and nothing else was written */
+
+    pattern(got, sizeof(got), 9);
+    CHECK_EQ(ibv_memcpy_to_dm(dm, 1024, got, sizeof(got)), 0);
+    CHECK_EQ(try_send(&a, 2, READ, 8192, 512, IBV_SEND_SIGNALED, 0, mr->rkey), 0);
+    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+    CHECK(is_pattern(a.buf + 8192, 512, 9));
+
+    /* as its owner's own segment */
+    struct ibv_sge sge = {0, 512, mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = 3, .sg_list = &sge, .num_sge = 1, .opcode = SEND}, *bad;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    post_recv(&a, 7, 16384, 512);
+    CHECK_EQ(ibv_post_send(b.qp, &wr, &bad), 0);
+    expect_wc(a.rcq, 7, IBV_WC_SUCCESS);
+    CHECK(is_pattern(a.buf + 16384, 512, 9));
+    expect_wc(b.scq, 3, IBV_WC_SUCCESS);
+
+    CHECK_EQ(ibv_free_dm(dm), EBUSY);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK_EQ(ibv_free_dm(dm), 0);
+    loop_close(&a, &b);
+}
+
+/* A region of it ends where the program said, not where the memory does. */
+TEST(beyond_a_region_of_device_memory)
+{
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    struct ibv_dm *dm = alloc(&b, 4096);
+    CHECK(dm);
+    struct ibv_mr *mr = ibv_reg_dm_mr(b.pd, dm, 0, 1024, DM_ACCESS);
+    CHECK(mr);
+    CHECK_EQ(try_send(&a, 1, WRITE, 0, 8, IBV_SEND_SIGNALED, 1020, mr->rkey), 0);
+    expect_wc(a.scq, 1, IBV_WC_REM_ACCESS_ERR);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK_EQ(ibv_free_dm(dm), 0);
+    loop_close(&a, &b);
+}
+
+TEST(how_much_device_memory_there_is)
+{
+    struct side s = {0};
+
+    setenv("EMUVERBS_MAX_DM", "4096", 1);
+    side_open(&s);
+    CHECK_EQ(most(&s), 4096);
+    errno = 0;
+    CHECK(!alloc(&s, 4100));
+    CHECK_EQ(errno, ENOMEM);
+    struct ibv_dm *half = alloc(&s, 2048), *other = alloc(&s, 2048);
+    CHECK(half && other);
+    CHECK(!alloc(&s, 4));
+    CHECK_EQ(ibv_free_dm(half), 0);
+    half = alloc(&s, 2048);
+    CHECK(half);
+    CHECK_EQ(ibv_free_dm(half), 0);
+    CHECK_EQ(ibv_free_dm(other), 0);
+    CHECK_EQ(counter("live_dm"), 0);
+    side_close(&s);
+}
+
+TEST(what_device_memory_refuses)
+{
+    struct side s = {0};
+    char four[8] = {0};
+
+    side_open(&s);
+    struct ibv_alloc_dm_attr attr = {.length = 64, .comp_mask = 1};
+    CHECK(!ibv_alloc_dm(s.ctx, &attr) && errno == EINVAL);
+    CHECK(!alloc(&s, 0) && errno == EINVAL);
+    struct ibv_dm *dm = alloc(&s, 64);
+    CHECK(dm);
+    CHECK_EQ(ibv_memcpy_to_dm(dm, 1, four, 4), EINVAL);
+    CHECK_EQ(ibv_memcpy_to_dm(dm, 0, four, 3), EINVAL);
+    CHECK_EQ(ibv_memcpy_to_dm(dm, 60, four, 8), EINVAL);
+    CHECK_EQ(ibv_memcpy_from_dm(four, dm, 68, 4), EINVAL);
+    CHECK_EQ(ibv_memcpy_from_dm(four, dm, UINT64_MAX - 3, 8), EINVAL);
+    CHECK_EQ(ibv_memcpy_to_dm(dm, 60, four, 4), 0);
+    CHECK(!ibv_reg_dm_mr(s.pd, dm, 0, 68, DM_ACCESS) && errno == EINVAL);
+    CHECK(!ibv_reg_dm_mr(s.pd, dm, 0, 64, DM_ACCESS & ~IBV_ACCESS_ZERO_BASED));
+    CHECK_EQ(errno, EINVAL);
+    struct ibv_mr *mr = ibv_reg_dm_mr(s.pd, dm, 0, 64, DM_ACCESS);
+    CHECK(mr && !mr->addr);
+    CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0) != 0);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK_EQ(ibv_free_dm(dm), 0);
+    side_close(&s);
+}
+
+TEST(no_device_memory)
+{
+    struct side s = {0};
+
+    setenv("EMUVERBS_MAX_DM", "0", 1);
+    side_open(&s);
+    CHECK_EQ(most(&s), 0);
+    CHECK(!alloc(&s, 4) && errno == ENOMEM);
+    side_close(&s);
+}
+
+/* What is made in one of the two works with what is made in the other. */
+TEST(a_parent_domain_is_its_domain)
+{
+    struct side a = {0}, b = {0};
+    struct ibv_td_init_attr ti = {0};
+
+    loop_open(&a, &b);
+    struct ibv_td *td = ibv_alloc_td(b.ctx, &ti);
+    CHECK(td);
+    struct ibv_parent_domain_init_attr attr = {.pd = b.pd, .td = td};
+    struct ibv_pd *parent = ibv_alloc_parent_domain(b.ctx, &attr);
+    CHECK(parent && parent != b.pd);
+    struct ibv_mr *mr =
+        ibv_reg_mr(parent, b.buf, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    CHECK(mr);
+    CHECK_EQ(ibv_dealloc_pd(parent), EBUSY); /* the region's */
+    pattern(a.buf, 64, 1);
+    CHECK_EQ(try_send(&a, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, mr->rkey), 0);
+    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
+    CHECK(is_pattern(b.buf, 64, 1));
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+
+    CHECK_EQ(ibv_dealloc_td(td), EBUSY);
+    CHECK_EQ(ibv_dealloc_pd(parent), 0);
+    CHECK_EQ(ibv_dealloc_td(td), 0);
+    CHECK_EQ(counter("live_td"), 0);
+    loop_close(&a, &b);
+}
+
+/* Another domain is another domain, whether or not it is a parent's. */
+TEST(a_parent_domain_is_no_other_domain)
+{
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    struct ibv_pd *pd = ibv_alloc_pd(b.ctx);
+    struct ibv_parent_domain_init_attr attr = {.pd = pd};
+    struct ibv_pd *parent = pd ? ibv_alloc_parent_domain(b.ctx, &attr) : NULL;
+    CHECK(parent);
+    CHECK_EQ(ibv_dealloc_pd(pd), EBUSY); /* the parent's */
+    struct ibv_mr *mr =
+        ibv_reg_mr(parent, b.buf, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    CHECK(mr);
+    CHECK_EQ(try_send(&a, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, mr->rkey), 0);
+    expect_wc(a.scq, 1, IBV_WC_REM_ACCESS_ERR);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK_EQ(ibv_dealloc_pd(parent), 0);
+    CHECK_EQ(ibv_dealloc_pd(pd), 0);
+    loop_close(&a, &b);
+}
+
+TEST(what_a_parent_domain_cannot_be)
+{
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    struct ibv_parent_domain_init_attr attr = {.pd = a.pd};
+    CHECK(!ibv_alloc_parent_domain(b.ctx, &attr) && errno == EINVAL);
+    attr.pd = NULL;
+    CHECK(!ibv_alloc_parent_domain(b.ctx, &attr) && errno == EINVAL);
+    attr.pd = b.pd;
+    attr.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
+    CHECK(!ibv_alloc_parent_domain(b.ctx, &attr) && errno == EINVAL);
+    attr.comp_mask = 1u << 31;
+    CHECK(!ibv_alloc_parent_domain(b.ctx, &attr) && errno == EINVAL);
+    attr.comp_mask = 0;
+    struct ibv_pd *parent = ibv_alloc_parent_domain(b.ctx, &attr);
+    CHECK(parent);
+    attr.pd = parent;
+    CHECK(!ibv_alloc_parent_domain(b.ctx, &attr) && errno == EINVAL);
+    CHECK_EQ(ibv_dealloc_pd(parent), 0);
+    loop_close(&a, &b);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        T(device_memory_is_written_and_read),
+        T(beyond_a_region_of_device_memory),
+        T(how_much_device_memory_there_is),
+        T(what_device_memory_refuses),
+        T(no_device_memory),
+        T(a_parent_domain_is_its_domain),
+        T(a_parent_domain_is_no_other_domain),
+        T(what_a_parent_domain_cannot_be),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
