@@ -308,7 +308,7 @@ ACTIVE(to_the_dead)
     uc_open(s);
     meet_other(s);
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
-    CHECK_EQ(read(s->sock, &c, 1), 0);
+    CHECK(read(s->sock, &c, 1) <= 0); /* a reset where it had not read everything */
     for (uint64_t i = 0; i < 3; i++)
         sent(s, i, i % 2 ? SEND : WRITE, 64, 0);
     CHECK_EQ(qp_state(s), IBV_QPS_RTS);
