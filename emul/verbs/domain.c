@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Thread domains and parent domains. A parent domain is another name of a protection domain:
- * what is made in the one may be used with what is made in the other. With a thread domain
- * it promises that one thread at a time uses what is made in it, and its allocators are for buffers
+ * what is made in the one may be used with what is made in the other. With a thread domain it
+ * promises that one thread at a time uses what is made in it. Its allocators are for buffers
  * that a provider has in the program's memory. Queues are in the shared segment here and have
  * their locks, so neither is made use of.
  */
