@@ -33,6 +33,7 @@
 /* the same, asked at a server's desk; from one question to the next, too */
 #define ELAN_ASK_MS    500
 #define ELAN_KEPT_MOST 1024 /* buffers of unfinished DMAs, with which new links are refused */
+#define ELAN_STRAYS    256  /* refusals that are remembered for peers, a power of two */
 
 /* What a packet, or a message of several, is composed in. It is in main memory, its event in
  * SDRAM. */
@@ -56,6 +57,11 @@ struct elan_tx {
     uint64_t ahead;         /* bytes of that piece before it */
     bool over;              /* DONE has come */
     bool kept;              /* an orphan in quarantine */
+    /* where its packets go, and how many of them were refused there: they set no event */
+    unsigned vp;
+    E4_Addr queue;
+    uint64_t generation; /* 0: not known */
+    uint32_t refused;
 };
 TAILQ_HEAD(elan_txs, elan_tx);
 
@@ -80,7 +86,13 @@ struct elan_move {
     bool let;         /* our own set of its event is done, or on its way */
     uint32_t refused; /* of its DMAs: they never set the event */
     bool busy;        /* from its beginning until DONE comes, whatever becomes of its link */
-    bool kept;        /* in quarantine */
+    /* in quarantine: what was under way, to whom, and when it is over all the same; 0: never */
+    bool kept;
+    bool read;
+    unsigned vp;
+    uint64_t generation;
+    E4_Addr queue, low, high;
+    int64_t until;
 };
 TAILQ_HEAD(elan_moves, elan_move);
 
@@ -113,12 +125,14 @@ enum elan_state {
 
 struct rme_link {
     struct rme_fabric *f;
-    TAILQ_ENTRY(rme_link) all, eventful_next, dirty_next, ready_next, sending_next;
+    TAILQ_ENTRY(rme_link) all, eventful_next, dirty_next, ready_next, sending_next, ending_next;
     bool eventful, dirty, ready, sending;
     bool tell_request, tell_up, tell_down, tell_room;
     bool passive, bye_sent, bye_in;
     bool gap;  /* numbers were given out that never come to the peer */
     bool kept; /* given up, but its peer may still reach our memory */
+    bool rest; /* among those in quarantine, which are looked at now and then */
+    bool dead; /* the peer is known to be */
     enum elan_state state;
     int error;
     int64_t until;  /* ENDING: when it is given up */
@@ -155,6 +169,28 @@ struct rme_link {
 };
 TAILQ_HEAD(elan_links, rme_link);
 
+/* An address where our interface refused a DMA that was none of ours. */
+struct elan_stray {
+    E4_Addr at;
+    enum bmi_elan4_trap_kind kind;
+};
+
+/* The last owner of a context that packets came from; when the first and the last came. */
+struct elan_seen {
+    uint64_t generation;
+    int64_t first, last;
+};
+
+/* A peer that is to be told that a link was given up. */
+struct elan_owed {
+    TAILQ_ENTRY(elan_owed) next;
+    unsigned vp;
+    E4_Addr queue;
+    uint64_t generation;
+    uint32_t number;
+};
+TAILQ_HEAD(elan_owings, elan_owed);
+
 struct rme_fabric {
     struct rme_fabric_config config;
     struct rme_caps caps;
@@ -169,8 +205,15 @@ struct rme_fabric {
     uint32_t nonce[ELAN_LINKS];
     uint32_t next_index;
     struct elan_links links, eventful, dirty, ready, sending;
-    uint32_t endings, callings, wanting;
-    uint32_t kept_links; /* of those that are ending */
+    struct elan_links ending, resting; /* those that end; and of these the silent ones */
+    int64_t rested;                    /* when they were last looked at */
+    uint32_t callings, wanting;
+    struct elan_owings owed;
+    /* the last of `strays`, and for each process how many of them it has been told, or NULL */
+    struct elan_stray stray[ELAN_STRAYS];
+    uint32_t strays;
+    uint32_t *told;
+    struct elan_seen *seen; /* of each process, or NULL */
     /* in quarantine, without a link; buffers in all that may be */
     uint32_t kept_moves, kept_most;
     /* as of the last poll: after how many ms a sleeper is to look again; 0: need not */
@@ -213,6 +256,13 @@ void elan_link_left(struct rme_link *l);
 void elan_links_check(struct rme_fabric *f, int64_t now);
 /* Whether the log of this node says that the peer's context has another owner, or none. */
 bool elan_link_orphaned(struct rme_link *l);
+/* A process has sent something: it lives, and the former owner of its context does not. */
+void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation);
+/* Another process has been seen at that context for quarantine_ms: the interface has tried all
+ * that it had for the former owner meanwhile, so nothing of it is under way. */
+bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation);
+/* Peers that there was no buffer for are told. */
+void elan_links_tell(struct rme_fabric *f);
 /* There are so many buffers of unfinished DMAs that no new links are to be made; says so, now
  * and then. */
 bool elan_kept_full(struct rme_fabric *f);
@@ -265,6 +315,8 @@ void elan_tx_overdue(struct rme_fabric *f, int64_t now);
 /* What is queued and not begun is forgotten; with `all` what was begun or sent is nobody's
  * until it lands. */
 void elan_tx_drop(struct rme_link *l, bool all);
+/* A packet to a queue of that process was refused there. False: there is none. */
+bool elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr queue);
 /* It has landed, or is a transfer that is stuck. */
 bool elan_tx_over(const struct elan_tx *tx);
 bool elan_tx_restless(const struct rme_fabric *f);
@@ -293,11 +345,18 @@ void elan_move_forget(struct rme_link *l);
 void elan_move_unhold(struct rme_link *l);
 /* Of its DMAs some were refused and all others are over: DONE never comes. */
 bool elan_move_stuck(const struct elan_move *m);
+/* A DMA in quarantine was refused by that process's interface. */
+void elan_move_refused(struct rme_fabric *f, unsigned vp, enum bmi_elan4_trap_kind kind,
+                       E4_Addr at);
+/* Those in quarantine whose time is over. */
+void elan_moves_check(struct rme_fabric *f, int64_t now);
 /* Nothing of the link's transfers is under way. */
 bool elan_moves_over(const struct rme_link *l);
 
 /* refuse.c */
 void elan_refusals(struct rme_fabric *f);
+/* Tells the peer what was refused here that it has not been told. */
+void elan_refusals_tell(struct rme_link *l);
 /* A peer says that its interface refused something. */
 void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const uint8_t *body);
 

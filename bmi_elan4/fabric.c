@@ -157,6 +157,8 @@ static int open_desk(struct rme_fabric *f)
 
 static void elan_close(struct rme_fabric *f)
 {
+    struct elan_owed *owed;
+
     if (f->desk)
         bmi_elan4_desk_close(f->desk);
     if (f->servers)
@@ -168,6 +170,12 @@ static void elan_close(struct rme_fabric *f)
         bmi_elan4_nic_close(f->nic);
     elan_moves_close(f);
     elan_tx_close(f);
+    while ((owed = TAILQ_FIRST(&f->owed)) != NULL) {
+        TAILQ_REMOVE(&f->owed, owed, next);
+        free(owed);
+    }
+    free(f->told);
+    free(f->seen);
     free(f);
 }
 
@@ -199,6 +207,9 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     TAILQ_INIT(&f->dirty);
     TAILQ_INIT(&f->ready);
     TAILQ_INIT(&f->sending);
+    TAILQ_INIT(&f->ending);
+    TAILQ_INIT(&f->resting);
+    TAILQ_INIT(&f->owed);
     TAILQ_INIT(&f->tx_free);
     TAILQ_INIT(&f->orphans);
     TAILQ_INIT(&f->move_free);

@@ -90,8 +90,9 @@ static void question_step(struct rme_link *l, int64_t now)
     bmi_elan4_call_end(l->question);
     l->question = NULL;
     l->f->callings--;
-    if (rc == -ECONNREFUSED ||
-        (rc == 0 && theirs.vp == l->vp && theirs.generation != l->generation))
+    l->dead = rc == -ECONNREFUSED ||
+              (rc == 0 && theirs.vp == l->vp && theirs.generation != l->generation);
+    if (l->dead)
         elan_link_down(l, -ECONNRESET);
 }
 
@@ -112,7 +113,8 @@ void elan_greet_ask(struct rme_link *l, int64_t now)
     card.wanted = l->vp;
     int rc = bmi_elan4_call_begin((struct sockaddr *)&where.tcp, where.tcp_length, &card,
                                   &l->question);
-    if (rc == -ECONNREFUSED)
+    l->dead = rc == -ECONNREFUSED;
+    if (l->dead)
         elan_link_down(l, -ECONNRESET);
     if (rc < 0)
         return;
@@ -238,6 +240,7 @@ static void hello(struct rme_fabric *f, const struct elan_packet *p,
                  bmi_elan4_verdict_text(verdict)); /* where its queue is, who knows */
         return;
     }
+    elan_see(f, theirs->vp, theirs->generation);
     if (verdict == BMI_ELAN4_WELCOME && !f->config.listen)
         verdict = BMI_ELAN4_OTHER;
     if (verdict != BMI_ELAN4_WELCOME) {

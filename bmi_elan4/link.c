@@ -91,6 +91,25 @@ void elan_link_up(struct rme_link *l)
     l->state = ELAN_UP_STATE;
     l->tell_up = true;
     elan_link_eventful(l);
+    elan_refusals_tell(l);
+}
+
+/* Among those that end, in one of two lists. */
+static void list_ending(struct rme_link *l, bool rest)
+{
+    l->rest = rest;
+    if (rest)
+        TAILQ_INSERT_TAIL(&l->f->resting, l, ending_next);
+    else
+        TAILQ_INSERT_TAIL(&l->f->ending, l, ending_next);
+}
+
+static void unlist_ending(struct rme_link *l)
+{
+    if (l->rest)
+        TAILQ_REMOVE(&l->f->resting, l, ending_next);
+    else
+        TAILQ_REMOVE(&l->f->ending, l, ending_next);
 }
 
 void elan_link_down(struct rme_link *l, int error)
@@ -101,7 +120,7 @@ void elan_link_down(struct rme_link *l, int error)
     if (was == ELAN_DOWN_STATE)
         return;
     if (was == ELAN_ENDING_STATE)
-        f->endings--;
+        unlist_ending(l);
     if (l->call) {
         bmi_elan4_call_end(l->call);
         l->call = NULL;
@@ -114,7 +133,6 @@ void elan_link_down(struct rme_link *l, int error)
     }
     if (l->kept) {
         l->kept = false;
-        f->kept_links--;
         f->config.stats->value[RME_C_QUARANTINED]--;
     }
     l->state = ELAN_DOWN_STATE;
@@ -146,13 +164,17 @@ void elan_link_end(struct rme_link *l, int error)
     l->error = error;
     l->state = ELAN_ENDING_STATE;
     l->until = elan_now() + l->f->drain_ms;
-    l->f->endings++;
+    list_ending(l, false);
     elan_tx_drop(l, false);
 }
 
 void elan_link_bye(struct rme_link *l)
 {
     l->bye_in = true;
+    if (l->state == ELAN_ENDING_STATE && l->rest) { /* it goes on */
+        unlist_ending(l);
+        list_ending(l, false);
+    }
     if (l->state == ELAN_GREETING_STATE) /* BREAK has overtaken ACCEPT */
         elan_link_down(l, -ECONNRESET);
     else
@@ -208,13 +230,57 @@ static int say_break(struct rme_link *l)
     return elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, NULL, 0);
 }
 
+static int tell_left(struct rme_fabric *f, const struct elan_owed *to)
+{
+    struct elan_packet p = {.kind = ELAN_LEFT, .link = to->number, .to = to->generation};
+
+    return elan_tx_alone(f, to->vp, to->queue, &p, NULL, NULL, 0);
+}
+
 /* Without that a peer that lives would keep its end for ever: what it says to a link that is
- * gone is not answered. Where there is no buffer it is not told. */
+ * gone is not answered. Where there is no buffer it is told later. */
 static void say_left(struct rme_link *l)
 {
-    struct elan_packet p = {.kind = ELAN_LEFT, .link = l->peer_number, .to = l->generation};
+    struct elan_owed to = {
+        .vp = l->vp, .queue = l->queue, .generation = l->generation, .number = l->peer_number};
+    struct elan_owed *later;
 
-    elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, NULL, 0);
+    if (tell_left(l->f, &to) == 0 || !(later = malloc(sizeof(*later))))
+        return;
+    *later = to;
+    TAILQ_INSERT_TAIL(&l->f->owed, later, next);
+}
+
+void elan_links_tell(struct rme_fabric *f)
+{
+    struct elan_owed *to;
+
+    while ((to = TAILQ_FIRST(&f->owed)) != NULL && tell_left(f, to) == 0) {
+        TAILQ_REMOVE(&f->owed, to, next);
+        free(to);
+    }
+}
+
+void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation)
+{
+    if (!f->seen && f->norphans + f->kept_moves)
+        f->seen = calloc(BMI_ELAN4_MOST_VPS, sizeof(*f->seen));
+    if (!f->seen)
+        return;
+    struct elan_seen *s = &f->seen[vp];
+    s->last = elan_now();
+    if (s->generation == generation)
+        return;
+    s->generation = generation;
+    s->first = s->last;
+}
+
+bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation)
+{
+    const struct elan_seen *s = f->seen ? &f->seen[vp] : NULL;
+
+    return s && generation && s->generation && s->generation != generation &&
+           s->last - s->first >= f->quarantine_ms;
 }
 
 bool elan_kept_full(struct rme_fabric *f)
@@ -238,13 +304,18 @@ static bool given_up(struct rme_link *l, int64_t now)
     if (now < l->until + l->f->quarantine_ms) {
         if (!l->kept) {
             l->kept = true;
-            l->f->kept_links++;
             l->f->config.stats->value[RME_C_QUARANTINED]++;
             elan_log(l->f, RME_LOG_INFO,
                      "%s: it is silent, and may live; what it can write to is kept", l->name);
         }
         elan_greet_ask(l, now);
-        return l->state == ELAN_DOWN_STATE;
+        if (l->state == ELAN_DOWN_STATE)
+            return true;
+        if (!l->rest && !l->bye_in) {
+            unlist_ending(l);
+            list_ending(l, true);
+        }
+        return false;
     }
     elan_log(l->f, RME_LOG_INFO, "%s: it does not say that it is over; given up", l->name);
     if (!l->bye_sent)
@@ -257,6 +328,7 @@ static bool given_up(struct rme_link *l, int64_t now)
 static void check(struct rme_link *l, int64_t now)
 {
     if (now != l->looked && elan_link_orphaned(l)) { /* what it had under way died with it */
+        l->dead = true;
         elan_link_down(l, l->error);
         return;
     }
@@ -277,10 +349,16 @@ void elan_links_check(struct rme_fabric *f, int64_t now)
 {
     struct rme_link *l, *after;
 
-    for (l = TAILQ_FIRST(&f->links); l && f->endings; l = after) {
-        after = TAILQ_NEXT(l, all);
-        if (l->state == ELAN_ENDING_STATE)
-            check(l, now);
+    for (l = TAILQ_FIRST(&f->ending); l; l = after) {
+        after = TAILQ_NEXT(l, ending_next);
+        check(l, now);
+    }
+    if (TAILQ_EMPTY(&f->resting) || now - f->rested < ELAN_LOOK_MS)
+        return;
+    f->rested = now;
+    for (l = TAILQ_FIRST(&f->resting); l; l = after) {
+        after = TAILQ_NEXT(l, ending_next);
+        check(l, now);
     }
 }
 
@@ -314,7 +392,8 @@ void elan_op_probe(struct rme_link *l)
 
     if (l->state != ELAN_UP_STATE)
         return;
-    if (elan_link_orphaned(l))
+    l->dead = elan_link_orphaned(l);
+    if (l->dead)
         elan_link_down(l, -ECONNRESET);
     else
         elan_greet_ask(l, now);

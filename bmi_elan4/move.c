@@ -461,13 +461,9 @@ static void silent_done(struct rme_link *l, uint64_t serial)
         bmi_elan4_flush(l->f->nic);
 }
 
-void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
+/* Nothing of it is under way any more. */
+static void over(struct rme_fabric *f, struct elan_move *m)
 {
-    struct elan_move *m = index < f->nmove ? f->move[index] : NULL;
-    struct rme_link *l = m ? m->link : NULL;
-
-    if (!m || !m->busy || m->use != use)
-        return;
     m->busy = false;
     if (m->kept) {
         m->kept = false;
@@ -476,6 +472,20 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
     }
     if (m->note && m->note != &m->own)
         elan_tx_give(f, m->note);
+    m->note = NULL;
+    m->x = NULL;
+    m->link = NULL;
+    m->place = NULL;
+    TAILQ_INSERT_HEAD(&f->move_free, m, next);
+}
+
+void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
+{
+    struct elan_move *m = index < f->nmove ? f->move[index] : NULL;
+    struct rme_link *l = m ? m->link : NULL;
+
+    if (!m || !m->busy || m->use != use)
+        return;
     if (l) {
         if (m->note && m->note != &m->own)
             l->tx_used--;
@@ -489,19 +499,82 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
         if (l->state == ELAN_UP_STATE)
             elan_emit(f, RME_EV_XFER_DONE, l)->xfer = m->x;
     }
-    m->note = NULL;
-    m->x = NULL;
-    m->link = NULL;
-    m->place = NULL;
-    TAILQ_INSERT_HEAD(&f->move_free, m, next);
+    over(f, m);
+}
+
+/* What is to be known of it when its link has gone. */
+static void remember(struct rme_link *l, struct elan_move *m, int64_t now)
+{
+    const struct rme_xfer *x = m->x;
+
+    m->vp = l->vp;
+    m->generation = l->generation;
+    m->queue = l->queue;
+    m->since = now;
+    m->read = x->read;
+    m->until = x->read && l->dead ? now + l->f->quarantine_ms : 0;
+    m->low = ~(E4_Addr)0;
+    m->high = 0;
+    for (uint32_t i = 0; i < x->npiece; i++) {
+        const struct rme_piece *p = &x->piece[i];
+        E4_Addr low = p->raddr + p->rkey, high = low;
+        for (uint32_t s = 0; s < p->nseg; s++)
+            high += p->seg[s].length;
+        m->low = low < m->low ? low : m->low;
+        m->high = high > m->high ? high : m->high;
+    }
+}
+
+/*
+ * What is under way to a process that is gone is refused by the interface of the next owner of
+ * its context, which says so. A read was to be done by the gone one's own interface: what that
+ * had in hand has ended with it, and some time later is certainly over.
+ */
+void elan_move_refused(struct rme_fabric *f, unsigned vp, enum bmi_elan4_trap_kind kind,
+                       E4_Addr at)
+{
+    if (kind != BMI_ELAN4_TRAP_SINK)
+        return;
+    for (uint32_t i = 0; i < f->nmove; i++) {
+        struct elan_move *m = f->move[i];
+        if (!m->kept || m->read || m->vp != vp)
+            continue;
+        if (at >= m->low && at < m->high && EVENT_COUNT(m->data) < 0 && !elan_move_stuck(m)) {
+            m->refused++;
+            if (elan_move_stuck(m)) /* so its notification does not go out either */
+                over(f, m);
+            return;
+        }
+        if (at == m->queue && m->note && EVENT_COUNT(m->data) >= 0 &&
+            EVENT_COUNT(m->told) < 0) {
+            m->refused++;
+            if (-EVENT_COUNT(m->told) / 32 == (int32_t)m->refused)
+                over(f, m);
+            return;
+        }
+    }
+}
+
+void elan_moves_check(struct rme_fabric *f, int64_t now)
+{
+    for (uint32_t i = 0; i < f->nmove; i++) {
+        struct elan_move *m = f->move[i];
+        if (m->kept &&
+            ((m->until && now >= m->until) ||
+             (now - m->since >= f->quarantine_ms && elan_succeeded(f, m->vp, m->generation))))
+            over(f, m);
+    }
 }
 
 void elan_move_forget(struct rme_link *l)
 {
+    int64_t now = elan_now();
     struct elan_move *m;
 
+    elan_move_unhold(l);
     while ((m = TAILQ_FIRST(&l->moves)) != NULL) {
         TAILQ_REMOVE(&l->moves, m, next);
+        remember(l, m, now);
         m->link = NULL;
         m->x = NULL;
         m->place = NULL;

@@ -18,7 +18,7 @@
 #include "bmi_elan4/context_log.h"
 #include "bmi_elan4/process.h"
 
-#define BMI_ELAN4_TRAPS 16 /* that are kept until they are taken */
+#define BMI_ELAN4_TRAPS 256 /* that are kept until they are taken */
 
 /* What the interface refused. */
 enum bmi_elan4_trap_kind {

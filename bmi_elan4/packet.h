@@ -30,7 +30,7 @@
     X(BYE, 1, "no more comes, and nothing is under way to the receiver's memory")              \
     X(DONE, 0, "to ourselves: a transfer is complete; arg: which")                             \
     X(BREAK, 0, "BYE of a link whose order has a gap: numbers that never come")                \
-    X(REFUSED, 0, "an address, where a DMA was refused here; arg: enum bmi_elan4_trap_kind")   \
+    X(REFUSED, 0, "addresses, where DMAs were refused here; arg: enum bmi_elan4_trap_kind")    \
     X(LEFT, 0, "the sender has given the link up; what it had under way may still come")
 
 enum elan_kind {

@@ -132,18 +132,21 @@ static void look_around(struct rme_fabric *f)
 
     if (hint || f->callings || f->polls % 64 == 0)
         elan_greet_calls(f, now);
-    if (f->endings)
-        elan_links_check(f, now);
+    elan_links_check(f, now);
+    if (!TAILQ_EMPTY(&f->owed))
+        elan_links_tell(f);
+    if (f->kept_moves && f->polls % 64 == 0)
+        elan_moves_check(f, now);
     elan_tx_overdue(f, now);
 }
 
 /* When to look again for what is found by that only, in milliseconds; 0: there is nothing. */
 static int restless(const struct rme_fabric *f)
 {
-    if (f->endings > f->kept_links || elan_tx_restless(f) || !TAILQ_EMPTY(&f->ready) ||
+    if (!TAILQ_EMPTY(&f->ending) || elan_tx_restless(f) || !TAILQ_EMPTY(&f->ready) ||
         !TAILQ_EMPTY(&f->eventful))
         return ELAN_RESTLESS_MS;
-    return f->kept_links ? ELAN_LOOK_MS : 0;
+    return !TAILQ_EMPTY(&f->resting) || !TAILQ_EMPTY(&f->owed) ? ELAN_LOOK_MS : 0;
 }
 
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
@@ -152,7 +155,7 @@ int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
     f->used = 0;
     f->max = max;
     f->polls++;
-    if (atomic_load(&f->hint) || f->callings || f->endings || f->polls % 64 == 0)
+    if (atomic_load(&f->hint) || f->callings || !TAILQ_EMPTY(&f->ending) || f->polls % 64 == 0)
         look_around(f);
     if (atomic_load_explicit(&f->nic->traps, memory_order_relaxed) != f->traps)
         elan_refusals(f);

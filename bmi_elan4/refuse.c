@@ -14,15 +14,25 @@
  * chains are not used again all the same: what a peer says about its interface may be untrue,
  * and a set that comes late must not be taken for one of another transfer.
  *
+ * What a dead process was still to get meets the next owner of its context, whose interface
+ * refuses it in the same way. The owner has no link with the sender yet, perhaps; so refusals
+ * are remembered, and each process is told once what it has not been told when it has a link.
+ * So a sender gets its buffers back (tx.c, move.c). It is not said whose DMA it was; with
+ * several senders one may count a refusal of another's, and take for ended what is refused a
+ * moment later. What an owner was refused that died itself before it could say so comes back
+ * with time (elan_succeeded).
+ *
  * Of very many traps some are lost, and a peer that sends to nowhere for fun is not the
  * occasion for as many packets: then a transfer that was refused meanwhile waits until its
  * host gives it up.
  */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "bmi_elan4/elan.h"
 
 #define SAY_MS 1000 /* between two lines about traps that are nobody's */
+#define MANY   64   /* addresses in a packet */
 
 static bool within(E4_Addr at, E4_Addr from, uint64_t bytes)
 {
@@ -95,22 +105,53 @@ static bool ours(struct rme_fabric *f, const struct bmi_elan4_trap *t)
     return false;
 }
 
-static void tell_peers(struct rme_fabric *f, const struct bmi_elan4_trap *t)
+/* Of one kind, as many as a packet takes: how many. */
+static uint32_t tell_some(struct rme_link *l, uint32_t from)
+{
+    struct rme_fabric *f = l->f;
+    struct elan_packet p = {.kind = ELAN_REFUSED,
+                            .link = l->peer_number,
+                            .to = l->generation,
+                            .arg = f->stray[from % ELAN_STRAYS].kind};
+    uint8_t body[8 * MANY];
+    uint32_t n = 0;
+
+    while (n < MANY && from + n != f->strays &&
+           f->stray[(from + n) % ELAN_STRAYS].kind == f->stray[from % ELAN_STRAYS].kind) {
+        E4_Addr at = f->stray[(from + n) % ELAN_STRAYS].at;
+        for (unsigned i = 0; i < 8; i++)
+            body[8 * n + i] = (uint8_t)(at >> 8 * i);
+        n++;
+    }
+    return f->norphans < f->tx_most / 2 &&
+                   elan_tx_alone(f, l->vp, l->queue, &p, NULL, body, 8 * n) == 0
+               ? n
+               : 0;
+}
+
+void elan_refusals_tell(struct rme_link *l)
+{
+    struct rme_fabric *f = l->f;
+    uint32_t *told = f->told ? &f->told[l->vp] : NULL, n = 1;
+
+    if (!told)
+        return;
+    if (f->strays - *told > ELAN_STRAYS)
+        *told = f->strays - ELAN_STRAYS;
+    for (; n && *told != f->strays; *told += n)
+        n = tell_some(l, *told);
+}
+
+static void note_stray(struct rme_fabric *f, const struct bmi_elan4_trap *t)
 {
     struct rme_link *l;
-    uint8_t address[8];
 
-    for (unsigned i = 0; i < 8; i++)
-        address[i] = (uint8_t)(t->at >> 8 * i);
+    if (!f->told && !(f->told = calloc(BMI_ELAN4_MOST_VPS, sizeof(*f->told))))
+        return;
+    f->stray[f->strays++ % ELAN_STRAYS] = (struct elan_stray){t->at, t->kind};
     TAILQ_FOREACH(l, &f->links, all)
-        if ((l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE) &&
-            f->norphans < f->tx_most / 2) {
-            struct elan_packet p = {.kind = ELAN_REFUSED,
-                                    .link = l->peer_number,
-                                    .to = l->generation,
-                                    .arg = t->kind};
-            elan_tx_alone(f, l->vp, l->queue, &p, NULL, address, sizeof(address));
-        }
+        if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
+            elan_refusals_tell(l);
 }
 
 void elan_refusals(struct rme_fabric *f)
@@ -126,7 +167,7 @@ void elan_refusals(struct rme_fabric *f)
         others = true;
         last = t;
         if (t.kind != BMI_ELAN4_TRAP_OTHER)
-            tell_peers(f, &t);
+            note_stray(f, &t);
     }
     if (!others || (f->traps_said && now - f->traps_said < SAY_MS))
         return;
@@ -137,15 +178,33 @@ void elan_refusals(struct rme_fabric *f)
              (unsigned long long)f->traps, last.type, (unsigned long long)last.at);
 }
 
-void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
+/* The transfer of any link with that process. */
+static bool end_transfer(struct rme_link *told, enum bmi_elan4_trap_kind kind, E4_Addr at)
 {
-    E4_Addr at = 0;
+    struct rme_link *l;
     struct elan_move *m;
 
-    if (p->bytes != 8 || (p->arg != BMI_ELAN4_TRAP_SOURCE && p->arg != BMI_ELAN4_TRAP_SINK))
+    TAILQ_FOREACH(l, &told->f->links, all)
+        if (l->vp == told->vp && l->generation == told->generation &&
+            (m = find(l, kind, at, false)) != NULL) {
+            end(l, m, at, "of the peer's");
+            return true;
+        }
+    return false;
+}
+
+void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
+{
+    if (!p->bytes || p->bytes % 8 ||
+        (p->arg != BMI_ELAN4_TRAP_SOURCE && p->arg != BMI_ELAN4_TRAP_SINK))
         return;
-    for (unsigned i = 0; i < 8; i++)
-        at |= (E4_Addr)body[i] << 8 * i;
-    if ((m = find(l, (enum bmi_elan4_trap_kind)p->arg, at, false)) != NULL)
-        end(l, m, at, "of the peer's");
+    for (unsigned n = 0; n < p->bytes; n += 8) {
+        enum bmi_elan4_trap_kind kind = (enum bmi_elan4_trap_kind)p->arg;
+        E4_Addr at = 0;
+        for (unsigned i = 0; i < 8; i++)
+            at |= (E4_Addr)body[n + i] << 8 * i;
+        if (!end_transfer(l, kind, at) &&
+            !(kind == BMI_ELAN4_TRAP_SINK && elan_tx_refused(l->f, l->vp, at)))
+            elan_move_refused(l->f, l->vp, kind, at);
+    }
 }

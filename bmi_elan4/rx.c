@@ -259,6 +259,8 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
     struct rme_link *l = elan_link_of(f, p.link);
     if (l && (p.from != l->vp || (l->state == ELAN_REQUESTED_STATE && p.kind != ELAN_NOBODY)))
         return;
+    if (l && f->norphans + f->kept_moves && l->generation)
+        elan_see(f, l->vp, l->generation);
     if (!l || !elan_kind_ordered(p.kind))
         elan_greet_packet(f, l, &p, slot + ELAN_HEADER);
     else

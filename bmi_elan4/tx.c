@@ -240,6 +240,11 @@ int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_
     p->bytes = (uint16_t)(before + length);
     p->from = f->nic->vp;
     elan_packet_encode(p, tx->at);
+    tx->vp = vp;
+    tx->queue = queue;
+    tx->generation = p->to;
+    tx->since = elan_now();
+    tx->refused = 0;
     elan4_store64(0, tx->landed);
     compat_prime(f->nic->ctx, tx->event, 1);
     MEMBAR_VISIBLE();
@@ -308,6 +313,10 @@ static void send_message(struct rme_link *l, struct elan_tx *tx)
 
     elan_tx_number(l, tx);
     tx->since = 0;
+    tx->vp = l->vp;
+    tx->queue = l->queue;
+    tx->generation = l->generation;
+    tx->refused = 0;
     elan4_store64(0, tx->landed);
     compat_prime(f->nic->ctx, tx->event, (int)tx->packets);
     MEMBAR_VISIBLE();
@@ -378,6 +387,38 @@ static bool has_landed(const struct elan_tx *tx)
     return tx->x ? tx->over : elan4_load64(tx->landed) != 0;
 }
 
+/* Packets that have not landed. */
+static uint32_t under_way(const struct elan_tx *tx)
+{
+    int32_t count = EVENT_COUNT(tx->event);
+
+    return has_landed(tx) || count >= 0 ? 0 : (uint32_t)(-count / 32);
+}
+
+static bool refuse_one(struct elan_txs *list, unsigned vp, E4_Addr queue)
+{
+    struct elan_tx *tx;
+
+    TAILQ_FOREACH(tx, list, next)
+        if (!tx->x && tx->vp == vp && tx->queue == queue && tx->refused < under_way(tx)) {
+            tx->refused++;
+            return true;
+        }
+    return false;
+}
+
+bool elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr queue)
+{
+    struct rme_link *l;
+
+    if (refuse_one(&f->orphans, vp, queue))
+        return true;
+    TAILQ_FOREACH(l, &f->links, all)
+        if (l->vp == vp && refuse_one(&l->sent, vp, queue))
+            return true;
+    return false;
+}
+
 bool elan_tx_over(const struct elan_tx *tx)
 {
     return has_landed(tx) || (tx->x && tx->move && elan_move_stuck(tx->move));
@@ -400,10 +441,19 @@ static void landed_of(struct rme_link *l)
     }
 }
 
+/* It has landed, or was refused where it went, or the next owner of the context has been there
+ * for long enough. */
+static bool orphan_over(const struct rme_fabric *f, const struct elan_tx *tx, int64_t now)
+{
+    return has_landed(tx) || (tx->refused && tx->refused == under_way(tx)) ||
+           (now - tx->since >= f->quarantine_ms && elan_succeeded(f, tx->vp, tx->generation));
+}
+
 void elan_tx_landed(struct rme_fabric *f)
 {
     struct rme_link *l, *after;
     struct elan_tx *tx, *then;
+    int64_t now = f->norphans && f->polls % 64 == 0 ? elan_now() : 0;
 
     for (l = TAILQ_FIRST(&f->sending); l; l = after) {
         after = TAILQ_NEXT(l, sending_next);
@@ -412,7 +462,7 @@ void elan_tx_landed(struct rme_fabric *f)
     if (f->polls % 64 == 0 || f->wanting)
         for (tx = TAILQ_FIRST(&f->orphans); tx; tx = then) {
             then = TAILQ_NEXT(tx, next);
-            if (!has_landed(tx))
+            if (!orphan_over(f, tx, now))
                 continue;
             TAILQ_REMOVE(&f->orphans, tx, next);
             f->norphans--;
@@ -451,7 +501,8 @@ static void overdue(struct rme_link *l, int64_t now)
     if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
         return;
     l->looked = now;
-    if (elan_link_orphaned(l))
+    l->dead = elan_link_orphaned(l);
+    if (l->dead)
         elan_link_down(l, -ECONNRESET);
     else if (age >= l->f->dead_ms)
         elan_link_down(l, -ETIMEDOUT);
@@ -501,6 +552,7 @@ void elan_tx_drop(struct rme_link *l, bool all)
         } else {
             tx->link = NULL;
             tx->kept = true;
+            tx->since = elan_now();
             l->f->config.stats->value[RME_C_QUARANTINED]++;
             l->tx_used--;
             TAILQ_INSERT_TAIL(&l->f->orphans, tx, next);

@@ -32,7 +32,7 @@
 #define EMU4_INBOX    16384u /* dwords */
 #define EMU4_LOG      300u
 #define EMU4_INTS     64u
-#define EMU4_TRAPS    16u
+#define EMU4_TRAPS    256u
 #define EMU4_CONTEXTS 2048u /* context numbers of a node */
 
 /* A packet that may fire an event is refused when there is less room than this. */

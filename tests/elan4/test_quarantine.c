@@ -133,6 +133,9 @@ static void silent_peer_goes_on(void **state)
     for (int i = 0; i < 300; i++)
         poll_side(&server);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
+    /* it is looked at now and then, and not at each poll */
+    assert_true(TAILQ_EMPTY(&server.f->ending) && !TAILQ_EMPTY(&server.f->resting));
+    assert_int_equal(ops->deadline(server.f), ELAN_LOOK_MS);
     assert_int_equal(kill(pid, SIGCONT), 0);
     until(&server, NULL, RME_EV_LINK_DOWN, 1);
     assert_int_equal(server.error, -ESHUTDOWN);
@@ -184,13 +187,13 @@ static void silent_peer_stays(void **state)
 
 /* A peer that gives up before it could say BYE says that, or a server with nothing to say would
  * keep its end for ever. */
-static void who_gives_up_says_so(void **state)
+static void who_gives_up(bool no_memory)
 {
     static uint8_t here[BYTES];
     struct side server, client;
     struct rme_lseg seg;
     struct rme_piece piece;
-    (void)state;
+    struct elan_txs aside = TAILQ_HEAD_INITIALIZER(aside);
     set_up();
     open_pair(&server, &client, FOR_EVER, "elan_quarantine_ms=0,elan_drain_timeout_ms=10");
     assert_int_equal(ops->reg(server.f, sh->memory, BYTES, RME_ACCESS_REMOTE_WRITE, &sh->mr),
@@ -200,9 +203,21 @@ static void who_gives_up_says_so(void **state)
     ops->xfer(client.link, &x);
     ops->flush(client.f);
     ops->link_disconnect(client.link, -ESHUTDOWN);
+    if (no_memory) {
+        while (bmi_elan4_main(client.f->nic, 64, 4096))
+            ;
+        TAILQ_CONCAT(&aside, &client.f->tx_free, next);
+    }
     until(&client, NULL, RME_EV_LINK_DOWN, 1);
     assert_int_equal(client.error, -ESHUTDOWN);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
+    assert_int_equal(TAILQ_EMPTY(&client.f->owed), !no_memory);
+    TAILQ_CONCAT(&client.f->tx_free, &aside, next);
+    uint64_t end = rme_now() + PATIENCE_MS;
+    while (!TAILQ_EMPTY(&client.f->owed)) {
+        assert_true(rme_now() < end);
+        poll_side(&client);
+    }
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
     /* what the client had under way may still come */
     until_kept(&server, 1);
@@ -211,6 +226,19 @@ static void who_gives_up_says_so(void **state)
     until(&server, NULL, RME_EV_LINK_DOWN, 1);
     assert_int_equal(server.error, -ECONNRESET);
     done_with(&server);
+}
+
+static void who_gives_up_says_so(void **state)
+{
+    (void)state;
+    who_gives_up(false);
+}
+
+/* Where there is no buffer for that, it says so when there is one. */
+static void who_gives_up_says_so_later(void **state)
+{
+    (void)state;
+    who_gives_up(true);
 }
 
 /* ---- Our own buffers ---- */
@@ -267,6 +295,22 @@ static void die_deaf(struct side *server, int messages)
     assert_int_equal(server->error, -ECONNRESET);
 }
 
+static void until_given_back(struct side *server, struct side *client, bool talk)
+{
+    uint64_t end = rme_now() + PATIENCE_MS;
+
+    while (kept(server)) {
+        assert_true(rme_now() < end);
+        if (talk)
+            say(client, "still here");
+        for (int i = 0; i < 64; i++) {
+            poll_side(server);
+            poll_side(client);
+        }
+    }
+    assert_int_equal(server->f->norphans + server->f->kept_moves, 0);
+}
+
 static void dead_peers_buffers(void **state)
 {
     enum { MESSAGES = 5 };
@@ -277,8 +321,14 @@ static void dead_peers_buffers(void **state)
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
     die_deaf(&server, MESSAGES);
     assert_int_equal(kept(&server), MESSAGES + 1);
-    /* its context has another owner, who hears nothing of it; none of them is used for it */
+    /* its context has another owner, who hears nothing of it, and says what was refused */
     open_side(&client, NULL, FOR_EVER);
+    uint64_t end = rme_now() + PATIENCE_MS;
+    while (client.f->strays < MESSAGES + 1) { /* before there is anybody to tell */
+        assert_true(rme_now() < end);
+        poll_side(&client);
+    }
+    assert_int_equal(kept(&server), MESSAGES + 1);
     dial(&client, "elan4://0:2");
     until(&client, &server, RME_EV_LINK_UP, 1);
     until(&server, &client, RME_EV_LINK_UP, 2);
@@ -289,7 +339,50 @@ static void dead_peers_buffers(void **state)
         until(&client, &server, RME_EV_RECV, i);
         assert_string_equal(client.text, text);
     }
+    until_given_back(&server, &client, false);
+    part(&client, &server);
+    close_side(&client);
+    done_with(&server);
+}
+
+/* The next owner, who sees what is refused and says nothing. */
+static void silent_owner(uint64_t refusals)
+{
+    struct side me;
+    int st;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(120);
+        open_side(&me, NULL, FOR_EVER);
+        while (atomic_load(&me.f->nic->traps) < refusals)
+            usleep(1000);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_true(WIFEXITED(st) && WEXITSTATUS(st) == 0);
+}
+
+/* It died as well, or is refused: then it takes until somebody has been there for a while. */
+static void nobody_says_it(void **state)
+{
+    enum { MESSAGES = 5 };
+    struct side server, client;
+    (void)state;
+    set_up();
+    open_side(&server, "elan4://0:2",
+              "elan_quarantine_ms=100,elan_dead_ms=3600000,elan_drain_timeout_ms=20");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    die_deaf(&server, MESSAGES);
+    silent_owner(MESSAGES + 1);
+    for (int i = 0; i < 200; i++)
+        poll_side(&server);
     assert_int_equal(kept(&server), MESSAGES + 1);
+    open_side(&client, NULL, FOR_EVER);
+    dial(&client, "elan4://0:2");
+    until(&client, &server, RME_EV_LINK_UP, 1);
+    until_given_back(&server, &client, true);
     part(&client, &server);
     close_side(&client);
     done_with(&server);
@@ -303,8 +396,8 @@ static void bounded(void **state)
     set_up();
     open_pair(&server, &client, FOR_EVER ",elan_tx_buffers=16", FOR_EVER);
     struct rme_link *first = server.link;
-    while (kept(&server) < 16)
-        die_deaf(&server, 7);
+    die_deaf(&server, 15);
+    assert_int_equal(kept(&server), 16);
     open_side(&late, NULL, FOR_EVER);
     dial(&late, "elan4://0:2");
     until(&late, &server, RME_EV_LINK_DOWN, 1);
@@ -423,9 +516,14 @@ static void asked_at_the_desk(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(silent_peer_goes_on), cmocka_unit_test(silent_peer_dies),
-        cmocka_unit_test(silent_peer_stays),   cmocka_unit_test(who_gives_up_says_so),
-        cmocka_unit_test(dead_peers_buffers),  cmocka_unit_test(bounded),
+        cmocka_unit_test(silent_peer_goes_on),
+        cmocka_unit_test(silent_peer_dies),
+        cmocka_unit_test(silent_peer_stays),
+        cmocka_unit_test(who_gives_up_says_so),
+        cmocka_unit_test(who_gives_up_says_so_later),
+        cmocka_unit_test(dead_peers_buffers),
+        cmocka_unit_test(bounded),
+        cmocka_unit_test(nobody_says_it),
         cmocka_unit_test(asked_at_the_desk),
     };
 

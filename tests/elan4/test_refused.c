@@ -176,7 +176,7 @@ static void refusal_wakes(void **state)
     ops->xfer(client.link, &x);
     ops->flush(client.f);
     alarm(20);
-    while (!client.f->endings) {
+    while (TAILQ_EMPTY(&client.f->ending)) {
         assert_int_equal(ops->arm(client.f), 0);
         ops->wait(client.f, -1);
         poll_side(&client);
