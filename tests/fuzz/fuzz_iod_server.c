@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define HANDLES    16
+#define LOCK       ".bmi-iod.lock"
 #define UNTIL_IDLE 100000 /* steps in which a server without peers must come to rest */
 
 static struct {
@@ -28,6 +29,7 @@ static struct {
 } run;
 
 static char folder[64];
+static DIR *entries; /* of the folder */
 
 static unsigned byte(void)
 {
@@ -36,20 +38,26 @@ static unsigned byte(void)
 
 /* ---- the folder ---- */
 
-static void remove_folder(void)
-{
-    rmdir(folder);
-}
-
+/* All but the lock, which each server takes and leaves there. */
 static void empty_folder(void)
 {
-    DIR *dir = opendir(folder);
+    static const char *const stays[] = {".", "..", LOCK};
     struct dirent *entry;
 
-    FUZZ_CHECK(dir);
-    while ((entry = readdir(dir)))
-        unlinkat(dirfd(dir), entry->d_name, 0);
-    closedir(dir);
+    rewinddir(entries);
+    while ((entry = readdir(entries))) {
+        unsigned i = 0;
+
+        while (i < 3 && strcmp(entry->d_name, stays[i]) != 0)
+            i++;
+        FUZZ_CHECK(i < 3 || unlinkat(dirfd(entries), entry->d_name, 0) == 0);
+    }
+}
+
+static void remove_folder(void)
+{
+    unlinkat(dirfd(entries), LOCK, 0);
+    rmdir(folder);
 }
 
 static void make_folder(void)
@@ -58,7 +66,7 @@ static void make_folder(void)
         return;
     snprintf(folder, sizeof(folder), "%s/fuzz_iod.XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    FUZZ_CHECK(mkdtemp(folder));
+    FUZZ_CHECK(mkdtemp(folder) && (entries = opendir(folder)));
     atexit(remove_folder);
 }
 
