@@ -172,6 +172,8 @@ static void exchange(struct emu_dev *d, struct emu_cq *cq, struct emu_ring *larg
             shm_ring_pop(d->seg, old);
         }
     } while (!shm_ring_seal(d->seg, old));
+    if (d->knobs.grow_late_us)
+        usleep((useconds_t)d->knobs.grow_late_us);
     atomic_store(&cq->s->off_ring, larger->off_head);
     atomic_store(&cq->ring, larger->s);
     cq->rings[cq->nrings++] = larger;

@@ -64,6 +64,9 @@
     X(push_late_us, PUSH_LATE_US, 0, 0, 60000000, "us",                                        \
       "between filling a completion and putting it into its queue a sender waits so long: "    \
       "for tests of what the queue's owner does meanwhile")                                    \
+    X(grow_late_us, GROW_LATE_US, 0, 0, 60000000, "us",                                        \
+      "before a completion queue that grows names its new ring its owner waits so long: for "  \
+      "tests of what others see meanwhile")                                                    \
     X(kill_after, KILL_AFTER, 0, 0, UINT64_MAX, "requests",                                    \
       "the connection that posts this process's K-th work request dies with it; 0 is never")   \
     X(silent, SILENT, 0, 0, 1, "", "1: this process answers no peer at all, as if unplugged")  \

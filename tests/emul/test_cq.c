@@ -509,6 +509,35 @@ TEST(growing_under_a_thread_that_sends)
     }
 }
 
+static void *grow_once(void *arg)
+{
+    struct side *a = arg;
+
+    CHECK_EQ(ibv_resize_cq(a->scq, a->scq->cqe * 4), 0);
+    return NULL;
+}
+
+/* What was there before the queue grows is there for who looks meanwhile. */
+TEST(what_moves_is_never_out_of_sight)
+{
+    setenv("EMUVERBS_GROW_LATE_US", "100000", 1);
+    struct side a = {.cqe = 8}, b = {0};
+    struct ibv_wc wc;
+    pthread_t other;
+
+    loop_open(&a, &b);
+    writes(&a, 0, 4);
+    CHECK_EQ(pthread_create(&other, NULL, grow_once, &a), 0);
+    for (uint64_t i = 0; i < 4; i++) {
+        CHECK_EQ(ibv_poll_cq(a.scq, 1, &wc), 1); /* not 0, at any moment */
+        CHECK_EQ(wc.wr_id, i);
+        usleep(10000);
+    }
+    CHECK_EQ(pthread_join(other, NULL), 0);
+    expect_none(a.scq);
+    loop_close(&a, &b);
+}
+
 /* A queue may name any vector that the device has, and no other. */
 TEST(vectors)
 {
@@ -550,6 +579,7 @@ int main(int argc, char **argv)
         T(growing_while_others_look),
         T(growing_under_a_process_that_sends),
         T(growing_under_a_thread_that_sends),
+        T(what_moves_is_never_out_of_sight),
         T(completions_tell_when_they_came),
         T(the_clock_can_be_asked),
         T(what_an_extended_queue_has_not_is_refused),
