@@ -69,6 +69,15 @@ const struct rme_option_row rme_engine_options[] = {
      "if the connection is idle: the message then needs no RTS and CTS.  Cancelling such a "
      "receive needs the peer's answer.",
      NULL},
+    {"fast_bytes", "bytes", 0, 0, 4 * MIB,
+     "Memory that a peer is lent when it sends messages larger than a receive buffer: it "
+     "writes those of up to 64 KiB there without asking, and they count as eager "
+     "(eager_max).  0 lends none, and uses none of others; 512K is a good value.",
+     NULL},
+    {"fast_pool", "bytes", 16 * MIB, 0, 1 * TIB,
+     "Such memory for all peers together.  When nothing is left, those that use theirs least "
+     "give it back to those that would.",
+     NULL},
     {"heavy_ops", "count", 64, 1, 1 << 20,
      "A server that has more messages to move by RDMA counts as heavily loaded: its clients "
      "then move the data.",

@@ -11,11 +11,15 @@
 
 #define RME_COUNTERS(X)                                                                        \
     X(SENDS_EAGER, "sends_eager", "messages", "messages sent whole in eager buffers")          \
+    X(SENDS_FAST, "sends_fast", "messages",                                                    \
+      "of sends_eager, those that were written into memory lent by the peer")                  \
     X(SENDS_RNDV_WRITE, "sends_rndv_write", "messages",                                        \
       "messages sent by rendezvous, data written by us")                                       \
     X(SENDS_RNDV_READ, "sends_rndv_read", "messages",                                          \
       "messages sent by rendezvous, data read by the peer")                                    \
     X(RECVS_EAGER, "recvs_eager", "messages", "messages received in eager buffers")            \
+    X(RECVS_FAST, "recvs_fast", "messages",                                                    \
+      "of recvs_eager, those that came in memory lent to the peer")                            \
     X(RECVS_RNDV_WRITE, "recvs_rndv_write", "messages",                                        \
       "messages received by rendezvous, data written by the peer")                             \
     X(RECVS_RNDV_READ, "recvs_rndv_read", "messages",                                          \
@@ -35,6 +39,9 @@
       "descriptions")                                                                          \
     X(DEFERRED, "deferred", "messages",                                                        \
       "messages and immediates that waited for the completion of what their peer had taken")   \
+    X(FAST_BYTES, "fast_bytes", "bytes", "lent to peers now, for messages that they write")    \
+    X(FAST_GRANTS, "fast_grants", "grants", "times that a peer was lent such memory")          \
+    X(FAST_WITHDRAWN, "fast_withdrawn", "grants", "times that a peer was asked for it again")  \
     X(CREDIT_SENT, "credit_sent", "messages", "explicit credit messages sent")                 \
     X(CREDIT_STALLS, "credit_stalls", "messages", "messages that had to wait for a credit")    \
     X(CREDITS_YIELDED, "credits_yielded", "buffers",                                           \

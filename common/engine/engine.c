@@ -40,6 +40,7 @@
 #define TIGHT_BYTES   (1u << 20)
 #define TIGHT_RX_SIZE 1024u
 #define CHAINS_FIRST  64u /* of the tables that find names and lent buffers */
+#define FAST_SHARE    16u /* part of what may be locked that is lent to peers at most */
 /* of a shared queue, this part at most is for links that have some of it already */
 #define POOL_PART     4u
 #define CLOSE_WAIT_MS 10000 /* the fabric has ended all links by then */
@@ -96,6 +97,8 @@ void rme_settle(struct rme *rme)
         }
         if (!rme_node_alone(&rme->mover->work))
             rme_unit_work(rme);
+        else if (!rme_node_alone(&rme->protocols->fast.jobs))
+            rme_fast_work(rme);
         else if (!rme_node_alone(&rme->operations->ended) && !rme->operations->reaping)
             reap(rme);
         else if (rme_node_alone(&rme->kicked))
@@ -155,6 +158,9 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->pack_threshold = (uint64_t)rme_option(o, "pack_threshold");
     t->heavy_ops = (uint64_t)rme_option(o, "heavy_ops");
     t->invite = rme_option(o, "invite") != 0;
+    t->fast_bytes = (uint32_t)rme_option(o, "fast_bytes");
+    t->fast_pool =
+        rme_least((uint64_t)rme_option(o, "fast_pool"), rme_pin_budget() / FAST_SHARE);
     t->xfers_peer = (uint32_t)rme_option(o, "xfer_ops_peer");
     t->xfers = (uint32_t)rme_option(o, "xfer_ops");
     t->xfer_bytes = (uint64_t)rme_option(o, "xfer_bytes_peer");

@@ -90,12 +90,15 @@ static int post_send(struct rme *rme, struct rme_addr *addr, const struct rme_li
     }
     *id = 0;
     if (peer->state == RME_PEER_UP && rme_node_alone(&peer->talk->sendq[stream]) &&
-        list->count <= FAST_SEGS && rme_eager_fits(peer, stream, (uint64_t)total) &&
+        list->count <= FAST_SEGS &&
         (peer->talk->holds == 0 || stream != RME_EXPECTED || rme_send_may_pass(peer, tag))) {
         struct rme_seg seg[FAST_SEGS];
         uint32_t nseg = list_segs(list, seg);
 
-        if (rme_eager_send(peer, stream, seg, nseg, (uint64_t)total, tag)) {
+        if (rme_eager_fits(peer, stream, (uint64_t)total)
+                ? rme_eager_send(peer, stream, seg, nseg, (uint64_t)total, tag)
+                : rme_fast_fits(peer, stream, seg, nseg, (uint64_t)total, tag) &&
+                      rme_fast_send(peer, stream, seg, nseg, (uint64_t)total, tag)) {
             rme_unlock(rme);
             return 1;
         }

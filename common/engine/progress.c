@@ -33,6 +33,21 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
                0;
 }
 
+/* A message that was decoded: it is taken, or waits. */
+static void message_came(struct rme_peer *peer, struct rme_arrival *arrival)
+{
+    arrival->is_immediate = false;
+    arrival->imm = 0;
+    if (!take_header(peer, &arrival->message)) {
+        rme_peer_protocol_error(peer, "credits or windows that cannot be");
+        rme_arrival_drop(peer->rme, arrival);
+    } else if (rme_defer_must(peer, peer->credit.told)) {
+        rme_defer(peer, arrival, peer->credit.told);
+    } else {
+        rme_take_message(peer, arrival);
+    }
+}
+
 static void received(struct rme_peer *peer, const struct rme_event *event)
 {
     struct rme *rme = peer->rme;
@@ -43,20 +58,27 @@ static void received(struct rme_peer *peer, const struct rme_event *event)
         /* nothing of a link that is given up is looked at */
     } else if (rme_wire_decode(event->data, event->length, &arrival.message) == -EPROTO) {
         rme_peer_protocol_error(peer, "a malformed message");
-    } else if (!take_header(peer, &arrival.message)) {
-        rme_peer_protocol_error(peer, "credits or windows that cannot be");
     } else {
-        arrival.is_immediate = false;
-        arrival.imm = 0;
         arrival.rx = event->rx;
         arrival.length = event->length;
-        if (rme_defer_must(peer, peer->credit.told))
-            rme_defer(peer, &arrival, peer->credit.told);
-        else
-            rme_take_message(peer, &arrival);
+        message_came(peer, &arrival);
         return;
     }
     rme->ops->rx_return(rme->fabric, event->rx);
+}
+
+/* A message is in memory that the peer was granted. */
+static void written(struct rme_peer *peer, uint32_t imm)
+{
+    struct rme_arrival arrival;
+
+    if (rme_fast_decode(peer, imm, &arrival.message) != 0) {
+        rme_peer_protocol_error(peer, "a malformed message in delegated memory");
+        return;
+    }
+    arrival.rx = NULL;
+    arrival.length = RME_WIRE_FAST_SIZE + arrival.message.payload_length;
+    message_came(peer, &arrival);
 }
 
 static void immediate(struct rme_peer *peer, uint32_t imm)
@@ -65,6 +87,10 @@ static void immediate(struct rme_peer *peer, uint32_t imm)
 
     if (!rme_peer_listens(peer))
         return;
+    if (rme_fast_named(peer, imm)) {
+        written(peer, imm);
+        return;
+    }
     peer->heard = true;
     told = rme_defer_told(peer, imm);
     if (rme_defer_must(peer, told))
@@ -106,11 +132,14 @@ static void handle(struct rme *rme, const struct rme_event *event)
     case RME_EV_XFER_DONE:
         if (event->xfer == &peer->bye)
             rme_peer_bye_done(peer);
+        else if (event->xfer->owner == NULL)
+            rme_fast_moved(peer, event->xfer);
         else
             moved(rme, event->xfer);
         break;
     case RME_EV_CLOSED:
-        rme_unit_closed(rme, event->closed);
+        if (!rme_fast_closed(peer, event->closed))
+            rme_unit_closed(rme, event->closed);
         rme_defer_run(peer);
         break;
     case RME_EV_TX_ROOM:

@@ -14,7 +14,7 @@ struct rme_op;
 /* What may arrive: a message of each type, but that an RTS of an unexpected message is a thing
  * of its own. */
 #define RME_ARRIVAL_UNEXPECTED_RTS 0u
-#define RME_ARRIVALS               16u
+#define RME_ARRIVALS               19u
 
 typedef void (*rme_arrived_fn)(struct rme_peer *peer, const struct rme_wire_message *message);
 

@@ -3,15 +3,18 @@
  * How the decision is taken, in this order:
  *  1. eager when it fits a buffer and the window, up to the size where two copies cost more
  *     than the two messages that a rendezvous between registered memories has more;
- *  2. each side copies through a bounce buffer ("packs") when its list is small [001 5.1], or
+ *  2. written into memory that the receiver has lent when there is room, and the copies on both
+ *     sides cost less than the two messages that a rendezvous has more, and what that copies or
+ *     registers itself;
+ *  3. each side copies through a bounce buffer ("packs") when its list is small [001 5.1], or
  *     when a copy costs less than a registration for one use.  Neither where the registration
  *     is there, or is kept and the message is large: the first use pays for the registration,
  *     the later ones find it; who compared the first use alone would copy for ever;
- *  3. read or write: what the option says; else a write where reads are slow, or there is
+ *  4. read or write: what the option says; else a write where reads are slow, or there is
  *     nothing to read yet; else the client when the server is under heavy load [004 fig. 6];
  *     else the side that needs far fewer work requests; else the receiver reads when it is less
  *     loaded than the sender and the sender writes when it is not [004 fig. 6];
- *  4. the sender offers its memory if the receiver could come to read; a receiver that is first
+ *  5. the sender offers its memory if the receiver could come to read; a receiver that is first
  *     invites if its memory is registered and it would have the sender write.
  */
 #include <inttypes.h>
@@ -46,6 +49,7 @@ const char *rme_proto_name(enum rme_proto proto)
 {
     static const char *const names[RME_PROTO_COUNT] = {
         [RME_PROTO_EAGER] = "eager",
+        [RME_PROTO_FAST] = "fast write",
         [RME_PROTO_RNDV_WRITE] = "rendezvous write",
         [RME_PROTO_RNDV_READ] = "rendezvous read",
     };
@@ -106,6 +110,8 @@ static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, 
 
     if (proto == RME_PROTO_EAGER)
         return 0;
+    if (proto == RME_PROTO_FAST)
+        return 1;
     return proto == RME_PROTO_RNDV_WRITE ? count_requests(send, recv, in->max_sge)
                                          : count_requests(recv, send, in->max_read_sge);
 }
@@ -132,9 +138,9 @@ double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool se
 
     if (requests != NULL)
         *requests = wrs;
-    if (proto == RME_PROTO_EAGER)
-        return costs->message + bytes * costs->write_byte + copy_cost(in, &in->send, bytes) +
-               copy_cost(in, &in->recv, bytes);
+    if (proto == RME_PROTO_EAGER || proto == RME_PROTO_FAST)
+        return costs->message + (double)wrs * costs->post + bytes * costs->write_byte +
+               copy_cost(in, &in->send, bytes) + copy_cost(in, &in->recv, bytes);
 
     send_unit = unit_of(in, &in->send, send_pack);
     recv_unit = unit_of(in, &in->recv, recv_pack);
@@ -272,6 +278,18 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
     plan->offer = in->bytes > 0 && (!decided || plan->proto == RME_PROTO_RNDV_READ);
     if (!decided)
         plan->proto = read_or_write(in, plan->send_pack, plan->recv_pack, &plan->why);
+    if (in->bytes <= in->fast_max &&
+        rme_plan_cost(in, RME_PROTO_FAST, true, true, &plan->requests) <=
+            rme_plan_cost(in, plan->proto, plan->send_pack, plan->recv_pack, NULL)) {
+        plan->proto = RME_PROTO_FAST;
+        plan->send_pack = plan->recv_pack = true;
+        plan->offer = false;
+        plan->why =
+            "there is room in memory that the receiver has lent, and a rendezvous would "
+            "not be faster";
+        plan->why_send = plan->why_recv = "it travels in memory of the engine";
+        return;
+    }
     plan->requests = requests_of(in, plan->proto, plan->send_pack, plan->recv_pack);
     plan->invite = in->invites && plan->proto == RME_PROTO_RNDV_WRITE &&
                    in->bytes >= RME_INVITE_LEAST && stays_registered(in, &in->recv);
@@ -290,6 +308,12 @@ static void explain_costs(FILE *out, const struct rme_costs *costs)
             costs->read_byte);
 }
 
+/* It goes through buffers of the engine on both sides. */
+static bool is_copied(int proto)
+{
+    return proto == RME_PROTO_EAGER || proto == RME_PROTO_FAST;
+}
+
 static void explain_side(FILE *out, const char *name, const struct rme_plan_in *in,
                          const struct rme_plan_side *side, enum rme_proto proto, bool pack,
                          const char *why)
@@ -298,7 +322,7 @@ static void explain_side(FILE *out, const char *name, const struct rme_plan_in *
             "%-9s %" PRIu64 " segment%s%s, load %" PRIu64 " operations %" PRIu64 " bytes: ",
             name, side->segments, side->segments == 1 ? "" : "s",
             side->server ? ", server" : "", side->load_ops, side->load_bytes);
-    if (proto == RME_PROTO_EAGER)
+    if (is_copied(proto))
         fprintf(out, "copied, as %s\n", why);
     else
         fprintf(out, "%s in units of %" PRIu64 " bytes, as %s\n",
@@ -313,9 +337,14 @@ static void explain_row(FILE *out, const struct rme_plan_in *in, enum rme_proto 
     double ns = rme_plan_cost(in, proto, send_pack, recv_pack, &requests);
 
     fprintf(out, "%-18s %-7s %-9s %9" PRIu64 " %12.2f%s\n", rme_proto_name(proto),
-            proto == RME_PROTO_EAGER || send_pack ? "copy" : "direct",
-            proto == RME_PROTO_EAGER || recv_pack ? "copy" : "direct", requests, ns / 1000,
+            send_pack ? "copy" : "direct", recv_pack ? "copy" : "direct", requests, ns / 1000,
             chosen ? "  <- chosen" : "");
+}
+
+static bool is_possible(const struct rme_plan_in *in, int proto)
+{
+    return !is_copied(proto) ||
+           in->bytes <= (proto == RME_PROTO_EAGER ? in->eager_max : in->fast_max);
 }
 
 void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rme_plan_in *recv)
@@ -330,7 +359,10 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
         asked.send.ready ? segments(&send->send, first.send_pack) : send->send.segments;
     asked.send.kept = false;
     asked.nothing_to_read = !first.offer;
+    asked.fast_max = inviting.fast_max = 0; /* that is the sender's to decide */
     rme_plan(&asked, &plan);
+    if (first.proto == RME_PROTO_FAST) /* nobody asks the receiver */
+        plan = first;
     inviting.send =
         rme_plan_unseen_sender(recv->send.server, recv->send.load_ops, recv->send.load_bytes);
     rme_plan(&inviting, &invitation);
@@ -342,15 +374,16 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     fprintf(out, "%-18s %-7s %-9s %9s %12s\n", "protocol", "sender", "receiver", "requests",
             "microseconds");
     for (int proto = 0; proto < RME_PROTO_COUNT; proto++)
-        for (int packed = 0; packed < (proto == RME_PROTO_EAGER ? 1 : 4); packed++)
-            if (proto != RME_PROTO_EAGER || send->bytes <= send->eager_max)
+        for (int packed = is_copied(proto) ? 3 : 0; packed < 4; packed++)
+            if (is_possible(send, proto))
                 explain_row(out, &shown, (enum rme_proto)proto, packed,
                             (int)plan.proto == proto &&
-                                packed == (first.send_pack ? 1 : 0) + (plan.recv_pack ? 2 : 0));
+                                (is_copied(proto) || packed == (first.send_pack ? 1 : 0) +
+                                                                   (plan.recv_pack ? 2 : 0)));
     explain_side(out, "sender", send, &send->send, plan.proto, first.send_pack, first.why_send);
     explain_side(out, "receiver", recv, &recv->recv, plan.proto, plan.recv_pack, plan.why_recv);
     fprintf(out, "because   %s\n", plan.why);
-    if (plan.proto != RME_PROTO_EAGER)
+    if (!is_copied(plan.proto))
         fprintf(out, "RTS %s; a receive that is posted first, on an idle link, %s\n",
                 first.offer ? "offers the sender's memory" : "offers nothing",
                 invitation.invite ? "opens its memory at once" : "waits for it");

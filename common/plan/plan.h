@@ -37,7 +37,13 @@ struct rme_costs {
     double read_byte;  /* and by an RDMA read */
 };
 
-enum rme_proto { RME_PROTO_EAGER, RME_PROTO_RNDV_WRITE, RME_PROTO_RNDV_READ, RME_PROTO_COUNT };
+enum rme_proto {
+    RME_PROTO_EAGER,
+    RME_PROTO_FAST, /* written by the sender into memory that the receiver has lent it */
+    RME_PROTO_RNDV_WRITE,
+    RME_PROTO_RNDV_READ,
+    RME_PROTO_COUNT
+};
 enum rme_prefer { RME_PREFER_AUTO, RME_PREFER_WRITE, RME_PREFER_READ }; /* the option `rndv` */
 
 /* units of an operation that are made ready at a time [000 4.5.3] */
@@ -68,6 +74,8 @@ struct rme_plan_in {
     /* what rme_plan_eager_max said; 0 when the window has no room: eager is only what has no
      * bytes */
     uint64_t eager_max;
+    /* largest message for which there is room in memory that the receiver has lent; 0: none */
+    uint64_t fast_max;
     uint64_t unit; /* option: bytes of a pipeline unit */
     /* option: lists below it are packed, larger ones gathered; 0: by costs */
     uint64_t pack_threshold;

@@ -19,13 +19,19 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
         arrived(peer, message);
 }
 
+void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival)
+{
+    if (!arrival->is_immediate && arrival->rx != NULL)
+        rme->ops->rx_return(rme->fabric, arrival->rx);
+}
+
 void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
 {
     struct rme *rme = peer->rme;
     const struct rme_wire_message *message = &arrival->message;
 
     take_message(peer, message);
-    rme->ops->rx_return(rme->fabric, arrival->rx);
+    rme_arrival_drop(rme, arrival);
     if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
         rme_log_put(rme->log, RME_LOG_INFO,
                     "%s: that was in a message of type %s and %zu bytes", rme_peer_name(peer),
@@ -38,6 +44,8 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
     }
     if (message->type == RME_WIRE_FIN)
         peer->credit.untold = true;
+    if (arrival->rx == NULL)
+        rme_fast_took(peer, message);
     if (message->flags & RME_WIRE_F_STALLED)
         rme_grant_more(peer);
     if (rme_credit_due(&peer->credit))

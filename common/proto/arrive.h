@@ -11,7 +11,8 @@ extern const struct rme_protocol rme_protocol_link, rme_protocol_defer;
 struct rme_arrival {
     bool is_immediate;
     uint32_t imm;
-    void *rx; /* the message's buffer: ours until it is taken */
+    /* the message's buffer: ours until it is taken; NULL: it is in delegated memory */
+    void *rx;
     size_t length;
     struct rme_wire_message message; /* its header has been taken note of */
 };
@@ -25,6 +26,9 @@ static inline bool rme_peer_listens(const struct rme_peer *peer)
 /* What it says is done, and its buffer given back.  The peer is listened to. */
 void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival);
 void rme_take_immediate(struct rme_peer *peer, uint32_t imm);
+
+/* Gives its buffer back. */
+void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival);
 
 /* ---- defer.c ---- */
 

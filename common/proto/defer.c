@@ -95,25 +95,19 @@ bool rme_defer_must(const struct rme_peer *peer, uint32_t told)
            taken_move(peer, told) != NULL;
 }
 
-static void give_back(struct rme *rme, const struct rme_arrival *arrival)
-{
-    if (!arrival->is_immediate)
-        rme->ops->rx_return(rme->fabric, arrival->rx);
-}
-
 void rme_defer(struct rme_peer *peer, const struct rme_arrival *arrival, uint32_t told)
 {
     struct rme *rme = peer->rme;
     struct deferred *deferred;
 
     if (peer->aside + peer->credit.owed >= peer->credit.promised) {
-        give_back(rme, arrival);
+        rme_arrival_drop(rme, arrival);
         rme_peer_protocol_error(peer, "more messages than it has credits");
         return;
     }
     deferred = malloc(sizeof(*deferred));
     if (deferred == NULL) {
-        give_back(rme, arrival);
+        rme_arrival_drop(rme, arrival);
         rme_peer_fail(peer, -ENOMEM, "no memory for a message that has to wait");
         return;
     }
@@ -182,7 +176,7 @@ static void left(struct rme_peer *peer)
 
     while ((first = first_of(peer)) != NULL) {
         rme_node_remove(&first->link);
-        give_back(rme, &first->arrival);
+        rme_arrival_drop(rme, &first->arrival);
         free(first);
     }
     peer->aside = 0;

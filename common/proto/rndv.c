@@ -48,12 +48,14 @@
 #include "proto/rndv.h"
 #include "proto/send.h"
 
-/* The next one: never 0, and none that is in use, which only after 2^32 could be. */
+/* The next one: never 0, no name of delegated memory, and none that is in use, which only
+ * after 2^32 could be. */
 static uint32_t new_handle(struct rme_peer *peer)
 {
     do
         peer->last_handle++;
-    while (peer->last_handle == 0 || rme_rndv_find(peer, peer->last_handle) != NULL);
+    while (peer->last_handle == 0 || peer->last_handle >= RME_FAST_FIRST_NAME ||
+           rme_rndv_find(peer, peer->last_handle) != NULL);
     return peer->last_handle;
 }
 

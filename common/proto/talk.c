@@ -16,9 +16,11 @@
 #include "proto/unexp.h"
 
 const struct rme_protocol *const rme_protocol_table[] = {
-    &rme_protocol_link,       &rme_protocol_eager,      &rme_protocol_defer,
-    &rme_protocol_invitation, &rme_protocol_unexpected, &rme_protocol_refusal,
-    &rme_protocol_cancel,     &rme_protocol_rendezvous, NULL,
+    &rme_protocol_link,       &rme_protocol_eager,
+    &rme_protocol_defer,      &rme_protocol_invitation,
+    &rme_protocol_unexpected, &rme_protocol_refusal,
+    &rme_protocol_cancel,     &rme_protocol_fast,
+    &rme_protocol_rendezvous, NULL,
 };
 
 void rme_protocols_init(struct rme_protocols *protocols)
@@ -27,6 +29,7 @@ void rme_protocols_init(struct rme_protocols *protocols)
         for (unsigned kind = 0; kind < RME_ARRIVALS; kind++)
             if ((*row)->arrived[kind] != NULL)
                 protocols->arrived[kind] = (*row)->arrived[kind];
+    rme_fast_init(&protocols->fast);
 }
 
 static void made(struct rme_peer *peer)
@@ -109,6 +112,7 @@ static void down(struct rme_peer *peer)
     while (!rme_node_alone(&peer->moving))
         rme_move_free(rme, rme_entry(peer->moving.next, struct rme_move, link));
     rme_units_lost(peer);
+    rme_fast_down(peer);
     sends_first(&peer->dying);
     while ((node = rme_node_take(&peer->dying)) != NULL)
         rme_op_unpin(rme, rme_entry(node, struct rme_op, of_peer));

@@ -5,6 +5,7 @@
 #define RME_TALK_H
 
 #include "op/operations.h"
+#include "proto/fast.h"
 #include "proto/invite.h"
 
 struct rme_unexp;
@@ -42,6 +43,7 @@ struct rme_talk {
     uint32_t pulled;
     uint32_t waiting_host;      /* unexpected messages complete and not delivered */
     struct rme_invites invites; /* see invite.c */
+    struct rme_fast fast;       /* see fast.c */
 };
 
 /* For the process. */
@@ -50,6 +52,7 @@ struct rme_protocols {
     bool forceful;                        /* who cancels does not wait for a peer */
     struct rme_match holds;               /* sends that wait for one of their tag (send.c) */
     struct rme_invite_size invite_size[RME_INVITE_SIZES];
+    struct rme_fast_pool fast;
     struct rme_node unexpected;  /* complete, to be delivered (struct rme_unexp) */
     uint64_t unexpected_changes; /* messages delivered and fetched so far */
     struct rme_node unpublished; /* likewise, behind the ops in `ended` */

@@ -43,6 +43,8 @@ struct rme_tuning {
     uint64_t heavy_ops;
     enum rme_prefer prefer;
     bool invite;
+    uint32_t fast_bytes; /* delegated to one peer; 0: none is, nor used */
+    uint64_t fast_pool;  /* and to all */
     uint32_t xfers_peer, xfers;
     uint64_t xfer_bytes; /* of a peer */
     uint32_t spin_us;

@@ -77,6 +77,10 @@
  * These have one credit, wait for an answer after each message, and find more when others idle
  * or go.
  *
+ * Lent memory.  Credits also say which messages in memory that was lent to a peer have been
+ * taken (fast.c).  So a CREDIT message is due as well when those that are owed stand for half
+ * of that memory.  It returns at least one, and nobody waits for it: who finds no room asks.
+ *
  * No endless exchange.  CREDIT messages use credits too.  But one is sent for at least G/2 >= 2
  * messages received, or to promise more, which has a limit, so an exchange of nothing but
  * CREDIT messages dies out.  With a single credit one side answers each CREDIT message, but the
@@ -117,6 +121,7 @@ uint16_t rme_credit_give(struct rme_credit *credit)
     uint16_t give = credit->owed > UINT16_MAX ? UINT16_MAX : (uint16_t)credit->owed;
 
     credit->owed -= give;
+    credit->bulk = 0;
     credit->untold = credit->untold && credit->owed != 0;
     return give;
 }

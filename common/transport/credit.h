@@ -29,6 +29,9 @@ struct rme_credit {
     uint32_t told;    /* of those, so many the peer says that it has taken */
     uint32_t granted; /* what the peer has promised us: at first, and by `more` since */
     uint32_t first_promised, first_granted; /* nobody goes below these */
+    /* bytes of lent memory that come back to the peer with what is owed, and with how many of
+     * them a CREDIT message is due; 0: never */
+    uint32_t bulk, bulk_due;
     bool lean;    /* the peer promised fewer than RME_CREDITS_RESERVE at first */
     bool exact;   /* both sides return what they took and nothing else, see credit.c */
     bool untold;  /* among what is owed is a report (an immediate or FIN) of the peer */
@@ -87,7 +90,10 @@ int rme_credit_yielded(struct rme_credit *credit, uint32_t count);
 /* Must a CREDIT message go when nothing else does? */
 static inline bool rme_credit_due(const struct rme_credit *credit)
 {
-    return (credit->owed != 0 && credit->owed >= credit->promised / 2) || credit->grown != 0;
+    return (credit->owed != 0 &&
+            (credit->owed >= credit->promised / 2 ||
+             (credit->bulk_due != 0 && credit->bulk >= credit->bulk_due))) ||
+           credit->grown != 0;
 }
 
 /*

@@ -202,7 +202,7 @@ static void encode_own_hello(const struct rme *rme, uint32_t credits,
         .flags = (rme->server ? RME_HELLO_F_SERVER : 0) |
                  (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
                  (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) | RME_HELLO_F_EXACT |
-                 RME_HELLO_F_LEAN,
+                 RME_HELLO_F_LEAN | (rme->tuning.fast_bytes != 0 ? RME_HELLO_F_FAST : 0),
         .incarnation = rme->incarnation,
         .rx_size = rme->tuning.rx_size,
         .credits = (uint16_t)credits,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "wire/wire.h"
@@ -50,12 +51,15 @@ static size_t fixed_length(uint8_t type)
     case RME_WIRE_PING:
     case RME_WIRE_PONG:
     case RME_WIRE_BYE:
+    case RME_WIRE_WITHDRAW:
+    case RME_WIRE_RELEASE:
         return RME_WIRE_HEADER_SIZE;
     case RME_WIRE_RTS:
         return RME_WIRE_RTS_SIZE;
     case RME_WIRE_CTS:
     case RME_WIRE_OFFER:
     case RME_WIRE_INVITE:
+    case RME_WIRE_GRANT:
         return RME_WIRE_WINDOW_SIZE;
     case RME_WIRE_GO:
     case RME_WIRE_CANCEL:
@@ -147,6 +151,7 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
     case RME_WIRE_CTS:
     case RME_WIRE_OFFER:
     case RME_WIRE_INVITE:
+    case RME_WIRE_GRANT:
         out->to = get32(at);
         out->from = get32(at + 4);
         out->offset = get64(at + 8);
@@ -174,6 +179,32 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
     default:
         return 0;
     }
+}
+
+void rme_wire_encode_fast(const struct rme_wire_message *message, uint32_t payload,
+                          void *buffer)
+{
+    uint8_t *at = buffer;
+
+    rme_wire_encode(message, buffer);
+    memset(at + RME_WIRE_HEADER_SIZE, 0, RME_WIRE_FAST_SIZE - RME_WIRE_HEADER_SIZE);
+    put32(at + RME_WIRE_HEADER_SIZE, payload);
+}
+
+int rme_wire_decode_fast(const void *data, size_t room, struct rme_wire_message *out)
+{
+    uint8_t copy[RME_WIRE_FAST_SIZE];
+
+    if (room < sizeof(copy))
+        return -EPROTO;
+    memcpy(copy, data, sizeof(copy));
+    atomic_signal_fence(memory_order_seq_cst); /* read once, and not again below */
+    if (rme_wire_decode(copy, RME_WIRE_HEADER_SIZE, out) != 0 ||
+        (out->type != RME_WIRE_EAGER && out->type != RME_WIRE_UNEXPECTED))
+        return -EPROTO;
+    out->payload = (const uint8_t *)data + sizeof(copy);
+    out->payload_length = get32(copy + RME_WIRE_HEADER_SIZE);
+    return out->payload_length <= room - sizeof(copy) ? 0 : -EPROTO;
 }
 
 void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i,
@@ -210,6 +241,7 @@ void rme_wire_encode(const struct rme_wire_message *message, void *buffer)
     case RME_WIRE_CTS:
     case RME_WIRE_OFFER:
     case RME_WIRE_INVITE:
+    case RME_WIRE_GRANT:
         put32(at, message->to);
         put32(at + 4, message->from);
         put64(at + 8, message->offset);

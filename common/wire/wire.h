@@ -34,7 +34,10 @@
     X(PONG, 12, "yes")                                                                         \
     X(BYE, 13, "nothing follows; the link is about to go")                                     \
     X(REFUSED, 14, "an eager message met a receive that is too small")                         \
-    X(INVITE, 15, "memory of a receive is open for writing before its message was announced")
+    X(INVITE, 15, "memory of a receive is open for writing before its message was announced")  \
+    X(GRANT, 16, "memory is delegated to the peer: it may write messages there")               \
+    X(WITHDRAW, 17, "the peer is asked to give that back")                                     \
+    X(RELEASE, 18, "it is given back")
 
 enum rme_wire_type {
 #define RME_WIRE_ENUM(id, value, text) RME_WIRE_##id = (value),
@@ -43,10 +46,14 @@ enum rme_wire_type {
 };
 
 /* bytes of every message's header; an eager message is this and its payload */
-#define RME_WIRE_HEADER_SIZE  16u
-#define RME_WIRE_RTS_SIZE     48u /* bytes of an RTS before its segments */
-#define RME_WIRE_WINDOW_SIZE  40u /* bytes of a CTS, OFFER or INVITE before its segments */
+#define RME_WIRE_HEADER_SIZE 16u
+#define RME_WIRE_RTS_SIZE    48u /* bytes of an RTS before its segments */
+#define RME_WIRE_WINDOW_SIZE                                                                   \
+    40u /* bytes of a CTS, OFFER, INVITE or GRANT before its segments */
 #define RME_WIRE_SEGMENT_SIZE 24u /* bytes of a segment */
+/* bytes before the payload of a message in delegated memory: header, length */
+#define RME_WIRE_FAST_SIZE 32u
+#define RME_WIRE_FAST_UNIT 64u /* such a message begins at a multiple of this */
 
 /* Flags of the header. */
 /* the sender had to wait for credits: more of them would be used */
@@ -99,8 +106,8 @@ struct rme_wire_message {
     uint32_t load_ops;
     uint32_t status;   /* FIN, REFUSED */
     uint32_t shape;    /* RTS: how many pieces the message has in the sender's memory */
-    uint32_t nsegment; /* RTS, CTS, OFFER, INVITE */
-    uint64_t window;   /* RTS, CTS, OFFER, INVITE: sum of the segments' lengths */
+    uint32_t nsegment; /* RTS, CTS, OFFER, INVITE, GRANT */
+    uint64_t window;   /* likewise: sum of the segments' lengths */
     /* encoded; rme_wire_segment_at.  In an encoder's input: unused */
     const uint8_t *segment;
 };
@@ -122,6 +129,16 @@ static inline void rme_wire_clear_body(struct rme_wire_message *message)
  * -EOPNOTSUPP of unknown type and optional (the header's fields are filled in).
  */
 int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *out);
+
+/*
+ * A message in delegated memory: EAGER or UNEXPECTED, with its length behind the header.  Its
+ * sender may change it at any time, so what is decoded is a copy; the payload that the result
+ * points to may change, its length does not.  `room` bytes are there.  -EPROTO: malformed.
+ */
+int rme_wire_decode_fast(const void *data, size_t room, struct rme_wire_message *out);
+/* All of it but the payload: RME_WIRE_FAST_SIZE bytes. */
+void rme_wire_encode_fast(const struct rme_wire_message *message, uint32_t payload,
+                          void *buffer);
 
 /* Segment `i` < message->nsegment. */
 void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i,
@@ -158,6 +175,7 @@ int rme_wire_status_error(uint32_t status);
 #define RME_HELLO_F_EXACT 0x08u
 /* an answer to it may promise fewer than RME_HELLO_CREDITS_MIN; this one may */
 #define RME_HELLO_F_LEAN 0x10u
+#define RME_HELLO_F_FAST 0x20u /* understands GRANT, WITHDRAW, RELEASE */
 
 /* What each side says when a link is made. */
 struct rme_hello {

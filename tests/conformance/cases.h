@@ -104,6 +104,22 @@
     X(inviting_in_vain_is_noticed)                                                             \
     X(invitations_not_wanted)
 
+/* Messages in memory that the receiver has lent: fast_test.c. */
+#define FAST_CASES(X)                                                                          \
+    X(fast_contents)                                                                           \
+    X(fast_counts)                                                                             \
+    X(fast_keeps_order)                                                                        \
+    X(fast_runs_out)                                                                           \
+    X(fast_unexpected)                                                                         \
+    X(fast_cancel)                                                                             \
+    X(fast_cancel_while_waiting)                                                               \
+    X(fast_larger_than_receive)                                                                \
+    X(fast_not_wanted)                                                                         \
+    X(fast_is_withdrawn)                                                                       \
+    X(fast_is_withdrawn_in_use)                                                                \
+    X(fast_ends_with_the_link)                                                                 \
+    X(fast_server_restarts)
+
 /* Floods and crowds: pressure_test.c. */
 #define PRESSURE_CASES(X)                                                                      \
     X(bulk_is_given_to_the_device_by_and_by)                                                   \
@@ -158,7 +174,9 @@
     X(idle_server_of_100_clients)
 
 /* What is explained and what is done: plan_test.c. */
-#define PLAN_CASES(X) X(engine_does_what_is_explained)
+#define PLAN_CASES(X)                                                                          \
+    X(engine_does_what_is_explained)                                                           \
+    X(engine_does_what_is_explained_of_lent_memory)
 
 /* Threads and sleeping: thread_test.c. */
 #define THREAD_CASES(X)                                                                        \
@@ -195,6 +213,7 @@
     ANSWER_CASES(X)                                                                            \
     CANCEL_CASES(X)                                                                            \
     INVITE_CASES(X)                                                                            \
+    FAST_CASES(X)                                                                              \
     PRESSURE_CASES(X)                                                                          \
     DEATH_CASES(X)                                                                             \
     LIMIT_CASES(X)                                                                             \

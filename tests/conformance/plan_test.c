@@ -15,7 +15,7 @@
 
 /* The columns of the row that is chosen. */
 struct choice {
-    bool eager, reads, send_copies, recv_copies;
+    bool eager, fast, reads, send_copies, recv_copies;
     unsigned long eager_max; /* largest message that goes eagerly */
 };
 
@@ -37,7 +37,8 @@ static struct choice explained(const struct node *n, uint64_t bytes, uint64_t pi
     *row = '\0';
     row = strrchr(text, '\n') + 1;
     assert_true(strlen(row) > RECEIVER_AT);
-    choice.eager = strncmp(row + PROTO_AT, "eager", 5) == 0;
+    choice.fast = strncmp(row + PROTO_AT, "fast write", 10) == 0;
+    choice.eager = choice.fast || strncmp(row + PROTO_AT, "eager", 5) == 0;
     choice.reads = strncmp(row + PROTO_AT, "rendezvous read", 15) == 0;
     assert_true(choice.eager || choice.reads ||
                 strncmp(row + PROTO_AT, "rendezvous write", 16) == 0);
@@ -48,7 +49,7 @@ static struct choice explained(const struct node *n, uint64_t bytes, uint64_t pi
 }
 
 struct counts {
-    uint64_t eager, written, read, copied, refused;
+    uint64_t eager, fast, written, read, copied, refused;
 };
 
 static struct counts counts_of(const struct node *n, const char *side)
@@ -59,6 +60,8 @@ static struct counts counts_of(const struct node *n, const char *side)
 
     snprintf(name, sizeof(name), "%s_eager", side);
     counts.eager = node_counter(n, name);
+    snprintf(name, sizeof(name), "%s_fast", side);
+    counts.fast = node_counter(n, name);
     snprintf(name, sizeof(name), "%s_rndv_write", side);
     counts.written = node_counter(n, name);
     snprintf(name, sizeof(name), "%s_rndv_read", side);
@@ -72,16 +75,18 @@ static void check(const char *who, size_t bytes, int pieces, const struct counts
     bool eager = after->eager - before->eager == 1,
          written = after->written - before->written == 1;
     bool read = after->read - before->read == 1;
+    bool fast = after->fast - before->fast == 1;
 
     if (after->refused != before->refused)
         /* memory that cannot be registered is copied, whatever would have been better */
         return;
     assert_int_equal(eager + written + read, 1);
-    if (eager != choice->eager || read != choice->reads)
+    if (eager != choice->eager || fast != choice->fast || read != choice->reads)
         fail_msg("%s: %zu bytes in %d pieces went %s", who, bytes, pieces,
-                 eager  ? "eagerly"
-                 : read ? "by a read"
-                        : "by a write");
+                 fast    ? "by a fast write"
+                 : eager ? "eagerly"
+                 : read  ? "by a read"
+                         : "by a write");
     if (after->copied - before->copied != (copies ? bytes : 0))
         fail_msg("%s: %zu bytes in %d pieces: %llu bytes were copied", who, bytes, pieces,
                  (unsigned long long)(after->copied - before->copied));
@@ -154,7 +159,7 @@ static void fits_a_buffer(const struct node *n)
                          rx_size < eager_max ? rx_size : eager_max);
 }
 
-void engine_does_what_is_explained(void **state)
+static void explained_and_done(size_t most)
 {
     static const size_t sizes[] = {1,      64,      1000,    4000,      4096,   16000,
                                    16384,  40000,   65535,   65536,     100000, 262144,
@@ -163,21 +168,38 @@ void engine_does_what_is_explained(void **state)
     char *from = malloc(MOST_BYTES + GAP * MOST_PIECES), *to = malloc(MOST_BYTES);
     struct pair p;
 
-    (void)state;
     assert_non_null(from);
     assert_non_null(to);
     for (size_t i = 0; i < MOST_BYTES + GAP * MOST_PIECES; i++)
         from[i] = (char)(i * 2654435761u >> 24);
     pair_open(&p);
+    for (int i = 0; i < 4; i++) /* the server lends the client memory */
+        pair_exchange(&p, 65000, i);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         for (size_t k = 0; k < sizeof(pieces) / sizeof(pieces[0]); k++)
-            if ((size_t)pieces[k] <= sizes[i])
+            if ((size_t)pieces[k] <= sizes[i] && sizes[i] <= most)
                 one_message(&p, from, to, sizes[i], pieces[k]);
     fits_a_buffer(p.client);
     for (size_t bytes = explained(p.client, 1, 1).eager_max, last = bytes + 1; bytes <= last;
          bytes++)
         if (bytes != 0)
             one_message(&p, from, to, bytes, 1);
+    if (node_counter(p.server, "fast_grants") != 0)
+        assert_true(node_counter(p.client, "sends_fast") > 2);
     free(from);
     free(to);
+}
+
+void engine_does_what_is_explained(void **state)
+{
+    (void)state;
+    explained_and_done(MOST_BYTES);
+}
+
+/* The same where receivers lend memory to senders. */
+void engine_does_what_is_explained_of_lent_memory(void **state)
+{
+    (void)state;
+    bed_options("fast_bytes=512K");
+    explained_and_done(262144);
 }

@@ -120,6 +120,10 @@ static void messages(void)
                     .type = RME_WIRE_INVITE, .tag = -1, .to = 7, .from = 4, .nsegment = 2},
                 0);
     put_message(
+        "grant",
+        &(struct rme_wire_message){.type = RME_WIRE_GRANT, .from = 0xffff0000u, .nsegment = 1},
+        0);
+    put_message(
         "fin-refused",
         &(struct rme_wire_message){.type = RME_WIRE_FIN, .to = 9, .status = RME_WIRE_TOO_LARGE},
         0);

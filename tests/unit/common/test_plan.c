@@ -479,7 +479,7 @@ static void explains_the_very_decisions(void **state)
     unsigned seen[RME_PROTO_COUNT] = {0}, packed = 0;
 
     (void)state;
-    for (unsigned i = 0; i < 3 * 25 * 3 * 2 * 3; i++) {
+    for (unsigned i = 0; i < 3 * 25 * 3 * 2 * 3 * 2; i++) {
         const struct rme_costs *costs_of = &machines[i % 3];
         struct rme_plan_in in = base((uint64_t)1 << (i / 3 % 25)), asked;
         unsigned shape = i / 75 % 3, kept = i / 225 % 2, prefer = i / 450 % 3;
@@ -491,6 +491,7 @@ static void explains_the_very_decisions(void **state)
         in.send.segments = shape == 0 ? 1 : shape == 1 ? 16 : 4096;
         in.send.kept = in.recv.kept = kept;
         in.prefer = (enum rme_prefer)prefer;
+        in.fast_max = i < 3 * 25 * 3 * 2 * 3 ? 0 : MIB;
         asked = in;
         rme_plan(&in, &first);
         asked.send.ready = first.offer && in.bytes <= rme_plan_unit(in.unit, first.send_pack);
@@ -500,7 +501,10 @@ static void explains_the_very_decisions(void **state)
             asked.send.segments = 1;
         asked.send.kept = false;
         asked.nothing_to_read = !first.offer;
+        asked.fast_max = 0;
         rme_plan(&asked, &plan);
+        if (first.proto == RME_PROTO_FAST)
+            plan = first;
         snprintf(row, sizeof(row), "%-18s %-7s %-9s", rme_proto_name(plan.proto),
                  plan.proto == RME_PROTO_EAGER || first.send_pack ? "copy" : "direct",
                  plan.proto == RME_PROTO_EAGER || plan.recv_pack ? "copy" : "direct");
@@ -512,6 +516,37 @@ static void explains_the_very_decisions(void **state)
     for (int proto = 0; proto < RME_PROTO_COUNT; proto++)
         assert_true(seen[proto] > 50);
     assert_true(packed > 50);
+}
+
+/* Memory that the receiver has lent is used where copies cost less than messages, and where a
+ * rendezvous would copy as well. */
+static void lent_memory_is_used_where_it_pays(void **state)
+{
+    struct rme_costs slow = costs;
+    struct rme_plan_in in = base(16 * KIB);
+
+    (void)state;
+    in.recv = (struct rme_plan_side){0};
+    in.fast_max = 64 * KIB;
+    assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
+    assert_int_equal(decide(&in).requests, 1);
+    assert_false(decide(&in).offer);
+    in.bytes = 64 * KIB + 1; /* there is no room for it */
+    assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
+    in.bytes = 16 * KIB;
+    in.fast_max = 0;
+    assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
+    in.fast_max = 64 * KIB;
+    in.eager_max = 16 * KIB;
+    assert_int_equal(decide(&in).proto, RME_PROTO_EAGER);
+    in.eager_max = 4000;
+    slow.copy_warm = 10;
+    in.costs = &slow;
+    in.send.ready = in.recv.ready = true;
+    assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
+    in.send.ready = in.recv.ready = false; /* both copy anyway, but with two messages more */
+    slow.reg_call = 1e9;
+    assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
 }
 
 /* No line of the explanation has a better time than the one chosen, where the costs decide. */
@@ -592,6 +627,7 @@ int main(void)
         cmocka_unit_test(huge_sizes),
         cmocka_unit_test(explains_what_is_decided),
         cmocka_unit_test(explains_the_very_decisions),
+        cmocka_unit_test(lent_memory_is_used_where_it_pays),
         cmocka_unit_test(the_best_is_chosen_where_costs_decide),
         cmocka_unit_test(measures),
     };

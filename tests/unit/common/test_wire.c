@@ -104,6 +104,17 @@ static const struct golden goldens[] = {
      "0f000000000000000000000003000000"
      "010000000200000000000000000000000100000000000000"
      "100000000000000001000000000000000200000000000000"},
+    {{.type = RME_WIRE_GRANT, .credits = 2, .from = 0xffff0000u, .nsegment = 1},
+     {{0x10, 1, 0x80000}},
+     64,
+     "10000200000000000000000000000000"
+     "000000000000ffff00000000000000000100000000000000"
+     "100000000000000001000000000000000000080000000000"},
+    {{.type = RME_WIRE_WITHDRAW}, {{0, 0, 0}}, 16, "11000000000000000000000000000000"},
+    {{.type = RME_WIRE_RELEASE, .credits = 1},
+     {{0, 0, 0}},
+     16,
+     "12000100000000000000000000000000"},
 };
 
 #define GOLDENS (sizeof(goldens) / sizeof(goldens[0]))
@@ -225,6 +236,46 @@ static void segments_that_cannot_be(void **state)
     rme_wire_encode(&rts, bytes);
     rme_wire_put_segment(bytes, rts.type, 0, &eleven);
     assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), -EPROTO);
+}
+
+/* A message in lent memory: as bytes; and one whose length, type or room cannot be. */
+static void fast_messages(void **state)
+{
+    static const char hex[] = "01000300050000000600000009000000"
+                              "04000000000000000000000000000000"
+                              "70617970";
+    struct rme_wire_message message = {.type = RME_WIRE_EAGER,
+                                       .credits = 3,
+                                       .eager_taken = 5,
+                                       .unexpected_taken = 6,
+                                       .tag = 9};
+    uint8_t want[ROOM], got[ROOM];
+
+    (void)state;
+    assert_int_equal(unhex(hex, want), 36);
+    memset(got, 0xee, sizeof(got));
+    rme_wire_encode_fast(&message, 4, got);
+    memcpy(got + RME_WIRE_FAST_SIZE, "payp", 4);
+    assert_memory_equal(got, want, 36);
+    assert_int_equal(rme_wire_decode_fast(want, 36, &message), 0);
+    assert_int_equal(message.type, RME_WIRE_EAGER);
+    assert_int_equal(message.credits, 3);
+    assert_int_equal(message.eager_taken, 5);
+    assert_int_equal(message.unexpected_taken, 6);
+    assert_int_equal(message.tag, 9);
+    assert_int_equal(message.payload_length, 4);
+    assert_ptr_equal(message.payload, want + RME_WIRE_FAST_SIZE);
+    for (size_t room = 0; room < 36; room++)
+        assert_int_equal(rme_wire_decode_fast(want, room, &message), -EPROTO);
+    for (unsigned type = 0; type < 256; type++) {
+        want[0] = (uint8_t)type;
+        want[1] = RME_WIRE_F_OPTIONAL;
+        assert_int_equal(rme_wire_decode_fast(want, 36, &message),
+                         type == RME_WIRE_EAGER || type == RME_WIRE_UNEXPECTED ? 0 : -EPROTO);
+    }
+    want[0] = RME_WIRE_UNEXPECTED;
+    want[19] = 0x80;
+    assert_int_equal(rme_wire_decode_fast(want, 36, &message), -EPROTO);
 }
 
 static void unknown_types(void **state)
@@ -391,12 +442,19 @@ static void reject_gives_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(encoding_is_golden),      cmocka_unit_test(decoding_gives_back),
-        cmocka_unit_test(length_is_checked),       cmocka_unit_test(payload_is_the_rest),
-        cmocka_unit_test(segments_that_cannot_be), cmocka_unit_test(unknown_types),
-        cmocka_unit_test(segments_that_fit),       cmocka_unit_test(statuses_are_errors),
-        cmocka_unit_test(hello_is_golden),         cmocka_unit_test(hello_of_a_later_version),
-        cmocka_unit_test(hello_that_is_refused),   cmocka_unit_test(reject_gives_back),
+        cmocka_unit_test(encoding_is_golden),
+        cmocka_unit_test(decoding_gives_back),
+        cmocka_unit_test(length_is_checked),
+        cmocka_unit_test(payload_is_the_rest),
+        cmocka_unit_test(segments_that_cannot_be),
+        cmocka_unit_test(unknown_types),
+        cmocka_unit_test(fast_messages),
+        cmocka_unit_test(segments_that_fit),
+        cmocka_unit_test(statuses_are_errors),
+        cmocka_unit_test(hello_is_golden),
+        cmocka_unit_test(hello_of_a_later_version),
+        cmocka_unit_test(hello_that_is_refused),
+        cmocka_unit_test(reject_gives_back),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

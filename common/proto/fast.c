@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Fast writes [000 4.5.2, 003 4.1].  A message that is larger than a receive buffer, and not so
+ * large that copies would cost more than a rendezvous, is written into memory that its receiver
+ * has lent to us for such messages: an area, registered beforehand, ours alone.  This file is
+ * the holder's side, fast_area.c the owner's.
+ *
+ * Normal path.  Such a message is an EAGER or UNEXPECTED one in every respect but where its
+ * bytes are.  Its header, its length and its payload are put together in memory of our own (the
+ * stage, a block of a zone as large as the area, where a message has the same place as in the
+ * area), and written in one request with an immediate that names the place.  The send is
+ * complete when the bytes are in the stage.  The receiver takes the immediate for the message:
+ * it finds the header at the place, checks a copy of it, and goes on as if it had come in a
+ * receive buffer.  It is copied to its receive, or aside if there is none yet, so the place is
+ * free again when the message has been taken, whether or not the host was there.
+ *
+ * How places come back.  Each such message takes a credit, like any.  The credits that come
+ * back say which messages have been taken (credit.c), in order, so also which places are free:
+ * nothing else needs to be said.  We take places in order (fast_ring.h), and before a place is
+ * used again its write is complete for our own device as well, as the stage is used with it.
+ *
+ * Why order is kept.  The immediate is in the stream of messages, where an EAGER or RTS would
+ * be, and the write is handed to the fabric at the moment when such a message would be.  So
+ * messages of a tag meet their receives in the order of sending whatever way they take, and
+ * windows, refusals (refuse.c) and invitations (invite.c) count it like an EAGER one.  An
+ * invitation of the exact size is taken first: it saves both copies.
+ *
+ * No room, no credit.  Nobody waits for room in the area: what does not fit goes by rendezvous.
+ * So the proof of credit.c holds, and CREDIT messages are only sent earlier, when half of an
+ * area waits to come back.
+ *
+ * Cancel.  A send that is QUEUED is cancelled like any; one that has been written is complete.
+ * Nothing in between waits for a peer.
+ *
+ * Giving back.  WITHDRAW asks for the area.  From then on nothing is written there; when our
+ * device has done with what was, RELEASE says so, behind all messages that are in the area.  We
+ * also release one that we cannot use.
+ *
+ * Failure path.  The end of the link ends the writes; the stage goes when the link is down.
+ * The area is the receiver's, and so is the care for what a wrong peer does with it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "proto/arrive.h"
+#include "proto/fast_ring.h"
+#include "proto/message.h"
+#include "proto/rndv.h"
+#include "proto/send.h"
+
+#define MESSAGE_MOST (64u << 10) /* largest payload; beyond it copies cost too much anywhere */
+#define AREA_MOST    (4u << 20)  /* of an area we use no more, in bytes */
+#define WRITES       128u        /* messages in an area at a time, at most */
+
+/* A message in the area, until its place is free. */
+struct fast_write {
+    struct rme_xfer xfer;
+    struct rme_piece piece;
+    struct rme_lseg seg;
+    uint32_t units;  /* of the ring */
+    uint32_t number; /* its place among all messages of the link (rme_credit.spent) */
+    bool done;       /* our device has done with it */
+};
+
+/* An area of a peer.  It is the peer's talk's, or its job's once the link is gone. */
+struct rme_fast_hold {
+    struct rme_fast_job job; /* the stage is made */
+    struct rme_peer *peer;   /* NULL: the link went while the stage was made */
+    bool making;
+    bool ending; /* it is to be released */
+    uint64_t address, key;
+    uint32_t name; /* of its first unit */
+    size_t size;
+    char *stage;
+    uint64_t lkey;
+    struct rme_fast_ring ring;
+    uint32_t first, count; /* writes whose places are not free: oldest, how many */
+    uint32_t pending;      /* of those, at our device */
+    struct fast_write write[WRITES];
+};
+
+uint64_t rme_fast_most(const struct rme *rme, enum rme_stream stream)
+{
+    uint64_t most = stream == RME_EXPECTED ? rme_least(MESSAGE_MOST, rme->tuning.eager_max)
+                                           : RME_UNEXPECTED_MAX;
+    uint64_t room = rme_least(rme->tuning.fast_bytes, rme->caps->max_piece);
+
+    room = room > RME_WIRE_FAST_SIZE ? room - RME_WIRE_FAST_SIZE : 0;
+    return rme_least(most, room);
+}
+
+/* ---- Sending ---- */
+
+static uint32_t units_of(uint64_t size)
+{
+    return (uint32_t)((RME_WIRE_FAST_SIZE + size + RME_WIRE_FAST_UNIT - 1) /
+                      RME_WIRE_FAST_UNIT);
+}
+
+/* Places of messages that the peer has taken are free. */
+static void reclaim(struct rme_fast_hold *hold)
+{
+    uint32_t told = hold->peer->credit.told;
+
+    while (hold->count > 0) {
+        struct fast_write *oldest = &hold->write[hold->first];
+
+        if (!oldest->done || (int32_t)(told - oldest->number) < 0)
+            return;
+        rme_fast_ring_free(&hold->ring, oldest->units);
+        hold->first = (hold->first + 1) % WRITES;
+        hold->count--;
+    }
+}
+
+static bool has_room(struct rme_fast_hold *hold, uint64_t size)
+{
+    uint32_t at, skip;
+
+    reclaim(hold);
+    return hold->count < WRITES && rme_fast_ring_room(&hold->ring, units_of(size), &at, &skip);
+}
+
+/* Is there an invitation that is meant for a message of this size? */
+static bool is_invited(const struct rme_peer *peer, enum rme_stream stream, uint64_t size,
+                       int32_t tag)
+{
+    const struct rme_invites *invites = &peer->talk->invites;
+
+    return stream == RME_EXPECTED && invites->held != NULL && invites->tag == tag &&
+           invites->held->length == size;
+}
+
+static bool is_planned(struct rme_peer *peer, const struct rme_seg *seg, uint32_t nseg,
+                       uint64_t size)
+{
+    struct rme *rme = peer->rme;
+    struct rme_plan_in in = rme_rndv_plan_in(rme, size);
+    bool ready = nseg == 1 && rme_zone_owns(rme->zone, seg[0].base, seg[0].length);
+    struct rme_plan plan;
+
+    in.fast_max = size;
+    in.send = rme_rndv_side(rme, nseg, ready, true);
+    in.recv.server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0;
+    in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
+    rme_plan(&in, &plan);
+    return plan.proto == RME_PROTO_FAST;
+}
+
+bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                   uint32_t nseg, uint64_t size, int32_t tag)
+{
+    struct rme_fast_hold *hold = peer->talk->fast.held;
+
+    return hold != NULL && !hold->making && !hold->ending &&
+           size <= rme_fast_most(peer->rme, stream) &&
+           rme_window_fits(&peer->window[stream], size) && has_room(hold, size) &&
+           !is_invited(peer, stream, size, tag) && is_planned(peer, seg, nseg, size);
+}
+
+/* The next write, of so many bytes; there is room. */
+static struct fast_write *write_new(struct rme_fast_hold *hold, uint64_t size, uint32_t *at)
+{
+    struct fast_write *write = &hold->write[(hold->first + hold->count) % WRITES];
+    uint32_t units = units_of(size), skip;
+
+    (void)rme_fast_ring_room(&hold->ring, units, at, &skip);
+    rme_fast_ring_take(&hold->ring, *at, units, skip);
+    hold->count++;
+    hold->pending++;
+    write->units = units + skip;
+    write->done = false;
+    return write;
+}
+
+static void post(struct rme_fast_hold *hold, struct fast_write *write, uint32_t at,
+                 uint64_t bytes)
+{
+    struct rme_peer *peer = hold->peer;
+    uint64_t offset = (uint64_t)at * RME_WIRE_FAST_UNIT;
+
+    write->number = peer->credit.spent;
+    write->seg = (struct rme_lseg){hold->stage + offset, bytes, hold->lkey};
+    write->piece = (struct rme_piece){hold->address + offset, hold->key, &write->seg, 1};
+    write->xfer = (struct rme_xfer){.notify = RME_NOTIFY_IMM,
+                                    .imm = hold->name + at,
+                                    .piece = &write->piece,
+                                    .npiece = 1,
+                                    .bytes = bytes};
+    peer->rme->ops->xfer(peer->link, &write->xfer);
+}
+
+bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                   uint32_t nseg, uint64_t size, int32_t tag)
+{
+    struct rme *rme = peer->rme;
+    struct rme_fast_hold *hold = peer->talk->fast.held;
+    struct rme_wire_message message;
+    struct fast_write *write;
+    uint32_t at;
+    char *stage;
+
+    if (!rme_peer_may(peer, RME_CREDIT_DATA))
+        return false;
+    write = write_new(hold, size, &at);
+    rme_peer_header(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED,
+                    &message);
+    message.tag = tag;
+    if (stream == RME_EXPECTED)
+        rme_invite_sent(&peer->talk->invites, tag, 0);
+    stage = hold->stage + (size_t)at * RME_WIRE_FAST_UNIT;
+    rme_wire_encode_fast(&message, (uint32_t)size, stage);
+    rme_seg_gather(seg, nseg, 0, stage + RME_WIRE_FAST_SIZE, size);
+    rme_window_sent(&peer->window[stream], size);
+    post(hold, write, at, RME_WIRE_FAST_SIZE + size);
+    rme_count(rme, RME_C_SENDS_EAGER);
+    rme_count(rme, RME_C_SENDS_FAST);
+    if (stream == RME_UNEXPECTED_STREAM)
+        rme_count(rme, RME_C_UNEXPECTED_SENT);
+    rme_count_add(rme, RME_C_BYTES_SENT, size);
+    rme_count_add(rme, RME_C_BYTES_COPIED, size);
+    peer->bytes_sent += size;
+    return true;
+}
+
+static enum rme_stream stream_of(const struct rme_op *op)
+{
+    return op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
+}
+
+static bool fits(const struct rme_op *op)
+{
+    return op->rndv == NULL &&
+           rme_fast_fits(op->peer, stream_of(op), op->seg, op->nseg, op->size, op->tag);
+}
+
+static enum rme_started start(struct rme *rme, struct rme_op *op)
+{
+    if (!fits(op))
+        return RME_START_OTHER;
+    if (!rme_fast_send(op->peer, stream_of(op), op->seg, op->nseg, op->size, op->tag))
+        return RME_START_STUCK;
+    rme_send_leave(op);
+    rme_op_end(rme, op, 0);
+    return RME_START_GONE;
+}
+
+/* ---- The area that we hold ---- */
+
+static bool send_release(struct rme_peer *peer, struct rme_control *control)
+{
+    if (!rme_peer_send_header(peer, RME_WIRE_RELEASE, RME_CREDIT_CONTROL))
+        return false;
+    rme_node_remove(&control->link);
+    return true;
+}
+
+static void drop_release(struct rme_peer *peer, struct rme_control *control)
+{
+    (void)peer;
+    rme_node_remove(&control->link);
+}
+
+static const struct rme_control_kind release_kind = {send_release, drop_release};
+
+static void say_release(struct rme_peer *peer)
+{
+    rme_node_append(&peer->control, &peer->talk->fast.release.link);
+    rme_peer_kick(peer);
+}
+
+static void hold_free(struct rme *rme, struct rme_fast_hold *hold)
+{
+    if (hold->stage != NULL)
+        (void)rme_zone_put(rme->zone, hold->stage);
+    free(hold);
+}
+
+/* It is released if it shall be and nobody uses the stage any more.  On a link that is given up
+ * nothing is said. */
+static void end_if_idle(struct rme_fast_hold *hold)
+{
+    struct rme_peer *peer = hold->peer;
+
+    if (!hold->ending || hold->making || hold->pending > 0 || !rme_peer_listens(peer))
+        return;
+    peer->talk->fast.held = NULL;
+    hold_free(peer->rme, hold);
+    say_release(peer);
+}
+
+/* The stage: a block of a zone. */
+static void make_stage(struct rme *rme, struct rme_fast_job *job)
+{
+    struct rme_fast_hold *hold = rme_entry(job, struct rme_fast_hold, job);
+    const struct rme_mr *mr;
+
+    pthread_mutex_unlock(&rme->lock);
+    hold->stage = rme_zone_alloc(rme->zone, hold->size);
+    rme_lock(rme);
+    hold->making = false;
+    if (hold->peer == NULL) {
+        hold_free(rme, hold);
+        return;
+    }
+    if (hold->stage == NULL || rme_zone_find(rme->zone, hold->stage, hold->size, &mr) != 0)
+        hold->ending = true;
+    else
+        hold->lkey = mr->lkey;
+    end_if_idle(hold);
+}
+
+static void granted(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_wire_segment segment;
+    struct rme_fast_hold *hold;
+
+    if (peer->talk->fast.held != NULL || !rme_node_alone(&peer->talk->fast.release.link) ||
+        message->nsegment != 1 || peer->rme->tuning.fast_bytes == 0 || !peer->credit.exact) {
+        rme_peer_protocol_error(peer, "a grant of memory that cannot be");
+        return;
+    }
+    rme_wire_segment_at(message, 0, &segment);
+    hold = segment.length >= RME_WIRE_FAST_UNIT ? calloc(1, sizeof(*hold)) : NULL;
+    if (hold == NULL) {
+        say_release(peer);
+        return;
+    }
+    hold->peer = peer;
+    hold->address = segment.address;
+    hold->key = segment.key;
+    hold->name = message->from;
+    hold->ring.units = (uint32_t)(rme_least(segment.length, AREA_MOST) / RME_WIRE_FAST_UNIT);
+    hold->size = (size_t)hold->ring.units * RME_WIRE_FAST_UNIT;
+    hold->making = true;
+    hold->job.run = make_stage;
+    rme_node_append(&peer->rme->protocols->fast.jobs, &hold->job.link);
+    peer->talk->fast.held = hold;
+}
+
+/* If we hold none, our RELEASE has crossed it. */
+static void withdrawn(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_fast_hold *hold = peer->talk->fast.held;
+
+    (void)message;
+    if (hold == NULL)
+        return;
+    hold->ending = true;
+    end_if_idle(hold);
+}
+
+void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer)
+{
+    struct rme_fast_hold *hold = peer->talk->fast.held;
+
+    rme_entry(xfer, struct fast_write, xfer)->done = true;
+    hold->pending--;
+    end_if_idle(hold);
+    if (peer->talk->holds != 0)
+        rme_peer_kick(peer);
+}
+
+void rme_fast_down(struct rme_peer *peer)
+{
+    struct rme_fast_hold *hold = peer->talk->fast.held;
+
+    rme_fast_area_down(peer);
+    if (hold == NULL)
+        return;
+    peer->talk->fast.held = NULL;
+    hold->peer = NULL;
+    if (!hold->making)
+        hold_free(peer->rme, hold);
+}
+
+void rme_fast_work(struct rme *rme)
+{
+    struct rme_node *node = rme_node_take(&rme->protocols->fast.jobs);
+    struct rme_fast_job *job = rme_entry(node, struct rme_fast_job, link);
+
+    job->run(rme, job);
+}
+
+static void made(struct rme_peer *peer)
+{
+    rme_node_init(&peer->talk->fast.release.link);
+    peer->talk->fast.release.kind = &release_kind;
+}
+
+static void started(struct rme_peer *peer)
+{
+    peer->talk->fast.wants = 0;
+    peer->talk->fast.refused = false;
+}
+
+const struct rme_protocol rme_protocol_fast = {
+    .name = "fast",
+    .start = start,
+    .in_turn = fits,
+    .arrived = {[RME_WIRE_GRANT] = granted,
+                [RME_WIRE_WITHDRAW] = withdrawn,
+                [RME_WIRE_RELEASE] = rme_fast_released},
+    .made = made,
+    .started = started,
+    .left = rme_fast_area_left,
+};

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Messages that are written into memory which the receiver has delegated to the sender.  fast.c
+ * tells how. */
+#ifndef RME_FAST_H
+#define RME_FAST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "op/operations.h"
+
+struct rme_fast_area;
+struct rme_fast_hold;
+
+extern const struct rme_protocol rme_protocol_fast;
+
+/* What a peer has of it. */
+struct rme_fast {
+    struct rme_fast_area *given; /* ours, that the peer may write into; NULL: none */
+    struct rme_fast_hold *held;  /* the peer's, that we may write into; NULL: none */
+    uint32_t wants;              /* RTS of the peer that could have been written there */
+    bool refused;               /* this link will not have one: it could not be made, or used */
+    struct rme_control release; /* RELEASE, when it is to be said */
+};
+
+/* What is done without the engine's lock: memory that is made ready, or given back. */
+struct rme_fast_job {
+    struct rme_node link;
+    /* called with the lock, and returns with it; it is released meanwhile */
+    void (*run)(struct rme *rme, struct rme_fast_job *job);
+};
+
+/* What the process has of it. */
+struct rme_fast_pool {
+    struct rme_node areas; /* granted, the least recently used first */
+    struct rme_node jobs;  /* struct rme_fast_job */
+    uint64_t bytes;        /* of all areas */
+    uint32_t clock;        /* such messages, and RTS that could have been, modulo 2^32 */
+};
+
+/* ---- fast.c: the sender ---- */
+
+/* Largest payload, if everything else allows it. */
+uint64_t rme_fast_most(const struct rme *rme, enum rme_stream stream);
+/* May this be written into the peer's memory now, and does the planner want it?  Credits are
+ * another matter. */
+bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                   uint32_t nseg, uint64_t size, int32_t tag);
+/* Writes it: its memory is the host's again.  False: no credit. */
+bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                   uint32_t nseg, uint64_t size, int32_t tag);
+/* Such a write is complete: one whose owner is NULL. */
+void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer);
+
+/* ---- fast_area.c: the receiver ---- */
+
+void rme_fast_init(struct rme_fast_pool *pool);
+/* An RTS of so many bytes came: the peer is granted memory if it would use it. */
+void rme_fast_wanted(struct rme_peer *peer, uint64_t size);
+/* Is this immediate one of a message in memory that the peer was granted? */
+bool rme_fast_named(const struct rme_peer *peer, uint32_t imm);
+/* That message, decoded; its payload stays where it is.  -EPROTO. */
+int rme_fast_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message *message);
+/* It has been taken: the memory that it had goes back to the peer with its credit. */
+void rme_fast_took(struct rme_peer *peer, const struct rme_wire_message *message);
+/* RME_EV_CLOSED.  True: it was an area of this peer. */
+bool rme_fast_closed(struct rme_peer *peer, const void *closed);
+/* The owner's part of the protocol's row. */
+void rme_fast_area_left(struct rme_peer *peer);
+void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *message);
+
+/* ---- Both ---- */
+
+/* No device works for the link any more. */
+void rme_fast_down(struct rme_peer *peer);
+void rme_fast_area_down(struct rme_peer *peer);
+/* Does the first of the jobs. */
+void rme_fast_work(struct rme *rme);
+
+/* Names of places in areas, in immediates: no operation has one of them. */
+#define RME_FAST_FIRST_NAME 0xffff0000u
+
+#endif

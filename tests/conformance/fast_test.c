@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Messages that are written into memory which the receiver has lent to the sender: larger than
+ * a receive buffer, up to 64 KiB.  How they mix with the others, what happens when there is no
+ * room, when the memory is asked for again, and when a side goes.
+ */
+#include <errno.h>
+#include <string.h>
+#include "cases.h"
+
+#define NO_FAST     "fast_bytes=0"
+#define SMALL_AREA  "fast_bytes=160K,fast_pool=16M,rx_size=2048,eager_max=64K,invite=0"
+#define ONE_AREA    "fast_bytes=128K,fast_pool=128K,rx_size=2048,eager_max=64K,invite=0"
+#define LENT_AFTER  4      /* exchanges until each side has been lent memory, for sure */
+#define FAST_SIZE   20000  /* bytes of a message that takes it, with the options above */
+#define LARGE_SIZE  200000 /* and of one that does not */
+#define MANY_ENOUGH 600    /* messages of others after which who sends none is idle */
+
+static void lend(struct pair *p)
+{
+    for (int i = 0; i < LENT_AFTER; i++)
+        pair_exchange(p, FAST_SIZE, 1000 + i);
+    pump_times(20);
+}
+
+static void open_lent(struct pair *p, const char *options)
+{
+    bed_options(options);
+    pair_open(p);
+    lend(p);
+    if (node_counter(p->server, "fast_grants") == 0) /* a lane whose options rule it out */
+        skip();
+    assert_int_equal(node_counter(p->client, "fast_grants"), 1);
+    assert_int_equal(node_counter(p->server, "fast_grants"), 1);
+}
+
+/* One message from client to server, or back; how many of them were fast. */
+static uint64_t one(struct pair *p, bool back, struct blob *out, struct blob *in, bool early,
+                    uint64_t seed)
+{
+    struct node *from = back ? p->server : p->client, *to = back ? p->client : p->server;
+    uint64_t before = node_counter(from, "sends_fast"), got = node_counter(to, "recvs_fast");
+    struct op send, recv;
+
+    blob_fill(out, seed);
+    blob_canary(in);
+    if (early)
+        post_recv(&recv, to, back ? p->to_server : p->to_client, in, 7);
+    post_send(&send, from, back ? p->to_client : p->to_server, out, 7);
+    if (!early) {
+        pump_times(10);
+        post_recv(&recv, to, back ? p->to_server : p->to_client, in, 7);
+    }
+    pump_until_reported(&send);
+    pump_until_reported(&recv);
+    op_check(&recv, out->total);
+    blob_check(in, seed, out->total);
+    pump_times(5);
+    before = node_counter(from, "sends_fast") - before;
+    assert_int_equal(node_counter(to, "recvs_fast") - got, before);
+    return before;
+}
+
+void fast_contents(void **state)
+{
+    static const int sizes[] = {2049,  4608,  4609,  5000,  8192,  12345, 16383,
+                                16384, 20001, 32768, 40000, 65000, 65535, 65536};
+    struct pair p;
+
+    (void)state;
+    open_lent(&p, SMALL_AREA);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        for (int way = 0; way < 4; way++) {
+            struct blob out, in;
+
+            blob_split(&out, sizes[i], 1 + (int)i * 3 % 20, i + 1);
+            blob_split(&in, sizes[i], 1 + way * 2, i + 77);
+            assert_int_equal(one(&p, way & 1, &out, &in, way & 2, i * 4 + (uint64_t)way), 1);
+            blob_free(&out);
+            blob_free(&in);
+        }
+}
+
+/* A message costs one request and one credit, and is copied once on each side; nothing is
+ * said. */
+void fast_counts(void **state)
+{
+    enum { N = 40 };
+    struct pair p;
+    struct blob out, in;
+    uint64_t control, writes, sends, copied, regs;
+
+    (void)state;
+    open_lent(&p, SMALL_AREA);
+    blob_flat(&out, FAST_SIZE);
+    blob_flat(&in, FAST_SIZE);
+    one(&p, false, &out, &in, true, 1);
+    control = node_counter(p.client, "control_sent") + node_counter(p.server, "control_sent");
+    writes = node_counter(p.client, "rdma_writes");
+    sends = node_counter(p.client, "send_requests");
+    copied = node_counter(p.client, "bytes_copied") + node_counter(p.server, "bytes_copied");
+    regs = node_counter(p.client, "registrations") + node_counter(p.server, "registrations");
+    for (uint64_t i = 0; i < N; i++)
+        assert_int_equal(one(&p, false, &out, &in, true, i), 1);
+    assert_int_equal(node_counter(p.client, "control_sent") +
+                         node_counter(p.server, "control_sent"),
+                     control);
+    if (writes != 0) /* the fabric counts them */
+        assert_int_equal(node_counter(p.client, "rdma_writes") - writes, N);
+    /* the writes, where they count, and credits */
+    assert_in_range(node_counter(p.client, "send_requests") - sends, 0, N + N / 2);
+    assert_int_equal(node_counter(p.client, "bytes_copied") +
+                         node_counter(p.server, "bytes_copied") - copied,
+                     2 * N * FAST_SIZE);
+    assert_int_equal(node_counter(p.client, "registrations") +
+                         node_counter(p.server, "registrations"),
+                     regs);
+    blob_free(&out);
+    blob_free(&in);
+}
+
+/* Messages of a tag arrive in order, whichever way each of them takes, posted before their
+ * receives and after. */
+void fast_keeps_order(void **state)
+{
+    enum { N = 60 };
+    static const int sizes[] = {100,  FAST_SIZE, LARGE_SIZE, 30000, 0,
+                                2000, 64000,     65536,      65537};
+    static struct op send[N], recv[N];
+    static struct blob out[N], in[N];
+    struct pair p;
+
+    (void)state;
+    open_lent(&p, SMALL_AREA);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < N; i++) {
+            size_t size = (size_t)sizes[(i * 7 + round) % 9];
+            blob_flat(&out[i], size);
+            blob_flat(&in[i], size);
+            blob_fill(&out[i], (uint64_t)i + 1);
+        }
+        for (int i = 0; round == 0 && i < N / 2; i++)
+            post_recv(&recv[i], p.server, p.to_client, &in[i], 3);
+        for (int i = 0; i < N; i++)
+            post_send(&send[i], p.client, p.to_server, &out[i], 3);
+        pump_times(10);
+        for (int i = round == 0 ? N / 2 : 0; i < N; i++)
+            post_recv(&recv[i], p.server, p.to_client, &in[i], 3);
+        pump_until_all(recv, N);
+        pump_until_all(send, N);
+        for (int i = 0; i < N; i++) {
+            op_check(&recv[i], out[i].total);
+            blob_check(&in[i], (uint64_t)i + 1, out[i].total);
+            blob_free(&out[i]);
+            blob_free(&in[i]);
+        }
+    }
+    assert_true(node_counter(p.client, "sends_fast") > 10);
+    assert_true(node_counter(p.client, "sends_rndv_write") +
+                    node_counter(p.client, "sends_rndv_read") >
+                10);
+}
+
+/* The receiver's host takes nothing: what finds no room goes by rendezvous, and none is lost or
+ * waits. */
+void fast_runs_out(void **state)
+{
+    enum { N = 40 };
+    static struct op send[N], recv[N];
+    static struct blob out[N], in[N];
+    uint64_t fast, rts;
+    struct pair p;
+
+    (void)state;
+    open_lent(&p, SMALL_AREA ",eager_window=128K");
+    fast = node_counter(p.client, "sends_fast");
+    rts = node_counter(p.client, "control_sent");
+    for (int i = 0; i < N; i++) {
+        blob_flat(&out[i], 30000);
+        blob_flat(&in[i], 30000);
+        blob_fill(&out[i], (uint64_t)i);
+        post_send(&send[i], p.client, p.to_server, &out[i], 4);
+    }
+    pump_until_counter(p.client, "control_sent", rts + N - 4);
+    assert_in_range(node_counter(p.client, "sends_fast") - fast, 1, 4); /* of the window */
+    for (int i = 0; i < N; i++)
+        post_recv(&recv[i], p.server, p.to_client, &in[i], 4);
+    pump_until_all(recv, N);
+    pump_until_all(send, N);
+    for (int i = 0; i < N; i++) {
+        op_check(&recv[i], 30000);
+        blob_check(&in[i], (uint64_t)i, 30000);
+        blob_free(&out[i]);
+        blob_free(&in[i]);
+    }
+    pump_times(20);
+    blob_flat(&out[0], 30000);
+    blob_flat(&in[0], 30000);
+    assert_int_equal(one(&p, false, &out[0], &in[0], true, 9), 1); /* there is room again */
+    blob_free(&out[0]);
+    blob_free(&in[0]);
+}
+
+void fast_unexpected(void **state)
+{
+    enum { SIZE = 16000, N = 12 };
+    struct pair p;
+    struct op send[N];
+    struct blob out[N];
+    uint64_t before;
+
+    (void)state;
+    open_lent(&p, SMALL_AREA);
+    before = node_counter(p.client, "sends_fast");
+    for (int i = 0; i < N; i++) {
+        blob_split(&out[i], SIZE, 1 + i, (uint64_t)i);
+        blob_fill(&out[i], (uint64_t)i);
+        post_unexpected(&send[i], p.client, p.to_server, &out[i], i);
+    }
+    pump_until_unexpected(p.server, N);
+    pump_until_all(send, N);
+    for (int i = 0; i < N; i++) {
+        struct rme_unexpected got = inbox_take(p.server);
+
+        assert_int_equal(got.tag, i);
+        assert_int_equal(got.size, SIZE);
+        for (int k = 0; k < SIZE; k++)
+            assert_int_equal(((uint8_t *)got.buffer)[k], pattern_byte((uint64_t)i, k));
+        rme_unexpected_free(p.server->rme, got.buffer);
+        blob_free(&out[i]);
+    }
+    assert_in_range(node_counter(p.client, "sends_fast") - before, 6, N);
+}
+
+/* A send that was written is complete; a receive that is cancelled leaves its message to the
+ * next one. */
+void fast_cancel(void **state)
+{
+    struct pair p;
+    struct blob out, in;
+    struct op send, recv;
+    uint64_t before;
+
+    (void)state;
+    open_lent(&p, SMALL_AREA);
+    blob_flat(&out, FAST_SIZE);
+    blob_flat(&in, FAST_SIZE);
+    blob_fill(&out, 5);
+    blob_canary(&in);
+    before = node_counter(p.client, "sends_fast");
+    post_recv(&recv, p.server, p.to_client, &in, 8);
+    op_cancel(&recv);
+    pump_until_reported(&recv);
+    op_check_error(&recv, -ECANCELED, -ECANCELED);
+    post_send(&send, p.client, p.to_server, &out, 8);
+    op_cancel(&send);
+    pump_until_reported(&send);
+    op_check(&send, FAST_SIZE);
+    pump_times(20);
+    post_recv(&recv, p.server, p.to_client, &in, 8);
+    pump_until_reported(&recv);
+    op_check(&recv, FAST_SIZE);
+    blob_check(&in, 5, FAST_SIZE);
+    assert_int_equal(node_counter(p.client, "sends_fast") - before, 1);
+    blob_free(&out);
+    blob_free(&in);
+}
+
+/* Sends that wait for the link, half of them cancelled there. */
+void fast_cancel_while_waiting(void **state)
+{
+    enum { N = 16 };
+    static struct op send[N], recv[N];
+    static struct blob out[N], in[N];
+    struct pair p;
+    int next = 0;
+
+    (void)state;
+    open_lent(&p, SMALL_AREA);
+    p.server->asleep = true;
+    for (int i = 0; i < N; i++) {
+        blob_flat(&out[i], FAST_SIZE);
+        blob_flat(&in[i], FAST_SIZE);
+        blob_fill(&out[i], (uint64_t)i);
+        post_send(&send[i], p.client, p.to_server, &out[i], 2);
+    }
+    for (int i = 1; i < N; i += 2)
+        op_cancel(&send[i]);
+    p.server->asleep = false;
+    for (int i = 1; i < N; i += 2)
+        pump_until_reported(&send[i]);
+    for (int i = 0; i < N; i++) /* the others end in time */
+        next += i % 2 == 0 || send[i].error == 0;
+    for (int i = 0; i < next; i++)
+        post_recv(&recv[i], p.server, p.to_client, &in[i], 2);
+    pump_until_all(recv, next);
+    pump_until_all(send, N);
+    for (int i = 0, k = 0; i < N; i++)
+        if (send[i].error == 0) {
+            op_check(&recv[k], FAST_SIZE);
+            blob_check(&in[k++], (uint64_t)i, FAST_SIZE);
+        }
+    for (int i = 0; i < N; i++) {
+        blob_free(&out[i]);
+        blob_free(&in[i]);
+    }
+}
+
+/* The receive is too small: it fails, and the sender is told afterwards. */
+void fast_larger_than_receive(void **state)
+{
+    struct pair p;
+    struct blob out, in;
+    struct op send, recv;
+
+    (void)state;
+    open_lent(&p, SMALL_AREA);
+    blob_flat(&out, FAST_SIZE);
+    blob_flat(&in, FAST_SIZE - 1);
+    blob_fill(&out, 6);
+    blob_canary(&in);
+    post_recv(&recv, p.server, p.to_client, &in, 9);
+    post_send(&send, p.client, p.to_server, &out, 9);
+    pump_until_reported(&send);
+    pump_until_reported(&recv);
+    op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
+    pump_until_counter(p.client, "eager_refused", 1);
+    assert_int_equal(blob_foreign(&in, 6), -1);
+    blob_free(&out);
+    blob_free(&in);
+    pair_exchange(&p, FAST_SIZE, 3);
+}
+
+/* One side does not know it, or does not want it: both ways go by rendezvous. */
+void fast_not_wanted(void **state)
+{
+    struct pair p;
+
+    for (int which = 0; which < 3; which++) {
+        bed_options(which == 0 ? NO_FAST : SMALL_AREA);
+        p.server = node_open("server", lane_uri(0));
+        bed_options(which == 1 ? NO_FAST : which == 2 ? SMALL_AREA ",eager_max=0" : SMALL_AREA);
+        p.client = node_open("client", NULL);
+        p.to_server = node_dial(p.client, lane_uri(0));
+        pair_meet(&p);
+        for (int i = 0; i < 2 * LENT_AFTER; i++)
+            pair_exchange(&p, FAST_SIZE, i);
+        assert_int_equal(node_counter(p.client, "sends_fast"), 0);
+        assert_int_equal(node_counter(p.client, "fast_grants"), 0);
+        if (which < 2) {
+            assert_int_equal(node_counter(p.server, "sends_fast"), 0);
+            assert_int_equal(node_counter(p.server, "fast_grants"), 0);
+        }
+        bed_teardown(state);
+        bed_setup(state);
+    }
+}
+
+/* There is memory for one peer: who sends most gets it, from who sends nothing. */
+void fast_is_withdrawn(void **state)
+{
+    struct pair a, b;
+    uint64_t before;
+
+    (void)state;
+    open_lent(&a, ONE_AREA);
+    b.server = a.server;
+    b.client = node_open("other", NULL);
+    b.to_server = node_dial(b.client, lane_uri(0));
+    pair_meet(&b);
+    before = node_counter(a.client, "sends_fast");
+    pair_exchange(&a, FAST_SIZE, 1);
+    assert_int_equal(node_counter(a.client, "sends_fast") - before, 1);
+    for (int i = 0; i < MANY_ENOUGH && node_counter(b.client, "sends_fast") == 0; i++)
+        pair_exchange(&b, FAST_SIZE, i);
+    assert_true(node_counter(b.client, "sends_fast") > 0);
+    assert_int_equal(node_counter(a.server, "fast_withdrawn"), 1);
+    assert_int_equal(node_counter(a.server, "fast_grants"), 2);
+    assert_int_equal(node_counter(a.server, "fast_bytes"), 128 << 10);
+    before = node_counter(a.client, "sends_fast");
+    pair_exchange(&a, FAST_SIZE, 2); /* by rendezvous */
+    assert_int_equal(node_counter(a.client, "sends_fast"), before);
+    for (int i = 0; i < MANY_ENOUGH && node_counter(a.client, "sends_fast") == before; i++)
+        pair_exchange(&a, FAST_SIZE, i); /* and again to the first */
+    assert_true(node_counter(a.client, "sends_fast") > before);
+    assert_int_equal(node_counter(a.server, "fast_withdrawn"), 2);
+}
+
+/* It is asked for again while messages that nobody receives are in it, and more are sent. */
+void fast_is_withdrawn_in_use(void **state)
+{
+    enum { N = 6 };
+    struct op send[N], recv[N];
+    struct blob out[N], in[N];
+    struct pair a, b;
+
+    (void)state;
+    open_lent(&a, ONE_AREA);
+    b.server = a.server;
+    b.client = node_open("other", NULL);
+    b.to_server = node_dial(b.client, lane_uri(0));
+    pair_meet(&b);
+    for (int i = 0; i < N; i++) {
+        blob_flat(&out[i], FAST_SIZE);
+        blob_flat(&in[i], FAST_SIZE);
+        blob_fill(&out[i], (uint64_t)i);
+    }
+    for (int i = 0; i < N / 2; i++)
+        post_send(&send[i], a.client, a.to_server, &out[i], 5);
+    a.client->asleep = true;
+    for (int i = 0; i < MANY_ENOUGH && node_counter(a.server, "fast_withdrawn") == 0; i++)
+        pair_exchange(&b, FAST_SIZE, i);
+    assert_int_equal(node_counter(a.server, "fast_withdrawn"), 1);
+    for (int i = N / 2; i < N; i++)
+        post_send(&send[i], a.client, a.to_server, &out[i], 5);
+    a.client->asleep = false;
+    for (int i = 0; i < N; i++)
+        post_recv(&recv[i], a.server, a.to_client, &in[i], 5);
+    pump_until_all(send, N);
+    pump_until_all(recv, N);
+    for (int i = 0; i < N; i++) {
+        op_check(&recv[i], FAST_SIZE);
+        blob_check(&in[i], (uint64_t)i, FAST_SIZE);
+        blob_free(&out[i]);
+        blob_free(&in[i]);
+    }
+}
+
+/* A side goes while messages are under way; what was lent is back, and lent again to who comes
+ * next. */
+void fast_ends_with_the_link(void **state)
+{
+    enum { N = 8 };
+    struct op send[N];
+    struct blob out[N];
+    struct pair p;
+
+    (void)state;
+    open_lent(&p, ONE_AREA);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < N; i++) {
+            blob_flat(&out[i], FAST_SIZE);
+            blob_fill(&out[i], (uint64_t)i);
+            post_send(&send[i], p.client, p.to_server, &out[i], 5);
+        }
+        pump_times(round);
+        node_close(p.client);
+        for (int i = 0; i < N; i++)
+            blob_free(&out[i]);
+        for (int64_t end = lane_now() + BED_PATIENCE_MS;
+             node_counter(p.server, "fast_bytes") != 0 && lane_now() < end;)
+            pump();
+        assert_int_equal(node_counter(p.server, "fast_bytes"), 0);
+        p.client = node_open("next", NULL);
+        p.to_server = node_dial(p.client, lane_uri(0));
+        pair_meet(&p);
+        lend(&p);
+        assert_int_equal(node_counter(p.server, "fast_grants"), 2 + (uint64_t)round);
+        assert_true(node_counter(p.client, "sends_fast") > 0);
+    }
+}
+
+/* The server goes and comes back: the client is lent memory by the new one. */
+void fast_server_restarts(void **state)
+{
+    struct pair p;
+    struct op send[4];
+    struct blob out;
+    uint64_t before;
+
+    (void)state;
+    open_lent(&p, SMALL_AREA);
+    blob_flat(&out, FAST_SIZE);
+    for (int i = 0; i < 4; i++)
+        post_send(&send[i], p.client, p.to_server, &out, 5);
+    node_close(p.server);
+    pump_until_all(send, 4);
+    blob_free(&out);
+    p.server = node_open("server", lane_uri(0));
+    pair_reconnect(&p);
+    before = node_counter(p.client, "sends_fast");
+    lend(&p);
+    assert_true(node_counter(p.client, "sends_fast") > before);
+    assert_int_equal(node_counter(p.client, "fast_bytes"), 160 << 10);
+}

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Memory that is lent for messages (fast.c, fast_area.c) against a peer that the test plays:
+ * when it is lent, what an owner thinks of what is written there, what a holder does with it,
+ * and how its places come back.
+ */
+#include <errno.h>
+
+#include "engine/engine.h"
+#include "proto/fast_ring.h"
+#include "scripted.h"
+
+#define OPTIONS                                                                                \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,rndv=write,invite=0,"           \
+    "rx_size=4096,credits=32,keepalive_ms=0,idle_keepalive_ms=0,fast_bytes=128K,fast_pool=256K"
+
+enum { SIZE = 20000, AREA = 128 << 10, CREDITS = 32 };
+
+static char memory[64 << 10], area[AREA];
+static struct rme_wire_segment lent; /* what the last GRANT told of */
+
+static uint64_t count_of(const char *name)
+{
+    return rme_counter_value(scripted.rme, name);
+}
+
+static int close_it(void **state)
+{
+    (void)state;
+    scripted_close();
+    return 0;
+}
+
+static void (*write_down)(const struct rme_wire_message *message);
+
+static void heard(const struct rme_wire_message *message)
+{
+    if (message->type == RME_WIRE_GRANT)
+        rme_wire_segment_at(message, 0, &lent);
+    write_down(message);
+}
+
+static void open_it(uint8_t flags)
+{
+    struct rme_hello hello = scripted_hello();
+
+    hello.flags |= flags;
+    scripted_open(OPTIONS, &hello);
+    scripted.have += CREDITS - 8; /* it takes 8 for granted */
+    write_down = script.heard;
+    script.heard = heard;
+    memset(&lent, 0, sizeof(lent));
+}
+
+static void say(uint8_t type)
+{
+    scripted_say((struct rme_wire_message){.type = type}, NULL);
+}
+
+static void rts(uint32_t from, uint64_t total)
+{
+    scripted_say(
+        (struct rme_wire_message){
+            .type = RME_WIRE_RTS, .tag = -5, .from = from, .total = total, .shape = 1},
+        NULL);
+}
+
+static void borrow(void)
+{
+    open_it(RME_HELLO_F_FAST);
+    rts(1, SIZE);
+    assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
+    rts(2, SIZE);
+    assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
+    assert_int_equal(lent.length, AREA);
+    assert_int_equal(count_of("fast_bytes"), AREA);
+}
+
+/* A message of the peer at `at` of what it was lent. */
+static void put(size_t at, uint8_t type, uint32_t size, uint32_t length)
+{
+    struct rme_wire_message message = {.type = type, .tag = 3};
+    char *place = (char *)(uintptr_t)lent.address + at;
+
+    rme_wire_encode_fast(&message, length, place);
+    for (uint32_t i = 0; i < size; i++)
+        place[RME_WIRE_FAST_SIZE + i] = (char)(i * 7);
+}
+
+static uint32_t name_of(size_t at)
+{
+    return scripted_word(RME_WIRE_GRANT, 0)->message.from + (uint32_t)(at / RME_WIRE_FAST_UNIT);
+}
+
+/* ---- The owner ---- */
+
+static void lends_to_who_would_use_it(void **state)
+{
+    (void)state;
+    borrow();
+    for (uint32_t i = 3; i < 9; i++)
+        rts(i, SIZE); /* it has one */
+    assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
+}
+
+static void lends_nothing_to_others(void **state)
+{
+    (void)state;
+    open_it(0); /* does not know what it is */
+    rts(1, SIZE);
+    rts(2, SIZE);
+    assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
+    scripted_close();
+    open_it(RME_HELLO_F_FAST);
+    for (uint32_t i = 1; i < 9; i++)
+        rts(i, i % 2 ? 100 : 65 << 10); /* too small, too large */
+    assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
+    assert_int_equal(count_of("fast_bytes"), 0);
+    script.no_regs = true;
+    for (uint32_t i = 9; i < 20; i++)
+        rts(i, SIZE);
+    script.no_regs = false;
+    for (uint32_t i = 20; i < 30; i++)
+        rts(i, SIZE); /* it does not try for ever */
+    assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
+    assert_int_equal(count_of("fast_bytes"), 0);
+}
+
+static void takes_what_is_written(void **state)
+{
+    static struct posted recv;
+
+    (void)state;
+    borrow();
+    scripted_recv(&recv, memory, sizeof(memory), 3);
+    put(640, RME_WIRE_EAGER, SIZE, SIZE);
+    scripted_imm(name_of(640));
+    scripted_check(&recv, 0);
+    assert_int_equal(recv.actual, SIZE);
+    for (int i = 0; i < SIZE; i++)
+        assert_int_equal(memory[i], (char)(i * 7));
+    assert_int_equal(count_of("recvs_fast"), 1);
+    /* one that comes before its receive is kept, and its place may be used again */
+    put(0, RME_WIRE_EAGER, SIZE, SIZE);
+    scripted_imm(name_of(0));
+    memset((void *)(uintptr_t)lent.address, 0x55, AREA);
+    scripted_recv(&recv, memory, sizeof(memory), 3);
+    scripted_run();
+    scripted_check(&recv, 0);
+    for (int i = 0; i < SIZE; i++)
+        assert_int_equal(memory[i], (char)(i * 7));
+    put(0, RME_WIRE_UNEXPECTED, 16384, 16384);
+    scripted_imm(name_of(0));
+    assert_int_equal(count_of("unexpected_received"), 2); /* it has introduced itself by one */
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+/* Half of what was lent waits to come back: a CREDIT message says that it does. */
+static void gives_places_back_in_time(void **state)
+{
+    static struct posted recv[4];
+
+    (void)state;
+    borrow();
+    for (int i = 0; i < 4; i++)
+        scripted_recv(&recv[i], memory, sizeof(memory), 3);
+    say(RME_WIRE_PING); /* the answer takes along what is owed so far */
+    scripted_hush();
+    put(0, RME_WIRE_EAGER, SIZE, SIZE);
+    for (int i = 0; i < 3; i++)
+        scripted_imm(RME_FAST_FIRST_NAME);
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
+    scripted_imm(RME_FAST_FIRST_NAME);
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
+    assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.credits, 4);
+}
+
+static void wrong(void (*step)(void))
+{
+    borrow();
+    step();
+    scripted_run();
+    assert_int_equal(count_of("protocol_errors"), 1);
+    assert_int_equal(count_of("peers"), 0);
+}
+
+static void too_long(void)
+{
+    put(AREA - 4096, RME_WIRE_EAGER, 0, 4096);
+    scripted_imm(name_of(AREA - 4096));
+}
+
+static void much_too_long(void)
+{
+    put(0, RME_WIRE_EAGER, 0, UINT32_MAX);
+    scripted_imm(name_of(0));
+}
+
+static void no_message(void)
+{
+    put(0, RME_WIRE_PING, 0, 0);
+    scripted_imm(name_of(0));
+}
+
+static void outside(void)
+{
+    scripted_imm(name_of(AREA));
+}
+
+static void unexpected_too_large(void)
+{
+    put(0, RME_WIRE_UNEXPECTED, 0, 16385);
+    scripted_imm(name_of(0));
+}
+
+static void beyond_the_window(void)
+{
+    put(0, RME_WIRE_EAGER, 0, 60000);
+    for (int i = 0; i < 20 && count_of("protocol_errors") == 0; i++)
+        scripted_imm(name_of(0));
+}
+
+static void returned_twice(void)
+{
+    say(RME_WIRE_RELEASE);
+    assert_int_equal(count_of("protocol_errors"), 0);
+    assert_int_equal(count_of("fast_bytes"), 0);
+    say(RME_WIRE_RELEASE);
+}
+
+static void used_when_returned(void)
+{
+    uint32_t name = name_of(0);
+
+    say(RME_WIRE_RELEASE);
+    scripted_imm(name);
+}
+
+static void impossible_credits(void)
+{
+    struct rme_wire_message message = {.type = RME_WIRE_EAGER, .credits = 999};
+
+    rme_wire_encode_fast(&message, 10, (void *)(uintptr_t)lent.address);
+    scripted_imm(name_of(0));
+}
+
+static void wrong_peers_lose_their_link(void **state)
+{
+    void (*const step[])(void) = {too_long,       much_too_long,        no_message,
+                                  outside,        unexpected_too_large, beyond_the_window,
+                                  returned_twice, used_when_returned,   impossible_credits};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(step) / sizeof(step[0]); i++) {
+        wrong(step[i]);
+        if (i + 1 < sizeof(step) / sizeof(step[0]))
+            scripted_close();
+    }
+}
+
+/* ---- The holder ---- */
+
+static const struct rme_wire_segment whole = {.address = 0, .key = 7, .length = AREA};
+
+static void grant(uint64_t length, uint32_t nsegment)
+{
+    struct rme_wire_segment segment[2] = {whole, whole};
+
+    segment[0].address = segment[1].address = (uintptr_t)area;
+    segment[0].length = length;
+    scripted_say(
+        (struct rme_wire_message){.type = RME_WIRE_GRANT, .from = 1000, .nsegment = nsegment},
+        segment);
+}
+
+static void lend_it(void)
+{
+    open_it(RME_HELLO_F_FAST);
+    grant(AREA, 1);
+    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 0);
+}
+
+static void writes_until_it_is_full(void **state)
+{
+    static struct posted send[8];
+    unsigned i;
+
+    (void)state;
+    lend_it();
+    scripted.keeps = true; /* the peer takes nothing */
+    for (i = 0; i < 6; i++) {
+        scripted_send(&send[i], memory, SIZE, 1);
+        scripted_run();
+        scripted_check(&send[i], 0); /* complete at once */
+        assert_int_equal(script.xfers, i + 1);
+    }
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 0);
+    scripted_send(&send[6], memory, SIZE, 1); /* no room */
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
+    assert_int_equal(count_of("sends_fast"), 6);
+    while (script.xfers > 0)
+        script_finish(0);
+    scripted_run();
+    scripted_send(&send[7], memory, SIZE, 1); /* they are written, but not taken */
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 2);
+    scripted.keeps = false;
+    say(RME_WIRE_PING);
+    scripted_send(&send[5], memory, SIZE, 2);
+    scripted_run();
+    assert_int_equal(count_of("sends_fast"), 7);
+}
+
+/* What the peer has taken is written, but its place is used again only when our device says
+ * so, too. */
+static void a_place_waits_for_the_device(void **state)
+{
+    static struct posted send;
+
+    (void)state;
+    lend_it();
+    for (int i = 0; i < 6; i++)
+        scripted_send(&send, memory, SIZE, 1);
+    scripted_run();
+    say(RME_WIRE_PING); /* all are taken */
+    scripted_send(&send, memory, SIZE, 1);
+    scripted_run();
+    assert_int_equal(count_of("sends_fast"), 6);
+    while (script.xfers > 0)
+        script_finish(0);
+    scripted_run();
+    scripted_send(&send, memory, SIZE, 2);
+    scripted_run();
+    assert_int_equal(count_of("sends_fast"), 7);
+}
+
+static void returns_what_is_asked_for(void **state)
+{
+    static struct posted send;
+
+    (void)state;
+    lend_it();
+    scripted_send(&send, memory, SIZE, 1);
+    scripted_run();
+    say(RME_WIRE_WITHDRAW);
+    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 0); /* the device is at it */
+    scripted_send(&send, memory, SIZE, 2);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
+    script_finish(0);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
+    say(RME_WIRE_WITHDRAW); /* crossed: there is nothing */
+    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
+    assert_int_equal(count_of("protocol_errors"), 0);
+    grant(AREA, 1); /* and again */
+    scripted_send(&send, memory, SIZE, 3);
+    scripted_run();
+    assert_int_equal(count_of("sends_fast"), 2);
+}
+
+static void returns_what_it_cannot_use(void **state)
+{
+    (void)state;
+    open_it(RME_HELLO_F_FAST);
+    grant(10, 1);
+    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
+    script.no_regs = true;
+    grant(4 << 20, 1); /* more than a zone has ready */
+    script.no_regs = false;
+    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 2);
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+static void wrong_grants_end_the_link(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        lend_it();
+        if (i == 0) {
+            grant(AREA, 1); /* a second one */
+        } else {
+            say(RME_WIRE_WITHDRAW);
+            assert_int_equal(count_of("protocol_errors"), 0);
+            grant(AREA, i == 1 ? 0 : 2);
+        }
+        assert_int_equal(count_of("protocol_errors"), 1);
+        if (i < 2)
+            scripted_close();
+    }
+}
+
+/* ---- The ring ---- */
+
+/* Against a map of all units: what is taken is free, consecutive, and comes back in order. */
+static void ring_is_a_ring(void **state)
+{
+    enum { UNITS = 37, OUT = 64 };
+    uint32_t random = 1, taken[OUT], head = 0, tail = 0, refused = 0, at, skip;
+    struct rme_fast_ring ring = {.units = UNITS};
+    uint8_t used[UNITS] = {0};
+    uint32_t begin[OUT], count[OUT];
+
+    (void)state;
+    for (int step = 0; step < 20000; step++) {
+        uint32_t want;
+
+        random = random * 1103515245 + 12345;
+        want = 1 + (random >> 16) % 15;
+        if ((random >> 8) % 2 && tail - head < OUT) {
+            if (!rme_fast_ring_room(&ring, want, &at, &skip)) {
+                refused++;
+                continue;
+            }
+            assert_true(at + want <= UNITS);
+            for (uint32_t i = 0; i < want; i++)
+                assert_int_equal(used[at + i]++, 0);
+            rme_fast_ring_take(&ring, at, want, skip);
+            begin[tail % OUT] = at;
+            count[tail % OUT] = want;
+            taken[tail++ % OUT] = want + skip;
+        } else if (head != tail) {
+            for (uint32_t i = 0; i < count[head % OUT]; i++)
+                used[begin[head % OUT] + i] = 0;
+            rme_fast_ring_free(&ring, taken[head++ % OUT]);
+        }
+        assert_true(ring.taken <= UNITS);
+        assert_true((head == tail) == (ring.taken == 0));
+    }
+    assert_true(refused > 100 && tail > 1000);
+    assert_false(
+        rme_fast_ring_room(&(struct rme_fast_ring){.units = UNITS}, UNITS + 1, &at, &skip));
+    assert_true(rme_fast_ring_room(&(struct rme_fast_ring){.units = UNITS, .first = 20}, UNITS,
+                                   &at, &skip));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ring_is_a_ring),
+        cmocka_unit_test_teardown(lends_to_who_would_use_it, close_it),
+        cmocka_unit_test_teardown(lends_nothing_to_others, close_it),
+        cmocka_unit_test_teardown(takes_what_is_written, close_it),
+        cmocka_unit_test_teardown(gives_places_back_in_time, close_it),
+        cmocka_unit_test_teardown(wrong_peers_lose_their_link, close_it),
+        cmocka_unit_test_teardown(writes_until_it_is_full, close_it),
+        cmocka_unit_test_teardown(a_place_waits_for_the_device, close_it),
+        cmocka_unit_test_teardown(returns_what_is_asked_for, close_it),
+        cmocka_unit_test_teardown(returns_what_it_cannot_use, close_it),
+        cmocka_unit_test_teardown(wrong_grants_end_the_link, close_it),
+    };
+
+    return cmocka_run_group_tests_name("fast", tests, NULL, NULL);
+}
