@@ -218,8 +218,9 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
         rc = open_desk(f);
     if (rc == 0)
         rc = elan_wait_open(f);
-    if (rc == 0)
-        rc = bmi_elan4_nic_listen(f->nic);
+    if (rc == 0 && (rc = bmi_elan4_nic_listen(f->nic)) < 0)
+        elan_log(f, RME_LOG_ERROR, "opening context %d to the network: %s", f->nic->context,
+                 strerror(-rc));
     if (rc < 0) {
         elan_close(f);
         return rc;

@@ -3,14 +3,11 @@
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 
-#include "emul/elan4/shm.h"
+#include "tests/elan4/segment.h"
 
 #define SOON 30000
 #define BIG  (4u << 20)
@@ -92,36 +89,14 @@ static int stopped(void)
     return run_beds(2, (bed_fn[]){active, passive});
 }
 
-/* The segment of this process, once more. */
-static struct shm_head *own_segment(void)
-{
-    char path[300], link[100], own[40];
-    void *at = MAP_FAILED;
-    DIR *dir = opendir("/proc/self/fd");
-
-    snprintf(own, sizeof(own), "/memfd:emuelan4-%d ", getpid());
-    CHECK(dir);
-    for (struct dirent *e; at == MAP_FAILED && (e = readdir(dir)) != NULL;) {
-        snprintf(path, sizeof(path), "/proc/self/fd/%s", e->d_name);
-        ssize_t n = readlink(path, link, sizeof(link) - 1);
-        link[n > 0 ? n : 0] = 0;
-        if (strncmp(link, own, strlen(own)) != 0)
-            continue;
-        int fd = open(path, O_RDWR);
-        at = mmap(NULL, sizeof(struct shm_head), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        close(fd);
-    }
-    closedir(dir);
-    CHECK(at != MAP_FAILED);
-    return at;
-}
-
 /* What others know when a lock of a process is kept by somebody who has no processor: word 5
  * says how often they found it so, word 6 that they have what they wanted. */
 static void keeper(struct bed *b)
 {
     bed_open(b, LOW);
-    _Atomic uint32_t *lock = &own_segment()->ctx[0].lock;
+    struct shm_head *seg = own_segment();
+    CHECK(seg);
+    _Atomic uint32_t *lock = &seg->ctx[0].lock;
     char *mem = malloc(BIG);
     memset(mem, 7, BIG);
     tell(b, 0, elan(b, mem));

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Each call of the library that can fail fails once:  test_faults [CALL [K]]
+ *
+ * A process opens a server and a client, which connect, talk, write, read, and part. For each
+ * call by name, and each time K that it is made, a process of its own does so with that one
+ * failing. Whatever becomes of it, nothing crashes or hangs; what did not open says why in one
+ * line that names the error; and then the same process does all of it again, and that works.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bmi_elan4/elan.h"
+#include "tests/elan4/segment.h"
+#include "tests/elan4/sides.h"
+
+#define PIECES  3
+#define EACH    3000
+#define PATIENT 20000 /* ms, for a part of it whose outcome may be that nothing comes */
+#define LIMIT_S 120
+#define MANY    500 /* more calls of a name than there are */
+#define AT_ONCE "elan_quarantine_ms=0,elan_drain_timeout_ms=50"
+
+static const char *const call_name[] = {
+#define X(name) #name,
+    EMU4_CALLS(X)
+#undef X
+};
+
+/* How the process of one fault ends; with anything else it was not by itself. */
+enum { WELL = 40, FAILED_FIRST, NOT_REACHED, NO_REASON, NOT_AGAIN };
+
+static char reason[400]; /* the last thing that was said of what is wrong */
+static bool talkative;
+
+static void listen_to(void *arg, enum rme_log_level level, const char *format, ...)
+{
+    char line[400], *at;
+    va_list ap;
+    (void)arg;
+
+    va_start(ap, format);
+    vsnprintf(line, sizeof(line), format, ap);
+    va_end(ap);
+    if ((at = strstr(line, "BMI_ELAN4_SERVER_ADDR=")) != NULL)
+        setenv("BMI_ELAN4_SERVER_ADDR", at + strlen("BMI_ELAN4_SERVER_ADDR="), 1);
+    if (level <= RME_LOG_WARN)
+        strcpy(reason, line);
+    if (talkative)
+        printf("  %s\n", line);
+}
+
+static bool begin(struct side *s, const char *listen)
+{
+    const struct rme_option_row *tables[] = {rme_engine_options, ops->options};
+    char text[300], why[200] = "";
+
+    memset(s, 0, sizeof(*s));
+    snprintf(text, sizeof(text), "elan_log=%s/log," AT_ONCE, folder);
+    s->options = rme_options_new(tables, 2);
+    if (!s->options || rme_options_parse(s->options, text, why, sizeof(why)) < 0 ||
+        (listen && rme_addr_parse("elan4", listen, &s->listen) < 0))
+        _exit(100);
+    struct rme_fabric_config config = {.listen = s->listen,
+                                       .rx_size = 4096,
+                                       .options = s->options,
+                                       .stats = &s->stats,
+                                       .log = listen_to};
+    int rc = ops->open(&config, &s->f);
+    if (rc < 0)
+        s->f = NULL;
+    return rc == 0;
+}
+
+static void end(struct side *s)
+{
+    if (s->f)
+        ops->close(s->f);
+    if (s->listen)
+        rme_addr_put(s->listen);
+    if (s->options)
+        rme_options_free(s->options);
+}
+
+static void look(struct side *s)
+{
+    struct rme_event e[8];
+    int n = ops->poll(s->f, e, 8);
+
+    for (int i = 0; i < n; i++) {
+        s->count[e[i].type]++;
+        if (e[i].type == RME_EV_LINK_REQUEST &&
+            ops->link_accept(e[i].link, "yes", 4, RX, s) < 0)
+            ops->link_reject(e[i].link, "no", 3);
+        else if (e[i].type == RME_EV_LINK_UP)
+            s->link = e[i].link;
+        else if (e[i].type == RME_EV_RECV)
+            ops->rx_return(s->f, e[i].rx);
+        if (e[i].type == RME_EV_LINK_DOWN) {
+            if (s->link == e[i].link)
+                s->link = NULL;
+            ops->link_free(e[i].link);
+        }
+    }
+    ops->flush(s->f);
+}
+
+/* False: the link has ended, or nothing comes. */
+static bool comes(struct side *a, struct side *b, enum rme_event_type type, int count)
+{
+    uint64_t end = rme_now() + PATIENT;
+
+    while (a->count[type] < count) {
+        if (a->count[RME_EV_LINK_DOWN] + b->count[RME_EV_LINK_DOWN] || rme_now() >= end)
+            return false;
+        look(a);
+        look(b);
+    }
+    return true;
+}
+
+/* All that they do with each other. */
+static bool talk(struct side *server, struct side *client)
+{
+    static uint8_t here[PIECES * EACH], there[PIECES * EACH];
+    struct rme_lseg seg[PIECES];
+    struct rme_piece piece[PIECES];
+    struct rme_addr *addr;
+    struct rme_mr mr;
+
+    if (rme_addr_parse("elan4", "elan4://0:2", &addr) < 0)
+        _exit(100);
+    int rc = ops->link_connect(client->f, addr, 0, "may I", 6, RX, client, &client->link);
+    rme_addr_put(addr);
+    if (rc < 0 || !comes(client, server, RME_EV_LINK_UP, 1) ||
+        !comes(server, client, RME_EV_LINK_UP, 1) ||
+        ops->reg(server->f, there, sizeof(there), RME_ACCESS_REMOTE_WRITE, &mr) < 0)
+        return false;
+    for (int i = 0; i < PIECES; i++) {
+        seg[i] = (struct rme_lseg){here + (size_t)i * EACH, EACH, 0};
+        piece[i] = (struct rme_piece){(uintptr_t)there + (size_t)i * EACH, mr.rkey, &seg[i], 1};
+    }
+    struct rme_xfer x = {.notify = RME_NOTIFY_IMM,
+                         .imm = 3,
+                         .piece = piece,
+                         .npiece = PIECES,
+                         .bytes = sizeof(here)};
+    memset(here, 'h', sizeof(here));
+    memset(there, 't', sizeof(there));
+    ops->xfer(client->link, &x);
+    ops->flush(client->f);
+    if (!comes(server, client, RME_EV_IMM, 1) || !comes(client, server, RME_EV_XFER_DONE, 1) ||
+        memcmp(here, there, sizeof(here)) != 0)
+        return false;
+    memset(there, 'u', sizeof(there));
+    struct rme_xfer y = x;
+    y.read = true;
+    y.notify = RME_NOTIFY_MSG;
+    y.tx = ops->tx_get(client->link);
+    if (!y.tx)
+        return false;
+    memset(y.tx, 0, 3000); /* of several packets */
+    y.tx_length = 3000;
+    ops->xfer(client->link, &y);
+    ops->flush(client->f);
+    return comes(server, client, RME_EV_RECV, 1) &&
+           comes(client, server, RME_EV_XFER_DONE, 2) && here[0] == 'u' &&
+           memcmp(here, there, sizeof(here)) == 0;
+}
+
+/* No links are left. */
+static void part_all(struct side *server, struct side *client)
+{
+    struct side *both[] = {server, client};
+    struct rme_link *l;
+
+    for (;;) {
+        bool any = false;
+        for (int i = 0; i < 2; i++) {
+            if (!both[i]->f)
+                continue;
+            TAILQ_FOREACH(l, &both[i]->f->links, all)
+                if (l->state == ELAN_UP_STATE || l->state == ELAN_FINDING_STATE ||
+                    l->state == ELAN_GREETING_STATE)
+                    ops->link_disconnect(l, -ESHUTDOWN);
+            look(both[i]);
+            any |= !TAILQ_EMPTY(&both[i]->f->links);
+        }
+        if (!any)
+            return;
+    }
+}
+
+/* Everything once. `opened`: both sides were. */
+static bool once(bool *opened)
+{
+    struct side server, client = {0};
+
+    *opened = begin(&server, "elan4://0:2") && begin(&client, NULL);
+    bool well = *opened && talk(&server, &client);
+    part_all(&server, &client);
+    end(&client);
+    end(&server);
+    return well;
+}
+
+static int with_fault(int call, int k)
+{
+    char fail[80];
+    bool opened;
+
+    alarm(LIMIT_S);
+    snprintf(fail, sizeof(fail), "%s:%d", call_name[call], k);
+    setenv("EMUELAN4_FAIL", fail, 1);
+    bool first = once(&opened);
+    const struct shm_head *seg = own_segment();
+    if (seg && atomic_load(&seg->counters.call[call]) < (uint64_t)k)
+        return first ? NOT_REACHED : NOT_AGAIN;
+    if (!opened && !*reason)
+        return NO_REASON;
+    bool again = once(&opened);
+    return !again ? NOT_AGAIN : first ? WELL : FAILED_FIRST;
+}
+
+/* A process with one fault: how it ended; below 0: it was killed. */
+static int run(int call, int k)
+{
+    int st;
+
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(with_fault(call, k));
+    if (pid < 0 || waitpid(pid, &st, 0) != pid)
+        return -1;
+    return WIFEXITED(st) ? WEXITSTATUS(st) : -WTERMSIG(st);
+}
+
+static int sweep(int call, int *points, int *failed)
+{
+    int first = 0, bad = 0;
+
+    for (int k = 1; k < MANY; k++) {
+        int how = run(call, k);
+        if (how == NOT_REACHED)
+            break;
+        ++*points;
+        first += how == FAILED_FIRST;
+        if (how == WELL || how == FAILED_FIRST)
+            continue;
+        bad++;
+        if (how == NO_REASON || how == NOT_AGAIN)
+            printf("FAILED: %s:%d: %s\n", call_name[call], k,
+                   how == NO_REASON ? "what did not open says nothing"
+                                    : "it does not work afterwards");
+        else
+            printf("FAILED: %s:%d: %s %d\n", call_name[call], k,
+                   how < 0 ? "it was killed by signal" : "it ended with status",
+                   how < 0 ? -how : how);
+    }
+    *failed += bad;
+    return first;
+}
+
+int main(int argc, char **argv)
+{
+    int points = 0, failed = 0, ended = 0;
+    void *none = NULL;
+
+    if (sides_set_up(&none) < 0)
+        return 2;
+    if (argc > 2) {
+        talkative = true;
+        for (int i = 0; i < EMU4_CALL_COUNT; i++)
+            if (strcmp(call_name[i], argv[1]) == 0)
+                printf("%d\n", run(i, atoi(argv[2])));
+    } else {
+        for (int i = 0; i < EMU4_CALL_COUNT; i++)
+            if (argc < 2 || strcmp(call_name[i], argv[1]) == 0)
+                ended += sweep(i, &points, &failed);
+        printf("%d faults, of which %d ended what was begun\n", points, ended);
+        printf("%d passed, %d failed\n", points - failed, failed);
+    }
+    sides_tear_down(&none);
+    return failed || (argc < 2 && points < 20);
+}
