@@ -214,7 +214,8 @@ struct rme_fabric_ops {
      * Starts a link to part `part` of addr.  Promises `rx` receive buffers before the peer can
      * see the request.  Returns with *out set before anything is resolved; the outcome is
      * LINK_UP or LINK_DOWN (-ECONNREFUSED nobody listens, -EHOSTUNREACH no route or address,
-     * -ETIMEDOUT, -EACCES rejected by the peer's engine with hello data).  The engine bounds
+     * -ETIMEDOUT, -EACCES rejected by the peer's engine with hello data, -EBUSY so many
+     * requests wait there that this one was not taken: worth another try).  The engine bounds
      * the time with link_disconnect().
      */
     int (*link_connect)(struct rme_fabric *f, const struct rme_addr *addr, int part,

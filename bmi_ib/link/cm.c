@@ -28,7 +28,8 @@
 #define REJECTED_TIMEOUT     4
 #define REJECTED_NO_LISTENER 8 /* "invalid service id" */
 /* the peer still has a connection with our old queue pair number */
-#define REJECTED_STALE 10
+#define REJECTED_STALE    10
+#define REJECTED_CONSUMER 28 /* rdma_reject was called, or nobody could be asked */
 
 #define RNR_TIMER 12 /* 0.64 ms, in the code of the InfiniBand specification */
 
@@ -253,6 +254,7 @@ void ib_cm_established(struct rme_link *l)
 /* A peer asks for a link. */
 static void requested(struct rme_fabric *f, const struct cm_note *n)
 {
+    static const uint8_t will_not_do = 1; /* without a word it would ask again */
     char peer[IB_PEER_MAX];
     ib_sockaddr_text(rdma_get_peer_addr(n->id), peer, sizeof(peer));
     struct rme_link *l = NULL;
@@ -262,7 +264,7 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
         ib_log(f, RME_LOG_WARN, "%s: connection request refused: %s", peer,
                f->dev.dead ? "the device has failed" : "wrong device, or no memory");
         ib_count(f, REJECTS, 1);
-        rdma_reject(n->id, NULL, 0);
+        rdma_reject(n->id, &will_not_do, sizeof(will_not_do));
         rdma_destroy_id(n->id);
         return;
     }
@@ -302,8 +304,10 @@ static bool any_byte(const uint8_t *data, size_t length)
 }
 
 /*
- * The errno for a REJECTED event: who said no decides.  The kernel of a peer that died while it
- * was asked says "consumer" too, but without data; transports pad with zeros.
+ * The errno for a REJECTED event: who said no decides.  "Consumer" is said, too, but without
+ * data, by the kernel of a peer when more requests wait there than its listener's backlog, or
+ * when the peer died while it was asked; whoever asks again finds out which.  Transports pad
+ * with zeros.
  */
 int ib_reject_error(int status, const void *data, size_t length)
 {
@@ -316,6 +320,8 @@ int ib_reject_error(int status, const void *data, size_t length)
     case REJECTED_NO_LISTENER:
     case -ECONNREFUSED:
         return -ECONNREFUSED;
+    case REJECTED_CONSUMER:
+        return any_byte(data, length) ? -EACCES : -EBUSY;
     default:
         return any_byte(data, length) ? -EACCES : -ECONNREFUSED;
     }
@@ -331,7 +337,9 @@ static void rejected(struct rme_link *l, const struct cm_note *n)
     l->stale += error == -ESTALE;
     l->refused = n->status == REJECTED_NO_LISTENER;
     ib_log(l->f, RME_LOG_INFO, "%s: the connection was rejected: %s (reason %d)", l->peer,
-           error == -ESTALE ? "the peer had one of ours that is gone" : strerror(-error),
+           error == -ESTALE  ? "the peer had one of ours that is gone"
+           : error == -EBUSY ? "too many requests wait there"
+                             : strerror(-error),
            n->status);
     ib_link_fail(l, error, false);
 }

@@ -135,7 +135,9 @@ static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_a
     if (!e)
         return false;
     e->error = type == RME_EV_LINK_DOWN ? l->error : 0;
-    e->why = l->by_tcp ? by_tcp : NULL;
+    e->why = l->by_tcp            ? by_tcp
+             : l->error == -EBUSY ? "too many requests wait there, see its option backlog"
+                                  : NULL;
     if (with_answer) {
         e->hello = l->answer;
         e->hello_length = l->answer_length;
@@ -182,7 +184,7 @@ void ib_emit_downs(struct rme_fabric *f)
 static bool next_address_helps(const struct rme_link *l)
 {
     return !l->passive && !l->was_up && !l->asked && !l->f->dev.dead && l->error != -EACCES &&
-           l->address && l->address->ai_next;
+           l->error != -EBUSY && l->address && l->address->ai_next;
 }
 
 /* The device is done with the link: start again with the next address, or end. */

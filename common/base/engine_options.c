@@ -101,6 +101,10 @@ const struct rme_option_row rme_engine_options[] = {
     /* connections */
     {"connect_timeout_ms", "ms", 5000, 10, 600000,
      "A connection that is not up by then has failed.", NULL},
+    {"busy_timeout_ms", "ms", 60000, 0, 3600000,
+     "A peer at which too many connection requests wait is asked again for so long, with the "
+     "pauses below; then the connection has failed.",
+     NULL},
     {"backoff_min_ms", "ms", 20, 1, 600000,
      "Pause before the second attempt to connect; it doubles up to backoff_max_ms.", NULL},
     {"backoff_max_ms", "ms", 2000, 1, 600000, "Longest pause between attempts to connect.",

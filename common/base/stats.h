@@ -77,6 +77,8 @@
     X(WINDOWS, "windows", "ranges", "ranges of memory opened to one peer for one operation")   \
     X(RNR, "rnr", "events", "receiver-not-ready errors seen")                                  \
     X(CONNECTS, "connects", "links", "links established")                                      \
+    X(CONNECTS_AGAIN, "connects_again", "requests",                                            \
+      "connection requests made once more, as too many waited at the peer")                    \
     X(RECONNECTS, "reconnects", "links", "links established to a peer that had one before")    \
     X(LINK_FAILURES, "link_failures", "links",                                                 \
       "links that failed or could not be established")                                         \

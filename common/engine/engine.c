@@ -166,6 +166,7 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->xfer_bytes = (uint64_t)rme_option(o, "xfer_bytes_peer");
     t->spin_us = (uint32_t)rme_option(o, "spin_us");
     t->connect_ms = (uint32_t)rme_option(o, "connect_timeout_ms");
+    t->busy_ms = (uint32_t)rme_option(o, "busy_timeout_ms");
     t->backoff_min_ms = (uint32_t)rme_option(o, "backoff_min_ms");
     t->backoff_max_ms = (uint32_t)rme_option(o, "backoff_max_ms");
     t->keepalive_ms = (uint32_t)rme_option(o, "keepalive_ms");

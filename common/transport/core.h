@@ -48,7 +48,7 @@ struct rme_tuning {
     uint32_t xfers_peer, xfers;
     uint64_t xfer_bytes; /* of a peer */
     uint32_t spin_us;
-    uint32_t connect_ms, backoff_min_ms, backoff_max_ms;
+    uint32_t connect_ms, busy_ms, backoff_min_ms, backoff_max_ms;
     uint32_t keepalive_ms, idle_keepalive_ms, peer_timeout_ms, cancel_ms;
 };
 

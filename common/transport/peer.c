@@ -172,6 +172,7 @@ int rme_peer_connect_error(int error)
     case -ENOMEM:
         return error;
     case -EACCES: /* the peer's engine said no */
+    case -EBUSY:  /* it never came to ours */
         return -ECONNREFUSED;
     default:
         return -EHOSTUNREACH;
@@ -220,16 +221,42 @@ static void set_timer(struct rme_peer *peer, uint64_t when)
     rme_wait_deadline(peer->rme);
 }
 
+/* No attempt before a pause is over; the next one is longer. */
+static void back_off(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+
+    peer->not_before = rme_now() + jittered(rme, peer->backoff_ms);
+    peer->backoff_ms = peer->backoff_ms < rme->tuning.backoff_max_ms / 2
+                           ? peer->backoff_ms * 2
+                           : rme->tuning.backoff_max_ms;
+}
+
+/* Too many requests of others wait there.  Somebody takes them, so we ask again after a pause,
+ * and nobody hears of it.  False: that has gone on for too long. */
+static bool ask_again(struct rme_peer *peer)
+{
+    uint64_t now = rme_now();
+
+    if (peer->busy_by == 0)
+        peer->busy_by = now + peer->rme->tuning.busy_ms;
+    if (now >= peer->busy_by)
+        return false;
+    rme_count(peer->rme, RME_C_CONNECTS_AGAIN);
+    peer->state = RME_PEER_BACKOFF;
+    back_off(peer);
+    set_timer(peer, peer->not_before);
+    return true;
+}
+
 static void connect_failed(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
 
     peer->state = RME_PEER_IDLE;
+    peer->busy_by = 0;
     rme_timer_stop(&rme->timers, &peer->timer);
-    peer->not_before = rme_now() + jittered(rme, peer->backoff_ms);
-    peer->backoff_ms = peer->backoff_ms < rme->tuning.backoff_max_ms / 2
-                           ? peer->backoff_ms * 2
-                           : rme->tuning.backoff_max_ms;
+    back_off(peer);
     if (!peer->last_part_told)
         rme_log_put(rme->log, RME_LOG_WARN, "%s: cannot connect: %s%s%s", rme_peer_name(peer),
                     strerror(-peer->last_part_error), peer->last_part_why != NULL ? "; " : "",
@@ -353,7 +380,7 @@ static void now_up(struct rme_peer *peer)
 
     peer->state = RME_PEER_UP;
     peer->backoff_ms = rme->tuning.backoff_min_ms;
-    peer->not_before = 0;
+    peer->not_before = peer->busy_by = 0;
     rme_timer_stop(&rme->timers, &peer->timer);
     rme_count(rme, RME_C_CONNECTS);
     if (peer->was_up)
@@ -545,6 +572,8 @@ static void part_failed(struct rme_peer *peer, const struct rme_event *event)
                     rme_peer_name(peer), rme_reject_text(why.reason), (unsigned)why.acceptable);
     rme->ops->link_free(peer->link);
     peer->link = NULL;
+    if (peer->last_part_error == -EBUSY && ask_again(peer))
+        return;
     peer->part++;
     connect_part(peer);
 }

@@ -91,6 +91,7 @@ struct rme_peer {
     const char *last_part_why; /* what else the fabric knows, or NULL; constant */
     uint64_t connect_by;       /* all parts must be done by then */
     uint64_t not_before;       /* no attempt before */
+    uint64_t busy_by;          /* a peer that is busy is asked again until then; 0: it is not */
     uint32_t backoff_ms;
     uint64_t heard_at;  /* when the timer last saw `heard` */
     uint64_t cancel_by; /* the earliest deadline of a cancel, or UINT64_MAX */

@@ -28,7 +28,7 @@
     X(comp_vectors, COMP_VECTORS, 1, 1, 1024, "vectors",                                       \
       "completion vectors that queues may name; there are no interrupts, so all are alike")    \
     X(max_rd_atom, MAX_RD_ATOM, 16, 0, 255, "reads", "RDMA reads in flight per queue pair")    \
-    X(max_qp, MAX_QP, 8191, 0, 8191, "objects", "queue pairs of a process")                    \
+    X(max_qp, MAX_QP, 16383, 0, 16383, "objects", "queue pairs of a process")                  \
     X(max_qp_wr, MAX_QP_WR, 16384, 1, 65536, "requests", "deepest send or receive queue")      \
     X(max_cqe, MAX_CQE, 1048576, 1, 4194304, "entries", "deepest completion queue")            \
     X(max_mr, MAX_MR, 262143, 0, 262143, "objects", "memory regions; more fail with ENOMEM")   \

@@ -35,8 +35,8 @@
 #include "emul/verbs/knobs.h"
 
 /* A QP number is the process's slot and an index in its table: unique on the machine. */
-#define EMU_QP_BITS    13
-#define EMU_SLOT_BITS  11
+#define EMU_QP_BITS    14
+#define EMU_SLOT_BITS  10
 #define EMU_MAX_QPS    (1u << EMU_QP_BITS)
 #define EMU_MAX_SLOTS  (1u << EMU_SLOT_BITS)
 #define EMU_MAX_CQS    16384u
@@ -64,7 +64,7 @@
 #define SHM_PIN_MR(entry)   ((entry) & ((1u << 19) - 1))
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 10u
+#define EMU_SHM_VERSION 11u
 
 /*
  * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real
