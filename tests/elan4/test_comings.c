@@ -192,7 +192,9 @@ static void until_given_back(struct side *server)
     until(&client, server, RME_EV_LINK_UP, 1);
     while (server->f->norphans + server->f->kept_moves) {
         assert_true(rme_now() < end);
+        int before = server->count[RME_EV_RECV];
         say(&client, "still here");
+        until(server, &client, RME_EV_RECV, before + 1);
         for (int i = 0; i < 64; i++) {
             poll_side(&client);
             poll_side(server);

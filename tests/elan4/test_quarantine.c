@@ -301,8 +301,11 @@ static void until_given_back(struct side *server, struct side *client, bool talk
 
     while (kept(server)) {
         assert_true(rme_now() < end);
-        if (talk)
+        if (talk) {
+            int before = server->count[RME_EV_RECV];
             say(client, "still here");
+            until(server, client, RME_EV_RECV, before + 1);
+        }
         for (int i = 0; i < 64; i++) {
             poll_side(server);
             poll_side(client);
