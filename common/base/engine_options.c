@@ -84,7 +84,7 @@ const struct rme_option_row rme_engine_options[] = {
      NULL},
     {"xfer_ops_peer", "count", 16, 1, 1 << 16,
      "RDMA transfers outstanding to one peer; more wait.", NULL},
-    {"xfer_bytes_peer", "bytes", 2 * MIB, 64 * KIB, 1 * GIB,
+    {"xfer_bytes_peer", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
      "Bytes of large messages that each side gives its device at a time for one connection, "
      "cut into transfers of half of that: small messages wait behind no more.  Less makes them "
      "wait less; large ones need it to cover the network's rate times the time to wake up.",
