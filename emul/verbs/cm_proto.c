@@ -240,6 +240,13 @@ static void disconnected(struct cm_id *id)
     cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
 }
 
+/* The peer is dead, or has answered ours. */
+static void gone(struct cm_id *id)
+{
+    cm_enter_timewait(id);
+    cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
+}
+
 /*
  * Holds a disconnection back while something that came before it has not been polled. On a
  * network it comes through the connection managers of two kernels, long after the data, and
@@ -262,13 +269,17 @@ static bool hold(struct cm_id *id)
 static void release(struct cm_id *id, uint64_t now)
 {
     struct emu_dev *d = emu_dev_peek();
+    bool connected = is_connected(id);
 
-    if (is_connected(id)) {
-        if (d && now < id->held_until && emu_qp_unseen(d, id->local_qpn))
-            return;
+    if (connected && d && now < id->held_until && emu_qp_unseen(d, id->local_qpn))
+        return;
+    id->held_until = 0;
+    if (id->peer && atomic_load(&id->peer->dead)) { /* it answers no more; see peer_died */
+        if (connected || id->state == CM_DREQ_SENT)
+            gone(id);
+    } else if (connected) {
         disconnected(id);
     }
-    id->held_until = 0;
 }
 
 static void on_timer(struct emu_timer *t)
@@ -501,8 +512,7 @@ void emu_cm_inbox(struct emu_dev *d, const void *payload, size_t len)
         break;
     case CM_DREP:
         if (id && id->state == CM_DREQ_SENT) {
-            cm_enter_timewait(id);
-            cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
+            gone(id);
         }
         break;
     }
@@ -527,8 +537,7 @@ void emu_cm_peer_died(struct emu_dev *d, struct emu_peer *p)
                 break;
             /* fall through */
         case CM_DREQ_SENT:
-            cm_enter_timewait(id);
-            cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
+            gone(id);
             break;
         case CM_REQ_SENT:
             give_up(id, RDMA_CM_EVENT_REJECTED, CM_REJ_CONSUMER, &none);

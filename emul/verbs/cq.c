@@ -101,6 +101,14 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
         return NULL;
     }
     struct emu_ring *ring = emu_cq_ring_new(d, (uint32_t)cqe);
+    /* whole before it is found: the service thread goes through all of them */
+    cq->cq.context = context;
+    cq->cq.channel = channel;
+    cq->cq.cq_context = cq_context;
+    cq->cq.cqe = cqe;
+    pthread_mutex_init(&cq->cq.mutex, NULL);
+    pthread_cond_init(&cq->cq.cond, NULL);
+    pthread_mutex_init(&cq->lock, NULL);
     pthread_mutex_lock(&d->lock);
     uint32_t index = 0, n;
     for (n = 0; n < EMU_MAX_CQS; n++) {
@@ -117,7 +125,7 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     }
     d->next_cq = index + 1;
     d->cq[index] = cq;
-    cq->index = index;
+    cq->cq.handle = cq->index = index;
     cq->s = shm_cq(d->seg, index);
     cq->rings[cq->nrings++] = ring;
     atomic_store(&cq->ring, ring->s);
@@ -138,14 +146,6 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     atomic_store(&cq->s->in_use, 1);
     pthread_mutex_unlock(&d->lock);
 
-    cq->cq.context = context;
-    cq->cq.channel = channel;
-    cq->cq.cq_context = cq_context;
-    cq->cq.handle = index;
-    cq->cq.cqe = cqe;
-    pthread_mutex_init(&cq->cq.mutex, NULL);
-    pthread_cond_init(&cq->cq.cond, NULL);
-    pthread_mutex_init(&cq->lock, NULL);
     emu_count(COUNT_live_cq, 1);
     return cq;
 }
@@ -370,8 +370,9 @@ void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
     }
     pthread_mutex_unlock(&d->lock);
     for (uint32_t i = 0; i < EMU_BOUNCE_SLOTS; i++)
-        if (atomic_load(&shm_bounce(d->seg, i)->owner) == slot &&
+        /* the slot itself last: the page of one that was never used need not be there */
+        if (!(atomic_load(&d->seg->bounce_free[i / 64]) >> (i % 64) & 1) &&
             !(used[i / 64] >> (i % 64) & 1) &&
-            !(atomic_load(&d->seg->bounce_free[i / 64]) >> (i % 64) & 1))
+            atomic_load(&shm_bounce(d->seg, i)->owner) == slot)
             shm_bounce_put(d->seg, i);
 }

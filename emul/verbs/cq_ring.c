@@ -149,6 +149,8 @@ bool emu_cq_push(struct emu_dev *d, struct emu_peer *owner, uint32_t index,
         if (p == SHM_FULL)
             break;
         off = atomic_load(&ring->next);
+        if (!off) /* the queue has gone, and its memory is another's */
+            return false;
     }
     overrun(d, owner, index);
     return false;

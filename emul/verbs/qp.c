@@ -312,7 +312,8 @@ bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn)
     if (pthread_mutex_trylock(&d->qp_life))
         return true; /* who has it may wait for a peer */
     struct emu_qp *qp = lookup(d, qpn & (EMU_MAX_QPS - 1), qpn);
-    bool unseen = qp && emu_cq_unseen(d, qp->rcq, qpn);
+    /* a poster that is at work may have something for it still: looked at first */
+    bool unseen = qp && (atomic_load(&qp->s->busy) || emu_cq_unseen(d, qp->rcq, qpn));
     pthread_mutex_unlock(&d->qp_life);
     return unseen;
 }

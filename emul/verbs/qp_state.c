@@ -272,6 +272,14 @@ static void clear_dead(struct emu_dev *d, struct emu_qp *qp, uint64_t t)
     atomic_compare_exchange_strong(&s->busy, &t, 0);
 }
 
+static struct emu_qp *qp_at(struct emu_dev *d, uint32_t index)
+{
+    pthread_mutex_lock(&d->lock);
+    struct emu_qp *qp = d->qp[index];
+    pthread_mutex_unlock(&d->lock);
+    return qp;
+}
+
 void emu_qp_peer_died(struct emu_dev *d, uint32_t slot)
 {
     pthread_mutex_lock(&d->qp_life);
@@ -279,12 +287,12 @@ void emu_qp_peer_died(struct emu_dev *d, uint32_t slot)
         struct shm_qp *shared = shm_qp(d->seg, i);
         struct emu_qp *qp;
 
+        if (!qp_at(d, i)) /* to look into the segment would give it a page */
+            continue;
         /* its number is set last: one that is being made is not found by posters, nor here */
         if (atomic_load(&shared->qpn) == 0 || shared->type != IBV_QPT_UD)
             continue;
-        pthread_mutex_lock(&d->lock);
-        qp = d->qp[i];
-        pthread_mutex_unlock(&d->lock);
+        qp = qp_at(d, i);
         if (!qp)
             continue;
         pthread_mutex_lock(&qp->sq_lock); /* its state does not change meanwhile */

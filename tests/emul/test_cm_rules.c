@@ -341,6 +341,35 @@ PASSIVE(the_end_need_not_wait)
     receive_the_last(s, false);
 }
 
+/* Who ends the connection itself, while the end of a dead peer is held back, does not wait. */
+PAIR(an_end_that_is_held_is_that_of_the_dead, run_two)
+ACTIVE(an_end_that_is_held_is_that_of_the_dead)
+{
+    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
+    send_and_leave(s, true);
+}
+PASSIVE(an_end_that_is_held_is_that_of_the_dead)
+{
+    unsigned char buf[8] = {0};
+    char c;
+
+    setenv("EMUVERBS_DREQ_HOLD_MS", "60000", 1);
+    setenv("EMUVERBS_CM_TIMEOUT_MS", "60000", 1);
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 4), *id = accept_one();
+    struct ibv_mr *mr = rdma_reg_msgs(id, buf, sizeof(buf));
+    CHECK(mr);
+    CHECK_EQ(rdma_post_recv(id, NULL, buf, sizeof(buf), mr), 0);
+    meet(s);
+    CHECK(read(s->sock, &c, 1) <= 0); /* until the other has ended */
+    CHECK(!readable(chan->fd, 200));
+    CHECK_EQ(rdma_disconnect(id), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    CHECK_EQ(rdma_dereg_mr(mr), 0);
+    drop(id);
+    drop(l);
+    all_gone();
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -362,6 +391,7 @@ int main(int argc, char **argv)
         T(the_last_message_of_the_dead_comes_before_the_end),
         T(the_end_does_not_wait_for_ever),
         T(the_end_need_not_wait),
+        T(an_end_that_is_held_is_that_of_the_dead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
