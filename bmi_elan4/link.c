@@ -279,7 +279,7 @@ bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation
 {
     const struct elan_seen *s = f->seen ? &f->seen[vp] : NULL;
 
-    return s && generation && s->generation && s->generation != generation &&
+    return s && generation && s->generation > generation &&
            s->last - s->first >= f->quarantine_ms;
 }
 

@@ -17,7 +17,8 @@ struct elan4_cmdq_params {
 };
 
 struct emu4_cmdq {
-    E4_CmdQ pub; /* first */
+    E4_CmdQ pub;    /* first */
+    uint64_t tried; /* the round of emu4_cmdqs_retry that tried it last */
     struct emu4_cmdq *next;
     struct emu4_ctx *x;
     pthread_mutex_t lock;
@@ -197,30 +198,47 @@ static void flush(E4_CmdQ *cmdq)
     pthread_mutex_unlock(&q->lock);
     if (emu4_engine_has_work(p) && emu4_engine_run(p, budget))
         emu4_service_wake(p);
-    if (stalled)
+    if (stalled) {
+        atomic_store(&p->self.seg->news, 1); /* it may be about to sleep */
         emu4_service_wake(p);
+    }
 }
 
+/* A queue that is stalled and has not been tried in this round, with its lock, or NULL. One
+ * whose lock another thread has is that thread's: it wakes us when it leaves it stalled. */
+static struct emu4_cmdq *stalled_one(struct emu4_proc *p, uint64_t round)
+{
+    struct emu4_cmdq *found = NULL;
+
+    pthread_mutex_lock(&p->lock);
+    for (unsigned i = 0; i < EMU4_CTXS && !found; i++)
+        for (struct emu4_cmdq *q = p->ctx[i] ? p->ctx[i]->queues : NULL; q && !found;
+             q = q->next) {
+            if (pthread_mutex_trylock(&q->lock) != 0)
+                continue;
+            if (q->stalled && q->tried != round)
+                found = q;
+            else
+                pthread_mutex_unlock(&q->lock);
+        }
+    pthread_mutex_unlock(&p->lock);
+    return found;
+}
+
+/* Each once: what one waits for is nothing to the others. */
 bool emu4_cmdqs_retry(struct emu4_proc *p)
 {
     bool stalled = false;
-    uint64_t budget = p->knobs.burst;
+    uint64_t round = ++p->retry_round;
+    struct emu4_cmdq *q;
 
-    pthread_mutex_lock(&p->lock);
-    for (unsigned i = 0; i < EMU4_CTXS; i++)
-        for (struct emu4_cmdq *q = p->ctx[i] ? p->ctx[i]->queues : NULL; q; q = q->next) {
-            if (pthread_mutex_trylock(&q->lock) != 0)
-                continue;
-            if (q->stalled) {
-                pthread_mutex_unlock(&p->lock);
-                run(p, q, &budget);
-                stalled |= q->stalled;
-                pthread_mutex_unlock(&q->lock);
-                return stalled; /* the list may have changed: the others come next time */
-            }
-            pthread_mutex_unlock(&q->lock);
-        }
-    pthread_mutex_unlock(&p->lock);
+    while ((q = stalled_one(p, round)) != NULL) {
+        uint64_t budget = p->knobs.burst;
+        q->tried = round;
+        run(p, q, &budget);
+        stalled |= q->stalled;
+        pthread_mutex_unlock(&q->lock);
+    }
     return stalled;
 }
 

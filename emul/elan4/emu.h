@@ -128,6 +128,7 @@ struct emu4_proc {
     struct emu4_hole *holes; /* before it, that nobody has */
     uint32_t generation;
     uint32_t next_tag;
+    uint64_t retry_round;              /* the service thread's: see emu4_cmdqs_retry */
     struct emu4_ctx *_Atomic trapping; /* a handler of this one is running */
 };
 

@@ -341,8 +341,13 @@ bool emu4_engine_run(struct emu4_proc *p, uint64_t budget)
 {
     uint64_t next_due = 0;
 
-    if (atomic_load(&engine.late_count) && emu4_now() >= atomic_load(&engine.late_due))
-        late_step(p, &next_due);
+    if (atomic_load(&engine.late_count)) {
+        uint64_t due = atomic_load(&engine.late_due);
+        if (emu4_now() >= due)
+            late_step(p, &next_due);
+        else
+            keep_sooner(&next_due, due); /* an earlier time may have taken its place */
+    }
     for (bool more = true; more && budget;) {
         more = false;
         for (unsigned i = 0; i < EMU4_CTXS && budget; i++) {

@@ -138,11 +138,9 @@ static uint64_t work(struct emu4_proc *p)
 {
     if (atomic_exchange(&p->self.seg->news, 0))
         meet_users(p);
-    bool stalled;
-    do {
-        emu4_engine_due_passed();
-        stalled = emu4_cmdqs_retry(p);
-    } while (emu4_engine_run(p, UINT64_MAX));
+    emu4_engine_due_passed();
+    bool stalled = emu4_cmdqs_retry(p);
+    emu4_engine_run(p, UINT64_MAX); /* what is left is seen before we sleep */
     emu4_traps_deliver(p);
     uint64_t due = emu4_engine_next_due();
     uint64_t again = emu4_now() + p->knobs.retry_us * 1000;

@@ -101,7 +101,7 @@ static void keeper(struct bed *b)
     memset(mem, 7, BIG);
     tell(b, 0, elan(b, mem));
     while (!atomic_load(&b->m->word[6])) {
-        uint64_t found = atomic_load(&b->m->word[5]), end = now_ms() + 3000;
+        uint64_t found = atomic_load(&b->m->word[5]), end = now_ms() + 500;
         uint32_t none = 0;
         if (!atomic_compare_exchange_strong(lock, &none, 1))
             continue;
@@ -109,7 +109,7 @@ static void keeper(struct bed *b)
                now_ms() < end)
             usleep(100);
         atomic_store(lock, 0);
-        usleep(1000);
+        usleep(20000); /* who waits for it gets it now */
     }
 }
 
@@ -145,6 +145,67 @@ static void reader(struct bed *b)
 static int lock_is_kept(void)
 {
     return run_beds(2, (bed_fn[]){reader, keeper});
+}
+
+/* Takes its own lock, so that others are refused, until word `until` says otherwise. */
+static void refuse_all(struct bed *b, int mine, int until)
+{
+    bed_open(b, LOW);
+    struct shm_head *seg = own_segment();
+    CHECK(seg);
+    _Atomic uint32_t *lock = &seg->ctx[0].lock;
+    char *mem = malloc(64);
+    memset(mem, 7, 64);
+    E4_Addr at = elan(b, mem);
+    uint32_t none = 0;
+    while (!atomic_compare_exchange_strong(lock, &none, 1))
+        none = 0;
+    tell(b, mine, at);
+    (void)told(b, until);
+    atomic_store(lock, 0);
+    (void)told(b, 5);
+}
+
+static void refuses_for_a_while(struct bed *b)
+{
+    refuse_all(b, 0, 3);
+}
+
+static void refuses_to_the_end(struct bed *b)
+{
+    refuse_all(b, 1, 4);
+}
+
+static void reads_from_both(struct bed *b)
+{
+    setenv("EMUELAN4_REORDER", "0", 1); /* nothing else wakes the thread that tries again */
+    bed_open(b, LOW);
+    E4_CmdQ *later = elan4_alloc_cmdq(b->ctx, CQ_Size1K, CQ_EnableAllBits, NULL);
+    CHECK(later);
+    E4_CmdQ *cq[2] = {b->cq, later};
+    volatile E4_uint64 *word[2];
+    char *mem = calloc(2, 64);
+    for (int i = 0; i < 2; i++) {
+        word[i] = main_mem(b, 64);
+        elan4_store64(0, word[i]);
+        struct _E4_DMA64 d = dma(64, 0, b->vp, told(b, i), elan(b, mem + 64 * i), 0,
+                                 elan(b, word_event(b, word[i], 1)));
+        elan4_remote_dma(cq[i], (E4_DMA *)&d, vp_of(i + 1, LOW), 1);
+        cq[i]->cmdq_flush(cq[i]);
+    }
+    tell(b, 3, 1);
+    CHECK(word_set(b, word[0], SOON)); /* though the other queue is stalled still */
+    CHECK(mem[0] == 7 && mem[64] == 0);
+    tell(b, 4, 1);
+    CHECK(word_set(b, word[1], SOON));
+    CHECK(mem[64] == 7);
+    tell(b, 5, 1);
+}
+
+/* A queue whose target refuses holds back no other queue. */
+static int each_queue_is_tried(void)
+{
+    return run_beds(3, (bed_fn[]){reads_from_both, refuses_for_a_while, refuses_to_the_end});
 }
 
 /* Lists of many pieces: one event counts them, one message tells the other of all. */
@@ -386,6 +447,7 @@ int main(int argc, char **argv)
         CASE(many_clients());
     CASE(stopped());
     CASE(lock_is_kept());
+    CASE(each_queue_is_tried());
     CASE(one_event_for_a_list());
     CASE(many_clients());
     CASE(idle());
