@@ -28,8 +28,8 @@ enum { REQUEST = 1, REPLY = 2, TIMES = 4000 };
 
 /* What each process says when it has come to the end of a step, and waits for the next. */
 struct gang {
-    unsigned processes;
-    int said[2], go[2];
+    unsigned processes, step;
+    int said[2], go[3][2]; /* one for each step: nobody takes another one's word to go on */
 };
 
 struct client {
@@ -85,12 +85,12 @@ static struct rme_addr *address(const char *text)
 }
 
 /* A step is over; `again`: requests to connect that were made once more. */
-static void step_over(const struct gang *g, uint64_t again)
+static void step_over(struct gang *g, uint64_t again)
 {
     char go;
 
     if (write(g->said[1], &again, sizeof(again)) != sizeof(again) ||
-        read(g->go[0], &go, 1) != 1)
+        read(g->go[g->step++][0], &go, 1) != 1)
         _exit(1);
 }
 
@@ -108,13 +108,14 @@ static uint64_t all_over(const struct gang *g)
 }
 
 /* Lets all processes go on. */
-static uint64_t next_step(const struct gang *g)
+static uint64_t next_step(struct gang *g)
 {
     char go = 0;
 
     for (unsigned i = 0; i < g->processes; i++)
-        if (write(g->go[1], &go, 1) != 1)
+        if (write(g->go[g->step][1], &go, 1) != 1)
             die("a process of clients", errno);
+    g->step++;
     return all_over(g);
 }
 
@@ -211,7 +212,7 @@ static void all_ask(struct client *client, unsigned n)
     }
 }
 
-static void be_clients(const struct gang *g, const char *uri, const char *options, unsigned n)
+static void be_clients(struct gang *g, const char *uri, const char *options, unsigned n)
 {
     struct client *client = calloc(n, sizeof(*client));
     uint64_t again = 0;
@@ -337,7 +338,7 @@ int main(int argc, char **argv)
     snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", port);
     double alone = request_time(uri, options), before = figure(server, "status", "VmRSS:"),
            locked = figure(server, "status", "VmLck:");
-    if (pipe(g.said) < 0 || pipe(g.go) < 0)
+    if (pipe(g.said) < 0 || pipe(g.go[0]) < 0 || pipe(g.go[1]) < 0 || pipe(g.go[2]) < 0)
         die("a pipe", errno);
     pid_t *pid = calloc(g.processes, sizeof(*pid));
     if (!pid)
@@ -379,5 +380,6 @@ int main(int argc, char **argv)
     kill(server, SIGKILL);
     while (wait(NULL) > 0)
         ;
+    free(pid);
     return 0;
 }

@@ -523,5 +523,6 @@ int main(int argc, char **argv)
         unlink(file);
     }
     rmdir(dir);
-    return status != 0;
+    fflush(stdout);
+    _exit(status != 0); /* what the library has for us ends with the process */
 }

@@ -68,6 +68,7 @@ struct rme_link {
     bool send_drained, recv_drained, last_wqe;
     bool refused; /* the last address has nobody who listens for us: see probe.c */
     bool by_tcp;  /* but somebody who listens by TCP */
+    bool busy;    /* at one of the addresses too many requests waited */
     int probe;    /* a socket that finds that out, in f->probes; -1 */
     uint64_t probe_end;
     bool draining; /* in f->draining */

@@ -184,7 +184,7 @@ void ib_emit_downs(struct rme_fabric *f)
 static bool next_address_helps(const struct rme_link *l)
 {
     return !l->passive && !l->was_up && !l->asked && !l->f->dev.dead && l->error != -EACCES &&
-           l->error != -EBUSY && l->address && l->address->ai_next;
+           l->address && l->address->ai_next;
 }
 
 /* The device is done with the link: start again with the next address, or end. */
@@ -200,6 +200,7 @@ static void settle(struct rme_link *l)
         if (!l->error)
             return;
     }
+    l->busy |= l->error == -EBUSY;
     while (next_address_helps(l)) {
         l->address = l->address->ai_next;
         l->stale = 0;
@@ -208,6 +209,10 @@ static void settle(struct rme_link *l)
             return;
     }
     ib_link_state_set(l, IB_ENDING);
+    if (l->busy && !l->asked) { /* another attempt may find room there */
+        l->error = -EBUSY;
+        l->refused = false;
+    }
     if (!l->refused || l->asked || ib_option(l->f, "probe_ms") == 0 || !ib_probe_start(l))
         ib_link_event(l, &l->event_down);
 }

@@ -30,6 +30,10 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
     struct rme *rme = peer->rme;
     const struct rme_wire_message *message = &arrival->message;
 
+    if (arrival->rx == NULL && !rme_fast_there(peer, message)) {
+        rme_peer_protocol_error(peer, "a message in memory that it has given back");
+        return;
+    }
     take_message(peer, message);
     rme_arrival_drop(rme, arrival);
     if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)

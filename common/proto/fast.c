@@ -100,12 +100,12 @@ static uint32_t units_of(uint64_t size)
 /* Places of messages that the peer has taken are free. */
 static void reclaim(struct rme_fast_hold *hold)
 {
-    uint32_t told = hold->peer->credit.told;
+    const struct rme_credit *credit = &hold->peer->credit;
 
     while (hold->count > 0) {
         struct fast_write *oldest = &hold->write[hold->first];
 
-        if (!oldest->done || (int32_t)(told - oldest->number) < 0)
+        if (!oldest->done || credit->spent - oldest->number < credit->spent - credit->told)
             return;
         rme_fast_ring_free(&hold->ring, oldest->units);
         hold->first = (hold->first + 1) % WRITES;
@@ -152,10 +152,14 @@ bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct r
 {
     struct rme_fast_hold *hold = peer->talk->fast.held;
 
-    return hold != NULL && !hold->making && !hold->ending &&
-           size <= rme_fast_most(peer->rme, stream) &&
-           rme_window_fits(&peer->window[stream], size) && has_room(hold, size) &&
-           !is_invited(peer, stream, size, tag) && is_planned(peer, seg, nseg, size);
+    if (hold == NULL || hold->making || hold->ending ||
+        size > rme_fast_most(peer->rme, stream) || is_invited(peer, stream, size, tag) ||
+        !is_planned(peer, seg, nseg, size))
+        return false;
+    if (rme_window_fits(&peer->window[stream], size) && has_room(hold, size))
+        return true;
+    rme_count(peer->rme, RME_C_FAST_FULL);
+    return false;
 }
 
 /* The next write, of so many bytes; there is room. */
@@ -273,6 +277,7 @@ static void hold_free(struct rme *rme, struct rme_fast_hold *hold)
 {
     if (hold->stage != NULL)
         (void)rme_zone_put(rme->zone, hold->stage);
+    rme->protocols->fast.stages -= hold->size;
     free(hold);
 }
 
@@ -312,6 +317,9 @@ static void make_stage(struct rme *rme, struct rme_fast_job *job)
 
 static void granted(struct rme_peer *peer, const struct rme_wire_message *message)
 {
+    const struct rme_tuning *tuning = &peer->rme->tuning;
+    struct rme_fast_pool *pool = &peer->rme->protocols->fast;
+    uint64_t room = tuning->fast_pool - rme_least(pool->stages, tuning->fast_pool);
     struct rme_wire_segment segment;
     struct rme_fast_hold *hold;
 
@@ -321,7 +329,8 @@ static void granted(struct rme_peer *peer, const struct rme_wire_message *messag
         return;
     }
     rme_wire_segment_at(message, 0, &segment);
-    hold = segment.length >= RME_WIRE_FAST_UNIT ? calloc(1, sizeof(*hold)) : NULL;
+    room = rme_least(rme_least(room, AREA_MOST), rme_least(segment.length, tuning->fast_bytes));
+    hold = room >= RME_WIRE_FAST_UNIT ? calloc(1, sizeof(*hold)) : NULL;
     if (hold == NULL) {
         say_release(peer);
         return;
@@ -330,8 +339,9 @@ static void granted(struct rme_peer *peer, const struct rme_wire_message *messag
     hold->address = segment.address;
     hold->key = segment.key;
     hold->name = message->from;
-    hold->ring.units = (uint32_t)(rme_least(segment.length, AREA_MOST) / RME_WIRE_FAST_UNIT);
+    hold->ring.units = (uint32_t)(room / RME_WIRE_FAST_UNIT);
     hold->size = (size_t)hold->ring.units * RME_WIRE_FAST_UNIT;
+    pool->stages += hold->size;
     hold->making = true;
     hold->job.run = make_stage;
     rme_node_append(&peer->rme->protocols->fast.jobs, &hold->job.link);

@@ -35,6 +35,9 @@ struct rme_fast_pool {
     struct rme_node areas; /* granted, the least recently used first */
     struct rme_node jobs;  /* struct rme_fast_job */
     uint64_t bytes;        /* of all areas */
+    uint64_t stages;       /* bytes of all stages */
+    uint32_t leaving;      /* areas that were asked for again and are not back */
+    uint32_t asked_at;     /* the clock, when the last of them was */
     uint32_t clock;        /* such messages, and RTS that could have been, modulo 2^32 */
 };
 
@@ -61,6 +64,8 @@ void rme_fast_wanted(struct rme_peer *peer, uint64_t size);
 bool rme_fast_named(const struct rme_peer *peer, uint32_t imm);
 /* That message, decoded; its payload stays where it is.  -EPROTO. */
 int rme_fast_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message *message);
+/* Is it still there?  What had to wait behind RELEASE is not. */
+bool rme_fast_there(const struct rme_peer *peer, const struct rme_wire_message *message);
 /* It has been taken: the memory that it had goes back to the peer with its credit. */
 void rme_fast_took(struct rme_peer *peer, const struct rme_wire_message *message);
 /* RME_EV_CLOSED.  True: it was an area of this peer. */

@@ -54,7 +54,7 @@ struct rme_fast_area {
     struct rme_control control; /* GRANT, WITHDRAW */
     struct rme_peer *peer;      /* NULL: it is no use any more */
     uint8_t state;
-    bool registered;
+    bool registered, leaving;
     uint32_t granted_at, used_at; /* the pool's clock */
     char *memory;
     size_t size;
@@ -115,6 +115,7 @@ static void run_unmap(struct rme *rme, struct rme_fast_job *job)
     unmap(rme, area);
     rme_lock(rme);
     pool_of(rme)->bytes -= area->size;
+    pool_of(rme)->leaving -= area->leaving;
     count_bytes(rme);
     free(area);
 }
@@ -262,13 +263,17 @@ static void withdraw_one(struct rme_fast_pool *pool)
 {
     struct rme_fast_area *area;
 
-    if (rme_node_alone(&pool->areas))
+    if (rme_node_alone(&pool->areas) ||
+        (pool->leaving != 0 && pool->clock - pool->asked_at < IDLE_WANTS))
         return;
     area = rme_entry(pool->areas.next, struct rme_fast_area, used);
     if (pool->clock - area->used_at < IDLE_WANTS && pool->clock - area->granted_at < TENURE)
         return;
     rme_node_remove(&area->used);
     area->state = AREA_WITHDRAWN;
+    area->leaving = true;
+    pool->leaving++;
+    pool->asked_at = pool->clock;
     say(area);
 }
 
@@ -312,6 +317,17 @@ int rme_fast_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message
     if (offset >= area->size)
         return -EPROTO;
     return rme_wire_decode_fast(area->memory + offset, area->size - offset, message);
+}
+
+bool rme_fast_there(const struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    const struct rme_fast_area *area = peer->talk->fast.given;
+    size_t at;
+
+    if (!is_lent(area))
+        return false;
+    at = (size_t)((uintptr_t)message->payload - (uintptr_t)area->memory);
+    return at <= area->size && message->payload_length <= area->size - at;
 }
 
 void rme_fast_took(struct rme_peer *peer, const struct rme_wire_message *message)

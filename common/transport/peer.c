@@ -232,8 +232,8 @@ static void back_off(struct rme_peer *peer)
                            : rme->tuning.backoff_max_ms;
 }
 
-/* Too many requests of others wait there.  Somebody takes them, so we ask again after a pause,
- * and nobody hears of it.  False: that has gone on for too long. */
+/* Too many requests of others wait at one of the parts.  Somebody takes them, so we ask again
+ * after a pause, and nobody hears of it.  False: that has gone on for too long. */
 static bool ask_again(struct rme_peer *peer)
 {
     uint64_t now = rme_now();
@@ -253,6 +253,8 @@ static void connect_failed(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
 
+    if (peer->was_busy && ask_again(peer))
+        return;
     peer->state = RME_PEER_IDLE;
     peer->busy_by = 0;
     rme_timer_stop(&rme->timers, &peer->timer);
@@ -298,6 +300,7 @@ static void connect_start(struct rme_peer *peer, uint64_t now)
 {
     peer->state = RME_PEER_CONNECTING;
     peer->part = 0;
+    peer->was_busy = false;
     peer->last_part_error = -EHOSTUNREACH;
     peer->last_part_told = false;
     peer->last_part_why = NULL;
@@ -494,6 +497,7 @@ static void leave_link(struct rme_peer *peer, int error)
 
     rme->user->left(peer, error);
     rme_timer_stop(&rme->timers, &peer->timer);
+    peer->busy_by = 0;
     rme_node_remove(&peer->xfer_turn);
     rme_node_remove(&peer->window_turn);
     if (peer->state == RME_PEER_UP)
@@ -572,8 +576,7 @@ static void part_failed(struct rme_peer *peer, const struct rme_event *event)
                     rme_peer_name(peer), rme_reject_text(why.reason), (unsigned)why.acceptable);
     rme->ops->link_free(peer->link);
     peer->link = NULL;
-    if (peer->last_part_error == -EBUSY && ask_again(peer))
-        return;
+    peer->was_busy |= peer->last_part_error == -EBUSY;
     peer->part++;
     connect_part(peer);
 }
@@ -701,7 +704,8 @@ void rme_peer_timer(struct rme_peer *peer, uint64_t now)
 {
     switch ((enum rme_peer_state)peer->state) {
     case RME_PEER_BACKOFF:
-        connect_start(peer, now);
+        if (!peer->rme->closing)
+            connect_start(peer, now);
         break;
     case RME_PEER_CONNECTING:
         peer->error = -ETIMEDOUT;

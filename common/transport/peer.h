@@ -88,6 +88,7 @@ struct rme_peer {
     int part;               /* part of the address being tried */
     int last_part_error;
     bool last_part_told;       /* and the log has it */
+    bool was_busy;             /* one of the parts was, in this attempt */
     const char *last_part_why; /* what else the fabric knows, or NULL; constant */
     uint64_t connect_by;       /* all parts must be done by then */
     uint64_t not_before;       /* no attempt before */

@@ -97,6 +97,8 @@ static void set_environment(const struct point *point, enum role role)
     setenv("EMUVERBS_CENSUS", "1", 1);
     setenv("EMUVERBS_COUNT_CALLS", "1", 1);
     setenv("EMUVERBS_COUNTERS_DIR", sweep.counters, 1);
+    /* both sides hear of a lost link in the round in which it was lost: it costs one */
+    setenv("EMUVERBS_DREQ_HOLD_MS", "0", 1);
     setenv("ASAN_OPTIONS", "verify_asan_link_order=0:detect_leaks=1:exitcode=99", 1);
     setenv("UBSAN_OPTIONS", "print_stacktrace=1", 1);
     if (point->kth == 0)
