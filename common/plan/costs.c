@@ -88,7 +88,7 @@ static double measure_reg(const struct rme_fabric_ops *ops, struct rme_fabric *f
 }
 
 void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
-                       bool slow_read, struct rme_costs *out)
+                       bool slow_read, bool measure, struct rme_costs *out)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     double end = now_ns() + BUDGET_NS, cold, warm, one, many;
@@ -97,6 +97,8 @@ void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabr
     *out = rme_costs_preset;
     if (slow_read)
         out->read_byte = SLOW_READ * out->write_byte;
+    if (!measure)
+        return;
     memory =
         mmap(NULL, 2 * COPY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)

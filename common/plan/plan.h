@@ -149,10 +149,10 @@ extern const struct rme_costs rme_costs_preset;
 /*
  * Measures what can be without a peer, on an open fabric, in at most 20 ms: copies,
  * registrations.  The rest are constants, and the device's word whether it reads much slower
- * than it writes.  No lock held.  What cannot be measured keeps its preset.
+ * than it writes.  No lock held.  What cannot be measured, or shall not be, keeps its preset.
  */
 void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
-                       bool slow_read, struct rme_costs *out);
+                       bool slow_read, bool measure, struct rme_costs *out);
 
 /*
  * Prints what the two ends of a message are asked and answer: the cost table, the predicted

@@ -70,6 +70,11 @@ static struct counts counts_of(const struct node *n, const char *side)
     return counts;
 }
 
+static const char *way(bool fast, bool eager, bool read)
+{
+    return fast ? "by a fast write" : eager ? "eagerly" : read ? "by a read" : "by a write";
+}
+
 static void check(const char *who, size_t bytes, int pieces, const struct counts *before,
                   const struct counts *after, bool full, const struct choice *choice,
                   bool copies)
@@ -87,11 +92,8 @@ static void check(const char *who, size_t bytes, int pieces, const struct counts
         /* nobody waits for a place in lent memory */
         return;
     if (eager != choice->eager || fast != choice->fast || read != choice->reads)
-        fail_msg("%s: %zu bytes in %d pieces went %s", who, bytes, pieces,
-                 fast    ? "by a fast write"
-                 : eager ? "eagerly"
-                 : read  ? "by a read"
-                         : "by a write");
+        fail_msg("%s: %zu bytes in %d pieces went %s, not %s", who, bytes, pieces,
+                 way(fast, eager, read), way(choice->fast, choice->eager, choice->reads));
     if (after->copied - before->copied != (copies ? bytes : 0))
         fail_msg("%s: %zu bytes in %d pieces: %llu bytes were copied", who, bytes, pieces,
                  (unsigned long long)(after->copied - before->copied));
@@ -207,6 +209,6 @@ void engine_does_what_is_explained(void **state)
 void engine_does_what_is_explained_of_lent_memory(void **state)
 {
     (void)state;
-    bed_options("fast_bytes=512K");
+    bed_options("fast_bytes=512K,measure_costs=0,invite=0"); /* an invitation goes first */
     explained_and_done(262144);
 }

@@ -584,7 +584,7 @@ static void measures(void **state)
 
     (void)state;
     fake_init(&fake);
-    rme_costs_measure(&fake_ops, fake_fabric(&fake), false, &got);
+    rme_costs_measure(&fake_ops, fake_fabric(&fake), false, true, &got);
     assert_true(got.copy_warm > 0);
     assert_true(got.copy_cold >= got.copy_warm);
     assert_true(got.read_byte == got.write_byte);
@@ -593,10 +593,14 @@ static void measures(void **state)
     assert_true(got.reg_page >= 0);
     assert_int_equal(fake_live(&fake), 0);
     fake.refuse = ENOMEM;
-    rme_costs_measure(&fake_ops, fake_fabric(&fake), false, &got);
+    rme_costs_measure(&fake_ops, fake_fabric(&fake), false, true, &got);
     assert_true(got.reg_call == rme_costs_preset.reg_call);
-    rme_costs_measure(&fake_ops, fake_fabric(&fake), true, &got);
+    rme_costs_measure(&fake_ops, fake_fabric(&fake), true, true, &got);
     assert_true(got.read_byte > 1.5 * got.write_byte);
+    fake.refuse = fake.attempts = 0;
+    rme_costs_measure(&fake_ops, fake_fabric(&fake), false, false, &got);
+    assert_int_equal(fake.attempts, 0);
+    assert_memory_equal(&got, &rme_costs_preset, sizeof(got));
     fake_destroy(&fake);
 }
 
