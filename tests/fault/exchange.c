@@ -35,7 +35,7 @@
 #include "rme.h"
 
 #define MIN_ROUNDS 2
-/* by a fault: the other side may hear of the lost link only when it uses it in the next round */
+/* by a fault: the other side may hear of the lost link only when it uses it once more */
 #define ROUNDS_LOST 2
 #define OPEN_TRIES  3
 #define DEADLINE_MS 10000
