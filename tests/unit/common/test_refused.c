@@ -27,7 +27,8 @@ static int set_up(void **state)
 {
     struct rme_addr *listen = NULL;
     struct rme_config config = {.fabric = &script_ops,
-                                .options = "regcache_entries=0,spin_us=0,dont_fork=off",
+                                .options = "regcache_entries=0,spin_us=0,dont_fork=off,"
+                                           "measure_costs=0",
                                 .log = take_line};
 
     (void)state;
