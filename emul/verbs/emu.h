@@ -20,10 +20,10 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "emul/verbs/counters.h"
-#include "emul/verbs/fault.h"
-#include "emul/verbs/knobs.h"
-#include "emul/verbs/shm.h"
+#include "emul/verbs/base/counters.h"
+#include "emul/verbs/base/fault.h"
+#include "emul/verbs/base/knobs.h"
+#include "emul/verbs/base/shm.h"
 
 #define EMU_EXPORT __attribute__((visibility("default")))
 

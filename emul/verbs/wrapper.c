@@ -15,9 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "emul/verbs/counters.h"
-#include "emul/verbs/knobs.h"
-#include "emul/verbs/shm.h"
+#include "emul/verbs/base/counters.h"
+#include "emul/verbs/base/knobs.h"
+#include "emul/verbs/base/shm.h"
 #include "emul/verbs/view.h"
 
 #define LIBRARY "libemuverbs.so"

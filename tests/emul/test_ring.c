@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 
-#include "emul/verbs/shm.h"
+#include "emul/verbs/base/shm.h"
 
 #define PLACES 4
 #define ME     7

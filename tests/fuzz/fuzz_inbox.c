@@ -11,7 +11,7 @@
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
-#include "emul/verbs/cm.h"
+#include "emul/verbs/cm/cm.h"
 #include "tests/fuzz/fuzz.h"
 
 #define MOST_IDS   12

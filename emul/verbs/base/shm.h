@@ -31,8 +31,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "emul/verbs/counters.h"
-#include "emul/verbs/knobs.h"
+#include "emul/verbs/base/counters.h"
+#include "emul/verbs/base/knobs.h"
 
 /* A QP number is the process's slot and an index in its table: unique on the machine. */
 #define EMU_QP_BITS    14

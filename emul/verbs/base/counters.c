@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The counters' tables and their text forms. */
-#include "emul/verbs/counters.h"
+#include "emul/verbs/base/counters.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
  * Nothing is left behind when a member dies.
  */
 #include "emul/verbs/emu.h"
-#include "emul/verbs/sysio.h"
+#include "emul/verbs/base/sysio.h"
 
 #include <errno.h>
 #include <stdio.h>

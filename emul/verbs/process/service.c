@@ -7,7 +7,7 @@
  * completion queue runs due timers too, so that a busy machine does not delay them.
  */
 #include "emul/verbs/emu.h"
-#include "emul/verbs/sysio.h"
+#include "emul/verbs/base/sysio.h"
 
 #include <errno.h>
 #include <signal.h>

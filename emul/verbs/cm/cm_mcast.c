@@ -4,7 +4,7 @@
  * mapped to its group, and joining succeeds at once. What attaches the queue pair is the fetch
  * of the event, in the program's thread, as in the real library.
  */
-#include "emul/verbs/cm.h"
+#include "emul/verbs/cm/cm.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -15,7 +15,7 @@
  * that it died, it leaves the table, but stays mapped for the QPs that still point at it.
  */
 #include "emul/verbs/emu.h"
-#include "emul/verbs/sysio.h"
+#include "emul/verbs/base/sysio.h"
 
 #include <dirent.h>
 #include <errno.h>

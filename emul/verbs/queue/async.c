@@ -6,7 +6,7 @@
  * descriptor of a list that was emptied by the end of its objects is not readable.
  */
 #include "emul/verbs/emu.h"
-#include "emul/verbs/sysio.h"
+#include "emul/verbs/base/sysio.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Counting of calls and injection of single failures: see EMUVERBS_FAIL in knobs.h. */
-#include "emul/verbs/fault.h"
+#include "emul/verbs/base/fault.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The message ring and the pool of bounce slots: see shm.h for why they need no lock. */
-#include "emul/verbs/shm.h"
+#include "emul/verbs/base/shm.h"
 
 #include <stdlib.h>
 

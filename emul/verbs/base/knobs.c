@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Parsing and printing of the knobs: both walk the one table. */
-#include "emul/verbs/knobs.h"
+#include "emul/verbs/base/knobs.h"
 
 #include <errno.h>
 #include <inttypes.h>

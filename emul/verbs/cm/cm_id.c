@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Identifiers of the connection manager: making, addresses, routes, listening, destroying. */
-#include "emul/verbs/cm.h"
+#include "emul/verbs/cm/cm.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -23,7 +23,7 @@
  * A process that may not reach the memory of a requester cannot answer it either. It notes the
  * request in its own segment (shm_head.refused), where the requester looks while it waits.
  */
-#include "emul/verbs/cm.h"
+#include "emul/verbs/cm/cm.h"
 
 #include <errno.h>
 #include <string.h>

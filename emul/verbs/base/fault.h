@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-#include "emul/verbs/counters.h"
-#include "emul/verbs/knobs.h"
+#include "emul/verbs/base/counters.h"
+#include "emul/verbs/base/knobs.h"
 
 /* Reads EMUVERBS_FAIL, EMUVERBS_ROLE and EMUVERBS_FAIL_ROLE. A wrong form is reported on
  * stderr. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The conveniences of librdmacm: QPs and SRQs on an id, rdma_getaddrinfo, endpoints. */
-#include "emul/verbs/cm.h"
+#include "emul/verbs/cm/cm.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Connecting, accepting, rejecting, disconnecting, and the QP transitions that go with them. */
-#include "emul/verbs/cm.h"
+#include "emul/verbs/cm/cm.h"
 
 #include <errno.h>
 #include <string.h>

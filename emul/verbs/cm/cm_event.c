@@ -4,8 +4,8 @@
  * program fetches an event is done here too: a connection response moves the QP to RTS and
  * answers with RTU, a rejection moves it to the error state.
  */
-#include "emul/verbs/cm.h"
-#include "emul/verbs/sysio.h"
+#include "emul/verbs/cm/cm.h"
+#include "emul/verbs/base/sysio.h"
 
 #include <errno.h>
 #include <stdlib.h>

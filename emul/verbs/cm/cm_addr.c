@@ -6,7 +6,7 @@
  * claim "4:0" or "6:0" ("6:0o" when only IPv6 was asked for). Whether a wildcard and a specific
  * address collide is looked up in /proc/net/unix, since the names differ.
  */
-#include "emul/verbs/cm.h"
+#include "emul/verbs/cm/cm.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
