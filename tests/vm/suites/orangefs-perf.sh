@@ -2,7 +2,8 @@
 # Figures (notes): pvfs2-cp and dd on the kernel's mount over bmi_tcp, OrangeFS's own bmi_ib where there is one, and ours,
 # in turn.  The old bmi_ib uses the first device only, so everything stays within that one; tcp uses the loopback device.
 # dd goes through the page cache first, where the kernel gathers blocks into requests of its own size, and then past it
-# ("direct"): each block is a request, as users with small blocks have it.
+# ("direct"): each block is a request, as users with small blocks have it.  only=small: direct blocks of 4 and 16 KiB, and
+# small files, in operations a second.
 . /pvfs/guest.sh
 rounds=${rounds:-5} # these may come from the kernel's command line
 mib=${mib:-16}
@@ -20,13 +21,17 @@ broken() { # name of the figure; what the old one cannot do is told, not judged
     case $1 in *old1) note "$1: it fails" ;; *) fail "$1" ;; esac
     tail -n 5 /tmp/perf.log
 }
-took() { # name of the figure, command: its MB/s as a note
-    figure=$1
-    shift
+rate() { # what there is to do, in any unit; name of the figure, command: so much a second
+    amount=$1
+    figure=$2
+    shift 2
     begun=$(now)
     timeout 120 "$@" >/tmp/perf.log 2>&1 || { broken "$figure"; return; }
     ended=$(now)
-    echo "figure $figure $(echo "$begun $ended $mib" | awk '{printf "%.2f", $3 * 1.048576 / ($2 - $1)}')"
+    echo "figure $figure $(echo "$begun $ended $amount" | awk '{printf "%.2f", $3 / ($2 - $1)}')"
+}
+took() { # name of the figure, command that moves $mib: its MB/s
+    rate "$(awk -v m="$mib" 'BEGIN {print m * 1.048576}')" "$@"
 }
 own_clock() { # name of the figure, arguments of pvfs2-cp: the MB/s that it prints, without its start
     figure=$1
@@ -87,12 +92,43 @@ copies_on_mount() {
     done | tee -a /tmp/figures
 }
 
+# What is asked for many times and carries little.  One shell makes the files, and one opens and reads them, so that no
+# program's start is measured.
+files=200
+make_files='for f in $(seq $1); do echo $f >$0/$f || exit 1; done'
+read_files='for f in $(seq $1); do read -r n <$0/$f && [ "$n" = $f ] || exit 1; done'
+small_on_mount() {
+    for w in $ways; do
+        programs $w
+        client $w
+        o=
+        [ "$w" != ib1 ] || o=--bmi-opts=device=rxe1
+        mount_fs "$(awk '{print $1}' /tmp/$w.tab)" $k $o || { fail "$w: mount"; continue; }
+        for b in 4096 16384; do
+            head -c $((b * 400)) /tmp/big >/tmp/part
+            rate 400 "requests write $b $w" dd if=/tmp/part of=$k/d bs=$b oflag=direct
+            rate 400 "requests read $b $w" dd if=$k/d of=/tmp/back bs=$b iflag=direct
+            cmp -s /tmp/part /tmp/back || fail "$w: direct dd: the copy differs"
+            rm -f $k/d
+        done
+        mkdir $k/small
+        rate $files "files create 1 $w" sh -c "$make_files" $k/small $files
+        echo 3 >/proc/sys/vm/drop_caches
+        rate $files "files read 1 $w" sh -c "$read_files" $k/small $files
+        rate $files "files remove 1 $w" rm -r $k/small
+        unmount_fs $k || fail "$w: umount"
+    done | tee -a /tmp/figures
+}
+
 start_all
 for r in $(seq $rounds); do
     case $only in *cp*) copies_of_programs $r ;; esac
 done
 for r in $(seq $rounds); do
     case $only in *dd*) copies_on_mount ;; esac
+done
+for r in $(seq $rounds); do
+    case $only in *small*) small_on_mount ;; esac
 done
 medians
 for w in $ways; do
