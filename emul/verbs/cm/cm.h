@@ -13,7 +13,8 @@
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 
-#include "emul/verbs/emu.h"
+#include "emul/verbs/device/device.h"
+#include "emul/verbs/queue/queue.h"
 
 /* Sizes of private data, as InfiniBand's CM has them for RDMA_PS_TCP. */
 #define CM_REQ_PRIVATE 56
@@ -193,6 +194,8 @@ void cm_id_free(struct cm_id *id); /* under cm.lock */
 struct cm_id *cm_id_by_num(uint32_t num);
 /* Gives an id whose address is known its device and default domain. Not under cm.lock. */
 void cm_set_verbs(struct cm_id *id);
+/* In a forked child: the ids are its parent's. */
+void cm_forked(struct emu_dev *d);
 
 /* cm_mcast.c */
 /* Attaches the id's queue pair, when the program fetches the event; 0 or a positive errno. */

@@ -398,8 +398,9 @@ EMU_EXPORT void rdma_free_devices(struct ibv_context **list)
     free(list);
 }
 
-void emu_cm_forked(void)
+void cm_forked(struct emu_dev *d)
 {
+    (void)d;
     for (struct cm_id *id = cm.ids; id; id = id->next)
         if (id->claim >= 0)
             close(id->claim);

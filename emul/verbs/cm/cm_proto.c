@@ -445,13 +445,13 @@ static bool from(const struct emu_peer *p, const struct cm_msg *m)
     return p->slot == m->src_slot && p->incarnation == m->src_inc;
 }
 
-void emu_cm_inbox(struct emu_dev *d, const void *payload, size_t len)
+static void told(struct emu_dev *d, const struct shm_msg *msg)
 {
     struct cm_msg m;
-    (void)len;
 
-    memcpy(&m, payload, sizeof(m));
-    if (d->knobs.silent || !cm_addr_len(&m.dst.sa) != !cm_addr_len(&m.src.sa))
+    memcpy(&m, msg->payload, sizeof(m));
+    if (msg->kind != INBOX_CM || d->knobs.silent ||
+        !cm_addr_len(&m.dst.sa) != !cm_addr_len(&m.src.sa))
         return;
     pthread_mutex_lock(&cm.lock);
     bool asks = m.type == CM_REQ || m.type == CM_SIDR_REQ;
@@ -520,7 +520,7 @@ void emu_cm_inbox(struct emu_dev *d, const void *payload, size_t len)
     emu_peer_put(d, p);
 }
 
-void emu_cm_peer_died(struct emu_dev *d, struct emu_peer *p)
+static void peer_died(struct emu_dev *d, struct emu_peer *p)
 {
     struct cm_msg none = {0};
     (void)d;
@@ -550,4 +550,12 @@ void emu_cm_peer_died(struct emu_dev *d, struct emu_peer *p)
         }
     }
     pthread_mutex_unlock(&cm.lock);
+}
+
+__attribute__((constructor)) static void loaded(void)
+{
+    static const struct emu_above row = {
+        .told = told, .peer_died = peer_died, .forked = cm_forked};
+
+    emu_above_is(EMU_ABOVE_CM, &row);
 }

@@ -1,182 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * The device: what the first call makes, opening it, and what can be asked about it.
- *
- * Listing devices needs nothing but names. Opening one (or making an rdma_cm channel) makes the
- * rest: a slot, the segment, the service thread. After fork the child starts afresh at its next
- * call; what it inherited is turned into a private copy, so that it cannot disturb its parent.
- */
-#include "emul/verbs/emu.h"
+/* Devices: opening one, and what can be asked about it. */
+#include "emul/verbs/device/device.h"
+#include "emul/verbs/queue/queue.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
-
-static pthread_mutex_t make_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct emu_dev *base; /* knobs and names */
-static _Atomic(struct emu_dev *) device;
-static struct emu_dev *inherited; /* the parent's, in a forked child: its objects point there */
-
-static const char *const object_name[] = {
-    "context", "pd",  "mr", "mw", "dm",         "td",    "channel",
-    "cq",      "srq", "qp", "ah", "cm_channel", "cm_id", "cm_event",
-};
-_Static_assert(COUNT_live_context + sizeof(object_name) / sizeof(object_name[0]) ==
-                   COUNT_live_cm_event + 1,
-               "a name for each");
-
-static void at_exit_report(void)
-{
-    struct emu_dev *d = base;
-    char path[4096], prog[256] = "";
-
-    if (!d || d->pid != getpid())
-        return;
-    emu_service_stop();
-    FILE *f = fopen("/proc/self/comm", "r");
-    if (f) {
-        if (fgets(prog, sizeof(prog), f))
-            prog[strcspn(prog, "\n")] = 0;
-        fclose(f);
-    }
-    if (*d->knobs.counters) {
-        snprintf(path, sizeof(path), "%s/emuverbs-%d.json", d->knobs.counters, d->pid);
-        f = fopen(path, "w");
-        if (f) {
-            emu_counters_json(emu_counters, d->pid, prog, f);
-            fclose(f);
-        } else {
-            fprintf(stderr, "emuverbs: cannot write %s: %s\n", path, strerror(errno));
-        }
-    }
-    if (d->knobs.count_calls)
-        fprintf(stderr, "emuverbs: %s %s: %llu calls\n", prog, d->knobs.role,
-                (unsigned long long)atomic_load(&emu_counters->count[COUNT_sweep_calls]));
-    if (d->knobs.census)
-        for (unsigned i = 0; i < sizeof(object_name) / sizeof(object_name[0]); i++) {
-            int64_t n = (int64_t)atomic_load(&emu_counters->count[COUNT_live_context + i]);
-            if (n)
-                fprintf(stderr, "emuverbs: %s %s: %lld %s alive at exit\n", prog, d->knobs.role,
-                        (long long)n, object_name[i]);
-        }
-}
-
-static void after_fork_child(void)
-{
-    struct emu_dev *d = atomic_load(&device);
-
-    pthread_mutex_init(&make_lock, NULL);
-    base = NULL;
-    atomic_store(&device, NULL);
-    if (d) {
-        inherited = d;
-        mmap(d->seg, d->seg->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, d->seg_fd,
-             0);
-        close(d->seg_fd);
-        close(d->slot_sock);
-        emu_mcast_forked(d);
-        emu_service_forked();
-        emu_cm_forked();
-    }
-}
-
-__attribute__((constructor)) static void loaded(void)
-{
-    /* yama scope 1 forbids reaching a process that is no child of ours unless it agrees */
-    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-    pthread_atfork(NULL, NULL, after_fork_child);
-}
-
-__attribute__((destructor)) static void unloaded(void)
-{
-    at_exit_report();
-}
-
-/* Under make_lock. */
-static struct emu_dev *base_locked(void)
-{
-    if (!base) {
-        struct emu_dev *d = calloc(1, sizeof(*d));
-        if (!d)
-            return NULL;
-        d->pid = getpid();
-        pthread_mutex_init(&d->lock, NULL);
-        pthread_mutex_init(&d->qp_life, NULL);
-        emu_knobs_load(&d->knobs);
-        emu_fault_init(&d->knobs);
-        if (emu_ports_init(d)) {
-            free(d);
-            return NULL;
-        }
-        base = d;
-    }
-    return base;
-}
-
-struct emu_dev *emu_dev_base(void)
-{
-    pthread_mutex_lock(&make_lock);
-    struct emu_dev *d = base_locked();
-    pthread_mutex_unlock(&make_lock);
-    return d;
-}
-
-struct emu_dev *emu_dev_peek(void)
-{
-    return atomic_load_explicit(&device, memory_order_acquire);
-}
-
-struct emu_dev *emu_dev(void)
-{
-    struct emu_dev *d = emu_dev_peek();
-    int err = 0;
-
-    if (d)
-        return d;
-    pthread_mutex_lock(&make_lock);
-    d = base_locked();
-    if (!d)
-        err = -ENOMEM;
-    else if (!d->knobs.devices)
-        err = -ENODEV;
-    else if (!atomic_load(&device)) {
-        err = emu_slot_claim(d);
-        if (!err) {
-            err = emu_segment_create(d);
-            if (err)
-                close(d->slot_sock);
-        }
-        if (!err)
-            err = emu_service_start(d);
-        if (!err) {
-            d->self.seg = d->seg;
-            d->self.incarnation = d->seg->incarnation;
-            d->self.slot = d->slot;
-            d->self.pid = d->pid;
-            d->self.self = true;
-            d->self.refs = 1;
-            d->next_pd = 1;
-            d->seg->magic = EMU_SHM_MAGIC;
-            atomic_store(&d->seg->ready, 1);
-            atomic_store(&device, d);
-        } else {
-            fprintf(stderr, "emuverbs: cannot set up the device: %s\n", strerror(-err));
-        }
-    }
-    pthread_mutex_unlock(&make_lock);
-    if (err) {
-        errno = -err;
-        return NULL;
-    }
-    return d;
-}
 
 EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *a)
 {
@@ -353,11 +185,4 @@ struct emu_ctx *emu_ctx_get(struct emu_dev *d, uint32_t device_)
     c = h->cm_ctx;
     pthread_mutex_unlock(&d->lock);
     return c;
-}
-
-/* In-process readers find these by dlsym. */
-EMU_EXPORT int64_t emuverbs_counter(const char *name);
-EMU_EXPORT int64_t emuverbs_counter(const char *name)
-{
-    return emu_counters_find(emu_counters, name);
 }

@@ -5,7 +5,7 @@
  * (view.c). The files say what the calls say, and do not change; counters of traffic are not
  * among them.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/process/process.h"
 
 #include <errno.h>
 #include <limits.h>

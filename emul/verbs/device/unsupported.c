@@ -3,7 +3,7 @@
  * Calls of libibverbs that concern what this device has not, such as device sharing. They exist
  * here so that the real library, which does not know our objects, is never entered with them.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/process/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
  * points to, and each process has as much as the knob says: programs use it alike, but it is no
  * faster. As on adapters, what is copied begins and ends at multiples of four bytes.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/memory/memory.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * that a provider has in the program's memory. Queues are in the shared segment here and have
  * their locks, so neither is made use of.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/memory/memory.h"
 
 #include <errno.h>
 #include <stdlib.h>

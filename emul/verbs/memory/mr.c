@@ -17,7 +17,7 @@
  * datagrams is not known before its greeting has been read, so an inbox that is not empty is
  * waited for, too.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/memory/memory.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -342,7 +342,7 @@ void emu_mr_drain(struct emu_dev *d, uint32_t index)
  */
 static int retract(struct emu_dev *d, struct emu_mr *mr)
 {
-    emu_cq_settle(d);
+    emu_above_settle(d);
     pthread_mutex_lock(&d->lock);
     bool bound = emu_mw_any(d, mr);
     if (!bound)
@@ -351,7 +351,7 @@ static int retract(struct emu_dev *d, struct emu_mr *mr)
     if (bound)
         return EBUSY;
     emu_mr_drain(d, mr->index);
-    emu_cq_settle(d);
+    emu_above_settle(d);
     return 0;
 }
 
@@ -526,7 +526,15 @@ void emu_mr_unpin(struct emu_pin *pin)
     pin->mr = NULL;
 }
 
-void emu_mr_peer_died(struct emu_dev *d, struct emu_peer *p)
+/* Undoes the pins of a process that died on regions of this one. */
+static void peer_died(struct emu_dev *d, struct emu_peer *p)
 {
     undo_pins(d, p, ALL_MRS);
+}
+
+__attribute__((constructor)) static void loaded(void)
+{
+    static const struct emu_above row = {.peer_died = peer_died};
+
+    emu_above_is(EMU_ABOVE_MEMORY, &row);
 }

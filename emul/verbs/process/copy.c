@@ -5,7 +5,7 @@
  * Also within one process: process_vm_writev reports memory that is gone with EFAULT where
  * memcpy would kill the program, and an RDMA device does not kill programs.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/process/process.h"
 
 #include <errno.h>
 #include <unistd.h>

@@ -20,7 +20,7 @@
  * order of their times (service.c), so what two queue pairs of a process have under way arrives
  * in the order of the model however late the timers run.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/process/process.h"
 
 #define HEADER 64u /* bytes of a request or an answer besides its data */
 

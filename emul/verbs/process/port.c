@@ -8,7 +8,7 @@
  * there is, and, where each device is a network of its own, one of the same device; the queue
  * pair at its end must be on that network, too. All processes are to be given the same devices.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/process/process.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

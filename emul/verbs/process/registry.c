@@ -14,7 +14,7 @@
  * A peer's structure is kept while the peer lives or anything refers to it. When its pidfd says
  * that it died, it leaves the table, but stays mapped for the QPs that still point at it.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/process/process.h"
 #include "emul/verbs/base/sysio.h"
 
 #include <dirent.h>
@@ -325,8 +325,7 @@ void emu_peer_put(struct emu_dev *d, struct emu_peer *p)
 
 void emu_peer_clear(struct emu_dev *d, uint32_t slot)
 {
-    emu_qp_peer_died(d, slot);
-    emu_cq_peer_died(d, slot);
+    emu_above_slot_died(d, slot);
     shm_ring_recover(d->seg, &d->seg->inbox, slot);
 }
 
@@ -345,8 +344,7 @@ void emu_peer_died(struct emu_dev *d, struct emu_peer *p)
         }
     pthread_mutex_unlock(&d->lock);
     emu_peer_clear(d, p->slot);
-    emu_mr_peer_died(d, p);
-    emu_cm_peer_died(d, p);
+    emu_above_peer_died(d, p);
     if (listed)
         emu_peer_put(d, p);
 }

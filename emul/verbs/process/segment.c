@@ -6,7 +6,7 @@
  * it, whatever killed them. The arena hands out powers of two from free lists; its bookkeeping
  * is private memory, since only the owner allocates.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/process/process.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  * reads, time-outs of the connection manager. A thread of the program that polls an empty
  * completion queue runs due timers too, so that a busy machine does not delay them.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/process/process.h"
 #include "emul/verbs/base/sysio.h"
 
 #include <errno.h>
@@ -160,14 +160,6 @@ void emu_timers_poll(void)
         run_in_order(false);
 }
 
-/* What a peer may raise on one of our queue pairs: an event of another kind of object would be
- * taken for one. */
-static bool may_raise(uint32_t event)
-{
-    return event == IBV_EVENT_QP_FATAL || event == IBV_EVENT_QP_REQ_ERR ||
-           event == IBV_EVENT_QP_ACCESS_ERR || event == IBV_EVENT_COMM_EST;
-}
-
 /* Who sends datagrams is not known here else, and may die with a receive in its hands. */
 static void greeted(struct emu_dev *d, uint32_t slot)
 {
@@ -189,41 +181,14 @@ void emu_inbox_read(struct emu_dev *d)
         memcpy(&copy.kind, &m->kind, sizeof(copy) - offsetof(struct shm_msg, kind));
         shm_ring_pop(d->seg, &d->seg->inbox);
         switch ((enum inbox_kind)copy.kind) {
-        case INBOX_QP_ERROR: {
-            uint32_t qpn;
-            memcpy(&qpn, copy.payload, sizeof(qpn));
-            if (may_raise(copy.arg))
-                emu_qp_remote_error(d, copy.index, qpn, (int)copy.arg);
-            break;
-        }
-        case INBOX_COMM_EST: {
-            uint32_t qpn;
-            memcpy(&qpn, copy.payload, sizeof(qpn));
-            if (may_raise(copy.arg))
-                emu_qp_remote_event(d, copy.index, qpn, (int)copy.arg);
-            break;
-        }
-        case INBOX_SRQ_LIMIT:
-            pthread_mutex_lock(&d->lock);
-            if (copy.index < EMU_MAX_SRQS && d->srq[copy.index])
-                emu_async_srq(d->srq[copy.index], IBV_EVENT_SRQ_LIMIT_REACHED);
-            pthread_mutex_unlock(&d->lock);
-            break;
-        case INBOX_CQ_OVERRUN:
-            pthread_mutex_lock(&d->lock);
-            if (copy.index < EMU_MAX_CQS && d->cq[copy.index])
-                emu_async_cq(d->cq[copy.index], IBV_EVENT_CQ_ERR);
-            pthread_mutex_unlock(&d->lock);
-            break;
         case INBOX_SIGNAL:
             if ((copy.arg & 1) && atomic_load(&shm_chan(d->seg, copy.index)->gen) == copy.arg)
                 emu_peer_signal_chan(d, &d->self, copy.index);
             break;
-        case INBOX_CM:
-            emu_cm_inbox(d, copy.payload, sizeof(copy.payload));
-            break;
         case INBOX_HELLO:
             break;
+        default:
+            emu_above_told(d, &copy);
         }
     }
 }

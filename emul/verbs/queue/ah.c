@@ -6,7 +6,7 @@
  * destroyed while requests that named it are still queued. Whether its address is this machine,
  * the only one there is, is found out when it is made.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
 #include <stdlib.h>

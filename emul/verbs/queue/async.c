@@ -5,7 +5,7 @@
  * and count change together, under the lock; so reading the count never blocks, and the
  * descriptor of a list that was emptied by the end of its objects is not readable.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/queue/queue.h"
 #include "emul/verbs/base/sysio.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
  * counts events. Which queue an event belongs to is counted in the queue itself, so a channel
  * needs no shared list.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -15,7 +15,7 @@
  * by whoever comes first of: the poll that returns the completion, or a deregistration of
  * memory, which settles all such copies. So nothing is written after ibv_dereg_mr has returned.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
 #include <stdlib.h>

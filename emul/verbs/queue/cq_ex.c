@@ -7,7 +7,7 @@
  * Whoever pushes a completion notes the time, if the queue wants it. The time of day is
  * computed from it when a program asks.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
 #include <time.h>

@@ -38,7 +38,7 @@
  * so that a poster that wakes up in a queue that was destroyed meanwhile finds a head with a
  * sensible geometry.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -37,7 +37,7 @@
  * nothing of what becomes of a message either, nor does it wait: one for which there is no
  * receive, no peer, or no right to the memory is lost, and the connection goes on.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -662,6 +662,14 @@ static void send_unacknowledged(struct run *r)
         emu_count(COUNT_datagrams_lost, 1);
 }
 
+static enum ibv_wc_status bind_window(struct emu_dev *d, struct emu_qp *qp,
+                                      const struct emu_wr *wr)
+{
+    const struct emu_binder by = {qp->qp.pd->handle, qp->qp.qp_num, &qp->windows};
+
+    return emu_mw_bind(d, &by, &wr->bind, wr->raddr, wr->rkey);
+}
+
 enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
                           const struct emu_wr *wr, bool oldest, enum ibv_wc_status *status,
                           uint32_t *rnr_timer)
@@ -681,8 +689,8 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
     r.length = wr->length;
     if (wr->opcode == IBV_WR_BIND_MW || wr->opcode == IBV_WR_LOCAL_INV) {
         /* the peer has no part in it */
-        *status = wr->opcode == IBV_WR_BIND_MW ? emu_mw_bind(d, qp, wr)
-                                               : emu_mw_invalidate(d, qp, wr->imm);
+        *status = wr->opcode == IBV_WR_BIND_MW ? bind_window(d, qp, wr)
+                                               : emu_mw_invalidate(d, qp->qp.qp_num, wr->imm);
         return EXEC_DONE;
     }
     if (qp->qp.qp_type == IBV_QPT_UD) {

@@ -7,7 +7,7 @@
  * process and group: a sender looks for such names among the sockets of its network namespace.
  * Nothing is left behind when a member dies.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/queue/queue.h"
 #include "emul/verbs/base/sysio.h"
 
 #include <errno.h>

@@ -25,7 +25,7 @@
  * on it. Only a message behind a read that is still under way is reported later, as its
  * completion must not overtake the read's.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Making, asking and destroying queue pairs, and what peers' messages do to them. */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -268,7 +268,7 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
     /* nobody executes into it any more, its queues are empty, its completions forgotten */
     emu_qp_reset(d, qp);
     emu_timer_cancel(&qp->timer);
-    emu_mw_qp_gone(d, qp);
+    emu_mw_qp_gone(d, &qp->windows);
     atomic_store(&qp->s->qpn, 0);
     pthread_mutex_lock(&d->qp_life);
     pthread_mutex_lock(&d->lock);
@@ -318,7 +318,8 @@ bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn)
     return unseen;
 }
 
-void emu_qp_remote_error(struct emu_dev *d, uint32_t index, uint32_t qpn, int event)
+/* Failing a queue pair, by its table index, when a peer asks for it. Service thread. */
+static void remote_error(struct emu_dev *d, uint32_t index, uint32_t qpn, int event)
 {
     pthread_mutex_lock(&d->qp_life);
     struct emu_qp *qp = lookup(d, index, qpn);
@@ -335,11 +336,64 @@ void emu_qp_remote_error(struct emu_dev *d, uint32_t index, uint32_t qpn, int ev
     pthread_mutex_unlock(&d->qp_life);
 }
 
-void emu_qp_remote_event(struct emu_dev *d, uint32_t index, uint32_t qpn, int event)
+static void remote_event(struct emu_dev *d, uint32_t index, uint32_t qpn, int event)
 {
     pthread_mutex_lock(&d->qp_life);
     struct emu_qp *qp = lookup(d, index, qpn);
     if (qp)
         emu_async_qp(qp, (enum ibv_event_type)event);
     pthread_mutex_unlock(&d->qp_life);
+}
+
+/* What a peer may raise on one of our queue pairs: an event of another kind of object would be
+ * taken for one. */
+static bool may_raise(uint32_t event)
+{
+    return event == IBV_EVENT_QP_FATAL || event == IBV_EVENT_QP_REQ_ERR ||
+           event == IBV_EVENT_QP_ACCESS_ERR || event == IBV_EVENT_COMM_EST;
+}
+
+static void told(struct emu_dev *d, const struct shm_msg *m)
+{
+    uint32_t qpn;
+
+    memcpy(&qpn, m->payload, sizeof(qpn));
+    switch (m->kind) {
+    case INBOX_QP_ERROR:
+        if (may_raise(m->arg))
+            remote_error(d, m->index, qpn, (int)m->arg);
+        break;
+    case INBOX_COMM_EST:
+        if (may_raise(m->arg))
+            remote_event(d, m->index, qpn, (int)m->arg);
+        break;
+    case INBOX_SRQ_LIMIT:
+        pthread_mutex_lock(&d->lock);
+        if (m->index < EMU_MAX_SRQS && d->srq[m->index])
+            emu_async_srq(d->srq[m->index], IBV_EVENT_SRQ_LIMIT_REACHED);
+        pthread_mutex_unlock(&d->lock);
+        break;
+    case INBOX_CQ_OVERRUN:
+        pthread_mutex_lock(&d->lock);
+        if (m->index < EMU_MAX_CQS && d->cq[m->index])
+            emu_async_cq(d->cq[m->index], IBV_EVENT_CQ_ERR);
+        pthread_mutex_unlock(&d->lock);
+        break;
+    }
+}
+
+static void slot_died(struct emu_dev *d, uint32_t slot)
+{
+    emu_qp_peer_died(d, slot);
+    emu_cq_peer_died(d, slot);
+}
+
+__attribute__((constructor)) static void loaded(void)
+{
+    static const struct emu_above row = {.told = told,
+                                         .slot_died = slot_died,
+                                         .settle = emu_cq_settle,
+                                         .forked = emu_mcast_forked};
+
+    emu_above_is(EMU_ABOVE_QUEUE, &row);
 }

@@ -3,7 +3,7 @@
  * The state machine of a queue pair, as one table of transitions for each type with the
  * attributes each needs and allows; any state may go to RESET or to ERR.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -5,7 +5,7 @@
  * A place in the queue is free again when the program has polled the completion of the receive
  * that held it, as on real devices, not when a sender took the receive.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * The ibv_wr_* interface: requests are built between wr_start and wr_complete and posted
  * together; none is posted if one of them is wrong.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
 #include <stdlib.h>

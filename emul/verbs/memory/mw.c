@@ -14,7 +14,7 @@
  * corrected when they are looked at next. The upper 24 bits of a window's key are drawn when it
  * is made, the last eight are the binder's.
  */
-#include "emul/verbs/emu.h"
+#include "emul/verbs/memory/memory.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -126,47 +126,6 @@ int emu_dealloc_mw(struct ibv_mw *ibmw)
     return 0;
 }
 
-int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
-                   const struct ibv_mw_bind_info *info)
-{
-    if (!mw)
-        return EINVAL;
-    w->raddr = info->addr;
-    w->rkey = rkey;
-    w->bind.length = info->length;
-    w->bind.access = info->mw_access_flags;
-    w->bind.mw_key = mw->rkey & ~EMU_RKEY_BIT;
-    w->bind.mr_key = info->mr ? info->mr->lkey : 0;
-    w->length = 0;
-    return 0;
-}
-
-int emu_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
-{
-    struct emu_qp *qp = (struct emu_qp *)ibqp;
-    struct emu_dev *d = emu_dev_peek();
-    uint32_t rkey = ibv_inc_rkey(mw->rkey);
-    struct emu_wr w = {
-        .wr_id = bind->wr_id, .flags = bind->send_flags, .opcode = IBV_WR_BIND_MW};
-
-    if (emu_call(CALL_ibv_bind_mw) || !d)
-        return ENOMEM;
-    int err = emu_mw_request(&w, mw, rkey, &bind->bind_info);
-    if (!err && (bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED))
-        err = EINVAL; /* type 2 only */
-    if (err)
-        return err;
-    emu_count(COUNT_doorbells, 1);
-    pthread_mutex_lock(&qp->sq_lock);
-    err = emu_sq_check(d, qp, &w);
-    if (!err)
-        err = emu_sq_post(d, qp, &w);
-    pthread_mutex_unlock(&qp->sq_lock);
-    if (!err)
-        mw->rkey = rkey;
-    return err;
-}
-
 /* The window that a key names in this process, or NULL. Under d->lock. */
 static struct emu_mw *lookup(struct emu_dev *d, uint32_t key)
 {
@@ -176,11 +135,11 @@ static struct emu_mw *lookup(struct emu_dev *d, uint32_t key)
 }
 
 /* The region that a request wants the window on, if it may be there; or NULL. */
-static struct shm_mr *region_below(struct emu_dev *d, const struct emu_wr *wr, uint32_t pd)
+static struct shm_mr *region_below(struct emu_dev *d, const struct emu_bind *b, uint64_t addr,
+                                   uint32_t pd)
 {
-    const struct emu_bind *b = &wr->bind;
     struct shm_mr *s = shm_mr(d->seg, shm_key_index(b->mr_key));
-    uint64_t off = wr->raddr - s->iova;
+    uint64_t off = addr - s->iova;
 
     if (b->mr_key == 0 || (b->mr_key & EMU_WINDOW_BIT) || atomic_load(&s->key) != b->mr_key ||
         s->pd != pd)
@@ -192,11 +151,10 @@ static struct shm_mr *region_below(struct emu_dev *d, const struct emu_wr *wr, u
     return off <= s->length && b->length <= s->length - off ? s : NULL;
 }
 
-enum ibv_wc_status emu_mw_bind(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
+enum ibv_wc_status emu_mw_bind(struct emu_dev *d, const struct emu_binder *by,
+                               const struct emu_bind *b, uint64_t addr, uint32_t rkey)
 {
-    const struct emu_bind *b = &wr->bind;
     enum ibv_wc_status status = IBV_WC_MW_BIND_ERR;
-    uint32_t pd = qp->qp.pd->handle;
 
     pthread_mutex_lock(&d->lock);
     struct emu_mw *mw = lookup(d, b->mw_key);
@@ -210,25 +168,25 @@ enum ibv_wc_status emu_mw_bind(struct emu_dev *d, struct emu_qp *qp, const struc
     }
     bool one = mw && mw->mw.type == IBV_MW_TYPE_1;
     struct shm_mr *s = mw ? entry(d, mw) : NULL, *mr = NULL;
-    if (!s || atomic_load(&s->key) || mw->mw.pd->handle != pd)
+    if (!s || atomic_load(&s->key) || mw->mw.pd->handle != by->pd)
         goto out;
     if (b->length)
-        mr = region_below(d, wr, pd);
+        mr = region_below(d, b, addr, by->pd);
     if (!mr && (b->length || !one))
         goto out;
     unlink_from(&mw->of_mr); /* from what a message invalidated */
     unlink_from(&mw->of_qp);
-    mw->key = (mw->key & ~0xffu) | (wr->rkey & 0xff);
+    mw->key = (mw->key & ~0xffu) | (rkey & 0xff);
     if (mr) {
-        s->pd = pd;
+        s->pd = by->pd;
         s->access = b->access;
-        s->addr = mr->addr + (wr->raddr - mr->iova);
-        s->iova = b->access & IBV_ACCESS_ZERO_BASED ? 0 : wr->raddr;
+        s->addr = mr->addr + (addr - mr->iova);
+        s->iova = b->access & IBV_ACCESS_ZERO_BASED ? 0 : addr;
         s->length = b->length;
-        s->qpn = one ? 0 : qp->qp.qp_num;
+        s->qpn = one ? 0 : by->qpn;
         link_to(&mw->of_mr, &d->mr[shm_key_index(b->mr_key)]->windows);
         if (!one)
-            link_to(&mw->of_qp, &qp->windows);
+            link_to(&mw->of_qp, by->windows);
         atomic_store(&s->key, mw->key);
     }
     status = IBV_WC_SUCCESS;
@@ -237,14 +195,14 @@ out:
     return status;
 }
 
-enum ibv_wc_status emu_mw_invalidate(struct emu_dev *d, struct emu_qp *qp, uint32_t key)
+enum ibv_wc_status emu_mw_invalidate(struct emu_dev *d, uint32_t qpn, uint32_t key)
 {
     uint32_t index = 0;
 
     pthread_mutex_lock(&d->lock);
     struct emu_mw *mw = lookup(d, key & ~EMU_RKEY_BIT);
     if (mw && (key & EMU_RKEY_BIT) && mw->mw.type == IBV_MW_TYPE_2 &&
-        entry(d, mw)->qpn == qp->qp.qp_num && unbind(d, mw))
+        entry(d, mw)->qpn == qpn && unbind(d, mw))
         index = mw->index;
     pthread_mutex_unlock(&d->lock);
     if (!index)
@@ -274,10 +232,10 @@ bool emu_mw_any(struct emu_dev *d, struct emu_mr *mr)
     return false;
 }
 
-void emu_mw_qp_gone(struct emu_dev *d, struct emu_qp *qp)
+void emu_mw_qp_gone(struct emu_dev *d, struct emu_mw_link **windows)
 {
     pthread_mutex_lock(&d->lock);
-    while (qp->windows)
-        unbind(d, (struct emu_mw *)((char *)qp->windows - offsetof(struct emu_mw, of_qp)));
+    while (*windows)
+        unbind(d, (struct emu_mw *)((char *)*windows - offsetof(struct emu_mw, of_qp)));
     pthread_mutex_unlock(&d->lock);
 }

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Protection domains, memory regions and windows, device memory. */
+#ifndef EMUL_VERBS_MEMORY_H
+#define EMUL_VERBS_MEMORY_H
+
+#include "emul/verbs/process/process.h"
+
+struct emu_pd {
+    struct ibv_pd pd;
+    _Atomic int users;
+    struct emu_pd *parent_of; /* of a parent domain: the domain that it is a name of */
+    _Atomic int *td_users;    /* and its thread domain's, or NULL */
+};
+
+struct emu_mw_link {
+    struct emu_mw_link *next, **pprev; /* pprev NULL: in no list */
+};
+
+struct emu_mr {
+    struct ibv_mr mr;
+    uint32_t index;
+    struct emu_mw_link *windows; /* bound to it last; under dev.lock */
+    _Atomic int *dm_users;       /* of the device memory that it is of, or NULL */
+};
+
+struct emu_mw {
+    struct ibv_mw mw;
+    uint32_t index;
+    uint32_t key; /* without EMU_RKEY_BIT, while it is not bound, too; under dev.lock */
+    struct emu_mw_link of_mr, of_qp;
+};
+
+/* What a bind has besides the range, which begins at raddr, and the new key, rkey. */
+struct emu_bind {
+    uint64_t length;
+    uint32_t mw_key, mr_key; /* without EMU_RKEY_BIT */
+    unsigned access;
+};
+
+/* The queue pair that a bind is posted to. */
+struct emu_binder {
+    uint32_t pd, qpn;
+    struct emu_mw_link **windows; /* bound by it last; under dev.lock */
+};
+
+/* mr.c */
+/* A protection domain that no count knows; NULL with errno set. */
+struct ibv_pd *emu_pd_new(struct ibv_context *context);
+/* A new key with a free place in the table; 0 when there is none. Under d->lock. */
+uint32_t emu_mr_draw_key(struct emu_dev *d, bool window);
+/* Waits for the accesses to a region or window that began before its key was taken away. */
+void emu_mr_drain(struct emu_dev *d, uint32_t index);
+/* Registers memory, also none. NULL with errno. */
+struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                          unsigned access);
+/* Checks a segment of a local work request; `access` are rights it needs. 0 or -1. */
+int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint32_t access,
+                 struct iovec *out);
+/*
+ * Checks an access by key to memory of the process `p`, through its queue pair `rs`, and pins
+ * the table entry of the region or window: it is unpinned by emu_mr_unpin. 0, or -1 for a bad
+ * key, range, PD, queue pair or right.
+ */
+struct emu_pin {
+    struct shm_mr *mr;      /* NULL: nothing pinned */
+    _Atomic uint32_t *note; /* holds `entry`, unless the owner undid the pin */
+    uint32_t entry;         /* 0: there was no room, the note is one more in `unnoted` */
+};
+int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
+               const struct shm_qp *rs, uint64_t addr, uint64_t len, uint32_t access,
+               struct iovec *out, struct emu_pin *pin);
+void emu_mr_unpin(struct emu_pin *pin);
+
+/* mw.c */
+struct ibv_mw *emu_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int emu_dealloc_mw(struct ibv_mw *mw);
+/* Execute a bind, to what begins at `addr`, and an invalidation by the owner. Under sq_lock. */
+enum ibv_wc_status emu_mw_bind(struct emu_dev *d, const struct emu_binder *by,
+                               const struct emu_bind *b, uint64_t addr, uint32_t rkey);
+enum ibv_wc_status emu_mw_invalidate(struct emu_dev *d, uint32_t qpn, uint32_t key);
+/* Invalidates a window of `p` that is bound to its queue pair, by the poster there; false when
+ * there is none. */
+bool emu_mw_invalidate_remote(struct emu_peer *p, uint32_t qpn, uint32_t rkey);
+/* Is a window bound to the region? Under d->lock. */
+bool emu_mw_any(struct emu_dev *d, struct emu_mr *mr);
+/* Takes the keys of a QP's windows away; nobody executes into it any more. */
+void emu_mw_qp_gone(struct emu_dev *d, struct emu_mw_link **windows);
+
+/* dm.c: device memory */
+struct ibv_dm *emu_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
+int emu_free_dm(struct ibv_dm *dm);
+struct ibv_mr *emu_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t off, size_t length,
+                             unsigned int access);
+
+/* domain.c: thread domains and parent domains */
+struct ibv_td *emu_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
+int emu_dealloc_td(struct ibv_td *td);
+struct ibv_pd *emu_alloc_parent_domain(struct ibv_context *context,
+                                       struct ibv_parent_domain_init_attr *attr);
+
+#endif

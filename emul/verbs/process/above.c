@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The rows of the floors above, which are given when the library is loaded. */
+#include "emul/verbs/process/process.h"
+
+static const struct emu_above *rows[EMU_FLOORS_ABOVE];
+
+void emu_above_is(enum emu_floor_above floor, const struct emu_above *row)
+{
+    rows[floor] = row;
+}
+
+void emu_above_told(struct emu_dev *d, const struct shm_msg *m)
+{
+    for (unsigned i = 0; i < EMU_FLOORS_ABOVE; i++)
+        if (rows[i] && rows[i]->told)
+            rows[i]->told(d, m);
+}
+
+void emu_above_slot_died(struct emu_dev *d, uint32_t slot)
+{
+    for (unsigned i = 0; i < EMU_FLOORS_ABOVE; i++)
+        if (rows[i] && rows[i]->slot_died)
+            rows[i]->slot_died(d, slot);
+}
+
+void emu_above_peer_died(struct emu_dev *d, struct emu_peer *p)
+{
+    for (unsigned i = 0; i < EMU_FLOORS_ABOVE; i++)
+        if (rows[i] && rows[i]->peer_died)
+            rows[i]->peer_died(d, p);
+}
+
+void emu_above_settle(struct emu_dev *d)
+{
+    for (unsigned i = 0; i < EMU_FLOORS_ABOVE; i++)
+        if (rows[i] && rows[i]->settle)
+            rows[i]->settle(d);
+}
+
+void emu_above_forked(struct emu_dev *d)
+{
+    for (unsigned i = 0; i < EMU_FLOORS_ABOVE; i++)
+        if (rows[i] && rows[i]->forked)
+            rows[i]->forked(d);
+}

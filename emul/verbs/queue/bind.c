@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Work requests that bind a memory window; what they do is in mw.c. */
+#include "emul/verbs/queue/queue.h"
+
+#include <errno.h>
+
+int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
+                   const struct ibv_mw_bind_info *info)
+{
+    if (!mw)
+        return EINVAL;
+    w->raddr = info->addr;
+    w->rkey = rkey;
+    w->bind.length = info->length;
+    w->bind.access = info->mw_access_flags;
+    w->bind.mw_key = mw->rkey & ~EMU_RKEY_BIT;
+    w->bind.mr_key = info->mr ? info->mr->lkey : 0;
+    w->length = 0;
+    return 0;
+}
+
+int emu_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+    struct emu_qp *qp = (struct emu_qp *)ibqp;
+    struct emu_dev *d = emu_dev_peek();
+    uint32_t rkey = ibv_inc_rkey(mw->rkey);
+    struct emu_wr w = {
+        .wr_id = bind->wr_id, .flags = bind->send_flags, .opcode = IBV_WR_BIND_MW};
+
+    if (emu_call(CALL_ibv_bind_mw) || !d)
+        return ENOMEM;
+    int err = emu_mw_request(&w, mw, rkey, &bind->bind_info);
+    if (!err && (bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED))
+        err = EINVAL; /* type 2 only */
+    if (err)
+        return err;
+    emu_count(COUNT_doorbells, 1);
+    pthread_mutex_lock(&qp->sq_lock);
+    err = emu_sq_check(d, qp, &w);
+    if (!err)
+        err = emu_sq_post(d, qp, &w);
+    pthread_mutex_unlock(&qp->sq_lock);
+    if (!err)
+        mw->rkey = rkey;
+    return err;
+}
