@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "tests/emul/pair.h"
@@ -527,6 +528,30 @@ TEST(mistakes)
     side_close(&s);
 }
 
+/* One of them is memory that has been unmapped: the receiver has no part in it. */
+TEST(memory_that_is_gone)
+{
+    for (uint32_t len = 8; len <= 4096; len += 4088) {
+        struct side s = {0}, to = {0};
+
+        setenv("EMUVERBS_BOUNCE_MAX", "2048", 1); /* the second is copied at once */
+        open_ud(&s);
+        open_ud(&to);
+        struct ibv_ah *ah = handle(&s, gid_of(&to), 1);
+        post_recv(&to, 1, 0, 8192);
+        CHECK(mmap(s.buf, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+              s.buf);
+        CHECK_EQ(try_from(&s, s.qp, 1, ah, to.qp->qp_num, 0, len, IBV_SEND_SIGNALED), 0);
+        expect_wc(s.scq, 1, IBV_WC_LOC_PROT_ERR);
+        CHECK_EQ(qp_state(&s), IBV_QPS_ERR);
+        CHECK_EQ(qp_state(&to), IBV_QPS_RTS);
+        expect_none(to.rcq);
+        CHECK_EQ(mprotect(s.buf, 4096, PROT_READ | PROT_WRITE), 0);
+        CHECK_EQ(ibv_destroy_ah(ah), 0);
+        loop_close(&s, &to);
+    }
+}
+
 /* The other way to post. */
 TEST(wr_interface)
 {
@@ -575,9 +600,19 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        T(header),          T(header_on_ethernet),     T(ping_pong),        T(many_senders),
-        T(killed_sender),   T(killed_with_a_receive),  T(stopped_receiver), T(multicast),
-        T(shared_receives), T(handle_destroyed_early), T(mistakes),         T(wr_interface),
+        T(header),
+        T(header_on_ethernet),
+        T(ping_pong),
+        T(many_senders),
+        T(killed_sender),
+        T(killed_with_a_receive),
+        T(stopped_receiver),
+        T(multicast),
+        T(shared_receives),
+        T(handle_destroyed_early),
+        T(mistakes),
+        T(wr_interface),
+        T(memory_that_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

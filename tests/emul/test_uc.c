@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 #include "tests/emul/pair.h"
 
@@ -181,6 +182,26 @@ TEST(a_segment_that_is_not_registered)
     loop_close(&a, &b);
 }
 
+/* So is memory that has been unmapped since: the receiver has no part in it. */
+TEST(memory_that_is_gone)
+{
+    for (unsigned k = 0; k < 3; k++) {
+        struct side a = {0}, b = {0};
+
+        uc_loop(&a, &b);
+        post_recv(&b, 1, 0, 65536);
+        CHECK(mmap(a.buf, 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+              a.buf);
+        post_send(&a, 1, k == 2 ? WIMM : SEND, 0, k ? 65536 : 8, 0);
+        expect_wc(a.scq, 1, IBV_WC_LOC_PROT_ERR);
+        CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
+        CHECK_EQ(qp_state(&b), IBV_QPS_RTS);
+        expect_none(b.rcq);
+        CHECK_EQ(mprotect(a.buf, 65536, PROT_READ | PROT_WRITE), 0);
+        loop_close(&a, &b);
+    }
+}
+
 TEST(to_nobody)
 {
     struct side a = {0};
@@ -336,6 +357,7 @@ int main(int argc, char **argv)
         T(a_write_without_the_right_is_lost),
         T(a_receive_that_is_too_small),
         T(a_segment_that_is_not_registered),
+        T(memory_that_is_gone),
         T(to_nobody),
         T(what_needs_an_answer_is_refused),
         T(attributes),

@@ -29,6 +29,7 @@
     X(ibv_rereg_mr, 1)                                                                         \
     X(ibv_dereg_mr, 0)                                                                         \
     X(ibv_alloc_dm, 1)                                                                         \
+    X(ibv_advise_mr, 1)                                                                        \
     X(ibv_free_dm, 0)                                                                          \
     X(ibv_alloc_td, 1)                                                                         \
     X(ibv_dealloc_td, 0)                                                                       \

@@ -40,6 +40,7 @@
       "most memory registered at a time, as a memlock limit; 0 is no limit")                   \
     X(srq, SRQ, 1, 0, 1, "", "0: the device has no shared receive queues")                     \
     X(atomics, ATOMICS, 1, 0, 1, "", "0: the device has no atomic operations")                 \
+    X(odp, ODP, 1, 0, 1, "", "0: the device has no paging on demand")                          \
     X(mtu, MTU, 4096, 256, 4096, "bytes", "path MTU: 256, 512, 1024, 2048 or 4096")            \
     X(ethernet, ETHERNET, 0, 0, 1, "", "1: the port's link layer is Ethernet (RoCE)")          \
     X(bounce_max, BOUNCE_MAX, EMU_BOUNCE_BYTES, 0, EMU_BOUNCE_BYTES, "bytes",                  \

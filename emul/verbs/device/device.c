@@ -70,6 +70,8 @@ static int query_device_ex(struct ibv_context *context,
     a.phys_port_cnt_ex = a.orig_attr.phys_port_cnt;
     a.completion_timestamp_mask = UINT64_MAX;
     a.max_dm_size = emu_dev_base()->knobs.max_dm;
+    if (emu_dev_base()->knobs.odp)
+        emu_demand_caps(emu_dev_base(), &a.odp_caps);
     a.hca_core_clock = 1000000; /* kHz: the clock counts nanoseconds */
     memcpy(attr, &a, size < sizeof(a) ? size : sizeof(a));
     return 0;
@@ -91,6 +93,8 @@ static struct emu_ctx *ctx_new(struct emu_dev *d, struct emu_hca *h)
     v->alloc_dm = emu_alloc_dm;
     v->free_dm = emu_free_dm;
     v->reg_dm_mr = emu_reg_dm_mr;
+    if (d->knobs.odp)
+        v->advise_mr = emu_advise_mr;
     v->alloc_td = emu_alloc_td;
     v->dealloc_td = emu_dealloc_td;
     v->alloc_parent_domain = emu_alloc_parent_domain;

@@ -114,8 +114,9 @@ struct ibv_mr *emu_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t off,
 {
     struct emu_dm *m = (struct emu_dm *)dm;
 
-    if (!(access & IBV_ACCESS_ZERO_BASED) || (access & IBV_ACCESS_HUGETLB) ||
-        dm->context != pd->context || !is_inside(m, off, length)) {
+    if (!(access & IBV_ACCESS_ZERO_BASED) ||
+        (access & (IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND)) || dm->context != pd->context ||
+        !is_inside(m, off, length)) {
         errno = EINVAL;
         return NULL;
     }

@@ -53,13 +53,18 @@ void emu_mr_drain(struct emu_dev *d, uint32_t index);
 /* Registers memory, also none. NULL with errno. */
 struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                           unsigned access);
-/* Checks a segment of a local work request; `access` are rights it needs. 0 or -1. */
+/* Makes the pages of a range present with the right that is needed. 0 or a positive errno. */
+int emu_mr_populate(const void *addr, size_t length, bool write);
+/*
+ * Checks a segment of a local work request; `access` are rights it needs. -1 when it may not
+ * be, 0, or 1 when the region is one whose pages come on demand.
+ */
 int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint32_t access,
                  struct iovec *out);
 /*
  * Checks an access by key to memory of the process `p`, through its queue pair `rs`, and pins
- * the table entry of the region or window: it is unpinned by emu_mr_unpin. 0, or -1 for a bad
- * key, range, PD, queue pair or right.
+ * the table entry of the region or window: it is unpinned by emu_mr_unpin. -1 for a bad key,
+ * range, PD, queue pair or right; else 0, or 1 when the region's pages come on demand.
  */
 struct emu_pin {
     struct shm_mr *mr;      /* NULL: nothing pinned */
@@ -70,6 +75,11 @@ int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
                const struct shm_qp *rs, uint64_t addr, uint64_t len, uint32_t access,
                struct iovec *out, struct emu_pin *pin);
 void emu_mr_unpin(struct emu_pin *pin);
+
+/* demand.c: regions whose pages come on demand */
+void emu_demand_caps(const struct emu_dev *d, struct ibv_odp_caps *caps);
+int emu_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+                  struct ibv_sge *sge, uint32_t n);
 
 /* mw.c */
 struct ibv_mw *emu_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);

@@ -6,7 +6,8 @@
  * that was given back nor one that was seen tells anything of others. Registering makes every
  * page present and, for local write, writable, which refuses holes and read-only memory as
  * pinning does. Deregistering clears the key and then waits for remote operations that have
- * checked it already: after it returns, nothing more is written.
+ * checked it already: after it returns, nothing more is written. Regions whose pages come on
+ * demand are told of in demand.c.
  *
  * A poster counts itself among the region's users, notes that in its own segment, and looks at
  * the key again; after the copy it clears the note and uncounts itself. The count is the quick
@@ -83,8 +84,7 @@ EMU_EXPORT int ibv_dealloc_pd(struct ibv_pd *ibpd)
     return 0;
 }
 
-/* Makes the pages present with the right that is needed. 0 or a positive errno. */
-static int populate(void *addr, size_t length, bool write)
+int emu_mr_populate(const void *addr, size_t length, bool write)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = (uintptr_t)addr & ~(page - 1);
@@ -166,19 +166,27 @@ uint32_t emu_mr_draw_key(struct emu_dev *d, bool window)
 
 #define WRITTEN_BY_OTHERS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
-/* Can this be registered? 0 or a positive errno; then its pages are there. */
-static int check_region(void *addr, size_t length, unsigned access)
+/* Can this be registered? 0 or a positive errno; then its pages are there or come on demand. */
+static int check_region(const struct emu_dev *d, void *addr, size_t length, unsigned access)
 {
     const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | WRITTEN_BY_OTHERS |
                            IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
-                           IBV_ACCESS_OPTIONAL_RANGE;
+                           IBV_ACCESS_ON_DEMAND | IBV_ACCESS_OPTIONAL_RANGE;
 
     if ((access & ~known) ||
         ((access & WRITTEN_BY_OTHERS) && !(access & IBV_ACCESS_LOCAL_WRITE)))
         return EINVAL;
     if ((uintptr_t)addr + length < (uintptr_t)addr)
         return EINVAL;
-    return populate(addr, length, access & (IBV_ACCESS_LOCAL_WRITE | WRITTEN_BY_OTHERS));
+    if (access & IBV_ACCESS_ON_DEMAND)
+        return d->knobs.odp ? 0 : EOPNOTSUPP;
+    return emu_mr_populate(addr, length, access & (IBV_ACCESS_LOCAL_WRITE | WRITTEN_BY_OTHERS));
+}
+
+/* How much of a region counts as pinned. */
+static size_t pinned(size_t length, unsigned access)
+{
+    return access & IBV_ACCESS_ON_DEMAND ? 0 : length;
 }
 
 struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
@@ -192,13 +200,13 @@ struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t
     else if (!d)
         err = EIO;
     else
-        err = check_region(addr, length, access);
+        err = check_region(d, addr, length, access);
     struct emu_mr *mr = err ? NULL : calloc(1, sizeof(*mr));
     if (!mr) {
         errno = err ? err : ENOMEM;
         return NULL;
     }
-    if (!account(d, length)) {
+    if (!account(d, pinned(length, access))) {
         free(mr);
         errno = ENOMEM;
         return NULL;
@@ -207,7 +215,7 @@ struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t
     uint32_t lkey = d->live_mr < d->knobs.max_mr ? emu_mr_draw_key(d, false) : 0;
     if (!lkey) {
         pthread_mutex_unlock(&d->lock);
-        emu_uncount(COUNT_pinned_bytes, length);
+        emu_uncount(COUNT_pinned_bytes, pinned(length, access));
         free(mr);
         errno = ENOMEM;
         return NULL;
@@ -235,7 +243,7 @@ struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t
     mr->mr.rkey = lkey | EMU_RKEY_BIT;
     atomic_fetch_add(&((struct emu_pd *)pd)->users, 1);
     emu_count(COUNT_live_mr, 1);
-    emu_count(COUNT_reg_bytes_total, length);
+    emu_count(COUNT_reg_bytes_total, pinned(length, access));
     return &mr->mr;
 }
 
@@ -370,7 +378,7 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
     d->mr[mr->index] = NULL;
     d->live_mr--;
     pthread_mutex_unlock(&d->lock);
-    emu_uncount(COUNT_pinned_bytes, mr->mr.length);
+    emu_uncount(COUNT_pinned_bytes, pinned(mr->mr.length, shm_mr(d->seg, mr->index)->access));
     emu_uncount(COUNT_live_mr, 1);
     atomic_fetch_sub(&((struct emu_pd *)mr->mr.pd)->users, 1);
     if (mr->dm_users)
@@ -396,21 +404,24 @@ static int rereg(struct emu_dev *d, struct emu_mr *mr, int flags, struct ibv_pd 
         addr = mr->mr.addr;
         length = mr->mr.length;
     }
-    int err = check_region(addr, length, access);
+    int err = check_region(d, addr, length, access);
     if (err)
         return err;
-    if (moved && !account(d, length))
+    /* what it had stays until the new is there, as when the kernel pins both */
+    bool anew = moved || ((access ^ s->access) & IBV_ACCESS_ON_DEMAND);
+    size_t before = anew ? pinned(mr->mr.length, s->access) : 0;
+    size_t after = anew ? pinned(length, access) : 0;
+    if (!account(d, after))
         return ENOMEM;
     err = retract(d, mr);
     if (err) {
-        if (moved)
-            emu_uncount(COUNT_pinned_bytes, length);
+        emu_uncount(COUNT_pinned_bytes, after);
         return err;
     }
     s->access = access;
+    emu_uncount(COUNT_pinned_bytes, before);
+    emu_count(COUNT_reg_bytes_total, after);
     if (moved) {
-        emu_uncount(COUNT_pinned_bytes, mr->mr.length);
-        emu_count(COUNT_reg_bytes_total, length);
         s->addr = (uintptr_t)addr;
         s->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr;
         s->length = length;
@@ -462,7 +473,7 @@ int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint
         return -1;
     out->iov_base = (void *)(uintptr_t)(s->addr + off);
     out->iov_len = sge->length;
-    return 0;
+    return s->access & IBV_ACCESS_ON_DEMAND ? 1 : 0;
 }
 
 /* Notes a pin in this process's segment, for the owner to find; NULL when there is no room. */
@@ -508,7 +519,7 @@ int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
             off <= s->length && len <= s->length - off && (s->access & access) == access) {
             out->iov_base = (void *)(uintptr_t)(s->addr + off);
             out->iov_len = len;
-            return 0;
+            return s->access & IBV_ACCESS_ON_DEMAND ? 1 : 0;
         }
     }
     emu_mr_unpin(pin);

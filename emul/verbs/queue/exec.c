@@ -59,6 +59,7 @@ struct run {
     uint32_t qpn;      /* its number */
     uint32_t length;   /* of all that the receiver gets */
     bool datagram;
+    bool demand; /* some of the local memory comes on demand */
     uint64_t token;
     uint64_t index; /* of the request */
     bool oldest, told;
@@ -259,6 +260,7 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
     struct emu_pin pin[EMU_MAX_SGE];
     struct shm_cqe c = {.opcode = IBV_WC_RECV, .byte_len = r->length};
     uint32_t nsge, used = 0, left = r->length;
+    bool demand = r->demand;
     int err = 0;
 
     if (!take(r, &c.wr_id, &nsge, sge)) {
@@ -276,12 +278,14 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
         uint32_t n = sge[i].length < left ? sge[i].length : left;
         if (n == 0)
             continue;
-        if (emu_mr_pin(r->d, r->peer, sge[i].lkey, false, r->rs, sge[i].addr, n,
-                       IBV_ACCESS_LOCAL_WRITE, &remote[used], &pin[used]) < 0) {
+        int there = emu_mr_pin(r->d, r->peer, sge[i].lkey, false, r->rs, sge[i].addr, n,
+                               IBV_ACCESS_LOCAL_WRITE, &remote[used], &pin[used]);
+        if (there < 0) {
             err = -EFAULT;
             c.status = IBV_WC_LOC_PROT_ERR;
             *status = IBV_WC_REM_OP_ERR;
         } else {
+            demand |= there;
             sge[used].lkey = sge[i].lkey;
             used++;
             left -= n;
@@ -293,7 +297,7 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
         *status = IBV_WC_REM_INV_REQ_ERR;
     }
     if (!err && r->length) {
-        if (r->length <= r->d->knobs.bounce_max)
+        if (!demand && r->length <= r->d->knobs.bounce_max)
             c.bounce = bounce(r, sge, remote, used);
         if (!c.bounce) {
             err = emu_copy_to(r->peer, r->local, r->nlocal, remote, used, r->length);
@@ -486,10 +490,15 @@ static enum exec_result do_atomic(struct run *r, enum ibv_wc_status *status)
     return err == -ESRCH ? EXEC_NO_ANSWER : EXEC_DONE;
 }
 
-/* Checks the local segments and turns them into addresses. */
+/*
+ * Checks the local segments and turns them into addresses. Memory that may have been unmapped
+ * since it was registered, and memory for messages whose sender learns nothing later, is looked
+ * at before the peer has any part in it: a mistake of the sender is told to the sender alone.
+ */
 static bool resolve_local(struct run *r)
 {
     const struct emu_wr *wr = r->wr;
+    bool unanswered = r->qp->qp.qp_type != IBV_QPT_RC;
     bool answered = wr->opcode == IBV_WR_RDMA_READ || emu_is_atomic(wr->opcode);
     uint32_t access = answered ? IBV_ACCESS_LOCAL_WRITE : 0;
 
@@ -502,9 +511,15 @@ static bool resolve_local(struct run *r)
         struct iovec *v = &r->local[r->nlocal];
         if (s->length == 0)
             continue;
+        int there = 0;
         if (wr->flags & IBV_SEND_INLINE)
             *v = (struct iovec){(void *)(uintptr_t)s->addr, s->length};
-        else if (emu_mr_local(r->d, ((struct ibv_pd *)r->qp->qp.pd)->handle, s, access, v) < 0)
+        else
+            there = emu_mr_local(r->d, r->qp->qp.pd->handle, s, access, v);
+        if (there < 0)
+            return false;
+        r->demand |= there;
+        if ((there || unanswered) && emu_mr_populate(v->iov_base, v->iov_len, answered))
             return false;
         r->nlocal++;
     }
@@ -686,6 +701,7 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
     r.oldest = oldest;
     r.told = false;
     r.datagram = false;
+    r.demand = false;
     r.length = wr->length;
     if (wr->opcode == IBV_WR_BIND_MW || wr->opcode == IBV_WR_LOCAL_INV) {
         /* the peer has no part in it */

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Regions whose pages come on demand: nothing is pinned, and what is not there is an error. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "tests/emul/pair.h"
+
+#define FADD IBV_WR_ATOMIC_FETCH_AND_ADD
+#define RIGHTS                                                                                 \
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
+     IBV_ACCESS_REMOTE_ATOMIC)
+#define DEMAND (RIGHTS | IBV_ACCESS_ON_DEMAND)
+#define PAGE   4096u
+
+/* Addresses where nothing is, and which nothing else is given meanwhile. */
+static unsigned char *nothing(void *at, size_t n)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0);
+    void *p = mmap(at, n, PROT_NONE, flags, -1, 0);
+
+    CHECK(p != MAP_FAILED);
+    return p;
+}
+
+/* New memory there, in pages of the common size. */
+static void something(unsigned char *at, size_t n)
+{
+    CHECK(mmap(at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+          at);
+    madvise(at, n, MADV_NOHUGEPAGE); /* a kernel without large pages refuses it */
+}
+
+static unsigned present(unsigned char *at, size_t n)
+{
+    unsigned char vec[BUF_SIZE / PAGE];
+    unsigned pages = 0;
+
+    CHECK_EQ(mincore(at, n, vec), 0);
+    for (size_t i = 0; i < n / PAGE; i++)
+        pages += vec[i] & 1;
+    return pages;
+}
+
+/* Gives a side a buffer where nothing is, in a region on demand. */
+static void on_demand(struct side *s)
+{
+    CHECK_EQ(ibv_dereg_mr(s->mr), 0);
+    free(s->buf);
+    s->buf = nothing(NULL, BUF_SIZE);
+    s->mr = ibv_reg_mr(s->pd, s->buf, BUF_SIZE, DEMAND);
+    CHECK(s->mr);
+}
+
+static void aim(struct side *s, const struct side *at)
+{
+    s->raddr = (uintptr_t)at->buf;
+    s->rkey = at->mr->rkey;
+}
+
+static void demand_loop(struct side *a, struct side *b)
+{
+    a->qp_access = b->qp_access = RIGHTS & ~IBV_ACCESS_LOCAL_WRITE;
+    loop_open(a, b);
+    on_demand(a);
+    on_demand(b);
+    aim(a, b);
+    aim(b, a);
+}
+
+static void demand_close(struct side *s)
+{
+    CHECK_EQ(munmap(s->buf, BUF_SIZE), 0);
+    s->buf = NULL;
+    side_close(s);
+}
+
+/* An atomic operation at the start of the other's buffer, or any other request. */
+static enum ibv_wc_status request(struct side *a, enum ibv_wr_opcode op, uint32_t len)
+{
+    struct ibv_sge sge = {(uintptr_t)a->buf, len, a->mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = 1,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = op,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
+
+    if (op == FADD) {
+        wr.wr.atomic.remote_addr = a->raddr;
+        wr.wr.atomic.rkey = a->rkey;
+        wr.wr.atomic.compare_add = 5;
+    } else {
+        wr.wr.rdma.remote_addr = a->raddr;
+        wr.wr.rdma.rkey = a->rkey;
+    }
+    CHECK_EQ(ibv_post_send(a->qp, &wr, &bad), 0);
+    return wait_wc(a->scq).status;
+}
+
+static const struct {
+    enum ibv_wr_opcode op;
+    uint32_t len;
+} kinds[] = {{SEND, 64}, {SEND, 65536}, {WRITE, 64}, {READ, 64}, {WIMM, 8192}, {FADD, 8}};
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+/* Neither the limit nor the count of pinned memory knows of it, and no page comes by itself. */
+TEST(nothing_is_pinned)
+{
+    struct side a = {0}, b = {0};
+
+    setenv("EMUVERBS_MEMLOCK", "2097152", 1); /* what the two sides have at first */
+    loop_open(&a, &b);
+    int64_t pinned = counter("pinned_bytes");
+    errno = 0;
+    CHECK(!ibv_reg_mr(a.pd, a.buf, PAGE, RIGHTS));
+    CHECK_EQ(errno, ENOMEM);
+    unsigned char *p = nothing(NULL, BUF_SIZE);
+    struct ibv_mr *mr = ibv_reg_mr(a.pd, p, BUF_SIZE, DEMAND);
+    CHECK(mr);
+    CHECK_EQ(counter("pinned_bytes"), pinned);
+    something(p, BUF_SIZE);
+    CHECK_EQ(present(p, BUF_SIZE), 0);
+    CHECK_EQ(
+        try_send(&b, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)p + 3 * PAGE, mr->rkey), 0);
+    expect_wc(b.scq, 1, IBV_WC_SUCCESS);
+    CHECK_EQ(present(p, BUF_SIZE), 1);
+    CHECK_EQ(present(p + 3 * PAGE, PAGE), 1);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK_EQ(counter("pinned_bytes"), pinned);
+    nothing(p, BUF_SIZE);
+    errno = 0;
+    CHECK_EQ(ibv_dereg_mr(a.mr), 0);
+    CHECK(!ibv_reg_mr(a.pd, p, PAGE, RIGHTS)); /* without the flag it has to be there */
+    CHECK_EQ(errno, EFAULT);
+    a.mr = NULL;
+    loop_close(&a, &b);
+}
+
+/* All requests find what was mapped after it was registered. */
+TEST(pages_come)
+{
+    for (unsigned k = 0; k < KINDS; k++) {
+        struct side a = {0}, b = {0};
+        uint32_t len = kinds[k].len;
+        bool fetched = kinds[k].op == READ || kinds[k].op == FADD;
+
+        demand_loop(&a, &b);
+        something(a.buf, BUF_SIZE);
+        something(b.buf, BUF_SIZE);
+        pattern(fetched ? b.buf : a.buf, len, k);
+        if (kinds[k].op == SEND || kinds[k].op == WIMM)
+            post_recv(&b, 2, 0, len);
+        CHECK_EQ(request(&a, kinds[k].op, len), IBV_WC_SUCCESS);
+        if (kinds[k].op == SEND || kinds[k].op == WIMM)
+            CHECK_EQ(expect_wc(b.rcq, 2, IBV_WC_SUCCESS).byte_len, len);
+        CHECK(is_pattern(fetched ? a.buf : b.buf, len, k) || kinds[k].op == FADD);
+        if (kinds[k].op == FADD)
+            CHECK(is_pattern(a.buf, len, k) && b.buf[0] == k + 5);
+        demand_close(&a);
+        demand_close(&b);
+    }
+}
+
+/* The requester is told at once, and its peer has no part in it. */
+TEST(not_there_at_the_requester)
+{
+    for (unsigned k = 0; k < KINDS; k++) {
+        struct side a = {0}, b = {0};
+
+        demand_loop(&a, &b);
+        something(b.buf, BUF_SIZE);
+        post_recv(&b, 2, 0, 65536);
+        CHECK_EQ(request(&a, kinds[k].op, kinds[k].len), IBV_WC_LOC_PROT_ERR);
+        CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
+        CHECK_EQ(qp_state(&b), IBV_QPS_RTS);
+        expect_none(b.rcq);
+        CHECK(!readable(b.ctx->async_fd, 0));
+        CHECK(b.buf[0] == 0 && b.buf[63] == 0);
+        demand_close(&a);
+        demand_close(&b);
+    }
+}
+
+/* At the peer it ends both sides, as any access that it cannot grant. */
+TEST(not_there_at_the_peer)
+{
+    for (unsigned k = 0; k < KINDS; k++) {
+        struct side a = {0}, b = {0};
+
+        demand_loop(&a, &b);
+        something(a.buf, BUF_SIZE);
+        post_recv(&b, 2, 0, 65536);
+        CHECK_EQ(request(&a, kinds[k].op, kinds[k].len), IBV_WC_REM_OP_ERR);
+        CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
+        if (kinds[k].op == SEND)
+            expect_wc(b.rcq, 2, IBV_WC_LOC_PROT_ERR);
+        else if (kinds[k].op != WIMM)
+            expect_wc(b.rcq, 2, IBV_WC_WR_FLUSH_ERR);
+        else
+            CHECK(wait_wc(b.rcq).status != IBV_WC_SUCCESS);
+        CHECK_EQ(qp_state(&b), IBV_QPS_ERR);
+        demand_close(&a);
+        demand_close(&b);
+    }
+}
+
+/* Where the second page of two is gone the request fails, too. */
+TEST(half_of_it)
+{
+    for (int at_peer = 0; at_peer < 2; at_peer++) {
+        struct side a = {0}, b = {0};
+
+        demand_loop(&a, &b);
+        something(a.buf, at_peer ? BUF_SIZE : PAGE);
+        something(b.buf, at_peer ? PAGE : BUF_SIZE);
+        post_recv(&b, 2, 0, 2 * PAGE);
+        CHECK_EQ(request(&a, SEND, 2 * PAGE),
+                 at_peer ? IBV_WC_REM_OP_ERR : IBV_WC_LOC_PROT_ERR);
+        CHECK_EQ(qp_state(&b), at_peer ? IBV_QPS_ERR : IBV_QPS_RTS);
+        demand_close(&a);
+        demand_close(&b);
+    }
+}
+
+/* What is mapped there last is what counts, and the key stays. */
+TEST(mapped_anew)
+{
+    struct side a = {0}, b = {0};
+
+    demand_loop(&a, &b);
+    something(a.buf, BUF_SIZE);
+    something(b.buf, BUF_SIZE);
+    pattern(a.buf, 2 * PAGE, 1);
+    CHECK_EQ(request(&a, WRITE, 2 * PAGE), IBV_WC_SUCCESS);
+    CHECK(is_pattern(b.buf, 2 * PAGE, 1));
+    nothing(b.buf, BUF_SIZE);
+    something(b.buf, BUF_SIZE);
+    b.buf[PAGE] = 77;
+    CHECK_EQ(request(&a, READ, 2 * PAGE), IBV_WC_SUCCESS);
+    CHECK(a.buf[0] == 0 && a.buf[1] == 0 && a.buf[PAGE] == 77);
+    CHECK_EQ(madvise(b.buf, PAGE, MADV_DONTNEED), 0);
+    memset(a.buf, 9, PAGE);
+    CHECK_EQ(request(&a, WRITE, 64), IBV_WC_SUCCESS);
+    CHECK(b.buf[0] == 9 && b.buf[63] == 9 && b.buf[64] == 0);
+    CHECK_EQ(mprotect(b.buf, PAGE, PROT_READ), 0);
+    CHECK_EQ(request(&a, READ, 64), IBV_WC_SUCCESS);
+    CHECK_EQ(request(&a, WRITE, 64), IBV_WC_REM_OP_ERR); /* no longer may it be written */
+    demand_close(&a);
+    demand_close(&b);
+}
+
+/* A file that has become shorter is no page either, though the address is mapped. */
+TEST(a_file_cut_off)
+{
+    struct side a = {0}, b = {0};
+    int fd = memfd_create("test", 0);
+
+    demand_loop(&a, &b);
+    something(a.buf, BUF_SIZE);
+    CHECK(fd >= 0 && ftruncate(fd, 2 * PAGE) == 0);
+    CHECK(mmap(b.buf, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+          b.buf);
+    CHECK_EQ(request(&a, READ, 2 * PAGE), IBV_WC_SUCCESS);
+    CHECK_EQ(ftruncate(fd, PAGE), 0);
+    CHECK_EQ(request(&a, READ, PAGE), IBV_WC_SUCCESS);
+    CHECK_EQ(request(&a, READ, 2 * PAGE), IBV_WC_REM_OP_ERR);
+    CHECK_EQ(close(fd), 0);
+    demand_close(&a);
+    demand_close(&b);
+}
+
+/* One region of all addresses: its rights are looked at, and pages are those of the moment. */
+TEST(all_of_the_address_space)
+{
+    struct side a = {0}, b = {0};
+    unsigned char there[64] = {0};
+
+    loop_open(&a, &b);
+    struct ibv_mr *all = ibv_reg_mr(b.pd, NULL, SIZE_MAX, DEMAND);
+    struct ibv_mr *own =
+        ibv_reg_mr(b.pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+    CHECK(all && own && all->rkey != own->rkey);
+    pattern(a.buf, 64, 4);
+    CHECK_EQ(try_send(&a, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)there, all->rkey), 0);
+    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
+    CHECK(is_pattern(there, 64, 4));
+    struct ibv_sge sge = {(uintptr_t)there, 32, own->lkey};
+    struct ibv_recv_wr wr = {.wr_id = 2, .sg_list = &sge, .num_sge = 1}, *bad;
+    CHECK_EQ(ibv_post_recv(b.qp, &wr, &bad), 0);
+    memset(a.buf, 6, 32);
+    post_send(&a, 3, SEND, 0, 32, 0);
+    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
+    expect_wc(b.rcq, 2, IBV_WC_SUCCESS);
+    CHECK(there[0] == 6 && there[31] == 6 && there[32] != 6);
+    CHECK_EQ(try_send(&a, 4, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)there, own->rkey), 0);
+    expect_wc(a.scq, 4, IBV_WC_REM_ACCESS_ERR);
+    CHECK_EQ(ibv_dereg_mr(all), 0);
+    CHECK_EQ(ibv_dereg_mr(own), 0);
+    loop_close(&a, &b);
+}
+TEST(no_address_at_all)
+{
+    struct side a = {0}, b = {0};
+
+    loop_open(&a, &b);
+    struct ibv_mr *all = ibv_reg_mr(b.pd, NULL, SIZE_MAX, DEMAND);
+    CHECK(all);
+    CHECK_EQ(try_send(&a, 1, READ, 0, 64, IBV_SEND_SIGNALED, UINT64_MAX - PAGE, all->rkey), 0);
+    expect_wc(a.scq, 1, IBV_WC_REM_OP_ERR);
+    CHECK_EQ(ibv_dereg_mr(all), 0);
+    loop_close(&a, &b);
+}
+
+#define FETCH IBV_ADVISE_MR_ADVICE_PREFETCH
+#define STORE IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
+#define AS_IS IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT
+#define FLUSH IBV_ADVISE_MR_FLAG_FLUSH
+
+static int advise(struct ibv_pd *pd, int advice, uint32_t flags, void *at, uint32_t n,
+                  uint32_t key)
+{
+    struct ibv_sge sge = {(uintptr_t)at, n, key};
+
+    return ibv_advise_mr(pd, (enum ibv_advise_mr_advice)advice, flags, &sge, 1);
+}
+
+TEST(advice)
+{
+    struct side s = {0};
+
+    side_open(&s);
+    struct ibv_mr *pinned = s.mr;
+    unsigned char *p = nothing(NULL, BUF_SIZE);
+    struct ibv_mr *mr = ibv_reg_mr(s.pd, p, BUF_SIZE, DEMAND);
+    struct ibv_mr *no = ibv_reg_mr(s.pd, p, BUF_SIZE, IBV_ACCESS_ON_DEMAND);
+    struct ibv_pd *pd = ibv_alloc_pd(s.ctx);
+    CHECK(mr && no && pd);
+    CHECK_EQ(advise(s.pd, STORE, FLUSH, p, PAGE, mr->lkey), EFAULT);
+    CHECK_EQ(advise(s.pd, STORE, 0, p, PAGE, mr->lkey), 0); /* nobody waits for it */
+    something(p, BUF_SIZE);
+    CHECK_EQ(advise(s.pd, AS_IS, FLUSH, p, PAGE, mr->lkey), 0);
+    CHECK_EQ(present(p, BUF_SIZE), 0);
+    CHECK_EQ(advise(s.pd, STORE, FLUSH, p + PAGE, 2 * PAGE, mr->lkey), 0);
+    CHECK_EQ(present(p, BUF_SIZE), 2);
+    CHECK_EQ(present(p + PAGE, 2 * PAGE), 2);
+    CHECK_EQ(advise(s.pd, FETCH, FLUSH, p + 8 * PAGE, 1, no->lkey), 0);
+    CHECK_EQ(advise(s.pd, STORE, FLUSH, p, PAGE, no->lkey), EPERM);
+    CHECK_EQ(advise(pd, FETCH, FLUSH, p, PAGE, mr->lkey), EPERM);
+    CHECK_EQ(advise(s.pd, FETCH, FLUSH, p, PAGE, mr->lkey ^ 1), ENOENT);
+    CHECK_EQ(advise(s.pd, FETCH, FLUSH, p, PAGE, mr->rkey), ENOENT);
+    CHECK_EQ(advise(s.pd, FETCH, FLUSH, s.buf, PAGE, pinned->lkey), ENOENT);
+    CHECK_EQ(advise(s.pd, FETCH, FLUSH, p, BUF_SIZE + 1, mr->lkey), EFAULT);
+    CHECK_EQ(advise(s.pd, FETCH, FLUSH, p - 1, 2, mr->lkey), EFAULT);
+    CHECK_EQ(advise(s.pd, FETCH, 2, p, PAGE, mr->lkey), EINVAL);
+    CHECK_EQ(advise(s.pd, 77, FLUSH, p, PAGE, mr->lkey), EOPNOTSUPP);
+    CHECK_EQ(ibv_advise_mr(s.pd, FETCH, FLUSH, NULL, 0), EINVAL);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK_EQ(ibv_dereg_mr(no), 0);
+    CHECK_EQ(ibv_dealloc_pd(pd), 0);
+    CHECK_EQ(munmap(p, BUF_SIZE), 0);
+    side_close(&s);
+}
+
+/* A region may become one whose pages come on demand, and one of the other kind again. */
+TEST(of_another_kind)
+{
+    struct side s = {0};
+
+    side_open(&s);
+    int64_t before = counter("pinned_bytes");
+    CHECK_EQ(ibv_rereg_mr(s.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, DEMAND), 0);
+    CHECK_EQ(counter("pinned_bytes"), before - BUF_SIZE);
+    unsigned char *p = nothing(NULL, BUF_SIZE);
+    int both = IBV_REREG_MR_CHANGE_ACCESS | IBV_REREG_MR_CHANGE_TRANSLATION;
+    CHECK_EQ(ibv_rereg_mr(s.mr, both, NULL, p, BUF_SIZE, RIGHTS), IBV_REREG_MR_ERR_INPUT);
+    CHECK_EQ(errno, EFAULT);
+    CHECK_EQ(ibv_rereg_mr(s.mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, BUF_SIZE, 0), 0);
+    CHECK_EQ(counter("pinned_bytes"), before - BUF_SIZE);
+    CHECK_EQ(ibv_rereg_mr(s.mr, both, NULL, s.buf, PAGE, RIGHTS), 0);
+    CHECK_EQ(counter("pinned_bytes"), before - BUF_SIZE + PAGE);
+    CHECK_EQ(munmap(p, BUF_SIZE), 0);
+    side_close(&s);
+}
+
+static struct ibv_odp_caps capabilities(struct ibv_context *ctx)
+{
+    struct ibv_device_attr_ex a;
+
+    CHECK_EQ(ibv_query_device_ex(ctx, NULL, &a), 0);
+    return a.odp_caps;
+}
+
+TEST(what_the_device_says)
+{
+    struct side s = {0};
+
+    side_open(&s);
+    struct ibv_odp_caps c = capabilities(s.ctx);
+    CHECK_EQ(c.general_caps, IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT);
+    CHECK_EQ(c.per_transport_caps.rc_odp_caps, 63);
+    CHECK_EQ(c.per_transport_caps.uc_odp_caps, 7);
+    CHECK(c.per_transport_caps.ud_odp_caps & IBV_ODP_SUPPORT_SEND);
+    side_close(&s);
+}
+
+TEST(a_device_without)
+{
+    struct side s = {0};
+
+    setenv("EMUVERBS_ODP", "0", 1);
+    side_open(&s);
+    CHECK_EQ(capabilities(s.ctx).general_caps, 0);
+    CHECK_EQ(capabilities(s.ctx).per_transport_caps.rc_odp_caps, 0);
+    errno = 0;
+    CHECK(!ibv_reg_mr(s.pd, s.buf, PAGE, DEMAND));
+    CHECK_EQ(errno, EOPNOTSUPP);
+    CHECK_EQ(advise(s.pd, FETCH, FLUSH, s.buf, PAGE, s.mr->lkey), EOPNOTSUPP);
+    side_close(&s);
+}
+
+/* The same between two processes: the pages are those of the process that has the region. */
+PAIR(between_processes, run_two)
+ACTIVE(between_processes)
+{
+    side_open(s);
+    side_connect(s);
+    pattern(s->buf, 2 * PAGE, 3);
+    post_send(s, 1, SEND, 0, 64, 0);
+    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    post_send(s, 2, WRITE, 0, 2 * PAGE, PAGE);
+    expect_wc(s->scq, 2, IBV_WC_SUCCESS);
+    meet(s);
+    meet(s);
+    post_send(s, 3, READ, 8 * PAGE, 64, 0);
+    expect_wc(s->scq, 3, IBV_WC_REM_OP_ERR);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(between_processes)
+{
+    side_open(s);
+    on_demand(s);
+    something(s->buf, BUF_SIZE);
+    post_recv(s, 7, 0, 64);
+    side_connect(s);
+    meet(s);
+    expect_wc(s->rcq, 7, IBV_WC_SUCCESS);
+    CHECK(is_pattern(s->buf, 64, 3));
+    CHECK(is_pattern(s->buf + PAGE, 2 * PAGE, 3));
+    nothing(s->buf, BUF_SIZE);
+    meet(s);
+    meet(s);
+    CHECK_EQ(qp_state(s), IBV_QPS_ERR);
+    demand_close(s);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        T(nothing_is_pinned),
+        T(pages_come),
+        T(not_there_at_the_requester),
+        T(not_there_at_the_peer),
+        T(half_of_it),
+        T(mapped_anew),
+        T(a_file_cut_off),
+        T(all_of_the_address_space),
+        T(no_address_at_all),
+        T(advice),
+        T(of_another_kind),
+        T(what_the_device_says),
+        T(a_device_without),
+        T(between_processes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
