@@ -318,7 +318,7 @@ void elan_tx_drop(struct rme_link *l, bool all);
 /* A packet to a queue of that process was refused there. False: there is none. */
 bool elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr queue);
 /* It has landed, or is a transfer that is stuck. */
-bool elan_tx_over(const struct elan_tx *tx);
+bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx);
 bool elan_tx_restless(const struct rme_fabric *f);
 void elan_tx_close(struct rme_fabric *f);
 

@@ -217,7 +217,7 @@ static bool all_landed(const struct rme_link *l)
     const struct elan_tx *tx;
 
     TAILQ_FOREACH(tx, &l->sent, next)
-        if (!elan_tx_over(tx))
+        if (!elan_tx_over(l->f, tx))
             return false;
     return TAILQ_EMPTY(&l->queued);
 }

@@ -382,25 +382,29 @@ void elan_op_flush(struct rme_fabric *f)
 
 /* ---- Landing ---- */
 
-static bool has_landed(const struct elan_tx *tx)
+/* The library says when a word that is set is to be believed. */
+static bool has_landed(const struct rme_fabric *f, const struct elan_tx *tx)
 {
-    return tx->x ? tx->over : elan4_load64(tx->landed) != 0;
+    return tx->x ? tx->over
+                 : elan4_load64(tx->landed) != 0 &&
+                       elan4_pollevent_word(f->nic->ctx, tx->landed, 0);
 }
 
 /* Packets that have not landed. */
-static uint32_t under_way(const struct elan_tx *tx)
+static uint32_t under_way(const struct rme_fabric *f, const struct elan_tx *tx)
 {
     int32_t count = EVENT_COUNT(tx->event);
 
-    return has_landed(tx) || count >= 0 ? 0 : (uint32_t)(-count / 32);
+    return has_landed(f, tx) || count >= 0 ? 0 : (uint32_t)(-count / 32);
 }
 
-static bool refuse_one(struct elan_txs *list, unsigned vp, E4_Addr queue)
+static bool refuse_one(const struct rme_fabric *f, struct elan_txs *list, unsigned vp,
+                       E4_Addr queue)
 {
     struct elan_tx *tx;
 
     TAILQ_FOREACH(tx, list, next)
-        if (!tx->x && tx->vp == vp && tx->queue == queue && tx->refused < under_way(tx)) {
+        if (!tx->x && tx->vp == vp && tx->queue == queue && tx->refused < under_way(f, tx)) {
             tx->refused++;
             return true;
         }
@@ -411,24 +415,24 @@ bool elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr queue)
 {
     struct rme_link *l;
 
-    if (refuse_one(&f->orphans, vp, queue))
+    if (refuse_one(f, &f->orphans, vp, queue))
         return true;
     TAILQ_FOREACH(l, &f->links, all)
-        if (l->vp == vp && refuse_one(&l->sent, vp, queue))
+        if (l->vp == vp && refuse_one(f, &l->sent, vp, queue))
             return true;
     return false;
 }
 
-bool elan_tx_over(const struct elan_tx *tx)
+bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
 {
-    return has_landed(tx) || (tx->x && tx->move && elan_move_stuck(tx->move));
+    return has_landed(f, tx) || (tx->x && tx->move && elan_move_stuck(tx->move));
 }
 
 static void landed_of(struct rme_link *l)
 {
     struct elan_tx *tx;
 
-    while ((tx = TAILQ_FIRST(&l->sent)) != NULL && has_landed(tx)) {
+    while ((tx = TAILQ_FIRST(&l->sent)) != NULL && has_landed(l->f, tx)) {
         TAILQ_REMOVE(&l->sent, tx, next);
         if (tx->x)
             free(tx);
@@ -445,7 +449,7 @@ static void landed_of(struct rme_link *l)
  * for long enough. */
 static bool orphan_over(const struct rme_fabric *f, const struct elan_tx *tx, int64_t now)
 {
-    return has_landed(tx) || (tx->refused && tx->refused == under_way(tx)) ||
+    return has_landed(f, tx) || (tx->refused && tx->refused == under_way(f, tx)) ||
            (now - tx->since >= f->quarantine_ms && elan_succeeded(f, tx->vp, tx->generation));
 }
 
@@ -488,7 +492,7 @@ static void overdue(struct rme_link *l, int64_t now)
     int64_t age = 0, move_age = 0;
 
     TAILQ_FOREACH(tx, &l->sent, next)
-        if (!tx->x && !has_landed(tx))
+        if (!tx->x && !has_landed(l->f, tx))
             break;
     if (tx && !tx->since)
         tx->since = now;

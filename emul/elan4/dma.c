@@ -59,10 +59,13 @@ static void end(struct emu4_proc *p, struct emu4_txn *t, const struct emu4_end *
         emu4_engine_help(p, to);
 }
 
+/* Where nobody can be told now the DMA is tried again, and refused then. */
 static enum dma_end refuse(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t a1)
 {
-    emu4_trap_now(e, type, proc, a0, a1);
-    return DMA_DEAD;
+    if (emu4_trap_now(e, type, proc, a0, a1))
+        return DMA_DEAD;
+    EMU4_COUNT(nacks, 1);
+    return DMA_NACK;
 }
 
 static enum dma_end refused(const struct emu4_end *to)

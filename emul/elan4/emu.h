@@ -204,8 +204,9 @@ void emu4_txn_forget_user(struct emu4_proc *p, uint32_t user);
 
 /* trap.c: under the context's lock */
 void emu4_trap(struct emu4_txn *t, int type, int proc, uint64_t a0, uint64_t a1);
-/* The same without a transaction; takes the lock. */
-void emu4_trap_now(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t a1);
+/* The same without a transaction; takes the lock. False: it is not to be had, which another
+ * process's may be. */
+bool emu4_trap_now(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t a1);
 /* Hands over what has come. Owner's engine thread only. */
 void emu4_traps_deliver(struct emu4_proc *p);
 bool emu4_traps_wait(struct emu4_proc *p);
@@ -259,8 +260,8 @@ void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
 /* Asks the context at a route to run a DMA: DMA_DONE, DMA_NACK, DMA_ABSENT, DMA_DEAD. */
 enum dma_end emu4_dma_remote(struct emu4_proc *p, struct emu4_end *from, uint32_t vp,
                              const uint64_t w[7]);
-/* The end of `vp` for a context, with a reference; DMA_DONE, DMA_ABSENT, or DMA_DEAD: trapped.
- */
+/* The end of `vp` for a context, with a reference: DMA_DONE, DMA_ABSENT, DMA_DEAD: trapped, or
+ * DMA_NACK: it is to be trapped, later. */
 enum dma_end emu4_route(struct emu4_proc *p, struct emu4_end *from, uint64_t vp,
                         struct emu4_end *to);
 /* What is to be done for a context that is not ours any more claims a DMA of ours. */

@@ -92,6 +92,7 @@
     X(LOCKED, locked)                                                                          \
     X(SLOT_WRITTEN, slot_written)                                                              \
     X(LOGGED, logged)                                                                          \
+    X(STORED, stored)                                                                          \
     X(HALF_APPLIED, half_applied)                                                              \
     X(APPLIED, applied)                                                                        \
     X(HALF_COPIED, half_copied)                                                                \

@@ -47,16 +47,17 @@ void emu4_trap(struct emu4_txn *t, int type, int proc, uint64_t a0, uint64_t a1)
     t->bell = true;
 }
 
-void emu4_trap_now(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t a1)
+bool emu4_trap_now(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t a1)
 {
     struct emu4_txn t;
 
     if (!emu4_lock(e))
-        return;
+        return false;
     emu4_txn_begin(&t, e);
     emu4_trap(&t, type, proc, a0, a1);
     emu4_txn_commit(&t);
     emu4_unlock(e);
+    return true;
 }
 
 bool emu4_traps_wait(struct emu4_proc *p)

@@ -5,7 +5,9 @@
  * Normal path: lock; list the stores; make the list valid; carry them out; make it invalid;
  * unlock. Nothing of what they change is touched before the list is valid, so a process that
  * dies earlier has changed nothing; and one that dies later has the rest of its list carried
- * out by whoever takes the lock from it.
+ * out by whoever takes the lock from it. Its last store may be made twice so: a word that it
+ * sets is believed only when no list is valid (wait.c), or it would be set once more after its
+ * owner has cleared it.
  *
  * Others than the owner wait for about a millisecond before they take it as refused, so that a
  * process that is stopped inside, or an evil one, holds up nobody but the owner of that
@@ -78,6 +80,8 @@ static void carry_out(struct emu4_txn *t, uint32_t at, uint32_t n)
         if (atomic_load_explicit(&c->lock, memory_order_relaxed) != t->e->peer->user + 1)
             return; /* taken from us while we were stopped: somebody has done the rest */
         apply(t, &s);
+        if (i + 1 == n && !t->e->peer->self)
+            emu4_step(EMU4_STEP_STORED);
         atomic_store_explicit(&c->log_at, i + 1, memory_order_release);
         if (i == 0)
             emu4_step(EMU4_STEP_HALF_APPLIED);

@@ -27,9 +27,19 @@ EMU4_EXPORT void elan4_primeevent_write(ELAN4_CTX *ctx, E4_Event *event, int cou
                   &event->ev_CountAndType);
 }
 
-static bool is_set(volatile E4_uint64 *word)
+/* Whether it is set for good. Who set it may have died since, and what it was about is not over
+ * then: whoever takes up the rest may set the word again. So that is done before its owner can
+ * clear it. */
+static bool is_set(struct emu4_ctx *x, volatile E4_uint64 *word)
 {
-    return elan4_load64(word) != 0;
+    if (elan4_load64(word) == 0)
+        return false;
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(&x->end.c->log_n, memory_order_acquire)) {
+        emu4_lock(&x->end);
+        emu4_unlock(&x->end);
+    }
+    return true;
 }
 
 static void relax(void)
@@ -42,22 +52,22 @@ static void relax(void)
 EMU4_EXPORT int elan4_pollevent_word(ELAN4_CTX *ctx, volatile E4_uint64 *word, long usecs)
 {
     struct emu4_proc *p = emu4_proc_peek();
+    struct emu4_ctx *x = emu4_ctx_of(ctx);
     uint64_t end = 0;
 
-    (void)ctx;
     for (unsigned k = 0;; k++) {
-        if (is_set(word))
+        if (is_set(x, word))
             return 1;
         if (emu4_engine_has_work(p) && emu4_engine_run(p, p->knobs.slice))
             emu4_service_wake(p);
         if (usecs == 0)
-            return is_set(word);
+            return is_set(x, word);
         if (k % 32 == 0) {
             uint64_t now = emu4_now();
             if (!end)
                 end = usecs < 0 ? UINT64_MAX : now + (uint64_t)usecs * 1000;
             if (now >= end)
-                return is_set(word);
+                return is_set(x, word);
         }
         if (k % 512 == 511)
             sched_yield(); /* the other side may need this processor */
@@ -98,7 +108,7 @@ EMU4_EXPORT void elan4_waitevent_word(ELAN4_CTX *ctx, E4_CmdQ *cmdq, E4_CmdQ *ir
     if (how != ELAN_WAIT_EVENT && elan4_pollevent_word(ctx, word, how))
         return;
     struct shm_int *in = interrupt_of(x, intcookie);
-    while (!is_set(word)) {
+    while (!is_set(x, word)) {
         if (!in) { /* nobody would wake us */
             elan4_pollevent_word(ctx, word, ELAN_POLL_EVENT);
             return;
@@ -112,7 +122,7 @@ EMU4_EXPORT void elan4_waitevent_word(ELAN4_CTX *ctx, E4_CmdQ *cmdq, E4_CmdQ *ir
             cmdq, ev, E4_EVENT_INIT_VALUE(0, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
             elan4_main2elan(ctx, cmdBlk), elan4_main2elan(ctx, irqcq->cmdq_mapping));
         cmdq->cmdq_flush(cmdq);
-        if (!is_set(word))
+        if (!is_set(x, word))
             sleep_for(in, count);
         elan4_wait_event_cmd(cmdq, ev,
                              E4_EVENT_INIT_VALUE(0, E4_EVENT_WRITE, E4_EVENT_DTYPE_LONG, 0),
