@@ -28,30 +28,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/queue.h>
 
 #include "memory/pagemap.h"
-#include "memory/zone.h"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ZONE_POISON
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define ZONE_POISON
-#endif
-
-#ifdef ZONE_POISON
-#include <sanitizer/asan_interface.h>
-/* A child has the memory, too: what came to its addresses instead would be taken for free
- * blocks, as the poison stays. */
-#define NOT_FOR_CHILDREN MADV_DOFORK
-#else
-#define NOT_FOR_CHILDREN                           MADV_DONTFORK
-#define ASAN_POISON_MEMORY_REGION(address, size)   ((void)(address), (void)(size))
-#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
-#endif
+#include "memory/slab.h"
 
 #define MIN_SHIFT 12 /* 4 KiB */
 #define MAX_SHIFT 22 /* 4 MiB */
@@ -59,31 +39,14 @@
 #define LARGE     CLASSES /* the class number of slabs with one block of any size */
 #define BLOCKS    64      /* at most, in one slab: bits of `free` */
 #define MAX_SLAB  ((size_t)4 << 20)
-#define MIN_SLAB                                                                               \
-    ((size_t)8                                                                                 \
-     << 10)           /* only where little may be locked; maps a whole page of the page map    \
-                         all the same */
+/* only where little may be locked; maps a whole page of the page map all the same */
+#define MIN_SLAB   ((size_t)8 << 10)
 #define SLAB_SHARE 16 /* a slab is at most this fraction of the bound */
 #define IDLE_LARGE 5  /* idle lists: slabs of 256 KiB to 4 MiB, then large ones */
 #define IDLE_LISTS (IDLE_LARGE + 1)
-#define HUGE_PAGE  ((size_t)2 << 20)
 #define REST_BYTES ((size_t)1 << 20) /* idle memory that stays, however long nobody needs it */
 
-struct slab {
-    TAILQ_ENTRY(slab) link; /* in the list that list_of() says */
-    char *base;
-    size_t size;  /* of its blocks together */
-    size_t block; /* bytes of a block */
-    int class;
-    uint64_t all;  /* a bit for each block */
-    uint64_t free; /* a bit for each free block */
-    bool registered;
-    struct rme_mr mr;
-    bool readable; /* by peers, with the key of `to_read` */
-    struct rme_mr to_read;
-};
-
-TAILQ_HEAD(slab_list, slab);
+TAILQ_HEAD(slab_list, rme_slab);
 
 struct rme_zone {
     struct rme_zone_config config;
@@ -121,11 +84,6 @@ static size_t class_block(int class)
     return (size_t)1 << (class + MIN_SHIFT);
 }
 
-static size_t round_up(size_t size, size_t unit)
-{
-    return (size + unit - 1) / unit * unit;
-}
-
 /*
  * The largest slab of a class for now: as much as the class has already, so that a process that
  * needs few blocks pins little, and one that needs many registers few slabs.
@@ -140,13 +98,13 @@ static size_t slab_for_now(const struct rme_zone *zone, int class)
 }
 
 /* Class and sizes of a fresh slab for a request.  False: larger than any address space. */
-static bool shape_for(const struct rme_zone *zone, size_t size, struct slab *shape)
+static bool shape_for(const struct rme_zone *zone, size_t size, struct rme_slab *shape)
 {
     if (size > SIZE_MAX / 4)
         return false;
     shape->class = size <= zone->max_slab ? class_of(size) : LARGE;
     if (shape->class == LARGE) {
-        shape->block = shape->size = round_up(size, RME_PAGEMAP_PAGE);
+        shape->block = shape->size = rme_slab_mapped(size);
         shape->all = 1;
         return true;
     }
@@ -163,131 +121,23 @@ size_t rme_zone_block_size(size_t size)
 {
     /* above one page of the map it may be a slab of its own, and those have no more than this
      */
-    return size <= RME_PAGEMAP_PAGE ? class_block(class_of(size))
-                                    : round_up(size, RME_PAGEMAP_PAGE);
+    return size <= RME_PAGEMAP_PAGE ? class_block(class_of(size)) : rme_slab_mapped(size);
 }
 
-/* ---- mappings ---- */
-
-/* What a slab takes of the address space. */
-static size_t mapped(size_t size)
-{
-    return round_up(size, RME_PAGEMAP_PAGE);
-}
-
-/* Maps `size` bytes aligned to the page map's page (huge: to a huge page). */
-static char *map_aligned(size_t size, size_t alignment)
-{
-    char *raw = mmap(NULL, size + alignment, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    char *base;
-
-    if (raw == MAP_FAILED)
-        return NULL;
-    base = (char *)round_up((uintptr_t)raw, alignment);
-    if (base > raw)
-        munmap(raw, (size_t)(base - raw));
-    if (raw + alignment > base)
-        munmap(base + size, (size_t)(raw + alignment - base));
-    return base;
-}
-
-static char *map_memory(const struct rme_zone *zone, size_t size)
-{
-    bool huge = zone->config.huge && size % HUGE_PAGE == 0;
-    char *base = MAP_FAILED;
-
-    if (huge)
-        base = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
-    if (base == MAP_FAILED) {
-        base = map_aligned(size, huge ? HUGE_PAGE : RME_PAGEMAP_PAGE);
-        if (base == NULL)
-            return NULL;
-        if (huge)
-            (void)madvise(base, size, MADV_HUGEPAGE); /* a wish; small pages serve as well */
-    }
-    if (zone->config.dont_fork)
-        (void)madvise(base, size, NOT_FOR_CHILDREN);
-    return base;
-}
-
-/* ---- slabs ---- */
-
-static void destroy_slab(struct rme_zone *zone, struct slab *slab)
-{
-    if (slab->readable)
-        rme_pin_dereg(zone->config.pin, &slab->to_read);
-    if (slab->registered) {
-        rme_pin_dereg(zone->config.pin, &slab->mr);
-        atomic_fetch_sub(&zone->config.pin->zone_bytes, slab->size);
-    }
-    ASAN_UNPOISON_MEMORY_REGION(slab->base, slab->size);
-    munmap(slab->base, mapped(slab->size));
-    free(slab);
-}
-
-/* How much a slab's registration matters. */
-enum effort {
-    PLAIN, /* it is not even tried */
-    QUIET, /* a refusal gives no slab; the caller tries something smaller */
-    LAST,  /* a refusal is told, and the slab is plain memory */
-};
-
-static bool register_slab(struct rme_zone *zone, struct slab *slab, enum effort effort)
-{
-    struct rme_pin *pin = zone->config.pin;
-    unsigned access = RME_ACCESS_LOCAL_WRITE | (pin->each        ? 0
-                                                : pin->keys_open ? RME_ACCESS_REMOTE_WRITE
-                                                                 : RME_ACCESS_REMOTE);
-    int ret = effort == QUIET ? rme_pin_try(pin, slab->base, slab->size, access, &slab->mr)
-                              : rme_pin_reg(pin, slab->base, slab->size, access, &slab->mr);
-
-    if (ret != 0)
-        return false;
-    atomic_fetch_add(&pin->zone_bytes, slab->size);
-    return true;
-}
-
-/* Maps a slab of the given shape and registers it if asked to.  No lock held.  NULL: no memory.
- */
-static struct slab *create_slab(struct rme_zone *zone, const struct slab *shape,
-                                enum effort effort)
-{
-    struct slab *slab = malloc(sizeof(*slab));
-
-    if (slab == NULL)
-        return NULL;
-    *slab = *shape;
-    slab->free = slab->all;
-    slab->base = map_memory(zone, mapped(slab->size));
-    if (slab->base == NULL) {
-        free(slab);
-        return NULL;
-    }
-    slab->registered = effort != PLAIN && register_slab(zone, slab, effort);
-    if (effort == QUIET && !slab->registered) {
-        destroy_slab(zone, slab);
-        return NULL;
-    }
-    ASAN_POISON_MEMORY_REGION(slab->base, slab->size);
-    return slab;
-}
-
-static bool is_idle(const struct slab *slab)
+static bool is_idle(const struct rme_slab *slab)
 {
     return slab->free == slab->all;
 }
 
-static struct slab_list *idle_list(struct rme_zone *zone, const struct slab *shape)
+static struct slab_list *idle_list(struct rme_zone *zone, const struct rme_slab *shape)
 {
-    return &zone->idle[shape->class == LARGE
-                           ? IDLE_LARGE
-                           : class_of(mapped(shape->size)) - class_of(RME_PAGEMAP_PAGE)];
+    return &zone->idle[shape->class == LARGE ? IDLE_LARGE
+                                             : class_of(rme_slab_mapped(shape->size)) -
+                                                   class_of(RME_PAGEMAP_PAGE)];
 }
 
 /* The list in which a slab belongs by its free blocks. */
-static struct slab_list *list_of(struct rme_zone *zone, const struct slab *slab)
+static struct slab_list *list_of(struct rme_zone *zone, const struct rme_slab *slab)
 {
     if (is_idle(slab))
         return idle_list(zone, slab);
@@ -302,7 +152,7 @@ static void judge_idle(struct rme_zone *zone)
 }
 
 /* An idle slab came (its size) or went (minus its size). */
-static void count_idle(struct rme_zone *zone, const struct slab *slab, uint64_t change)
+static void count_idle(struct rme_zone *zone, const struct rme_slab *slab, uint64_t change)
 {
     *(slab->registered ? &zone->idle_bytes : &zone->plain_idle) += change;
     if (zone->idle_bytes < zone->least_idle)
@@ -311,7 +161,7 @@ static void count_idle(struct rme_zone *zone, const struct slab *slab, uint64_t 
 }
 
 /* Registered slabs go to the front, so that they are used first. */
-static void enlist(struct rme_zone *zone, struct slab *slab)
+static void enlist(struct rme_zone *zone, struct rme_slab *slab)
 {
     if (slab->registered)
         TAILQ_INSERT_HEAD(list_of(zone, slab), slab, link);
@@ -321,37 +171,36 @@ static void enlist(struct rme_zone *zone, struct slab *slab)
         count_idle(zone, slab, slab->size);
 }
 
-static void delist(struct rme_zone *zone, struct slab *slab)
+static void delist(struct rme_zone *zone, struct rme_slab *slab)
 {
     TAILQ_REMOVE(list_of(zone, slab), slab, link);
     if (is_idle(slab))
         count_idle(zone, slab, -(uint64_t)slab->size);
 }
 
-static void *take_block(struct rme_zone *zone, struct slab *slab)
+static void *take_block(struct rme_zone *zone, struct rme_slab *slab)
 {
-    char *block = slab->base + (size_t)__builtin_ctzll(slab->free) * slab->block;
+    void *block;
 
     delist(zone, slab);
-    slab->free &= slab->free - 1;
+    block = rme_slab_take(slab);
     enlist(zone, slab);
-    ASAN_UNPOISON_MEMORY_REGION(block, slab->block);
     atomic_fetch_add(&zone->config.pin->zone_allocs, 1);
     return block;
 }
 
 /* The first slab of a list if it may serve; registered ones come first. */
-static struct slab *head_of(struct slab_list *list, bool registered)
+static struct rme_slab *head_of(struct slab_list *list, bool registered)
 {
-    struct slab *slab = TAILQ_FIRST(list);
+    struct rme_slab *slab = TAILQ_FIRST(list);
 
     return slab != NULL && (slab->registered || !registered) ? slab : NULL;
 }
 
 /* An idle mapping that is large enough for a large request and not more than twice as large. */
-static struct slab *idle_large(struct rme_zone *zone, size_t size)
+static struct rme_slab *idle_large(struct rme_zone *zone, size_t size)
 {
-    struct slab *slab;
+    struct rme_slab *slab;
 
     TAILQ_FOREACH(slab, &zone->idle[IDLE_LARGE], link)
         if (slab->registered && slab->size >= size && slab->size / 2 <= size)
@@ -360,9 +209,10 @@ static struct slab *idle_large(struct rme_zone *zone, size_t size)
 }
 
 /* An idle slab that can be cut for `shape`: of its size if there is one. */
-static struct slab *idle_for(struct rme_zone *zone, const struct slab *shape, bool registered)
+static struct rme_slab *idle_for(struct rme_zone *zone, const struct rme_slab *shape,
+                                 bool registered)
 {
-    struct slab *slab = head_of(idle_list(zone, shape), registered);
+    struct rme_slab *slab = head_of(idle_list(zone, shape), registered);
 
     for (int i = 0; i < IDLE_LARGE && (slab == NULL || slab->size < shape->block); i++)
         slab = head_of(&zone->idle[i], registered);
@@ -370,7 +220,7 @@ static struct slab *idle_for(struct rme_zone *zone, const struct slab *shape, bo
 }
 
 /* Cuts an idle slab anew, for the class of `shape`. */
-static void recut(struct rme_zone *zone, struct slab *slab, const struct slab *shape)
+static void recut(struct rme_zone *zone, struct rme_slab *slab, const struct rme_slab *shape)
 {
     size_t blocks = slab->size / shape->block;
 
@@ -385,9 +235,9 @@ static void recut(struct rme_zone *zone, struct slab *slab, const struct slab *s
 
 /* A block from what is there: of the request's own class, or of a slab that is idle.  Lock
  * held. */
-static void *take_existing(struct rme_zone *zone, const struct slab *shape, bool registered)
+static void *take_existing(struct rme_zone *zone, const struct rme_slab *shape, bool registered)
 {
-    struct slab *slab;
+    struct rme_slab *slab;
 
     if (shape->class == LARGE) {
         slab = idle_large(zone, shape->size);
@@ -404,18 +254,18 @@ static void *take_existing(struct rme_zone *zone, const struct slab *shape, bool
 }
 
 /* A registered block of a bigger class [000 5.2], or from a bigger slab.  Lock held. */
-static void *take_bigger(struct rme_zone *zone, const struct slab *shape)
+static void *take_bigger(struct rme_zone *zone, const struct rme_slab *shape)
 {
     if (shape->class == LARGE)
         return NULL;
     for (int class = shape->class + 1; class < CLASSES; class ++) {
-        struct slab *slab = head_of(&zone->partial[class], true);
+        struct rme_slab *slab = head_of(&zone->partial[class], true);
 
         if (slab != NULL)
             return take_block(zone, slab);
     }
     for (int i = 0; i < IDLE_LARGE; i++) {
-        struct slab *slab = head_of(&zone->idle[i], true);
+        struct rme_slab *slab = head_of(&zone->idle[i], true);
 
         if (slab != NULL && slab->size >= shape->size) {
             recut(zone, slab, shape);
@@ -433,17 +283,17 @@ static void *take_bigger(struct rme_zone *zone, const struct slab *shape)
 static bool give_back(struct rme_zone *zone, uint64_t keep)
 {
     for (int i = IDLE_LISTS - 1; i >= 0; i--) {
-        struct slab *slab = TAILQ_LAST(&zone->idle[i], slab_list);
+        struct rme_slab *slab = TAILQ_LAST(&zone->idle[i], slab_list);
         uint64_t bytes;
 
         if (slab == NULL || (slab->registered && zone->idle_bytes <= keep))
             continue;
         delist(zone, slab);
         zone->cut[slab->class] -= slab->size;
-        rme_pagemap_remove(&zone->map, slab->base, mapped(slab->size));
+        rme_pagemap_remove(&zone->map, slab->base, rme_slab_mapped(slab->size));
         bytes = slab->registered ? slab->size : 0;
         pthread_mutex_unlock(&zone->lock);
-        destroy_slab(zone, slab);
+        rme_slab_free(&zone->config, slab);
         pthread_mutex_lock(&zone->lock);
         zone->held -= bytes;
         return true;
@@ -452,22 +302,23 @@ static bool give_back(struct rme_zone *zone, uint64_t keep)
 }
 
 /* Maps a new slab and takes its first block.  Lock held; dropped on the way. */
-static void *take_new(struct rme_zone *zone, const struct slab *shape, enum effort effort)
+static void *take_new(struct rme_zone *zone, const struct rme_slab *shape,
+                      enum rme_slab_effort effort)
 {
-    struct slab *slab;
+    struct rme_slab *slab;
     void *block = NULL;
 
-    if (effort != PLAIN)
+    if (effort != RME_SLAB_PLAIN)
         zone->held += shape->size;
     pthread_mutex_unlock(&zone->lock);
-    slab = create_slab(zone, shape, effort);
+    slab = rme_slab_new(&zone->config, shape, effort);
     pthread_mutex_lock(&zone->lock);
 
-    if (effort != PLAIN && (slab == NULL || !slab->registered))
+    if (effort != RME_SLAB_PLAIN && (slab == NULL || !slab->registered))
         zone->held -= shape->size;
     if (slab == NULL)
         return NULL;
-    if (rme_pagemap_add(&zone->map, slab->base, mapped(slab->size), slab) == 0) {
+    if (rme_pagemap_add(&zone->map, slab->base, rme_slab_mapped(slab->size), slab) == 0) {
         zone->cut[slab->class] += slab->size;
         enlist(zone, slab);
         block = take_block(zone, slab);
@@ -475,7 +326,7 @@ static void *take_new(struct rme_zone *zone, const struct slab *shape, enum effo
         if (slab->registered)
             zone->held -= slab->size;
         pthread_mutex_unlock(&zone->lock);
-        destroy_slab(zone, slab);
+        rme_slab_free(&zone->config, slab);
         pthread_mutex_lock(&zone->lock);
     }
     return block;
@@ -487,12 +338,12 @@ static void *take_new(struct rme_zone *zone, const struct slab *shape, enum effo
  * usual smallest, or to the very smallest when nothing is registered yet.  Lock held; dropped
  * on the way.
  */
-static void *take_new_registered(struct rme_zone *zone, size_t size, struct slab *shape)
+static void *take_new_registered(struct rme_zone *zone, size_t size, struct rme_slab *shape)
 {
     size_t smallest = zone->held > 0 ? RME_PAGEMAP_PAGE : MIN_SLAB;
 
     while (shape->class != LARGE && shape->size > smallest) {
-        void *block = take_new(zone, shape, QUIET);
+        void *block = take_new(zone, shape, RME_SLAB_QUIET);
 
         if (block != NULL)
             return block;
@@ -500,7 +351,7 @@ static void *take_new_registered(struct rme_zone *zone, size_t size, struct slab
             zone->max_slab = shape->size / 2;
         (void)shape_for(zone, size, shape);
     }
-    return take_new(zone, shape, LAST);
+    return take_new(zone, shape, RME_SLAB_LAST);
 }
 
 /* ---- the interface ---- */
@@ -533,11 +384,11 @@ int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out)
 
 static void destroy_list(struct rme_zone *zone, struct slab_list *list)
 {
-    struct slab *slab;
+    struct rme_slab *slab;
 
     while ((slab = TAILQ_FIRST(list)) != NULL) {
         TAILQ_REMOVE(list, slab, link);
-        destroy_slab(zone, slab);
+        rme_slab_free(&zone->config, slab);
     }
 }
 
@@ -562,7 +413,7 @@ static bool fits(const struct rme_zone *zone, size_t size)
 
 void *rme_zone_alloc(struct rme_zone *zone, size_t size)
 {
-    struct slab shape = {0};
+    struct rme_slab shape = {0};
     void *block;
 
     pthread_mutex_lock(&zone->lock);
@@ -582,14 +433,14 @@ void *rme_zone_alloc(struct rme_zone *zone, size_t size)
     if (block == NULL)
         block = take_existing(zone, &shape, false);
     if (block == NULL)
-        block = take_new(zone, &shape, PLAIN);
+        block = take_new(zone, &shape, RME_SLAB_PLAIN);
     pthread_mutex_unlock(&zone->lock);
     return block;
 }
 
 void *rme_zone_try(struct rme_zone *zone, size_t size)
 {
-    struct slab shape = {0};
+    struct rme_slab shape = {0};
     void *block;
 
     pthread_mutex_lock(&zone->lock);
@@ -605,34 +456,23 @@ void *rme_zone_try(struct rme_zone *zone, size_t size)
 }
 
 /* The slab in whose block in use the range lies, NULL if none.  Lock held. */
-static struct slab *slab_of(const struct rme_zone *zone, const void *start, size_t length)
+static struct rme_slab *slab_of(const struct rme_zone *zone, const void *start, size_t length)
 {
-    struct slab *slab = rme_pagemap_find(&zone->map, start);
-    size_t offset, index;
+    struct rme_slab *slab = rme_pagemap_find(&zone->map, start);
 
-    if (slab == NULL)
-        return NULL;
-    offset = (size_t)((const char *)start - slab->base);
-    index = offset / slab->block;
-    if (offset >= slab->size || (slab->free >> index & 1) != 0 ||
-        length > (index + 1) * slab->block - offset)
-        return NULL;
-    return slab;
+    return slab != NULL && rme_slab_in_use(slab, start, length) ? slab : NULL;
 }
 
 int rme_zone_put(struct rme_zone *zone, void *block)
 {
-    struct slab *slab;
+    struct rme_slab *slab;
     int ret = -EINVAL;
 
     pthread_mutex_lock(&zone->lock);
     slab = slab_of(zone, block, 0);
     if (slab != NULL && (size_t)((char *)block - slab->base) % slab->block == 0) {
-        size_t index = (size_t)((char *)block - slab->base) / slab->block;
-
-        ASAN_POISON_MEMORY_REGION(block, slab->block);
         delist(zone, slab);
-        slab->free |= (uint64_t)1 << index;
+        rme_slab_put(slab, block);
         enlist(zone, slab);
         ret = 0;
     }
@@ -689,7 +529,7 @@ int rme_zone_release(struct rme_zone *zone, void *block)
 int rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
                   const struct rme_mr **mr)
 {
-    const struct slab *slab;
+    const struct rme_slab *slab;
 
     pthread_mutex_lock(&zone->lock);
     slab = slab_of(zone, start, length);
@@ -701,7 +541,7 @@ int rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
 }
 
 /* Lets peers read a slab, one of whose blocks the caller has.  No lock held. */
-static int make_readable(struct rme_zone *zone, struct slab *slab)
+static int make_readable(struct rme_zone *zone, struct rme_slab *slab)
 {
     struct rme_pin *pin = zone->config.pin;
     struct rme_mr mr;
@@ -724,7 +564,7 @@ static int make_readable(struct rme_zone *zone, struct slab *slab)
 int rme_zone_show(struct rme_zone *zone, const void *start, size_t length, unsigned access,
                   bool now, const struct rme_mr **mr)
 {
-    struct slab *slab;
+    struct rme_slab *slab;
     bool ready;
 
     if (rme_pin_alone(zone->config.pin, access))

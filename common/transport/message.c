@@ -123,3 +123,39 @@ void rme_control_drop(struct rme_peer *peer)
         control->kind->drop(peer, control);
     }
 }
+
+/* ---- The last one of a link ---- */
+
+void rme_peer_bye(struct rme_peer *peer)
+{
+    if (peer->state != RME_PEER_UP)
+        return;
+    peer->bye_due = true;
+    peer->rme->byes++;
+    rme_peer_kick(peer);
+}
+
+/* It shall know that nothing follows.  The transfer without data tells when its hardware has
+ * got it. */
+void rme_peer_say_bye(struct rme_peer *peer)
+{
+    struct rme_wire_message message;
+    void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
+
+    if (tx == NULL)
+        return;
+    rme_peer_header(peer, RME_WIRE_BYE, &message);
+    rme_wire_encode(&message, tx);
+    peer->bye = (struct rme_xfer){
+        .notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = RME_WIRE_HEADER_SIZE, .owner = peer};
+    peer->bye_due = false;
+    peer->bye_out = true;
+    peer->rme->ops->xfer(peer->link, &peer->bye);
+}
+
+void rme_peer_bye_done(struct rme_peer *peer)
+{
+    if (peer->bye_due || peer->bye_out)
+        peer->rme->byes--;
+    peer->bye_due = peer->bye_out = false;
+}

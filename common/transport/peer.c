@@ -38,7 +38,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/peer.h"
+#include "transport/peer_int.h"
 #include "transport/waiter.h"
 
 static void connect_part(struct rme_peer *peer);
@@ -62,9 +62,8 @@ const char *rme_peer_name(const struct rme_peer *peer)
 
 /* ---- Making and freeing ---- */
 
-/* `from`: where a peer that came to us is; NULL: it did not, or nobody knows. */
-static struct rme_peer *peer_new(struct rme *rme, struct rme_addr *addr,
-                                 const struct sockaddr *from)
+struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
+                              const struct sockaddr *from)
 {
     struct rme_peer *peer;
 
@@ -120,7 +119,7 @@ struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *addr, int *error)
     if (addr->peer != NULL)
         return addr->peer;
     *error = -ENOMEM;
-    return peer_new(rme, addr, NULL);
+    return rme_peer_new(rme, addr, NULL);
 }
 
 void rme_peer_destroy(struct rme_peer *peer)
@@ -194,28 +193,7 @@ static uint64_t jittered(struct rme *rme, uint32_t ms)
     return ms - (rme->jitter >> 33) % (ms / 2 + 1);
 }
 
-static void encode_own_hello(const struct rme *rme, uint32_t credits,
-                             uint8_t out[RME_HELLO_SIZE])
-{
-    const struct rme_hello hello = {
-        .version = RME_WIRE_VERSION,
-        .version_min = RME_WIRE_VERSION_MIN,
-        .flags = (rme->server ? RME_HELLO_F_SERVER : 0) |
-                 (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
-                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) | RME_HELLO_F_EXACT |
-                 RME_HELLO_F_LEAN | (rme->tuning.fast_bytes != 0 ? RME_HELLO_F_FAST : 0),
-        .incarnation = rme->incarnation,
-        .rx_size = rme->tuning.rx_size,
-        .credits = (uint16_t)credits,
-        .eager_window = rme->tuning.window[RME_EXPECTED],
-        .unexpected_window = rme->tuning.window[RME_UNEXPECTED_STREAM],
-        .rts_max = rme->tuning.rts_max,
-    };
-
-    rme_hello_encode(&hello, out);
-}
-
-static void set_timer(struct rme_peer *peer, uint64_t when)
+void rme_peer_set_timer(struct rme_peer *peer, uint64_t when)
 {
     rme_timer_set(&peer->rme->timers, &peer->timer, when);
     rme_wait_deadline(peer->rme);
@@ -245,7 +223,7 @@ static bool ask_again(struct rme_peer *peer)
     rme_count(peer->rme, RME_C_CONNECTS_AGAIN);
     peer->state = RME_PEER_BACKOFF;
     back_off(peer);
-    set_timer(peer, peer->not_before);
+    rme_peer_set_timer(peer, peer->not_before);
     return true;
 }
 
@@ -274,7 +252,7 @@ static void connect_part(struct rme_peer *peer)
     uint8_t hello[RME_HELLO_SIZE];
     int parts = rme_addr_parts(peer->addr);
 
-    encode_own_hello(rme, rme->tuning.credits, hello);
+    rme_peer_hello(rme, rme->tuning.credits, hello);
     for (; peer->part < parts; peer->part++) {
         uint64_t now = rme_now();
         uint64_t left = peer->connect_by > now ? peer->connect_by - now : 1;
@@ -284,7 +262,7 @@ static void connect_part(struct rme_peer *peer)
 
         if (error == 0) {
             peer->error = 0;
-            set_timer(peer, now + left / (uint64_t)(parts - peer->part) + 1);
+            rme_peer_set_timer(peer, now + left / (uint64_t)(parts - peer->part) + 1);
             return;
         }
         peer->link = NULL;
@@ -319,7 +297,7 @@ void rme_peer_work(struct rme_peer *peer)
             connect_start(peer, now);
         } else {
             peer->state = RME_PEER_BACKOFF;
-            set_timer(peer, peer->not_before);
+            rme_peer_set_timer(peer, peer->not_before);
         }
         break;
     case RME_PEER_UP:
@@ -328,7 +306,7 @@ void rme_peer_work(struct rme_peer *peer)
             peer->timer_rests = false;
             peer->heard_at = rme_now();
             peer->ping_sent = false;
-            set_timer(peer, peer->heard_at + peer->rme->tuning.keepalive_ms);
+            rme_peer_set_timer(peer, peer->heard_at + peer->rme->tuning.keepalive_ms);
         }
         break;
     default:
@@ -337,35 +315,6 @@ void rme_peer_work(struct rme_peer *peer)
 }
 
 /* ---- Up ---- */
-
-/* The peer's hello is there: what it takes, and what it may do.  We have promised it so many
- * buffers. */
-static void agree(struct rme_peer *peer, const struct rme_hello *hello, uint32_t promised)
-{
-    struct rme *rme = peer->rme;
-    const uint32_t windows[RME_STREAMS] = {hello->eager_window, hello->unexpected_window};
-
-    if (peer->was_up && hello->incarnation != peer->hello.incarnation)
-        rme_log_put(rme->log, RME_LOG_INFO, "%s: the peer has restarted", rme_peer_name(peer));
-    peer->hello = *hello;
-    rme_credit_start(&peer->credit, promised, hello->credits);
-    peer->credit.exact = (hello->flags & RME_HELLO_F_EXACT) != 0;
-    for (int s = 0; s < RME_STREAMS; s++) {
-        peer->window[s] =
-            (struct rme_window){.limit = windows[s] > INT32_MAX ? INT32_MAX : windows[s]};
-        peer->holding[s] = (struct rme_holding){.limit = rme->tuning.window[s]};
-    }
-    peer->tx_size = hello->rx_size < rme->tuning.rx_size ? hello->rx_size : rme->tuning.rx_size;
-    peer->eager_max[RME_UNEXPECTED_STREAM] = peer->tx_size - RME_WIRE_HEADER_SIZE;
-    peer->eager_max[RME_EXPECTED] = rme_plan_eager_max(
-        &rme->costs, peer->eager_max[RME_UNEXPECTED_STREAM], rme->tuning.eager_max);
-    rme->user->started(peer);
-    peer->tx_wait = false;
-    peer->pong_due = peer->ping_due = peer->grew = false;
-    peer->asked = 0;
-    peer->heard = true;
-    peer->cancel_by = UINT64_MAX;
-}
 
 /* A probe is due when nothing was heard for so long; 0: never. */
 static uint32_t probe_ms(const struct rme_peer *peer)
@@ -398,76 +347,8 @@ static void now_up(struct rme_peer *peer)
     rme_peer_work(peer);
     if (peer->timer.place == 0 && probe_ms(peer) != 0) {
         peer->timer_rests = true;
-        set_timer(peer, rme_now() + probe_ms(peer));
+        rme_peer_set_timer(peer, rme_now() + probe_ms(peer));
     }
-}
-
-static void reject(struct rme *rme, const struct rme_event *event, const struct rme_reject *why)
-{
-    uint8_t data[RME_REJECT_SIZE];
-
-    rme_log_put(rme->log, RME_LOG_WARN, "%s: connection refused: %s",
-                rme->ops->link_peer(event->link), rme_reject_text(why->reason));
-    rme_count(rme, RME_C_REJECTS);
-    rme_reject_encode(why, data);
-    rme->ops->link_reject(event->link, data, sizeof(data));
-}
-
-void rme_peer_request(struct rme *rme, const struct rme_event *event)
-{
-    struct rme_reject why = {RME_WIRE_VERSION, RME_WIRE_VERSION_MIN, RME_REJECT_MEMORY, 0};
-    struct rme_hello hello;
-    const struct sockaddr *from;
-    struct rme_addr *addr;
-    struct rme_peer *peer;
-    uint8_t own[RME_HELLO_SIZE];
-    uint32_t promised;
-
-    if (rme_hello_decode(event->hello, event->hello_length, &hello, &why) != 0) {
-        reject(rme, event, &why);
-        return;
-    }
-    /* one of the two has to keep a reserve: credit.c */
-    if (hello.credits < RME_HELLO_CREDITS_MIN) {
-        why.reason = RME_REJECT_CREDITS;
-        why.acceptable = RME_HELLO_CREDITS_MIN;
-        reject(rme, event, &why);
-        return;
-    }
-    if (rme->closing) {
-        why.reason = RME_REJECT_CLOSING;
-        reject(rme, event, &why);
-        return;
-    }
-    promised = rme_grant_first(rme, &hello);
-    if (promised == 0) {
-        reject(rme, event, &why);
-        return;
-    }
-    from = rme->ops->link_sockaddr(event->link);
-    addr = rme_addr_new_passive(rme->ops->link_peer(event->link), from);
-    peer = addr != NULL ? peer_new(rme, addr, from) : NULL;
-    if (peer == NULL) {
-        if (addr != NULL)
-            rme_addr_put(addr);
-        reject(rme, event, &why);
-        return;
-    }
-    peer->passive = true;
-    agree(peer, &hello, promised);
-    encode_own_hello(rme, promised, own);
-    if (rme_keep_full(&rme->keep, peer->host) ||
-        rme->ops->link_accept(event->link, own, sizeof(own), promised, peer) != 0) {
-        reject(rme, event, &why);
-        peer->state = RME_PEER_DEAD;
-        rme_peer_destroy(peer);
-        return;
-    }
-    if (rme->caps->shared_rx != 0)
-        rme_grant_lend(peer, promised - 1);
-    peer->link = event->link;
-    peer->state = RME_PEER_ACCEPTING;
-    set_timer(peer, rme_now() + rme->tuning.connect_ms);
 }
 
 void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
@@ -483,7 +364,7 @@ void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
             rme_peer_fail(peer, -EPROTO, rme_reject_text(why.reason));
             return;
         }
-        agree(peer, &hello, rme->tuning.credits);
+        rme_peer_agree(peer, &hello, rme->tuning.credits);
         now_up(peer);
     }
 }
@@ -607,40 +488,6 @@ void rme_peer_drop(struct rme_peer *peer)
     rme_peer_release(peer);
 }
 
-void rme_peer_bye(struct rme_peer *peer)
-{
-    if (peer->state != RME_PEER_UP)
-        return;
-    peer->bye_due = true;
-    peer->rme->byes++;
-    rme_peer_kick(peer);
-}
-
-/* It shall know that nothing follows.  The transfer without data tells when its hardware has
- * got it. */
-void rme_peer_say_bye(struct rme_peer *peer)
-{
-    struct rme_wire_message message;
-    void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
-
-    if (tx == NULL)
-        return;
-    rme_peer_header(peer, RME_WIRE_BYE, &message);
-    rme_wire_encode(&message, tx);
-    peer->bye = (struct rme_xfer){
-        .notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = RME_WIRE_HEADER_SIZE, .owner = peer};
-    peer->bye_due = false;
-    peer->bye_out = true;
-    peer->rme->ops->xfer(peer->link, &peer->bye);
-}
-
-void rme_peer_bye_done(struct rme_peer *peer)
-{
-    if (peer->bye_due || peer->bye_out)
-        peer->rme->byes--;
-    peer->bye_due = peer->bye_out = false;
-}
-
 /* ---- Time ---- */
 
 void rme_peer_watch_cancel(struct rme_peer *peer)
@@ -650,7 +497,7 @@ void rme_peer_watch_cancel(struct rme_peer *peer)
     if (by < peer->cancel_by)
         peer->cancel_by = by;
     if (peer->timer.place == 0 || peer->timer.when > peer->cancel_by)
-        set_timer(peer, peer->cancel_by);
+        rme_peer_set_timer(peer, peer->cancel_by);
 }
 
 /* Watches a link. */
@@ -682,7 +529,7 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
             next = now + period;
     }
     if (next != UINT64_MAX)
-        set_timer(peer, next);
+        rme_peer_set_timer(peer, next);
 }
 
 bool rme_peer_timer_rest(struct rme_peer *peer)

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What two engines tell each other before a link is up: which versions they speak, what they
+ * can do, and how much each takes.  Who is asked judges the hello, and accepts with its own or
+ * refuses and says why.
+ */
+#include <stdlib.h>
+
+#include "transport/peer_int.h"
+
+void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HELLO_SIZE])
+{
+    const struct rme_hello hello = {
+        .version = RME_WIRE_VERSION,
+        .version_min = RME_WIRE_VERSION_MIN,
+        .flags = (rme->server ? RME_HELLO_F_SERVER : 0) |
+                 (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
+                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) | RME_HELLO_F_EXACT |
+                 RME_HELLO_F_LEAN | (rme->tuning.fast_bytes != 0 ? RME_HELLO_F_FAST : 0),
+        .incarnation = rme->incarnation,
+        .rx_size = rme->tuning.rx_size,
+        .credits = (uint16_t)credits,
+        .eager_window = rme->tuning.window[RME_EXPECTED],
+        .unexpected_window = rme->tuning.window[RME_UNEXPECTED_STREAM],
+        .rts_max = rme->tuning.rts_max,
+    };
+
+    rme_hello_encode(&hello, out);
+}
+
+void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32_t promised)
+{
+    struct rme *rme = peer->rme;
+    const uint32_t windows[RME_STREAMS] = {hello->eager_window, hello->unexpected_window};
+
+    if (peer->was_up && hello->incarnation != peer->hello.incarnation)
+        rme_log_put(rme->log, RME_LOG_INFO, "%s: the peer has restarted", rme_peer_name(peer));
+    peer->hello = *hello;
+    rme_credit_start(&peer->credit, promised, hello->credits);
+    peer->credit.exact = (hello->flags & RME_HELLO_F_EXACT) != 0;
+    for (int s = 0; s < RME_STREAMS; s++) {
+        peer->window[s] =
+            (struct rme_window){.limit = windows[s] > INT32_MAX ? INT32_MAX : windows[s]};
+        peer->holding[s] = (struct rme_holding){.limit = rme->tuning.window[s]};
+    }
+    peer->tx_size = hello->rx_size < rme->tuning.rx_size ? hello->rx_size : rme->tuning.rx_size;
+    peer->eager_max[RME_UNEXPECTED_STREAM] = peer->tx_size - RME_WIRE_HEADER_SIZE;
+    peer->eager_max[RME_EXPECTED] = rme_plan_eager_max(
+        &rme->costs, peer->eager_max[RME_UNEXPECTED_STREAM], rme->tuning.eager_max);
+    rme->user->started(peer);
+    peer->tx_wait = false;
+    peer->pong_due = peer->ping_due = peer->grew = false;
+    peer->asked = 0;
+    peer->heard = true;
+    peer->cancel_by = UINT64_MAX;
+}
+
+static void reject(struct rme *rme, const struct rme_event *event, const struct rme_reject *why)
+{
+    uint8_t data[RME_REJECT_SIZE];
+
+    rme_log_put(rme->log, RME_LOG_WARN, "%s: connection refused: %s",
+                rme->ops->link_peer(event->link), rme_reject_text(why->reason));
+    rme_count(rme, RME_C_REJECTS);
+    rme_reject_encode(why, data);
+    rme->ops->link_reject(event->link, data, sizeof(data));
+}
+
+void rme_peer_request(struct rme *rme, const struct rme_event *event)
+{
+    struct rme_reject why = {RME_WIRE_VERSION, RME_WIRE_VERSION_MIN, RME_REJECT_MEMORY, 0};
+    struct rme_hello hello;
+    const struct sockaddr *from;
+    struct rme_addr *addr;
+    struct rme_peer *peer;
+    uint8_t own[RME_HELLO_SIZE];
+    uint32_t promised;
+
+    if (rme_hello_decode(event->hello, event->hello_length, &hello, &why) != 0) {
+        reject(rme, event, &why);
+        return;
+    }
+    /* one of the two has to keep a reserve: credit.c */
+    if (hello.credits < RME_HELLO_CREDITS_MIN) {
+        why.reason = RME_REJECT_CREDITS;
+        why.acceptable = RME_HELLO_CREDITS_MIN;
+        reject(rme, event, &why);
+        return;
+    }
+    if (rme->closing) {
+        why.reason = RME_REJECT_CLOSING;
+        reject(rme, event, &why);
+        return;
+    }
+    promised = rme_grant_first(rme, &hello);
+    if (promised == 0) {
+        reject(rme, event, &why);
+        return;
+    }
+    from = rme->ops->link_sockaddr(event->link);
+    addr = rme_addr_new_passive(rme->ops->link_peer(event->link), from);
+    peer = addr != NULL ? rme_peer_new(rme, addr, from) : NULL;
+    if (peer == NULL) {
+        if (addr != NULL)
+            rme_addr_put(addr);
+        reject(rme, event, &why);
+        return;
+    }
+    peer->passive = true;
+    rme_peer_agree(peer, &hello, promised);
+    rme_peer_hello(rme, promised, own);
+    if (rme_keep_full(&rme->keep, peer->host) ||
+        rme->ops->link_accept(event->link, own, sizeof(own), promised, peer) != 0) {
+        reject(rme, event, &why);
+        peer->state = RME_PEER_DEAD;
+        rme_peer_destroy(peer);
+        return;
+    }
+    if (rme->caps->shared_rx != 0)
+        rme_grant_lend(peer, promised - 1);
+    peer->link = event->link;
+    peer->state = RME_PEER_ACCEPTING;
+    rme_peer_set_timer(peer, rme_now() + rme->tuning.connect_ms);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What peer.c and hello.c have of each other. */
+#ifndef RME_PEER_INT_H
+#define RME_PEER_INT_H
+
+#include "transport/peer.h"
+
+/* `from`: where a peer that came to us is; NULL: it did not, or nobody knows.  NULL: no memory.
+ */
+struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
+                              const struct sockaddr *from);
+void rme_peer_set_timer(struct rme_peer *peer, uint64_t when);
+
+/* Our own hello, which promises so many buffers. */
+void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HELLO_SIZE]);
+/* The peer's hello is there: what it takes, and what it may do.  We have promised it so many
+ * buffers. */
+void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32_t promised);
+
+#endif
