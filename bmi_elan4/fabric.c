@@ -197,10 +197,8 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->caps = (struct rme_caps){.max_sge = 64,
                                 .max_read_sge = 64,
                                 .max_piece = UINT64_C(1) << 40,
-                                .hello_max = ELAN_HELLO_MAX,
                                 .max_regs = UINT32_MAX,
                                 .has_read = true,
-                                .reg_is_free = true,
                                 .open_memory = true};
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->eventful);

@@ -67,7 +67,8 @@ struct ib_device {
     uint8_t retry_count;
     uint8_t read_depth;
     uint32_t sq_depth, rq_depth;
-    bool dead; /* failed or removed: no new link */
+    uint32_t max_inline; /* messages of so many bytes cost no buffer read by the device */
+    bool dead;           /* failed or removed: no new link */
 };
 
 struct ib_batch { /* scratch of one post call */

@@ -20,7 +20,8 @@
  * of it, and of all transfers queued before it on that link, is in place (for a read: after the
  * data has arrived here).  Data of different transfers has no order.
  *
- * Flow control.  Each message and each immediate consumes one receive buffer of the peer.  The
+ * Flow control.  Each message may consume one receive buffer of the peer, and so may each
+ * immediate (on a network whose remote events need none it does not, and nobody sees it).  The
  * engine never sends more than the peer has granted, and grants only what rx_reserve() promised
  * and rx_return() gave back, so among engines a receive buffer is always there.  A peer that is
  * none may take more; the engine cuts it off when it sees that.  Where buffers are shared by
@@ -49,7 +50,8 @@ struct rme_stats;
 struct rme_fabric_config {
     const struct rme_addr *listen; /* NULL: accept nobody.  Parts by rme_addr_part() (addr.h) */
     bool bind_specific;
-    uint32_t rx_size; /* bytes of one receive buffer and of one send buffer */
+    /* bytes of one receive buffer and of one send buffer, or fewer: caps.max_message */
+    uint32_t rx_size;
     /* bytes that the process may register, all in all; 0: not known */
     uint64_t budget;
     /* values by rme_option_*() (options.h); the fabric's own rows are among them */
@@ -65,13 +67,12 @@ struct rme_caps {
     uint32_t max_sge;      /* local segments of one piece of a transfer (>= 1) */
     uint32_t max_read_sge; /* the same for reads */
     uint64_t max_piece;    /* bytes of one piece */
-    /* messages up to this many bytes cost no send buffer read by the device */
-    uint32_t max_inline;
-    uint32_t hello_max; /* bytes of hello data that fit in every direction */
-    uint64_t max_regs;  /* registrations the device admits */
-    bool has_read;      /* transfers may be reads */
-    bool slow_read;     /* … but move bytes much slower than writes */
-    bool reg_is_free;   /* registration costs nothing (Elan4) */
+    /* bytes of a buffer where they are fewer than rx_size, as the network carries no larger
+     * message; 0: they are rx_size */
+    uint32_t max_message;
+    uint64_t max_regs; /* registrations the device admits */
+    bool has_read;     /* transfers may be reads */
+    bool slow_read;    /* … but move bytes much slower than writes */
     /* the device checks no keys: a peer that means harm reaches all memory of the process */
     bool open_memory;
     /* all links share a queue of so many receive buffers; it keeps what it got.  0: each has

@@ -254,6 +254,9 @@ static int learn(struct rme_fabric *f)
     }
     d->sq_depth = cap.max_send_wr - 1; /* one stays for the marker that ends a drain */
     d->rq_depth = cap.max_recv_wr - 1;
+    d->max_inline = cap.max_inline_data < ib_option(f, "max_inline")
+                        ? cap.max_inline_data
+                        : (uint32_t)ib_option(f, "max_inline");
     int depth =
         a->max_qp_rd_atom < a->max_qp_init_rd_atom ? a->max_qp_rd_atom : a->max_qp_init_rd_atom;
     d->read_depth = depth > 0 ? (uint8_t)lesser(ib_option(f, "read_depth"), depth) : 0;
@@ -267,10 +270,6 @@ static int learn(struct rme_fabric *f)
         .max_sge = cap.max_send_sge,
         .max_read_sge = lesser(cap.max_send_sge, a->max_sge_rd),
         .max_piece = d->max_msg < 1u << 30 ? d->max_msg : 1u << 30,
-        .max_inline = cap.max_inline_data < ib_option(f, "max_inline")
-                          ? cap.max_inline_data
-                          : (uint32_t)ib_option(f, "max_inline"),
-        .hello_max = IB_HELLO_MAX,
         .max_regs = a->max_mr > 64 ? (uint64_t)a->max_mr - 64 : 1,
         .has_read = d->read_depth > 0,
         .slow_read = quirk_slow_read(a),
@@ -322,8 +321,7 @@ int ib_device_open(struct rme_fabric *f, struct ibv_context *preferred)
     ib_log(f, RME_LOG_INFO,
            "device %s: %u segments, %u inline bytes, %u send requests, read depth %u, ack "
            "time-out 2^%u x 4 us",
-           d->name, f->caps.max_sge, f->caps.max_inline, d->sq_depth, d->read_depth,
-           d->ack_timeout);
+           d->name, f->caps.max_sge, d->max_inline, d->sq_depth, d->read_depth, d->ack_timeout);
     return 0;
 }
 

@@ -54,7 +54,7 @@ int ib_qp_create(struct rme_link *l)
                 .max_recv_wr = f->srq ? 0 : f->dev.rq_depth + 1,
                 .max_send_sge = f->caps.max_sge,
                 .max_recv_sge = f->srq ? 0 : 1,
-                .max_inline_data = f->caps.max_inline,
+                .max_inline_data = f->dev.max_inline,
             },
     };
     if (rdma_create_qp(l->id, f->dev.pd, &attr)) {

@@ -31,7 +31,7 @@
 
 static bool is_inline(const struct rme_fabric *f, const struct rme_xfer *x)
 {
-    return x->tx_length <= f->caps.max_inline;
+    return x->tx_length <= f->dev.max_inline;
 }
 
 /* How many requests a transfer takes. */

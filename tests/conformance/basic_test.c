@@ -95,9 +95,10 @@ void passive_address(void **state)
         memcpy(byte, (unsigned[]){127, 0, 0, 1}, sizeof byte); /* a name of the loop fabric */
     snprintf(exact, sizeof exact, "%u.%u.%u.%u", byte[0], byte[1], byte[2], byte[3]);
     snprintf(pattern, sizeof pattern, "%s://%u.0.0.0", lane.ops->scheme, byte[0]);
-    assert_int_equal(rme_addr_match(p.to_client, pattern, 8), 1);
+    /* addresses of Elan4 are no sockaddr, and match no pattern */
+    assert_int_equal(rme_addr_match(p.to_client, pattern, 8), !lane.is_elan4);
     assert_int_equal(rme_addr_match(p.to_client, "192.0.2.0", 8), 0);
-    assert_int_equal(rme_addr_match(p.to_client, exact, 32), 1);
+    assert_int_equal(rme_addr_match(p.to_client, exact, 32), !lane.is_elan4);
     assert_int_equal(rme_addr_match(p.to_client, "nonsense//", 32), 0);
     assert_false(rme_addr_is_dead(p.to_client));
     node_close(p.client);
@@ -110,7 +111,7 @@ void passive_address(void **state)
     assert_int_equal(op.rc, -ECONNRESET);
     post_recv(&op, p.server, p.to_client, &b, 1);
     assert_int_equal(op.rc, -ECONNRESET);
-    assert_int_equal(rme_addr_match(p.to_client, exact, 32), 1);
+    assert_int_equal(rme_addr_match(p.to_client, exact, 32), !lane.is_elan4);
     assert_int_equal(rme_addr_match(p.to_client, "192.0.2.0", 8), 0);
     blob_free(&b);
 }

@@ -165,8 +165,8 @@ void nothing_stays_registered_for_peers(void **state)
                  {"loop_windows=0,loop_each=1,rndv=read,unit=64K,regcache_entries=0", 0},
                  {"loop_windows=0,loop_each=1,rndv=auto,loop_chaos=1,unit=64K", -1}};
 
-    if (!lane.is_loop)
-        skip();
+    if (!lane.is_loop || lane.is_elan4)
+        skip(); /* Elan4 opens all memory to everybody, whatever is registered */
     for (size_t i = 0; i < sizeof lanes / sizeof lanes[0]; i++) {
         struct pair p;
         struct blob out[2], in[2];

@@ -195,6 +195,8 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
     }
     lane.ops = choice->ops();
     lane.is_loop = choice->ops == loop_fabric;
+    lane.is_elan4 = choice->ops == bmi_elan4_fabric ||
+                    (lane.options && strstr(lane.options, "loop_elan4=1"));
     if (choice->prepare && !list) {
         int error = choice->prepare();
         if (error) {

@@ -18,10 +18,10 @@ static const struct rme_option_row loop_options[] = {
     {"loop_late_done", "count", 0, 0, 1000000,
      "polls by which local completions of transfers are late", NULL},
     {"loop_chaos", "switch", 0, 0, 1, "work in small steps in any order that is allowed", NULL},
+    {"loop_elan4", "switch", 0, 0, 1, "the rules of Quadrics Elan4", NULL},
     {"loop_max_sge", "count", 30, 1, 1024, "local segments of a piece", NULL},
     {"loop_max_read_sge", "count", 30, 1, 1024, "local segments of a piece that is read", NULL},
     {"loop_max_piece", "bytes", 1 << 30, 1, INT64_MAX, "bytes of a piece", NULL},
-    {"loop_inline", "bytes", 64, 0, 65536, "bytes of an inline message", NULL},
     {"loop_hello_max", "bytes", 56, 16, LOOP_HELLO_MAX, "bytes of hello data", NULL},
     {"loop_max_regs", "count", 1 << 18, 0, 1 << 18, "registrations", NULL},
     {"loop_read", "switch", 1, 0, 1, "transfers may be reads", NULL},
@@ -30,7 +30,6 @@ static const struct rme_option_row loop_options[] = {
      "without windows: what is open is registered for one operation alone", NULL},
     {"loop_windows", "count", 256, 0, 1 << 16,
      "windows, 0: keys of registrations open them to everybody", NULL},
-    {"loop_reg_is_free", "switch", 0, 0, 1, "registration costs nothing", NULL},
     {"loop_read_depth", "count", 16, 1, 255, "reads at work at one time on a link", NULL},
     {"loop_sq_depth", "count", 64, 2, 65536, "send buffers of a link", NULL},
     {"loop_rx_max", "count", 1 << 20, 1, 1 << 24, "receive buffers of a host", NULL},
@@ -106,7 +105,7 @@ void loop_event_hello(const struct loop_fabric *receiver, struct loop_event *e,
     if (length)
         memcpy(e->hello, hello, length);
     e->event.hello = e->hello;
-    e->event.hello_length = receiver->caps.hello_max; /* transports pad */
+    e->event.hello_length = receiver->hello_max; /* transports pad */
 }
 
 void loop_kick(struct loop_fabric *f)
@@ -237,6 +236,12 @@ static void event_taken(struct rme_event *e)
         e->owner = e->link->owner;
 }
 
+/* Elan4 says nothing of work for a link that is lost; but that it takes too long. */
+static bool waits_in_vain(const struct rme_link *link)
+{
+    return link->lost && !link->ending && link->patience && (link->work || link->tx_wanted);
+}
+
 static int loop_op_poll(struct rme_fabric *rf, struct rme_event *events, int max)
 {
     struct loop_fabric *f = (struct loop_fabric *)rf;
@@ -245,10 +250,13 @@ static int loop_op_poll(struct rme_fabric *rf, struct rme_event *events, int max
     pthread_mutex_lock(&loop_net.lock);
     events_free(f->given);
     f->given = NULL;
-    for (const struct rme_link *l = f->links; l; l = l->next)
+    for (struct rme_link *l = f->links; l; l = l->next) {
         if (l->state == LOOP_STATE_REQUESTED && l->request_taken)
             loop_violation("%s: a connection request was not answered before the next poll",
                            f->name);
+        if (waits_in_vain(l) && !--l->patience)
+            loop_link_found_lost(l);
+    }
     loop_device_step();
     f->polls++;
     while (count < max) {
@@ -331,8 +339,15 @@ static void loop_op_wake(struct rme_fabric *rf)
 
 static int loop_op_deadline(struct rme_fabric *rf)
 {
-    (void)rf;
-    return -1;
+    const struct loop_fabric *f = (const struct loop_fabric *)rf;
+    int ms = -1;
+
+    pthread_mutex_lock(&loop_net.lock);
+    for (const struct rme_link *l = f->links; l; l = l->next)
+        if (waits_in_vain(l))
+            ms = 1;
+    pthread_mutex_unlock(&loop_net.lock);
+    return ms;
 }
 
 /* ---- Hosts ---- */
@@ -356,6 +371,22 @@ static int64_t option(const struct rme_fabric_config *config, const char *name)
     return 0;
 }
 
+/* As bmi_elan4 does, but that it takes larger messages apart. */
+static void configure_elan4(struct loop_fabric *f)
+{
+    f->elan4 = f->chaos = true;
+    f->hello_max = LOOP_HELLO_MAX;
+    if (f->config.rx_size > LOOP_ELAN4_MESSAGE)
+        f->config.rx_size = LOOP_ELAN4_MESSAGE;
+    f->caps = (struct rme_caps){.max_sge = 64,
+                                .max_read_sge = 64,
+                                .max_piece = UINT64_C(1) << 40,
+                                .max_message = f->config.rx_size,
+                                .max_regs = UINT32_MAX,
+                                .has_read = true,
+                                .open_memory = true};
+}
+
 static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_config *config)
 {
     uint64_t seed = (uint64_t)option(config, "loop_seed");
@@ -371,16 +402,18 @@ static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_conf
     f->read_depth = (uint32_t)option(config, "loop_read_depth");
     f->sq_depth = (uint32_t)option(config, "loop_sq_depth");
     f->rx_max = (uint32_t)option(config, "loop_rx_max");
+    f->hello_max = (uint32_t)option(config, "loop_hello_max");
+    if (option(config, "loop_elan4")) {
+        configure_elan4(f);
+        return;
+    }
     f->caps = (struct rme_caps){
         .max_sge = (uint32_t)option(config, "loop_max_sge"),
         .max_read_sge = (uint32_t)option(config, "loop_max_read_sge"),
         .max_piece = (uint64_t)option(config, "loop_max_piece"),
-        .max_inline = (uint32_t)option(config, "loop_inline"),
-        .hello_max = (uint32_t)option(config, "loop_hello_max"),
         .max_regs = (uint64_t)option(config, "loop_max_regs"),
         .has_read = option(config, "loop_read"),
         .shared_rx = option(config, "loop_shared_rx") ? f->rx_max : 0,
-        .reg_is_free = option(config, "loop_reg_is_free"),
         .windows = (uint32_t)option(config, "loop_windows"),
         .register_each = option(config, "loop_each") && !option(config, "loop_windows"),
     };
@@ -553,7 +586,9 @@ void loop_cut(struct loop_fabric *f)
 {
     for (struct rme_link *l = f->links, *next; l; l = next) {
         next = l->next;
-        if (l->state == LOOP_STATE_UP || (l->state == LOOP_STATE_CONNECTING && l->request_sent))
+        if (l->state == LOOP_STATE_UP)
+            loop_link_fail(l, -ECONNRESET);
+        else if (l->state == LOOP_STATE_CONNECTING && l->request_sent)
             loop_link_end(l, -ECONNRESET, NULL, 0);
     }
 }
@@ -618,6 +653,7 @@ static const struct rme_fabric_ops loop_ops = {
     .link_accept = loop_op_accept,
     .link_reject = loop_op_reject,
     .link_disconnect = loop_op_disconnect,
+    .link_probe = loop_op_probe,
     .link_free = loop_op_link_free,
     .link_peer = loop_op_peer,
     .link_sockaddr = loop_op_sockaddr,

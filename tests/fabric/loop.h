@@ -22,6 +22,19 @@
  * transfers without a notification, local completions come late and mixed.  All of it is
  * allowed by fabric.h.  A test with one thread repeats exactly.
  *
+ * With the option loop_elan4 the network has the rules of Quadrics Elan4, and all of chaos:
+ *  - a message has at most 2 KiB;
+ *  - an immediate is a remote event and needs no receive buffer;
+ *  - memory needs no registration: keys say nothing but which host it is, and no access is
+ *    refused.  An access to memory that nobody has registered (any more) is a breach, and
+ *    never ends;
+ *  - what is open to a peer stays open: when the end of a link is asked for, data moves to and
+ *    from its memory for some steps yet, until LINK_DOWN;
+ *  - nothing fails.  Where a link of the other rules would fail it is lost: what is queued
+ *    never ends, nothing arrives, nobody is told.  Who has something queued finds out after
+ *    some polls; others hear of it when they ask by link_probe();
+ *  - addresses are no sockaddr.
+ *
  * With the option loop_late_done=N a transfer's local completion is handed out N polls after
  * it, whatever else has come meanwhile: so the peer's answer is there before.
  */
@@ -29,6 +42,8 @@
 #define TESTS_FABRIC_LOOP_H
 
 #include "fabric.h"
+
+#define LOOP_ELAN4_MESSAGE 2048 /* largest message of Elan4, in bytes */
 
 const struct rme_fabric_ops *loop_fabric(void);
 

@@ -18,6 +18,7 @@
 /* ---- Registrations: a table of slots; a key is the slot with random bits above it ---- */
 
 #define SLOT_BITS 20
+#define ELAN4_KEY UINT64_C(0x4ead0000) /* every key of a host with the rules of Elan4 */
 
 static struct loop_mr *mr_slot(struct loop_fabric *f)
 {
@@ -73,8 +74,8 @@ int loop_op_reg(struct rme_fabric *rf, void *base, size_t length, unsigned acces
             *mr = (struct rme_mr){.handle = (void *)(uintptr_t)(index + 1),
                                   .base = slot->base,
                                   .length = length,
-                                  .lkey = slot->lkey,
-                                  .rkey = slot->rkey};
+                                  .lkey = f->elan4 ? 0 : slot->lkey,
+                                  .rkey = f->elan4 ? ELAN4_KEY + f->host : slot->rkey};
         }
     }
     pthread_mutex_unlock(&loop_net.lock);
@@ -87,7 +88,8 @@ void loop_op_dereg(struct rme_fabric *rf, struct rme_mr *mr)
     uintptr_t index = (uintptr_t)mr->handle - 1;
 
     pthread_mutex_lock(&loop_net.lock);
-    if (index >= f->nmrs || f->mrs[index].lkey != mr->lkey) {
+    if (index >= f->nmrs || !f->mrs[index].lkey ||
+        (f->elan4 ? f->mrs[index].base != mr->base : f->mrs[index].lkey != mr->lkey)) {
         loop_violation("%s: deregistration of what is not registered", f->name);
     } else {
         for (uint32_t i = 0; i < f->nmrs; i++)
@@ -196,18 +198,31 @@ void loop_windows_close(struct rme_link *link, const struct loop_work *w)
 
 /* Does the key allow this access?  As a remote key it comes from the peer of `link`; NULL: it
  * is a local one. */
+static bool is_within(const struct loop_mr *mr, uint64_t base, uint64_t length, unsigned access)
+{
+    return (mr->access & access) == access && base >= mr->base && length <= mr->length &&
+           base - mr->base <= mr->length - length;
+}
+
 static bool access_ok(const struct loop_fabric *f, const struct rme_link *link, uint64_t key,
                       uint64_t base, uint64_t length, unsigned access)
 {
     uint64_t index = key & ((UINT64_C(1) << SLOT_BITS) - 1);
 
+    if (f->elan4) {
+        if (key != (link ? ELAN4_KEY + f->host : 0))
+            return false;
+        for (uint32_t i = 0; i < f->nmrs; i++)
+            if (f->mrs[i].lkey && is_within(&f->mrs[i], base, length, access))
+                return true;
+        return false;
+    }
     if (!key || index >= f->nmrs)
         return false;
     const struct loop_mr *mr = &f->mrs[index];
     if (link && mr->link != (f->caps.windows ? link : NULL))
         return false;
-    return (link ? mr->rkey : mr->lkey) == key && (mr->access & access) == access &&
-           base >= mr->base && length <= mr->length && base - mr->base <= mr->length - length;
+    return (link ? mr->rkey : mr->lkey) == key && is_within(mr, base, length, access);
 }
 
 /* ---- Data ---- */
@@ -265,7 +280,7 @@ static bool move_piece(struct rme_link *link, struct loop_work *w)
         shuffle(f, w);
     uint32_t index = w->order ? w->order[w->moved] : w->moved;
     if (!move_segments(link, &w->xfer->piece[index], w->xfer->read)) {
-        loop_link_end(link, -EREMOTEIO, NULL, 0);
+        loop_link_fail(link, -EREMOTEIO);
         return false;
     }
     w->moved++;
@@ -307,16 +322,16 @@ static bool move_data(struct rme_link *link, bool *worked)
 
 /* Something that needs a receive buffer of the peer is about to arrive.  False: the link is
  * over. */
-static bool admit(struct rme_link *link)
+static bool admit(struct rme_link *link, bool needs_rx)
 {
     if (loop_net.kill_at && !--loop_net.kill_at) {
-        loop_link_end(link, -ECONNRESET, NULL, 0);
+        loop_link_fail(link, -ECONNRESET);
         return false;
     }
-    if (!link->peer->rx_ready) {
+    if (needs_rx && !link->peer->rx_ready) {
         loop_net.census.rnr++;
         link->fabric->rnr++;
-        loop_link_end(link, -ECONNRESET, NULL, 0);
+        loop_link_fail(link, -ECONNRESET);
         return false;
     }
     return true;
@@ -327,12 +342,12 @@ static bool carry_message(struct rme_link *link, const struct loop_tx *tx)
     struct rme_link *peer = link->peer;
     uint32_t size = peer->fabric->config.rx_size;
 
-    if (!admit(link))
+    if (!admit(link, true))
         return false;
     if (tx->length > size) {
         loop_violation("%s: message of %zu bytes for receive buffers of %u", link->fabric->name,
                        tx->length, size);
-        loop_link_end(link, -EREMOTEIO, NULL, 0);
+        loop_link_fail(link, -EREMOTEIO);
         return false;
     }
     struct loop_rx *rx = calloc(1, sizeof *rx);
@@ -361,7 +376,7 @@ static bool carry_message(struct rme_link *link, const struct loop_tx *tx)
 
 static bool carry_immediate(struct rme_link *link, uint32_t imm)
 {
-    if (!admit(link))
+    if (!admit(link, !link->fabric->elan4))
         return false;
     loop_net.census.immediates++;
     struct loop_event *e = loop_event_new(RME_EV_IMM, link->peer);
@@ -463,15 +478,32 @@ static void end_marked(struct rme_link *link)
         loop_idle(link); /* accept or reject will see it */
 }
 
+/* Elan4: data moves on for a while when the end of a link was asked for, its own and that of
+ * the peer, as nothing takes it back. */
+static bool comes_to_its_end(struct rme_link *link)
+{
+    bool worked;
+
+    if (!link->drain)
+        return false;
+    link->drain--;
+    if (link->peer && !link->lost && !(loop_net.held & LOOP_HOLD_DATA))
+        move_data(link, &worked);
+    return true;
+}
+
 static bool run_link(struct rme_link *link)
 {
     struct loop_fabric *f = link->fabric;
     bool worked = false;
 
+    if (link->lost && !link->ending)
+        return false;
     if (f->chaos && !loop_net.held && loop_random(f, 3) == 0)
         return true;
     if (link->ending) {
-        end_marked(link);
+        if (!comes_to_its_end(link))
+            end_marked(link);
         return true;
     }
     if (link->state == LOOP_STATE_CONNECTING && !link->request_sent) {

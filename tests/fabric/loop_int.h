@@ -88,7 +88,10 @@ struct rme_link {
     bool request_taken; /* passive: the engine has seen LINK_REQUEST */
     bool request_sent;  /* active: the device has carried it */
     bool down_taken;
-    int ending; /* the device ends the link with this error */
+    bool lost;         /* Elan4: nothing gets through any more, and nobody is told */
+    uint32_t patience; /* Elan4: polls until work that does not get through is noticed */
+    uint32_t drain;    /* Elan4: steps for which data still moves when the end was asked for */
+    int ending;        /* the device ends the link with this error */
     void *owner;
     char target[LOOP_NAME_MAX * 2]; /* active: host:port */
     char peer_name[LOOP_NAME_MAX * 2];
@@ -126,7 +129,8 @@ struct loop_fabric {
     uint64_t random;
     uint32_t read_depth, sq_depth, rx_max, rx_total;
     uint64_t late_done, polls;
-    uint32_t host;
+    uint32_t host, hello_max;
+    bool elan4; /* the rules of Quadrics Elan4 */
     bool chaos;
     bool armed, notified, woken;
     uint16_t port;
@@ -177,6 +181,8 @@ void loop_link_delete(struct rme_link *link);
 /* The link is over: queues its LINK_DOWN, drops its work, and lets the device end the other
  * side. */
 void loop_link_end(struct rme_link *link, int error, const void *hello, size_t length);
+/* The network fails a link: it ends with the error; on Elan4 it is lost. */
+void loop_link_fail(struct rme_link *link, int error);
 /* All links of a host, as if its cables were cut. */
 void loop_cut(struct loop_fabric *f);
 void loop_work_free(struct rme_link *link, struct loop_work *w);
@@ -197,6 +203,9 @@ int loop_op_accept(struct rme_link *link, const void *hello, size_t length, uint
                    void *owner);
 void loop_op_reject(struct rme_link *link, const void *hello, size_t length);
 void loop_op_disconnect(struct rme_link *link, int error);
+void loop_op_probe(struct rme_link *link);
+/* Ends a link that was lost. */
+void loop_link_found_lost(struct rme_link *link);
 void loop_op_link_free(struct rme_link *link);
 const char *loop_op_peer(const struct rme_link *link);
 const void *loop_op_sockaddr(const struct rme_link *link);

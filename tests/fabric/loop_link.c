@@ -13,7 +13,9 @@
 #include "base/addr.h"
 #include "loop_int.h"
 
-#define POISON 0xdd
+#define POISON   0xdd
+#define PATIENCE 100 /* polls until a lost link of Elan4 with work is noticed */
+#define DRAIN    16  /* steps for which a link of Elan4 comes to its end at most */
 
 /* ---- The list of links with work ---- */
 
@@ -47,6 +49,8 @@ struct rme_link *loop_link_new(struct loop_fabric *f)
     if (!link)
         return NULL;
     link->fabric = f;
+    link->patience = PATIENCE;
+    link->drain = f->elan4 ? 1 + (uint32_t)loop_random(f, DRAIN) : 0;
     link->queued_tail = &link->queued;
     link->work_tail = &link->work;
     link->peer_sockaddr.sin_family = AF_INET;
@@ -100,7 +104,7 @@ static void detach(struct rme_link *link)
         return;
     link->peer = NULL;
     peer->peer = NULL;
-    if (peer->state == LOOP_STATE_ENDED)
+    if (peer->state == LOOP_STATE_ENDED || peer->lost)
         return;
     if (!peer->ending)
         peer->ending = -ECONNRESET;
@@ -122,6 +126,17 @@ void loop_link_end(struct rme_link *link, int error, const void *hello, size_t l
     if (hello)
         loop_event_hello(link->fabric, e, hello, length);
     loop_event_push(link->fabric, e);
+}
+
+void loop_link_fail(struct rme_link *link, int error)
+{
+    if (link->fabric->elan4) {
+        link->lost = true;
+        if (link->peer)
+            link->peer->lost = true;
+    } else {
+        loop_link_end(link, error, NULL, 0);
+    }
 }
 
 void loop_link_delete(struct rme_link *link)
@@ -171,7 +186,7 @@ static int reserve(struct rme_link *link, uint32_t n)
 
 static void check_hello(const struct loop_fabric *f, size_t length)
 {
-    if (length > f->caps.hello_max)
+    if (length > f->hello_max)
         loop_violation("%s: hello data of %zu bytes", f->name, length);
 }
 
@@ -277,6 +292,22 @@ void loop_op_disconnect(struct rme_link *link, int error)
     pthread_mutex_unlock(&loop_net.lock);
 }
 
+void loop_link_found_lost(struct rme_link *link)
+{
+    if (!link->lost || link->state != LOOP_STATE_UP || link->ending)
+        return;
+    link->ending = -ECONNRESET;
+    loop_busy(link);
+    loop_kick(link->fabric);
+}
+
+void loop_op_probe(struct rme_link *link)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    loop_link_found_lost(link);
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
 void loop_op_link_free(struct rme_link *link)
 {
     pthread_mutex_lock(&loop_net.lock);
@@ -294,7 +325,7 @@ const char *loop_op_peer(const struct rme_link *link)
 
 const void *loop_op_sockaddr(const struct rme_link *link)
 {
-    return &link->peer_sockaddr;
+    return link->fabric->elan4 ? NULL : &link->peer_sockaddr;
 }
 
 /* ---- Receive buffers: only counted until a message needs one ---- */
@@ -412,15 +443,24 @@ static struct loop_work *work_new(struct loop_tx *tx, struct rme_xfer *x)
     return w;
 }
 
+/* A call failed: the device ends the link, or has lost it. */
+static void mark(struct rme_link *link, int error)
+{
+    if (link->fabric->elan4) {
+        loop_link_fail(link, error);
+    } else if (!link->ending) {
+        link->ending = error;
+        loop_busy(link);
+    }
+}
+
 /* Queues work; on a link that is over it is dropped, as hardware would flush it. */
 static void queue_work(struct rme_link *link, struct loop_work *w, enum loop_call call)
 {
     int error = 0;
 
-    if (loop_faulty(link->fabric, call, &error) && !link->ending) {
-        link->ending = error;
-        loop_busy(link);
-    }
+    if (loop_faulty(link->fabric, call, &error))
+        mark(link, error);
     if (link->state == LOOP_STATE_ENDED) {
         loop_work_free(link, w);
         return;
@@ -539,8 +579,8 @@ static void flush_link(struct loop_fabric *f, struct rme_link *link)
 
     if (f->config.stats)
         f->config.stats->value[RME_C_DOORBELLS]++;
-    if (loop_faulty(f, LOOP_FLUSH, &error) && !link->ending)
-        link->ending = error;
+    if (loop_faulty(f, LOOP_FLUSH, &error))
+        mark(link, error);
     *link->work_tail = link->queued;
     link->work_tail = link->queued_tail;
     link->queued = NULL;

@@ -40,8 +40,6 @@ struct rme_fabric {
 static struct rme_caps script_caps = {.max_sge = 4,
                                       .max_read_sge = 3,
                                       .max_piece = 1 << 20,
-                                      .max_inline = 64,
-                                      .hello_max = RME_HELLO_MAX,
                                       .max_regs = REGS,
                                       .has_read = true,
                                       .shared_rx = 1 << 14};

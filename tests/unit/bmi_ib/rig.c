@@ -389,12 +389,10 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
                                 .pd = &domain,
                                 .read_depth = 16,
                                 .name = "fake0",
+                                .max_inline = max_inline,
                                 .sq_depth = (uint32_t)ib_option(f, "sq_depth"),
                                 .rq_depth = (uint32_t)ib_option(f, "rq_depth")};
-    f->caps = (struct rme_caps){.max_sge = max_sge,
-                                .max_read_sge = max_sge,
-                                .max_inline = max_inline,
-                                .has_read = true};
+    f->caps = (struct rme_caps){.max_sge = max_sge, .max_read_sge = max_sge, .has_read = true};
     f->read_limit = (uint32_t)ib_option(f, "read_limit");
     f->cm = &channel;
     f->comp = &comp;

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The rules of Quadrics Elan4, as the loop fabric has them with the option loop_elan4. */
+#include "fabric_loop.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIZE = 4096 };
+
+/* One write from the client to the server, of memory registered on both sides. */
+struct written {
+    uint8_t here[SIZE], there[SIZE];
+    struct rme_mr here_mr, there_mr;
+    struct rme_lseg seg;
+    struct rme_piece piece;
+    struct rme_xfer x;
+};
+
+static const char *saved;
+
+int loop_elan4_open(void **state)
+{
+    saved = lane.options;
+    if (lane.is_loop)
+        lane.options = "loop_elan4=1";
+    return bench_open(state);
+}
+
+int loop_elan4_close(void **state)
+{
+    lane.options = saved;
+    return bench_close(state);
+}
+
+static struct loop_census census(void)
+{
+    struct loop_census c;
+
+    loop_census(&c);
+    return c;
+}
+
+/* Queues a write with an immediate behind it. */
+static void write_new(struct written *w)
+{
+    memset(w, 0, sizeof *w);
+    memset(w->here, 0xab, SIZE);
+    assert_int_equal(lane.ops->reg(client.f, w->here, SIZE, RME_ACCESS_LOCAL, &w->here_mr), 0);
+    assert_int_equal(
+        lane.ops->reg(server.f, w->there, SIZE, RME_ACCESS_REMOTE_WRITE, &w->there_mr), 0);
+    w->seg = (struct rme_lseg){w->here, SIZE, w->here_mr.lkey};
+    w->piece = (struct rme_piece){(uintptr_t)w->there, w->there_mr.rkey, &w->seg, 1};
+    w->x = (struct rme_xfer){
+        .notify = RME_NOTIFY_IMM, .imm = 7, .piece = &w->piece, .npiece = 1, .bytes = SIZE};
+    lane.ops->xfer(client.link, &w->x);
+}
+
+static void write_free(struct written *w)
+{
+    lane.ops->dereg(client.f, &w->here_mr);
+    lane.ops->dereg(server.f, &w->there_mr);
+}
+
+/* The client, whose work does not end, finds out that the link is lost; the server only when it
+ * asks. */
+static void both_hear(void)
+{
+    bench_until(&client, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(bench_event(&client, RME_EV_LINK_DOWN, 0)->error, -ECONNRESET);
+    lane.ops->link_free(client.link);
+    bench_idle();
+    assert_int_equal(bench_count(&server, RME_EV_LINK_DOWN), 0);
+    lane.ops->link_probe(server.link);
+    bench_until(&server, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(bench_event(&server, RME_EV_LINK_DOWN, 0)->error, -ECONNRESET);
+    lane.ops->link_free(server.link);
+}
+
+/* What is queued on a link that is lost never ends, and the other side hears nothing.  A link
+ * that is well is none the worse for being asked about. */
+void loop_elan4_loses_links(void **state)
+{
+    struct written w;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    bench_connect();
+    lane.ops->link_probe(client.link);
+    bench_send(&client, "one");
+    bench_until(&server, RME_EV_RECV, 1);
+    loop_kill_at_message(1);
+    bench_send(&client, "two");
+    write_new(&w);
+    lane.ops->flush(client.f);
+    both_hear();
+    assert_int_equal(bench_count(&server, RME_EV_RECV), 1);
+    assert_int_equal(bench_count(&server, RME_EV_IMM), 0);
+    assert_int_equal(bench_count(&client, RME_EV_XFER_DONE), 0);
+    write_free(&w);
+}
+
+/* Memory that nobody has registered: a breach, and the transfer never ends. */
+void loop_elan4_notices_breaches(void **state)
+{
+    struct written w;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    bench_connect();
+    write_new(&w);
+    lane.ops->dereg(server.f, &w.there_mr);
+    lane.ops->flush(client.f);
+    both_hear();
+    assert_int_equal(bench_count(&client, RME_EV_XFER_DONE), 0);
+    assert_int_equal(w.there[0], 0);
+    assert_int_equal(census().violations, 1);
+    lane.ops->dereg(client.f, &w.here_mr);
+    loop_clear();
+}
+
+/* A remote event needs no buffer of the peer. */
+void loop_elan4_events_need_no_buffer(void **state)
+{
+    struct written w;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    bench_connect();
+    server.keep_rx = true;
+    for (int i = 0; i < BENCH_RX; i++)
+        bench_send(&client, "x");
+    write_new(&w);
+    lane.ops->flush(client.f);
+    bench_until(&server, RME_EV_IMM, 1);
+    assert_int_equal(bench_count(&server, RME_EV_RECV), BENCH_RX);
+    assert_int_equal(census().rnr, 0);
+    for (int i = 0; i < BENCH_RX; i++)
+        lane.ops->rx_return(server.f, bench_event(&server, RME_EV_RECV, i)->rx);
+    bench_until(&client, RME_EV_XFER_DONE, 1);
+    bench_disconnect();
+    write_free(&w);
+}
+
+/* The end of a link that one side asks for stops no data: until LINK_DOWN its memory is
+ * written. */
+void loop_elan4_data_moves_until_down(void **state)
+{
+    enum { ROUNDS = 20 };
+    int moved = 0;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    for (int i = 0; i < ROUNDS; i++) {
+        struct written w;
+
+        bench_connect();
+        loop_hold(LOOP_HOLD_DATA);
+        write_new(&w);
+        lane.ops->flush(client.f);
+        bench_idle();
+        lane.ops->link_disconnect(server.link, -ESHUTDOWN);
+        assert_int_equal(w.there[0], 0);
+        loop_hold(0);
+        bench_until(&server, RME_EV_LINK_DOWN, 1);
+        moved += w.there[0] == 0xab;
+        memset(w.there, 0, SIZE);
+        bench_idle();
+        assert_int_equal(w.there[0], 0);
+        bench_disconnect();
+        write_free(&w);
+    }
+    assert_in_range(moved, ROUNDS / 4, ROUNDS);
+}
