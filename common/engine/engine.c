@@ -281,8 +281,8 @@ static int open_memory(struct rme *rme)
     error = rme_zone_new(&zone, &rme->zone);
     if (error != 0)
         return error;
-    rme_costs_measure(rme->ops, rme->fabric, rme->caps->slow_read,
-                      rme_option(rme->options, "measure_costs") != 0, &rme->costs);
+    rme_costs_measure(rme->ops, rme->fabric, rme_option(rme->options, "measure_costs") != 0,
+                      &rme->costs);
     mreg.zone = rme->zone;
     mreg.call_ns = rme->costs.reg_call;
     mreg.page_ns = rme->costs.reg_page;

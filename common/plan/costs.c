@@ -13,16 +13,15 @@
 
 #include "fabric.h"
 #include "plan/plan.h"
+#include "plan/split.h"
 
-#define BUDGET_NS  18e6 /* for everything; the promise in the header is 20 ms */
+#define BUDGET_NS  18e6 /* for everything but the first run of each */
 #define COPY_BYTES ((size_t)1 << 20)
 #define WARM_BYTES ((size_t)64 << 10)
 #define LINE       64u
-/* a byte of a read, where the device says that reads are slow: so many bytes of a write
- * (soft-RoCE) */
-#define SLOW_READ 2.0
-#define REG_PAGES 256u
-#define RUNS      8
+#define PIECES     512u /* of a list that is copied warm */
+#define REG_PAGES  256u
+#define RUNS       8
 
 static double now_ns(void)
 {
@@ -51,7 +50,7 @@ static double measure_copy(char *from, char *to, size_t bytes, bool cold, double
 {
     double best = 0;
 
-    for (int run = 0; run < RUNS && now_ns() < end; run++) {
+    for (int run = 0; run == 0 || (run < RUNS && now_ns() < end); run++) {
         double start, took;
 
         if (cold)
@@ -66,13 +65,32 @@ static double measure_copy(char *from, char *to, size_t bytes, bool cold, double
     return best / (double)bytes;
 }
 
+/* Best time to copy the same bytes as pieces of a list; 0 when nothing could be measured. */
+static double measure_list(char *from, char *to, double end)
+{
+    struct rme_seg list[PIECES];
+    double best = 0;
+
+    for (size_t i = 0; i < PIECES; i++)
+        list[i] = (struct rme_seg){from + i * (WARM_BYTES / PIECES), WARM_BYTES / PIECES};
+    for (int run = 0; run == 0 || (run < RUNS && now_ns() < end); run++) {
+        double start = now_ns(), took;
+
+        rme_seg_gather(list, PIECES, 0, to, WARM_BYTES);
+        took = now_ns() - start;
+        if (best == 0 || took < best)
+            best = took;
+    }
+    return best;
+}
+
 /* Best time of registration and deregistration of some bytes; 0: refused or out of time. */
 static double measure_reg(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
                           void *base, size_t length, double end)
 {
     double best = 0;
 
-    for (int run = 0; run < RUNS && now_ns() < end; run++) {
+    for (int run = 0; run == 0 || (run < RUNS && now_ns() < end); run++) {
         double start = now_ns(), took;
         struct rme_mr mr;
 
@@ -88,15 +106,13 @@ static double measure_reg(const struct rme_fabric_ops *ops, struct rme_fabric *f
 }
 
 void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
-                       bool slow_read, bool measure, struct rme_costs *out)
+                       bool measure, struct rme_costs *out)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    double end = now_ns() + BUDGET_NS, cold, warm, one, many;
+    double end = now_ns() + BUDGET_NS, cold, warm, list, one, many;
     char *memory;
 
     *out = rme_costs_preset;
-    if (slow_read)
-        out->read_byte = SLOW_READ * out->write_byte;
     if (!measure)
         return;
     memory =
@@ -110,9 +126,12 @@ void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabr
         measure_copy(memory, memory + COPY_BYTES, WARM_BYTES, false, now_ns() + BUDGET_NS / 6);
     if (warm > 0)
         out->copy_warm = warm;
+    list = measure_list(memory, memory + COPY_BYTES, now_ns() + BUDGET_NS / 12);
+    if (warm > 0 && list > 0)
+        out->copy_piece = list > warm * WARM_BYTES ? (list - warm * WARM_BYTES) / PIECES : 0;
     if (cold > 0)
         out->copy_cold = cold > out->copy_warm ? cold : out->copy_warm;
-    one = measure_reg(ops, fabric, memory, page, now_ns() + BUDGET_NS / 6);
+    one = measure_reg(ops, fabric, memory, page, now_ns() + BUDGET_NS / 12);
     many = measure_reg(ops, fabric, memory, REG_PAGES * page, end);
     if (one > 0 && many > 0) {
         out->reg_page = many > one ? (many - one) / (REG_PAGES - 1) : 0;

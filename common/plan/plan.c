@@ -28,9 +28,8 @@
 /* up to here a copy is cheaper than a message on all devices: no measurement says otherwise;
  * default of rx_size */
 #define EAGER_LEAST  4608u
-#define SLOW_FACTOR  1.5 /* reads are slow: a byte takes this many times as long … */
-#define FEWER_FACTOR 4u  /* "far fewer" work requests: this many times … */
-#define FEWER_LEAST  8u  /* … and at least this many less */
+#define FEWER_FACTOR 4u /* "far fewer" work requests: this many times … */
+#define FEWER_LEAST  8u /* … and at least this many less */
 
 const struct rme_costs rme_costs_preset = {
     .copy_warm = 0.08,
@@ -41,8 +40,6 @@ const struct rme_costs rme_costs_preset = {
     .message = 2000,
     .post = 100,
     .sge = 20,
-    .write_byte = 0.1,
-    .read_byte = 0.1,
 };
 
 const char *rme_proto_name(enum rme_proto proto)
@@ -57,9 +54,10 @@ const char *rme_proto_name(enum rme_proto proto)
     return (unsigned)proto < RME_PROTO_COUNT ? names[proto] : "unknown";
 }
 
-static double max_of(double a, double b)
+/* It goes through buffers of the engine on both sides. */
+static bool is_copied(int proto)
 {
-    return a > b ? a : b;
+    return proto == RME_PROTO_EAGER || proto == RME_PROTO_FAST;
 }
 
 static uint64_t segments(const struct rme_plan_side *side, bool pack)
@@ -124,36 +122,30 @@ static uint64_t unit_of(const struct rme_plan_in *in, const struct rme_plan_side
     return (!pack && stays_registered(in, side)) || unit > in->bytes ? in->bytes : unit;
 }
 
-/*
- * Time until both sides are done.  Preparing a unit overlaps the transfer of the one before, so
- * the first preparation, the last transfer, and the slower of the two for each unit in between
- * remain [000 4.5.3].
- */
+static double prepare_cost(const struct rme_plan_in *in, const struct rme_plan_side *side,
+                           bool pack)
+{
+    double bytes = (double)in->bytes;
+
+    return pack ? copy_cost(in, side, bytes) : reg_cost(in, side, bytes);
+}
+
 double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
                      bool recv_pack, uint64_t *requests)
 {
     const struct rme_costs *costs = in->costs;
-    double bytes = (double)in->bytes, unit, units, prepare, wire;
-    uint64_t wrs = requests_of(in, proto, send_pack, recv_pack), send_unit, recv_unit;
+    uint64_t wrs = requests_of(in, proto, send_pack, recv_pack);
+    double posts = (double)wrs * costs->post;
 
     if (requests != NULL)
         *requests = wrs;
-    if (proto == RME_PROTO_EAGER || proto == RME_PROTO_FAST)
-        return costs->message + (double)wrs * costs->post + bytes * costs->write_byte +
-               copy_cost(in, &in->send, bytes) + copy_cost(in, &in->recv, bytes);
-
-    send_unit = unit_of(in, &in->send, send_pack);
-    recv_unit = unit_of(in, &in->recv, recv_pack);
-    unit = (double)(send_unit < recv_unit ? send_unit : recv_unit);
-    units = unit > 0 ? max_of(1, bytes / unit) : 1;
-    prepare = (send_pack ? copy_cost(in, &in->send, unit) : reg_cost(in, &in->send, unit)) +
-              (recv_pack ? copy_cost(in, &in->recv, unit) : reg_cost(in, &in->recv, unit));
-    wire = unit * (proto == RME_PROTO_RNDV_READ ? costs->read_byte : costs->write_byte) +
-           ((double)wrs * costs->post +
-            (double)(segments(&in->send, send_pack) + segments(&in->recv, recv_pack)) *
-                costs->sge) /
-               units;
-    return 3 * costs->message + prepare + (units - 1) * max_of(prepare, wire) + wire;
+    if (is_copied(proto))
+        return costs->message + posts + prepare_cost(in, &in->send, true) +
+               prepare_cost(in, &in->recv, true);
+    return 3 * costs->message + posts +
+           (double)(segments(&in->send, send_pack) + segments(&in->recv, recv_pack)) *
+               costs->sge +
+           prepare_cost(in, &in->send, send_pack) + prepare_cost(in, &in->recv, recv_pack);
 }
 
 /* ---- decisions ---- */
@@ -225,7 +217,7 @@ static bool decided_beforehand(const struct rme_plan_in *in, enum rme_proto *pro
         return true;
     }
     *why = "the device reads much slower than it writes";
-    return in->costs->read_byte >= SLOW_FACTOR * in->costs->write_byte;
+    return in->slow_read;
 }
 
 static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack,
@@ -301,17 +293,9 @@ static void explain_costs(FILE *out, const struct rme_costs *costs)
 {
     fprintf(out,
             "costs     copy %.3f ns/byte warm, %.3f cold, + %.0f ns/piece; register %.0f ns + "
-            "%.0f ns/page; message %.0f ns; request %.0f ns + %.0f ns/segment; write %.3f "
-            "ns/byte, read %.3f ns/byte\n",
+            "%.0f ns/page; message %.0f ns; request %.0f ns + %.0f ns/segment\n",
             costs->copy_warm, costs->copy_cold, costs->copy_piece, costs->reg_call,
-            costs->reg_page, costs->message, costs->post, costs->sge, costs->write_byte,
-            costs->read_byte);
-}
-
-/* It goes through buffers of the engine on both sides. */
-static bool is_copied(int proto)
-{
-    return proto == RME_PROTO_EAGER || proto == RME_PROTO_FAST;
+            costs->reg_page, costs->message, costs->post, costs->sge);
 }
 
 static void explain_side(FILE *out, const char *name, const struct rme_plan_in *in,

@@ -33,8 +33,6 @@ struct rme_costs {
     double message;    /* a small message from post to arrival */
     double post;       /* one RDMA work request */
     double sge;        /* one more local segment in it */
-    double write_byte; /* the device moves a byte by an RDMA write, or in a message */
-    double read_byte;  /* and by an RDMA read */
 };
 
 enum rme_proto {
@@ -85,6 +83,7 @@ struct rme_plan_in {
     uint32_t max_sge, max_read_sge;
     /* the receiver's device can read, and there is, or may be, something to read */
     bool has_read;
+    bool slow_read;       /* … but much slower than it writes */
     bool nothing_to_read; /* as yet: to read, the receiver would have to ask for it first */
     bool invites;         /* a receiver may open its memory before it is asked */
     const struct rme_costs *costs;
@@ -136,8 +135,12 @@ static inline bool rme_plan_declines(const struct rme_load *own, bool offers)
     return offers && own->ops != 0;
 }
 
-/* Predicted time of one protocol with given packing; `requests` may be NULL.  For explain and
- * tests. */
+/*
+ * What two hosts and their devices do for a message by one protocol with given packing, in
+ * nanoseconds; `requests` may be NULL.  The bytes on the wire are left out: they are the same
+ * by all protocols, but where reads are slow, and there nobody reads by choice.  What overlaps
+ * is not looked at either: only a message of many units has that, whatever its protocol.
+ */
 double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
                      bool recv_pack, uint64_t *requests);
 
@@ -147,12 +150,14 @@ const char *rme_proto_name(enum rme_proto proto);
 extern const struct rme_costs rme_costs_preset;
 
 /*
- * Measures what can be without a peer, on an open fabric, in at most 20 ms: copies,
- * registrations.  The rest are constants, and the device's word whether it reads much slower
- * than it writes.  No lock held.  What cannot be measured, or shall not be, keeps its preset.
+ * Measures what can be without a peer, on an open fabric, in about 20 ms: copies and
+ * registrations.  No lock held.  What cannot be measured, or shall not be, keeps its preset;
+ * `message`, `post` and `sge` always do.  They decide whether memory that was lent is used
+ * (fast_bytes), and with pack_threshold=0 what becomes of a list, `message` also how much of a
+ * buffer above 4608 bytes is used for eager messages; nothing else.
  */
 void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
-                       bool slow_read, bool measure, struct rme_costs *out);
+                       bool measure, struct rme_costs *out);
 
 /*
  * Prints what the two ends of a message are asked and answer: the cost table, the predicted

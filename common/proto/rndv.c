@@ -245,6 +245,7 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
         .max_sge = rme->caps->max_sge,
         .max_read_sge = rme->caps->max_read_sge,
         .has_read = rme->caps->has_read,
+        .slow_read = rme->caps->slow_read,
         .invites = rme->tuning.invite && !rme->pin.each && rme_move_whole(rme, bytes),
         .costs = &rme->costs,
     };
