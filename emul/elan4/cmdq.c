@@ -77,7 +77,7 @@ static enum dma_end transaction(struct emu4_proc *p, struct emu4_cmdq *q, const 
     case TR_SETEVENT_IDENTIFY: {
         /* a DMA without data, that nobody can overtake: it is carried out here */
         uint64_t done = 0, dma[7] = {0, 0, q->packet_vp, 0, 0, 0, w[1]};
-        return emu4_dma_step(p, &q->x->end, dma, &done, UINT64_MAX, 0);
+        return emu4_dma_step(p, &q->x->end, dma, &done, UINT64_MAX, NULL);
     }
     default:
         emu4_trap_now(&q->x->end, UTS_INVALID_COMMAND, UTS_CPROC, w[0], q->index);

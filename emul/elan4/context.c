@@ -203,6 +203,7 @@ EMU4_EXPORT int elan4_attach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap)
                             .generation = generation};
     x->end.c->node = (uint32_t)p->knobs.node;
     x->end.c->context = (uint32_t)cap->cap_mycontext;
+    x->end.c->dma_seq = (uint64_t)generation << 32; /* no DMA is named as one before it was */
     /* first so, then in the registry: who finds it there finds it attached */
     atomic_store(&x->end.c->attached, generation);
     if (emu4_registry_take(p, (unsigned)cap->cap_mycontext, &r) < 0) {

@@ -8,6 +8,7 @@
  *
  * A process may carry out a DMA of another one (engine.c). If it dies between the two
  * transactions, the owner finds by the mark that the first one leaves whether it was delivered.
+ * Each of the claims that a process may have at a time has a mark of its own.
  */
 #include "emul/elan4/emu.h"
 
@@ -43,14 +44,14 @@ static bool begin(struct emu4_txn *t, struct emu4_end *to)
 }
 
 static void end(struct emu4_proc *p, struct emu4_txn *t, const struct emu4_end *from,
-                uint64_t seq)
+                const struct emu4_claim *claim)
 {
     struct emu4_end *to = t->e;
 
-    if (seq) {
-        struct shm_mark *m = &to->c->mark[to->peer->user];
+    if (claim) {
+        struct shm_mark *m = &to->c->mark[to->peer->user][claim->mark];
         EMU4_TXN_SET(t, m->incarnation, from->peer->incarnation);
-        EMU4_TXN_SET(t, m->seq, seq);
+        EMU4_TXN_SET(t, m->seq, claim->seq);
     }
     emu4_txn_commit(t);
     bool help = to->c->inbox_head != to->c->inbox_tail;
@@ -99,7 +100,7 @@ static E4_Addr next_slot(const E4_InputQueue *q)
 }
 
 static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, struct emu4_end *to,
-                                const uint64_t w[7], uint64_t seq)
+                                const uint64_t w[7], const struct emu4_claim *claim)
 {
     char buf[QUEUE_BUFFER];
     uint64_t size = SIZE_OF(w);
@@ -138,7 +139,7 @@ static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, stru
     emu4_txn_store(&t, DST_EVENT(w), next, 8);
     if (q.q_event && emu4_rule(EMU4_RULE_QUEUE_EVENT))
         emu4_event_set(&t, q.q_event);
-    end(p, &t, from, seq);
+    end(p, &t, from, claim);
     EMU4_COUNT(dma_bytes, size);
     return DMA_DONE;
 }
@@ -170,7 +171,7 @@ static int piece(struct emu4_end *to, struct emu4_place src, struct emu4_place d
 
 static enum dma_end rdma_write(struct emu4_proc *p, struct emu4_end *from, struct emu4_end *to,
                                const uint64_t w[7], uint64_t *done, uint64_t limit,
-                               uint64_t seq)
+                               const struct emu4_claim *claim)
 {
     uint64_t size = SIZE_OF(w), len = size - *done < limit ? size - *done : limit;
     struct emu4_place src, dst;
@@ -181,7 +182,7 @@ static enum dma_end rdma_write(struct emu4_proc *p, struct emu4_end *from, struc
         if (!begin(&t, to))
             return refused(to);
         emu4_event_set(&t, DST_EVENT(w));
-        end(p, &t, from, seq);
+        end(p, &t, from, claim);
         told = true;
     }
     if (len) {
@@ -205,7 +206,7 @@ static enum dma_end rdma_write(struct emu4_proc *p, struct emu4_end *from, struc
         if (!begin(&t, to))
             return refused(to);
         emu4_event_set(&t, DST_EVENT(w));
-        end(p, &t, from, seq);
+        end(p, &t, from, claim);
     } else if (!told && !is_open(to)) {
         return refused(to);
     }
@@ -226,7 +227,7 @@ enum dma_end emu4_route(struct emu4_proc *p, struct emu4_end *from, uint64_t vp,
 }
 
 enum dma_end emu4_dma_step(struct emu4_proc *p, struct emu4_end *from, const uint64_t w[7],
-                           uint64_t *done, uint64_t limit, uint64_t seq)
+                           uint64_t *done, uint64_t limit, const struct emu4_claim *claim)
 {
     struct emu4_end to;
     enum dma_end r = emu4_route(p, from, VPROC(w), &to);
@@ -236,9 +237,9 @@ enum dma_end emu4_dma_step(struct emu4_proc *p, struct emu4_end *from, const uin
     if (!emu4_rule(EMU4_RULE_TIME_SLICES))
         limit = UINT64_MAX;
     if (w[0] & DMA_QueueWrite)
-        r = queue_write(p, from, &to, w, seq);
+        r = queue_write(p, from, &to, w, claim);
     else
-        r = rdma_write(p, from, &to, w, done, limit, seq);
+        r = rdma_write(p, from, &to, w, done, limit, claim);
     emu4_peer_put(p, to.peer);
     if (r == DMA_DONE)
         emu4_step(EMU4_STEP_DELIVERED);
@@ -319,7 +320,7 @@ void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
     *budget -= size;
     if (!emu4_rule(EMU4_RULE_SRC_AFTER_ACK))
         set_source_event(&x->end, SRC_EVENT(w));
-    switch (emu4_dma_step(p, &x->end, w, &done, UINT64_MAX, 0)) {
+    switch (emu4_dma_step(p, &x->end, w, &done, UINT64_MAX, NULL)) {
     case DMA_DONE:
         if (w[0] & DMA_QueueWrite)
             EMU4_COUNT(dma_queue, 1);
@@ -352,11 +353,21 @@ static bool delivered(struct emu4_proc *p, struct emu4_end *e, const struct shm_
 
     if (emu4_route(p, e, d->word[2], &to) != DMA_DONE)
         return false;
-    for (unsigned u = 0; u < EMU4_USERS && !found; u++)
-        found = atomic_load(&to.peer->seg->user[u].incarnation) == incarnation &&
-                to.c->mark[u].incarnation == p->self.incarnation && to.c->mark[u].seq == d->seq;
+    for (unsigned u = 0; u < EMU4_USERS; u++) {
+        if (atomic_load(&to.peer->seg->user[u].incarnation) != incarnation)
+            continue;
+        for (const struct shm_mark *m = to.c->mark[u]; m < to.c->mark[u] + EMU4_MARKS; m++)
+            found |= m->incarnation == p->self.incarnation && m->seq == d->seq;
+    }
     emu4_peer_put(p, to.peer);
     return found;
+}
+
+/* Whether the entry is claimed by that user. Under the lock. */
+static bool claimed(const struct emu4_end *e, unsigned i, uint32_t user)
+{
+    return emu4_bit(e->c->used, i) && !emu4_bit(e->c->ready, i) && !emu4_bit(e->c->wait, i) &&
+           atomic_load(&e->c->dma[i].claim) == user + 1;
 }
 
 void emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation)
@@ -369,19 +380,21 @@ void emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation)
             struct shm_dma *d = &e.c->dma[i];
             struct emu4_txn t;
             emu4_lock(&e);
-            bool ours = emu4_bit(e.c->used, i) && !emu4_bit(e.c->ready, i) &&
-                        !emu4_bit(e.c->wait, i) && atomic_load(&d->claim) == user + 1;
-            emu4_unlock(&e); /* nobody else changes an entry that is claimed */
+            uint64_t seq = d->seq;
+            bool ours = claimed(&e, i, user);
+            emu4_unlock(&e);
             if (!ours)
                 continue;
-            EMU4_COUNT(claims_redone, 1);
             bool over = delivered(p, &e, d, incarnation);
             emu4_lock(&e);
-            emu4_txn_begin(&t, &e);
-            if (over && d->word[5])
-                emu4_event_set(&t, d->word[5]);
-            emu4_table_move(&t, i, over ? TABLE_GONE : TABLE_READY);
-            emu4_txn_commit(&t);
+            if (claimed(&e, i, user) && d->seq == seq) { /* the context was not left */
+                EMU4_COUNT(claims_redone, 1);
+                emu4_txn_begin(&t, &e);
+                if (over && d->word[5])
+                    emu4_event_set(&t, d->word[5]);
+                emu4_table_move(&t, i, over ? TABLE_GONE : TABLE_READY);
+                emu4_txn_commit(&t);
+            }
             emu4_unlock(&e);
         }
     }

@@ -248,12 +248,17 @@ static inline bool emu4_bit(const uint64_t *map, unsigned i)
 
 /* dma.c */
 enum dma_end { DMA_DONE, DMA_MORE, DMA_NACK, DMA_ABSENT, DMA_DEAD };
+/* What a process has claimed of another one: the DMA's name, and which of our marks it has. */
+struct emu4_claim {
+    uint64_t seq;
+    unsigned mark;
+};
 /*
- * Moves up to `limit` bytes of a DMA of `from`, and delivers its end. `seq` names it where the
- * owner is another process, and is 0 otherwise.
+ * Moves up to `limit` bytes of a DMA of `from`, and delivers its end. `claim` is NULL where the
+ * owner is this process.
  */
 enum dma_end emu4_dma_step(struct emu4_proc *p, struct emu4_end *from, const uint64_t w[7],
-                           uint64_t *done, uint64_t limit, uint64_t seq);
+                           uint64_t *done, uint64_t limit, const struct emu4_claim *claim);
 /* A DMA from a command queue of ours: does it, or puts it into the table. */
 void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7],
                     uint64_t *budget);

@@ -8,7 +8,12 @@
  * Any number of threads may run it: each entry is claimed by one of them. What has become of an
  * entry of another process is written under that process's lock, which may be kept for
  * long: its holder is stopped, or waits for a processor. Then we remember it and write it
- * later; until then the entry is claimed, and the rest of its data does not move.
+ * later; until then the entry is claimed, and the rest of its data does not move. As many can
+ * be remembered as can be claimed, each with the mark that tells its owner, when we die,
+ * whether it was delivered; with all of them remembered nobody is helped.
+ *
+ * A context of another process is forgotten when it has nothing to do; that is found and done
+ * under its lock, under which others put in what they ask of it before they ask us to help.
  *
  * When the next of those that wait is due is known to all. Any thread may make that sooner, by
  * what it has put there or seen; only the engine's thread forgets it, when it has passed, and
@@ -16,15 +21,18 @@
  */
 #include "emul/elan4/emu.h"
 
+#include <unistd.h>
+
 #define JOBS          64
-#define LATE          64
+#define LATE          EMU4_MARKS
 #define LATE_PAUSE_NS 10000000
 
 /* What became of an entry of another process, which could not be written yet. */
 struct late {
     struct emu4_end e; /* with a reference */
     unsigned i;
-    uint64_t seq, done;
+    struct emu4_claim claim;
+    uint64_t done;
     enum dma_end r;
 };
 
@@ -34,6 +42,7 @@ static struct {
     _Atomic unsigned count;
     struct late late[LATE];
     _Atomic unsigned late_count;
+    _Atomic uint32_t marks;    /* a bit for each that is in use */
     _Atomic uint64_t late_due; /* when they are tried again */
     _Atomic uint64_t next_due;
 } engine = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -59,6 +68,11 @@ void emu4_engine_due(uint64_t due)
         emu4_service_wake(emu4_proc_peek());
 }
 
+static bool same(const struct emu4_end *a, const struct emu4_end *b)
+{
+    return a->c == b->c && a->generation == b->generation;
+}
+
 void emu4_engine_help(struct emu4_proc *p, const struct emu4_end *e)
 {
     if (e->peer->self)
@@ -66,7 +80,7 @@ void emu4_engine_help(struct emu4_proc *p, const struct emu4_end *e)
     pthread_mutex_lock(&engine.lock);
     unsigned n = atomic_load(&engine.count);
     for (unsigned i = 0; i < n; i++)
-        if (engine.job[i].c == e->c) {
+        if (same(&engine.job[i], e)) {
             pthread_mutex_unlock(&engine.lock);
             return;
         }
@@ -82,6 +96,12 @@ void emu4_engine_help(struct emu4_proc *p, const struct emu4_end *e)
     (void)p;
 }
 
+/* Not when all that we may claim is waiting to be written down. */
+static bool may_help(void)
+{
+    return atomic_load_explicit(&engine.late_count, memory_order_relaxed) < LATE;
+}
+
 static bool has_commands(const struct shm_ctx *c)
 {
     return __atomic_load_n(&c->inbox_head, __ATOMIC_RELAXED) !=
@@ -92,7 +112,8 @@ bool emu4_engine_has_work(struct emu4_proc *p)
 {
     uint64_t due = atomic_load_explicit(&engine.next_due, memory_order_relaxed);
 
-    if (atomic_load_explicit(&engine.count, memory_order_relaxed) || (due && due <= emu4_now()))
+    if ((atomic_load_explicit(&engine.count, memory_order_relaxed) && may_help()) ||
+        (due && due <= emu4_now()))
         return true;
     for (unsigned i = 0; i < EMU4_CTXS; i++) {
         const struct shm_ctx *c = &p->self.seg->ctx[i];
@@ -172,7 +193,8 @@ static bool settle_if_locked(struct emu4_proc *p, struct late *l, uint64_t *next
         return true;
     if (!emu4_lock(e))
         return false;
-    if (d->seq == l->seq && atomic_load(&d->claim) == e->peer->user + 1)
+    if (atomic_load(&e->c->attached) == e->generation && d->seq == l->claim.seq &&
+        atomic_load(&d->claim) == e->peer->user + 1)
         settle(p, e, l->i, l->r, l->done, next_due);
     emu4_unlock(e);
     if (!e->peer->self && l->r == DMA_MORE)
@@ -180,24 +202,48 @@ static bool settle_if_locked(struct emu4_proc *p, struct late *l, uint64_t *next
     return true;
 }
 
-/* False: so many are kept already. */
-static bool keep_late(const struct late *l, uint64_t *next_due)
+/* One of our marks, -1: all are in use. */
+static int take_mark(void)
+{
+    uint32_t used = atomic_load(&engine.marks);
+
+    for (;;) {
+        uint32_t free = ~used & ((1u << EMU4_MARKS) - 1);
+        if (!free)
+            return -1;
+        if (atomic_compare_exchange_weak(&engine.marks, &used, used | (free & -free)))
+            return __builtin_ctz(free);
+    }
+}
+
+static void give_mark(int mark)
+{
+    if (mark >= 0)
+        atomic_fetch_and(&engine.marks, ~(1u << mark));
+}
+
+/* There is room: each has a mark. Only what is another process's has to be kept. */
+static void keep_late(const struct late *l, uint64_t *next_due)
 {
     pthread_mutex_lock(&engine.lock);
     unsigned n = atomic_load(&engine.late_count);
-    if (n < LATE) {
-        emu4_peer_ref(l->e.peer);
-        engine.late[n] = *l;
-        atomic_store(&engine.late_count, n + 1);
-    }
+    emu4_peer_ref(l->e.peer);
+    engine.late[n] = *l;
+    atomic_store(&engine.late_count, n + 1);
     pthread_mutex_unlock(&engine.lock);
-    if (n == LATE)
-        return false;
     EMU4_COUNT(claims_late, 1);
     uint64_t due = emu4_now() + LATE_PAUSE_NS;
     atomic_store(&engine.late_due, due);
     keep_sooner(next_due, due);
-    return true;
+}
+
+/* Writes what has become of an entry, now or later. */
+static void finish(struct emu4_proc *p, struct late *l, uint64_t *next_due)
+{
+    if (!settle_if_locked(p, l, next_due))
+        keep_late(l, next_due);
+    else if (!l->e.peer->self)
+        give_mark((int)l->claim.mark);
 }
 
 /* Tries once more with each that is kept. */
@@ -215,9 +261,7 @@ static void late_step(struct emu4_proc *p, uint64_t *next_due)
         pthread_mutex_unlock(&engine.lock);
         if (n > left)
             continue; /* another thread has it */
-        while (!settle_if_locked(p, &l, next_due))
-            if (keep_late(&l, next_due))
-                break;
+        finish(p, &l, next_due);
         emu4_peer_put(p, l.e.peer);
     }
 }
@@ -230,60 +274,6 @@ static void count_end(const uint64_t w[7], bool own)
         EMU4_COUNT(dma_queue, 1);
     else
         EMU4_COUNT(dma_write, 1);
-}
-
-enum outcome { IDLE, RAN, BUSY };
-
-/* One step of a context. BUSY: its lock was not to be had. */
-static enum outcome step(struct emu4_proc *p, struct emu4_end *e, uint64_t *budget,
-                         uint64_t *next_due)
-{
-    bool own = e->peer->self;
-    uint64_t w[7], done, due;
-
-    if (!emu4_lock(e))
-        return BUSY;
-    if (atomic_load(&e->c->attached) == 0) {
-        emu4_unlock(e);
-        return IDLE;
-    }
-    bool ran = emu4_inbox_run(e, 16);
-    int i = emu4_table_claim(e, own, &due);
-    if (own)
-        keep_sooner(next_due, due);
-    if (i < 0) {
-        emu4_unlock(e);
-        return ran ? RAN : IDLE;
-    }
-    struct shm_dma *d = &e->c->dma[i];
-    for (unsigned k = 0; k < 7; k++)
-        w[k] = d->word[k];
-    uint64_t seq = d->seq;
-    done = atomic_load(&d->done);
-    emu4_unlock(e);
-    emu4_step(EMU4_STEP_CLAIMED);
-    if (!own)
-        emu4_step(EMU4_STEP_HELPING);
-    if (done > E4_DMA_SIZE(w[0]))
-        done = 0; /* somebody wrote over it */
-    uint64_t before = done;
-    if (own && !emu4_rule(EMU4_RULE_SRC_AFTER_ACK) && done == 0 && w[5]) {
-        struct emu4_txn t;
-        emu4_lock(e);
-        emu4_txn_begin(&t, e);
-        emu4_event_set(&t, w[5]);
-        emu4_txn_commit(&t);
-        emu4_unlock(e);
-    }
-    enum dma_end r = emu4_dma_step(p, e, w, &done, p->knobs.slice, own ? 0 : seq);
-    *budget -= done - before < *budget ? done - before : *budget;
-    if (r == DMA_DONE)
-        count_end(w, own);
-    struct late late = {*e, (unsigned)i, seq, done, r};
-    while (!settle_if_locked(p, &late, next_due))
-        if (keep_late(&late, next_due))
-            break;
-    return RAN;
 }
 
 /* The first of the jobs, with a reference. */
@@ -301,14 +291,17 @@ static bool take_job(struct emu4_end *e, unsigned i)
     return found;
 }
 
+/* The caller has a reference of its own. */
 static void drop_job(struct emu4_proc *p, const struct emu4_end *e)
 {
     bool found = false;
 
+    if (p->knobs.forget_late_us)
+        usleep((useconds_t)p->knobs.forget_late_us);
     pthread_mutex_lock(&engine.lock);
     unsigned n = atomic_load(&engine.count);
     for (unsigned i = 0; i < n && !found; i++)
-        if (engine.job[i].c == e->c) {
+        if (same(&engine.job[i], e)) {
             engine.job[i] = engine.job[n - 1];
             atomic_store(&engine.count, n - 1);
             found = true;
@@ -318,18 +311,90 @@ static void drop_job(struct emu4_proc *p, const struct emu4_end *e)
         emu4_peer_put(p, e->peer);
 }
 
+/* What it is asked to do for a context. */
+static void claimed_step(struct emu4_proc *p, struct emu4_end *e, struct late *late,
+                         const uint64_t w[7], uint64_t *budget, uint64_t *next_due)
+{
+    bool own = e->peer->self;
+
+    emu4_step(EMU4_STEP_CLAIMED);
+    if (!own)
+        emu4_step(EMU4_STEP_HELPING);
+    if (late->done > E4_DMA_SIZE(w[0]))
+        late->done = 0; /* somebody wrote over it */
+    uint64_t before = late->done;
+    if (own && !emu4_rule(EMU4_RULE_SRC_AFTER_ACK) && before == 0 && w[5]) {
+        struct emu4_txn t;
+        emu4_lock(e);
+        emu4_txn_begin(&t, e);
+        emu4_event_set(&t, w[5]);
+        emu4_txn_commit(&t);
+        emu4_unlock(e);
+    }
+    late->r = emu4_dma_step(p, e, w, &late->done, p->knobs.slice, own ? NULL : &late->claim);
+    *budget -= late->done - before < *budget ? late->done - before : *budget;
+    if (late->r == DMA_DONE)
+        count_end(w, own);
+    if (!own && p->knobs.settle_late_us)
+        usleep((useconds_t)p->knobs.settle_late_us);
+    finish(p, late, next_due);
+}
+
+enum outcome { IDLE, RAN, BUSY };
+
+/* One step of a context. BUSY: its lock was not to be had, or none of our marks. IDLE: it has
+ * nothing to do; if it is another process's we have forgotten it. */
+static enum outcome step(struct emu4_proc *p, struct emu4_end *e, uint64_t *budget,
+                         uint64_t *next_due)
+{
+    bool own = e->peer->self, ran = false;
+    uint64_t w[7], due = 0;
+    int i = -1, mark = own ? 0 : take_mark();
+
+    if (mark < 0 || !emu4_lock(e)) {
+        if (!own)
+            give_mark(mark);
+        return BUSY;
+    }
+    if (atomic_load(&e->c->attached) == e->generation) {
+        ran = emu4_inbox_run(e, 16);
+        i = emu4_table_claim(e, own, &due);
+    }
+    if (own)
+        keep_sooner(next_due, due);
+    if (i < 0) {
+        if (!own && !ran)
+            drop_job(p, e);
+        emu4_unlock(e);
+        if (!own)
+            give_mark(mark);
+        return ran ? RAN : IDLE;
+    }
+    struct shm_dma *d = &e->c->dma[i];
+    for (unsigned k = 0; k < 7; k++)
+        w[k] = d->word[k];
+    struct late late = {.e = *e,
+                        .i = (unsigned)i,
+                        .claim = {d->seq, (unsigned)mark},
+                        .done = atomic_load(&d->done)};
+    emu4_unlock(e);
+    claimed_step(p, e, &late, w, budget, next_due);
+    return RAN;
+}
+
 static bool jobs_step(struct emu4_proc *p, uint64_t *budget, uint64_t *next_due)
 {
     struct emu4_end e;
     bool any = false;
 
     for (unsigned i = 0; *budget && take_job(&e, i); i++) {
-        enum outcome o = atomic_load(&e.peer->dead) ? IDLE : step(p, &e, budget, next_due);
-        if (o == RAN) {
-            any = true;
-        } else if (o == IDLE) {
+        if (atomic_load(&e.peer->dead)) {
             drop_job(p, &e);
-            if (!atomic_load(&e.peer->dead) && (has_commands(e.c) || !emu4_table_idle(e.c)))
+        } else {
+            enum outcome o = step(p, &e, budget, next_due);
+            any |= o == RAN;
+            /* what has to wait for room in its table, say, it finds itself */
+            if (o == IDLE && (has_commands(e.c) || !emu4_table_idle(e.c)))
                 emu4_ring(e.peer);
         }
         emu4_peer_put(p, e.peer);
@@ -351,13 +416,14 @@ bool emu4_engine_run(struct emu4_proc *p, uint64_t budget)
     for (bool more = true; more && budget;) {
         more = false;
         for (unsigned i = 0; i < EMU4_CTXS && budget; i++) {
-            struct emu4_end e = {&p->self, &p->self.seg->ctx[i], 0};
-            if (!atomic_load(&e.c->attached) ||
+            struct emu4_end e = {&p->self, &p->self.seg->ctx[i],
+                                 atomic_load(&p->self.seg->ctx[i].attached)};
+            if (!e.generation ||
                 (!has_commands(e.c) && emu4_table_idle(e.c) && !emu4_table_waits(e.c)))
                 continue;
             more |= step(p, &e, &budget, &next_due) == RAN;
         }
-        if (atomic_load(&engine.count))
+        if (atomic_load(&engine.count) && may_help())
             more |= jobs_step(p, &budget, &next_due);
     }
     if (next_due)

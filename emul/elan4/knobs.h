@@ -36,6 +36,10 @@
       "after this long the owner of a context takes its lock from a process that is stopped")  \
     X(death_late_us, DEATH_LATE_US, 0, 0, 60000000, "us",                                      \
       "so much later a process hears of another one's death")                                  \
+    X(settle_late_us, SETTLE_LATE_US, 0, 0, 60000000, "us",                                    \
+      "so much later what has become of another process's DMA is written down")                \
+    X(forget_late_us, FORGET_LATE_US, 0, 0, 60000000, "us",                                    \
+      "so much later a process that has nothing to do for another one any more forgets it")    \
     X(trap_abort, TRAP_ABORT, 0, 0, 1, "", "1: a trap that nobody handles ends the process")
 
 /* X(field, VARIABLE, unit, prose): strings, empty by default */
@@ -100,6 +104,7 @@
     X(DELIVERED, delivered)                                                                    \
     X(HELPING, helping)                                                                        \
     X(ATTACHING, attaching)                                                                    \
+    X(ENTERING, entering)                                                                      \
     X(GREETING, greeting)
 
 enum emu4_rule {

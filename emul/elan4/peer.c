@@ -79,18 +79,30 @@ static bool is_of(const struct shm_head *seg, const struct emu4_record *r)
            seg->incarnation == r->incarnation;
 }
 
+/* Whether a place with that state may be had: first one that is free, then that of one who was
+ * known and is gone, then of one who died in the midst of entering. */
+static bool vacant(uint64_t state, unsigned pass)
+{
+    if (pass < 2)
+        return state == (pass == 0 ? USER_FREE : USER_GONE);
+    return (uint32_t)state == USER_ENTERING && emu4_process_gone((int)(state >> 32));
+}
+
 /* Enters us among its users: our number there, or 0 when there is no place. */
 static uint32_t enter(struct emu4_proc *p, struct shm_head *seg)
 {
     uint32_t start = emu4_random() % (EMU4_USERS - 1);
+    uint64_t entering = (uint64_t)(uint32_t)p->pid << 32 | USER_ENTERING;
 
-    for (unsigned pass = 0; pass < 2; pass++)
+    for (unsigned pass = 0; pass < 3; pass++)
         for (uint32_t k = 0; k < EMU4_USERS - 1; k++) {
             uint32_t i = 1 + (start + k) % (EMU4_USERS - 1);
-            uint32_t free = pass == 0 ? USER_FREE : USER_GONE;
             struct shm_user *u = &seg->user[i];
-            if (!atomic_compare_exchange_strong(&u->state, &free, USER_ENTERING))
+            uint64_t was = atomic_load(&u->state);
+            if (!vacant(was, pass) ||
+                !atomic_compare_exchange_strong(&u->state, &was, entering))
                 continue;
+            emu4_step(EMU4_STEP_ENTERING);
             atomic_store(&u->busy, 0);
             atomic_store(&u->incarnation, p->self.incarnation);
             atomic_store(&u->pid, p->pid);
@@ -139,6 +151,8 @@ static struct emu4_peer *map(struct emu4_proc *p, const struct emu4_record *r)
     peer->user = enter(p, seg);
     if (!peer->user) {
         emu4_say("process %d has %u others already", r->pid, EMU4_USERS - 1);
+        atomic_store(&seg->news, 1); /* of some it may not know yet that they died */
+        emu4_ring(peer);
         close(peer->pidfd);
         goto bad;
     }

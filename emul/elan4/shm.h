@@ -23,7 +23,7 @@
 #include "emul/elan4/counters.h"
 
 #define EMU4_MAGIC    UINT64_C(0x346e616c45756d65)
-#define EMU4_VERSION  2u
+#define EMU4_VERSION  3u
 #define EMU4_CTXS     16u   /* contexts of one process */
 #define EMU4_USERS    2048u /* processes that map one segment */
 #define EMU4_VPS      8192u
@@ -34,6 +34,7 @@
 #define EMU4_INTS     64u
 #define EMU4_TRAPS    256u
 #define EMU4_CONTEXTS 2048u /* context numbers of a node */
+#define EMU4_MARKS    16u   /* DMAs of others that a process may have claimed at a time */
 
 /* A packet that may fire an event is refused when there is less room than this. */
 #define EMU4_INBOX_RESERVE (EMU4_INBOX / 2)
@@ -49,7 +50,7 @@ struct shm_store {
     uint32_t pad;
 };
 
-/* One DMA that waits for an engine. `seq` names it for good. */
+/* One DMA that waits for an engine. `seq` names it among all of its process, for good. */
 struct shm_dma {
     uint64_t word[7]; /* struct E4_DMA */
     uint64_t seq;
@@ -77,7 +78,8 @@ struct shm_int {
     uint64_t cookie;
 };
 
-/* The last thing that a user delivered here for somebody else, in case it dies. */
+/* What a user delivered here last for somebody else with one of its claims, in case it dies
+ * before it can write down what has become of it. */
 struct shm_mark {
     uint64_t incarnation; /* of the DMA's owner */
     uint64_t seq;
@@ -115,19 +117,20 @@ struct shm_ctx {
     struct shm_int interrupt[EMU4_INTS];
     struct shm_cq cq[EMU4_CQS];
     uint32_t route[EMU4_VPS];
-    struct shm_mark mark[EMU4_USERS];
+    struct shm_mark mark[EMU4_USERS][EMU4_MARKS];
 };
 
 /* A process that maps this segment. Number 0 is the owner. */
 struct shm_user {
-    _Atomic uint32_t state; /* enum user_state */
-    _Atomic int32_t pid;
+    _Atomic uint64_t state; /* enum user_state */
     _Atomic uint64_t incarnation;
+    _Atomic int32_t pid;
     _Atomic uint32_t busy; /* pieces of data on their way */
-    uint32_t pad[11];
+    uint32_t pad[10];
 };
 
-/* ENTERING: it has the place, and who it is does not stand there yet */
+/* ENTERING: it has the place, and who it is does not stand there yet; above the state is its
+ * number, so that others see when it has died. */
 enum user_state { USER_FREE, USER_ENTERING, USER_TAKEN, USER_KNOWN, USER_GONE };
 
 struct shm_head {

@@ -1,15 +1,65 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What comes between two steps of another process: its death, somebody who keeps the lock that
- * it needs.
+ * What comes between two steps of another process: its death, its leaving, somebody who keeps
+ * the lock that it needs.
  */
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
 #include "tests/elan4/segment.h"
 
+#include <dirent.h>
+#include <signal.h>
 #include <sys/mman.h>
 
 #define SOON 30000
+
+/* The state of a thread, or of a process's first; 0: there is none. */
+static char state_of(const char *path)
+{
+    char line[256];
+    FILE *f = fopen(path, "r");
+
+    if (!f)
+        return 0;
+    char *got = fgets(line, sizeof(line), f);
+    fclose(f);
+    char *end = got ? strrchr(line, ')') : NULL;
+    return end ? end[2] : 0;
+}
+
+/* It need not have been waited for. */
+static bool is_dead(pid_t pid)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    char state = state_of(path);
+    return state == 0 || state == 'Z';
+}
+
+static bool is_stopped(pid_t pid)
+{
+    char path[400];
+    bool all = true;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    CHECK(dir);
+    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+        snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", (int)pid, e->d_name);
+        all = all && (e->d_name[0] == '.' || state_of(path) == 'T');
+    }
+    closedir(dir);
+    return all;
+}
+
+/* Its threads go on until they get a processor to stop on. */
+static void stop(pid_t pid)
+{
+    CHECK(kill(pid, SIGSTOP) == 0);
+    while (!is_stopped(pid))
+        usleep(1000);
+}
 
 static void send_number(struct bed *b, E4_Addr queue, uint64_t number)
 {
@@ -30,6 +80,14 @@ static uint64_t take_number(struct bed *b)
     return number;
 }
 
+/* For one that is to die meanwhile. */
+static void wait_long(struct bed *b)
+{
+    volatile E4_uint64 *never = main_mem(b, 64);
+
+    word_set(b, never, SOON);
+}
+
 /* One that dies when it has set the word of a queue, and not said so. */
 static void sets_and_dies(struct bed *b)
 {
@@ -37,6 +95,7 @@ static void sets_and_dies(struct bed *b)
     setenv("EMUELAN4_REORDER", "0", 1);
     bed_open(b, LOW);
     send_number(b, told(b, 0), 1);
+    wait_long(b);
 }
 
 static void believes_once(struct bed *b)
@@ -95,10 +154,12 @@ static void hears_late(struct bed *b)
 static void writes_to_nowhere(struct bed *b)
 {
     bed_open(b, LOW);
+    const struct shm_head *seg = own_segment();
+    CHECK(seg);
     E4_Addr at = told(b, 0);
     run_dma(b, dma(8, 0, vp_of(0, LOW), elan(b, main_mem(b, 64)), at, 0, 0));
     flush(b);
-    for (uint64_t end = now_ms() + SOON; !counter("nacks"); usleep(1000))
+    for (uint64_t end = now_ms() + SOON; !atomic_load(&seg->counters.nacks); usleep(1000))
         CHECK(now_ms() < end);
     tell(b, 1, 1);
     meet(b, 0, 2);
@@ -110,10 +171,229 @@ static int a_trap_is_told_late(void)
     return run_beds(2, (bed_fn[]){hears_late, writes_to_nowhere});
 }
 
+/* A DMA that the interface of that node's process is asked to run. */
+static void ask(struct bed *b, int node, struct _E4_DMA64 d)
+{
+    elan4_remote_dma(b->cq, (E4_DMA *)&d, vp_of(node, LOW), 1);
+    flush(b);
+}
+
+static bool idle(const struct shm_ctx *c)
+{
+    uint64_t used = 0;
+
+    for (unsigned i = 0; i < EMU4_WORDS; i++)
+        used |= __atomic_load_n(&c->used[i], __ATOMIC_RELAXED);
+    return !used;
+}
+
+/* Lends a word, and is stopped. */
+static void lends(struct bed *b)
+{
+    bed_open(b, LOW);
+    uint64_t *mem = main_mem(b, 64);
+    *mem = 7;
+    tell(b, 0, elan(b, mem));
+    tell(b, 1, (uint64_t)getpid());
+    meet(b, 0, 2);
+}
+
+/* Its thread is about to forget the other one when it is asked to read there once more. */
+static void reads_again(struct bed *b)
+{
+    setenv("EMUELAN4_BURST", "0", 1); /* the library's thread does it all */
+    setenv("EMUELAN4_FORGET_LATE_US", "100000", 1);
+    bed_open(b, LOW);
+    E4_Addr from = told(b, 0);
+    uint64_t *into = main_mem(b, 64);
+    volatile E4_uint64 *word = main_mem(b, 64);
+    E4_Event *ev = word_event(b, word, 1);
+    struct _E4_DMA64 d = dma(8, 0, b->vp, from, elan(b, into), 0, elan(b, ev));
+    stop((pid_t)told(b, 1)); /* it has no lock: nobody has met it yet */
+    for (int i = 0; i < 4; i++) {
+        elan4_store64(0, word);
+        elan4_primeevent_write(b->ctx, ev, 1);
+        *into = 0;
+        ask(b, 1, d);
+        for (uint64_t end = now_ms() + SOON; elan4_load64(word) == 0; usleep(50))
+            CHECK(now_ms() < end);
+        CHECK(*into == 7);
+    }
+    CHECK(kill((pid_t)told(b, 1), SIGCONT) == 0);
+    meet(b, 0, 2);
+}
+
+/* What one asks for is not forgotten with what another had asked for before. */
+static int who_is_asked_again_is_helped(void)
+{
+    return run_beds(2, (bed_fn[]){reads_again, lends});
+}
+
+/* It leaves its context while another process works for it, and takes it again. What stands in
+ * its table then looks as it did, and is not that process's to end. */
+static void leaves(struct bed *b)
+{
+    bed_open(b, LOW);
+    struct shm_head *seg = own_segment();
+    CHECK(seg);
+    struct shm_ctx *c = &seg->ctx[0];
+    tell(b, 0, elan(b, main_mem(b, 64)));
+    uint32_t claim = 0;
+    unsigned i = 0;
+    while (!claim && !atomic_load(&b->m->word[1])) {
+        i = (i + 1) % EMU4_DMAS;
+        claim = c->used[i / 64] >> i % 64 & 1 ? atomic_load(&c->dma[i].claim) : 0;
+    }
+    uint64_t seq = c->dma[i].seq;
+    bed_close(b);
+    bed_open(b, LOW);
+    if (claim) {
+        c->dma[i].seq = seq;
+        atomic_store(&c->dma[i].claim, claim);
+        __atomic_store_n(&c->used[i / 64], UINT64_C(1) << i % 64, __ATOMIC_RELEASE);
+    }
+    (void)told(b, 1);
+    CHECK(!claim || (c->dma[i].seq == seq && atomic_load(&c->dma[i].claim) == claim));
+    CHECK(!claim || !idle(c));
+    meet(b, 0, 2);
+}
+
+static void works_for_it(struct bed *b)
+{
+    setenv("EMUELAN4_SETTLE_LATE_US", "500000", 1);
+    bed_open(b, LOW);
+    ask(b, 0, dma(8, 0, b->vp, told(b, 0), elan(b, main_mem(b, 64)), 0, 0));
+    tell(b, 1, 1); /* it has done that */
+    meet(b, 0, 2);
+}
+
+static int nothing_is_written_into_what_was_left(void)
+{
+    return run_beds(2, (bed_fn[]){leaves, works_for_it});
+}
+
+/* It is stopped while two messages are sent for it, and sends a third when nothing is left of
+ * these. */
+static void owns_two(struct bed *b)
+{
+    setenv("EMUELAN4_REORDER", "0", 1);
+    bed_open(b, LOW);
+    struct shm_head *seg = own_segment();
+    CHECK(seg);
+    uint64_t *msg = main_mem(b, 192);
+    for (uint64_t i = 0; i < 3; i++)
+        msg[8 * i] = i + 1;
+    tell(b, 2, (uint64_t)getpid());
+    tell(b, 1, elan(b, msg));
+    (void)told(b, 3);
+    bool gone = false;
+    for (uint64_t end = now_ms() + SOON; !gone || !idle(&seg->ctx[0]); usleep(1000)) {
+        CHECK(now_ms() < end);
+        for (unsigned i = 1; i < EMU4_USERS && !gone; i++)
+            gone = atomic_load(&seg->user[i].state) == USER_GONE;
+    }
+    send_number(b, told(b, 0), 3);
+    meet(b, 0, 2);
+}
+
+/* Two of its threads have delivered one each when it dies. */
+static void delivers_two(struct bed *b)
+{
+    setenv("EMUELAN4_BURST", "0", 1);
+    setenv("EMUELAN4_DIE", "delivered:2", 1);
+    setenv("EMUELAN4_SETTLE_LATE_US", "1000000", 1);
+    bed_open(b, LOW);
+    volatile E4_uint64 *never = main_mem(b, 64);
+    E4_Addr msg = told(b, 1), queue = told(b, 0);
+    stop((pid_t)told(b, 2));
+    ask(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg, 0, 0, queue));
+    ask(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg + 64, 0, 0, queue));
+    tell(b, 4, 1);
+    while (!atomic_load(&b->m->word[3]))
+        word_set(b, never, 1);
+    kill(getpid(), SIGKILL);
+}
+
+static void counts_them(struct bed *b)
+{
+    bed_open(b, LOW);
+    bed_queue(b, 64);
+    tell(b, 0, elan(b, b->queue));
+    uint64_t sum = 0;
+    (void)told(b, 4);
+    for (int i = 0; i < 2; i++) {
+        /* what was refused once only its owner tries again: then this says nothing */
+        char *m = queue_take(b, 64, 5000);
+        uint64_t number = 0;
+        if (m)
+            memcpy(&number, m, sizeof(number));
+        if (!m || i == 1) {
+            CHECK(kill((pid_t)told(b, 2), SIGCONT) == 0);
+            tell(b, 3, 1);
+        }
+        sum += m ? number : take_number(b);
+    }
+    CHECK(sum == 3);
+    CHECK(take_number(b) == 3);
+    meet(b, 0, 2);
+}
+
+/* None of them comes once more. */
+static int each_delivery_leaves_its_mark(void)
+{
+    return run_beds_kill(3, (bed_fn[]){counts_them, delivers_two, owns_two}, 1);
+}
+
+/* All places but one are taken, by somebody who lives. */
+static void has_one_place(struct bed *b)
+{
+    bed_open(b, LOW);
+    bed_queue(b, 64);
+    struct shm_head *seg = own_segment();
+    CHECK(seg);
+    for (unsigned i = 2; i < EMU4_USERS; i++)
+        atomic_store(&seg->user[i].state, USER_KNOWN);
+    tell(b, 0, elan(b, b->queue));
+    CHECK(take_number(b) == 5);
+}
+
+static void dies_at_the_door(struct bed *b)
+{
+    setenv("EMUELAN4_DIE", "entering:1", 1);
+    bed_open(b, LOW);
+    E4_Addr queue = told(b, 0);
+    tell(b, 1, (uint64_t)getpid());
+    send_number(b, queue, 4);
+    wait_long(b);
+}
+
+static void comes_in(struct bed *b)
+{
+    bed_open(b, LOW);
+    const struct shm_head *seg = own_segment();
+    CHECK(seg);
+    pid_t before = (pid_t)told(b, 1);
+    while (!is_dead(before))
+        usleep(1000);
+    send_number(b, told(b, 0), 5);
+    for (uint64_t end = now_ms() + SOON; !atomic_load(&seg->counters.dma_queue); usleep(1000))
+        CHECK(now_ms() < end);
+}
+
+/* Who dies between taking a place and saying who it is leaves it to the next. */
+static int a_place_is_not_lost(void)
+{
+    return run_beds_kill(3, (bed_fn[]){has_one_place, dies_at_the_door, comes_in}, 1);
+}
+
 int main(void)
 {
     CASES_BEGIN;
     CASE(a_word_is_set_once());
     CASE(a_trap_is_told_late());
+    CASE(who_is_asked_again_is_helped());
+    CASE(nothing_is_written_into_what_was_left());
+    CASE(each_delivery_leaves_its_mark());
+    CASE(a_place_is_not_lost());
     CASES_END;
 }
