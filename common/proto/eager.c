@@ -48,12 +48,7 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     rme_seg_gather(seg, nseg, 0, tx + RME_WIRE_HEADER_SIZE, size);
     rme_window_sent(&peer->window[stream], size);
     rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE + size);
-    rme_count(rme, RME_C_SENDS_EAGER);
-    if (stream == RME_UNEXPECTED_STREAM)
-        rme_count(rme, RME_C_UNEXPECTED_SENT);
-    rme_count_add(rme, RME_C_BYTES_SENT, size);
-    rme_count_add(rme, RME_C_BYTES_COPIED, size);
-    peer->bytes_sent += size;
+    rme_send_copied(peer, stream, size);
     return true;
 }
 

@@ -197,7 +197,6 @@ static void post(struct rme_fast_hold *hold, struct fast_write *write, uint32_t 
 bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                    uint32_t nseg, uint64_t size, int32_t tag)
 {
-    struct rme *rme = peer->rme;
     struct rme_fast_hold *hold = peer->talk->fast.held;
     struct rme_wire_message message;
     struct fast_write *write;
@@ -217,13 +216,8 @@ bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct r
     rme_seg_gather(seg, nseg, 0, stage + RME_WIRE_FAST_SIZE, size);
     rme_window_sent(&peer->window[stream], size);
     post(hold, write, at, RME_WIRE_FAST_SIZE + size);
-    rme_count(rme, RME_C_SENDS_EAGER);
-    rme_count(rme, RME_C_SENDS_FAST);
-    if (stream == RME_UNEXPECTED_STREAM)
-        rme_count(rme, RME_C_UNEXPECTED_SENT);
-    rme_count_add(rme, RME_C_BYTES_SENT, size);
-    rme_count_add(rme, RME_C_BYTES_COPIED, size);
-    peer->bytes_sent += size;
+    rme_count(peer->rme, RME_C_SENDS_FAST);
+    rme_send_copied(peer, stream, size);
     return true;
 }
 

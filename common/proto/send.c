@@ -105,6 +105,18 @@ void rme_send_leave(struct rme_op *op)
     try_next(slot->holder);
 }
 
+void rme_send_copied(struct rme_peer *peer, enum rme_stream stream, uint64_t size)
+{
+    struct rme *rme = peer->rme;
+
+    rme_count(rme, RME_C_SENDS_EAGER);
+    if (stream == RME_UNEXPECTED_STREAM)
+        rme_count(rme, RME_C_UNEXPECTED_SENT);
+    rme_count_add(rme, RME_C_BYTES_SENT, size);
+    rme_count_add(rme, RME_C_BYTES_COPIED, size);
+    peer->bytes_sent += size;
+}
+
 void rme_send_ready(struct rme_op *op)
 {
     if (op->slot != NULL && rme_node_alone(&op->link))
