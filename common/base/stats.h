@@ -41,6 +41,8 @@
       "messages and immediates that waited for the completion of what their peer had taken")   \
     X(FAST_BYTES, "fast_bytes", "bytes", "lent to peers now, for messages that they write")    \
     X(FAST_GRANTS, "fast_grants", "grants", "times that a peer was lent such memory")          \
+    X(FAST_STAYED, "fast_stayed", "messages",                                                  \
+      "that stayed in lent memory, as they came before their receives")                        \
     X(FAST_FULL, "fast_full", "times",                                                         \
       "that it, or the peer's window, had no room for a message meant for it")                 \
     X(FAST_WITHDRAWN, "fast_withdrawn", "grants", "times that a peer was asked for it again")  \

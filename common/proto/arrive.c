@@ -50,6 +50,9 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
         peer->credit.untold = true;
     if (arrival->rx == NULL)
         rme_fast_took(peer, message);
+    rme_fast_bound(peer, message->type == RME_WIRE_FIN);
+    if (!rme_peer_listens(peer))
+        return;
     if (message->flags & RME_WIRE_F_STALLED)
         rme_grant_more(peer);
     if (rme_credit_due(&peer->credit))
@@ -63,6 +66,9 @@ void rme_take_immediate(struct rme_peer *peer, uint32_t imm)
         return;
     }
     peer->credit.untold = true;
+    rme_fast_bound(peer, true);
+    if (!rme_peer_listens(peer))
+        return;
     rme_rndv_imm(peer, imm);
     if (rme_credit_due(&peer->credit))
         rme_peer_kick(peer);

@@ -11,13 +11,15 @@
  * area), and written in one request with an immediate that names the place.  The send is
  * complete when the bytes are in the stage.  The receiver takes the immediate for the message:
  * it finds the header at the place, checks a copy of it, and goes on as if it had come in a
- * receive buffer.  It is copied to its receive, or aside if there is none yet, so the place is
- * free again when the message has been taken, whether or not the host was there.
+ * receive buffer.  It is copied to its receive.  If there is none yet it stays where it is for
+ * a while, and is copied aside if that is too long (fast_early.c).  So the place becomes free
+ * again whether or not the host was there.
  *
  * How places come back.  Each such message takes a credit, like any.  The credits that come
- * back say which messages have been taken (credit.c), in order, so also which places are free:
- * nothing else needs to be said.  We take places in order (fast_ring.h), and before a place is
- * used again its write is complete for our own device as well, as the stage is used with it.
+ * back say which messages have been taken (credit.c), in order, so also which places are free,
+ * as those of messages that stay are kept back: nothing else needs to be said.  We take places
+ * in order (fast_ring.h), and before a place is used again its write is complete for our own
+ * device as well, as the stage is used with it.
  *
  * Why order is kept.  The immediate is in the stream of messages, where an EAGER or RTS would
  * be, and the write is handed to the fabric at the moment when such a message would be.  So
@@ -25,9 +27,16 @@
  * windows, refusals (refuse.c) and invitations (invite.c) count it like an EAGER one.  An
  * invitation of the exact size is taken first: it saves both copies.
  *
- * No room, no credit.  Nobody waits for room in the area: what does not fit goes by rendezvous.
- * So the proof of credit.c holds, and CREDIT messages are only sent earlier, when half of an
- * area waits to come back.
+ * No room.  The owner says by itself what it has taken when that is half of the area, or at
+ * the latest when all that it has not returned is three quarters of it, be the messages matched
+ * or not.  So who finds no room while at least that much is in the area waits: the first
+ * expected message of the queue, and what is behind it, as they would for a credit.  The room
+ * comes without a host: from the owner, who has what it needs to say that by the proof of
+ * credit.c, as we have credits if it has none; or from our own device.  To wait is better than
+ * a rendezvous, which costs a receiver that is behind already two messages more.  Who finds no
+ * room while there is less in the area (it is too large for what is left), goes by rendezvous,
+ * as do unexpected messages, and those that have let others of the queue pass (send.c): nobody
+ * is overtaken for ever by smaller ones.
  *
  * Cancel.  A send that is QUEUED is cancelled like any; one that has been written is complete.
  * Nothing in between waits for a peer.
@@ -57,7 +66,8 @@ struct fast_write {
     struct rme_xfer xfer;
     struct rme_piece piece;
     struct rme_lseg seg;
-    uint32_t units;  /* of the ring */
+    uint32_t units; /* of the ring */
+    uint32_t bytes;
     uint32_t number; /* its place among all messages of the link (rme_credit.spent) */
     bool done;       /* our device has done with it */
 };
@@ -71,10 +81,12 @@ struct rme_fast_hold {
     uint64_t address, key;
     uint32_t name; /* of its first unit */
     size_t size;
+    uint32_t late; /* with so many bytes that it has not returned the peer sends CREDIT */
     char *stage;
     uint64_t lkey;
     struct rme_fast_ring ring;
     uint32_t first, count; /* writes whose places are not free: oldest, how many */
+    uint32_t bytes;        /* of those */
     uint32_t pending;      /* of those, at our device */
     struct fast_write write[WRITES];
 };
@@ -108,6 +120,7 @@ static void reclaim(struct rme_fast_hold *hold)
         if (!oldest->done || credit->spent - oldest->number < credit->spent - credit->told)
             return;
         rme_fast_ring_free(&hold->ring, oldest->units);
+        hold->bytes -= oldest->bytes;
         hold->first = (hold->first + 1) % WRITES;
         hold->count--;
     }
@@ -147,19 +160,37 @@ static bool is_planned(struct rme_peer *peer, const struct rme_seg *seg, uint32_
     return plan.proto == RME_PROTO_FAST;
 }
 
-bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                   uint32_t nseg, uint64_t size, int32_t tag)
+/* Whether a message is one for the area, and may go there. */
+enum fit { FIT_NOT, FIT_FULL, FIT_LATER, FIT_NOW };
+
+/* Expected messages wait: a smaller unexpected one does not take the room that the first of
+ * them waits for. */
+static bool is_first(const struct rme_peer *peer, enum rme_stream stream)
+{
+    return stream == RME_EXPECTED ||
+           (peer->talk->holds == 0 && rme_node_alone(&peer->talk->sendq[RME_EXPECTED]));
+}
+
+static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                     uint32_t nseg, uint64_t size, int32_t tag)
 {
     struct rme_fast_hold *hold = peer->talk->fast.held;
 
     if (hold == NULL || hold->making || hold->ending ||
         size > rme_fast_most(peer->rme, stream) || is_invited(peer, stream, size, tag) ||
         !is_planned(peer, seg, nseg, size))
-        return false;
-    if (rme_window_fits(&peer->window[stream], size) && has_room(hold, size))
-        return true;
-    rme_count(peer->rme, RME_C_FAST_FULL);
-    return false;
+        return FIT_NOT;
+    if (!rme_window_fits(&peer->window[stream], size) || !is_first(peer, stream))
+        return FIT_FULL;
+    if (has_room(hold, size))
+        return FIT_NOW;
+    return hold->bytes >= hold->late ? FIT_LATER : FIT_FULL;
+}
+
+bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                   uint32_t nseg, uint64_t size, int32_t tag)
+{
+    return look(peer, stream, seg, nseg, size, tag) == FIT_NOW;
 }
 
 /* The next write, of so many bytes; there is room. */
@@ -173,6 +204,8 @@ static struct fast_write *write_new(struct rme_fast_hold *hold, uint64_t size, u
     hold->count++;
     hold->pending++;
     write->units = units + skip;
+    write->bytes = (uint32_t)size + RME_WIRE_FAST_SIZE;
+    hold->bytes += write->bytes;
     write->done = false;
     return write;
 }
@@ -232,11 +265,22 @@ static bool fits(const struct rme_op *op)
            rme_fast_fits(op->peer, stream_of(op), op->seg, op->nseg, op->size, op->tag);
 }
 
+/* Room for an expected message that is the first of the queue is waited for, if it is sure to
+ * come. */
 static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
-    if (!fits(op))
+    enum rme_stream stream = stream_of(op);
+    enum fit fit = op->rndv == NULL
+                       ? look(op->peer, stream, op->seg, op->nseg, op->size, op->tag)
+                       : FIT_NOT;
+
+    if (fit == FIT_LATER && stream == RME_EXPECTED && op->slot == NULL)
+        return RME_START_STUCK;
+    if (fit != FIT_NOW) {
+        rme_count_add(rme, RME_C_FAST_FULL, fit != FIT_NOT);
         return RME_START_OTHER;
-    if (!rme_fast_send(op->peer, stream_of(op), op->seg, op->nseg, op->size, op->tag))
+    }
+    if (!rme_fast_send(op->peer, stream, op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
     rme_send_leave(op);
     rme_op_end(rme, op, 0);
@@ -332,6 +376,7 @@ static void granted(struct rme_peer *peer, const struct rme_wire_message *messag
     hold->peer = peer;
     hold->address = segment.address;
     hold->key = segment.key;
+    hold->late = (uint32_t)rme_least(segment.length - segment.length / 4, UINT32_MAX);
     hold->name = message->from;
     hold->ring.units = (uint32_t)(room / RME_WIRE_FAST_UNIT);
     hold->size = (size_t)hold->ring.units * RME_WIRE_FAST_UNIT;
@@ -351,6 +396,7 @@ static void withdrawn(struct rme_peer *peer, const struct rme_wire_message *mess
     if (hold == NULL)
         return;
     hold->ending = true;
+    rme_peer_kick(peer);
     end_if_idle(hold);
 }
 
@@ -361,7 +407,7 @@ void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer)
     rme_entry(xfer, struct fast_write, xfer)->done = true;
     hold->pending--;
     end_if_idle(hold);
-    if (peer->talk->holds != 0)
+    if (peer->talk->holds != 0 || !rme_node_alone(&peer->talk->sendq[RME_EXPECTED]))
         rme_peer_kick(peer);
 }
 
@@ -388,6 +434,7 @@ void rme_fast_work(struct rme *rme)
 
 static void made(struct rme_peer *peer)
 {
+    rme_node_init(&peer->talk->fast.early);
     rme_node_init(&peer->talk->fast.release.link);
     peer->talk->fast.release.kind = &release_kind;
 }

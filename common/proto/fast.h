@@ -11,15 +11,26 @@
 
 struct rme_fast_area;
 struct rme_fast_hold;
+struct rme_message;
 
 extern const struct rme_protocol rme_protocol_fast;
+
+/* The payload of a message that came before its receive, and stays in lent memory. */
+struct rme_early {
+    struct rme_node link;  /* in the peer's rme_fast.early */
+    uint32_t number, bulk; /* what the peer's rme_credit.taken and bulk were before it */
+    const void *place;     /* there; NULL: it is not, or not any more */
+    void *aside;           /* its copy: the message's; NULL: there is none */
+};
 
 /* What a peer has of it. */
 struct rme_fast {
     struct rme_fast_area *given; /* ours, that the peer may write into; NULL: none */
     struct rme_fast_hold *held;  /* the peer's, that we may write into; NULL: none */
     uint32_t wants;              /* RTS of the peer that could have been written there */
-    bool refused;               /* this link will not have one: it could not be made, or used */
+    bool refused; /* this link will not have one: it could not be made, or used */
+    struct rme_node
+        early; /* messages that stay in `given` (struct rme_early), the oldest first */
     struct rme_control release; /* RELEASE, when it is to be said */
 };
 
@@ -73,6 +84,18 @@ bool rme_fast_closed(struct rme_peer *peer, const void *closed);
 /* The owner's part of the protocol's row. */
 void rme_fast_area_left(struct rme_peer *peer);
 void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *message);
+
+/* ---- fast_early.c: likewise, messages that come before their receives ---- */
+
+/* May the payload of a message that was just decoded stay where it is? */
+bool rme_fast_may_stay(const struct rme_peer *peer, const struct rme_wire_message *arrived);
+/* It does. */
+void rme_fast_stay(struct rme_message *message, const void *place);
+/* It is not needed there any more. */
+void rme_fast_leave(struct rme_message *message);
+/* What has just been taken of the peer counts: more than may stay there, or all, is copied
+ * aside.  That may give the link up. */
+void rme_fast_bound(struct rme_peer *peer, bool all);
 
 /* ---- Both ---- */
 

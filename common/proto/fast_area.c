@@ -31,6 +31,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "proto/arrive.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
 
@@ -357,6 +358,9 @@ void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *mes
         rme_peer_protocol_error(peer, "memory given back that it was not lent");
         return;
     }
+    rme_fast_bound(peer, true);
+    if (!rme_peer_listens(peer))
+        return; /* without memory for that */
     peer->talk->fast.wants = 0;
     peer->talk->fast.refused = area->state == AREA_GRANTED; /* it cannot use it */
     peer->credit.bulk_due = 0;

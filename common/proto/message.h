@@ -39,7 +39,9 @@ struct rme_message {
     struct rme_opening *opening; /* what the RTS offered; may be NULL */
     bool shortened;              /* its offer was forgotten, so it cannot be read */
     size_t kept;                 /* bytes in the account of the peer */
-    uint8_t data[];              /* eager: the payload */
+    /* eager: the payload; in lent memory, or copied from there, or in `data` */
+    struct rme_early early;
+    uint8_t data[];
 };
 
 /* An RTS as a message in no slot; NULL: no memory. */

@@ -78,8 +78,14 @@
  * or go.
  *
  * Lent memory.  Credits also say which messages in memory that was lent to a peer have been
- * taken (fast.c).  So a CREDIT message is due as well when those that are owed stand for half
- * of that memory.  It returns at least one, and nobody waits for it: who finds no room asks.
+ * taken (fast.c).  So a CREDIT message is due as well when those that may be returned stand for
+ * half of that memory, and when all that are owed stand for three quarters.  Messages that stay
+ * there (fast_early.c) keep theirs back, and those of all behind them.  When G/2 are owed at
+ * most G/4 are kept back, so a CREDIT message that must go returns G/4 or more: at least 2,
+ * since nothing is kept back with G < 8, and what then is owed is less than G/2.  When the
+ * memory's three quarters are owed, less than half of it is kept back, so a quarter is
+ * returned.  So who waits for a place waits as for a credit: let nothing be in flight; then the
+ * owner must send a CREDIT message, and that it can is shown as above.
  *
  * No endless exchange.  CREDIT messages use credits too.  But one is sent for at least G/2 >= 2
  * messages received, or to promise more, which has a limit, so an exchange of nothing but
@@ -118,11 +124,12 @@ bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns, uint
 
 uint16_t rme_credit_give(struct rme_credit *credit)
 {
-    uint16_t give = credit->owed > UINT16_MAX ? UINT16_MAX : (uint16_t)credit->owed;
+    uint32_t ready = rme_credit_ready(credit);
+    uint16_t give = ready > UINT16_MAX ? UINT16_MAX : (uint16_t)ready;
 
     credit->owed -= give;
-    credit->bulk = 0;
-    credit->untold = credit->untold && credit->owed != 0;
+    credit->bulk_given = credit->bulk - rme_credit_bulk_back(credit);
+    credit->untold = credit->untold && give < ready;
     return give;
 }
 
@@ -152,6 +159,7 @@ int rme_credit_used(struct rme_credit *credit)
     if (credit->owed >= credit->promised)
         return -EPROTO;
     credit->owed++;
+    credit->taken++;
     return 0;
 }
 

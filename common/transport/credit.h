@@ -29,9 +29,14 @@ struct rme_credit {
     uint32_t told;    /* of those, so many the peer says that it has taken */
     uint32_t granted; /* what the peer has promised us: at first, and by `more` since */
     uint32_t first_promised, first_granted; /* nobody goes below these */
-    /* bytes of lent memory that come back to the peer with what is owed, and with how many of
-     * them a CREDIT message is due; 0: never */
-    uint32_t bulk, bulk_due;
+    uint32_t taken; /* messages and immediates of the peer that were taken, modulo 2^32 */
+    /* Bytes of lent memory in them, modulo 2^32; of those, what has come back to the peer; and
+     * with how many a CREDIT message is due, 0: never. */
+    uint32_t bulk, bulk_given, bulk_due;
+    /* If `keeps`: what was taken from these two counts on is not returned yet, as messages stay
+     * in lent memory (fast_early.c). */
+    uint32_t keeps_from, keeps_bulk;
+    bool keeps;
     bool lean;    /* the peer promised fewer than RME_CREDITS_RESERVE at first */
     bool exact;   /* both sides return what they took and nothing else, see credit.c */
     bool untold;  /* among what is owed is a report (an immediate or FIN) of the peer */
@@ -87,12 +92,54 @@ uint32_t rme_credit_yield(struct rme_credit *credit, uint32_t asked, uint32_t re
 /* The peer has given up so many of ours.  -EPROTO: it cannot have had them. */
 int rme_credit_yielded(struct rme_credit *credit, uint32_t count);
 
+/* May credits be kept back?  Who has few returns, or was promised few, gets all of them. */
+static inline bool rme_credit_may_keep(const struct rme_credit *credit)
+{
+    return credit->promised >= 2 * RME_CREDITS_RESERVE &&
+           (!credit->lean || credit->granted >= RME_CREDITS_RESERVE);
+}
+
+/* Of what is owed: what is kept back, and what may be returned now. */
+static inline uint32_t rme_credit_back(const struct rme_credit *credit)
+{
+    return credit->keeps ? credit->taken - credit->keeps_from : 0;
+}
+
+static inline uint32_t rme_credit_ready(const struct rme_credit *credit)
+{
+    return credit->owed - rme_credit_back(credit);
+}
+
+/* Likewise, bytes of lent memory. */
+static inline uint32_t rme_credit_bulk_back(const struct rme_credit *credit)
+{
+    return credit->keeps ? credit->bulk - credit->keeps_bulk : 0;
+}
+
+/* Is so much of the lent memory not returned that the peer may wait for it? */
+static inline bool rme_credit_bulk_late(const struct rme_credit *credit)
+{
+    return credit->bulk_due != 0 &&
+           credit->bulk - credit->bulk_given >= credit->bulk_due + credit->bulk_due / 2;
+}
+
+/* Is more kept back than there may be? */
+static inline bool rme_credit_keeps_much(const struct rme_credit *credit)
+{
+    return (credit->owed >= credit->promised / 2 &&
+            rme_credit_back(credit) > credit->promised / 4) ||
+           (rme_credit_bulk_late(credit) && rme_credit_bulk_back(credit) >= credit->bulk_due);
+}
+
 /* Must a CREDIT message go when nothing else does? */
 static inline bool rme_credit_due(const struct rme_credit *credit)
 {
-    return (credit->owed != 0 &&
+    uint32_t bulk = credit->bulk - credit->bulk_given - rme_credit_bulk_back(credit);
+
+    return (rme_credit_ready(credit) != 0 &&
             (credit->owed >= credit->promised / 2 ||
-             (credit->bulk_due != 0 && credit->bulk >= credit->bulk_due))) ||
+             (credit->bulk_due != 0 && bulk >= credit->bulk_due) ||
+             rme_credit_bulk_late(credit))) ||
            credit->grown != 0;
 }
 

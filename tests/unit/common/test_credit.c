@@ -311,7 +311,7 @@ static void a_small_pool_is_used_up(void **state)
 
 struct work {
     uint8_t data, control, reports; /* to be sent */
-    uint8_t growth, yields, defers, holds;
+    uint8_t growth, yields, defers, holds, stays;
 };
 
 struct message {
@@ -367,6 +367,8 @@ static void reduce(struct model *m)
             me->flight[i].taken = me->credit.exact && !me->flight[i].report
                                       ? (uint8_t)(me->flight[i].taken - known)
                                       : 0;
+        me->credit.taken = me->credit.keeps ? me->credit.taken - me->credit.keeps_from : 0;
+        me->credit.keeps_from = 0;
     }
 }
 
@@ -397,7 +399,8 @@ static void put(struct side *me, struct side *peer, struct message message)
 static bool may(const struct side *me, enum rme_credit_class class)
 {
     return rme_credit_may(&me->credit, class) ||
-           rme_credit_may_last(&me->credit, me->withholds ? 0 : me->credit.owed, me->aside);
+           rme_credit_may_last(&me->credit, me->withholds ? 0 : rme_credit_ready(&me->credit),
+                               me->aside);
 }
 
 static bool send_one(const struct model *from, int s, enum rme_credit_class class)
@@ -455,15 +458,32 @@ static bool yield_one(const struct model *from, int s)
     return true;
 }
 
+/* A message or report is taken; it may stay in lent memory, as all behind it do then, and the
+ * oldest ones are copied aside if there are too many. */
+static void take_it(struct side *me, bool report, bool stays)
+{
+    struct rme_credit *credit = &me->credit;
+
+    if (stays && !credit->keeps && rme_credit_may_keep(credit)) {
+        credit->keeps = true;
+        credit->keeps_from = credit->taken;
+    }
+    assert_int_equal(rme_credit_used(credit), 0);
+    if (report)
+        credit->keeps = false;
+    while (credit->keeps && rme_credit_keeps_much(credit))
+        credit->keeps = ++credit->keeps_from != credit->taken;
+}
+
 /* The oldest that is on the way arrives, and is laid aside or taken. */
-static bool receive_one(const struct model *from, int s, bool aside)
+static bool receive_one(const struct model *from, int s, bool aside, bool stays)
 {
     struct model m = *from;
     struct side *me = &m.side[s];
     struct message message = me->flight[0];
 
     if (me->nflight == 0 || (aside && me->work.defers == 0) || (!aside && me->aside != 0) ||
-        (aside && message.back != 0))
+        (aside && message.back != 0) || (stays && (me->work.stays == 0 || message.report)))
         return false;
     assert_int_equal(rme_credit_gain(&me->credit, message.credits, message.more), 0);
     if (me->credit.exact && !message.report)
@@ -476,8 +496,9 @@ static bool receive_one(const struct model *from, int s, bool aside)
     me->taken++;
     me->work.defers -= aside;
     me->aside += aside;
+    me->work.stays -= stays;
     if (!aside)
-        assert_int_equal(rme_credit_used(&me->credit), 0);
+        take_it(me, message.report, stays);
     visit(&m);
     return true;
 }
@@ -489,7 +510,7 @@ static bool take_one_of_those_aside(const struct model *from, int s)
     if (m.side[s].aside == 0)
         return false;
     m.side[s].aside--;
-    assert_int_equal(rme_credit_used(&m.side[s].credit), 0);
+    take_it(&m.side[s], false, false);
     visit(&m);
     return true;
 }
@@ -543,8 +564,9 @@ static void explore(bool exact, const uint32_t promised[2], const struct work wo
             stepped |= send_one(&m, s, RME_CREDIT_CONTROL);
             stepped |= send_one(&m, s, RME_CREDIT_RETURN);
             stepped |= report_one(&m, s);
-            stepped |= receive_one(&m, s, false);
-            stepped |= receive_one(&m, s, true);
+            stepped |= receive_one(&m, s, false, false);
+            stepped |= receive_one(&m, s, true, false);
+            stepped |= receive_one(&m, s, false, true);
             stepped |= take_one_of_those_aside(&m, s);
             stepped |= grow_one(&m, s);
             stepped |= yield_one(&m, s);
@@ -592,6 +614,18 @@ static void no_order_of_events_blocks(void **state)
         explore_alike(exact, 4, (struct work){.data = 3, .control = 1, .growth = 1});
     }
     explore_alike(true, 4, (struct work){.data = 1, .growth = 1, .yields = 1});
+}
+
+/* Messages stay in lent memory, and no host ever takes one of them. */
+static void nor_with_messages_that_stay(void **state)
+{
+    (void)state;
+    explore_alike(true, 8, (struct work){.data = 4, .stays = 2});
+    explore(true, (uint32_t[]){8, 8}, (struct work[]){{.data = 12}, {.data = 1, .stays = 6}});
+    explore(true, (uint32_t[]){9, 8},
+            (struct work[]){{.data = 8, .reports = 1}, {.stays = 8, .yields = 1}});
+    explore(true, (uint32_t[]){1, 8},
+            (struct work[]){{.data = 4, .stays = 2}, {.data = 3, .growth = 1}});
 }
 
 /* Side 0 has promised one, two or three: side 1 spends its last. */
@@ -672,6 +706,7 @@ int main(void)
         cmocka_unit_test(a_small_pool_is_used_up),
         cmocka_unit_test(no_order_of_events_blocks),
         cmocka_unit_test(nor_with_a_single_credit),
+        cmocka_unit_test(nor_with_messages_that_stay),
         cmocka_unit_test(windows_agree),
         cmocka_unit_test(empty_messages_cost_too),
     };

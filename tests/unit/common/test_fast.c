@@ -12,7 +12,8 @@
 
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,rndv=write,invite=0,"           \
-    "rx_size=4096,credits=32,keepalive_ms=0,idle_keepalive_ms=0,fast_bytes=128K,fast_pool=256K"
+    "rx_size=4096,credits=32,keepalive_ms=0,idle_keepalive_ms=0,measure_costs=0,"              \
+    "fast_bytes=128K,fast_pool=256K"
 
 enum { SIZE = 20000, AREA = 128 << 10, CREDITS = 32 };
 
@@ -140,15 +141,6 @@ static void takes_what_is_written(void **state)
     for (int i = 0; i < SIZE; i++)
         assert_int_equal(memory[i], (char)(i * 7));
     assert_int_equal(count_of("recvs_fast"), 1);
-    /* one that comes before its receive is kept, and its place may be used again */
-    put(0, RME_WIRE_EAGER, SIZE, SIZE);
-    scripted_imm(name_of(0));
-    memset((void *)(uintptr_t)lent.address, 0x55, AREA);
-    scripted_recv(&recv, memory, sizeof(memory), 3);
-    scripted_run();
-    scripted_check(&recv, 0);
-    for (int i = 0; i < SIZE; i++)
-        assert_int_equal(memory[i], (char)(i * 7));
     put(0, RME_WIRE_UNEXPECTED, 16384, 16384);
     scripted_imm(name_of(0));
     assert_int_equal(count_of("unexpected_received"), 2); /* it has introduced itself by one */
@@ -173,6 +165,123 @@ static void gives_places_back_in_time(void **state)
     scripted_imm(RME_FAST_FIRST_NAME);
     assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
     assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.credits, 4);
+}
+
+/* It answers with what it may return of what it has taken. */
+static unsigned returned(void)
+{
+    scripted_hush();
+    say(RME_WIRE_PING);
+    assert_int_equal(scripted_count(RME_WIRE_PONG), 1);
+    return scripted_word(RME_WIRE_PONG, 0)->message.credits;
+}
+
+static void meets(int32_t tag)
+{
+    static struct posted recv;
+
+    memset(memory, 0x55, sizeof(memory));
+    scripted_recv(&recv, memory, sizeof(memory), tag);
+    scripted_run();
+    scripted_check(&recv, 0);
+    for (int i = 0; i < SIZE; i++)
+        assert_int_equal(memory[i], (char)(i * 7));
+}
+
+/* One that comes before its receive is copied once.  Its credit, and those of what came behind
+ * it, come back when it has met its receive. */
+static void early_ones_stay(void **state)
+{
+    static struct posted recv;
+    uint64_t copied;
+
+    (void)state;
+    borrow();
+    (void)returned();
+    copied = count_of("bytes_copied");
+    put(0, RME_WIRE_EAGER, SIZE, SIZE);
+    scripted_imm(RME_FAST_FIRST_NAME);
+    assert_int_equal(count_of("fast_stayed"), 1);
+    assert_int_equal(returned(), 0);
+    scripted_recv(&recv, memory, sizeof(memory), 4);
+    scripted_say((struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = 4}, NULL);
+    scripted_check(&recv, 0);
+    assert_int_equal(returned(), 0);
+    assert_int_equal(count_of("bytes_copied"), copied);
+    meets(3);
+    assert_int_equal(count_of("bytes_copied"), copied + SIZE);
+    assert_int_equal(returned(), 5); /* two messages, three times PING */
+}
+
+/* Nobody receives anything: at three quarters of the memory the oldest ones are copied aside,
+ * and their places come back. */
+static void not_too_many_stay(void **state)
+{
+    (void)state;
+    borrow();
+    (void)returned();
+    scripted_hush();
+    put(0, RME_WIRE_EAGER, SIZE, SIZE);
+    for (int i = 0; i < 4; i++)
+        scripted_imm(RME_FAST_FIRST_NAME);
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
+    assert_int_equal(count_of("kept_bytes") / SIZE, 0);
+    scripted_imm(RME_FAST_FIRST_NAME); /* 100,160 of 131,072 bytes */
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
+    assert_int_equal(scripted_word(RME_WIRE_CREDIT, 0)->message.credits, 2);
+    assert_int_equal(count_of("kept_bytes") / SIZE, 2);
+    assert_int_equal(count_of("fast_stayed"), 5);
+    for (int i = 0; i < 5; i++)
+        meets(3);
+    assert_int_equal(count_of("kept_bytes") / SIZE, 0);
+    /* nor of the credits: half of them are owed, a quarter may be kept back */
+    scripted_hush();
+    for (int i = 0; i < 40 && scripted_count(RME_WIRE_CREDIT) == 0; i++) {
+        put(0, RME_WIRE_EAGER, 100, 100);
+        scripted_imm(RME_FAST_FIRST_NAME);
+    }
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
+    assert_in_range(scripted_word(RME_WIRE_CREDIT, 0)->message.credits, CREDITS / 4, CREDITS);
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+/* What stays is copied aside before the memory goes, and before the peer must hear that its
+ * report was taken. */
+static void what_stays_goes_in_time(void **state)
+{
+    static struct posted recv;
+
+    (void)state;
+    borrow();
+    scripted_recv(&recv, memory, sizeof(memory), -5); /* for the first RTS */
+    scripted_run();
+    put(0, RME_WIRE_EAGER, SIZE, SIZE);
+    scripted_imm(RME_FAST_FIRST_NAME);
+    scripted_imm(scripted_word(RME_WIRE_CTS, 0)->message.from);
+    scripted_check(&recv, 0);
+    assert_int_equal(count_of("fast_stayed"), 1);
+    memset((void *)(uintptr_t)lent.address, 0x55, AREA);
+    assert_true(returned() >= 2);
+    meets(3);
+    put(64, RME_WIRE_EAGER, SIZE, SIZE);
+    scripted_imm(RME_FAST_FIRST_NAME + 1);
+    say(RME_WIRE_RELEASE);
+    assert_int_equal(count_of("fast_bytes"), 0);
+    meets(3);
+}
+
+/* Their link goes, and they with it. */
+static void what_stays_ends_with_its_link(void **state)
+{
+    (void)state;
+    borrow();
+    put(0, RME_WIRE_EAGER, SIZE, SIZE);
+    scripted_imm(RME_FAST_FIRST_NAME);
+    scripted_imm(name_of(AREA)); /* a protocol error */
+    scripted_run();
+    assert_int_equal(count_of("peers"), 0);
+    assert_int_equal(count_of("kept_bytes"), 0);
+    assert_int_equal(count_of("fast_bytes"), 0);
 }
 
 static void wrong(void (*step)(void))
@@ -296,6 +405,16 @@ static void wrong_peers_lose_their_link(void **state)
 
 /* ---- The holder ---- */
 
+static void unexpected(struct posted *p, int64_t size)
+{
+    void *base = memory;
+    struct rme_list list = {&base, &size, 1};
+
+    assert_int_equal(rme_post_unexpected(scripted.rme, scripted.peer, &list, 1, 0, p, &p->id),
+                     0);
+    scripted_run();
+}
+
 static const struct rme_wire_segment whole = {.address = 0, .key = 7, .length = AREA};
 
 static void grant(uint64_t length, uint32_t nsegment)
@@ -330,22 +449,55 @@ static void writes_until_it_is_full(void **state)
         scripted_check(&send[i], 0); /* complete at once */
         assert_int_equal(script.xfers, i + 1);
     }
-    assert_int_equal(scripted_count(RME_WIRE_RTS), 0);
-    scripted_send(&send[6], memory, SIZE, 1); /* no room */
+    scripted_send(&send[6], memory, SIZE, 1); /* no room, but the peer owes so much: it waits */
     scripted_run();
-    assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
     assert_int_equal(count_of("sends_fast"), 6);
     while (script.xfers > 0)
         script_finish(0);
-    scripted_run();
-    scripted_send(&send[7], memory, SIZE, 1); /* they are written, but not taken */
-    scripted_run();
-    assert_int_equal(scripted_count(RME_WIRE_RTS), 2);
+    scripted_run(); /* they are written, but not taken */
+    unexpected(&send[7], 100 * 64);
+    assert_int_equal(count_of("sends_fast"), 6);
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 1); /* the unexpected one does not */
     scripted.keeps = false;
     say(RME_WIRE_PING);
-    scripted_send(&send[5], memory, SIZE, 2);
-    scripted_run();
+    scripted_check(&send[6], 0);
     assert_int_equal(count_of("sends_fast"), 7);
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
+}
+
+/* The peer need not say anything of so few: who finds no room does not wait for it. */
+static void waits_for_nothing_uncertain(void **state)
+{
+    static struct posted send[5];
+
+    (void)state;
+    lend_it();
+    scripted.keeps = true;
+    for (unsigned i = 0; i < 4; i++)
+        scripted_send(&send[i], memory, SIZE, 1);
+    scripted_send(&send[4], memory, 60000, 1);
+    scripted_run();
+    assert_int_equal(count_of("sends_fast"), 4);
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
+    assert_int_equal(count_of("fast_full"), 1);
+}
+
+/* One that waits for room goes another way when the memory is asked for again. */
+static void waits_no_longer_than_it_is_lent(void **state)
+{
+    static struct posted send[7];
+
+    (void)state;
+    lend_it();
+    scripted.keeps = true;
+    for (unsigned i = 0; i < 7; i++)
+        scripted_send(&send[i], memory, SIZE, 1);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 0);
+    say(RME_WIRE_WITHDRAW);
+    scripted_run();
+    assert_int_equal(count_of("sends_fast"), 6);
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
 }
 
 /* What the peer has taken is written, but its place is used again only when our device says
@@ -363,12 +515,14 @@ static void a_place_waits_for_the_device(void **state)
     scripted_send(&send, memory, SIZE, 1);
     scripted_run();
     assert_int_equal(count_of("sends_fast"), 6);
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 0);
     while (script.xfers > 0)
         script_finish(0);
     scripted_run();
+    assert_int_equal(count_of("sends_fast"), 7);
     scripted_send(&send, memory, SIZE, 2);
     scripted_run();
-    assert_int_equal(count_of("sends_fast"), 7);
+    assert_int_equal(count_of("sends_fast"), 8);
 }
 
 static void returns_what_is_asked_for(void **state)
@@ -478,9 +632,15 @@ int main(void)
         cmocka_unit_test_teardown(lends_to_who_would_use_it, close_it),
         cmocka_unit_test_teardown(lends_nothing_to_others, close_it),
         cmocka_unit_test_teardown(takes_what_is_written, close_it),
+        cmocka_unit_test_teardown(early_ones_stay, close_it),
+        cmocka_unit_test_teardown(not_too_many_stay, close_it),
+        cmocka_unit_test_teardown(what_stays_goes_in_time, close_it),
+        cmocka_unit_test_teardown(what_stays_ends_with_its_link, close_it),
         cmocka_unit_test_teardown(gives_places_back_in_time, close_it),
         cmocka_unit_test_teardown(wrong_peers_lose_their_link, close_it),
         cmocka_unit_test_teardown(writes_until_it_is_full, close_it),
+        cmocka_unit_test_teardown(waits_for_nothing_uncertain, close_it),
+        cmocka_unit_test_teardown(waits_no_longer_than_it_is_lent, close_it),
         cmocka_unit_test_teardown(a_place_waits_for_the_device, close_it),
         cmocka_unit_test_teardown(returns_what_is_asked_for, close_it),
         cmocka_unit_test_teardown(returns_what_it_cannot_use, close_it),
