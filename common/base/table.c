@@ -54,8 +54,7 @@ void rme_table_grow(struct rme_table *table)
             struct rme_keyed **head = &chain[rme_table_hash(node->key, node->kind) & mask];
             struct rme_keyed *next = node->next;
 
-            node->next = *head;
-            *head = node;
+            rme_table_chain(head, node);
             node = next;
         }
     }

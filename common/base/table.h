@@ -13,6 +13,7 @@
 /* What is found by (key, kind). */
 struct rme_keyed {
     struct rme_keyed *next; /* in its chain */
+    struct rme_keyed **at;  /* what points to this one */
     uint64_t key;
     uint32_t kind;
 };
@@ -52,6 +53,16 @@ static inline struct rme_keyed *rme_table_find(const struct rme_table *table, ui
     return node;
 }
 
+/* Makes it the first of a chain. */
+static inline void rme_table_chain(struct rme_keyed **head, struct rme_keyed *node)
+{
+    node->next = *head;
+    node->at = head;
+    if (node->next != NULL)
+        node->next->at = &node->next;
+    *head = node;
+}
+
 /* Puts it in with this key and kind.  Where two are alike, the last one is found. */
 static inline void rme_table_put(struct rme_table *table, struct rme_keyed *node, uint64_t key,
                                  uint32_t kind)
@@ -63,19 +74,17 @@ static inline void rme_table_put(struct rme_table *table, struct rme_keyed *node
     head = &table->chain[rme_table_hash(key, kind) & table->mask];
     node->key = key;
     node->kind = kind;
-    node->next = *head;
-    *head = node;
+    rme_table_chain(head, node);
     table->used++;
 }
 
-/* Takes out one that is in it. */
+/* Takes out one that is in it.  It does not look at others: a peer may choose names that are
+ * all alike. */
 static inline void rme_table_take(struct rme_table *table, const struct rme_keyed *node)
 {
-    struct rme_keyed **at = &table->chain[rme_table_hash(node->key, node->kind) & table->mask];
-
-    while (*at != node)
-        at = &(*at)->next;
-    *at = node->next;
+    *node->at = node->next;
+    if (node->next != NULL)
+        node->next->at = node->at;
     table->used--;
 }
 
