@@ -37,9 +37,10 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->dirty);
     TAILQ_INIT(&f->eventful);
+    TAILQ_INIT(&f->downs);
     TAILQ_INIT(&f->tx_waiters);
     TAILQ_INIT(&f->draining);
-    TAILQ_INIT(&f->drained);
+    TAILQ_INIT(&f->waning);
     TAILQ_INIT(&f->probes);
 
     int error = ib_wake_open(f);

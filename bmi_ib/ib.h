@@ -43,6 +43,7 @@ struct ib_cq {
     uint32_t unacked; /* events fetched and not acknowledged */
     uint64_t polled;  /* completions taken */
     uint64_t emptied; /* polls that left nothing */
+    struct ib_link_list drained; /* in the order in which their last completions are taken */
     bool armed;
     bool broken; /* overrun or failed: its links are dead, nobody else gets on it */
 };
@@ -130,11 +131,13 @@ struct rme_fabric {
 
     struct ib_link_slot *slots;
     uint32_t nslots;
-    uint32_t free_slot_hint;
-    struct rme_link **hash; /* by queue pair number */
+    uint32_t first_free, last_free; /* slots; IB_SLOT_MASK: none */
+    struct rme_link **hash;         /* by queue pair number */
     uint32_t hash_size, hash_used;
-    struct ib_link_list links, dirty, eventful, tx_waiters, draining, drained, probes;
-    struct ib_xfer_queue done; /* completed transfers without an event yet */
+    struct ib_link_list links, dirty, eventful, downs, tx_waiters, probes;
+    struct ib_link_list draining, waning; /* each in the order in which its time is over */
+    unsigned drained;                     /* links in the lists of the completion queues */
+    struct ib_xfer_queue done;            /* completed transfers without an event yet */
 
     struct rdma_event_channel *cm;
     struct ib_listener *listener;

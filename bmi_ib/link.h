@@ -64,15 +64,16 @@ struct rme_link {
     bool asked; /* link_disconnect was called */
     bool was_up;
     bool event_request, event_up, event_room, event_down; /* events not yet delivered */
-    bool in_events;
+    bool in_events; /* in f->eventful, for the first three */
     bool send_drained, recv_drained, last_wqe;
     bool refused; /* the last address has nobody who listens for us: see probe.c */
     bool by_tcp;  /* but somebody who listens by TCP */
     bool busy;    /* at one of the addresses too many requests waited */
     int probe;    /* a socket that finds that out, in f->probes; -1 */
     uint64_t probe_end;
-    bool draining; /* in f->draining */
-    bool drained; /* in f->drained: only what is in the completion queue is still to be taken */
+    bool draining; /* in f->draining, or in f->waning when only an event is still to come */
+    bool waning;
+    bool drained; /* in cq->drained: only what is in that queue is still to be taken */
     uint64_t drain_end;
     uint64_t emptied, polled;               /* of the completion queue when it was drained */
     unsigned stale;                         /* rejects for a stale connection, in turn */
@@ -85,7 +86,7 @@ struct rme_link {
     char peer[IB_PEER_MAX];
     struct sockaddr_storage sockaddr;
     TAILQ_ENTRY(rme_link)
-    all_entry, dirty_entry, event_entry, room_entry, drain_entry, probe_entry;
+    all_entry, dirty_entry, event_entry, down_entry, room_entry, drain_entry, probe_entry;
     struct rme_link *hash_next;
 };
 TAILQ_HEAD(ib_link_list, rme_link);
@@ -95,6 +96,7 @@ TAILQ_HEAD(ib_link_list, rme_link);
 
 struct ib_link_slot {
     struct rme_link *link;
+    uint32_t next_free; /* when it is free: the one that is taken after it */
     uint16_t generation;
 };
 

@@ -79,7 +79,8 @@ static bool control_due(struct rme_fabric *f)
     if (atomic_load_explicit(&f->hint, memory_order_relaxed))
         return true;
     f->polls++;
-    if ((f->connecting || !TAILQ_EMPTY(&f->draining)) && f->idle && f->polls % 8 == 0)
+    if ((f->connecting || !TAILQ_EMPTY(&f->draining) || !TAILQ_EMPTY(&f->waning)) && f->idle &&
+        f->polls % 8 == 0)
         return true;
     if (!f->idle && f->polls % 64 != 0)
         return false;
@@ -119,7 +120,8 @@ static void emit_all(struct rme_fabric *f)
 
 static bool anything_kept(const struct rme_fabric *f)
 {
-    return !TAILQ_EMPTY(&f->eventful) || !STAILQ_EMPTY(&f->rx_ready) || f->done.head;
+    return !TAILQ_EMPTY(&f->eventful) || !STAILQ_EMPTY(&f->rx_ready) || f->done.head ||
+           !TAILQ_EMPTY(&f->downs);
 }
 
 int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
@@ -132,7 +134,7 @@ int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
     if (anything_kept(f))
         emit_all(f);
     ib_cq_poll(f);
-    if (!TAILQ_EMPTY(&f->drained))
+    if (f->drained)
         ib_link_reap(f);
     if (!TAILQ_EMPTY(&f->tx_waiters))
         ib_tx_rooms(f);

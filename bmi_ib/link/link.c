@@ -22,6 +22,10 @@
  *
  * Events of links are flags, delivered by poll in the order request, up, room, and down last,
  * after every message and completed transfer.  So nothing needs memory to report an event.
+ *
+ * However many links there are, the loss of one looks at no other: those that wait for their
+ * time are in lists in the order in which it is over, those that wait for a completion queue in
+ * the order in which it lets them go, and those whose down is due in a list of their own.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -60,23 +64,38 @@ struct rme_link *ib_link_new(struct rme_fabric *f)
     return l;
 }
 
+/* The list that a link which drains is in. */
+static struct ib_link_list *drain_list(struct rme_link *l)
+{
+    return l->waning ? &l->f->waning : &l->f->draining;
+}
+
+static void leave_drained(struct rme_link *l)
+{
+    TAILQ_REMOVE(&l->cq->drained, l, drain_entry);
+    l->f->drained--;
+    l->drained = false;
+}
+
 /* Frees a link in any state. */
 void ib_link_destroy(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
+    if (l->drained)
+        leave_drained(l);
     if (l->qp)
         ib_qp_destroy(l);
     if (l->probe >= 0)
         ib_probe_end(l);
     ib_link_state_set(l, IB_DOWN);
     if (l->draining)
-        TAILQ_REMOVE(&f->draining, l, drain_entry);
-    if (l->drained)
-        TAILQ_REMOVE(&f->drained, l, drain_entry);
+        TAILQ_REMOVE(drain_list(l), l, drain_entry);
     if (l->id)
         rdma_destroy_id(l->id);
     if (l->in_events)
         TAILQ_REMOVE(&f->eventful, l, event_entry);
+    if (l->event_down)
+        TAILQ_REMOVE(&f->downs, l, down_entry);
     if (l->dirty)
         TAILQ_REMOVE(&f->dirty, l, dirty_entry);
     if (f->srq)
@@ -119,10 +138,17 @@ void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
 
 static void event_done(struct rme_link *l)
 {
-    if (l->event_request || l->event_up || l->event_room || l->event_down)
+    if (l->event_request || l->event_up || l->event_room)
         return;
     TAILQ_REMOVE(&l->f->eventful, l, event_entry);
     l->in_events = false;
+}
+
+void ib_link_down(struct rme_link *l)
+{
+    if (!l->event_down)
+        TAILQ_INSERT_TAIL(&l->f->downs, l, down_entry);
+    l->event_down = true;
 }
 
 static const char by_tcp[] =
@@ -167,14 +193,14 @@ void ib_emit_downs(struct rme_fabric *f)
     struct rme_link *l, *next;
     if (!STAILQ_EMPTY(&f->rx_ready) || f->done.head)
         return;
-    for (l = TAILQ_FIRST(&f->eventful); l && f->out_used < f->out_max; l = next) {
-        next = TAILQ_NEXT(l, event_entry);
-        if (!l->event_down || l->event_up)
+    for (l = TAILQ_FIRST(&f->downs); l && f->out_used < f->out_max; l = next) {
+        next = TAILQ_NEXT(l, down_entry);
+        if (l->event_up ||
+            !emit_hello(l, RME_EV_LINK_DOWN, l->error == -EACCES && l->answer_length))
             continue;
-        if (emit_hello(l, RME_EV_LINK_DOWN, l->error == -EACCES && l->answer_length))
-            l->event_down = false;
+        TAILQ_REMOVE(&f->downs, l, down_entry);
+        l->event_down = false;
         ib_link_state_set(l, IB_DOWN);
-        event_done(l);
     }
 }
 
@@ -214,7 +240,7 @@ static void settle(struct rme_link *l)
         l->refused = false;
     }
     if (!l->refused || l->asked || ib_option(l->f, "probe_ms") == 0 || !ib_probe_start(l))
-        ib_link_event(l, &l->event_down);
+        ib_link_down(l);
 }
 
 /* Takes the link out of everything that posts or waits on its behalf. */
@@ -289,13 +315,18 @@ void ib_link_drained(struct rme_link *l)
         return;
     if (!l->last_wqe) { /* see qp.c: the event may never reach us */
         uint64_t soon = ib_now_ms() + LAST_WQE_MS;
-        if (l->drain_end > soon)
+        if (!l->waning && l->drain_end > soon) {
+            TAILQ_REMOVE(&l->f->draining, l, drain_entry);
+            TAILQ_INSERT_TAIL(&l->f->waning, l, drain_entry);
+            l->waning = true;
             l->drain_end = soon;
+        }
         return;
     }
-    TAILQ_REMOVE(&l->f->draining, l, drain_entry);
-    TAILQ_INSERT_TAIL(&l->f->drained, l, drain_entry);
-    l->draining = false;
+    TAILQ_REMOVE(drain_list(l), l, drain_entry);
+    TAILQ_INSERT_TAIL(&l->cq->drained, l, drain_entry);
+    l->f->drained++;
+    l->draining = l->waning = false;
     l->drained = true;
     l->emptied = l->cq->emptied;
     l->polled = l->cq->polled;
@@ -318,47 +349,51 @@ static bool taken(const struct rme_link *l)
 /* Destroys the queue pairs whose last completion was taken. */
 void ib_link_reap(struct rme_fabric *f)
 {
-    struct rme_link *l, *next;
-    for (l = TAILQ_FIRST(&f->drained); l; l = next) {
-        next = TAILQ_NEXT(l, drain_entry);
-        if (!taken(l))
-            continue;
-        TAILQ_REMOVE(&f->drained, l, drain_entry);
-        l->drained = false;
-        ib_qp_destroy(l);
-        settle(l);
+    struct rme_link *l;
+    for (unsigned i = 0; i < f->cqs; i++)
+        while ((l = TAILQ_FIRST(&f->cq[i].drained)) && taken(l)) {
+            leave_drained(l);
+            ib_qp_destroy(l);
+            settle(l);
+        }
+}
+
+/* Gives up on those of a list whose time is over. */
+static void give_up(struct rme_fabric *f, const struct ib_link_list *list)
+{
+    struct rme_link *l;
+    uint64_t now = TAILQ_EMPTY(list) ? 0 : ib_now_ms();
+    while ((l = TAILQ_FIRST(list)) && l->drain_end <= now) {
+        if (!l->send_drained || !l->recv_drained)
+            ib_log(f, RME_LOG_WARN,
+                   "%s: the device did not give all %s back in time; destroying the queue pair",
+                   l->peer, l->send_drained ? "receives" : "sends");
+        l->send_drained = l->recv_drained = l->last_wqe = true;
+        ib_link_drained(l); /* which takes it out */
     }
 }
 
 /* Gives up on queue pairs that do not drain. */
 void ib_link_timers(struct rme_fabric *f)
 {
-    struct rme_link *l, *next;
-    uint64_t now = TAILQ_EMPTY(&f->draining) ? 0 : ib_now_ms();
-    for (l = TAILQ_FIRST(&f->draining); l; l = next) {
-        next = TAILQ_NEXT(l, drain_entry);
-        if (l->drain_end > now)
-            continue;
-        if (!l->send_drained || !l->recv_drained)
-            ib_log(f, RME_LOG_WARN,
-                   "%s: the device did not give all %s back in time; destroying the queue pair",
-                   l->peer, l->send_drained ? "receives" : "sends");
-        l->send_drained = l->recv_drained = l->last_wqe = true;
-        ib_link_drained(l);
-    }
+    give_up(f, &f->draining);
+    give_up(f, &f->waning);
 }
 
 int ib_link_deadline(struct rme_fabric *f)
 {
-    struct rme_link *l;
-    uint64_t first = ib_probe_deadline(f);
-    uint64_t now = TAILQ_EMPTY(&f->draining) && first == UINT64_MAX ? 0 : ib_now_ms();
-    if (!TAILQ_EMPTY(&f->drained))
+    const struct rme_link *draining = TAILQ_FIRST(&f->draining),
+                          *waning = TAILQ_FIRST(&f->waning);
+    uint64_t first = ib_probe_deadline(f), now;
+    if (f->drained)
         return 0;
-    TAILQ_FOREACH(l, &f->draining, drain_entry)
-        first = l->drain_end < first ? l->drain_end : first;
+    if (draining && draining->drain_end < first)
+        first = draining->drain_end;
+    if (waning && waning->drain_end < first)
+        first = waning->drain_end;
     if (first == UINT64_MAX)
         return -1;
+    now = ib_now_ms();
     return first > now ? (int)(first - now) : 0;
 }
 

@@ -13,6 +13,7 @@ void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
 void ib_link_fail(struct rme_link *l, int error, bool deliver);
 void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error);
 void ib_link_drained(struct rme_link *l);
+void ib_link_down(struct rme_link *l); /* LINK_DOWN is due */
 void ib_link_reap(struct rme_fabric *f);
 void ib_link_destroy(struct rme_link *l);
 void ib_link_timers(struct rme_fabric *f);

@@ -24,7 +24,7 @@ void ib_probe_end(struct rme_link *l)
     TAILQ_REMOVE(&l->f->probes, l, probe_entry);
     close(l->probe);
     l->probe = -1;
-    ib_link_event(l, &l->event_down);
+    ib_link_down(l);
 }
 
 /* A socket that connects to a port that nobody listens at may be given that very port, and
@@ -85,10 +85,6 @@ void ib_probe_look(struct rme_fabric *f)
 
 uint64_t ib_probe_deadline(const struct rme_fabric *f)
 {
-    const struct rme_link *l;
-    uint64_t first = UINT64_MAX;
-
-    TAILQ_FOREACH(l, &f->probes, probe_entry)
-        first = l->probe_end < first ? l->probe_end : first;
-    return first;
+    /* all have the same patience, so the first is over first */
+    return TAILQ_EMPTY(&f->probes) ? UINT64_MAX : TAILQ_FIRST(&f->probes)->probe_end;
 }

@@ -46,6 +46,7 @@ static int cq_create(struct rme_fabric *f, uint64_t wanted, uint32_t n)
         return -ENOSPC;
     struct ib_cq *c = &f->cq[f->cqs];
     *c = (struct ib_cq){.used = base};
+    TAILQ_INIT(&c->drained);
     c->cq = ibv_create_cq(f->dev.ctx, (int)size, c, f->comp, 0);
     if (!c->cq)
         return ib_errno();

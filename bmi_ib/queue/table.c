@@ -5,6 +5,9 @@
  * Links are named by handles (slot and generation) wherever the device or another thread keeps
  * the name, so that something late finds nobody instead of freed memory.  What comes in by a
  * shared receive queue names the queue pair only, by its number.
+ *
+ * Free slots are in a queue, so that no link that comes looks for one, and a slot rests as long
+ * as it can before its name is like one of before.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,6 +16,19 @@
 
 #define GENERATIONS 0xfffu
 
+/* This slot is taken after all others that are free. */
+static void slot_free(struct rme_fabric *f, uint32_t i)
+{
+    f->slots[i].link = NULL;
+    f->slots[i].next_free = IB_SLOT_MASK;
+    if (f->first_free == IB_SLOT_MASK)
+        f->first_free = i;
+    else
+        f->slots[f->last_free].next_free = i;
+    f->last_free = i;
+}
+
+/* There is no free slot. */
 static int slots_grow(struct rme_fabric *f)
 {
     uint32_t n = f->nslots ? f->nslots * 2 : 16;
@@ -23,7 +39,9 @@ static int slots_grow(struct rme_fabric *f)
         return -ENOMEM;
     memset(more + f->nslots, 0, (n - f->nslots) * sizeof(*more));
     f->slots = more;
-    f->free_slot_hint = f->nslots;
+    f->first_free = IB_SLOT_MASK;
+    for (uint32_t i = f->nslots; i < n; i++)
+        slot_free(f, i);
     f->nslots = n;
     return 0;
 }
@@ -31,30 +49,23 @@ static int slots_grow(struct rme_fabric *f)
 int ib_table_put(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    uint32_t i = f->free_slot_hint;
-    while (i < f->nslots && f->slots[i].link)
-        i++;
-    if (i == f->nslots) {
+    if (f->nslots == 0 || f->first_free == IB_SLOT_MASK) {
         int error = slots_grow(f);
         if (error)
             return error;
-        i = f->free_slot_hint;
     }
+    uint32_t i = f->first_free;
     struct ib_link_slot *s = &f->slots[i];
+    f->first_free = s->next_free;
     s->link = l;
     s->generation = s->generation % GENERATIONS + 1;
     l->handle = (uint32_t)s->generation << IB_SLOT_BITS | i;
-    f->free_slot_hint = i + 1;
     return 0;
 }
 
 void ib_table_remove(struct rme_link *l)
 {
-    struct rme_fabric *f = l->f;
-    uint32_t i = l->handle & IB_SLOT_MASK;
-    f->slots[i].link = NULL;
-    if (i < f->free_slot_hint)
-        f->free_slot_hint = i;
+    slot_free(l->f, l->handle & IB_SLOT_MASK);
 }
 
 struct rme_link *ib_link_by_qp(const struct rme_fabric *f, uint32_t qp_num)

@@ -402,9 +402,11 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     TAILQ_INIT(&f->dirty);
     f->reports = &ib_link_reports;
     TAILQ_INIT(&f->eventful);
+    TAILQ_INIT(&f->downs);
     TAILQ_INIT(&f->tx_waiters);
     TAILQ_INIT(&f->draining);
-    TAILQ_INIT(&f->drained);
+    TAILQ_INIT(&f->waning);
+    TAILQ_INIT(&f->cq[0].drained);
     TAILQ_INIT(&f->probes);
     STAILQ_INIT(&f->rx.free);
     STAILQ_INIT(&f->rxq.chain);

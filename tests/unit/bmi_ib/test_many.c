@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Many links: what happens to one costs the same however many others there are, and each gets
+ * its own. */
+#include <errno.h>
+#include "../common/steps.h"
+#include "rig.h"
+
+enum { FEW = 8, MANY = 400 };
+
+static struct rme_link *link_at[MANY];
+
+/* A server's, with receives shared, on a device that says which receive of a queue pair was its
+ * last. */
+static void open_server(void)
+{
+    static struct ibv_srq srq;
+    rig_open("srq=on,drain_timeout_ms=600000", 16, 256);
+    srq.context = rig.f->dev.ctx;
+    rig.f->srq = &srq;
+    rig.f->srq_depth = 8 * MANY + 64;
+    rig.f->dev.attr.vendor_id = 1;
+}
+
+static void close_server(void)
+{
+    struct rme_fabric *f = rig.f;
+    ib_links_release(f);
+    assert_int_equal(ib_rx_post(f, NULL), 0);
+    for (uint32_t s = 0; s < f->rx.slabs; s++)
+        for (uint32_t i = 0; i < f->slab; i++)
+            if (f->rx.slab[s]->rx[i].state == IB_RX_POSTED)
+                ib_rx_failed(f, NULL, &f->rx.slab[s]->rx[i]);
+    f->srq = NULL;
+    rig_close();
+}
+
+static void mark_send(struct rme_link *l)
+{
+    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle),
+                           .status = IBV_WC_WR_FLUSH_ERR,
+                           .qp_num = l->qp_num});
+}
+
+static void last_receive(struct rme_link *l)
+{
+    struct ibv_async_event e = {.element.qp = l->qp,
+                                .event_type = IBV_EVENT_QP_LAST_WQE_REACHED};
+    rig.async = &e;
+    ib_async_events(rig.f);
+}
+
+/* ---- What one costs ---- */
+
+/* Nothing is to be done for any of them. */
+static void look(void *arg)
+{
+    struct rme_event event[4];
+    (void)arg;
+    ib_link_timers(rig.f);
+    (void)ib_link_deadline(rig.f);
+    (void)rig_poll(event, 4);
+}
+
+/* One event is delivered. */
+static void deliver_one(void *arg)
+{
+    struct rme_event event;
+    (void)arg;
+    assert_int_equal(rig_poll(&event, 1), 1);
+}
+
+/* The first of them goes and another one comes. */
+static void come_and_go(void *arg)
+{
+    (void)arg;
+    ib_table_remove(link_at[0]);
+    assert_int_equal(ib_table_put(link_at[0]), 0);
+    ib_table_remove(link_at[1]);
+    assert_int_equal(ib_table_put(link_at[1]), 0);
+    assert_int_equal(ib_table_put(link_at[0]), 0);
+}
+
+/* n links that have lost their peer, and wait for the device, or only for its last event. */
+static void lose(unsigned n, bool marked)
+{
+    for (unsigned i = 0; i < n; i++) {
+        link_at[i] = rig_link();
+        ib_link_fail(link_at[i], -ECONNRESET, true);
+        if (marked) {
+            struct rme_event event;
+            mark_send(link_at[i]);
+            assert_int_equal(rig_poll(&event, 1), 0);
+            link_at[i]->drain_end += 600000; /* slow as this machine may be */
+        }
+    }
+}
+
+/* n links whose queue pairs are gone, and of which the engine has not heard. */
+static void end(unsigned n)
+{
+    lose(n, false);
+    for (unsigned i = 0; i < n; i++) {
+        link_at[i]->send_drained = link_at[i]->last_wqe = true;
+        ib_link_drained(link_at[i]);
+    }
+    struct rme_event event;
+    assert_int_equal(rig_poll(&event, 1), 1);
+}
+
+static void draining(unsigned n)
+{
+    lose(n, false);
+}
+
+static void waning(unsigned n)
+{
+    lose(n, true);
+}
+
+/* All slots of the table are taken but the last. */
+static void all_there(unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        link_at[i] = rig_link_in(IB_NAMING);
+}
+
+static const struct {
+    const char *what;
+    void (*prepare)(unsigned n);
+    void (*act)(void *arg);
+} costs[] = {
+    {"a look while links drain", draining, look},
+    {"a look while links wait for an event", waning, look},
+    {"an event of one of the links that are down", end, deliver_one},
+    {"a link that comes", all_there, come_and_go},
+};
+
+static long cost(unsigned which, unsigned n)
+{
+    open_server();
+    costs[which].prepare(n);
+    long steps = steps_of(costs[which].act, NULL);
+    close_server();
+    return steps;
+}
+
+static void one_costs_the_same_among_many(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < sizeof(costs) / sizeof(costs[0]); i++) {
+        cost(i, FEW); /* what is looked up at the first call is known then */
+        long few = cost(i, FEW), many = cost(i, MANY);
+        if (few == 0)
+            skip();
+        if (many > 2 * few)
+            fail_msg("%s: %ld instructions among %d, %ld among %d", costs[i].what, many, MANY,
+                     few, FEW);
+    }
+}
+
+/* ---- Who comes when ---- */
+
+/* A name of before leads nowhere, and its slot rests while there are others. */
+static void names_rest(void **state)
+{
+    (void)state;
+    rig_open(NULL, 16, 256);
+    for (unsigned i = 0; i < 12; i++) /* of 16 slots */
+        link_at[i] = rig_link_in(IB_NAMING);
+    uint32_t gone[3] = {link_at[3]->handle, link_at[9]->handle, link_at[5]->handle};
+    ib_link_free(link_at[3]);
+    ib_link_free(link_at[9]);
+    ib_link_free(link_at[5]);
+    for (unsigned i = 0; i < 4; i++) {
+        struct rme_link *l = rig_link_in(IB_NAMING);
+        assert_int_equal(l->handle & IB_SLOT_MASK, 12 + i);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        struct rme_link *l = rig_link_in(IB_NAMING);
+        assert_int_equal(l->handle & IB_SLOT_MASK, gone[i] & IB_SLOT_MASK);
+        assert_int_not_equal(l->handle, gone[i]);
+        assert_null(ib_link_by_handle(rig.f, gone[i]));
+        assert_ptr_equal(ib_link_by_handle(rig.f, l->handle), l);
+    }
+    rig_close();
+}
+
+static struct rme_link *next_down(void)
+{
+    struct rme_event event[8];
+    for (int polls = 0; polls < 4; polls++)
+        if (rig_poll(event, 8)) {
+            assert_int_equal(event[0].type, RME_EV_LINK_DOWN);
+            return event[0].link;
+        }
+    return NULL;
+}
+
+/* Of links that were lost in one order, each ends when its own is there. */
+static void each_drains_by_itself(void **state)
+{
+    (void)state;
+    open_server();
+    struct rme_link *l[5];
+    for (unsigned i = 0; i < 5; i++)
+        l[i] = rig_link();
+    for (unsigned i = 0; i < 5; i++)
+        ib_link_fail(l[i], -ECONNRESET, true);
+    assert_null(next_down());
+    mark_send(l[3]); /* its event may never come: it has less time than those before it */
+    mark_send(l[1]);
+    struct rme_event event;
+    assert_int_equal(rig_poll(&event, 1), 0);
+    assert_in_range(ib_link_deadline(rig.f), 0, 50);
+    l[1]->drain_end = l[3]->drain_end += 600000; /* slow as this machine may be */
+    assert_true(l[3]->waning && l[1]->waning && !l[0]->waning);
+    last_receive(l[1]);
+    assert_ptr_equal(next_down(), l[1]);
+    l[3]->drain_end = 0;
+    ib_link_timers(rig.f);
+    assert_ptr_equal(next_down(), l[3]);
+    last_receive(l[4]);
+    mark_send(l[4]);
+    assert_ptr_equal(next_down(), l[4]);
+    ib_link_free(l[1]);
+    ib_link_free(l[2]); /* while it drains */
+    l[0]->drain_end = 0;
+    ib_link_timers(rig.f);
+    assert_ptr_equal(next_down(), l[0]);
+    assert_int_equal(ib_link_deadline(rig.f), -1);
+    assert_null(next_down());
+    close_server();
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_costs_the_same_among_many),
+        cmocka_unit_test(names_rest),
+        cmocka_unit_test(each_drains_by_itself),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
