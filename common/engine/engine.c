@@ -444,10 +444,7 @@ static bool byes_arrived(const struct rme *rme)
 
 static bool links_down(const struct rme *rme)
 {
-    for (const struct rme_node *node = rme->peers.next; node != &rme->peers; node = node->next)
-        if (rme_entry(node, struct rme_peer, of_engine)->link != NULL)
-            return false;
-    return true;
+    return rme->nlink == 0;
 }
 
 /*

@@ -83,7 +83,7 @@ struct rme {
     uint32_t byes; /* BYE messages under way */
 
     struct rme_node peers; /* all */
-    uint32_t npeer;
+    uint32_t npeer, nlink; /* how many, and those with a link */
     uint32_t last_serial;
     struct rme_node kicked;      /* to be pushed after this round of events */
     struct rme_node xfer_turn;   /* peers that wait for the process's throttle */

@@ -119,6 +119,7 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
     if (rme->caps->shared_rx != 0)
         rme_grant_lend(peer, promised - 1);
     peer->link = event->link;
+    rme->nlink++;
     peer->state = RME_PEER_ACCEPTING;
     rme_peer_set_timer(peer, rme_now() + rme->tuning.connect_ms);
 }

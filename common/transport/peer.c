@@ -233,6 +233,7 @@ static void connect_failed(struct rme_peer *peer)
 
     if (peer->was_busy && ask_again(peer))
         return;
+    rme_count(rme, RME_C_LINK_FAILURES);
     peer->state = RME_PEER_IDLE;
     peer->busy_by = 0;
     rme_timer_stop(&rme->timers, &peer->timer);
@@ -261,6 +262,7 @@ static void connect_part(struct rme_peer *peer)
                                    rme->tuning.credits, peer, &peer->link);
 
         if (error == 0) {
+            rme->nlink++;
             peer->error = 0;
             rme_peer_set_timer(peer, now + left / (uint64_t)(parts - peer->part) + 1);
             return;
@@ -270,7 +272,6 @@ static void connect_part(struct rme_peer *peer)
         peer->last_part_told = false;
         peer->last_part_why = NULL;
     }
-    rme_count(rme, RME_C_LINK_FAILURES);
     connect_failed(peer);
 }
 
@@ -419,6 +420,7 @@ static void bury(struct rme_peer *peer)
     rme->user->down(peer);
     rme->ops->link_free(peer->link);
     peer->link = NULL;
+    rme->nlink--;
     rme_grant_lend(peer, 0);
     if (peer->passive) {
         peer->state = RME_PEER_DEAD;
@@ -457,6 +459,7 @@ static void part_failed(struct rme_peer *peer, const struct rme_event *event)
                     rme_peer_name(peer), rme_reject_text(why.reason), (unsigned)why.acceptable);
     rme->ops->link_free(peer->link);
     peer->link = NULL;
+    rme->nlink--;
     peer->was_busy |= peer->last_part_error == -EBUSY;
     peer->part++;
     connect_part(peer);

@@ -245,12 +245,12 @@ void script_down(unsigned which, int error)
         end_link(link, error, NULL, 0);
 }
 
-void script_refuse(unsigned which, const void *data, size_t length)
+void script_refuse(unsigned which, int error, const void *data, size_t length)
 {
     struct rme_link *link = link_in(which, MAKING);
 
     if (link != NULL)
-        end_link(link, -EACCES, data, length);
+        end_link(link, error, data, length);
 }
 
 void script_cut(void)
@@ -392,7 +392,7 @@ static int link_connect(struct rme_fabric *f, const struct rme_addr *addr, int p
 {
     (void)f;
     (void)addr;
-    (void)part;
+    script.asked[part != 0]++;
     FUZZ_CHECK(length <= RME_HELLO_MAX && hello != NULL);
     *out = link_new(MAKING, owner);
     note(*out != NULL ? (*out)->number : SCRIPT_LINKS);

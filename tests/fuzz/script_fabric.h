@@ -24,6 +24,8 @@ struct script {
     unsigned handles;
     unsigned credit_messages; /* CREDIT said so far */
     uint32_t spent;           /* messages and immediates of the engine so far */
+    unsigned asked[2];        /* links that the engine asked for: at the first part of an
+                                 address, at others */
     uint32_t promised;        /* receive buffers of all links now */
     uint32_t windows;         /* that the device has; set before the engine is opened */
     uint32_t open;            /* of those, so many are open now */
@@ -49,8 +51,9 @@ void script_early_message(unsigned link, const void *data,
                           size_t length); /* the same before the link is up */
 void script_imm(unsigned link, uint32_t imm);
 void script_down(unsigned link, int error);
-/* a peer says no to our request */
-void script_refuse(unsigned link, const void *data, size_t length);
+/* nobody takes our request: -EACCES and what its engine says, or -EBUSY, -ECONNREFUSED and
+ * nothing */
+void script_refuse(unsigned link, int error, const void *data, size_t length);
 void script_finish(unsigned which); /* one of the transfers under way is complete */
 void script_tx_room(void);          /* send buffers are there again */
 void script_scribble(

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A peer of another protocol version: each side says so in one line, which is true, and what
- * waited for the link ends. */
+ * waited for the link ends.  A peer that has no time for us is asked again. */
 #include <errno.h>
 #include <stdio.h>
 #include "unit.h"
 #include "rme.h"
+#include "base/timer.h"
 #include "wire/wire.h"
 #include "tests/fuzz/script_fabric.h"
 
@@ -23,21 +24,40 @@ static void take_line(void *arg, enum rme_log_level level, const char *line)
     snprintf(said, sizeof(said), "%s", line);
 }
 
-static int set_up(void **state)
+#define OPTIONS "regcache_entries=0,spin_us=0,dont_fork=off,measure_costs=0"
+
+static void open_engine(const char *options)
 {
     struct rme_addr *listen = NULL;
-    struct rme_config config = {.fabric = &script_ops,
-                                .options = "regcache_entries=0,spin_us=0,dont_fork=off,"
-                                           "measure_costs=0",
-                                .log = take_line};
+    struct rme_config config = {.fabric = &script_ops, .options = options, .log = take_line};
 
-    (void)state;
     lines = 0;
+    memset(script.asked, 0, sizeof(script.asked));
     assert_int_equal(rme_addr_parse("ib", "ib://self:1", &listen), 0);
     config.listen = listen;
     assert_int_equal(rme_open(&config, &rme), 0);
     assert_int_equal(rme_context_open(rme, 0), 0);
     rme_addr_free(listen);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    open_engine(OPTIONS);
+    return 0;
+}
+
+static int set_up_patient(void **state)
+{
+    (void)state;
+    open_engine(OPTIONS ",busy_timeout_ms=3600000,backoff_min_ms=1,backoff_max_ms=1");
+    return 0;
+}
+
+static int set_up_impatient(void **state)
+{
+    (void)state;
+    open_engine(OPTIONS ",busy_timeout_ms=50,backoff_min_ms=1,backoff_max_ms=1");
     return 0;
 }
 
@@ -65,10 +85,10 @@ static int run(int *error)
     return ended + rme_test_context(rme, 0, done, 4, 0);
 }
 
-static void foreign_hello(uint8_t out[RME_HELLO_MAX])
+static void hello_of(uint8_t version, uint8_t out[RME_HELLO_MAX])
 {
-    const struct rme_hello hello = {.version = FOREIGN,
-                                    .version_min = FOREIGN,
+    const struct rme_hello hello = {.version = version,
+                                    .version_min = version,
                                     .incarnation = 5,
                                     .rx_size = 4096,
                                     .credits = 4,
@@ -78,6 +98,11 @@ static void foreign_hello(uint8_t out[RME_HELLO_MAX])
 
     memset(out, 0, RME_HELLO_MAX);
     rme_hello_encode(&hello, out);
+}
+
+static void foreign_hello(uint8_t out[RME_HELLO_MAX])
+{
+    hello_of(FOREIGN, out);
 }
 
 static void said_once(void)
@@ -100,8 +125,8 @@ static void who_asks_us_is_refused_in_one_line(void **state)
     assert_int_equal(rme_counter_value(rme, "rejects"), 1);
 }
 
-/* A send to the peer, whose link the peer's answer then ends. */
-static struct rme_addr *send_to_the_peer(void)
+/* A send to the peer, which has not answered the request for a link yet. */
+static struct rme_addr *send_to(const char *name)
 {
     static char word[] = "word";
     void *base[] = {word};
@@ -111,11 +136,16 @@ static struct rme_addr *send_to_the_peer(void)
     rme_id id;
     int error = 0;
 
-    assert_int_equal(rme_addr_parse("ib", "ib://peer:1", &addr), 0);
+    assert_int_equal(rme_addr_parse("ib", name, &addr), 0);
     assert_int_equal(rme_post_send(rme, addr, &list, 1, 0, NULL, &id), 0);
     assert_int_equal(run(&error), 0);
     assert_int_equal(script.links, 1);
     return addr;
+}
+
+static struct rme_addr *send_to_the_peer(void)
+{
+    return send_to("ib://peer:1");
 }
 
 static void who_refuses_us_is_named_in_one_line(void **state)
@@ -127,7 +157,7 @@ static void who_refuses_us_is_named_in_one_line(void **state)
 
     (void)state;
     rme_reject_encode(&why, data);
-    script_refuse(0, data, sizeof(data));
+    script_refuse(0, -EACCES, data, sizeof(data));
     assert_int_equal(run(&error), 1);
     assert_true(error < 0);
     said_once();
@@ -151,6 +181,91 @@ static void who_takes_us_all_the_same_is_left_in_one_line(void **state)
     rme_addr_free(addr);
 }
 
+/* ---- Too many requests wait at the peer ---- */
+
+/* Until the engine has asked for a link so often; how many operations ended meanwhile. */
+static int until_asked(unsigned times, int *error)
+{
+    int ended = 0;
+
+    while (script.asked[0] < times && ended == 0)
+        ended = run(error);
+    return ended;
+}
+
+static void busy(void)
+{
+    script_refuse(0, -EBUSY, NULL, 0);
+}
+
+static void a_busy_peer_is_asked_again_and_nobody_hears_of_it(void **state)
+{
+    struct rme_addr *addr = send_to_the_peer();
+    uint8_t hello[RME_HELLO_MAX];
+    int error = 0;
+
+    (void)state;
+    for (unsigned times = 1; times <= 5; times++) {
+        assert_int_equal(script.asked[0], times);
+        busy();
+        assert_int_equal(until_asked(times + 1, &error), 0);
+    }
+    assert_int_equal(rme_counter_value(rme, "connects_again"), 5);
+    hello_of(RME_WIRE_VERSION, hello);
+    script_up(0, hello, sizeof(hello));
+    assert_int_equal(run(&error), 1);
+    assert_int_equal(error, 0);
+    assert_int_equal(rme_counter_value(rme, "link_failures"), 0);
+    assert_int_equal(lines, 0);
+    script_cut();
+    run(&error);
+    rme_addr_free(addr);
+}
+
+static void who_stays_busy_is_given_up_when_the_time_is_over(void **state)
+{
+    uint64_t begin = rme_now();
+    struct rme_addr *addr = send_to_the_peer();
+    int error = 0, ended = 0;
+
+    (void)state;
+    for (unsigned times = 1; ended == 0 && times < 10000; times++) {
+        busy();
+        ended = until_asked(times + 1, &error);
+    }
+    assert_true(rme_now() - begin >= 50);
+    assert_int_equal(ended, 1);
+    assert_int_equal(error, -ECONNREFUSED);
+    assert_int_equal(lines, 1);
+    assert_non_null(strstr(said, "ib://peer:1: cannot connect: "));
+    assert_true(rme_counter_value(rme, "connects_again") >= 1);
+    assert_int_equal(rme_counter_value(rme, "connects_again") + 1, script.asked[0]);
+    rme_addr_free(addr);
+}
+
+/* One that is busy counts, whichever it is; but only in the round in which it was. */
+static void all_parts_of_an_address_are_asked_again_when_one_was_busy(void **state)
+{
+    static const int answers[][2] = {
+        {-EBUSY, -ECONNREFUSED}, {-ECONNREFUSED, -EBUSY}, {-ECONNREFUSED, -ECONNREFUSED}};
+    struct rme_addr *addr = send_to("ib://peer:1,ib://other:2");
+    int error = 0;
+
+    (void)state;
+    for (unsigned round = 0; round < 3; round++) {
+        assert_int_equal(script.asked[0], round + 1);
+        script_refuse(0, answers[round][0], NULL, 0);
+        assert_int_equal(run(&error), 0);
+        assert_int_equal(script.asked[1], round + 1);
+        script_refuse(0, answers[round][1], NULL, 0);
+        assert_int_equal(until_asked(round + 2, &error), round == 2);
+    }
+    assert_int_equal(error, -ECONNREFUSED);
+    assert_int_equal(rme_counter_value(rme, "connects_again"), 2);
+    assert_int_equal(lines, 1);
+    rme_addr_free(addr);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,6 +273,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_refuses_us_is_named_in_one_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_takes_us_all_the_same_is_left_in_one_line, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_busy_peer_is_asked_again_and_nobody_hears_of_it,
+                                        set_up_patient, tear_down),
+        cmocka_unit_test_setup_teardown(who_stays_busy_is_given_up_when_the_time_is_over,
+                                        set_up_impatient, tear_down),
+        cmocka_unit_test_setup_teardown(
+            all_parts_of_an_address_are_asked_again_when_one_was_busy, set_up_patient,
+            tear_down),
     };
 
     return cmocka_run_group_tests_name("refused", tests, NULL, NULL);
