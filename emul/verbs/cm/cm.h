@@ -113,6 +113,7 @@ struct cm_event {
 struct cm_id {
     struct rdma_cm_id id;
     struct cm_id *next, *prev; /* cm.ids */
+    struct cm_id *next_listener;
     uint32_t num;
     enum cm_state state;
     bool sync; /* made without a channel: calls wait for their events */
@@ -142,6 +143,8 @@ struct cm_id {
 struct cm_state_all {
     pthread_mutex_t lock;
     struct cm_id *ids;
+    struct cm_id
+        *listeners;       /* those of them that have listened: a request looks at no others */
     struct cm_id **table; /* by number */
     uint32_t table_size, next_num;
     struct emu_timer timer;

@@ -65,6 +65,15 @@ struct cm_id *cm_id_new(struct cm_chan *chan, void *context, enum rdma_port_spac
     return id;
 }
 
+static void forget_listener(const struct cm_id *id)
+{
+    struct cm_id **at = &cm.listeners;
+
+    while (*at != id)
+        at = &(*at)->next_listener;
+    *at = id->next_listener;
+}
+
 void cm_id_free(struct cm_id *id)
 {
     struct emu_dev *d = emu_dev_peek();
@@ -75,6 +84,8 @@ void cm_id_free(struct cm_id *id)
         cm.ids = id->next;
     if (id->next)
         id->next->prev = id->prev;
+    if (id->backlog)
+        forget_listener(id);
     cm.table[id->num & NUM_MASK] = NULL;
     if (id->claim >= 0)
         close(id->claim);
@@ -327,6 +338,8 @@ EMU_EXPORT int rdma_listen(struct rdma_cm_id *ibid, int backlog)
     if (!err) {
         id->backlog = backlog > 0 ? backlog : 1024;
         id->state = CM_LISTEN;
+        id->next_listener = cm.listeners;
+        cm.listeners = id;
     }
     pthread_mutex_unlock(&cm.lock);
     return err ? fail(-err) : 0;

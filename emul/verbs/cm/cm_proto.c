@@ -332,7 +332,7 @@ static struct cm_id *find_listener(const struct cm_msg *m)
 {
     struct cm_id *any = NULL;
 
-    for (struct cm_id *id = cm.ids; id; id = id->next) {
+    for (struct cm_id *id = cm.listeners; id; id = id->next_listener) {
         struct sockaddr *sa = &id->id.route.addr.src_addr;
         union cm_addr mine;
         if (id->state != CM_LISTEN || id->id.ps != m->ps ||
