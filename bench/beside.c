@@ -13,8 +13,7 @@
  * It is meant for the software HCA with its model of a link: EMUVERBS_LINK_MB_S=1000
  * emul/verbs/emuverbs bench/beside bulk. Without the model nothing queues there.
  */
-#include "bmi_ib/bmi_ib.h"
-#include "rme.h"
+#include "bench/ends.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -22,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -49,52 +47,9 @@ struct bulk {
     int tag;
 };
 
+const char ends_program[] = "beside";
+
 static double times[TIMES_MOST];
-
-static void die(const char *what, int error)
-{
-    fprintf(stderr, "beside: %s: %s\n", what, strerror(error < 0 ? -error : error));
-    exit(1);
-}
-
-static double now_us(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec / 1e3;
-}
-
-static void log_line(void *arg, enum rme_log_level level, const char *line)
-{
-    (void)arg;
-    if (level <= RME_LOG_WARN)
-        fprintf(stderr, "beside: %s\n", line);
-}
-
-static struct rme *open_engine(const struct rme_addr *listen, const char *options)
-{
-    struct rme_config config = {
-        .fabric = bmi_ib_fabric(), .listen = listen, .options = options, .log = log_line};
-    struct rme *rme;
-    int error = rme_open(&config, &rme);
-
-    if (!error)
-        error = rme_context_open(rme, 0);
-    if (error)
-        die("cannot open an engine", error);
-    return rme;
-}
-
-static struct rme_addr *address(const char *text)
-{
-    struct rme_addr *addr;
-    int error = rme_addr_parse("ib", text, &addr);
-
-    if (error)
-        die(text, error);
-    return addr;
-}
 
 /* ---- The server: answers requests, and takes what it was told will come ---- */
 
@@ -106,7 +61,7 @@ static void serve_receive(struct end *server, struct bulk *b, uint64_t bytes)
     int error = rme_post_recv(server->rme, server->peer, &list, b->tag, 0, b, NULL, &id);
 
     if (error)
-        die("a receive", error);
+        ends_die("a receive", error);
 }
 
 static void answer(struct end *server, struct rme_addr *to)
@@ -119,11 +74,12 @@ static void answer(struct end *server, struct rme_addr *to)
     int error = rme_post_send(server->rme, to, &list, REPLY, 0, NULL, &id);
 
     if (error < 0 && error != -ECONNRESET)
-        die("a reply", error);
+        ends_die("a reply", error);
 }
 
-static void serve(struct end *server)
+static void serve(struct rme *rme)
 {
+    struct end self = {.rme = rme}, *server = &self;
     static struct bulk bulk[BULK_MOST];
     static struct order order;
 
@@ -139,7 +95,7 @@ static void serve(struct end *server)
                     bulk[i] = (struct bulk){.memory = malloc(order.bytes),
                                             .tag = FIRST_BULK + (int)i};
                     if (!bulk[i].memory)
-                        die("memory of messages", ENOMEM);
+                        ends_die("memory of messages", ENOMEM);
                     memset(bulk[i].memory, 1, order.bytes);
                     serve_receive(server, &bulk[i], order.bytes);
                 }
@@ -152,28 +108,6 @@ static void serve(struct end *server)
     }
 }
 
-static pid_t start_server(const char *options, int *port)
-{
-    int fd[2];
-    pid_t pid = -1;
-
-    if (pipe(fd) < 0 || (pid = fork()) < 0)
-        die("a server", errno);
-    if (pid == 0) {
-        struct end server = {.rme = open_engine(address("ib://127.0.0.1:0"), options)};
-
-        *port = rme_listen_port(server.rme);
-        if (write(fd[1], port, sizeof(*port)) != sizeof(*port))
-            _exit(1);
-        serve(&server);
-    }
-    close(fd[1]);
-    if (read(fd[0], port, sizeof(*port)) != sizeof(*port))
-        die("the server", ECHILD);
-    close(fd[0]);
-    return pid;
-}
-
 /* ---- The client ---- */
 
 static void send_bulk(struct end *client, struct bulk *b, uint64_t bytes)
@@ -184,7 +118,7 @@ static void send_bulk(struct end *client, struct bulk *b, uint64_t bytes)
     int error = rme_post_send(client->rme, client->peer, &list, b->tag, 0, b, &id);
 
     if (error < 0)
-        die("a message", error);
+        ends_die("a message", error);
 }
 
 /* One request and its reply; bulk that ends meanwhile begins again. */
@@ -196,40 +130,33 @@ static double exchange(struct end *client, int tag, struct order *order)
     struct rme_list request = {.base = &out, .length = &out_length, .count = 1};
     struct rme_list reply = {.base = &to, .length = &in_length, .count = 1};
     bool replied = false;
-    double begin = now_us();
+    double begin = ends_now_us();
     rme_id id, sent;
     int error = rme_post_recv(client->rme, client->peer, &reply, REPLY, 0, NULL, NULL, &id);
 
     if (!error)
         error = rme_post_unexpected(client->rme, client->peer, &request, tag, 0, &sent, &sent);
     if (error < 0)
-        die("a request", error);
+        ends_die("a request", error);
     while (!replied) {
         struct rme_done done;
 
         if (rme_test_context(client->rme, 0, &done, 1, 100) != 1)
             continue;
         if (done.error)
-            die("the server", done.error);
+            ends_die("the server", done.error);
         if (!done.user)
             replied = true;
         else if (done.user != &sent)
             send_bulk(client, done.user, order->bytes);
     }
-    return now_us() - begin;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
+    return ends_now_us() - begin;
 }
 
 /* The median of the first n times; prints them. */
 static double report(const char *what, size_t n)
 {
-    qsort(times, n, sizeof(times[0]), by_size);
+    qsort(times, n, sizeof(times[0]), ends_by_size);
     printf("%-8s %8zu times: least %8.1f median %8.1f 99%% %9.1f most %9.1f us\n", what, n,
            times[0], times[n / 2], times[n * 99 / 100], times[n - 1]);
     fflush(stdout);
@@ -247,10 +174,10 @@ static double at_rest(struct end *client, struct order *order)
 
 static size_t for_seconds(struct end *client, struct order *order, double seconds)
 {
-    double end = now_us() + seconds * 1e6;
+    double end = ends_now_us() + seconds * 1e6;
     size_t n = 0;
 
-    while (n < TIMES_MOST && now_us() < end)
+    while (n < TIMES_MOST && ends_now_us() < end)
         times[n++] = exchange(client, REQUEST, order);
     return n;
 }
@@ -264,16 +191,16 @@ static void beside_bulk(struct end *client, struct order *order, double seconds)
     for (uint64_t i = 0; i < order->messages; i++) {
         bulk[i] = (struct bulk){.memory = malloc(order->bytes), .tag = FIRST_BULK + (int)i};
         if (!bulk[i].memory)
-            die("memory of messages", ENOMEM);
+            ends_die("memory of messages", ENOMEM);
         memset(bulk[i].memory, 2, order->bytes);
     }
     exchange(client, BULK, order);
     for (uint64_t i = 0; i < order->messages; i++)
         send_bulk(client, &bulk[i], order->bytes);
     before = rme_counter_value(client->rme, "bytes_sent");
-    begin = now_us();
+    begin = ends_now_us();
     size_t n = for_seconds(client, order, seconds);
-    spent = now_us() - begin;
+    spent = ends_now_us() - begin;
     printf("bulk     %.0f MB/s\n",
            (double)(rme_counter_value(client->rme, "bytes_sent") - before) / spent);
     double median = report("beside", n);
@@ -284,20 +211,21 @@ static void beside_bulk(struct end *client, struct order *order, double seconds)
 /* Connects so often, evenly over the time, and closes. */
 static void connect_often(const char *uri, const char *options, uint64_t count, double seconds)
 {
-    struct rme *rme = open_engine(NULL, options);
-    double begin = now_us();
+    struct rme *rme = ends_open(NULL, options);
+    double begin = ends_now_us();
     for (uint64_t i = 0; i < count; i++) {
-        struct rme_addr *addr = address(uri);
+        struct rme_addr *addr = ends_address(uri);
         struct rme_done done;
         int error = rme_addr_reach(rme, addr, 10000);
 
         if (error)
-            die("a connection", error);
+            ends_die("a connection", error);
         rme_addr_free(addr);
-        while (now_us() < begin + (double)(i + 1) / (double)count * seconds * 1e6)
+        while (ends_now_us() < begin + (double)(i + 1) / (double)count * seconds * 1e6)
             rme_test_context(rme, 0, &done, 1, 1);
     }
-    printf("connects %8llu in %.3f s\n", (unsigned long long)count, (now_us() - begin) / 1e6);
+    printf("connects %8llu in %.3f s\n", (unsigned long long)count,
+           (ends_now_us() - begin) / 1e6);
     fflush(stdout);
 }
 
@@ -312,22 +240,9 @@ static void beside_connects(struct end *client, pid_t other, struct order *order
     while (n < TIMES_MOST && waitpid(other, &status, WNOHANG) == 0)
         times[n++] = exchange(client, REQUEST, order);
     if (n == 0)
-        die("the process that connects", ECHILD);
+        ends_die("the process that connects", ECHILD);
     report("beside", n);
     printf("delay    %.1f us at most\n", times[n - 1] - rest);
-}
-
-static uint64_t number(const char *text, uint64_t unset, uint64_t most)
-{
-    char *end;
-    unsigned long long n = text ? strtoull(text, &end, 10) : unset;
-
-    if (n == 0 || n > most || (text && *end)) {
-        fprintf(stderr, "beside: %s is not a number from 1 to %llu\n", text ? text : "",
-                (unsigned long long)most);
-        exit(2);
-    }
-    return n;
 }
 
 int main(int argc, char **argv)
@@ -349,12 +264,12 @@ int main(int argc, char **argv)
         return 2;
     }
     const char *first = argc > 2 ? argv[2] : NULL, *second = argc > 3 ? argv[3] : NULL;
-    struct order order = {.messages =
-                              bulk ? number(first, 8, BULK_MOST) : number(first, 1000, 100000),
-                          .bytes = bulk ? number(second, 64 << 20, UINT64_C(1) << 30) : 0};
-    double seconds =
-        (double)(bulk ? number(argc > 4 ? argv[4] : NULL, 3, 3600) : number(second, 1, 3600));
-    pid_t server = start_server(options, &port), other = 0;
+    struct order order = {.messages = bulk ? ends_number(first, 8, BULK_MOST)
+                                           : ends_number(first, 1000, 100000),
+                          .bytes = bulk ? ends_number(second, 64 << 20, UINT64_C(1) << 30) : 0};
+    double seconds = (double)(bulk ? ends_number(argc > 4 ? argv[4] : NULL, 3, 3600)
+                                   : ends_number(second, 1, 3600));
+    pid_t server = ends_start_server(options, serve, &port), other = 0;
 
     snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", port);
     if (!bulk) {
@@ -365,7 +280,7 @@ int main(int argc, char **argv)
             _exit(0);
         }
     }
-    struct end client = {.rme = open_engine(NULL, options), .peer = address(uri)};
+    struct end client = {.rme = ends_open(NULL, options), .peer = ends_address(uri)};
     if (bulk)
         beside_bulk(&client, &order, seconds);
     else

@@ -2,34 +2,43 @@
 /*
  * Many clients of one server over ib://:
  *
- *   crowd [--options LIST] [CLIENTS [PROCESSES [SECONDS]]]
+ *   crowd [--options LIST] [--hold] [CLIENTS [PROCESSES [SECONDS]]]
+ *       CLIENTS (10000) engines in PROCESSES (one for 500 of them) connect to one server at the
+ *       same time; each asks, and all must be answered.  Then all ask once more, one after
+ *       another in each process.  Then they are silent for SECONDS (5).  Prints how long that
+ *       took, what memory the server keeps for each client, what of a processor it uses while
+ *       all are silent, and what one client's request takes alone and among them: time, and
+ *       instructions of the server.
+ *   crowd [--options LIST] churn [COUNT [PROCESSES]]
+ *       COUNT (100000) connections that are made and given up, by PROCESSES (10) engines at a
+ *       time.  Prints the memory of the server after the first hundredth and in the end.
  *
- * CLIENTS (10000) engines in PROCESSES (10) connect to one server at the same time; each asks,
- * and all must be answered.  Then all ask once more, one after another in each process.  Then
- * they are silent for SECONDS (5).  Prints how long that took, what memory the server keeps for
- * each client, what of a processor it uses while all are silent, and what one client's request
- * takes alone and among them.
+ * With --hold the server looks at no request before each process has one that was turned away
+ * (which a process must have: give it more clients than the option backlog lets wait).
  */
-#include "bmi_ib/bmi_ib.h"
-#include "rme.h"
-
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { REQUEST = 1, REPLY = 2, TIMES = 4000 };
+#include "bench/ends.h"
+
+enum { REQUEST = 1, REPLY = 2, TIMES = 4000, COUNTED = 100, STEPS = 4, NAP_MS = 2, NICER = 10 };
+
+const char ends_program[] = "crowd";
 
 /* What each process says when it has come to the end of a step, and waits for the next. */
 struct gang {
     unsigned processes, step;
-    int said[2], go[3][2]; /* one for each step: nobody takes another one's word to go on */
+    bool hold;
+    int said[2], go[STEPS][2]; /* one for each: nobody takes another one's word to go on */
 };
 
 struct client {
@@ -39,49 +48,16 @@ struct client {
     bool answered;
 };
 
-static void die(const char *what, int error)
-{
-    fprintf(stderr, "crowd: %s: %s\n", what, strerror(error < 0 ? -error : error));
-    exit(1);
-}
+static int held[2] = {-1, -1}; /* the server begins when there is a word in it */
 
 static double now(void)
 {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+    return ends_now_us() / 1e6;
 }
 
-static void log_line(void *arg, enum rme_log_level level, const char *line)
+static void nap(void)
 {
-    (void)arg;
-    if (level <= RME_LOG_WARN)
-        fprintf(stderr, "crowd: %s\n", line);
-}
-
-static struct rme *open_engine(const struct rme_addr *listen, const char *options)
-{
-    struct rme_config config = {
-        .fabric = bmi_ib_fabric(), .listen = listen, .options = options, .log = log_line};
-    struct rme *rme;
-    int error = rme_open(&config, &rme);
-
-    if (!error)
-        error = rme_context_open(rme, 0);
-    if (error)
-        die("cannot open an engine", error);
-    return rme;
-}
-
-static struct rme_addr *address(const char *text)
-{
-    struct rme_addr *addr;
-    int error = rme_addr_parse("ib", text, &addr);
-
-    if (error)
-        die(text, error);
-    return addr;
+    (void)poll(NULL, 0, NAP_MS);
 }
 
 /* A step is over; `again`: requests to connect that were made once more. */
@@ -101,7 +77,7 @@ static uint64_t all_over(const struct gang *g)
 
     for (unsigned i = 0; i < g->processes; i++) {
         if (read(g->said[0], &again, sizeof(again)) != sizeof(again))
-            die("a process of clients", ECHILD);
+            ends_die("a process of clients", ECHILD);
         sum += again;
     }
     return sum;
@@ -114,9 +90,50 @@ static uint64_t next_step(struct gang *g)
 
     for (unsigned i = 0; i < g->processes; i++)
         if (write(g->go[g->step][1], &go, 1) != 1)
-            die("a process of clients", errno);
+            ends_die("a process of clients", errno);
     g->step++;
     return all_over(g);
+}
+
+/* The processes; each runs `run` for its part of `total` and ends when we do. */
+static pid_t *start_gang(struct gang *g, const char *uri, const char *options, unsigned total,
+                         void (*run)(struct gang *g, const char *uri, const char *options,
+                                     unsigned part))
+{
+    pid_t *pid = calloc(g->processes, sizeof(*pid));
+
+    if (!pid)
+        ends_die("processes", ENOMEM);
+    if (pipe(g->said) < 0)
+        ends_die("a pipe", errno);
+    for (unsigned i = 0; i < STEPS; i++)
+        if (pipe(g->go[i]) < 0)
+            ends_die("a pipe", errno);
+    for (unsigned i = 0; i < g->processes; i++) {
+        pid[i] = fork();
+        if (pid[i] < 0)
+            ends_die("a process", errno);
+        if (pid[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (nice(NICER) < 0) /* the server has a machine of its own elsewhere */
+                ends_die("nice", errno);
+            close(g->said[0]);
+            run(g, uri, options, total / g->processes + (i < total % g->processes));
+            _exit(0);
+        }
+    }
+    close(g->said[1]);
+    return pid;
+}
+
+static void end_gang(const struct gang *g, pid_t *pid, pid_t server)
+{
+    for (unsigned i = 0; i < g->processes; i++)
+        kill(pid[i], SIGKILL);
+    kill(server, SIGKILL);
+    while (wait(NULL) > 0)
+        ;
+    free(pid);
 }
 
 /* ---- The server ---- */
@@ -127,7 +144,10 @@ static void serve(struct rme *rme)
     void *base = text;
     int64_t length = sizeof(text);
     struct rme_list list = {.base = &base, .length = &length, .count = 1};
+    char go;
 
+    if (held[0] >= 0 && read(held[0], &go, 1) != 1)
+        _exit(1);
     for (;;) {
         struct rme_unexpected u;
         struct rme_done done[16];
@@ -137,34 +157,11 @@ static void serve(struct rme *rme)
             int error = rme_post_send(rme, u.addr, &list, REPLY, 0, NULL, &id);
 
             if (error < 0 && error != -ECONNRESET)
-                die("a reply", error);
+                ends_die("a reply", error);
             rme_unexpected_free(rme, u.buffer);
         }
         rme_test_context(rme, 0, done, 16, 1000);
     }
-}
-
-static pid_t start_server(const char *options, int *port)
-{
-    int fd[2];
-    pid_t pid = -1;
-
-    if (pipe(fd) < 0 || (pid = fork()) < 0)
-        die("a server", errno);
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        struct rme *rme = open_engine(address("ib://127.0.0.1:0"), options);
-
-        *port = rme_listen_port(rme);
-        if (write(fd[1], port, sizeof(*port)) != sizeof(*port))
-            _exit(1);
-        serve(rme);
-    }
-    close(fd[1]);
-    if (read(fd[0], port, sizeof(*port)) != sizeof(*port))
-        die("the server", ECHILD);
-    close(fd[0]);
-    return pid;
 }
 
 /* ---- Clients ---- */
@@ -182,50 +179,67 @@ static void ask(struct client *c)
     if (!error)
         error = rme_post_unexpected(c->rme, c->server, &request, REQUEST, 0, NULL, &id);
     if (error < 0)
-        die("a request", error);
+        ends_die("a request", error);
     c->answered = false;
 }
 
-/* Is the answer there?  False as well when it never will be: it was complained of. */
+/* Is the answer there? */
 static bool look(struct client *c, int wait_ms)
 {
     struct rme_done done;
 
     while (!c->answered && rme_test_context(c->rme, 0, &done, 1, wait_ms) == 1) {
         if (done.error)
-            die("a request", done.error);
+            ends_die("a request", done.error);
         c->answered = done.user == c;
     }
     return c->answered;
 }
 
-static void all_ask(struct client *client, unsigned n)
+/* How many of them have no answer yet. */
+static unsigned look_at_all(struct client *client, unsigned n)
 {
-    unsigned left = n;
+    unsigned left = 0;
 
     for (unsigned i = 0; i < n; i++)
-        ask(&client[i]);
-    while (left) {
-        left = 0;
-        for (unsigned i = 0; i < n; i++)
-            left += !look(&client[i], 0);
-    }
+        left += !look(&client[i], 0);
+    return left;
+}
+
+static uint64_t turned_away(const struct client *client, unsigned n)
+{
+    uint64_t again = 0;
+
+    for (unsigned i = 0; i < n; i++)
+        again += rme_counter_value(client[i].rme, "connects_again");
+    return again;
 }
 
 static void be_clients(struct gang *g, const char *uri, const char *options, unsigned n)
 {
     struct client *client = calloc(n, sizeof(*client));
-    uint64_t again = 0;
 
     if (!client)
-        die("clients", ENOMEM);
+        ends_die("clients", ENOMEM);
     for (unsigned i = 0; i < n; i++)
-        client[i] = (struct client){.rme = open_engine(NULL, options), .server = address(uri)};
+        client[i] =
+            (struct client){.rme = ends_open(NULL, options), .server = ends_address(uri)};
     step_over(g, 0);
-    all_ask(client, n); /* which connects them */
-    for (unsigned i = 0; i < n; i++)
-        again += rme_counter_value(client[i].rme, "connects_again");
-    step_over(g, again);
+    for (unsigned i = 0; i < n; i++) /* which connects them */
+        ask(&client[i]);
+    if (g->hold) {
+        while (turned_away(client, n) == 0) {
+            look_at_all(client, n);
+            nap();
+        }
+        step_over(g, 0);
+    }
+    for (unsigned left = n, before = n; left; before = left) {
+        left = look_at_all(client, n);
+        if (left == before)
+            nap(); /* the server needs the processor */
+    }
+    step_over(g, turned_away(client, n));
     for (unsigned i = 0; i < n; i++) {
         ask(&client[i]);
         while (!look(&client[i], 100))
@@ -235,33 +249,107 @@ static void be_clients(struct gang *g, const char *uri, const char *options, uns
     pause();
 }
 
-/* ---- What is printed ---- */
-
-static int by_size(const void *a, const void *b)
+/* Connects so often, and gives each connection up. */
+static void come_and_go(struct gang *g, const char *uri, const char *options, unsigned n)
 {
-    double x = *(const double *)a, y = *(const double *)b;
+    struct rme *rme = ends_open(NULL, options);
+    unsigned first = n / 100 ? n / 100 : 1;
 
-    return x < y ? -1 : x > y;
+    for (unsigned i = 0; i < n; i++) {
+        struct rme_addr *addr = ends_address(uri);
+        int error = rme_addr_reach(rme, addr, 60000);
+
+        if (error)
+            ends_die("a connection", error);
+        rme_addr_free(addr);
+        if (i + 1 == first)
+            step_over(g, 0);
+    }
+    step_over(g, 0);
+    pause();
 }
+
+/* ---- What is printed ---- */
 
 /* Microseconds: the median. */
 static double request_time(const char *uri, const char *options)
 {
     static double times[TIMES];
-    struct client one = {.rme = open_engine(NULL, options), .server = address(uri)};
+    struct client one = {.rme = ends_open(NULL, options), .server = ends_address(uri)};
 
     for (unsigned i = 0; i < 2 * TIMES; i++) {
-        double begin = now();
+        double begin = ends_now_us();
 
         ask(&one);
         while (!look(&one, 100))
             ;
-        times[i % TIMES] = (now() - begin) * 1e6;
+        times[i % TIMES] = ends_now_us() - begin;
     }
     rme_close(one.rme);
     rme_addr_free(one.server);
-    qsort(times, TIMES, sizeof(times[0]), by_size);
+    qsort(times, TIMES, sizeof(times[0]), ends_by_size);
     return times[TIMES / 2];
+}
+
+/* A client that asks until it is known to the server, and then, as soon as it may, so often. */
+static void be_counted(const char *uri, const char *options, int may, int does)
+{
+    struct client one = {.rme = ends_open(NULL, options), .server = ends_address(uri)};
+    char word = 0;
+
+    for (unsigned i = 0; i < TIMES + COUNTED; i++) {
+        if (i == TIMES && (write(does, &word, 1) != 1 || read(may, &word, 1) != 1))
+            _exit(1);
+        ask(&one);
+        while (!look(&one, 100))
+            ;
+    }
+    if (write(does, &word, 1) != 1)
+        _exit(1);
+    pause();
+}
+
+/* Instructions of the server's thread for one request, its own and those of the libraries that
+ * it calls; 0: it cannot be watched. */
+static double request_instructions(pid_t server, const char *uri, const char *options)
+{
+    int may[2], does[2], status;
+    struct pollfd over;
+    double steps = 0;
+    char word = 0;
+
+    if (pipe(may) < 0 || pipe(does) < 0)
+        ends_die("a pipe", errno);
+    over = (struct pollfd){.fd = does[0], .events = POLLIN};
+    pid_t pid = fork();
+    if (pid < 0)
+        ends_die("a process", errno);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        be_counted(uri, options, may[0], does[1]);
+    }
+    if (read(does[0], &word, 1) != 1)
+        ends_die("the client that is counted", ECHILD);
+    if (ptrace(PTRACE_SEIZE, server, NULL, NULL) == 0) {
+        ptrace(PTRACE_INTERRUPT, server, NULL, NULL);
+        waitpid(server, &status, 0);
+        if (write(may[1], &word, 1) != 1)
+            ends_die("the client that is counted", errno);
+        do {
+            for (unsigned i = 0; i < 100 && WIFSTOPPED(status); i++, steps++)
+                if (ptrace(PTRACE_SINGLESTEP, server, NULL, NULL) < 0 ||
+                    waitpid(server, &status, 0) < 0)
+                    ends_die("the server", errno);
+        } while (poll(&over, 1, 0) == 0);
+        ptrace(PTRACE_DETACH, server, NULL, NULL);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        close(may[i]);
+        close(does[i]);
+    }
+    return steps / COUNTED;
 }
 
 /* A number of /proc/PID/FILE: behind NAME at the head of a line. */
@@ -296,18 +384,6 @@ static double used(pid_t pid)
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
-static unsigned number(const char *text, unsigned unset, unsigned most)
-{
-    char *end;
-    unsigned long n = text ? strtoul(text, &end, 10) : unset;
-
-    if (n == 0 || n > most || (text && *end)) {
-        fprintf(stderr, "crowd: %s is not a number from 1 to %u\n", text ? text : "", most);
-        exit(2);
-    }
-    return (unsigned)n;
-}
-
 static void raise_limits(void)
 {
     struct rlimit files;
@@ -318,51 +394,65 @@ static void raise_limits(void)
     }
 }
 
-int main(int argc, char **argv)
+/* ---- What is done ---- */
+
+static int churn(const char *options, unsigned count, unsigned processes)
 {
-    const char *options = NULL;
+    struct gang g = {.processes = processes};
     char uri[64];
     int port;
+    pid_t server = ends_start_server(options, serve, &port);
 
-    if (argc > 2 && !strcmp(argv[1], "--options")) {
-        options = argv[2];
-        argc -= 2;
-        argv += 2;
-    }
-    unsigned clients = number(argc > 1 ? argv[1] : NULL, 10000, 1000000);
-    struct gang g = {.processes = number(argc > 2 ? argv[2] : NULL, 10, 1000)};
-    unsigned seconds = number(argc > 3 ? argv[3] : NULL, 5, 3600);
-
-    raise_limits();
-    pid_t server = start_server(options, &port);
     snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", port);
-    double alone = request_time(uri, options), before = figure(server, "status", "VmRSS:"),
-           locked = figure(server, "status", "VmLck:");
-    if (pipe(g.said) < 0 || pipe(g.go[0]) < 0 || pipe(g.go[1]) < 0 || pipe(g.go[2]) < 0)
-        die("a pipe", errno);
-    pid_t *pid = calloc(g.processes, sizeof(*pid));
-    if (!pid)
-        die("processes", ENOMEM);
-    for (unsigned i = 0; i < g.processes; i++) {
-        pid[i] = fork();
-        if (pid[i] < 0)
-            die("a process", errno);
-        if (pid[i] == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            close(g.said[0]);
-            be_clients(&g, uri, options, clients / g.processes + (i < clients % g.processes));
-        }
+    pid_t *pid = start_gang(&g, uri, options, count, come_and_go);
+    all_over(&g);
+    printf("after %u connections: %.0f KiB resident, %.0f KiB mapped\n", count / 100,
+           figure(server, "status", "VmRSS:"), figure(server, "status", "VmSize:"));
+    fflush(stdout);
+    double begin = now();
+    next_step(&g);
+    printf("after %u connections: %.0f KiB resident, %.0f KiB mapped; %.0f a second\n", count,
+           figure(server, "status", "VmRSS:"), figure(server, "status", "VmSize:"),
+           count / (now() - begin));
+    end_gang(&g, pid, server);
+    return 0;
+}
+
+static int crowd(const char *options, bool hold, unsigned clients, unsigned processes,
+                 unsigned seconds)
+{
+    struct gang g = {.processes = processes, .hold = hold};
+    double alone = 0, counted = 0;
+    char uri[64], go = 0;
+    int port;
+
+    if (hold && pipe(held) < 0)
+        ends_die("a pipe", errno);
+    pid_t server = ends_start_server(options, serve, &port);
+    snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", port);
+    if (!hold) {
+        alone = request_time(uri, options);
+        counted = request_instructions(server, uri, options);
     }
-    close(g.said[1]);
+    double before = figure(server, "status", "VmRSS:"),
+           locked = figure(server, "status", "VmLck:");
+    pid_t *pid = start_gang(&g, uri, options, clients, be_clients);
     double begin = now();
     all_over(&g);
     printf("%u engines of %u processes opened in %.2f s\n", clients, g.processes,
            now() - begin);
     fflush(stdout);
     begin = now();
+    if (hold) {
+        next_step(&g);
+        printf("in each process somebody was turned away\n");
+        if (write(held[1], &go, 1) != 1)
+            ends_die("the server", errno);
+    }
     uint64_t again = next_step(&g);
     printf("all connected and answered in %.2f s, %llu requests were made again\n",
            now() - begin, (unsigned long long)again);
+    fflush(stdout);
     begin = now();
     next_step(&g);
     printf("all answered once more, one after another, in %.2f s\n", now() - begin);
@@ -373,13 +463,38 @@ int main(int argc, char **argv)
     double busy = used(server);
     sleep(seconds);
     printf("all silent: %.2f %% of a processor\n", (used(server) - busy) / seconds * 100);
-    printf("a request: %.1f us alone, ", alone);
-    printf("%.1f us among them\n", request_time(uri, options));
-    for (unsigned i = 0; i < g.processes; i++)
-        kill(pid[i], SIGKILL);
-    kill(server, SIGKILL);
-    while (wait(NULL) > 0)
-        ;
-    free(pid);
+    if (!hold) {
+        printf("a request: %.1f us alone, %.1f us among them\n", alone,
+               request_time(uri, options));
+        printf("a request: %.0f instructions of the server alone, %.0f among them\n", counted,
+               request_instructions(server, uri, options));
+    }
+    end_gang(&g, pid, server);
     return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *options = NULL;
+    bool hold = false;
+
+    if (argc > 2 && !strcmp(argv[1], "--options")) {
+        options = argv[2];
+        argc -= 2;
+        argv += 2;
+    }
+    if (argc > 1 && !strcmp(argv[1], "--hold")) {
+        hold = true;
+        argc--;
+        argv++;
+    }
+    raise_limits();
+    if (argc > 1 && !strcmp(argv[1], "churn"))
+        return churn(options,
+                     (unsigned)ends_number(argc > 2 ? argv[2] : NULL, 100000, 10000000),
+                     (unsigned)ends_number(argc > 3 ? argv[3] : NULL, 10, 1000));
+    unsigned clients = (unsigned)ends_number(argc > 1 ? argv[1] : NULL, 10000, 1000000);
+    return crowd(options, hold, clients,
+                 (unsigned)ends_number(argc > 2 ? argv[2] : NULL, (clients + 499) / 500, 1000),
+                 (unsigned)ends_number(argc > 3 ? argv[3] : NULL, 5, 3600));
 }
