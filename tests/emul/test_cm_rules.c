@@ -253,6 +253,9 @@ TEST(objects_of_another_context_are_refused)
 static void send_and_leave(struct side *s, bool die)
 {
     unsigned char buf[8] = "the last";
+
+    /* the listener may come after it */
+    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
     struct rdma_cm_id *id = connect_to("127.0.0.1", PORT);
     struct ibv_mr *mr = rdma_reg_msgs(id, buf, sizeof(buf));
 
@@ -267,107 +270,113 @@ static void send_and_leave(struct side *s, bool die)
     all_gone();
 }
 
-/* Who polls before it asks for events gets the message before it hears of the end. */
-static void receive_the_last(struct side *s, bool poll)
+/* The passive side, with a receive that the last message takes. */
+struct last {
+    struct rdma_cm_id *listener, *id;
+    struct ibv_mr *mr;
+    unsigned char buf[8];
+};
+
+/* Until the other has ended; `hold` ms the device holds the news of that back. */
+static void let_it_end(struct side *s, struct last *t, const char *hold)
 {
-    unsigned char buf[8] = {0};
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 4), *id = accept_one();
-    struct ibv_mr *mr = rdma_reg_msgs(id, buf, sizeof(buf));
     char c;
 
-    CHECK(mr);
-    CHECK_EQ(rdma_post_recv(id, NULL, buf, sizeof(buf), mr), 0);
+    setenv("EMUVERBS_DREQ_HOLD_MS", hold, 1);
+    t->listener = listen_at("127.0.0.1", PORT, 4);
+    t->id = accept_one();
+    t->mr = rdma_reg_msgs(t->id, t->buf, sizeof(t->buf));
+    CHECK(t->mr);
+    CHECK_EQ(rdma_post_recv(t->id, NULL, t->buf, sizeof(t->buf), t->mr), 0);
     meet(s);
-    CHECK(read(s->sock, &c, 1) <= 0); /* until the other has ended */
-    if (poll) {
-        CHECK(!readable(chan->fd, 200));
-        expect_wc(id->recv_cq, 0, IBV_WC_SUCCESS);
-        CHECK_EQ(memcmp(buf, "the last", 8), 0);
-    }
+    CHECK(read(s->sock, &c, 1) <= 0);
+}
+
+static void hear_of_the_end(struct last *t)
+{
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    CHECK_EQ(rdma_dereg_mr(mr), 0);
-    drop(id);
-    drop(l);
+    CHECK_EQ(rdma_dereg_mr(t->mr), 0);
+    drop(t->id);
+    drop(t->listener);
     all_gone();
 }
 
-/* The listener is there when the other process begins: its first attempt waits for it. */
+/* Who polls before it asks for events gets the message before it hears of the end. */
+static void receive_the_last(struct side *s)
+{
+    struct last t = {0};
+
+    let_it_end(s, &t, "60000");
+    CHECK(!readable(chan->fd, 200));
+    expect_wc(t.id->recv_cq, 0, IBV_WC_SUCCESS);
+    CHECK_EQ(memcmp(t.buf, "the last", 8), 0);
+    hear_of_the_end(&t);
+}
+
 PAIR(the_last_message_comes_before_the_end, run_two)
 ACTIVE(the_last_message_comes_before_the_end)
 {
-    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
     send_and_leave(s, false);
 }
 PASSIVE(the_last_message_comes_before_the_end)
 {
-    setenv("EMUVERBS_DREQ_HOLD_MS", "60000", 1);
-    receive_the_last(s, true);
+    receive_the_last(s);
 }
 
 PAIR(the_last_message_of_the_dead_comes_before_the_end, run_two)
 ACTIVE(the_last_message_of_the_dead_comes_before_the_end)
 {
-    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
     send_and_leave(s, true);
 }
 PASSIVE(the_last_message_of_the_dead_comes_before_the_end)
 {
-    setenv("EMUVERBS_DREQ_HOLD_MS", "60000", 1);
-    receive_the_last(s, true);
+    receive_the_last(s);
 }
 
 /* Who does not poll hears of the end all the same, after a while or at once. */
+static void do_not_poll(struct side *s, const char *hold)
+{
+    struct last t = {0};
+
+    let_it_end(s, &t, hold);
+    hear_of_the_end(&t);
+}
+
 PAIR(the_end_does_not_wait_for_ever, run_two)
 ACTIVE(the_end_does_not_wait_for_ever)
 {
-    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
     send_and_leave(s, false);
 }
 PASSIVE(the_end_does_not_wait_for_ever)
 {
-    setenv("EMUVERBS_DREQ_HOLD_MS", "50", 1);
-    receive_the_last(s, false);
+    do_not_poll(s, "50");
 }
 
 PAIR(the_end_need_not_wait, run_two)
 ACTIVE(the_end_need_not_wait)
 {
-    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
     send_and_leave(s, false);
 }
 PASSIVE(the_end_need_not_wait)
 {
-    setenv("EMUVERBS_DREQ_HOLD_MS", "0", 1);
-    receive_the_last(s, false);
+    do_not_poll(s, "0");
 }
 
 /* Who ends the connection itself, while the end of a dead peer is held back, does not wait. */
 PAIR(an_end_that_is_held_is_that_of_the_dead, run_two)
 ACTIVE(an_end_that_is_held_is_that_of_the_dead)
 {
-    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
     send_and_leave(s, true);
 }
 PASSIVE(an_end_that_is_held_is_that_of_the_dead)
 {
-    unsigned char buf[8] = {0};
-    char c;
+    struct last t = {0};
 
-    setenv("EMUVERBS_DREQ_HOLD_MS", "60000", 1);
     setenv("EMUVERBS_CM_TIMEOUT_MS", "60000", 1);
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 4), *id = accept_one();
-    struct ibv_mr *mr = rdma_reg_msgs(id, buf, sizeof(buf));
-    CHECK(mr);
-    CHECK_EQ(rdma_post_recv(id, NULL, buf, sizeof(buf), mr), 0);
-    meet(s);
-    CHECK(read(s->sock, &c, 1) <= 0); /* until the other has ended */
+    let_it_end(s, &t, "60000");
     CHECK(!readable(chan->fd, 200));
-    CHECK_EQ(rdma_disconnect(id), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    CHECK_EQ(rdma_dereg_mr(mr), 0);
-    drop(id);
-    drop(l);
-    all_gone();
+    CHECK_EQ(rdma_disconnect(t.id), 0);
+    hear_of_the_end(&t);
 }
 
 #define T(name) cmocka_unit_test(name)

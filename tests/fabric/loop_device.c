@@ -13,7 +13,7 @@
 #include <arpa/inet.h>
 #include "loop_int.h"
 
-#define WINDOW 8 /* transfers whose data may move at one time */
+#define AT_WORK 8 /* transfers whose data may move at one time */
 
 /* ---- Registrations: a table of slots; a key is the slot with random bits above it ---- */
 
@@ -288,11 +288,11 @@ static bool move_piece(struct rme_link *link, struct loop_work *w)
 }
 
 /* The incomplete transfers at work, oldest first. */
-static uint32_t window(struct rme_link *link, struct loop_work *at_work[WINDOW])
+static uint32_t find_work(struct rme_link *link, struct loop_work *at_work[AT_WORK])
 {
     uint32_t n = 0, reads = 0;
 
-    for (struct loop_work *w = link->work; w && n < WINDOW; w = w->next) {
+    for (struct loop_work *w = link->work; w && n < AT_WORK; w = w->next) {
         if (!w->xfer || w->moved == w->xfer->npiece)
             continue;
         if (w->xfer->read && reads++ == link->fabric->read_depth)
@@ -307,10 +307,10 @@ static bool move_data(struct rme_link *link, bool *worked)
 {
     struct loop_fabric *f = link->fabric;
     uint64_t budget = f->chaos ? 1 + loop_random(f, 4) : UINT64_MAX;
-    struct loop_work *at_work[WINDOW];
+    struct loop_work *at_work[AT_WORK];
     uint32_t n;
 
-    while (budget-- && (n = window(link, at_work))) {
+    while (budget-- && (n = find_work(link, at_work))) {
         *worked = true;
         if (!move_piece(link, at_work[f->chaos ? loop_random(f, n) : 0]))
             return false;
