@@ -3,7 +3,8 @@
 # Usage: foreign.sh [ROUNDS]
 # Programs that nobody here wrote, and that use the device in ways of their own, on the software HCA, each ROUNDS times
 # (FOREIGN_ROUNDS, or 2): perftest with and without rdma_cm, cmtime, udaddy, mckey, libfabric, Open MPI, UCX, iSER, fio; and once
-# pyverbs's own tests. Each says why, where it does not run. FOREIGN_ONLY is a pattern of names (grep) of those to run.
+# pyverbs's own tests, and ours in pyverbs (pyverbs_own.py). Where root may, a few huge pages are set aside for pyverbs's, and given
+# back. Each says why, where it does not run. FOREIGN_ONLY is a pattern of names (grep) of those to run.
 # A program that takes longer than FOREIGN_LIMIT (300) seconds has failed. Exit 77 when none runs. Run it by hand in the build directory, on a machine that is not busy; `quickstart packages foreign`
 # installs what it needs. The programs of programs.sh are run there.
 : "${EMUVERBS:=emul/verbs/emuverbs}"
@@ -20,7 +21,10 @@ ran=0
 failed=0
 tmp=$(mktemp -d) || exit 99
 server=
-trap 'test -n "$server" && kill "$server" 2>/dev/null; rm -rf "$tmp"' EXIT
+huge=/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
+huge_taken=
+give_back() { [ -z "$huge_taken" ] || echo 0 >$huge; }
+trap 'test -n "$server" && kill "$server" 2>/dev/null; give_back; rm -rf "$tmp"' EXIT
 
 skip() { echo "SKIP: $1: $2"; }
 have() { # program, package
@@ -238,6 +242,10 @@ tests=/usr/share/doc/rdma-core/tests
 if ! python3=$(command -v /usr/bin/python3) || ! "$python3" -c 'import pyverbs' 2>/dev/null || [ ! -d $tests ]; then
     skip pyverbs "not installed (Debian: python3-pyverbs)"
 elif printf 'pyverbs\n' | grep -qE "${FOREIGN_ONLY:-.}"; then
+    if [ -w $huge ] && [ "$(cat $huge)" = 0 ]; then
+        huge_taken=1
+        echo 8 >$huge
+    fi
     cp -r $tests "$tmp/tests"
     find "$tmp/tests" -name '*.gz' -exec gunzip {} +
     view= # its tests of rdma_cm look in sysfs for an interface with an address
@@ -249,6 +257,12 @@ elif printf 'pyverbs\n' | grep -qE "${FOREIGN_ONLY:-.}"; then
     ran_tests=$(sed -n 's/^Ran \([0-9]*\) test.*/\1/p' "$tmp/client")
     skipped=$(grep -c '\.\.\. skipped' "$tmp/client")
     result "pyverbs: $((${ran_tests:-0} - skipped)) tests, $skipped skipped" $status
+    give_back
+    huge_taken=
+    timeout 300 "$emuverbs" "$python3" "$here/pyverbs_own.py" -v >"$tmp/client" 2>&1
+    status=$?
+    tail -n 15 "$tmp/client" | sed 's/^/    /' >"$tmp/why"
+    result "pyverbs, our tests: $(grep -c '\.\.\. ok$' "$tmp/client") tests" $status
 fi
 
 echo "$ran run, $failed failed"
