@@ -91,13 +91,19 @@ int emu_listener_pid(const char *name)
     return ret;
 }
 
+/*
+ * The first slot and the last are nobody's: a queue pair in one of them could have the number
+ * 0, or the one that stands for all members of a group.
+ */
+#define SLOTS (EMU_MAX_SLOTS - 2)
+
 int emu_slot_claim(struct emu_dev *d)
 {
     char name[64];
-    uint32_t start = (uint32_t)d->pid % (EMU_MAX_SLOTS - 1);
+    uint32_t start = (uint32_t)d->pid % SLOTS;
 
-    for (uint32_t i = 0; i < EMU_MAX_SLOTS - 1; i++) {
-        uint32_t slot = 1 + (start + i) % (EMU_MAX_SLOTS - 1);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        uint32_t slot = 1 + (start + i) % SLOTS;
         snprintf(name, sizeof(name), "emuverbs/slot/%u", slot);
         int s = emu_listen_abstract(name);
         if (s >= 0) {
