@@ -468,6 +468,44 @@ PASSIVE(multicast)
     side_close(s);
 }
 
+/* A member whose memory is gone in the middle gets a part of it, and the next one all. */
+TEST(a_member_that_fails)
+{
+    struct side s = {0};
+    union ibv_gid g = group();
+
+    setenv("EMUVERBS_BOUNCE_MAX", "0", 1); /* copied at once */
+    open_ud(&s);
+    g.raw[8] = (unsigned char)(getpid() >> 8);
+    g.raw[9] = (unsigned char)getpid();
+    struct ibv_qp *second = ud_qp(&s, NULL, 0);
+    struct ibv_ah *ah = handle(&s, g, 0xc001);
+    CHECK_EQ(ibv_attach_mcast(s.qp, &g, 0xc001), 0);
+    CHECK_EQ(ibv_attach_mcast(second, &g, 0xc001), 0);
+    struct ibv_sge two[] = {{(uintptr_t)s.buf + 4096, HEADER + 20, s.mr->lkey},
+                            {(uintptr_t)s.buf + 8192, 200, s.mr->lkey}};
+    struct ibv_sge sge = {(uintptr_t)s.buf + 16384, 200, s.mr->lkey};
+    struct ibv_recv_wr first = {.wr_id = 11, .sg_list = two, .num_sge = 2}, *bad;
+    struct ibv_recv_wr wr = {.wr_id = 12, .sg_list = &sge, .num_sge = 1};
+    CHECK_EQ(ibv_post_recv(s.qp, &first, &bad), 0);
+    CHECK_EQ(ibv_post_recv(second, &wr, &bad), 0);
+    CHECK(mmap(s.buf + 8192, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+          s.buf + 8192);
+    pattern(s.buf, 100, 3);
+    CHECK_EQ(try_from(&s, second, 1, ah, GROUP, 0, 100, IBV_SEND_SIGNALED), 0);
+    expect_wc(s.scq, 1, IBV_WC_SUCCESS);
+    expect_wc(s.rcq, 11, IBV_WC_LOC_PROT_ERR);
+    CHECK_EQ(expect_wc(s.rcq, 12, IBV_WC_SUCCESS).byte_len, HEADER + 100);
+    CHECK(is_pattern(s.buf + 4096 + HEADER, 20, 3));
+    CHECK(is_pattern(s.buf + 16384 + HEADER, 100, 3));
+    CHECK_EQ(mprotect(s.buf + 8192, 4096, PROT_READ | PROT_WRITE), 0);
+    CHECK_EQ(ibv_detach_mcast(s.qp, &g, 0xc001), 0);
+    CHECK_EQ(ibv_detach_mcast(second, &g, 0xc001), 0);
+    CHECK_EQ(ibv_destroy_qp(second), 0);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    side_close(&s);
+}
+
 /* Receives of a shared queue serve queue pairs for datagrams, too. */
 TEST(shared_receives)
 {
@@ -600,19 +638,11 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        T(header),
-        T(header_on_ethernet),
-        T(ping_pong),
-        T(many_senders),
-        T(killed_sender),
-        T(killed_with_a_receive),
-        T(stopped_receiver),
-        T(multicast),
-        T(shared_receives),
-        T(handle_destroyed_early),
-        T(mistakes),
-        T(wr_interface),
-        T(memory_that_is_gone),
+        T(header),           T(header_on_ethernet),     T(ping_pong),
+        T(many_senders),     T(killed_sender),          T(killed_with_a_receive),
+        T(stopped_receiver), T(a_member_that_fails),    T(multicast),
+        T(shared_receives),  T(handle_destroyed_early), T(mistakes),
+        T(wr_interface),     T(memory_that_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
