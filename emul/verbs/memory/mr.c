@@ -479,7 +479,8 @@ int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint
 /* Notes a pin in this process's segment, for the owner to find; NULL when there is no room. */
 static _Atomic uint32_t *note_pin(struct emu_dev *d, uint32_t entry)
 {
-    static _Thread_local uint32_t hint;
+    /* the library is there from the start: no call is needed to find it */
+    static _Thread_local uint32_t hint __attribute__((tls_model("initial-exec")));
 
     for (uint32_t k = 0; k < EMU_PINS; k++) {
         _Atomic uint32_t *e = &d->seg->pins[(hint + k) % EMU_PINS];

@@ -518,9 +518,11 @@ static bool resolve_local(struct run *r)
             there = emu_mr_local(r->d, r->qp->qp.pd->handle, s, access, v);
         if (there < 0)
             return false;
-        r->demand |= there;
-        if ((there || unanswered) && emu_mr_populate(v->iov_base, v->iov_len, answered))
-            return false;
+        if (there || unanswered) {
+            r->demand |= there;
+            if (emu_mr_populate(v->iov_base, v->iov_len, answered))
+                return false;
+        }
         r->nlocal++;
     }
     return true;
@@ -663,26 +665,23 @@ static enum ibv_wc_status exec_datagram(struct run *r)
     return IBV_WC_SUCCESS;
 }
 
-/* It succeeds whatever becomes of it. */
-static void send_unacknowledged(struct run *r)
-{
-    enum ibv_wc_status status = IBV_WC_SUCCESS;
-    enum exec_result res = EXEC_NO_ANSWER;
-    bool send = r->wr->opcode == IBV_WR_SEND || r->wr->opcode == IBV_WR_SEND_WITH_IMM;
-    uint32_t timer;
-
-    if (enter(r))
-        res = send ? do_send(r, &status, &timer) : do_write(r, &status, &timer);
-    if (res != EXEC_DONE || status != IBV_WC_SUCCESS)
-        emu_count(COUNT_datagrams_lost, 1);
-}
-
 static enum ibv_wc_status bind_window(struct emu_dev *d, struct emu_qp *qp,
                                       const struct emu_wr *wr)
 {
     const struct emu_binder by = {qp->qp.pd->handle, qp->qp.qp_num, &qp->windows};
 
     return emu_mw_bind(d, &by, &wr->bind, wr->raddr, wr->rkey);
+}
+
+/* On a connection without acknowledgements a request succeeds whatever became of it. */
+static enum exec_result over(struct run *r, enum exec_result res, enum ibv_wc_status *status)
+{
+    if (r->qp->qp.qp_type != IBV_QPT_UC)
+        return res;
+    if (res != EXEC_DONE || *status != IBV_WC_SUCCESS)
+        emu_count(COUNT_datagrams_lost, 1);
+    *status = IBV_WC_SUCCESS;
+    return EXEC_DONE;
 }
 
 enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
@@ -717,13 +716,8 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         *status = IBV_WC_LOC_PROT_ERR;
         return EXEC_DONE;
     }
-    if (qp->qp.qp_type == IBV_QPT_UC) {
-        send_unacknowledged(&r);
-        *status = IBV_WC_SUCCESS;
-        return EXEC_DONE;
-    }
     if (!enter(&r))
-        return EXEC_NO_ANSWER;
+        return over(&r, EXEC_NO_ANSWER, status);
     switch (wr->opcode) {
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_IMM:
@@ -747,5 +741,5 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         res = EXEC_DONE;
         break;
     }
-    return res;
+    return over(&r, res, status);
 }

@@ -391,6 +391,21 @@ void emu_sq_flush(struct emu_dev *d, struct emu_qp *qp)
     qp->reads_out = qp->reads_sent = 0;
 }
 
+/* Is it a request for a queue pair of a type that has no acknowledgements? */
+static bool is_unacknowledged(enum ibv_qp_type type, const struct emu_wr *wr)
+{
+    switch (wr->opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+        return type == IBV_QPT_UC || wr->av.where != AV_NONE;
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return type == IBV_QPT_UC;
+    default:
+        return false;
+    }
+}
+
 int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
 {
     bool inl = wr->flags & IBV_SEND_INLINE;
@@ -400,13 +415,7 @@ int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
         return EINVAL;
     if (wr->nsge > qp->init.cap.max_send_sge && !wr->inl)
         return EINVAL;
-    if (qp->qp.qp_type == IBV_QPT_UD &&
-        ((wr->opcode != IBV_WR_SEND && wr->opcode != IBV_WR_SEND_WITH_IMM) ||
-         wr->av.where == AV_NONE))
-        return EINVAL;
-    if (qp->qp.qp_type == IBV_QPT_UC && wr->opcode != IBV_WR_SEND &&
-        wr->opcode != IBV_WR_SEND_WITH_IMM && wr->opcode != IBV_WR_RDMA_WRITE &&
-        wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM)
+    if (qp->qp.qp_type != IBV_QPT_RC && !is_unacknowledged(qp->qp.qp_type, wr))
         return EINVAL;
     switch (wr->opcode) {
     case IBV_WR_SEND:
