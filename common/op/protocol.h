@@ -10,6 +10,7 @@
 #include "transport/peer.h"
 
 struct rme_op;
+struct rme_protocols;
 
 /* What may arrive: a message of each type, but that an RTS of an unexpected message is a thing
  * of its own. */
@@ -32,6 +33,9 @@ enum rme_started {
 struct rme_protocol {
     const char *name;
 
+    /* what it keeps for the process is set up */
+    void (*init)(struct rme_protocols *protocols);
+
     /* a QUEUED send, the first one of its tag: each protocol is asked, in the order of the
      * table */
     enum rme_started (*start)(struct rme *rme, struct rme_op *op);
@@ -45,10 +49,16 @@ struct rme_protocol {
     /* messages: each kind has one taker */
     rme_arrived_fn arrived[RME_ARRIVALS];
 
-    /* a peer, a new link with it, and the end of that link: what is kept for it goes */
+    /* a peer, a new link with it, and the end of that link: what is kept for it goes, and when
+     * no device works for it any more (down) what devices had of it */
     void (*made)(struct rme_peer *peer);
     void (*started)(struct rme_peer *peer);
     void (*left)(struct rme_peer *peer);
+    void (*down)(struct rme_peer *peer);
+    /* the host wants nothing more that comes from a peer */
+    void (*unwanted)(struct rme_peer *peer);
+    /* is there something of a peer that the host is still to get? */
+    bool (*is_needed)(const struct rme_peer *peer);
 
     /* an op that it has taken over (op->protocol) */
     /* memory is ready, or data has moved: it goes on */

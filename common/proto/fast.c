@@ -411,7 +411,7 @@ void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer)
         rme_peer_kick(peer);
 }
 
-void rme_fast_down(struct rme_peer *peer)
+static void down(struct rme_peer *peer)
 {
     struct rme_fast_hold *hold = peer->talk->fast.held;
 
@@ -445,8 +445,15 @@ static void started(struct rme_peer *peer)
     peer->talk->fast.refused = false;
 }
 
+static void init(struct rme_protocols *protocols)
+{
+    rme_node_init(&protocols->fast.areas);
+    rme_node_init(&protocols->fast.jobs);
+}
+
 const struct rme_protocol rme_protocol_fast = {
     .name = "fast",
+    .init = init,
     .start = start,
     .in_turn = fits,
     .arrived = {[RME_WIRE_GRANT] = granted,
@@ -455,4 +462,5 @@ const struct rme_protocol rme_protocol_fast = {
     .made = made,
     .started = started,
     .left = rme_fast_area_left,
+    .down = down,
 };

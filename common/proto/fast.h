@@ -68,7 +68,6 @@ void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer);
 
 /* ---- fast_area.c: the receiver ---- */
 
-void rme_fast_init(struct rme_fast_pool *pool);
 /* An RTS of so many bytes came: the peer is granted memory if it would use it. */
 void rme_fast_wanted(struct rme_peer *peer, uint64_t size);
 /* Is this immediate one of a message in memory that the peer was granted? */
@@ -100,7 +99,6 @@ void rme_fast_bound(struct rme_peer *peer, bool all);
 /* ---- Both ---- */
 
 /* No device works for the link any more. */
-void rme_fast_down(struct rme_peer *peer);
 void rme_fast_area_down(struct rme_peer *peer);
 /* Does the first of the jobs. */
 void rme_fast_work(struct rme *rme);

@@ -64,12 +64,6 @@ struct rme_fast_area {
     bool open;
 };
 
-void rme_fast_init(struct rme_fast_pool *pool)
-{
-    rme_node_init(&pool->areas);
-    rme_node_init(&pool->jobs);
-}
-
 static struct rme_fast_pool *pool_of(const struct rme *rme)
 {
     return &rme->protocols->fast;

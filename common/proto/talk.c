@@ -25,11 +25,13 @@ const struct rme_protocol *const rme_protocol_table[] = {
 
 void rme_protocols_init(struct rme_protocols *protocols)
 {
-    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++) {
         for (unsigned kind = 0; kind < RME_ARRIVALS; kind++)
             if ((*row)->arrived[kind] != NULL)
                 protocols->arrived[kind] = (*row)->arrived[kind];
-    rme_fast_init(&protocols->fast);
+        if ((*row)->init != NULL)
+            (*row)->init(protocols);
+    }
 }
 
 static void made(struct rme_peer *peer)
@@ -112,10 +114,27 @@ static void down(struct rme_peer *peer)
     while (!rme_node_alone(&peer->moving))
         rme_move_free(rme, rme_entry(peer->moving.next, struct rme_move, link));
     rme_units_lost(peer);
-    rme_fast_down(peer);
+    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+        if ((*row)->down != NULL)
+            (*row)->down(peer);
     sends_first(&peer->dying);
     while ((node = rme_node_take(&peer->dying)) != NULL)
         rme_op_unpin(rme, rme_entry(node, struct rme_op, of_peer));
+}
+
+static void unwanted(struct rme_peer *peer)
+{
+    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+        if ((*row)->unwanted != NULL)
+            (*row)->unwanted(peer);
+}
+
+static bool is_needed(const struct rme_peer *peer)
+{
+    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+        if ((*row)->is_needed != NULL && (*row)->is_needed(peer))
+            return true;
+    return false;
 }
 
 static void gone(struct rme_peer *peer)
@@ -130,7 +149,7 @@ const struct rme_link_user rme_talk_user = {
     .left = left,
     .down = down,
     .unreachable = unreachable,
-    .unwanted = rme_unexp_unwanted,
-    .is_needed = rme_unexp_waits,
+    .unwanted = unwanted,
+    .is_needed = is_needed,
     .gone = gone,
 };

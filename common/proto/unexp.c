@@ -299,7 +299,8 @@ static void left(struct rme_peer *peer)
     drop(peer, false);
 }
 
-void rme_unexp_unwanted(struct rme_peer *peer)
+/* Drops all messages of a peer, also those that could be delivered. */
+static void unwanted(struct rme_peer *peer)
 {
     struct rme_protocols *protocols = peer->rme->protocols;
 
@@ -329,6 +330,12 @@ static void made(struct rme_peer *peer)
     rme_node_init(&peer->talk->pulls);
 }
 
+/* Is one of its messages still to be delivered? */
+static bool is_needed(const struct rme_peer *peer)
+{
+    return peer->talk->waiting_host != 0 || !rme_node_alone(&peer->talk->unexpected);
+}
+
 const struct rme_protocol rme_protocol_unexpected = {
     .name = "unexpected",
     .cancelled = cancelled,
@@ -336,4 +343,6 @@ const struct rme_protocol rme_protocol_unexpected = {
         {[RME_WIRE_UNEXPECTED] = unexp_arrived, [RME_ARRIVAL_UNEXPECTED_RTS] = rts_arrived},
     .made = made,
     .left = left,
+    .unwanted = unwanted,
+    .is_needed = is_needed,
 };

@@ -27,13 +27,6 @@ struct rme_unexp {
 /* Takes the first complete message; NULL: none.  The host has its buffer from now on. */
 struct rme_unexp *rme_unexp_take(struct rme *rme);
 
-/* Drops all messages of a peer, also those that could be delivered. */
-void rme_unexp_unwanted(struct rme_peer *peer);
-/* Is one of it still to be delivered? */
-static inline bool rme_unexp_waits(const struct rme_peer *peer)
-{
-    return peer->talk->waiting_host != 0 || !rme_node_alone(&peer->talk->unexpected);
-}
 /* Takes a buffer back from the host; NULL: it has no such. */
 struct rme_unexp *rme_unexp_back(struct rme *rme, const void *buffer);
 /* What waited for ops that had ended before it is delivered. */
