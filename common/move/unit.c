@@ -9,7 +9,7 @@
  *     already the unit is the rest of the message, otherwise option `unit` bounds it, and a
  *     thread registers it without the lock.
  *  2. pack: a block of a zone (zone.h) and a copy.  Also what the planner wants for small
- *     lists.
+ *     lists.  A copy that takes long is made without the lock, as registering is.
  *  3. reserve: a block that the engine has kept for this since it was opened; one op uses it at
  *     a time, in turn.  It is for when nothing can be registered, so where there are no windows
  *     it has keys for peers from the beginning: these open the block for good, and nothing but
@@ -27,9 +27,11 @@
  * is taken only for what the peer has opened already, and held until a device is done, which
  * needs nobody.  So movers always get their turn, and thereby exposers do.
  *
- * Registering takes place in rme_unit_work, called by whichever thread is about to release the
- * lock.  The unit is BUSY meanwhile and pins its op.  If the op ends in between, the unit is
- * only given up (op = NULL) and the thread cleans up.
+ * Registering, and packing of LONG_COPY or more, take place in rme_unit_work, called by
+ * whichever thread is about to release the lock.  The unit is BUSY meanwhile and pins its op,
+ * so that the host's memory and the list of its segments stay.  If the op ends in between, the
+ * unit is only given up (op = NULL) and the thread cleans up.  Copying out of a block, and
+ * packing into a reserve block, still hold the lock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -45,6 +47,7 @@
 #endif
 
 #define KEEP_ROOM     1024u       /* larger arrays are not kept for reuse */
+#define LONG_COPY     (16u << 10) /* a copy of so much delays others that want the lock */
 #define RESERVE_BYTES (64u << 10) /* what a reserve block should have */
 /* what it may have when the memlock limit is tight */
 #define RESERVE_BYTES_MIN RME_ZONE_MIN_BLOCK
@@ -153,16 +156,33 @@ static void use_block(struct rme_unit *unit, void *block, const struct rme_mr *m
     }
 }
 
-/* The device may use it from now on. */
+/* Is it a block that the host's data has to be copied into? */
+static bool packs(const struct rme_unit *unit, const struct rme_op *op)
+{
+    return unit->block != NULL && rme_op_sends(op);
+}
+
+static bool packs_long(const struct rme_unit *unit, const struct rme_op *op)
+{
+    return packs(unit, op) && unit->length >= LONG_COPY && unit->memory == RME_MEMORY_PACK;
+}
+
+static void pack(const struct rme_unit *unit, const struct rme_op *op)
+{
+    rme_seg_gather(op->seg, op->nseg, unit->offset, unit->block, unit->length);
+}
+
+/* The device may use it from now on.  A long copy was made before. */
 static void unit_ready(struct rme *rme, struct rme_unit *unit)
 {
-    struct rme_op *op = unit->op;
+    const struct rme_op *op = unit->op;
 
     unit->state = RME_UNIT_READY;
-    if (unit->block != NULL && rme_op_sends(op)) {
-        rme_seg_gather(op->seg, op->nseg, unit->offset, unit->block, unit->length);
-        rme_count_add(rme, RME_C_BYTES_COPIED, unit->length);
-    }
+    if (!packs(unit, op))
+        return;
+    if (!packs_long(unit, op))
+        pack(unit, op);
+    rme_count_add(rme, RME_C_BYTES_COPIED, unit->length);
 }
 
 static void want_work(struct rme *rme, struct rme_unit *unit)
@@ -227,7 +247,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
         if (block != NULL)
             (void)rme_zone_show(rme->zone, block, unit->length, unit->access, false, &mr);
         use_block(unit, block, mr);
-        if (mr != NULL)
+        if (mr != NULL && !packs_long(unit, op))
             unit_ready(rme, unit);
         else
             want_work(rme, unit);
@@ -403,7 +423,7 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
 
 /* Registers, or finds a block.  No lock held; the unit is BUSY, so nobody else looks at its
  * memory. */
-static int do_work(struct rme *rme, struct rme_unit *unit)
+static int make_usable(struct rme *rme, struct rme_unit *unit)
 {
     const struct rme_mr *mr;
 
@@ -421,6 +441,16 @@ static int do_work(struct rme *rme, struct rme_unit *unit)
     return 0;
 }
 
+/* The same, and packs.  `op` is pinned; unit->op is not looked at, as it may be given up. */
+static int do_work(struct rme *rme, struct rme_unit *unit, const struct rme_op *op)
+{
+    int result = make_usable(rme, unit);
+
+    if (result == 0 && packs_long(unit, op))
+        pack(unit, op);
+    return result;
+}
+
 void rme_unit_work(struct rme *rme)
 {
     struct rme_unit *unit = rme_entry(rme_node_take(&rme->mover->work), struct rme_unit, queue);
@@ -430,7 +460,7 @@ void rme_unit_work(struct rme *rme)
     op->pins++;
     unit->state = RME_UNIT_BUSY;
     pthread_mutex_unlock(&rme->lock);
-    result = do_work(rme, unit);
+    result = do_work(rme, unit, op);
     rme_lock(rme);
     if (unit->op == NULL) {
         if (let_go(rme, unit))

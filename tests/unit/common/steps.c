@@ -7,14 +7,20 @@
 #include "steps.h"
 #include "unit.h"
 
-long steps_of(void (*act)(void *arg), void *arg)
+bool under_valgrind(void)
 {
     const char *preloaded = getenv("LD_PRELOAD");
+
+    return preloaded != NULL && strstr(preloaded, "valgrind") != NULL;
+}
+
+long steps_of(void (*act)(void *arg), void *arg)
+{
     long steps = 0;
     int status = 0;
     pid_t child;
 
-    if (preloaded != NULL && strstr(preloaded, "valgrind") != NULL)
+    if (under_valgrind())
         return 0;
     child = fork();
     assert_true(child >= 0);

@@ -3,6 +3,11 @@
 #ifndef STEPS_H
 #define STEPS_H
 
+#include <stdbool.h>
+
+/* Valgrind sees every instruction and every access, those that a test means as well. */
+bool under_valgrind(void);
+
 /*
  * Runs `act` in a child of its own, so that nothing of it is seen here.  The number of
  * instructions; 0: nobody can be watched, or others' instructions would be counted (valgrind).

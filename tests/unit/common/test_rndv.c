@@ -4,6 +4,11 @@
  * peer that is played here, without credits, send buffers or memory just then, or with a peer
  * that says what it should not.
  */
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+#include "steps.h"
 #include "unit.h"
 #include "engine/engine.h"
 #include "tests/fuzz/script_fabric.h"
@@ -406,6 +411,67 @@ static void one_offer_too_many(void **state)
     end();
 }
 
+/* ---- Long copies ---- */
+
+static char *guarded;
+static size_t guarded_bytes;
+static unsigned touched, touched_without_the_lock;
+
+/* Somebody touches guarded memory, in this very thread. */
+static void is_touched(int number)
+{
+    (void)number;
+    touched++;
+    if (pthread_mutex_trylock(&rme->lock) == 0) {
+        touched_without_the_lock++;
+        pthread_mutex_unlock(&rme->lock);
+    }
+    if (mprotect(guarded, guarded_bytes, PROT_READ | PROT_WRITE) != 0)
+        abort();
+}
+
+/* Sends a list of so many pieces of guarded memory, which is packed. */
+static void send_guarded(int pieces, int32_t tag)
+{
+    enum { PIECE = 1000, MOST = 100 };
+    void *base[MOST];
+    int64_t length[MOST];
+    struct rme_list list = {.base = base, .length = length, .count = pieces};
+    rme_id id;
+
+    for (int i = 0; i < pieces; i++) {
+        base[i] = guarded + 2 * i * PIECE;
+        length[i] = PIECE;
+    }
+    assert_int_equal(mprotect(guarded, guarded_bytes, PROT_NONE), 0);
+    assert_int_equal(rme_post_send(rme, peer, &list, tag, 0, NULL, &id), 0);
+    run();
+}
+
+/* Also when a block is there at once, as for the second. */
+static void long_lists_are_packed_without_the_lock(void **state)
+{
+    struct sigaction act = {.sa_handler = is_touched}, before;
+
+    (void)state;
+    if (under_valgrind())
+        skip();
+    touched = touched_without_the_lock = 0;
+    guarded_bytes = 1 << 18;
+    guarded = mmap(NULL, guarded_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(guarded, MAP_FAILED);
+    begin(&usual, ",rndv=read,pack_threshold=1M");
+    assert_int_equal(sigaction(SIGSEGV, &act, &before), 0);
+    send_guarded(100, 2);
+    send_guarded(100, 3);
+    assert_int_equal(sigaction(SIGSEGV, &before, NULL), 0);
+    assert_int_equal(touched, 2);
+    assert_int_equal(touched_without_the_lock, 2);
+    assert_int_equal(rme_counter_value(rme, "bytes_copied"), 2 * (64 << 10)); /* a unit each */
+    end();
+    munmap(guarded, guarded_bytes);
+}
+
 /* We have data to write, the receiver may as well read: its invitation is declined. */
 static void is_invited_while_other_data_moves(void **state)
 {
@@ -681,6 +747,7 @@ int main(void)
         cmocka_unit_test(one_rts_at_a_time),
         cmocka_unit_test(window_out_of_order),
         cmocka_unit_test(one_offer_too_many),
+        cmocka_unit_test(long_lists_are_packed_without_the_lock),
         cmocka_unit_test(is_invited_while_other_data_moves),
         cmocka_unit_test(offer_of_another_send),
         cmocka_unit_test(offer_out_of_order),
