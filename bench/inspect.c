@@ -23,23 +23,50 @@ static struct rme *engine_of(BMI_addr_t addr)
 
 /* ---- Counters ---- */
 
+/* Adds a line; false, and nothing of it, when there is no room. */
+static bool add_line(char *text, size_t size, size_t *used, const char *name, uint64_t value,
+                     const char *unit)
+{
+    int n = snprintf(text + *used, size - *used, "%s %" PRIu64 " %s\n", name, value, unit);
+
+    if (n < 0 || (size_t)n >= size - *used) {
+        text[*used] = 0;
+        return false;
+    }
+    *used += (size_t)n;
+    return true;
+}
+
+/* "send.rendezvous.moving<65536ns": those of a stage that took less than that, and at least
+ * half of it. */
+static bool add_stage(char *text, size_t size, size_t *used, const struct rme_stage *stage)
+{
+    char name[64];
+
+    for (int i = 0; i < RME_TIME_CLASSES; i++) {
+        if (stage->count[i] == 0)
+            continue;
+        snprintf(name, sizeof name, "%s.%s.%s<%" PRIu64 "ns", stage->kind, stage->protocol,
+                 stage->stage, UINT64_C(2) << i);
+        if (!add_line(text, size, used, name, stage->count[i], "operations"))
+            return false;
+    }
+    return true;
+}
+
 size_t inspect_counters(BMI_addr_t addr, char *text, size_t size)
 {
     struct rme *rme = engine_of(addr);
     struct rme_counter counter;
+    struct rme_stage stage;
     size_t used = 0;
-    int i;
+    bool room = true;
 
     text[0] = 0;
-    for (i = 0; rme && !rme_counter_get(rme, i, &counter); i++) {
-        int n = snprintf(text + used, size - used, "%s %" PRIu64 " %s\n", counter.name,
-                         counter.value, counter.unit);
-        if (n < 0 || (size_t)n >= size - used) {
-            text[used] = 0;
-            break;
-        }
-        used += (size_t)n;
-    }
+    for (int i = 0; room && rme && !rme_counter_get(rme, i, &counter); i++)
+        room = add_line(text, size, &used, counter.name, counter.value, counter.unit);
+    for (int i = 0; room && rme && !rme_stage_get(rme, i, &stage); i++)
+        room = add_stage(text, size, &used, &stage);
     return used;
 }
 
@@ -64,11 +91,16 @@ void inspect_print_difference(FILE *out, const char *who, const char *before, co
                               bool json)
 {
     struct line old, new;
-    bool any = false;
+    bool any = false, more;
 
     fprintf(out, json ? "{\"counters\": \"%s\"" : "counters of %s, as they changed:\n", who);
-    while (next_line(&before, &old) && next_line(&after, &new)) {
-        int64_t change = (int64_t)(new.value - old.value);
+    /* The later text has every line of the earlier one, in its order, and maybe more. */
+    more = next_line(&before, &old);
+    while (next_line(&after, &new)) {
+        bool known = more && strcmp(old.name, new.name) == 0;
+        int64_t change = (int64_t)(new.value - (known ? old.value : 0));
+        if (known)
+            more = next_line(&before, &old);
         if (json)
             fprintf(out, ", \"%s\": %" PRId64, new.name, change);
         else if (change)

@@ -285,6 +285,24 @@ RME_API int rme_counter_get(struct rme *rme, int index, struct rme_counter *out)
 /* The value of the counter with this name, 0 if there is none. */
 RME_API uint64_t rme_counter_value(struct rme *rme, const char *name);
 
+/*
+ * How long operations stayed in a stage of their life.  One operation in sample_ops (an option)
+ * is watched, and counted when its outcome is reported; sends that are complete when they are
+ * posted are no operations.  count[i] have taken less than 2^(i+1) nanoseconds, and not less
+ * than 2^i but for i = 0; the last class has no end.  `index` runs from 0 over what is not
+ * empty; -ENOENT at the end.  An index may mean another row when something new has happened.
+ */
+#define RME_TIME_CLASSES 36
+
+struct rme_stage {
+    const char *kind;     /* of operation: send, receive, ... */
+    const char *protocol; /* that moved its data, or would have */
+    const char *stage;
+    uint64_t count[RME_TIME_CLASSES];
+};
+
+RME_API int rme_stage_get(struct rme *rme, int index, struct rme_stage *out);
+
 /* One line for each peer: name, state, credits, outstanding work, bytes.  `write` is called
  * without the engine's lock. */
 RME_API void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line),

@@ -377,6 +377,7 @@ int rme_open(const struct rme_config *config, struct rme **out)
     error = open_options(rme, config);
     if (error != 0)
         goto free_options;
+    rme_times_init(&rme->operations->times, (uint32_t)rme_option(rme->options, "sample_ops"));
     rme_keep_init(&rme->keep, (uint64_t)rme_option(rme->options, "kept_bytes"));
     error = open_fabric(rme, config);
     if (error != 0)
@@ -490,6 +491,7 @@ void rme_close(struct rme *rme)
     rme_mreg_free(rme->mreg);
     rme_zone_free(rme->zone);
     rme->ops->close(rme->fabric);
+    rme_times_clear(&rme->operations->times);
     rme_op_table_clear(&rme->operations->table);
     rme_table_clear(&rme->mover->names);
     rme_match_clear(&rme->protocols->holds);

@@ -69,6 +69,8 @@ static struct rme_op *new_op(struct rme_peer *peer, enum rme_op_kind kind,
     op->user = user;
     op->total = (uint64_t)total;
     op->nseg = list_segs(list, op->seg);
+    rme_times_begin(&peer->rme->operations->times, op);
+    rme_probe_op_new(op->id, op->kind, op->total);
     rme_node_append(&peer->ops, &op->of_peer);
     return op;
 }
@@ -149,7 +151,7 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
         slot = rme_match_get(&rme->operations->match, rme_match_key(peer->serial, tag));
     if (slot == NULL) {
         if (op != NULL)
-            rme_op_recycle(&rme->operations->table, op);
+            rme_op_leave(rme, op, false);
         rme_unlock(rme);
         return -ENOMEM;
     }

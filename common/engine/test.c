@@ -35,7 +35,7 @@ void rme_context_close(struct rme *rme, int ctx)
     rme_lock(rme);
     c->open = false;
     while (!rme_node_alone(&c->done))
-        rme_op_recycle(&rme->operations->table, rme_entry(c->done.next, struct rme_op, link));
+        rme_op_leave(rme, rme_entry(c->done.next, struct rme_op, link), false);
     rme_unlock(rme);
 }
 
@@ -46,7 +46,7 @@ static void report(struct rme *rme, struct rme_op *op, struct rme_done *done)
     done->user = op->user;
     done->error = op->error;
     done->actual = op->error == 0 ? (int64_t)op->size : 0;
-    rme_op_recycle(&rme->operations->table, op);
+    rme_op_leave(rme, op, true);
 }
 
 /* ---- One context ---- */

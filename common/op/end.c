@@ -35,7 +35,7 @@ void rme_ctx_publish(struct rme *rme, struct rme_op *op)
 
     rme_op_step(rme, op, RME_OP_DONE);
     if (!c->open) {
-        rme_op_recycle(&rme->operations->table, op);
+        rme_op_leave(rme, op, false);
         return;
     }
     rme_node_append(&c->done, &op->link);

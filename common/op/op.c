@@ -35,6 +35,17 @@ const char *rme_op_state_name(enum rme_op_state state)
     return names[state];
 }
 
+const char *rme_op_kind_name(enum rme_op_kind kind)
+{
+    static const char *const names[] = {
+#define RME_OP_NAME(id, name) [RME_OP_##id] = name,
+        RME_OP_KINDS(RME_OP_NAME)
+#undef RME_OP_NAME
+    };
+
+    return names[kind];
+}
+
 void rme_op_table_init(struct rme_op_table *table)
 {
     table->nchunk = 0;
@@ -109,6 +120,7 @@ struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg)
     op->slot = NULL;
     op->protocol = NULL;
     op->rndv = NULL;
+    op->watch = NULL;
     op->size = 0;
     op->error = 0;
     op->pins = 0;

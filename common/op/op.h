@@ -18,8 +18,20 @@ struct rme_peer;
 struct rme_protocol;
 struct rme_rndv;
 struct rme_slot;
+struct rme_watch;
 
-enum rme_op_kind { RME_OP_SEND, RME_OP_UNEXPECTED, RME_OP_RECV, RME_OP_PULL };
+/* id, name */
+#define RME_OP_KINDS(X)                                                                        \
+    X(SEND, "send")                                                                            \
+    X(UNEXPECTED, "unexpected")                                                                \
+    X(RECV, "receive")                                                                         \
+    X(PULL, "pull")
+
+enum rme_op_kind {
+#define RME_OP_KIND_ENUM(id, name) RME_OP_##id,
+    RME_OP_KINDS(RME_OP_KIND_ENUM)
+#undef RME_OP_KIND_ENUM
+};
 
 /* id, name, what it means */
 #define RME_OP_STATES(X)                                                                       \
@@ -72,6 +84,7 @@ struct rme_op {
     uint32_t posted;
     const struct rme_protocol *protocol; /* that has taken it over, with `rndv`; NULL: none */
     struct rme_rndv *rndv;
+    struct rme_watch *watch; /* that measures its stages; NULL: none */
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];
 };
 
@@ -104,6 +117,7 @@ static inline bool rme_op_may_step(enum rme_op_state from, enum rme_op_state to)
 }
 
 const char *rme_op_state_name(enum rme_op_state state);
+const char *rme_op_kind_name(enum rme_op_kind kind);
 
 static inline bool rme_op_sends(const struct rme_op *op)
 {

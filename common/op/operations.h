@@ -4,9 +4,11 @@
 #ifndef RME_OPERATIONS_H
 #define RME_OPERATIONS_H
 
+#include "base/probe.h"
 #include "op/match.h"
 #include "op/op.h"
 #include "op/protocol.h"
+#include "op/times.h"
 #include "transport/core.h"
 
 /* A context: finished operations that wait for the host. */
@@ -20,6 +22,7 @@ struct rme_ctx {
 struct rme_operations {
     struct rme_ctx ctx[RME_MAX_CONTEXTS]; /* has a lock of its own: `open` */
     struct rme_op_table table;
+    struct rme_times times; /* of operations in their states */
     struct rme_match match; /* receives, and messages that have met none */
     struct rme_node ended;  /* ops that end after the next rme_mreg_reap */
     bool reaping;           /* a thread is at it, with older ones */
@@ -32,7 +35,18 @@ static inline void rme_op_step(struct rme *rme, struct rme_op *op, enum rme_op_s
 {
     if (!rme_op_may_step(op->state, state))
         rme_op_misstep(rme, op, state);
+    if (op->watch != NULL)
+        rme_times_step(op);
+    rme_probe_op_step(op->id, op->state, (int)state);
     op->state = (uint8_t)state;
+}
+/* Gives an op back: who waited for it has its outcome if it is `reported`. */
+static inline void rme_op_leave(struct rme *rme, struct rme_op *op, bool reported)
+{
+    if (op->watch != NULL)
+        rme_times_end(&rme->operations->times, op, reported);
+    rme_probe_op_step(op->id, op->state, RME_OP_FREE);
+    rme_op_recycle(&rme->operations->table, op);
 }
 /* The outcome is known: 0 or a negative errno.  It is reported when nobody uses its memory any
  * more. */

@@ -203,7 +203,7 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
         peer->talk->pulled -= pull_cost(u);
         unexp_free(u);
     }
-    rme_op_recycle(&rme->operations->table, op);
+    rme_op_leave(rme, op, true);
     pass_on(peer);
     pull_more(peer);
     rme_peer_release(peer);

@@ -112,7 +112,7 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
     if (rme_keep_full(&rme->keep, peer->host) ||
         rme->ops->link_accept(event->link, own, sizeof(own), promised, peer) != 0) {
         reject(rme, event, &why);
-        peer->state = RME_PEER_DEAD;
+        rme_peer_step(peer, RME_PEER_DEAD);
         rme_peer_destroy(peer);
         return;
     }
@@ -120,6 +120,6 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
         rme_grant_lend(peer, promised - 1);
     peer->link = event->link;
     rme->nlink++;
-    peer->state = RME_PEER_ACCEPTING;
+    rme_peer_step(peer, RME_PEER_ACCEPTING);
     rme_peer_set_timer(peer, rme_now() + rme->tuning.connect_ms);
 }

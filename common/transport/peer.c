@@ -221,7 +221,7 @@ static bool ask_again(struct rme_peer *peer)
     if (now >= peer->busy_by)
         return false;
     rme_count(peer->rme, RME_C_CONNECTS_AGAIN);
-    peer->state = RME_PEER_BACKOFF;
+    rme_peer_step(peer, RME_PEER_BACKOFF);
     back_off(peer);
     rme_peer_set_timer(peer, peer->not_before);
     return true;
@@ -234,7 +234,7 @@ static void connect_failed(struct rme_peer *peer)
     if (peer->was_busy && ask_again(peer))
         return;
     rme_count(rme, RME_C_LINK_FAILURES);
-    peer->state = RME_PEER_IDLE;
+    rme_peer_step(peer, RME_PEER_IDLE);
     peer->busy_by = 0;
     rme_timer_stop(&rme->timers, &peer->timer);
     back_off(peer);
@@ -277,7 +277,7 @@ static void connect_part(struct rme_peer *peer)
 
 static void connect_start(struct rme_peer *peer, uint64_t now)
 {
-    peer->state = RME_PEER_CONNECTING;
+    rme_peer_step(peer, RME_PEER_CONNECTING);
     peer->part = 0;
     peer->was_busy = false;
     peer->last_part_error = -EHOSTUNREACH;
@@ -297,7 +297,7 @@ void rme_peer_work(struct rme_peer *peer)
         if (now >= peer->not_before) {
             connect_start(peer, now);
         } else {
-            peer->state = RME_PEER_BACKOFF;
+            rme_peer_step(peer, RME_PEER_BACKOFF);
             rme_peer_set_timer(peer, peer->not_before);
         }
         break;
@@ -331,7 +331,7 @@ static void now_up(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
 
-    peer->state = RME_PEER_UP;
+    rme_peer_step(peer, RME_PEER_UP);
     peer->backoff_ms = rme->tuning.backoff_min_ms;
     peer->not_before = peer->busy_by = 0;
     rme_timer_stop(&rme->timers, &peer->timer);
@@ -386,7 +386,7 @@ static void leave_link(struct rme_peer *peer, int error)
         rme->stats.value[RME_C_PEERS]--;
     if (peer->passive)
         atomic_store(&peer->addr->dead, true);
-    peer->state = RME_PEER_CLOSING;
+    rme_peer_step(peer, RME_PEER_CLOSING);
     peer->error = error;
 }
 
@@ -423,10 +423,10 @@ static void bury(struct rme_peer *peer)
     rme->nlink--;
     rme_grant_lend(peer, 0);
     if (peer->passive) {
-        peer->state = RME_PEER_DEAD;
+        rme_peer_step(peer, RME_PEER_DEAD);
         rme_peer_release(peer);
     } else {
-        peer->state = RME_PEER_IDLE;
+        rme_peer_step(peer, RME_PEER_IDLE);
         if (peer->dropped)
             rme_peer_release(peer);
         else if (!rme_node_alone(&peer->ops) && !rme->closing)

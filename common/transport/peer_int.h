@@ -3,12 +3,19 @@
 #ifndef RME_PEER_INT_H
 #define RME_PEER_INT_H
 
+#include "base/probe.h"
 #include "transport/peer.h"
 
 /* `from`: where a peer that came to us is; NULL: it did not, or nobody knows.  NULL: no memory.
  */
 struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
                               const struct sockaddr *from);
+/* Its link goes to another state. */
+static inline void rme_peer_step(struct rme_peer *peer, enum rme_peer_state state)
+{
+    rme_probe_link(peer->serial, peer->state, (int)state);
+    peer->state = (uint8_t)state;
+}
 void rme_peer_set_timer(struct rme_peer *peer, uint64_t when);
 
 /* Our own hello, which promises so many buffers. */

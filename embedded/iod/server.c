@@ -137,11 +137,26 @@ static void report_engine_line(void *arg, const char *line)
     log_line(LOG_ERRORS, "link %s", line);
 }
 
-/* What the engine below knows: its links, and its counters that are not zero. */
+/* How long operations took: a line for each stage of each kind. */
+static void report_stage(const struct rme_stage *stage)
+{
+    char line[512];
+    size_t at = 0;
+
+    for (int i = 0; i < RME_TIME_CLASSES && at < sizeof line; i++)
+        if (stage->count[i] > 0)
+            at += (size_t)snprintf(line + at, sizeof line - at, ", %llu in less than %llu ns",
+                                   (unsigned long long)stage->count[i], 2ULL << i);
+    log_line(LOG_ERRORS, "stage %s by %s, %s: %s", stage->kind, stage->protocol, stage->stage,
+             line + 2);
+}
+
+/* What the engine below knows: its links, its counters that are not zero, and its stages. */
 static void report_engine(struct server *server)
 {
     struct rme *rme = NULL;
     struct rme_counter counter;
+    struct rme_stage stage;
 
     if (BMI_get_info(server->self, SHIM_GET_ENGINE, &rme) < 0 || !rme)
         return;
@@ -150,6 +165,8 @@ static void report_engine(struct server *server)
         if (counter.value)
             log_line(LOG_ERRORS, "counter %s %llu %s: %s", counter.name,
                      (unsigned long long)counter.value, counter.unit, counter.text);
+    for (int i = 0; rme_stage_get(rme, i, &stage) == 0; i++)
+        report_stage(&stage);
 }
 
 /* Bytes are counted when a flow ends; adds those of flows under way. */

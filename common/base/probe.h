@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Static probes (USDT): places that perf, bpftrace, SystemTap and gdb find by name in the
+ * library, provider "rme".  A probe that nobody watches is one nop.  Compiled in where
+ * <sys/sdt.h> is there (Debian: systemtap-sdt-dev).  doc/architecture.md lists them.
+ */
+#ifndef RME_PROBE_H
+#define RME_PROBE_H
+
+#include <stdint.h>
+
+#ifdef __has_include
+#if __has_include(<sys/sdt.h>)
+#include <sys/sdt.h>
+#define RME_HAS_PROBES 1
+#endif
+#endif
+
+/* An operation is new: id as the host knows it, kind as in op/op.h, bytes of its memory. */
+static inline void rme_probe_op_new(uint64_t id, uint8_t kind, uint64_t bytes)
+{
+#ifdef RME_HAS_PROBES
+    DTRACE_PROBE3(rme, op_new, id, kind, bytes);
+#else
+    (void)id, (void)kind, (void)bytes;
+#endif
+}
+
+/* It goes from one state to another, as in op/op.h. */
+static inline void rme_probe_op_step(uint64_t id, uint8_t from, int to)
+{
+#ifdef RME_HAS_PROBES
+    DTRACE_PROBE3(rme, op_step, id, from, to);
+#else
+    (void)id, (void)from, (void)to;
+#endif
+}
+
+/* The link with a peer goes from one state to another, as in transport/peer.h; `serial` is the
+ * peer's name in this engine. */
+static inline void rme_probe_link(uint32_t serial, int from, int to)
+{
+#ifdef RME_HAS_PROBES
+    DTRACE_PROBE3(rme, link_step, serial, from, to);
+#else
+    (void)serial, (void)from, (void)to;
+#endif
+}
+
+#endif

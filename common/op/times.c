@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Normal path: new op -> rme_times_begin counts down, and one op in `every` gets a watch.  Each
+ * step of its state adds the time since the last one to the state that it leaves.  When the
+ * host has its outcome, the times are counted in the row of its kind and protocol, and the
+ * watch is free again.
+ *
+ * What cannot be watched, because all watches or rows are in use or there is no memory, is not:
+ * the next one may be.  An op that is not watched costs a decrement when it is new and a test
+ * for each step; the clock is read for watched ones only.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "op/times.h"
+#include "op/protocol.h"
+
+static uint64_t clock_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void rme_times_init(struct rme_times *times, uint32_t every)
+{
+    *times = (struct rme_times){.every = every, .left = every};
+}
+
+void rme_times_clear(struct rme_times *times)
+{
+    for (uint32_t i = 0; i < times->nrow; i++)
+        free(times->row[i]);
+    times->nrow = 0;
+}
+
+void rme_times_sample(struct rme_times *times, struct rme_op *op)
+{
+    times->left = times->every;
+    if (times->every == 0)
+        return;
+    for (unsigned i = 0; i < RME_TIMES_WATCHED; i++) {
+        struct rme_watch *watch = &times->watch[i];
+
+        if (!watch->used) {
+            *watch = (struct rme_watch){.used = true, .since = clock_ns()};
+            op->watch = watch;
+            return;
+        }
+    }
+}
+
+void rme_times_step(struct rme_op *op)
+{
+    uint64_t now = clock_ns();
+
+    op->watch->spent[op->state] += now - op->watch->since;
+    op->watch->since = now;
+    if (op->protocol != NULL)
+        op->watch->protocol = op->protocol->name;
+}
+
+unsigned rme_times_class(uint64_t ns)
+{
+    unsigned class = 63 - (unsigned)__builtin_clzll(ns | 1);
+
+    return class < RME_TIME_CLASSES ? class : RME_TIME_CLASSES - 1;
+}
+
+/* No protocol took it over: it was a message of one piece. */
+static struct rme_times_row *row_of(struct rme_times *times, const struct rme_op *op)
+{
+    const char *protocol = op->watch->protocol != NULL ? op->watch->protocol : "eager";
+    struct rme_times_row *row;
+
+    for (uint32_t i = 0; i < times->nrow; i++)
+        if (times->row[i]->kind == op->kind && times->row[i]->protocol == protocol)
+            return times->row[i];
+    if (times->nrow == RME_TIMES_ROWS)
+        return NULL;
+    row = calloc(1, sizeof(*row));
+    if (row == NULL)
+        return NULL;
+    row->kind = op->kind;
+    row->protocol = protocol;
+    times->row[times->nrow++] = row;
+    return row;
+}
+
+bool rme_times_at(const struct rme_times *times, int index, struct rme_stage *out)
+{
+    for (uint32_t r = 0; r < times->nrow; r++) {
+        const struct rme_times_row *row = times->row[r];
+
+        for (unsigned s = RME_OP_FREE + 1; s < RME_OP_STATE_COUNT; s++) {
+            uint64_t any = 0;
+
+            for (unsigned i = 0; i < RME_TIME_CLASSES; i++)
+                any |= row->count[s][i];
+            if (any == 0 || index-- > 0)
+                continue;
+            out->kind = rme_op_kind_name(row->kind);
+            out->protocol = row->protocol;
+            out->stage = rme_op_state_name(s);
+            memcpy(out->count, row->count[s], sizeof(out->count));
+            return true;
+        }
+    }
+    return false;
+}
+
+void rme_times_end(struct rme_times *times, struct rme_op *op, bool reported)
+{
+    struct rme_watch *watch = op->watch;
+    struct rme_times_row *row;
+
+    rme_times_step(op);
+    row = reported ? row_of(times, op) : NULL;
+    if (row != NULL)
+        for (unsigned s = RME_OP_FREE + 1; s < RME_OP_STATE_COUNT; s++)
+            if (watch->spent[s] > 0)
+                row->count[s][rme_times_class(watch->spent[s])]++;
+    op->watch = NULL;
+    watch->used = false;
+}

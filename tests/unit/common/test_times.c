@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* How long operations stay in their states (op/times.c): who is watched, what is counted. */
+#include "op/times.h"
+#include "op/protocol.h"
+#include "unit.h"
+
+static const struct rme_protocol other = {.name = "other"};
+
+/* An operation that is watched if its turn has come; it stands in QUEUED. */
+static struct rme_op *begin(struct rme_times *times, struct rme_op *op)
+{
+    *op = (struct rme_op){.kind = RME_OP_SEND, .state = RME_OP_QUEUED};
+    rme_times_begin(times, op);
+    return op;
+}
+
+static void step(struct rme_op *op, enum rme_op_state state)
+{
+    if (op->watch != NULL)
+        rme_times_step(op);
+    op->state = state;
+}
+
+static uint64_t sum(const struct rme_stage *stage)
+{
+    uint64_t n = 0;
+
+    for (int i = 0; i < RME_TIME_CLASSES; i++)
+        n += stage->count[i];
+    return n;
+}
+
+static void classes_are_powers_of_two(void **state)
+{
+    (void)state;
+    assert_int_equal(rme_times_class(0), 0);
+    assert_int_equal(rme_times_class(1), 0);
+    assert_int_equal(rme_times_class(2), 1);
+    assert_int_equal(rme_times_class(3), 1);
+    assert_int_equal(rme_times_class(4), 2);
+    assert_int_equal(rme_times_class((UINT64_C(1) << 35) - 1), 34);
+    assert_int_equal(rme_times_class(UINT64_C(1) << 35), 35);
+    assert_int_equal(rme_times_class(UINT64_MAX), 35);
+}
+
+static void one_in_so_many_is_watched(void **state)
+{
+    struct rme_times times;
+    struct rme_op op;
+    unsigned watched = 0;
+
+    (void)state;
+    rme_times_init(&times, 3);
+    for (int i = 0; i < 30; i++) {
+        begin(&times, &op);
+        if (op.watch != NULL) {
+            watched++;
+            rme_times_end(&times, &op, false);
+        }
+        assert_null(op.watch);
+    }
+    assert_int_equal(watched, 10);
+    rme_times_init(&times, 0);
+    for (int i = 0; i < 1000; i++)
+        assert_null(begin(&times, &op)->watch);
+    rme_times_clear(&times);
+}
+
+static void more_than_can_be_watched_are_not(void **state)
+{
+    struct rme_op op[RME_TIMES_WATCHED + 1];
+    struct rme_times times;
+
+    (void)state;
+    rme_times_init(&times, 1);
+    for (unsigned i = 0; i < RME_TIMES_WATCHED; i++)
+        assert_non_null(begin(&times, &op[i])->watch);
+    assert_null(begin(&times, &op[RME_TIMES_WATCHED])->watch);
+    rme_times_end(&times, &op[3], true);
+    assert_non_null(begin(&times, &op[3])->watch);
+    rme_times_clear(&times);
+}
+
+/* A time is counted under the protocol that took the operation over, though that has left it
+ * when it ends; what is not reported is not counted. */
+static void counts_by_kind_protocol_and_state(void **state)
+{
+    struct rme_stage stage;
+    struct rme_times times;
+    struct rme_op op;
+
+    (void)state;
+    rme_times_init(&times, 1);
+    assert_false(rme_times_at(&times, 0, &stage));
+    for (int i = 0; i < 5; i++) {
+        begin(&times, &op);
+        op.watch->since -= 1000000; /* it began a millisecond ago */
+        step(&op, RME_OP_RTS);
+        op.protocol = &other;
+        op.watch->since -= 70000000;
+        step(&op, RME_OP_ENDING);
+        op.protocol = NULL;
+        rme_times_end(&times, &op, i != 2);
+    }
+    assert_true(rme_times_at(&times, 0, &stage));
+    assert_string_equal(stage.kind, "send");
+    assert_string_equal(stage.protocol, "other");
+    assert_string_equal(stage.stage, "queued");
+    assert_int_equal(sum(&stage), 4);
+    for (int i = 0; i < 19; i++) /* 2^19 ns are less than a millisecond */
+        assert_int_equal(stage.count[i], 0);
+    assert_true(rme_times_at(&times, 1, &stage));
+    assert_string_equal(stage.stage, "rts");
+    assert_int_equal(sum(&stage), 4);
+    for (int i = 0; i < 26; i++)
+        assert_int_equal(stage.count[i], 0);
+    rme_times_clear(&times);
+    assert_false(rme_times_at(&times, 0, &stage));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(classes_are_powers_of_two),
+        cmocka_unit_test(one_in_so_many_is_watched),
+        cmocka_unit_test(more_than_can_be_watched_are_not),
+        cmocka_unit_test(counts_by_kind_protocol_and_state),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
