@@ -133,6 +133,7 @@ struct rme_link {
     bool kept; /* given up, but its peer may still reach our memory */
     bool rest; /* among those in quarantine, which are looked at now and then */
     bool dead; /* the peer is known to be */
+    bool lost; /* a packet in order was: of those behind it only BYE says something */
     enum elan_state state;
     int error;
     int64_t until;  /* ENDING: when it is given up */
@@ -248,6 +249,8 @@ void elan_link_up(struct rme_link *l);
 /* The link is over: LINK_DOWN follows, and nothing else. */
 void elan_link_down(struct rme_link *l, int error);
 void elan_link_end(struct rme_link *l, int error);
+/* The peer takes nothing any more: it is waited for no longer, but may live and write. */
+void elan_link_silent(struct rme_link *l, int64_t now);
 void elan_link_broken(struct rme_link *l, const char *why);
 /* The peer has said BYE, or BREAK. */
 void elan_link_bye(struct rme_link *l);

@@ -168,6 +168,14 @@ void elan_link_end(struct rme_link *l, int error)
     elan_tx_drop(l, false);
 }
 
+void elan_link_silent(struct rme_link *l, int64_t now)
+{
+    if (l->state != ELAN_UP_STATE)
+        return;
+    elan_link_end(l, -ETIMEDOUT);
+    l->until = now; /* it has had its time */
+}
+
 void elan_link_bye(struct rme_link *l)
 {
     l->bye_in = true;
@@ -318,7 +326,7 @@ static bool given_up(struct rme_link *l, int64_t now)
         return false;
     }
     elan_log(l->f, RME_LOG_INFO, "%s: it does not say that it is over; given up", l->name);
-    if (!l->bye_sent)
+    if (!l->bye_sent || !TAILQ_EMPTY(&l->queued))
         say_left(l);
     elan_link_down(l, -ETIMEDOUT);
     return true;
@@ -336,9 +344,9 @@ static void check(struct rme_link *l, int64_t now)
     if (now >= l->until && given_up(l, now))
         return;
     if (!l->bye_sent && elan_moves_over(l) && TAILQ_EMPTY(&l->queued)) {
-        l->bye_sent = true;
-        if ((l->gap ? say_break(l) : elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0)) < 0)
-            elan_link_down(l, -ENOMEM);
+        /* with no buffer for it, at the next look */
+        l->bye_sent =
+            (l->gap ? say_break(l) : elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0)) == 0;
         return;
     }
     if (l->bye_sent && l->bye_in && all_landed(l))

@@ -32,8 +32,9 @@ const struct rme_option_row elan_options[] = {
     {"elan_drain_timeout_ms", "ms", 300, 10, 600000,
      "Time that a connection has to come to its end in order before it is given up.", NULL},
     {"elan_dead_ms", "ms", 10000, 200, 3600000,
-     "A peer whose input queue has taken no message of ours for so long is dead.  One of the "
-     "same node is found out at once, by the log; a server of another node that is met at "
+     "A peer whose input queue has taken no message of ours for so long is given up as silent "
+     "(elan_quarantine_ms).  A dead one of the same "
+     "node is found out at once, by the log; a server of another node that is met at "
      "HOST:PORT soon, by asking there.",
      NULL},
     {"elan_quarantine_ms", "ms", 5000, 0, 3600000,

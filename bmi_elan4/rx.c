@@ -199,6 +199,25 @@ void elan_rx_ready(struct rme_fabric *f)
     }
 }
 
+/* There is no memory for a packet. What is behind it has no turn any more, so the link ends;
+ * the peer does not know that, and may write to us until it says BYE, whose order does not
+ * matter then. */
+static void lose(struct rme_link *l, const struct elan_packet *p)
+{
+    bool bye = p->kind == ELAN_BYE;
+
+    if (l->state == ELAN_GREETING_STATE) { /* nothing is open to it yet */
+        elan_link_down(l, -ENOMEM);
+        return;
+    }
+    l->lost = true;
+    elan_link_end(l, -ENOMEM);
+    for (unsigned i = 0; i < ELAN_WINDOW; i++)
+        bye |= l->held[i].body && l->held[i].p.kind == ELAN_BYE;
+    if (bye)
+        elan_link_bye(l);
+}
+
 static void hold(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
     struct elan_held *h = &l->held[p->seq % ELAN_WINDOW];
@@ -209,7 +228,7 @@ static void hold(struct rme_link *l, const struct elan_packet *p, const uint8_t 
     }
     h->body = malloc(p->bytes ? p->bytes : 1);
     if (!h->body) {
-        elan_link_down(l, -ENOMEM);
+        lose(l, p);
         return;
     }
     h->p = *p;
@@ -220,6 +239,11 @@ static void in_order(struct rme_link *l, const struct elan_packet *p, const uint
 {
     uint32_t ahead = p->seq - l->expected;
 
+    if (l->lost) {
+        if (p->kind == ELAN_BYE)
+            elan_link_bye(l);
+        return;
+    }
     if (ahead >= ELAN_WINDOW) {
         elan_link_broken(l, "a packet out of all order");
         return;

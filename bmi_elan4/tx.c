@@ -509,7 +509,7 @@ static void overdue(struct rme_link *l, int64_t now)
     if (l->dead)
         elan_link_down(l, -ECONNRESET);
     else if (age >= l->f->dead_ms)
-        elan_link_down(l, -ETIMEDOUT);
+        elan_link_silent(l, now);
     else if (age >= ELAN_ASK_MS || move_age >= ELAN_ASK_MS)
         elan_greet_ask(l, now);
 }

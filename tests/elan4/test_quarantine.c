@@ -41,6 +41,15 @@ static void end_child(pid_t pid)
     assert_int_equal(waitpid(pid, &st, 0), pid);
 }
 
+static bool fail_malloc; /* of the fabric */
+
+void *__real_malloc(size_t size);
+__attribute__((visibility("default"))) void *__wrap_malloc(size_t size);
+void *__wrap_malloc(size_t size)
+{
+    return fail_malloc ? NULL : __real_malloc(size);
+}
+
 static uint64_t kept(const struct side *s)
 {
     return s->stats.value[RME_C_QUARANTINED];
@@ -241,7 +250,80 @@ static void who_gives_up_says_so_later(void **state)
     who_gives_up(true);
 }
 
+/* All of the fabric's memory is taken, and its free buffers are set aside. */
+static void take_all(struct side *s, struct elan_txs *aside)
+{
+    while (bmi_elan4_main(s->f->nic, 64, 4096))
+        ;
+    TAILQ_INIT(aside);
+    TAILQ_CONCAT(aside, &s->f->tx_free, next);
+}
+
+static void look(struct side *a, struct side *b, int times)
+{
+    for (int i = 0; i < times; i++) {
+        poll_side(a);
+        poll_side(b);
+    }
+}
+
+/* Where there is no buffer for BYE the link has not ended yet: the peer may still write. */
+static void bye_without_a_buffer(void **state)
+{
+    struct side server, client;
+    struct elan_txs aside;
+    (void)state;
+    open_pair(&server, &client, FOR_EVER, FOR_EVER);
+    uint64_t end = rme_now() + PATIENCE_MS;
+    while (client.f->norphans) { /* HELLO, that is; later its buffer would do */
+        assert_true(rme_now() < end);
+        look(&client, &server, 1);
+    }
+    take_all(&client, &aside);
+    ops->link_disconnect(client.link, -ESHUTDOWN);
+    look(&client, &server, 300);
+    assert_int_equal(client.count[RME_EV_LINK_DOWN], 0);
+    assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
+    TAILQ_CONCAT(&client.f->tx_free, &aside, next);
+    until(&client, &server, RME_EV_LINK_DOWN, 1);
+    until(&server, &client, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(client.error, -ESHUTDOWN);
+    assert_int_equal(server.error, -ECONNRESET);
+    close_side(&client);
+    close_side(&server);
+}
+
+/* Where there is no memory for a packet that has to wait, both sides end, in order. */
+static void a_packet_is_lost(void **state)
+{
+    struct side server, client;
+    (void)state;
+    open_pair(&server, &client, FOR_EVER, FOR_EVER);
+    ops->rx_release(server.link, RX); /* so it has to wait */
+    fail_malloc = true;
+    say(&client, "lost");
+    until(&client, &server, RME_EV_LINK_DOWN, 1);
+    until(&server, &client, RME_EV_LINK_DOWN, 1);
+    fail_malloc = false;
+    assert_int_equal(server.error, -ENOMEM);
+    assert_int_equal(client.error, -ECONNRESET);
+    assert_int_equal(server.count[RME_EV_RECV], 0);
+    close_side(&client);
+    close_side(&server);
+}
+
 /* ---- Our own buffers ---- */
+
+/* ACCEPT, that is. */
+static void until_landed(struct side *server)
+{
+    uint64_t end = rme_now() + PATIENCE_MS;
+
+    while (!TAILQ_EMPTY(&server->link->queued) || !TAILQ_EMPTY(&server->link->sent)) {
+        assert_true(rme_now() < end);
+        poll_side(server);
+    }
+}
 
 /* A client that takes nothing any more. */
 static _Noreturn void deaf(void)
@@ -261,6 +343,35 @@ static _Noreturn void deaf(void)
         pause();
 }
 
+/* A client that takes nothing for elan_dead_ms may live, and write all the same. */
+static void deaf_peer_may_write(void **state)
+{
+    struct side server;
+    (void)state;
+    set_up();
+    open_side(&server, "elan4://0:2",
+              "elan_quarantine_ms=3600000,elan_dead_ms=200,elan_drain_timeout_ms=20");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        deaf();
+    until(&server, NULL, RME_EV_LINK_UP, 1);
+    until_landed(&server);
+    atomic_store(&sh->begun, 1);
+    while (atomic_load(&sh->begun) != 2)
+        poll_side(&server);
+    say(&server, "nobody hears");
+    until_kept(&server, 1);
+    for (int i = 0; i < 300; i++)
+        poll_side(&server);
+    assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
+    end_child(pid);
+    until(&server, NULL, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(server.error, -ETIMEDOUT);
+    done_with(&server);
+}
+
 /* One client dies with `messages` and a write on their way to it. */
 static void die_deaf(struct side *server, int messages)
 {
@@ -275,12 +386,7 @@ static void die_deaf(struct side *server, int messages)
     if (pid == 0)
         deaf();
     until(server, NULL, RME_EV_LINK_UP, ups + 1);
-    uint64_t end = rme_now() + PATIENCE_MS;
-    while (!TAILQ_EMPTY(&server->link->queued) ||
-           !TAILQ_EMPTY(&server->link->sent)) { /* until ACCEPT has landed */
-        assert_true(rme_now() < end);
-        poll_side(server);
-    }
+    until_landed(server);
     atomic_store(&sh->begun, 1);
     while (atomic_load(&sh->begun) != 2)
         poll_side(server);
@@ -524,6 +630,9 @@ int main(void)
         cmocka_unit_test(silent_peer_stays),
         cmocka_unit_test(who_gives_up_says_so),
         cmocka_unit_test(who_gives_up_says_so_later),
+        cmocka_unit_test(bye_without_a_buffer),
+        cmocka_unit_test(a_packet_is_lost),
+        cmocka_unit_test(deaf_peer_may_write),
         cmocka_unit_test(dead_peers_buffers),
         cmocka_unit_test(bounded),
         cmocka_unit_test(nobody_says_it),
