@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/types.h>
 
 #include <cmocka.h>
 
@@ -43,6 +44,9 @@ extern char said[400];           /* by the server, when it began: where its queu
 int sides_set_up(void **state);
 int sides_tear_down(void **state);
 
+/* fork() when no other thread of this process is running: one that is just being made, and has
+ * a lock of the allocator, would leave it locked to the child for ever. */
+pid_t fork_quietly(void);
 /* With more options; listen NULL: a client. */
 void open_side(struct side *s, const char *listen, const char *more);
 void close_side(struct side *s);

@@ -218,7 +218,7 @@ static void killed_anywhere(void **state)
     fds = descriptors();
     for (int i = 0; i < killed; i++) {
         set_death(i, &after);
-        pid_t pid = fork();
+        pid_t pid = fork_quietly();
         assert_true(pid >= 0);
         if (pid == 0) {
             alarm(60);

@@ -163,7 +163,7 @@ static void killed_client(void **state)
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
     for (int round = 0; round < 3; round++) {
         memset(server.count, 0, sizeof(server.count));
-        pid_t pid = fork();
+        pid_t pid = fork_quietly();
         assert_true(pid >= 0);
         if (pid == 0) {
             open_side(&client, NULL, "");

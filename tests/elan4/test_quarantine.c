@@ -97,7 +97,7 @@ static pid_t stop_in_mid_transfer(struct side *server, const char *options)
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
     assert_int_equal(ops->reg(server->f, sh->memory, BYTES, RME_ACCESS_REMOTE_WRITE, &sh->mr),
                      0);
-    pid_t pid = fork();
+    pid_t pid = fork_quietly();
     assert_true(pid >= 0);
     if (pid == 0)
         writer();
@@ -352,7 +352,7 @@ static void deaf_peer_may_write(void **state)
     open_side(&server, "elan4://0:2",
               "elan_quarantine_ms=3600000,elan_dead_ms=200,elan_drain_timeout_ms=20");
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    pid_t pid = fork();
+    pid_t pid = fork_quietly();
     assert_true(pid >= 0);
     if (pid == 0)
         deaf();
@@ -381,7 +381,7 @@ static void die_deaf(struct side *server, int messages)
     int ups = server->count[RME_EV_LINK_UP], downs = server->count[RME_EV_LINK_DOWN];
 
     atomic_store(&sh->begun, 0);
-    pid_t pid = fork();
+    pid_t pid = fork_quietly();
     assert_true(pid >= 0);
     if (pid == 0)
         deaf();
@@ -459,7 +459,7 @@ static void silent_owner(uint64_t refusals)
 {
     struct side me;
     int st;
-    pid_t pid = fork();
+    pid_t pid = fork_quietly();
 
     assert_true(pid >= 0);
     if (pid == 0) {
@@ -546,7 +546,7 @@ static _Noreturn void server_there(void)
 static pid_t begin_there(void)
 {
     int before = atomic_load(&sh->begun);
-    pid_t pid = fork();
+    pid_t pid = fork_quietly();
 
     assert_true(pid >= 0);
     if (pid == 0)
