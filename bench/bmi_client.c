@@ -315,7 +315,7 @@ static int bmi_counters(void *state, int server, char *text, size_t size, char *
 
     if (server >= 0)
         return server_counters(client, &client->session[server], text, size, why);
-    inspect_counters(client->session[0].addr, text, size);
+    inspect_counters(client->session[0].addr, true, text, size);
     return 0;
 }
 

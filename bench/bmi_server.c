@@ -206,7 +206,7 @@ static void answer_counters(struct session *session)
     session->text = session_take(session, SESSION_TEXT_MAX) ? malloc(SESSION_TEXT_MAX) : NULL;
     if (session->text)
         control_send(&session->report, session->addr, session->text,
-                     inspect_counters(session->addr, session->text, SESSION_TEXT_MAX),
+                     inspect_counters(session->addr, false, session->text, SESSION_TEXT_MAX),
                      session->tag, false);
     session_end(session);
 }

@@ -54,7 +54,7 @@ static bool add_stage(char *text, size_t size, size_t *used, const struct rme_st
     return true;
 }
 
-size_t inspect_counters(BMI_addr_t addr, char *text, size_t size)
+size_t inspect_counters(BMI_addr_t addr, bool stages, char *text, size_t size)
 {
     struct rme *rme = engine_of(addr);
     struct rme_counter counter;
@@ -65,7 +65,7 @@ size_t inspect_counters(BMI_addr_t addr, char *text, size_t size)
     text[0] = 0;
     for (int i = 0; room && rme && !rme_counter_get(rme, i, &counter); i++)
         room = add_line(text, size, &used, counter.name, counter.value, counter.unit);
-    for (int i = 0; room && rme && !rme_stage_get(rme, i, &stage); i++)
+    for (int i = 0; stages && room && rme && !rme_stage_get(rme, i, &stage); i++)
         room = add_stage(text, size, &used, &stage);
     return used;
 }

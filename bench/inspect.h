@@ -11,10 +11,12 @@
 
 /*
  * Writes the counters of the engine that serves this address, "name value unit" a line, into
- * text (of `size` bytes). Returns the bytes written, without the final zero; 0 when the
- * address's method is no engine of ours.
+ * text (of `size` bytes), and if asked for the times that operations spent in their stages, as
+ * many as there is room for. Returns the bytes written, without the final zero; 0 when the
+ * address's method is no engine of ours. A server's text travels, and without stages in one
+ * eager message, so that no measurement has more messages and registrations for it.
  */
-size_t inspect_counters(BMI_addr_t addr, char *text, size_t size);
+size_t inspect_counters(BMI_addr_t addr, bool stages, char *text, size_t size);
 
 /* Prints what changed between two such texts, one counter a line, or as one JSON object. */
 void inspect_print_difference(FILE *out, const char *who, const char *before, const char *after,
