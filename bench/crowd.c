@@ -115,7 +115,8 @@ static pid_t *start_gang(struct gang *g, const char *uri, const char *options, u
             ends_die("a process", errno);
         if (pid[i] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            if (nice(NICER) < 0) /* the server has a machine of its own elsewhere */
+            errno = 0;
+            if (nice(NICER) == -1 && errno != 0) /* elsewhere the server has its own machine */
                 ends_die("nice", errno);
             close(g->said[0]);
             run(g, uri, options, total / g->processes + (i < total % g->processes));

@@ -92,8 +92,9 @@ const struct rme_option_row rme_engine_options[] = {
     {"xfer_ops", "count", 256, 1, 1 << 20,
      "RDMA transfers outstanding in the process; more wait.", NULL},
 
-    {"sample_ops", "count", 64, 0, 1 << 30,
-     "One operation in so many is watched, and the time in each of its stages counted; 0 none.",
+    {"sample_ops", "count", 61, 0, 1 << 30,
+     "One operation in so many is watched, and the time in each of its stages counted; 0 none. "
+     "A prime, so that a host that repeats itself has each of its operations watched in turn.",
      NULL},
     {"measure_costs", "switch", 1, 0, 1,
      "Whether what copies and registrations cost is measured when an engine opens, which takes "

@@ -37,8 +37,8 @@ struct rme_reserve {
 
 /* id, name, what it means */
 #define RME_UNIT_STATES(X)                                                                     \
-    X(WORK, "work", "waits for a thread that registers")                                       \
-    X(BUSY, "busy", "a thread registers it, without the lock")                                 \
+    X(WORK, "work", "waits for a thread that registers or packs")                              \
+    X(BUSY, "busy", "a thread registers or packs it, without the lock")                        \
     X(TURN, "turn", "waits for a reserve block")                                               \
     X(READY, "ready", "the device may use it")
 
@@ -136,7 +136,7 @@ struct rme_rndv {
 
 struct rme_mover {
     struct rme_table names;              /* struct rme_name */
-    struct rme_node work;                /* units that want registering, without the lock */
+    struct rme_node work;                /* units that want a thread without the lock */
     struct rme_pool units, moves, rndvs; /* for reuse */
     struct rme_reserve reserve[RME_RESERVES];
     size_t reserve_size;

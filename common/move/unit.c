@@ -46,8 +46,10 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define KEEP_ROOM     1024u       /* larger arrays are not kept for reuse */
-#define LONG_COPY     (16u << 10) /* a copy of so much delays others that want the lock */
+#define KEEP_ROOM 1024u /* larger arrays are not kept for reuse */
+/* A copy of so much delays others that want the lock.  A smaller one, which takes
+ * microseconds, is made at once, so that the send can take an invitation that is there. */
+#define LONG_COPY     (64u << 10)
 #define RESERVE_BYTES (64u << 10) /* what a reserve block should have */
 /* what it may have when the memlock limit is tight */
 #define RESERVE_BYTES_MIN RME_ZONE_MIN_BLOCK

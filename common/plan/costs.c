@@ -44,8 +44,7 @@ static void flush(const char *memory, size_t bytes)
 #endif
 }
 
-/* Best time to copy so many bytes, in nanoseconds per byte; 0 when nothing could be
- * measured. */
+/* Best time to copy so many bytes, in nanoseconds per byte; it is done at least once. */
 static double measure_copy(char *from, char *to, size_t bytes, bool cold, double end)
 {
     double best = 0;
@@ -65,7 +64,7 @@ static double measure_copy(char *from, char *to, size_t bytes, bool cold, double
     return best / (double)bytes;
 }
 
-/* Best time to copy the same bytes as pieces of a list; 0 when nothing could be measured. */
+/* Best time to copy the same bytes as pieces of a list; it is done at least once. */
 static double measure_list(char *from, char *to, double end)
 {
     struct rme_seg list[PIECES];
@@ -84,7 +83,7 @@ static double measure_list(char *from, char *to, double end)
     return best;
 }
 
-/* Best time of registration and deregistration of some bytes; 0: refused or out of time. */
+/* Best time of registration and deregistration of some bytes; 0: refused. */
 static double measure_reg(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
                           void *base, size_t length, double end)
 {

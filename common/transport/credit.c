@@ -10,11 +10,11 @@
  *
  * Each event keeps the sum: sending moves 1 from `have` to flight; arrival moves 1 from flight
  * to `owed` (the buffer has been given back to the device before); any message B -> A moves all
- * of `owed` to flight; its arrival moves them to `have`; growing adds the same number to G and
- * to the credits in flight (to a peer that does not understand that: to G and `owed`); giving
- * up moves some from `have` to flight A -> B, and their arrival takes them and as many of G
- * away.  Messages in flight are at most G, buffers of the device are at least G: the receiver
- * is always ready.
+ * of `owed` to flight that is not kept back (see Lent memory); its arrival moves them to
+ * `have`; growing adds the same number to G and to the credits in flight (to a peer that does
+ * not understand that: to G and `owed`); giving up moves some from `have` to flight A -> B, and
+ * their arrival takes them and as many of G away.  Messages in flight are at most G, buffers of
+ * the device are at least G: the receiver is always ready.
  *
  * What credits tell.  They are returned in the order in which messages and immediates are
  * taken.  So if `credits` of a header returns nothing else, the sum of what came back says how

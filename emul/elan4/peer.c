@@ -153,6 +153,8 @@ static struct emu4_peer *map(struct emu4_proc *p, const struct emu4_record *r)
         emu4_say("process %d has %u others already", r->pid, EMU4_USERS - 1);
         atomic_store(&seg->news, 1); /* of some it may not know yet that they died */
         emu4_ring(peer);
+        if (atomic_load(&peer->bell) >= 0) /* opened to ring */
+            close(atomic_load(&peer->bell));
         close(peer->pidfd);
         goto bad;
     }

@@ -11,8 +11,8 @@
  *
  * A context's state changes under its lock by a log: all stores that belong together are
  * listed, the list is made valid by one store, then they are carried out. Whoever takes the
- * lock from a dead process carries out a valid list once more; each store is of an absolute
- * value, so that does no harm.
+ * lock from a dead process carries out a valid list once more.  Each store is of an absolute
+ * value, and nobody believes or clears one while the list is valid (txn.c).
  */
 #ifndef EMUL_ELAN4_SHM_H
 #define EMUL_ELAN4_SHM_H

@@ -25,6 +25,7 @@ huge=/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
 huge_taken=
 give_back() { [ -z "$huge_taken" ] || echo 0 >$huge; }
 trap 'test -n "$server" && kill "$server" 2>/dev/null; give_back; rm -rf "$tmp"' EXIT
+trap 'exit 1' INT TERM HUP
 
 skip() { echo "SKIP: $1: $2"; }
 have() { # program, package

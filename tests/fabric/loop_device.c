@@ -196,14 +196,14 @@ void loop_windows_close(struct rme_link *link, const struct loop_work *w)
     }
 }
 
-/* Does the key allow this access?  As a remote key it comes from the peer of `link`; NULL: it
- * is a local one. */
 static bool is_within(const struct loop_mr *mr, uint64_t base, uint64_t length, unsigned access)
 {
     return (mr->access & access) == access && base >= mr->base && length <= mr->length &&
            base - mr->base <= mr->length - length;
 }
 
+/* Does the key allow this access?  As a remote key it comes from the peer of `link`; NULL: it
+ * is a local one. */
 static bool access_ok(const struct loop_fabric *f, const struct rme_link *link, uint64_t key,
                       uint64_t base, uint64_t length, unsigned access)
 {

@@ -120,7 +120,11 @@ int emu_mr_populate(const void *addr, size_t length, bool write)
 static bool account(struct emu_dev *d, size_t length)
 {
     struct emu_counters *c = emu_counters;
-    uint64_t now = atomic_fetch_add(&c->count[COUNT_pinned_bytes], length) + length;
+    uint64_t now;
+
+    if (!length)
+        return true; /* whatever another thread is just being refused */
+    now = atomic_fetch_add(&c->count[COUNT_pinned_bytes], length) + length;
 
     if (d->knobs.memlock && now > d->knobs.memlock) {
         emu_uncount(COUNT_pinned_bytes, length);
@@ -375,10 +379,11 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
     if (retract(d, mr))
         return EINVAL; /* a window is bound to it */
     pthread_mutex_lock(&d->lock);
-    d->mr[mr->index] = NULL;
+    size_t was_pinned = pinned(mr->mr.length, shm_mr(d->seg, mr->index)->access);
+    d->mr[mr->index] = NULL; /* another thread may have the place from now on */
     d->live_mr--;
     pthread_mutex_unlock(&d->lock);
-    emu_uncount(COUNT_pinned_bytes, pinned(mr->mr.length, shm_mr(d->seg, mr->index)->access));
+    emu_uncount(COUNT_pinned_bytes, was_pinned);
     emu_uncount(COUNT_live_mr, 1);
     atomic_fetch_sub(&((struct emu_pd *)mr->mr.pd)->users, 1);
     if (mr->dm_users)
