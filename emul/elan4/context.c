@@ -19,7 +19,7 @@ static int fail(int err)
 /* What an earlier context left in this place. Others may still be looking at it. */
 static void clear(struct emu4_end *e)
 {
-    size_t from = offsetof(struct shm_ctx, log_n);
+    size_t from = offsetof(struct shm_ctx, log_valid);
 
     if (!e->c->tag)
         return; /* it is new: all is zero */

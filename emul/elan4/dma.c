@@ -43,7 +43,8 @@ static bool begin(struct emu4_txn *t, struct emu4_end *to)
     return true;
 }
 
-static void end(struct emu4_proc *p, struct emu4_txn *t, const struct emu4_end *from,
+/* False: it is not delivered, as the target took its lock back. */
+static bool end(struct emu4_proc *p, struct emu4_txn *t, const struct emu4_end *from,
                 const struct emu4_claim *claim)
 {
     struct emu4_end *to = t->e;
@@ -53,11 +54,12 @@ static void end(struct emu4_proc *p, struct emu4_txn *t, const struct emu4_end *
         EMU4_TXN_SET(t, m->incarnation, from->peer->incarnation);
         EMU4_TXN_SET(t, m->seq, claim->seq);
     }
-    emu4_txn_commit(t);
+    bool told = emu4_txn_commit(t);
     bool help = to->c->inbox_head != to->c->inbox_tail;
     emu4_unlock(to);
-    if (help)
+    if (told && help)
         emu4_engine_help(p, to);
+    return told;
 }
 
 /* Where nobody can be told now the DMA is tried again, and refused then. */
@@ -139,7 +141,8 @@ static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, stru
     emu4_txn_store(&t, DST_EVENT(w), next, 8);
     if (q.q_event && emu4_rule(EMU4_RULE_QUEUE_EVENT))
         emu4_event_set(&t, q.q_event);
-    end(p, &t, from, claim);
+    if (!end(p, &t, from, claim))
+        return refused(to);
     EMU4_COUNT(dma_bytes, size);
     return DMA_DONE;
 }
@@ -159,7 +162,7 @@ static int piece(struct emu4_end *to, struct emu4_place src, struct emu4_place d
         dst.ptr = (char *)dst.ptr + done;
     atomic_fetch_add(&me->busy, 1);
     if (is_open(to)) {
-        if (emu4_die_step == EMU4_STEP_HALF_COPIED) {
+        if (emu4_step_watched(EMU4_STEP_HALF_COPIED)) {
             rc = emu4_move(&src, &dst, len / 2);
             emu4_step(EMU4_STEP_HALF_COPIED);
         }
@@ -182,8 +185,7 @@ static enum dma_end rdma_write(struct emu4_proc *p, struct emu4_end *from, struc
         if (!begin(&t, to))
             return refused(to);
         emu4_event_set(&t, DST_EVENT(w));
-        end(p, &t, from, claim);
-        told = true;
+        told = end(p, &t, from, claim);
     }
     if (len) {
         if (!emu4_place(from, SRC_ADDR(w), size, &src))
@@ -206,7 +208,8 @@ static enum dma_end rdma_write(struct emu4_proc *p, struct emu4_end *from, struc
         if (!begin(&t, to))
             return refused(to);
         emu4_event_set(&t, DST_EVENT(w));
-        end(p, &t, from, claim);
+        if (!end(p, &t, from, claim))
+            return refused(to);
     } else if (!told && !is_open(to)) {
         return refused(to);
     }
@@ -261,9 +264,12 @@ enum dma_end emu4_dma_remote(struct emu4_proc *p, struct emu4_end *from, uint32_
         emu4_unlock(&to);
         r = refused(&to);
     } else {
-        emu4_txn_commit(&t);
+        bool asked = emu4_txn_commit(&t);
         emu4_unlock(&to);
-        emu4_engine_help(p, &to);
+        if (asked)
+            emu4_engine_help(p, &to);
+        else
+            r = refused(&to);
     }
     emu4_peer_put(p, to.peer);
     return r;
@@ -344,23 +350,32 @@ void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
     }
 }
 
-/* Whether the dead user had delivered this one. */
+/*
+ * Whether the dead user had delivered this one. What it had made valid at the target is carried
+ * out before: its mark is part of that, so the target's lock is taken. False: it is not to be
+ * had now.
+ */
 static bool delivered(struct emu4_proc *p, struct emu4_end *e, const struct shm_dma *d,
-                      uint64_t incarnation)
+                      uint64_t incarnation, bool *over)
 {
     struct emu4_end to;
     bool found = false;
 
+    *over = false;
     if (emu4_route(p, e, d->word[2], &to) != DMA_DONE)
-        return false;
-    for (unsigned u = 0; u < EMU4_USERS; u++) {
+        return true;
+    bool locked = emu4_lock(&to);
+    for (unsigned u = 0; locked && u < EMU4_USERS; u++) {
         if (atomic_load(&to.peer->seg->user[u].incarnation) != incarnation)
             continue;
         for (const struct shm_mark *m = to.c->mark[u]; m < to.c->mark[u] + EMU4_MARKS; m++)
             found |= m->incarnation == p->self.incarnation && m->seq == d->seq;
     }
+    if (locked)
+        emu4_unlock(&to);
     emu4_peer_put(p, to.peer);
-    return found;
+    *over = found;
+    return locked;
 }
 
 /* Whether the entry is claimed by that user. Under the lock. */
@@ -370,8 +385,10 @@ static bool claimed(const struct emu4_end *e, unsigned i, uint32_t user)
            atomic_load(&e->c->dma[i].claim) == user + 1;
 }
 
-void emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation)
+bool emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation)
 {
+    bool all = true, over;
+
     for (unsigned x = 0; x < EMU4_CTXS; x++) {
         struct emu4_end e = {&p->self, &p->self.seg->ctx[x], 0};
         if (!atomic_load(&e.c->attached))
@@ -385,7 +402,10 @@ void emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation)
             emu4_unlock(&e);
             if (!ours)
                 continue;
-            bool over = delivered(p, &e, d, incarnation);
+            if (!delivered(p, &e, d, incarnation, &over)) {
+                all = false;
+                continue;
+            }
             emu4_lock(&e);
             if (claimed(&e, i, user) && d->seq == seq) { /* the context was not left */
                 EMU4_COUNT(claims_redone, 1);
@@ -398,4 +418,5 @@ void emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation)
             emu4_unlock(&e);
         }
     }
+    return all;
 }

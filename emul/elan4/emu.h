@@ -198,7 +198,9 @@ void emu4_txn_store(struct emu4_txn *t, E4_Addr where, uint64_t value, uint32_t 
 void emu4_txn_state(struct emu4_txn *t, const volatile void *field, uint64_t value,
                     uint32_t bytes);
 #define EMU4_TXN_SET(t, field, value) emu4_txn_state((t), &(field), (value), sizeof(field))
-void emu4_txn_commit(struct emu4_txn *t);
+/* False: nothing has changed, as the lock was taken from us while we were stopped; never with a
+ * context of ours. */
+bool emu4_txn_commit(struct emu4_txn *t);
 /* Takes back what a dead user left here. Owner's engine thread only. */
 void emu4_txn_forget_user(struct emu4_proc *p, uint32_t user);
 
@@ -269,8 +271,11 @@ enum dma_end emu4_dma_remote(struct emu4_proc *p, struct emu4_end *from, uint32_
  * DMA_NACK: it is to be trapped, later. */
 enum dma_end emu4_route(struct emu4_proc *p, struct emu4_end *from, uint64_t vp,
                         struct emu4_end *to);
-/* What is to be done for a context that is not ours any more claims a DMA of ours. */
-void emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation);
+/*
+ * Takes back what a dead user had claimed of our DMAs. False: of some it is not known yet
+ * whether they were delivered, and it is to be tried again.
+ */
+bool emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation);
 
 /* engine.c */
 /* Works for up to `budget` bytes; true when something is left that can run now. */
@@ -280,7 +285,9 @@ bool emu4_engine_has_work(struct emu4_proc *p); /* a hint */
 void emu4_engine_help(struct emu4_proc *p, const struct emu4_end *e);
 uint64_t emu4_engine_next_due(void); /* 0: nothing waits */
 void emu4_engine_due(
-    uint64_t due);                 /* something waits until then; wakes the thread if need be */
+    uint64_t due); /* something waits until then; wakes the thread if need be */
+/* In a forked child: neither its parent's jobs nor the marks of its threads are its own. */
+void emu4_engine_forked(void);
 void emu4_engine_due_passed(void); /* the thread looks again for what waits */
 
 /* service.c */

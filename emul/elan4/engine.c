@@ -47,6 +47,15 @@ static struct {
     _Atomic uint64_t next_due;
 } engine = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+void emu4_engine_forked(void)
+{
+    pthread_mutex_init(&engine.lock, NULL);
+    atomic_store(&engine.count, 0);
+    atomic_store(&engine.late_count, 0);
+    atomic_store(&engine.marks, 0);
+    atomic_store(&engine.next_due, 0);
+}
+
 uint64_t emu4_engine_next_due(void)
 {
     return atomic_load(&engine.next_due);
@@ -138,8 +147,9 @@ static void keep_sooner(uint64_t *due, uint64_t other)
         *due = other;
 }
 
-/* What becomes of an entry after a step. Under the lock, with the entry ours. */
-static void settle(struct emu4_proc *p, struct emu4_end *e, unsigned i, enum dma_end r,
+/* What becomes of an entry after a step. Under the lock, with the entry ours. False: the lock
+ * was taken from us. */
+static bool settle(struct emu4_proc *p, struct emu4_end *e, unsigned i, enum dma_end r,
                    uint64_t done, uint64_t *next_due)
 {
     struct shm_dma *d = &e->c->dma[i];
@@ -176,11 +186,13 @@ static void settle(struct emu4_proc *p, struct emu4_end *e, unsigned i, enum dma
         emu4_table_move(&t, i, TABLE_GONE);
         break;
     }
-    emu4_txn_commit(&t);
-    if (!theirs)
-        return;
-    atomic_store(&e->peer->seg->news, 1); /* it may be about to sleep */
-    emu4_ring(e->peer);
+    if (!emu4_txn_commit(&t))
+        return false;
+    if (theirs) {
+        atomic_store(&e->peer->seg->news, 1); /* it may be about to sleep */
+        emu4_ring(e->peer);
+    }
+    return true;
 }
 
 /* Writes what has become of an entry. False: the lock is not to be had. */
@@ -188,6 +200,7 @@ static bool settle_if_locked(struct emu4_proc *p, struct late *l, uint64_t *next
 {
     struct emu4_end *e = &l->e;
     const struct shm_dma *d = &e->c->dma[l->i];
+    bool settled = true;
 
     if (atomic_load(&e->peer->dead))
         return true;
@@ -195,11 +208,11 @@ static bool settle_if_locked(struct emu4_proc *p, struct late *l, uint64_t *next
         return false;
     if (atomic_load(&e->c->attached) == e->generation && d->seq == l->claim.seq &&
         atomic_load(&d->claim) == e->peer->user + 1)
-        settle(p, e, l->i, l->r, l->done, next_due);
+        settled = settle(p, e, l->i, l->r, l->done, next_due);
     emu4_unlock(e);
     if (!e->peer->self && l->r == DMA_MORE)
         emu4_engine_help(p, e); /* another thread may have found nothing ready meanwhile */
-    return true;
+    return settled;
 }
 
 /* One of our marks, -1: all are in use. */

@@ -12,11 +12,18 @@
 
 #define PREFIX "EMUELAN4_"
 
-_Static_assert((int)EMU4_RULE_COUNT <= 64, "rules are bits of a word");
+_Static_assert((int)EMU4_RULE_COUNT <= 64 && (int)EMU4_STEP_COUNT <= 64, "bits of a word");
 
 uint64_t emu4_broken_rules;
-int emu4_die_step = -1;
-static _Atomic long die_in;
+uint64_t emu4_steps;
+
+/* What happens at a step: a signal, when it is come to so often. */
+struct at_step {
+    int signal;
+    enum emu4_step step;
+    _Atomic long in; /* 0: never */
+};
+static struct at_step die = {.signal = SIGKILL}, stop = {.signal = SIGSTOP};
 
 static const char *const rule_names[] = {
 #define X(NAME, name, prose) #name,
@@ -75,25 +82,29 @@ static uint64_t rules(const char *list)
     return bits;
 }
 
-static void set_step(const char *text)
+static void set_step(struct at_step *a, const char *text)
 {
     size_t len = strcspn(text, ":");
+    int i = len ? find(step_names, EMU4_STEP_COUNT, text, len, "step") : -1;
+    long n = text[len] ? atol(text + len + 1) : 1;
 
-    emu4_die_step = -1;
-    if (!len)
-        return;
-    int i = find(step_names, EMU4_STEP_COUNT, text, len, "step");
+    atomic_store(&a->in, i < 0 ? 0 : n > 0 ? n : 1);
     if (i < 0)
         return;
-    long n = text[len] ? atol(text + len + 1) : 1;
-    atomic_store(&die_in, n > 0 ? n : 1);
-    emu4_die_step = i;
+    a->step = (enum emu4_step)i;
+    emu4_steps |= UINT64_C(1) << i;
 }
 
-void emu4_die_here(void)
+static void come_to(struct at_step *a, enum emu4_step s)
 {
-    if (atomic_fetch_sub(&die_in, 1) == 1)
-        kill(getpid(), SIGKILL);
+    if (a->step == s && atomic_load(&a->in) > 0 && atomic_fetch_sub(&a->in, 1) == 1)
+        raise(a->signal); /* to this thread: it does not go on meanwhile */
+}
+
+void emu4_step_here(enum emu4_step s)
+{
+    come_to(&stop, s);
+    come_to(&die, s);
 }
 
 void emu4_knobs_load(struct emu4_knobs *k)
@@ -110,7 +121,9 @@ void emu4_knobs_load(struct emu4_knobs *k)
 #undef X
     k->broken_rules = rules(k->broken);
     emu4_broken_rules = k->broken_rules;
-    set_step(k->die);
+    emu4_steps = 0;
+    set_step(&die, k->die);
+    set_step(&stop, k->stop);
 }
 
 void emu4_knobs_help(FILE *out)
@@ -128,7 +141,7 @@ void emu4_knobs_help(FILE *out)
 #define X(NAME, name, prose) fprintf(out, "  %-18s %s\n", #name, prose);
     EMU4_RULES(X)
 #undef X
-    fprintf(out, "\nSteps at which EMUELAN4_DIE kills:\n ");
+    fprintf(out, "\nSteps at which EMUELAN4_DIE kills and EMUELAN4_STOP stops:\n ");
     for (int i = 0; i < EMU4_STEP_COUNT; i++)
         fprintf(out, " %s", step_names[i]);
     fprintf(out, "\n");

@@ -48,6 +48,7 @@
     X(fail, FAIL, "call:K,...", "fail the K-th call of that name, as the real one fails")      \
     X(die, DIE, "step:K",                                                                      \
       "kill this process with SIGKILL when it comes to a step for the K-th time")              \
+    X(stop, STOP, "step:K", "the same with SIGSTOP: it goes on when somebody says so")         \
     X(broken, BROKEN, "rule,...", "break these rules, to see that a test notices")             \
     X(counters, COUNTERS_DIR, "folder",                                                        \
       "at exit, write the counters to emuelan4-PID.json there")
@@ -91,10 +92,11 @@
     X(DEAD_FREED, dead_freed, "the context of a dead process can be taken")                    \
     X(NEXT_OWNER, next_owner, "who takes a context gets what is sent to it from then on")
 
-/* Steps at which a test can kill a process. */
+/* Steps at which a test can kill or stop a process. */
 #define EMU4_STEPS(X)                                                                          \
     X(LOCKED, locked)                                                                          \
     X(SLOT_WRITTEN, slot_written)                                                              \
+    X(LISTED, listed)                                                                          \
     X(LOGGED, logged)                                                                          \
     X(STORED, stored)                                                                          \
     X(HALF_APPLIED, half_applied)                                                              \
@@ -146,13 +148,17 @@ static inline bool emu4_rule(enum emu4_rule r)
     return __builtin_expect(!(emu4_broken_rules >> r & 1), 1);
 }
 
-extern int emu4_die_step; /* -1: none */
-void emu4_die_here(void);
-/* Where a test may kill the process. */
+extern uint64_t emu4_steps; /* a bit for each at which something is to happen */
+static inline bool emu4_step_watched(enum emu4_step s)
+{
+    return __builtin_expect(emu4_steps >> s & 1, 0);
+}
+void emu4_step_here(enum emu4_step s);
+/* Where a test may kill or stop the process. */
 static inline void emu4_step(enum emu4_step s)
 {
-    if (__builtin_expect(emu4_die_step == (int)s, 0))
-        emu4_die_here();
+    if (emu4_step_watched(s))
+        emu4_step_here(s);
 }
 
 #endif

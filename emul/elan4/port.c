@@ -175,7 +175,8 @@ bool emu4_inbox_run(struct emu4_end *e, unsigned max)
         EMU4_TXN_SET(&t, c->inbox_head, head + n);
         EMU4_TXN_SET(&t, c->inbox_left, left - n);
         EMU4_TXN_SET(&t, c->inbox_cq, queue);
-        emu4_txn_commit(&t);
+        if (!emu4_txn_commit(&t))
+            break;
         ran = true;
     }
     return ran;

@@ -17,11 +17,15 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#define LEAVING_PAUSE_NS 10000000
+
 enum watch { WATCH_BELL, WATCH_TIMER, WATCH_USER, WATCH_PEER };
 
 static struct {
     int epfd, timerfd;
     int user_fd[EMU4_USERS];
+    bool leaving[EMU4_USERS]; /* it is dead, and not all that it did is known yet */
+    unsigned nleaving;
     pthread_t thread;
 } svc;
 
@@ -51,18 +55,30 @@ void emu4_service_wake(struct emu4_proc *p)
         emu4_ring(&p->self);
 }
 
-static void user_died(struct emu4_proc *p, uint32_t i)
+/* Until all is known its place is kept, and its marks elsewhere are told by its incarnation. */
+static void user_leaves(struct emu4_proc *p, uint32_t i)
 {
     struct shm_user *u = &p->self.seg->user[i];
-    uint64_t incarnation = atomic_load(&u->incarnation);
+    bool all = emu4_dma_reclaim(p, i, atomic_load(&u->incarnation));
 
+    if (svc.leaving[i])
+        svc.nleaving--;
+    svc.leaving[i] = !all;
+    if (!all) {
+        svc.nleaving++;
+        return;
+    }
+    atomic_store(&u->busy, 0);
+    atomic_store(&u->state, USER_GONE);
+}
+
+static void user_died(struct emu4_proc *p, uint32_t i)
+{
     epoll_ctl(svc.epfd, EPOLL_CTL_DEL, svc.user_fd[i], NULL);
     close(svc.user_fd[i]);
     svc.user_fd[i] = -1;
     emu4_txn_forget_user(p, i);
-    emu4_dma_reclaim(p, i, incarnation);
-    atomic_store(&u->busy, 0);
-    atomic_store(&u->state, USER_GONE);
+    user_leaves(p, i);
 }
 
 /* Processes that have entered themselves since we last looked. */
@@ -142,9 +158,14 @@ static uint64_t work(struct emu4_proc *p)
     bool stalled = emu4_cmdqs_retry(p);
     emu4_engine_run(p, UINT64_MAX); /* what is left is seen before we sleep */
     emu4_traps_deliver(p);
+    for (uint32_t i = 1; svc.nleaving && i < EMU4_USERS; i++)
+        if (svc.leaving[i])
+            user_leaves(p, i);
     uint64_t due = emu4_engine_next_due();
-    uint64_t again = emu4_now() + p->knobs.retry_us * 1000;
-    return stalled && (!due || again < due) ? again : due;
+    uint64_t again = stalled        ? emu4_now() + p->knobs.retry_us * 1000
+                     : svc.nleaving ? emu4_now() + LEAVING_PAUSE_NS
+                                    : 0;
+    return again && (!due || again < due) ? again : due;
 }
 
 static void *run(void *arg)
@@ -180,8 +201,11 @@ int emu4_service_start(struct emu4_proc *p)
 {
     sigset_t all, old;
 
-    for (unsigned i = 0; i < EMU4_USERS; i++)
+    for (unsigned i = 0; i < EMU4_USERS; i++) {
         svc.user_fd[i] = -1;
+        svc.leaving[i] = false;
+    }
+    svc.nleaving = 0;
     svc.epfd = epoll_create1(EPOLL_CLOEXEC);
     if (svc.epfd < 0)
         return -1;

@@ -23,7 +23,7 @@
 #include "emul/elan4/counters.h"
 
 #define EMU4_MAGIC    UINT64_C(0x346e616c45756d65)
-#define EMU4_VERSION  3u
+#define EMU4_VERSION  4u
 #define EMU4_CTXS     16u   /* contexts of one process */
 #define EMU4_USERS    2048u /* processes that map one segment */
 #define EMU4_VPS      8192u
@@ -93,7 +93,8 @@ struct shm_ctx {
     _Atomic uint32_t blocked;
     uint32_t tag; /* part of its addresses */
     uint32_t node, context;
-    _Alignas(64) _Atomic uint32_t log_n;
+    /* the list that is valid: its stores, and above that whose and which it is; 0: none is */
+    _Alignas(64) _Atomic uint64_t log_valid;
     _Atomic uint32_t log_at; /* carried out so far */
     struct shm_store log[EMU4_LOG];
 

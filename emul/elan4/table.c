@@ -152,8 +152,7 @@ int emu4_table_claim(struct emu4_end *e, bool waiting, uint64_t *next_due)
     else
         change(&t, c->ready, &c->ready_words, (unsigned)i, false);
     EMU4_TXN_SET(&t, c->get_cursor, (uint64_t)(i + 1) % EMU4_DMAS);
-    emu4_txn_commit(&t);
-    return i;
+    return emu4_txn_commit(&t) ? i : -1;
 }
 
 bool emu4_table_idle(const struct shm_ctx *c)

@@ -55,9 +55,9 @@ bool emu4_trap_now(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t
         return false;
     emu4_txn_begin(&t, e);
     emu4_trap(&t, type, proc, a0, a1);
-    emu4_txn_commit(&t);
+    bool told = emu4_txn_commit(&t);
     emu4_unlock(e);
-    return true;
+    return told;
 }
 
 bool emu4_traps_wait(struct emu4_proc *p)

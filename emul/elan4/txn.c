@@ -13,6 +13,9 @@
  * process that is stopped inside, or an evil one, holds up nobody but the owner of that
  * context; and the owner takes the lock from it after a while (a knob). Such a process looks
  * before each store whether the lock is still its own, so at most one store of it comes late.
+ * When its list was not valid yet, it has done nothing, and begins again; when it was, it has
+ * been carried out. The list that is valid then is another one's, so it makes none invalid but
+ * its own.
  */
 #include "emul/elan4/emu.h"
 
@@ -22,6 +25,14 @@
 #include <time.h>
 
 #define PATIENCE_NS 1000000
+
+#define LIST_STORES(list) ((uint32_t)(list)&0xffff)
+static _Atomic uint32_t lists; /* of this process, so far */
+
+static bool ours(const struct emu4_end *e)
+{
+    return atomic_load_explicit(&e->c->lock, memory_order_relaxed) == e->peer->user + 1;
+}
 
 static bool place_of(const struct emu4_end *e, uint64_t where, uint32_t bytes,
                      struct emu4_place *at)
@@ -77,7 +88,7 @@ static void carry_out(struct emu4_txn *t, uint32_t at, uint32_t n)
 
     for (uint32_t i = at; i < n; i++) {
         struct shm_store s = c->log[i];
-        if (atomic_load_explicit(&c->lock, memory_order_relaxed) != t->e->peer->user + 1)
+        if (!ours(t->e))
             return; /* taken from us while we were stopped: somebody has done the rest */
         apply(t, &s);
         if (i + 1 == n && !t->e->peer->self)
@@ -92,7 +103,7 @@ static void carry_out(struct emu4_txn *t, uint32_t at, uint32_t n)
 static void redo(struct emu4_end *e)
 {
     struct emu4_txn t;
-    uint32_t n = atomic_load(&e->c->log_n);
+    uint32_t n = LIST_STORES(atomic_load(&e->c->log_valid));
 
     EMU4_COUNT(locks_broken, 1);
     emu4_txn_begin(&t, e);
@@ -102,7 +113,7 @@ static void redo(struct emu4_end *e)
         EMU4_COUNT(logs_redone, 1);
         carry_out(&t, atomic_load(&e->c->log_at), n);
     }
-    atomic_store(&e->c->log_n, 0);
+    atomic_store(&e->c->log_valid, 0);
 }
 
 /* Takes the lock from a holder that is dead or cannot be, or in any case. */
@@ -186,7 +197,7 @@ void emu4_txn_begin(struct emu4_txn *t, struct emu4_end *e)
 
 static void add(struct emu4_txn *t, uint64_t where, uint64_t value, uint32_t bytes)
 {
-    if (t->n >= EMU4_LOG)
+    if (t->n >= EMU4_LOG || !ours(t->e))
         return; /* the longest list is that of an event that copies 255 dwords: it fits */
     t->e->c->log[t->n++] = (struct shm_store){where, value, bytes, 0};
 }
@@ -207,24 +218,31 @@ void emu4_txn_state(struct emu4_txn *t, const volatile void *field, uint64_t val
     add(t, ADDR(REGION_STATE, 0, off), value, bytes);
 }
 
-void emu4_txn_commit(struct emu4_txn *t)
+bool emu4_txn_commit(struct emu4_txn *t)
 {
     struct shm_ctx *c = t->e->c;
+    uint64_t serial = atomic_fetch_add_explicit(&lists, 1, memory_order_relaxed);
 
     if (t->inbox_tail != c->inbox_tail)
         EMU4_TXN_SET(t, c->inbox_tail, t->inbox_tail);
+    uint64_t list = (serial & UINT32_MAX) << 32 | (uint64_t)(t->e->peer->user + 1) << 16 | t->n;
+    emu4_step(EMU4_STEP_LISTED);
+    if (!ours(t->e))
+        return false;
     atomic_store_explicit(&c->log_at, 0, memory_order_relaxed);
-    atomic_store_explicit(&c->log_n, t->n, memory_order_release);
+    atomic_store_explicit(&c->log_valid, list, memory_order_release);
     emu4_step(EMU4_STEP_LOGGED);
     carry_out(t, 0, t->n);
     emu4_step(EMU4_STEP_APPLIED);
-    atomic_store_explicit(&c->log_n, 0, memory_order_release);
+    atomic_compare_exchange_strong_explicit(&c->log_valid, &list, 0, memory_order_release,
+                                            memory_order_relaxed);
     if (t->bell && t->e->peer->self)
         emu4_service_wake(emu4_proc_peek());
     else if (t->bell)
         emu4_ring(t->e->peer);
     t->n = 0;
     t->bell = false;
+    return true;
 }
 
 void emu4_txn_forget_user(struct emu4_proc *p, uint32_t user)

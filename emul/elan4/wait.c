@@ -35,7 +35,7 @@ static bool is_set(struct emu4_ctx *x, volatile E4_uint64 *word)
     if (elan4_load64(word) == 0)
         return false;
     atomic_thread_fence(memory_order_acquire);
-    if (atomic_load_explicit(&x->end.c->log_n, memory_order_acquire)) {
+    if (atomic_load_explicit(&x->end.c->log_valid, memory_order_acquire)) {
         emu4_lock(&x->end);
         emu4_unlock(&x->end);
     }

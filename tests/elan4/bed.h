@@ -99,6 +99,13 @@ void tell(struct bed *b, int i, uint64_t v);
 uint64_t told(struct bed *b, int i);
 uint64_t now_ms(void);
 
+/* Whether it has died, waited for or not. */
+bool bed_is_dead(pid_t pid);
+/* Whether all of its threads are stopped; they go on until they get a processor to stop on. */
+bool bed_is_stopped(pid_t pid);
+/* Stops it, and waits until it is. */
+void bed_stop(pid_t pid);
+
 typedef void (*bed_fn)(struct bed *b);
 /* Runs each function in a process, the i-th on node i. 0 when all ended well. */
 int run_beds(int n, const bed_fn *fn);

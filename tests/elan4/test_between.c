@@ -7,59 +7,10 @@
 #include "tests/elan4/cases.h"
 #include "tests/elan4/segment.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <sys/mman.h>
 
 #define SOON 30000
-
-/* The state of a thread, or of a process's first; 0: there is none. */
-static char state_of(const char *path)
-{
-    char line[256];
-    FILE *f = fopen(path, "r");
-
-    if (!f)
-        return 0;
-    char *got = fgets(line, sizeof(line), f);
-    fclose(f);
-    char *end = got ? strrchr(line, ')') : NULL;
-    return end ? end[2] : 0;
-}
-
-/* It need not have been waited for. */
-static bool is_dead(pid_t pid)
-{
-    char path[64];
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    char state = state_of(path);
-    return state == 0 || state == 'Z';
-}
-
-static bool is_stopped(pid_t pid)
-{
-    char path[400];
-    bool all = true;
-
-    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-    DIR *dir = opendir(path);
-    CHECK(dir);
-    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
-        snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", (int)pid, e->d_name);
-        all = all && (e->d_name[0] == '.' || state_of(path) == 'T');
-    }
-    closedir(dir);
-    return all;
-}
-
-/* Its threads go on until they get a processor to stop on. */
-static void stop(pid_t pid)
-{
-    CHECK(kill(pid, SIGSTOP) == 0);
-    while (!is_stopped(pid))
-        usleep(1000);
-}
 
 static void send_number(struct bed *b, E4_Addr queue, uint64_t number)
 {
@@ -209,7 +160,7 @@ static void reads_again(struct bed *b)
     volatile E4_uint64 *word = main_mem(b, 64);
     E4_Event *ev = word_event(b, word, 1);
     struct _E4_DMA64 d = dma(8, 0, b->vp, from, elan(b, into), 0, elan(b, ev));
-    stop((pid_t)told(b, 1)); /* it has no lock: nobody has met it yet */
+    bed_stop((pid_t)told(b, 1)); /* it has no lock: nobody has met it yet */
     for (int i = 0; i < 4; i++) {
         elan4_store64(0, word);
         elan4_primeevent_write(b->ctx, ev, 1);
@@ -305,7 +256,7 @@ static void delivers_two(struct bed *b)
     bed_open(b, LOW);
     volatile E4_uint64 *never = main_mem(b, 64);
     E4_Addr msg = told(b, 1), queue = told(b, 0);
-    stop((pid_t)told(b, 2));
+    bed_stop((pid_t)told(b, 2));
     ask(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg, 0, 0, queue));
     ask(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg + 64, 0, 0, queue));
     tell(b, 4, 1);
@@ -373,7 +324,7 @@ static void comes_in(struct bed *b)
     const struct shm_head *seg = own_segment();
     CHECK(seg);
     pid_t before = (pid_t)told(b, 1);
-    while (!is_dead(before))
+    while (!bed_is_dead(before))
         usleep(1000);
     send_number(b, told(b, 0), 5);
     for (uint64_t end = now_ms() + SOON; !atomic_load(&seg->counters.dma_queue); usleep(1000))

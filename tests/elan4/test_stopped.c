@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Processes that are stopped in the midst of what they do to others, or while others do
+ * something to them; and one that forks while its threads are at work for others.
+ */
+#include "tests/elan4/bed.h"
+#include "tests/elan4/cases.h"
+#include "tests/elan4/segment.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#define SOON 20000
+
+static void ask(struct bed *b, int node, struct _E4_DMA64 d)
+{
+    elan4_remote_dma(b->cq, (E4_DMA *)&d, vp_of(node, LOW), 1);
+    flush(b);
+}
+
+static uint64_t *number(struct bed *b, uint64_t value)
+{
+    uint64_t *msg = main_mem(b, 64);
+
+    *msg = value;
+    return msg;
+}
+
+/* To the queue of node 0; `ev` is 0, or set when it is there. */
+static void send_number(struct bed *b, E4_Addr queue, uint64_t value, E4_Addr ev)
+{
+    run_dma(b, dma(8, DMA_QueueWrite, vp_of(0, LOW), elan(b, number(b, value)), 0, ev, queue));
+    flush(b);
+}
+
+/* 0: none comes for `ms`. */
+static uint64_t take_number(struct bed *b, int ms)
+{
+    uint64_t value = 0;
+    char *m = queue_take(b, 64, ms);
+
+    if (m)
+        memcpy(&value, m, sizeof(value));
+    return value;
+}
+
+/* ---- A helper dies while the target is stopped ---- */
+
+enum { QUEUE, MESSAGE, TARGET_PID, HELPER_PID };
+static char die[40];
+
+static void stopped_target(struct bed *b)
+{
+    bed_open(b, LOW);
+    bed_queue(b, 64);
+    tell(b, QUEUE, elan(b, b->queue));
+    tell(b, TARGET_PID, (uint64_t)getpid());
+    uint64_t last = take_number(b, SOON);
+    if (last == 1) /* what the helper was asked to send came first */
+        last = take_number(b, SOON);
+    CHECK(last == 2);
+    CHECK(!take_number(b, 50)); /* and nothing twice */
+    meet(b, 0, 2);
+}
+
+/* Dies at a step of sending a message of the owner's. */
+static void helper(struct bed *b)
+{
+    setenv("EMUELAN4_REORDER", "0", 1);
+    setenv("EMUELAN4_DIE", die, 1);
+    bed_open(b, LOW);
+    E4_Addr msg = told(b, MESSAGE), queue = told(b, QUEUE);
+    volatile E4_uint64 *never = main_mem(b, 64);
+    bed_stop((pid_t)told(b, TARGET_PID));
+    tell(b, HELPER_PID, (uint64_t)getpid());
+    ask(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg, 0, 0, queue));
+    word_set(b, never, 200);
+    kill(getpid(), SIGKILL);
+}
+
+static bool all_idle(const struct shm_ctx *c)
+{
+    uint64_t used = 0;
+
+    for (unsigned i = 0; i < EMU4_WORDS; i++)
+        used |= __atomic_load_n(&c->used[i], __ATOMIC_RELAXED);
+    return !used;
+}
+
+/* Has nothing of that left before it lets the target go on; then sends another one. */
+static void owner(struct bed *b)
+{
+    setenv("EMUELAN4_REORDER", "0", 1);
+    bed_open(b, LOW);
+    struct shm_head *seg = own_segment();
+    CHECK(seg);
+    tell(b, MESSAGE, elan(b, number(b, 1)));
+    pid_t dead = (pid_t)told(b, HELPER_PID);
+    while (!bed_is_dead(dead))
+        usleep(1000);
+    bool gone = false;
+    for (uint64_t end = now_ms() + SOON; !gone || !all_idle(&seg->ctx[0]); usleep(1000)) {
+        CHECK(now_ms() < end);
+        for (unsigned i = 1; i < EMU4_USERS && !gone; i++)
+            gone = atomic_load(&seg->user[i].state) == USER_GONE;
+    }
+    CHECK(kill((pid_t)told(b, TARGET_PID), SIGCONT) == 0);
+    send_number(b, told(b, QUEUE), 2, 0);
+    meet(b, 0, 2);
+}
+
+/* Whatever it has done when it dies, the message comes once, or was not asked for. */
+static int a_helper_dies(const char *step, int most)
+{
+    int rc = 0;
+
+    for (int k = 1; k <= most && rc == 0; k++) {
+        snprintf(die, sizeof(die), "%s:%d", step, k);
+        rc = run_beds_kill(3, (bed_fn[]){stopped_target, helper, owner}, 1);
+        if (rc)
+            printf("at %s: ", die);
+    }
+    return rc;
+}
+
+/* ---- One that is stopped with the target's lock, which is taken from it ---- */
+
+enum { LATE_PID = QUEUE + 1, LATE_OVER, GO, NEXT_PID };
+
+/* Its list is valid, and has been carried out. */
+static void stops_at(struct bed *b, const char *step)
+{
+    setenv("EMUELAN4_STOP", step, 1);
+    setenv("EMUELAN4_REORDER", "0", 1);
+    bed_open(b, LOW);
+    volatile E4_uint64 *word = main_mem(b, 64);
+    E4_Addr ev = elan(b, word_event(b, word, 1)), queue = told(b, QUEUE);
+    tell(b, LATE_PID, (uint64_t)getpid());
+    send_number(b, queue, 1, ev);
+    CHECK(word_set(b, word, SOON));
+    tell(b, LATE_OVER, 1);
+    meet(b, 0, 2);
+}
+
+static void stops_when_applied(struct bed *b)
+{
+    stops_at(b, "applied:1");
+}
+
+static void stops_when_listed(struct bed *b)
+{
+    stops_at(b, "listed:1");
+}
+
+/* Another one, which stops with half of its list carried out, and is killed. */
+static void stops_half_way(struct bed *b)
+{
+    setenv("EMUELAN4_STOP", "half_applied:1", 1);
+    setenv("EMUELAN4_REORDER", "0", 1);
+    bed_open(b, LOW);
+    E4_Addr queue = told(b, QUEUE);
+    (void)told(b, GO);
+    tell(b, NEXT_PID, (uint64_t)getpid());
+    send_number(b, queue, 2, 0);
+    CHECK(false); /* it does not come here */
+}
+
+static pid_t until_stopped(struct bed *b, int word)
+{
+    pid_t pid = (pid_t)told(b, word);
+
+    while (!bed_is_stopped(pid))
+        usleep(1000);
+    return pid;
+}
+
+/* Has its lock back, and its queue works. */
+static void open_taken_from(struct bed *b)
+{
+    setenv("EMUELAN4_LOCK_MS", "50", 1);
+    bed_open(b, LOW);
+    bed_queue(b, 64);
+    tell(b, QUEUE, elan(b, b->queue));
+}
+
+static void go_on(struct bed *b, pid_t pid)
+{
+    CHECK(kill(pid, SIGCONT) == 0);
+    (void)told(b, LATE_OVER);
+}
+
+static void takes_from_two(struct bed *b)
+{
+    open_taken_from(b);
+    pid_t late = until_stopped(b, LATE_PID);
+    CHECK(take_number(b, SOON) == 1);
+    tell(b, GO, 1);
+    pid_t next = until_stopped(b, NEXT_PID);
+    go_on(b, late);
+    CHECK(kill(next, SIGKILL) == 0);
+    while (!bed_is_dead(next))
+        usleep(1000);
+    CHECK(elan4_block_inputter(b->ctx, 0) == 0); /* takes the lock */
+    CHECK(take_number(b, SOON) == 2);
+    meet(b, 0, 2);
+}
+
+/* Who comes late makes nothing invalid that is another one's: the rest of it is carried out. */
+static int what_is_valid_stays_so(void)
+{
+    return run_beds_kill(3, (bed_fn[]){takes_from_two, stops_when_applied, stops_half_way}, 2);
+}
+
+static void takes_from_one(struct bed *b)
+{
+    open_taken_from(b);
+    pid_t late = until_stopped(b, LATE_PID);
+    CHECK(elan4_block_inputter(b->ctx, 0) == 0);
+    send_number(b, elan(b, b->queue), 3, 0);
+    CHECK(take_number(b, SOON) == 3);
+    go_on(b, late);
+    CHECK(take_number(b, SOON) == 1);
+    CHECK(!take_number(b, 50));
+    meet(b, 0, 2);
+}
+
+/* What was not valid when the lock was taken is done again. */
+static int what_is_not_valid_is_done_again(void)
+{
+    return run_beds(2, (bed_fn[]){takes_from_one, stops_when_listed});
+}
+
+/* ---- A fork while all of the claims that a process may have are in use ---- */
+
+static void lends(struct bed *b)
+{
+    bed_open(b, LOW);
+    tell(b, 0, elan(b, number(b, 7)));
+    tell(b, 1, (uint64_t)getpid());
+    (void)told(b, 2);
+}
+
+static void *works(void *arg)
+{
+    struct bed *b = arg;
+    volatile E4_uint64 *never = main_mem(b, 64);
+
+    while (!atomic_load(&b->m->word[3]))
+        word_set(b, never, 1);
+    return NULL;
+}
+
+static bool reads_one(struct bed *b)
+{
+    uint64_t *into = main_mem(b, 64);
+    volatile E4_uint64 *word = main_mem(b, 64);
+    E4_Event *ev = word_event(b, word, 1);
+
+    ask(b, 1, dma(8, 0, b->vp, told(b, 0), elan(b, into), 0, elan(b, ev)));
+    return word_set(b, word, SOON) && *into == 7;
+}
+
+static void forks_at_work(struct bed *b)
+{
+    pthread_t thread[EMU4_MARKS];
+    int st = 1;
+
+    setenv("EMUELAN4_BURST", "0", 1);
+    setenv("EMUELAN4_SETTLE_LATE_US", "2000000", 1);
+    bed_open(b, LOW);
+    E4_Addr from = told(b, 0);
+    bed_stop((pid_t)told(b, 1)); /* so nobody else does it */
+    for (unsigned i = 0; i < EMU4_MARKS; i++)
+        CHECK(pthread_create(&thread[i], NULL, works, b) == 0);
+    for (unsigned i = 0; i < 2 * EMU4_MARKS; i++)
+        ask(b, 1, dma(8, 0, b->vp, from, elan(b, main_mem(b, 64)), 0, 0));
+    usleep(300000); /* with less than all of them at work it says less */
+    unsetenv("EMUELAN4_SETTLE_LATE_US");
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct bed c = {.m = b->m};
+        alarm(60);
+        pid_t parent = getppid();
+        bed_stop(parent); /* it would do what we ask for */
+        bed_open(&c, LOW + 1);
+        bool well = reads_one(&c);
+        CHECK(kill(parent, SIGCONT) == 0);
+        _exit(!well);
+    }
+    CHECK(waitpid(pid, &st, 0) == pid && st == 0);
+    atomic_store(&b->m->word[3], 1);
+    for (unsigned i = 0; i < EMU4_MARKS; i++)
+        CHECK(pthread_join(thread[i], NULL) == 0);
+    CHECK(kill((pid_t)told(b, 1), SIGCONT) == 0);
+    tell(b, 2, 1);
+}
+
+/* The child has all of its own. */
+static int a_child_has_its_own_claims(void)
+{
+    return run_beds(2, (bed_fn[]){forks_at_work, lends});
+}
+
+int main(void)
+{
+    CASES_BEGIN;
+    CASE(a_helper_dies("logged", 5));
+    CASE(a_helper_dies("half_applied", 3));
+    CASE(a_helper_dies("listed", 3));
+    CASE(what_is_valid_stays_so());
+    CASE(what_is_not_valid_is_done_again());
+    CASE(a_child_has_its_own_claims());
+    CASES_END;
+}
