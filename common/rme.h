@@ -288,7 +288,8 @@ RME_API uint64_t rme_counter_value(struct rme *rme, const char *name);
 /*
  * How long operations stayed in a stage of their life.  One operation in sample_ops (an option)
  * is watched, and counted when its outcome is reported; sends that are complete when they are
- * posted are no operations.  count[i] have taken less than 2^(i+1) nanoseconds, and not less
+ * posted are no operations.  One that stays in a stage for more than a second may be given up
+ * for another, and is not counted then (times.c).  count[i] have taken less than 2^(i+1) nanoseconds, and not less
  * than 2^i but for i = 0; the last class has no end.  `index` runs from 0 over what is not
  * empty; -ENOENT at the end.  An index may mean another row when something new has happened.
  */
@@ -299,6 +300,7 @@ struct rme_stage {
     const char *protocol; /* that moved its data, or would have */
     const char *stage;
     uint64_t count[RME_TIME_CLASSES];
+    uint64_t spent_ns; /* in that stage by all of them */
 };
 
 RME_API int rme_stage_get(struct rme *rme, int index, struct rme_stage *out);

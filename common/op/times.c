@@ -5,6 +5,12 @@
  * host has its outcome, the times are counted in the row of its kind and protocol, and the
  * watch is free again.
  *
+ * Some ops end when the host likes: a receive may stay posted as long as its connection lives.
+ * When all watches are in use, the one whose op has stayed longest in its state goes to the new
+ * op, if that is more than RME_TIMES_KEPT_NS, and what was measured of the old one is
+ * forgotten.  So times beyond that are counted as long as watches are free, and whoever waits
+ * for ever keeps nobody else from being watched.
+ *
  * What cannot be watched, because all watches or rows are in use or there is no memory, is not:
  * the next one may be.  An op that is not watched costs a decrement when it is new and a test
  * for each step; the clock is read for watched ones only.
@@ -38,18 +44,23 @@ void rme_times_clear(struct rme_times *times)
 
 void rme_times_sample(struct rme_times *times, struct rme_op *op)
 {
+    struct rme_watch *watch = &times->watch[0];
+    uint64_t now;
+
     times->left = times->every;
     if (times->every == 0)
         return;
-    for (unsigned i = 0; i < RME_TIMES_WATCHED; i++) {
-        struct rme_watch *watch = &times->watch[i];
-
-        if (!watch->used) {
-            *watch = (struct rme_watch){.used = true, .since = clock_ns()};
-            op->watch = watch;
+    now = clock_ns();
+    for (unsigned i = 1; i < RME_TIMES_WATCHED && watch->op != NULL; i++)
+        if (times->watch[i].op == NULL || times->watch[i].since < watch->since)
+            watch = &times->watch[i];
+    if (watch->op != NULL) {
+        if (now - watch->since <= RME_TIMES_KEPT_NS)
             return;
-        }
+        watch->op->watch = NULL;
     }
+    *watch = (struct rme_watch){.op = op, .since = now};
+    op->watch = watch;
 }
 
 void rme_times_step(struct rme_op *op)
@@ -105,6 +116,7 @@ bool rme_times_at(const struct rme_times *times, int index, struct rme_stage *ou
             out->protocol = row->protocol;
             out->stage = rme_op_state_name(s);
             memcpy(out->count, row->count[s], sizeof(out->count));
+            out->spent_ns = row->spent[s];
             return true;
         }
     }
@@ -118,10 +130,11 @@ void rme_times_end(struct rme_times *times, struct rme_op *op, bool reported)
 
     rme_times_step(op);
     row = reported ? row_of(times, op) : NULL;
-    if (row != NULL)
-        for (unsigned s = RME_OP_FREE + 1; s < RME_OP_STATE_COUNT; s++)
-            if (watch->spent[s] > 0)
-                row->count[s][rme_times_class(watch->spent[s])]++;
+    for (unsigned s = RME_OP_FREE + 1; row != NULL && s < RME_OP_STATE_COUNT; s++)
+        if (watch->spent[s] > 0) {
+            row->count[s][rme_times_class(watch->spent[s])]++;
+            row->spent[s] += watch->spent[s];
+        }
     op->watch = NULL;
-    watch->used = false;
+    watch->op = NULL;
 }

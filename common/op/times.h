@@ -13,9 +13,11 @@
 #define RME_TIMES_ROWS    12u /* kinds and protocols that are told apart */
 #define RME_TIMES_WATCHED 8u  /* operations watched at a time */
 
+#define RME_TIMES_KEPT_NS 1000000000u /* in one state: then another may have the watch */
+
 /* An operation that is watched. */
 struct rme_watch {
-    bool used;
+    struct rme_op *op;    /* NULL: the watch is free */
     uint64_t since;       /* ns: it has its state */
     const char *protocol; /* that took it over; NULL: none */
     uint64_t spent[RME_OP_STATE_COUNT];
@@ -26,6 +28,7 @@ struct rme_times_row {
     const char *protocol;
     uint8_t kind;
     uint64_t count[RME_OP_STATE_COUNT][RME_TIME_CLASSES];
+    uint64_t spent[RME_OP_STATE_COUNT]; /* ns, of all that were counted */
 };
 
 struct rme_times {

@@ -81,6 +81,38 @@ static void more_than_can_be_watched_are_not(void **state)
     rme_times_clear(&times);
 }
 
+/* Receives may stay posted for ever: they keep nobody else from being watched, and those that
+ * are at work keep their watches. */
+static void who_waits_long_gives_its_watch_away(void **state)
+{
+    struct rme_op waits[RME_TIMES_WATCHED], works;
+    struct rme_times times;
+    struct rme_stage stage;
+
+    (void)state;
+    rme_times_init(&times, 1);
+    for (unsigned i = 0; i < RME_TIMES_WATCHED; i++) {
+        begin(&times, &waits[i]);
+        waits[i].watch->since -= RME_TIMES_KEPT_NS + (uint64_t)1000000 * ((i + 3) % 7 + 1);
+    }
+    waits[2].watch->since += RME_TIMES_KEPT_NS;
+    assert_non_null(begin(&times, &works)->watch);
+    for (unsigned i = 0; i < RME_TIMES_WATCHED; i++)
+        assert_int_equal(waits[i].watch == NULL, i == 3); /* the one that has waited longest */
+    step(&waits[3], RME_OP_RTS);                          /* it goes on without */
+    rme_times_end(&times, &works, true);
+    for (unsigned i = 0; i < 1000; i++) {
+        assert_non_null(begin(&times, &works)->watch);
+        rme_times_end(&times, &works, true);
+    }
+    assert_true(rme_times_at(&times, 0, &stage));
+    assert_int_equal(sum(&stage), 1001);
+    for (unsigned i = 0; i < 7; i++) /* all but one that began a moment ago are given up */
+        begin(&times, &works);
+    assert_non_null(waits[2].watch);
+    rme_times_clear(&times);
+}
+
 /* A time is counted under the protocol that took the operation over, though that has left it
  * when it ends; what is not reported is not counted. */
 static void counts_by_kind_protocol_and_state(void **state)
@@ -109,9 +141,11 @@ static void counts_by_kind_protocol_and_state(void **state)
     assert_int_equal(sum(&stage), 4);
     for (int i = 0; i < 19; i++) /* 2^19 ns are less than a millisecond */
         assert_int_equal(stage.count[i], 0);
+    assert_in_range(stage.spent_ns, 4 * 1000000, 4 * 70000000 - 1);
     assert_true(rme_times_at(&times, 1, &stage));
     assert_string_equal(stage.stage, "rts");
     assert_int_equal(sum(&stage), 4);
+    assert_in_range(stage.spent_ns, 4 * UINT64_C(70000000), UINT64_C(100000000000));
     for (int i = 0; i < 26; i++)
         assert_int_equal(stage.count[i], 0);
     rme_times_clear(&times);
@@ -124,6 +158,7 @@ int main(void)
         cmocka_unit_test(classes_are_powers_of_two),
         cmocka_unit_test(one_in_so_many_is_watched),
         cmocka_unit_test(more_than_can_be_watched_are_not),
+        cmocka_unit_test(who_waits_long_gives_its_watch_away),
         cmocka_unit_test(counts_by_kind_protocol_and_state),
     };
 
