@@ -189,6 +189,90 @@ PASSIVE(the_option_for_the_acknowledgement_time_acts)
     all_gone();
 }
 
+/* What each end's queue pair sends with. */
+static struct ibv_ah_attr path_of(const struct rdma_cm_id *id)
+{
+    struct ibv_qp_init_attr qi;
+    struct ibv_qp_attr qa;
+
+    CHECK_EQ(ibv_query_qp(id->qp, &qa, IBV_QP_AV, &qi), 0);
+    return qa.ah_attr;
+}
+
+/* The asker's type of service holds in both directions, whatever the other end has set. */
+static void asks_with_a_type_of_service(bool ethernet)
+{
+    struct rdma_conn_param p = {.retry_count = 7};
+    struct rdma_cm_id *id = new_id(NULL);
+    uint8_t tos = 0x6b;
+
+    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 2), -1);
+    CHECK_EQ(errno, EINVAL);
+    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
+    resolve(id, "127.0.0.1", PORT);
+    tos = 1; /* too late: the route is known */
+    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
+    CHECK_EQ(id->route.path_rec->sl, ethernet ? 0 : 0xb);
+    CHECK_EQ(id->route.path_rec->traffic_class, ethernet ? 0x6b : 0);
+    give_qp(id);
+    CHECK_EQ(rdma_connect(id, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
+    struct ibv_ah_attr av = path_of(id);
+    CHECK_EQ(av.sl, ethernet ? 0 : 0xb);
+    CHECK_EQ(av.grh.traffic_class, ethernet ? 0x6b : 0);
+    drop(id);
+}
+
+static void is_asked_with_a_type_of_service(struct side *s, bool ethernet)
+{
+    struct rdma_conn_param p = {.retry_count = 7};
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 1);
+    uint8_t tos = 0x22;
+
+    meet(s);
+    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+    struct rdma_cm_id *id = e->id;
+    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
+    give_qp(id);
+    CHECK_EQ(rdma_accept(id, &p), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
+    struct ibv_ah_attr av = path_of(id);
+    CHECK_EQ(av.sl, ethernet ? 0 : 0xb);
+    CHECK_EQ(av.grh.traffic_class, ethernet ? 0x6b : 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    drop(id);
+    drop(l);
+}
+
+PAIR(type_of_service_is_a_service_level, run_two)
+ACTIVE(type_of_service_is_a_service_level)
+{
+    meet(s);
+    asks_with_a_type_of_service(false);
+    all_gone();
+}
+PASSIVE(type_of_service_is_a_service_level)
+{
+    is_asked_with_a_type_of_service(s, false);
+    all_gone();
+}
+
+PAIR(type_of_service_is_a_traffic_class_on_ethernet, run_two)
+ACTIVE(type_of_service_is_a_traffic_class_on_ethernet)
+{
+    setenv("EMUVERBS_ETHERNET", "1", 1);
+    meet(s);
+    asks_with_a_type_of_service(true);
+    all_gone();
+}
+PASSIVE(type_of_service_is_a_traffic_class_on_ethernet)
+{
+    setenv("EMUVERBS_ETHERNET", "1", 1);
+    is_asked_with_a_type_of_service(s, true);
+    all_gone();
+}
+
 /* Who must not reach the requester's memory refuses; it does not keep silent for a minute. */
 PAIR(without_permission_it_is_a_refusal, run_two)
 ACTIVE(without_permission_it_is_a_refusal)
@@ -394,6 +478,8 @@ int main(int argc, char **argv)
         T(what_lies_behind_the_attributes_is_left_alone),
         T(an_id_with_an_address_has_a_domain),
         T(the_option_for_the_acknowledgement_time_acts),
+        T(type_of_service_is_a_service_level),
+        T(type_of_service_is_a_traffic_class_on_ethernet),
         T(without_permission_it_is_a_refusal),
         T(objects_of_another_context_are_refused),
         T(the_last_message_comes_before_the_end),

@@ -64,7 +64,7 @@
 #define SHM_PIN_MR(entry)   ((entry) & ((1u << 19) - 1))
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 12u
+#define EMU_SHM_VERSION 13u
 
 /*
  * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real

@@ -79,6 +79,7 @@ struct cm_msg {
     uint8_t responder_resources, initiator_depth, flow_control, retry_count, rnr_retry_count,
         srq;
     uint8_t private_len, port; /* number of the sender's port */
+    uint8_t sl, traffic_class; /* of a REQ, for both directions */
     union cm_addr src, dst;
     unsigned char private_data[224];
 };
@@ -135,6 +136,9 @@ struct cm_id {
     struct ibv_qp_init_attr ep_attr;
     bool has_ep_attr;
     bool own_cqs;
+    uint8_t tos; /* RDMA_OPTION_ID_TOS, for the path that is looked up next */
+    uint8_t sl,
+        traffic_class; /* of the path: ours when we ask, the asker's when we are asked */
     struct ibv_sa_path_rec path;
     struct cm_group *groups;   /* multicast groups that it joined; under cm.lock */
     uint8_t port, remote_port; /* numbers of the ports of both ends */
@@ -225,7 +229,7 @@ void cm_farewell(struct cm_id *id);
 
 /* cm_conn.c */
 /* The path between two ports, given by their numbers. */
-void cm_path(const struct emu_dev *d, uint32_t from, uint32_t to, struct ibv_ah_attr *a);
+void cm_path(const struct emu_dev *d, const struct cm_id *id, struct ibv_ah_attr *a);
 int cm_qp_rtr(struct cm_id *id, int responder_resources); /* -1 with errno */
 int cm_qp_rts(struct cm_id *id, int initiator_depth);
 void cm_qp_err(struct cm_id *id);

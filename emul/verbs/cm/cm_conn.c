@@ -24,15 +24,17 @@ static bool connected(const struct cm_id *id)
     return id->state >= CM_REQ_SENT && id->state <= CM_TIMEWAIT;
 }
 
-void cm_path(const struct emu_dev *d, uint32_t from, uint32_t to, struct ibv_ah_attr *a)
+void cm_path(const struct emu_dev *d, const struct cm_id *id, struct ibv_ah_attr *a)
 {
     memset(a, 0, sizeof(*a));
-    a->port_num = EMU_PORT_OF(from);
-    a->dlid = emu_lid(d, to);
+    a->port_num = EMU_PORT_OF(id->port);
+    a->dlid = emu_lid(d, id->remote_port);
+    a->sl = id->sl;
     if (d->knobs.ethernet) {
         a->is_global = 1;
-        emu_gid(d, to, &a->grh.dgid);
+        emu_gid(d, id->remote_port, &a->grh.dgid);
         a->grh.hop_limit = 64;
+        a->grh.traffic_class = id->traffic_class;
     }
 }
 
@@ -64,7 +66,7 @@ static int qp_attr(struct cm_id *id, struct ibv_qp_attr *a, int *mask)
             return EINVAL;
         *mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-        cm_path(d, id->port, id->remote_port, &a->ah_attr);
+        cm_path(d, id, &a->ah_attr);
         a->path_mtu = (enum ibv_mtu)(__builtin_ctzll(d->knobs.mtu) - 7);
         a->dest_qp_num = id->remote_qpn;
         a->rq_psn = id->remote_qpn & 0xffffff;
@@ -210,6 +212,8 @@ EMU_EXPORT int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
     fill(&id->req, id, p);
     id->req.retry_count = id->retry_count;
     id->req.ps = (uint16_t)ibid->ps;
+    id->req.sl = id->sl;
+    id->req.traffic_class = id->traffic_class;
     cm_addr_copy(&id->req.src, &ibid->route.addr.src_addr);
     cm_addr_copy(&id->req.dst, &ibid->route.addr.dst_addr);
     id->state = CM_REQ_SENT;

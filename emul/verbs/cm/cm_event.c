@@ -129,7 +129,7 @@ static void ud_param(struct rdma_ud_param *p, const struct cm_id *id,
 {
     if (type != RDMA_CM_EVENT_ESTABLISHED)
         return;
-    cm_path(emu_dev_base(), id->port, id->remote_port, &p->ah_attr);
+    cm_path(emu_dev_base(), id, &p->ah_attr);
     p->qp_num = m->qpn;
     p->qkey = m->qkey;
 }
@@ -207,7 +207,7 @@ void cm_event_post_join(struct cm_id *id, struct cm_group *g)
         e->ev.event = failed_form(e->ev.event, &e->ev.status);
     e->group = g;
     p->private_data = g->context;
-    cm_path(emu_dev_base(), id->port, id->remote_port, &p->ah_attr);
+    cm_path(emu_dev_base(), id, &p->ah_attr);
     p->ah_attr.is_global = 1;
     p->ah_attr.grh.dgid = g->gid;
     p->ah_attr.grh.hop_limit = 64;

@@ -280,6 +280,19 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
     return cm_complete(id);
 }
 
+/*
+ * What the type of service comes to. On Ethernet it is the traffic class of every packet. On
+ * InfiniBand it is the class of service that the subnet manager is asked for, whose answer has
+ * a service level: ours has a rule for each, class N has level N modulo 16.
+ */
+static void set_class(const struct emu_dev *d, struct cm_id *id)
+{
+    if (d->knobs.ethernet)
+        id->path.traffic_class = id->traffic_class = id->tos;
+    else
+        id->path.sl = id->sl = id->tos & 15;
+}
+
 EMU_EXPORT int rdma_resolve_route(struct rdma_cm_id *ibid, int timeout_ms)
 {
     struct cm_id *id = (struct cm_id *)ibid;
@@ -300,6 +313,7 @@ EMU_EXPORT int rdma_resolve_route(struct rdma_cm_id *ibid, int timeout_ms)
     id->path.slid = htobe16(emu_lid(d, id->port));
     id->path.dlid = htobe16(emu_lid(d, id->remote_port));
     id->path.pkey = htobe16(0xffff);
+    set_class(d, id);
     id->path.reversible = 1;
     id->path.numb_path = 1;
     id->path.mtu_selector = 2;
@@ -364,7 +378,10 @@ EMU_EXPORT int rdma_set_option(struct rdma_cm_id *ibid, int level, int optname, 
         *(optname == RDMA_OPTION_ID_REUSEADDR ? &id->reuse : &id->afonly) = *(int *)optval != 0;
         return 0;
     case RDMA_OPTION_ID_TOS:
-        return optlen == 1 ? 0 : fail(EINVAL);
+        if (optlen != 1)
+            return fail(EINVAL);
+        id->tos = *(uint8_t *)optval; /* of use before a route is resolved only */
+        return 0;
     case RDMA_OPTION_ID_ACK_TIMEOUT:
         if (optlen != 1 || *(uint8_t *)optval > 31)
             return fail(EINVAL);

@@ -382,6 +382,8 @@ static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
     c->initiator_depth = m->responder_resources;
     c->retry_count = m->retry_count;
     c->rnr_retry = m->rnr_retry_count;
+    c->sl = m->sl & 15;
+    c->traffic_class = m->traffic_class;
     c->port = port;
     c->remote_port = m->port % (EMU_MAX_DEVICES * EMU_MAX_PORTS);
     emu_gid(d, c->port, &a->addr.ibaddr.sgid);
