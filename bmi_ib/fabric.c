@@ -53,6 +53,8 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
     if (!error)
         error = ib_device_open(f, ib_listen_device(f));
     if (!error)
+        error = ib_path_open(f);
+    if (!error)
         error = ib_rx_open(f);
     if (!error)
         error = ib_cq_open(f);
@@ -107,6 +109,7 @@ static const struct rme_fabric_ops ops = {
     .link_free = ib_link_free,
     .link_peer = ib_link_peer,
     .link_sockaddr = ib_link_sockaddr,
+    .link_path = ib_path_text,
     .rx_reserve = ib_rx_reserve,
     .rx_release = ib_rx_release,
     .rx_return = ib_rx_return,

@@ -57,6 +57,14 @@ struct ib_listener {
     struct sockaddr_storage sa;
 };
 
+/* Where connections come from: the GID that the option names. */
+struct ib_source {
+    bool chosen; /* else the routes decide */
+    bool by_index;
+    uint32_t index;
+    struct sockaddr_storage sa;
+};
+
 struct ib_device {
     struct ibv_context **all; /* from rdma_get_devices: the contexts that cm ids use */
     struct ibv_context *ctx;
@@ -140,6 +148,7 @@ struct rme_fabric {
     struct ib_xfer_queue done;            /* completed transfers without an event yet */
 
     struct rdma_event_channel *cm;
+    struct ib_source source;
     struct ib_listener *listener;
     unsigned listeners;
     struct ib_resolver *resolver;

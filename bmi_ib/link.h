@@ -35,6 +35,13 @@ enum ib_link_state {
 #undef IB_LINK_ENUM
 };
 
+/* The path of a link's queue pair. */
+struct ib_path {
+    bool known;  /* once it is up */
+    bool global; /* by a GID: always on Ethernet */
+    uint8_t port, index, sl, traffic_class;
+};
+
 struct rme_link {
     /* the hot part: sending and receiving */
     struct rme_fabric *f;
@@ -59,6 +66,7 @@ struct rme_link {
     struct ib_cq *cq;
     uint32_t cq_share;
     uint32_t qp_num;
+    struct ib_path path;
     int error;
     bool passive;
     bool asked; /* link_disconnect was called */

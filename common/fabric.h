@@ -243,6 +243,9 @@ struct rme_fabric_ops {
     const char *(*link_peer)(const struct rme_link *link);
     /* struct sockaddr *, or NULL where there is none */
     const void *(*link_sockaddr)(const struct rme_link *link);
+    /* How an established link goes through the network, in words for people; NULL: there is
+     * nothing to say. */
+    void (*link_path)(const struct rme_link *link, char *text, size_t size);
 
     /* Promises n more receive buffers to the link.  -ENOSPC, -ENOMEM: the promise stays as it
      * was. */

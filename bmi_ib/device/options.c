@@ -11,6 +11,17 @@ const struct rme_option_row ib_options[] = {
      "Physical port of the device; connections that leave by another one are refused.  0 is "
      "any.",
      NULL},
+    {"gid", "name", 0, 0, 0,
+     "RoCE: index in the port's table, or address, of the GID that connections leave by; its "
+     "address is their source.  Of an address that has two the system chooses the version of "
+     "RoCE.  Empty: the route to the peer decides.",
+     ""},
+    {"traffic_class", "value", -1, -1, 255,
+     "Type of service of the connections that this process makes, for both directions: on RoCE "
+     "the traffic class (104 is DSCP 26), on InfiniBand the QoS class that the subnet manager "
+     "gives a service level.  -1: as the system has it.  Of a connection that a peer makes "
+     "the peer decides.",
+     NULL},
     {"srq", "name", 0, 0, 0,
      "Receive buffers shared by all connections: auto (when listening, where the device does "
      "it well), on, off.",

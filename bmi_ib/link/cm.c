@@ -92,30 +92,16 @@ static bool on_our_device(struct rme_fabric *f, const struct rdma_cm_id *id, con
     return false;
 }
 
-/* Where a host has asked to listen on certain addresses only, connections leave from the one of
- * the peer's family, too, so that they use its device and not what the routes to the peer would
- * choose.  NULL: the routes decide. */
-static struct sockaddr *source(const struct rme_fabric *f, const struct sockaddr *peer,
-                               struct sockaddr_storage *own)
-{
-    for (unsigned i = 0; f->config.bind_specific && i < f->listeners; i++) {
-        memcpy(own, &f->listener[i].sa, sizeof(f->listener[i].sa));
-        if (own->ss_family != peer->sa_family)
-            continue;
-        if (own->ss_family == AF_INET6)
-            ((struct sockaddr_in6 *)own)->sin6_port = 0;
-        else
-            ((struct sockaddr_in *)own)->sin_port = 0;
-        return (struct sockaddr *)own;
-    }
-    return NULL;
-}
-
 /* Starts a link towards l->address.  The caller handles a failure. */
 int ib_cm_start(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     struct sockaddr_storage own;
+    struct sockaddr *source;
+    if (ib_path_source(f, l->address->ai_addr, &own, &source)) {
+        ib_log(f, RME_LOG_WARN, "%s: the option gid has an address of another family", l->peer);
+        return -EHOSTUNREACH;
+    }
     if (rdma_create_id(f->cm, &l->id, l, RDMA_PS_TCP)) {
         l->id = NULL;
         return ib_errno();
@@ -123,7 +109,7 @@ int ib_cm_start(struct rme_link *l)
     l->deliver = true; /* an attempt before this one may have failed */
     l->refused = false;
     memcpy(&l->sockaddr, l->address->ai_addr, l->address->ai_addrlen);
-    if (rdma_resolve_addr(l->id, source(f, l->address->ai_addr, &own), l->address->ai_addr,
+    if (rdma_resolve_addr(l->id, source, l->address->ai_addr,
                           (int)ib_option(f, "resolve_timeout_ms"))) {
         int error = no_way(ib_errno());
         rdma_destroy_id(l->id);
@@ -150,6 +136,7 @@ static void route(struct rme_link *l)
         return;
     }
     set_ack_timeout(l);
+    ib_path_class(l);
     if (rdma_resolve_route(l->id, (int)ib_option(l->f, "resolve_timeout_ms"))) {
         int error = no_way(ib_errno());
         ib_log(l->f, RME_LOG_WARN, "%s: rdma_resolve_route: %s", l->peer, strerror(-error));
@@ -244,6 +231,7 @@ void ib_cm_established(struct rme_link *l)
         return;
     l->was_up = true;
     ib_link_state_set(l, IB_UP);
+    ib_path_taken(l);
     ib_link_event(l, &l->event_up);
     if (l->queue.head)
         ib_xfer_mark_dirty(l);

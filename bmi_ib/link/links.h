@@ -52,6 +52,20 @@ int ib_cm_accept(struct rme_link *l, const void *hello, size_t length);
 void ib_cm_established(struct rme_link *l);
 int ib_reject_error(int status, const void *data, size_t length);
 
+/* ---- path.c ---- */
+#define IB_PATH_TEXT 256 /* bytes that do for ib_path_text */
+/* Finds the GID that the option names, once the device is known. */
+int ib_path_open(struct rme_fabric *f);
+/* The source of a connection to `peer`: *out is own, filled, or NULL: the routes decide.
+ * -EAFNOSUPPORT: the one that was chosen has the other family. */
+int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
+                   struct sockaddr_storage *own, struct sockaddr **out);
+/* Sets the class of a connection, before its route is resolved. */
+void ib_path_class(struct rme_link *l);
+/* The link is up: notes, and logs, which path it has. */
+void ib_path_taken(struct rme_link *l);
+void ib_path_text(const struct rme_link *l, char *text, size_t size);
+
 /* ---- listen.c ---- */
 int ib_listen_bind(struct rme_fabric *f);
 struct ibv_context *ib_listen_device(const struct rme_fabric *f);

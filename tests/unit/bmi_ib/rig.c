@@ -130,6 +130,47 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     return rig.fail_modify ? EINVAL : 0;
 }
 
+int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+                 struct ibv_qp_init_attr *init)
+{
+    (void)qp;
+    (void)mask;
+    (void)init;
+    *attr = rig.path;
+    return rig.fail_query ? EINVAL : 0;
+}
+
+int ibv_query_port(struct ibv_context *c, uint8_t port, struct _compat_ibv_port_attr *attr)
+{
+    (void)c;
+    (void)port;
+    ((struct ibv_port_attr *)(void *)attr)->gid_tbl_len = sizeof(rig.gid) / sizeof(*rig.gid);
+    return 0;
+}
+
+int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index,
+                      struct ibv_gid_entry *entry, uint32_t flags, size_t size)
+{
+    (void)c;
+    (void)flags;
+    for (unsigned i = 0; i < rig.ngid; i++)
+        if (rig.gid[i].port_num == port && rig.gid[i].gid_index == index) {
+            memcpy(entry, &rig.gid[i], size);
+            return 0;
+        }
+    return ENODATA;
+}
+
+ssize_t _ibv_query_gid_table(struct ibv_context *c, struct ibv_gid_entry *entries, size_t max,
+                             uint32_t flags, size_t size)
+{
+    (void)c;
+    (void)flags;
+    assert_true(max >= rig.ngid && size == sizeof(*entries));
+    memcpy(entries, rig.gid, rig.ngid * sizeof(*entries));
+    return rig.ngid;
+}
+
 struct ibv_cq *ibv_create_cq(struct ibv_context *c, int cqe, void *cq_context,
                              struct ibv_comp_channel *ch, int vector)
 {
@@ -199,9 +240,13 @@ int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockad
                       int timeout)
 {
     (void)id;
-    (void)src;
     (void)dst;
     (void)timeout;
+    memset(&rig.source, 0, sizeof(rig.source));
+    if (src)
+        memcpy(&rig.source, src,
+               src->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                          : sizeof(struct sockaddr_in));
     rig.resolved_addr++;
     return yes_or(rig.fail_resolve);
 }
@@ -277,10 +322,11 @@ int rdma_disconnect(struct rdma_cm_id *id)
 int rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value, size_t length)
 {
     (void)id;
-    (void)level;
-    (void)name;
-    (void)value;
-    (void)length;
+    if (level == RDMA_OPTION_ID && name == RDMA_OPTION_ID_TOS) {
+        assert_int_equal(length, 1);
+        assert_int_equal(rig.resolved_route, 0); /* later it is of no use */
+        rig.tos = *(uint8_t *)value;
+    }
     return 0;
 }
 
@@ -361,6 +407,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     char why[256] = "";
 
     memset(&rig, 0, sizeof(rig));
+    rig.tos = -1;
     nwaiting = 0;
     rig.posted = calloc(RIG_POSTED, sizeof(*rig.posted));
     rig.options = rme_options_new(tables, 1);

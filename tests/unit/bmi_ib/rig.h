@@ -46,7 +46,13 @@ struct rig {
     unsigned acked;
     struct ibv_async_event *async; /* what ibv_get_async_event returns next */
     char line[512], lines[4096];   /* the last line of the log, and the first ones */
-    int cqe;                       /* entries of the last completion queue that was made */
+    struct ibv_qp_attr path;       /* what a queue pair says of its path */
+    bool fail_query;
+    struct ibv_gid_entry gid[8]; /* the device's table, of so many */
+    unsigned ngid;
+    struct sockaddr_storage source; /* of the last address that was resolved */
+    int tos;                        /* that was set last, -1: none */
+    int cqe;                        /* entries of the last completion queue that was made */
 };
 
 extern struct rig rig;

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * path.c - how a connection goes through the network: its source, its class, and what came of
+ * it.
+ *
+ * Class.  A reliable connection has one service level and one traffic class, for all that its
+ * queue pair sends: no message can have another one than its neighbours.  rdma_cm takes a type
+ * of service (option traffic_class) before it looks for the route.  On Ethernet it becomes the
+ * traffic class of the packets, and the host's tables make a priority of it; on InfiniBand it
+ * is the QoS class that the subnet manager is asked for, whose answer has the service level.  A
+ * service level of our own choice is not set: which ones reach a peer without a deadlock is
+ * known to the subnet manager only.  Both travel in the connection request, and the kernel of
+ * the peer that is asked takes them over; so who connects decides for both directions.
+ *
+ * Source.  On Ethernet a port has a GID for each address of its interface and each version of
+ * RoCE.  rdma_cm takes the one whose address is the connection's source, in the version that
+ * /sys/kernel/config/rdma_cm has for the port.  So a GID is chosen (option gid) by its address:
+ * it becomes the source.  What was taken in the end is asked of the queue pair, once it has its
+ * path.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bmi_ib/link/links.h"
+
+static const char *type_name(uint32_t type)
+{
+    return type == IBV_GID_TYPE_ROCE_V2   ? "RoCE v2"
+           : type == IBV_GID_TYPE_ROCE_V1 ? "RoCE v1"
+                                          : "InfiniBand";
+}
+
+/* The GID's address; not on InfiniBand, where it has none. */
+static void address_of(const struct ibv_gid_entry *e, struct sockaddr_storage *sa)
+{
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)sa;
+    struct in6_addr a;
+
+    memset(sa, 0, sizeof(*sa));
+    memcpy(&a, e->gid.raw, sizeof(a));
+    if (IN6_IS_ADDR_V4MAPPED(&a)) {
+        sa->ss_family = AF_INET;
+        memcpy(&((struct sockaddr_in *)sa)->sin_addr, a.s6_addr + 12, 4);
+        return;
+    }
+    v6->sin6_family = AF_INET6;
+    v6->sin6_addr = a;
+    if (IN6_IS_ADDR_LINKLOCAL(&a))
+        v6->sin6_scope_id = e->ndev_ifindex;
+}
+
+static void gid_text(const union ibv_gid *gid, char *text, size_t size)
+{
+    char words[INET6_ADDRSTRLEN];
+
+    snprintf(text, size, "%s", inet_ntop(AF_INET6, gid->raw, words, sizeof(words)));
+}
+
+/* ---- Choice ---- */
+
+/* What the option says: an index, or the address of a GID. */
+struct wish {
+    bool by_index;
+    uint32_t index;
+    union ibv_gid gid;
+};
+
+static bool parse_wish(const char *text, struct wish *w)
+{
+    char *end;
+    unsigned long index = strtoul(text, &end, 10);
+
+    memset(w, 0, sizeof(*w));
+    w->by_index = *end == '\0' && index <= 65535 && text[0] != '-';
+    w->index = (uint32_t)index;
+    w->gid.raw[10] = w->gid.raw[11] = 0xff;
+    return w->by_index || inet_pton(AF_INET, text, w->gid.raw + 12) == 1 ||
+           inet_pton(AF_INET6, text, w->gid.raw) == 1;
+}
+
+/* The device's GIDs, all ports' in one array that the caller frees; their number or an error.
+ */
+static int table(const struct ib_device *d, struct ibv_gid_entry **out)
+{
+    size_t most = 0;
+
+    for (unsigned p = 1; p <= d->attr.phys_port_cnt; p++) {
+        struct ibv_port_attr port;
+        if (!ibv_query_port(d->ctx, (uint8_t)p, &port))
+            most += (size_t)port.gid_tbl_len;
+    }
+    *out = calloc(most + 1, sizeof(**out));
+    return *out ? (int)ibv_query_gid_table(d->ctx, *out, most + 1, 0) : -ENOMEM;
+}
+
+/* The first GID that is as wished.  Among those of one address rdma_cm chooses itself. */
+static const struct ibv_gid_entry *find(struct rme_fabric *f, const struct wish *w,
+                                        const struct ibv_gid_entry *entry, int n)
+{
+    uint32_t port = (uint32_t)ib_option(f, "ib_port");
+
+    for (int i = 0; i < n; i++)
+        if ((!port || entry[i].port_num == port) && entry[i].gid_type != IBV_GID_TYPE_IB &&
+            (w->by_index ? entry[i].gid_index == w->index
+                         : memcmp(&entry[i].gid, &w->gid, sizeof(w->gid)) == 0))
+            return &entry[i];
+    return NULL;
+}
+
+int ib_path_open(struct rme_fabric *f)
+{
+    const char *text = rme_option_string(f->config.options, "gid");
+    struct ibv_gid_entry *entry = NULL;
+    const struct ibv_gid_entry *found;
+    char name[INET6_ADDRSTRLEN];
+    struct wish wish;
+    int n;
+
+    if (!text[0])
+        return 0;
+    if (!parse_wish(text, &wish)) {
+        ib_log(f, RME_LOG_ERROR, "gid=%s: neither an index nor an IP address", text);
+        return -EINVAL;
+    }
+    n = table(&f->dev, &entry);
+    found = find(f, &wish, entry, n);
+    if (found) {
+        f->source.chosen = true;
+        f->source.by_index = wish.by_index;
+        f->source.index = found->gid_index;
+        address_of(found, &f->source.sa);
+        gid_text(&found->gid, name, sizeof(name));
+        ib_log(f, RME_LOG_INFO, "connections leave by GID %u of port %u, %s", found->gid_index,
+               found->port_num, name);
+    } else {
+        ib_log(f, RME_LOG_ERROR,
+               "gid=%s: no port of device %s has it; show_gids or `rdma` lists them, and on "
+               "InfiniBand the options device and ib_port choose the port",
+               text, f->dev.name);
+    }
+    free(entry);
+    return found ? 0 : -ENODEV;
+}
+
+/*
+ * Where a host has asked to listen on certain addresses only, connections leave from the one of
+ * the peer's family, too, so that they use its device and not what the routes to the peer would
+ * choose.
+ */
+int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
+                   struct sockaddr_storage *own, struct sockaddr **out)
+{
+    *out = NULL;
+    if (f->source.chosen) {
+        *own = f->source.sa;
+        *out = (struct sockaddr *)own;
+        return own->ss_family == peer->sa_family ? 0 : -EAFNOSUPPORT;
+    }
+    for (unsigned i = 0; f->config.bind_specific && i < f->listeners; i++) {
+        memcpy(own, &f->listener[i].sa, sizeof(f->listener[i].sa));
+        if (own->ss_family != peer->sa_family)
+            continue;
+        if (own->ss_family == AF_INET6)
+            ((struct sockaddr_in6 *)own)->sin6_port = 0;
+        else
+            ((struct sockaddr_in *)own)->sin_port = 0;
+        *out = (struct sockaddr *)own;
+        break;
+    }
+    return 0;
+}
+
+void ib_path_class(struct rme_link *l)
+{
+    int64_t class = ib_option(l->f, "traffic_class");
+    uint8_t tos = (uint8_t) class;
+
+    if (class >= 0 && rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1))
+        ib_log(l->f, RME_LOG_WARN, "%s: the traffic class stays the system's: %s", l->peer,
+               strerror(errno));
+}
+
+/* ---- What came of it ---- */
+
+static const char *why(const struct rme_link *l)
+{
+    if (l->passive)
+        return "the peer chose it";
+    if (l->f->source.chosen)
+        return "the option gid has its address";
+    return l->f->config.bind_specific ? "we listen at its address"
+                                      : "the route to the peer leads from its address";
+}
+
+void ib_path_text(const struct rme_link *l, char *text, size_t size)
+{
+    const struct ib_path *p = &l->path;
+    struct ibv_gid_entry e;
+    char gid[INET6_ADDRSTRLEN] = "";
+    int n;
+
+    text[0] = '\0';
+    if (!p->known)
+        return;
+    n = snprintf(text, size, "%s port %u, ", l->f->dev.name, p->port);
+    if (p->global && !ibv_query_gid_ex(l->f->dev.ctx, p->port, p->index, &e, 0)) {
+        gid_text(&e.gid, gid, sizeof(gid));
+        n += snprintf(text + n, size - (size_t)n, "GID %u %s %s as %s, traffic class %u, ",
+                      p->index, type_name(e.gid_type), gid, why(l), p->traffic_class);
+    }
+    if (n < (int)size)
+        snprintf(text + n, size - (size_t)n, "service level %u", p->sl);
+}
+
+void ib_path_taken(struct rme_link *l)
+{
+    const struct rme_fabric *f = l->f;
+    struct ibv_qp_init_attr init;
+    struct ibv_qp_attr attr;
+    char text[IB_PATH_TEXT];
+
+    if (ibv_query_qp(l->qp, &attr, IBV_QP_AV, &init))
+        return; /* it is only for those who look */
+    l->path = (struct ib_path){.known = true,
+                               .global = attr.ah_attr.is_global,
+                               .port = attr.ah_attr.port_num,
+                               .index = attr.ah_attr.grh.sgid_index,
+                               .sl = attr.ah_attr.sl,
+                               .traffic_class = attr.ah_attr.grh.traffic_class};
+    ib_path_text(l, text, sizeof(text));
+    ib_log(f, l->passive ? RME_LOG_DEBUG : RME_LOG_INFO, "%s: by %s", l->peer, text);
+    if (f->source.by_index && !l->passive && l->path.index != f->source.index)
+        ib_log(f, RME_LOG_WARN,
+               "%s: GID %u was taken instead of %u, which has the same address: the version of "
+               "RoCE is chosen by /sys/kernel/config/rdma_cm/%s/ports/%u/default_roce_mode",
+               l->peer, l->path.index, f->source.index, f->dev.name, l->path.port);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The path of a connection (bmi_ib/link/path.c): the GID that an option names, the class that
+ * rdma_cm is told, and what is said of the path that was taken. */
+#include <arpa/inet.h>
+#include "rig.h"
+
+#define V1 IBV_GID_TYPE_ROCE_V1
+#define V2 IBV_GID_TYPE_ROCE_V2
+
+static void gid(uint32_t port, uint32_t index, uint32_t type, const char *address)
+{
+    struct ibv_gid_entry *e = &rig.gid[rig.ngid++];
+
+    *e = (struct ibv_gid_entry){
+        .port_num = port, .gid_index = index, .gid_type = type, .ndev_ifindex = 7};
+    assert_int_equal(inet_pton(AF_INET6, address, e->gid.raw), 1);
+}
+
+/* A device with two ports, its table as adapters have it: link-local first, each twice. */
+static void open_with(const char *options)
+{
+    rig_open(options, 16, 256);
+    rig.f->dev.attr.phys_port_cnt = 2;
+    gid(1, 0, V1, "fe80::5");
+    gid(1, 1, V2, "fe80::5");
+    gid(1, 2, V1, "::ffff:10.0.0.5");
+    gid(1, 3, V2, "::ffff:10.0.0.5");
+    gid(2, 0, V2, "fe80::6");
+    gid(2, 5, V2, "fd00::6");
+}
+
+/* Starts a connection to an address; its state tells whether that was possible. */
+static struct rme_link *start(const char *host, struct addrinfo **list)
+{
+    struct rme_link *l = rig_link_in(IB_NAMING);
+
+    assert_int_equal(ib_resolve_numeric(host, "3334", list), 0);
+    l->addresses = l->address = *list;
+    return l;
+}
+
+static void check_source(const char *options, const char *peer, const char *source)
+{
+    struct addrinfo *list;
+    char text[64] = "";
+
+    open_with(options);
+    assert_int_equal(ib_path_open(rig.f), 0);
+    struct rme_link *l = start(peer, &list);
+    assert_int_equal(ib_cm_start(l), source ? 0 : -EHOSTUNREACH);
+    if (source && source[0])
+        ib_sockaddr_text(&rig.source, text, sizeof(text));
+    assert_int_equal(rig.resolved_addr, source ? 1 : 0);
+    assert_string_equal(text, source ? source : "");
+    rig_close();
+}
+
+static void the_gid_is_the_source(void **state)
+{
+    (void)state;
+    check_source(NULL, "10.0.0.9", "");
+    check_source("gid=10.0.0.5", "10.0.0.9", "10.0.0.5:0");
+    check_source("gid=3", "10.0.0.9", "10.0.0.5:0");
+    check_source("gid=fd00::6", "fd00::9", "[fd00::6]:0");
+    check_source("gid=5", "fd00::9", "[fd00::6]:0");
+    check_source("gid=0,ib_port=2", "fe80::9", "[fe80::6%7]:0");
+    check_source("gid=10.0.0.5", "fd00::9", NULL); /* of another family */
+}
+
+static void what_the_device_has_not_is_refused(void **state)
+{
+    static const char *const absent[] = {"gid=10.0.0.6", "gid=4", "gid=fd00::7",
+                                         "gid=5,ib_port=1"};
+    static const char *const no_gid[] = {"gid=eth0", "gid=-1", "gid=3x", "gid=99999",
+                                         "gid=10.0.0"};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(absent) / sizeof(*absent); i++) {
+        open_with(absent[i]);
+        assert_int_equal(ib_path_open(rig.f), -ENODEV);
+        assert_non_null(strstr(rig.line, "no port of device fake0 has it"));
+        rig_close();
+    }
+    for (unsigned i = 0; i < sizeof(no_gid) / sizeof(*no_gid); i++) {
+        open_with(no_gid[i]);
+        assert_int_equal(ib_path_open(rig.f), -EINVAL);
+        assert_non_null(strstr(rig.line, "neither an index nor an IP address"));
+        rig_close();
+    }
+    open_with("gid=0"); /* GIDs of InfiniBand are no IP addresses */
+    rig.ngid = 0;
+    gid(1, 0, IBV_GID_TYPE_IB, "fe80::1");
+    assert_int_equal(ib_path_open(rig.f), -ENODEV);
+    rig_close();
+}
+
+static void check_class(const char *options, int tos)
+{
+    struct addrinfo *list;
+
+    open_with(options);
+    struct rme_link *l = start("10.0.0.9", &list);
+    assert_int_equal(ib_cm_start(l), 0);
+    rig_cm(l, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0);
+    assert_int_equal(rig.resolved_route, 1);
+    assert_int_equal(rig.tos, tos);
+    rig_close();
+}
+
+static void the_class_is_told_before_the_route(void **state)
+{
+    (void)state;
+    check_class(NULL, -1);
+    check_class("traffic_class=104", 104);
+    check_class("traffic_class=0", 0);
+    check_class("traffic_class=255", 255);
+    check_class("traffic_class=-1", -1);
+}
+
+/* A link comes up with the path that its queue pair has; `want` is what is said of it. */
+static void check_text(const char *options, bool passive, const char *want)
+{
+    char text[IB_PATH_TEXT] = "?", line[IB_PATH_TEXT + 64];
+
+    open_with(options);
+    assert_int_equal(ib_path_open(rig.f), 0);
+    rig.path.ah_attr = (struct ibv_ah_attr){
+        .is_global = 1, .port_num = 1, .sl = 3, .grh = {.sgid_index = 2, .traffic_class = 104}};
+    struct rme_link *l = rig_link_in(passive ? IB_ACCEPTING : IB_CONNECTING);
+    ib_path_text(l, text, sizeof(text));
+    assert_string_equal(text, ""); /* nothing is known yet */
+    rig_cm(l, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
+    ib_path_text(l, text, sizeof(text));
+    assert_string_equal(text, want);
+    snprintf(line, sizeof(line), "peer:1: by %s", want);
+    assert_non_null(strstr(rig.lines, line));
+    rig_close();
+}
+
+static void what_was_taken_is_said(void **state)
+{
+    char text[IB_PATH_TEXT];
+
+    (void)state;
+    check_text(NULL, true,
+               "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 as the peer chose it, traffic "
+               "class 104, service level 3");
+    check_text(
+        NULL, false,
+        "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 as the route to the peer leads from "
+        "its address, traffic class 104, service level 3");
+    check_text("gid=10.0.0.5", false,
+               "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 as the option gid has its address, "
+               "traffic class 104, service level 3");
+    assert_null(strstr(rig.lines, "default_roce_mode"));
+    check_text("gid=3", false,
+               "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 as the option gid has its address, "
+               "traffic class 104, service level 3");
+    assert_non_null(
+        strstr(rig.lines, "GID 2 was taken instead of 3, which has the same address"));
+
+    open_with(NULL); /* InfiniBand */
+    rig.path.ah_attr = (struct ibv_ah_attr){.port_num = 2, .sl = 11};
+    struct rme_link *l = rig_link_in(IB_CONNECTING);
+    rig_cm(l, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
+    ib_path_text(l, text, sizeof(text));
+    assert_string_equal(text, "fake0 port 2, service level 11");
+    rig_close();
+
+    open_with(NULL); /* a device that does not say */
+    rig.fail_query = true;
+    l = rig_link_in(IB_CONNECTING);
+    rig_cm(l, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
+    assert_int_equal(l->state, IB_UP);
+    ib_path_text(l, text, sizeof(text));
+    assert_string_equal(text, "");
+    rig_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_gid_is_the_source),
+        cmocka_unit_test(what_the_device_has_not_is_refused),
+        cmocka_unit_test(the_class_is_told_before_the_route),
+        cmocka_unit_test(what_was_taken_is_said),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
