@@ -278,6 +278,7 @@ struct rme_counter {
     const char *unit;
     const char *text;
     uint64_t value;
+    bool gauge; /* what is there now; else it only grows */
 };
 
 RME_API int rme_counter_get(struct rme *rme, int index, struct rme_counter *out);
@@ -286,12 +287,21 @@ RME_API int rme_counter_get(struct rme *rme, int index, struct rme_counter *out)
 RME_API uint64_t rme_counter_value(struct rme *rme, const char *name);
 
 /*
+ * One attribute of the session with a peer, by which a host can size its buffers: sizes,
+ * credits and bounds as they hold now, then what was sent and received by each protocol.
+ * `index` runs from 0; -ENOENT at the end.  -ENOTCONN: there is no connection.
+ */
+RME_API int rme_session_get(struct rme *rme, struct rme_addr *addr, int index,
+                            struct rme_counter *out);
+
+/*
  * How long operations stayed in a stage of their life.  One operation in sample_ops (an option)
  * is watched, and counted when its outcome is reported; sends that are complete when they are
  * posted are no operations.  One that stays in a stage for more than a second may be given up
- * for another, and is not counted then (times.c).  count[i] have taken less than 2^(i+1) nanoseconds, and not less
- * than 2^i but for i = 0; the last class has no end.  `index` runs from 0 over what is not
- * empty; -ENOENT at the end.  An index may mean another row when something new has happened.
+ * for another, and is not counted then (times.c).  count[i] have taken less than 2^(i+1)
+ * nanoseconds, and not less than 2^i but for i = 0; the last class has no end.  `index` runs
+ * from 0 over what is not empty; -ENOENT at the end.  An index may mean another row when
+ * something new has happened.
  */
 #define RME_TIME_CLASSES 36
 

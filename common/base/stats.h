@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Counters: one list of name, unit and sentence, from which the enum, the table and every
+ * Counters: lists of name, unit and sentence, from which the enum, the table and every
  * print-out come.  The engine's lock guards them; a fabric bumps its own while it is called
  * with that lock.  Registrations are counted by their callers, under the lock.
  */
@@ -9,7 +9,8 @@
 
 #include <stdint.h>
 
-#define RME_COUNTERS(X)                                                                        \
+/* Counted for each peer as well. */
+#define RME_PEER_COUNTERS(X)                                                                   \
     X(SENDS_EAGER, "sends_eager", "messages", "messages sent whole in eager buffers")          \
     X(SENDS_FAST, "sends_fast", "messages",                                                    \
       "of sends_eager, those that were written into memory lent by the peer")                  \
@@ -27,19 +28,18 @@
     X(UNEXPECTED_SENT, "unexpected_sent", "messages", "unexpected messages sent")              \
     X(UNEXPECTED_RECEIVED, "unexpected_received", "messages", "unexpected messages received")  \
     X(BYTES_SENT, "bytes_sent", "bytes", "payload of completed sends")                         \
-    X(BYTES_RECEIVED, "bytes_received", "bytes", "payload of completed receives")              \
+    X(BYTES_RECEIVED, "bytes_received", "bytes", "payload of completed receives")
+
+/* Those that only grow. */
+#define RME_EVENT_COUNTERS(X)                                                                  \
     X(CONTROL_SENT, "control_sent", "messages",                                                \
       "control messages sent: RTS, CTS, FIN, cancel and their answers")                        \
     X(INVITES_SENT, "invites_sent", "messages",                                                \
       "receives that opened their memory before their message was announced")                  \
     X(INVITES_TAKEN, "invites_taken", "messages",                                              \
       "sends that needed no CTS for that, and most of them no RTS")                            \
-    X(KEPT_BYTES, "kept_bytes", "bytes",                                                       \
-      "kept now for peers: messages without receives, unexpected ones not fetched, "           \
-      "descriptions")                                                                          \
     X(DEFERRED, "deferred", "messages",                                                        \
       "messages and immediates that waited for the completion of what their peer had taken")   \
-    X(FAST_BYTES, "fast_bytes", "bytes", "lent to peers now, for messages that they write")    \
     X(FAST_GRANTS, "fast_grants", "grants", "times that a peer was lent such memory")          \
     X(FAST_STAYED, "fast_stayed", "messages",                                                  \
       "that stayed in lent memory, as they came before their receives")                        \
@@ -50,8 +50,6 @@
     X(CREDIT_STALLS, "credit_stalls", "messages", "messages that had to wait for a credit")    \
     X(CREDITS_YIELDED, "credits_yielded", "buffers",                                           \
       "receive buffers that peers gave up because they were idle")                             \
-    X(CREDITS_LENT, "credits_lent", "buffers",                                                 \
-      "receive buffers promised now beyond those of new links")                                \
     X(EAGER_REFUSED, "eager_refused", "messages",                                              \
       "eager messages that a peer refused: larger than its receive")                           \
     X(UNMATCHED_EAGER, "unmatched_eager", "messages",                                          \
@@ -59,13 +57,11 @@
     X(BYTES_COPIED, "bytes_copied", "bytes", "payload copied by the processor")                \
     X(REGISTRATIONS, "registrations", "calls", "memory registrations")                         \
     X(DEREGISTRATIONS, "deregistrations", "calls", "memory deregistrations")                   \
-    X(REGISTERED_BYTES, "registered_bytes", "bytes", "memory registered now")                  \
     X(REG_HITS, "reg_hits", "lookups", "ranges found registered already")                      \
     X(REG_MISSES, "reg_misses", "lookups", "ranges that had to be registered")                 \
     X(REG_EVICTIONS, "reg_evictions", "regions", "registrations given up to stay in bounds")   \
     X(REG_REFUSED, "reg_refused", "calls",                                                     \
       "registrations that the system refused; data was copied instead")                        \
-    X(ZONE_BYTES, "zone_bytes", "bytes", "registered zone memory held now")                    \
     X(ZONE_ALLOCS, "zone_allocs", "calls", "buffers handed out from zones")                    \
     X(RDMA_READS, "rdma_reads", "requests", "RDMA read work requests posted")                  \
     X(RDMA_WRITES, "rdma_writes", "requests", "RDMA write work requests posted")               \
@@ -87,20 +83,37 @@
     X(LINK_FAILURES, "link_failures", "links",                                                 \
       "links that failed or could not be established")                                         \
     X(REJECTS, "rejects", "requests", "connection requests refused")                           \
-    X(PEERS, "peers", "peers", "peers with a link now")                                        \
     X(CANCELS, "cancels", "operations", "operations that ended by cancel")                     \
+    X(PROTOCOL_ERRORS, "protocol_errors", "messages",                                          \
+      "malformed or impossible messages from peers")
+
+/* What is there now. */
+#define RME_GAUGES(X)                                                                          \
+    X(KEPT_BYTES, "kept_bytes", "bytes",                                                       \
+      "kept now for peers: messages without receives, unexpected ones not fetched, "           \
+      "descriptions")                                                                          \
+    X(FAST_BYTES, "fast_bytes", "bytes", "lent to peers now, for messages that they write")    \
+    X(CREDITS_LENT, "credits_lent", "buffers",                                                 \
+      "receive buffers promised now beyond those of new links")                                \
+    X(REGISTERED_BYTES, "registered_bytes", "bytes", "memory registered now")                  \
+    X(ZONE_BYTES, "zone_bytes", "bytes", "registered zone memory held now")                    \
+    X(PEERS, "peers", "peers", "peers with a link now")                                        \
     X(QUARANTINED, "quarantined", "buffers",                                                   \
       "kept from reuse now, links included: a device may still touch them though their "       \
       "link was given up")                                                                     \
-    X(PROTOCOL_ERRORS, "protocol_errors", "messages",                                          \
-      "malformed or impossible messages from peers")                                           \
     X(OPS_LIVE, "ops_live", "operations", "operations posted and not yet reported")
+
+#define RME_COUNTERS(X) RME_PEER_COUNTERS(X) RME_EVENT_COUNTERS(X) RME_GAUGES(X)
 
 enum rme_counter_id {
 #define RME_COUNTER_ENUM(id, name, unit, text) RME_C_##id,
     RME_COUNTERS(RME_COUNTER_ENUM)
 #undef RME_COUNTER_ENUM
-        RME_C_COUNT
+        RME_C_COUNT,
+#define RME_COUNTER_ONE(id, name, unit, text) +1
+    RME_C_PEER = RME_PEER_COUNTERS(RME_COUNTER_ONE), /* the first ones: for each peer */
+    RME_C_GAUGES = RME_C_COUNT - (RME_GAUGES(RME_COUNTER_ONE)) /* the first of these */
+#undef RME_COUNTER_ONE
 };
 
 struct rme_stats {

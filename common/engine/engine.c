@@ -264,7 +264,7 @@ static int open_memory(struct rme *rme)
 {
     struct rme_zone_config zone = {
         .pin = &rme->pin,
-        .max_bytes = bound(rme->options, "zone_bytes", 2),
+        .max_bytes = rme->tuning.zone_bytes = bound(rme->options, "zone_bytes", 2),
         .keep_bytes = (uint64_t)rme_option(rme->options, "zone_keep_bytes"),
         .idle_ms = (uint64_t)rme_option(rme->options, "zone_idle_ms"),
         .huge = rme_option(rme->options, "huge_pages") != 0,
@@ -273,7 +273,7 @@ static int open_memory(struct rme *rme)
     struct rme_mreg_config mreg = {
         .pin = &rme->pin,
         .max_entries = (uint64_t)rme_option(rme->options, "regcache_entries"),
-        .max_bytes = bound(rme->options, "regcache_bytes", 4),
+        .max_bytes = rme->tuning.regcache_bytes = bound(rme->options, "regcache_bytes", 4),
     };
     int error;
 

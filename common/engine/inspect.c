@@ -7,7 +7,7 @@
 #include "engine/engine.h"
 #include "proto/rndv.h"
 
-#define PEER_LINE (RME_MAX_URI + 256) /* bytes of a line of rme_print_peers */
+#define PEER_LINE (RME_MAX_URI + 512) /* bytes of a line of rme_print_peers */
 
 /* ---- Addresses ---- */
 
@@ -143,7 +143,8 @@ int rme_counter_get(struct rme *rme, int index, struct rme_counter *out)
     if (index < 0 || index >= RME_C_COUNT)
         return -ENOENT;
     row = &rme_counter_rows[index];
-    *out = (struct rme_counter){row->name, row->unit, row->text, counter(rme, index)};
+    *out = (struct rme_counter){row->name, row->unit, row->text, counter(rme, index),
+                                index >= RME_C_GAUGES};
     return 0;
 }
 
@@ -153,6 +154,69 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
         if (strcmp(rme_counter_rows[i].name, name) == 0)
             return counter(rme, i);
     return 0;
+}
+
+/*
+ * X(name, unit, sentence, value of `rme` and `peer`): what is agreed with a peer or bounds what
+ * it gets.
+ */
+#define ATTRIBUTES(X)                                                                          \
+    X("eager_bytes", "bytes", "largest expected message that goes whole, in one buffer",       \
+      peer->eager_max[RME_EXPECTED])                                                           \
+    X("unexpected_bytes", "bytes", "largest unexpected message", RME_UNEXPECTED_MAX)           \
+    X("slots_held", "bytes", "of the peer's memory, lent to us for messages of up to 64 KiB",  \
+      rme_fast_held(peer))                                                                     \
+    X("slots_given", "bytes", "of our memory, lent to the peer", rme_fast_given(peer))         \
+    X("credits_granted", "buffers", "receive buffers that the peer promised us",               \
+      peer->credit.granted)                                                                    \
+    X("credits_free", "buffers", "of those, not in use", peer->credit.have)                    \
+    X("credits_promised", "buffers", "receive buffers of ours that the peer may use",          \
+      peer->credit.promised)                                                                   \
+    X("credits_most", "buffers", "that it may get", rme->tuning.credits_max)                   \
+    X("unit_bytes", "bytes", "large messages are registered and moved in units of this",       \
+      rme->tuning.unit)                                                                        \
+    X("pack_bytes", "bytes", "lists with less payload are packed; 0: costs decide",            \
+      rme->tuning.pack_threshold)                                                              \
+    X("segments", "segments", "of memory that one request of the device takes",                \
+      rme->caps->max_sge)                                                                      \
+    X("transfers", "transfers", "outstanding to the peer at most", rme->tuning.xfers_peer)     \
+    X("transfer_bytes", "bytes", "of large messages that the device has at a time",            \
+      rme->tuning.xfer_bytes)                                                                  \
+    X("cache_bytes", "bytes", "of the host's memory that stay registered; 0: none do",         \
+      rme_mreg_caches(rme->mreg) ? rme->tuning.regcache_bytes : 0)                             \
+    X("zone_bytes", "bytes", "of memory handed out that can be registered",                    \
+      rme->tuning.zone_bytes)
+
+int rme_session_get(struct rme *rme, struct rme_addr *addr, int index, struct rme_counter *out)
+{
+    static const struct rme_counter_row row[] = {
+#define ROW(name, unit, text, value) {name, unit, text},
+        ATTRIBUTES(ROW)
+#undef ROW
+    };
+    const int own = sizeof(row) / sizeof(row[0]);
+    const struct rme_counter_row *r =
+        index < own ? &row[index] : &rme_counter_rows[index - own];
+    struct rme_peer *peer;
+    int error = -ENOTCONN;
+
+    if (index < 0 || index >= own + RME_C_PEER)
+        return -ENOENT;
+    if (atomic_load(&addr->engine) != rme || rme_forked(rme))
+        return -ENOTCONN;
+    rme_lock(rme);
+    peer = addr->peer;
+    if (peer != NULL && peer->state == RME_PEER_UP) {
+#define VALUE(name, unit, text, value) value,
+        const uint64_t values[] = {ATTRIBUTES(VALUE)};
+#undef VALUE
+        *out = (struct rme_counter){r->name, r->unit, r->text,
+                                    index < own ? values[index] : peer->count[index - own],
+                                    index < own};
+        error = 0;
+    }
+    rme_unlock(rme);
+    return error;
 }
 
 int rme_stage_get(struct rme *rme, int index, struct rme_stage *out)
@@ -193,18 +257,22 @@ static unsigned ring_length(const struct rme_node *ring)
 
 static char *peer_line(const struct rme_peer *peer)
 {
-    char *line = malloc(PEER_LINE);
+    void (*path)(const struct rme_link *, char *, size_t) = peer->rme->ops->link_path;
+    char *line = malloc(PEER_LINE), by[256] = "";
 
+    if (peer->state == RME_PEER_UP && path != NULL)
+        path(peer->link, by, sizeof(by));
     if (line != NULL)
         snprintf(line, PEER_LINE,
                  "%s: %s, credits %u of theirs, %u of ours (%u owed), %u operations, %u "
-                 "messages without a receive, %u transfers, %llu bytes sent, %llu received",
+                 "messages without a receive, %u transfers, %llu bytes sent, %llu received%s%s",
                  rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have,
                  peer->credit.promised, peer->credit.owed,
                  ring_length(&peer->ops) + ring_length(&peer->dying),
                  ring_length(&peer->talk->messages), peer->xfers,
-                 (unsigned long long)peer->bytes_sent,
-                 (unsigned long long)peer->bytes_received);
+                 (unsigned long long)peer->count[RME_C_BYTES_SENT],
+                 (unsigned long long)peer->count[RME_C_BYTES_RECEIVED], by[0] ? ", by " : "",
+                 by);
     return line;
 }
 

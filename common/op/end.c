@@ -23,10 +23,8 @@ static void count_end(struct rme *rme, struct rme_op *op)
 {
     if (op->error == -ECANCELED)
         rme_count(rme, RME_C_CANCELS);
-    if (op->error == 0 && op->kind == RME_OP_RECV) {
-        rme_count_add(rme, RME_C_BYTES_RECEIVED, op->size);
-        op->peer->bytes_received += op->size;
-    }
+    if (op->error == 0 && op->kind == RME_OP_RECV)
+        rme_peer_count(op->peer, RME_C_BYTES_RECEIVED, op->size);
 }
 
 void rme_ctx_publish(struct rme *rme, struct rme_op *op)

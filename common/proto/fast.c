@@ -249,9 +249,16 @@ bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct r
     rme_seg_gather(seg, nseg, 0, stage + RME_WIRE_FAST_SIZE, size);
     rme_window_sent(&peer->window[stream], size);
     post(hold, write, at, RME_WIRE_FAST_SIZE + size);
-    rme_count(peer->rme, RME_C_SENDS_FAST);
+    rme_peer_count(peer, RME_C_SENDS_FAST, 1);
     rme_send_copied(peer, stream, size);
     return true;
+}
+
+uint64_t rme_fast_held(const struct rme_peer *peer)
+{
+    const struct rme_fast_hold *hold = peer->talk->fast.held;
+
+    return hold != NULL ? hold->size : 0;
 }
 
 static enum rme_stream stream_of(const struct rme_op *op)

@@ -66,7 +66,13 @@ bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct r
 /* Such a write is complete: one whose owner is NULL. */
 void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer);
 
+/* Bytes that the peer has lent us. */
+uint64_t rme_fast_held(const struct rme_peer *peer);
+
 /* ---- fast_area.c: the receiver ---- */
+
+/* Bytes that we have lent it. */
+uint64_t rme_fast_given(const struct rme_peer *peer);
 
 /* An RTS of so many bytes came: the peer is granted memory if it would use it. */
 void rme_fast_wanted(struct rme_peer *peer, uint64_t size);

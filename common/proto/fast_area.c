@@ -325,12 +325,19 @@ bool rme_fast_there(const struct rme_peer *peer, const struct rme_wire_message *
     return at <= area->size && message->payload_length <= area->size - at;
 }
 
+uint64_t rme_fast_given(const struct rme_peer *peer)
+{
+    const struct rme_fast_area *area = peer->talk->fast.given;
+
+    return is_lent(area) ? area->size : 0;
+}
+
 void rme_fast_took(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_fast_pool *pool = pool_of(peer->rme);
     struct rme_fast_area *area = peer->talk->fast.given;
 
-    rme_count(peer->rme, RME_C_RECVS_FAST);
+    rme_peer_count(peer, RME_C_RECVS_FAST, 1);
     peer->credit.bulk += (uint32_t)message->payload_length + RME_WIRE_FAST_SIZE;
     if (!is_lent(area))
         return;

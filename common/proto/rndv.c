@@ -526,19 +526,19 @@ static void cancel_acked(struct rme_peer *peer, const struct rme_wire_message *m
 
 /* ---- The end ---- */
 
-static void count_end(struct rme *rme, const struct rme_op *op)
+static void count_end(const struct rme_op *op)
 {
+    struct rme_peer *peer = op->peer;
     bool reads = op->rndv->reads;
 
     if (!rme_op_sends(op)) {
-        rme_count(rme, reads ? RME_C_RECVS_RNDV_READ : RME_C_RECVS_RNDV_WRITE);
+        rme_peer_count(peer, reads ? RME_C_RECVS_RNDV_READ : RME_C_RECVS_RNDV_WRITE, 1);
         return;
     }
-    rme_count(rme, reads ? RME_C_SENDS_RNDV_READ : RME_C_SENDS_RNDV_WRITE);
+    rme_peer_count(peer, reads ? RME_C_SENDS_RNDV_READ : RME_C_SENDS_RNDV_WRITE, 1);
     if (op->kind == RME_OP_UNEXPECTED)
-        rme_count(rme, RME_C_UNEXPECTED_SENT);
-    rme_count_add(rme, RME_C_BYTES_SENT, op->size);
-    op->peer->bytes_sent += op->size;
+        rme_peer_count(peer, RME_C_UNEXPECTED_SENT, 1);
+    rme_peer_count(peer, RME_C_BYTES_SENT, op->size);
 }
 
 static void ended(struct rme *rme, struct rme_op *op)
@@ -546,7 +546,7 @@ static void ended(struct rme *rme, struct rme_op *op)
     struct rme_peer *peer = op->peer;
 
     if (op->error == 0)
-        count_end(rme, op);
+        count_end(op);
     rme_invite_over(rme, op);
     rme_rndv_quiet(rme, op);
     rme_units_close(rme, op);

@@ -107,14 +107,11 @@ void rme_send_leave(struct rme_op *op)
 
 void rme_send_copied(struct rme_peer *peer, enum rme_stream stream, uint64_t size)
 {
-    struct rme *rme = peer->rme;
-
-    rme_count(rme, RME_C_SENDS_EAGER);
+    rme_peer_count(peer, RME_C_SENDS_EAGER, 1);
     if (stream == RME_UNEXPECTED_STREAM)
-        rme_count(rme, RME_C_UNEXPECTED_SENT);
-    rme_count_add(rme, RME_C_BYTES_SENT, size);
-    rme_count_add(rme, RME_C_BYTES_COPIED, size);
-    peer->bytes_sent += size;
+        rme_peer_count(peer, RME_C_UNEXPECTED_SENT, 1);
+    rme_peer_count(peer, RME_C_BYTES_SENT, size);
+    rme_count_add(peer->rme, RME_C_BYTES_COPIED, size);
 }
 
 void rme_send_ready(struct rme_op *op)

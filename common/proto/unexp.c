@@ -70,9 +70,8 @@ static void pass_on(struct rme_peer *peer)
         rme_node_remove(&u->link);
         rme_node_append(&rme->protocols->unpublished, &u->link);
         peer->talk->waiting_host++;
-        rme_count(rme, RME_C_UNEXPECTED_RECEIVED);
-        rme_count_add(rme, RME_C_BYTES_RECEIVED, u->size);
-        peer->bytes_received += u->size;
+        rme_peer_count(peer, RME_C_UNEXPECTED_RECEIVED, 1);
+        rme_peer_count(peer, RME_C_BYTES_RECEIVED, u->size);
         if (!rme_is_ending(rme))
             rme_unexp_publish(rme);
     }
@@ -94,7 +93,7 @@ static void unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *
     }
     memcpy(u->buffer, message->payload, message->payload_length);
     rme_count_add(peer->rme, RME_C_BYTES_COPIED, message->payload_length);
-    rme_count(peer->rme, RME_C_RECVS_EAGER);
+    rme_peer_count(peer, RME_C_RECVS_EAGER, 1);
     u->ready = true;
     rme_node_append(&peer->talk->unexpected, &u->link);
     pass_on(peer);

@@ -40,6 +40,7 @@ struct rme_tuning {
     uint32_t credits, credits_max, credits_pool;
     uint64_t unit;
     uint64_t pack_threshold;
+    uint64_t zone_bytes, regcache_bytes; /* bounds */
     uint64_t heavy_ops;
     enum rme_prefer prefer;
     bool invite;

@@ -94,11 +94,18 @@ struct rme_peer {
     uint64_t not_before;       /* no attempt before */
     uint64_t busy_by;          /* a peer that is busy is asked again until then; 0: it is not */
     uint32_t backoff_ms;
-    uint64_t heard_at;  /* when the timer last saw `heard` */
-    uint64_t cancel_by; /* the earliest deadline of a cancel, or UINT64_MAX */
-    uint64_t bytes_sent, bytes_received;
-    struct rme_xfer bye; /* see rme_peer_bye */
+    uint64_t heard_at;          /* when the timer last saw `heard` */
+    uint64_t cancel_by;         /* the earliest deadline of a cancel, or UINT64_MAX */
+    uint64_t count[RME_C_PEER]; /* what stats counts of it */
+    struct rme_xfer bye;        /* see rme_peer_bye */
 };
+
+/* Counts for the process and for the peer. */
+static inline void rme_peer_count(struct rme_peer *peer, enum rme_counter_id id, uint64_t n)
+{
+    rme_count_add(peer->rme, id, n);
+    peer->count[id] += n;
+}
 
 const char *rme_peer_state_name(enum rme_peer_state state);
 const char *rme_peer_name(const struct rme_peer *peer);

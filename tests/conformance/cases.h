@@ -171,7 +171,8 @@
     X(counts_of_one_way_traffic)                                                               \
     X(idle_engine_sleeps)                                                                      \
     X(idle_memory_goes_back)                                                                   \
-    X(idle_server_of_100_clients)
+    X(idle_server_of_100_clients)                                                              \
+    X(session_attributes_hold)
 
 /* What is explained and what is done: plan_test.c. */
 #define PLAN_CASES(X)                                                                          \

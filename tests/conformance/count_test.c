@@ -401,3 +401,63 @@ void idle_server_of_100_clients(void **state)
         fail_msg("%ld wake-ups of the process in %d idle calls", switches, CALLS);
 #endif
 }
+
+/* An attribute of the session between a node and a peer. */
+static uint64_t attribute(struct node *n, struct rme_addr *peer, const char *name)
+{
+    struct rme_counter a;
+
+    for (int i = 0;; i++) {
+        assert_int_equal(rme_session_get(n->rme, peer, i, &a), 0);
+        if (strcmp(a.name, name) == 0)
+            return a.value;
+    }
+}
+
+/*
+ * What a session says of itself is so: a message of eager_bytes goes eagerly, and one that is
+ * larger does not; what is counted for two clients of a server is its sum.
+ */
+void session_attributes_hold(void **state)
+{
+    static const char *const counted[] = {
+        "sends_eager",      "sends_rndv_write",   "sends_rndv_read", "recvs_eager",
+        "recvs_rndv_write", "recvs_rndv_read",    "bytes_sent",      "bytes_received",
+        "unexpected_sent",  "unexpected_received"};
+    struct rme_counter a;
+    struct pair p, q;
+
+    (void)state;
+    pair_open(&p);
+    q = (struct pair){.server = p.server, .client = node_open("second", NULL)};
+    q.to_server = node_dial(q.client, lane_uri(0));
+    assert_int_equal(rme_session_get(q.client->rme, q.to_server, 0, &a), -ENOTCONN);
+    pair_meet(&q);
+    uint64_t eager = attribute(p.client, p.to_server, "eager_bytes");
+    assert_in_range(eager, 0, 64 * 1024);
+    assert_true(attribute(p.client, p.to_server, "credits_free") <=
+                attribute(p.client, p.to_server, "credits_granted"));
+    assert_int_equal(attribute(p.client, p.to_server, "unexpected_bytes"), 16384);
+
+    uint64_t before = attribute(p.client, p.to_server, "sends_eager");
+    pair_exchange(&p, (size_t)eager, 1);
+    assert_int_equal(attribute(p.client, p.to_server, "sends_eager") - before, 1);
+    pair_exchange(&p, 200000, 2);
+    assert_int_equal(attribute(p.client, p.to_server, "sends_eager") - before, 1);
+    assert_int_equal(attribute(p.client, p.to_server, "sends_rndv_write") +
+                         attribute(p.client, p.to_server, "sends_rndv_read"),
+                     1);
+    pair_exchange(&q, 100, 3);
+    for (unsigned i = 0; i < sizeof(counted) / sizeof(*counted); i++) {
+        assert_int_equal(attribute(p.client, p.to_server, counted[i]),
+                         node_counter(p.client, counted[i]));
+        assert_int_equal(attribute(p.server, p.to_client, counted[i]) +
+                             attribute(q.server, q.to_client, counted[i]),
+                         node_counter(p.server, counted[i]));
+    }
+    assert_true(attribute(p.server, p.to_client, "bytes_received") >
+                attribute(q.server, q.to_client, "bytes_received"));
+    assert_int_equal(rme_session_get(p.client->rme, p.to_server, -1, &a), -ENOENT);
+    assert_int_equal(rme_session_get(p.client->rme, p.to_server, 1000, &a), -ENOENT);
+    assert_int_equal(rme_session_get(q.client->rme, p.to_server, 0, &a), -ENOTCONN);
+}

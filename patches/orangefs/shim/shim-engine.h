@@ -12,6 +12,25 @@
 #define SHIM_GET_ENGINE 0x726d65
 
 /*
+ * Attributes of the session with a peer, by which an application can size its buffers [002
+ * IV-B]: BMI_get_info with an address, value struct shim_attribute *.  The caller fills `addr`,
+ * from BMI_GET_METH_ADDR, and what it asks for: an index from 0, or with index -1 a name.  The
+ * method fills the rest.  -BMI_ENOENT: there is no such one, which is how counting on ends;
+ * -BMI_ECONNRESET: nothing is connected there now.  OrangeFS's core does not pass the number
+ * on; who has the method's table there calls its get_info.
+ */
+#define SHIM_GET_ATTRIBUTE 0x726d66
+
+struct bmi_method_addr;
+struct shim_attribute {
+    struct bmi_method_addr *addr;
+    int index;
+    const char *name;
+    const char *unit, *text; /* constant, as is the name */
+    unsigned long long value;
+};
+
+/*
  * Of the flags of a method's initialize: the options are for this method alone, because no
  * other was named.  The core sets it; OrangeFS, which has one string for all, never does.
  */

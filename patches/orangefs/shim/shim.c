@@ -156,6 +156,27 @@ int shim_set_info(struct shim *s, int option, void *value)
     return 0;
 }
 
+static int get_attribute(struct shim *s, struct shim_attribute *a)
+{
+    struct shim_addr *addr =
+        a->addr && a->addr->method_type == s->method_id ? a->addr->method_data : NULL;
+    struct rme_counter found = {.name = NULL};
+    int error = s->rme && addr ? 0 : -ENOTCONN;
+
+    for (int i = a->index < 0 ? 0 : a->index; !error; i++) {
+        error = rme_session_get(s->rme, addr->peer, i, &found);
+        if (!error && (a->index >= 0 || strcmp(found.name, a->name) == 0))
+            break;
+    }
+    if (error)
+        return shim_error(error);
+    a->name = found.name;
+    a->unit = found.unit;
+    a->text = found.text;
+    a->value = found.value;
+    return 0;
+}
+
 int shim_get_info(struct shim *s, int option, void *value)
 {
     switch (option) {
@@ -175,6 +196,8 @@ int shim_get_info(struct shim *s, int option, void *value)
         *(int *)value = port;
         return 0;
     }
+    case SHIM_GET_ATTRIBUTE:
+        return get_attribute(s, value);
     case SHIM_GET_ENGINE:
         *(struct rme **)value = s->rme;
         return s->rme ? 0 : -BMI_ENETDOWN;

@@ -204,6 +204,27 @@ static void info_options(void **state)
     fake.listen_port = 0;
     assert_int_equal(bmi_fake_ops.get_info(77, &value), -BMI_ENOSYS);
     assert_int_equal(BMI_get_info(peer, 77, &value), -BMI_ENOSYS);
+    struct bmi_method_addr foreign = {.method_type = 99};
+    struct shim_attribute a = {.index = 0};
+    assert_int_equal(BMI_get_info(peer, SHIM_GET_ATTRIBUTE, &a),
+                     -BMI_ECONNRESET); /* of whom? */
+    assert_int_equal(BMI_get_info(peer, BMI_GET_METH_ADDR, &a.addr), 0);
+    assert_int_equal(BMI_get_info(peer, SHIM_GET_ATTRIBUTE, &a), 0);
+    assert_string_equal(a.name, "eager_bytes");
+    assert_string_equal(a.unit, "bytes");
+    assert_int_equal(a.value, 4444);
+    a.index = 1;
+    assert_int_equal(bmi_fake_ops.get_info(SHIM_GET_ATTRIBUTE, &a), 0);
+    assert_string_equal(a.text, "sent");
+    a.index = 2;
+    assert_int_equal(BMI_get_info(peer, SHIM_GET_ATTRIBUTE, &a), -BMI_ENOENT);
+    a = (struct shim_attribute){.addr = a.addr, .index = -1, .name = "sends_eager"};
+    assert_int_equal(BMI_get_info(peer, SHIM_GET_ATTRIBUTE, &a), 0);
+    assert_int_equal(a.value, 7);
+    a.name = "nothing";
+    assert_int_equal(BMI_get_info(peer, SHIM_GET_ATTRIBUTE, &a), -BMI_ENOENT);
+    a.addr = &foreign;
+    assert_int_equal(BMI_get_info(peer, SHIM_GET_ATTRIBUTE, &a), -BMI_ECONNRESET);
     struct rme *engine = NULL;
     assert_int_equal(BMI_get_info(peer, SHIM_GET_ENGINE, &engine), 0);
     assert_non_null(engine);

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * sized.c - an example: a program that sizes its buffers by what its session offers.
+ *
+ * It sends BYTES (100 MiB unless told otherwise) to a server, a second process of its own, and
+ * asks the method about the session first:
+ *
+ *  - unit_bytes: large messages are registered and moved in units of this.  A message of two of
+ *    them overlaps the registration of one with the transfer of the other, and a longer one
+ *    gains nothing more.
+ *  - transfer_bytes: what the device gets of one peer's data at a time.  Messages that together
+ *    have twice that keep it busy.
+ *  - zone_bytes: memory from BMI_memalloc is registered once, up to this; and cache_bytes, with
+ *    which one's own memory stays registered.  What is larger than either would be registered
+ *    again and again.
+ *  - eager_bytes: what is left at the end, if it is no larger, goes in one buffer and needs no
+ *    memory of its own once the post returned.
+ *
+ * At the end it compares what it sent with what was counted for this peer.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <bmi.h>
+#include "patches/orangefs/shim/shim-engine.h"
+
+#define TAG_PLAN 1
+#define TAG_DATA 2
+#define MOST     64 /* messages under way */
+
+/* What the client tells the server: so many messages of so many bytes, and what is left. */
+struct plan {
+    unsigned long long count, bytes, rest;
+};
+
+static void must(int ok, const char *what)
+{
+    if (ok)
+        return;
+    fprintf(stderr, "sized: %s failed\n", what);
+    exit(1);
+}
+
+static unsigned long long attribute(BMI_addr_t peer, const char *name)
+{
+    struct shim_attribute a = {.index = -1, .name = name};
+
+    must(BMI_get_info(peer, BMI_GET_METH_ADDR, &a.addr) >= 0, "BMI_GET_METH_ADDR");
+    must(BMI_get_info(peer, SHIM_GET_ATTRIBUTE, &a) >= 0, name);
+    return a.value;
+}
+
+static bmi_context_id context;
+
+/* A buffer, and whether a message has it. */
+struct slot {
+    char *buffer;
+    int busy;
+};
+
+/* Waits for one operation more, of those that were posted, and frees its slot. */
+static void finish_one(void)
+{
+    bmi_op_id_t id;
+    bmi_error_code_t error;
+    bmi_size_t size;
+    void *user = NULL;
+    int count = 0;
+
+    for (int i = 0; count == 0 && i < 600; i++)
+        must(BMI_testcontext(1, &id, &count, &error, &size, &user, 100, context) >= 0,
+             "BMI_testcontext");
+    must(count == 1 && error == 0, "a message");
+    if (user)
+        ((struct slot *)user)->busy = 0;
+}
+
+static unsigned char byte_of(unsigned long long message, unsigned long long at)
+{
+    return (unsigned char)(message * 31 + at * 7 + at / 4093);
+}
+
+/* ---- The server ---- */
+
+static void receive(BMI_addr_t peer, char *buffer, unsigned long long bytes,
+                    unsigned long long message)
+{
+    bmi_op_id_t id;
+    bmi_size_t got;
+    int rc = BMI_post_recv(&id, peer, buffer, (bmi_size_t)bytes, &got, BMI_EXT_ALLOC, TAG_DATA,
+                           NULL, context, NULL);
+
+    must(rc >= 0, "BMI_post_recv");
+    if (rc == 0)
+        finish_one();
+    for (unsigned long long i = 0; i < bytes; i++)
+        must((unsigned char)buffer[i] == byte_of(message, i), "comparing what came");
+}
+
+/* The next unexpected message, into `what`; who sent it. */
+static BMI_addr_t hear(void *what, bmi_size_t size)
+{
+    struct BMI_unexpected_info info;
+    int count = 0;
+
+    for (int i = 0; count == 0 && i < 600; i++)
+        must(BMI_testunexpected(1, &count, &info, 100) >= 0, "BMI_testunexpected");
+    must(count == 1 && info.size == size, "what the client asks");
+    memcpy(what, info.buffer, (size_t)size);
+    BMI_unexpected_free(info.addr, info.buffer);
+    return info.addr;
+}
+
+static int serve(int out)
+{
+    struct plan plan;
+    char hello[6];
+    int port = 0;
+
+    must(BMI_initialize("bmi_ib", "ib://127.0.0.1:0", BMI_INIT_SERVER, NULL) == 0, "listening");
+    must(BMI_open_context(&context) == 0, "BMI_open_context");
+    must(BMI_get_info(0, BMI_TCP_GET_PORT, &port) == 0, "BMI_TCP_GET_PORT");
+    must(write(out, &port, sizeof(port)) == (ssize_t)sizeof(port), "write");
+    hear(hello, sizeof(hello));
+    BMI_addr_t client = hear(&plan, sizeof(plan));
+    bmi_size_t most = (bmi_size_t)(plan.bytes > plan.rest ? plan.bytes : plan.rest);
+    char *buffer = BMI_memalloc(client, most, BMI_RECV);
+    must(buffer != NULL, "BMI_memalloc");
+    for (unsigned long long i = 0; i < plan.count; i++)
+        receive(client, buffer, plan.bytes, i);
+    if (plan.rest)
+        receive(client, buffer, plan.rest, plan.count);
+    BMI_memfree(client, buffer, most, BMI_RECV);
+    bmi_op_id_t id;
+    int rc =
+        BMI_post_send(&id, client, "thanks", 7, BMI_EXT_ALLOC, TAG_PLAN, NULL, context, NULL);
+    must(rc >= 0, "BMI_post_send");
+    if (rc == 0)
+        finish_one();
+    char end[4];
+    hear(end, sizeof(end)); /* until then the answer may be on its way */
+    BMI_close_context(context);
+    return BMI_finalize() == 0 ? 0 : 1;
+}
+
+/* ---- The client ---- */
+
+static unsigned long long least(unsigned long long a, unsigned long long b)
+{
+    return a < b ? a : b;
+}
+
+static void tell(BMI_addr_t server, const void *what, bmi_size_t size)
+{
+    bmi_op_id_t id;
+    int rc = BMI_post_sendunexpected(&id, server, what, size, BMI_EXT_ALLOC, TAG_PLAN, NULL,
+                                     context, NULL);
+
+    must(rc >= 0, "BMI_post_sendunexpected");
+    if (rc == 0)
+        finish_one();
+}
+
+/* Sends as planned, each message from a slot that is free. */
+static void send_all(BMI_addr_t server, const struct plan *plan, struct slot *slot,
+                     unsigned slots)
+{
+    bmi_op_id_t id;
+
+    for (unsigned long long i = 0; i <= plan->count; i++) {
+        unsigned long long bytes = i < plan->count ? plan->bytes : plan->rest;
+        struct slot *s = &slot[i % slots];
+
+        while (s->busy)
+            finish_one();
+        for (unsigned long long at = 0; at < bytes; at++)
+            s->buffer[at] = (char)byte_of(i, at);
+        if (bytes == 0)
+            break;
+        int rc = BMI_post_send(&id, server, s->buffer, (bmi_size_t)bytes, BMI_PRE_ALLOC,
+                               TAG_DATA, s, context, NULL);
+        must(rc >= 0, "BMI_post_send");
+        s->busy = rc == 0;
+    }
+    for (unsigned i = 0; i < slots; i++)
+        while (slot[i].busy)
+            finish_one();
+}
+
+static void hear_thanks(BMI_addr_t server)
+{
+    char thanks[7];
+    bmi_size_t got;
+    bmi_op_id_t id;
+    int rc = BMI_post_recv(&id, server, thanks, sizeof(thanks), &got, BMI_EXT_ALLOC, TAG_PLAN,
+                           NULL, context, NULL);
+
+    must(rc >= 0, "BMI_post_recv");
+    if (rc == 0)
+        finish_one();
+    must(strcmp(thanks, "thanks") == 0, "the answer");
+    tell(server, "end", 4);
+}
+
+static void client(int port, unsigned long long bytes)
+{
+    struct slot slot[MOST] = {{NULL, 0}};
+    struct plan plan;
+    BMI_addr_t server;
+    char text[64];
+
+    must(BMI_initialize(NULL, NULL, 0, NULL) == 0, "BMI_initialize");
+    must(BMI_open_context(&context) == 0, "BMI_open_context");
+    snprintf(text, sizeof(text), "ib://127.0.0.1:%d", port);
+    must(BMI_addr_lookup(&server, text, NULL) == 0, "BMI_addr_lookup");
+    tell(server, "hello", 6); /* there is a session from now on */
+
+    plan.bytes = 2 * attribute(server, "unit_bytes");
+    unsigned long long busy = 2 * attribute(server, "transfer_bytes");
+    unsigned slots = (unsigned)least(MOST, (busy + plan.bytes - 1) / plan.bytes + 1);
+    while (slots > 1 && slots * plan.bytes > attribute(server, "zone_bytes"))
+        slots--;
+    plan.count = bytes / plan.bytes;
+    plan.rest = bytes % plan.bytes;
+    printf("%u buffers of %llu bytes; %llu messages of that, and one of %llu, %s\n", slots,
+           plan.bytes, plan.count, plan.rest,
+           plan.rest <= attribute(server, "eager_bytes") ? "eagerly" : "by rendezvous");
+    unsigned long long eager = attribute(server, "sends_eager");
+    tell(server, &plan, sizeof(plan));
+    for (unsigned i = 0; i < slots; i++)
+        must((slot[i].buffer = BMI_memalloc(server, (bmi_size_t)plan.bytes, BMI_SEND)) != NULL,
+             "BMI_memalloc");
+    send_all(server, &plan, slot, slots);
+    eager = attribute(server, "sends_eager") - eager - 1; /* without the plan */
+    hear_thanks(server); /* small sends were complete before they arrived */
+    printf("sent %llu eagerly, %llu written by us, %llu read by the server\n", eager,
+           attribute(server, "sends_rndv_write"), attribute(server, "sends_rndv_read"));
+    for (unsigned i = 0; i < slots; i++)
+        BMI_memfree(server, slot[i].buffer, (bmi_size_t)plan.bytes, BMI_SEND);
+    BMI_close_context(context);
+    must(BMI_finalize() == 0, "BMI_finalize");
+}
+
+int main(int argc, char **argv)
+{
+    unsigned long long bytes = argc > 1 ? strtoull(argv[1], NULL, 10) : 100ULL << 20;
+    int way[2], port = 0, status = 1;
+    pid_t pid;
+
+    must(bytes > 0, "BYTES");
+    must(pipe(way) == 0, "pipe");
+    pid = fork(); /* before BMI starts */
+    must(pid >= 0, "fork");
+    if (pid == 0)
+        return serve(way[1]);
+    close(way[1]);
+    must(read(way[0], &port, sizeof(port)) == (ssize_t)sizeof(port), "the server");
+    client(port, bytes);
+    waitpid(pid, &status, 0);
+    must(status == 0, "the server");
+    return 0;
+}
