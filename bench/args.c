@@ -25,6 +25,8 @@ static const char usage[] =
     "segments;\n"
     "                                               of the network of ADDR (else ib)\n"
     "       bmi-perf --session ADDR                 what a session with this server offers\n"
+    "       bmi-perf --counters ADDR                what this server counts, as Prometheus "
+    "reads it\n"
     "       bmi-perf --options                      all options of the engine and its "
     "networks\n"
     "\n"
@@ -315,7 +317,7 @@ int args_parse(struct args *args, int argc, char **argv)
             return -1;
         }
     }
-    if (optind < argc && !args->session && !args->explain)
+    if (optind < argc && !args->session && !args->explain && !strstr(argv[optind], "://"))
         args->mode = argv[optind++];
     args->positional = argv + optind;
     args->npositional = (unsigned)(argc - optind);

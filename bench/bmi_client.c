@@ -279,10 +279,11 @@ static int bmi_run(void *state, struct outcome *outcome, char *why)
     return 0;
 }
 
-static int server_counters(struct bmi_client *client, struct session *session, char *text,
-                           size_t size, char *why)
+/* Asks a server for text: JOB_COUNTERS or JOB_METRICS. */
+static int server_text(struct bmi_client *client, struct session *session, enum job_test test,
+                       char *text, size_t size, char *why)
 {
-    struct job job = {.test = JOB_COUNTERS, .window = 1, .count = 1, .tag = client->next_tag};
+    struct job job = {.test = test, .window = 1, .count = 1, .tag = client->next_tag};
     uint64_t deadline = clock_ns() + SILENCE_MS * UINT64_C(1000000);
     int rc, error;
 
@@ -314,9 +315,16 @@ static int bmi_counters(void *state, int server, char *text, size_t size, char *
     struct bmi_client *client = state;
 
     if (server >= 0)
-        return server_counters(client, &client->session[server], text, size, why);
+        return server_text(client, &client->session[server], JOB_COUNTERS, text, size, why);
     inspect_counters(client->session[0].addr, true, text, size);
     return 0;
+}
+
+int bmi_metrics(void *state, char *text, size_t size, char *why)
+{
+    struct bmi_client *client = state;
+
+    return server_text(client, &client->session[0], JOB_METRICS, text, size, why);
 }
 
 const struct transport bmi_transport = {

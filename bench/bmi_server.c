@@ -53,6 +53,7 @@ struct server {
     struct session *sessions;
     unsigned count;
     struct budget budget;
+    char network[17]; /* the scheme of our address */
 };
 
 /* ---- Ends ---- */
@@ -200,14 +201,18 @@ static bool session_take(struct session *session, uint64_t bytes)
     return true;
 }
 
-/* A client wants the counters. */
-static void answer_counters(struct session *session)
+/* A client wants the counters, in one form or the other. */
+static void answer_text(struct session *session, bool metrics)
 {
-    session->text = session_take(session, SESSION_TEXT_MAX) ? malloc(SESSION_TEXT_MAX) : NULL;
-    if (session->text)
-        control_send(&session->report, session->addr, session->text,
-                     inspect_counters(session->addr, false, session->text, SESSION_TEXT_MAX),
-                     session->tag, false);
+    size_t size = metrics ? SESSION_METRICS_MAX : SESSION_TEXT_MAX;
+
+    session->text = session_take(session, size) ? malloc(size) : NULL;
+    if (session->text) {
+        size = metrics ? inspect_metrics(session->addr, session->server->network, session->text,
+                                         size)
+                       : inspect_counters(session->addr, false, session->text, size);
+        control_send(&session->report, session->addr, session->text, size, session->tag, false);
+    }
     session_end(session);
 }
 
@@ -252,8 +257,8 @@ static void unexpected(struct server *server, const struct BMI_unexpected_info *
         session = NULL;
     } else if (!job_decode(&job, info->buffer, (size_t)info->size)) {
         session = session_new(server, info->addr, &job);
-        if (session && job.test == JOB_COUNTERS)
-            answer_counters(session);
+        if (session && (job.test == JOB_COUNTERS || job.test == JOB_METRICS))
+            answer_text(session, job.test == JOB_METRICS);
         else if (session)
             answer_job(session, &job);
     }
@@ -299,6 +304,7 @@ int bmi_serve(const char *address, const char *options, uint64_t memory,
         free(copy);
         return -1;
     }
+    memcpy(server.network, address, (size_t)(scheme_end - address));
     snprintf(method, sizeof method, "bmi_%.*s", (int)(scheme_end - address), address);
     lastline_begin(&last);
     rc = BMI_initialize(method, address, BMI_INIT_SERVER | BMI_AUTO_REF_COUNT, copy);

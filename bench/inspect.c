@@ -11,6 +11,7 @@
 #include "bmi_elan4/bmi_elan4.h"
 #include "bmi_ib/bmi_ib.h"
 #include "common/rme.h"
+#include "embedded/metrics/metrics.h"
 #include "patches/orangefs/shim/shim-engine.h"
 
 /* The engine behind an address; NULL when there is none. */
@@ -68,6 +69,25 @@ size_t inspect_counters(BMI_addr_t addr, bool stages, char *text, size_t size)
     for (int i = 0; stages && room && rme && !rme_stage_get(rme, i, &stage); i++)
         room = add_stage(text, size, &used, &stage);
     return used;
+}
+
+size_t inspect_metrics(BMI_addr_t addr, const char *network, char *text, size_t size)
+{
+    struct rme *rme = engine_of(addr);
+    char *made = NULL;
+    size_t length = 0;
+    FILE *out = rme ? open_memstream(&made, &length) : NULL;
+    bool ok = out != NULL;
+
+    if (out) {
+        metrics_engine(out, rme, network);
+        ok = !ferror(out);
+        ok = !fclose(out) && ok && length < size;
+    }
+    if (ok)
+        memcpy(text, made, length + 1);
+    free(made);
+    return ok ? length : 0;
 }
 
 struct line {
@@ -131,26 +151,28 @@ static void print_line(void *arg, const char *line)
     fprintf(arg, "  %s\n", line);
 }
 
-/* What an application can size its buffers by. */
-static void print_session(struct rme *rme, const char *address)
+/* What an application can size its buffers by, as it would ask for it, and the options that
+ * bound it. */
+static void print_session(BMI_addr_t addr, struct rme *rme, const char *address)
 {
-    static const char *const names[] = {"rx_size",        "eager_max",
-                                        "credits",        "credits_max",
-                                        "eager_window",   "unit",
-                                        "pack_threshold", "xfer_ops_peer",
-                                        "xfer_ops",       "regcache_entries",
-                                        "regcache_bytes", "zone_bytes",
-                                        "max_sge",        "max_inline",
-                                        "read_depth",     "srq"};
+    static const char *const names[] = {"rx_size",      "eager_max",  "credits",
+                                        "eager_window", "xfer_ops",   "regcache_entries",
+                                        "max_inline",   "read_depth", "traffic_class"};
+    struct shim_attribute a = {.index = 0};
     int64_t value;
     size_t i;
 
     printf("session with %s\n", address);
     rme_print_peers(rme, print_line, stdout);
+    printf("agreed, or in force:\n");
+    if (BMI_get_info(addr, BMI_GET_METH_ADDR, &a.addr) >= 0)
+        for (; BMI_get_info(addr, SHIM_GET_ATTRIBUTE, &a) >= 0; a.index++)
+            printf("  %-20s %15llu %-9s %s\n", a.name, a.value, a.unit, a.text);
+    printf("  %-20s %s\n", "a key opens", rme_key_opens(rme));
+    printf("of our options:\n");
     for (i = 0; i < sizeof names / sizeof *names; i++)
         if (!rme_option_get(rme, names[i], &value))
-            printf("  %-20s %" PRId64 "\n", names[i], value);
-    printf("  %-20s %s\n", "a key opens", rme_key_opens(rme));
+            printf("  %-20s %15" PRId64 "\n", names[i], value);
 }
 
 int inspect_session(const char *address, const char *options)
@@ -166,13 +188,32 @@ int inspect_session(const char *address, const char *options)
     if (!rc)
         rc = bmi_transport.prepare(state, &job, (struct part){0, 1}, why);
     if (!rc && BMI_addr_lookup(&addr, address, NULL) >= 0 && engine_of(addr))
-        print_session(engine_of(addr), address);
+        print_session(addr, engine_of(addr), address);
     else if (!rc)
         rc = snprintf(why, sizeof why, "%s: its method is not one of ours", address);
     if (rc)
         fprintf(stderr, "bmi-perf: %s\n", why);
     if (state)
         bmi_transport.close(state);
+    return rc ? 1 : 0;
+}
+
+int inspect_server(const char *address, const char *options)
+{
+    char *servers[] = {(char *)address}, *text = malloc(SESSION_METRICS_MAX);
+    char why[WHY_SIZE] = "no memory";
+    void *state = NULL;
+    int rc = text ? bmi_transport.open(servers, 1, options, &state, why) : -1;
+
+    if (!rc)
+        rc = bmi_metrics(state, text, SESSION_METRICS_MAX, why);
+    if (rc)
+        fprintf(stderr, "bmi-perf: %s\n", why);
+    else if (fputs(text, stdout) < 0 || fflush(stdout))
+        rc = -1;
+    if (state)
+        bmi_transport.close(state);
+    free(text);
     return rc ? 1 : 0;
 }
 

@@ -10,6 +10,12 @@
 #include "embedded/bmi/bmi.h"
 
 /*
+ * Writes the counters and stage times of that engine as Prometheus reads them.  Returns the
+ * bytes, without the final zero; 0 when there is none, or no room.
+ */
+size_t inspect_metrics(BMI_addr_t addr, const char *network, char *text, size_t size);
+
+/*
  * Writes the counters of the engine that serves this address, "name value unit" a line, into
  * text (of `size` bytes), and if asked for the times that operations spent in their stages, as
  * many as there is room for. Returns the bytes written, without the final zero; 0 when the
@@ -22,10 +28,11 @@ size_t inspect_counters(BMI_addr_t addr, bool stages, char *text, size_t size);
 void inspect_print_difference(FILE *out, const char *who, const char *before, const char *after,
                               bool json);
 
-/* The modes --options, --explain SIZE[xN] [ADDR] and --session ADDR.  Each returns the exit
- * status. */
+/* The modes --options, --explain SIZE[xN] [ADDR], --session ADDR and --counters ADDR.  Each
+ * returns the exit status. */
 int inspect_options(void);
 int inspect_explain(const char *what, const char *address, const char *options);
+int inspect_server(const char *address, const char *options);
 int inspect_session(const char *address, const char *options);
 
 #endif

@@ -29,6 +29,7 @@ enum job_test {
     JOB_STREAM,   /* a window of messages in flight */
     JOB_REQUEST,  /* unexpected request, expected reply */
     JOB_COUNTERS, /* the server answers with its counters as text */
+    JOB_METRICS,  /* likewise, as Prometheus reads it */
     JOB_TESTS
 };
 

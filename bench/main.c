@@ -103,6 +103,9 @@ int main(int argc, char **argv)
         return args.npositional <= 1
                    ? inspect_explain(args.explain, args.positional[0], args.bmi_options)
                    : wrong_use("--explain takes one address at most");
+    if (args.counters && !*args.mode)
+        return args.npositional == 1 ? inspect_server(args.positional[0], args.bmi_options)
+                                     : wrong_use("--counters takes a mode, or one address");
     if (args.session)
         return args.npositional == 1 ? inspect_session(args.positional[0], args.bmi_options)
                                      : wrong_use("--session takes one address");

@@ -9,7 +9,7 @@
  * has a stream to send  -> tag + 1: the job's messages                <->     tag + 1
  *                                              <-     tag: report
  *
- * Unexpected requests of a JOB_REQUEST have tag + 1, too.  A JOB_COUNTERS gets its counters as
+ * Unexpected requests of a JOB_REQUEST have tag + 1, too.  A JOB_COUNTERS or JOB_METRICS gets
  * text instead of a report, and has no phase.
  */
 #ifndef BENCH_SESSION_H
@@ -19,5 +19,6 @@
 #define SESSION_FIRST_TAG     2
 #define SESSION_NEXT_TAG(tag) ((tag) + 2 > 0x3fffffff ? SESSION_FIRST_TAG : (tag) + 2)
 #define SESSION_TEXT_MAX      16384 /* bytes of counters */
+#define SESSION_METRICS_MAX   (512 * 1024)
 
 #endif

@@ -52,4 +52,7 @@ struct transport {
 
 extern const struct transport bmi_transport, tcp_transport;
 
+/* Of bmi_transport: what its first server counts, as Prometheus reads it. */
+int bmi_metrics(void *state, char *text, size_t size, char *why);
+
 #endif

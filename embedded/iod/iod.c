@@ -65,6 +65,7 @@ static const char help[] =
     "  -c, --client-timeout S   give up a client that is silent for so long (60)\n"
     "  -g, --grace S            on SIGTERM, time for open transfers to end (5)\n"
     "  -s, --fsync              a copy is on the disk before it is reported complete\n"
+    "  -M, --metrics FILE       keep what is counted in this file, for Prometheus\n"
     "  -q, --quiet              log errors only\n"
     "  -v, --verbose            log details\n"
     "  -h, --help  -V, --version\n"
@@ -125,6 +126,9 @@ static bool set_option(int option, const char *text, void *settings)
     case 's':
         s->server.sync = true;
         return true;
+    case 'M':
+        s->server.metrics = text;
+        return true;
     case 'q':
         log_set_level(LOG_ERRORS);
         return true;
@@ -149,6 +153,7 @@ static enum args_result read_arguments(int argc, char **argv, struct settings *s
         {"client-timeout", required_argument, NULL, 'c'},
         {"grace", required_argument, NULL, 'g'},
         {"fsync", no_argument, NULL, 's'},
+        {"metrics", required_argument, NULL, 'M'},
         {"quiet", no_argument, NULL, 'q'},
         {"verbose", no_argument, NULL, 'v'},
         {0},
@@ -179,6 +184,7 @@ static int serve(struct server *server, int grace_ms)
         if (want_report) {
             want_report = 0;
             server_report(server);
+            server_export(server);
         }
         if (want_end > ends) {
             ends = want_end;

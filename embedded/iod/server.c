@@ -24,7 +24,8 @@
 #define UNEXPECTED_BATCH 16
 #define TRANSFERS_MOST   16384
 #define TICK_MS          500
-#define TRIM_MS          5000 /* buffers that nobody needed for so long are freed */
+#define EXPORT_MS        15000 /* as often as Prometheus asks by default, or oftener */
+#define TRIM_MS          5000  /* buffers that nobody needed for so long are freed */
 
 /* ---- the clock ---- */
 
@@ -65,6 +66,8 @@ static void tick(struct server *server)
     }
     hosts_forget(server, now);
     pthread_mutex_unlock(&server->lock);
+    if (now - server->export.at >= EXPORT_MS || server->export.at == 0)
+        server_export(server);
     if (now - server->trimmed_at >= TRIM_MS) {
         server->trimmed_at = now;
         pool_trim(server->pool);
@@ -169,8 +172,7 @@ static void report_engine(struct server *server)
         report_stage(&stage);
 }
 
-/* Bytes are counted when a flow ends; adds those of flows under way. */
-static void count_under_way(const struct peer *peer, struct server_counters *counters)
+void peer_count_under_way(const struct peer *peer, struct server_counters *counters)
 {
     for (const struct transfer *t = peer->transfers; t; t = t->next)
         if (t->flow)
@@ -191,8 +193,8 @@ void server_report(struct server *server)
         struct server_counters counters = peer->counters;
         char whose[200];
 
-        count_under_way(peer, &counters);
-        count_under_way(peer, &total);
+        peer_count_under_way(peer, &counters);
+        peer_count_under_way(peer, &total);
         snprintf(whose, sizeof whose, "peer %s: %u transfers open", peer->name,
                  peer->transfer_count);
         report_counters(whose, &counters);

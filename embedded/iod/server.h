@@ -26,6 +26,7 @@ struct server_config {
     int client_timeout_ms; /* a client that owes us something for so long has lost its transfer
                             */
     bool sync;             /* see store.h */
+    const char *metrics;   /* a file for Prometheus, see export.c; NULL: none.  The caller's. */
 };
 
 /* Starts the server; it serves as long as server_run() is called.  0 or -errno, after one log
@@ -49,6 +50,9 @@ bool server_is_idle(struct server *server);
 
 /* One line per peer, and the counters, to the log. */
 void server_report(struct server *server);
+
+/* Has the file of metrics written, if one was asked for; so does the clock. */
+void server_export(struct server *server);
 
 void server_close(struct server *server);
 

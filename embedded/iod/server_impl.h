@@ -29,6 +29,7 @@
 #define IOD_SERVER_IMPL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "embedded/iod/flow.h"
 #include "embedded/iod/log.h"
@@ -143,6 +144,15 @@ struct transfer {
     int64_t used_at;
 };
 
+/* The file of metrics; see export.c. */
+struct exporter {
+    struct job job;
+    struct server *server;
+    atomic_bool busy; /* a worker has it */
+    int error;        /* of the last time; the worker's */
+    int64_t at;       /* clock_ms() when it was asked for */
+};
+
 struct server {
     struct server_config config;
     struct access *loopback;    /* NULL: not needed */
@@ -165,6 +175,7 @@ struct server {
     bool draining;
     int64_t ticked_at, trimmed_at;
     struct server_counters counters;
+    struct exporter export;
 };
 
 /* Adds to a counter of the server and of a peer. */
@@ -192,6 +203,10 @@ bool transfer_is_busy(const struct transfer *transfer);
 void transfer_start_flow(struct transfer *transfer, struct request *request);
 void transfer_close(struct transfer *transfer, struct request *closer, int error);
 void transfer_job_ended(struct transfer *transfer);
+
+/* server.c: bytes are counted when a flow ends; adds those of flows under way.  With the lock
+ * held. */
+void peer_count_under_way(const struct peer *peer, struct server_counters *counters);
 
 /* peer.c; with the lock held */
 /* counts a use; NULL: no memory */

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The file of metrics: what node_exporter's textfile collector hands to Prometheus.
+ *
+ * The clock asks for it now and then; a worker writes it, as a disk may block.  It is written
+ * beside its place and takes that when it is whole: nobody reads a half, and one that cannot be
+ * written leaves the one before, whose age tells.
+ */
+#include "config.h"
+#include "embedded/iod/server_impl.h"
+#include "embedded/iod/clock.h"
+#include "embedded/metrics/metrics.h"
+#include "patches/orangefs/shim/shim-engine.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void gauge(FILE *out, const char *name, const char *help, uint64_t value)
+{
+    metrics_head(out, name, "gauge", help);
+    fprintf(out, "%s %llu\n", name, (unsigned long long)value);
+}
+
+static void put_server(FILE *out, struct server *server)
+{
+    struct server_counters total;
+    unsigned peers = 0, transfers;
+
+    pthread_mutex_lock(&server->lock);
+    total = server->counters;
+    transfers = server->transfers;
+    for (struct peer *peer = server->peers; peer; peer = peer->next, peers++)
+        peer_count_under_way(peer, &total);
+    pthread_mutex_unlock(&server->lock);
+#define SERVER_COUNTER(name, text)                                                             \
+    metrics_head(out, "iod_" #name "_total", "counter", text);                                 \
+    fprintf(out, "iod_" #name "_total %llu\n", (unsigned long long)total.name);
+    SERVER_COUNTERS(SERVER_COUNTER)
+#undef SERVER_COUNTER
+    gauge(out, "iod_peers", "clients that are connected", peers);
+    gauge(out, "iod_transfers", "objects that clients have open", transfers);
+    gauge(out, "iod_buffers", "data buffers in use", (uint64_t)pool_in_use(server->pool));
+}
+
+/* 0 or -errno. */
+static int write_file(struct server *server, const char *beside)
+{
+    struct rme *rme = NULL;
+    char network[32];
+    FILE *out = fopen(beside, "we");
+
+    if (!out)
+        return -errno;
+    snprintf(network, sizeof network, "%.*s", (int)strcspn(server->config.listen, ":"),
+             server->config.listen);
+    put_server(out, server);
+    if (BMI_get_info(server->self, SHIM_GET_ENGINE, &rme) >= 0 && rme)
+        metrics_engine(out, rme, network);
+    bool bad = ferror(out);
+    if (fclose(out) || bad || rename(beside, server->config.metrics))
+        return errno ? -errno : -EIO;
+    return 0;
+}
+
+static void work_export(struct job *job)
+{
+    struct exporter *export = (struct exporter *)job;
+    struct server *server = export->server;
+    char beside[PATH_MAX];
+    int n = snprintf(beside, sizeof beside, "%s.%ld", server->config.metrics, (long)getpid());
+    int error = n < (int)sizeof beside ? write_file(server, beside) : -ENAMETOOLONG;
+
+    if (error && n < (int)sizeof beside)
+        unlink(beside);
+    if (error != export->error)
+        log_line(LOG_ERRORS, "%s: %s", server->config.metrics,
+                 error ? strerror(-error) : "can be written again");
+    export->error = error;
+    atomic_store(&export->busy, false);
+}
+
+void server_export(struct server *server)
+{
+    struct exporter *export = &server->export;
+
+    export->at = clock_ms();
+    if (!server->config.metrics || atomic_exchange(&export->busy, true))
+        return;
+    export->server = server;
+    export->job.run = work_export;
+    workers_add(server->workers, &export->job);
+}
