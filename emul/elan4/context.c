@@ -16,16 +16,33 @@ static int fail(int err)
     return -1;
 }
 
-/* What an earlier context left in this place. Others may still be looking at it. */
+static void zero(volatile void *from, const volatile void *to)
+{
+    memset((char *)from, 0, (size_t)((const char *)to - (const char *)from));
+}
+
+static void zero_word(uint64_t *word)
+{
+    __atomic_store_n(word, 0, __ATOMIC_RELAXED);
+}
+
+/* What an earlier context left in this place. Others may still be looking at it, and at what
+ * tells an engine whether there is work they look without the lock. */
 static void clear(struct emu4_end *e)
 {
-    size_t from = offsetof(struct shm_ctx, log_valid);
+    struct shm_ctx *c = e->c;
 
-    if (!e->c->tag)
+    if (!c->tag)
         return; /* it is new: all is zero */
     emu4_lock(e);
-    atomic_store(&e->c->blocked, 0);
-    memset((char *)e->c + from, 0, sizeof(*e->c) - from);
+    atomic_store(&c->blocked, 0);
+    zero(&c->log_valid, &c->inbox_head);
+    zero_word(&c->inbox_head);
+    zero_word(&c->inbox_tail);
+    zero(&c->inbox_left, &c->ready_words);
+    zero_word(&c->ready_words);
+    zero_word(&c->wait_words);
+    zero(&c->dma_seq, c + 1);
     emu4_unlock(e);
 }
 

@@ -99,7 +99,8 @@ struct shm_ctx {
     struct shm_store log[EMU4_LOG];
 
     /* commands that events sent to command ports */
-    _Alignas(64) uint64_t inbox_head, inbox_tail;
+    _Alignas(64) uint64_t inbox_head;
+    uint64_t inbox_tail;
     uint64_t inbox_left; /* dwords of the batch at the head not yet executed */
     uint64_t inbox_cq;   /* that batch's queue */
     uint64_t inbox[EMU4_INBOX];
@@ -108,7 +109,8 @@ struct shm_ctx {
     _Alignas(64) uint64_t used[EMU4_WORDS];
     uint64_t ready[EMU4_WORDS];
     uint64_t wait[EMU4_WORDS];
-    uint64_t ready_words, wait_words; /* a bit for each word above that is not 0 */
+    uint64_t ready_words; /* a bit for each word above that is not 0 */
+    uint64_t wait_words;
     uint64_t dma_seq;
     uint32_t put_cursor, get_cursor;
     struct shm_dma dma[EMU4_DMAS];
