@@ -287,7 +287,7 @@ EMU4_EXPORT int elanctrl_get_position(ELANCTRL_HANDLE handle, int rail, ELAN_POS
         return -1;
     }
     *position = (ELAN_POSITION){.pos_mode = ELAN_POS_MODE_SWITCHED,
-                                .pos_nodeid = (unsigned)k->node,
+                                .pos_nodeid = (unsigned)emu4_knobs_node(),
                                 .pos_levels = 1,
                                 .pos_nodes = (unsigned)k->nodes};
     return 0;

@@ -57,6 +57,13 @@ EMU4_EXPORT ELAN4_CTX *elan4_init(int rail)
     struct emu4_proc *p = emu4_proc();
     if (!p)
         return NULL;
+    uint64_t node = emu4_knobs_node();
+    if (node >= p->knobs.nodes) {
+        emu4_say("EMUELAN4_NODE=%u, but the network has %u nodes (EMUELAN4_NODES)",
+                 (unsigned)node, (unsigned)p->knobs.nodes);
+        errno = ENXIO;
+        return NULL;
+    }
     struct emu4_ctx *x = calloc(1, sizeof(*x));
     if (!x)
         return NULL;
@@ -64,10 +71,11 @@ EMU4_EXPORT ELAN4_CTX *elan4_init(int rail)
                     -1, 0);
     if (x->ports == MAP_FAILED)
         goto err;
+    x->node = (unsigned)node;
     x->context = -1;
     x->debugfd = -1;
     x->pub.ctx_position = (ELAN_POSITION){.pos_mode = ELAN_POS_MODE_SWITCHED,
-                                          .pos_nodeid = (unsigned)p->knobs.node,
+                                          .pos_nodeid = x->node,
                                           .pos_levels = 1,
                                           .pos_nodes = (unsigned)p->knobs.nodes};
     pthread_mutex_lock(&p->lock);
@@ -177,9 +185,9 @@ EMU4_EXPORT int elan4_block_inputter(ELAN4_CTX *ctx, unsigned blocked)
 }
 
 /* The driver's rules: 0, or an errno. */
-static int may_attach(struct emu4_proc *p, const ELAN_CAPABILITY *cap)
+static int may_attach(const struct emu4_ctx *x, const ELAN_CAPABILITY *cap)
 {
-    int node = (int)p->knobs.node, context = cap->cap_mycontext;
+    int node = (int)x->node, context = cap->cap_mycontext;
 
     if (!emu4_rule(EMU4_RULE_ATTACH_RANGE))
         return context < 0 || context > ELAN_USER_TOP_CONTEXT_NUM ? EINVAL : 0;
@@ -201,13 +209,13 @@ EMU4_EXPORT int elan4_attach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap)
 
     if (emu4_call(EMU4_CALL_elan4_attach))
         return -1;
-    int err = x->context >= 0 ? EINVAL : may_attach(p, cap);
+    int err = x->context >= 0 ? EINVAL : may_attach(x, cap);
     if (err)
         return fail(err);
     pthread_mutex_lock(&p->lock);
     for (unsigned i = 0; i < EMU4_CTXS; i++)
-        if (p->ctx[i] && p->ctx[i]->context == cap->cap_mycontext &&
-            emu4_rule(EMU4_RULE_ATTACH_BUSY)) {
+        if (p->ctx[i] && p->ctx[i]->node == x->node &&
+            p->ctx[i]->context == cap->cap_mycontext && emu4_rule(EMU4_RULE_ATTACH_BUSY)) {
             pthread_mutex_unlock(&p->lock);
             return fail(EBUSY);
         }
@@ -218,12 +226,12 @@ EMU4_EXPORT int elan4_attach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap)
                             .memfd = p->seg_fd,
                             .index = x->index,
                             .generation = generation};
-    x->end.c->node = (uint32_t)p->knobs.node;
+    x->end.c->node = x->node;
     x->end.c->context = (uint32_t)cap->cap_mycontext;
     x->end.c->dma_seq = (uint64_t)generation << 32; /* no DMA is named as one before it was */
     /* first so, then in the registry: who finds it there finds it attached */
     atomic_store(&x->end.c->attached, generation);
-    if (emu4_registry_take(p, (unsigned)cap->cap_mycontext, &r) < 0) {
+    if (emu4_registry_take(p, x->node, (unsigned)cap->cap_mycontext, &r) < 0) {
         err = errno;
         atomic_store(&x->end.c->attached, 0);
         pthread_mutex_unlock(&p->lock);
@@ -251,7 +259,7 @@ static void detach(struct emu4_proc *p, struct emu4_ctx *x)
     emu4_unlock(&x->end);
     wait_for_writers(p);
     pthread_mutex_lock(&p->lock);
-    emu4_registry_give(p, (unsigned)x->context);
+    emu4_registry_give(p, x->node, (unsigned)x->context);
     x->context = -1;
     pthread_mutex_unlock(&p->lock);
 }

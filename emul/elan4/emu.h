@@ -77,6 +77,7 @@ struct emu4_ctx {
     struct emu4_end end;
     uint32_t index; /* in the segment */
     bool standard, required;
+    unsigned node;
     int context; /* attached to, or -1 */
     int debugfd;
     char *ports; /* pages that stand for its command ports */
@@ -109,13 +110,13 @@ struct emu4_hole {
 struct emu4_node {
     struct emu4_node *next;
     unsigned node;
-    emu4_attaches *attaches; /* in the registry */
+    int file; /* of the registry; it stays open */
+    emu4_attaches *attaches;
 };
 
 struct emu4_proc {
     struct emu4_knobs knobs;
     int pid;
-    int registry; /* of our own node */
     int seg_fd;
     struct emu4_peer self;
     char *arena;
@@ -153,9 +154,10 @@ struct emu4_record {
     int32_t pid, memfd;
     uint32_t index, generation;
 };
-/* Takes a context of this node: 0, or -1 with errno. Under proc.lock. */
-int emu4_registry_take(struct emu4_proc *p, unsigned context, const struct emu4_record *r);
-void emu4_registry_give(struct emu4_proc *p, unsigned context);
+/* Takes a context of a node: 0, or -1 with errno. Under proc.lock. */
+int emu4_registry_take(struct emu4_proc *p, unsigned node, unsigned context,
+                       const struct emu4_record *r);
+void emu4_registry_give(struct emu4_proc *p, unsigned node, unsigned context);
 /* Who has it now: false when nobody. Under proc.lock. */
 bool emu4_registry_find(struct emu4_proc *p, unsigned node, unsigned context,
                         struct emu4_record *r);

@@ -126,6 +126,17 @@ void emu4_knobs_load(struct emu4_knobs *k)
     set_step(&stop, k->stop);
 }
 
+uint64_t emu4_knobs_node(void)
+{
+    struct emu4_knobs k;
+
+#define X(field, var, def, min, max, unit, prose)                                              \
+    k.field = strcmp(#var, "NODE") == 0 ? number(PREFIX #var, def, min, max) : 0;
+    EMU4_NUMBERS(X)
+#undef X
+    return k.node;
+}
+
 void emu4_knobs_help(FILE *out)
 {
 #define X(field, var, def, min, max, unit, prose)                                              \

@@ -13,7 +13,8 @@
 
 /* X(field, VARIABLE, default, minimum, maximum, unit, prose): numbers */
 #define EMU4_NUMBERS(X)                                                                        \
-    X(node, NODE, 0, 0, 4095, "number", "the node that this process runs on")                  \
+    X(node, NODE, 0, 0, 4095, "number",                                                        \
+      "the node; a process may set another one for its next context")                          \
     X(nodes, NODES, 4096, 1, 4096, "nodes", "how many nodes the network has")                  \
     X(segment_mib, SEGMENT_MIB, 1024, 16, 65536, "MiB",                                        \
       "address space (not memory) for what the allocators hand out")                           \
@@ -138,6 +139,8 @@ struct emu4_knobs {
  * line on stderr and the default is used. The strings point into the environment.
  */
 void emu4_knobs_load(struct emu4_knobs *k);
+/* The node, as the environment has it now. */
+uint64_t emu4_knobs_node(void);
 /* Writes the tables: variable, default, unit, meaning; rules; steps. */
 void emu4_knobs_help(FILE *out);
 

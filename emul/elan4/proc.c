@@ -151,7 +151,6 @@ static int make_segment(struct emu4_proc *p)
     seg->arena_len = size - arena;
     seg->arena_va = (uint64_t)(uintptr_t)seg + arena;
     seg->bell_fd = bell;
-    seg->node = (uint32_t)p->knobs.node;
     atomic_store(&seg->user[0].pid, p->pid);
     atomic_store(&seg->user[0].state, USER_KNOWN);
     atomic_store(&seg->user[0].incarnation, seg->incarnation);
@@ -184,15 +183,8 @@ static struct emu4_proc *make(void)
         return NULL;
     p->knobs = *emu4_knobs();
     p->pid = getpid();
-    p->registry = -1;
     p->next_tag = (uint32_t)true_random();
     pthread_mutex_init(&p->lock, NULL);
-    if (p->knobs.node >= p->knobs.nodes) {
-        emu4_say("EMUELAN4_NODE=%u, but the network has %u nodes (EMUELAN4_NODES)",
-                 (unsigned)p->knobs.node, (unsigned)p->knobs.nodes);
-        errno = ENXIO;
-        goto err_proc;
-    }
     if (make_segment(p) < 0)
         goto err_proc;
     emu4_counters = &p->self.seg->counters;

@@ -5,8 +5,8 @@
  * owner. The kernel releases the lock when the owner dies, however it does, so a record without
  * a lock belongs to nobody, and nothing needs to be cleaned up.
  *
- * Such locks go when the process closes any descriptor of the file: our own node's file is
- * opened once and stays open. They are not inherited by forked children.
+ * Such locks go when the process closes any descriptor of the file: a node's file is opened
+ * once and stays open. They are not inherited by forked children.
  *
  * The place of context 0, which nobody attaches, has a word that is counted up with each
  * attaching. Who remembers an owner sees by it that there may be another one; of an owner's
@@ -46,108 +46,99 @@ static struct flock lock_of(unsigned context, short type)
                           .l_len = 1};
 }
 
-static int own_file(struct emu4_proc *p)
-{
-    if (p->registry < 0)
-        p->registry = open_node((unsigned)p->knobs.node);
-    return p->registry;
-}
-
-static emu4_attaches *map_attaches(struct emu4_proc *p, unsigned node)
-{
-    bool own = node == p->knobs.node;
-    int fd = own ? own_file(p) : open_node(node);
-    char *page = MAP_FAILED;
-
-    if (fd < 0)
-        return NULL;
-    int err = posix_fallocate(fd, 0, MAPPED); /* it never makes a file shorter */
-    if (err)
-        errno = err;
-    else
-        page = mmap(NULL, MAPPED, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (!own)
-        close(fd);
-    return page == MAP_FAILED ? NULL : (emu4_attaches *)(page + ATTACHES_AT);
-}
-
-emu4_attaches *emu4_registry_attaches(struct emu4_proc *p, unsigned node)
+/* NULL with errno: no memory, or no file. */
+static struct emu4_node *node_of(struct emu4_proc *p, unsigned node)
 {
     struct emu4_node *n = p->nodes;
 
     while (n && n->node != node)
         n = n->next;
     if (n)
-        return n->attaches;
-    emu4_attaches *attaches = map_attaches(p, node);
-    if (!attaches || !(n = malloc(sizeof(*n)))) {
-        if (attaches)
-            munmap((char *)attaches - ATTACHES_AT, MAPPED);
+        return n;
+    int fd = open_node(node);
+    if (fd < 0)
         return NULL;
+    int err = posix_fallocate(fd, 0, MAPPED); /* it never makes a file shorter */
+    if (err) {
+        errno = err;
+        goto err_file;
     }
-    *n = (struct emu4_node){p->nodes, node, attaches};
+    char *page = mmap(NULL, MAPPED, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (page == MAP_FAILED)
+        goto err_file;
+    n = malloc(sizeof(*n));
+    if (!n)
+        goto err_page;
+    *n = (struct emu4_node){p->nodes, node, fd, (emu4_attaches *)(page + ATTACHES_AT)};
     p->nodes = n;
-    return attaches;
+    return n;
+
+err_page:
+    munmap(page, MAPPED);
+err_file:
+    close(fd);
+    return NULL;
 }
 
-int emu4_registry_take(struct emu4_proc *p, unsigned context, const struct emu4_record *r)
+emu4_attaches *emu4_registry_attaches(struct emu4_proc *p, unsigned node)
 {
-    emu4_attaches *attaches = emu4_registry_attaches(p, (unsigned)p->knobs.node);
-    if (!attaches)
+    struct emu4_node *n = node_of(p, node);
+
+    return n ? n->attaches : NULL;
+}
+
+int emu4_registry_take(struct emu4_proc *p, unsigned node, unsigned context,
+                       const struct emu4_record *r)
+{
+    struct emu4_node *n = node_of(p, node);
+    if (!n)
         return -1;
     struct flock l = lock_of(context, F_WRLCK);
-    if (emu4_rule(EMU4_RULE_ATTACH_BUSY) && fcntl(p->registry, F_SETLK, &l) < 0) {
+    if (emu4_rule(EMU4_RULE_ATTACH_BUSY) && fcntl(n->file, F_SETLK, &l) < 0) {
         if (errno == EAGAIN || errno == EACCES)
             errno = EBUSY;
         return -1;
     }
     struct emu4_record old;
     if (!emu4_rule(EMU4_RULE_DEAD_FREED) &&
-        pread(p->registry, &old, sizeof(old), (off_t)context * RECORD_BYTES) == sizeof(old) &&
+        pread(n->file, &old, sizeof(old), (off_t)context * RECORD_BYTES) == sizeof(old) &&
         old.magic) {
         errno = EBUSY;
         return -1;
     }
     emu4_step(EMU4_STEP_ATTACHING);
-    if (pwrite(p->registry, r, sizeof(*r), (off_t)context * RECORD_BYTES) != sizeof(*r)) {
+    if (pwrite(n->file, r, sizeof(*r), (off_t)context * RECORD_BYTES) != sizeof(*r)) {
         int err = errno ? errno : EIO;
         l = lock_of(context, F_UNLCK);
-        fcntl(p->registry, F_SETLK, &l);
+        fcntl(n->file, F_SETLK, &l);
         errno = err;
         return -1;
     }
-    atomic_fetch_add(attaches, 1);
+    atomic_fetch_add(n->attaches, 1);
     return 0;
 }
 
-void emu4_registry_give(struct emu4_proc *p, unsigned context)
+void emu4_registry_give(struct emu4_proc *p, unsigned node, unsigned context)
 {
+    struct emu4_node *n = node_of(p, node); /* it was made when the context was taken */
     struct emu4_record none = {0};
     struct flock l = lock_of(context, F_UNLCK);
 
-    if (pwrite(p->registry, &none, sizeof(none), (off_t)context * RECORD_BYTES) < 0)
+    if (pwrite(n->file, &none, sizeof(none), (off_t)context * RECORD_BYTES) < 0)
         emu4_say("cannot clear the record of context %u: %s", context, strerror(errno));
-    fcntl(p->registry, F_SETLK, &l);
+    fcntl(n->file, F_SETLK, &l);
 }
 
 bool emu4_registry_find(struct emu4_proc *p, unsigned node, unsigned context,
                         struct emu4_record *r)
 {
-    bool own = node == p->knobs.node;
-    int fd = own ? own_file(p) : open_node(node);
-    bool found = false;
+    struct emu4_node *n = node_of(p, node);
 
-    if (fd < 0)
+    if (!n || pread(n->file, r, sizeof(*r), (off_t)context * RECORD_BYTES) != sizeof(*r) ||
+        r->magic != EMU4_MAGIC)
         return false;
-    if (pread(fd, r, sizeof(*r), (off_t)context * RECORD_BYTES) == sizeof(*r) &&
-        r->magic == EMU4_MAGIC) {
-        struct flock l = lock_of(context, F_WRLCK);
-        if (r->pid == p->pid)
-            found = r->incarnation == p->self.incarnation;
-        else
-            found = fcntl(fd, F_GETLK, &l) == 0 && l.l_type != F_UNLCK;
-    }
-    if (!own)
-        close(fd);
-    return found;
+    if (r->pid == p->pid)
+        return r->incarnation == p->self.incarnation;
+    struct flock l = lock_of(context, F_WRLCK);
+    return fcntl(n->file, F_GETLK, &l) == 0 && l.l_type != F_UNLCK;
 }

@@ -143,9 +143,8 @@ struct shm_head {
     uint64_t incarnation;
     uint64_t size;
     uint64_t arena_off, arena_len;
-    uint64_t arena_va; /* where the owner has it */
-    int32_t bell_fd;   /* the owner's eventfd */
-    uint32_t node;
+    uint64_t arena_va;                    /* where the owner has it */
+    int32_t bell_fd;                      /* the owner's eventfd */
     _Alignas(64) _Atomic uint32_t asleep; /* the engine's thread needs the bell */
     _Atomic uint32_t news;                /* users have come, or a DMA has been put off */
     _Alignas(64) struct emu4_counters counters;

@@ -89,7 +89,7 @@ static void deliver(struct emu4_proc *p, struct emu4_ctx *x, const struct shm_tr
         return;
     }
     emu4_say("trap of context %d on node %u: %s, found by the %s unit: %#llx, %#llx",
-             x->context, (unsigned)p->knobs.node, emu4_trap_name(s->type), unit_name(s->proc),
+             x->context, x->node, emu4_trap_name(s->type), unit_name(s->proc),
              (unsigned long long)s->args[0], (unsigned long long)s->args[1]);
     if (p->knobs.trap_abort)
         kill(getpid(), SIGABRT);

@@ -293,6 +293,14 @@ static void attach_busy(struct bed *b)
         b->cap.cap_mycontext = LOW + 1;
         CHECK(elan4_attach(other, &b->cap) == 0);
         elan4_fini(other);
+        setenv("EMUELAN4_NODE", "2", 1); /* where nobody has it */
+        ELAN4_CTX *there = elan4_init(0), *twice = elan4_init(0);
+        CHECK(there->ctx_position.pos_nodeid == 2);
+        b->cap.cap_mycontext = LOW;
+        CHECK(elan4_attach(there, &b->cap) == 0);
+        CHECK(elan4_attach(twice, &b->cap) != 0 && errno == EBUSY);
+        elan4_fini(there);
+        elan4_fini(twice);
         meet(b, 0, 2);
         meet(b, 1, 2);
         elan4_fini(b->ctx);
