@@ -136,6 +136,7 @@ int node_try(const char *name, const char *uri, struct node **out)
         .log = log_line,
         .log_arg = n,
     };
+    lane_settle(uri);
     int rc = rme_open(&config, &n->rme);
     if (!rc)
         rc = rme_context_open(n->rme, 0);

@@ -204,7 +204,8 @@
     X(peer_killed_in_eager_traffic)                                                            \
     X(peer_killed_when_no_credit_is_left)                                                      \
     X(silent_peer_times_out)                                                                   \
-    X(client_process_killed)
+    X(client_process_killed)                                                                   \
+    X(clients_in_processes)
 
 #define ALL_CASES(X)                                                                           \
     BASIC_CASES(X)                                                                             \
@@ -233,5 +234,7 @@ int process_teardown(void **state);
  * that is killed. */
 int process_peer(const char *uri);
 int process_guest(const char *uri);
+int process_visitor(const char *uri); /* crowd_test.c */
+void visitors_kill(void);
 
 #endif

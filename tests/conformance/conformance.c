@@ -13,5 +13,6 @@ int main(int argc, char **argv)
 
     lane.peer = process_peer;
     lane.guest = process_guest;
+    lane.visitor = process_visitor;
     return lane_main(argc, argv, tests, sizeof tests / sizeof tests[0]);
 }

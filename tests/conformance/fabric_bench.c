@@ -46,6 +46,7 @@ static void host_open(struct host *h, const char *listen)
         .stats = &h->stats,
         .log = log_line,
     };
+    lane_settle(listen);
     assert_int_equal(lane.ops->open(&config, &h->f), 0);
 }
 

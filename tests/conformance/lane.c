@@ -29,14 +29,20 @@ struct fabric_choice {
 /* Where clients meet servers: at ports of this process, unless it inherited others. */
 static int prepare_elan4(void)
 {
-    char text[64];
+    char text[URIS * 32];
+    size_t at = 0;
     int port;
 
     if (getenv("BMI_ELAN4_SERVER_ADDR"))
         return 0;
     port = ports_take();
+    if (port < 0)
+        return port;
     snprintf(text, sizeof text, "*=127.0.0.1:%d", port);
-    return port < 0 ? port : setenv("BMI_ELAN4_SERVER_ADDR", text, 1);
+    for (int n = 0; lane.nodes && n < URIS; n++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%d=127.0.0.1:%d", n ? "," : "",
+                               n, port + n);
+    return setenv("BMI_ELAN4_SERVER_ADDR", text, 1);
 }
 
 static const struct fabric_choice choices[] = {
@@ -66,8 +72,27 @@ const char *lane_uri(int n)
     const char *colon = strrchr(first_uri, ':');
     int host = (int)(colon - first_uri);
 
-    snprintf(text[n % URIS], sizeof text[0], "%.*s:%d", host, first_uri, atoi(colon + 1) + n);
+    if (lane.nodes)
+        snprintf(text[n % URIS], sizeof text[0], "elan4://%d:2", n);
+    else
+        snprintf(text[n % URIS], sizeof text[0], "%.*s:%d", host, first_uri,
+                 atoi(colon + 1) + n);
     return text[n % URIS];
+}
+
+int lane_settle(const char *uri)
+{
+    static int last; /* of those that do not listen */
+    char text[16];
+    int node;
+
+    if (!lane.nodes)
+        return 0;
+    if (!uri || sscanf(uri, "elan4://%d:", &node) != 1)
+        node = last = (last + 1) % lane.nodes;
+    snprintf(text, sizeof text, "%d", node);
+    setenv("EMUELAN4_NODE", text, 1);
+    return node;
 }
 
 static const struct fabric_choice *choose(const char *name)
@@ -109,7 +134,7 @@ static int usage(const char *program)
 {
     fprintf(stderr,
             "usage: %s [--fabric loop|ib|elan4] [--addr URI] [--options LIST] "
-            "[--client-options LIST] [--only NAME,…] [--list] [--seed N]\n",
+            "[--client-options LIST] [--only NAME,…] [--list] [--seed N] [--nodes N]\n",
             program);
     return 2;
 }
@@ -145,8 +170,10 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
         {"client-options", required_argument, NULL, 'c'},
         {"list", no_argument, NULL, 'l'},
         {"seed", required_argument, NULL, 's'},
+        {"nodes", required_argument, NULL, 'd'},
         {"peer", no_argument, NULL, 'p'},
         {"guest", no_argument, NULL, 'g'},
+        {"visitor", no_argument, NULL, 'v'},
         {0},
     };
     const struct fabric_choice *choice = &choices[0];
@@ -180,11 +207,17 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
         case 'l':
             list = true;
             break;
+        case 'd':
+            lane.nodes = atoi(optarg);
+            break;
         case 'p':
             instead = lane.peer;
             break;
         case 'g':
             instead = lane.guest;
+            break;
+        case 'v':
+            instead = lane.visitor;
             break;
         case 's':
             lane.seed = strtoull(optarg, NULL, 0);
@@ -215,6 +248,8 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
         snprintf(first_uri, sizeof first_uri, "%s://127.0.0.1:%d", choice->name, port);
     }
     if (!strrchr(first_uri, ':') || optind < argc)
+        return usage(argv[0]);
+    if (lane.nodes < 0 || lane.nodes > URIS || (lane.nodes && choice->ops != bmi_elan4_fabric))
         return usage(argv[0]);
     if (instead)
         return instead(first_uri);

@@ -7,6 +7,8 @@
  *                         port that depends on the process); more follow with higher ports
  *   --options LIST        options for every engine, "key=value,…"
  *   --client-options LIST  more options for engines that do not listen
+ *   --nodes N             over elan4: server n is on node n, and who does not listen is on one
+ *                         of the N nodes in turn (all are on node 0)
  *   --only NAME[,NAME…]   run these tests only (shell patterns; after ! all others)
  *   --list                print the names
  *   --seed N              first seed of random tests (the environment's CONFORMANCE_SEED, or 1)
@@ -29,9 +31,11 @@ struct lane {
     const char *options;        /* may be NULL */
     const char *client_options; /* likewise */
     const char *program;        /* to start ourselves as a peer */
-    /* what --peer and --guest run instead of tests; may be NULL */
+    int nodes;                  /* of the Elan4 network; 0: the environment's only */
+    /* what --peer, --guest and --visitor run instead of tests; may be NULL */
     int (*peer)(const char *uri);
     int (*guest)(const char *uri);
+    int (*visitor)(const char *uri);
     uint64_t seed;
 };
 
@@ -43,6 +47,10 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
 /* The address of server number n (0 …), in a static buffer of its own for each of the first
  * 8. */
 const char *lane_uri(int n);
+
+/* The next engine of this process, or of one that it starts, is on its node, which is returned:
+ * to be called before each. */
+int lane_settle(const char *uri); /* NULL: one that does not listen */
 
 /* The options of an engine, in a static buffer; "" when there are none. */
 const char *lane_options(bool listens);
