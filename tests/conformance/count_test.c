@@ -32,7 +32,7 @@ enum { WARM = 8, ROUNDS = 50 };
 
 /* With a single credit each message brings one back: where that is all that a lane has, it is
  * not what is counted here. */
-#define GROWS ",credits_pool=1536"
+#define GROWS ",credits_pool=1536,keepalive_ms=0"
 
 /* A large message between memory that the engine handed out: 2 control messages, no
  * registration. */
