@@ -103,9 +103,6 @@ static bool short_words(const void *a, const void *b, uint64_t len)
 
 int emu4_move(const struct emu4_place *src, const struct emu4_place *dst, uint64_t len)
 {
-    int self = getpid();
-    int rc;
-
     if (src->ptr && dst->ptr) {
         if (short_words(dst->ptr, src->ptr, len))
             copy_words(dst->ptr, src->ptr, len / 8);
@@ -113,6 +110,8 @@ int emu4_move(const struct emu4_place *src, const struct emu4_place *dst, uint64
             memmove(dst->ptr, src->ptr, len);
         return 0;
     }
+    int self = getpid(); /* a system call, as the others that follow */
+    int rc;
     if (src->ptr || (!dst->ptr && src->pid == self)) {
         void *local = src->ptr ? src->ptr : (void *)(uintptr_t)src->va;
         rc = move_vm(dst->pid, true, local, dst->va, len);
