@@ -127,15 +127,27 @@ _Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
 
 enum cq_armed { CQ_ARMED_NO, CQ_ARMED_SOLICITED, CQ_ARMED_ANY };
 
+/*
+ * shm_cq.armed: for what the queue is armed (enum cq_armed), the slot of who disarmed it last
+ * and has not raised the event yet (or 0), and how many times it was disarmed. One word, so
+ * that nobody dies in between.
+ */
+#define CQ_ARMED_HOW(armed)  ((armed)&3u)
+#define CQ_ARMED_SLOT(armed) ((armed) >> 2 & (EMU_MAX_SLOTS - 1))
+#define CQ_ARMED_TIMES       12 /* shift */
+#define CQ_DISARMED(armed, slot)                                                               \
+    ((((armed) >> CQ_ARMED_TIMES) + 1) << CQ_ARMED_TIMES | (uint32_t)(slot) << 2 | CQ_ARMED_NO)
+/* Nobody owes an event any more. */
+#define CQ_NOTIFIED(armed) ((armed) & ~((EMU_MAX_SLOTS - 1) << 2))
+
 struct shm_cq {
     _Alignas(64) _Atomic uint64_t off_ring; /* a ring that is or was the queue's: cq_ring.c */
-    _Atomic uint32_t armed;                 /* enum cq_armed */
+    _Atomic uint32_t armed;                 /* see CQ_ARMED */
     _Atomic uint32_t ev_pending;            /* events signalled and not yet fetched */
     _Atomic uint32_t overrun;
     _Atomic uint32_t in_use;
-    uint32_t chan;             /* channel index + 1, 0 without */
-    uint32_t stamps;           /* 1: completions bear the time */
-    _Atomic uint32_t notifier; /* slot of who disarmed it and has not signalled yet, or 0 */
+    uint32_t chan;   /* channel index + 1, 0 without */
+    uint32_t stamps; /* 1: completions bear the time */
 };
 
 struct shm_chan {

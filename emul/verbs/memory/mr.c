@@ -350,7 +350,7 @@ void emu_mr_drain(struct emu_dev *d, uint32_t index)
 /*
  * Takes a region's key away and waits for whoever uses the memory: EBUSY while a window is
  * bound to it. A payload that came before is copied there first. One that a poster pushes
- * meanwhile is thrown away, and a poll that was about to copy it is waited for.
+ * meanwhile ends its receive with LOC_PROT_ERR; a poll that was about to copy is waited for.
  */
 static int retract(struct emu_dev *d, struct emu_mr *mr)
 {
@@ -446,7 +446,7 @@ static int rereg(struct emu_dev *d, struct emu_mr *mr, int flags, struct ibv_pd 
 /*
  * What fails leaves the region as it was. Its keys stay: while it changes they are nobody's, as
  * if it was deregistered. A payload that a poster has checked before and pushes afterwards is
- * looked at again when it is copied (may_land in cq.c).
+ * looked at again when it is copied (land_part in cq.c).
  */
 EMU_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
                             size_t length, int access)

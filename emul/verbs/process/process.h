@@ -92,6 +92,7 @@ struct emu_dev {
     uint32_t next_qp, next_cq, next_srq, next_chan, next_pd;
     uint32_t live_mr, live_mw;
     struct emu_ring *ring_heads;      /* free ones, without a ring; under lock */
+    struct emu_cq *late_cqs;          /* destroyed, but posters may be in them; under lock */
     struct emu_group *groups;         /* that queue pairs of this process are in */
     uint32_t random[64], random_left; /* drawn and not yet used */
     struct emu_qp *qp[EMU_MAX_QPS];

@@ -8,7 +8,8 @@
  *
  * Notification is free of races by two fences: the owner sets `armed` and then looks at the
  * ring; a poster makes its entry ready and then looks at `armed`. At least one of them sees the
- * other.
+ * other. The swap that disarms the queue says who owes the event, so that the owner raises it
+ * when a poster dies, and no wake-up is lost with it.
  *
  * A small send may arrive with its payload in a bounce slot. The poster has checked the
  * receive's segments and left their addresses there; the copy into the program's buffer is made
@@ -20,6 +21,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /*
  * Whether a completion must not be reported: its QP is gone, or its poster had its token
@@ -34,15 +36,43 @@ static bool stale(struct emu_dev *d, const struct shm_cqe *e)
            (e->token && e->token == d->revoked[i]);
 }
 
-/* Is the memory still registered by this key?  It may have been registered anew meanwhile. */
-static bool may_land(struct emu_dev *d, const struct shm_sge *s, uint32_t n)
+/*
+ * Copies a part of a payload to a segment, if its memory is still registered by this key. It
+ * may have been registered anew since its poster looked, and its pages come on demand now: then
+ * no instruction of this library touches it (demand.c).
+ */
+static bool land_part(struct emu_dev *d, const struct shm_sge *s, void *from, uint32_t n)
 {
     const struct shm_mr *mr = shm_mr(d->seg, shm_key_index(s->lkey));
-
-    if (atomic_load(&mr->key) != s->lkey)
-        return false;
     uint64_t off = s->addr - mr->addr;
-    return off <= mr->length && n <= mr->length - off && (mr->access & IBV_ACCESS_LOCAL_WRITE);
+    void *to = (void *)(uintptr_t)s->addr;
+
+    if (atomic_load(&mr->key) != s->lkey || off > mr->length || n > mr->length - off)
+        return false;
+    uint32_t how = mr->access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+    if (how == IBV_ACCESS_LOCAL_WRITE) {
+        memcpy(to, from, n);
+        return true;
+    }
+    struct iovec local = {from, n}, there = {to, n};
+    return (how & IBV_ACCESS_LOCAL_WRITE) &&
+           emu_copy_to(&d->self, &local, 1, &there, 1, n) == 0;
+}
+
+/*
+ * A payload has no memory any more. Its sender has been told of success; the receive ends as
+ * one without the right to the memory does, and its queue pair with it.
+ */
+static void land_nowhere(struct emu_dev *d, struct shm_cqe *e)
+{
+    struct shm_qp *s = shm_qp(d->seg, e->qpn);
+    uint32_t state = atomic_load(&s->state);
+
+    e->status = IBV_WC_LOC_PROT_ERR;
+    if (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD)
+        atomic_compare_exchange_strong(&s->state, &state, IBV_QPS_ERR);
+    emu_peer_send(d, &d->self, INBOX_QP_ERROR, e->qpn & (EMU_MAX_QPS - 1), IBV_EVENT_QP_REQ_ERR,
+                  &e->qpn, sizeof(e->qpn));
 }
 
 /* Copies a bounced payload to its segments and gives the slot back. */
@@ -54,13 +84,60 @@ static void land(struct emu_dev *d, struct shm_cqe *e)
     for (uint32_t i = 0; i < b->nsge && left; i++) {
         const struct shm_sge *s = &b->sge[i];
         uint32_t n = s->length < left ? s->length : left;
-        if (n && may_land(d, s, n))
-            memcpy((void *)(uintptr_t)s->addr, b->data + done, n);
+        if (n && !land_part(d, s, b->data + done, n)) {
+            land_nowhere(d, e);
+            break;
+        }
         done += n;
         left -= n;
     }
     shm_bounce_put(d->seg, e->bounce - 1);
     e->bounce = 0;
+}
+
+/* Raises the event of a queue that was disarmed. */
+static void signal_event(struct emu_dev *d, struct emu_peer *owner, struct shm_cq *s)
+{
+    uint32_t chan = s->chan; /* who comes late may find another queue here */
+
+    if (!chan)
+        return;
+    atomic_fetch_add(&s->ev_pending, 1);
+    emu_peer_signal_chan(d, owner, chan - 1);
+}
+
+/*
+ * The event owed by `note`, the word that disarmed the queue, is raised. Who has disarmed it
+ * since has taken that place, and its event tells of both.
+ */
+static void notified(struct shm_cq *s, uint32_t note)
+{
+    uint32_t armed = atomic_load(&s->armed);
+
+    while ((armed ^ note) >> 2 == 0 &&
+           !atomic_compare_exchange_weak(&s->armed, &armed, CQ_NOTIFIED(armed)))
+        ;
+}
+
+/*
+ * Disarms a queue that was armed so, and raises its event; unless another does. A function of
+ * its own, so that who has nobody to wake saves no registers.
+ */
+__attribute__((noinline)) static void notify(struct emu_dev *d, struct emu_peer *owner,
+                                             struct shm_cq *s, uint32_t armed, bool solicited)
+{
+    uint32_t note;
+
+    do {
+        uint32_t how = CQ_ARMED_HOW(armed);
+        if (how == CQ_ARMED_NO || (how == CQ_ARMED_SOLICITED && !solicited))
+            return;
+        note = CQ_DISARMED(armed, d->slot);
+    } while (!atomic_compare_exchange_weak(&s->armed, &armed, note));
+    if (d->knobs.notify_late_us)
+        usleep((useconds_t)d->knobs.notify_late_us);
+    signal_event(d, owner, s);
+    notified(s, note);
 }
 
 void emu_cq_notify(struct emu_dev *d, struct emu_peer *owner, uint32_t index, bool solicited)
@@ -69,14 +146,8 @@ void emu_cq_notify(struct emu_dev *d, struct emu_peer *owner, uint32_t index, bo
 
     atomic_thread_fence(memory_order_seq_cst);
     uint32_t armed = atomic_load_explicit(&s->armed, memory_order_relaxed);
-    if (armed == CQ_ARMED_NO || (armed == CQ_ARMED_SOLICITED && !solicited))
-        return;
-    if (atomic_compare_exchange_strong(&s->armed, &armed, CQ_ARMED_NO) && s->chan) {
-        atomic_store(&s->notifier, d->slot);
-        atomic_fetch_add(&s->ev_pending, 1);
-        emu_peer_signal_chan(d, owner, s->chan - 1);
-        atomic_store(&s->notifier, 0);
-    }
+    if (CQ_ARMED_HOW(armed) != CQ_ARMED_NO)
+        notify(d, owner, s, armed, solicited);
 }
 
 struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_context,
@@ -135,7 +206,6 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     atomic_store(&cq->s->overrun, 0);
     cq->s->chan = 0;
     cq->s->stamps = stamps;
-    atomic_store(&cq->s->notifier, 0);
     if (channel) {
         cq->chan = (struct emu_chan *)channel;
         cq->s->chan = cq->chan->index + 1;
@@ -156,6 +226,62 @@ EMU_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, vo
     struct emu_cq *cq = emu_cq_create(context, cqe, cq_context, channel, comp_vector, false);
 
     return cq ? &cq->cq : NULL;
+}
+
+void emu_cq_late(struct emu_cq *cq, uint32_t slot)
+{
+    cq->late[slot / 64] |= UINT64_C(1) << (slot % 64);
+}
+
+/*
+ * Whether posters that are late still live. One that is not in the table of peers is dead, and
+ * one that is will be told of when it dies. Under d->lock.
+ */
+static bool has_late(struct emu_dev *d, struct emu_cq *cq)
+{
+    uint64_t any = 0;
+
+    for (uint32_t w = 0; w < EMU_MAX_SLOTS / 64; w++) {
+        for (uint64_t bits = cq->late[w]; bits; bits &= bits - 1) {
+            uint32_t slot = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            if (slot != d->slot && !d->peers[slot])
+                cq->late[w] &= ~(bits & -bits);
+        }
+        any |= cq->late[w];
+    }
+    return any != 0;
+}
+
+/* Frees what is left of a queue. Not under d->lock. */
+static void rings_free(struct emu_dev *d, struct emu_cq *cq)
+{
+    for (unsigned i = 0; i < cq->nrings; i++)
+        emu_cq_ring_free(d, cq->rings[i]);
+    free(cq);
+}
+
+/* Frees destroyed queues whose last late poster has died. */
+static void late_free(struct emu_dev *d)
+{
+    struct emu_cq *done = NULL;
+
+    pthread_mutex_lock(&d->lock);
+    for (struct emu_cq **pp = &d->late_cqs; *pp;) {
+        struct emu_cq *cq = *pp;
+        if (has_late(d, cq)) {
+            pp = &cq->late_next;
+            continue;
+        }
+        *pp = cq->late_next;
+        cq->late_next = done;
+        done = cq;
+    }
+    pthread_mutex_unlock(&d->lock);
+    while (done) {
+        struct emu_cq *cq = done;
+        done = cq->late_next;
+        rings_free(d, cq);
+    }
 }
 
 EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
@@ -194,13 +320,19 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
             shm_bounce_put(d->seg, e->bounce - 1);
         shm_ring_pop(d->seg, cq->ring);
     }
-    for (unsigned i = 0; i < cq->nrings; i++)
-        emu_cq_ring_free(d, cq->rings[i]);
     pthread_mutex_destroy(&cq->lock);
     pthread_mutex_destroy(&cq->cq.mutex);
     pthread_cond_destroy(&cq->cq.cond);
-    free(cq);
     emu_uncount(COUNT_live_cq, 1);
+    pthread_mutex_lock(&d->lock);
+    bool late = has_late(d, cq);
+    if (late) {
+        cq->late_next = d->late_cqs;
+        d->late_cqs = cq;
+    }
+    pthread_mutex_unlock(&d->lock);
+    if (!late)
+        rings_free(d, cq);
     return 0;
 }
 
@@ -282,9 +414,12 @@ int emu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 
     if (emu_call(CALL_ibv_req_notify_cq))
         return EIO;
+    uint32_t how = solicited_only ? CQ_ARMED_SOLICITED : CQ_ARMED_ANY;
+    uint32_t armed = atomic_load(&cq->s->armed);
     /* a request for any completion is not weakened by a later one for solicited ones */
-    if (!solicited_only || atomic_load(&cq->s->armed) == CQ_ARMED_NO)
-        atomic_store(&cq->s->armed, solicited_only ? CQ_ARMED_SOLICITED : CQ_ARMED_ANY);
+    while (CQ_ARMED_HOW(armed) < how &&
+           !atomic_compare_exchange_weak(&cq->s->armed, &armed, (armed & ~3u) | how))
+        ;
     atomic_thread_fence(memory_order_seq_cst);
     return 0;
 }
@@ -355,20 +490,20 @@ void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
         if (!cq)
             continue;
         pthread_mutex_lock(&cq->lock);
+        cq->late[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
         shm_ring_recover(d->seg, cq->ring, slot);
         for (uint64_t i = 0; (e = emu_cq_unread(d, cq, i)) != NULL; i++)
             if (e->bounce)
                 used[(e->bounce - 1) / 64] |= UINT64_C(1) << ((e->bounce - 1) % 64);
         pthread_mutex_unlock(&cq->lock);
-        if (atomic_load(&cq->s->notifier) == slot) {
-            atomic_store(&cq->s->notifier, 0);
-            if (cq->s->chan) {
-                atomic_fetch_add(&cq->s->ev_pending, 1);
-                emu_peer_signal_chan(d, &d->self, cq->s->chan - 1);
-            }
+        uint32_t note = atomic_load(&cq->s->armed);
+        if (CQ_ARMED_SLOT(note) == slot) {
+            signal_event(d, &d->self, cq->s);
+            notified(cq->s, note);
         }
     }
     pthread_mutex_unlock(&d->lock);
+    late_free(d);
     for (uint32_t i = 0; i < EMU_BOUNCE_SLOTS; i++)
         /* the slot itself last: the page of one that was never used need not be there */
         if (!(atomic_load(&d->seg->bounce_free[i / 64]) >> (i % 64) & 1) &&

@@ -55,6 +55,9 @@ struct emu_cq {
     _Atomic(struct shm_ring *) ring;
     struct emu_ring *rings[EMU_CQ_RINGS]; /* all that it ever used, the last is in use */
     unsigned nrings;
+    /* slots of posters that may still be in its rings although they lost their tokens */
+    uint64_t late[EMU_MAX_SLOTS / 64];
+    struct emu_cq *late_next; /* dev.late_cqs, when it is destroyed */
     _Atomic int users;
     uint32_t comp_events;  /* fetched */
     uint32_t async_events; /* raised */
@@ -97,6 +100,11 @@ void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu
 void emu_cq_settle(struct emu_dev *d);
 /* Whether it holds something that a QP received and nobody has polled. */
 bool emu_cq_unseen(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn);
+/*
+ * A poster's token was taken away while it may be adding a completion. It is not dead: the
+ * queue's rings stay as they are until it is, even when the queue is destroyed. Under cq->lock.
+ */
+void emu_cq_late(struct emu_cq *cq, uint32_t slot);
 void emu_cq_peer_died(struct emu_dev *d, uint32_t slot);
 int emu_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int emu_req_notify_cq(struct ibv_cq *cq, int solicited_only);

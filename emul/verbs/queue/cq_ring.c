@@ -34,9 +34,13 @@
  * else it takes the lock.
  *
  * A sealed ring stays until the queue is destroyed, as posters may still be in it; together
- * they have fewer places than the one in use. Heads of rings are never used for anything else,
- * so that a poster that wakes up in a queue that was destroyed meanwhile finds a head with a
- * sensible geometry.
+ * they have fewer places than the one in use.
+ *
+ * A queue is destroyed when no queue pair uses it, and then no poster runs in it, as each had
+ * the token of a queue pair. But one that was stopped may have lost its token anywhere in here,
+ * and goes on when it wakes up: with a cell, or the place of one, in its hands. Then the rings
+ * stay as they are, heads and all, until that poster's process dies (emu_cq_late): what it adds
+ * there nobody sees.
  */
 #include "emul/verbs/queue/queue.h"
 

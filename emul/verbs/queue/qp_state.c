@@ -187,6 +187,7 @@ static void set_state(struct emu_qp *qp, enum ibv_qp_state state)
  */
 static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t, uint64_t *from)
 {
+    bool dead = qp->peer && atomic_load(&qp->peer->dead);
     struct shm_qp *s = qp->s;
     struct shm_cqe c = {
         .qpn = qp->qp.qp_num, .srq = qp->srq != NULL, .status = IBV_WC_WR_FLUSH_ERR};
@@ -200,6 +201,8 @@ static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t, uint64_t *f
     ok = atomic_compare_exchange_strong(&s->busy, &busy, 0);
     if (!ok)
         *revoked = old;
+    else if (!dead)
+        emu_cq_late(qp->rcq, RX_SLOT(t));
     pthread_mutex_unlock(&qp->rcq->lock);
     if (!ok)
         return false;
