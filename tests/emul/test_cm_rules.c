@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 
 #include <rdma/rdma_verbs.h>
 
@@ -463,6 +464,84 @@ PASSIVE(an_end_that_is_held_is_that_of_the_dead)
     hear_of_the_end(&t);
 }
 
+enum { CROWD = 12, EACH = 16384 };
+
+/* Leaves CROWD * EACH completions of others in a queue, for nobody to poll. */
+static void fill(struct ibv_cq *cq, struct rdma_cm_id *id, struct ibv_qp **crowd)
+{
+    for (int i = 0; i < CROWD; i++) {
+        struct side f = {.ctx = id->verbs, .pd = id->pd, .scq = cq, .rcq = cq};
+        struct ibv_qp_init_attr qi = {
+            .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {EACH, 1, 1, 1, 0}};
+        struct ibv_send_wr wr = {.opcode = WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
+        f.qp = crowd[i] = ibv_create_qp(id->pd, &qi);
+        CHECK(f.qp);
+        CHECK_EQ(qp_init(&f), 0);
+        CHECK_EQ(qp_rtr(&f, f.qp->qp_num), 0);
+        CHECK_EQ(qp_rts(&f), 0);
+        for (int k = 0; k < EACH; k++)
+            CHECK_EQ(ibv_post_send(f.qp, &wr, &bad), 0);
+    }
+}
+
+/* While an end is held it is looked for what came before: how much else is in the queue is all
+ * the same. */
+PAIR(to_hold_an_end_costs_little, run_two)
+ACTIVE(to_hold_an_end_costs_little)
+{
+    send_and_leave(s, false);
+}
+PASSIVE(to_hold_an_end_costs_little)
+{
+    struct rusage before, after;
+    struct ibv_qp *crowd[CROWD];
+    unsigned char buf[8];
+    struct ibv_wc wc;
+    char c;
+
+    setenv("EMUVERBS_DREQ_HOLD_MS", "60000", 1);
+    struct rdma_cm_id *listener = listen_at("127.0.0.1", PORT, 4);
+    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+    struct rdma_cm_id *id = e->id;
+    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    struct ibv_cq *cq = ibv_create_cq(id->verbs, CROWD * EACH + 64, NULL, NULL, 0);
+    CHECK(cq);
+    struct ibv_qp_init_attr qi = {
+        .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {16, 16, 2, 2, 32}};
+    CHECK_EQ(rdma_create_qp(id, NULL, &qi), 0);
+    fill(cq, id, crowd);
+    struct ibv_mr *mr = rdma_reg_msgs(id, buf, sizeof(buf));
+    CHECK(mr);
+    CHECK_EQ(rdma_post_recv(id, NULL, buf, sizeof(buf), mr), 0);
+    CHECK_EQ(rdma_accept(id, NULL), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
+    meet(s);
+    usleep(200000); /* the message and the end are there */
+    getrusage(RUSAGE_SELF, &before);
+    CHECK(!readable(chan->fd, 1000));
+    getrusage(RUSAGE_SELF, &after);
+    int64_t us = (after.ru_utime.tv_sec - before.ru_utime.tv_sec) * INT64_C(1000000) +
+                 after.ru_utime.tv_usec - before.ru_utime.tv_usec;
+    int64_t looks = after.ru_nvcsw - before.ru_nvcsw;
+    if (us > 150 * (looks + 1)) {
+        fprintf(stderr, "%lld us in %lld looks\n", (long long)us, (long long)looks);
+        _exit(1);
+    }
+    while (ibv_poll_cq(cq, 1, &wc) == 1)
+        ;
+    CHECK_EQ(memcmp(buf, "the last", 8), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+    CHECK(read(s->sock, &c, 1) <= 0);
+    for (int i = 0; i < CROWD; i++)
+        CHECK_EQ(ibv_destroy_qp(crowd[i]), 0);
+    CHECK_EQ(rdma_dereg_mr(mr), 0);
+    rdma_destroy_qp(id);
+    CHECK_EQ(ibv_destroy_cq(cq), 0);
+    CHECK_EQ(rdma_destroy_id(id), 0);
+    drop(listener);
+    all_gone();
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -487,6 +566,7 @@ int main(int argc, char **argv)
         T(the_end_does_not_wait_for_ever),
         T(the_end_need_not_wait),
         T(an_end_that_is_held_is_that_of_the_dead),
+        T(to_hold_an_end_costs_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -346,7 +346,7 @@ static void retire(struct emu_dev *d, const struct shm_cqe *e)
 {
     struct emu_qp *qp = d->qp[e->qpn & (EMU_MAX_QPS - 1)];
 
-    if (!e->from_sq)
+    if (e->token)
         qp->reported = e->token;
     if (e->from_sq)
         atomic_store(&qp->sq_freed, e->sq_index + 1);
@@ -438,18 +438,6 @@ void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu
             atomic_fetch_add(e->srq && srq ? &srq->rq.polled : &rq->polled, 1);
     }
     pthread_mutex_unlock(&cq->lock);
-}
-
-bool emu_cq_unseen(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn)
-{
-    const struct shm_cqe *e;
-    bool found = false;
-
-    pthread_mutex_lock(&cq->lock);
-    for (uint64_t i = 0; !found && (e = emu_cq_unread(d, cq, i)) != NULL; i++)
-        found = e->qpn == qpn && !e->from_sq && e->status == IBV_WC_SUCCESS && !stale(d, e);
-    pthread_mutex_unlock(&cq->lock);
-    return found;
 }
 
 void emu_cq_settle(struct emu_dev *d)

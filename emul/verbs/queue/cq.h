@@ -98,8 +98,6 @@ void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu
                   struct emu_rq *rq);
 /* Copies payloads still in bounce slots to where they belong, before memory is deregistered. */
 void emu_cq_settle(struct emu_dev *d);
-/* Whether it holds something that a QP received and nobody has polled. */
-bool emu_cq_unseen(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn);
 /*
  * A poster's token was taken away while it may be adding a completion. It is not dead: the
  * queue's rings stay as they are until it is, even when the queue is destroyed. Under cq->lock.

@@ -313,7 +313,14 @@ bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn)
         return true; /* who has it may wait for a peer */
     struct emu_qp *qp = lookup(d, qpn & (EMU_MAX_QPS - 1), qpn);
     /* a poster that is at work may have something for it still: looked at first */
-    bool unseen = qp && (atomic_load(&qp->s->busy) || emu_cq_unseen(d, qp->rcq, qpn));
+    bool unseen = qp && atomic_load(&qp->s->busy);
+    if (qp && !unseen) {
+        /* completions come in order: when the last that was made has been polled, all have */
+        uint64_t last = atomic_load(&qp->s->taken) & ~(uint64_t)RX_DONE;
+        pthread_mutex_lock(&qp->rcq->lock);
+        unseen = last && qp->reported != last;
+        pthread_mutex_unlock(&qp->rcq->lock);
+    }
     pthread_mutex_unlock(&d->qp_life);
     return unseen;
 }

@@ -329,6 +329,7 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
     set_state(qp, IBV_QPS_RESET);
     quiesce(d, qp);
     emu_sq_flush(d, qp);
+    atomic_store(&qp->s->taken, 0); /* its completions are forgotten */
     emu_cq_purge(d, qp->scq, qp->qp.qp_num, qp->srq, &qp->rq);
     if (qp->rcq != qp->scq)
         emu_cq_purge(d, qp->rcq, qp->qp.qp_num, qp->srq, &qp->rq);
