@@ -231,6 +231,36 @@ PASSIVE(endpoints_work_without_channels)
     CHECK_EQ(counter("live_cm_event"), 0);
 }
 
+/* In a forked child the ids of its parent do nothing, and are in the way of none of its own. */
+TEST(ids_of_a_parent_process)
+{
+    struct rdma_cm_id *listener = listen_at("127.0.0.1", PORT + 13, 4), *id = new_id(NULL);
+    int st;
+
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    for (int own = 0; pid == 0 && own < 2; own++) {
+        struct rdma_cm_id *mine = NULL;
+        if (own) {
+            chan = NULL;
+            mine = new_id(NULL);
+        }
+        CHECK(rdma_destroy_id(id) == -1 && errno == EIO);
+        CHECK(rdma_destroy_id(listener) == -1 && errno == EIO);
+        CHECK(rdma_listen(id, 4) == -1 && errno == EIO);
+        if (own) {
+            drop(mine);
+            drop(listen_at("127.0.0.1", PORT + 14, 4));
+            _exit(0); /* with what is its parent's */
+        }
+    }
+    CHECK(waitpid(pid, &st, 0) == pid);
+    CHECK_EQ(st, 0);
+    drop(id);
+    drop(listener);
+    all_gone();
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -244,6 +274,7 @@ int main(int argc, char **argv)
         T(two_hundred_processes_at_once),
         T(no_permission_is_a_clear_error),
         T(endpoints_work_without_channels),
+        T(ids_of_a_parent_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <sys/wait.h>
 
 #include "tests/emul/pair.h"
 
@@ -148,6 +149,37 @@ TEST(no_device_memory)
 }
 
 /* What is made in one of the two works with what is made in the other. */
+/* What a forked child inherited is not its own, and takes nothing of what it has itself. */
+TEST(device_memory_of_a_parent_process)
+{
+    struct side a = {0};
+    int st;
+
+    side_open(&a);
+    size_t n = most(&a);
+    struct ibv_dm *dm = alloc(&a, n);
+    CHECK(dm);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        struct side own = {0};
+        CHECK_EQ(ibv_free_dm(dm), EIO);
+        side_open(&own);
+        CHECK_EQ(ibv_free_dm(dm), EIO);
+        struct ibv_dm *all = alloc(&own, n);
+        CHECK(all);
+        CHECK(!alloc(&own, 8) && errno == ENOMEM);
+        CHECK_EQ(ibv_free_dm(all), 0);
+        side_close(&own);
+        _exit(0); /* with what is its parent's */
+    }
+    CHECK(waitpid(pid, &st, 0) == pid);
+    CHECK_EQ(st, 0);
+    CHECK(!alloc(&a, 8) && errno == ENOMEM);
+    CHECK_EQ(ibv_free_dm(dm), 0);
+    side_close(&a);
+}
+
 TEST(a_parent_domain_is_its_domain)
 {
     struct side a = {0}, b = {0};
@@ -234,6 +266,7 @@ int main(int argc, char **argv)
         T(how_much_device_memory_there_is),
         T(what_device_memory_refuses),
         T(no_device_memory),
+        T(device_memory_of_a_parent_process),
         T(a_parent_domain_is_its_domain),
         T(a_parent_domain_is_no_other_domain),
         T(what_a_parent_domain_cannot_be),

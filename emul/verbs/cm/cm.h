@@ -113,6 +113,7 @@ struct cm_event {
 
 struct cm_id {
     struct rdma_cm_id id;
+    struct emu_dev *owner;     /* in a forked child: its parent's */
     struct cm_id *next, *prev; /* cm.ids */
     struct cm_id *next_listener;
     uint32_t num;

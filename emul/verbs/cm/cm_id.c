@@ -57,6 +57,7 @@ struct cm_id *cm_id_new(struct cm_chan *chan, void *context, enum rdma_port_spac
     id->id.ps = ps;
     id->id.qp_type = ps == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
     id->claim = -1;
+    id->owner = emu_dev_peek();
     pthread_cond_init(&id->acked_cond, NULL);
     id->next = cm.ids;
     if (cm.ids)
@@ -114,6 +115,12 @@ static int fail(int err)
     return -1;
 }
 
+/* In a forked child the ids of its parent are in no list of its own. */
+static bool is_ours(const struct cm_id *id)
+{
+    return id->owner == emu_dev_peek();
+}
+
 EMU_EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **out,
                               void *context, enum rdma_port_space ps)
 {
@@ -149,6 +156,8 @@ EMU_EXPORT int rdma_destroy_id(struct rdma_cm_id *ibid)
     struct cm_id *id = (struct cm_id *)ibid;
 
     emu_call(CALL_rdma_destroy_id);
+    if (!is_ours(id))
+        return fail(EIO);
     if (ibid->event) {
         rdma_ack_cm_event(ibid->event);
         ibid->event = NULL;
@@ -338,6 +347,8 @@ EMU_EXPORT int rdma_listen(struct rdma_cm_id *ibid, int backlog)
 
     if (emu_call(CALL_rdma_listen))
         return fail(ENOMEM);
+    if (!is_ours(id))
+        return fail(EIO);
     pthread_mutex_lock(&cm.lock);
     if (id->state == CM_IDLE) {
         ibid->route.addr.src_addr.sa_family = AF_INET;

@@ -15,6 +15,7 @@
 
 struct emu_dm {
     struct ibv_dm dm;
+    struct emu_dev *owner; /* in a forked child: its parent's */
     size_t length;
     _Atomic int users; /* regions */
     unsigned char *bytes;
@@ -59,7 +60,7 @@ static bool take(struct emu_dev *d, size_t n)
 
 struct ibv_dm *emu_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
-    struct emu_dev *d = emu_dev_base();
+    struct emu_dev *d = emu_dev_peek();
     struct emu_dm *m = NULL;
     size_t align = sizeof(void *);
     void *bytes = NULL;
@@ -67,6 +68,8 @@ struct ibv_dm *emu_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_att
 
     if (emu_call(CALL_ibv_alloc_dm))
         err = ENOMEM;
+    else if (!d)
+        err = EIO;
     else if (attr->comp_mask || !attr->length || attr->log_align_req > 12)
         err = EINVAL;
     else if (!take(d, attr->length))
@@ -85,6 +88,7 @@ struct ibv_dm *emu_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_att
         return NULL;
     }
     memset(bytes, 0, attr->length);
+    m->owner = d;
     m->bytes = bytes;
     m->length = attr->length;
     m->dm =
@@ -96,9 +100,9 @@ struct ibv_dm *emu_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_att
 int emu_free_dm(struct ibv_dm *dm)
 {
     struct emu_dm *m = (struct emu_dm *)dm;
-    struct emu_dev *d = emu_dev_base();
+    struct emu_dev *d = emu_dev_peek();
 
-    if (emu_call(CALL_ibv_free_dm))
+    if (emu_call(CALL_ibv_free_dm) || m->owner != d)
         return EIO;
     if (atomic_load(&m->users))
         return EBUSY;
