@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 #include "tests/emul/cm_help.h"
@@ -261,6 +262,60 @@ TEST(ids_of_a_parent_process)
     all_gone();
 }
 
+static void *read_events(void *arg)
+{
+    struct rdma_cm_event *e;
+
+    atomic_store((_Atomic pid_t *)arg, gettid());
+    CHECK(rdma_get_cm_event(chan, &e) == -1 && errno == EBADF);
+    return NULL;
+}
+
+static void wait_asleep(const _Atomic pid_t *tid)
+{
+    char path[64], state = 0;
+
+    while (state != 'S') {
+        usleep(1000);
+        snprintf(path, sizeof(path), "/proc/self/task/%d/stat", *tid);
+        FILE *f = *tid ? fopen(path, "r") : NULL;
+        if (!f)
+            continue;
+        CHECK(fscanf(f, "%*d (%*[^)]) %c", &state) == 1);
+        fclose(f);
+    }
+}
+
+/* A channel is destroyed while threads read it: each leaves it, and the last one frees it. */
+TEST(a_channel_destroyed_under_its_readers)
+{
+    for (int round = 0; round < 20; round++) {
+        pthread_t reader[3];
+        _Atomic pid_t tid[3] = {0};
+        uint64_t one = 3;
+
+        drop(new_id(NULL));
+        int fd = dup(chan->fd);
+        CHECK(fd >= 0);
+        for (int i = 0; i < 3; i++) {
+            CHECK_EQ(pthread_create(&reader[i], NULL, read_events, (void *)&tid[i]), 0);
+            wait_asleep(&tid[i]);
+        }
+        rdma_destroy_event_channel(chan);
+        void *other = malloc(32); /* what was freed too early is another's now */
+        CHECK(other);
+        memset(other, 0x5a, 32);
+        CHECK_EQ(write(fd, &one, sizeof(one)), sizeof(one));
+        for (int i = 0; i < 3; i++)
+            CHECK_EQ(pthread_join(reader[i], NULL), 0);
+        for (int i = 0; i < 32; i++)
+            CHECK_EQ(((unsigned char *)other)[i], 0x5a);
+        free(other);
+        close(fd);
+        chan = NULL;
+    }
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -275,6 +330,7 @@ int main(int argc, char **argv)
         T(no_permission_is_a_clear_error),
         T(endpoints_work_without_channels),
         T(ids_of_a_parent_process),
+        T(a_channel_destroyed_under_its_readers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
