@@ -202,6 +202,46 @@ TEST(memory_that_is_gone)
     }
 }
 
+/* Pages that a device cannot have but a program can read; NULL where there are none. */
+static const unsigned char *only_for_the_program(void)
+{
+    FILE *f = fopen("/proc/self/maps", "r");
+    unsigned long from = 0;
+    char line[512];
+
+    CHECK(f);
+    while (!from && fgets(line, sizeof(line), f))
+        if (strstr(line, "[vvar]"))
+            from = strtoul(line, NULL, 16);
+    fclose(f);
+    return (const unsigned char *)from;
+}
+
+/* Inline data is copied when it is posted: no device needs a way to it. */
+TEST(inline_data_is_the_programs_own)
+{
+    const unsigned char *from = only_for_the_program();
+    struct side a = {0}, b = {0};
+    struct ibv_send_wr *bad;
+
+    if (!from) {
+        printf("skipped: this kernel maps no [vvar]\n");
+        return;
+    }
+    uc_loop(&a, &b);
+    post_recv(&b, 1, 0, 64);
+    struct ibv_sge sge = {(uintptr_t)from, 8, 0};
+    struct ibv_send_wr wr = {.wr_id = 2,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = SEND,
+                             .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE};
+    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
+    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+    CHECK_EQ(expect_wc(b.rcq, 1, IBV_WC_SUCCESS).byte_len, 8);
+    loop_close(&a, &b);
+}
+
 TEST(to_nobody)
 {
     struct side a = {0};
@@ -358,6 +398,7 @@ int main(int argc, char **argv)
         T(a_receive_that_is_too_small),
         T(a_segment_that_is_not_registered),
         T(memory_that_is_gone),
+        T(inline_data_is_the_programs_own),
         T(to_nobody),
         T(what_needs_an_answer_is_refused),
         T(attributes),

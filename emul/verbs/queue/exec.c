@@ -511,11 +511,12 @@ static bool resolve_local(struct run *r)
         struct iovec *v = &r->local[r->nlocal];
         if (s->length == 0)
             continue;
-        int there = 0;
-        if (wr->flags & IBV_SEND_INLINE)
+        if (wr->flags & IBV_SEND_INLINE) { /* the caller's to read, whatever is there */
             *v = (struct iovec){(void *)(uintptr_t)s->addr, s->length};
-        else
-            there = emu_mr_local(r->d, r->qp->qp.pd->handle, s, access, v);
+            r->nlocal++;
+            continue;
+        }
+        int there = emu_mr_local(r->d, r->qp->qp.pd->handle, s, access, v);
         if (there < 0)
             return false;
         if (there || unanswered) {
