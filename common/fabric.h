@@ -15,10 +15,15 @@
  *
  * Nothing here blocks except wait().  Nothing here calls back.
  *
- * Order on one link.  Messages, and the notifications of transfers, arrive at the peer in the
- * order in which they were queued here.  The notification of a transfer arrives after all data
- * of it, and of all transfers queued before it on that link, is in place (for a read: after the
- * data has arrived here).  Data of different transfers has no order.
+ * Order on one link.  Messages arrive at the peer in the order in which they were queued here;
+ * that behind a transfer (RME_NOTIFY_MSG) is one of them, and an immediate that is `ordered`
+ * has its place among them.  Transfers with the same `imm` are of one operation: the
+ * notification of one arrives after all data of it, and of those of the operation that were
+ * queued before it, is in place (for a read: after the data has arrived here), and after their
+ * notifications.
+ * Nothing else has an order: any other immediate (a report) may overtake what was queued before
+ * it and be overtaken by what was queued behind it, where caps.reports_apart says so, but for
+ * barrier().  Where it does not, immediates have their places among the messages, too.
  *
  * Flow control.  Each message may consume one receive buffer of the peer, and so may each
  * immediate (on a network whose remote events need none it does not, and nobody sees it).  The
@@ -78,6 +83,8 @@ struct rme_caps {
     /* all links share a queue of so many receive buffers; it keeps what it got.  0: each has
      * its own */
     uint32_t shared_rx;
+    /* immediates that are not `ordered` have no place among the messages */
+    bool reports_apart;
     /* ranges that expose() can have open at a time, over all links; 0: it has none, and the key
      * of a registration opens all of it to every peer */
     uint32_t windows;
@@ -140,7 +147,8 @@ enum rme_notify {
 struct rme_xfer {
     bool read;
     enum rme_notify notify;
-    uint32_t imm;
+    bool ordered; /* IMM: it has its place among the messages */
+    uint32_t imm; /* also without IMM: which operation it belongs to */
     void *tx;
     size_t tx_length;
     const struct rme_piece *piece;
@@ -266,6 +274,9 @@ struct rme_fabric_ops {
     /* Queues a transfer.  Cannot fail but by LINK_DOWN; the fabric paces it by its queue's room
      * and read depth. */
     void (*xfer)(struct rme_link *link, struct rme_xfer *x);
+    /* Where reports are apart: what is queued from now on arrives behind all that was queued
+     * before.  Else it may be NULL. */
+    void (*barrier)(struct rme_link *link);
 
     /*
      * Where there are windows.  Opens n ranges to the peer of this link, and to nobody else,

@@ -17,8 +17,8 @@
  *
  * The last transfer of a window carries its report: an immediate that costs one credit at the
  * receiver, or a FIN message behind the reads.  The fabric delivers the report after the data
- * of all transfers queued before it, so windows that were cut into several transfers need one
- * report only.
+ * of all transfers of the op queued before it, so windows that were cut into several transfers
+ * need one report only.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -140,6 +140,7 @@ static bool build(struct rme *rme, struct rme_op *op, struct rme_unit *unit,
                                    .notify = !report ? RME_NOTIFY_NONE
                                              : read  ? RME_NOTIFY_MSG
                                                      : RME_NOTIFY_IMM,
+                                   .ordered = r->invited,
                                    .imm = rme_rndv_peer_handle(r),
                                    .piece = move->piece,
                                    .npiece = size.npiece,
@@ -207,17 +208,23 @@ static void put_fin(struct rme_peer *peer, struct rme_move *move, void *tx)
     rme_count(peer->rme, RME_C_CONTROL_SENT);
 }
 
-/* A report goes out: it is behind all transfers before it.  When the peer has taken it, it has
- * got them all. */
-static void note_report(struct rme_peer *peer)
+/* The report of the newest transfer goes out: it is behind all of the op.  When the peer has
+ * taken it, it has got them all. */
+static void note_report(struct rme_peer *peer, const struct rme_move *last)
 {
+    /* which of ours the peer has taken is not known if reports have no place among them */
+    uint32_t report =
+        peer->rme->caps->reports_apart ? peer->credit.told + 1 : peer->credit.spent;
+
     for (struct rme_node *node = peer->moving.prev; node != &peer->moving; node = node->prev) {
         struct rme_move *move = rme_entry(node, struct rme_move, link);
 
+        if (move->op != last->op)
+            continue;
         if (move->reported)
             return;
         move->reported = true;
-        move->report = peer->credit.spent;
+        move->report = report;
     }
 }
 
@@ -252,11 +259,13 @@ bool rme_move_push(struct rme_peer *peer)
         if (!rme_peer_may_report(peer))
             return false;
         rme_credit_spend(&peer->credit);
+        if (rme->caps->reports_apart && !move->xfer.ordered)
+            peer->credit.apart++;
     }
     rme_node_remove(&move->link);
     rme_node_append(&peer->moving, &move->link);
     if (move->xfer.notify != RME_NOTIFY_NONE)
-        note_report(peer);
+        note_report(peer, move);
     move->posted = true;
     peer->xfers++;
     peer->xfer_bytes += move->xfer.bytes;

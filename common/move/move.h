@@ -91,7 +91,7 @@ struct rme_move {
     struct rme_xfer xfer;
     bool posted;   /* the fabric has it */
     bool reported; /* the report behind it is posted, too */
-    /* place of that among all messages and immediates of the link (rme_credit.spent) */
+    /* the peer cannot have taken it before it has taken so many (rme_credit.told) */
     uint32_t report;
     uint64_t end; /* offset behind it */
     struct rme_piece *piece;
@@ -109,6 +109,7 @@ struct rme_rndv {
     uint8_t memory;         /* how units are made from now on */
     bool reads;             /* the receiver reads, else the sender writes */
     bool whole;             /* it is one transfer, see rme_move_whole */
+    bool invited;           /* to be written into an invitation: its report is ordered */
     bool offers;            /* RTS shall offer memory */
     bool refused;           /* its memory could not be registered */
     bool rts_out;           /* RTS has gone; it counts in peer->rts_out */

@@ -19,10 +19,16 @@
  * the place of the report behind it in the same count (move.c).  An immediate of the peer
  * carries no count.  It belongs to an RTS, which had one when its host had posted the send, or
  * was invited: then a CREDIT message goes before it if reports of ours were taken since the
- * last header (rndv_send.c).  A peer whose hello does not say that its counts are exact sends
- * none.  So an immediate of such a peer for a receive that has invited may follow anything that
- * the peer can have taken: it waits for all transfers whose reports have been handed to the
- * device.
+ * last header (rndv_send.c), and it keeps its place behind that.  A peer whose hello does not
+ * say that its counts are exact sends none.  So an immediate of such a peer for a receive that
+ * has invited may follow anything that the peer can have taken: it waits for all transfers
+ * whose reports have been handed to the device.
+ *
+ * Reports without a place.  Where the fabric lets reports overtake, `told` says how many of
+ * ours were taken, not which.  Then each transfer remembers what was told when its report went
+ * out: the peer may have taken it as soon as it tells of more.  So an arrival may be deferred
+ * longer than it needs, and at the end of the link the peer is believed only if it has taken
+ * all.
  *
  * Where it does not hold.  A peer that makes us keep more than its share gets no credits back
  * (keep.c), and so is not told what we have taken: the count and the credits are one field, and
@@ -64,17 +70,16 @@ struct deferred {
     struct rme_arrival arrival;
 };
 
-/* The oldest transfer under way, if the peer had taken its report when so much was told; else
- * NULL. */
+/* A transfer under way whose report the peer may have taken when so much was told, or NULL. */
 static struct rme_move *taken_move(const struct rme_peer *peer, uint32_t told)
 {
-    struct rme_node *first = peer->moving.next;
-    struct rme_move *move;
+    for (struct rme_node *node = peer->moving.next; node != &peer->moving; node = node->next) {
+        struct rme_move *move = rme_entry(node, struct rme_move, link);
 
-    if (first == &peer->moving)
-        return NULL;
-    move = rme_entry(first, struct rme_move, link);
-    return move->reported && (int32_t)(told - move->report) >= 0 ? move : NULL;
+        if (move->reported && (int32_t)(told - move->report) >= 0)
+            return move;
+    }
+    return NULL;
 }
 
 uint32_t rme_defer_told(struct rme_peer *peer, uint32_t imm)
@@ -150,8 +155,10 @@ void rme_defer_run(struct rme_peer *peer)
 static void believe(struct rme_peer *peer, uint32_t told)
 {
     struct rme_move *move;
+    bool sure =
+        peer->credit.exact && (!peer->rme->caps->reports_apart || told == peer->credit.spent);
 
-    while (peer->credit.exact && (move = taken_move(peer, told)) != NULL)
+    while (sure && (move = taken_move(peer, told)) != NULL)
         rme_move_done(peer->rme, &move->xfer);
 }
 

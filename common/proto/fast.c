@@ -21,11 +21,11 @@
  * in order (fast_ring.h), and before a place is used again its write is complete for our own
  * device as well, as the stage is used with it.
  *
- * Why order is kept.  The immediate is in the stream of messages, where an EAGER or RTS would
- * be, and the write is handed to the fabric at the moment when such a message would be.  So
- * messages of a tag meet their receives in the order of sending whatever way they take, and
- * windows, refusals (refuse.c) and invitations (invite.c) count it like an EAGER one.  An
- * invitation of the exact size is taken first: it saves both copies.
+ * Why order is kept.  The immediate is an ordered one: in the stream of messages, where an
+ * EAGER or RTS would be, and the write is handed to the fabric at the moment when such a
+ * message would be.  So messages of a tag meet their receives in the order of sending whatever
+ * way they take, and windows, refusals (refuse.c) and invitations (invite.c) count it like an
+ * EAGER one.  An invitation of the exact size is taken first: it saves both copies.
  *
  * No room.  The owner says by itself what it has taken when that is half of the area, or at
  * the latest when all that it has not returned is three quarters of it, be the messages matched
@@ -68,7 +68,7 @@ struct fast_write {
     struct rme_lseg seg;
     uint32_t units; /* of the ring */
     uint32_t bytes;
-    uint32_t number; /* its place among all messages of the link (rme_credit.spent) */
+    uint32_t number; /* its place among the messages of the link: rme_credit.spent less apart */
     bool done;       /* our device has done with it */
 };
 
@@ -117,7 +117,8 @@ static void reclaim(struct rme_fast_hold *hold)
     while (hold->count > 0) {
         struct fast_write *oldest = &hold->write[hold->first];
 
-        if (!oldest->done || credit->spent - oldest->number < credit->spent - credit->told)
+        if (!oldest->done ||
+            credit->spent - credit->apart - oldest->number < credit->spent - credit->told)
             return;
         rme_fast_ring_free(&hold->ring, oldest->units);
         hold->bytes -= oldest->bytes;
@@ -216,10 +217,11 @@ static void post(struct rme_fast_hold *hold, struct fast_write *write, uint32_t 
     struct rme_peer *peer = hold->peer;
     uint64_t offset = (uint64_t)at * RME_WIRE_FAST_UNIT;
 
-    write->number = peer->credit.spent;
+    write->number = peer->credit.spent - peer->credit.apart;
     write->seg = (struct rme_lseg){hold->stage + offset, bytes, hold->lkey};
     write->piece = (struct rme_piece){hold->address + offset, hold->key, &write->seg, 1};
     write->xfer = (struct rme_xfer){.notify = RME_NOTIFY_IMM,
+                                    .ordered = true,
                                     .imm = hold->name + at,
                                     .piece = &write->piece,
                                     .npiece = 1,

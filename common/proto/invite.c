@@ -28,7 +28,8 @@
  *
  * Why order is kept.  No message of the tag may overtake the one that is written.  Therefore
  * that is handed to the fabric before the next message is looked at, whole, or the invitation
- * is declined.
+ * is declined.  Its immediate is ordered, as is that of a message whose RTS has crossed INVITE:
+ * it must not come before that RTS.
  *
  * Why one invitation for a peer at a time.  It is there for the first message of an idle link.
  * Messages that follow closely hide the latency of each other's RTS, and by RTS the planner

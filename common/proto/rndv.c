@@ -37,8 +37,9 @@
  * cases CANCEL goes to the peer, and the op waits in CANCELLING.  The peer, asked by CANCEL,
  * stops likewise, answers CANCEL_ACK, and ends its own op with -ECANCELED.  If both ask at
  * once, each takes the other's CANCEL for the answer, since nobody asks with transfers under
- * way.  A CANCEL for an op that is over is ignored: what ended it was reported before, on a
- * link that keeps order.
+ * way.  CANCEL and CANCEL_ACK arrive behind all reports of who says them (a barrier), so an
+ * exposer that hears one gets no report after it.  And a CANCEL for an op that is over is
+ * ignored: what ended it was reported before, or is on its way.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -86,6 +87,8 @@ static bool send_word(struct rme_peer *peer, struct rme_control *control)
     }
     if (type == RME_WIRE_GO)
         r->introduced = true;
+    else
+        rme_peer_barrier(peer);
     rme_wire_encode(&message, tx);
     rme_count(peer->rme, RME_C_CONTROL_SENT);
     peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(type, 0));

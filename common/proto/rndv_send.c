@@ -162,7 +162,7 @@ static enum invited take_invitation(struct rme *rme, struct rme_op *op)
     rme_rndv_set_peer_handle(op, peer->talk->invites.from);
     rme_node_append(&r->openings, &rme_invite_take(peer)->link);
     r->opened = op->size;
-    r->whole = true;
+    r->whole = r->invited = true;
     rme_rndv_begin(rme, op, RME_OP_MOVING);
     while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))
         continue;
@@ -279,6 +279,7 @@ void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
     if (op == NULL || op->state != RME_OP_RTS || op->size != invite->window)
         return;
     rme_count(peer->rme, RME_C_INVITES_TAKEN);
+    op->rndv->invited = true;
     receiver_opened(op, invite);
 }
 

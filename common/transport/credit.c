@@ -21,7 +21,9 @@
  * many of ours the peer had taken when it spoke (`told`), and with that it knows what those
  * did.  Therefore new buffers are promised in a field of their own, of CREDIT messages.
  * defer.c needs that to be exact.  A peer that does not say so in its hello mixes both, and
- * `told` may be too large by its growth.
+ * `told` may be too large by its growth.  Where the fabric lets reports overtake (`apart`), the
+ * sum says how many, not which: then of the others at least `told` less all reports are taken,
+ * and those in the order of sending.
  *
  * Giving up.  Who has promised more than at first asks a link on which nothing happens (PING),
  * and the other side gives up what it has in hand but for the few of the reserve (PONG).  Only

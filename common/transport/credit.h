@@ -27,6 +27,7 @@ struct rme_credit {
     uint32_t grown;   /* buffers that are promised with the next CREDIT message */
     uint32_t spent;   /* messages and immediates sent so far, modulo 2^32 */
     uint32_t told;    /* of those, so many the peer says that it has taken */
+    uint32_t apart;   /* of those, reports that have no place among the others (fabric.h) */
     uint32_t granted; /* what the peer has promised us: at first, and by `more` since */
     uint32_t first_promised, first_granted; /* nobody goes below these */
     uint32_t taken; /* messages and immediates of the peer that were taken, modulo 2^32 */

@@ -135,8 +135,8 @@ void rme_peer_bye(struct rme_peer *peer)
     rme_peer_kick(peer);
 }
 
-/* It shall know that nothing follows.  The transfer without data tells when its hardware has
- * got it. */
+/* It shall know that nothing follows, reports neither.  The transfer without data tells when
+ * its hardware has got it. */
 void rme_peer_say_bye(struct rme_peer *peer)
 {
     struct rme_wire_message message;
@@ -150,6 +150,7 @@ void rme_peer_say_bye(struct rme_peer *peer)
         .notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = RME_WIRE_HEADER_SIZE, .owner = peer};
     peer->bye_due = false;
     peer->bye_out = true;
+    rme_peer_barrier(peer);
     peer->rme->ops->xfer(peer->link, &peer->bye);
 }
 

@@ -207,6 +207,12 @@ struct rme_link_user {
 
 /* The header of a message that goes out now; spends its credit. */
 void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out);
+/* What is sent next arrives behind all reports that were handed to the fabric. */
+static inline void rme_peer_barrier(struct rme_peer *peer)
+{
+    if (peer->rme->caps->reports_apart)
+        peer->rme->ops->barrier(peer->link);
+}
 /* Are there credits for a message of this class?  If not, the peer hears of it. */
 bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);
 /* The same for an immediate, which returns no credits. */

@@ -55,7 +55,8 @@
     X(other_tags_are_not_held_back)                                                            \
     X(extreme_tags)                                                                            \
     X(peers_do_not_mix)                                                                        \
-    X(server_to_server)
+    X(server_to_server)                                                                        \
+    X(goodbye_comes_last)
 
 /* What a peer says after it has got our data: answer_test.c. */
 #define ANSWER_CASES(X)                                                                        \

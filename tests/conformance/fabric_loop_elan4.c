@@ -91,6 +91,7 @@ void loop_elan4_loses_links(void **state)
     bench_until(&server, RME_EV_RECV, 1);
     loop_kill_at_message(1);
     bench_send(&client, "two");
+    lane.ops->barrier(client.link);
     write_new(&w);
     lane.ops->flush(client.f);
     both_hear();
@@ -134,8 +135,8 @@ void loop_elan4_events_need_no_buffer(void **state)
         bench_send(&client, "x");
     write_new(&w);
     lane.ops->flush(client.f);
+    bench_until(&server, RME_EV_RECV, BENCH_RX);
     bench_until(&server, RME_EV_IMM, 1);
-    assert_int_equal(bench_count(&server, RME_EV_RECV), BENCH_RX);
     assert_int_equal(census().rnr, 0);
     for (int i = 0; i < BENCH_RX; i++)
         lane.ops->rx_return(server.f, bench_event(&server, RME_EV_RECV, i)->rx);
@@ -174,4 +175,110 @@ void loop_elan4_data_moves_until_down(void **state)
         write_free(&w);
     }
     assert_in_range(moved, ROUNDS / 4, ROUNDS);
+}
+
+/* ---- Order ---- */
+
+enum { LINE = 6 };
+
+/* What the server hears of what is queued, a letter each: m of a message, i of an immediate. */
+static void hear(char seen[LINE + 1])
+{
+    int n = 0;
+
+    for (int i = 0; i < server.nseen && n < LINE; i++)
+        if (server.seen[i].type == RME_EV_RECV || server.seen[i].type == RME_EV_IMM)
+            seen[n++] = server.seen[i].type == RME_EV_RECV ? 'm' : 'i';
+    seen[n] = 0;
+}
+
+static void one_line(const char *queued, char seen[LINE + 1])
+{
+    struct rme_xfer x[LINE];
+    int messages = 0, immediates = 0;
+
+    bench_connect();
+    for (int i = 0; i < LINE; i++) {
+        x[i] = (struct rme_xfer){.notify = RME_NOTIFY_IMM, .imm = (uint32_t)i};
+        switch (queued[i]) {
+        case 'm':
+            bench_send(&client, "m");
+            messages++;
+            break;
+        case '|':
+            lane.ops->barrier(client.link);
+            break;
+        default: /* o: ordered; i: not */
+            x[i].ordered = queued[i] == 'o';
+            lane.ops->xfer(client.link, &x[i]);
+            immediates++;
+        }
+    }
+    lane.ops->flush(client.f);
+    bench_until(&server, RME_EV_RECV, messages);
+    bench_until(&server, RME_EV_IMM, immediates);
+    bench_until(&client, RME_EV_XFER_DONE, immediates);
+    hear(seen);
+    bench_disconnect();
+    bench_forget();
+}
+
+/* A report overtakes messages, and they it; one that is ordered does neither. */
+void loop_elan4_reports_have_no_place(void **state)
+{
+    char seen[LINE + 1];
+    bool first = false, last = false;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    for (int i = 0; i < 100; i++) {
+        one_line("mmimmm", seen);
+        first = first || strcmp(seen, "immmmm") == 0;
+        last = last || strcmp(seen, "mmmmmi") == 0;
+        one_line("mmommm", seen);
+        assert_string_equal(seen, "mmimmm");
+    }
+    assert_true(first);
+    assert_true(last);
+}
+
+void loop_elan4_barrier_keeps_order(void **state)
+{
+    char seen[LINE + 1];
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    for (int i = 0; i < 100; i++) {
+        one_line("mi|mmm", seen);
+        assert_true(strcmp(seen, "mimmm") == 0 || strcmp(seen, "immmm") == 0);
+    }
+}
+
+/* A report waits for what was queued before it of its operation, and for nothing else. */
+void loop_elan4_reports_wait_for_their_own(void **state)
+{
+    struct rme_xfer own = {.notify = RME_NOTIFY_IMM, .imm = 7};
+    struct rme_xfer other = {.notify = RME_NOTIFY_IMM, .imm = 8};
+    struct written w;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    bench_connect();
+    loop_hold(LOOP_HOLD_DATA);
+    write_new(&w);
+    lane.ops->xfer(client.link, &own);
+    lane.ops->xfer(client.link, &other);
+    lane.ops->flush(client.f);
+    bench_idle();
+    assert_int_equal(bench_count(&server, RME_EV_IMM), 1);
+    assert_int_equal(bench_event(&server, RME_EV_IMM, 0)->imm, 8);
+    loop_hold(0);
+    bench_until(&server, RME_EV_IMM, 3);
+    assert_int_equal(w.there[SIZE - 1], 0xab);
+    bench_until(&client, RME_EV_XFER_DONE, 3);
+    bench_disconnect();
+    write_free(&w);
 }

@@ -384,7 +384,8 @@ static void configure_elan4(struct loop_fabric *f)
                                 .max_message = f->config.rx_size,
                                 .max_regs = UINT32_MAX,
                                 .has_read = true,
-                                .open_memory = true};
+                                .open_memory = true,
+                                .reports_apart = true};
 }
 
 static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_config *config)
@@ -664,6 +665,7 @@ static const struct rme_fabric_ops loop_ops = {
     .tx_put = loop_op_tx_put,
     .tx_send = loop_op_tx_send,
     .xfer = loop_op_xfer,
+    .barrier = loop_op_barrier,
     .expose = loop_op_expose,
     .unexpose = loop_op_unexpose,
     .flush = loop_op_flush,

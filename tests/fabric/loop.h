@@ -25,6 +25,9 @@
  * With the option loop_elan4 the network has the rules of Quadrics Elan4, and all of chaos:
  *  - a message has at most 2 KiB;
  *  - an immediate is a remote event and needs no receive buffer;
+ *  - one that is not `ordered` (a report) overtakes messages and reports of other operations,
+ *    and is overtaken by them, up to a barrier; its transfer may be complete here before it
+ *    has arrived there;
  *  - memory needs no registration: keys say nothing but which host it is, and no access is
  *    refused.  An access to memory that nobody has registered (any more) is a breach, and
  *    never ends;

@@ -385,6 +385,19 @@ static bool carry_immediate(struct rme_link *link, uint32_t imm)
     return true;
 }
 
+static void complete(struct rme_link *link, struct loop_work *w)
+{
+    struct loop_event *e;
+
+    if (!w->xfer)
+        return;
+    e = loop_event_new(RME_EV_XFER_DONE, link);
+    e->event.xfer = w->xfer;
+    w->xfer = NULL;
+    loop_net.census.transfers++;
+    loop_event_push(link->fabric, e);
+}
+
 static void finish(struct rme_link *link, struct loop_work **at)
 {
     struct loop_work *w = *at;
@@ -392,12 +405,7 @@ static void finish(struct rme_link *link, struct loop_work **at)
     *at = w->next;
     if (!w->next)
         link->work_tail = at;
-    if (w->xfer) {
-        struct loop_event *e = loop_event_new(RME_EV_XFER_DONE, link);
-        e->event.xfer = w->xfer;
-        loop_net.census.transfers++;
-        loop_event_push(link->fabric, e);
-    }
+    complete(link, w);
     if (w->keys) {
         struct loop_event *e = loop_event_new(RME_EV_CLOSED, link);
         e->event.closed = w->owner;
@@ -407,27 +415,81 @@ static void finish(struct rme_link *link, struct loop_work **at)
     loop_work_free(link, w);
 }
 
-/* Carries what may go from the head of the queue.  False: the link is over. */
+static bool is_incomplete(const struct loop_work *w)
+{
+    return w->xfer && w->moved < w->xfer->npiece;
+}
+
+/* Is something of its operation before it? */
+static bool is_behind_its_own(const struct rme_link *link, const struct loop_work *w)
+{
+    for (const struct loop_work *before = link->work; before != w; before = before->next)
+        if (before->of_operation && before->imm == w->imm)
+            return true;
+    return false;
+}
+
+/* What becomes of a piece of work in this step. */
+enum turn {
+    TURN_DONE,    /* it goes without a word to the peer */
+    TURN_CARRIED, /* the peer hears of it */
+    TURN_NOT,     /* not now */
+    TURN_STREAM,  /* likewise, and no message behind it */
+    TURN_ALL,     /* likewise, and nothing behind it */
+};
+
+static enum turn turn_of(struct rme_link *link, struct loop_work *w, bool held, bool incomplete)
+{
+    struct loop_fabric *f = link->fabric;
+
+    if (w->keys)
+        return TURN_DONE;
+    if (w->is_barrier)
+        return w == link->work ? TURN_DONE : TURN_ALL;
+    if (w->xfer && w->xfer->notify == RME_NOTIFY_NONE)
+        return w->moved < w->xfer->npiece ? TURN_NOT : TURN_DONE;
+    if (w->is_apart && (held || is_incomplete(w) || is_behind_its_own(link, w)))
+        return TURN_NOT;
+    if (w->is_apart)
+        return w->late && w->late-- ? TURN_NOT : TURN_CARRIED;
+    if (f->caps.reports_apart)
+        return held || is_incomplete(w) || (w->of_operation && is_behind_its_own(link, w)) ||
+                       !loop_random(f, 3)
+                   ? TURN_STREAM
+                   : TURN_CARRIED;
+    return held || (w->xfer && incomplete) ? TURN_ALL : TURN_CARRIED;
+}
+
+static bool tell(struct rme_link *link, const struct loop_work *w)
+{
+    return w->tx ? carry_message(link, w->tx) : carry_immediate(link, w->imm);
+}
+
+/* Carries what may go, from the head of the queue on.  False: the link is over. */
 static bool carry(struct rme_link *link, bool *worked)
 {
     bool held = loop_net.held & LOOP_HOLD_MESSAGES;
-    bool incomplete = false;
+    bool incomplete = false, stream = true;
     uint64_t budget = link->fabric->chaos ? 1 + loop_random(link->fabric, 3) : UINT64_MAX;
 
     for (struct loop_work **at = &link->work; *at && budget;) {
         struct loop_work *w = *at;
-        if (w->xfer && w->moved < w->xfer->npiece)
-            incomplete = true;
-        if (w->keys) {
-            /* done by finish() */
-        } else if (w->xfer && w->xfer->notify == RME_NOTIFY_NONE) {
-            if (w->moved < w->xfer->npiece) {
-                at = &w->next;
-                continue;
-            }
-        } else if (held || (w->xfer && incomplete)) {
+        incomplete = incomplete || is_incomplete(w);
+        enum turn turn = turn_of(link, w, held, incomplete);
+        if (turn == TURN_CARRIED && !w->is_apart && !stream)
+            turn = TURN_STREAM;
+        if (turn == TURN_ALL)
             break;
-        } else if (w->tx ? !carry_message(link, w->tx) : !carry_immediate(link, w->xfer->imm)) {
+        if (turn >= TURN_NOT) {
+            stream = stream && turn != TURN_STREAM;
+            if (link->fabric->caps.reports_apart && !held && !is_incomplete(w))
+                *worked = true; /* by chance it goes later */
+            if (w->is_apart && !is_incomplete(w) && !loop_random(link->fabric, 2))
+                complete(link, w);
+            at = &w->next;
+            continue;
+        }
+        if (turn == TURN_CARRIED && !tell(link, w)) {
             *worked = true;
             return false;
         }

@@ -56,7 +56,12 @@ struct loop_work {
     struct rme_xfer *xfer;
     uint32_t moved;  /* pieces */
     uint32_t *order; /* in which they move; NULL: as they stand */
-    uint64_t *keys;  /* windows to close */
+    bool is_barrier;
+    bool of_operation; /* a transfer; its operation: */
+    bool is_apart;     /* Elan4: a report that has no place among the messages */
+    uint32_t late;     /* and is carried after so many steps */
+    uint32_t imm;
+    uint64_t *keys; /* windows to close */
     uint32_t nkeys;
     void *owner; /* who is told then */
 };
@@ -216,6 +221,7 @@ void *loop_op_tx_get(struct rme_link *link);
 void loop_op_tx_put(struct rme_link *link, void *tx);
 void loop_op_tx_send(struct rme_link *link, void *tx, size_t length);
 void loop_op_xfer(struct rme_link *link, struct rme_xfer *x);
+void loop_op_barrier(struct rme_link *link);
 /* Does the key of a registration open it to peers?  1 or 0. */
 unsigned loop_is_shown(const struct loop_fabric *f, const struct loop_mr *mr);
 int loop_op_expose(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access);

@@ -459,7 +459,7 @@ static void queue_work(struct rme_link *link, struct loop_work *w, enum loop_cal
 {
     int error = 0;
 
-    if (loop_faulty(link->fabric, call, &error))
+    if (call != LOOP_CALL_COUNT && loop_faulty(link->fabric, call, &error))
         mark(link, error);
     if (link->state == LOOP_STATE_ENDED) {
         loop_work_free(link, w);
@@ -469,12 +469,6 @@ static void queue_work(struct rme_link *link, struct loop_work *w, enum loop_cal
         loop_violation("%s: work queued on a link that is not up", link->fabric->name);
     *link->queued_tail = w;
     link->queued_tail = &w->next;
-}
-
-static void queue(struct rme_link *link, struct loop_tx *tx, struct rme_xfer *x,
-                  enum loop_call call)
-{
-    queue_work(link, work_new(tx, x), call);
 }
 
 static void check_length(struct rme_link *link, size_t length)
@@ -492,7 +486,7 @@ void loop_op_tx_send(struct rme_link *link, void *data, size_t length)
     check_length(link, length);
     if (link->fabric->config.stats)
         link->fabric->config.stats->value[RME_C_SEND_REQUESTS]++;
-    queue(link, tx, NULL, LOOP_TX_SEND);
+    queue_work(link, work_new(tx, NULL), LOOP_TX_SEND);
     pthread_mutex_unlock(&loop_net.lock);
 }
 
@@ -548,7 +542,26 @@ void loop_op_xfer(struct rme_link *link, struct rme_xfer *x)
         stats->value[RME_C_SEND_REQUESTS] += x->notify == RME_NOTIFY_MSG;
         stats->value[RME_C_SIGNALLED]++;
     }
-    queue(link, tx, x, LOOP_XFER);
+    struct loop_work *w = work_new(tx, x);
+    w->of_operation = true;
+    w->imm = x->imm;
+    w->is_apart =
+        link->fabric->caps.reports_apart && x->notify == RME_NOTIFY_IMM && !x->ordered;
+    if (w->is_apart)
+        w->late = (uint32_t)loop_random(link->fabric, loop_random(link->fabric, 8) ? 4 : 100);
+    queue_work(link, w, LOOP_XFER);
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+void loop_op_barrier(struct rme_link *link)
+{
+    struct loop_work *w = work_new(NULL, NULL);
+
+    w->is_barrier = true;
+    pthread_mutex_lock(&loop_net.lock);
+    if (!link->fabric->caps.reports_apart)
+        loop_violation("%s: a barrier where everything has its place", link->fabric->name);
+    queue_work(link, w, LOOP_CALL_COUNT);
     pthread_mutex_unlock(&loop_net.lock);
 }
 
