@@ -318,6 +318,8 @@ void elan_tx_overdue(struct rme_fabric *f, int64_t now);
 /* What is queued and not begun is forgotten; with `all` what was begun or sent is nobody's
  * until it lands. */
 void elan_tx_drop(struct rme_link *l, bool all);
+/* A packet that belongs to nobody has waited for ELAN_ASK_MS until that queue takes it. */
+bool elan_tx_waits(const struct rme_fabric *f, unsigned vp, E4_Addr queue, int64_t now);
 /* A packet to a queue of that process was refused there. False: there is none. */
 bool elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr queue);
 /* It has landed, or is a transfer that is stuck. */

@@ -8,6 +8,12 @@
  * REJECT to the queue that the card names. An answer to somebody who has given up meanwhile is
  * answered NOBODY.
  *
+ * A HELLO to a process that is gone never lands, and is an orphan like any other packet
+ * (link.c): it bears the generation that the desk, or this node's log, has told, so that it is
+ * seen when another one has the context. Who knows an address only learns none; so where a
+ * packet has waited for a while to be taken no other is sent, and there are never more than a
+ * few.
+ *
  * The desk says, too, whether a server that takes nothing any more is gone: nobody listens
  * there, or a process of another generation. Only who called it asks: a client has no desk.
  */
@@ -29,13 +35,18 @@ static void name_of(struct rme_link *l)
 
 /* ---- The active side ---- */
 
-static void say_hello(struct rme_link *l)
+/* To the queue of that generation; 0: it is not known. */
+static void say_hello(struct rme_link *l, uint64_t generation)
 {
-    struct elan_packet p = {.kind = ELAN_HELLO, .arg = l->number};
+    struct elan_packet p = {.kind = ELAN_HELLO, .arg = l->number, .to = generation};
     struct bmi_elan4_card card = l->f->card;
 
     card.wanted = l->vp;
     l->state = ELAN_GREETING_STATE;
+    if (elan_tx_waits(l->f, l->vp, l->queue, elan_now())) {
+        elan_link_down(l, -ETIMEDOUT);
+        return;
+    }
     int rc = elan_tx_alone(l->f, l->vp, l->queue, &p, &card, l->hello, l->hello_length);
     if (rc < 0)
         elan_link_down(l, rc);
@@ -75,7 +86,7 @@ static void call_step(struct rme_link *l)
         refused(l, BMI_ELAN4_OTHER);
     } else {
         l->queue = theirs.queue;
-        say_hello(l);
+        say_hello(l, theirs.generation);
     }
 }
 
@@ -145,12 +156,18 @@ static int decimal(const char *text)
     return *text < '0' || *text > '9' || *end || v > 65535 ? -1 : (int)v;
 }
 
-/* Whether the log of this node says that nobody has the context. */
-static bool nobody_there(struct rme_fabric *f, int node, int context)
+/* Whether the log of this node says that nobody has the context; else its owner's generation,
+ * if it says who. */
+static bool nobody_there(struct rme_fabric *f, int node, int context, uint64_t *generation)
 {
-    struct bmi_elan4_owner owner;
+    struct bmi_elan4_owner owner = {0};
 
-    return node == f->nic->node && bmi_elan4_log_owner(f->nic->log, context, &owner) == 0;
+    *generation = 0;
+    if (node != f->nic->node)
+        return false;
+    int rc = bmi_elan4_log_owner(f->nic->log, context, &owner);
+    *generation = rc > 0 ? owner.generation : 0;
+    return rc == 0;
 }
 
 /* 0: on its way. */
@@ -174,10 +191,11 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
     }
     l->vp = (unsigned)bmi_elan4_vp(&f->nic->range, node, context);
     if (where.queue) {
-        if (nobody_there(f, node, context))
+        uint64_t generation;
+        if (nobody_there(f, node, context, &generation))
             return -ECONNREFUSED;
         l->queue = where.queue;
-        say_hello(l);
+        say_hello(l, generation);
         return 0;
     }
     card.wanted = l->vp;

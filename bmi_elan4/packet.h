@@ -44,7 +44,7 @@ struct elan_packet {
     uint8_t kind;
     uint16_t bytes; /* of the body here */
     uint32_t link;  /* number of the link at the receiver; 0 in HELLO */
-    uint64_t to;    /* generation of the receiver; 0 in HELLO, whose sender may not know it */
+    uint64_t to;    /* generation of the receiver; HELLO is taken with any, 0: not known */
     uint32_t seq;   /* among the ordered ones of a link, from 0 */
     uint32_t from;  /* the sender's process number */
     uint32_t arg;

@@ -423,6 +423,17 @@ bool elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr queue)
     return false;
 }
 
+bool elan_tx_waits(const struct rme_fabric *f, unsigned vp, E4_Addr queue, int64_t now)
+{
+    const struct elan_tx *tx;
+
+    TAILQ_FOREACH(tx, &f->orphans, next)
+        if (tx->vp == vp && tx->queue == queue && now - tx->since >= ELAN_ASK_MS &&
+            !has_landed(f, tx))
+            return true;
+    return false;
+}
+
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
 {
     return has_landed(f, tx) || (tx->x && tx->move && elan_move_stuck(tx->move));

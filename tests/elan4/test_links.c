@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bmi_elan4/elan.h"
 #include "bmi_elan4/nic.h"
-#include "bmi_elan4/packet.h"
 #include "tests/elan4/scratch.h"
 #include "tests/elan4/sides.h"
 
@@ -66,6 +66,45 @@ static void refusals(void **state)
         poll_side(&other);
     close_side(&other);
     assert_int_equal(server.count[RME_EV_LINK_REQUEST], 0);
+    close_side(&server);
+}
+
+/* Who calls a process that is not there again and again has one packet under way to it. */
+static void nobody_answers(void **state)
+{
+    struct side client;
+    (void)state;
+    setenv("BMI_ELAN4_SERVER_ADDR", "1:2=0x1000000012340", 1);
+    open_side(&client, NULL, "");
+    for (int i = 0; i < 20; i++) {
+        dial(&client, "elan4://1:2");
+        ops->link_disconnect(client.link, -ETIMEDOUT); /* unless it is down already */
+        until(&client, NULL, RME_EV_LINK_DOWN, i + 1);
+        assert_int_equal(client.error, -ETIMEDOUT);
+        assert_int_equal(client.f->norphans, 1);
+        if (i == 0)
+            usleep((ELAN_ASK_MS + 100) * 1000);
+    }
+    close_side(&client);
+}
+
+/* A HELLO that has not landed is known to be one to that owner of the context. */
+static void hello_knows_whom_it_greets(void **state)
+{
+    struct side server, client;
+    (void)state;
+    open_side(&server, "elan4://0:2", "");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    open_side(&client, NULL, "");
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
+    dial(&client, "elan4://0:2");
+    assert_int_equal(client.f->norphans, 1);
+    assert_true(TAILQ_FIRST(&client.f->orphans)->generation == server.f->nic->generation);
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
+    until(&client, &server, RME_EV_LINK_UP, 1);
+    until(&server, &client, RME_EV_LINK_UP, 1);
+    part(&client, &server);
+    close_side(&client);
     close_side(&server);
 }
 
@@ -262,8 +301,13 @@ static void rubbish(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(met_at_the_queue), cmocka_unit_test(refusals), cmocka_unit_test(lists),
-        cmocka_unit_test(killed_client),    cmocka_unit_test(rubbish),
+        cmocka_unit_test(met_at_the_queue),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(nobody_answers),
+        cmocka_unit_test(hello_knows_whom_it_greets),
+        cmocka_unit_test(lists),
+        cmocka_unit_test(killed_client),
+        cmocka_unit_test(rubbish),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);

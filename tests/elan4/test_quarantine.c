@@ -556,6 +556,86 @@ static pid_t begin_there(void)
     return pid;
 }
 
+#define STOPPED_SLOTS 16 /* of a stopped client's queue */
+#define STOPPED_TX    8  /* buffers that a link may hold */
+
+/* A client that hears as many messages as it is told to expect. */
+static _Noreturn void listener(void)
+{
+    struct side me;
+
+    alarm(120);
+    open_side(&me, NULL, "elan_slots=16"); /* STOPPED_SLOTS */
+    dial(&me, "elan4://0:2");
+    until(&me, NULL, RME_EV_LINK_UP, 1);
+    while (!atomic_load(&sh->begun) || me.count[RME_EV_RECV] < atomic_load(&sh->begun))
+        poll_side(&me);
+    ops->link_disconnect(me.link, -ESHUTDOWN);
+    until(&me, NULL, RME_EV_LINK_DOWN, 1);
+    close_side(&me);
+    _exit(0);
+}
+
+/* Sends what the link takes: 1, or 0. */
+static int say_if_there_is_room(struct side *s, struct rme_link *l)
+{
+    char *tx = ops->tx_get(l);
+
+    if (!tx)
+        return 0;
+    ops->tx_send(l, strcpy(tx, "are you there"), 14);
+    ops->flush(s->f);
+    return 1;
+}
+
+/*
+ * A client is stopped, and its server always has something to say to it: its queue fills up,
+ * and as many buffers are out as a link may hold; others go on. When it goes on it hears all.
+ */
+static void stopped_client(void **state)
+{
+    struct side server, other;
+    int st, given = 0;
+    (void)state;
+    set_up();
+    open_side(&server, "elan4://0:2", "elan_tx_per_link=8");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    pid_t pid = fork_quietly();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        listener();
+    until(&server, NULL, RME_EV_LINK_UP, 1);
+    struct rme_link *stopped = server.link;
+    until_landed(&server);
+    open_side(&other, NULL, "");
+    dial(&other, "elan4://0:2");
+    until(&other, &server, RME_EV_LINK_UP, 1);
+    until(&server, &other, RME_EV_LINK_UP, 2);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(pid, &st, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(st));
+    for (int i = 1; i <= 200; i++) {
+        given += say_if_there_is_room(&server, stopped);
+        say(&server, "you are");
+        until(&other, &server, RME_EV_RECV, i);
+        say(&other, "I am");
+        until(&server, &other, RME_EV_RECV, i);
+    }
+    assert_in_range(given, STOPPED_TX, STOPPED_SLOTS + STOPPED_TX);
+    assert_in_range(stopped->tx_used, 1, STOPPED_TX);
+    assert_in_range(server.f->tx_count, 1, 3 * STOPPED_TX);
+    assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
+    atomic_store(&sh->begun, given);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    until(&server, &other, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_true(WIFEXITED(st) && WEXITSTATUS(st) == 0);
+    ops->link_disconnect(other.link, -ESHUTDOWN);
+    until(&other, &server, RME_EV_LINK_DOWN, 1);
+    close_side(&other);
+    done_with(&server);
+}
+
 static void meet_there(struct side *client)
 {
     int ups = client->count[RME_EV_LINK_UP];
@@ -637,6 +717,7 @@ int main(void)
         cmocka_unit_test(bounded),
         cmocka_unit_test(nobody_says_it),
         cmocka_unit_test(asked_at_the_desk),
+        cmocka_unit_test(stopped_client),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);
