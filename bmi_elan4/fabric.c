@@ -294,6 +294,7 @@ static const void *elan_sockaddr(const struct rme_link *l)
 }
 
 static const struct rme_fabric_ops ops = {
+    .release = RME_RELEASE,
     .scheme = "elan4",
     .options = elan_options,
     .open = elan_open,

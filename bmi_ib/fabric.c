@@ -94,6 +94,7 @@ static const void *ib_link_sockaddr(const struct rme_link *l)
 }
 
 static const struct rme_fabric_ops ops = {
+    .release = RME_RELEASE,
     .scheme = "ib",
     .options = ib_options,
     .open = ib_open,

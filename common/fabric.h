@@ -195,6 +195,9 @@ struct rme_event {
 };
 
 struct rme_fabric_ops {
+    /* RME_RELEASE as it was built with. The first of all: an engine of another release, which a
+     * process with two method libraries may have, reads nothing else */
+    const char *release;
     /* "ib": addresses are "ib://…", options of the fabric are in `options` */
     const char *scheme;
     /* rows of its own, ended by a row without name; may be NULL */

@@ -260,6 +260,18 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
     return 0;
 }
 
+/* Of two method libraries in a process the functions are those of one, whoever calls them. */
+static int check_release(struct rme *rme)
+{
+    if (strcmp(rme->ops->release, RME_RELEASE) == 0)
+        return 0;
+    rme_log_put(rme->log, RME_LOG_ERROR,
+                "engine: the fabric is of release %s, the engine of %s; install both method "
+                "libraries of the same release",
+                rme->ops->release, RME_RELEASE);
+    return -EINVAL;
+}
+
 static int open_memory(struct rme *rme)
 {
     struct rme_zone_config zone = {
@@ -374,7 +386,9 @@ int rme_open(const struct rme_config *config, struct rme **out)
     error = rme_table_init(&rme->mover->names, CHAINS_FIRST);
     if (error != 0)
         goto clear_holds;
-    error = open_options(rme, config);
+    error = check_release(rme);
+    if (error == 0)
+        error = open_options(rme, config);
     if (error != 0)
         goto free_options;
     rme_times_init(&rme->operations->times, (uint32_t)rme_option(rme->options, "sample_ops"));

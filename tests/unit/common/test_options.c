@@ -188,6 +188,30 @@ static void find_tells_unknown(void **state)
     rme_options_free(options);
 }
 
+static void keep_line(void *arg, enum rme_log_level level, const char *line)
+{
+    (void)level;
+    snprintf(arg, 200, "%s", line);
+}
+
+/* A fabric of another release is refused before anything else of its table is read. */
+static void knows_its_own_release(void **state)
+{
+    static const struct {
+        const char *release;
+    } other = {"0.0.9"};
+    char said[200] = "";
+    struct rme_config config = {
+        .fabric = (const void *)&other, .log = keep_line, .log_arg = said};
+    struct rme *rme = NULL;
+
+    (void)state;
+    assert_int_equal(rme_open(&config, &rme), -EINVAL);
+    assert_null(rme);
+    assert_non_null(strstr(said, "release 0.0.9"));
+    assert_non_null(strstr(said, RME_RELEASE));
+}
+
 static void prints_every_row(void **state)
 {
     const struct rme_fabric_ops fabric = {.options = extra};
@@ -224,6 +248,7 @@ int main(void)
         cmocka_unit_test(explanation_names_value_and_range),
         cmocka_unit_test(long_strings_are_refused),
         cmocka_unit_test(find_tells_unknown),
+        cmocka_unit_test(knows_its_own_release),
         cmocka_unit_test(prints_every_row),
     };
 
