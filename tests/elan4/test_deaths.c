@@ -32,7 +32,7 @@ static bool dead(struct bed *b)
 static uint64_t drain(struct bed *b, uint64_t last, bool numbered, uint64_t want)
 {
     for (;;) {
-        char *m = queue_take(b, 64, last < want ? SOON : 150);
+        char *m = queue_take(b, 64, last < want ? SOON : 500);
         if (!m)
             return last;
         uint64_t number;
