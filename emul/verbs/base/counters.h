@@ -52,6 +52,8 @@
     X(ibv_destroy_ah, 0)                                                                       \
     X(ibv_attach_mcast, 1)                                                                     \
     X(ibv_detach_mcast, 0)                                                                     \
+    X(ibv_open_xrcd, 1)                                                                        \
+    X(ibv_close_xrcd, 0)                                                                       \
     X(ibv_create_srq, 1)                                                                       \
     X(ibv_modify_srq, 1)                                                                       \
     X(ibv_query_srq, 1)                                                                        \
@@ -132,6 +134,7 @@
     X(live_channel, "objects", "completion channels")                                          \
     X(live_cq, "objects", "completion queues")                                                 \
     X(live_srq, "objects", "shared receive queues")                                            \
+    X(live_xrcd, "objects", "XRC domains")                                                     \
     X(live_qp, "objects", "queue pairs")                                                       \
     X(live_ah, "objects", "address handles")                                                   \
     X(live_cm_channel, "objects", "rdma_cm event channels")                                    \

@@ -60,8 +60,8 @@
       "a message's own completion comes this much after its receiver's, so that a reply can "  \
       "overtake it, which devices may let happen and hardly ever do; 0: it comes before")      \
     X(take_late_us, TAKE_LATE_US, 0, 0, 1000000, "us",                                         \
-      "before a sender takes a receive of its peer, and before it says so, it waits so long: " \
-      "for tests that stop it there")                                                          \
+      "before a sender takes a receive of its peer, before it says so, and before it "         \
+      "completes one of XRC, it waits so long: for tests that stop it there")                  \
     X(push_late_us, PUSH_LATE_US, 0, 0, 60000000, "us",                                        \
       "between filling a completion and putting it into its queue a sender waits so long: "    \
       "for tests of what the queue's owner does meanwhile")                                    \

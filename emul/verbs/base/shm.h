@@ -40,7 +40,8 @@
 #define EMU_MAX_QPS    (1u << EMU_QP_BITS)
 #define EMU_MAX_SLOTS  (1u << EMU_SLOT_BITS)
 #define EMU_MAX_CQS    16384u
-#define EMU_MAX_SRQS   2048u
+#define EMU_SRQ_BITS   11
+#define EMU_MAX_SRQS   (1u << EMU_SRQ_BITS)
 #define EMU_MAX_CHANS  8192u
 #define EMU_MAX_MRS    (1u << 18)
 #define EMU_MAX_MWS    (1u << 16)
@@ -107,7 +108,7 @@ struct shm_cqe {
     struct shm_cell cell;
     uint32_t byte_len;
     uint64_t wr_id;
-    uint64_t sq_index; /* from_sq: work request counter of the send queue */
+    uint64_t sq_index; /* from_sq: work request counter of the send queue; XRC: SRQ's life */
     uint64_t token;    /* else: of the poster that made it, see RX_TOKEN */
     uint32_t imm;      /* as on the wire */
     uint32_t qpn;
@@ -118,12 +119,19 @@ struct shm_cqe {
     uint8_t wc_flags;
     uint8_t from_sq;
     uint8_t skip;   /* consumed without being reported: its QP is gone or its writer died */
-    uint8_t srq;    /* a receive taken from a shared receive queue */
+    uint8_t srq;    /* enum shm_srq_use */
     uint8_t sl;     /* of a datagram */
     uint8_t source; /* number of the port that it came from */
     uint64_t time;  /* CLOCK_MONOTONIC, ns, where its queue wants it */
 };
 _Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
+
+/* Whose receive a completion is of. */
+enum shm_srq_use {
+    SHM_OF_QP,      /* the queue pair's own */
+    SHM_OF_SRQ,     /* its shared receive queue's */
+    SHM_OF_XRC_SRQ, /* that of the shared receive queue that the request named */
+};
 
 enum cq_armed { CQ_ARMED_NO, CQ_ARMED_SOLICITED, CQ_ARMED_ANY };
 
@@ -178,10 +186,19 @@ struct shm_rq {
     _Atomic uint32_t limit; /* SRQ: raise an event when fewer are left; 0 when disarmed */
 };
 
+/* An XRC domain: that of an inode for one device, or one that no other process has. */
+struct shm_xrcd {
+    uint64_t dev, ino;
+};
+
 struct shm_srq {
     struct shm_rq rq;
     uint32_t pd;
     _Atomic uint32_t in_use;
+    /* Of XRC: the rest holds while the life is what it was before it was read. */
+    _Atomic uint64_t life; /* never the same twice in a process; 0: requests cannot name it */
+    struct shm_xrcd xrcd;
+    uint32_t cq;
 };
 
 /* A region, or a window on one: places from EMU_MAX_MRS on. The first place is never used. */
@@ -211,7 +228,10 @@ static inline uint32_t shm_key_index(uint32_t key)
 #define RX_SLOT(token)         ((uint32_t)(token) & (EMU_MAX_SLOTS - 1))
 #define RX_DONE                0x8000u /* in `taken`: the receive has its completion */
 
-/* The responder half of a queue pair. */
+/*
+ * The responder half of a queue pair. Which shared receive queue, domain and completion queue
+ * an XRC one uses depends on the request: its poster sets them while it has the token.
+ */
 struct shm_qp {
     _Atomic uint32_t qpn;   /* 0 when free */
     _Atomic uint32_t state; /* enum ibv_qp_state */
@@ -235,6 +255,9 @@ struct shm_qp {
      * missed. */
     _Atomic uint64_t taking;    /* the poster's token */
     _Atomic uint64_t taking_at; /* the place in the queue */
+    struct shm_xrcd xrcd;
+    uint64_t srq_life;
+    uint32_t srq_slot; /* of the process whose shared receive queue it is */
     struct shm_rq rq;
 };
 

@@ -32,6 +32,8 @@ EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_a
     if (k->max_mw)
         a->device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
                                IBV_DEVICE_MEM_MGT_EXTENSIONS;
+    if (k->srq)
+        a->device_cap_flags |= IBV_DEVICE_XRC;
     a->max_mw = (int)k->max_mw;
     a->max_sge = (int)k->max_sge;
     a->max_sge_rd = (int)k->max_sge;
@@ -72,6 +74,8 @@ static int query_device_ex(struct ibv_context *context,
     a.max_dm_size = emu_dev_base()->knobs.max_dm;
     if (emu_dev_base()->knobs.odp)
         emu_demand_caps(emu_dev_base(), &a.odp_caps);
+    if (emu_dev_base()->knobs.odp && emu_dev_base()->knobs.srq)
+        a.xrc_odp_caps = a.odp_caps.per_transport_caps.rc_odp_caps;
     a.hca_core_clock = 1000000; /* kHz: the clock counts nanoseconds */
     memcpy(attr, &a, size < sizeof(a) ? size : sizeof(a));
     return 0;
@@ -90,6 +94,10 @@ static struct emu_ctx *ctx_new(struct emu_dev *d, struct emu_hca *h)
     v->create_qp_ex = emu_create_qp_ex;
     v->create_cq_ex = emu_create_cq_ex;
     v->query_rt_values = emu_query_rt_values;
+    v->open_xrcd = emu_open_xrcd;
+    v->close_xrcd = emu_close_xrcd;
+    v->create_srq_ex = emu_create_srq_ex;
+    v->get_srq_num = emu_get_srq_num;
     v->alloc_dm = emu_alloc_dm;
     v->free_dm = emu_free_dm;
     v->reg_dm_mr = emu_reg_dm_mr;

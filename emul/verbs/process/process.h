@@ -94,6 +94,7 @@ struct emu_dev {
     struct emu_ring *ring_heads;      /* free ones, without a ring; under lock */
     struct emu_cq *late_cqs;          /* destroyed, but posters may be in them; under lock */
     struct emu_group *groups;         /* that queue pairs of this process are in */
+    struct emu_xrcd *xrcds;           /* open in this process; under lock */
     uint32_t random[64], random_left; /* drawn and not yet used */
     struct emu_qp *qp[EMU_MAX_QPS];
     uint64_t revoked[EMU_MAX_QPS]; /* last token taken away; outlives the QP, as posters may */
@@ -193,6 +194,8 @@ int emu_listen_abstract(const char *name);
 struct emu_peer *emu_peer_get(struct emu_dev *d, uint32_t slot);
 /* The process `pid`, likewise. */
 struct emu_peer *emu_peer_by_pid(struct emu_dev *d, int pid);
+/* The same: the one that *last refers to, or another that takes its place there. */
+struct emu_peer *emu_peer_of(struct emu_dev *d, struct emu_peer **last, uint32_t slot);
 void emu_peer_ref(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_put(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_died(struct emu_dev *d, struct emu_peer *p); /* service thread: its pidfd fired */
@@ -209,6 +212,9 @@ void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan);
 /* Puts a message into a peer's inbox and wakes its service thread; false when it is full. */
 bool emu_peer_send(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_t index,
                    uint32_t arg, const void *payload, size_t len);
+/* Tells a process of this one, before something is put there that it must clear up should this
+ * one die: it may know nothing of it otherwise. False when its inbox is full. */
+bool emu_peer_greet(struct emu_dev *d, struct emu_peer *p);
 /* Explains, once per process, that the kernel forbids to reach another process's memory. */
 void emu_explain_eperm(int pid);
 /* Pid of the process that listens on an abstract socket, or -errno. */

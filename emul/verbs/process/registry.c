@@ -355,6 +355,25 @@ void emu_peer_died(struct emu_dev *d, struct emu_peer *p)
         emu_peer_put(d, p);
 }
 
+struct emu_peer *emu_peer_of(struct emu_dev *d, struct emu_peer **last, uint32_t slot)
+{
+    if (!*last || (*last)->slot != slot || atomic_load(&(*last)->dead)) {
+        struct emu_peer *p = emu_peer_get(d, slot);
+        emu_peer_put(d, *last);
+        *last = p;
+    }
+    return *last;
+}
+
+bool emu_peer_greet(struct emu_dev *d, struct emu_peer *p)
+{
+    if (p->self || atomic_exchange(&p->greeted, true) ||
+        emu_peer_send(d, p, INBOX_HELLO, d->slot, 0, NULL, 0))
+        return true;
+    atomic_store(&p->greeted, false);
+    return false;
+}
+
 bool emu_peer_stopped(struct emu_peer *p)
 {
     char path[64], state = 0;

@@ -32,8 +32,11 @@ static bool stale(struct emu_dev *d, const struct shm_cqe *e)
     uint32_t i = e->qpn & (EMU_MAX_QPS - 1);
 
     /* only private memory: the QP's shared line belongs to its poster at this moment */
-    return e->skip || !d->qp[i] || d->qp[i]->qp.qp_num != e->qpn ||
-           (e->token && e->token == d->revoked[i]);
+    if (e->skip)
+        return true;
+    if (d->qp[i] && d->qp[i]->qp.qp_num == e->qpn)
+        return e->token && e->token == d->revoked[i];
+    return e->srq != SHM_OF_XRC_SRQ; /* that belongs to the SRQ, whatever its QP was */
 }
 
 /*
@@ -69,6 +72,8 @@ static void land_nowhere(struct emu_dev *d, struct shm_cqe *e)
     uint32_t state = atomic_load(&s->state);
 
     e->status = IBV_WC_LOC_PROT_ERR;
+    if (atomic_load(&s->qpn) != e->qpn)
+        return; /* XRC: another process has the queue pair, or it is gone */
     if (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD)
         atomic_compare_exchange_strong(&s->state, &state, IBV_QPS_ERR);
     emu_peer_send(d, &d->self, INBOX_QP_ERROR, e->qpn & (EMU_MAX_QPS - 1), IBV_EVENT_QP_REQ_ERR,
@@ -336,24 +341,43 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
     return 0;
 }
 
+/* Frees the place of a receive of a shared queue: see retire. */
+static void retire_shared(struct emu_dev *d, struct emu_cq *cq, const struct shm_cqe *e)
+{
+    struct emu_srq *srq = cq->xrc_srqs;
+
+    if (e->srq == SHM_OF_SRQ) {
+        struct emu_qp *qp = d->qp[e->qpn & (EMU_MAX_QPS - 1)];
+        if (e->token)
+            qp->reported = e->token;
+        srq = qp->srq;
+    } else {
+        while (srq && srq->life != e->sq_index)
+            srq = srq->cq_next;
+    }
+    if (srq)
+        atomic_fetch_add(&srq->rq.polled, 1);
+}
+
 /*
  * Frees the place of the work request that a completion reports. Under cq->lock. A poster that
  * has pushed the completion of a receive and stops before it says so must not look like one
  * that has only taken it: revoke() would complete that receive once more. So it is noted, in
  * private memory.
  */
-static void retire(struct emu_dev *d, const struct shm_cqe *e)
+static void retire(struct emu_dev *d, struct emu_cq *cq, const struct shm_cqe *e)
 {
     struct emu_qp *qp = d->qp[e->qpn & (EMU_MAX_QPS - 1)];
 
-    if (e->token)
-        qp->reported = e->token;
-    if (e->from_sq)
+    if (e->from_sq) {
         atomic_store(&qp->sq_freed, e->sq_index + 1);
-    else if (e->srq && qp->srq)
-        atomic_fetch_add(&qp->srq->rq.polled, 1);
-    else
+    } else if (e->srq) {
+        retire_shared(d, cq, e);
+    } else {
+        if (e->token)
+            qp->reported = e->token;
         atomic_fetch_add(&qp->rq.polled, 1);
+    }
 }
 
 static void report(const struct shm_cqe *e, struct ibv_wc *wc)
@@ -397,7 +421,7 @@ int emu_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
         } else {
             if (e->bounce)
                 land(d, e);
-            retire(d, e);
+            retire(d, cq, e);
             cq->ex_time = e->time;
             report(e, &wc[n++]);
         }

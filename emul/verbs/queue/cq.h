@@ -59,9 +59,10 @@ struct emu_cq {
     uint64_t late[EMU_MAX_SLOTS / 64];
     struct emu_cq *late_next; /* dev.late_cqs, when it is destroyed */
     _Atomic int users;
-    uint32_t comp_events;  /* fetched */
-    uint32_t async_events; /* raised */
-    bool ex_ok;            /* created by ibv_create_cq_ex */
+    struct emu_srq *xrc_srqs; /* those of XRC that complete here; under lock */
+    uint32_t comp_events;     /* fetched */
+    uint32_t async_events;    /* raised */
+    bool ex_ok;               /* created by ibv_create_cq_ex */
     struct ibv_wc ex_wc;
     uint64_t ex_time; /* of the last completion polled */
 };

@@ -67,6 +67,11 @@ struct run {
     unsigned nlocal;
 };
 
+static bool is_xrc(const struct run *r)
+{
+    return r->qp->qp.qp_type == IBV_QPT_XRC_SEND;
+}
+
 /* Gives up the token; false when the owner has revoked it. */
 static bool leave(struct run *r)
 {
@@ -82,7 +87,31 @@ static uint64_t new_token(struct emu_dev *d)
     return RX_TOKEN(serial + 1, d->slot);
 }
 
-static bool enter(struct run *r)
+enum entry { ENTERED, NO_ANSWER, DENIED };
+
+static void refuse(struct run *r, enum ibv_event_type event);
+
+/* The same for XRC: who has the token already goes on to the SRQ that the request names. */
+static enum entry enter_xrc(struct run *r, uint32_t state)
+{
+    if (atomic_load(&r->rs->qpn) == r->qpn && r->rs->type == IBV_QPT_XRC_RECV &&
+        r->rs->dest_qpn == r->qp->qp.qp_num && r->rs->dest_inc == r->d->self.incarnation &&
+        r->rs->fabric == r->qp->s->fabric &&
+        (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD)) {
+        int err = emu_xrc_find(r->d, r->qp, r->rs, r->wr->srqn);
+        if (err == ENOENT) {
+            refuse(r, IBV_EVENT_QP_REQ_ERR);
+            return DENIED;
+        }
+        r->peer = r->qp->srq_peer;
+        if (!err)
+            return ENTERED;
+    }
+    leave(r);
+    return NO_ANSWER;
+}
+
+static enum entry enter(struct run *r)
 {
     struct emu_dev *d = r->d;
     struct emu_peer *p = r->peer;
@@ -90,20 +119,28 @@ static bool enter(struct run *r)
 
     if (!p || r->qp->lost || atomic_load_explicit(&p->dead, memory_order_relaxed) ||
         atomic_load_explicit(&p->seg->silent, memory_order_relaxed) || d->knobs.silent)
-        return false;
+        return NO_ANSWER;
     r->qpn = r->qp->attr.dest_qp_num;
     r->rs = shm_qp(p->seg, r->qpn);
     r->token = new_token(d);
     if (!atomic_compare_exchange_strong(&r->rs->busy, &idle, r->token))
-        return false;
+        return NO_ANSWER;
     uint32_t state = atomic_load(&r->rs->state);
     if (atomic_load(&r->rs->qpn) == r->qpn && r->rs->type == r->qp->qp.qp_type &&
         r->rs->dest_qpn == r->qp->qp.qp_num && r->rs->dest_inc == d->self.incarnation &&
         r->rs->fabric == r->qp->s->fabric &&
         (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD))
-        return true;
+        return ENTERED;
+    if (r->qp->qp.qp_type == IBV_QPT_XRC_SEND)
+        return enter_xrc(r, state);
     leave(r);
-    return false;
+    return NO_ANSWER;
+}
+
+/* Who has the responder: with XRC another than who has what its requests are for. */
+static struct emu_peer *owner(const struct run *r)
+{
+    return is_xrc(r) ? r->qp->peer : r->peer;
 }
 
 /* The responder refuses: its QP fails, its owner is told to flush it. Leaves. */
@@ -117,8 +154,8 @@ static void refuse(struct run *r, enum ibv_event_type event)
         atomic_compare_exchange_strong(&r->rs->state, &state, IBV_QPS_ERR);
     if (!leave(r))
         return;
-    emu_peer_send(r->d, r->peer, INBOX_QP_ERROR, qpn & (EMU_MAX_QPS - 1), (uint32_t)event, &qpn,
-                  sizeof(qpn));
+    emu_peer_send(r->d, owner(r), INBOX_QP_ERROR, qpn & (EMU_MAX_QPS - 1), (uint32_t)event,
+                  &qpn, sizeof(qpn));
 }
 
 /* The responder has no use for the request. An acknowledged one ends its QP, too. Leaves. */
@@ -128,6 +165,27 @@ static void reject(struct run *r, enum ibv_event_type event)
         leave(r);
     else
         refuse(r, event);
+}
+
+/* For tests: a poster that is stopped is stopped here. */
+static void take_late(const struct emu_dev *d)
+{
+    if (d->knobs.take_late_us)
+        usleep((useconds_t)d->knobs.take_late_us);
+}
+
+/* Does the completion of a receive of a shared queue count? */
+static bool is_mine(struct run *r, struct shm_cqe *c)
+{
+    if (!is_xrc(r)) {
+        c->srq = SHM_OF_SRQ;
+        return atomic_load(&r->rs->busy) == r->token;
+    }
+    take_late(r->d);
+    c->srq = SHM_OF_XRC_SRQ;
+    c->sq_index = r->rs->srq_life;
+    c->token = 0;
+    return emu_xrc_claim(r->rs, r->token);
 }
 
 /*
@@ -147,8 +205,8 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
     c->qpn = r->qpn;
     c->src_qp = r->qp->qp.qp_num;
     c->source = r->datagram ? r->wr->av.source : r->qp->source;
-    c->srq = r->rs->srq != 0;
-    if (atomic_load(&r->rs->busy) == token) {
+    bool mine = r->rs->srq ? is_mine(r, c) : atomic_load(&r->rs->busy) == token;
+    if (mine) {
         if (r->oldest && !r->told && !fatal && !r->d->knobs.send_late_us) {
             emu_sq_tell(r->d, r->qp, r->index, r->wr);
             r->told = true;
@@ -171,16 +229,19 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
     if (r->d->knobs.send_late_us)
         usleep((useconds_t)r->d->knobs.send_late_us);
     if (est)
-        emu_peer_send(r->d, r->peer, INBOX_COMM_EST, c->qpn & (EMU_MAX_QPS - 1),
+        emu_peer_send(r->d, owner(r), INBOX_COMM_EST, c->qpn & (EMU_MAX_QPS - 1),
                       IBV_EVENT_COMM_EST, &c->qpn, sizeof(c->qpn));
     return pushed;
 }
 
-/* For tests: a poster that is stopped is stopped here. */
-static void take_late(const struct emu_dev *d)
+/* A receive has gone from a shared queue: tells its owner if few are left. */
+static void tell_limit(struct run *r, struct shm_rq *rq, uint32_t index)
 {
-    if (d->knobs.take_late_us)
-        usleep((useconds_t)d->knobs.take_late_us);
+    uint32_t limit = atomic_load_explicit(&rq->limit, memory_order_relaxed);
+
+    if (limit && atomic_load(&rq->tail) - atomic_load(&rq->head) < limit &&
+        atomic_compare_exchange_strong(&rq->limit, &limit, 0))
+        emu_peer_send(r->d, r->peer, INBOX_SRQ_LIMIT, index, 0, NULL, 0);
 }
 
 /* Takes the next receive of the responder. */
@@ -194,7 +255,8 @@ static bool take(struct run *r, uint64_t *wr_id, uint32_t *nsge, struct shm_sge 
 
     do {
         if (atomic_load(&r->rs->busy) != r->token ||
-            !emu_rq_peek(seg, rq, &at, wr_id, nsge, sge))
+            !emu_rq_peek(seg, rq, &at, wr_id, nsge, sge) ||
+            (srq && is_xrc(r) && !emu_xrc_found(seg, r->rs)))
             return false;
         atomic_store(&r->rs->taking_at, at);
         atomic_store(&r->rs->taking, r->token);
@@ -203,10 +265,8 @@ static bool take(struct run *r, uint64_t *wr_id, uint32_t *nsge, struct shm_sge 
     take_late(r->d);
     r->rs->taken_wr_id = *wr_id;
     atomic_store(&r->rs->taken, r->token);
-    uint32_t limit = atomic_load_explicit(&rq->limit, memory_order_relaxed);
-    if (srq && limit && atomic_load(&rq->tail) - atomic_load(&rq->head) < limit &&
-        atomic_compare_exchange_strong(&rq->limit, &limit, 0))
-        emu_peer_send(r->d, r->peer, INBOX_SRQ_LIMIT, srq - 1, 0, NULL, 0);
+    if (srq)
+        tell_limit(r, rq, srq - 1);
     return true;
 }
 
@@ -542,11 +602,8 @@ static bool enter_datagram(struct run *r)
     r->token = new_token(d);
     if (atomic_load(&r->rs->qpn) != r->qpn)
         return false;
-    if (!p->self && !atomic_exchange(&p->greeted, true) &&
-        !emu_peer_send(d, p, INBOX_HELLO, d->slot, 0, NULL, 0)) {
-        atomic_store(&p->greeted, false);
+    if (!emu_peer_greet(d, p))
         return false;
-    }
     while (!atomic_compare_exchange_strong(&r->rs->busy, &holder, r->token)) {
         uint64_t now = emu_now();
         if (!since)
@@ -618,19 +675,6 @@ static void deliver_group(struct run *r)
     r->peer = NULL;
 }
 
-/* The process of a queue pair's number: that of the last datagram, or another. */
-static struct emu_peer *peer_of(struct emu_dev *d, struct emu_qp *qp, uint32_t qpn)
-{
-    uint32_t slot = qpn >> EMU_QP_BITS;
-
-    if (!qp->peer || qp->peer->slot != slot || atomic_load(&qp->peer->dead)) {
-        struct emu_peer *p = emu_peer_get(d, slot);
-        emu_peer_put(d, qp->peer);
-        qp->peer = p;
-    }
-    return qp->peer;
-}
-
 /* It succeeds whatever becomes of it, once it may leave at all. */
 static void send_datagram(struct run *r)
 {
@@ -641,7 +685,7 @@ static void send_datagram(struct run *r)
         emu_count(COUNT_datagrams_lost, 1);
     } else if (av->where == AV_GROUP) {
         deliver_group(r);
-    } else if ((r->peer = peer_of(r->d, r->qp, av->qpn)) != NULL) {
+    } else if ((r->peer = emu_peer_of(r->d, &r->qp->peer, av->qpn >> EMU_QP_BITS)) != NULL) {
         deliver(r, av->qpn);
     } else {
         emu_count(COUNT_datagrams_lost, 1);
@@ -717,7 +761,12 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         *status = IBV_WC_LOC_PROT_ERR;
         return EXEC_DONE;
     }
-    if (!enter(&r))
+    enum entry in = enter(&r);
+    if (in == DENIED) {
+        *status = IBV_WC_REM_INV_REQ_ERR;
+        return EXEC_DONE;
+    }
+    if (in != ENTERED)
         return over(&r, EXEC_NO_ANSWER, status);
     switch (wr->opcode) {
     case IBV_WR_SEND:

@@ -23,20 +23,43 @@ static uint64_t send_ops(const struct emu_knobs *k, enum ibv_qp_type type)
         return UD_OPS;
     if (type == IBV_QPT_UC)
         return UC_OPS;
+    if (type == IBV_QPT_XRC_SEND)
+        return SEND_OPS | (k->atomics ? ATOMIC_OPS : 0);
+    if (type == IBV_QPT_XRC_RECV)
+        return 0;
     return SEND_OPS | (k->max_mw ? WINDOW_OPS : 0) | (k->atomics ? ATOMIC_OPS : 0);
 }
 
-static int check_caps(struct emu_dev *d, const struct ibv_qp_init_attr_ex *a)
+/* What a queue pair is made of: 0 or a positive errno. */
+static int check_parts(const struct emu_knobs *k, const struct ibv_context *context,
+                       const struct ibv_qp_init_attr_ex *a)
+{
+    bool xrc = emu_is_xrc(a->qp_type), receives = a->qp_type == IBV_QPT_XRC_RECV;
+
+    if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC && a->qp_type != IBV_QPT_UD &&
+        !(xrc && k->srq))
+        return EOPNOTSUPP;
+    if (receives)
+        return (a->comp_mask & IBV_QP_INIT_ATTR_XRCD) && a->xrcd->context == context ? 0
+                                                                                     : EINVAL;
+    if (!a->pd || !a->send_cq || (!a->recv_cq && !xrc) || (a->srq && xrc))
+        return EINVAL;
+    /* a handle means nothing in another context */
+    return a->pd->context != context || a->send_cq->context != context ||
+                   (!xrc && a->recv_cq->context != context) ||
+                   (a->srq && a->srq->context != context)
+               ? EINVAL
+               : 0;
+}
+
+static int check_caps(struct emu_dev *d, struct ibv_context *context,
+                      const struct ibv_qp_init_attr_ex *a)
 {
     const struct emu_knobs *k = &d->knobs;
+    int err = check_parts(k, context, a);
 
-    if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC && a->qp_type != IBV_QPT_UD)
-        return EOPNOTSUPP;
-    if (!a->pd || !a->send_cq || !a->recv_cq)
-        return EINVAL;
-    if (a->send_cq->context != a->pd->context || a->recv_cq->context != a->pd->context ||
-        (a->srq && a->srq->context != a->pd->context))
-        return EINVAL; /* a handle means nothing in another context */
+    if (err)
+        return err;
     if (a->cap.max_send_wr > k->max_qp_wr || a->cap.max_send_sge > k->max_sge ||
         a->cap.max_inline_data > k->max_inline)
         return EINVAL;
@@ -44,8 +67,10 @@ static int check_caps(struct emu_dev *d, const struct ibv_qp_init_attr_ex *a)
         return EINVAL;
     if (((a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && a->create_flags) ||
         (a->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
-                                    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)))
+                                    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_XRCD)))
         return EOPNOTSUPP;
+    if ((a->comp_mask & IBV_QP_INIT_ATTR_XRCD) && a->qp_type != IBV_QPT_XRC_RECV)
+        return EINVAL;
     if ((a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
         (a->send_ops_flags & ~send_ops(k, a->qp_type)))
         return EOPNOTSUPP;
@@ -94,12 +119,21 @@ static uint32_t inline_granted(const struct emu_knobs *k, uint32_t n)
 static int build(struct emu_dev *d, struct emu_qp *qp, struct ibv_qp_init_attr_ex *a)
 {
     struct ibv_qp_cap *cap = &qp->init.cap;
+    bool xrc = emu_is_xrc(a->qp_type);
 
     memcpy(&qp->init, a, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
+    if (a->qp_type == IBV_QPT_XRC_RECV) {
+        memset(cap, 0, sizeof(*cap));
+        qp->init.send_cq = NULL;
+    }
+    if (xrc) {
+        qp->init.recv_cq = NULL;
+        qp->init.srq = NULL;
+    }
     cap->max_inline_data = inline_granted(&d->knobs, cap->max_inline_data);
     if (!cap->max_send_sge)
         cap->max_send_sge = 1;
-    if (a->srq) {
+    if (a->srq || xrc) {
         cap->max_recv_wr = 0;
         cap->max_recv_sge = 0;
     } else {
@@ -116,14 +150,15 @@ static int build(struct emu_dev *d, struct emu_qp *qp, struct ibv_qp_init_attr_e
     qp->index = (uint32_t)index;
     qp->s = shm_qp(d->seg, qp->index);
     memset(&qp->s->rq, 0, sizeof(qp->s->rq));
-    if (!a->srq && emu_rq_init(d, &qp->rq, &qp->s->rq, cap->max_recv_wr, cap->max_recv_sge)) {
+    if (!a->srq && !xrc &&
+        emu_rq_init(d, &qp->rq, &qp->s->rq, cap->max_recv_wr, cap->max_recv_sge)) {
         d->qp[index] = NULL;
         return ENOMEM;
     }
     return 0;
 }
 
-static struct emu_qp *create(struct ibv_qp_init_attr_ex *a)
+static struct emu_qp *create(struct ibv_context *context, struct ibv_qp_init_attr_ex *a)
 {
     struct emu_dev *d = emu_dev_peek();
     struct emu_qp *qp = NULL;
@@ -134,7 +169,7 @@ static struct emu_qp *create(struct ibv_qp_init_attr_ex *a)
     else if (!d)
         err = EIO;
     else
-        err = check_caps(d, a);
+        err = check_caps(d, context, a);
     if (!err && !(qp = calloc(1, sizeof(*qp))))
         err = ENOMEM;
     if (!err)
@@ -150,12 +185,12 @@ static struct emu_qp *create(struct ibv_qp_init_attr_ex *a)
     }
     uint32_t qpn = d->slot << EMU_QP_BITS | qp->index;
     a->cap = qp->init.cap;
-    qp->qp.context = a->pd->context;
+    qp->qp.context = context;
     qp->qp.qp_context = a->qp_context;
-    qp->qp.pd = a->pd;
-    qp->qp.send_cq = a->send_cq;
-    qp->qp.recv_cq = a->recv_cq;
-    qp->qp.srq = a->srq;
+    qp->qp.pd = a->qp_type == IBV_QPT_XRC_RECV ? NULL : a->pd;
+    qp->qp.send_cq = qp->init.send_cq;
+    qp->qp.recv_cq = qp->init.recv_cq;
+    qp->qp.srq = qp->init.srq;
     qp->qp.handle = qp->index;
     qp->qp.qp_num = qpn;
     qp->qp.state = IBV_QPS_RESET;
@@ -164,9 +199,10 @@ static struct emu_qp *create(struct ibv_qp_init_attr_ex *a)
     pthread_cond_init(&qp->qp.cond, NULL);
     pthread_mutex_init(&qp->sq_lock, NULL);
     qp->timer.fn = emu_sq_timer;
-    qp->scq = (struct emu_cq *)a->send_cq;
-    qp->rcq = (struct emu_cq *)a->recv_cq;
-    qp->srq = (struct emu_srq *)a->srq;
+    qp->scq = (struct emu_cq *)qp->init.send_cq;
+    qp->rcq = (struct emu_cq *)qp->init.recv_cq;
+    qp->srq = (struct emu_srq *)qp->init.srq;
+    qp->xrcd = a->qp_type == IBV_QPT_XRC_RECV ? (struct emu_xrcd *)a->xrcd : NULL;
     qp->is_ex = a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     emu_wr_api_init(qp);
 
@@ -177,19 +213,24 @@ static struct emu_qp *create(struct ibv_qp_init_attr_ex *a)
     atomic_store(&s->comm_est, 0);
     s->dest_qpn = 0;
     s->dest_inc = 0;
-    s->pd = a->pd->handle;
+    s->pd = qp->qp.pd ? qp->qp.pd->handle : 0;
     s->access = 0;
     s->type = a->qp_type;
     s->fabric = emu_fabric(d, emu_hca_of(qp->qp.context)->index);
     s->qkey = 0;
-    s->recv_cq = qp->rcq->index;
+    s->recv_cq = qp->rcq ? qp->rcq->index : 0;
     s->srq = qp->srq ? qp->srq->index + 1 : 0;
+    if (qp->xrcd)
+        emu_xrcd_hold(qp->xrcd, &s->xrcd);
     atomic_store(&s->state, IBV_QPS_RESET);
     atomic_store(&s->qpn, qpn);
 
-    atomic_fetch_add(&((struct emu_pd *)a->pd)->users, 1);
-    atomic_fetch_add(&qp->scq->users, 1);
-    atomic_fetch_add(&qp->rcq->users, 1);
+    if (qp->qp.pd)
+        atomic_fetch_add(&((struct emu_pd *)qp->qp.pd)->users, 1);
+    if (qp->scq)
+        atomic_fetch_add(&qp->scq->users, 1);
+    if (qp->rcq)
+        atomic_fetch_add(&qp->rcq->users, 1);
     if (qp->srq)
         atomic_fetch_add(&qp->srq->users, 1);
     emu_count(COUNT_live_qp, 1);
@@ -203,7 +244,7 @@ EMU_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_at
     memcpy(&a, init, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
     a.comp_mask = IBV_QP_INIT_ATTR_PD;
     a.pd = pd;
-    struct emu_qp *qp = create(&a);
+    struct emu_qp *qp = pd ? create(pd->context, &a) : NULL;
     if (!qp)
         return NULL;
     init->cap = a.cap;
@@ -212,11 +253,12 @@ EMU_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_at
 
 struct ibv_qp *emu_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
-    if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || attr->pd->context != context) {
+    if (attr->qp_type != IBV_QPT_XRC_RECV &&
+        (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || attr->pd->context != context)) {
         errno = EINVAL;
         return NULL;
     }
-    struct emu_qp *qp = create(attr);
+    struct emu_qp *qp = create(context, attr);
     return qp ? &qp->qp : NULL;
 }
 
@@ -281,13 +323,17 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
         pthread_cond_wait(&ibqp->cond, &ibqp->mutex);
     pthread_mutex_unlock(&ibqp->mutex);
 
-    atomic_fetch_sub(&((struct emu_pd *)ibqp->pd)->users, 1);
-    atomic_fetch_sub(&qp->scq->users, 1);
-    atomic_fetch_sub(&qp->rcq->users, 1);
+    if (ibqp->pd)
+        atomic_fetch_sub(&((struct emu_pd *)ibqp->pd)->users, 1);
+    if (qp->scq)
+        atomic_fetch_sub(&qp->scq->users, 1);
+    if (qp->rcq)
+        atomic_fetch_sub(&qp->rcq->users, 1);
     if (qp->srq)
         atomic_fetch_sub(&qp->srq->users, 1);
-    else
-        emu_rq_fini(d, &qp->rq);
+    if (qp->xrcd)
+        emu_xrcd_drop(qp->xrcd);
+    emu_rq_fini(d, &qp->rq);
     emu_wr_api_fini(qp);
     free(qp->sq);
     free(qp->sq_sge);
@@ -314,7 +360,7 @@ bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn)
     struct emu_qp *qp = lookup(d, qpn & (EMU_MAX_QPS - 1), qpn);
     /* a poster that is at work may have something for it still: looked at first */
     bool unseen = qp && atomic_load(&qp->s->busy);
-    if (qp && !unseen) {
+    if (qp && qp->rcq && !unseen) {
         /* completions come in order: when the last that was made has been polled, all have */
         uint64_t last = atomic_load(&qp->s->taken) & ~(uint64_t)RX_DONE;
         pthread_mutex_lock(&qp->rcq->lock);
@@ -395,12 +441,16 @@ static void slot_died(struct emu_dev *d, uint32_t slot)
     emu_cq_peer_died(d, slot);
 }
 
+static void forked(struct emu_dev *d)
+{
+    emu_mcast_forked(d);
+    emu_xrc_forked(d);
+}
+
 __attribute__((constructor)) static void loaded(void)
 {
-    static const struct emu_above row = {.told = told,
-                                         .slot_died = slot_died,
-                                         .settle = emu_cq_settle,
-                                         .forked = emu_mcast_forked};
+    static const struct emu_above row = {
+        .told = told, .slot_died = slot_died, .settle = emu_cq_settle, .forked = forked};
 
     emu_above_is(EMU_ABOVE_QUEUE, &row);
 }

@@ -68,16 +68,63 @@ static const struct transition datagrams[] = {
     {IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
     {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
 };
+/* Of XRC each half has what it needs of a connection's. */
+static const struct transition xrc_sends[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, OPT_INIT, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, OPT_INIT},
+    {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RTS,
+     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+         IBV_QP_MAX_QP_RD_ATOMIC,
+     OPT_UC},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, OPT_UC},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, OPT_UC},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0,
+     OPT_UC | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV | IBV_QP_MAX_QP_RD_ATOMIC |
+         IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY},
+    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
+};
+static const struct transition xrc_receives[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, OPT_INIT, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, OPT_INIT},
+    {IBV_QPS_INIT, IBV_QPS_RTR,
+     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+         IBV_QP_MIN_RNR_TIMER,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_TIMEOUT | IBV_QP_SQ_PSN, OPT_RTS},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, OPT_RTS},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, OPT_RTS},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0,
+     OPT_RTS | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV | IBV_QP_MAX_DEST_RD_ATOMIC |
+         IBV_QP_TIMEOUT},
+    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
+};
+
+static const struct transition *table_of(enum ibv_qp_type type)
+{
+    switch (type) {
+    case IBV_QPT_UD:
+        return datagrams;
+    case IBV_QPT_UC:
+        return unacknowledged;
+    case IBV_QPT_XRC_SEND:
+        return xrc_sends;
+    case IBV_QPT_XRC_RECV:
+        return xrc_receives;
+    default:
+        return connected;
+    }
+}
 
 static bool allowed(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to,
                     int mask)
 {
     if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
         return !(mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE));
-    const struct transition *t = type == IBV_QPT_UD   ? datagrams
-                                 : type == IBV_QPT_UC ? unacknowledged
-                                                      : connected;
-    for (; t->to != IBV_QPS_RESET; t++)
+    for (const struct transition *t = table_of(type); t->to != IBV_QPS_RESET; t++)
         if (t->from == from && t->to == to) {
             int all = t->required | t->optional | IBV_QP_STATE;
             return (mask & t->required) == t->required && !(mask & ~all);
@@ -194,6 +241,9 @@ static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t, uint64_t *f
     uint64_t *revoked = &d->revoked[qp->index], old = *revoked, busy = t;
     bool ok, done;
 
+    *from = 0;
+    if (qp->qp.qp_type == IBV_QPT_XRC_RECV)
+        return emu_xrc_revoke(d, qp, t);
     pthread_mutex_lock(&qp->rcq->lock);
     done = qp->reported == t || atomic_load(&s->taken) == (t | RX_DONE);
     if (!done)
@@ -315,7 +365,7 @@ void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event)
     set_state(qp, IBV_QPS_ERR);
     uint64_t from = quiesce(d, qp);
     emu_sq_flush(d, qp);
-    if (!qp->srq)
+    if (qp->rq.s)
         emu_rq_flush(d, qp, from);
     if (event >= 0)
         emu_async_qp(qp, (enum ibv_event_type)event);
@@ -330,13 +380,14 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
     quiesce(d, qp);
     emu_sq_flush(d, qp);
     atomic_store(&qp->s->taken, 0); /* its completions are forgotten */
-    emu_cq_purge(d, qp->scq, qp->qp.qp_num, qp->srq, &qp->rq);
-    if (qp->rcq != qp->scq)
+    if (qp->scq)
+        emu_cq_purge(d, qp->scq, qp->qp.qp_num, qp->srq, &qp->rq);
+    if (qp->rcq && qp->rcq != qp->scq)
         emu_cq_purge(d, qp->rcq, qp->qp.qp_num, qp->srq, &qp->rq);
-    if (!qp->srq)
+    if (qp->rq.s)
         emu_rq_reset(&qp->rq);
-    struct emu_peer *peer = qp->peer;
-    qp->peer = NULL;
+    struct emu_peer *peer = qp->peer, *srq_peer = qp->srq_peer;
+    qp->peer = qp->srq_peer = NULL;
     qp->sq_tail = qp->sq_exec = qp->sq_retire = qp->sq_told = qp->sq_sent = 0;
     atomic_store(&qp->sq_freed, 0);
     qp->rnr_due = qp->retry_until = 0;
@@ -346,6 +397,7 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
     memset(&qp->attr, 0, sizeof(qp->attr));
     pthread_mutex_unlock(&qp->sq_lock);
     emu_peer_put(d, peer);
+    emu_peer_put(d, srq_peer);
 }
 
 /* Finds the process of the destination QP. Not finding it is no error: nobody will answer. */

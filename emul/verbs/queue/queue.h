@@ -25,7 +25,17 @@ struct emu_srq {
     uint32_t limit;
     uint32_t async_events;
     _Atomic int users;
+    /* of XRC */
+    struct emu_xrcd *xrcd;
+    struct emu_cq *cq;
+    struct emu_srq *cq_next;
+    uint64_t life;
 };
+
+static inline bool emu_is_xrc(enum ibv_qp_type type)
+{
+    return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
+}
 
 enum sqe_state { SQE_QUEUED, SQE_READING, SQE_DONE };
 
@@ -69,8 +79,11 @@ struct emu_wr {
         struct emu_bind bind; /* IBV_WR_BIND_MW */
         struct emu_av av;     /* a send of a queue pair for datagrams */
         struct {
-            uint64_t compare_add, swap;
-        } atomic;
+            struct {
+                uint64_t compare_add, swap;
+            } atomic;
+            uint32_t srqn; /* XRC: of the shared receive queue that it is for */
+        };
     };
 };
 
@@ -93,9 +106,10 @@ struct emu_qp {
     uint32_t index;
     struct ibv_qp_attr attr;
     struct ibv_qp_init_attr init;
-    struct emu_peer *peer; /* connected to; for datagrams that of the last one */
-    uint8_t source;        /* number of the port it was given; under sq_lock */
-    uint32_t groups;       /* multicast groups that it is in; under dev.lock */
+    struct emu_peer *peer;     /* connected to; for datagrams that of the last one */
+    struct emu_peer *srq_peer; /* XRC: of the last shared receive queue that was named */
+    uint8_t source;            /* number of the port it was given; under sq_lock */
+    uint32_t groups;           /* multicast groups that it is in; under dev.lock */
 
     /* send queue: retire <= exec <= tail; freed (by polling) <= retire */
     struct emu_sqe *sq;
@@ -116,8 +130,9 @@ struct emu_qp {
 
     struct emu_rq rq;
     struct emu_srq *srq;
-    struct emu_cq *scq, *rcq;
-    uint64_t reported; /* token of the last receive that was polled; under rcq->lock */
+    struct emu_cq *scq, *rcq; /* NULL: XRC has one of them or none */
+    struct emu_xrcd *xrcd;    /* of one that receives by XRC */
+    uint64_t reported;        /* token of the last receive that was polled; under rcq->lock */
     uint32_t async_events;
     struct emu_mw_link *windows; /* bound by it last; under dev.lock */
 
@@ -174,6 +189,41 @@ void emu_rq_flush(struct emu_dev *d, struct emu_qp *qp, uint64_t from);
 void emu_rq_reset(struct emu_rq *rq);
 int emu_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int emu_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* A shared receive queue, without XRC's part; NULL with errno set. */
+struct emu_srq *emu_srq_new(struct ibv_pd *pd, void *srq_context, struct ibv_srq_attr *attr);
+
+/* xrc.c */
+struct ibv_xrcd *emu_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr);
+int emu_close_xrcd(struct ibv_xrcd *xrcd);
+void emu_xrc_forked(struct emu_dev *d); /* in the child: these are its parent's */
+/* A queue pair begins or ends to use a domain. */
+void emu_xrcd_hold(struct emu_xrcd *x, struct shm_xrcd *id);
+void emu_xrcd_drop(struct emu_xrcd *x);
+struct ibv_srq *emu_create_srq_ex(struct ibv_context *context,
+                                  struct ibv_srq_init_attr_ex *attr);
+int emu_get_srq_num(struct ibv_srq *srq, uint32_t *number);
+/* Takes from an SRQ of XRC, about to be destroyed, its number and what is posted. */
+void emu_xrc_srq_gone(struct emu_dev *d, struct emu_srq *srq);
+/*
+ * Finds the SRQ of this number for a request of `qp` to the responder `rs`, whose token the
+ * caller has, and makes it the responder's: 0, ENOENT when there is none in the responder's
+ * domain, or EAGAIN when its process cannot be reached now. Under sq_lock.
+ */
+int emu_xrc_find(struct emu_dev *d, struct emu_qp *qp, struct shm_qp *rs, uint32_t srqn);
+/* Is the SRQ that was found still there? */
+static inline bool emu_xrc_found(const struct shm_head *seg, const struct shm_qp *rs)
+{
+    return atomic_load(&shm_srq(seg, rs->srq - 1)->life) == rs->srq_life;
+}
+/* Who wins completes the receive that `token` has taken. */
+static inline bool emu_xrc_claim(struct shm_qp *rs, uint64_t token)
+{
+    return atomic_compare_exchange_strong(&rs->taken, &token, token | RX_DONE);
+}
+/* Takes the token away from a poster that does not come back, and flushes what it had taken.
+ * False when it has come back meanwhile. */
+bool emu_xrc_revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t token);
 
 /* qp.c, qp_state.c */
 struct ibv_qp *emu_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);

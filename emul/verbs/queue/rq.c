@@ -31,8 +31,8 @@ int emu_rq_init(struct emu_dev *d, struct emu_rq *rq, struct shm_rq *s, uint32_t
     s->off = emu_arena_alloc(d, rq->bytes);
     if (!s->off)
         return ENOMEM;
-    atomic_store(&s->head, 0);
-    atomic_store(&s->tail, 0);
+    /* a shared queue counts on from the one before it in its place: see xrc.c */
+    atomic_store(&s->head, atomic_load(&s->tail));
     atomic_store(&s->limit, 0);
     pthread_mutex_init(&rq->lock, NULL);
     return 0;
@@ -152,7 +152,7 @@ int emu_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_w
         err = ENOMEM;
     else if (!d)
         err = EIO;
-    else if (qp->srq || atomic_load(&qp->s->state) == IBV_QPS_RESET)
+    else if (!qp->rq.s || atomic_load(&qp->s->state) == IBV_QPS_RESET)
         err = EINVAL;
     if (err) {
         *bad = wr;
@@ -174,7 +174,7 @@ int emu_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_w
     return err;
 }
 
-EMU_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
+struct emu_srq *emu_srq_new(struct ibv_pd *pd, void *srq_context, struct ibv_srq_attr *attr)
 {
     struct emu_dev *d = emu_dev_peek();
     struct emu_srq *srq = NULL;
@@ -186,8 +186,8 @@ EMU_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init
         err = EIO;
     else if (!d->knobs.srq)
         err = EOPNOTSUPP;
-    else if (init->attr.max_wr == 0 || init->attr.max_wr > d->knobs.max_qp_wr ||
-             init->attr.max_sge > d->knobs.max_sge)
+    else if (attr->max_wr == 0 || attr->max_wr > d->knobs.max_qp_wr ||
+             attr->max_sge > d->knobs.max_sge)
         err = EINVAL;
     else if (!(srq = calloc(1, sizeof(*srq))))
         err = ENOMEM;
@@ -195,7 +195,7 @@ EMU_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init
         errno = err;
         return NULL;
     }
-    uint32_t max_sge = init->attr.max_sge ? init->attr.max_sge : 1;
+    uint32_t max_sge = attr->max_sge ? attr->max_sge : 1;
     pthread_mutex_lock(&d->lock);
     uint32_t n, i = 0;
     for (n = 0; n < EMU_MAX_SRQS; n++) {
@@ -209,7 +209,7 @@ EMU_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init
     }
     pthread_mutex_unlock(&d->lock);
     struct shm_srq *s = n < EMU_MAX_SRQS ? shm_srq(d->seg, i) : NULL;
-    if (!s || emu_rq_init(d, &srq->rq, &s->rq, init->attr.max_wr, max_sge)) {
+    if (!s || emu_rq_init(d, &srq->rq, &s->rq, attr->max_wr, max_sge)) {
         if (s)
             atomic_store(&s->in_use, 0);
         free(srq);
@@ -219,18 +219,25 @@ EMU_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init
     s->pd = pd->handle;
     srq->index = i;
     srq->srq.context = pd->context;
-    srq->srq.srq_context = init->srq_context;
+    srq->srq.srq_context = srq_context;
     srq->srq.pd = pd;
     srq->srq.handle = i;
     pthread_mutex_init(&srq->srq.mutex, NULL);
     pthread_cond_init(&srq->srq.cond, NULL);
-    init->attr.max_sge = max_sge;
+    attr->max_sge = max_sge;
     pthread_mutex_lock(&d->lock);
     d->srq[i] = srq;
     pthread_mutex_unlock(&d->lock);
     atomic_fetch_add(&((struct emu_pd *)pd)->users, 1);
     emu_count(COUNT_live_srq, 1);
-    return &srq->srq;
+    return srq;
+}
+
+EMU_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
+{
+    struct emu_srq *srq = emu_srq_new(pd, init->srq_context, &init->attr);
+
+    return srq ? &srq->srq : NULL;
 }
 
 EMU_EXPORT int ibv_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, int mask)
@@ -274,6 +281,8 @@ EMU_EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
         return EIO;
     if (atomic_load(&srq->users))
         return EBUSY;
+    if (srq->xrcd)
+        emu_xrc_srq_gone(d, srq);
     pthread_mutex_lock(&d->lock);
     d->srq[srq->index] = NULL;
     pthread_mutex_unlock(&d->lock);

@@ -155,6 +155,16 @@ static void wr_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, ui
         of(ex)->wr_err = EINVAL;
 }
 
+static void wr_srqn(struct ibv_qp_ex *ex, uint32_t number)
+{
+    struct emu_wr_build *b = current(ex);
+
+    if (b && of(ex)->qp.qp_type != IBV_QPT_XRC_SEND)
+        of(ex)->wr_err = EINVAL;
+    else if (b)
+        b->wr.srqn = number;
+}
+
 static void wr_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge *list)
 {
     struct emu_wr_build *b = current(ex);
@@ -259,6 +269,7 @@ void emu_wr_api_init(struct emu_qp *qp)
     ex->wr_local_inv = wr_local_inv;
     ex->wr_bind_mw = wr_bind_mw;
     ex->wr_set_ud_addr = wr_ud_addr;
+    ex->wr_set_xrc_srqn = wr_srqn;
     ex->wr_set_sge = wr_sge;
     ex->wr_set_sge_list = wr_sge_list;
     ex->wr_set_inline_data = wr_inline;

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Extended reliable connections (XRC).
+ *
+ * A queue pair that only sends is connected to one that only receives and has no receive queue:
+ * each request names a shared receive queue (SRQ) by number, in any process that has the
+ * responder's domain open. The receive, the completion queue and the protection domain of the
+ * memory are that SRQ's, of its process; state, rights and failure are the queue pair's, of
+ * another one maybe. So the poster works on two segments: it has the token of the queue pair in
+ * the one, as for any connection, and takes, moves and completes in the other.
+ *
+ * An SRQ may be destroyed while posters are at it, as they are known to its users no more than
+ * the queue pairs are. Its `life`, a number that never comes again, is taken away first, then
+ * whatever is posted, in one step. A poster that read what was posted, and then found the life
+ * to be what it was before, has read a receive of that life; it has it if the head has not
+ * moved since, and no head of a later SRQ in the same place is as low. What it took before that
+ * is completed: the completion is the program's to poll or not.
+ *
+ * A poster that has taken a receive says so (shm_qp.taken) before it completes it. That word
+ * decides between it and the owner of a queue pair that has failed, who flushes what stopped
+ * and dead posters left behind. Only one that stops for good in between loses a receive.
+ *
+ * A domain is an inode and a device. Who has one open holds an abstract unix socket
+ * "emuverbs/xrcd/DEVICE-INODE/SLOT.N", and the inode. So others know that it exists, and it
+ * ends with the last of them. Opening is done under a name of its own, one at a time on the
+ * machine.
+ */
+#include "emul/verbs/base/sysio.h"
+#include "emul/verbs/queue/queue.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define OPEN_WAIT_MS 2000u
+
+struct emu_xrcd {
+    struct ibv_xrcd xrcd;
+    struct emu_xrcd *next;
+    struct shm_xrcd id;
+    int sock;  /* holds the name */
+    int inode; /* holds the inode; -1 without one */
+    _Atomic int users;
+};
+
+static bool same(const struct shm_xrcd *a, const struct shm_xrcd *b)
+{
+    return a->dev == b->dev && a->ino == b->ino;
+}
+
+static void name_of(char name[64], const struct shm_xrcd *id)
+{
+    snprintf(name, 64, "emuverbs/xrcd/%" PRIx64 "-%" PRIx64 "/", id->dev, id->ino);
+}
+
+/* Has anybody on this machine the domain open? */
+static bool exists(const struct shm_xrcd *id)
+{
+    char prefix[64], line[512];
+    bool found = false;
+    FILE *f = fopen("/proc/net/unix", "re");
+
+    name_of(prefix, id);
+    while (f && !found && fgets(line, sizeof(line), f)) {
+        const char *at = strstr(line, prefix);
+        found = at && at[strlen(prefix)] >= '0' && at[strlen(prefix)] <= '9';
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+/* Holds a name alone, of those who open this domain; a socket or -errno. */
+static int alone(const struct shm_xrcd *id)
+{
+    char prefix[64], name[80];
+    int sock = 0;
+
+    name_of(prefix, id);
+    snprintf(name, sizeof(name), "%sopening", prefix);
+    for (unsigned ms = 0; ms < OPEN_WAIT_MS; ms++) {
+        sock = emu_listen_abstract(name);
+        if (sock != -EADDRINUSE)
+            break;
+        usleep(1000);
+    }
+    return sock;
+}
+
+/* Takes the name of a domain; a socket or -errno. */
+static int take_name(struct emu_dev *d, const struct shm_xrcd *id, int oflags)
+{
+    char prefix[64], name[120];
+
+    name_of(prefix, id);
+    snprintf(name, sizeof(name), "%s%u.%" PRIu64, prefix, d->slot,
+             atomic_fetch_add(&d->seg->serial, 1));
+    int lock = alone(id);
+    if (lock < 0)
+        return lock;
+    bool there = exists(id);
+    int sock = there && (oflags & O_EXCL)      ? -EINVAL
+               : !there && !(oflags & O_CREAT) ? -EAGAIN
+                                               : emu_listen_abstract(name);
+    sys_close(lock);
+    return sock;
+}
+
+/* Fills in who the domain is and takes it: 0 or a positive errno. */
+static int identify(struct emu_dev *d, struct emu_xrcd *x, uint32_t device, int fd, int oflags)
+{
+    struct stat st;
+
+    x->inode = -1;
+    if (fd == -1) {
+        if (!(oflags & O_CREAT))
+            return EINVAL;
+        /* more than any number of a device and its file system */
+        x->id.dev = UINT64_MAX;
+        x->id.ino = RX_TOKEN(atomic_fetch_add(&d->seg->serial, 1) + 1, d->slot);
+    } else {
+        if (fstat(fd, &st) < 0)
+            return errno;
+        x->id.dev = (uint64_t)st.st_dev * EMU_MAX_DEVICES + device;
+        x->id.ino = st.st_ino;
+        x->inode = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (x->inode < 0)
+            return errno;
+    }
+    x->sock = take_name(d, &x->id, oflags);
+    if (x->sock >= 0)
+        return 0;
+    if (x->inode >= 0)
+        sys_close(x->inode);
+    return -x->sock;
+}
+
+struct ibv_xrcd *emu_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr)
+{
+    const uint32_t needed = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    struct emu_dev *d = emu_dev_peek();
+    struct emu_xrcd *x = NULL;
+    int err = 0;
+
+    if (emu_call(CALL_ibv_open_xrcd))
+        err = ENOMEM;
+    else if (!d)
+        err = EIO;
+    else if (!d->knobs.srq)
+        err = EOPNOTSUPP;
+    else if (attr->comp_mask != needed || (attr->oflags & ~(O_CREAT | O_EXCL)))
+        err = EINVAL;
+    else if (!(x = calloc(1, sizeof(*x))))
+        err = ENOMEM;
+    else
+        err = identify(d, x, emu_hca_of(context)->index, attr->fd, attr->oflags);
+    if (err) {
+        free(x);
+        errno = err;
+        return NULL;
+    }
+    x->xrcd.context = context;
+    pthread_mutex_lock(&d->lock);
+    x->next = d->xrcds;
+    d->xrcds = x;
+    pthread_mutex_unlock(&d->lock);
+    emu_count(COUNT_live_xrcd, 1);
+    return &x->xrcd;
+}
+
+static void let_go(const struct emu_xrcd *x)
+{
+    sys_close(x->sock);
+    if (x->inode >= 0)
+        sys_close(x->inode);
+}
+
+int emu_close_xrcd(struct ibv_xrcd *xrcd)
+{
+    struct emu_xrcd *x = (struct emu_xrcd *)xrcd;
+    struct emu_dev *d = emu_dev_peek();
+
+    if (emu_call(CALL_ibv_close_xrcd) || !d)
+        return EIO;
+    if (atomic_load(&x->users))
+        return EBUSY;
+    pthread_mutex_lock(&d->lock);
+    for (struct emu_xrcd **pp = &d->xrcds; *pp; pp = &(*pp)->next)
+        if (*pp == x) {
+            *pp = x->next;
+            break;
+        }
+    pthread_mutex_unlock(&d->lock);
+    let_go(x);
+    free(x);
+    emu_uncount(COUNT_live_xrcd, 1);
+    return 0;
+}
+
+void emu_xrc_forked(struct emu_dev *d)
+{
+    for (struct emu_xrcd *x = d->xrcds; x; x = x->next)
+        let_go(x);
+}
+
+void emu_xrcd_hold(struct emu_xrcd *x, struct shm_xrcd *id)
+{
+    *id = x->id;
+    atomic_fetch_add(&x->users, 1);
+}
+
+void emu_xrcd_drop(struct emu_xrcd *x)
+{
+    atomic_fetch_sub(&x->users, 1);
+}
+
+struct ibv_srq *emu_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *a)
+{
+    const uint32_t xrc = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ |
+                         IBV_SRQ_INIT_ATTR_XRCD;
+    enum ibv_srq_type type =
+        a->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? a->srq_type : IBV_SRQT_BASIC;
+    struct emu_dev *d = emu_dev_peek();
+
+    errno = 0;
+    if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC)
+        errno = EOPNOTSUPP;
+    else if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || a->pd->context != context)
+        errno = EINVAL;
+    else if (type == IBV_SRQT_XRC &&
+             (a->comp_mask != xrc || a->cq->context != context || a->xrcd->context != context))
+        errno = EINVAL;
+    if (errno)
+        return NULL;
+    struct emu_srq *srq = emu_srq_new(a->pd, a->srq_context, &a->attr);
+    if (!srq || type == IBV_SRQT_BASIC)
+        return srq ? &srq->srq : NULL;
+    struct shm_srq *s = shm_srq(d->seg, srq->index);
+    srq->xrcd = (struct emu_xrcd *)a->xrcd;
+    srq->cq = (struct emu_cq *)a->cq;
+    srq->life = (atomic_fetch_add(&d->seg->serial, 1) + 1) << EMU_SRQ_BITS | srq->index;
+    emu_xrcd_hold(srq->xrcd, &s->xrcd);
+    s->cq = srq->cq->index;
+    atomic_fetch_add(&srq->cq->users, 1);
+    pthread_mutex_lock(&srq->cq->lock);
+    srq->cq_next = srq->cq->xrc_srqs;
+    srq->cq->xrc_srqs = srq;
+    pthread_mutex_unlock(&srq->cq->lock);
+    atomic_store(&s->life, srq->life);
+    return &srq->srq;
+}
+
+int emu_get_srq_num(struct ibv_srq *ibsrq, uint32_t *number)
+{
+    struct emu_srq *srq = (struct emu_srq *)ibsrq;
+    struct emu_dev *d = emu_dev_peek();
+
+    if (!d || !srq->xrcd)
+        return EINVAL;
+    *number = d->slot << EMU_SRQ_BITS | srq->index;
+    return 0;
+}
+
+void emu_xrc_srq_gone(struct emu_dev *d, struct emu_srq *srq)
+{
+    struct shm_srq *s = shm_srq(d->seg, srq->index);
+
+    atomic_store(&s->life, 0);
+    pthread_mutex_lock(&srq->rq.lock);
+    atomic_store(&s->rq.head, atomic_load(&s->rq.tail));
+    pthread_mutex_unlock(&srq->rq.lock);
+    pthread_mutex_lock(&d->lock);
+    pthread_mutex_lock(&srq->cq->lock); /* what comes now frees no place any more */
+    /* any of them may be adding a completion: nobody knows which, as no queue pair here does */
+    for (uint32_t slot = 0; slot < EMU_MAX_SLOTS; slot++)
+        if (d->peers[slot])
+            emu_cq_late(srq->cq, slot);
+    for (struct emu_srq **pp = &srq->cq->xrc_srqs; *pp; pp = &(*pp)->cq_next)
+        if (*pp == srq) {
+            *pp = srq->cq_next;
+            break;
+        }
+    pthread_mutex_unlock(&srq->cq->lock);
+    pthread_mutex_unlock(&d->lock);
+    atomic_fetch_sub(&srq->cq->users, 1);
+    emu_xrcd_drop(srq->xrcd);
+}
+
+int emu_xrc_find(struct emu_dev *d, struct emu_qp *qp, struct shm_qp *rs, uint32_t srqn)
+{
+    uint32_t slot = srqn >> EMU_SRQ_BITS, index = srqn & (EMU_MAX_SRQS - 1);
+
+    errno = ESRCH;
+    struct emu_peer *p = slot < EMU_MAX_SLOTS ? emu_peer_of(d, &qp->srq_peer, slot) : NULL;
+    if (!p)
+        return errno == ESRCH || errno == ECONNREFUSED ? ENOENT : EAGAIN;
+    struct shm_srq *s = shm_srq(p->seg, index);
+    uint64_t life = atomic_load(&s->life);
+    if (!life || !same(&s->xrcd, &rs->xrcd))
+        return ENOENT;
+    rs->srq = index + 1;
+    rs->srq_slot = slot;
+    rs->srq_life = life;
+    rs->pd = s->pd;
+    rs->recv_cq = s->cq;
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load(&s->life) != life)
+        return ENOENT;
+    return emu_peer_greet(d, p) ? 0 : EAGAIN;
+}
+
+bool emu_xrc_revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t token)
+{
+    struct shm_qp *s = qp->s;
+    struct shm_cqe c = {
+        .qpn = qp->qp.qp_num, .srq = SHM_OF_XRC_SRQ, .status = IBV_WC_WR_FLUSH_ERR};
+    uint64_t busy = token;
+
+    if (!atomic_compare_exchange_strong(&s->busy, &busy, 0))
+        return false;
+    if (!emu_xrc_claim(s, token))
+        return true; /* it had none, or has completed it */
+    struct emu_peer *p = s->srq_slot < EMU_MAX_SLOTS ? emu_peer_get(d, s->srq_slot) : NULL;
+    if (p && emu_peer_greet(d, p) && emu_xrc_found(p->seg, s)) {
+        c.wr_id = s->taken_wr_id;
+        c.sq_index = s->srq_life;
+        emu_count(COUNT_wr_flushed, 1);
+        emu_cq_push(d, p, s->recv_cq, &c);
+        emu_cq_notify(d, p, s->recv_cq, true);
+    }
+    emu_peer_put(d, p);
+    return true;
+}
