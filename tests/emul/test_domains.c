@@ -164,6 +164,9 @@ TEST(device_memory_of_a_parent_process)
     if (pid == 0) {
         struct side own = {0};
         CHECK_EQ(ibv_free_dm(dm), EIO);
+        struct ibv_dm *by_parent = alloc(&a, n);
+        CHECK(by_parent);
+        CHECK_EQ(ibv_free_dm(by_parent), 0);
         side_open(&own);
         CHECK_EQ(ibv_free_dm(dm), EIO);
         struct ibv_dm *all = alloc(&own, n);

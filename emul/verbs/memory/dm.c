@@ -2,8 +2,9 @@
 /*
  * Device memory. An adapter has some of its own, which programs reach by two calls and by
  * regions whose addresses begin at zero. Here it is memory of the process that nothing else
- * points to, and each process has as much as the knob says: programs use it alike, but it is no
- * faster. As on adapters, what is copied begins and ends at multiples of four bytes.
+ * points to, and each process has as much as the knob says, a forked child too, by its
+ * parent's context: programs use it alike, but it is no faster. As on adapters, what is copied
+ * begins and ends at multiples of four bytes.
  */
 #include "emul/verbs/memory/memory.h"
 
@@ -60,16 +61,14 @@ static bool take(struct emu_dev *d, size_t n)
 
 struct ibv_dm *emu_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_base();
     struct emu_dm *m = NULL;
     size_t align = sizeof(void *);
     void *bytes = NULL;
     int err = 0;
 
-    if (emu_call(CALL_ibv_alloc_dm))
+    if (emu_call(CALL_ibv_alloc_dm) || !d)
         err = ENOMEM;
-    else if (!d)
-        err = EIO;
     else if (attr->comp_mask || !attr->length || attr->log_align_req > 12)
         err = EINVAL;
     else if (!take(d, attr->length))
@@ -100,7 +99,7 @@ struct ibv_dm *emu_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_att
 int emu_free_dm(struct ibv_dm *dm)
 {
     struct emu_dm *m = (struct emu_dm *)dm;
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_base();
 
     if (emu_call(CALL_ibv_free_dm) || m->owner != d)
         return EIO;
