@@ -327,6 +327,7 @@ static void init_rings(struct rme *rme)
 {
     struct rme_node *const rings[] = {&rme->peers,
                                       &rme->kicked,
+                                      &rme->answers,
                                       &rme->xfer_turn,
                                       &rme->window_turn,
                                       &rme->mover->work,
@@ -482,6 +483,7 @@ void rme_close(struct rme *rme)
     rme_engine(rme)->ours = NULL;
     rme_lock(rme);
     rme->closing = true;
+    rme_grant_answers(rme, true);
     say_bye(rme);
     for (struct rme_node *node = rme->peers.next; node != &rme->peers; node = node->next)
         rme_peer_fail(rme_entry(node, struct rme_peer, of_engine), -ESHUTDOWN, NULL);

@@ -96,12 +96,24 @@ static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
     return until;
 }
 
+/* Credits that wait for an answer of the host go now, if it has got nothing: `idle`; or have
+ * waited for long. */
+static void answers(struct rme *rme, bool idle)
+{
+    if (rme_node_alone(&rme->answers))
+        return;
+    rme_grant_answers(rme, idle);
+    if (!rme_node_alone(&rme->kicked))
+        rme_settle(rme);
+}
+
 /* Sleeps in the fabric, if there is nothing to do.  Lock held, but while asleep. */
 static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
 {
     uint64_t now;
     int n;
 
+    answers(rme, true);
     if (rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, true) > 0) {
         rme_settle(rme);
         return look(rme, waiter, over);
@@ -255,6 +267,7 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     rme_progress(rme, false);
     rme_settle(rme);
     n = look(rme, waiter, &over);
+    answers(rme, !over && wait_ms <= 0);
     if (!over && rme_mreg_wants_warming(rme->mreg))
         n = warm(rme, waiter, &over);
     if (!over && wait_ms > 0) {

@@ -56,7 +56,7 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
     if (message->flags & RME_WIRE_F_STALLED)
         rme_grant_more(peer);
     if (rme_credit_due(&peer->credit))
-        rme_peer_kick(peer);
+        rme_grant_due(peer);
 }
 
 void rme_take_immediate(struct rme_peer *peer, uint32_t imm)

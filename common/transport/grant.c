@@ -3,8 +3,18 @@
  * How many receive buffers a link is promised: at first, when it is used, and when it is idle.
  * credit.c has the account, and says why one is enough; what is beyond that comes out of
  * rme->credit_pool and goes back with a PONG, or the link.
+ *
+ * A link of so few owes a CREDIT message for each message that it gets.  But what came is often
+ * a request, and its answer takes the credit along, if the CREDIT message does not go at once.
+ * So the peer waits in rme->answers until a call has nothing for the host, which then has
+ * answered what it would, or for ANSWER_CALLS where each call has something.  A host that makes
+ * no calls takes no messages either.  What is taken while another thread sleeps in the fabric
+ * does not wait: that thread may sleep for the peer's next message, and who took this one may
+ * never call again.
  */
 #include "transport/peer.h"
+
+#define ANSWER_CALLS 256u /* more than the messages that one call takes */
 
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello)
 {
@@ -37,6 +47,8 @@ void rme_grant_more(struct rme_peer *peer)
     uint32_t wanted = promised < rme->tuning.credits ? rme->tuning.credits : 2 * promised;
     uint32_t more;
 
+    if (rme->credit_pool.lent >= rme->credit_pool.limit)
+        return;
     if (wanted > rme->tuning.credits_max)
         wanted = rme->tuning.credits_max;
     if (wanted <= promised || !rme_keep_may_grow(&rme->keep))
@@ -71,4 +83,33 @@ void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
     peer->rme->ops->rx_release(peer->link, count);
     rme_grant_lend(peer, peer->lent - count);
     rme_count_add(peer->rme, RME_C_CREDITS_YIELDED, count);
+}
+
+void rme_grant_due(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+    bool waits = peer->credit.promised < RME_CREDITS_RESERVE && peer->credit.grown == 0 &&
+                 !rme->sleeping && !rme->closing;
+
+    if (!waits) {
+        rme_node_remove(&peer->answer);
+        rme_peer_kick(peer);
+    } else if (rme_node_alone(&peer->answer)) {
+        rme_node_append(&rme->answers, &peer->answer);
+    }
+}
+
+void rme_grant_answers(struct rme *rme, bool idle)
+{
+    struct rme_node *node;
+
+    if (!idle && ++rme->answer_calls < ANSWER_CALLS)
+        return;
+    rme->answer_calls = 0;
+    while ((node = rme_node_take(&rme->answers)) != NULL) {
+        struct rme_peer *peer = rme_entry(node, struct rme_peer, answer);
+
+        if (rme_credit_due(&peer->credit))
+            rme_peer_kick(peer);
+    }
 }

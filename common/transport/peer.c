@@ -95,6 +95,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     rme_node_init(&peer->xferq);
     rme_node_init(&peer->moving);
     rme_node_init(&peer->keep_wait);
+    rme_node_init(&peer->answer);
     rme_node_init(&peer->xfer_turn);
     rme_node_init(&peer->window_turn);
     rme_node_init(&peer->closing);
@@ -380,6 +381,7 @@ static void leave_link(struct rme_peer *peer, int error)
     rme->user->left(peer, error);
     rme_timer_stop(&rme->timers, &peer->timer);
     peer->busy_by = 0;
+    rme_node_remove(&peer->answer);
     rme_node_remove(&peer->xfer_turn);
     rme_node_remove(&peer->window_turn);
     if (peer->state == RME_PEER_UP)

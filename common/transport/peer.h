@@ -65,6 +65,7 @@ struct rme_peer {
     struct rme_host *host;       /* where it comes from, for what is kept (keep.c) */
     uint64_t kept;               /* bytes kept for it */
     struct rme_node keep_wait;   /* in rme->keep.waiting: gets no credits */
+    struct rme_node answer;      /* in rme->answers: its credits wait for an answer */
     struct rme_node xfer_turn;   /* in rme->xfer_turn: waits for the process's throttle */
     struct rme_node window_turn; /* in rme->window_turn: waits for windows */
     struct rme_node closing;     /* units of which something is being closed */
@@ -229,6 +230,13 @@ uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello);
 void rme_grant_lend(struct rme_peer *peer, uint32_t count);
 /* The peer would use more receive buffers than it has: it gets some, within the bounds. */
 void rme_grant_more(struct rme_peer *peer);
+/*
+ * A message of the peer was taken, and a CREDIT message is due: it goes at the end of this
+ * round, or, to a peer that has few buffers, when no answer has taken the credits along.
+ */
+void rme_grant_due(struct rme_peer *peer);
+/* A call returns to the host; `idle`: with nothing, so that no answer is to be expected. */
+void rme_grant_answers(struct rme *rme, bool idle);
 /* Sends a message that is only a header.  False: no credit or buffer. */
 bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class);
 /* A message of this class may go now, and a buffer is there: the buffer, else NULL (and the

@@ -2,11 +2,15 @@
 /*
  * messages - sends 64-byte messages, for tests/instructions/run to count what they cost.
  *
- *   messages [--fabric NAME] [--addr URI] CONNECTIONS RECEIVES MESSAGES
+ *   messages [--fabric NAME] [--addr URI] [--what messages|requests]
+ *            CONNECTIONS RECEIVES MESSAGES
  *
- * One server, CONNECTIONS clients that are connected and silent but for the first, RECEIVES
+ * One server, CONNECTIONS clients (of ENGINES engines at most) that are connected and silent
+ * but for the first, RECEIVES
  * receives posted at the server that never match.  Only measured() is to be counted: in it,
  * each message is received and sent once, and both ends are asked until they have reported it.
+ * With requests only serve() is to be counted, what the server does for a request and its
+ * answer; all clients have asked at the same time before, and are not heard of again.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +21,7 @@
 #include "tests/ports/ports.h"
 #include "tests/fabric/loop.h"
 
-enum { SIZE = 64, CLIENTS_MAX = 1000, TAG = 1, HELLO_TRIES = 1000000 };
+enum { SIZE = 64, CLIENTS_MAX = 8000, ENGINES = 200, TAG = 1, HELLO_TRIES = 1000000, WARM = 3 };
 
 struct end {
     struct rme *rme;
@@ -39,11 +43,13 @@ static void log_line(void *arg, enum rme_log_level level, const char *line)
 
 static struct rme *open_engine(const struct rme_fabric_ops *ops, const struct rme_addr *listen)
 {
-    /* patient: valgrind is slow, and the machine may be busy */
+    /* patient: valgrind is slow, and the machine may be busy; and nobody looks after those that
+     * are silent meanwhile, which would be counted */
     struct rme_config config = {
         .fabric = ops,
         .listen = listen,
-        .options = "spin_us=0,connect_timeout_ms=300000,resolve_timeout_ms=300000",
+        .options =
+            "spin_us=0,idle_keepalive_ms=0,connect_timeout_ms=300000,resolve_timeout_ms=300000",
         .log = log_line};
     struct rme *rme;
 
@@ -115,6 +121,53 @@ void measured(struct end *server, struct end *client, int messages)
     }
 }
 
+__attribute__((noinline)) void serve(struct end *server);
+
+/* A look of the server, which answers what there is. */
+void serve(struct end *server)
+{
+    static char out[SIZE];
+    void *base = out;
+    int64_t length = SIZE;
+    struct rme_list answer = {.base = &base, .length = &length, .count = 1};
+    struct rme_unexpected u;
+    rme_id id;
+
+    while (rme_test_unexpected(server->rme, &u, 1, 0) == 1) {
+        if (rme_post_send(server->rme, u.addr, &answer, TAG, 0, NULL, &id) < 0)
+            die("an answer was refused");
+        rme_unexpected_free(server->rme, u.buffer);
+    }
+    ask(server->rme);
+}
+
+/* Each of the clients asks, at the same time, and waits for its answer. */
+static void request(struct end *server, struct end *client, int clients)
+{
+    static char out[SIZE], in[SIZE];
+    void *out_base = out, *in_base = in;
+    int64_t length = SIZE;
+    struct rme_list send = {.base = &out_base, .length = &length, .count = 1};
+    struct rme_list recv = {.base = &in_base, .length = &length, .count = 1};
+    rme_id id;
+
+    int engines = clients < ENGINES ? clients : ENGINES, left = 0;
+
+    for (int i = 0; i < clients; i++) {
+        if (rme_post_recv(client[i].rme, client[i].peer, &recv, TAG, 0, NULL, NULL, &id))
+            die("a receive was refused");
+        int sent = rme_post_unexpected(client[i].rme, client[i].peer, &send, TAG, 0, NULL, &id);
+        if (sent < 0)
+            die("a request was refused");
+        left += 1 + !sent;
+    }
+    while (left > 0) {
+        serve(server);
+        for (int i = 0; i < engines; i++)
+            left -= ask(client[i].rme);
+    }
+}
+
 static void post_idle_receives(struct end *server, int receives)
 {
     static char room[SIZE];
@@ -136,10 +189,13 @@ int main(int argc, char **argv)
     static struct end client[CLIENTS_MAX];
     struct end server;
     struct rme_addr *listen;
+    bool requests = false;
 
     for (; argc > 2 && !strncmp(argv[1], "--", 2); argv += 2, argc -= 2) {
         if (!strcmp(argv[1], "--addr")) {
             uri = argv[2];
+        } else if (!strcmp(argv[1], "--what")) {
+            requests = !strcmp(argv[2], "requests");
         } else if (!strcmp(argv[1], "--fabric") && !strcmp(argv[2], "ib")) {
             ops = bmi_ib_fabric();
             int port = ports_take();
@@ -156,14 +212,20 @@ int main(int argc, char **argv)
         die("bad address");
     server.rme = open_engine(ops, listen);
     for (int i = connections - 1; i >= 0; i--) {
-        client[i].rme = open_engine(ops, NULL);
+        client[i].rme =
+            i < connections - ENGINES ? client[i + ENGINES].rme : open_engine(ops, NULL);
         rme_addr_parse(ops->scheme, uri, &client[i].peer);
         server.peer = meet(server.rme, &client[i]);
     }
     post_idle_receives(&server, atoi(argv[2]));
-    measured(&server, &client[0], atoi(argv[3]));
+    if (!requests)
+        measured(&server, &client[0], atoi(argv[3]));
+    for (int i = 0; requests && i < WARM; i++)
+        request(&server, client, connections);
+    for (int i = 0; requests && i < atoi(argv[3]); i++)
+        request(&server, client, 1);
     printf("%lu\n", asked);
-    for (int i = 0; i < connections; i++)
+    for (int i = 0; i < connections && i < ENGINES; i++)
         rme_close(client[i].rme);
     rme_close(server.rme);
     return 0;

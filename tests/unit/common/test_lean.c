@@ -138,6 +138,110 @@ static void without_a_pool_one_is_all(void **state)
     assert_int_equal(scripted.have, 1);
 }
 
+/* ---- Answers ---- */
+
+/* A request of one that has a single credit comes, and the host fetches it if it is to. */
+static void request(struct rme_unexpected *u)
+{
+    struct rme_hello hello = lean_hello();
+
+    scripted_open(OPTIONS "credits_pool=0", &hello);
+    scripted_run();
+    scripted_hush();
+    scripted_put((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}, NULL);
+    if (u)
+        assert_int_equal(rme_test_unexpected(scripted.rme, u, 1, 0), 1);
+}
+
+static void an_answer_takes_the_credit_along(void **state)
+{
+    struct rme_unexpected u;
+    struct posted send;
+
+    (void)state;
+    request(&u);
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
+    scripted_send(&send, memory, 8, 1);
+    assert_int_equal(scripted_count(RME_WIRE_EAGER), 1);
+    assert_int_equal(scripted_word(RME_WIRE_EAGER, 0)->message.credits, 1);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
+    rme_unexpected_free(scripted.rme, u.buffer);
+}
+
+static void a_call_without_anything_sends_it(void **state)
+{
+    struct rme_unexpected u, none;
+
+    (void)state;
+    request(&u);
+    assert_int_equal(rme_test_unexpected(scripted.rme, &none, 1, 0), 0);
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
+    rme_unexpected_free(scripted.rme, u.buffer);
+}
+
+/* A thread that is going to sleep has nothing for the host, though others may. */
+static void a_sleeper_sends_it(void **state)
+{
+    struct rme_unexpected u;
+    struct rme_done done;
+
+    (void)state;
+    request(&u);
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
+    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 10), 0);
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
+    rme_unexpected_free(scripted.rme, u.buffer);
+}
+
+/* Each call returns for a message that the host does not fetch: it does not wait for ever. */
+static void calls_with_something_send_it_in_the_end(void **state)
+{
+    struct rme_done done;
+    unsigned calls = 0;
+
+    (void)state;
+    request(NULL);
+    while (scripted_count(RME_WIRE_CREDIT) == 0 && calls++ < 1000)
+        rme_test_context(scripted.rme, 0, &done, 1, 0);
+    assert_in_range(calls, 2, 300);
+}
+
+/* Whoever sleeps may sleep for the next message of that very peer. */
+static void beside_a_sleeper_it_goes_at_once(void **state)
+{
+    struct rme_waiter sleeper = {.ctx = 1};
+    struct rme_unexpected u;
+    struct rme_hello hello = lean_hello();
+
+    (void)state;
+    scripted_open(OPTIONS "credits_pool=0", &hello);
+    scripted_run();
+    scripted_hush();
+    scripted_put((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}, NULL);
+    scripted.rme->leader = &sleeper;
+    scripted.rme->sleeping = true;
+    assert_int_equal(rme_test_unexpected(scripted.rme, &u, 1, 0), 1);
+    scripted.rme->sleeping = false;
+    scripted.rme->leader = NULL;
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
+    rme_unexpected_free(scripted.rme, u.buffer);
+}
+
+/* Nothing is left of one that goes meanwhile. */
+static void a_lost_link_waits_for_no_answer(void **state)
+{
+    struct rme_unexpected u, none;
+
+    (void)state;
+    request(&u);
+    script_down(0, -ECONNRESET);
+    assert_int_equal(rme_test_unexpected(scripted.rme, &none, 1, 0), 0);
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
+    rme_unexpected_free(scripted.rme, u.buffer);
+    scripted_run();
+}
+
 /* Those who do not know the rule get what they always got; when much is lent, the least that
  * they accept. */
 static void old_peers_get_enough_for_a_reserve(void **state)
@@ -345,6 +449,12 @@ int main(void)
         cmocka_unit_test_teardown(more_than_one_is_too_many, close_it),
         cmocka_unit_test_teardown(the_pool_has_an_end, close_it),
         cmocka_unit_test_teardown(without_a_pool_one_is_all, close_it),
+        cmocka_unit_test_teardown(an_answer_takes_the_credit_along, close_it),
+        cmocka_unit_test_teardown(a_call_without_anything_sends_it, close_it),
+        cmocka_unit_test_teardown(a_sleeper_sends_it, close_it),
+        cmocka_unit_test_teardown(calls_with_something_send_it_in_the_end, close_it),
+        cmocka_unit_test_teardown(beside_a_sleeper_it_goes_at_once, close_it),
+        cmocka_unit_test_teardown(a_lost_link_waits_for_no_answer, close_it),
         cmocka_unit_test_teardown(old_peers_get_enough_for_a_reserve, close_it),
         cmocka_unit_test_teardown(old_peers_without_a_pool_are_refused, close_it),
         cmocka_unit_test_teardown(a_request_that_promises_few_is_refused, close_it),
