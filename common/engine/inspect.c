@@ -195,13 +195,13 @@ int rme_session_get(struct rme *rme, struct rme_addr *addr, int index, struct rm
 #undef ROW
     };
     const int own = sizeof(row) / sizeof(row[0]);
-    const struct rme_counter_row *r =
-        index < own ? &row[index] : &rme_counter_rows[index - own];
+    const struct rme_counter_row *r;
     struct rme_peer *peer;
     int error = -ENOTCONN;
 
     if (index < 0 || index >= own + RME_C_PEER)
         return -ENOENT;
+    r = index < own ? &row[index] : &rme_counter_rows[index - own];
     if (atomic_load(&addr->engine) != rme || rme_forked(rme))
         return -ENOTCONN;
     rme_lock(rme);
