@@ -120,7 +120,7 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
     }
     rme_settle(rme);
     n = look(rme, waiter, over);
-    if (*over)
+    if (*over || !rme_node_alone(&rme->answers)) /* taken while settling had no lock */
         return n;
     now = rme_now();
     rme->sleeps_until = sleep_until(rme, now, until);
@@ -267,7 +267,6 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     rme_progress(rme, false);
     rme_settle(rme);
     n = look(rme, waiter, &over);
-    answers(rme, !over && wait_ms <= 0);
     if (!over && rme_mreg_wants_warming(rme->mreg))
         n = warm(rme, waiter, &over);
     if (!over && wait_ms > 0) {
@@ -278,6 +277,7 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
         if (rme->leader == NULL && !rme_node_alone(&rme->followers))
             pthread_cond_signal(&rme_entry(rme->followers.next, struct rme_waiter, link)->cond);
     }
+    answers(rme, !over);
     if (n == 0 && wait_ms > 0 && is_called_away(rme, waiter))
         rme->operations->ctx[waiter->ctx].unexpected_seen = rme->protocols->unexpected_changes;
     rme_unlock(rme);

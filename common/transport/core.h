@@ -77,7 +77,7 @@ struct rme {
     struct rme_keep keep;
     struct rme_credit_pool credit_pool; /* receive buffers beyond the first ones of each link */
     struct rme_node answers; /* peers whose credits wait for an answer of the host: grant.c */
-    uint32_t answer_calls;   /* that had something for the host since there were none */
+    uint32_t answer_calls;   /* that had something for the host since these last went */
     struct rme_timers timers;
     bool unflushed; /* something was queued at the fabric since the last flush */
     /* likewise, but it may wait for the next message or the next look at the fabric */
