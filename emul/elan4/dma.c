@@ -131,6 +131,11 @@ static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, stru
         emu4_unlock(to);
         return refused(to);
     }
+    emu4_step(EMU4_STEP_SLOT_FOUND);
+    if (!emu4_holds(to)) { /* the place may be somebody else's by now */
+        emu4_unlock(to);
+        return refused(to);
+    }
     if (DST_ADDR(w) > QUEUE_BUFFER || DST_ADDR(w) + size > slot_bytes(&q) ||
         !emu4_place(to, q.q_bptr + DST_ADDR(w), size, &slot) ||
         emu4_move(&src, &slot, size) < 0) {

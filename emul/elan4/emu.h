@@ -192,6 +192,8 @@ struct emu4_txn {
 /* Takes a context's lock; false when its holder keeps it, and the context is not ours. */
 bool emu4_lock(struct emu4_end *e);
 void emu4_unlock(struct emu4_end *e);
+/* It is still ours: who was stopped for LOCK_MS has lost it. */
+bool emu4_holds(const struct emu4_end *e);
 /* All of these under the lock. */
 void emu4_txn_begin(struct emu4_txn *t, struct emu4_end *e);
 /* A store to an address that a program gave; it traps when it is carried out and is bad. */

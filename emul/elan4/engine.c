@@ -211,8 +211,8 @@ static bool settle_if_locked(struct emu4_proc *p, struct late *l, uint64_t *next
         settled = settle(p, e, l->i, l->r, l->done, next_due);
     emu4_unlock(e);
     if (!e->peer->self && l->r == DMA_MORE)
-        emu4_engine_help(p, e); /* another thread may have found nothing ready meanwhile */
-    return settled;
+        emu4_engine_help(p, e);      /* another thread may have found nothing ready meanwhile */
+    return settled || e->peer->self; /* ours has no mark, so no place among the late ones */
 }
 
 /* One of our marks, -1: all are in use. */

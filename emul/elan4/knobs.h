@@ -96,6 +96,7 @@
 /* Steps at which a test can kill or stop a process. */
 #define EMU4_STEPS(X)                                                                          \
     X(LOCKED, locked)                                                                          \
+    X(SLOT_FOUND, slot_found)                                                                  \
     X(SLOT_WRITTEN, slot_written)                                                              \
     X(LISTED, listed)                                                                          \
     X(LOGGED, logged)                                                                          \

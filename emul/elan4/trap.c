@@ -54,8 +54,12 @@ bool emu4_trap_now(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t
     if (!emu4_lock(e))
         return false;
     emu4_txn_begin(&t, e);
-    emu4_trap(&t, type, proc, a0, a1);
-    bool told = emu4_txn_commit(&t);
+    bool told = emu4_holds(e); /* what is in the ring is told, whatever becomes of the lock */
+    if (told) {
+        emu4_trap(&t, type, proc, a0, a1);
+        if (!emu4_txn_commit(&t))
+            emu4_ring(e->peer);
+    }
     emu4_unlock(e);
     return told;
 }

@@ -29,7 +29,7 @@
 #define LIST_STORES(list) ((uint32_t)(list)&0xffff)
 static _Atomic uint32_t lists; /* of this process, so far */
 
-static bool ours(const struct emu4_end *e)
+bool emu4_holds(const struct emu4_end *e)
 {
     return atomic_load_explicit(&e->c->lock, memory_order_relaxed) == e->peer->user + 1;
 }
@@ -88,7 +88,7 @@ static void carry_out(struct emu4_txn *t, uint32_t at, uint32_t n)
 
     for (uint32_t i = at; i < n; i++) {
         struct shm_store s = c->log[i];
-        if (!ours(t->e))
+        if (!emu4_holds(t->e))
             return; /* taken from us while we were stopped: somebody has done the rest */
         apply(t, &s);
         if (i + 1 == n && !t->e->peer->self)
@@ -197,7 +197,7 @@ void emu4_txn_begin(struct emu4_txn *t, struct emu4_end *e)
 
 static void add(struct emu4_txn *t, uint64_t where, uint64_t value, uint32_t bytes)
 {
-    if (t->n >= EMU4_LOG || !ours(t->e))
+    if (t->n >= EMU4_LOG || !emu4_holds(t->e))
         return; /* the longest list is that of an event that copies 255 dwords: it fits */
     t->e->c->log[t->n++] = (struct shm_store){where, value, bytes, 0};
 }
@@ -227,7 +227,7 @@ bool emu4_txn_commit(struct emu4_txn *t)
         EMU4_TXN_SET(t, c->inbox_tail, t->inbox_tail);
     uint64_t list = (serial & UINT32_MAX) << 32 | (uint64_t)(t->e->peer->user + 1) << 16 | t->n;
     emu4_step(EMU4_STEP_LISTED);
-    if (!ours(t->e))
+    if (!emu4_holds(t->e))
         return false;
     atomic_store_explicit(&c->log_at, 0, memory_order_relaxed);
     atomic_store_explicit(&c->log_valid, list, memory_order_release);

@@ -148,6 +148,11 @@ static void stops_when_applied(struct bed *b)
     stops_at(b, "applied:1");
 }
 
+static void stops_at_the_slot(struct bed *b)
+{
+    stops_at(b, "slot_found:1");
+}
+
 static void stops_when_listed(struct bed *b)
 {
     stops_at(b, "listed:1");
@@ -223,6 +228,27 @@ static void takes_from_one(struct bed *b)
     CHECK(take_number(b, SOON) == 1);
     CHECK(!take_number(b, 50));
     meet(b, 0, 2);
+}
+
+static void leaves_it_unread(struct bed *b)
+{
+    open_taken_from(b);
+    pid_t late = until_stopped(b, LATE_PID);
+    volatile E4_uint64 *word = main_mem(b, 64);
+    CHECK(elan4_block_inputter(b->ctx, 0) == 0);
+    send_number(b, elan(b, b->queue), 3, elan(b, word_event(b, word, 1)));
+    CHECK(word_set(b, word, SOON));
+    go_on(b, late);
+    CHECK(take_number(b, SOON) == 3);
+    CHECK(take_number(b, SOON) == 1);
+    CHECK(!take_number(b, 50));
+    meet(b, 0, 2);
+}
+
+/* The place that it had found has another message by then. */
+static int what_is_in_a_place_stays_there(void)
+{
+    return run_beds(2, (bed_fn[]){leaves_it_unread, stops_at_the_slot});
 }
 
 /* What was not valid when the lock was taken is done again. */
@@ -310,6 +336,7 @@ int main(void)
     CASE(a_helper_dies("half_applied", 3));
     CASE(a_helper_dies("listed", 3));
     CASE(what_is_valid_stays_so());
+    CASE(what_is_in_a_place_stays_there());
     CASE(what_is_not_valid_is_done_again());
     CASE(a_child_has_its_own_claims());
     CASES_END;
