@@ -43,7 +43,8 @@ static void say_hello(struct rme_link *l, uint64_t generation)
 
     card.wanted = l->vp;
     l->state = ELAN_GREETING_STATE;
-    if (elan_tx_waits(l->f, l->vp, l->queue, elan_now())) {
+    /* who has a generation lives; of others nobody could tell when its packet is over */
+    if (generation == 0 && elan_tx_waits(l->f, l->vp, l->queue, elan_now())) {
         elan_link_down(l, -ETIMEDOUT);
         return;
     }
