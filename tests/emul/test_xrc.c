@@ -441,6 +441,24 @@ TEST(a_number_of_no_process)
     xrc_close(&x);
 }
 
+/* Two that only send are connected to each other: no answer comes. */
+TEST(a_sender_answers_nothing)
+{
+    struct side s = {0};
+    struct xrc x = {0};
+
+    xrc_open(&x, &s);
+    x.sends = sender(&s, 0);
+    x.receives = sender(&s, 0);
+    CHECK(x.sends && x.receives);
+    join(x.receives, x.sends->qp_num, 0);
+    join(x.sends, x.receives->qp_num, 0);
+    post(&x, 1, 4096, 64);
+    request(&x, 1, SEND, 64, 0, IBV_WC_RETRY_EXC_ERR);
+    expect_none(s.rcq);
+    xrc_close(&x);
+}
+
 TEST(a_queue_that_was_destroyed)
 {
     struct side s = {0};
@@ -784,6 +802,7 @@ int main(int argc, char **argv)
         T(the_number_chooses),
         T(a_number_of_nothing),
         T(a_number_of_no_process),
+        T(a_sender_answers_nothing),
         T(a_queue_that_was_destroyed),
         T(a_queue_of_another_domain),
         T(memory_of_another_protection_domain),

@@ -455,7 +455,7 @@ void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu
 
     pthread_mutex_lock(&cq->lock);
     for (uint64_t i = 0; (e = emu_cq_unread(d, cq, i)) != NULL; i++) {
-        if (e->qpn != qpn || stale(d, e))
+        if (e->qpn != qpn || e->srq == SHM_OF_XRC_SRQ || stale(d, e))
             continue;
         e->skip = 1;
         if (!e->from_sq)

@@ -558,7 +558,7 @@ static enum exec_result do_atomic(struct run *r, enum ibv_wc_status *status)
 static bool resolve_local(struct run *r)
 {
     const struct emu_wr *wr = r->wr;
-    bool unanswered = r->qp->qp.qp_type != IBV_QPT_RC;
+    bool unanswered = r->qp->qp.qp_type == IBV_QPT_UC || r->qp->qp.qp_type == IBV_QPT_UD;
     bool answered = wr->opcode == IBV_WR_RDMA_READ || emu_is_atomic(wr->opcode);
     uint32_t access = answered ? IBV_ACCESS_LOCAL_WRITE : 0;
 

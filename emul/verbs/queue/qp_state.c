@@ -234,7 +234,6 @@ static void set_state(struct emu_qp *qp, enum ibv_qp_state state)
  */
 static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t, uint64_t *from)
 {
-    bool dead = qp->peer && atomic_load(&qp->peer->dead);
     struct shm_qp *s = qp->s;
     struct shm_cqe c = {
         .qpn = qp->qp.qp_num, .srq = qp->srq != NULL, .status = IBV_WC_WR_FLUSH_ERR};
@@ -242,7 +241,7 @@ static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t, uint64_t *f
     bool ok, done;
 
     *from = 0;
-    if (qp->qp.qp_type == IBV_QPT_XRC_RECV)
+    if (emu_is_xrc(qp->qp.qp_type))
         return emu_xrc_revoke(d, qp, t);
     pthread_mutex_lock(&qp->rcq->lock);
     done = qp->reported == t || atomic_load(&s->taken) == (t | RX_DONE);
@@ -251,7 +250,7 @@ static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t, uint64_t *f
     ok = atomic_compare_exchange_strong(&s->busy, &busy, 0);
     if (!ok)
         *revoked = old;
-    else if (!dead)
+    else
         emu_cq_late(qp->rcq, RX_SLOT(t));
     pthread_mutex_unlock(&qp->rcq->lock);
     if (!ok)
