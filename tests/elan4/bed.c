@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "tests/elan4/bed.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -211,52 +210,6 @@ uint64_t told(struct bed *b, int i)
     while (!(v = atomic_load(&b->m->word[i])))
         usleep(200);
     return v;
-}
-
-/* The state of a thread, or of a process's first; 0: there is none. */
-static char state_of(const char *path)
-{
-    char line[256];
-    FILE *f = fopen(path, "r");
-
-    if (!f)
-        return 0;
-    char *got = fgets(line, sizeof(line), f);
-    fclose(f);
-    char *end = got ? strrchr(line, ')') : NULL;
-    return end ? end[2] : 0;
-}
-
-bool bed_is_dead(pid_t pid)
-{
-    char path[64];
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    char state = state_of(path);
-    return state == 0 || state == 'Z';
-}
-
-bool bed_is_stopped(pid_t pid)
-{
-    char path[400];
-    bool all = true;
-
-    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-    DIR *dir = opendir(path);
-    CHECK(dir);
-    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
-        snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", (int)pid, e->d_name);
-        all = all && (e->d_name[0] == '.' || state_of(path) == 'T');
-    }
-    closedir(dir);
-    return all;
-}
-
-void bed_stop(pid_t pid)
-{
-    CHECK(kill(pid, SIGSTOP) == 0);
-    while (!bed_is_stopped(pid))
-        usleep(1000);
 }
 
 static int finish(pid_t pid, bool killed)

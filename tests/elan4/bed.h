@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "tests/elan4/scratch.h"
+#include "tests/emul/stop.h"
 
 /* In a process of a test: ends it with a message when the condition does not hold. */
 #define CHECK(cond)                                                                            \
@@ -98,13 +99,6 @@ void meet(struct bed *b, int i, int n);
 void tell(struct bed *b, int i, uint64_t v);
 uint64_t told(struct bed *b, int i);
 uint64_t now_ms(void);
-
-/* Whether it has died, waited for or not. */
-bool bed_is_dead(pid_t pid);
-/* Whether all of its threads are stopped; they go on until they get a processor to stop on. */
-bool bed_is_stopped(pid_t pid);
-/* Stops it, and waits until it is. */
-void bed_stop(pid_t pid);
 
 typedef void (*bed_fn)(struct bed *b);
 /* Runs each function in a process, the i-th on node i. 0 when all ended well. */

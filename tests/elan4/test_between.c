@@ -160,7 +160,7 @@ static void reads_again(struct bed *b)
     volatile E4_uint64 *word = main_mem(b, 64);
     E4_Event *ev = word_event(b, word, 1);
     struct _E4_DMA64 d = dma(8, 0, b->vp, from, elan(b, into), 0, elan(b, ev));
-    bed_stop((pid_t)told(b, 1)); /* it has no lock: nobody has met it yet */
+    CHECK(process_stop((pid_t)told(b, 1))); /* it has no lock: nobody has met it yet */
     for (int i = 0; i < 4; i++) {
         elan4_store64(0, word);
         elan4_primeevent_write(b->ctx, ev, 1);
@@ -256,7 +256,7 @@ static void delivers_two(struct bed *b)
     bed_open(b, LOW);
     volatile E4_uint64 *never = main_mem(b, 64);
     E4_Addr msg = told(b, 1), queue = told(b, 0);
-    bed_stop((pid_t)told(b, 2));
+    CHECK(process_stop((pid_t)told(b, 2)));
     ask(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg, 0, 0, queue));
     ask(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg + 64, 0, 0, queue));
     tell(b, 4, 1);
@@ -324,7 +324,7 @@ static void comes_in(struct bed *b)
     const struct shm_head *seg = own_segment();
     CHECK(seg);
     pid_t before = (pid_t)told(b, 1);
-    while (!bed_is_dead(before))
+    while (!process_is_dead(before))
         usleep(1000);
     send_number(b, told(b, 0), 5);
     for (uint64_t end = now_ms() + SOON; !atomic_load(&seg->counters.dma_queue); usleep(1000))

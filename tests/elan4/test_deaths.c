@@ -25,7 +25,7 @@ static bool dead(struct bed *b)
 {
     pid_t pid = (pid_t)atomic_load(&b->m->word[VICTIM_PID]);
 
-    return pid && bed_is_dead(pid);
+    return pid && process_is_dead(pid);
 }
 
 /* Counts messages of a queue until there are none: they must be numbered from 1 on. */

@@ -61,7 +61,7 @@ static void active(struct bed *b)
     flush(b);
     CHECK(word_set(b, word, SOON));
     meet(b, 0, 2);
-    bed_stop(other);
+    CHECK(process_stop(other));
     for (int round = 0; round < 4; round++) {
         memset(mem, 0, BIG);
         elan4_store64(0, word);

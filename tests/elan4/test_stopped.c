@@ -72,7 +72,7 @@ static void helper(struct bed *b)
     bed_open(b, LOW);
     E4_Addr msg = told(b, MESSAGE), queue = told(b, QUEUE);
     volatile E4_uint64 *never = main_mem(b, 64);
-    bed_stop((pid_t)told(b, TARGET_PID));
+    CHECK(process_stop((pid_t)told(b, TARGET_PID)));
     tell(b, HELPER_PID, (uint64_t)getpid());
     ask(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg, 0, 0, queue));
     word_set(b, never, 200);
@@ -97,7 +97,7 @@ static void owner(struct bed *b)
     CHECK(seg);
     tell(b, MESSAGE, elan(b, number(b, 1)));
     pid_t dead = (pid_t)told(b, HELPER_PID);
-    while (!bed_is_dead(dead))
+    while (!process_is_dead(dead))
         usleep(1000);
     bool gone = false;
     for (uint64_t end = now_ms() + SOON; !gone || !all_idle(&seg->ctx[0]); usleep(1000)) {
@@ -175,7 +175,7 @@ static pid_t until_stopped(struct bed *b, int word)
 {
     pid_t pid = (pid_t)told(b, word);
 
-    while (!bed_is_stopped(pid))
+    while (!process_is_stopped(pid))
         usleep(1000);
     return pid;
 }
@@ -204,7 +204,7 @@ static void takes_from_two(struct bed *b)
     pid_t next = until_stopped(b, NEXT_PID);
     go_on(b, late);
     CHECK(kill(next, SIGKILL) == 0);
-    while (!bed_is_dead(next))
+    while (!process_is_dead(next))
         usleep(1000);
     CHECK(elan4_block_inputter(b->ctx, 0) == 0); /* takes the lock */
     CHECK(take_number(b, SOON) == 2);
@@ -296,7 +296,7 @@ static void forks_at_work(struct bed *b)
     setenv("EMUELAN4_SETTLE_LATE_US", "2000000", 1);
     bed_open(b, LOW);
     E4_Addr from = told(b, 0);
-    bed_stop((pid_t)told(b, 1)); /* so nobody else does it */
+    CHECK(process_stop((pid_t)told(b, 1))); /* so nobody else does it */
     for (unsigned i = 0; i < EMU4_MARKS; i++)
         CHECK(pthread_create(&thread[i], NULL, works, b) == 0);
     for (unsigned i = 0; i < 2 * EMU4_MARKS; i++)
@@ -309,7 +309,7 @@ static void forks_at_work(struct bed *b)
         struct bed c = {.m = b->m};
         alarm(60);
         pid_t parent = getppid();
-        bed_stop(parent); /* it would do what we ask for */
+        CHECK(process_stop(parent)); /* it would do what we ask for */
         bed_open(&c, LOW + 1);
         bool well = reads_one(&c);
         CHECK(kill(parent, SIGCONT) == 0);

@@ -93,7 +93,7 @@ int try_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, u
 void post_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, uint32_t len,
                uint64_t roff);
 
-/* Waits up to 20 s for a completion. */
+/* Waits up to a minute for a completion. */
 struct ibv_wc wait_wc(struct ibv_cq *cq);
 /* Waits for one with this id and status. */
 struct ibv_wc expect_wc(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status);

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "tests/emul/cm_help.h"
+#include "tests/emul/stop.h"
 
 PAIR(connect_private_data_transfer_disconnect, run_two)
 ACTIVE(connect_private_data_transfer_disconnect)
@@ -257,7 +258,7 @@ ACTIVE(a_stopped_listener_is_a_black_hole)
     struct rdma_cm_id *id = new_id(NULL);
     resolve(id, "127.0.0.1", PORT + 6);
     give_qp(id);
-    kill(s->peer, SIGSTOP);
+    CHECK(process_stop(s->peer));
     CHECK_EQ(rdma_connect(id, &p), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -ETIMEDOUT);
     drop(id);

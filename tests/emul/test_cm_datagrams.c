@@ -11,6 +11,7 @@
 #include <signal.h>
 
 #include "tests/emul/cm_help.h"
+#include "tests/emul/stop.h"
 
 #define HEADER 40
 
@@ -132,7 +133,7 @@ ACTIVE(stopped_listener)
 {
     setenv("EMUVERBS_CM_TIMEOUT_MS", "200", 1);
     meet(s);
-    CHECK_EQ(kill(s->peer, SIGSTOP), 0);
+    CHECK(process_stop(s->peer));
     struct rdma_cm_id *id = ask_for(PORT);
     CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -ETIMEDOUT);
     CHECK_EQ(kill(s->peer, SIGCONT), 0);

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "tests/emul/pair.h"
+#include "tests/emul/stop.h"
 
 #define QKEY   0x1234u
 #define HEADER 40
@@ -372,7 +373,7 @@ ACTIVE(stopped_receiver)
     meet(s);
     datagram(s, 1, ah, other.qpn, 0, 8); /* makes the two known to each other */
     meet(s);
-    CHECK_EQ(kill(s->peer, SIGSTOP), 0);
+    CHECK(process_stop(s->peer));
     datagram(s, 2, ah, other.qpn, 0, 8);
     CHECK_EQ(counter("datagrams_lost"), 0);
     datagram(s, 3, ah, other.qpn, 0, 8);

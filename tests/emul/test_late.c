@@ -8,20 +8,7 @@
 #include <sys/mman.h>
 
 #include "tests/emul/pair.h"
-
-static void stop(pid_t pid)
-{
-    char path[64], state = 0;
-
-    CHECK_EQ(kill(pid, SIGSTOP), 0);
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    while (state != 'T') {
-        FILE *f = fopen(path, "r");
-        CHECK(f);
-        CHECK(fscanf(f, "%*d (%*[^)]) %c", &state) == 1);
-        fclose(f);
-    }
-}
+#include "tests/emul/stop.h"
 
 /* The poster dies when it has disarmed the queue and not raised the event: its owner wakes up.
  */
@@ -75,7 +62,7 @@ ACTIVE(a_queue_destroyed_under_a_stopped_poster)
     side_connect(s);
     meet(s);
     usleep(100000); /* the poster waits with its completion */
-    stop(s->peer);
+    CHECK(process_stop(s->peer));
     side_close(s);
     loop_open(&a, &b);
     post_recv(&a, 1, 0, 64);

@@ -15,20 +15,7 @@
 #include <sys/wait.h>
 
 #include "tests/emul/pair.h"
-
-static void stop(pid_t pid)
-{
-    char path[64], state = 0;
-
-    CHECK_EQ(kill(pid, SIGSTOP), 0);
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    while (state != 'T') {
-        FILE *f = fopen(path, "r");
-        CHECK(f);
-        CHECK(fscanf(f, "%*d (%*[^)]) %c", &state) == 1);
-        fclose(f);
-    }
-}
+#include "tests/emul/stop.h"
 
 PAIR(a_stopped_process_still_serves_everything, run_two)
 ACTIVE(a_stopped_process_still_serves_everything)
@@ -36,7 +23,7 @@ ACTIVE(a_stopped_process_still_serves_everything)
     side_open(s);
     side_connect(s);
     meet(s);
-    stop(s->peer);
+    CHECK(process_stop(s->peer));
     memset(s->buf, 0x42, 100000);
     post_send(s, 1, WRITE, 0, 100000, 0);
     expect_wc(s->scq, 1, IBV_WC_SUCCESS);
@@ -520,7 +507,7 @@ ACTIVE(tear_down_while_the_poster_is_stopped)
     unsigned got = 0;
     while (got < 30)
         got += (unsigned)ibv_poll_cq(s->rcq, 1, &wc);
-    stop(s->peer);
+    CHECK(process_stop(s->peer));
     uint64_t t = now_ms();
     CHECK_EQ(qp_error(s), 0);
     while (got < 60) { /* every receive comes back, whatever the poster was doing */
@@ -592,7 +579,7 @@ ACTIVE(deregistering_while_the_writer_is_stopped)
         side_connect(s);
         while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
             ;
-        stop(s->peer);
+        CHECK(process_stop(s->peer));
         uint64_t t = now_ms();
         CHECK_EQ(ibv_dereg_mr(s->mr), 0);
         CHECK(now_ms() - t < 2500);
@@ -656,7 +643,7 @@ ACTIVE(stop_and_go)
         reconnect(s);
         while (got < 1 + r % 40)
             collect(s, &got, seen);
-        stop(s->peer);
+        CHECK(process_stop(s->peer));
         uint64_t t = now_ms();
         CHECK_EQ(qp_error(s), 0);
         while (got < RECVS) {

@@ -12,6 +12,7 @@
 #include <signal.h>
 
 #include "tests/emul/pair.h"
+#include "tests/emul/stop.h"
 
 #define SIMM   IBV_WR_SEND_WITH_IMM
 #define PLACES 4u
@@ -734,7 +735,7 @@ ACTIVE(a_sender_that_stops)
     CHECK_EQ(ibv_modify_srq(x.srq, &limit, IBV_SRQ_LIMIT), 0);
     meet(s);
     expect_async(s, IBV_EVENT_SRQ_LIMIT_REACHED, x.srq); /* it has one, and sleeps */
-    CHECK_EQ(kill(s->peer, SIGSTOP), 0);
+    CHECK(process_stop(s->peer));
     CHECK_EQ(ibv_destroy_qp(x.receives), 0);
     x.receives = NULL;
     expect_wc(s->rcq, 1, IBV_WC_WR_FLUSH_ERR);
