@@ -36,7 +36,9 @@
  * a rendezvous, which costs a receiver that is behind already two messages more.  Who finds no
  * room while there is less in the area (it is too large for what is left), goes by rendezvous,
  * as do unexpected messages, and those that have let others of the queue pass (send.c): nobody
- * is overtaken for ever by smaller ones.
+ * is overtaken for ever by smaller ones.  And so does everybody where reports are apart
+ * (fabric.h): the owner may have said of all messages in the area that they are taken, and each
+ * report of ours that it has not told of holds the place of one; of those it need not tell.
  *
  * Cancel.  A send that is QUEUED is cancelled like any; one that has been written is complete.
  * Nothing in between waits for a peer.
@@ -185,7 +187,7 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
         return FIT_FULL;
     if (has_room(hold, size))
         return FIT_NOW;
-    return hold->bytes >= hold->late ? FIT_LATER : FIT_FULL;
+    return hold->bytes >= hold->late && !peer->rme->caps->reports_apart ? FIT_LATER : FIT_FULL;
 }
 
 bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,

@@ -111,6 +111,7 @@
     X(fast_counts)                                                                             \
     X(fast_keeps_order)                                                                        \
     X(fast_runs_out)                                                                           \
+    X(fast_beside_reports)                                                                     \
     X(fast_unexpected)                                                                         \
     X(fast_cancel)                                                                             \
     X(fast_cancel_while_waiting)                                                               \
