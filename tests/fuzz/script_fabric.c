@@ -313,6 +313,7 @@ static int script_open(const struct rme_fabric_config *config, struct rme_fabric
         return -ENOMEM;
     fabric->config = *config;
     script_caps.windows = script.windows;
+    script_caps.reports_apart = script.reports_apart;
     memset(open_at, 0, sizeof(open_at)); /* the same names for each fabric */
     opened = 0;
     next_key = 0;
@@ -537,6 +538,11 @@ static void start_xfer(struct rme_link *link, struct rme_xfer *x)
     script.xfers++;
 }
 
+static void barrier(struct rme_link *link)
+{
+    FUZZ_CHECK(script_caps.reports_apart && (link->stage == UP || link->stage == ENDED));
+}
+
 static int expose(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access)
 {
     (void)access;
@@ -652,6 +658,7 @@ const struct rme_fabric_ops script_ops = {
     .tx_put = tx_put,
     .tx_send = tx_send,
     .xfer = start_xfer,
+    .barrier = barrier,
     .expose = expose,
     .unexpose = unexpose,
     .flush = flush,

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A fabric whose reports have no place among the messages (fabric.h), against a peer that the
+ * test plays: credits say how many of ours were taken, not which.  So none is believed to be
+ * one that frees memory, or ends an operation, unless it must be; and an answer waits if it may
+ * be one.
+ */
+#include <errno.h>
+
+#include "engine/engine.h"
+#include "scripted.h"
+
+#define OPTIONS                                                                                \
+    "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,rndv=write,invite=0,"           \
+    "rx_size=4096,credits=32,keepalive_ms=0,idle_keepalive_ms=0,"                              \
+    "fast_bytes=128K,fast_pool=256K"
+
+enum {
+    SIZE = 20000,
+    SMALL = 100,
+    AREA = 128 << 10,
+    FULL = 6, /* messages of SIZE with which the area is full */
+    TAG = 1,
+    ANSWER = 2,
+    LARGE = 3 /* and further ones */
+};
+
+static char memory[SIZE], area[AREA];
+
+static uint64_t count_of(const char *name)
+{
+    return rme_counter_value(scripted.rme, name);
+}
+
+static int open_it(void **state)
+{
+    struct rme_hello hello = scripted_hello();
+
+    (void)state;
+    hello.flags |= RME_HELLO_F_FAST;
+    script.reports_apart = true;
+    scripted_open(OPTIONS, &hello);
+    scripted.have += 32 - 8; /* it takes 8 for granted */
+    return 0;
+}
+
+static int close_it(void **state)
+{
+    (void)state;
+    scripted_close();
+    script.reports_apart = false;
+    return 0;
+}
+
+/* From now on the peer says by itself what it has taken. */
+static void say_taken(uint8_t type, int32_t tag, uint16_t taken)
+{
+    scripted.keeps = true;
+    scripted_say((struct rme_wire_message){.type = type, .tag = tag, .credits = taken}, NULL);
+}
+
+static void send_one(struct posted *p, size_t size, int32_t tag)
+{
+    scripted_send(p, memory, size, tag);
+    scripted_run();
+}
+
+/* A rendezvous: RTS is taken, the data is under way with its report behind it. */
+static void write_one(unsigned rts, uint16_t taken)
+{
+    const struct rme_wire_segment to = {(uintptr_t)area, 7, SIZE};
+
+    scripted.keeps = true;
+    scripted_say((struct rme_wire_message){.type = RME_WIRE_CTS,
+                                           .credits = taken,
+                                           .to = scripted_word(RME_WIRE_RTS, rts)->message.from,
+                                           .from = 50 + rts,
+                                           .nsegment = 1},
+                 &to);
+}
+
+static void finish_all(void)
+{
+    while (script.xfers > 0)
+        script_finish(0);
+    scripted_run();
+}
+
+/* ---- Lent memory ---- */
+
+/* `reports` of the engine go out behind the messages with which the area is full; our device
+ * has done with all of them. */
+static void fill(struct posted *large, unsigned reports)
+{
+    struct rme_wire_segment lent = {(uintptr_t)area, 7, AREA};
+    static struct posted send[FULL];
+
+    for (unsigned i = 0; i < reports; i++)
+        send_one(&large[i], SIZE, LARGE + (int32_t)i);
+    assert_int_equal(scripted_count(RME_WIRE_RTS), reports);
+    scripted_say((struct rme_wire_message){.type = RME_WIRE_GRANT, .from = 1000, .nsegment = 1},
+                 &lent);
+    scripted.keeps = true;
+    for (unsigned i = 0; i < FULL; i++)
+        send_one(&send[i], SIZE, TAG);
+    assert_int_equal(count_of("sends_fast"), FULL);
+    for (unsigned i = 0; i < reports; i++)
+        write_one(i, 0);
+    assert_int_equal(script.xfers, FULL + reports);
+    finish_all();
+    for (unsigned i = 0; i < reports; i++)
+        scripted_check(&large[i], 0);
+}
+
+/* The peer has taken one, and that was the report: all messages are in their places still. */
+static void a_report_frees_no_place(void **state)
+{
+    static struct posted large, send;
+
+    (void)state;
+    fill(&large, 1);
+    say_taken(RME_WIRE_PING, 0, 1);
+    send_one(&send, SIZE, TAG);
+    assert_int_equal(count_of("sends_fast"), FULL);
+    say_taken(RME_WIRE_PING, 0, 1); /* this was one of them */
+    send_one(&send, SIZE, ANSWER);
+    assert_int_equal(count_of("sends_fast"), FULL + 1);
+}
+
+/* The peer has taken all messages and said so; we cannot know, and it need say no more. */
+static void nobody_waits_for_a_place(void **state)
+{
+    static struct posted large[FULL], send;
+
+    (void)state;
+    fill(large, FULL);
+    say_taken(RME_WIRE_CREDIT, 0, FULL);
+    send_one(&send, SIZE, TAG);
+    assert_int_equal(count_of("sends_fast"), FULL);
+    assert_int_equal(scripted_count(RME_WIRE_RTS), FULL + 1);
+    say_taken(RME_WIRE_PING, 0, FULL);
+    send_one(&send, SIZE, ANSWER);
+    assert_int_equal(count_of("sends_fast"), FULL + 1);
+}
+
+/* ---- Answers ---- */
+
+/* A small message, and a large one whose report may overtake it. */
+static void two_under_way(struct posted *small, struct posted *large)
+{
+    send_one(large, SIZE, LARGE);
+    send_one(small, SMALL, TAG);
+    write_one(0, 1);
+    assert_int_equal(script.xfers, 1);
+    assert_int_equal(large->reports, 0);
+}
+
+/* The peer has taken the report, and not the message before it. */
+static void an_answer_waits_for_what_it_may_follow(void **state)
+{
+    static struct posted small, large, recv;
+    char got[SMALL];
+
+    (void)state;
+    scripted_recv(&recv, got, sizeof(got), ANSWER);
+    two_under_way(&small, &large);
+    say_taken(RME_WIRE_EAGER, ANSWER, 1);
+    assert_int_equal(recv.reports, 0);
+    assert_int_equal(count_of("deferred"), 1);
+    finish_all();
+    scripted_check(&large, 0);
+    scripted_check(&recv, 0);
+    assert_true(large.place < recv.place);
+}
+
+static void link_ends(uint16_t taken, int error)
+{
+    static struct posted small, large;
+
+    two_under_way(&small, &large);
+    say_taken(RME_WIRE_CREDIT, 0, taken);
+    script_cut();
+    scripted_run();
+    scripted_check(&large, error);
+}
+
+/* One of the two: it may have been the message. */
+static void an_end_is_not_believed(void **state)
+{
+    (void)state;
+    link_ends(1, -ECONNRESET);
+}
+
+static void an_end_is_believed_of_all(void **state)
+{
+    (void)state;
+    link_ends(2, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_report_frees_no_place, open_it, close_it),
+        cmocka_unit_test_setup_teardown(nobody_waits_for_a_place, open_it, close_it),
+        cmocka_unit_test_setup_teardown(an_answer_waits_for_what_it_may_follow, open_it,
+                                        close_it),
+        cmocka_unit_test_setup_teardown(an_end_is_not_believed, open_it, close_it),
+        cmocka_unit_test_setup_teardown(an_end_is_believed_of_all, open_it, close_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
