@@ -163,9 +163,41 @@ void run_dma(struct bed *b, struct _E4_DMA64 d)
     elan4_run_dma_cmd(b->cq, (E4_DMA *)&d);
 }
 
+void ask_dma(struct bed *b, int node, struct _E4_DMA64 d)
+{
+    elan4_remote_dma(b->cq, (E4_DMA *)&d, vp_of(node, LOW), 1);
+    flush(b);
+}
+
 void flush(struct bed *b)
 {
     b->cq->cmdq_flush(b->cq);
+}
+
+uint64_t *number_mem(struct bed *b, uint64_t value)
+{
+    uint64_t *msg = main_mem(b, 64);
+
+    *msg = value;
+    return msg;
+}
+
+void send_number(struct bed *b, E4_Addr queue, uint64_t value, E4_Addr ev)
+{
+    E4_Addr msg = elan(b, number_mem(b, value));
+
+    run_dma(b, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg, 0, ev, queue));
+    flush(b);
+}
+
+uint64_t take_number(struct bed *b, int ms)
+{
+    uint64_t value = 0;
+    char *m = queue_take(b, 64, ms);
+
+    if (m)
+        memcpy(&value, m, sizeof(value));
+    return value;
 }
 
 bool word_set(struct bed *b, volatile E4_uint64 *word, int ms)

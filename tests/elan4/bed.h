@@ -84,7 +84,16 @@ char *queue_take(struct bed *b, unsigned slot, int ms);
 struct _E4_DMA64 dma(size_t size, unsigned flags, unsigned vp, E4_Addr src, E4_Addr dst,
                      E4_Addr srcev, E4_Addr dstev);
 void run_dma(struct bed *b, struct _E4_DMA64 d);
+/* The same, by the interface of that node's first process. */
+void ask_dma(struct bed *b, int node, struct _E4_DMA64 d);
 void flush(struct bed *b);
+
+/* A word of main memory with that value. */
+uint64_t *number_mem(struct bed *b, uint64_t value);
+/* Sends it to a queue of node 0's first process; the event is 0, or set when it is there. */
+void send_number(struct bed *b, E4_Addr queue, uint64_t value, E4_Addr ev);
+/* Takes one from the bed's queue, whose slots have 64 bytes; 0 after `ms` without. */
+uint64_t take_number(struct bed *b, int ms);
 
 /* Whether the word is set within `ms`. */
 bool word_set(struct bed *b, volatile E4_uint64 *word, int ms);

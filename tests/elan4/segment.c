@@ -29,3 +29,20 @@ struct shm_head *own_segment(void)
         closedir(dir);
     return at == MAP_FAILED ? NULL : at;
 }
+
+bool ctx_is_idle(const struct shm_ctx *c)
+{
+    uint64_t used = 0;
+
+    for (unsigned i = 0; i < EMU4_WORDS; i++)
+        used |= __atomic_load_n(&c->used[i], __ATOMIC_RELAXED);
+    return !used;
+}
+
+bool somebody_is_gone(const struct shm_head *seg)
+{
+    for (unsigned i = 1; i < EMU4_USERS; i++)
+        if (atomic_load(&seg->user[i].state) == USER_GONE)
+            return true;
+    return false;
+}

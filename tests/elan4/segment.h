@@ -4,7 +4,13 @@
 
 #include "emul/elan4/shm.h"
 
+#include <stdbool.h>
+
 /* The emulation's segment of this process, mapped once more; NULL: there is none yet. */
 struct shm_head *own_segment(void);
+/* Whether nothing waits in its table, or is being done. */
+bool ctx_is_idle(const struct shm_ctx *c);
+/* Whether the death of another process has been noticed, and all that it had begun is known. */
+bool somebody_is_gone(const struct shm_head *seg);
 
 #endif

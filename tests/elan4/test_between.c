@@ -12,25 +12,6 @@
 
 #define SOON 30000
 
-static void send_number(struct bed *b, E4_Addr queue, uint64_t number)
-{
-    uint64_t *msg = main_mem(b, 64);
-
-    *msg = number;
-    run_dma(b, dma(8, DMA_QueueWrite, vp_of(0, LOW), elan(b, msg), 0, 0, queue));
-    flush(b);
-}
-
-static uint64_t take_number(struct bed *b)
-{
-    uint64_t number;
-    char *m = queue_take(b, 64, SOON);
-
-    CHECK(m);
-    memcpy(&number, m, sizeof(number));
-    return number;
-}
-
 /* For one that is to die meanwhile. */
 static void wait_long(struct bed *b)
 {
@@ -45,7 +26,7 @@ static void sets_and_dies(struct bed *b)
     setenv("EMUELAN4_DIE", "stored:1", 1);
     setenv("EMUELAN4_REORDER", "0", 1);
     bed_open(b, LOW);
-    send_number(b, told(b, 0), 1);
+    send_number(b, told(b, 0), 1, 0);
     wait_long(b);
 }
 
@@ -55,7 +36,7 @@ static void believes_once(struct bed *b)
     bed_queue(b, 64);
     tell(b, 0, elan(b, b->queue));
     for (uint64_t i = 1; i <= 2 * SLOTS; i++) {
-        CHECK(take_number(b) == i);
+        CHECK(take_number(b, SOON) == i);
         tell(b, 1, i);
     }
 }
@@ -66,7 +47,7 @@ static void goes_on(struct bed *b)
     for (uint64_t i = 2; i <= 2 * SLOTS; i++) {
         while (told(b, 1) != i - 1)
             usleep(200);
-        send_number(b, told(b, 0), i);
+        send_number(b, told(b, 0), i, 0);
     }
     while (told(b, 1) != 2 * SLOTS)
         usleep(200);
@@ -122,22 +103,6 @@ static int a_trap_is_told_late(void)
     return run_beds(2, (bed_fn[]){hears_late, writes_to_nowhere});
 }
 
-/* A DMA that the interface of that node's process is asked to run. */
-static void ask(struct bed *b, int node, struct _E4_DMA64 d)
-{
-    elan4_remote_dma(b->cq, (E4_DMA *)&d, vp_of(node, LOW), 1);
-    flush(b);
-}
-
-static bool idle(const struct shm_ctx *c)
-{
-    uint64_t used = 0;
-
-    for (unsigned i = 0; i < EMU4_WORDS; i++)
-        used |= __atomic_load_n(&c->used[i], __ATOMIC_RELAXED);
-    return !used;
-}
-
 /* Lends a word, and is stopped. */
 static void lends(struct bed *b)
 {
@@ -165,7 +130,7 @@ static void reads_again(struct bed *b)
         elan4_store64(0, word);
         elan4_primeevent_write(b->ctx, ev, 1);
         *into = 0;
-        ask(b, 1, d);
+        ask_dma(b, 1, d);
         for (uint64_t end = now_ms() + SOON; elan4_load64(word) == 0; usleep(50))
             CHECK(now_ms() < end);
         CHECK(*into == 7);
@@ -205,7 +170,7 @@ static void leaves(struct bed *b)
     }
     (void)told(b, 1);
     CHECK(!claim || (c->dma[i].seq == seq && atomic_load(&c->dma[i].claim) == claim));
-    CHECK(!claim || !idle(c));
+    CHECK(!claim || !ctx_is_idle(c));
     meet(b, 0, 2);
 }
 
@@ -213,7 +178,7 @@ static void works_for_it(struct bed *b)
 {
     setenv("EMUELAN4_SETTLE_LATE_US", "500000", 1);
     bed_open(b, LOW);
-    ask(b, 0, dma(8, 0, b->vp, told(b, 0), elan(b, main_mem(b, 64)), 0, 0));
+    ask_dma(b, 0, dma(8, 0, b->vp, told(b, 0), elan(b, main_mem(b, 64)), 0, 0));
     tell(b, 1, 1); /* it has done that */
     meet(b, 0, 2);
 }
@@ -238,12 +203,11 @@ static void owns_two(struct bed *b)
     tell(b, 1, elan(b, msg));
     (void)told(b, 3);
     bool gone = false;
-    for (uint64_t end = now_ms() + SOON; !gone || !idle(&seg->ctx[0]); usleep(1000)) {
+    for (uint64_t end = now_ms() + SOON; !gone || !ctx_is_idle(&seg->ctx[0]); usleep(1000)) {
         CHECK(now_ms() < end);
-        for (unsigned i = 1; i < EMU4_USERS && !gone; i++)
-            gone = atomic_load(&seg->user[i].state) == USER_GONE;
+        gone = gone || somebody_is_gone(seg);
     }
-    send_number(b, told(b, 0), 3);
+    send_number(b, told(b, 0), 3, 0);
     meet(b, 0, 2);
 }
 
@@ -257,8 +221,8 @@ static void delivers_two(struct bed *b)
     volatile E4_uint64 *never = main_mem(b, 64);
     E4_Addr msg = told(b, 1), queue = told(b, 0);
     CHECK(process_stop((pid_t)told(b, 2)));
-    ask(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg, 0, 0, queue));
-    ask(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg + 64, 0, 0, queue));
+    ask_dma(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg, 0, 0, queue));
+    ask_dma(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg + 64, 0, 0, queue));
     tell(b, 4, 1);
     while (!atomic_load(&b->m->word[3]))
         word_set(b, never, 1);
@@ -274,18 +238,15 @@ static void counts_them(struct bed *b)
     (void)told(b, 4);
     for (int i = 0; i < 2; i++) {
         /* what was refused once only its owner tries again: then this says nothing */
-        char *m = queue_take(b, 64, 5000);
-        uint64_t number = 0;
-        if (m)
-            memcpy(&number, m, sizeof(number));
-        if (!m || i == 1) {
+        uint64_t number = take_number(b, 5000);
+        if (!number || i == 1) {
             CHECK(kill((pid_t)told(b, 2), SIGCONT) == 0);
             tell(b, 3, 1);
         }
-        sum += m ? number : take_number(b);
+        sum += number ? number : take_number(b, SOON);
     }
     CHECK(sum == 3);
-    CHECK(take_number(b) == 3);
+    CHECK(take_number(b, SOON) == 3);
     meet(b, 0, 2);
 }
 
@@ -305,7 +266,7 @@ static void has_one_place(struct bed *b)
     for (unsigned i = 2; i < EMU4_USERS; i++)
         atomic_store(&seg->user[i].state, USER_KNOWN);
     tell(b, 0, elan(b, b->queue));
-    CHECK(take_number(b) == 5);
+    CHECK(take_number(b, SOON) == 5);
 }
 
 static void dies_at_the_door(struct bed *b)
@@ -314,7 +275,7 @@ static void dies_at_the_door(struct bed *b)
     bed_open(b, LOW);
     E4_Addr queue = told(b, 0);
     tell(b, 1, (uint64_t)getpid());
-    send_number(b, queue, 4);
+    send_number(b, queue, 4, 0);
     wait_long(b);
 }
 
@@ -326,7 +287,7 @@ static void comes_in(struct bed *b)
     pid_t before = (pid_t)told(b, 1);
     while (!process_is_dead(before))
         usleep(1000);
-    send_number(b, told(b, 0), 5);
+    send_number(b, told(b, 0), 5, 0);
     for (uint64_t end = now_ms() + SOON; !atomic_load(&seg->counters.dma_queue); usleep(1000))
         CHECK(now_ms() < end);
 }

@@ -127,8 +127,7 @@ static void third(struct bed *b)
     volatile E4_uint64 *word = main_mem(b, 64);
     E4_Event *ev = word_event(b, word, 1);
     struct _E4_DMA64 d = dma(1 << 20, 0, b->vp, told(b, MEM_A), elan(b, mem), 0, elan(b, ev));
-    elan4_remote_dma(b->cq, (E4_DMA *)&d, vp_of(0, LOW), 1);
-    flush(b);
+    ask_dma(b, 0, d);
     CHECK(word_set(b, word, SOON));
     /* and the chain still sends, once */
     run_dma(b, dma(0, 0, vp_of(0, LOW), 0, 0, 0, told(b, CHAIN_A)));
@@ -160,8 +159,7 @@ static void victim(struct bed *b)
                 dma(1 << 18, 0, vp_of(0, LOW), elan(b, mem), told(b, MEM_A), elan(b, ev), 0));
         struct _E4_DMA64 d =
             dma(1 << 18, 0, b->vp, told(b, MEM_A), elan(b, into), 0, elan(b, ev));
-        elan4_remote_dma(b->cq, (E4_DMA *)&d, vp_of(0, LOW), 1);
-        flush(b);
+        ask_dma(b, 0, d);
         CHECK(word_set(b, word, SOON));
         elan4_store64(0, word);
         elan4_primeevent_write(b->ctx, ev, 1);

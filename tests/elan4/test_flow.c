@@ -67,8 +67,7 @@ static void active(struct bed *b)
         elan4_store64(0, word);
         elan4_primeevent_write(b->ctx, ev, 1);
         struct _E4_DMA64 d = dma(BIG, 0, b->vp, told(b, 0), elan(b, mem), 0, elan(b, ev));
-        elan4_remote_dma(b->cq, (E4_DMA *)&d, vp_of(1, LOW), 1);
-        flush(b);
+        ask_dma(b, 1, d);
         CHECK(word_set(b, word, SOON));
         for (unsigned i = 0; i < BIG; i += 512)
             CHECK(mem[i] == 7);
@@ -126,8 +125,7 @@ static void reader(struct bed *b)
         elan4_store64(0, word);
         elan4_primeevent_write(b->ctx, ev, 1);
         struct _E4_DMA64 d = dma(BIG, 0, b->vp, from, elan(b, mem), 0, elan(b, ev));
-        elan4_remote_dma(b->cq, (E4_DMA *)&d, vp_of(1, LOW), 1);
-        flush(b);
+        ask_dma(b, 1, d);
         bool done = false;
         for (uint64_t end = now_ms() + SOON; !done && now_ms() < end;) {
             atomic_store(&b->m->word[5], (uint64_t)counter("claims_late"));

@@ -13,38 +13,6 @@
 
 #define SOON 20000
 
-static void ask(struct bed *b, int node, struct _E4_DMA64 d)
-{
-    elan4_remote_dma(b->cq, (E4_DMA *)&d, vp_of(node, LOW), 1);
-    flush(b);
-}
-
-static uint64_t *number(struct bed *b, uint64_t value)
-{
-    uint64_t *msg = main_mem(b, 64);
-
-    *msg = value;
-    return msg;
-}
-
-/* To the queue of node 0; `ev` is 0, or set when it is there. */
-static void send_number(struct bed *b, E4_Addr queue, uint64_t value, E4_Addr ev)
-{
-    run_dma(b, dma(8, DMA_QueueWrite, vp_of(0, LOW), elan(b, number(b, value)), 0, ev, queue));
-    flush(b);
-}
-
-/* 0: none comes for `ms`. */
-static uint64_t take_number(struct bed *b, int ms)
-{
-    uint64_t value = 0;
-    char *m = queue_take(b, 64, ms);
-
-    if (m)
-        memcpy(&value, m, sizeof(value));
-    return value;
-}
-
 /* ---- A helper dies while the target is stopped ---- */
 
 enum { QUEUE, MESSAGE, TARGET_PID, HELPER_PID, OWNER_PID };
@@ -75,18 +43,9 @@ static void helper(struct bed *b)
     CHECK(process_stop((pid_t)told(b, TARGET_PID)));
     CHECK(process_stop((pid_t)told(b, OWNER_PID)));
     tell(b, HELPER_PID, (uint64_t)getpid());
-    ask(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg, 0, 0, queue));
+    ask_dma(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg, 0, 0, queue));
     word_set(b, never, SOON);
     CHECK(false); /* it has not come to that step */
-}
-
-static bool all_idle(const struct shm_ctx *c)
-{
-    uint64_t used = 0;
-
-    for (unsigned i = 0; i < EMU4_WORDS; i++)
-        used |= __atomic_load_n(&c->used[i], __ATOMIC_RELAXED);
-    return !used;
 }
 
 static void wait_for_death(pid_t pid)
@@ -109,14 +68,13 @@ static void owner(struct bed *b)
     bed_open(b, LOW);
     struct shm_head *seg = own_segment();
     CHECK(seg);
-    tell(b, MESSAGE, elan(b, number(b, 1)));
+    tell(b, MESSAGE, elan(b, number_mem(b, 1)));
     tell(b, OWNER_PID, (uint64_t)getpid());
     wait_for_death((pid_t)told(b, HELPER_PID));
     bool gone = false;
-    for (uint64_t end = now_ms() + SOON; !gone || !all_idle(&seg->ctx[0]); usleep(1000)) {
+    for (uint64_t end = now_ms() + SOON; !gone || !ctx_is_idle(&seg->ctx[0]); usleep(1000)) {
         CHECK(now_ms() < end);
-        for (unsigned i = 1; i < EMU4_USERS && !gone; i++)
-            gone = atomic_load(&seg->user[i].state) == USER_GONE;
+        gone = gone || somebody_is_gone(seg);
     }
     CHECK(kill((pid_t)told(b, TARGET_PID), SIGCONT) == 0);
     send_number(b, told(b, QUEUE), 2, 0);
@@ -277,7 +235,7 @@ static int what_is_not_valid_is_done_again(void)
 static void lends(struct bed *b)
 {
     bed_open(b, LOW);
-    tell(b, 0, elan(b, number(b, 7)));
+    tell(b, 0, elan(b, number_mem(b, 7)));
     tell(b, 1, (uint64_t)getpid());
     (void)told(b, 2);
 }
@@ -298,7 +256,7 @@ static bool reads_one(struct bed *b)
     volatile E4_uint64 *word = main_mem(b, 64);
     E4_Event *ev = word_event(b, word, 1);
 
-    ask(b, 1, dma(8, 0, b->vp, told(b, 0), elan(b, into), 0, elan(b, ev)));
+    ask_dma(b, 1, dma(8, 0, b->vp, told(b, 0), elan(b, into), 0, elan(b, ev)));
     return word_set(b, word, SOON) && *into == 7;
 }
 
@@ -315,7 +273,7 @@ static void forks_at_work(struct bed *b)
     for (unsigned i = 0; i < EMU4_MARKS; i++)
         CHECK(pthread_create(&thread[i], NULL, works, b) == 0);
     for (unsigned i = 0; i < 2 * EMU4_MARKS; i++)
-        ask(b, 1, dma(8, 0, b->vp, from, elan(b, main_mem(b, 64)), 0, 0));
+        ask_dma(b, 1, dma(8, 0, b->vp, from, elan(b, main_mem(b, 64)), 0, 0));
     usleep(300000); /* with less than all of them at work it says less */
     unsetenv("EMUELAN4_SETTLE_LATE_US");
     fflush(NULL);
