@@ -295,6 +295,7 @@ static const void *elan_sockaddr(const struct rme_link *l)
 
 static const struct rme_fabric_ops ops = {
     .release = RME_RELEASE,
+    .size = sizeof(struct rme_fabric_ops),
     .scheme = "elan4",
     .options = elan_options,
     .open = elan_open,

@@ -95,6 +95,7 @@ static const void *ib_link_sockaddr(const struct rme_link *l)
 
 static const struct rme_fabric_ops ops = {
     .release = RME_RELEASE,
+    .size = sizeof(struct rme_fabric_ops),
     .scheme = "ib",
     .options = ib_options,
     .open = ib_open,

@@ -195,9 +195,11 @@ struct rme_event {
 };
 
 struct rme_fabric_ops {
-    /* RME_RELEASE as it was built with. The first of all: an engine of another release, which a
-     * process with two method libraries may have, reads nothing else */
+    /* RME_RELEASE as it was built with, and the bytes of this table: builds of one release may
+     * differ.  The first of all: an engine of another build, which a process with two method
+     * libraries may have, reads nothing else. */
     const char *release;
+    size_t size;
     /* "ib": addresses are "ib://…", options of the fabric are in `options` */
     const char *scheme;
     /* rows of its own, ended by a row without name; may be NULL */

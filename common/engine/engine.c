@@ -263,12 +263,14 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
 /* Of two method libraries in a process the functions are those of one, whoever calls them. */
 static int check_release(struct rme *rme)
 {
-    if (strcmp(rme->ops->release, RME_RELEASE) == 0)
+    bool same = strcmp(rme->ops->release, RME_RELEASE) == 0;
+
+    if (same && rme->ops->size == sizeof(*rme->ops))
         return 0;
     rme_log_put(rme->log, RME_LOG_ERROR,
-                "engine: the fabric is of release %s, the engine of %s; install both method "
-                "libraries of the same release",
-                rme->ops->release, RME_RELEASE);
+                "engine: the fabric is of %srelease %s, the engine of %s; install both method "
+                "libraries of the same build",
+                same ? "another build of " : "", rme->ops->release, RME_RELEASE);
     return -EINVAL;
 }
 

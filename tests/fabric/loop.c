@@ -644,6 +644,7 @@ void loop_clear(void)
 
 static const struct rme_fabric_ops loop_ops = {
     .release = RME_RELEASE,
+    .size = sizeof(struct rme_fabric_ops),
     .scheme = "loop",
     .options = loop_options,
     .open = loop_op_open,

@@ -638,6 +638,7 @@ static int deadline(struct rme_fabric *f)
 
 const struct rme_fabric_ops script_ops = {
     .release = RME_RELEASE,
+    .size = sizeof(struct rme_fabric_ops),
     .scheme = "ib",
     .open = script_open,
     .close = script_close,

@@ -194,22 +194,34 @@ static void keep_line(void *arg, enum rme_log_level level, const char *line)
     snprintf(arg, 200, "%s", line);
 }
 
-/* A fabric of another release is refused before anything else of its table is read. */
+static void refuse(const void *fabric, const char *because)
+{
+    char said[200] = "";
+    struct rme_config config = {.fabric = fabric, .log = keep_line, .log_arg = said};
+    struct rme *rme = NULL;
+
+    assert_int_equal(rme_open(&config, &rme), -EINVAL);
+    assert_null(rme);
+    assert_non_null(strstr(said, because));
+    assert_non_null(strstr(said, RME_RELEASE));
+}
+
+/* A fabric of another release, or whose table is another, is refused before anything else of
+ * that is read. */
 static void knows_its_own_release(void **state)
 {
     static const struct {
         const char *release;
     } other = {"0.0.9"};
-    char said[200] = "";
-    struct rme_config config = {
-        .fabric = (const void *)&other, .log = keep_line, .log_arg = said};
-    struct rme *rme = NULL;
+    static const struct {
+        const char *release;
+        size_t size;
+    } build[] = {{RME_RELEASE, 0}, {RME_RELEASE, sizeof(struct rme_fabric_ops) + 8}};
 
     (void)state;
-    assert_int_equal(rme_open(&config, &rme), -EINVAL);
-    assert_null(rme);
-    assert_non_null(strstr(said, "release 0.0.9"));
-    assert_non_null(strstr(said, RME_RELEASE));
+    refuse(&other, "of release 0.0.9");
+    refuse(&build[0], "another build of release");
+    refuse(&build[1], "another build of release");
 }
 
 static void prints_every_row(void **state)
