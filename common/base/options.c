@@ -313,18 +313,10 @@ static void print_row(FILE *out, const struct rme_option_row *row)
     print_prose(out, row->text);
 }
 
-void rme_options_print(FILE *out, const struct rme_option_row *const *tables, int count)
-{
-    for (int t = 0; t < count; t++)
-        for (const struct rme_option_row *row = tables[t]; row != NULL && row->name != NULL;
-             row++)
-            print_row(out, row);
-}
-
 void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric)
 {
-    const struct rme_option_row *const tables[] = {fabric != NULL ? fabric->options
-                                                                  : rme_engine_options};
+    const struct rme_option_row *row = fabric != NULL ? fabric->options : rme_engine_options;
 
-    rme_options_print(out, tables, 1);
+    for (; row != NULL && row->name != NULL; row++)
+        print_row(out, row);
 }

@@ -49,9 +49,6 @@ int64_t rme_option(const struct rme_options *options, const char *name);
 const char *rme_option_string(const struct rme_options *options, const char *name);
 int rme_option_find(const struct rme_options *options, const char *name, int64_t *value);
 
-/* The tables as text: name, default, range, unit, prose. */
-void rme_options_print(FILE *out, const struct rme_option_row *const *tables, int count);
-
 /* The engine's own table. */
 extern const struct rme_option_row rme_engine_options[];
 

@@ -117,13 +117,6 @@ static bool shape_for(const struct rme_zone *zone, size_t size, struct rme_slab 
     return true;
 }
 
-size_t rme_zone_block_size(size_t size)
-{
-    /* above one page of the map it may be a slab of its own, and those have no more than this
-     */
-    return size <= RME_PAGEMAP_PAGE ? class_block(class_of(size)) : rme_slab_mapped(size);
-}
-
 static bool is_idle(const struct rme_slab *slab)
 {
     return slab->free == slab->all;

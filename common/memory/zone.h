@@ -85,7 +85,4 @@ int rme_zone_show(struct rme_zone *zone, const void *start, size_t length, unsig
 /* Does the range lie inside one block in use, registered or not? */
 bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length);
 
-/* Bytes that the block for a request of `size` has at least: all of them may be used. */
-size_t rme_zone_block_size(size_t size);
-
 #endif

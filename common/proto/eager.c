@@ -177,7 +177,7 @@ void rme_message_name(struct rme_message *message)
                  RME_NAME_MESSAGE, message->from);
 }
 
-struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from)
+static struct rme_message *find(struct rme_peer *peer, uint32_t from)
 {
     struct rme_name *name =
         rme_name_find(&peer->rme->mover->names, peer->serial, RME_NAME_MESSAGE, from);
@@ -194,11 +194,12 @@ struct rme_message *rme_message_cancelled(struct rme_peer *peer,
     if ((cancel->flags & RME_WIRE_F_FROM_SENDER) == 0 || cancel->to != 0 ||
         ((cancel->flags & RME_WIRE_F_UNEXPECTED) != 0) != unexpected)
         return NULL;
-    message = rme_message_find(peer, cancel->from);
+    message = find(peer, cancel->from);
     return message != NULL && (message->unexp != NULL) == unexpected ? message : NULL;
 }
 
-void rme_message_unlink(struct rme *rme, struct rme_message *message)
+/* It leaves its slot. */
+static void take_out(struct rme *rme, struct rme_message *message)
 {
     rme_name_drop(&rme->mover->names, &message->name);
     rme_node_remove(&message->link);
@@ -350,7 +351,7 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot)
 {
     struct rme_message *message = rme_entry(slot->messages.next, struct rme_message, link);
 
-    rme_message_unlink(rme, message);
+    take_out(rme, message);
     if (message->is_rts) {
         op->peer->talk->rts_in[RME_EXPECTED]--;
         rme_rndv_receive(rme, op, message);
@@ -364,7 +365,7 @@ void rme_message_forget(struct rme_message *message)
 {
     struct rme_peer *peer = message->peer;
 
-    rme_message_unlink(peer->rme, message);
+    take_out(peer->rme, message);
     rme_node_append(&peer->control, &message->control.link);
     rme_peer_kick(peer);
 }
@@ -397,7 +398,7 @@ static void left(struct rme_peer *peer)
         struct rme_message *message =
             rme_entry(peer->talk->messages.next, struct rme_message, of_peer);
 
-        rme_message_unlink(peer->rme, message);
+        take_out(peer->rme, message);
         rme_message_free(message);
     }
 }

@@ -49,9 +49,8 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer,
                                          const struct rme_wire_message *message);
 /* A receive was posted: gives it the message that waits for it, if any. */
 void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_slot *slot);
-/* An RTS that waits can be found by what its sender calls it; NULL: there is none such. */
+/* An RTS that waits can be found by what its sender calls it. */
 void rme_message_name(struct rme_message *message);
-struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from);
 /* The one that a CANCEL of its sender means, if it is of that stream; NULL: there is none
  * such. */
 struct rme_message *rme_message_cancelled(struct rme_peer *peer,
@@ -62,8 +61,7 @@ struct rme_message *rme_message_cancelled(struct rme_peer *peer,
 void rme_message_forget(struct rme_message *message);
 /* It has to wait: its offer is kept if there is room for it. */
 void rme_message_shorten(struct rme_message *message);
-/* Takes it out of its slot; frees it. */
-void rme_message_unlink(struct rme *rme, struct rme_message *message);
+/* Frees one that is in no slot. */
 void rme_message_free(struct rme_message *message);
 
 /* One that came cannot be kept: the link is given up. */

@@ -145,7 +145,7 @@ static struct rme_op *find_theirs(struct rme_peer *peer, enum rme_name_kind kind
     return name != NULL ? rme_entry(name, struct rme_rndv, theirs)->op : NULL;
 }
 
-struct rme_op *rme_rndv_find_receive(struct rme_peer *peer, uint32_t send)
+static struct rme_op *find_receive(struct rme_peer *peer, uint32_t send)
 {
     return find_theirs(peer, RME_NAME_SEND, send);
 }
@@ -195,13 +195,15 @@ static void drop_units(struct rme *rme, struct rme_rndv *r)
     }
 }
 
-void rme_rndv_quiet(struct rme *rme, struct rme_op *op)
+/* Nothing that is not under way yet ever will be. */
+static void quiet(struct rme *rme, struct rme_op *op)
 {
     drop_moves(rme, op);
     drop_units(rme, op->rndv);
 }
 
-void rme_rndv_silence(struct rme_op *op)
+/* Forgets what it has to say. */
+static void silence(struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
 
@@ -360,19 +362,8 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
     }
 }
 
-/* Whoever moves the data has it to do from now on: we, or the peer because we expose. */
-static void load(struct rme *rme, struct rme_op *op, enum rme_op_state state)
-{
-    struct rme_rndv *r = op->rndv;
-
-    rme_rndv_unload(op);
-    rme->under_way++;
-    r->load = state == RME_OP_MOVING ? &rme->load : &op->peer->load;
-    r->load->ops++;
-    r->load->bytes += op->size;
-}
-
-void rme_rndv_unload(struct rme_op *op)
+/* It no longer counts as load: it is moved, or never will be. */
+static void unload(struct rme_op *op)
 {
     struct rme_load *load = op->rndv->load;
 
@@ -382,6 +373,18 @@ void rme_rndv_unload(struct rme_op *op)
     load->ops--;
     load->bytes -= op->size;
     op->rndv->load = NULL;
+}
+
+/* Whoever moves the data has it to do from now on: we, or the peer because we expose. */
+static void load(struct rme *rme, struct rme_op *op, enum rme_op_state state)
+{
+    struct rme_rndv *r = op->rndv;
+
+    unload(op);
+    rme->under_way++;
+    r->load = state == RME_OP_MOVING ? &rme->load : &op->peer->load;
+    r->load->ops++;
+    r->load->bytes += op->size;
 }
 
 void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
@@ -413,7 +416,9 @@ void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done)
 
 /* ---- Giving up ---- */
 
-void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
+/* The op ends with `error` once the peer has left its memory.  Also for one that has not
+ * begun. */
+static void stop(struct rme *rme, struct rme_op *op, int error)
 {
     struct rme_rndv *r = op->rndv;
 
@@ -449,7 +454,7 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = op->rndv;
 
-    rme_rndv_quiet(rme, op);
+    quiet(rme, op);
     if (r->moves > 0)
         return; /* rme_move_done comes back here */
     switch ((enum rme_op_state)op->state) {
@@ -497,9 +502,8 @@ static bool is_meant(const struct rme_op *op, const struct rme_wire_message *can
 static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
-    struct rme_op *op = from_sender && cancel->to == 0
-                            ? rme_rndv_find_receive(peer, cancel->from)
-                            : rme_rndv_find(peer, cancel->to);
+    struct rme_op *op = from_sender && cancel->to == 0 ? find_receive(peer, cancel->from)
+                                                       : rme_rndv_find(peer, cancel->to);
 
     if (op == NULL || !is_meant(op, cancel))
         return false;
@@ -551,10 +555,10 @@ static void ended(struct rme *rme, struct rme_op *op)
     if (op->error == 0)
         count_end(op);
     rme_invite_over(rme, op);
-    rme_rndv_quiet(rme, op);
+    quiet(rme, op);
     rme_units_close(rme, op);
     rme_unit_shutting(op);
-    rme_rndv_unload(op);
+    unload(op);
     if (op->rndv->rts_out) {
         op->rndv->rts_out = false;
         peer->talk
@@ -574,8 +578,8 @@ const struct rme_protocol rme_protocol_rendezvous = {
                 [RME_WIRE_FIN] = rme_rndv_fin,
                 [RME_WIRE_CANCEL_ACK] = cancel_acked},
     .ready = rme_rndv_advance,
-    .failed = rme_rndv_stop,
-    .silenced = rme_rndv_silence,
+    .failed = stop,
+    .silenced = silence,
     .ended = ended,
     .freed = rme_rndv_free,
 };

@@ -28,14 +28,7 @@ void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
 /* The op of this peer that we call so, or whose other end the peer calls so; NULL: there is
  * none such any more. */
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
-struct rme_op *rme_rndv_find_receive(struct rme_peer *peer, uint32_t send);
 struct rme_op *rme_rndv_find_send(struct rme_peer *peer, uint32_t receive);
-/* Nothing that is not under way yet ever will be. */
-void rme_rndv_quiet(struct rme *rme, struct rme_op *op);
-/* Forgets what it has to say. */
-void rme_rndv_silence(struct rme_op *op);
-/* It no longer counts as load: it is moved, or never will be. */
-void rme_rndv_unload(struct rme_op *op);
 /* Frees it; called when op->pins is 0. */
 void rme_rndv_free(struct rme *rme, struct rme_op *op);
 /* Frees what is kept for reuse, here and in unit.c and move.c. */
@@ -65,9 +58,6 @@ void rme_rndv_open_failed(struct rme_peer *peer, int error);
 void rme_rndv_advance(struct rme *rme, struct rme_op *op);
 /* Enters EXPOSED or MOVING. */
 void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state);
-/* Stops an op: it ends with `error` once the peer has left its memory.  Also for one that has
- * not begun. */
-void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error);
 /* A stopped op may have come to rest: says what there is to say and ends it, or waits on. */
 void rme_rndv_halt(struct rme *rme, struct rme_op *op);
 /* A receive that its message cannot be moved into: both ends end so. */
