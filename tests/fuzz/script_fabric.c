@@ -374,6 +374,8 @@ static int reg(struct rme_fabric *f, void *base, size_t length, unsigned access,
 static void dereg(struct rme_fabric *f, struct rme_mr *mr)
 {
     (void)f;
+    if (script.deregistering != NULL)
+        script.deregistering();
     FUZZ_CHECK(mr_at[mr->lkey % REGS] == mr->handle);
     mr_at[mr->lkey % REGS] = NULL;
     free(mr->handle);

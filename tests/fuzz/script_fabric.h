@@ -34,10 +34,11 @@ struct script {
     bool no_regs;             /* registrations are refused */
     /* of all that the engine did, see fuzz.h; addresses and registrations are not in it */
     uint64_t trace;
-    /* NULL, or called for each message of the engine, before each registration, and when it
-     * sleeps; the last two hold no lock */
+    /* NULL, or called for each message of the engine, before each registration and
+     * deregistration, and when it sleeps; all but the first hold no lock */
     void (*heard)(const struct rme_wire_message *message);
     void (*registering)(void);
+    void (*deregistering)(void);
     void (*sleeping)(void);
 };
 
