@@ -13,7 +13,9 @@
  * threads of its own (a resolver), but they must not call the engine: what they find out
  * becomes an event of a later poll().
  *
- * Nothing here blocks except wait().  Nothing here calls back.
+ * Nothing here waits for an event except wait().  Nothing here calls back.  Making and freeing
+ * a link may take as long as a driver takes for a queue pair, and rx_reserve() and tx_get() may
+ * register more buffers; all other threads wait that long.
  *
  * Order on one link.  Messages arrive at the peer in the order in which they were queued here;
  * that behind a transfer (RME_NOTIFY_MSG) is one of them, and an immediate that is `ordered`

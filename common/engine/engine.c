@@ -13,9 +13,10 @@
  *                       reg and dereg
  *   2. locks inside zone, mreg, pin and log, which call nothing of ours
  *
- * The engine's lock is never held while sleeping, registering, deregistering, or in a callback
- * of the host.  Such work is queued under the lock and done by rme_settle, which every call
- * runs before it releases the lock:
+ * The engine's lock is never held while sleeping, registering or deregistering memory of an op,
+ * or in a callback of the host.  (What a fabric makes for a link, and registers for messages,
+ * it makes under the lock: fabric.h.)  Such work is queued under the lock and done by
+ * rme_settle, which every call runs before it releases the lock:
  *
  *   - peers that were kicked send what they can; then doorbells are rung;
  *   - units that want registering (rme->mover->work) are registered, one by one, with the lock

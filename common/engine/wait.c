@@ -21,6 +21,11 @@
  * need the same processor, a wait looks as if a little more polling would have ended it.  So
  * polls in vain in a row stop it, too, and one wait in some tries again.
  *
+ * A leader settles (engine.c) like everybody.  While it registers or packs what an op needs it
+ * has released the lock, but is still the leader: those that sleep behind it wait until it is
+ * through with what there was to do, and only threads that call meanwhile look at the fabric.
+ * A registration that is found in the cache is nothing to do.
+ *
  * Nothing ticks: the sleep lasts until the nearest of the caller's time, the first timer, the
  * fabric's deadline and the moment at which idle memory is to go back.
  */
