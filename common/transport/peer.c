@@ -28,7 +28,9 @@
  * Therefore a link with work outstanding on which nothing was heard for keepalive_ms gets a
  * PING.  Its answer, PONG, needs the peer's process to run; a process that is stopped or slow
  * is not dead, so by default nothing waits for it.  peer_timeout_ms makes it count for sites
- * that prefer so.  One timer for each peer does all this.  Without work it rests: on a client
+ * that prefer so, whether or not there was a credit for PING: a process that runs gives some
+ * back by itself, unless we make it keep too much (keep.c); such a peer cannot be told from one
+ * that is stopped.  One timer for each peer does all this.  Without work it rests: on a client
  * it is not set, so nothing ticks there; a server, which would never send anything to a client
  * that is gone, and keep all it has for it, probes after idle_keepalive_ms.  With the probe
  * each side asks for the receive buffers that the other one was granted while it was busy
@@ -505,6 +507,14 @@ void rme_peer_watch_cancel(struct rme_peer *peer)
         rme_peer_set_timer(peer, peer->cancel_by);
 }
 
+/* Has the peer credits to answer with?  Who gets none back (keep.c) may have used all up, and
+ * its silence says nothing. */
+static bool can_answer(struct rme_peer *peer)
+{
+    return peer->credit.promised - peer->credit.owed >= RME_CREDIT_CONTROL ||
+           !rme_keep_waits(peer);
+}
+
 /* Watches a link. */
 static void keep_alive(struct rme_peer *peer, uint64_t now)
 {
@@ -519,7 +529,7 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
             peer->ping_sent = false;
             peer->heard_at = now;
         } else if (peer->ping_sent && rme->tuning.peer_timeout_ms != 0 &&
-                   now - peer->heard_at >= rme->tuning.peer_timeout_ms) {
+                   now - peer->heard_at >= rme->tuning.peer_timeout_ms && can_answer(peer)) {
             rme_peer_fail(peer, -ETIMEDOUT, "it did not answer");
             return;
         } else if (now - peer->heard_at >= period) {

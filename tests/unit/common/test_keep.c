@@ -3,6 +3,8 @@
  * Who makes the engine keep more than its share gets no credits back (keep.c), and is told what
  * was taken later: in order, all of it, and when less is kept.
  */
+#include <unistd.h>
+
 #include "engine/engine.h"
 #include "scripted.h"
 
@@ -10,9 +12,11 @@
     "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,keepalive_ms=0,invite=0,"       \
     "credits=64,credits_max=64,"                                                               \
     "kept_bytes=1M,eager_window=1M"
-#define HALF    (512u << 10) /* of kept_bytes: from here on the one peer is greedy */
-#define PAYLOAD 2000
-#define TAG     1
+#define HALF         (512u << 10) /* of kept_bytes: from here on the one peer is greedy */
+#define PAYLOAD      2000
+#define TIMEOUT_MS   300
+#define TIMEOUT_TEXT "300"
+#define TAG          1
 
 static char memory[PAYLOAD];
 
@@ -25,14 +29,19 @@ static void send_one(void)
     assert_int_equal(send.reports, 1);
 }
 
-static void open_it(void)
+static void open_with(const char *options)
 {
     struct rme_hello hello = scripted_hello();
 
-    scripted_open(OPTIONS, &hello);
+    scripted_open(options, &hello);
     scripted.have += 64 - 8; /* it takes the default to be promised */
     send_one();              /* what was said before the test is told */
     scripted_hush();
+}
+
+static void open_it(void)
+{
+    open_with(OPTIONS);
 }
 
 static int close_it(void **state)
@@ -134,11 +143,52 @@ static void who_is_greedy_is_told_late_and_in_order(void **state)
     take_until(1);
 }
 
+/* For some times TIMEOUT_MS, or until the link is given up. */
+static void be_silent(void)
+{
+    for (int i = 0; i < 3 * TIMEOUT_MS && rme_counter_value(scripted.rme, "peers") != 0; i++) {
+        usleep(1000);
+        scripted_run();
+    }
+}
+
+/* The peer is asked whether it is there, and has no credit to say so: we give it none. */
+static void who_has_nothing_to_answer_with_is_not_dead(void **state)
+{
+    (void)state;
+    open_with(OPTIONS ",idle_keepalive_ms=20,peer_timeout_ms=" TIMEOUT_TEXT);
+    keep_until(HALF);
+    while (scripted.have > 1)
+        say_eager();
+    scripted_hush();
+    be_silent();
+    assert_true(scripted_count(RME_WIRE_PING) > 1);
+    assert_int_equal(told(), 0);
+    assert_int_equal(rme_counter_value(scripted.rme, "peers"), 1);
+    take_until(1);
+    assert_true(told() > 0);
+    be_silent(); /* now it could answer */
+    assert_int_equal(rme_counter_value(scripted.rme, "peers"), 0);
+}
+
+/* It has some, and does not answer. */
+static void who_could_answer_and_does_not_is_dead(void **state)
+{
+    (void)state;
+    open_with(OPTIONS ",idle_keepalive_ms=20,peer_timeout_ms=" TIMEOUT_TEXT);
+    keep_until(HALF);
+    assert_true(scripted.have >= RME_CREDIT_CONTROL);
+    be_silent();
+    assert_int_equal(rme_counter_value(scripted.rme, "peers"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(who_keeps_little_is_told_with_each_word, close_it),
         cmocka_unit_test_teardown(who_is_greedy_is_told_late_and_in_order, close_it),
+        cmocka_unit_test_teardown(who_has_nothing_to_answer_with_is_not_dead, close_it),
+        cmocka_unit_test_teardown(who_could_answer_and_does_not_is_dead, close_it),
     };
 
     return cmocka_run_group_tests_name("keep", tests, NULL, NULL);

@@ -4,6 +4,7 @@
  * immediate of an old peer that follows our data, messages before the link is up, receive
  * buffers asked back from who does not need them.
  */
+#include <errno.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
@@ -491,6 +492,32 @@ static void an_old_peer_is_not_asked(void **state)
     assert_int_equal(script.promised, 64);
 }
 
+/* No credit is left for a probe.  A peer that lives gives some back by itself, so one that is
+ * silent is dead all the same. */
+static void who_cannot_be_asked_is_noticed(void **state)
+{
+    struct rme_hello hello = scripted_hello();
+    struct posted send[4];
+
+    (void)state;
+    hello.credits = 4;
+    scripted_open(NO_INVITE "keepalive_ms=20,idle_keepalive_ms=0,peer_timeout_ms=100", &hello);
+    scripted.keeps = true;
+    for (int i = 0; i < 4; i++)
+        scripted_send(&send[i], memory, 8, i);
+    scripted_run();
+    assert_true(scripted.peer->peer->credit.have < RME_CREDIT_DATA);
+    scripted_hush();
+    for (int i = 0; i < 20000 && count_of("peers") != 0; i++) {
+        usleep(500);
+        scripted_run();
+    }
+    assert_int_equal(count_of("peers"), 0);
+    assert_int_equal(scripted_count(RME_WIRE_PING), 0);
+    scripted_run();
+    scripted_check(&send[3], -ETIMEDOUT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -505,6 +532,7 @@ int main(void)
         cmocka_unit_test_teardown(we_give_up_what_we_were_granted, close_it),
         cmocka_unit_test_teardown(enough_is_kept_to_go_on, close_it),
         cmocka_unit_test_teardown(an_old_peer_is_not_asked, close_it),
+        cmocka_unit_test_teardown(who_cannot_be_asked_is_noticed, close_it),
     };
 
     return cmocka_run_group_tests_name("words", tests, NULL, NULL);
