@@ -63,6 +63,15 @@ static int fail_at(char *why, struct bmi_client *client, const struct session *s
                 strerror(bmi_error_to_errno(error)), *said ? "; " : "", said);
 }
 
+static int fail_refused(char *why, const struct session *session)
+{
+    return fail(why, "%s: the server refused: %s%s", session->server,
+                strerror((int)session->said.error),
+                session->said.error == ENOBUFS
+                    ? "; the job needs more memory than it gives, see --server-memory"
+                    : "");
+}
+
 static struct session *part_session(struct bmi_client *client, unsigned i)
 {
     return &client->session[(client->part.first + i) % client->servers];
@@ -194,11 +203,7 @@ static int wait_all(struct bmi_client *client, char *why)
             return fail(why, "%s: that is not a bmi-perf server of this version",
                         session->server);
         if (session->said.error)
-            return fail(why, "%s: the server refused: %s%s", session->server,
-                        strerror((int)session->said.error),
-                        session->said.error == ENOBUFS
-                            ? "; the job needs more memory than it gives, see --server-memory"
-                            : "");
+            return fail_refused(why, session);
     }
     return 0;
 }
@@ -307,6 +312,8 @@ static int server_text(struct bmi_client *client, struct session *session, enum 
     if (error)
         return fail_at(why, client, session, "no counters", error);
     text[session->report.actual] = 0;
+    if (!report_decode(&session->said, text, (size_t)session->report.actual))
+        return fail_refused(why, session);
     return 0;
 }
 

@@ -201,18 +201,35 @@ static bool session_take(struct session *session, uint64_t bytes)
     return true;
 }
 
-/* A client wants the counters, in one form or the other. */
-static void answer_text(struct session *session, bool metrics)
+/* The text that a client wants: the counters, in one form or the other.  0 or -BMI_E…. */
+static int make_text(struct session *session, bool metrics, size_t *length)
 {
     size_t size = metrics ? SESSION_METRICS_MAX : SESSION_TEXT_MAX;
 
-    session->text = session_take(session, size) ? malloc(size) : NULL;
-    if (session->text) {
-        size = metrics ? inspect_metrics(session->addr, session->server->network, session->text,
-                                         size)
-                       : inspect_counters(session->addr, false, session->text, size);
-        control_send(&session->report, session->addr, session->text, size, session->tag, false);
-    }
+    if (!session_take(session, size))
+        return -BMI_ENOBUFS;
+    session->text = malloc(size);
+    if (!session->text)
+        return -BMI_ENOMEM;
+    if (metrics)
+        return inspect_metrics(session->addr, session->server->network, session->text, size,
+                               length);
+    *length = inspect_counters(session->addr, false, session->text, size);
+    return 0;
+}
+
+/* It gets the text, or a report of what is in the way. */
+static void answer_text(struct session *session, bool metrics)
+{
+    size_t length = 0;
+    int rc = make_text(session, metrics, &length);
+
+    session->said.error = rc ? (uint64_t)bmi_error_to_errno(rc) : 0;
+    if (rc)
+        report_send(session);
+    else
+        control_send(&session->report, session->addr, session->text, length, session->tag,
+                     false);
     session_end(session);
 }
 

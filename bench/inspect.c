@@ -71,23 +71,26 @@ size_t inspect_counters(BMI_addr_t addr, bool stages, char *text, size_t size)
     return used;
 }
 
-size_t inspect_metrics(BMI_addr_t addr, const char *network, char *text, size_t size)
+int inspect_metrics(BMI_addr_t addr, const char *network, char *text, size_t size,
+                    size_t *length)
 {
     struct rme *rme = engine_of(addr);
     char *made = NULL;
-    size_t length = 0;
-    FILE *out = rme ? open_memstream(&made, &length) : NULL;
-    bool ok = out != NULL;
+    FILE *out = rme ? open_memstream(&made, length) : NULL;
+    int rc = rme ? -BMI_ENOMEM : -BMI_ENOSYS;
 
     if (out) {
+        bool bad;
+
         metrics_engine(out, rme, network);
-        ok = !ferror(out);
-        ok = !fclose(out) && ok && length < size;
+        bad = ferror(out);
+        if (!fclose(out) && !bad)
+            rc = *length < size ? 0 : -BMI_EMSGSIZE;
     }
-    if (ok)
-        memcpy(text, made, length + 1);
+    if (!rc)
+        memcpy(text, made, *length + 1);
     free(made);
-    return ok ? length : 0;
+    return rc;
 }
 
 struct line {

@@ -10,10 +10,12 @@
 #include "embedded/bmi/bmi.h"
 
 /*
- * Writes the counters and stage times of that engine as Prometheus reads them.  Returns the
- * bytes, without the final zero; 0 when there is none, or no room.
+ * Writes the counters and stage times of that engine as Prometheus reads them: *length bytes,
+ * without the final zero.  -BMI_ENOSYS: the address's method is no engine of ours; -BMI_ENOMEM;
+ * -BMI_EMSGSIZE: no room.
  */
-size_t inspect_metrics(BMI_addr_t addr, const char *network, char *text, size_t size);
+int inspect_metrics(BMI_addr_t addr, const char *network, char *text, size_t size,
+                    size_t *length);
 
 /*
  * Writes the counters of the engine that serves this address, "name value unit" a line, into

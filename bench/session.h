@@ -10,7 +10,8 @@
  *                                              <-     tag: report
  *
  * Unexpected requests of a JOB_REQUEST have tag + 1, too.  A JOB_COUNTERS or JOB_METRICS gets
- * text instead of a report, and has no phase.
+ * text instead of a report, and has no phase; a report whose error is set says that there is
+ * none.
  */
 #ifndef BENCH_SESSION_H
 #define BENCH_SESSION_H
