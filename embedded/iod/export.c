@@ -4,7 +4,8 @@
  *
  * The clock asks for it now and then; a worker writes it, as a disk may block.  It is written
  * beside its place and takes that when it is whole: nobody reads a half, and one that cannot be
- * written leaves the one before, whose age tells.
+ * written leaves the one before, whose age tells.  What a server that was killed leaves beside
+ * it is overwritten by the next one.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -15,6 +16,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -45,36 +47,68 @@ static void put_server(FILE *out, struct server *server)
     gauge(out, "iod_buffers", "data buffers in use", (uint64_t)pool_in_use(server->pool));
 }
 
-/* 0 or -errno. */
-static int write_file(struct server *server, const char *beside)
+/* All that there is to say; the caller frees it.  NULL: no memory. */
+static char *make_text(struct server *server, size_t *length)
 {
     struct rme *rme = NULL;
-    char network[32];
-    FILE *out = fopen(beside, "we");
+    char network[32], *text = NULL;
+    FILE *out = open_memstream(&text, length);
 
     if (!out)
-        return -errno;
+        return NULL;
     snprintf(network, sizeof network, "%.*s", (int)strcspn(server->config.listen, ":"),
              server->config.listen);
     put_server(out, server);
     if (BMI_get_info(server->self, SHIM_GET_ENGINE, &rme) >= 0 && rme)
         metrics_engine(out, rme, network);
     bool bad = ferror(out);
-    if (fclose(out) || bad || rename(beside, server->config.metrics))
-        return errno ? -errno : -EIO;
-    return 0;
+    if (fclose(out) || bad) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* 0 or -errno. */
+static int write_file(const char *name, const char *text, size_t length)
+{
+    FILE *out = fopen(name, "we");
+    int error = 0;
+
+    if (!out)
+        return -errno;
+    if (fwrite(text, 1, length, out) < length || fflush(out))
+        error = -errno;
+    if (fclose(out) && !error)
+        error = -errno;
+    return error;
+}
+
+/* 0 or -errno. */
+static int export_to(struct server *server, const char *place)
+{
+    char beside[PATH_MAX], *text;
+    size_t length = 0;
+    int error;
+
+    if (snprintf(beside, sizeof beside, "%s.new", place) >= (int)sizeof beside)
+        return -ENAMETOOLONG;
+    text = make_text(server, &length);
+    error = text ? write_file(beside, text, length) : -ENOMEM;
+    free(text);
+    if (!error && rename(beside, place))
+        error = -errno;
+    if (error)
+        unlink(beside);
+    return error;
 }
 
 static void work_export(struct job *job)
 {
     struct exporter *export = (struct exporter *)job;
     struct server *server = export->server;
-    char beside[PATH_MAX];
-    int n = snprintf(beside, sizeof beside, "%s.%ld", server->config.metrics, (long)getpid());
-    int error = n < (int)sizeof beside ? write_file(server, beside) : -ENAMETOOLONG;
+    int error = export_to(server, server->config.metrics);
 
-    if (error && n < (int)sizeof beside)
-        unlink(beside);
     if (error != export->error)
         log_line(LOG_ERRORS, "%s: %s", server->config.metrics,
                  error ? strerror(-error) : "can be written again");
