@@ -225,24 +225,26 @@ struct ibv_srq *emu_create_srq_ex(struct ibv_context *context, struct ibv_srq_in
     enum ibv_srq_type type =
         a->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? a->srq_type : IBV_SRQT_BASIC;
     struct emu_dev *d = emu_dev_peek();
+    int err = 0;
 
-    errno = 0;
     if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC)
-        errno = EOPNOTSUPP;
+        err = EOPNOTSUPP;
     else if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || a->pd->context != context)
-        errno = EINVAL;
+        err = EINVAL;
     else if (type == IBV_SRQT_XRC &&
              (a->comp_mask != xrc || a->cq->context != context || a->xrcd->context != context))
-        errno = EINVAL;
-    if (errno)
+        err = EINVAL;
+    if (err) {
+        errno = err;
         return NULL;
+    }
     struct emu_srq *srq = emu_srq_new(a->pd, a->srq_context, &a->attr);
     if (!srq || type == IBV_SRQT_BASIC)
         return srq ? &srq->srq : NULL;
     struct shm_srq *s = shm_srq(d->seg, srq->index);
     srq->xrcd = (struct emu_xrcd *)a->xrcd;
     srq->cq = (struct emu_cq *)a->cq;
-    srq->life = (atomic_fetch_add(&d->seg->serial, 1) + 1) << EMU_SRQ_BITS | srq->index;
+    srq->life = atomic_fetch_add(&d->seg->serial, 1) + 1;
     emu_xrcd_hold(srq->xrcd, &s->xrcd);
     s->cq = srq->cq->index;
     atomic_fetch_add(&srq->cq->users, 1);
