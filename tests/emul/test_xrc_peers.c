@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Extended reliable connections between processes, some of which are stopped or killed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+
+#include "tests/emul/stop.h"
+#include "tests/emul/xrc.h"
+
+PAIR(a_domain_ends_with_the_last_process, run_two_kill)
+ACTIVE(a_domain_ends_with_the_last_process)
+{
+    char c;
+
+    side_open(s);
+    meet(s); /* it has the domain */
+    struct ibv_xrcd *x = domain_of(s, xrc_inode, 0);
+    CHECK(x);
+    CHECK(!domain_of(s, xrc_inode, O_CREAT | O_EXCL) && errno == EINVAL);
+    CHECK_EQ(ibv_close_xrcd(x), 0);
+    x = domain_of(s, xrc_inode, 0);
+    CHECK(x);
+    CHECK_EQ(ibv_close_xrcd(x), 0);
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    CHECK(read(s->sock, &c, 1) <= 0);
+    for (uint64_t end = now_ms() + 20000; (x = domain_of(s, xrc_inode, 0)) != NULL;) {
+        CHECK_EQ(ibv_close_xrcd(x), 0); /* the kernel may still be at it */
+        CHECK(now_ms() < end);
+    }
+    CHECK_EQ(errno, EAGAIN);
+    side_close(s);
+}
+PASSIVE(a_domain_ends_with_the_last_process)
+{
+    side_open(s);
+    CHECK(domain_of(s, xrc_inode, O_CREAT));
+    meet(s);
+    for (;;)
+        pause();
+}
+
+struct numbers {
+    uint32_t sends, receives, srq, rkey;
+    uint64_t addr;
+};
+
+/* Each sends to the other's queue pair; both tell what they have. */
+static void connect_two(struct xrc *x, struct numbers *theirs)
+{
+    struct side *s = x->s;
+    struct numbers mine = {x->sends->qp_num, x->receives->qp_num, x->number, s->mr->rkey,
+                           (uintptr_t)s->buf};
+
+    CHECK_EQ(write(s->sock, &mine, sizeof(mine)), sizeof(mine));
+    CHECK_EQ(read(s->sock, theirs, sizeof(*theirs)), sizeof(*theirs));
+    join(x->receives, theirs->sends, 0);
+    join(x->sends, theirs->receives, 7);
+    x->to = theirs->srq;
+    s->raddr = theirs->addr;
+    s->rkey = theirs->rkey;
+    meet(s);
+}
+
+static void open_two(struct xrc *x, struct side *s, struct numbers *theirs)
+{
+    xrc_open(x, s);
+    x->sends = sender(s, 0);
+    x->receives = receiver(s, x->domain);
+    CHECK(x->sends && x->receives);
+    connect_two(x, theirs);
+}
+
+/* A queue pair of one process, with the SRQ of the other: that of who sends. */
+PAIR(the_queue_of_another_process, run_two)
+ACTIVE(the_queue_of_another_process)
+{
+    struct xrc x = {0};
+    struct numbers theirs;
+    uint64_t theirs_addr;
+    uint32_t theirs_key;
+
+    s->use_chan = true;
+    open_two(&x, s, &theirs);
+    theirs_addr = s->raddr;
+    theirs_key = s->rkey;
+    CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
+    pattern(s->buf, 4096, 9);
+    for (uint64_t i = 0; i < 3 * PLACES; i++) { /* to its SRQ and ours in turn */
+        x.to = i % 2 ? theirs.srq : x.number;
+        if (x.to == x.number)
+            post(&x, i, 8192, 4096);
+        else
+            meet(s);
+        request(&x, i, SEND, i % 3 ? 4096 : 64, 0, IBV_WC_SUCCESS);
+        if (x.to != x.number) {
+            meet(s);
+            continue;
+        }
+        struct ibv_wc wc = expect_wc(s->rcq, i, IBV_WC_SUCCESS);
+        CHECK_EQ(wc.qp_num, theirs.receives);
+        CHECK(is_pattern(s->buf + 8192, i % 3 ? 4096 : 64, 9));
+    }
+    CHECK(readable(s->chan->fd, 20000));
+    struct ibv_cq *cq;
+    void *context;
+    CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &context), 0);
+    ibv_ack_cq_events(cq, 1);
+    /* memory is reached as the SRQ's, whose process it is of */
+    x.to = x.number;
+    s->raddr = (uintptr_t)s->buf;
+    s->rkey = s->mr->rkey;
+    request(&x, 1, WRITE, 100, 20000, IBV_WC_SUCCESS);
+    CHECK(is_pattern(s->buf + 20000, 100, 9));
+    x.to = theirs.srq;
+    s->raddr = theirs_addr;
+    s->rkey = theirs_key;
+    request(&x, 1, WRITE, 100, 20000, IBV_WC_SUCCESS);
+    meet(s);
+    x.to = x.number; /* their key is none of ours, even where their queue pair takes it */
+    request(&x, 2, WRITE, 100, 30000, IBV_WC_REM_ACCESS_ERR);
+    meet(s);
+    xrc_close(&x);
+}
+PASSIVE(the_queue_of_another_process)
+{
+    struct xrc x = {0};
+    struct numbers theirs;
+
+    open_two(&x, s, &theirs);
+    for (uint64_t i = 1; i < 3 * PLACES; i += 2) {
+        post(&x, i, 8192, 4096);
+        meet(s);
+        meet(s);
+        CHECK_EQ(expect_wc(s->rcq, i, IBV_WC_SUCCESS).qp_num, x.receives->qp_num);
+    }
+    meet(s);
+    CHECK(is_pattern(s->buf + 20000, 100, 9));
+    expect_async(s, IBV_EVENT_QP_ACCESS_ERR, x.receives);
+    expect_none(s->rcq);
+    meet(s);
+    xrc_close(&x);
+}
+
+/* The queue pair's process lives, the SRQ's is killed. */
+PAIR(the_queues_process_dies, run_two_kill)
+ACTIVE(the_queues_process_dies)
+{
+    struct xrc x = {0};
+    char c;
+
+    loop(&x, s, 7);
+    CHECK_EQ(read(s->sock, &x.to, sizeof(x.to)), sizeof(x.to));
+    request(&x, 1, SEND, 4096, 0, IBV_WC_SUCCESS);
+    meet(s);
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    CHECK(read(s->sock, &c, 1) <= 0);
+    /* its death is noticed a little later; until then its last receive is there */
+    for (int i = 0;; i++) {
+        CHECK_EQ(try_request(&x, 1, SEND, 64, 0), 0);
+        struct ibv_wc wc = wait_wc(s->scq);
+        if (wc.status != IBV_WC_SUCCESS) {
+            CHECK_EQ(wc.status, IBV_WC_REM_INV_REQ_ERR);
+            break;
+        }
+        CHECK(i == 0);
+    }
+    expect_failed(&x, IBV_EVENT_QP_REQ_ERR);
+    xrc_close(&x);
+}
+PASSIVE(the_queues_process_dies)
+{
+    struct xrc x = {0};
+
+    xrc_open(&x, s);
+    post(&x, 1, 0, 4096);
+    post(&x, 2, 0, 4096);
+    CHECK_EQ(write(s->sock, &x.number, sizeof(x.number)), sizeof(x.number));
+    meet(s);
+    for (;;)
+        pause();
+}
+
+/* The sender stops for good with a receive in its hand: that one is flushed, once. */
+PAIR(a_sender_that_stops, run_two)
+ACTIVE(a_sender_that_stops)
+{
+    struct xrc x = {0};
+    struct numbers theirs;
+    struct ibv_srq_attr limit = {.srq_limit = 2};
+
+    open_two(&x, s, &theirs);
+    post(&x, 1, 0, 64);
+    post(&x, 2, 0, 64);
+    CHECK_EQ(ibv_modify_srq(x.srq, &limit, IBV_SRQ_LIMIT), 0);
+    meet(s);
+    expect_async(s, IBV_EVENT_SRQ_LIMIT_REACHED, x.srq); /* it has one, and sleeps */
+    CHECK(process_stop(s->peer));
+    CHECK_EQ(ibv_destroy_qp(x.receives), 0);
+    x.receives = NULL;
+    expect_wc(s->rcq, 1, IBV_WC_WR_FLUSH_ERR);
+    CHECK_EQ(kill(s->peer, SIGCONT), 0);
+    meet(s);
+    expect_none(s->rcq);
+    meet(s);
+    xrc_close(&x);
+}
+PASSIVE(a_sender_that_stops)
+{
+    struct xrc x = {0};
+    struct numbers theirs;
+
+    setenv("EMUVERBS_TAKE_LATE_US", "1000000", 1);
+    open_two(&x, s, &theirs);
+    meet(s);
+    request(&x, 1, SEND, 64, 0, IBV_WC_RETRY_EXC_ERR);
+    meet(s);
+    meet(s);
+    xrc_close(&x);
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        T(a_domain_ends_with_the_last_process),
+        T(the_queue_of_another_process),
+        T(the_queues_process_dies),
+        T(a_sender_that_stops),
+    };
+    return cmocka_run_group_tests(tests, xrc_make_inode, xrc_remove_inode);
+}
