@@ -148,7 +148,6 @@ TEST(no_device_memory)
     side_close(&s);
 }
 
-/* What is made in one of the two works with what is made in the other. */
 /* What a forked child inherited is not its own, and takes nothing of what it has itself. */
 TEST(device_memory_of_a_parent_process)
 {
@@ -183,6 +182,7 @@ TEST(device_memory_of_a_parent_process)
     side_close(&a);
 }
 
+/* What is made in one of the two works with what is made in the other. */
 TEST(a_parent_domain_is_its_domain)
 {
     struct side a = {0}, b = {0};
