@@ -16,11 +16,18 @@ pids=() # of servers
 say() { printf '%s\n' "$me: $*"; }
 die() { printf '%s\n' "$me: $*" >&2; exit 1; }
 
+# Ends those of these processes that this shell has started and that still run, and waits for all of them.  The number of one that has
+# ended may be somebody else's by now.
+end_running() { # PID...
+    local pid running
+    running=" $(jobs -pr | tr '\n' ' ')"
+    for pid in "$@"; do [[ $running == *" $pid "* ]] && kill "$pid" 2> /dev/null; done
+    for pid in "$@"; do wait "$pid" 2> /dev/null; done
+}
+
 # shellcheck disable=SC2317
 cleanup() {
-    local pid
-    for pid in "${pids[@]}"; do kill "$pid" 2> /dev/null; done
-    for pid in "${pids[@]}"; do wait "$pid" 2> /dev/null; done
+    end_running "${pids[@]}"
     [ -n "$work" ] && rm -rf "$work"
 }
 trap cleanup EXIT

@@ -39,9 +39,10 @@ what=             # the file system under test, for people
 passed=0
 failed=0
 
-cleanup() {
-    local p
-    for p in "${server[@]}" "${others[@]}"; do kill -9 "$p" 2>/dev/null; done
+cleanup() { # the number of a process that has ended may be somebody else's by now
+    local p running
+    running=" $(jobs -pr | tr '\n' ' ')"
+    for p in "${server[@]}" "${others[@]}"; do [[ $running == *" $p "* ]] && kill -9 "$p" 2>/dev/null; done
     rm -rf "$tmp" "$store"
 }
 trap cleanup EXIT
