@@ -40,12 +40,13 @@
  * Why nothing blocks.  An arrival waits only for transfers whose reports the peer has taken.
  * The report is behind their data, so the device has moved it all: their completion needs no
  * peer, no credit, no memory and no call of a host, only the device, or the end of the link, at
- * which everything that waits is taken.  Those that an old peer's immediate waits for may still
- * move, but have all that they need: both memories, and a receive buffer for the report.
- * Transfers that still move data are never waited for, so a short answer to something else
- * passes a large transfer; those behind a deferred arrival wait with it, because a link's
- * messages are taken in order, and no longer than it.  What the header says (credits, windows)
- * is taken note of at once, so our own sending never waits.
+ * which everything that waits is taken.  Transfers that still move data are not waited for, so
+ * a short answer to something else passes a large transfer, with two exceptions: an immediate
+ * of an old peer, and any arrival where reports are apart, may wait for one whose report is
+ * only handed to the device.  That has all that it needs: both memories, and a receive buffer
+ * for the report.  Arrivals behind a deferred one wait with it, because a link's messages are
+ * taken in order, and no longer than it.  What the header says (credits, windows) is taken note
+ * of at once, so our own sending never waits.
  *
  * Bounds.  What is deferred keeps its receive buffer and its credit is not returned.  So a peer
  * has no more of them than it was promised; more is a protocol error.

@@ -13,7 +13,7 @@
  * it finds the header at the place, checks a copy of it, and goes on as if it had come in a
  * receive buffer.  It is copied to its receive.  If there is none yet it stays where it is for
  * a while, and is copied aside if that is too long (fast_early.c).  So the place becomes free
- * again whether or not the host was there.
+ * again whether or not the host receives it.
  *
  * How places come back.  Each such message takes a credit, like any.  The credits that come
  * back say which messages have been taken (credit.c), in order, so also which places are free,
@@ -27,18 +27,19 @@
  * way they take, and windows, refusals (refuse.c) and invitations (invite.c) count it like an
  * EAGER one.  An invitation of the exact size is taken first: it saves both copies.
  *
- * No room.  The owner says by itself what it has taken when that is half of the area, or at
- * the latest when all that it has not returned is three quarters of it, be the messages matched
- * or not.  So who finds no room while at least that much is in the area waits: the first
- * expected message of the queue, and what is behind it, as they would for a credit.  The room
- * comes without a host: from the owner, who has what it needs to say that by the proof of
- * credit.c, as we have credits if it has none; or from our own device.  To wait is better than
- * a rendezvous, which costs a receiver that is behind already two messages more.  Who finds no
- * room while there is less in the area (it is too large for what is left), goes by rendezvous,
- * as do unexpected messages, and those that have let others of the queue pass (send.c): nobody
- * is overtaken for ever by smaller ones.  And so does everybody where reports are apart
- * (fabric.h): the owner may have said of all messages in the area that they are taken, and each
- * report of ours that it has not told of holds the place of one; of those it need not tell.
+ * No room.  The owner says by itself what it has taken when that is half of the area, or at the
+ * latest when all that it has not returned is three quarters of it, be the messages matched or
+ * not.  So who finds no room while at least that much is in the area waits: the first expected
+ * message of the queue, and what is behind it, as they would for a credit.  The room comes
+ * whatever the owner's host receives: from the owner, who has what it needs to say that by the
+ * proof of credit.c, as we have credits if it has none; or from our own device. To wait is
+ * better than a rendezvous, which costs a receiver that is behind already two messages more.
+ * Who finds no room while there is less in the area (it is too large for what is left), goes by
+ * rendezvous, as do unexpected messages, and those that have let others of the queue pass
+ * (send.c): nobody is overtaken for ever by smaller ones.  And so does everybody where reports
+ * are apart (fabric.h): the owner may have said of all messages in the area that they are
+ * taken, and each report of ours that it has not told of holds the place of one; of those it
+ * need not tell.
  *
  * Cancel.  A send that is QUEUED is cancelled like any; one that has been written is complete.
  * Nothing in between waits for a peer.

@@ -8,8 +8,8 @@
  * back.  The bounds: no more than a quarter of the peer's credits is kept back once half of
  * them is owed, and less than half of the memory once three quarters of it are.  What is beyond
  * that is copied aside, the oldest first, whether or not the host takes anything.  So a peer
- * gets its credits and its places back without our host, as if nothing had stayed.  Who was
- * promised few gets all of them back at once.
+ * gets its credits and its places back whatever our host receives, as if nothing had stayed.
+ * Who was promised few gets all of them back at once.
  *
  * What that costs our account.  A message that stays counts for its window and for its
  * bookkeeping like any that is kept; its payload is in memory that fast_pool bounds.  It counts

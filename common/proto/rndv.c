@@ -37,9 +37,11 @@
  * cases CANCEL goes to the peer, and the op waits in CANCELLING.  The peer, asked by CANCEL,
  * stops likewise, answers CANCEL_ACK, and ends its own op with -ECANCELED.  If both ask at
  * once, each takes the other's CANCEL for the answer, since nobody asks with transfers under
- * way.  CANCEL and CANCEL_ACK arrive behind all reports of who says them (a barrier), so an
- * exposer that hears one gets no report after it.  And a CANCEL for an op that is over is
- * ignored: what ended it was reported before, or is on its way.
+ * way.  CANCEL and CANCEL_ACK of an op arrive behind all reports of who says them (a barrier),
+ * so an exposer that hears one gets no report after it.  A CANCEL_ACK without an op
+ * (rme_rndv_send_ack) needs none: nothing was moved, or what was had its place before it
+ * (invite.c).  And a CANCEL for an op that is over is ignored: what ended it was reported
+ * before, or is on its way.
  */
 #include <errno.h>
 #include <stdlib.h>

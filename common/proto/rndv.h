@@ -48,7 +48,8 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
 
 /* Queues what an op has to say. */
 void rme_rndv_say(struct rme_op *op, unsigned what);
-/* Sends CANCEL_ACK for the peer's operation `to`; false: no credit or buffer. */
+/* Sends CANCEL_ACK for the peer's operation `to`, which has no other end here; false: no credit
+ * or buffer. */
 bool rme_rndv_send_ack(struct rme_peer *peer, uint32_t to);
 
 /* What to do when it fails. */

@@ -57,17 +57,19 @@
  * wait to be taken (defer.c), the last credit of A is only for a message that returns at least
  * one.  An immediate returns none, nor does a header that has to withhold them (keep.c).  Let
  * nothing be in flight, and A have 0.  Then owed(B) = G >= 1, so B must send a CREDIT message,
- * and does unless have(B) = 0.  B spends its last one on CREDIT messages only, so if have(B) =
- * 0 the last message of B was a CREDIT message by which A got at least one credit.  Since then
- * A has returned nothing, as B would have it.  So from the arrival of that message on all that
- * A has promised was owed or aside at A, and A cannot have spent its last credit: a
- * contradiction.  Let now B wait: have(B) <= 2, so owed(A) >= G/2 once those aside are taken,
- * which needs nobody but our own device, and A must send a CREDIT message.  It does if it has a
- * credit, and if not, B sends it one as was just shown.  Once A has been granted 4 or more,
- * both keep the reserve, which is a special case of A's rule.  A never waits for ever behind
- * CREDIT messages of its own, which use its one credit, too.  One of them gives B all its
- * credits, so the next message of B carries A's credit back and is not paid for with B's last:
- * then the exception does not hold.
+ * and does unless have(B) = 0; not at once, as an answer of its host may take the credit along,
+ * but at the latest when a call of its host has nothing for it, or after ANSWER_CALLS of them
+ * (grant.c).  B spends its last one on CREDIT messages only, so if have(B) = 0 the last message
+ * of B was a CREDIT message by which A got at least one credit.  Since then A has returned
+ * nothing, as B would have it.  So from the arrival of that message on all that A has promised
+ * was owed or aside at A, and A cannot have spent its last credit: a contradiction.  Let now B
+ * wait: have(B) <= 2, so owed(A) >= G/2 once those aside are taken, which needs nobody but our
+ * own device, and A must send a CREDIT message.  It does if it has a credit, and if not, B
+ * sends it one as was just shown.  Once A has been granted 4 or more, both keep the reserve,
+ * which is a special case of A's rule.  A never waits for ever behind CREDIT messages of its
+ * own, which use its one credit, too.  One of them gives B all its credits, so the next message
+ * of B carries A's credit back and is not paid for with B's last: then the exception does not
+ * hold.
  *
  * Growth.  A says with each message that takes its last credit that it would use more, and
  * whoever has to wait for one says so in its next header.  B then promises more in a CREDIT
@@ -87,7 +89,8 @@
  * since nothing is kept back with G < 8, and what then is owed is less than G/2.  When the
  * memory's three quarters are owed, less than half of it is kept back, so a quarter is
  * returned.  So who waits for a place waits as for a credit: let nothing be in flight; then the
- * owner must send a CREDIT message, and that it can is shown as above.
+ * owner must send a CREDIT message, and that it can is shown as above.  Where reports are apart
+ * nobody waits for one: what comes back may be the credits of reports.
  *
  * No endless exchange.  CREDIT messages use credits too.  But one is sent for at least G/2 >= 2
  * messages received, or to promise more, which has a limit, so an exchange of nothing but
