@@ -18,9 +18,9 @@ const struct rme_option_row ib_options[] = {
      ""},
     {"traffic_class", "value", -1, -1, 255,
      "Type of service of the connections that this process makes, for both directions: on RoCE "
-     "the traffic class (104 is DSCP 26), on InfiniBand the QoS class that the subnet manager "
-     "gives a service level.  -1: as the system has it.  Of a connection that a peer makes "
-     "the peer decides.",
+     "the traffic class (104 is DSCP 26), on InfiniBand, between IPv4 addresses only, the QoS "
+     "class that the subnet manager gives a service level.  -1: as the system has it.  Of a "
+     "connection that a peer makes the peer decides.",
      NULL},
     {"srq", "name", 0, 0, 0,
      "Receive buffers shared by all connections: auto (when listening, where the device does "

@@ -7,10 +7,12 @@
  * queue pair sends: no message can have another one than its neighbours.  rdma_cm takes a type
  * of service (option traffic_class) before it looks for the route.  On Ethernet it becomes the
  * traffic class of the packets, and the host's tables make a priority of it; on InfiniBand it
- * is the QoS class that the subnet manager is asked for, whose answer has the service level.  A
- * service level of our own choice is not set: which ones reach a peer without a deadlock is
- * known to the subnet manager only.  Both travel in the connection request, and the kernel of
- * the peer that is asked takes them over; so who connects decides for both directions.
+ * is the QoS class that the subnet manager is asked for, whose answer has the service level:
+ * between IPv4 addresses, as Linux asks for a traffic class instead where addresses are others,
+ * and takes that from them (sin6_flowinfo, which we do not set).  A service level of our own
+ * choice is not set: which ones reach a peer without a deadlock is known to the subnet manager
+ * only.  Both travel in the connection request, and the kernel of the peer that is asked takes
+ * them over; so who connects decides for both directions.
  *
  * Source.  On Ethernet a port has a GID for each address of its interface and each version of
  * RoCE.  rdma_cm takes the one whose address is the connection's source, in the version that
