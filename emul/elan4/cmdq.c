@@ -115,12 +115,14 @@ static void local(struct emu4_proc *p, struct emu4_cmdq *q, const uint64_t *w)
 
     if (!emu4_inbox_room(e->c))
         emu4_engine_run(p, UINT64_MAX);
-    emu4_lock(e);
-    emu4_txn_begin(&t, e);
-    if (!emu4_command_local(&t, w))
-        emu4_trap(&t, UTS_INVALID_COMMAND, UTS_CPROC, w[0], q->index);
-    emu4_txn_commit(&t);
-    emu4_unlock(e);
+    bool done;
+    do {
+        emu4_lock(&t, e);
+        if (!emu4_command_local(&t, w))
+            emu4_trap(&t, UTS_INVALID_COMMAND, UTS_CPROC, w[0], q->index);
+        done = emu4_txn_commit(&t);
+        emu4_unlock(&t);
+    } while (!done);
 }
 
 /* One command; false when it has to be tried again. */

@@ -31,19 +31,21 @@ static void zero_word(uint64_t *word)
 static void clear(struct emu4_end *e)
 {
     struct shm_ctx *c = e->c;
+    struct emu4_txn t;
 
     if (!c->tag)
         return; /* it is new: all is zero */
-    emu4_lock(e);
+    emu4_lock(&t, e);
     atomic_store(&c->blocked, 0);
-    zero(&c->log_valid, &c->inbox_head);
+    atomic_store(&c->log_at, 0);
+    zero(c->log, &c->inbox_head);
     zero_word(&c->inbox_head);
     zero_word(&c->inbox_tail);
     zero(&c->inbox_left, &c->ready_words);
     zero_word(&c->ready_words);
     zero_word(&c->wait_words);
     zero(&c->dma_seq, c + 1);
-    emu4_unlock(e);
+    emu4_unlock(&t);
 }
 
 EMU4_EXPORT ELAN4_CTX *elan4_init(int rail)
@@ -173,12 +175,13 @@ static void wait_for_writers(struct emu4_proc *p)
 EMU4_EXPORT int elan4_block_inputter(ELAN4_CTX *ctx, unsigned blocked)
 {
     struct emu4_ctx *x = emu4_ctx_of(ctx);
+    struct emu4_txn t;
 
     if (emu4_call(EMU4_CALL_elan4_block_inputter))
         return -1;
-    emu4_lock(&x->end);
+    emu4_lock(&t, &x->end);
     atomic_store(&x->end.c->blocked, blocked != 0);
-    emu4_unlock(&x->end);
+    emu4_unlock(&t);
     if (blocked)
         wait_for_writers(emu4_proc_peek());
     return 0;
@@ -246,8 +249,9 @@ EMU4_EXPORT int elan4_attach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap)
 static void detach(struct emu4_proc *p, struct emu4_ctx *x)
 {
     struct shm_ctx *c = x->end.c;
+    struct emu4_txn t;
 
-    emu4_lock(&x->end);
+    emu4_lock(&t, &x->end);
     atomic_store(&c->attached, 0);
     memset(c->used, 0, sizeof(c->used));
     memset(c->ready, 0, sizeof(c->ready));
@@ -256,7 +260,7 @@ static void detach(struct emu4_proc *p, struct emu4_ctx *x)
     __atomic_store_n(&c->wait_words, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&c->inbox_head, c->inbox_tail, __ATOMIC_RELAXED);
     c->inbox_left = 0;
-    emu4_unlock(&x->end);
+    emu4_unlock(&t);
     wait_for_writers(p);
     pthread_mutex_lock(&p->lock);
     emu4_registry_give(p, x->node, (unsigned)x->context);

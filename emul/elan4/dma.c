@@ -33,13 +33,12 @@ static bool is_open(const struct emu4_end *to)
 /* Locks the target for a delivery; false when it refuses. */
 static bool begin(struct emu4_txn *t, struct emu4_end *to)
 {
-    if (!emu4_lock(to))
+    if (!emu4_lock(t, to))
         return false;
     if (!is_open(to) || !emu4_inbox_room(to->c)) {
-        emu4_unlock(to);
+        emu4_unlock(t);
         return false;
     }
-    emu4_txn_begin(t, to);
     return true;
 }
 
@@ -56,7 +55,7 @@ static bool end(struct emu4_proc *p, struct emu4_txn *t, const struct emu4_end *
     }
     bool told = emu4_txn_commit(t);
     bool help = to->c->inbox_head != to->c->inbox_tail;
-    emu4_unlock(to);
+    emu4_unlock(t);
     if (told && help)
         emu4_engine_help(p, to);
     return told;
@@ -123,23 +122,23 @@ static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, stru
     if (!begin(&t, to))
         return refused(to);
     if (!read_queue(to, DST_EVENT(w), &q)) {
-        emu4_unlock(to);
+        emu4_unlock(&t);
         return refuse(to, UTS_INVALID_ADDR, UTS_IPROC, DST_EVENT(w), 0);
     }
     E4_Addr next = next_slot(&q);
     if (next == q.q_fptr && emu4_rule(EMU4_RULE_QUEUE_FULL)) {
-        emu4_unlock(to);
+        emu4_unlock(&t);
         return refused(to);
     }
     emu4_step(EMU4_STEP_SLOT_FOUND);
-    if (!emu4_holds(to)) { /* the place may be somebody else's by now */
-        emu4_unlock(to);
+    if (!emu4_holds(&t)) { /* the place may be somebody else's by now */
+        emu4_unlock(&t);
         return refused(to);
     }
     if (DST_ADDR(w) > QUEUE_BUFFER || DST_ADDR(w) + size > slot_bytes(&q) ||
         !emu4_place(to, q.q_bptr + DST_ADDR(w), size, &slot) ||
         emu4_move(&src, &slot, size) < 0) {
-        emu4_unlock(to);
+        emu4_unlock(&t);
         return refuse(to, UTS_INVALID_ADDR, UTS_IPROC, q.q_bptr + DST_ADDR(w), size);
     }
     emu4_step(EMU4_STEP_SLOT_WRITTEN);
@@ -266,11 +265,11 @@ enum dma_end emu4_dma_remote(struct emu4_proc *p, struct emu4_end *from, uint32_
     if (!begin(&t, &to)) {
         r = refused(&to);
     } else if (emu4_table_put(&t, w, 0, 0, 0) < 0) {
-        emu4_unlock(&to);
+        emu4_unlock(&t);
         r = refused(&to);
     } else {
         bool asked = emu4_txn_commit(&t);
-        emu4_unlock(&to);
+        emu4_unlock(&t);
         if (asked)
             emu4_engine_help(p, &to);
         else
@@ -283,13 +282,13 @@ enum dma_end emu4_dma_remote(struct emu4_proc *p, struct emu4_end *from, uint32_
 static void set_source_event(struct emu4_end *e, uint64_t event)
 {
     struct emu4_txn t;
+    bool done = !event;
 
-    if (!event || !emu4_lock(e))
-        return;
-    emu4_txn_begin(&t, e);
-    emu4_event_set(&t, event);
-    emu4_txn_commit(&t);
-    emu4_unlock(e);
+    while (!done && emu4_lock(&t, e)) {
+        emu4_event_set(&t, event);
+        done = emu4_txn_commit(&t);
+        emu4_unlock(&t);
+    }
 }
 
 /* Into the table, for the engine; with the table full the caller works until there is room. */
@@ -298,12 +297,9 @@ static void put_off(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
 {
     for (;;) {
         struct emu4_txn t;
-        emu4_lock(&x->end);
-        emu4_txn_begin(&t, &x->end);
-        bool put = emu4_table_put(&t, w, done, due, 0) >= 0;
-        if (put)
-            emu4_txn_commit(&t);
-        emu4_unlock(&x->end);
+        emu4_lock(&t, &x->end);
+        bool put = emu4_table_put(&t, w, done, due, 0) >= 0 && emu4_txn_commit(&t);
+        emu4_unlock(&t);
         if (put)
             break;
         emu4_engine_run(p, UINT64_MAX);
@@ -364,12 +360,13 @@ static bool delivered(struct emu4_proc *p, struct emu4_end *e, const struct shm_
                       uint64_t incarnation, bool *over)
 {
     struct emu4_end to;
+    struct emu4_txn t;
     bool found = false;
 
     *over = false;
     if (emu4_route(p, e, d->word[2], &to) != DMA_DONE)
         return true;
-    bool locked = emu4_lock(&to);
+    bool locked = emu4_lock(&t, &to);
     for (unsigned u = 0; locked && u < EMU4_USERS; u++) {
         if (atomic_load(&to.peer->seg->user[u].incarnation) != incarnation)
             continue;
@@ -377,7 +374,7 @@ static bool delivered(struct emu4_proc *p, struct emu4_end *e, const struct shm_
             found |= m->incarnation == p->self.incarnation && m->seq == d->seq;
     }
     if (locked)
-        emu4_unlock(&to);
+        emu4_unlock(&t);
     emu4_peer_put(p, to.peer);
     *over = found;
     return locked;
@@ -401,26 +398,25 @@ bool emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation)
         for (unsigned i = 0; i < EMU4_DMAS; i++) {
             struct shm_dma *d = &e.c->dma[i];
             struct emu4_txn t;
-            emu4_lock(&e);
+            emu4_lock(&t, &e);
             uint64_t seq = d->seq;
             bool ours = claimed(&e, i, user);
-            emu4_unlock(&e);
+            emu4_unlock(&t);
             if (!ours)
                 continue;
             if (!delivered(p, &e, d, incarnation, &over)) {
                 all = false;
                 continue;
             }
-            emu4_lock(&e);
+            emu4_lock(&t, &e);
             if (claimed(&e, i, user) && d->seq == seq) { /* the context was not left */
                 EMU4_COUNT(claims_redone, 1);
-                emu4_txn_begin(&t, &e);
                 if (over && d->word[5])
                     emu4_event_set(&t, d->word[5]);
                 emu4_table_move(&t, i, over ? TABLE_GONE : TABLE_READY);
-                emu4_txn_commit(&t);
+                all &= emu4_txn_commit(&t);
             }
-            emu4_unlock(&e);
+            emu4_unlock(&t);
         }
     }
     return all;

@@ -182,28 +182,29 @@ int emu4_move(const struct emu4_place *src, const struct emu4_place *dst, uint64
 /* Reads a context's memory: 0 or negative. */
 int emu4_read(const struct emu4_end *e, E4_Addr a, void *buf, uint64_t len);
 
-/* txn.c */
+/* txn.c: one acquisition of a context's lock, and the list of stores that is made under it */
 struct emu4_txn {
     struct emu4_end *e;
+    uint64_t lock; /* its word since we have it: no other acquisition has the same */
     uint32_t n;
     uint64_t inbox_tail;
     bool bell; /* the owner has to be woken */
+    bool lost; /* something was left out, as the lock was not ours any more */
 };
 /* Takes a context's lock; false when its holder keeps it, and the context is not ours. */
-bool emu4_lock(struct emu4_end *e);
-void emu4_unlock(struct emu4_end *e);
-/* It is still ours: who was stopped for LOCK_MS has lost it. */
-bool emu4_holds(const struct emu4_end *e);
+bool emu4_lock(struct emu4_txn *t, struct emu4_end *e);
+void emu4_unlock(struct emu4_txn *t);
+/* It is still ours: who was stopped for LOCK_MS has lost it, a thread of the owner as well. */
+bool emu4_holds(const struct emu4_txn *t);
 /* All of these under the lock. */
-void emu4_txn_begin(struct emu4_txn *t, struct emu4_end *e);
 /* A store to an address that a program gave; it traps when it is carried out and is bad. */
 void emu4_txn_store(struct emu4_txn *t, E4_Addr where, uint64_t value, uint32_t bytes);
 /* A store to the context's state. */
 void emu4_txn_state(struct emu4_txn *t, const volatile void *field, uint64_t value,
                     uint32_t bytes);
 #define EMU4_TXN_SET(t, field, value) emu4_txn_state((t), &(field), (value), sizeof(field))
-/* False: nothing has changed, as the lock was taken from us while we were stopped; never with a
- * context of ours. */
+/* The list is empty then, and the next may begin. False: nothing has changed, as the lock was
+ * taken from us while we were stopped. */
 bool emu4_txn_commit(struct emu4_txn *t);
 /* Takes back what a dead user left here. Owner's engine thread only. */
 void emu4_txn_forget_user(struct emu4_proc *p, uint32_t user);
@@ -236,7 +237,7 @@ bool emu4_command_local(struct emu4_txn *t, const uint64_t *w);
 /* Raises an interrupt; false when nobody has the cookie. */
 bool emu4_interrupt(struct emu4_end *e, uint64_t cookie);
 /* Carries out commands that came to ports, up to `max`; false when there are none. Locked. */
-bool emu4_inbox_run(struct emu4_end *e, unsigned max);
+bool emu4_inbox_run(struct emu4_txn *t, unsigned max);
 
 /* table.c: the DMAs of a context that wait. All under its lock, within a transaction. */
 int emu4_table_put(struct emu4_txn *t, const uint64_t w[7], uint64_t done, uint64_t due,
@@ -244,7 +245,7 @@ int emu4_table_put(struct emu4_txn *t, const uint64_t w[7], uint64_t done, uint6
 enum table_to { TABLE_READY, TABLE_WAIT, TABLE_GONE };
 void emu4_table_move(struct emu4_txn *t, unsigned i, enum table_to to);
 /* Claims one that can run; -1 when there is none. */
-int emu4_table_claim(struct emu4_end *e, bool waiting, uint64_t *next_due);
+int emu4_table_claim(struct emu4_txn *t, bool waiting, uint64_t *next_due);
 bool emu4_table_idle(const struct shm_ctx *c);  /* nothing ready; any time, as a hint */
 bool emu4_table_waits(const struct shm_ctx *c); /* some wait; likewise */
 static inline bool emu4_bit(const uint64_t *map, unsigned i)

@@ -149,28 +149,27 @@ static void keep_sooner(uint64_t *due, uint64_t other)
 
 /* What becomes of an entry after a step. Under the lock, with the entry ours. False: the lock
  * was taken from us. */
-static bool settle(struct emu4_proc *p, struct emu4_end *e, unsigned i, enum dma_end r,
+static bool settle(struct emu4_proc *p, struct emu4_txn *t, unsigned i, enum dma_end r,
                    uint64_t done, uint64_t *next_due)
 {
+    struct emu4_end *e = t->e;
     struct shm_dma *d = &e->c->dma[i];
-    struct emu4_txn t;
     bool theirs = false; /* waits, and its owner does not know until when */
 
-    emu4_txn_begin(&t, e);
-    EMU4_TXN_SET(&t, d->done, done);
+    EMU4_TXN_SET(t, d->done, done);
     switch (r) {
     case DMA_MORE:
         EMU4_COUNT(dma_sliced, 1);
-        emu4_table_move(&t, i, TABLE_READY);
+        emu4_table_move(t, i, TABLE_READY);
         break;
     case DMA_NACK:
     case DMA_ABSENT:
         if (emu4_rule(EMU4_RULE_RETRY_FOREVER)) {
             uint32_t backoff = d->backoff_us ? d->backoff_us : 1;
             uint64_t due = emu4_now() + pause_ns(p, r, backoff);
-            EMU4_TXN_SET(&t, d->backoff_us, backoff < 1u << 30 ? backoff * 2 : backoff);
-            EMU4_TXN_SET(&t, d->due, due);
-            emu4_table_move(&t, i, TABLE_WAIT);
+            EMU4_TXN_SET(t, d->backoff_us, backoff < 1u << 30 ? backoff * 2 : backoff);
+            EMU4_TXN_SET(t, d->due, due);
+            emu4_table_move(t, i, TABLE_WAIT);
             if (e->peer->self)
                 keep_sooner(next_due, due);
             else
@@ -180,13 +179,13 @@ static bool settle(struct emu4_proc *p, struct emu4_end *e, unsigned i, enum dma
         /* fall through */
     case DMA_DONE:
         if (d->word[5] && emu4_rule(EMU4_RULE_SRC_AFTER_ACK))
-            emu4_event_set(&t, d->word[5]);
+            emu4_event_set(t, d->word[5]);
         /* fall through */
     case DMA_DEAD:
-        emu4_table_move(&t, i, TABLE_GONE);
+        emu4_table_move(t, i, TABLE_GONE);
         break;
     }
-    if (!emu4_txn_commit(&t))
+    if (!emu4_txn_commit(t))
         return false;
     if (theirs) {
         atomic_store(&e->peer->seg->news, 1); /* it may be about to sleep */
@@ -200,19 +199,23 @@ static bool settle_if_locked(struct emu4_proc *p, struct late *l, uint64_t *next
 {
     struct emu4_end *e = &l->e;
     const struct shm_dma *d = &e->c->dma[l->i];
-    bool settled = true;
+    struct emu4_txn t;
+    bool settled;
 
     if (atomic_load(&e->peer->dead))
         return true;
-    if (!emu4_lock(e))
-        return false;
-    if (atomic_load(&e->c->attached) == e->generation && d->seq == l->claim.seq &&
-        atomic_load(&d->claim) == e->peer->user + 1)
-        settled = settle(p, e, l->i, l->r, l->done, next_due);
-    emu4_unlock(e);
+    do {
+        settled = true;
+        if (!emu4_lock(&t, e))
+            return false;
+        if (atomic_load(&e->c->attached) == e->generation && d->seq == l->claim.seq &&
+            atomic_load(&d->claim) == e->peer->user + 1)
+            settled = settle(p, &t, l->i, l->r, l->done, next_due);
+        emu4_unlock(&t);
+    } while (!settled && e->peer->self); /* it has no mark, so no place among the late ones */
     if (!e->peer->self && l->r == DMA_MORE)
-        emu4_engine_help(p, e);      /* another thread may have found nothing ready meanwhile */
-    return settled || e->peer->self; /* ours has no mark, so no place among the late ones */
+        emu4_engine_help(p, e); /* another thread may have found nothing ready meanwhile */
+    return settled;
 }
 
 /* One of our marks, -1: all are in use. */
@@ -338,11 +341,10 @@ static void claimed_step(struct emu4_proc *p, struct emu4_end *e, struct late *l
     uint64_t before = late->done;
     if (own && !emu4_rule(EMU4_RULE_SRC_AFTER_ACK) && before == 0 && w[5]) {
         struct emu4_txn t;
-        emu4_lock(e);
-        emu4_txn_begin(&t, e);
+        emu4_lock(&t, e);
         emu4_event_set(&t, w[5]);
         emu4_txn_commit(&t);
-        emu4_unlock(e);
+        emu4_unlock(&t);
     }
     late->r = emu4_dma_step(p, e, w, &late->done, p->knobs.slice, own ? NULL : &late->claim);
     *budget -= late->done - before < *budget ? late->done - before : *budget;
@@ -363,22 +365,23 @@ static enum outcome step(struct emu4_proc *p, struct emu4_end *e, uint64_t *budg
     bool own = e->peer->self, ran = false;
     uint64_t w[7], due = 0;
     int i = -1, mark = own ? 0 : take_mark();
+    struct emu4_txn t;
 
-    if (mark < 0 || !emu4_lock(e)) {
+    if (mark < 0 || !emu4_lock(&t, e)) {
         if (!own)
             give_mark(mark);
         return BUSY;
     }
     if (atomic_load(&e->c->attached) == e->generation) {
-        ran = emu4_inbox_run(e, 16);
-        i = emu4_table_claim(e, own, &due);
+        ran = emu4_inbox_run(&t, 16);
+        i = emu4_table_claim(&t, own, &due);
     }
     if (own)
         keep_sooner(next_due, due);
     if (i < 0) {
         if (!own && !ran)
             drop_job(p, e);
-        emu4_unlock(e);
+        emu4_unlock(&t);
         if (!own)
             give_mark(mark);
         return ran ? RAN : IDLE;
@@ -390,7 +393,7 @@ static enum outcome step(struct emu4_proc *p, struct emu4_end *e, uint64_t *budg
                         .i = (unsigned)i,
                         .claim = {d->seq, (unsigned)mark},
                         .done = atomic_load(&d->done)};
-    emu4_unlock(e);
+    emu4_unlock(&t);
     claimed_step(p, e, &late, w, budget, next_due);
     return RAN;
 }

@@ -34,7 +34,7 @@
     X(sten_retries, STEN_RETRIES, 0, 0, 1000000, "packets",                                    \
       "a packet of commands fails when refused so often; 0 tries for ever")                    \
     X(lock_ms, LOCK_MS, 10000, 1, 3600000, "ms",                                               \
-      "after this long the owner of a context takes its lock from a process that is stopped")  \
+      "having waited so long the owner of a context takes its lock from who is stopped")       \
     X(death_late_us, DEATH_LATE_US, 0, 0, 60000000, "us",                                      \
       "so much later a process hears of another one's death")                                  \
     X(settle_late_us, SETTLE_LATE_US, 0, 0, 60000000, "us",                                    \

@@ -147,35 +147,33 @@ static unsigned run_head(struct emu4_txn *t, uint64_t head, uint64_t left, uint6
     return n;
 }
 
-bool emu4_inbox_run(struct emu4_end *e, unsigned max)
+bool emu4_inbox_run(struct emu4_txn *t, unsigned max)
 {
-    struct shm_ctx *c = e->c;
+    struct shm_ctx *c = t->e->c;
     bool ran = false;
 
     for (unsigned k = 0; k < max; k++) {
         uint64_t head = c->inbox_head, tail = c->inbox_tail;
         uint64_t left = c->inbox_left, queue = c->inbox_cq;
-        struct emu4_txn t;
         if (head == tail)
             break;
-        emu4_txn_begin(&t, e);
         if (left == 0) {
             uint64_t w = c->inbox[head++ % EMU4_INBOX];
             queue = w >> 32;
             left = (uint32_t)w;
         }
         if (tail - head > EMU4_INBOX || left > tail - head || queue >= EMU4_CQS) {
-            emu4_trap(&t, UTS_BAD_TRAP, UTS_CPROC, head, left); /* somebody wrote over it */
+            emu4_trap(t, UTS_BAD_TRAP, UTS_CPROC, head, left); /* somebody wrote over it */
             head = tail;
             left = 0;
         }
-        unsigned n = left ? run_head(&t, head, left, queue) : 0;
+        unsigned n = left ? run_head(t, head, left, queue) : 0;
         if (left && !n)
             break; /* the table of DMAs is full */
-        EMU4_TXN_SET(&t, c->inbox_head, head + n);
-        EMU4_TXN_SET(&t, c->inbox_left, left - n);
-        EMU4_TXN_SET(&t, c->inbox_cq, queue);
-        if (!emu4_txn_commit(&t))
+        EMU4_TXN_SET(t, c->inbox_head, head + n);
+        EMU4_TXN_SET(t, c->inbox_left, left - n);
+        EMU4_TXN_SET(t, c->inbox_cq, queue);
+        if (!emu4_txn_commit(t))
             break;
         ran = true;
     }

@@ -23,7 +23,7 @@
 #include "emul/elan4/counters.h"
 
 #define EMU4_MAGIC    UINT64_C(0x346e616c45756d65)
-#define EMU4_VERSION  4u
+#define EMU4_VERSION  5u
 #define EMU4_CTXS     16u   /* contexts of one process */
 #define EMU4_USERS    2048u /* processes that map one segment */
 #define EMU4_VPS      8192u
@@ -42,6 +42,18 @@
 #define EMU4_ROUTE(node, context) (UINT32_C(0x80000000) | (uint32_t)(node) << 11 | (context))
 #define EMU4_ROUTE_NODE(r)        ((r) >> 11 & 0xfff)
 #define EMU4_ROUTE_CONTEXT(r)     ((r)&0x7ff)
+
+/*
+ * The word of a context's lock: user + 1 of who holds it, 0 when nobody does; the stores of its
+ * list that is valid, 0 when none is; and a ticket, by which no two acquisitions are the same,
+ * of one process neither. (A thread would have to be stopped for 2^32 of them to take another
+ * one's for its own.)
+ */
+#define EMU4_LOCK(ticket, stores, holder)                                                      \
+    ((uint64_t)(uint32_t)(ticket) << 32 | (uint64_t)(stores) << 16 | (holder))
+#define EMU4_LOCK_TICKET(w) ((uint32_t)((w) >> 32))
+#define EMU4_LOCK_STORES(w) ((uint32_t)(w) >> 16)
+#define EMU4_LOCK_HOLDER(w) ((uint32_t)(w)&0xffff)
 
 struct shm_store {
     uint64_t where; /* an Elan address of the context, or REGION_STATE */
@@ -88,14 +100,13 @@ struct shm_mark {
 #define EMU4_WORDS (EMU4_DMAS / 64)
 
 struct shm_ctx {
-    _Alignas(64) _Atomic uint32_t lock; /* user + 1 of who holds it */
+    _Alignas(64) _Atomic uint64_t lock; /* see EMU4_LOCK */
     _Atomic uint32_t attached;          /* generation, 0: nobody */
     _Atomic uint32_t blocked;
     uint32_t tag; /* part of its addresses */
     uint32_t node, context;
-    /* the list that is valid: its stores, and above that whose and which it is; 0: none is */
-    _Alignas(64) _Atomic uint64_t log_valid;
-    _Atomic uint32_t log_at; /* carried out so far */
+    /* stores of the list carried out so far, and above that the ticket of who did */
+    _Alignas(64) _Atomic uint64_t log_at;
     struct shm_store log[EMU4_LOG];
 
     /* commands that events sent to command ports */

@@ -131,10 +131,9 @@ static int ready_one(const struct shm_ctx *c)
     return -1;
 }
 
-int emu4_table_claim(struct emu4_end *e, bool waiting, uint64_t *next_due)
+int emu4_table_claim(struct emu4_txn *t, bool waiting, uint64_t *next_due)
 {
-    struct shm_ctx *c = e->c;
-    struct emu4_txn t;
+    struct shm_ctx *c = t->e->c;
     int i = -1;
 
     *next_due = 0;
@@ -145,14 +144,13 @@ int emu4_table_claim(struct emu4_end *e, bool waiting, uint64_t *next_due)
         i = ready_one(c);
     if (i < 0)
         return -1;
-    emu4_txn_begin(&t, e);
-    EMU4_TXN_SET(&t, c->dma[i].claim, e->peer->user + 1);
+    EMU4_TXN_SET(t, c->dma[i].claim, t->e->peer->user + 1);
     if (waited)
-        change(&t, c->wait, &c->wait_words, (unsigned)i, false);
+        change(t, c->wait, &c->wait_words, (unsigned)i, false);
     else
-        change(&t, c->ready, &c->ready_words, (unsigned)i, false);
-    EMU4_TXN_SET(&t, c->get_cursor, (uint64_t)(i + 1) % EMU4_DMAS);
-    return emu4_txn_commit(&t) ? i : -1;
+        change(t, c->ready, &c->ready_words, (unsigned)i, false);
+    EMU4_TXN_SET(t, c->get_cursor, (uint64_t)(i + 1) % EMU4_DMAS);
+    return emu4_txn_commit(t) ? i : -1;
 }
 
 bool emu4_table_idle(const struct shm_ctx *c)

@@ -39,6 +39,10 @@ void emu4_trap(struct emu4_txn *t, int type, int proc, uint64_t a0, uint64_t a1)
     struct shm_ctx *c = t->e->c;
     struct shm_trap *trap = &c->trap[c->trap_tail % EMU4_TRAPS];
 
+    if (!emu4_holds(t)) {
+        t->lost = true; /* who begins again meets it again */
+        return;
+    }
     trap->type = type;
     trap->proc = proc;
     trap->args[0] = a0;
@@ -50,17 +54,15 @@ void emu4_trap(struct emu4_txn *t, int type, int proc, uint64_t a0, uint64_t a1)
 bool emu4_trap_now(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t a1)
 {
     struct emu4_txn t;
+    bool told;
 
-    if (!emu4_lock(e))
-        return false;
-    emu4_txn_begin(&t, e);
-    bool told = emu4_holds(e); /* what is in the ring is told, whatever becomes of the lock */
-    if (told) {
+    do {
+        if (!emu4_lock(&t, e))
+            return false;
         emu4_trap(&t, type, proc, a0, a1);
-        if (!emu4_txn_commit(&t))
-            emu4_ring(e->peer);
-    }
-    emu4_unlock(e);
+        told = emu4_txn_commit(&t); /* what is in the ring is told */
+        emu4_unlock(&t);
+    } while (!told && e->peer->self);
     return told;
 }
 
@@ -104,6 +106,7 @@ void emu4_traps_deliver(struct emu4_proc *p)
     for (unsigned i = 0; i < EMU4_CTXS; i++)
         for (;;) {
             struct shm_trap s;
+            struct emu4_txn t;
             pthread_mutex_lock(&p->lock);
             struct emu4_ctx *x = p->ctx[i];
             uint32_t tail = 0;
@@ -116,9 +119,9 @@ void emu4_traps_deliver(struct emu4_proc *p)
                 pthread_mutex_unlock(&p->lock);
                 break;
             }
-            emu4_lock(&x->end);
+            emu4_lock(&t, &x->end);
             s = x->end.c->trap[x->trap_head++ % EMU4_TRAPS];
-            emu4_unlock(&x->end);
+            emu4_unlock(&t);
             atomic_store(&p->trapping, x); /* elan4_fini waits for it */
             pthread_mutex_unlock(&p->lock);
             deliver(p, x, &s);

@@ -5,17 +5,22 @@
  * Normal path: lock; list the stores; make the list valid; carry them out; make it invalid;
  * unlock. Nothing of what they change is touched before the list is valid, so a process that
  * dies earlier has changed nothing; and one that dies later has the rest of its list carried
- * out by whoever takes the lock from it. Its last store may be made twice so: a word that it
+ * out by whoever takes the lock from it. Stores may be made twice so: a word that one of them
  * sets is believed only when no list is valid (wait.c), or it would be set once more after its
  * owner has cleared it.
  *
  * Others than the owner wait for about a millisecond before they take it as refused, so that a
  * process that is stopped inside, or an evil one, holds up nobody but the owner of that
- * context; and the owner takes the lock from it after a while (a knob). Such a process looks
- * before each store whether the lock is still its own, so at most one store of it comes late.
- * When its list was not valid yet, it has done nothing, and begins again; when it was, it has
- * been carried out. The list that is valid then is another one's, so it makes none invalid but
- * its own.
+ * context; and the owner takes the lock from it after a while (a knob). What counts is how long
+ * it has waited, not how long it was stopped itself: its own threads are stopped with it.
+ *
+ * The lock's word says all that matters at once: who holds it, by which acquisition, and
+ * whether a list is valid. A list is made valid, and invalid, by changing that word from what
+ * it was; so who has lost the lock makes none valid, and who takes it knows whether there is
+ * one to carry out. Who lost it before its list was valid has done nothing, and begins again;
+ * who lost it after that has had its list carried out. It looks before each store whether the
+ * lock is still its own, so at most one store of it comes late; what it writes late into
+ * `log_at` is known by its ticket, and the list begins again there.
  */
 #include "emul/elan4/emu.h"
 
@@ -25,13 +30,41 @@
 #include <time.h>
 
 #define PATIENCE_NS 1000000
+#define LOOK_NS     200000
+#define LOOK_MAX_NS 20000000 /* between two looks counts as waiting at most */
 
-#define LIST_STORES(list) ((uint32_t)(list)&0xffff)
-static _Atomic uint32_t lists; /* of this process, so far */
-
-bool emu4_holds(const struct emu4_end *e)
+/* The word of the next acquisition; the list stays what it is. */
+static uint64_t next_word(uint64_t was, uint32_t stores, const struct emu4_end *e)
 {
-    return atomic_load_explicit(&e->c->lock, memory_order_relaxed) == e->peer->user + 1;
+    return EMU4_LOCK(EMU4_LOCK_TICKET(was) + 1, stores, e->peer->user + 1);
+}
+
+static void begin(struct emu4_txn *t, struct emu4_end *e, uint64_t word)
+{
+    t->e = e;
+    t->lock = word;
+    t->n = 0;
+    t->inbox_tail = e->c->inbox_tail;
+    t->bell = false;
+    t->lost = false;
+}
+
+bool emu4_holds(const struct emu4_txn *t)
+{
+    return atomic_load_explicit(&t->e->c->lock, memory_order_relaxed) == t->lock;
+}
+
+/* Changes whether a list is valid. False: the lock is not ours any more. */
+static bool set_stores(struct emu4_txn *t, uint32_t stores)
+{
+    uint64_t was = t->lock;
+    uint64_t word = EMU4_LOCK(EMU4_LOCK_TICKET(was), stores, EMU4_LOCK_HOLDER(was));
+
+    if (!atomic_compare_exchange_strong_explicit(&t->e->c->lock, &was, word,
+                                                 memory_order_acq_rel, memory_order_relaxed))
+        return false;
+    t->lock = word;
+    return true;
 }
 
 static bool place_of(const struct emu4_end *e, uint64_t where, uint32_t bytes,
@@ -85,120 +118,128 @@ static void apply(struct emu4_txn *t, const struct shm_store *s)
 static void carry_out(struct emu4_txn *t, uint32_t at, uint32_t n)
 {
     struct shm_ctx *c = t->e->c;
+    uint64_t ticket = EMU4_LOCK(EMU4_LOCK_TICKET(t->lock), 0, 0);
 
     for (uint32_t i = at; i < n; i++) {
         struct shm_store s = c->log[i];
-        if (!emu4_holds(t->e))
-            return; /* taken from us while we were stopped: somebody has done the rest */
+        if (!emu4_holds(t))
+            return; /* taken from us while we were stopped: somebody does the rest */
         apply(t, &s);
         if (i + 1 == n && !t->e->peer->self)
             emu4_step(EMU4_STEP_STORED);
-        atomic_store_explicit(&c->log_at, i + 1, memory_order_release);
+        atomic_store_explicit(&c->log_at, ticket | (i + 1), memory_order_release);
         if (i == 0)
             emu4_step(EMU4_STEP_HALF_APPLIED);
     }
 }
 
-/* The holder died: what it had made valid is carried out. We hold the lock now. */
-static void redo(struct emu4_end *e)
+/* The lock was taken from who had that word: what it had made valid is carried out. */
+static void redo(struct emu4_txn *t, uint64_t was)
 {
-    struct emu4_txn t;
-    uint32_t n = LIST_STORES(atomic_load(&e->c->log_valid));
+    uint32_t n = EMU4_LOCK_STORES(was);
+    uint64_t at = atomic_load(&t->e->c->log_at);
 
     EMU4_COUNT(locks_broken, 1);
-    emu4_txn_begin(&t, e);
     if (n > EMU4_LOG)
-        n = 0;
+        n = 0; /* somebody wrote over it */
     if (n) {
         EMU4_COUNT(logs_redone, 1);
-        carry_out(&t, atomic_load(&e->c->log_at), n);
+        carry_out(t, EMU4_LOCK_TICKET(at) == EMU4_LOCK_TICKET(was) ? (uint32_t)at : 0, n);
     }
-    atomic_store(&e->c->log_valid, 0);
+    set_stores(t, 0);
 }
 
-/* Takes the lock from a holder that is dead or cannot be, or in any case. */
-static bool take_over(struct emu4_end *e, uint32_t holder, bool any)
+/* Takes the lock from who had that word. False: it has another one by now. */
+static bool take_from(struct emu4_txn *t, struct emu4_end *e, uint64_t was)
 {
-    struct shm_head *seg = e->peer->seg;
-    bool gone;
+    uint64_t mine = next_word(was, EMU4_LOCK_STORES(was), e);
 
-    if (holder == 0)
+    if (!atomic_compare_exchange_strong(&e->c->lock, &was, mine))
         return false;
-    if (holder > EMU4_USERS)
-        gone = e->peer->self; /* nobody: somebody wrote over it */
-    else if (holder == 1)
-        gone = !e->peer->self && emu4_process_gone(e->peer->pid);
-    else
-        gone = emu4_process_gone(atomic_load(&seg->user[holder - 1].pid));
-    if ((!gone && !any) ||
-        !atomic_compare_exchange_strong(&e->c->lock, &holder, e->peer->user + 1))
-        return false;
-    redo(e);
+    begin(t, e, mine);
+    redo(t, was);
     return true;
 }
 
-static bool lock_slowly(struct emu4_end *e)
+/* Whether the holder is dead or cannot be. */
+static bool holder_gone(const struct emu4_end *e, uint32_t holder)
 {
-    uint32_t me = e->peer->user + 1;
-    uint64_t begin = emu4_now(), looked = begin;
+    if (holder > EMU4_USERS)
+        return e->peer->self; /* nobody: somebody wrote over it */
+    if (holder == 1)
+        return !e->peer->self && emu4_process_gone(e->peer->pid);
+    return emu4_process_gone(atomic_load(&e->peer->seg->user[holder - 1].pid));
+}
+
+static bool lock_free(struct emu4_txn *t, struct emu4_end *e)
+{
+    uint64_t was = atomic_load_explicit(&e->c->lock, memory_order_relaxed);
+    uint64_t mine = next_word(was, 0, e);
+
+    if (EMU4_LOCK_HOLDER(was) ||
+        !atomic_compare_exchange_strong_explicit(&e->c->lock, &was, mine, memory_order_acquire,
+                                                 memory_order_relaxed))
+        return false;
+    begin(t, e, mine);
+    return true;
+}
+
+static bool lock_slowly(struct emu4_txn *t, struct emu4_end *e)
+{
+    uint64_t looked = emu4_now(), waited = 0;
 
     for (unsigned k = 0;; k++) {
-        uint32_t holder = 0;
-        if (atomic_compare_exchange_strong(&e->c->lock, &holder, me))
+        if (lock_free(t, e))
             return true;
         if (k % 64)
             continue;
         if (k >= 256)
             sched_yield();
         uint64_t now = emu4_now();
-        if (now - looked < 200000)
+        if (now - looked < LOOK_NS)
             continue;
+        waited += now - looked < LOOK_MAX_NS ? now - looked : LOOK_MAX_NS;
         looked = now;
-        bool late = now - begin > emu4_knobs()->lock_ms * 1000000;
-        if (take_over(e, holder, e->peer->self && late))
+        uint64_t was = atomic_load(&e->c->lock);
+        bool late = e->peer->self && waited > emu4_knobs()->lock_ms * 1000000;
+        if (EMU4_LOCK_HOLDER(was) && (late || holder_gone(e, EMU4_LOCK_HOLDER(was))) &&
+            take_from(t, e, was))
             return true;
-        if (!e->peer->self && now - begin > PATIENCE_NS)
+        if (!e->peer->self && waited > PATIENCE_NS)
             return false;
-        if (now - begin > 10 * PATIENCE_NS) {
-            struct timespec ts = {0, 200000};
+        if (waited > 10 * PATIENCE_NS) {
+            struct timespec ts = {0, LOOK_NS};
             nanosleep(&ts, NULL);
         }
     }
 }
 
-bool emu4_lock(struct emu4_end *e)
+bool emu4_lock(struct emu4_txn *t, struct emu4_end *e)
 {
-    uint32_t none = 0;
-
-    if (!atomic_compare_exchange_strong_explicit(&e->c->lock, &none, e->peer->user + 1,
-                                                 memory_order_acquire, memory_order_relaxed) &&
-        !lock_slowly(e))
+    if (!lock_free(t, e) && !lock_slowly(t, e))
         return false;
     emu4_step(EMU4_STEP_LOCKED);
     return true;
 }
 
-void emu4_unlock(struct emu4_end *e)
+void emu4_unlock(struct emu4_txn *t)
 {
-    uint32_t me = e->peer->user + 1;
+    uint64_t was = t->lock;
 
     /* only if it is still ours: who writes over it loses, not who comes next */
-    atomic_compare_exchange_strong_explicit(&e->c->lock, &me, 0, memory_order_release,
-                                            memory_order_relaxed);
-}
-
-void emu4_txn_begin(struct emu4_txn *t, struct emu4_end *e)
-{
-    t->e = e;
-    t->n = 0;
-    t->inbox_tail = e->c->inbox_tail;
-    t->bell = false;
+    atomic_compare_exchange_strong_explicit(&t->e->c->lock, &was,
+                                            EMU4_LOCK(EMU4_LOCK_TICKET(was), 0, 0),
+                                            memory_order_release, memory_order_relaxed);
 }
 
 static void add(struct emu4_txn *t, uint64_t where, uint64_t value, uint32_t bytes)
 {
-    if (t->n >= EMU4_LOG || !emu4_holds(t->e))
+    if (t->n >= EMU4_LOG)
         return; /* the longest list is that of an event that copies 255 dwords: it fits */
+    if (!emu4_holds(t)) {
+        t->lost = true;
+        return;
+    }
     t->e->c->log[t->n++] = (struct shm_store){where, value, bytes, 0};
 }
 
@@ -218,42 +259,44 @@ void emu4_txn_state(struct emu4_txn *t, const volatile void *field, uint64_t val
     add(t, ADDR(REGION_STATE, 0, off), value, bytes);
 }
 
-bool emu4_txn_commit(struct emu4_txn *t)
+/* Makes the list valid, and carries it out. False: it was not made valid. */
+static bool publish(struct emu4_txn *t)
 {
-    struct shm_ctx *c = t->e->c;
-    uint64_t serial = atomic_fetch_add_explicit(&lists, 1, memory_order_relaxed);
+    uint64_t ticket = EMU4_LOCK(EMU4_LOCK_TICKET(t->lock), 0, 0);
 
-    if (t->inbox_tail != c->inbox_tail)
-        EMU4_TXN_SET(t, c->inbox_tail, t->inbox_tail);
-    uint64_t list = (serial & UINT32_MAX) << 32 | (uint64_t)(t->e->peer->user + 1) << 16 | t->n;
-    emu4_step(EMU4_STEP_LISTED);
-    if (!emu4_holds(t->e))
+    atomic_store_explicit(&t->e->c->log_at, ticket, memory_order_relaxed);
+    if (!set_stores(t, t->n))
         return false;
-    atomic_store_explicit(&c->log_at, 0, memory_order_relaxed);
-    atomic_store_explicit(&c->log_valid, list, memory_order_release);
     emu4_step(EMU4_STEP_LOGGED);
     carry_out(t, 0, t->n);
     emu4_step(EMU4_STEP_APPLIED);
-    atomic_compare_exchange_strong_explicit(&c->log_valid, &list, 0, memory_order_release,
-                                            memory_order_relaxed);
+    set_stores(t, 0);
+    return true;
+}
+
+bool emu4_txn_commit(struct emu4_txn *t)
+{
+    struct shm_ctx *c = t->e->c;
+
+    if (t->inbox_tail != c->inbox_tail)
+        EMU4_TXN_SET(t, c->inbox_tail, t->inbox_tail);
+    emu4_step(EMU4_STEP_LISTED);
+    bool done = t->n ? publish(t) : !t->lost;
     if (t->bell && t->e->peer->self)
         emu4_service_wake(emu4_proc_peek());
     else if (t->bell)
         emu4_ring(t->e->peer);
-    t->n = 0;
-    t->bell = false;
-    return true;
+    begin(t, t->e, t->lock);
+    return done;
 }
 
 void emu4_txn_forget_user(struct emu4_proc *p, uint32_t user)
 {
     for (unsigned i = 0; i < EMU4_CTXS; i++) {
         struct emu4_end e = {&p->self, &p->self.seg->ctx[i], 0};
-        uint32_t holder = user + 1;
-        if (atomic_load(&e.c->lock) == holder &&
-            atomic_compare_exchange_strong(&e.c->lock, &holder, 1)) {
-            redo(&e);
-            emu4_unlock(&e);
-        }
+        uint64_t was = atomic_load(&e.c->lock);
+        struct emu4_txn t;
+        if (EMU4_LOCK_HOLDER(was) == user + 1 && take_from(&t, &e, was))
+            emu4_unlock(&t);
     }
 }

@@ -35,9 +35,10 @@ static bool is_set(struct emu4_ctx *x, volatile E4_uint64 *word)
     if (elan4_load64(word) == 0)
         return false;
     atomic_thread_fence(memory_order_acquire);
-    if (atomic_load_explicit(&x->end.c->log_valid, memory_order_acquire)) {
-        emu4_lock(&x->end);
-        emu4_unlock(&x->end);
+    if (EMU4_LOCK_STORES(atomic_load_explicit(&x->end.c->lock, memory_order_acquire))) {
+        struct emu4_txn t;
+        emu4_lock(&t, &x->end);
+        emu4_unlock(&t);
     }
     return true;
 }
@@ -134,6 +135,7 @@ EMU4_EXPORT void elan4_waitevent_word(ELAN4_CTX *ctx, E4_CmdQ *cmdq, E4_CmdQ *ir
 EMU4_EXPORT int elan4_alloc_intcookie(ELAN4_CTX *ctx, E4_uint64 cookie)
 {
     struct emu4_ctx *x = emu4_ctx_of(ctx);
+    struct emu4_txn t;
 
     if (emu4_call(EMU4_CALL_elan4_alloc_intcookie))
         return -1;
@@ -142,7 +144,7 @@ EMU4_EXPORT int elan4_alloc_intcookie(ELAN4_CTX *ctx, E4_uint64 cookie)
         errno = EINVAL;
         return -1;
     }
-    emu4_lock(&x->end);
+    emu4_lock(&t, &x->end);
     struct shm_int *found = NULL;
     bool known = interrupt_of(x, cookie) != NULL;
     for (unsigned i = 0; i < EMU4_INTS && !found && !known; i++)
@@ -152,7 +154,7 @@ EMU4_EXPORT int elan4_alloc_intcookie(ELAN4_CTX *ctx, E4_uint64 cookie)
         found->cookie = cookie;
         atomic_store(&found->in_use, 1);
     }
-    emu4_unlock(&x->end);
+    emu4_unlock(&t);
     if (found)
         return 0;
     errno = known ? EEXIST : ENOSPC;
@@ -162,12 +164,13 @@ EMU4_EXPORT int elan4_alloc_intcookie(ELAN4_CTX *ctx, E4_uint64 cookie)
 EMU4_EXPORT int elan4_free_intcookie(ELAN4_CTX *ctx, E4_uint64 cookie)
 {
     struct emu4_ctx *x = emu4_ctx_of(ctx);
+    struct emu4_txn t;
 
-    emu4_lock(&x->end);
+    emu4_lock(&t, &x->end);
     struct shm_int *in = interrupt_of(x, cookie);
     if (in)
         atomic_store(&in->in_use, 0);
-    emu4_unlock(&x->end);
+    emu4_unlock(&t);
     if (in)
         return 0;
     errno = ENOENT;

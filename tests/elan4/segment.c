@@ -46,3 +46,16 @@ bool somebody_is_gone(const struct shm_head *seg)
             return true;
     return false;
 }
+
+bool take_lock(struct shm_ctx *c)
+{
+    uint64_t was = atomic_load(&c->lock);
+    uint64_t mine = EMU4_LOCK(EMU4_LOCK_TICKET(was) + 1, 0, 1);
+
+    return !EMU4_LOCK_HOLDER(was) && atomic_compare_exchange_strong(&c->lock, &was, mine);
+}
+
+void give_lock(struct shm_ctx *c)
+{
+    atomic_store(&c->lock, EMU4_LOCK(EMU4_LOCK_TICKET(atomic_load(&c->lock)), 0, 0));
+}

@@ -66,18 +66,16 @@ static int a_word_is_set_once(void)
 /* Keeps its own lock, so that nobody can tell it anything, until word 1 is set. */
 static void hears_late(struct bed *b)
 {
-    uint32_t none = 0;
-
     bed_open(b, LOW);
     struct shm_head *seg = own_segment();
     void *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(seg && page != MAP_FAILED);
     E4_Addr at = elan(b, page);
-    while (!atomic_compare_exchange_strong(&seg->ctx[0].lock, &none, 1))
-        none = 0;
+    while (!take_lock(&seg->ctx[0]))
+        ;
     tell(b, 0, at);
     (void)told(b, 1);
-    atomic_store(&seg->ctx[0].lock, 0);
+    give_lock(&seg->ctx[0]);
     CHECK(trapped(b, UTS_INVALID_ADDR, SOON));
     CHECK(atomic_load(&b->traps) == 1);
     meet(b, 0, 2);

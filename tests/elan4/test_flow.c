@@ -94,19 +94,17 @@ static void keeper(struct bed *b)
     bed_open(b, LOW);
     struct shm_head *seg = own_segment();
     CHECK(seg);
-    _Atomic uint32_t *lock = &seg->ctx[0].lock;
     char *mem = malloc(BIG);
     memset(mem, 7, BIG);
     tell(b, 0, elan(b, mem));
     while (!atomic_load(&b->m->word[6])) {
         uint64_t found = atomic_load(&b->m->word[5]), end = now_ms() + 500;
-        uint32_t none = 0;
-        if (!atomic_compare_exchange_strong(lock, &none, 1))
+        if (!take_lock(&seg->ctx[0]))
             continue;
         while (atomic_load(&b->m->word[5]) == found && !atomic_load(&b->m->word[6]) &&
                now_ms() < end)
             usleep(100);
-        atomic_store(lock, 0);
+        give_lock(&seg->ctx[0]);
         usleep(20000); /* who waits for it gets it now */
     }
 }
@@ -150,16 +148,14 @@ static void refuse_all(struct bed *b, int mine, int until)
     bed_open(b, LOW);
     struct shm_head *seg = own_segment();
     CHECK(seg);
-    _Atomic uint32_t *lock = &seg->ctx[0].lock;
     char *mem = malloc(64);
     memset(mem, 7, 64);
     E4_Addr at = elan(b, mem);
-    uint32_t none = 0;
-    while (!atomic_compare_exchange_strong(lock, &none, 1))
-        none = 0;
+    while (!take_lock(&seg->ctx[0]))
+        ;
     tell(b, mine, at);
     (void)told(b, until);
-    atomic_store(lock, 0);
+    give_lock(&seg->ctx[0]);
     (void)told(b, 5);
 }
 

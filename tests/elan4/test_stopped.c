@@ -9,9 +9,24 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define SOON 20000
+
+/* Where a process comes to one of its steps (EMUELAN4_STOP, EMUELAN4_DIE) it raises a signal.
+ * A test may have the thread wait there instead, alone. */
+static void (*at_step)(struct bed *b, int signal);
+static struct bed *step_bed;
+
+__attribute__((visibility("default"))) int raise(int signal)
+{
+    if (at_step) {
+        at_step(step_bed, signal);
+        return 0;
+    }
+    return (int)syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), signal);
+}
 
 /* ---- A helper dies while the target is stopped ---- */
 
@@ -230,6 +245,157 @@ static int what_is_not_valid_is_done_again(void)
     return run_beds(2, (bed_fn[]){takes_from_one, stops_when_listed});
 }
 
+/* ---- One thread that is stopped with a lock, while others of its process go on ---- */
+
+enum { FIRST_IN = QUEUE + 1, TAKEN, SECOND_IN, FIRST_OVER };
+
+/* The first thread waits with the lock until it was taken and a second one has it; the second
+ * one with the lock until the first is over. */
+static void first_and_second(struct bed *b, int signal)
+{
+    if (signal == SIGSTOP) {
+        tell(b, FIRST_IN, 1);
+        (void)told(b, SECOND_IN);
+    } else {
+        tell(b, SECOND_IN, 1);
+        (void)told(b, FIRST_OVER);
+    }
+}
+
+static void *sends_first(void *arg)
+{
+    struct bed *b = arg;
+
+    send_number(b, told(b, QUEUE), 1, 0);
+    tell(b, FIRST_OVER, 1);
+    return NULL;
+}
+
+static void sends_two(struct bed *b)
+{
+    pthread_t first;
+
+    setenv("EMUELAN4_STOP", "slot_written:1", 1);
+    setenv("EMUELAN4_DIE", "slot_written:1", 1);
+    setenv("EMUELAN4_REORDER", "0", 1);
+    bed_open(b, LOW);
+    E4_CmdQ *cq = elan4_alloc_cmdq(b->ctx, CQ_Size1K, CQ_EnableAllBits, NULL);
+    CHECK(cq);
+    struct _E4_DMA64 d =
+        dma(8, DMA_QueueWrite, vp_of(0, LOW), elan(b, number_mem(b, 2)), 0, 0, told(b, QUEUE));
+    at_step = first_and_second;
+    step_bed = b;
+    CHECK(pthread_create(&first, NULL, sends_first, b) == 0);
+    (void)told(b, TAKEN);
+    elan4_run_dma_cmd(cq, (E4_DMA *)&d);
+    cq->cmdq_flush(cq);
+    CHECK(pthread_join(first, NULL) == 0);
+    meet(b, 0, 2);
+}
+
+static void takes_it_once(struct bed *b)
+{
+    open_taken_from(b);
+    (void)told(b, FIRST_IN);
+    CHECK(elan4_block_inputter(b->ctx, 0) == 0); /* takes the lock */
+    tell(b, TAKEN, 1);
+    (void)told(b, FIRST_OVER);
+    uint64_t one = take_number(b, SOON), other = take_number(b, SOON);
+    CHECK((one == 1 && other == 2) || (one == 2 && other == 1));
+    CHECK(!take_number(b, 50));
+    meet(b, 0, 2);
+}
+
+/* Who has lost a lock does not take that of another thread of its process for its own: both
+ * have written into the same place. */
+static int a_lock_is_one_threads(void)
+{
+    return run_beds(2, (bed_fn[]){takes_it_once, sends_two});
+}
+
+/* The first thread has its own context's lock when the whole process is stopped. */
+static void keeps_it(struct bed *b, int signal)
+{
+    (void)signal;
+    tell(b, FIRST_IN, 1);
+    (void)told(b, SECOND_IN);
+}
+
+static void *sends_to_itself(void *arg)
+{
+    struct bed *b = arg;
+
+    send_number(b, elan(b, b->queue), 1, 0);
+    return NULL;
+}
+
+static void waits_while_stopped(struct bed *b)
+{
+    pthread_t first;
+
+    setenv("EMUELAN4_STOP", "slot_found:1", 1);
+    setenv("EMUELAN4_REORDER", "0", 1);
+    setenv("EMUELAN4_LOCK_MS", "1000", 1);
+    bed_open(b, LOW);
+    bed_queue(b, 64);
+    struct shm_head *seg = own_segment();
+    CHECK(seg);
+    at_step = keeps_it;
+    step_bed = b;
+    CHECK(pthread_create(&first, NULL, sends_to_itself, b) == 0);
+    (void)told(b, FIRST_IN);
+    tell(b, OWNER_PID, (uint64_t)getpid());
+    CHECK(elan4_block_inputter(b->ctx, 0) == 0); /* waits for the lock */
+    CHECK(pthread_join(first, NULL) == 0);
+    CHECK(atomic_load(&seg->counters.locks_broken) == 0);
+    CHECK(take_number(b, SOON) == 1);
+}
+
+static void stops_both(struct bed *b)
+{
+    pid_t pid = (pid_t)told(b, OWNER_PID);
+
+    usleep(50000); /* it waits by now; if not, this says less */
+    CHECK(process_stop(pid));
+    usleep(1200000);
+    CHECK(kill(pid, SIGCONT) == 0);
+    usleep(50000); /* it looks at the time before it has the lock */
+    tell(b, SECOND_IN, 1);
+}
+
+/* What a process waits while it is stopped is not the fault of its other thread. */
+static int being_stopped_is_not_waiting(void)
+{
+    return run_beds(2, (bed_fn[]){waits_while_stopped, stops_both});
+}
+
+/* The first thread has listed what puts a DMA into its own context's table. */
+static void loses_its_own(struct bed *b)
+{
+    pthread_t first;
+
+    setenv("EMUELAN4_STOP", "listed:1", 1);
+    setenv("EMUELAN4_REORDER", "100", 1);
+    setenv("EMUELAN4_LOCK_MS", "50", 1);
+    bed_open(b, LOW);
+    bed_queue(b, 64);
+    at_step = keeps_it;
+    step_bed = b;
+    CHECK(pthread_create(&first, NULL, sends_to_itself, b) == 0);
+    (void)told(b, FIRST_IN);
+    CHECK(elan4_block_inputter(b->ctx, 0) == 0); /* takes the lock */
+    tell(b, SECOND_IN, 1);
+    CHECK(pthread_join(first, NULL) == 0);
+    CHECK(take_number(b, SOON) == 1);
+    CHECK(!take_number(b, 50));
+}
+
+/* What a thread has lost of its own context's is done again. */
+static int nothing_of_its_own_is_lost(void)
+{
+    return run_beds(1, (bed_fn[]){loses_its_own});
+}
+
 /* ---- A fork while all of the claims that a process may have are in use ---- */
 
 static void lends(struct bed *b)
@@ -311,6 +477,9 @@ int main(void)
     CASE(what_is_valid_stays_so());
     CASE(what_is_in_a_place_stays_there());
     CASE(what_is_not_valid_is_done_again());
+    CASE(a_lock_is_one_threads());
+    CASE(being_stopped_is_not_waiting());
+    CASE(nothing_of_its_own_is_lost());
     CASE(a_child_has_its_own_claims());
     CASES_END;
 }
