@@ -222,6 +222,123 @@ PASSIVE(a_sender_that_stops)
     xrc_close(&x);
 }
 
+/* Makes a completion queue and an SRQ, and destroys both. */
+static void come_and_go(struct xrc *x)
+{
+    struct side s = *x->s;
+
+    s.rcq = ibv_create_cq(s.ctx, 64, NULL, NULL, 0);
+    CHECK(s.rcq);
+    struct ibv_srq *q = shared_queue(&s, x->domain);
+    CHECK(q);
+    CHECK_EQ(ibv_destroy_srq(q), 0);
+    CHECK_EQ(ibv_destroy_cq(s.rcq), 0);
+}
+
+/* Queues that are gone take no memory, although a process that has sent here lives. */
+PAIR(queues_come_and_go_beside_a_sender, run_two)
+ACTIVE(queues_come_and_go_beside_a_sender)
+{
+    struct xrc x = {0};
+    struct numbers theirs;
+
+    setenv("EMUVERBS_SEGMENT_MIB", "64", 1);
+    open_two(&x, s, &theirs);
+    post(&x, 1, 0, 64);
+    meet(s);
+    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
+    for (int i = 0; i < 4000; i++)
+        come_and_go(&x);
+    meet(s);
+    xrc_close(&x);
+}
+PASSIVE(queues_come_and_go_beside_a_sender)
+{
+    struct xrc x = {0};
+    struct numbers theirs;
+
+    open_two(&x, s, &theirs);
+    meet(s);
+    request(&x, 1, SEND, 64, 0, IBV_WC_SUCCESS);
+    meet(s);
+    xrc_close(&x);
+}
+
+/* Until its receive is taken: the sender is in the queue then, and late. */
+static void wait_taken(struct xrc *x)
+{
+    struct ibv_srq_attr limit = {.srq_limit = 2};
+
+    post(x, 1, 0, 64);
+    post(x, 2, 0, 64);
+    CHECK_EQ(ibv_modify_srq(x->srq, &limit, IBV_SRQ_LIMIT), 0);
+    meet(x->s);
+    expect_async(x->s, IBV_EVENT_SRQ_LIMIT_REACHED, x->srq);
+}
+
+static void send_late(struct side *s, const char *knob, const char *us)
+{
+    struct xrc x = {0};
+    struct numbers theirs;
+
+    setenv(knob, us, 1);
+    open_two(&x, s, &theirs);
+    meet(s);
+    request(&x, 1, SEND, 64, 0, IBV_WC_SUCCESS);
+    meet(s);
+    meet(s);
+    xrc_close(&x);
+}
+
+/* Who destroys a queue waits for the sender in it: what that has taken is completed then. */
+PAIR(a_queue_destroyed_under_its_sender, run_two)
+ACTIVE(a_queue_destroyed_under_its_sender)
+{
+    struct xrc x = {0};
+    struct numbers theirs;
+    struct ibv_wc wc;
+
+    open_two(&x, s, &theirs);
+    wait_taken(&x);
+    CHECK_EQ(ibv_destroy_srq(x.srq), 0);
+    x.srq = NULL;
+    CHECK_EQ(ibv_poll_cq(s->rcq, 1, &wc), 1);
+    CHECK_EQ(wc.wr_id, 1);
+    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+    expect_none(s->rcq);
+    meet(s);
+    meet(s);
+    xrc_close(&x);
+}
+PASSIVE(a_queue_destroyed_under_its_sender)
+{
+    send_late(s, "EMUVERBS_PUSH_LATE_US", "200000");
+}
+
+/* But not for one that is stopped. What that completes later nobody sees, whoever has the place
+ * of the completion queue. */
+PAIR(a_queue_destroyed_under_a_stopped_sender, run_two)
+ACTIVE(a_queue_destroyed_under_a_stopped_sender)
+{
+    struct xrc x = {0};
+    struct numbers theirs;
+
+    open_two(&x, s, &theirs);
+    wait_taken(&x);
+    CHECK(process_stop(s->peer));
+    CHECK_EQ(ibv_destroy_srq(x.srq), 0);
+    x.srq = NULL;
+    CHECK_EQ(kill(s->peer, SIGCONT), 0);
+    meet(s); /* it has done what it does */
+    expect_none(s->rcq);
+    meet(s);
+    xrc_close(&x);
+}
+PASSIVE(a_queue_destroyed_under_a_stopped_sender)
+{
+    send_late(s, "EMUVERBS_TAKE_LATE_US", "1000000");
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -234,6 +351,9 @@ int main(int argc, char **argv)
         T(the_queue_of_another_process),
         T(the_queues_process_dies),
         T(a_sender_that_stops),
+        T(queues_come_and_go_beside_a_sender),
+        T(a_queue_destroyed_under_its_sender),
+        T(a_queue_destroyed_under_a_stopped_sender),
     };
     return cmocka_run_group_tests(tests, xrc_make_inode, xrc_remove_inode);
 }

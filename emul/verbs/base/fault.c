@@ -55,6 +55,20 @@ void emu_fault_init(const struct emu_knobs *k)
     }
 }
 
+/* Is it a call that must fail, by its number among its like and among all? Not part of its
+ * caller, which has no faults as a rule. */
+__attribute__((noinline)) static bool fails(enum emu_call call, uint64_t n, uint64_t all)
+{
+    for (int i = 0; i < nfaults; i++) {
+        if (faults[i].call == (int)call ? faults[i].nth == n
+                                        : faults[i].call < 0 && all && faults[i].nth == all) {
+            emu_count(COUNT_faults_injected, 1);
+            return true;
+        }
+    }
+    return false;
+}
+
 bool emu_call(enum emu_call call)
 {
     uint64_t n =
@@ -64,12 +78,5 @@ bool emu_call(enum emu_call call)
     if (calls[call].sweep)
         all = 1 + atomic_fetch_add_explicit(&emu_counters->count[COUNT_sweep_calls], 1,
                                             memory_order_relaxed);
-    for (int i = 0; i < nfaults; i++) {
-        if (faults[i].call == (int)call ? faults[i].nth == n
-                                        : faults[i].call < 0 && all && faults[i].nth == all) {
-            emu_count(COUNT_faults_injected, 1);
-            return true;
-        }
-    }
-    return false;
+    return nfaults && fails(call, n, all);
 }

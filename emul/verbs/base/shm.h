@@ -47,6 +47,9 @@
 #define EMU_MAX_MWS    (1u << 16)
 #define EMU_MAX_SGE    64u
 #define EMU_MAX_MCASTS 1024u
+/* The table of regions: behind them windows, and then a place for the users of each SRQ. */
+#define EMU_SRQ_PLACE(srq) (EMU_MAX_MRS + EMU_MAX_MWS + (srq))
+#define EMU_MR_PLACES      EMU_SRQ_PLACE(EMU_MAX_SRQS)
 
 #define EMU_BOUNCE_SLOTS 1024u
 
@@ -56,16 +59,18 @@
 #define SHM_REFUSED(incarnation, id) ((incarnation) ^ (uint64_t)(id) << 32)
 
 /*
- * A poster notes each region or window that it has pinned (shm_mr.users) in its own segment, so
- * that the owner knows whom to wait for, and whom not because it died or is stopped.
+ * A poster notes each region, window or shared receive queue that it has pinned (shm_mr.users)
+ * in its own segment, so that the owner knows whom to wait for, and whom not because it died or
+ * is stopped.
  */
 #define EMU_PINS            1024u
 #define SHM_PIN(slot, mr)   (0x80000000u | (uint32_t)(slot) << 19 | (mr))
 #define SHM_PIN_SLOT(entry) ((entry) >> 19 & (EMU_MAX_SLOTS - 1))
 #define SHM_PIN_MR(entry)   ((entry) & ((1u << 19) - 1))
+_Static_assert(EMU_MR_PLACES <= 1u << 19, "each place can be noted");
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 13u
+#define EMU_SHM_VERSION 14u
 
 /*
  * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real
@@ -118,13 +123,20 @@ struct shm_cqe {
     uint8_t opcode;
     uint8_t wc_flags;
     uint8_t from_sq;
-    uint8_t skip;   /* consumed without being reported: its QP is gone or its writer died */
+    uint8_t skip;   /* enum shm_skip */
     uint8_t srq;    /* enum shm_srq_use */
     uint8_t sl;     /* of a datagram */
     uint8_t source; /* number of the port that it came from */
     uint64_t time;  /* CLOCK_MONOTONIC, ns, where its queue wants it */
 };
 _Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
+
+/* Whether a completion is consumed without being reported. */
+enum shm_skip {
+    SHM_REPORT,
+    SHM_SKIP,            /* its QP is gone or its writer died */
+    SHM_SKIP_WITHOUT_SRQ /* if the XRC SRQ of its receive is gone: its writer was late */
+};
 
 /* Whose receive a completion is of. */
 enum shm_srq_use {
@@ -195,13 +207,16 @@ struct shm_srq {
     struct shm_rq rq;
     uint32_t pd;
     _Atomic uint32_t in_use;
-    /* Of XRC: the rest holds while the life is what it was before it was read. */
+    /* Of XRC: the rest holds for who has the place pinned and finds a life. */
     _Atomic uint64_t life; /* never the same twice in a process; 0: requests cannot name it */
     struct shm_xrcd xrcd;
     uint32_t cq;
 };
 
-/* A region, or a window on one: places from EMU_MAX_MRS on. The first place is never used. */
+/*
+ * A region, or a window on one: places from EMU_MAX_MRS on. The first place is never used. Of
+ * the place of a shared receive queue only `users` are.
+ */
 struct shm_mr {
     _Atomic uint32_t key;   /* without EMU_RKEY_BIT; 0 when free, or not bound */
     _Atomic uint32_t users; /* remote operations that are using it now */
@@ -228,20 +243,25 @@ static inline uint32_t shm_key_index(uint32_t key)
 #define RX_SLOT(token)         ((uint32_t)(token) & (EMU_MAX_SLOTS - 1))
 #define RX_DONE                0x8000u /* in `taken`: the receive has its completion */
 
+/* Who reaches memory: a region must be of this domain, a window of this queue pair. */
+struct shm_user {
+    _Atomic uint32_t qpn;
+    uint32_t pd;
+};
+
 /*
  * The responder half of a queue pair. Which shared receive queue, domain and completion queue
- * an XRC one uses depends on the request: its poster sets them while it has the token.
+ * an XRC one uses depends on the request, and its poster alone knows them.
  */
 struct shm_qp {
-    _Atomic uint32_t qpn;   /* 0 when free */
-    _Atomic uint32_t state; /* enum ibv_qp_state */
+    struct shm_user user;   /* its number is 0 when it is free */
     _Atomic uint64_t busy;  /* RX_TOKEN of the poster executing now */
     uint64_t dest_inc;      /* incarnation of the process whose QP may execute here */
+    _Atomic uint32_t state; /* enum ibv_qp_state */
     uint32_t dest_qpn;
-    uint32_t pd;
     uint32_t access;
     uint32_t recv_cq;
-    uint32_t srq;  /* index + 1, 0 without */
+    uint32_t srq;  /* index + 1, 0 without; SHM_NAMED_SRQ of XRC */
     uint32_t type; /* enum ibv_qp_type */
     uint32_t qkey; /* a datagram must bring it */
     uint8_t min_rnr_timer;
@@ -255,11 +275,13 @@ struct shm_qp {
      * missed. */
     _Atomic uint64_t taking;    /* the poster's token */
     _Atomic uint64_t taking_at; /* the place in the queue */
+    /* XRC: the domain; and of what was taken the queue's life, its number and its CQ */
     struct shm_xrcd xrcd;
-    uint64_t srq_life;
-    uint32_t srq_slot; /* of the process whose shared receive queue it is */
+    uint64_t taken_life;
+    uint32_t taken_srqn, taken_cq;
     struct shm_rq rq;
 };
+#define SHM_NAMED_SRQ UINT32_MAX /* the one that the request names */
 
 /* A queue pair for datagrams is in a multicast group. */
 struct shm_mcast {
@@ -351,7 +373,7 @@ static inline struct shm_mcast *shm_mcast(const struct shm_head *seg, uint32_t i
 }
 static inline struct shm_mr *shm_mr(const struct shm_head *seg, uint32_t i)
 {
-    return (struct shm_mr *)shm_at(seg, seg->off_mr) + (i < EMU_MAX_MRS + EMU_MAX_MWS ? i : 0);
+    return (struct shm_mr *)shm_at(seg, seg->off_mr) + (i < EMU_MR_PLACES ? i : 0);
 }
 static inline struct shm_bounce *shm_bounce(const struct shm_head *seg, uint32_t i)
 {

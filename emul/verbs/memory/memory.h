@@ -48,8 +48,12 @@ struct emu_binder {
 struct ibv_pd *emu_pd_new(struct ibv_context *context);
 /* A new key with a free place in the table; 0 when there is none. Under d->lock. */
 uint32_t emu_mr_draw_key(struct emu_dev *d, bool window);
-/* Waits for the accesses to a region or window that began before its key was taken away. */
-void emu_mr_drain(struct emu_dev *d, uint32_t index);
+/*
+ * Waits for the accesses to a region or window that began before its key was taken away, or for
+ * the users of an SRQ that found its life. A bit of `late` (EMU_MAX_SLOTS of them; or NULL) is
+ * set for each process that was not waited for, as it is stopped or dead or takes too long.
+ */
+void emu_mr_drain(struct emu_dev *d, uint32_t index, uint64_t *late);
 /* Registers memory, also none. NULL with errno. */
 struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                           unsigned access);
@@ -62,7 +66,7 @@ int emu_mr_populate(const void *addr, size_t length, bool write);
 int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint32_t access,
                  struct iovec *out);
 /*
- * Checks an access by key to memory of the process `p`, through its queue pair `rs`, and pins
+ * Checks an access by key to memory of the process `p`, through a queue pair, and pins
  * the table entry of the region or window: it is unpinned by emu_mr_unpin. -1 for a bad key,
  * range, PD, queue pair or right; else 0, or 1 when the region's pages come on demand.
  */
@@ -72,8 +76,10 @@ struct emu_pin {
     uint32_t entry;         /* 0: there was no room, the note is one more in `unnoted` */
 };
 int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
-               const struct shm_qp *rs, uint64_t addr, uint64_t len, uint32_t access,
+               const struct shm_user *user, uint64_t addr, uint64_t len, uint32_t access,
                struct iovec *out, struct emu_pin *pin);
+/* Pins a shared receive queue of `p`. What it says of itself holds if it has a life then. */
+void emu_srq_pin(struct emu_dev *d, struct emu_peer *p, uint32_t srq, struct emu_pin *pin);
 void emu_mr_unpin(struct emu_pin *pin);
 
 /* demand.c: regions whose pages come on demand */

@@ -316,19 +316,44 @@ static bool is_noted(struct shm_head *seg, const struct emu_dev *d, uint32_t mr)
     return atomic_load(&seg->unnoted) > 0;
 }
 
-/* Has `p`, and runs? */
-static bool holds(struct emu_dev *d, struct emu_peer *p, uint32_t mr)
+struct drain {
+    uint32_t mr;
+    uint64_t *late;
+};
+
+static void is_late(const struct drain *n, uint32_t slot)
 {
-    if (!is_noted(p->seg, d, mr))
+    if (n->late)
+        n->late[slot / 64] |= UINT64_C(1) << (slot % 64);
+}
+
+/* Has `p`, and runs? */
+static bool holds(struct emu_dev *d, struct emu_peer *p, void *arg)
+{
+    const struct drain *n = arg;
+
+    if (!is_noted(p->seg, d, n->mr))
         return false;
     if (!emu_peer_stopped(p))
         return true;
-    undo_pins(d, p, mr);
+    undo_pins(d, p, n->mr);
+    is_late(n, p->slot);
     return false;
 }
 
-void emu_mr_drain(struct emu_dev *d, uint32_t index)
+/* Has `p`, and is not waited for any more? */
+static bool takes_too_long(struct emu_dev *d, struct emu_peer *p, void *arg)
 {
+    const struct drain *n = arg;
+
+    if (is_noted(p->seg, d, n->mr))
+        is_late(n, p->slot);
+    return false;
+}
+
+void emu_mr_drain(struct emu_dev *d, uint32_t index, uint64_t *late)
+{
+    struct drain n = {index, late};
     struct shm_mr *s = shm_mr(d->seg, index);
 
     if (atomic_load(&s->users) == 0)
@@ -336,9 +361,13 @@ void emu_mr_drain(struct emu_dev *d, uint32_t index)
     for (uint64_t since = emu_now(), look = since + PIN_LOOK; atomic_load(&s->users) > 0;
          sched_yield()) {
         uint64_t now = emu_now();
-        if (now > since + PIN_WAIT ||
-            (now > look && !shm_ring_peek(d->seg, &d->seg->inbox, 0) &&
-             !is_noted(d->seg, d, index) && !emu_peers_any(d, holds, index))) {
+        bool too_long = now > since + PIN_WAIT;
+        if (too_long) {
+            emu_peers_any(d, takes_too_long, &n);
+            takes_too_long(d, &d->self, &n);
+        }
+        if (too_long || (now > look && !shm_ring_peek(d->seg, &d->seg->inbox, 0) &&
+                         !is_noted(d->seg, d, index) && !emu_peers_any(d, holds, &n))) {
             atomic_store(&s->users, 0);
             break;
         }
@@ -362,7 +391,7 @@ static int retract(struct emu_dev *d, struct emu_mr *mr)
     pthread_mutex_unlock(&d->lock);
     if (bound)
         return EBUSY;
-    emu_mr_drain(d, mr->index);
+    emu_mr_drain(d, mr->index, NULL);
     emu_above_settle(d);
     return 0;
 }
@@ -482,7 +511,8 @@ int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint
 }
 
 /* Notes a pin in this process's segment, for the owner to find; NULL when there is no room. */
-static _Atomic uint32_t *note_pin(struct emu_dev *d, uint32_t entry)
+static inline __attribute__((always_inline)) _Atomic uint32_t *note_pin(struct emu_dev *d,
+                                                                        uint32_t entry)
 {
     /* the library is there from the start: no call is needed to find it */
     static _Thread_local uint32_t hint __attribute__((tls_model("initial-exec")));
@@ -499,17 +529,11 @@ static _Atomic uint32_t *note_pin(struct emu_dev *d, uint32_t entry)
     return NULL;
 }
 
-int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
-               const struct shm_qp *rs, uint64_t addr, uint64_t len, uint32_t access,
-               struct iovec *out, struct emu_pin *pin)
+/* Counts this process among the users of a place of the table, and notes that. */
+static inline __attribute__((always_inline)) void use(struct emu_dev *d, struct emu_peer *p,
+                                                      struct shm_mr *s, uint32_t index,
+                                                      struct emu_pin *pin)
 {
-    uint32_t bare = key & ~EMU_RKEY_BIT, index = shm_key_index(bare);
-    struct shm_mr *s = shm_mr(p->seg, index);
-
-    pin->mr = NULL;
-    if (bare == 0 || remote != !!(key & EMU_RKEY_BIT) || (!remote && (key & EMU_WINDOW_BIT)) ||
-        atomic_load(&s->key) != bare)
-        return -1;
     pin->mr = s;
     atomic_fetch_add(&s->users, 1);
     pin->entry = SHM_PIN(p->slot, index);
@@ -519,9 +543,23 @@ int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
         pin->note = &d->seg->unnoted;
         atomic_fetch_add(pin->note, 1);
     }
+}
+
+int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
+               const struct shm_user *user, uint64_t addr, uint64_t len, uint32_t access,
+               struct iovec *out, struct emu_pin *pin)
+{
+    uint32_t bare = key & ~EMU_RKEY_BIT, index = shm_key_index(bare);
+    struct shm_mr *s = shm_mr(p->seg, index);
+
+    pin->mr = NULL;
+    if (bare == 0 || remote != !!(key & EMU_RKEY_BIT) || (!remote && (key & EMU_WINDOW_BIT)) ||
+        atomic_load(&s->key) != bare)
+        return -1;
+    use(d, p, s, index, pin);
     if (atomic_load(&s->key) == bare) {
         uint64_t off = addr - s->iova;
-        if (s->pd == rs->pd && (!s->qpn || s->qpn == atomic_load(&rs->qpn)) &&
+        if (s->pd == user->pd && (!s->qpn || s->qpn == atomic_load(&user->qpn)) &&
             off <= s->length && len <= s->length - off && (s->access & access) == access) {
             out->iov_base = (void *)(uintptr_t)(s->addr + off);
             out->iov_len = len;
@@ -530,6 +568,13 @@ int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
     }
     emu_mr_unpin(pin);
     return -1;
+}
+
+void emu_srq_pin(struct emu_dev *d, struct emu_peer *p, uint32_t srq, struct emu_pin *pin)
+{
+    uint32_t index = EMU_SRQ_PLACE(srq & (EMU_MAX_SRQS - 1));
+
+    use(d, p, shm_mr(p->seg, index), index, pin);
 }
 
 void emu_mr_unpin(struct emu_pin *pin)

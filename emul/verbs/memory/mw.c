@@ -115,7 +115,7 @@ int emu_dealloc_mw(struct ibv_mw *ibmw)
     pthread_mutex_lock(&d->lock);
     unbind(d, mw);
     pthread_mutex_unlock(&d->lock);
-    emu_mr_drain(d, mw->index);
+    emu_mr_drain(d, mw->index, NULL);
     pthread_mutex_lock(&d->lock);
     d->mw[mw->index - EMU_MAX_MRS] = NULL;
     d->live_mw--;
@@ -162,7 +162,7 @@ enum ibv_wc_status emu_mw_bind(struct emu_dev *d, const struct emu_binder *by,
         /* it may be bound anew at any time; who uses it as it was finishes first */
         uint32_t index = mw->index;
         pthread_mutex_unlock(&d->lock);
-        emu_mr_drain(d, index);
+        emu_mr_drain(d, index, NULL);
         pthread_mutex_lock(&d->lock);
         mw = lookup(d, b->mw_key);
     }
@@ -207,7 +207,7 @@ enum ibv_wc_status emu_mw_invalidate(struct emu_dev *d, uint32_t qpn, uint32_t k
     pthread_mutex_unlock(&d->lock);
     if (!index)
         return IBV_WC_LOC_QP_OP_ERR;
-    emu_mr_drain(d, index);
+    emu_mr_drain(d, index, NULL);
     return IBV_WC_SUCCESS;
 }
 

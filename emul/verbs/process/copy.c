@@ -39,8 +39,10 @@ static int move(struct emu_peer *p, bool to, struct iovec *l, unsigned nl, struc
     while (total) {
         ssize_t n = to ? process_vm_writev(p->pid, l, nl, r, nr, 0)
                        : process_vm_readv(p->pid, l, nl, r, nr, 0);
+        if (n > 0 && (uint64_t)n >= total)
+            return 0;
         if (n > 0) {
-            total -= (uint64_t)n < total ? (uint64_t)n : total;
+            total -= (uint64_t)n;
             advance(&l, &nl, (size_t)n);
             advance(&r, &nr, (size_t)n);
             continue;

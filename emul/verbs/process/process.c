@@ -20,7 +20,7 @@
 
 static pthread_mutex_t make_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct emu_dev *base; /* knobs and names */
-static _Atomic(struct emu_dev *) device;
+_Atomic(struct emu_dev *) emu_device;
 static struct emu_dev *inherited; /* the parent's, in a forked child: its objects point there */
 
 static const char *const object_name[] = {
@@ -69,11 +69,11 @@ static void at_exit_report(void)
 
 static void after_fork_child(void)
 {
-    struct emu_dev *d = atomic_load(&device);
+    struct emu_dev *d = atomic_load(&emu_device);
 
     pthread_mutex_init(&make_lock, NULL);
     base = NULL;
-    atomic_store(&device, NULL);
+    atomic_store(&emu_device, NULL);
     if (d) {
         inherited = d;
         mmap(d->seg, d->seg->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, d->seg_fd,
@@ -126,11 +126,6 @@ struct emu_dev *emu_dev_base(void)
     return d;
 }
 
-struct emu_dev *emu_dev_peek(void)
-{
-    return atomic_load_explicit(&device, memory_order_acquire);
-}
-
 struct emu_dev *emu_dev(void)
 {
     struct emu_dev *d = emu_dev_peek();
@@ -144,7 +139,7 @@ struct emu_dev *emu_dev(void)
         err = -ENOMEM;
     else if (!d->knobs.devices)
         err = -ENODEV;
-    else if (!atomic_load(&device)) {
+    else if (!atomic_load(&emu_device)) {
         err = emu_slot_claim(d);
         if (!err) {
             err = emu_segment_create(d);
@@ -163,7 +158,7 @@ struct emu_dev *emu_dev(void)
             d->next_pd = 1;
             d->seg->magic = EMU_SHM_MAGIC;
             atomic_store(&d->seg->ready, 1);
-            atomic_store(&device, d);
+            atomic_store(&emu_device, d);
         } else {
             fprintf(stderr, "emuverbs: cannot set up the device: %s\n", strerror(-err));
         }

@@ -140,8 +140,12 @@ void emu_above_forked(struct emu_dev *d);
 struct emu_dev *emu_dev(void);
 /* Only knobs and names: no segment, no thread. Never NULL. */
 struct emu_dev *emu_dev_base(void);
+extern _Atomic(struct emu_dev *) emu_device __attribute__((visibility("hidden")));
 /* The device if it has been made, without making it. */
-struct emu_dev *emu_dev_peek(void);
+static inline struct emu_dev *emu_dev_peek(void)
+{
+    return atomic_load_explicit(&emu_device, memory_order_acquire);
+}
 
 static inline struct emu_hca *emu_hca_of(struct ibv_context *c)
 {
@@ -204,8 +208,7 @@ void emu_peer_clear(struct emu_dev *d, uint32_t slot);
 bool emu_peer_stopped(struct emu_peer *p); /* by a signal or a debugger, or dead */
 /* Is it true of any that we know?  Under the device's lock. */
 bool emu_peers_any(struct emu_dev *d,
-                   bool (*is)(struct emu_dev *d, struct emu_peer *p, uint32_t arg),
-                   uint32_t arg);
+                   bool (*is)(struct emu_dev *d, struct emu_peer *p, void *arg), void *arg);
 void emu_peers_check(struct emu_dev *d); /* service thread: finds dead peers without pidfd */
 void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p);
 void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan);

@@ -391,8 +391,7 @@ bool emu_peer_stopped(struct emu_peer *p)
 }
 
 bool emu_peers_any(struct emu_dev *d,
-                   bool (*is)(struct emu_dev *d, struct emu_peer *p, uint32_t arg),
-                   uint32_t arg)
+                   bool (*is)(struct emu_dev *d, struct emu_peer *p, void *arg), void *arg)
 {
     bool any = false;
 

@@ -62,7 +62,7 @@ int emu_segment_create(struct emu_dev *d)
 
     uint64_t off = align_up(sizeof(*seg), 4096);
     seg->off_mr = off;
-    off = align_up(off + sizeof(struct shm_mr) * (EMU_MAX_MRS + EMU_MAX_MWS), 4096);
+    off = align_up(off + sizeof(struct shm_mr) * EMU_MR_PLACES, 4096);
     seg->off_qp = off;
     off = align_up(off + sizeof(struct shm_qp) * EMU_MAX_QPS, 4096);
     seg->off_cq = off;

@@ -23,17 +23,35 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The XRC SRQ whose receive a completion is of; NULL when it is gone. Under cq->lock. */
+static struct emu_srq *srq_of(const struct emu_cq *cq, const struct shm_cqe *e)
+{
+    struct emu_srq *srq = cq->xrc_srqs;
+
+    while (srq && srq->life != e->sq_index)
+        srq = srq->cq_next;
+    return srq;
+}
+
+/* Not part of its caller: that would make RC's way longer. */
+__attribute__((noinline)) static bool skips(const struct emu_cq *cq, const struct shm_cqe *e)
+{
+    return e->skip != SHM_SKIP_WITHOUT_SRQ || !srq_of(cq, e);
+}
+
 /*
  * Whether a completion must not be reported: its QP is gone, or its poster had its token
  * revoked before it pushed this, and the receive was flushed instead.
  */
-static bool stale(struct emu_dev *d, const struct shm_cqe *e)
+static inline __attribute__((always_inline)) bool stale(struct emu_dev *d,
+                                                        const struct emu_cq *cq,
+                                                        const struct shm_cqe *e)
 {
     uint32_t i = e->qpn & (EMU_MAX_QPS - 1);
 
     /* only private memory: the QP's shared line belongs to its poster at this moment */
-    if (e->skip)
-        return true;
+    if (__builtin_expect(e->skip, 0))
+        return skips(cq, e);
     if (d->qp[i] && d->qp[i]->qp.qp_num == e->qpn)
         return e->token && e->token == d->revoked[i];
     return e->srq != SHM_OF_XRC_SRQ; /* that belongs to the SRQ, whatever its QP was */
@@ -72,7 +90,7 @@ static void land_nowhere(struct emu_dev *d, struct shm_cqe *e)
     uint32_t state = atomic_load(&s->state);
 
     e->status = IBV_WC_LOC_PROT_ERR;
-    if (atomic_load(&s->qpn) != e->qpn)
+    if (atomic_load(&s->user.qpn) != e->qpn)
         return; /* XRC: another process has the queue pair, or it is gone */
     if (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD)
         atomic_compare_exchange_strong(&s->state, &state, IBV_QPS_ERR);
@@ -344,7 +362,7 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
 /* Frees the place of a receive of a shared queue: see retire. */
 static void retire_shared(struct emu_dev *d, struct emu_cq *cq, const struct shm_cqe *e)
 {
-    struct emu_srq *srq = cq->xrc_srqs;
+    struct emu_srq *srq;
 
     if (e->srq == SHM_OF_SRQ) {
         struct emu_qp *qp = d->qp[e->qpn & (EMU_MAX_QPS - 1)];
@@ -352,8 +370,7 @@ static void retire_shared(struct emu_dev *d, struct emu_cq *cq, const struct shm
             qp->reported = e->token;
         srq = qp->srq;
     } else {
-        while (srq && srq->life != e->sq_index)
-            srq = srq->cq_next;
+        srq = srq_of(cq, e);
     }
     if (srq)
         atomic_fetch_add(&srq->rq.polled, 1);
@@ -415,7 +432,7 @@ int emu_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
     }
     pthread_mutex_lock(&cq->lock);
     while (n < max && (e = emu_cq_unread(d, cq, 0)) != NULL) {
-        if (stale(d, e)) {
+        if (stale(d, cq, e)) {
             if (e->bounce)
                 shm_bounce_put(d->seg, e->bounce - 1);
         } else {
@@ -455,9 +472,9 @@ void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu
 
     pthread_mutex_lock(&cq->lock);
     for (uint64_t i = 0; (e = emu_cq_unread(d, cq, i)) != NULL; i++) {
-        if (e->qpn != qpn || e->srq == SHM_OF_XRC_SRQ || stale(d, e))
+        if (e->qpn != qpn || e->srq == SHM_OF_XRC_SRQ || stale(d, cq, e))
             continue;
-        e->skip = 1;
+        e->skip = SHM_SKIP;
         if (!e->from_sq)
             atomic_fetch_add(e->srq && srq ? &srq->rq.polled : &rq->polled, 1);
     }
@@ -480,7 +497,7 @@ void emu_cq_settle(struct emu_dev *d)
         struct shm_cqe *e;
         pthread_mutex_lock(&cq->lock);
         for (uint64_t i = 0; (e = emu_cq_unread(d, cq, i)) != NULL; i++)
-            if (e->bounce && !stale(d, e))
+            if (e->bounce && !stale(d, cq, e))
                 land(d, e);
         pthread_mutex_unlock(&cq->lock);
     }

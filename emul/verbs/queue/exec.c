@@ -55,14 +55,15 @@ struct run {
     struct emu_qp *qp;
     const struct emu_wr *wr;
     struct emu_peer *peer;
-    struct shm_qp *rs; /* the responder */
-    uint32_t qpn;      /* its number */
-    uint32_t length;   /* of all that the receiver gets */
-    bool datagram;
-    bool demand; /* some of the local memory comes on demand */
+    struct shm_qp *rs;           /* the responder */
+    const struct shm_user *user; /* as whom memory of the peer is reached */
+    uint32_t qpn;                /* the responder's number */
+    uint32_t length;             /* of all that the receiver gets */
     uint64_t token;
     uint64_t index; /* of the request */
-    bool oldest, told;
+    bool demand;    /* some of the local memory comes on demand */
+    bool datagram, told, oldest;
+    struct emu_named named; /* XRC */
     struct iovec local[EMU_MAX_SGE + 1];
     unsigned nlocal;
 };
@@ -94,16 +95,17 @@ static void refuse(struct run *r, enum ibv_event_type event);
 /* The same for XRC: who has the token already goes on to the SRQ that the request names. */
 static enum entry enter_xrc(struct run *r, uint32_t state)
 {
-    if (atomic_load(&r->rs->qpn) == r->qpn && r->rs->type == IBV_QPT_XRC_RECV &&
+    if (atomic_load(&r->rs->user.qpn) == r->qpn && r->rs->type == IBV_QPT_XRC_RECV &&
         r->rs->dest_qpn == r->qp->qp.qp_num && r->rs->dest_inc == r->d->self.incarnation &&
         r->rs->fabric == r->qp->s->fabric &&
         (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD)) {
-        int err = emu_xrc_find(r->d, r->qp, r->rs, r->wr->srqn);
+        int err = emu_xrc_find(r->d, r->qp, r->rs, r->wr->srqn, &r->named);
         if (err == ENOENT) {
             refuse(r, IBV_EVENT_QP_REQ_ERR);
             return DENIED;
         }
         r->peer = r->qp->srq_peer;
+        r->user = &r->named.user;
         if (!err)
             return ENTERED;
     }
@@ -122,11 +124,12 @@ static enum entry enter(struct run *r)
         return NO_ANSWER;
     r->qpn = r->qp->attr.dest_qp_num;
     r->rs = shm_qp(p->seg, r->qpn);
+    r->user = &r->rs->user;
     r->token = new_token(d);
     if (!atomic_compare_exchange_strong(&r->rs->busy, &idle, r->token))
         return NO_ANSWER;
     uint32_t state = atomic_load(&r->rs->state);
-    if (atomic_load(&r->rs->qpn) == r->qpn && r->rs->type == r->qp->qp.qp_type &&
+    if (atomic_load(&r->rs->user.qpn) == r->qpn && r->rs->type == r->qp->qp.qp_type &&
         r->rs->dest_qpn == r->qp->qp.qp_num && r->rs->dest_inc == d->self.incarnation &&
         r->rs->fabric == r->qp->s->fabric &&
         (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD))
@@ -183,9 +186,10 @@ static bool is_mine(struct run *r, struct shm_cqe *c)
     }
     take_late(r->d);
     c->srq = SHM_OF_XRC_SRQ;
-    c->sq_index = r->rs->srq_life;
+    c->skip = SHM_SKIP_WITHOUT_SRQ;
+    c->sq_index = r->named.life;
     c->token = 0;
-    return emu_xrc_claim(r->rs, r->token);
+    return !r->named.said || emu_xrc_claim(r->rs, r->token);
 }
 
 /*
@@ -205,7 +209,14 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
     c->qpn = r->qpn;
     c->src_qp = r->qp->qp.qp_num;
     c->source = r->datagram ? r->wr->av.source : r->qp->source;
-    bool mine = r->rs->srq ? is_mine(r, c) : atomic_load(&r->rs->busy) == token;
+    bool mine;
+    if (r->rs->srq) {
+        mine = is_mine(r, c);
+        if (is_xrc(r))
+            cq = r->named.cq;
+    } else {
+        mine = atomic_load(&r->rs->busy) == token;
+    }
     if (mine) {
         if (r->oldest && !r->told && !fatal && !r->d->knobs.send_late_us) {
             emu_sq_tell(r->d, r->qp, r->index, r->wr);
@@ -249,22 +260,28 @@ static bool take(struct run *r, uint64_t *wr_id, uint32_t *nsge, struct shm_sge 
 {
     struct shm_head *seg = r->peer->seg;
     uint32_t srq = r->rs->srq;
-    struct shm_rq *rq = srq ? &shm_srq(seg, srq - 1)->rq : &r->rs->rq;
-
     uint64_t at;
+
+    if (srq && is_xrc(r))
+        srq = r->named.index + 1;
+    struct shm_rq *rq = srq ? &shm_srq(seg, srq - 1)->rq : &r->rs->rq;
 
     do {
         if (atomic_load(&r->rs->busy) != r->token ||
             !emu_rq_peek(seg, rq, &at, wr_id, nsge, sge) ||
-            (srq && is_xrc(r) && !emu_xrc_found(seg, r->rs)))
+            (srq && is_xrc(r) && !emu_xrc_found(seg, &r->named)))
             return false;
         atomic_store(&r->rs->taking_at, at);
         atomic_store(&r->rs->taking, r->token);
         take_late(r->d);
     } while (!emu_rq_take(rq, at));
     take_late(r->d);
-    r->rs->taken_wr_id = *wr_id;
-    atomic_store(&r->rs->taken, r->token);
+    if (srq && is_xrc(r)) {
+        emu_xrc_say(r->rs, r->token, &r->named, r->peer->slot, *wr_id);
+    } else {
+        r->rs->taken_wr_id = *wr_id;
+        atomic_store(&r->rs->taken, r->token);
+    }
     if (srq)
         tell_limit(r, rq, srq - 1);
     return true;
@@ -338,7 +355,7 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
         uint32_t n = sge[i].length < left ? sge[i].length : left;
         if (n == 0)
             continue;
-        int there = emu_mr_pin(r->d, r->peer, sge[i].lkey, false, r->rs, sge[i].addr, n,
+        int there = emu_mr_pin(r->d, r->peer, sge[i].lkey, false, r->user, sge[i].addr, n,
                                IBV_ACCESS_LOCAL_WRITE, &remote[used], &pin[used]);
         if (there < 0) {
             err = -EFAULT;
@@ -399,7 +416,7 @@ static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint
         reject(r, IBV_EVENT_QP_REQ_ERR);
         return EXEC_DONE;
     }
-    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs, wr->raddr, wr->length,
+    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->user, wr->raddr, wr->length,
                                  IBV_ACCESS_REMOTE_WRITE, &remote, &pin) < 0) {
         *status = IBV_WC_REM_ACCESS_ERR;
         reject(r, IBV_EVENT_QP_ACCESS_ERR);
@@ -446,7 +463,7 @@ static enum exec_result do_read(struct run *r, enum ibv_wc_status *status)
         refuse(r, IBV_EVENT_QP_REQ_ERR);
         return EXEC_DONE;
     }
-    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs, wr->raddr, wr->length,
+    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->user, wr->raddr, wr->length,
                                  IBV_ACCESS_REMOTE_READ, &remote, &pin) < 0) {
         *status = IBV_WC_REM_ACCESS_ERR;
         refuse(r, IBV_EVENT_QP_ACCESS_ERR);
@@ -523,8 +540,8 @@ static enum exec_result do_atomic(struct run *r, enum ibv_wc_status *status)
         refuse(r, IBV_EVENT_QP_REQ_ERR);
         return EXEC_DONE;
     }
-    if (emu_mr_pin(r->d, r->peer, wr->rkey, true, r->rs, wr->raddr, 8, IBV_ACCESS_REMOTE_ATOMIC,
-                   &remote, &pin) < 0) {
+    if (emu_mr_pin(r->d, r->peer, wr->rkey, true, r->user, wr->raddr, 8,
+                   IBV_ACCESS_REMOTE_ATOMIC, &remote, &pin) < 0) {
         *status = IBV_WC_REM_ACCESS_ERR;
         refuse(r, IBV_EVENT_QP_ACCESS_ERR);
         return EXEC_DONE;
@@ -599,8 +616,9 @@ static bool enter_datagram(struct run *r)
     if (r->qp->lost || atomic_load(&p->dead) || atomic_load(&p->seg->silent) || d->knobs.silent)
         return false;
     r->rs = shm_qp(p->seg, r->qpn);
+    r->user = &r->rs->user;
     r->token = new_token(d);
-    if (atomic_load(&r->rs->qpn) != r->qpn)
+    if (atomic_load(&r->rs->user.qpn) != r->qpn)
         return false;
     if (!emu_peer_greet(d, p))
         return false;
@@ -622,7 +640,7 @@ static bool enter_datagram(struct run *r)
         holder = 0;
     }
     uint32_t state = atomic_load(&r->rs->state);
-    if (atomic_load(&r->rs->qpn) == r->qpn && r->rs->type == IBV_QPT_UD &&
+    if (atomic_load(&r->rs->user.qpn) == r->qpn && r->rs->type == IBV_QPT_UD &&
         r->rs->fabric == r->qp->s->fabric &&
         (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD) &&
         r->rs->qkey == (r->wr->av.qkey >> 31 ? r->qp->attr.qkey : r->wr->av.qkey))
@@ -729,6 +747,15 @@ static enum exec_result over(struct run *r, enum exec_result res, enum ibv_wc_st
     return EXEC_DONE;
 }
 
+/* The end of a request that was begun, of another type than RC. */
+__attribute__((noinline)) static enum exec_result over_else(struct run *r, enum exec_result res,
+                                                            enum ibv_wc_status *status)
+{
+    if (is_xrc(r))
+        emu_mr_unpin(&r->named.pin);
+    return over(r, res, status);
+}
+
 enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
                           const struct emu_wr *wr, bool oldest, enum ibv_wc_status *status,
                           uint32_t *rnr_timer)
@@ -743,9 +770,7 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
     r.nlocal = 0;
     r.index = i;
     r.oldest = oldest;
-    r.told = false;
-    r.datagram = false;
-    r.demand = false;
+    r.demand = r.datagram = r.told = false;
     r.length = wr->length;
     if (wr->opcode == IBV_WR_BIND_MW || wr->opcode == IBV_WR_LOCAL_INV) {
         /* the peer has no part in it */
@@ -791,5 +816,5 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         res = EXEC_DONE;
         break;
     }
-    return over(&r, res, status);
+    return qp->qp.qp_type == IBV_QPT_RC ? res : over_else(&r, res, status);
 }

@@ -213,17 +213,17 @@ static struct emu_qp *create(struct ibv_context *context, struct ibv_qp_init_att
     atomic_store(&s->comm_est, 0);
     s->dest_qpn = 0;
     s->dest_inc = 0;
-    s->pd = qp->qp.pd ? qp->qp.pd->handle : 0;
+    s->user.pd = qp->qp.pd ? qp->qp.pd->handle : 0;
     s->access = 0;
     s->type = a->qp_type == IBV_QPT_XRC_SEND ? 0 : a->qp_type; /* that one answers nothing */
     s->fabric = emu_fabric(d, emu_hca_of(qp->qp.context)->index);
     s->qkey = 0;
     s->recv_cq = qp->rcq ? qp->rcq->index : 0;
-    s->srq = qp->srq ? qp->srq->index + 1 : 0;
+    s->srq = qp->xrcd ? SHM_NAMED_SRQ : qp->srq ? qp->srq->index + 1 : 0;
     if (qp->xrcd)
         emu_xrcd_hold(qp->xrcd, &s->xrcd);
     atomic_store(&s->state, IBV_QPS_RESET);
-    atomic_store(&s->qpn, qpn);
+    atomic_store(&s->user.qpn, qpn);
 
     if (qp->qp.pd)
         atomic_fetch_add(&((struct emu_pd *)qp->qp.pd)->users, 1);
@@ -311,7 +311,7 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
     emu_qp_reset(d, qp);
     emu_timer_cancel(&qp->timer);
     emu_mw_qp_gone(d, &qp->windows);
-    atomic_store(&qp->s->qpn, 0);
+    atomic_store(&qp->s->user.qpn, 0);
     pthread_mutex_lock(&d->qp_life);
     pthread_mutex_lock(&d->lock);
     d->qp[qp->index] = NULL;
@@ -350,7 +350,7 @@ static struct emu_qp *lookup(struct emu_dev *d, uint32_t index, uint32_t qpn)
 {
     struct emu_qp *qp = index < EMU_MAX_QPS ? d->qp[index] : NULL;
 
-    return qp && qp->s && atomic_load(&qp->s->qpn) == qpn ? qp : NULL;
+    return qp && qp->s && atomic_load(&qp->s->user.qpn) == qpn ? qp : NULL;
 }
 
 bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn)

@@ -342,7 +342,7 @@ void emu_qp_peer_died(struct emu_dev *d, uint32_t slot)
         if (!qp_at(d, i)) /* to look into the segment would give it a page */
             continue;
         /* its number is set last: one that is being made is not found by posters, nor here */
-        if (atomic_load(&shared->qpn) == 0 || shared->type != IBV_QPT_UD)
+        if (atomic_load(&shared->user.qpn) == 0 || shared->type != IBV_QPT_UD)
             continue;
         qp = qp_at(d, i);
         if (!qp)
@@ -378,7 +378,10 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
     set_state(qp, IBV_QPS_RESET);
     quiesce(d, qp);
     emu_sq_flush(d, qp);
-    atomic_store(&qp->s->taken, 0); /* its completions are forgotten */
+    if (emu_is_xrc(qp->qp.qp_type))
+        emu_xrc_settle(d, qp);
+    else
+        atomic_store(&qp->s->taken, 0); /* its completions are forgotten */
     if (qp->scq)
         emu_cq_purge(d, qp->scq, qp->qp.qp_num, qp->srq, &qp->rq);
     if (qp->rcq && qp->rcq != qp->scq)

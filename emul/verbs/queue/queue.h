@@ -205,18 +205,31 @@ struct ibv_srq *emu_create_srq_ex(struct ibv_context *context,
 int emu_get_srq_num(struct ibv_srq *srq, uint32_t *number);
 /* Takes from an SRQ of XRC, about to be destroyed, its number and what is posted. */
 void emu_xrc_srq_gone(struct emu_dev *d, struct emu_srq *srq);
+/* The SRQ that a request names; it and its CQ are not freed while it is pinned. */
+struct emu_named {
+    struct emu_pin pin;
+    uint64_t life;
+    uint32_t index, cq;
+    struct shm_user user; /* as whom the request reaches memory there */
+    uint64_t before;      /* shm_qp.taken as the request found it */
+    bool said;            /* there, what it has taken */
+};
 /*
  * Finds the SRQ of this number for a request of `qp` to the responder `rs`, whose token the
- * caller has, and makes it the responder's: 0, ENOENT when there is none in the responder's
- * domain, or EAGAIN when its process cannot be reached now. Under sq_lock.
+ * caller has, and pins it: 0, ENOENT when there is none in the responder's domain, or EAGAIN
+ * when its process cannot be reached now; then nothing is pinned. Under sq_lock.
  */
-int emu_xrc_find(struct emu_dev *d, struct emu_qp *qp, struct shm_qp *rs, uint32_t srqn);
+int emu_xrc_find(struct emu_dev *d, struct emu_qp *qp, const struct shm_qp *rs, uint32_t srqn,
+                 struct emu_named *n);
 /* Is the SRQ that was found still there? */
-static inline bool emu_xrc_found(const struct shm_head *seg, const struct shm_qp *rs)
+static inline bool emu_xrc_found(const struct shm_head *seg, const struct emu_named *n)
 {
-    return atomic_load(&shm_srq(seg, rs->srq - 1)->life) == rs->srq_life;
+    return atomic_load(&shm_srq(seg, n->index)->life) == n->life;
 }
-/* Who wins completes the receive that `token` has taken. */
+/* Says that the poster with this token has taken a receive, of the process in `slot`. */
+void emu_xrc_say(struct shm_qp *rs, uint64_t token, struct emu_named *n, uint32_t slot,
+                 uint64_t wr_id);
+/* Who wins completes the receive that `token` has taken, if that was said. */
 static inline bool emu_xrc_claim(struct shm_qp *rs, uint64_t token)
 {
     return atomic_compare_exchange_strong(&rs->taken, &token, token | RX_DONE);
@@ -224,6 +237,8 @@ static inline bool emu_xrc_claim(struct shm_qp *rs, uint64_t token)
 /* Takes the token away from a poster that does not come back, and flushes what it had taken.
  * False when it has come back meanwhile. */
 bool emu_xrc_revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t token);
+/* Flushes what a poster has said that it took after its token was taken away. */
+void emu_xrc_settle(struct emu_dev *d, struct emu_qp *qp);
 
 /* qp.c, qp_state.c */
 struct ibv_qp *emu_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);

@@ -10,15 +10,26 @@
  * the one, as for any connection, and takes, moves and completes in the other.
  *
  * An SRQ may be destroyed while posters are at it, as they are known to its users no more than
- * the queue pairs are. Its `life`, a number that never comes again, is taken away first, then
- * whatever is posted, in one step. A poster that read what was posted, and then found the life
- * to be what it was before, has read a receive of that life; it has it if the head has not
- * moved since, and no head of a later SRQ in the same place is as low. What it took before that
- * is completed: the completion is the program's to poll or not.
+ * the queue pairs are. A poster pins it (mr.c) before it looks at its `life`, a number that
+ * never comes again, and until it has completed and notified. Who destroys it takes the life
+ * away first, and then waits for who has it pinned: so nobody is in its ring, nor in that of
+ * its completion queue, when these are freed. What was completed before is the program's to
+ * poll or not.
+ *
+ * A poster that is stopped there, or dead, is not waited for. The rings of the completion queue
+ * stay until it is dead (emu_cq_late). It may go on later. It finds the life gone before it
+ * takes a receive, unless it was stopped right between: then the head of the queue has moved,
+ * and no head of a later SRQ in the same place is as low. A receive that it had taken already
+ * it completes; it says that such a completion counts only while the SRQ is there, and who
+ * polls knows.
  *
  * A poster that has taken a receive says so (shm_qp.taken) before it completes it. That word
  * decides between it and the owner of a queue pair that has failed, who flushes what stopped
- * and dead posters left behind. Only one that stops for good in between loses a receive.
+ * and dead posters left behind. One that has lost its token meanwhile may meet the next
+ * connection's posters at the queue pair. Therefore what a request found is its own, and it
+ * puts its token only in place of what it found there. If that is another now nobody knows what
+ * it has but itself, and it completes that. Only one that stops for good before it has said so
+ * loses a receive.
  *
  * A domain is an inode and a device. Who has one open holds an abstract unix socket
  * "emuverbs/xrcd/DEVICE-INODE/SLOT.N", and the inode. So others know that it exists, and it
@@ -37,6 +48,7 @@
 #include <sys/stat.h>
 
 #define OPEN_WAIT_MS 2000u
+#define SLOT_WORDS   (EMU_MAX_SLOTS / 64)
 
 struct emu_xrcd {
     struct ibv_xrcd xrcd;
@@ -270,70 +282,114 @@ int emu_get_srq_num(struct ibv_srq *ibsrq, uint32_t *number)
 void emu_xrc_srq_gone(struct emu_dev *d, struct emu_srq *srq)
 {
     struct shm_srq *s = shm_srq(d->seg, srq->index);
+    uint64_t late[SLOT_WORDS] = {0};
+    struct shm_cqe *e;
 
     atomic_store(&s->life, 0);
     pthread_mutex_lock(&srq->rq.lock);
     atomic_store(&s->rq.head, atomic_load(&s->rq.tail));
     pthread_mutex_unlock(&srq->rq.lock);
-    pthread_mutex_lock(&d->lock);
+    emu_mr_drain(d, EMU_SRQ_PLACE(srq->index), late);
     pthread_mutex_lock(&srq->cq->lock); /* what comes now frees no place any more */
-    /* any of them may be adding a completion: nobody knows which, as no queue pair here does */
     for (uint32_t slot = 0; slot < EMU_MAX_SLOTS; slot++)
-        if (d->peers[slot])
+        if (late[slot / 64] >> (slot % 64) & 1)
             emu_cq_late(srq->cq, slot);
+    for (uint64_t i = 0; (e = emu_cq_unread(d, srq->cq, i)) != NULL; i++)
+        if (e->skip == SHM_SKIP_WITHOUT_SRQ && e->sq_index == srq->life)
+            e->skip = SHM_REPORT;
     for (struct emu_srq **pp = &srq->cq->xrc_srqs; *pp; pp = &(*pp)->cq_next)
         if (*pp == srq) {
             *pp = srq->cq_next;
             break;
         }
     pthread_mutex_unlock(&srq->cq->lock);
-    pthread_mutex_unlock(&d->lock);
     atomic_fetch_sub(&srq->cq->users, 1);
     emu_xrcd_drop(srq->xrcd);
 }
 
-int emu_xrc_find(struct emu_dev *d, struct emu_qp *qp, struct shm_qp *rs, uint32_t srqn)
+int emu_xrc_find(struct emu_dev *d, struct emu_qp *qp, const struct shm_qp *rs, uint32_t srqn,
+                 struct emu_named *n)
 {
-    uint32_t slot = srqn >> EMU_SRQ_BITS, index = srqn & (EMU_MAX_SRQS - 1);
+    uint32_t slot = srqn >> EMU_SRQ_BITS;
 
     errno = ESRCH;
     struct emu_peer *p = slot < EMU_MAX_SLOTS ? emu_peer_of(d, &qp->srq_peer, slot) : NULL;
     if (!p)
         return errno == ESRCH || errno == ECONNREFUSED ? ENOENT : EAGAIN;
-    struct shm_srq *s = shm_srq(p->seg, index);
-    uint64_t life = atomic_load(&s->life);
-    if (!life || !same(&s->xrcd, &rs->xrcd))
+    if (!emu_peer_greet(d, p)) /* before it is pinned: see emu_mr_drain */
+        return EAGAIN;
+    n->index = srqn & (EMU_MAX_SRQS - 1);
+    emu_srq_pin(d, p, n->index, &n->pin);
+    const struct shm_srq *s = shm_srq(p->seg, n->index);
+    n->life = atomic_load(&s->life);
+    if (!n->life || !same(&s->xrcd, &rs->xrcd)) {
+        emu_mr_unpin(&n->pin);
         return ENOENT;
-    rs->srq = index + 1;
-    rs->srq_slot = slot;
-    rs->srq_life = life;
-    rs->pd = s->pd;
-    rs->recv_cq = s->cq;
-    atomic_thread_fence(memory_order_acquire);
-    if (atomic_load(&s->life) != life)
-        return ENOENT;
-    return emu_peer_greet(d, p) ? 0 : EAGAIN;
+    }
+    n->cq = s->cq;
+    n->user.pd = s->pd;
+    atomic_store_explicit(&n->user.qpn, qp->attr.dest_qp_num, memory_order_relaxed);
+    n->before = atomic_load(&rs->taken);
+    n->said = false;
+    return 0;
+}
+
+void emu_xrc_say(struct shm_qp *rs, uint64_t token, struct emu_named *n, uint32_t slot,
+                 uint64_t wr_id)
+{
+    uint64_t before = n->before;
+
+    if ((before && !(before & RX_DONE)) || atomic_load(&rs->busy) != token)
+        return;
+    rs->taken_wr_id = wr_id;
+    rs->taken_life = n->life;
+    rs->taken_srqn = slot << EMU_SRQ_BITS | n->index;
+    rs->taken_cq = n->cq;
+    n->said = atomic_compare_exchange_strong(&rs->taken, &before, token);
+}
+
+/* Completes with a flush error what the poster with this token has taken, if that was said. */
+static void flush_taken(struct emu_dev *d, struct emu_qp *qp, uint64_t token)
+{
+    struct shm_qp *s = qp->s;
+    struct emu_named n = {.life = s->taken_life, .index = s->taken_srqn & (EMU_MAX_SRQS - 1)};
+    struct shm_cqe c = {.qpn = qp->qp.qp_num,
+                        .wr_id = s->taken_wr_id,
+                        .sq_index = s->taken_life,
+                        .srq = SHM_OF_XRC_SRQ,
+                        .skip = SHM_SKIP_WITHOUT_SRQ,
+                        .status = IBV_WC_WR_FLUSH_ERR};
+    uint32_t cq = s->taken_cq, slot = s->taken_srqn >> EMU_SRQ_BITS;
+
+    if (!emu_xrc_claim(s, token))
+        return; /* it had none, or has completed it */
+    struct emu_peer *p = slot < EMU_MAX_SLOTS ? emu_peer_get(d, slot) : NULL;
+    if (p && emu_peer_greet(d, p)) {
+        emu_srq_pin(d, p, n.index, &n.pin);
+        if (emu_xrc_found(p->seg, &n)) {
+            emu_count(COUNT_wr_flushed, 1);
+            emu_cq_push(d, p, cq, &c);
+            emu_cq_notify(d, p, cq, true);
+        }
+        emu_mr_unpin(&n.pin);
+    }
+    emu_peer_put(d, p);
 }
 
 bool emu_xrc_revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t token)
 {
-    struct shm_qp *s = qp->s;
-    struct shm_cqe c = {
-        .qpn = qp->qp.qp_num, .srq = SHM_OF_XRC_SRQ, .status = IBV_WC_WR_FLUSH_ERR};
     uint64_t busy = token;
 
-    if (!atomic_compare_exchange_strong(&s->busy, &busy, 0))
+    if (!atomic_compare_exchange_strong(&qp->s->busy, &busy, 0))
         return false;
-    if (!emu_xrc_claim(s, token))
-        return true; /* it had none, or has completed it */
-    struct emu_peer *p = s->srq_slot < EMU_MAX_SLOTS ? emu_peer_get(d, s->srq_slot) : NULL;
-    if (p && emu_peer_greet(d, p) && emu_xrc_found(p->seg, s)) {
-        c.wr_id = s->taken_wr_id;
-        c.sq_index = s->srq_life;
-        emu_count(COUNT_wr_flushed, 1);
-        emu_cq_push(d, p, s->recv_cq, &c);
-        emu_cq_notify(d, p, s->recv_cq, true);
-    }
-    emu_peer_put(d, p);
+    flush_taken(d, qp, token);
     return true;
+}
+
+void emu_xrc_settle(struct emu_dev *d, struct emu_qp *qp)
+{
+    uint64_t token = atomic_load(&qp->s->taken);
+
+    if (token && !(token & RX_DONE))
+        flush_taken(d, qp, token);
 }
