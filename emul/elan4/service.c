@@ -17,7 +17,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define LEAVING_PAUSE_NS 10000000
+#define LEAVING_PAUSE_NS     10000000
+#define LEAVING_PAUSE_MAX_NS 1000000000
 
 enum watch { WATCH_BELL, WATCH_TIMER, WATCH_USER, WATCH_PEER };
 
@@ -26,6 +27,7 @@ static struct {
     int user_fd[EMU4_USERS];
     bool leaving[EMU4_USERS]; /* it is dead, and not all that it did is known yet */
     unsigned nleaving;
+    uint64_t leaving_at, leaving_pause; /* when they are looked at again, and then after that */
     pthread_t thread;
 } svc;
 
@@ -66,6 +68,7 @@ static void user_leaves(struct emu4_proc *p, uint32_t i)
     svc.leaving[i] = !all;
     if (!all) {
         svc.nleaving++;
+        svc.leaving_at = emu4_now() + svc.leaving_pause;
         return;
     }
     atomic_store(&u->busy, 0);
@@ -78,6 +81,7 @@ static void user_died(struct emu4_proc *p, uint32_t i)
     close(svc.user_fd[i]);
     svc.user_fd[i] = -1;
     emu4_txn_forget_user(p, i);
+    svc.leaving_pause = LEAVING_PAUSE_NS;
     user_leaves(p, i);
 }
 
@@ -149,6 +153,24 @@ static void set_alarm(uint64_t due)
     timerfd_settime(svc.timerfd, TFD_TIMER_ABSTIME, &its, NULL);
 }
 
+/* Those that left something undone. What they wait for tells nobody when it comes: it is looked
+ * at less and less often. */
+static void see_leaving(struct emu4_proc *p)
+{
+    if (!svc.nleaving || emu4_now() < svc.leaving_at)
+        return;
+    if (svc.leaving_pause < LEAVING_PAUSE_MAX_NS)
+        svc.leaving_pause *= 2;
+    for (uint32_t i = 1; svc.nleaving && i < EMU4_USERS; i++)
+        if (svc.leaving[i])
+            user_leaves(p, i);
+}
+
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+    return !a || (b && b < a) ? b : a;
+}
+
 /* All that can be done now. Returns when to look again, 0 for never. */
 static uint64_t work(struct emu4_proc *p)
 {
@@ -158,14 +180,11 @@ static uint64_t work(struct emu4_proc *p)
     bool stalled = emu4_cmdqs_retry(p);
     emu4_engine_run(p, UINT64_MAX); /* what is left is seen before we sleep */
     emu4_traps_deliver(p);
-    for (uint32_t i = 1; svc.nleaving && i < EMU4_USERS; i++)
-        if (svc.leaving[i])
-            user_leaves(p, i);
+    see_leaving(p);
     uint64_t due = emu4_engine_next_due();
-    uint64_t again = stalled        ? emu4_now() + p->knobs.retry_us * 1000
-                     : svc.nleaving ? emu4_now() + LEAVING_PAUSE_NS
-                                    : 0;
-    return again && (!due || again < due) ? again : due;
+    if (stalled)
+        due = sooner(due, emu4_now() + p->knobs.retry_us * 1000);
+    return svc.nleaving ? sooner(due, svc.leaving_at) : due;
 }
 
 static void *run(void *arg)

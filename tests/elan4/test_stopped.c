@@ -113,6 +113,68 @@ static int a_helper_dies(const char *step)
     return rc;
 }
 
+/* ---- A helper dies while the target's lock is not to be had ---- */
+
+enum { LET_GO = OWNER_PID + 1 };
+
+static void keeps_its_lock(struct bed *b)
+{
+    bed_open(b, LOW);
+    bed_queue(b, 64);
+    struct shm_head *seg = own_segment();
+    CHECK(seg);
+    E4_Addr queue = elan(b, b->queue);
+    while (!take_lock(&seg->ctx[0]))
+        ;
+    tell(b, QUEUE, queue);
+    wait_for_death((pid_t)told(b, HELPER_PID));
+    CHECK(kill((pid_t)told(b, OWNER_PID), SIGCONT) == 0);
+    (void)told(b, LET_GO);
+    give_lock(&seg->ctx[0]);
+    CHECK(take_number(b, SOON) == 1);
+    CHECK(!take_number(b, 50));
+}
+
+static void dies_helping(struct bed *b)
+{
+    setenv("EMUELAN4_DIE", "helping:1", 1);
+    bed_open(b, LOW);
+    E4_Addr msg = told(b, MESSAGE), queue = told(b, QUEUE);
+    volatile E4_uint64 *never = main_mem(b, 64);
+    CHECK(process_stop((pid_t)told(b, OWNER_PID))); /* it would do it itself */
+    tell(b, HELPER_PID, (uint64_t)getpid());
+    ask_dma(b, 2, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg, 0, 0, queue));
+    word_set(b, never, SOON);
+    CHECK(false); /* it has not come to that step */
+}
+
+static void does_not_hurry(struct bed *b)
+{
+    setenv("EMUELAN4_REORDER", "0", 1);
+    bed_open(b, LOW);
+    struct shm_head *seg = own_segment();
+    CHECK(seg);
+    tell(b, MESSAGE, elan(b, number_mem(b, 1)));
+    tell(b, OWNER_PID, (uint64_t)getpid());
+    wait_for_death((pid_t)told(b, HELPER_PID));
+    usleep(300000); /* it has heard of it */
+    uint64_t before = atomic_load(&seg->counters.wakeups);
+    usleep(1000000);
+    CHECK(!somebody_is_gone(seg) && !ctx_is_idle(&seg->ctx[0]));
+    CHECK(atomic_load(&seg->counters.wakeups) - before < 20);
+    tell(b, LET_GO, 1);
+    for (uint64_t end = now_ms() + SOON; !somebody_is_gone(seg); usleep(1000))
+        CHECK(now_ms() < end);
+    for (uint64_t end = now_ms() + SOON; !ctx_is_idle(&seg->ctx[0]); usleep(1000))
+        CHECK(now_ms() < end);
+}
+
+/* Who has to hear from others what a dead one has done asks them less and less often. */
+static int waiting_for_others_is_quiet(void)
+{
+    return run_beds_kill(3, (bed_fn[]){keeps_its_lock, dies_helping, does_not_hurry}, 1);
+}
+
 /* ---- One that is stopped with the target's lock, which is taken from it ---- */
 
 enum { LATE_PID = QUEUE + 1, LATE_OVER, GO, NEXT_PID };
@@ -474,6 +536,7 @@ int main(void)
     CASE(a_helper_dies("listed"));
     CASE(a_helper_dies("logged"));
     CASE(a_helper_dies("half_applied"));
+    CASE(waiting_for_others_is_quiet());
     CASE(what_is_valid_stays_so());
     CASE(what_is_in_a_place_stays_there());
     CASE(what_is_not_valid_is_done_again());
