@@ -115,6 +115,8 @@ void rme_unlock(struct rme *rme)
     wake = rme->wake;
     trim = rme->keep.trim;
     rme->wake = rme->keep.trim = false;
+    if (trim)
+        rme_op_table_trim(&rme->operations->table);
     pthread_mutex_unlock(&rme->lock);
     if (wake)
         rme->ops->wake(rme->fabric);

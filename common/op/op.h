@@ -89,8 +89,9 @@ struct rme_op {
 };
 
 struct rme_op_table {
-    struct rme_op *chunk[(1u << RME_OP_INDEX_BITS) / RME_OP_CHUNK];
-    uint32_t nchunk;
+    struct rme_op *chunk[(1u << RME_OP_INDEX_BITS) / RME_OP_CHUNK]; /* NULL: not there */
+    uint32_t nchunk;                                                /* all behind are NULL */
+    rme_id used; /* no id of a chunk that was given back has a higher count of uses */
     struct rme_node free;
     uint64_t live;
 };
@@ -104,6 +105,9 @@ void rme_op_table_clear(struct rme_op_table *table);
 struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nseg);
 /* Makes it free; its id is never valid again. */
 void rme_op_recycle(struct rme_op_table *table, struct rme_op *op);
+
+/* Frees the memory of ops of which none is live.  Ids stay unique.  Looks at all ops. */
+void rme_op_table_trim(struct rme_op_table *table);
 
 /* The live op of an id; NULL when it is not live any more or never was. */
 struct rme_op *rme_op_find(const struct rme_op_table *table, rme_id id);

@@ -123,6 +123,8 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
     }
     rme_node_append(&u->link, &full->link); /* before u, which leaves */
     full->pulled = true;
+    full->kept += sizeof(*op); /* it waits for credits of the peer as long as that likes */
+    rme_keep(peer, sizeof(*op));
     rme_name_drop(&rme->mover->names, &rts->name);
     u->rts = NULL;
     unexp_free(u);

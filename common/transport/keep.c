@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What peers make the engine keep: messages that no receive has met, descriptions of large
- * ones, unexpected messages that the host has not fetched, answers that wait for credits.
+ * ones, unexpected messages that the host has not fetched and the ops that pull them, answers
+ * that wait for credits.
  *
  * Each kind has a bound for a link, which the peer knows (windows and rts_max of our hello, its
  * credits): a link that exceeds it is a protocol error and ends, alone.  Of what a peer
@@ -24,7 +25,8 @@
  * wrong.
  *
  * Memory goes back to the system when little is left of much, or few are left of many peers,
- * whose links needed it: malloc keeps what is freed between what is not.
+ * whose links needed it: malloc keeps what is freed between what is not.  The table of ops
+ * gives back what none of them uses any more.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -32,7 +34,7 @@
 
 #include "transport/peer.h"
 
-#define TRIM_FROM  (4u << 20) /* so much was kept … */
+#define TRIM_FROM  (1u << 20) /* so much was kept … */
 #define TRIM_PART  8          /* … and this part of it is left: memory goes back */
 #define TRIM_PEERS 64u        /* likewise of so many peers */
 

@@ -10,8 +10,7 @@
 
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,keepalive_ms=0,invite=0,"       \
-    "credits=64,credits_max=64,"                                                               \
-    "kept_bytes=1M,eager_window=1M"
+    "credits=64,credits_max=64,eager_window=1M,kept_bytes="
 #define HALF         (512u << 10) /* of kept_bytes: from here on the one peer is greedy */
 #define PAYLOAD      2000
 #define TIMEOUT_MS   300
@@ -29,10 +28,11 @@ static void send_one(void)
     assert_int_equal(send.reports, 1);
 }
 
-static void open_with(const char *options)
+static void open_with(const char *options, unsigned credits)
 {
     struct rme_hello hello = scripted_hello();
 
+    hello.credits = (uint16_t)credits;
     scripted_open(options, &hello);
     scripted.have += 64 - 8; /* it takes the default to be promised */
     send_one();              /* what was said before the test is told */
@@ -41,7 +41,7 @@ static void open_with(const char *options)
 
 static void open_it(void)
 {
-    open_with(OPTIONS);
+    open_with(OPTIONS "1M", 1024);
 }
 
 static int close_it(void **state)
@@ -156,7 +156,7 @@ static void be_silent(void)
 static void who_has_nothing_to_answer_with_is_not_dead(void **state)
 {
     (void)state;
-    open_with(OPTIONS ",idle_keepalive_ms=20,peer_timeout_ms=" TIMEOUT_TEXT);
+    open_with(OPTIONS "1M,idle_keepalive_ms=20,peer_timeout_ms=" TIMEOUT_TEXT, 1024);
     keep_until(HALF);
     while (scripted.have > 1)
         say_eager();
@@ -175,16 +175,56 @@ static void who_has_nothing_to_answer_with_is_not_dead(void **state)
 static void who_could_answer_and_does_not_is_dead(void **state)
 {
     (void)state;
-    open_with(OPTIONS ",idle_keepalive_ms=20,peer_timeout_ms=" TIMEOUT_TEXT);
+    open_with(OPTIONS "1M,idle_keepalive_ms=20,peer_timeout_ms=" TIMEOUT_TEXT, 1024);
     keep_until(HALF);
     assert_true(scripted.have >= RME_CREDIT_CONTROL);
     be_silent();
     assert_int_equal(rme_counter_value(scripted.rme, "peers"), 0);
 }
 
+/*
+ * Unexpected messages of no bytes that are to be pulled, from a peer that gives no credits
+ * back: each waits to be acknowledged.  Their ops count as kept, and their memory goes back
+ * when the host has the messages and the peer its answers.
+ */
+static void what_waits_to_be_acknowledged_is_counted_and_goes_back(void **state)
+{
+    enum { N = 4000 };
+    const struct rme_op_table *table;
+    unsigned chunks = 0;
+
+    (void)state;
+    open_with(OPTIONS "8M", 8);
+    table = &scripted.rme->operations->table;
+    scripted.keeps = true;
+    for (uint32_t i = 0; i < N; i++) {
+        bool gives = scripted.have < 8; /* the engine can promise more then, and no more */
+
+        scripted.back += gives;
+        scripted_say((struct rme_wire_message){.type = RME_WIRE_RTS,
+                                               .flags = RME_WIRE_F_UNEXPECTED,
+                                               .credits = gives,
+                                               .tag = TAG,
+                                               .from = 1 + i},
+                     NULL);
+    }
+    assert_true(table->live > N / 2 && kept() >= table->live * sizeof(struct rme_op));
+    assert_true(table->nchunk > N / 2 / RME_OP_CHUNK);
+    scripted.keeps = false;
+    for (unsigned turn = 0; kept() > 0 && turn < 2 * N; turn++)
+        scripted_say((struct rme_wire_message){.type = RME_WIRE_CREDIT}, NULL);
+    assert_int_equal(kept(), 0);
+    for (uint32_t c = 0; c < table->nchunk; c++)
+        chunks += table->chunk[c] != NULL;
+    assert_true(chunks <= 1 + N / 4 / RME_OP_CHUNK);
+    assert_int_equal(rme_counter_value(scripted.rme, "protocol_errors"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(what_waits_to_be_acknowledged_is_counted_and_goes_back,
+                                  close_it),
         cmocka_unit_test_teardown(who_keeps_little_is_told_with_each_word, close_it),
         cmocka_unit_test_teardown(who_is_greedy_is_told_late_and_in_order, close_it),
         cmocka_unit_test_teardown(who_has_nothing_to_answer_with_is_not_dead, close_it),
