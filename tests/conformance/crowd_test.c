@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "cases.h"
@@ -114,20 +113,6 @@ int process_visitor(const char *uri)
 
 static pid_t visitors[VISITORS];
 
-static pid_t visitor_start(void)
-{
-    lane_settle(NULL);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child)
-        return child;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    execl("/proc/self/exe", lane.program, "--fabric", lane.ops->scheme, "--addr", lane_uri(0),
-          "--options", lane.options ? lane.options : "", "--client-options",
-          lane.client_options ? lane.client_options : "", "--visitor", (char *)NULL);
-    _exit(127);
-}
-
 void visitors_kill(void)
 {
     for (int i = 0; i < VISITORS; i++) {
@@ -167,8 +152,10 @@ void clients_in_processes(void **state)
         skip();
     assert_in_range(count, 1, VISITORS);
     struct node *server = node_open("server", lane_uri(0));
-    for (int i = 0; i < count; i++)
-        visitors[i] = visitor_start();
+    for (int i = 0; i < count; i++) {
+        lane_settle(NULL);
+        visitors[i] = lane_spawn("--visitor", lane_uri(0), 1);
+    }
     for (int i = 0; i < count; i++)
         pump_until_unexpected(server, i + 1);
     assert_int_equal(node_counter(server, "peers"), count);

@@ -2,9 +2,11 @@
 #include "lane.h"
 #include <fnmatch.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 #include "../fabric/loop.h"
@@ -50,6 +52,21 @@ static const struct fabric_choice choices[] = {
     {"ib", bmi_ib_fabric, NULL, NULL}, /* 127.0.0.1, a port of this process */
     {"elan4", bmi_elan4_fabric, "elan4://0:2", prepare_elan4},
 };
+
+pid_t lane_spawn(const char *as, const char *uri, int out)
+{
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child)
+        return child;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(out, 1);
+    execl("/proc/self/exe", lane.program, "--fabric", lane.ops->scheme, "--addr", uri,
+          "--options", lane.options ? lane.options : "", "--client-options",
+          lane.client_options ? lane.client_options : "", as, (char *)NULL);
+    _exit(127);
+}
 
 uint64_t lane_env(const char *name, uint64_t unset)
 {

@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <sys/types.h>
 #include "fabric.h"
 
 struct lane {
@@ -54,6 +55,10 @@ int lane_settle(const char *uri); /* NULL: one that does not listen */
 
 /* The options of an engine, in a static buffer; "" when there are none. */
 const char *lane_options(bool listens);
+
+/* Starts this program once more, with --peer, --guest or --visitor, over the same fabric and
+ * with the same options; its pid. It writes to `out`, and dies with the thread that called. */
+pid_t lane_spawn(const char *as, const char *uri, int out);
 
 /* An environment variable as a number, or what it is when unset. */
 uint64_t lane_env(const char *name, uint64_t unset);

@@ -5,6 +5,7 @@
  * the loop fabric, which ends with its process.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,22 +87,12 @@ static pid_t peer = -1;
 
 static void peer_start(const char *uri)
 {
-    char options[512], line[16];
+    char line[16];
     int out[2];
 
-    snprintf(options, sizeof options, "%s", lane.options ? lane.options : "");
-    assert_int_equal(pipe(out), 0);
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     lane_settle(uri);
-    peer = fork();
-    assert_true(peer >= 0);
-    if (!peer) {
-        dup2(out[1], 1);
-        close(out[0]);
-        close(out[1]);
-        execl("/proc/self/exe", lane.program, "--fabric", lane.ops->scheme, "--addr", uri,
-              "--options", options, "--peer", (char *)NULL);
-        _exit(127);
-    }
+    peer = lane_spawn("--peer", uri, out[1]);
     close(out[1]);
     FILE *f = fdopen(out[0], "r");
     assert_non_null(f);
@@ -326,15 +317,7 @@ void client_process_killed(void **state)
     for (int round = 0; round < 6; round++) {
         /* nobody tells of the death of a client on another Elan4 node: it is silent */
         int error = lane_settle(NULL) ? -ETIMEDOUT : -ECONNRESET;
-        pid_t child = fork();
-        assert_true(child >= 0);
-        if (!child) {
-            execl("/proc/self/exe", lane.program, "--fabric", lane.ops->scheme, "--addr",
-                  lane_uri(0), "--options", lane.options ? lane.options : "",
-                  "--client-options", lane.client_options ? lane.client_options : "", "--guest",
-                  (char *)NULL);
-            _exit(127);
-        }
+        pid_t child = lane_spawn("--guest", lane_uri(0), 1);
         pump_until_unexpected(server, 1);
         struct rme_unexpected u = inbox_take(server);
         struct op ops[2];
