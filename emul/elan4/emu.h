@@ -182,6 +182,9 @@ int emu4_move(const struct emu4_place *src, const struct emu4_place *dst, uint64
 /* Reads a context's memory: 0 or negative. */
 int emu4_read(const struct emu4_end *e, E4_Addr a, void *buf, uint64_t len);
 
+/* memory.c: in a forked child: its parent's lock may be held, and its memory is not its own. */
+void emu4_memory_forked(void);
+
 /* txn.c: one acquisition of a context's lock, and the list of stores that is made under it */
 struct emu4_txn {
     struct emu4_end *e;

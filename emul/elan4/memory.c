@@ -35,17 +35,21 @@ struct elan4_alloc {
 static struct {
     pthread_mutex_t lock;
     uint8_t *page;
-    int pid;
 } kinds = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void emu4_memory_forked(void)
+{
+    pthread_mutex_init(&kinds.lock, NULL);
+    free(kinds.page);
+    kinds.page = NULL;
+}
 
 static bool mark_pages(struct emu4_proc *p, uint64_t off, uint64_t len, uint8_t kind)
 {
     pthread_mutex_lock(&kinds.lock);
-    if (!kinds.page || kinds.pid != p->pid) {
+    if (!kinds.page)
         __atomic_store_n(&kinds.page, calloc(p->self.arena_len / 4096 + 1, 1),
                          __ATOMIC_RELEASE);
-        kinds.pid = p->pid;
-    }
     for (uint64_t i = off / 4096; kinds.page && i < (off + len + 4095) / 4096; i++)
         __atomic_store_n(&kinds.page[i], kind, __ATOMIC_RELAXED);
     bool ok = kinds.page != NULL;

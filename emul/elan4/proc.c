@@ -107,6 +107,7 @@ static void in_child(void)
     atomic_store(&made.proc, NULL);
     pthread_mutex_init(&made.lock, NULL);
     emu4_engine_forked();
+    emu4_memory_forked();
     emu4_counters = calloc(1, sizeof(*emu4_counters));
     knobs_once = (pthread_once_t)PTHREAD_ONCE_INIT;
 }

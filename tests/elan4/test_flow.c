@@ -412,6 +412,20 @@ static int threads(void)
     return run_beds(2, (bed_fn[]){threads_one, threads_two});
 }
 
+/* The first of it is SDRAM of its parent's interface. */
+static void has_main_memory(void)
+{
+    char own[64];
+    ELAN4_CTX *ctx = elan4_init(0);
+    ELAN4_ALLOC *alloc = elan4_createAllocator(1 << 20, NULL, 0, 0);
+
+    CHECK(ctx && alloc && elan4_set_standard_mappings(ctx) == 0);
+    void *mem = elan4_allocMain(alloc, 64, 64);
+    CHECK(mem && elan4_main2elan(ctx, mem) >> 60 == elan4_main2elan(ctx, own) >> 60);
+    elan4_destroyAllocator(alloc);
+    elan4_fini(ctx);
+}
+
 /* A child has no network interface of its parent's, and may have its own. */
 static void forks(struct bed *b)
 {
@@ -419,6 +433,7 @@ static void forks(struct bed *b)
     pid_t pid = fork();
     if (pid == 0) {
         struct bed c = {.m = b->m};
+        has_main_memory();
         bed_open(&c, LOW + 1);
         bed_close(&c);
         _exit(0);
