@@ -236,6 +236,9 @@ PASSIVE(endpoints_work_without_channels)
 TEST(ids_of_a_parent_process)
 {
     struct rdma_cm_id *listener = listen_at("127.0.0.1", PORT + 13, 4), *id = new_id(NULL);
+    struct sockaddr_in any = {.sin_family = AF_INET};
+    struct rdma_event_channel *theirs = chan;
+    struct rdma_cm_event *event;
     int st;
 
     pid_t pid = fork();
@@ -249,7 +252,12 @@ TEST(ids_of_a_parent_process)
         CHECK(rdma_destroy_id(id) == -1 && errno == EIO);
         CHECK(rdma_destroy_id(listener) == -1 && errno == EIO);
         CHECK(rdma_listen(id, 4) == -1 && errno == EIO);
+        CHECK(rdma_bind_addr(id, (struct sockaddr *)&any) == -1 && errno == EIO);
+        CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&any, 100) == -1 && errno == EIO);
+        CHECK(rdma_disconnect(id) == -1 && errno == EIO);
+        CHECK(rdma_get_cm_event(theirs, &event) == -1 && errno == EIO);
         if (own) {
+            CHECK(rdma_create_id(theirs, &id, NULL, RDMA_PS_TCP) == -1 && errno == EIO);
             drop(mine);
             drop(listen_at("127.0.0.1", PORT + 14, 4));
             _exit(0); /* with what is its parent's */

@@ -183,6 +183,91 @@ TEST(device_memory_of_a_parent_process)
 }
 
 /* What is made in one of the two works with what is made in the other. */
+/* Every call with an object of the parent fails; `s` is one of its sides. */
+static void check_inherited(struct side *s, struct ibv_mw *mw, struct ibv_ah *ah)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    struct ibv_srq_attr limit = {.srq_limit = 1};
+    struct ibv_srq_init_attr si = {.attr = {.max_wr = 1}};
+    struct ibv_recv_wr rwr = {0}, *rbad;
+    struct ibv_send_wr swr = {.opcode = SEND}, *sbad;
+    struct ibv_async_event event;
+    struct ibv_cq *cq;
+    struct ibv_wc wc;
+    void *context;
+
+    CHECK_EQ(ibv_post_send(s->qp, &swr, &sbad), EIO);
+    CHECK(sbad == &swr);
+    CHECK_EQ(ibv_post_srq_recv(s->srq, &rwr, &rbad), EIO);
+    CHECK_EQ(ibv_post_recv(s->qp, &rwr, &rbad), EIO);
+    CHECK(ibv_poll_cq(s->rcq, 1, &wc) == -1 && errno == EIO);
+    CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), EIO);
+    CHECK(ibv_get_cq_event(s->chan, &cq, &context) == -1 && errno == EIO);
+    CHECK(ibv_get_async_event(s->ctx, &event) == -1 && errno == EIO);
+    CHECK_EQ(ibv_modify_qp(s->qp, &attr, IBV_QP_STATE), EIO);
+    CHECK_EQ(ibv_modify_srq(s->srq, &limit, IBV_SRQ_LIMIT), EIO);
+    CHECK_EQ(ibv_resize_cq(s->rcq, 100), EIO);
+    CHECK_EQ(ibv_destroy_qp(s->qp), EIO);
+    CHECK_EQ(ibv_destroy_srq(s->srq), EIO);
+    CHECK_EQ(ibv_destroy_cq(s->rcq), EIO);
+    CHECK_EQ(ibv_destroy_comp_channel(s->chan), EIO);
+    CHECK_EQ(ibv_dealloc_mw(mw), EIO);
+    CHECK_EQ(ibv_destroy_ah(ah), EIO);
+    CHECK_EQ(ibv_dereg_mr(s->mr), EIO);
+    CHECK_EQ(ibv_dealloc_pd(s->pd), EIO);
+    CHECK_EQ(ibv_close_device(s->ctx), EIO);
+    CHECK(!ibv_reg_mr(s->pd, s->buf, 64, 0) && errno == EIO);
+    CHECK(!ibv_alloc_mw(s->pd, IBV_MW_TYPE_1) && errno == EIO);
+    CHECK(!ibv_create_srq(s->pd, &si) && errno == EIO);
+    CHECK(!ibv_create_cq(s->ctx, 1, NULL, NULL, 0) && errno == EIO);
+    CHECK(!ibv_create_comp_channel(s->ctx) && errno == EIO);
+    CHECK(!ibv_alloc_pd(s->ctx) && errno == EIO);
+}
+
+/* Neither before a forked child opens the device nor afterwards. Its own are its own. */
+TEST(objects_of_a_parent_process)
+{
+    struct side a = {.use_srq = true, .use_chan = true}, b = a;
+    struct ibv_ah_attr to = {.dlid = 1, .port_num = 1};
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    int st;
+
+    loop_open(&a, &b);
+    struct ibv_mw *mw = ibv_alloc_mw(a.pd, IBV_MW_TYPE_1);
+    struct ibv_ah *ah = ibv_create_ah(a.pd, &to);
+    CHECK(list && mw && ah);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        struct side c = {0}, d = {0};
+        check_inherited(&a, mw, ah);
+        struct ibv_context *ctx = ibv_open_device(list[0]); /* by its parent's list */
+        CHECK(ctx);
+        struct ibv_pd *pd = ibv_alloc_pd(ctx);
+        CHECK(pd);
+        CHECK_EQ(ibv_dealloc_pd(pd), 0);
+        CHECK_EQ(ibv_close_device(ctx), 0);
+        loop_open(&c, &d);
+        check_inherited(&a, mw, ah);
+        post_recv(&d, 1, 0, 64);
+        post_send(&c, 2, SEND, 0, 8, 0);
+        expect_wc(c.scq, 2, IBV_WC_SUCCESS);
+        expect_wc(d.rcq, 1, IBV_WC_SUCCESS);
+        loop_close(&c, &d);
+        _exit(0); /* with what is its parent's */
+    }
+    CHECK(waitpid(pid, &st, 0) == pid);
+    CHECK_EQ(st, 0);
+    post_recv(&b, 1, 0, 64);
+    post_send(&a, 2, SEND, 0, 8, 0);
+    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+    CHECK_EQ(ibv_dealloc_mw(mw), 0);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    ibv_free_device_list(list);
+    loop_close(&a, &b);
+}
+
 TEST(a_parent_domain_is_its_domain)
 {
     struct side a = {0}, b = {0};
@@ -270,6 +355,7 @@ int main(int argc, char **argv)
         T(what_device_memory_refuses),
         T(no_device_memory),
         T(device_memory_of_a_parent_process),
+        T(objects_of_a_parent_process),
         T(a_parent_domain_is_its_domain),
         T(a_parent_domain_is_no_other_domain),
         T(what_a_parent_domain_cannot_be),

@@ -98,6 +98,7 @@ struct cm_group {
 
 struct cm_chan {
     struct rdma_event_channel ch;
+    const struct emu_dev *dev; /* in a forked child: its parent's */
     struct cm_event *head, **tail;
     unsigned readers; /* threads in rdma_get_cm_event; under cm.lock */
     bool gone;        /* destroyed: the last of them frees it */
@@ -157,6 +158,12 @@ struct cm_state_all {
     struct ibv_pd *pd[EMU_MAX_DEVICES]; /* default protection domains */
 };
 extern struct cm_state_all cm;
+
+/* In a forked child the ids of its parent are in no list of its own. */
+static inline bool cm_is_ours(const struct cm_id *id)
+{
+    return id->owner == emu_dev_peek();
+}
 
 static inline bool cm_is_ud(const struct cm_id *id)
 {

@@ -93,6 +93,8 @@ EMU_EXPORT int rdma_init_qp_attr(struct rdma_cm_id *ibid, struct ibv_qp_attr *at
 {
     if (emu_call(CALL_rdma_init_qp_attr))
         return fail(ENOMEM);
+    if (!cm_is_ours((struct cm_id *)ibid))
+        return fail(EIO);
     pthread_mutex_lock(&cm.lock);
     int err = qp_attr((struct cm_id *)ibid, attr, mask);
     pthread_mutex_unlock(&cm.lock);
@@ -196,7 +198,7 @@ EMU_EXPORT int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
 
     if (emu_call(CALL_rdma_connect))
         return fail(ENOMEM);
-    if (!d)
+    if (!cm_is_ours(id) || !d)
         return fail(EIO);
     if (is_bad_param(ibid, p, cm_is_ud(id) ? CM_SIDR_REQ_PRIVATE : CM_REQ_PRIVATE))
         return fail(EINVAL);
@@ -265,6 +267,8 @@ EMU_EXPORT int rdma_establish(struct rdma_cm_id *ibid)
 {
     if (emu_call(CALL_rdma_establish))
         return fail(ENOMEM);
+    if (!cm_is_ours((struct cm_id *)ibid))
+        return fail(EIO);
     if (ibid->qp)
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);
@@ -282,7 +286,7 @@ EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
 
     if (emu_call(CALL_rdma_accept))
         return fail(ENOMEM);
-    if (!d)
+    if (!cm_is_ours(id) || !d)
         return fail(EIO);
     if (is_bad_param(ibid, p, cm_is_ud(id) ? CM_SIDR_REP_PRIVATE : CM_REP_PRIVATE))
         return fail(EINVAL);
@@ -340,6 +344,8 @@ EMU_EXPORT int rdma_reject(struct rdma_cm_id *ibid, const void *data, uint8_t le
 
     if (emu_call(CALL_rdma_reject))
         return fail(ENOMEM);
+    if (!cm_is_ours(id))
+        return fail(EIO);
     if (len > CM_REJ_PRIVATE || (len && !data))
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);
@@ -367,7 +373,7 @@ EMU_EXPORT int rdma_disconnect(struct rdma_cm_id *ibid)
 
     if (emu_call(CALL_rdma_disconnect))
         return fail(EIO);
-    if (!d)
+    if (!cm_is_ours(id) || !d)
         return fail(EIO);
     cm_qp_err(id);
     if (cm_is_ud(id))
@@ -408,6 +414,8 @@ EMU_EXPORT int rdma_notify(struct rdma_cm_id *ibid, enum ibv_event_type event)
 {
     struct cm_id *id = (struct cm_id *)ibid;
 
+    if (!cm_is_ours(id))
+        return fail(EIO);
     if (event != IBV_EVENT_COMM_EST)
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);

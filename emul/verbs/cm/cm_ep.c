@@ -66,6 +66,8 @@ EMU_EXPORT int rdma_create_qp_ex(struct rdma_cm_id *ibid, struct ibv_qp_init_att
 
     if (emu_call(CALL_rdma_create_qp))
         return fail(ENOMEM);
+    if (!cm_is_ours(id))
+        return fail(EIO);
     if (ibid->qp || !ibid->verbs)
         return fail(EINVAL);
     if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD)) {
@@ -134,7 +136,7 @@ EMU_EXPORT void rdma_destroy_qp(struct rdma_cm_id *ibid)
     struct cm_id *id = (struct cm_id *)ibid;
 
     emu_call(CALL_rdma_destroy_qp);
-    if (!ibid->qp)
+    if (!ibid->qp || !cm_is_ours(id))
         return;
     ibv_destroy_qp(ibid->qp);
     ibid->qp = NULL;

@@ -26,6 +26,7 @@ struct cm_chan *cm_chan_new(void)
         return NULL;
     }
     c->tail = &c->head;
+    c->dev = emu_dev_peek();
     return c;
 }
 
@@ -71,6 +72,8 @@ EMU_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
 EMU_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
     emu_call(CALL_rdma_destroy_event_channel);
+    if (((struct cm_chan *)channel)->dev != emu_dev_peek())
+        return;
     pthread_mutex_lock(&cm.lock);
     cm_chan_free((struct cm_chan *)channel);
     pthread_mutex_unlock(&cm.lock);
@@ -297,6 +300,10 @@ EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
         errno = ENOMEM;
         return -1;
     }
+    if (c->dev != emu_dev_peek()) {
+        errno = EIO;
+        return -1;
+    }
     for (;;) {
         uint64_t one;
         pthread_mutex_lock(&cm.lock);
@@ -385,6 +392,10 @@ EMU_EXPORT int rdma_migrate_id(struct rdma_cm_id *ibid, struct rdma_event_channe
 
     if (emu_call(CALL_rdma_migrate_id)) {
         errno = ENOMEM;
+        return -1;
+    }
+    if (!cm_is_ours(id)) {
+        errno = EIO;
         return -1;
     }
     if (!channel && id->own_channel) {

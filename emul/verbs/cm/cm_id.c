@@ -115,12 +115,6 @@ static int fail(int err)
     return -1;
 }
 
-/* In a forked child the ids of its parent are in no list of its own. */
-static bool is_ours(const struct cm_id *id)
-{
-    return id->owner == emu_dev_peek();
-}
-
 EMU_EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **out,
                               void *context, enum rdma_port_space ps)
 {
@@ -130,6 +124,8 @@ EMU_EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm
         return fail(ENOMEM);
     if (!emu_dev())
         return -1;
+    if (chan && chan->dev != emu_dev_peek())
+        return fail(EIO);
     if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB && ps != RDMA_PS_UDP)
         return fail(EOPNOTSUPP);
     if (!chan) {
@@ -156,7 +152,7 @@ EMU_EXPORT int rdma_destroy_id(struct rdma_cm_id *ibid)
     struct cm_id *id = (struct cm_id *)ibid;
 
     emu_call(CALL_rdma_destroy_id);
-    if (!is_ours(id))
+    if (!cm_is_ours(id))
         return fail(EIO);
     if (ibid->event) {
         rdma_ack_cm_event(ibid->event);
@@ -207,6 +203,8 @@ EMU_EXPORT int rdma_bind_addr(struct rdma_cm_id *ibid, struct sockaddr *addr)
 
     if (emu_call(CALL_rdma_bind_addr))
         return fail(ENOMEM);
+    if (!cm_is_ours(id))
+        return fail(EIO);
     if (!cm_addr_len(addr) || id->state != CM_IDLE)
         return fail(EINVAL);
     if (!cm_addr_is_any(addr) && !cm_addr_is_local(addr))
@@ -239,6 +237,8 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
 
     if (emu_call(CALL_rdma_resolve_addr))
         return fail(ENOMEM);
+    if (!cm_is_ours(id))
+        return fail(EIO);
     if (!cm_addr_copy(&d, dst) || (src && !cm_addr_copy(&s, src)) ||
         (id->state != CM_IDLE && id->state != CM_BOUND))
         return fail(EINVAL);
@@ -310,7 +310,7 @@ EMU_EXPORT int rdma_resolve_route(struct rdma_cm_id *ibid, int timeout_ms)
 
     if (emu_call(CALL_rdma_resolve_route))
         return fail(ENOMEM);
-    if (!d)
+    if (!cm_is_ours(id) || !d)
         return fail(EIO);
     pthread_mutex_lock(&cm.lock);
     if (id->state != CM_ADDR_RESOLVED) {
@@ -347,7 +347,7 @@ EMU_EXPORT int rdma_listen(struct rdma_cm_id *ibid, int backlog)
 
     if (emu_call(CALL_rdma_listen))
         return fail(ENOMEM);
-    if (!is_ours(id))
+    if (!cm_is_ours(id))
         return fail(EIO);
     pthread_mutex_lock(&cm.lock);
     if (id->state == CM_IDLE) {
@@ -377,6 +377,8 @@ EMU_EXPORT int rdma_set_option(struct rdma_cm_id *ibid, int level, int optname, 
 
     if (emu_call(CALL_rdma_set_option))
         return fail(ENOMEM);
+    if (!cm_is_ours(id))
+        return fail(EIO);
     if (level == RDMA_OPTION_IB && optname == RDMA_OPTION_IB_PATH)
         return 0;
     if (level != RDMA_OPTION_ID)

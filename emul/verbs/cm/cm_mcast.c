@@ -40,6 +40,8 @@ static int join(struct rdma_cm_id *ibid, struct sockaddr *addr, bool send_only, 
 
     if (emu_call(CALL_rdma_join_multicast))
         return fail(ENOMEM);
+    if (!cm_is_ours(id))
+        return fail(EIO);
     if (!addr || !cm_addr_copy(&a, addr) || !cm_addr_is_multicast(addr) || !cm_is_ud(id))
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);
@@ -92,6 +94,8 @@ EMU_EXPORT int rdma_leave_multicast(struct rdma_cm_id *ibid, struct sockaddr *ad
     union cm_addr a;
 
     emu_call(CALL_rdma_leave_multicast);
+    if (!cm_is_ours(id))
+        return fail(EIO);
     if (!addr || !cm_addr_copy(&a, addr))
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);

@@ -148,14 +148,16 @@ EMU_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device_)
         return NULL;
     }
     struct emu_dev *d = emu_dev();
-    struct emu_ctx *c = d ? ctx_new(d, (struct emu_hca *)device_) : NULL;
+    /* a list that was made before a fork names those of the parent */
+    uint32_t i = ((struct emu_hca *)device_)->index;
+    struct emu_ctx *c = d ? ctx_new(d, &d->hca[i]) : NULL;
     return c ? &c->v.context : NULL;
 }
 
 EMU_EXPORT int ibv_close_device(struct ibv_context *context)
 {
     struct emu_ctx *c = emu_ctx_of(context);
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(context);
 
     if (emu_call(CALL_ibv_close_device))
         return EIO;

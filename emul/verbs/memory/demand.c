@@ -60,7 +60,7 @@ static int locate(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, boo
 int emu_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
                   struct ibv_sge *sge, uint32_t n)
 {
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(pd->context);
     bool write = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
     const void *at = NULL;
 

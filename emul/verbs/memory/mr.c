@@ -39,7 +39,7 @@
 
 struct ibv_pd *emu_pd_new(struct ibv_context *context)
 {
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(context);
     struct emu_pd *pd = NULL;
 
     if (!d)
@@ -71,7 +71,7 @@ EMU_EXPORT int ibv_dealloc_pd(struct ibv_pd *ibpd)
 {
     struct emu_pd *pd = (struct emu_pd *)ibpd;
 
-    if (emu_call(CALL_ibv_dealloc_pd))
+    if (emu_call(CALL_ibv_dealloc_pd) || !emu_dev_for(ibpd->context))
         return EIO;
     if (atomic_load(&pd->users))
         return EBUSY;
@@ -196,7 +196,7 @@ static size_t pinned(size_t length, unsigned access)
 struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                           unsigned access)
 {
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(pd->context);
     int err = 0;
 
     if (emu_call(CALL_ibv_reg_mr))
@@ -399,7 +399,7 @@ static int retract(struct emu_dev *d, struct emu_mr *mr)
 EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
 {
     struct emu_mr *mr = (struct emu_mr *)ibmr;
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(ibmr->context);
 
     if (emu_call(CALL_ibv_dereg_mr))
         return EIO;
@@ -480,7 +480,7 @@ static int rereg(struct emu_dev *d, struct emu_mr *mr, int flags, struct ibv_pd 
 EMU_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
                             size_t length, int access)
 {
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(mr->context);
     int err = EIO;
 
     if (emu_call(CALL_ibv_rereg_mr))

@@ -62,7 +62,7 @@ static bool unbind(struct emu_dev *d, struct emu_mw *mw)
 
 struct ibv_mw *emu_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(pd->context);
     struct emu_mw *mw = NULL;
     int err = 0;
 
@@ -106,7 +106,7 @@ struct ibv_mw *emu_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 int emu_dealloc_mw(struct ibv_mw *ibmw)
 {
     struct emu_mw *mw = (struct emu_mw *)ibmw;
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(ibmw->context);
 
     if (emu_call(CALL_ibv_dealloc_mw))
         return EIO;

@@ -117,6 +117,7 @@ int emu_ports_init(struct emu_dev *d)
     for (uint32_t i = 0; i < EMU_MAX_DEVICES; i++) {
         struct ibv_device *v = &d->hca[i].ibdev;
         d->hca[i].index = i;
+        d->hca[i].dev = d;
         v->node_type = IBV_NODE_CA;
         v->transport_type = IBV_TRANSPORT_IB;
         device_name(*d->knobs.name ? d->knobs.name : "emu0", i, v->name, sizeof(v->name));

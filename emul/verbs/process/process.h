@@ -67,6 +67,7 @@ struct emu_timer {
 struct emu_hca {
     struct ibv_device ibdev; /* first: programs' pointers lead here */
     uint32_t index;
+    struct emu_dev *dev;
     struct emu_ctx *cm_ctx; /* the one that rdma_cm hands out */
 };
 
@@ -150,6 +151,14 @@ static inline struct emu_dev *emu_dev_peek(void)
 static inline struct emu_hca *emu_hca_of(struct ibv_context *c)
 {
     return (struct emu_hca *)c->device;
+}
+
+/* The device that an object's context is of; NULL in a forked child when it is its parent's. */
+static inline struct emu_dev *emu_dev_for(struct ibv_context *c)
+{
+    struct emu_dev *d = emu_hca_of(c)->dev;
+
+    return d == emu_dev_peek() ? d : NULL;
 }
 
 /*

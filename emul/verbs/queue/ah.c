@@ -37,7 +37,7 @@ static enum emu_av_where where(const struct emu_dev *d, uint32_t device,
 
 EMU_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(pd->context);
     struct emu_ah *ah = NULL;
     int err = 0;
 
@@ -76,7 +76,7 @@ EMU_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a
 
 EMU_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
-    if (emu_call(CALL_ibv_destroy_ah))
+    if (emu_call(CALL_ibv_destroy_ah) || !emu_dev_for(ah->context))
         return EIO;
     atomic_fetch_sub(&((struct emu_pd *)ah->pd)->users, 1);
     emu_uncount(COUNT_live_ah, 1);

@@ -133,7 +133,7 @@ EMU_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async
     pthread_cond_t *cond;
     uint32_t *acked;
 
-    if (emu_call(CALL_ibv_get_async_event)) {
+    if (emu_call(CALL_ibv_get_async_event) || !emu_dev_for(context)) {
         errno = EIO;
         return -1;
     }

@@ -13,7 +13,7 @@
 
 EMU_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(context);
     struct emu_chan *c = NULL;
 
     if (emu_call(CALL_ibv_create_comp_channel))
@@ -57,7 +57,7 @@ EMU_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *
 EMU_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
     struct emu_chan *c = (struct emu_chan *)channel;
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(channel->context);
 
     if (emu_call(CALL_ibv_destroy_comp_channel))
         return EIO;
@@ -80,7 +80,7 @@ EMU_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq 
                                 void **cq_context)
 {
     struct emu_chan *c = (struct emu_chan *)channel;
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(channel->context);
 
     if (emu_call(CALL_ibv_get_cq_event) || !d) {
         errno = EIO;

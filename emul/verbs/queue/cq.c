@@ -176,7 +176,7 @@ void emu_cq_notify(struct emu_dev *d, struct emu_peer *owner, uint32_t index, bo
 struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_context,
                              struct ibv_comp_channel *channel, int comp_vector, bool stamps)
 {
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(context);
     struct emu_cq *cq = NULL;
     int err = 0;
 
@@ -310,7 +310,7 @@ static void late_free(struct emu_dev *d)
 EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
 {
     struct emu_cq *cq = (struct emu_cq *)ibcq;
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(ibcq->context);
 
     if (emu_call(CALL_ibv_destroy_cq))
         return EIO;

@@ -116,6 +116,9 @@ struct ibv_cq_ex *emu_create_cq_ex(struct ibv_context *context,
                                    struct ibv_cq_init_attr_ex *attr);
 int emu_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 
+/* inherited.c */
+void emu_ctx_forked(struct emu_dev *d); /* in the child: the contexts are its parent's */
+
 /* async.c */
 void emu_async_raise(struct emu_ctx *ctx, const struct ibv_async_event *ev);
 void emu_async_purge(struct emu_ctx *ctx, const void *element);

@@ -15,7 +15,7 @@
 static int ex_next(struct ibv_cq_ex *ex)
 {
     struct emu_cq *cq = (struct emu_cq *)ex;
-    int n = emu_poll_cq(&cq->cq, 1, &cq->ex_wc);
+    int n = ibv_poll_cq(&cq->cq, 1, &cq->ex_wc);
 
     if (n < 0)
         return EIO;

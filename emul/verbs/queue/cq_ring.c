@@ -218,7 +218,7 @@ static int resize(struct emu_dev *d, struct emu_cq *cq, uint32_t cqe)
 
 EMU_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(cq->context);
 
     if (emu_call(CALL_ibv_resize_cq))
         return ENOMEM;

@@ -96,7 +96,7 @@ static bool is_group(const struct emu_dev *d, const union ibv_gid *gid, uint16_t
 
 EMU_EXPORT int ibv_attach_mcast(struct ibv_qp *ibqp, const union ibv_gid *gid, uint16_t lid)
 {
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(ibqp->context);
     struct emu_qp *qp = (struct emu_qp *)ibqp;
     int err = 0;
 
@@ -123,7 +123,7 @@ EMU_EXPORT int ibv_attach_mcast(struct ibv_qp *ibqp, const union ibv_gid *gid, u
 
 EMU_EXPORT int ibv_detach_mcast(struct ibv_qp *ibqp, const union ibv_gid *gid, uint16_t lid)
 {
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(ibqp->context);
     struct emu_qp *qp = (struct emu_qp *)ibqp;
     int err = EINVAL;
 

@@ -160,7 +160,7 @@ static int build(struct emu_dev *d, struct emu_qp *qp, struct ibv_qp_init_attr_e
 
 static struct emu_qp *create(struct ibv_context *context, struct ibv_qp_init_attr_ex *a)
 {
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(context);
     struct emu_qp *qp = NULL;
     int err = 0;
 
@@ -296,7 +296,7 @@ EMU_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode 
 EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 {
     struct emu_qp *qp = (struct emu_qp *)ibqp;
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(ibqp->context);
 
     if (emu_call(CALL_ibv_destroy_qp))
         return EIO;
@@ -443,6 +443,7 @@ static void slot_died(struct emu_dev *d, uint32_t slot)
 
 static void forked(struct emu_dev *d)
 {
+    emu_ctx_forked(d);
     emu_mcast_forked(d);
     emu_xrc_forked(d);
 }

@@ -416,7 +416,7 @@ static void bind_peer(struct emu_dev *d, struct emu_qp *qp, struct emu_peer *pee
 EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
     struct emu_qp *qp = (struct emu_qp *)ibqp;
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(ibqp->context);
     struct emu_peer *peer = NULL;
 
     if (emu_call(CALL_ibv_modify_qp))

@@ -176,7 +176,7 @@ int emu_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_w
 
 struct emu_srq *emu_srq_new(struct ibv_pd *pd, void *srq_context, struct ibv_srq_attr *attr)
 {
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(pd->context);
     struct emu_srq *srq = NULL;
     int err = 0;
 
@@ -246,6 +246,8 @@ EMU_EXPORT int ibv_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, 
 
     if (emu_call(CALL_ibv_modify_srq))
         return ENOMEM;
+    if (!emu_dev_for(ibsrq->context))
+        return EIO;
     if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
         return EINVAL;
     if (mask & IBV_SRQ_MAX_WR)
@@ -273,7 +275,7 @@ EMU_EXPORT int ibv_query_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr)
 EMU_EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
 {
     struct emu_srq *srq = (struct emu_srq *)ibsrq;
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(ibsrq->context);
 
     if (emu_call(CALL_ibv_destroy_srq))
         return EIO;

@@ -225,11 +225,13 @@ static void wr_inline(struct ibv_qp_ex *ex, void *addr, size_t length)
 static int wr_complete(struct ibv_qp_ex *ex)
 {
     struct emu_qp *qp = of(ex);
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(qp->qp.context);
     int err = qp->wr_err;
 
-    if (emu_call(CALL_ibv_post_send) || !d)
+    if (emu_call(CALL_ibv_post_send))
         err = ENOMEM;
+    else if (!d)
+        err = EIO;
     if (!err &&
         qp->wr_count > qp->init.cap.max_send_wr - (qp->sq_tail - atomic_load(&qp->sq_freed)))
         err = ENOMEM;

@@ -154,7 +154,7 @@ static int identify(struct emu_dev *d, struct emu_xrcd *x, uint32_t device, int 
 struct ibv_xrcd *emu_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr)
 {
     const uint32_t needed = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(context);
     struct emu_xrcd *x = NULL;
     int err = 0;
 
@@ -194,7 +194,7 @@ static void let_go(const struct emu_xrcd *x)
 int emu_close_xrcd(struct ibv_xrcd *xrcd)
 {
     struct emu_xrcd *x = (struct emu_xrcd *)xrcd;
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(xrcd->context);
 
     if (emu_call(CALL_ibv_close_xrcd) || !d)
         return EIO;
@@ -236,7 +236,7 @@ struct ibv_srq *emu_create_srq_ex(struct ibv_context *context, struct ibv_srq_in
                          IBV_SRQ_INIT_ATTR_XRCD;
     enum ibv_srq_type type =
         a->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? a->srq_type : IBV_SRQT_BASIC;
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(context);
     int err = 0;
 
     if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC)
@@ -271,7 +271,7 @@ struct ibv_srq *emu_create_srq_ex(struct ibv_context *context, struct ibv_srq_in
 int emu_get_srq_num(struct ibv_srq *ibsrq, uint32_t *number)
 {
     struct emu_srq *srq = (struct emu_srq *)ibsrq;
-    struct emu_dev *d = emu_dev_peek();
+    struct emu_dev *d = emu_dev_for(ibsrq->context);
 
     if (!d || !srq->xrcd)
         return EINVAL;
