@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "emul/verbs/base/shm.h"
 
@@ -123,6 +124,22 @@ static void a_full_ring_is_full_and_not_sealed(void **state)
     free(b.seg);
 }
 
+/* A number that a peer has written reaches nothing but the slots. */
+static void a_slot_is_one_of_those_there_are(void **state)
+{
+    const size_t size = sizeof(struct shm_head) + EMU_BOUNCE_SLOTS * sizeof(struct shm_bounce);
+    struct shm_head *seg = aligned_alloc(64, (size + 63) & ~(size_t)63);
+    (void)state;
+
+    assert_non_null(seg);
+    memset(seg, 0, size);
+    seg->off_bounce = sizeof(*seg);
+    shm_bounce_put(seg, EMU_BOUNCE_SLOTS + 3);
+    assert_int_equal(atomic_load(&seg->bounce_free[0]), 1u << 3);
+    assert_int_equal(shm_bounce_get(seg, 1), 3);
+    free(seg);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -130,6 +147,7 @@ int main(void)
         cmocka_unit_test(nothing_gets_past_the_seal),
         cmocka_unit_test(a_tail_that_is_behind_leads_to_the_seal),
         cmocka_unit_test(a_full_ring_is_full_and_not_sealed),
+        cmocka_unit_test(a_slot_is_one_of_those_there_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -205,6 +205,7 @@ int shm_bounce_get(struct shm_head *seg, uint32_t slot)
 
 void shm_bounce_put(struct shm_head *seg, uint32_t i)
 {
+    i &= EMU_BOUNCE_SLOTS - 1; /* it may be what a peer has written */
     atomic_store(&shm_bounce(seg, i)->owner, 0);
     atomic_fetch_or(&seg->bounce_free[i / 64], UINT64_C(1) << (i % 64));
 }
