@@ -47,6 +47,42 @@ PASSIVE(a_wake_up_outlives_its_poster)
         pause();
 }
 
+/* The same before it has disarmed the queue. */
+PAIR(a_completion_outlives_its_poster, run_two_kill)
+ACTIVE(a_completion_outlives_its_poster)
+{
+    struct ibv_cq *cq;
+    void *ctx;
+
+    s->use_chan = true;
+    side_open(s);
+    post_recv(s, 1, 0, 64);
+    side_connect(s);
+    CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
+    meet(s);
+    CHECK(!readable(s->chan->fd, 500));
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    if (readable(s->chan->fd, 10000)) {
+        CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
+        CHECK(cq == s->rcq);
+        ibv_ack_cq_events(cq, 1);
+        CHECK(!readable(s->chan->fd, 100)); /* once */
+        expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
+    }
+    expect_none(s->rcq); /* a machine that is very slow: it has come to nothing */
+    side_close(s);
+}
+PASSIVE(a_completion_outlives_its_poster)
+{
+    setenv("EMUVERBS_WAKE_LATE_US", "60000000", 1);
+    side_open(s);
+    side_connect(s);
+    meet(s);
+    post_send(s, 1, SEND, 0, 8, 0);
+    for (;;)
+        pause();
+}
+
 /*
  * A poster is stopped with a cell of a completion queue in its hands. Its queue pair and the
  * queue are destroyed; what it does there when it goes on is seen in no other queue.
@@ -186,6 +222,7 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
     const struct CMUnitTest tests[] = {
         T(a_wake_up_outlives_its_poster),
+        T(a_completion_outlives_its_poster),
         T(a_queue_destroyed_under_a_stopped_poster),
         T(memory_that_is_paged_on_demand_meanwhile),
         T(memory_that_is_unmapped_meanwhile),

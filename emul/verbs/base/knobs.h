@@ -65,6 +65,9 @@
     X(push_late_us, PUSH_LATE_US, 0, 0, 60000000, "us",                                        \
       "between filling a completion and putting it into its queue a sender waits so long: "    \
       "for tests of what the queue's owner does meanwhile")                                    \
+    X(wake_late_us, WAKE_LATE_US, 0, 0, 60000000, "us",                                        \
+      "between putting a completion into an armed queue and disarming it a sender waits so "   \
+      "long: for tests that kill it there")                                                    \
     X(notify_late_us, NOTIFY_LATE_US, 0, 0, 60000000, "us",                                    \
       "between disarming a completion queue and raising its event a sender waits so long: "    \
       "for tests that kill it there")                                                          \

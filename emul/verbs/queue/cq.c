@@ -9,7 +9,8 @@
  * Notification is free of races by two fences: the owner sets `armed` and then looks at the
  * ring; a poster makes its entry ready and then looks at `armed`. At least one of them sees the
  * other. The swap that disarms the queue says who owes the event, so that the owner raises it
- * when a poster dies, and no wake-up is lost with it.
+ * when a poster dies, and no wake-up is lost with it. One that died before its swap has left an
+ * entry that nobody was told of: when the queue is armed then, the owner does that.
  *
  * A small send may arrive with its payload in a bounce slot. The poster has checked the
  * receive's segments and left their addresses there; the copy into the program's buffer is made
@@ -151,6 +152,10 @@ __attribute__((noinline)) static void notify(struct emu_dev *d, struct emu_peer 
 {
     uint32_t note;
 
+    if (d->knobs.wake_late_us) {
+        usleep((useconds_t)d->knobs.wake_late_us);
+        armed = atomic_load(&s->armed);
+    }
     do {
         uint32_t how = CQ_ARMED_HOW(armed);
         if (how == CQ_ARMED_NO || (how == CQ_ARMED_SOLICITED && !solicited))
@@ -506,7 +511,8 @@ void emu_cq_settle(struct emu_dev *d)
 
 /*
  * What a poster may leave behind when it is killed: a cell that is not in the ring, a bounce
- * slot that no completion refers to, a queue that it disarmed without signalling.
+ * slot that no completion refers to, a queue that it disarmed without signalling, or a
+ * completion in one that is still armed.
  */
 void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
 {
@@ -516,19 +522,25 @@ void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
     pthread_mutex_lock(&d->lock);
     for (uint32_t k = 0; k < EMU_MAX_CQS; k++) {
         struct emu_cq *cq = d->cq[k];
+        bool added = false;
         if (!cq)
             continue;
         pthread_mutex_lock(&cq->lock);
         cq->late[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
         shm_ring_recover(d->seg, cq->ring, slot);
-        for (uint64_t i = 0; (e = emu_cq_unread(d, cq, i)) != NULL; i++)
+        for (uint64_t i = 0; (e = emu_cq_unread(d, cq, i)) != NULL; i++) {
+            uint32_t b = (e->bounce - 1) & (EMU_BOUNCE_SLOTS - 1);
             if (e->bounce)
-                used[(e->bounce - 1) / 64] |= UINT64_C(1) << ((e->bounce - 1) % 64);
+                used[b / 64] |= UINT64_C(1) << (b % 64);
+            added |= atomic_load(&e->cell.owner) == slot;
+        }
         pthread_mutex_unlock(&cq->lock);
         uint32_t note = atomic_load(&cq->s->armed);
         if (CQ_ARMED_SLOT(note) == slot) {
             signal_event(d, &d->self, cq->s);
             notified(cq->s, note);
+        } else if (added) {
+            emu_cq_notify(d, &d->self, k, true);
         }
     }
     pthread_mutex_unlock(&d->lock);
