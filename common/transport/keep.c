@@ -34,7 +34,7 @@
 
 #include "transport/peer.h"
 
-#define TRIM_FROM  (1u << 20) /* so much was kept … */
+#define TRIM_FROM  (2u << 20) /* so much was kept … */
 #define TRIM_PART  8          /* … and this part of it is left: memory goes back */
 #define TRIM_PEERS 64u        /* likewise of so many peers */
 

@@ -511,7 +511,8 @@ void rme_peer_watch_cancel(struct rme_peer *peer)
  * its silence says nothing. */
 static bool can_answer(struct rme_peer *peer)
 {
-    return peer->credit.promised - peer->credit.owed >= RME_CREDIT_CONTROL ||
+    return peer->credit.owed == 0 ||
+           peer->credit.promised - peer->credit.owed >= RME_CREDIT_CONTROL ||
            !rme_keep_waits(peer);
 }
 
@@ -533,6 +534,8 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
             rme_peer_fail(peer, -ETIMEDOUT, "it did not answer");
             return;
         } else if (now - peer->heard_at >= period) {
+            if (!can_answer(peer))
+                peer->heard_at = now; /* it has the whole time from when it can */
             /* Where no credit is left for it, the peer owes so many that it has to speak anyway
              * (rme_credit_due); unless it is gone, which a fabric may have to look for. */
             rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA);
