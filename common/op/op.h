@@ -3,9 +3,9 @@
  * Operations: what the host posted, and pulls (the engine's own receives of large unexpected
  * messages).
  *
- * An op lives in a table that only grows, so its memory stays an op for ever and a stale id is
- * recognised: it is generation and index, and the generation changes whenever the op is
- * recycled.  What peers call an op is another matter (name.h).
+ * An op lives in a table.  A stale id is recognised: it is generation and index, and the
+ * generation changes whenever the op is recycled.  Its memory is an op until the engine's lock
+ * is released after that.  What peers call an op is another matter (name.h).
  */
 #ifndef RME_OP_H
 #define RME_OP_H

@@ -123,8 +123,7 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
     }
     rme_node_append(&u->link, &full->link); /* before u, which leaves */
     full->pulled = true;
-    full->kept += sizeof(*op); /* it waits for credits of the peer as long as that likes */
-    rme_keep(peer, sizeof(*op));
+    rme_keep(peer, sizeof(*op)); /* it waits for credits of the peer as long as that likes */
     rme_name_drop(&rme->mover->names, &rts->name);
     u->rts = NULL;
     unexp_free(u);
@@ -198,6 +197,7 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
     struct rme_unexp *u = op->user;
     struct rme_peer *peer = u->peer;
 
+    rme_unkeep(peer, sizeof(*op));
     if (op->error == 0 && !u->dropped) {
         u->ready = true;
     } else {
