@@ -363,11 +363,15 @@ size_t inspect_counters(BMI_addr_t addr, bool stages, char *text, size_t size)
     return 8;
 }
 
-size_t inspect_metrics(BMI_addr_t addr, const char *network, char *text, size_t size)
+int inspect_metrics(BMI_addr_t addr, const char *network, char *text, size_t size,
+                    size_t *length)
 {
     FUZZ_CHECK(addr >= 1 && network[0] && size > 65536);
+    if (addr % 4 == 0)
+        return -BMI_ENOMEM;
     memcpy(text, "none 0\n", 8);
-    return 7;
+    *length = 7;
+    return 0;
 }
 
 void lastline_begin(struct lastline *last)
