@@ -101,6 +101,9 @@ static void unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *
 
 /* ---- Pulling ---- */
 
+/* bytes of a pull beside its message */
+#define PULL_KEPT (sizeof(struct rme_op) + sizeof(struct rme_rndv))
+
 /* What a pull counts for against the window: like an eager message, so that those of no bytes
  * are bounded, too. */
 static uint32_t pull_cost(const struct rme_unexp *u)
@@ -123,7 +126,7 @@ static bool pull(struct rme_peer *peer, struct rme_unexp *u)
     }
     rme_node_append(&u->link, &full->link); /* before u, which leaves */
     full->pulled = true;
-    rme_keep(peer, sizeof(*op)); /* it waits for credits of the peer as long as that likes */
+    rme_keep(peer, PULL_KEPT); /* it waits for credits of the peer as long as that likes */
     rme_name_drop(&rme->mover->names, &rts->name);
     u->rts = NULL;
     unexp_free(u);
@@ -197,7 +200,7 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
     struct rme_unexp *u = op->user;
     struct rme_peer *peer = u->peer;
 
-    rme_unkeep(peer, sizeof(*op));
+    rme_unkeep(peer, PULL_KEPT);
     if (op->error == 0 && !u->dropped) {
         u->ready = true;
     } else {

@@ -26,7 +26,9 @@
  *
  * Memory goes back to the system when little is left of much, or few are left of many peers,
  * whose links needed it: malloc keeps what is freed between what is not.  The table of ops
- * gives back what none of them uses any more.
+ * gives back what none of them uses any more.  The little that is left may be all over the
+ * memory of the much, if it is of another peer; so it is looked at again when little is left of
+ * that, some times.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -37,6 +39,7 @@
 #define TRIM_FROM  (2u << 20) /* so much was kept … */
 #define TRIM_PART  8          /* … and this part of it is left: memory goes back */
 #define TRIM_PEERS 64u        /* likewise of so many peers */
+#define TRIM_AGAIN 6u         /* TRIM_PART to this power is little of all that may be kept */
 
 void rme_keep_init(struct rme_keep *keep, uint64_t limit)
 {
@@ -192,7 +195,8 @@ void rme_unkeep(struct rme_peer *peer, uint64_t bytes)
     keep->keepers -= peer->host->kept == 0;
     if (!rme_node_alone(&keep->waiting))
         let_go(keep);
-    if (keep->peak >= TRIM_FROM && keep->kept <= keep->peak / TRIM_PART) {
+    if (keep->kept <= keep->peak / TRIM_PART && (keep->peak >= TRIM_FROM || keep->again > 0)) {
+        keep->again = keep->peak >= TRIM_FROM ? TRIM_AGAIN : (uint8_t)(keep->again - 1);
         keep->peak = keep->kept;
         keep->trim = true;
     }

@@ -29,6 +29,7 @@ struct rme_keep {
     uint32_t keepers;           /* hosts for which something is kept */
     uint32_t peers, most_peers; /* now, and at most since memory was given back */
     bool trim;                  /* memory should go back to the system */
+    uint8_t again;              /* so many times more as what was left then goes, too */
     struct rme_node waiting;    /* peers that get no credits (peer->keep_wait) */
     struct rme_node hosts[RME_HOST_CHAINS];
 };

@@ -229,11 +229,46 @@ static void what_waits_to_be_acknowledged_is_counted_and_goes_back(void **state)
     assert_int_equal(rme_counter_value(scripted.rme, "protocol_errors"), 0);
 }
 
+/* How often memory goes back while so much is kept and let go. */
+static unsigned trims(struct rme_peer *peer, uint64_t bytes, unsigned pieces)
+{
+    struct rme_keep *keep = &peer->rme->keep;
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < pieces; i++)
+        rme_keep(peer, bytes);
+    for (unsigned i = 0; i < pieces; i++) {
+        rme_unkeep(peer, bytes);
+        n += keep->trim;
+        keep->trim = false;
+    }
+    return n;
+}
+
+/* The last of much may be all over its memory: when that goes memory goes back once more.  A
+ * little that comes and goes does not matter for long. */
+static void the_last_goes_back_too(void **state)
+{
+    struct rme_peer *peer;
+    unsigned n = 0;
+
+    (void)state;
+    open_with(OPTIONS "64M", 1024);
+    peer = rme_entry(scripted.rme->peers.next, struct rme_peer, of_engine);
+    assert_int_equal(trims(peer, 1000, 1000), 0);
+    assert_in_range(trims(peer, 1000, 10000), 3, 6);
+    assert_int_equal(peer->rme->keep.kept, 0);
+    for (unsigned i = 0; i < 100; i++)
+        n += trims(peer, 1000, 100);
+    assert_in_range(n, 0, 6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(what_waits_to_be_acknowledged_is_counted_and_goes_back,
                                   close_it),
+        cmocka_unit_test_teardown(the_last_goes_back_too, close_it),
         cmocka_unit_test_teardown(who_keeps_little_is_told_with_each_word, close_it),
         cmocka_unit_test_teardown(who_is_greedy_is_told_late_and_in_order, close_it),
         cmocka_unit_test_teardown(who_has_nothing_to_answer_with_is_not_dead, close_it),
