@@ -54,7 +54,8 @@ struct BMI_unexpected_info {
  * theirs is looked up.  `options` is one string for all methods: "key=value,key=value"; NULL
  * for none.
  *
- * -BMI_EINVAL bad arguments, -BMI_ENOPROTOOPT no such method; else the method's error
+ * -BMI_EINVAL bad arguments or an address that its method does not understand (BMI_addr_lookup
+ * says -BMI_ENOPROTOOPT then), -BMI_ENOPROTOOPT no such method; else the method's error
  * (-BMI_ENODEV, -BMI_EADDRINUSE …).
  */
 int BMI_initialize(const char *method_list, const char *listen_addr, int flags, char *options);
