@@ -20,12 +20,6 @@
  * does so later, or never comes back. A shared queue goes on, and so a receive of it is lost
  * when its poster is stopped for good in the moment between taking it and saying so.
  *
- * Atomic operations are atomic to each other, as an adapter's are, not to the instructions of
- * the program that has the memory. Posters take turns at the memory of one process, by a word
- * in its segment that names who is at it. One that died there is passed by: what it has not
- * written it never will. One that is stopped there is not, as it would write when it goes on;
- * requests that wait for it end as those to a peer that does not answer.
- *
  * A queue pair for datagrams has many posters. One waits while another executes, which takes
  * a few microseconds, unless that one is stopped: then the datagram is lost, as it is for any
  * reason that a network may have. Its sender never learns of that, nor of a receive that is too
@@ -43,10 +37,6 @@
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
-
-/* How long a poster waits for its turn, and after what time it looks who is in its way. */
-#define TURN_LOOK (EMU_NSEC / 50)
-#define TURN_WAIT (EMU_NSEC * 2)
 
 #define MOST_MEMBERS 256u /* processes that a multicast reaches */
 
@@ -92,13 +82,27 @@ enum entry { ENTERED, NO_ANSWER, DENIED };
 
 static void refuse(struct run *r, enum ibv_event_type event);
 
-/* The same for XRC: who has the token already goes on to the SRQ that the request names. */
-static enum entry enter_xrc(struct run *r, uint32_t state)
+static bool receives(uint32_t state)
 {
-    if (atomic_load(&r->rs->user.qpn) == r->qpn && r->rs->type == IBV_QPT_XRC_RECV &&
-        r->rs->dest_qpn == r->qp->qp.qp_num && r->rs->dest_inc == r->d->self.incarnation &&
-        r->rs->fabric == r->qp->s->fabric &&
-        (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD)) {
+    return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
+}
+
+/* Does the responder, of this type, expect requests of this queue pair? */
+static inline bool expects(const struct run *r, enum ibv_qp_type type)
+{
+    const struct shm_qp *rs = r->rs;
+    const struct emu_qp *qp = r->qp;
+    uint32_t state = atomic_load(&rs->state);
+
+    return atomic_load(&rs->user.qpn) == r->qpn && rs->type == type &&
+           rs->dest_qpn == qp->qp.qp_num && rs->dest_inc == r->d->self.incarnation &&
+           rs->fabric == qp->s->fabric && receives(state);
+}
+
+/* The same for XRC: who has the token already goes on to the SRQ that the request names. */
+static enum entry enter_xrc(struct run *r)
+{
+    if (expects(r, IBV_QPT_XRC_RECV)) {
         int err = emu_xrc_find(r->d, r->qp, r->rs, r->wr->srqn, &r->named);
         if (err == ENOENT) {
             refuse(r, IBV_EVENT_QP_REQ_ERR);
@@ -128,14 +132,10 @@ static enum entry enter(struct run *r)
     r->token = new_token(d);
     if (!atomic_compare_exchange_strong(&r->rs->busy, &idle, r->token))
         return NO_ANSWER;
-    uint32_t state = atomic_load(&r->rs->state);
-    if (atomic_load(&r->rs->user.qpn) == r->qpn && r->rs->type == r->qp->qp.qp_type &&
-        r->rs->dest_qpn == r->qp->qp.qp_num && r->rs->dest_inc == d->self.incarnation &&
-        r->rs->fabric == r->qp->s->fabric &&
-        (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD))
+    if (expects(r, r->qp->qp.qp_type))
         return ENTERED;
-    if (r->qp->qp.qp_type == IBV_QPT_XRC_SEND)
-        return enter_xrc(r, state);
+    if (is_xrc(r))
+        return enter_xrc(r);
     leave(r);
     return NO_ANSWER;
 }
@@ -152,8 +152,7 @@ static void refuse(struct run *r, enum ibv_event_type event)
     uint32_t qpn = r->qpn;
     uint32_t state = atomic_load(&r->rs->state);
 
-    if (atomic_load(&r->rs->busy) == r->token &&
-        (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD))
+    if (atomic_load(&r->rs->busy) == r->token && receives(state))
         atomic_compare_exchange_strong(&r->rs->state, &state, IBV_QPS_ERR);
     if (!leave(r))
         return;
@@ -161,13 +160,16 @@ static void refuse(struct run *r, enum ibv_event_type event)
                   &qpn, sizeof(qpn));
 }
 
-/* The responder has no use for the request. An acknowledged one ends its QP, too. Leaves. */
-static void reject(struct run *r, enum ibv_event_type event)
+/* The responder does not permit the request. An acknowledged one ends its QP, too. Leaves. */
+static enum exec_result deny(struct run *r, enum ibv_event_type event,
+                             enum ibv_wc_status *status)
 {
+    *status = event == IBV_EVENT_QP_ACCESS_ERR ? IBV_WC_REM_ACCESS_ERR : IBV_WC_REM_INV_REQ_ERR;
     if (r->rs->type == IBV_QPT_UC)
         leave(r);
     else
         refuse(r, event);
+    return EXEC_DONE;
 }
 
 /* For tests: a poster that is stopped is stopped here. */
@@ -294,6 +296,16 @@ static enum ibv_wc_status copy_failure(int err)
                             : IBV_WC_REM_OP_ERR;
 }
 
+/* The data have been moved, or not: `err`. The responder has no completion of it. Leaves. */
+static inline enum exec_result moved(struct run *r, int err)
+{
+    if (err == -EFAULT)
+        refuse(r, IBV_EVENT_QP_FATAL);
+    else
+        leave(r);
+    return err == -ESRCH ? EXEC_NO_ANSWER : EXEC_DONE;
+}
+
 static void imm_fields(const struct emu_wr *wr, struct shm_cqe *c)
 {
     if (wr->opcode == IBV_WR_SEND_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
@@ -411,17 +423,11 @@ static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint
     struct emu_pin pin = {0};
     uint32_t nsge;
 
-    if (!(r->rs->access & IBV_ACCESS_REMOTE_WRITE)) {
-        *status = IBV_WC_REM_INV_REQ_ERR;
-        reject(r, IBV_EVENT_QP_REQ_ERR);
-        return EXEC_DONE;
-    }
+    if (!(r->rs->access & IBV_ACCESS_REMOTE_WRITE))
+        return deny(r, IBV_EVENT_QP_REQ_ERR, status);
     if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->user, wr->raddr, wr->length,
-                                 IBV_ACCESS_REMOTE_WRITE, &remote, &pin) < 0) {
-        *status = IBV_WC_REM_ACCESS_ERR;
-        reject(r, IBV_EVENT_QP_ACCESS_ERR);
-        return EXEC_DONE;
-    }
+                                 IBV_ACCESS_REMOTE_WRITE, &remote, &pin) < 0)
+        return deny(r, IBV_EVENT_QP_ACCESS_ERR, status);
     if (imm && !take(r, &c.wr_id, &nsge, sge)) {
         emu_mr_unpin(&pin);
         *rnr_timer = r->rs->min_rnr_timer;
@@ -433,21 +439,13 @@ static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint
         err = emu_copy_to(r->peer, r->local, r->nlocal, &remote, 1, wr->length);
     emu_mr_unpin(&pin);
     *status = err ? copy_failure(err) : IBV_WC_SUCCESS;
-    if (err == -ESRCH) {
-        leave(r);
+    if (!imm || err == -ESRCH)
+        return moved(r, err);
+    imm_fields(wr, &c);
+    if (err)
+        c.status = IBV_WC_GENERAL_ERR;
+    if (!complete_receive(r, &c, err != 0) && !err && !r->told)
         return EXEC_NO_ANSWER;
-    }
-    if (imm) {
-        imm_fields(wr, &c);
-        if (err)
-            c.status = IBV_WC_GENERAL_ERR;
-        if (!complete_receive(r, &c, err != 0) && !err && !r->told)
-            return EXEC_NO_ANSWER;
-    } else if (err == -EFAULT) {
-        refuse(r, IBV_EVENT_QP_FATAL);
-    } else {
-        leave(r);
-    }
     return EXEC_DONE;
 }
 
@@ -458,74 +456,16 @@ static enum exec_result do_read(struct run *r, enum ibv_wc_status *status)
     struct emu_pin pin = {0};
     int err = 0;
 
-    if (!(r->rs->access & IBV_ACCESS_REMOTE_READ) || r->rs->max_dest_rd == 0) {
-        *status = IBV_WC_REM_INV_REQ_ERR;
-        refuse(r, IBV_EVENT_QP_REQ_ERR);
-        return EXEC_DONE;
-    }
+    if (!(r->rs->access & IBV_ACCESS_REMOTE_READ) || r->rs->max_dest_rd == 0)
+        return deny(r, IBV_EVENT_QP_REQ_ERR, status);
     if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->user, wr->raddr, wr->length,
-                                 IBV_ACCESS_REMOTE_READ, &remote, &pin) < 0) {
-        *status = IBV_WC_REM_ACCESS_ERR;
-        refuse(r, IBV_EVENT_QP_ACCESS_ERR);
-        return EXEC_DONE;
-    }
+                                 IBV_ACCESS_REMOTE_READ, &remote, &pin) < 0)
+        return deny(r, IBV_EVENT_QP_ACCESS_ERR, status);
     if (wr->length)
         err = emu_copy_from(r->peer, r->local, r->nlocal, &remote, 1, wr->length);
     emu_mr_unpin(&pin);
     *status = err ? copy_failure(err) : IBV_WC_SUCCESS;
-    if (err == -EFAULT)
-        refuse(r, IBV_EVENT_QP_FATAL);
-    else
-        leave(r);
-    return err == -ESRCH ? EXEC_NO_ANSWER : EXEC_DONE;
-}
-
-/* The word that tells who does an atomic operation: this process, in this life. */
-static uint64_t atomic_word(const struct emu_peer *p)
-{
-    return p->incarnation << 16 | p->slot;
-}
-
-/* Waits for this process's turn at the memory of the peer. */
-static bool atomic_enter(struct run *r)
-{
-    _Atomic uint64_t *turn = &r->peer->seg->atomics;
-    uint64_t mine = atomic_word(&r->d->self), since = 0, look = 0, holder = 0;
-
-    while (!atomic_compare_exchange_strong(turn, &holder, mine)) {
-        uint64_t now = emu_now();
-        if (!since)
-            look = (since = now) + TURN_LOOK;
-        if (now > since + TURN_WAIT)
-            return false;
-        bool dead = false;
-        if (holder && now > look) {
-            struct emu_peer *p = emu_peer_get(r->d, (uint32_t)holder & (EMU_MAX_SLOTS - 1));
-            dead = p ? atomic_word(p) != holder : errno == ECONNREFUSED || errno == ESRCH;
-            emu_peer_put(r->d, p);
-            look = now + TURN_LOOK;
-        }
-        if (!dead) { /* else its word is taken over, if it is still there */
-            holder = 0;
-            sched_yield();
-        }
-    }
-    return true;
-}
-
-static int do_word(struct run *r, struct iovec remote, uint64_t *old)
-{
-    const struct emu_wr *wr = r->wr;
-    uint64_t new;
-    struct iovec to = {old, 8}, from = {&new, 8}, there = remote;
-    int err = emu_copy_from(r->peer, &to, 1, &there, 1, 8);
-
-    if (err)
-        return err;
-    new = wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? *old + wr->atomic.compare_add
-          : *old == wr->atomic.compare_add          ? wr->atomic.swap
-                                                    : *old;
-    return new == *old ? 0 : emu_copy_to(r->peer, &from, 1, &remote, 1, 8);
+    return moved(r, err);
 }
 
 static enum exec_result do_atomic(struct run *r, enum ibv_wc_status *status)
@@ -535,24 +475,12 @@ static enum exec_result do_atomic(struct run *r, enum ibv_wc_status *status)
     struct emu_pin pin = {0};
     uint64_t old;
 
-    if (!(r->rs->access & IBV_ACCESS_REMOTE_ATOMIC) || r->rs->max_dest_rd == 0) {
-        *status = IBV_WC_REM_INV_REQ_ERR;
-        refuse(r, IBV_EVENT_QP_REQ_ERR);
-        return EXEC_DONE;
-    }
+    if (!(r->rs->access & IBV_ACCESS_REMOTE_ATOMIC) || r->rs->max_dest_rd == 0)
+        return deny(r, IBV_EVENT_QP_REQ_ERR, status);
     if (emu_mr_pin(r->d, r->peer, wr->rkey, true, r->user, wr->raddr, 8,
-                   IBV_ACCESS_REMOTE_ATOMIC, &remote, &pin) < 0) {
-        *status = IBV_WC_REM_ACCESS_ERR;
-        refuse(r, IBV_EVENT_QP_ACCESS_ERR);
-        return EXEC_DONE;
-    }
-    if (!atomic_enter(r)) {
-        emu_mr_unpin(&pin);
-        leave(r);
-        return EXEC_NO_ANSWER;
-    }
-    int err = do_word(r, remote, &old);
-    atomic_store(&r->peer->seg->atomics, 0);
+                   IBV_ACCESS_REMOTE_ATOMIC, &remote, &pin) < 0)
+        return deny(r, IBV_EVENT_QP_ACCESS_ERR, status);
+    int err = emu_atomic(r->d, r->peer, wr, remote, &old);
     emu_mr_unpin(&pin);
     *status = err ? copy_failure(err) : IBV_WC_SUCCESS;
     if (!err) {
@@ -560,11 +488,7 @@ static enum exec_result do_atomic(struct run *r, enum ibv_wc_status *status)
         if (emu_copy_to(&r->d->self, &from, 1, r->local, r->nlocal, 8))
             *status = IBV_WC_LOC_PROT_ERR;
     }
-    if (err == -EFAULT)
-        refuse(r, IBV_EVENT_QP_FATAL);
-    else
-        leave(r);
-    return err == -ESRCH ? EXEC_NO_ANSWER : EXEC_DONE;
+    return moved(r, err);
 }
 
 /*
@@ -625,8 +549,8 @@ static bool enter_datagram(struct run *r)
     while (!atomic_compare_exchange_strong(&r->rs->busy, &holder, r->token)) {
         uint64_t now = emu_now();
         if (!since)
-            look = (since = now) + TURN_LOOK;
-        if (now > since + TURN_WAIT)
+            look = (since = now) + EMU_TURN_LOOK;
+        if (now > since + EMU_TURN_WAIT)
             return false;
         if (now > look) {
             struct emu_peer *other = emu_peer_get(d, RX_SLOT(holder));
@@ -634,15 +558,14 @@ static bool enter_datagram(struct run *r)
             emu_peer_put(d, other);
             if (stopped)
                 return false;
-            look = now + TURN_LOOK;
+            look = now + EMU_TURN_LOOK;
         }
         sched_yield();
         holder = 0;
     }
     uint32_t state = atomic_load(&r->rs->state);
     if (atomic_load(&r->rs->user.qpn) == r->qpn && r->rs->type == IBV_QPT_UD &&
-        r->rs->fabric == r->qp->s->fabric &&
-        (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD) &&
+        r->rs->fabric == r->qp->s->fabric && receives(state) &&
         r->rs->qkey == (r->wr->av.qkey >> 31 ? r->qp->attr.qkey : r->wr->av.qkey))
         return true;
     leave(r);
@@ -736,24 +659,21 @@ static enum ibv_wc_status bind_window(struct emu_dev *d, struct emu_qp *qp,
     return emu_mw_bind(d, &by, &wr->bind, wr->raddr, wr->rkey);
 }
 
-/* On a connection without acknowledgements a request succeeds whatever became of it. */
-static enum exec_result over(struct run *r, enum exec_result res, enum ibv_wc_status *status)
+/*
+ * The end of a request of another type than RC, which holds the SRQ that it named. On a
+ * connection without acknowledgements it succeeds whatever became of it.
+ */
+__attribute__((noinline)) static enum exec_result over(struct run *r, enum exec_result res,
+                                                       enum ibv_wc_status *status)
 {
+    if (is_xrc(r))
+        emu_mr_unpin(&r->named.pin);
     if (r->qp->qp.qp_type != IBV_QPT_UC)
         return res;
     if (res != EXEC_DONE || *status != IBV_WC_SUCCESS)
         emu_count(COUNT_datagrams_lost, 1);
     *status = IBV_WC_SUCCESS;
     return EXEC_DONE;
-}
-
-/* The end of a request that was begun, of another type than RC. */
-__attribute__((noinline)) static enum exec_result over_else(struct run *r, enum exec_result res,
-                                                            enum ibv_wc_status *status)
-{
-    if (is_xrc(r))
-        emu_mr_unpin(&r->named.pin);
-    return over(r, res, status);
 }
 
 enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
@@ -791,8 +711,10 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         *status = IBV_WC_REM_INV_REQ_ERR;
         return EXEC_DONE;
     }
-    if (in != ENTERED)
+    if (in != ENTERED) {
+        r.named.pin.mr = NULL;
         return over(&r, EXEC_NO_ANSWER, status);
+    }
     switch (wr->opcode) {
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_IMM:
@@ -816,5 +738,5 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         res = EXEC_DONE;
         break;
     }
-    return qp->qp.qp_type == IBV_QPT_RC ? res : over_else(&r, res, status);
+    return qp->qp.qp_type == IBV_QPT_RC ? res : over(&r, res, status);
 }

@@ -267,6 +267,17 @@ void emu_sq_timer(struct emu_timer *t);
 /* Reports request `i`, being executed, as successful: before its peer gets to know of it. */
 void emu_sq_tell(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr);
 
+/* How long a poster waits for its turn, and after what time it looks who is in its way. */
+#define EMU_TURN_LOOK (EMU_NSEC / 50)
+#define EMU_TURN_WAIT (EMU_NSEC * 2)
+
+/*
+ * atomic.c: does an atomic operation on a word of the peer, as whose memory `remote` was
+ * pinned; `old` is what was there. 0 or a negative errno; ESRCH: its turn did not come.
+ */
+int emu_atomic(struct emu_dev *d, struct emu_peer *p, const struct emu_wr *wr,
+               struct iovec remote, uint64_t *old);
+
 /* exec.c */
 enum exec_result { EXEC_DONE, EXEC_RNR, EXEC_NO_ANSWER };
 /*
