@@ -304,6 +304,22 @@ PASSIVE(without_permission_it_is_a_refusal)
     all_gone();
 }
 
+/* rping's thread may come for one more event when its channel has been destroyed. */
+TEST(a_destroyed_channel_is_closed)
+{
+    struct rdma_event_channel *c = rdma_create_event_channel();
+    struct rdma_cm_event *e;
+
+    CHECK(c);
+    rdma_destroy_event_channel(c);
+    for (int i = 0; i < 2; i++) {
+        errno = 0;
+        CHECK_EQ(rdma_get_cm_event(c, &e), -1);
+        CHECK_EQ(errno, EBADF);
+    }
+    CHECK_EQ(counter("live_cm_channel"), 0);
+}
+
 TEST(objects_of_another_context_are_refused)
 {
     struct side a = {0}, b = {0};
@@ -560,6 +576,7 @@ int main(int argc, char **argv)
         T(type_of_service_is_a_service_level),
         T(type_of_service_is_a_traffic_class_on_ethernet),
         T(without_permission_it_is_a_refusal),
+        T(a_destroyed_channel_is_closed),
         T(objects_of_another_context_are_refused),
         T(the_last_message_comes_before_the_end),
         T(the_last_message_of_the_dead_comes_before_the_end),

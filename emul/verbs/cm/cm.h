@@ -101,7 +101,7 @@ struct cm_chan {
     const struct emu_dev *dev; /* in a forked child: its parent's */
     struct cm_event *head, **tail;
     unsigned readers; /* threads in rdma_get_cm_event; under cm.lock */
-    bool gone;        /* destroyed: the last of them frees it */
+    bool gone;        /* destroyed: its memory may go when there are none */
 };
 
 struct cm_event {
@@ -156,6 +156,7 @@ struct cm_state_all {
     struct emu_timer timer;
     uint16_t next_port;
     struct ibv_pd *pd[EMU_MAX_DEVICES]; /* default protection domains */
+    struct cm_chan *destroyed;          /* the last one */
 };
 extern struct cm_state_all cm;
 

@@ -30,6 +30,17 @@ struct cm_chan *cm_chan_new(void)
     return c;
 }
 
+/*
+ * The memory of a channel stays until another channel is destroyed. So a thread that comes for
+ * an event when the channel has just been destroyed, as rping's may, learns that it is closed.
+ * Under cm.lock.
+ */
+static void keep_destroyed(struct cm_chan *c)
+{
+    free(cm.destroyed);
+    cm.destroyed = c;
+}
+
 void cm_chan_free(struct cm_chan *c)
 {
     while (c->head) {
@@ -40,7 +51,16 @@ void cm_chan_free(struct cm_chan *c)
     sys_close(c->ch.fd);
     c->gone = true;
     if (c->readers == 0)
-        free(c);
+        keep_destroyed(c);
+}
+
+/* A thread is about to read, under cm.lock. False: the channel is destroyed. */
+static bool reader_enters(struct cm_chan *c)
+{
+    if (c->gone)
+        return false;
+    c->readers++;
+    return true;
 }
 
 /* A thread has read, under cm.lock. False: the channel was destroyed meanwhile, as rping
@@ -50,7 +70,7 @@ static bool reader_leaves(struct cm_chan *c)
     bool gone = c->gone;
 
     if (--c->readers == 0 && gone)
-        free(c);
+        keep_destroyed(c);
     return !gone;
 }
 
@@ -307,8 +327,12 @@ EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
     for (;;) {
         uint64_t one;
         pthread_mutex_lock(&cm.lock);
-        c->readers++;
+        bool entered = reader_enters(c);
         pthread_mutex_unlock(&cm.lock);
+        if (!entered) {
+            errno = EBADF;
+            return -1;
+        }
         ssize_t got = read(channel->fd, &one, sizeof(one));
         int err = got < 0 ? errno : EBADF;
         pthread_mutex_lock(&cm.lock);
