@@ -65,11 +65,21 @@ static int fail_at(char *why, struct bmi_client *client, const struct session *s
 
 static int fail_refused(char *why, const struct session *session)
 {
+    const char *more = "";
+
+    switch (session->said.error) {
+    case ENOBUFS:
+        more = "; the job needs more memory than it gives, see --server-memory";
+        break;
+    case EUSERS:
+        more = "; it has as many sessions as it takes";
+        break;
+    case EINVAL:
+        more = "; are client and server of one release?";
+        break;
+    }
     return fail(why, "%s: the server refused: %s%s", session->server,
-                strerror((int)session->said.error),
-                session->said.error == ENOBUFS
-                    ? "; the job needs more memory than it gives, see --server-memory"
-                    : "");
+                strerror((int)session->said.error), more);
 }
 
 static struct session *part_session(struct bmi_client *client, unsigned i)

@@ -11,7 +11,9 @@
  * go on.
  *
  * A client's request makes the server hold memory.  What it is for all clients together is
- * bounded, and refused beyond that; so is the number of sessions of one address.
+ * bounded, and refused beyond that; so is the number of sessions of one address.  A session
+ * that is refused lives until its report is out.  Refusals are bounded, too: who does not take
+ * the report hears nothing of the next one.
  */
 #include "bench/bmi_server.h"
 
@@ -30,6 +32,7 @@
 #define UNEXPECTED_BATCH 16
 #define MAX_SESSIONS     4096
 #define MAX_OF_ADDRESS   16 /* sessions of one address */
+#define MAX_REFUSALS     64 /* under way beyond all sessions; one beyond those of an address */
 
 struct session {
     struct session *next;
@@ -172,14 +175,18 @@ static unsigned sessions_of(const struct server *server, BMI_addr_t addr)
     return count;
 }
 
+/* NULL: not even a refusal can be sent.  Else said.error is set when the session is refused. */
 static struct session *session_new(struct server *server, BMI_addr_t addr,
                                    const struct job *job)
 {
+    unsigned of_address = sessions_of(server, addr);
     struct session *session;
 
-    if (server->count >= MAX_SESSIONS || sessions_of(server, addr) >= MAX_OF_ADDRESS ||
+    if (server->count >= MAX_SESSIONS + MAX_REFUSALS || of_address > MAX_OF_ADDRESS ||
         (session = calloc(1, sizeof *session)) == NULL)
         return NULL;
+    if (server->count >= MAX_SESSIONS || of_address == MAX_OF_ADDRESS)
+        session->said.error = EUSERS;
     session->server = server;
     session->addr = addr;
     session->tag = (bmi_msg_tag_t)job->tag;
@@ -233,6 +240,13 @@ static void answer_text(struct session *session, bool metrics)
     session_end(session);
 }
 
+/* All that it gets is a report. */
+static void answer_refusal(struct session *session)
+{
+    report_send(session);
+    session_end(session);
+}
+
 /* A client wants a job done. */
 static void answer_job(struct session *session, const struct job *job)
 {
@@ -259,6 +273,25 @@ static struct session *session_of(struct server *server, BMI_addr_t addr, bmi_ms
     return session;
 }
 
+/* A client asks for a session; `error` is what job_decode found in its request. */
+static struct session *opened(struct server *server, BMI_addr_t addr, const struct job *job,
+                              int error)
+{
+    struct session *session = error == -EPROTO ? NULL : session_new(server, addr, job);
+
+    if (!session)
+        return NULL;
+    if (!session->said.error)
+        session->said.error = (uint64_t)-error;
+    if (session->said.error)
+        answer_refusal(session);
+    else if (job->test == JOB_COUNTERS || job->test == JOB_METRICS)
+        answer_text(session, job->test == JOB_METRICS);
+    else
+        answer_job(session, job);
+    return session;
+}
+
 /* An unexpected message.  Its reference to the address passes to a new session, or is given
  * back. */
 static void unexpected(struct server *server, const struct BMI_unexpected_info *info)
@@ -272,12 +305,10 @@ static void unexpected(struct server *server, const struct BMI_unexpected_info *
             exchange_request(&session->exchange, info->buffer, info->size))
             session_end(session);
         session = NULL;
-    } else if (!job_decode(&job, info->buffer, (size_t)info->size)) {
-        session = session_new(server, info->addr, &job);
-        if (session && (job.test == JOB_COUNTERS || job.test == JOB_METRICS))
-            answer_text(session, job.test == JOB_METRICS);
-        else if (session)
-            answer_job(session, &job);
+    } else {
+        int error = job_decode(&job, info->buffer, (size_t)info->size);
+
+        session = opened(server, info->addr, &job, error);
     }
     BMI_unexpected_free(info->addr, info->buffer);
     if (!session)

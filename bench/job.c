@@ -70,13 +70,20 @@ void job_encode(const struct job *job, unsigned char *wire)
     encode(job, job_fields, COUNT(job_fields), JOB_MAGIC, wire, JOB_WIRE_SIZE);
 }
 
+/* The tag of the data is the next one. */
+static bool tag_fits(const struct job *job)
+{
+    return job->tag <= INT32_MAX - 1;
+}
+
 int job_decode(struct job *job, const void *data, size_t length)
 {
     if (length != JOB_WIRE_SIZE)
         return -EPROTO;
     *job = (struct job){0}; /* what is not on the wire */
-    int error = decode(job, job_fields, COUNT(job_fields), JOB_MAGIC, data);
-    return error || job_check(job) ? -EPROTO : 0;
+    if (decode(job, job_fields, COUNT(job_fields), JOB_MAGIC, data) || !tag_fits(job))
+        return -EPROTO;
+    return job_check(job) ? -EINVAL : 0;
 }
 
 const char *job_check(const struct job *job)
@@ -92,7 +99,7 @@ const char *job_check(const struct job *job)
         return "contents can be verified only when each message of the window has its buffer";
     if (job->count < 1 || job->count > UINT32_MAX || job->warm > UINT32_MAX)
         return "the count must be 1 to 4294967295";
-    if (job->tag > INT32_MAX - 1)
+    if (!tag_fits(job))
         return "tags must be 0 to 2147483646";
     if (job->extent) {
         if (job->size % job->extent || !job->size)

@@ -75,7 +75,8 @@ struct job {
 /* Writes JOB_WIRE_SIZE bytes, little-endian. */
 void job_encode(const struct job *job, unsigned char *wire);
 
-/* Reads and checks what a client sent.  -EPROTO: not such a request, or values out of range. */
+/* Reads and checks what a client sent.  -EPROTO: not such a request.  -EINVAL: values out of
+ * range, but for the tag, which the client waits at. */
 int job_decode(struct job *job, const void *wire, size_t length);
 
 /* Is it within the limits?  NULL if so, else what is wrong. */
