@@ -6,8 +6,9 @@
  *   test       client sends     server sends    a message may be sent
  *   stream     put, both        get, both       at once (a server waits for exchange_go)
  *   pingpong   yes              yes             when the last one of the other side is here;
- * the client begins request    unexpected       replies         `window` at once, then one for
- * each reply; a reply for each request
+ *                                               the client begins
+ *   request    unexpected       replies         `window` at once, then one for each reply;
+ *                                               a reply for each request
  */
 #ifndef BENCH_EXCHANGE_H
 #define BENCH_EXCHANGE_H

@@ -4,9 +4,11 @@
  *
  *   client                                            server
  *   unexpected SESSION_OPEN_TAG: the job       ->
- *                                              <-     tag: report (error set if it cannot do
- * the job) then for the warm-up (if any) and for the timed phase: tag: empty "go" if the server
- * has a stream to send  -> tag + 1: the job's messages                <->     tag + 1
+ *                                              <-     tag: report (error set: it refuses)
+ *   then for the warm-up (if any) and for the timed phase:
+ *   tag: empty "go" if the server has a        ->
+ *        stream to send
+ *   tag + 1: the job's messages                <->    tag + 1
  *                                              <-     tag: report
  *
  * Unexpected requests of a JOB_REQUEST have tag + 1, too.  A JOB_COUNTERS or JOB_METRICS gets
