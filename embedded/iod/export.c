@@ -4,8 +4,10 @@
  *
  * The clock asks for it now and then; a worker writes it, as a disk may block.  It is written
  * beside its place and takes that when it is whole: nobody reads a half, and one that cannot be
- * written leaves the one before, whose age tells.  What a server that was killed leaves beside
- * it is overwritten by the next one.
+ * written leaves the one before, whose age tells.  What is beside the place has a name that is
+ * drawn each time, so two servers that were told the same file do not write into one another's:
+ * the last one has it, whole.  What a server that was killed has left there is nobody's, and no
+ * collector reads it.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -14,10 +16,12 @@
 #include "patches/orangefs/shim/shim-engine.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 static void gauge(FILE *out, const char *name, const char *help, uint64_t value)
@@ -69,10 +73,10 @@ static char *make_text(struct server *server, size_t *length)
     return text;
 }
 
-/* 0 or -errno. */
+/* 0 or -errno; what it has made is gone then. */
 static int write_file(const char *name, const char *text, size_t length)
 {
-    FILE *out = fopen(name, "we");
+    FILE *out = fopen(name, "wxe");
     int error = 0;
 
     if (!out)
@@ -81,6 +85,8 @@ static int write_file(const char *name, const char *text, size_t length)
         error = -errno;
     if (fclose(out) && !error)
         error = -errno;
+    if (error)
+        unlink(name);
     return error;
 }
 
@@ -89,17 +95,20 @@ static int export_to(struct server *server, const char *place)
 {
     char beside[PATH_MAX], *text;
     size_t length = 0;
+    uint64_t name;
     int error;
 
-    if (snprintf(beside, sizeof beside, "%s.new", place) >= (int)sizeof beside)
+    if (getrandom(&name, sizeof name, 0) != (ssize_t)sizeof name)
+        return -errno;
+    if (snprintf(beside, sizeof beside, "%s.%016" PRIx64, place, name) >= (int)sizeof beside)
         return -ENAMETOOLONG;
     text = make_text(server, &length);
     error = text ? write_file(beside, text, length) : -ENOMEM;
     free(text);
-    if (!error && rename(beside, place))
+    if (!error && rename(beside, place)) {
         error = -errno;
-    if (error)
         unlink(beside);
+    }
     return error;
 }
 
