@@ -51,7 +51,7 @@ struct rdma_cm_event *next_event(enum rdma_cm_event_type type)
 {
     struct rdma_cm_event *e;
 
-    CHECK(readable(chan->fd, 20000));
+    CHECK(readable(chan->fd, 60000));
     CHECK_EQ(rdma_get_cm_event(chan, &e), 0);
     if (e->event != type) {
         fprintf(stderr, "event %s (%d) instead of %s\n", rdma_event_str(e->event), e->status,

@@ -370,7 +370,7 @@ void expect_async(struct side *s, enum ibv_event_type type, void *element)
     struct ibv_async_event ev;
 
     for (;;) {
-        CHECK(readable(s->ctx->async_fd, 20000));
+        CHECK(readable(s->ctx->async_fd, 60000));
         CHECK_EQ(ibv_get_async_event(s->ctx, &ev), 0);
         ibv_ack_async_event(&ev);
         if (ev.event_type == type && ev.element.cq == element)

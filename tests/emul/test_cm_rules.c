@@ -505,6 +505,7 @@ static void fill(struct ibv_cq *cq, struct rdma_cm_id *id, struct ibv_qp **crowd
 PAIR(to_hold_an_end_costs_little, run_two)
 ACTIVE(to_hold_an_end_costs_little)
 {
+    meet(s); /* the crowd is there, which may take long */
     send_and_leave(s, false);
 }
 PASSIVE(to_hold_an_end_costs_little)
@@ -517,15 +518,16 @@ PASSIVE(to_hold_an_end_costs_little)
 
     setenv("EMUVERBS_DREQ_HOLD_MS", "60000", 1);
     struct rdma_cm_id *listener = listen_at("127.0.0.1", PORT, 4);
+    struct ibv_cq *cq = ibv_create_cq(listener->verbs, CROWD * EACH + 64, NULL, NULL, 0);
+    CHECK(cq);
+    fill(cq, listener, crowd);
+    meet(s);
     struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
     struct rdma_cm_id *id = e->id;
     CHECK_EQ(rdma_ack_cm_event(e), 0);
-    struct ibv_cq *cq = ibv_create_cq(id->verbs, CROWD * EACH + 64, NULL, NULL, 0);
-    CHECK(cq);
     struct ibv_qp_init_attr qi = {
         .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {16, 16, 2, 2, 32}};
     CHECK_EQ(rdma_create_qp(id, NULL, &qi), 0);
-    fill(cq, id, crowd);
     struct ibv_mr *mr = rdma_reg_msgs(id, buf, sizeof(buf));
     CHECK(mr);
     CHECK_EQ(rdma_post_recv(id, NULL, buf, sizeof(buf), mr), 0);
@@ -543,8 +545,9 @@ PASSIVE(to_hold_an_end_costs_little)
         fprintf(stderr, "%lld us in %lld looks\n", (long long)us, (long long)looks);
         _exit(1);
     }
-    while (ibv_poll_cq(cq, 1, &wc) == 1)
-        ;
+    do
+        wc = wait_wc(cq);
+    while (wc.status != IBV_WC_SUCCESS || wc.opcode != IBV_WC_RECV);
     CHECK_EQ(memcmp(buf, "the last", 8), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
     CHECK(read(s->sock, &c, 1) <= 0);
