@@ -5,12 +5,14 @@
  * parent's memory and its doorbells are the parent's.  No RDMA connection survives that, so the
  * child is told instead of being left to hang: each call fails with -ENODEV, and one line in
  * the log says what to do.  A program that becomes a daemon (pvfs2fuse) has to do so before it
- * opens an engine.  A child may open an engine of its own.
+ * opens an engine; one that did so later has mostly closed what the host logs to, so the
+ * system's log gets that line, too.  A child may open an engine of its own.
  *
  * How the child knows: by a page that the kernel gives to children empty, whichever way they
  * were made.  That costs a load where getpid() would cost a system call.
  */
 #include <sys/mman.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
@@ -39,13 +41,15 @@ void rme_forked_unmark(struct rme *rme)
 
 void rme_forked_explain(struct rme *rme)
 {
+    static const char why[] =
+        "process %ld is a fork of the one that started RDMA, and connections do not "
+        "survive a fork: all its operations fail; start it after the fork (a daemon "
+        "that forks late: let it run in the foreground, -f)";
+
     if (rme_engine(rme)->told)
         return;
     rme_engine(rme)->told = true;
-    rme_log_put(rme->log, RME_LOG_ERROR,
-                "process %ld is a fork of the one that started RDMA, and connections do not "
-                "survive a fork: all its operations fail; start it after the fork (a daemon "
-                "that forks late: let it run in the foreground, -f)",
-                (long)getpid());
+    rme_log_put(rme->log, RME_LOG_ERROR, why, (long)getpid());
     rme_log_drain(rme->log);
+    syslog(LOG_DAEMON | LOG_ERR, why, (long)getpid());
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <syslog.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -531,10 +532,36 @@ static void server_ends_after_its_send(void **state)
     run_last_messages(ASK_GIVE);
 }
 
+/* A send that is refused; what it says in the system's log is in the file afterwards. */
+static int refused_send(struct client *c, const void *memory, FILE *system_log)
+{
+    bmi_op_id_t id;
+    int error, own = dup(STDERR_FILENO);
+
+    CHECK(own >= 0 && dup2(fileno(system_log), STDERR_FILENO) == STDERR_FILENO);
+    openlog("to-syslog", LOG_PERROR, LOG_DAEMON);
+    error = BMI_post_send(&id, c->server, memory, LARGE, BMI_EXT_ALLOC, 1, c, c->context, NULL);
+    openlog("to-syslog", 0, LOG_DAEMON);
+    CHECK(dup2(own, STDERR_FILENO) == STDERR_FILENO);
+    close(own);
+    return error;
+}
+
+static int lines_of_system_log(FILE *log, const char *words)
+{
+    char line[1024];
+    int n = 0;
+
+    rewind(log);
+    while (fgets(line, sizeof(line), log))
+        n += strncmp(line, "to-syslog: ", 11) == 0 && strstr(line, words) != NULL;
+    return n;
+}
+
 /*
  * A child of a process that uses BMI, as pvfs2fuse becomes when it goes into the background: it
  * is refused, and does not hang; what it began with the parent's engine is its parent's.  It
- * may begin again by itself.
+ * may begin again by itself.  The system's log says why and what to do, once.
  */
 static void forked_child(struct client *c, bmi_op_id_t of_parent)
 {
@@ -542,12 +569,15 @@ static void forked_child(struct client *c, bmi_op_id_t of_parent)
     bmi_op_id_t id;
     bmi_error_code_t error;
     bmi_size_t actual;
+    FILE *log = tmpfile();
     int n;
 
     alarm(PATIENCE_S);
-    CHECK_EQUAL(
-        BMI_post_send(&id, c->server, memory, LARGE, BMI_EXT_ALLOC, 1, c, c->context, NULL),
-        -BMI_ENODEV);
+    CHECK(log != NULL);
+    CHECK_EQUAL(refused_send(c, memory, log), -BMI_ENODEV);
+    CHECK_EQUAL(refused_send(c, memory, log), -BMI_ENODEV);
+    CHECK_EQUAL(lines_of_system_log(log, "let it run in the foreground, -f"), 1);
+    fclose(log);
     CHECK_EQUAL(BMI_post_recv(&id, c->server, memory, LARGE, &actual, BMI_EXT_ALLOC, 1, c,
                               c->context, NULL),
                 -BMI_ENODEV);
