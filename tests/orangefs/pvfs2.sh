@@ -86,15 +86,32 @@ client_outcome() { # name, what happened
     kill $watch 2>/dev/null
     wait $watch 2>/dev/null
     cp "$tmp/client.out" "$tmp/log"
+    cat "$tmp/client.out" >>"$tmp/clients.log"
     if hung_or_died $rc; then
         fail "$what: $2: the client's status is $rc after $((SECONDS - begun)) s"
         return
     fi
     pass "$what: $2: the client's status is $rc after $((SECONDS - begun)) s"
+    as_over_tcp "$1" $rc $((SECONDS - begun))
     LIMIT=20
     [ $rc != 0 ] || check "$what: and its file is whole" same_contents "$1"
     unset LIMIT
 }
+# What tcp does is noted; any other network ends in the same way, and no later than two more time-outs of a job (configure): of the
+# write and of what sets the file's attributes.
+declare -A usual_ends longest
+as_over_tcp() { # name, status, seconds
+    local ends=well
+    [ "$2" = 0 ] || ends=badly
+    if [[ $what == tcp,* ]]; then
+        usual_ends[$1]+=" $ends"
+        [ "$3" -le "${longest[$1]:-0}" ] || longest[$1]=$3
+    elif [ -n "${usual_ends[$1]-}" ]; then
+        check "$what: it ends $ends after $3 s, over tcp${usual_ends[$1]} after ${longest[$1]:-0} s at most" \
+            ends_as "$ends" "${usual_ends[$1]}" "$3" $((${longest[$1]:-0} + 40))
+    fi
+}
+ends_as() { [[ "$2 " == *" $1 "* ]] && [ "$3" -le "$4" ]; } # how, how it may, seconds, most
 same_contents() {
     wait_ready && run pvfs2-cp "$mnt/$1" "$tmp/back" && cmp "$long" "$tmp/back"
 }
@@ -164,7 +181,9 @@ for proto in ${PROTOS:-$protos}; do # tcp first: the other one complains about n
             tools
             no_new_complaints "$proto"
             check "$what: servers rest" idle
-            [ "$proto" = tcp ] || deaths
+            forget_complaints
+            deaths
+            no_new_complaints "$proto" "after deaths"
         fi
         end
     done
