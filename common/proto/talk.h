@@ -37,11 +37,11 @@ struct rme_talk {
     /* unexpected messages not complete or not in turn yet (struct rme_unexp) */
     struct rme_node unexpected;
     struct rme_node pulls;         /* of those, RTS that wait for room */
+    struct rme_node complete;      /* unexpected messages that wait for the host */
     uint32_t rts_out[RME_STREAMS]; /* our RTS that the peer holds */
     uint32_t rts_in[RME_STREAMS];  /* its RTS that we hold */
     /* cost of unexpected messages being pulled, or pulled and not delivered */
     uint32_t pulled;
-    uint32_t waiting_host;      /* unexpected messages complete and not delivered */
     struct rme_invites invites; /* see invite.c */
     struct rme_fast fast;       /* see fast.c */
 };

@@ -69,7 +69,7 @@ static void pass_on(struct rme_peer *peer)
             return;
         rme_node_remove(&u->link);
         rme_node_append(&rme->protocols->unpublished, &u->link);
-        peer->talk->waiting_host++;
+        rme_node_append(&peer->talk->complete, &u->waiting);
         rme_peer_count(peer, RME_C_UNEXPECTED_RECEIVED, 1);
         rme_peer_count(peer, RME_C_BYTES_RECEIVED, u->size);
         if (!rme_is_ending(rme))
@@ -240,7 +240,7 @@ struct rme_unexp *rme_unexp_take(struct rme *rme)
     rme->protocols->unexpected_changes++;
     u = rme_entry(node, struct rme_unexp, link);
     peer = u->peer;
-    peer->talk->waiting_host--;
+    rme_node_remove(&u->waiting);
     rme_unkeep(peer, u->kept);
     if (u->pulled) {
         peer->talk->pulled -= pull_cost(u);
@@ -263,23 +263,6 @@ struct rme_unexp *rme_unexp_back(struct rme *rme, const void *buffer)
 }
 
 /* ---- Dropping ---- */
-
-/* Those that wait for the host.  Nobody else's are looked at when the peer has none, or no
- * more. */
-static void drop_complete(struct rme_peer *peer, struct rme_node *ring)
-{
-    struct rme_node *node = ring->next;
-
-    while (node != ring && peer->talk->waiting_host > 0) {
-        struct rme_unexp *u = rme_entry(node, struct rme_unexp, link);
-
-        node = node->next;
-        if (u->peer == peer) {
-            peer->talk->waiting_host--;
-            unexp_free(u);
-        }
-    }
-}
 
 static void drop(struct rme_peer *peer, bool all)
 {
@@ -306,11 +289,11 @@ static void left(struct rme_peer *peer)
 /* Drops all messages of a peer, also those that could be delivered. */
 static void unwanted(struct rme_peer *peer)
 {
-    struct rme_protocols *protocols = peer->rme->protocols;
+    struct rme_node *node;
 
     drop(peer, true);
-    drop_complete(peer, &protocols->unexpected);
-    drop_complete(peer, &protocols->unpublished);
+    while ((node = rme_node_take(&peer->talk->complete)) != NULL)
+        unexp_free(rme_entry(node, struct rme_unexp, waiting));
 }
 
 void rme_unexp_clear(struct rme *rme)
@@ -332,12 +315,13 @@ static void made(struct rme_peer *peer)
 {
     rme_node_init(&peer->talk->unexpected);
     rme_node_init(&peer->talk->pulls);
+    rme_node_init(&peer->talk->complete);
 }
 
 /* Is one of its messages still to be delivered? */
 static bool is_needed(const struct rme_peer *peer)
 {
-    return peer->talk->waiting_host != 0 || !rme_node_alone(&peer->talk->unexpected);
+    return !rme_node_alone(&peer->talk->complete) || !rme_node_alone(&peer->talk->unexpected);
 }
 
 const struct rme_protocol rme_protocol_unexpected = {

@@ -11,7 +11,7 @@ extern const struct rme_protocol rme_protocol_unexpected;
 
 struct rme_unexp {
     struct rme_node link;    /* in peer->unexpected, then in rme->unexpected */
-    struct rme_node waiting; /* in peer->pulls: an RTS that waits for room */
+    struct rme_node waiting; /* of the peer: in `pulls`, later in `complete` */
     struct rme_keyed lent;   /* in the table of what the host has */
     struct rme_peer *peer;   /* NULL once the host has it */
     int32_t tag;

@@ -3,6 +3,7 @@
  * Who makes the engine keep more than its share gets no credits back (keep.c), and is told what
  * was taken later: in order, all of it, and when less is kept.
  */
+#include <errno.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
@@ -263,12 +264,77 @@ static void the_last_goes_back_too(void **state)
     assert_in_range(n, 0, 6);
 }
 
+/* ---- Who is given up ---- */
+
+/* Comes, and waits for the host. */
+static void say_unexpected(unsigned link)
+{
+    static const struct rme_wire_message message = {.type = RME_WIRE_UNEXPECTED};
+    uint8_t buffer[256] = {0};
+
+    rme_wire_encode(&message, buffer);
+    script_message(link, buffer, rme_wire_length(RME_WIRE_UNEXPECTED, 0));
+}
+
+/* Another peer comes, as link 1, and has said something: its address. */
+static struct rme_addr *another(void)
+{
+    struct rme_hello hello = scripted_hello();
+    struct rme_addr *first = scripted.peer, *other;
+    uint8_t out[RME_HELLO_MAX] = {0};
+
+    rme_hello_encode(&hello, out);
+    script_request(out, sizeof(out));
+    scripted_run();
+    script_up(1, out, sizeof(out));
+    scripted_run();
+    say_unexpected(1);
+    scripted_run();
+    other = scripted.peer;
+    scripted.peer = first;
+    assert_ptr_not_equal(other, first);
+    return other;
+}
+
+/* What it had said goes, and what others had said between stays. */
+static void of_whom_the_host_gives_up_nothing_is_kept(void **state)
+{
+    struct rme_unexpected got[8];
+    struct rme_addr *other;
+    struct rme_done done;
+    uint64_t before;
+    int count;
+
+    (void)state;
+    open_it();
+    other = another();
+    before = kept();
+    for (int i = 0; i < 3; i++) {
+        say_unexpected(0);
+        say_unexpected(1);
+    }
+    while (!script_is_quiet())
+        assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 0), 0);
+    assert_true(kept() > before);
+    rme_addr_free(other);
+    count = rme_test_unexpected(scripted.rme, got, 8, 0);
+    assert_int_equal(count, 3);
+    for (int i = 0; i < count; i++) {
+        assert_ptr_equal(got[i].addr, scripted.peer);
+        assert_int_equal(rme_unexpected_free(scripted.rme, got[i].buffer), 0);
+    }
+    script_down(1, -ECONNRESET);
+    scripted_run();
+    assert_int_equal(kept(), before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(what_waits_to_be_acknowledged_is_counted_and_goes_back,
                                   close_it),
         cmocka_unit_test_teardown(the_last_goes_back_too, close_it),
+        cmocka_unit_test_teardown(of_whom_the_host_gives_up_nothing_is_kept, close_it),
         cmocka_unit_test_teardown(who_keeps_little_is_told_with_each_word, close_it),
         cmocka_unit_test_teardown(who_is_greedy_is_told_late_and_in_order, close_it),
         cmocka_unit_test_teardown(who_has_nothing_to_answer_with_is_not_dead, close_it),
