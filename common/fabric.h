@@ -85,7 +85,9 @@ struct rme_caps {
     /* all links share a queue of so many receive buffers; it keeps what it got.  0: each has
      * its own */
     uint32_t shared_rx;
-    /* immediates that are not `ordered` have no place among the messages */
+    /* immediates that are not `ordered` have no place among the messages.  A network whose
+     * notifications are numbered like messages, to be put in order, does not say so: there a
+     * message is taken after the data before it, xfer_bytes_peer at most. */
     bool reports_apart;
     /* ranges that expose() can have open at a time, over all links; 0: it has none, and the key
      * of a registration opens all of it to every peer */

@@ -31,9 +31,13 @@ const struct rme_option_row ib_options[] = {
      "device allows; fewer where little may be locked.  Each connection has one at least, so "
      "this is the most connections, too.",
      NULL},
+    /* 512: mlx5_calc_send_wqe() of rdma-core takes 192 bytes for the longest headers, those of
+     * a window's binding, and the larger of 16 for each of max_sge and of max_inline with 4
+     * before it, in steps of 16: 464, rounded up to a multiple of 64. */
     {"sq_depth", "count", 127, 8, 32767,
      "Send requests a connection may have with the device; more wait in memory.  The device "
-     "keeps one more, and rounds up to a power of two.",
+     "keeps one more, and rounds up to a power of two.  They take memory while the connection "
+     "is idle, too: 64 KiB on mlx5 with the defaults, 512 bytes for each.",
      NULL},
     {"rq_depth", "count", 255, 8, 32767,
      "Most receive buffers of one connection when they are not shared.", NULL},

@@ -90,6 +90,11 @@ static char *make_key(const struct shim *s, const char *text)
     return key;
 }
 
+/*
+ * A walk, but a rare one over few: the list has what this process looked up and has not
+ * dropped, the servers of its file systems, not the clients that came; and a host keeps
+ * addresses by their text, so it asks once for each.
+ */
 static struct shim_addr *find_lookup(struct shim *s, const char *key)
 {
     for (struct shim_addr *a = s->lookups.next; a != &s->lookups; a = a->next)
