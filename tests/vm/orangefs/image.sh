@@ -49,5 +49,5 @@ orangefs_image() {
     cp "$(find "$kernel/lib/modules/$release" -name 'orangefs.ko*' | head -1)" "$root/orangefs/"
     cp "$here/orangefs/guest.sh" "$root/pvfs/"
     # A source tree for tar, and the coverage of a real one: ours.
-    tar -C "$here/../.." -cf "$root/pvfs/tree.tar" common bmi_ib embedded emul/verbs doc
+    tar -C "$here/../.." -cf "$root/pvfs/tree.tar" common bmi_ib
 }
