@@ -108,8 +108,12 @@ struct ib_memory { /* one slab of registered memory */
 
 struct ib_rx_slab {
     struct ib_memory memory;
+    struct ib_rx_list free; /* of its buffers */
+    uint32_t nfree;
+    TAILQ_ENTRY(ib_rx_slab) open; /* while some are free */
     struct ib_rx rx[IB_SLAB];
 };
+TAILQ_HEAD(ib_rx_slabs, ib_rx_slab);
 
 /* A receive queue, shared or a link's own: posted + held covers promised and a little more. */
 struct ib_rx_queue {
@@ -122,10 +126,13 @@ struct ib_rx_queue {
 };
 
 struct ib_rx_pool {
-    struct ib_rx_slab **slab;
-    uint32_t slabs;
-    struct ib_rx_list free;
+    struct ib_rx_slab **slab; /* NULL: given back */
+    uint32_t slabs;           /* places, */
+    uint32_t there;           /* slabs there, */
+    uint32_t unused;          /* and those of which no buffer is in use */
+    struct ib_rx_slabs open;  /* with free buffers; those of which none is in use come last */
     uint32_t nfree;
+    uint32_t generation; /* none of a slab that was given back was higher */
 };
 
 struct ib_tx_pool {

@@ -16,6 +16,10 @@
  *
  * A receive's id carries the buffer's index and how often it was posted; a completion that does
  * not fit is dropped.
+ *
+ * Memory is got in slabs, and goes back in slabs when the queue pair of a link is gone, if more
+ * of them are without use than a part of those in use: what 3,000 links had of their own is not
+ * kept for the next ones.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,6 +30,7 @@
 #define SLACK_SHARED 16 /* receives beyond the promise, of the shared queue */
 #define SLACK_OWN    8  /* of each connection where we connect */
 #define SRQ_LEAST    64 /* receives of a shared queue, however little may be locked */
+#define UNUSED_PART  4 /* slabs without use that are kept: this part of those in use, and one */
 
 /* ---- The pool ---- */
 
@@ -35,45 +40,104 @@ static size_t stride(const struct rme_fabric *f)
     return ((size_t)f->config.rx_size + 63) & ~(size_t)63;
 }
 
-static int pool_grow(struct rme_fabric *f)
+/* A place for one more slab. */
+static int place_new(struct ib_rx_pool *p, uint32_t *place)
 {
-    struct ib_rx_pool *p = &f->rx;
+    for (*place = 0; *place < p->slabs; ++*place)
+        if (!p->slab[*place])
+            return 0;
     struct ib_rx_slab **more = realloc(p->slab, (p->slabs + 1) * sizeof(struct ib_rx_slab *));
     if (!more)
         return -ENOMEM;
     p->slab = more;
+    p->slab[p->slabs++] = NULL;
+    return 0;
+}
+
+static int pool_grow(struct rme_fabric *f)
+{
+    struct ib_rx_pool *p = &f->rx;
+    uint32_t place;
+    int error = place_new(p, &place);
+    if (error)
+        return error;
     struct ib_rx_slab *s = calloc(1, sizeof(*s));
     if (!s)
         return -ENOMEM;
-    int error = ib_memory_get(f, f->slab * stride(f), &s->memory);
+    error = ib_memory_get(f, f->slab * stride(f), &s->memory);
     if (error) {
         free(s);
         return error;
     }
+    STAILQ_INIT(&s->free);
     for (uint32_t i = 0; i < f->slab; i++) {
         s->rx[i].data = (char *)s->memory.base + i * stride(f);
         s->rx[i].lkey = s->memory.mr->lkey;
-        s->rx[i].index = p->slabs * f->slab + i;
-        STAILQ_INSERT_TAIL(&p->free, &s->rx[i], next);
+        s->rx[i].index = place * f->slab + i;
+        s->rx[i].generation = p->generation;
+        STAILQ_INSERT_TAIL(&s->free, &s->rx[i], next);
     }
-    p->slab[p->slabs++] = s;
-    p->nfree += f->slab;
+    p->slab[place] = s;
+    p->there++;
+    p->unused++;
+    p->nfree += s->nfree = f->slab;
+    TAILQ_INSERT_TAIL(&p->open, s, open);
     return 0;
+}
+
+static void slab_free(struct ib_rx_slab *s)
+{
+    ib_memory_put(&s->memory);
+    free(s);
+}
+
+/* Gives back slabs without use, if there are many. */
+static void pool_shrink(struct rme_fabric *f)
+{
+    struct ib_rx_pool *p = &f->rx;
+    while (p->unused > 1 + (p->there - p->unused) / UNUSED_PART) {
+        struct ib_rx_slab *s = TAILQ_LAST(&p->open, ib_rx_slabs);
+        for (uint32_t i = 0; i < f->slab; i++)
+            if (s->rx[i].generation > p->generation)
+                p->generation = s->rx[i].generation;
+        TAILQ_REMOVE(&p->open, s, open);
+        p->slab[s->rx[0].index / f->slab] = NULL;
+        p->there--;
+        p->unused--;
+        p->nfree -= f->slab;
+        slab_free(s);
+    }
 }
 
 static void pool_put(struct rme_fabric *f, struct ib_rx *rx)
 {
+    struct ib_rx_pool *p = &f->rx;
+    struct ib_rx_slab *s = p->slab[rx->index / f->slab];
+    bool is_open = s->nfree++ > 0;
     rx->state = IB_RX_FREE;
     rx->link = 0;
-    STAILQ_INSERT_HEAD(&f->rx.free, rx, next);
-    f->rx.nfree++;
+    STAILQ_INSERT_HEAD(&s->free, rx, next);
+    p->nfree++;
+    if (s->nfree == f->slab) {
+        if (is_open)
+            TAILQ_REMOVE(&p->open, s, open);
+        TAILQ_INSERT_TAIL(&p->open, s, open);
+        p->unused++;
+    } else if (!is_open) {
+        TAILQ_INSERT_HEAD(&p->open, s, open);
+    }
 }
 
 static struct ib_rx *pool_get(struct rme_fabric *f)
 {
-    struct ib_rx *rx = STAILQ_FIRST(&f->rx.free);
-    STAILQ_REMOVE_HEAD(&f->rx.free, next);
-    f->rx.nfree--;
+    struct ib_rx_pool *p = &f->rx;
+    struct ib_rx_slab *s = TAILQ_FIRST(&p->open);
+    struct ib_rx *rx = STAILQ_FIRST(&s->free);
+    STAILQ_REMOVE_HEAD(&s->free, next);
+    p->unused -= s->nfree == f->slab;
+    p->nfree--;
+    if (--s->nfree == 0)
+        TAILQ_REMOVE(&p->open, s, open);
     return rx;
 }
 
@@ -141,6 +205,8 @@ void ib_rx_settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
         chain(f, l, rx);
     else
         pool_put(f, rx);
+    if (!f->srq && !l) /* its link is gone */
+        pool_shrink(f);
 }
 
 /* Completion queue space for receives beyond the share that every link has. */
@@ -261,7 +327,7 @@ int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
 struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id)
 {
     uint32_t index = ib_wr_low(wr_id);
-    if (index / f->slab >= f->rx.slabs)
+    if (index / f->slab >= f->rx.slabs || !f->rx.slab[index / f->slab])
         return NULL;
     struct ib_rx *rx = &f->rx.slab[index / f->slab]->rx[index % f->slab];
     if (rx->state != IB_RX_POSTED ||
@@ -361,6 +427,7 @@ void ib_rx_forget(struct rme_link *l)
         pool_put(f, rx);
     }
     q->chained = q->posted = 0;
+    pool_shrink(f);
 }
 
 /* ---- Open and close ---- */
@@ -393,7 +460,7 @@ static uint32_t affordable(const struct rme_fabric *f, uint32_t depth)
 int ib_rx_open(struct rme_fabric *f)
 {
     const char *mode = rme_option_string(f->config.options, "srq");
-    STAILQ_INIT(&f->rx.free);
+    TAILQ_INIT(&f->rx.open);
     STAILQ_INIT(&f->rxq.chain);
     STAILQ_INIT(&f->rx_ready);
     if (strcmp(mode, "auto") != 0 && strcmp(mode, "on") != 0 && strcmp(mode, "off") != 0) {
@@ -431,10 +498,9 @@ void ib_rx_close(struct rme_fabric *f)
     if (f->srq)
         ibv_destroy_srq(f->srq);
     f->srq = NULL;
-    for (uint32_t i = 0; i < f->rx.slabs; i++) {
-        ib_memory_put(&f->rx.slab[i]->memory);
-        free(f->rx.slab[i]);
-    }
+    for (uint32_t i = 0; i < f->rx.slabs; i++)
+        if (f->rx.slab[i])
+            slab_free(f->rx.slab[i]);
     free(f->rx.slab);
     f->rx = (struct ib_rx_pool){.slab = NULL};
 }

@@ -106,6 +106,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
     mr->addr = addr;
     mr->length = length;
     mr->lkey = 7;
+    rig.mrs++;
     return mr;
 }
 
@@ -119,6 +120,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
     free(mr);
+    rig.mrs--;
     return 0;
 }
 
@@ -455,7 +457,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     TAILQ_INIT(&f->waning);
     TAILQ_INIT(&f->cq[0].drained);
     TAILQ_INIT(&f->probes);
-    STAILQ_INIT(&f->rx.free);
+    TAILQ_INIT(&f->rx.open);
     STAILQ_INIT(&f->rxq.chain);
     STAILQ_INIT(&f->rx_ready);
     assert_int_equal(ib_tx_open(f), 0);
@@ -471,7 +473,8 @@ void rig_close(void)
     ib_async_close(f);
     assert_int_equal(f->tx.nfree, f->tx.slabs * f->slab);
     assert_int_equal(f->tx.quiet, 0);
-    assert_int_equal(f->rx.nfree, f->rx.slabs * f->slab);
+    assert_int_equal(f->rx.nfree, f->rx.there * f->slab);
+    assert_int_equal(f->rx.unused, f->rx.there);
     assert_int_equal(f->cq[0].used, 0);
     assert_int_equal(f->connecting, 0);
     assert_int_equal(rig.qps, rig.qps_gone);
@@ -479,6 +482,7 @@ void rig_close(void)
     ib_tx_close(f);
     ib_rx_close(f);
     ib_windows_close(f);
+    assert_int_equal(rig.mrs, 0);
     assert_int_equal(rig.windows, 0);
     assert_int_equal(f->windows.made, 0);
     close(channel.fd);

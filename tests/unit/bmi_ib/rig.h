@@ -33,6 +33,7 @@ struct rig {
     struct rig_posted *posted; /* sends, in order */
     unsigned nposted;
     unsigned nrecv;   /* receives posted */
+    unsigned mrs;     /* registrations that exist */
     unsigned windows; /* that exist */
     unsigned doorbells;
     int fail_post;    /* errno of the next post call, 0: none */

@@ -2,6 +2,7 @@
 /* Many links: what happens to one costs the same however many others there are, and each gets
  * its own. */
 #include <errno.h>
+#include <string.h>
 #include "../common/steps.h"
 #include "rig.h"
 
@@ -27,7 +28,7 @@ static void close_server(void)
     ib_links_release(f);
     assert_int_equal(ib_rx_post(f, NULL), 0);
     for (uint32_t s = 0; s < f->rx.slabs; s++)
-        for (uint32_t i = 0; i < f->slab; i++)
+        for (uint32_t i = 0; f->rx.slab[s] && i < f->slab; i++)
             if (f->rx.slab[s]->rx[i].state == IB_RX_POSTED)
                 ib_rx_failed(f, NULL, &f->rx.slab[s]->rx[i]);
     f->srq = NULL;
@@ -232,12 +233,121 @@ static void each_drains_by_itself(void **state)
     close_server();
 }
 
+/* ---- Receive buffers of their own ---- */
+
+/* The peers of n links leave; the device says that their receives came back, if it does. */
+static void leave(unsigned first, unsigned n)
+{
+    for (unsigned i = first; i < first + n; i++) {
+        ib_link_fail(link_at[i], -ECONNRESET, true);
+        link_at[i]->send_drained = link_at[i]->recv_drained = link_at[i]->last_wqe = true;
+        ib_link_drained(link_at[i]);
+    }
+    for (unsigned i = first; i < first + n; i++)
+        ib_link_free(link_at[i]);
+}
+
+static void open_own(void)
+{
+    rig_open(NULL, 16, 256);
+    rig.f->cq[0].size = 1 << 20;
+}
+
+static struct rme_link *receiving(void)
+{
+    struct rme_link *l = rig_link();
+    ib_xfer_mark_dirty(l);
+    ib_flush(rig.f);
+    assert_int_equal(l->rxq.posted, 8);
+    assert_int_equal(l->rxq.chained, 0);
+    return l;
+}
+
+/* The first receive that the link has posted. */
+static uint64_t receive_of(const struct rme_link *l)
+{
+    const struct ib_rx *rx = LIST_FIRST(&l->rxq.at_device);
+    return ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
+}
+
+/* Slabs go back with the links, whoever of them leaves first; those that stay keep theirs, and
+ * what the device says too late of a slab that went back meets no buffer of the next one. */
+static void slabs_go_back_with_links(void **state)
+{
+    static uint64_t of[MANY];
+    struct rme_event event[4];
+    (void)state;
+    open_own();
+    struct rme_fabric *f = rig.f;
+    const unsigned used = MANY / 4 * 8 / IB_SLAB; /* by those who stay */
+    for (unsigned round = 0; round < 3; round++) {
+        unsigned mrs = rig.mrs;
+        for (unsigned i = 0; i < MANY; i++) {
+            link_at[i] = receiving();
+            of[i] = receive_of(link_at[i]);
+        }
+        assert_int_equal(f->rx.there, MANY * 8 / IB_SLAB);
+        leave(MANY / 4, MANY - MANY / 4);
+        assert_in_range(f->rx.there, used, used + used / 4 + 1);
+        assert_in_range(rig.mrs, 1, mrs + used + used / 4 + 1);
+        for (unsigned i = MANY / 4; i < MANY; i++)
+            assert_null(ib_rx_completed(f, of[i]));
+        for (unsigned i = 0; i < MANY / 4; i++)
+            link_at[MANY / 4 + i] = receiving(); /* in places of before */
+        for (unsigned i = MANY / 4; i < MANY; i++) {
+            rig_wc((struct ibv_wc){.wr_id = of[i], .status = IBV_WC_WR_FLUSH_ERR});
+            rig_wc((struct ibv_wc){.wr_id = of[i], .opcode = IBV_WC_RECV, .byte_len = 1});
+            assert_int_equal(rig_poll(event, 4), 0);
+        }
+        for (unsigned i = 0; i < MANY / 2; i++) {
+            assert_int_equal(link_at[i]->state, IB_UP);
+            assert_int_equal(link_at[i]->rxq.posted, 8);
+            assert_int_equal(link_at[i]->rxq.chained, 0);
+        }
+        leave(0, MANY / 2);
+        assert_int_equal(f->rx.there, 1);
+        assert_in_range(rig.mrs, 1, mrs + 1);
+        while (rig_poll(event, 4))
+            ;
+    }
+    rig_close();
+}
+
+/* What the engine still holds of a link that is gone keeps its slab, and the slab goes back
+ * with it. */
+static void what_is_held_stays(void **state)
+{
+    struct rme_event event[MANY];
+    (void)state;
+    open_own();
+    struct rme_fabric *f = rig.f;
+    for (unsigned i = 0; i < MANY; i++) {
+        link_at[i] = receiving();
+        rig_wc((struct ibv_wc){.wr_id = receive_of(link_at[i]),
+                               .opcode = IBV_WC_RECV,
+                               .byte_len = 5,
+                               .qp_num = link_at[i]->qp_num});
+        assert_int_equal(rig_poll(&event[i], 1), 1);
+    }
+    leave(0, MANY);
+    assert_int_equal(f->rx.there, MANY * 8 / IB_SLAB); /* each has one that is held */
+    for (unsigned i = 0; i < MANY; i++) {
+        assert_int_equal(event[i].type, RME_EV_RECV);
+        memset((void *)(uintptr_t)event[i].data, 0xff, event[i].length);
+        ib_rx_return(f, event[i].rx);
+    }
+    assert_int_equal(f->rx.there, 1);
+    rig_close();
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_costs_the_same_among_many),
         cmocka_unit_test(names_rest),
         cmocka_unit_test(each_drains_by_itself),
+        cmocka_unit_test(slabs_go_back_with_links),
+        cmocka_unit_test(what_is_held_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
