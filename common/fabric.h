@@ -85,6 +85,9 @@ struct rme_caps {
     /* all links share a queue of so many receive buffers; it keeps what it got.  0: each has
      * its own */
     uint32_t shared_rx;
+    /* each link has its own, and a promise that is taken back leaves them there until messages
+     * have used them, or the link ends; and links may be many, since others make them */
+    bool keeps_rx;
     /* immediates that are not `ordered` have no place among the messages.  A network whose
      * notifications are numbered like messages, to be put in order, does not say so: there a
      * message is taken after the data before it, xfer_bytes_peer at most. */

@@ -470,6 +470,7 @@ int ib_rx_open(struct rme_fabric *f)
     f->rx_slack = f->config.listen ? 0 : SLACK_OWN;
     if (f->rx_slack > f->dev.rq_depth / 4 || f->slab < IB_SLAB)
         f->rx_slack = 0;
+    f->caps.keeps_rx = f->config.listen;
     if (!want_srq(f, mode))
         return 0;
     uint32_t depth = (uint32_t)ib_option(f, "srq_depth");
@@ -487,6 +488,7 @@ int ib_rx_open(struct rme_fabric *f)
                f->dev.name, strerror(-ib_errno()));
         return 0;
     }
+    f->caps.keeps_rx = false;
     f->srq_depth = depth;
     f->rx_slack = depth > 4 * SLACK_SHARED && f->slab == IB_SLAB ? SLACK_SHARED : 0;
     f->caps.shared_rx = depth - f->rx_slack;

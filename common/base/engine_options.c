@@ -39,16 +39,20 @@ const struct rme_option_row rme_engine_options[] = {
      "wait.",
      NULL},
     {"credits", "count", 8, 4, 4096,
-     "Receive buffers promised to a connection at first.  Where all connections share them "
-     "that is one, and these come with the first message.  Each pins rx_size bytes.",
+     "Receive buffers promised to a connection at first.  Where all connections share them, or "
+     "a quarter of `credits_pool` is promised, that is one, and these come with the first "
+     "message.  Each pins rx_size bytes.",
      NULL},
     {"credits_max", "count", 64, 4, 4096,
      "Receive buffers promised to a busy connection at most.", NULL},
     {"credits_pool", "count", 1536, 0, 1 << 20,
-     "Where all connections share their receive buffers: those promised to all of them "
-     "together beyond the one that each has.  No connection gets more than a part of what is "
-     "left; idle ones give theirs back.  Peers of before, which need four, are refused when "
-     "nothing is left.  What a shared queue was given stays with it.",
+     "Receive buffers promised to all connections that others made, together, beyond the "
+     "one that each has, where the device keeps those that it was given.  No connection gets "
+     "more than a part of what is left; idle ones give theirs back.  Peers of before, which "
+     "need four, are refused when nothing is left.  What a shared queue was given stays with "
+     "it; where each connection has its own, idle ones give back one with each message, the "
+     "probes of `idle_keepalive_ms` included.  Raise it where hundreds of clients of a "
+     "server that has no shared queue are busy at once.",
      NULL},
 
     /* large messages */

@@ -256,8 +256,8 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
     if (rme->caps->max_message != 0 && rme->caps->max_message < rme->tuning.rx_size)
         rme->tuning.rx_size = rme->caps->max_message;
     shared = rme->caps->shared_rx;
-    /* a link's own end with it */
-    rme->credit_pool.limit = shared == 0 ? UINT32_MAX : rme->tuning.credits_pool;
+    rme->credit_pool.limit =
+        shared == 0 && !rme->caps->keeps_rx ? UINT32_MAX : rme->tuning.credits_pool;
     if (shared != 0 && rme->credit_pool.limit > shared / POOL_PART)
         rme->credit_pool.limit = shared / POOL_PART;
     return 0;

@@ -4,6 +4,10 @@
  * credit.c has the account, and says why one is enough; what is beyond that comes out of
  * rme->credit_pool and goes back with a PONG, or the link.
  *
+ * A device gives no receive back that was posted to a link's own queue.  So where links have
+ * their own (caps.keeps_rx), what a PONG gives up stays lent: it is what the link gets first
+ * when it would use more again, and goes back one by one as the link's messages use it.
+ *
  * A link of so few owes a CREDIT message for each message that it gets.  But what came is often
  * a request, and its answer takes the credit along, if the CREDIT message does not go at once.
  * So the peer waits in rme->answers until a call has nothing for the host, which then has
@@ -22,12 +26,12 @@ uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello)
     const struct rme_credit_pool *pool = &rme->credit_pool;
     uint32_t left = pool->limit > pool->lent ? pool->limit - pool->lent : 0;
 
-    if (rme->caps->shared_rx == 0)
-        return rme->tuning.credits;
-    if ((hello->flags & lean) == lean)
+    if (rme->caps->shared_rx != 0 && (hello->flags & lean) == lean)
         return 1;
     if (pool->lent < pool->limit / 4 && rme->tuning.credits - 1 <= left)
         return rme->tuning.credits;
+    if ((hello->flags & lean) == lean)
+        return 1;
     return RME_HELLO_CREDITS_MIN - 1 <= left ? RME_HELLO_CREDITS_MIN : 0;
 }
 
@@ -40,24 +44,41 @@ void rme_grant_lend(struct rme_peer *peer, uint32_t count)
     rme->stats.value[RME_C_CREDITS_LENT] = rme->credit_pool.lent;
 }
 
+/* What was given up and messages have used since is the pool's again. */
+static void spend_spare(struct rme_peer *peer)
+{
+    uint32_t used = peer->credit.taken - peer->spare_from;
+
+    if (used > peer->spare)
+        used = peer->spare;
+    peer->spare -= used;
+    peer->spare_from = peer->credit.taken;
+    rme_grant_lend(peer, peer->lent - used);
+}
+
 void rme_grant_more(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     uint32_t promised = peer->credit.promised + peer->credit.grown;
     uint32_t wanted = promised < rme->tuning.credits ? rme->tuning.credits : 2 * promised;
-    uint32_t more;
+    uint32_t more, spare;
 
-    if (rme->credit_pool.lent >= rme->credit_pool.limit)
+    spend_spare(peer);
+    spare = peer->spare;
+    if (spare == 0 && rme->credit_pool.lent >= rme->credit_pool.limit)
         return;
     if (wanted > rme->tuning.credits_max)
         wanted = rme->tuning.credits_max;
     if (wanted <= promised || !rme_keep_may_grow(&rme->keep))
         return;
-    more = rme_credit_pool_lends(&rme->credit_pool, peer->lent, wanted - promised);
+    more = wanted - promised;
+    if (more > spare)
+        more = spare + rme_credit_pool_lends(&rme->credit_pool, peer->lent, more - spare);
     if (more == 0 || rme->ops->rx_reserve(peer->link, more) != 0)
         return;
     rme_credit_grow(&peer->credit, more);
-    rme_grant_lend(peer, peer->lent + more);
+    peer->spare -= more < spare ? more : spare;
+    rme_grant_lend(peer, peer->lent + more - (spare - peer->spare));
     peer->grew = true;
 }
 
@@ -74,6 +95,7 @@ void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
 
 void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
 {
+    spend_spare(peer);
     if (count == 0)
         return;
     if (rme_credit_yielded(&peer->credit, count) != 0) {
@@ -81,7 +103,10 @@ void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
         return;
     }
     peer->rme->ops->rx_release(peer->link, count);
-    rme_grant_lend(peer, peer->lent - count);
+    if (peer->rme->caps->keeps_rx)
+        peer->spare += count;
+    else
+        rme_grant_lend(peer, peer->lent - count);
     rme_count_add(peer->rme, RME_C_CREDITS_YIELDED, count);
 }
 

@@ -50,7 +50,7 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
     rme->user->started(peer);
     peer->tx_wait = false;
     peer->pong_due = peer->ping_due = peer->grew = false;
-    peer->asked = 0;
+    peer->asked = peer->spare = 0;
     peer->heard = true;
     peer->cancel_by = UINT64_MAX;
 }
@@ -116,8 +116,7 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
         rme_peer_destroy(peer);
         return;
     }
-    if (rme->caps->shared_rx != 0)
-        rme_grant_lend(peer, promised - 1);
+    rme_grant_lend(peer, promised - 1);
     peer->link = event->link;
     rme->nlink++;
     rme_peer_step(peer, RME_PEER_ACCEPTING);

@@ -74,7 +74,9 @@ struct rme_peer {
     struct rme_credit credit;
     /* messages and immediates of the peer that have arrived and are not taken yet */
     uint32_t aside;
-    uint32_t lent;  /* buffers of the pool that the link has */
+    uint32_t lent; /* buffers of the pool that the link has */
+    /* of those, given up when credit.taken was spare_from, and there still (caps.keeps_rx) */
+    uint32_t spare, spare_from;
     uint32_t asked; /* credits that the peer would have us give up */
     struct rme_window window[RME_STREAMS];
     struct rme_holding holding[RME_STREAMS];
@@ -220,10 +222,10 @@ bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);
 bool rme_peer_may_report(struct rme_peer *peer);
 
 /*
- * What a peer that came to us is promised at first.  Where all links share their receive
- * buffers that is one, which takes a peer that knows the rule for its last credit; others get
- * what is usual, less when much is lent, and 0, which is a refusal, when the pool has none for
- * them: no number of them makes a shared queue larger than that.
+ * What a peer that came to us is promised at first: what is usual, and one where all links
+ * share their receive buffers, or when much is lent.  One takes a peer that knows the rule for
+ * its last credit; others get the least that does without it, and 0, which is a refusal, when
+ * the pool has none for them: no number of them makes us keep more than that.
  */
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello);
 /* The link has so many of the pool from now on. */

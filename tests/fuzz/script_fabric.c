@@ -37,12 +37,8 @@ struct rme_fabric {
     struct pending *polled; /* its data is valid until the next poll */
 };
 
-static struct rme_caps script_caps = {.max_sge = 4,
-                                      .max_read_sge = 3,
-                                      .max_piece = 1 << 20,
-                                      .max_regs = REGS,
-                                      .has_read = true,
-                                      .shared_rx = 1 << 14};
+static struct rme_caps script_caps = {
+    .max_sge = 4, .max_read_sge = 3, .max_piece = 1 << 20, .max_regs = REGS, .has_read = true};
 
 struct script script;
 static struct rme_fabric *fabric;
@@ -314,6 +310,8 @@ static int script_open(const struct rme_fabric_config *config, struct rme_fabric
     fabric->config = *config;
     script_caps.windows = script.windows;
     script_caps.reports_apart = script.reports_apart;
+    script_caps.keeps_rx = script.keeps_rx;
+    script_caps.shared_rx = script.keeps_rx ? 0 : 1 << 14;
     memset(open_at, 0, sizeof(open_at)); /* the same names for each fabric */
     opened = 0;
     next_key = 0;

@@ -30,6 +30,7 @@ struct script {
     uint32_t windows;         /* that the device has; set before the engine is opened */
     uint32_t open;            /* of those, so many are open now */
     bool reports_apart;       /* what caps say of it; set before the engine is opened */
+    bool keeps_rx;            /* likewise; then links do not share receive buffers */
     bool no_tx;               /* send buffers are out */
     bool no_regs;             /* registrations are refused */
     /* of all that the engine did, see fuzz.h; addresses and registrations are not in it */

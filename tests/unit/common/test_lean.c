@@ -295,6 +295,102 @@ static void old_peers_without_a_pool_are_refused(void **state)
     assert_int_equal(count_of("credits_lent"), 0);
 }
 
+/* ---- Buffers of a link's own ---- */
+
+static void open_own(const char *options, const struct rme_hello *hello)
+{
+    script.keeps_rx = true;
+    scripted_open(options, hello);
+    scripted.have += 8 - 1; /* it takes one for granted */
+    assert_int_equal(script.promised, 8);
+}
+
+static int close_own(void **state)
+{
+    script.keeps_rx = false;
+    return close_it(state);
+}
+
+/* Newcomers get what is usual while little is lent, then one, or what they need at least. */
+static void own_buffers_come_out_of_the_pool(void **state)
+{
+    struct rme_hello lean = lean_hello(), old = scripted_hello();
+
+    (void)state;
+    open_own(OPTIONS "credits_pool=56", &lean);
+    another(1, &lean);
+    assert_int_equal(script.promised, 8 + 8);
+    assert_int_equal(count_of("credits_lent"), 14);
+    another(2, &lean);
+    assert_int_equal(script.promised, 8 + 8 + 1);
+    another(3, &old);
+    assert_int_equal(script.promised, 8 + 8 + 1 + 4);
+    say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0); /* it has more than its part */
+    assert_int_equal(script.promised, 8 + 8 + 1 + 4);
+    for (unsigned link = 1; link <= 3; link++)
+        script_down(link, -ECONNRESET);
+    scripted_run();
+    assert_int_equal(script.promised, 8);
+    assert_int_equal(count_of("credits_lent"), 7);
+}
+
+/* What a link has given up is with the device until messages have used it, and lent so long. */
+static void own_buffers_stay_until_they_are_used(void **state)
+{
+    struct rme_hello hello = lean_hello();
+
+    (void)state;
+    open_own(OPTIONS, &hello);
+    for (int i = 0; i < 3; i++)
+        say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
+    assert_int_equal(script.promised, 64);
+    assert_int_equal(count_of("credits_lent"), 63);
+    say(RME_WIRE_PONG, 0, 56);
+    scripted.have -= 56;
+    assert_int_equal(script.promised, 8);
+    assert_int_equal(count_of("credits_lent"), 63);
+    for (int i = 1; i <= 10; i++) {
+        say(RME_WIRE_PONG, 0, 0);
+        assert_int_equal(count_of("credits_lent"), 63 - i); /* for the one before */
+    }
+    say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0); /* it has the first of them again */
+    assert_int_equal(script.promised, 16);
+    assert_int_equal(count_of("credits_lent"), 63 - 12); /* this one is counted now, too */
+    for (int i = 0; i < 2; i++)
+        say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
+    assert_int_equal(script.promised, 64);
+    assert_int_equal(count_of("credits_lent"),
+                     63); /* and those that were used out of the pool */
+    say(RME_WIRE_PONG, 0, 56);
+    scripted.have -= 56;
+    for (int i = 0; i < 70; i++)
+        say(RME_WIRE_PONG, 0, 0);
+    assert_int_equal(count_of("credits_lent"), 7); /* no more than what was given up */
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+/* A link that grows and gives up in turn has no more of the pool than one that grew. */
+static void own_buffers_are_counted_once(void **state)
+{
+    struct rme_hello hello = lean_hello();
+
+    (void)state;
+    open_own(OPTIONS, &hello);
+    for (int round = 0; round < 100; round++) {
+        for (int i = 0; i < 3; i++)
+            say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
+        assert_int_equal(script.promised, 64);
+        assert_int_equal(count_of("credits_lent"), 63);
+        say(RME_WIRE_PONG, 0, 56);
+        scripted.have -= 56;
+        assert_int_equal(count_of("credits_lent"), 63);
+    }
+    script_down(0, -ECONNRESET);
+    scripted_run();
+    assert_int_equal(count_of("credits_lent"), 0);
+    assert_int_equal(script.promised, 0);
+}
+
 /* Only one side may be that poor. */
 static void a_request_that_promises_few_is_refused(void **state)
 {
@@ -462,6 +558,9 @@ int main(void)
         cmocka_unit_test_teardown(a_lost_link_waits_for_no_answer, close_it),
         cmocka_unit_test_teardown(old_peers_get_enough_for_a_reserve, close_it),
         cmocka_unit_test_teardown(old_peers_without_a_pool_are_refused, close_it),
+        cmocka_unit_test_teardown(own_buffers_come_out_of_the_pool, close_own),
+        cmocka_unit_test_teardown(own_buffers_stay_until_they_are_used, close_own),
+        cmocka_unit_test_teardown(own_buffers_are_counted_once, close_own),
         cmocka_unit_test_teardown(a_request_that_promises_few_is_refused, close_it),
         cmocka_unit_test_teardown(the_message_that_takes_the_last_says_so, close_it),
         cmocka_unit_test_teardown(who_has_grown_keeps_a_reserve, close_it),
