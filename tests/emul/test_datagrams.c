@@ -580,6 +580,8 @@ TEST(memory_that_is_gone)
         post_recv(&to, 1, 0, 8192);
         CHECK(mmap(s.buf, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
               s.buf);
+        CHECK_EQ(try_from(&s, s.qp, 0, ah, to.qp->qp_num, 0, 8, IBV_SEND_INLINE), EFAULT);
+        CHECK_EQ(qp_state(&s), IBV_QPS_RTS);
         CHECK_EQ(try_from(&s, s.qp, 1, ah, to.qp->qp_num, 0, len, IBV_SEND_SIGNALED), 0);
         expect_wc(s.scq, 1, IBV_WC_LOC_PROT_ERR);
         CHECK_EQ(qp_state(&s), IBV_QPS_ERR);

@@ -242,6 +242,41 @@ TEST(inline_data_is_the_programs_own)
     loop_close(&a, &b);
 }
 
+/* Inline data that is not there is its sender's mistake, told when it is posted; the receiver
+ * keeps its receive. */
+TEST(inline_data_that_is_not_there)
+{
+    struct side a = {.max_inline = 256}, b = {0};
+    long page = sysconf(_SC_PAGESIZE);
+    unsigned char *at = mmap(NULL, 2 * (size_t)page, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct ibv_send_wr *bad;
+
+    CHECK(at != MAP_FAILED);
+    CHECK_EQ(mprotect(at + page, (size_t)page, PROT_NONE), 0);
+    uc_loop(&a, &b);
+    post_recv(&b, 1, 0, 64);
+    for (int missing = 1; missing <= 8; missing += 7) { /* the last byte of it, and all of it */
+        struct ibv_sge sge = {(uintptr_t)at + (size_t)page - 8 + (size_t)missing, 8, 0};
+        struct ibv_send_wr wr = {.wr_id = 2,
+                                 .sg_list = &sge,
+                                 .num_sge = 1,
+                                 .opcode = SEND,
+                                 .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE};
+        CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), EFAULT);
+        CHECK(bad == &wr);
+        wr.opcode = WRITE;
+        wr.wr.rdma.remote_addr = a.raddr;
+        wr.wr.rdma.rkey = a.rkey;
+        CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), EFAULT);
+        all_quiet(&a, &b);
+    }
+    sent(&a, 3, SEND, 8, 0);
+    CHECK_EQ(expect_wc(b.rcq, 1, IBV_WC_SUCCESS).byte_len, 8);
+    munmap(at, 2 * (size_t)page);
+    loop_close(&a, &b);
+}
+
 TEST(to_nobody)
 {
     struct side a = {0};
@@ -399,6 +434,7 @@ int main(int argc, char **argv)
         T(a_segment_that_is_not_registered),
         T(memory_that_is_gone),
         T(inline_data_is_the_programs_own),
+        T(inline_data_that_is_not_there),
         T(to_nobody),
         T(what_needs_an_answer_is_refused),
         T(attributes),

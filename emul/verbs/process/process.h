@@ -271,5 +271,8 @@ int emu_copy_to(struct emu_peer *p, struct iovec *local, unsigned nl, struct iov
                 unsigned nr, uint64_t total);
 int emu_copy_from(struct emu_peer *p, struct iovec *local, unsigned nl, struct iovec *remote,
                   unsigned nr, uint64_t total);
+/* Gathers `length` bytes that the program itself can read: 0, EFAULT where it cannot, ENOMEM.
+ * `from` is not consumed, and has `length` bytes. */
+int emu_copy_own(void *to, const struct iovec *from, unsigned n, size_t length);
 
 #endif

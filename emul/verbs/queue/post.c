@@ -554,15 +554,42 @@ static void atomic_request(struct emu_wr *w, const struct ibv_send_wr *wr)
     w->atomic.swap = wr->wr.atomic.swap;
 }
 
-/* What a request has besides where no connection tells it all; 0 or EINVAL. */
-__attribute__((noinline)) static int address_request(struct emu_wr *w, enum ibv_qp_type type,
-                                                     const struct ibv_send_wr *wr)
+/*
+ * Copies inline data, as providers do when it is posted: nobody but its sender hears of memory
+ * that is not there. 0 or a positive errno. One that is too long is refused later.
+ */
+static int gather_inline(struct emu_qp *qp, struct emu_wr *w)
 {
-    if (type == IBV_QPT_UD)
+    struct iovec from[EMU_MAX_SGE];
+
+    if (!w->length || w->length > qp->init.cap.max_inline_data ||
+        w->nsge > qp->init.cap.max_send_sge)
+        return 0;
+    if (!qp->gathered && !(qp->gathered = malloc(qp->init.cap.max_inline_data)))
+        return ENOMEM;
+    for (uint32_t i = 0; i < w->nsge; i++)
+        from[i] = (struct iovec){(void *)(uintptr_t)w->sge[i].addr, w->sge[i].length};
+    w->inl = qp->gathered;
+    return emu_copy_own(qp->gathered, from, w->nsge, w->length);
+}
+
+/*
+ * What a request has besides on a queue pair of a type other than RC; 0 or a positive errno. An
+ * RC request pays for none of it: its inline data goes straight to where the peer finds it.
+ */
+__attribute__((noinline)) static int other_request(struct emu_qp *qp, struct emu_wr *w,
+                                                   const struct ibv_send_wr *wr)
+{
+    int err = w->flags & IBV_SEND_INLINE ? gather_inline(qp, w) : 0;
+
+    if (err)
+        return err;
+    if (qp->qp.qp_type == IBV_QPT_UD)
         return emu_ah_fill(w, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
     if (emu_is_atomic(w->opcode))
         atomic_request(w, wr);
-    w->srqn = wr->qp_type.xrc.remote_srqn;
+    if (emu_is_xrc(qp->qp.qp_type))
+        w->srqn = wr->qp_type.xrc.remote_srqn;
     return 0;
 }
 
@@ -599,8 +626,8 @@ int emu_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_w
             err = EINVAL;
         w.length = (uint32_t)length;
         w.av.where = AV_NONE;
-        if (!err && ibqp->qp_type >= IBV_QPT_UD)
-            err = address_request(&w, ibqp->qp_type, wr);
+        if (!err && ibqp->qp_type != IBV_QPT_RC)
+            err = other_request(qp, &w, wr);
         else if (emu_is_atomic(w.opcode))
             atomic_request(&w, wr);
         else if (!err && w.opcode == IBV_WR_BIND_MW)

@@ -335,6 +335,7 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
         emu_xrcd_drop(qp->xrcd);
     emu_rq_fini(d, &qp->rq);
     emu_wr_api_fini(qp);
+    free(qp->gathered);
     free(qp->sq);
     free(qp->sq_sge);
     pthread_mutex_destroy(&ibqp->mutex);

@@ -136,6 +136,8 @@ struct emu_qp {
     uint32_t async_events;
     struct emu_mw_link *windows; /* bound by it last; under dev.lock */
 
+    void *gathered; /* inline data of the request being posted, not of RC; under sq_lock */
+
     /* ibv_wr_*: requests between wr_start and wr_complete */
     bool is_ex;
     int wr_err;
