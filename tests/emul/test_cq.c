@@ -562,6 +562,53 @@ TEST(vectors)
     side_close(&a);
 }
 
+/* A queue of the side's channel, with an event that nobody has fetched. */
+static struct ibv_qp *with_an_event(struct side *s, struct ibv_cq **cq)
+{
+    struct ibv_send_wr wr = {.opcode = SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
+
+    *cq = ibv_create_cq(s->ctx, 4, NULL, s->chan, 0);
+    CHECK(*cq);
+    struct ibv_qp_init_attr qi = {
+        .send_cq = *cq, .recv_cq = *cq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+    struct ibv_qp *qp = ibv_create_qp(s->pd, &qi);
+    CHECK(qp);
+    CHECK_EQ(ibv_modify_qp(qp, &err, IBV_QP_STATE), 0);
+    CHECK_EQ(ibv_req_notify_cq(*cq, 0), 0);
+    CHECK_EQ(ibv_post_send(qp, &wr, &bad), 0); /* flushed at once */
+    CHECK(readable(s->chan->fd, 0));
+    return qp;
+}
+
+TEST(events_go_with_their_queue)
+{
+    struct side s = {.use_chan = true};
+    struct ibv_cq *cq[3], *got;
+    struct ibv_qp *qp[3];
+    void *ctx;
+
+    side_open(&s);
+    for (unsigned first = 0; first < 2; first++) { /* the only one, and one of several */
+        for (unsigned i = 0; i <= 2 * first; i++)
+            qp[i] = with_an_event(&s, &cq[i]);
+        CHECK_EQ(ibv_destroy_qp(qp[first]), 0);
+        CHECK_EQ(ibv_destroy_cq(cq[first]), 0);
+        for (unsigned i = 0; i < 2 * first; i++) {
+            CHECK(readable(s.chan->fd, 0));
+            CHECK_EQ(ibv_get_cq_event(s.chan, &got, &ctx), 0);
+            CHECK(got == cq[0] || got == cq[2]);
+            ibv_ack_cq_events(got, 1);
+        }
+        CHECK(!readable(s.chan->fd, 0));
+    }
+    CHECK_EQ(ibv_destroy_qp(qp[0]), 0);
+    CHECK_EQ(ibv_destroy_qp(qp[2]), 0);
+    CHECK_EQ(ibv_destroy_cq(cq[0]), 0);
+    CHECK_EQ(ibv_destroy_cq(cq[2]), 0);
+    side_close(&s);
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -584,6 +631,7 @@ int main(int argc, char **argv)
         T(the_clock_can_be_asked),
         T(what_an_extended_queue_has_not_is_refused),
         T(vectors),
+        T(events_go_with_their_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -39,6 +41,43 @@ ACTIVE(a_wake_up_outlives_its_poster)
 PASSIVE(a_wake_up_outlives_its_poster)
 {
     setenv("EMUVERBS_NOTIFY_LATE_US", "60000000", 1);
+    side_open(s);
+    side_connect(s);
+    meet(s);
+    post_send(s, 1, SEND, 0, 8, 0);
+    for (;;)
+        pause();
+}
+
+/* The same when it has raised the event and not said so: there is one all the same. */
+PAIR(an_event_is_counted_once, run_two_kill)
+ACTIVE(an_event_is_counted_once)
+{
+    struct ibv_cq *cq;
+    void *ctx;
+
+    s->use_chan = true;
+    side_open(s);
+    post_recv(s, 1, 0, 64);
+    side_connect(s);
+    int flags = fcntl(s->chan->fd, F_GETFL);
+    CHECK_EQ(fcntl(s->chan->fd, F_SETFL, flags | O_NONBLOCK), 0);
+    CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
+    meet(s);
+    CHECK(readable(s->chan->fd, 20000));
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    usleep(300000); /* its death is known, or it is as if it had come later */
+    CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
+    CHECK(cq == s->rcq);
+    ibv_ack_cq_events(cq, 1);
+    CHECK(!readable(s->chan->fd, 500));
+    CHECK(ibv_get_cq_event(s->chan, &cq, &ctx) < 0 && errno == EAGAIN);
+    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
+    side_close(s);
+}
+PASSIVE(an_event_is_counted_once)
+{
+    setenv("EMUVERBS_TOLD_LATE_US", "60000000", 1);
     side_open(s);
     side_connect(s);
     meet(s);
@@ -222,6 +261,7 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
     const struct CMUnitTest tests[] = {
         T(a_wake_up_outlives_its_poster),
+        T(an_event_is_counted_once),
         T(a_completion_outlives_its_poster),
         T(a_queue_destroyed_under_a_stopped_poster),
         T(memory_that_is_paged_on_demand_meanwhile),

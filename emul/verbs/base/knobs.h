@@ -71,6 +71,9 @@
     X(notify_late_us, NOTIFY_LATE_US, 0, 0, 60000000, "us",                                    \
       "between disarming a completion queue and raising its event a sender waits so long: "    \
       "for tests that kill it there")                                                          \
+    X(told_late_us, TOLD_LATE_US, 0, 0, 60000000, "us",                                        \
+      "between raising the event of a completion queue and saying so a sender waits so long: " \
+      "for tests that kill it there")                                                          \
     X(grow_late_us, GROW_LATE_US, 0, 0, 60000000, "us",                                        \
       "before a completion queue that grows names its new ring its owner waits so long: for "  \
       "tests of what others see meanwhile")                                                    \

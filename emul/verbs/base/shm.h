@@ -70,7 +70,7 @@
 _Static_assert(EMU_MR_PLACES <= 1u << 19, "each place can be noted");
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 14u
+#define EMU_SHM_VERSION 15u
 
 /*
  * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real
@@ -149,25 +149,25 @@ enum cq_armed { CQ_ARMED_NO, CQ_ARMED_SOLICITED, CQ_ARMED_ANY };
 
 /*
  * shm_cq.armed: for what the queue is armed (enum cq_armed), the slot of who disarmed it last
- * and has not raised the event yet (or 0), and how many times it was disarmed. One word, so
- * that nobody dies in between.
+ * and has not woken its owner yet (or 0), and how many times it was disarmed, which is the
+ * number of its events. One word, so that nobody dies in between. A place keeps the number when
+ * another queue gets it.
  */
-#define CQ_ARMED_HOW(armed)  ((armed)&3u)
-#define CQ_ARMED_SLOT(armed) ((armed) >> 2 & (EMU_MAX_SLOTS - 1))
+#define CQ_ARMED_HOW(armed)  ((uint32_t)(armed)&3u)
+#define CQ_ARMED_SLOT(armed) ((uint32_t)((armed) >> 2) & (EMU_MAX_SLOTS - 1))
 #define CQ_ARMED_TIMES       12 /* shift */
 #define CQ_DISARMED(armed, slot)                                                               \
-    ((((armed) >> CQ_ARMED_TIMES) + 1) << CQ_ARMED_TIMES | (uint32_t)(slot) << 2 | CQ_ARMED_NO)
-/* Nobody owes an event any more. */
-#define CQ_NOTIFIED(armed) ((armed) & ~((EMU_MAX_SLOTS - 1) << 2))
+    ((((armed) >> CQ_ARMED_TIMES) + 1) << CQ_ARMED_TIMES | (uint64_t)(slot) << 2 | CQ_ARMED_NO)
+/* Nobody owes a wake-up any more. */
+#define CQ_NOTIFIED(armed) ((armed) & ~((uint64_t)(EMU_MAX_SLOTS - 1) << 2))
 
 struct shm_cq {
     _Alignas(64) _Atomic uint64_t off_ring; /* a ring that is or was the queue's: cq_ring.c */
-    _Atomic uint32_t armed;                 /* see CQ_ARMED */
-    _Atomic uint32_t ev_pending;            /* events signalled and not yet fetched */
+    _Atomic uint64_t armed;                 /* see CQ_ARMED */
     _Atomic uint32_t overrun;
     _Atomic uint32_t in_use;
-    uint32_t chan;   /* channel index + 1, 0 without */
-    uint32_t stamps; /* 1: completions bear the time */
+    _Atomic uint32_t chan; /* channel index + 1, 0 without */
+    uint32_t stamps;       /* 1: completions bear the time */
 };
 
 struct shm_chan {

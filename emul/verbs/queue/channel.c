@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Completion channels. The descriptor that programs poll is an eventfd in semaphore mode: it
- * counts events. Which queue an event belongs to is counted in the queue itself, so a channel
- * needs no shared list.
+ * counts wake-ups, one for each event. The events themselves are counted in the word of their
+ * queue that tells whether it is armed (shm.h), so a channel needs no shared list, and none is
+ * counted twice or lost by who dies after it. Such a one may have woken the owner or not: then
+ * the descriptor is set to what the queues say. So it is when a queue is destroyed, whose
+ * events go with it. A poster that is at work meanwhile may wake once more for what was counted
+ * already; that ends with a read that finds nothing.
  */
 #include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 EMU_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
@@ -76,6 +82,28 @@ EMU_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
     return 0;
 }
 
+bool emu_chan_wakes(const struct emu_chan *c)
+{
+    struct pollfd p = {c->ch.fd, POLLIN, 0};
+
+    return poll(&p, 1, 0) > 0;
+}
+
+void emu_chan_settle(struct emu_chan *c)
+{
+    uint64_t n = 0, one;
+    struct iovec v = {&one, sizeof(one)};
+
+    /* a program's thread may read, too: this must not wait where that has left nothing */
+    while (preadv2(c->ch.fd, &v, 1, -1, RWF_NOWAIT) > 0)
+        ;
+    for (const struct emu_cq *q = c->cqs; q; q = q->chan_next)
+        n += emu_cq_events(q);
+    while (n && write(c->ch.fd, &n, sizeof(n)) < 0 && errno == EINTR)
+        ;
+    atomic_fetch_add(&c->settled, 1);
+}
+
 EMU_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
                                 void **cq_context)
 {
@@ -89,14 +117,15 @@ EMU_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq 
     for (;;) {
         uint64_t one;
         struct emu_cq *found = NULL;
+        uint32_t settled = atomic_load(&c->settled);
         if (read(channel->fd, &one, sizeof(one)) < 0)
             return -1;
         pthread_mutex_lock(&d->lock);
         for (struct emu_cq **pp = &c->cqs; *pp; pp = &(*pp)->chan_next) {
             struct emu_cq *q = *pp;
-            if (atomic_load(&q->s->ev_pending) == 0)
+            if (emu_cq_events(q) == 0)
                 continue;
-            atomic_fetch_sub(&q->s->ev_pending, 1);
+            q->fetched++;
             found = q;
             if (q->chan_next) { /* to the end: the others come first next time */
                 *pp = q->chan_next;
@@ -107,6 +136,8 @@ EMU_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq 
             }
             break;
         }
+        if (atomic_load(&c->settled) != settled)
+            emu_chan_settle(c); /* it counted the event of the wake-up that was read before */
         if (found) {
             pthread_mutex_lock(&found->cq.mutex);
             found->comp_events++;

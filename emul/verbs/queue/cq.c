@@ -8,9 +8,9 @@
  *
  * Notification is free of races by two fences: the owner sets `armed` and then looks at the
  * ring; a poster makes its entry ready and then looks at `armed`. At least one of them sees the
- * other. The swap that disarms the queue says who owes the event, so that the owner raises it
- * when a poster dies, and no wake-up is lost with it. One that died before its swap has left an
- * entry that nobody was told of: when the queue is armed then, the owner does that.
+ * other. The swap that disarms the queue is its event, and says who owes the wake-up, so that
+ * the owner sees to it when a poster dies (channel.c). One that died before its swap has left
+ * an entry that nobody was told of: when the queue is armed then, the owner does that.
  *
  * A small send may arrive with its payload in a bounce slot. The poster has checked the
  * receive's segments and left their addresses there; the copy into the program's buffer is made
@@ -119,24 +119,22 @@ static void land(struct emu_dev *d, struct shm_cqe *e)
     e->bounce = 0;
 }
 
-/* Raises the event of a queue that was disarmed. */
+/* Wakes for the event of a queue that was disarmed. */
 static void signal_event(struct emu_dev *d, struct emu_peer *owner, struct shm_cq *s)
 {
-    uint32_t chan = s->chan; /* who comes late may find another queue here */
+    uint32_t chan = atomic_load(&s->chan); /* who comes late may find another queue here */
 
-    if (!chan)
-        return;
-    atomic_fetch_add(&s->ev_pending, 1);
-    emu_peer_signal_chan(d, owner, chan - 1);
+    if (chan)
+        emu_peer_signal_chan(d, owner, chan - 1);
 }
 
 /*
- * The event owed by `note`, the word that disarmed the queue, is raised. Who has disarmed it
- * since has taken that place, and its event tells of both.
+ * The wake-up owed by `note`, the word that disarmed the queue, is done. Who has disarmed it
+ * since has taken that place.
  */
-static void notified(struct shm_cq *s, uint32_t note)
+static void notified(struct shm_cq *s, uint64_t note)
 {
-    uint32_t armed = atomic_load(&s->armed);
+    uint64_t armed = atomic_load(&s->armed);
 
     while ((armed ^ note) >> 2 == 0 &&
            !atomic_compare_exchange_weak(&s->armed, &armed, CQ_NOTIFIED(armed)))
@@ -148,9 +146,9 @@ static void notified(struct shm_cq *s, uint32_t note)
  * its own, so that who has nobody to wake saves no registers.
  */
 __attribute__((noinline)) static void notify(struct emu_dev *d, struct emu_peer *owner,
-                                             struct shm_cq *s, uint32_t armed, bool solicited)
+                                             struct shm_cq *s, uint64_t armed, bool solicited)
 {
-    uint32_t note;
+    uint64_t note;
 
     if (d->knobs.wake_late_us) {
         usleep((useconds_t)d->knobs.wake_late_us);
@@ -165,6 +163,8 @@ __attribute__((noinline)) static void notify(struct emu_dev *d, struct emu_peer 
     if (d->knobs.notify_late_us)
         usleep((useconds_t)d->knobs.notify_late_us);
     signal_event(d, owner, s);
+    if (d->knobs.told_late_us)
+        usleep((useconds_t)d->knobs.told_late_us);
     notified(s, note);
 }
 
@@ -173,7 +173,7 @@ void emu_cq_notify(struct emu_dev *d, struct emu_peer *owner, uint32_t index, bo
     struct shm_cq *s = shm_cq(owner->seg, index);
 
     atomic_thread_fence(memory_order_seq_cst);
-    uint32_t armed = atomic_load_explicit(&s->armed, memory_order_relaxed);
+    uint64_t armed = atomic_load_explicit(&s->armed, memory_order_relaxed);
     if (CQ_ARMED_HOW(armed) != CQ_ARMED_NO)
         notify(d, owner, s, armed, solicited);
 }
@@ -229,14 +229,14 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     cq->rings[cq->nrings++] = ring;
     atomic_store(&cq->ring, ring->s);
     atomic_store(&cq->s->off_ring, ring->off_head);
-    atomic_store(&cq->s->armed, CQ_ARMED_NO);
-    atomic_store(&cq->s->ev_pending, 0);
+    cq->fetched = atomic_load(&cq->s->armed) >> CQ_ARMED_TIMES;
+    atomic_store(&cq->s->armed, cq->fetched << CQ_ARMED_TIMES | CQ_ARMED_NO);
     atomic_store(&cq->s->overrun, 0);
-    cq->s->chan = 0;
+    atomic_store(&cq->s->chan, 0);
     cq->s->stamps = stamps;
     if (channel) {
         cq->chan = (struct emu_chan *)channel;
-        cq->s->chan = cq->chan->index + 1;
+        atomic_store(&cq->s->chan, cq->chan->index + 1);
         cq->chan_next = cq->chan->cqs;
         cq->chan->cqs = cq;
         channel->refcnt++;
@@ -333,6 +333,11 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
                 break;
             }
         cq->chan->ch.refcnt--;
+        /* its events go with it: who comes late finds nothing to disarm, and nobody to wake */
+        atomic_fetch_and(&cq->s->armed, ~UINT64_C(3));
+        atomic_store(&cq->s->chan, 0);
+        if (emu_cq_events(cq))
+            emu_chan_settle(cq->chan);
     }
     pthread_mutex_unlock(&d->lock);
     emu_async_purge(emu_ctx_of(cq->cq.context), &cq->cq);
@@ -461,10 +466,10 @@ int emu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
     if (emu_call(CALL_ibv_req_notify_cq))
         return EIO;
     uint32_t how = solicited_only ? CQ_ARMED_SOLICITED : CQ_ARMED_ANY;
-    uint32_t armed = atomic_load(&cq->s->armed);
+    uint64_t armed = atomic_load(&cq->s->armed);
     /* a request for any completion is not weakened by a later one for solicited ones */
     while (CQ_ARMED_HOW(armed) < how &&
-           !atomic_compare_exchange_weak(&cq->s->armed, &armed, (armed & ~3u) | how))
+           !atomic_compare_exchange_weak(&cq->s->armed, &armed, (armed & ~UINT64_C(3)) | how))
         ;
     atomic_thread_fence(memory_order_seq_cst);
     return 0;
@@ -510,6 +515,23 @@ void emu_cq_settle(struct emu_dev *d)
 }
 
 /*
+ * A poster has died. Where its note stands it has disarmed a queue, and may have woken its
+ * owner for that or not. Its note is gone where another has disarmed the queue since: then
+ * there may be an event that nothing wakes for. Under d->lock.
+ */
+static void settle_channels(struct emu_dev *d)
+{
+    for (uint32_t k = 0; k < EMU_MAX_CQS; k++) {
+        struct emu_cq *cq = d->cq[k];
+        if (!cq || !cq->chan)
+            continue;
+        if (cq->chan->owed || (emu_cq_events(cq) && !emu_chan_wakes(cq->chan)))
+            emu_chan_settle(cq->chan);
+        cq->chan->owed = false;
+    }
+}
+
+/*
  * What a poster may leave behind when it is killed: a cell that is not in the ring, a bounce
  * slot that no completion refers to, a queue that it disarmed without signalling, or a
  * completion in one that is still armed.
@@ -535,14 +557,16 @@ void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
             added |= atomic_load(&e->cell.owner) == slot;
         }
         pthread_mutex_unlock(&cq->lock);
-        uint32_t note = atomic_load(&cq->s->armed);
+        uint64_t note = atomic_load(&cq->s->armed);
         if (CQ_ARMED_SLOT(note) == slot) {
-            signal_event(d, &d->self, cq->s);
             notified(cq->s, note);
+            if (cq->chan)
+                cq->chan->owed = true;
         } else if (added) {
             emu_cq_notify(d, &d->self, k, true);
         }
     }
+    settle_channels(d);
     pthread_mutex_unlock(&d->lock);
     late_free(d);
     for (uint32_t i = 0; i < EMU_BOUNCE_SLOTS; i++)

@@ -29,7 +29,9 @@ static inline struct emu_ctx *emu_ctx_of(struct ibv_context *c)
 struct emu_chan {
     struct ibv_comp_channel ch;
     uint32_t index;
-    struct emu_cq *cqs; /* under dev.lock */
+    struct emu_cq *cqs;       /* under dev.lock */
+    bool owed;                /* one that died may owe it a wake-up; under dev.lock */
+    _Atomic uint32_t settled; /* how many times: written under dev.lock */
 };
 
 #define EMU_CQ_RINGS 24u /* each has twice the places of the one before, or more */
@@ -60,7 +62,8 @@ struct emu_cq {
     struct emu_cq *late_next; /* dev.late_cqs, when it is destroyed */
     _Atomic int users;
     struct emu_srq *xrc_srqs; /* those of XRC that complete here; under lock */
-    uint32_t comp_events;     /* fetched */
+    uint64_t fetched;         /* events, counted as in shm_cq.armed; under dev.lock */
+    uint32_t comp_events;     /* fetched, for acknowledging */
     uint32_t async_events;    /* raised */
     bool ex_ok;               /* created by ibv_create_cq_ex */
     struct ibv_wc ex_wc;
@@ -110,6 +113,18 @@ int emu_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 /* NULL with errno set. `stamps`: each completion bears its time. */
 struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_context,
                              struct ibv_comp_channel *channel, int comp_vector, bool stamps);
+
+/* channel.c */
+/* Events of a queue that were raised and not fetched. Under dev.lock. */
+static inline uint64_t emu_cq_events(const struct emu_cq *cq)
+{
+    return (atomic_load(&cq->s->armed) >> CQ_ARMED_TIMES) - cq->fetched;
+}
+/* Wakes as often as there are events that were not fetched, no more and no less. Under
+ * dev.lock. */
+void emu_chan_settle(struct emu_chan *c);
+/* Does it wake now? */
+bool emu_chan_wakes(const struct emu_chan *c);
 
 /* cq_ex.c */
 struct ibv_cq_ex *emu_create_cq_ex(struct ibv_context *context,
