@@ -52,6 +52,8 @@
     X(ibv_destroy_ah, 0)                                                                       \
     X(ibv_attach_mcast, 1)                                                                     \
     X(ibv_detach_mcast, 0)                                                                     \
+    X(ibv_create_flow, 1)                                                                      \
+    X(ibv_destroy_flow, 0)                                                                     \
     X(ibv_open_xrcd, 1)                                                                        \
     X(ibv_close_xrcd, 0)                                                                       \
     X(ibv_create_srq, 1)                                                                       \
@@ -137,6 +139,7 @@
     X(live_xrcd, "objects", "XRC domains")                                                     \
     X(live_qp, "objects", "queue pairs")                                                       \
     X(live_ah, "objects", "address handles")                                                   \
+    X(live_flow, "objects", "flows of raw packets")                                            \
     X(live_cm_channel, "objects", "rdma_cm event channels")                                    \
     X(live_cm_id, "objects", "rdma_cm identifiers")                                            \
     X(live_cm_event, "objects", "rdma_cm events fetched and not acknowledged")                 \

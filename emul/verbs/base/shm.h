@@ -47,6 +47,7 @@
 #define EMU_MAX_MWS    (1u << 16)
 #define EMU_MAX_SGE    64u
 #define EMU_MAX_MCASTS 1024u
+#define EMU_MAX_FLOWS  256u
 /* The table of regions: behind them windows, and then a place for the users of each SRQ. */
 #define EMU_SRQ_PLACE(srq) (EMU_MAX_MRS + EMU_MAX_MWS + (srq))
 #define EMU_MR_PLACES      EMU_SRQ_PLACE(EMU_MAX_SRQS)
@@ -289,6 +290,35 @@ struct shm_mcast {
     uint8_t gid[16];
 };
 
+/* What a flow can ask of a frame, as it is on the wire; what a frame has not is zero. */
+#define SHM_FRAME_VLAN 1u
+#define SHM_FRAME_IPV4 2u
+#define SHM_FRAME_IPV6 4u
+#define SHM_FRAME_TCP  8u
+#define SHM_FRAME_UDP  16u
+struct shm_frame {
+    uint8_t kinds; /* SHM_FRAME_*: what it is */
+    uint8_t dst_mac[6], src_mac[6];
+    uint8_t proto, tos, ttl;       /* IPv4 */
+    uint8_t next_hdr, tclass, hop; /* IPv6 */
+    uint8_t src_v6[16], dst_v6[16];
+    uint8_t pad;         /* zero, as all bytes are compared */
+    uint16_t ether_type; /* behind the VLAN's tag, where it has one */
+    uint16_t vlan_tag;
+    uint16_t src_port, dst_port;
+    uint32_t src_v4, dst_v4;
+    uint32_t flow_label;
+};
+
+_Static_assert(sizeof(struct shm_frame) == 72, "no other bytes are in between");
+
+/* A queue pair gets the frames that agree with `value` in the bits of `mask`. */
+struct shm_flow {
+    _Atomic uint32_t qpn; /* 0: free. Set after the rest, cleared first. */
+    uint32_t priority;    /* 0 is the best */
+    struct shm_frame value, mask;
+};
+
 /* A small message on its way into a posted receive: copied by the receiver's ibv_poll_cq. */
 struct shm_bounce {
     _Atomic uint32_t owner; /* slot of the process that filled it; 0 when free or just taken */
@@ -331,7 +361,8 @@ struct shm_head {
     uint64_t size;
     _Atomic uint32_t ready;
     _Atomic uint32_t silent; /* knob: this process answers nothing */
-    uint64_t off_mr, off_qp, off_cq, off_srq, off_chan, off_mcast, off_bounce, off_arena;
+    uint64_t off_mr, off_qp, off_cq, off_srq, off_chan, off_mcast, off_flow, off_bounce,
+        off_arena;
     /* what follows changes all the time: peers read only what is above */
     _Alignas(
         64) _Atomic uint64_t serial; /* of the tokens that this process has used as a poster */
@@ -370,6 +401,10 @@ static inline struct shm_chan *shm_chan(const struct shm_head *seg, uint32_t i)
 static inline struct shm_mcast *shm_mcast(const struct shm_head *seg, uint32_t i)
 {
     return (struct shm_mcast *)shm_at(seg, seg->off_mcast) + (i & (EMU_MAX_MCASTS - 1));
+}
+static inline struct shm_flow *shm_flow(const struct shm_head *seg, uint32_t i)
+{
+    return (struct shm_flow *)shm_at(seg, seg->off_flow) + (i & (EMU_MAX_FLOWS - 1));
 }
 static inline struct shm_mr *shm_mr(const struct shm_head *seg, uint32_t i)
 {

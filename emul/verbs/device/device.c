@@ -34,6 +34,8 @@ EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_a
                                IBV_DEVICE_MEM_MGT_EXTENSIONS;
     if (k->srq)
         a->device_cap_flags |= IBV_DEVICE_XRC;
+    if (k->ethernet)
+        a->device_cap_flags |= IBV_DEVICE_MANAGED_FLOW_STEERING;
     a->max_mw = (int)k->max_mw;
     a->max_sge = (int)k->max_sge;
     a->max_sge_rd = (int)k->max_sge;
@@ -103,6 +105,8 @@ static struct emu_ctx *ctx_new(struct emu_dev *d, struct emu_hca *h)
     v->reg_dm_mr = emu_reg_dm_mr;
     if (d->knobs.odp)
         v->advise_mr = emu_advise_mr;
+    v->ibv_create_flow = emu_create_flow;
+    v->ibv_destroy_flow = emu_destroy_flow;
     v->alloc_td = emu_alloc_td;
     v->dealloc_td = emu_dealloc_td;
     v->alloc_parent_domain = emu_alloc_parent_domain;

@@ -24,8 +24,8 @@ _Atomic(struct emu_dev *) emu_device;
 static struct emu_dev *inherited; /* the parent's, in a forked child: its objects point there */
 
 static const char *const object_name[] = {
-    "context", "pd",   "mr", "mw", "dm",         "td",    "channel",  "cq",
-    "srq",     "xrcd", "qp", "ah", "cm_channel", "cm_id", "cm_event",
+    "context", "pd",   "mr", "mw", "dm",   "td",         "channel", "cq",
+    "srq",     "xrcd", "qp", "ah", "flow", "cm_channel", "cm_id",   "cm_event",
 };
 _Static_assert(COUNT_live_context + sizeof(object_name) / sizeof(object_name[0]) ==
                    COUNT_live_cm_event + 1,

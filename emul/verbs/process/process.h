@@ -104,6 +104,7 @@ struct emu_dev {
     struct emu_mr *mr[EMU_MAX_MRS];
     struct emu_mw *mw[EMU_MAX_MWS];
 
+    _Atomic uint32_t flows;    /* of raw packets, of this process; changed under lock */
     _Atomic uint64_t dm_used;  /* bytes of device memory that are allocated */
     _Atomic uint64_t wr_total; /* executed, for kill_after */
 };

@@ -499,7 +499,7 @@ static enum exec_result do_atomic(struct run *r, enum ibv_wc_status *status)
 static bool resolve_local(struct run *r)
 {
     const struct emu_wr *wr = r->wr;
-    bool unanswered = r->qp->qp.qp_type == IBV_QPT_UC || r->qp->qp.qp_type == IBV_QPT_UD;
+    bool unanswered = r->qp->qp.qp_type != IBV_QPT_RC && !is_xrc(r);
     bool answered = wr->opcode == IBV_WR_RDMA_READ || emu_is_atomic(wr->opcode);
     uint32_t access = answered ? IBV_ACCESS_LOCAL_WRITE : 0;
 
@@ -564,7 +564,7 @@ static bool enter_datagram(struct run *r)
         holder = 0;
     }
     uint32_t state = atomic_load(&r->rs->state);
-    if (atomic_load(&r->rs->user.qpn) == r->qpn && r->rs->type == IBV_QPT_UD &&
+    if (atomic_load(&r->rs->user.qpn) == r->qpn && r->rs->type == r->qp->qp.qp_type &&
         r->rs->fabric == r->qp->s->fabric && receives(state) &&
         r->rs->qkey == (r->wr->av.qkey >> 31 ? r->qp->attr.qkey : r->wr->av.qkey))
         return true;
@@ -633,10 +633,40 @@ static void send_datagram(struct run *r)
     }
 }
 
+/* A frame goes to those whose flows it fits. */
+static enum ibv_wc_status exec_frame(struct run *r)
+{
+    struct iovec local[EMU_MAX_SGE + 1];
+    uint32_t qpn[MOST_MEMBERS], n;
+
+    r->datagram = true;
+    if (!resolve_local(r))
+        return IBV_WC_LOC_PROT_ERR;
+    n = r->wr->length > r->d->knobs.mtu + EMU_FRAME_HEADERS
+            ? 0
+            : emu_flow_find(r->d, r->qp->s->fabric, r->local, r->nlocal, r->wr->length, qpn,
+                            MOST_MEMBERS);
+    memcpy(local, r->local, r->nlocal * sizeof(*local));
+    for (uint32_t i = 0; i < n; i++) {
+        r->peer = emu_peer_get(r->d, qpn[i] >> EMU_QP_BITS);
+        if (r->peer)
+            deliver(r, qpn[i]);
+        emu_peer_put(r->d, r->peer);
+        memcpy(r->local, local, r->nlocal * sizeof(*local)); /* copying used it up */
+    }
+    r->peer = NULL;
+    if (!n)
+        emu_count(COUNT_datagrams_lost, 1);
+    return IBV_WC_SUCCESS;
+}
+
 static enum ibv_wc_status exec_datagram(struct run *r)
 {
     const struct emu_av *av = &r->wr->av;
     unsigned char header[EMU_GRH];
+
+    if (r->qp->qp.qp_type == IBV_QPT_RAW_PACKET)
+        return exec_frame(r);
 
     if (av->pd != r->qp->qp.pd->handle)
         return IBV_WC_LOC_QP_OP_ERR;
@@ -698,7 +728,7 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
                                                : emu_mw_invalidate(d, qp->qp.qp_num, wr->imm);
         return EXEC_DONE;
     }
-    if (qp->qp.qp_type == IBV_QPT_UD) {
+    if (qp->qp.qp_type >= IBV_QPT_UD && emu_is_datagram(qp->qp.qp_type)) {
         *status = exec_datagram(&r);
         return EXEC_DONE;
     }

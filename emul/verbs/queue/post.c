@@ -400,7 +400,8 @@ __attribute__((noinline)) static bool is_less(enum ibv_qp_type type, const struc
     switch (wr->opcode) {
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_IMM:
-        return pair || (type == IBV_QPT_UD && wr->av.where != AV_NONE);
+        return pair || (type == IBV_QPT_UD && wr->av.where != AV_NONE) ||
+               (type == IBV_QPT_RAW_PACKET && wr->opcode == IBV_WR_SEND);
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
         return pair;
@@ -586,7 +587,9 @@ __attribute__((noinline)) static int other_request(struct emu_qp *qp, struct emu
         return err;
     if (qp->qp.qp_type == IBV_QPT_UD)
         return emu_ah_fill(w, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
-    if (emu_is_atomic(w->opcode))
+    if (qp->qp.qp_type == IBV_QPT_RAW_PACKET)
+        memset(&w->av, 0, sizeof(w->av));
+    else if (emu_is_atomic(w->opcode))
         atomic_request(w, wr);
     if (emu_is_xrc(qp->qp.qp_type))
         w->srqn = wr->qp_type.xrc.remote_srqn;

@@ -21,6 +21,8 @@ static uint64_t send_ops(const struct emu_knobs *k, enum ibv_qp_type type)
 {
     if (type == IBV_QPT_UD)
         return UD_OPS;
+    if (type == IBV_QPT_RAW_PACKET)
+        return IBV_QP_EX_WITH_SEND;
     if (type == IBV_QPT_UC)
         return UC_OPS;
     if (type == IBV_QPT_XRC_SEND)
@@ -35,10 +37,13 @@ static int check_parts(const struct emu_knobs *k, const struct ibv_context *cont
                        const struct ibv_qp_init_attr_ex *a)
 {
     bool xrc = emu_is_xrc(a->qp_type), receives = a->qp_type == IBV_QPT_XRC_RECV;
+    bool raw = a->qp_type == IBV_QPT_RAW_PACKET && k->ethernet;
 
     if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC && a->qp_type != IBV_QPT_UD &&
-        !(xrc && k->srq))
+        !raw && !(xrc && k->srq))
         return EOPNOTSUPP;
+    if (raw && !emu_raw_permitted())
+        return EPERM;
     if (receives)
         return (a->comp_mask & IBV_QP_INIT_ATTR_XRCD) && a->xrcd->context == context ? 0
                                                                                      : EINVAL;

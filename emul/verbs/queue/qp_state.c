@@ -68,6 +68,16 @@ static const struct transition datagrams[] = {
     {IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
     {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
 };
+static const struct transition frames[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PORT, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PORT},
+    {IBV_QPS_INIT, IBV_QPS_RTR, 0, 0},
+    {IBV_QPS_RTR, IBV_QPS_RTS, 0, 0},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, 0},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, 0},
+    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
+};
 /* Of XRC each half has what it needs of a connection's. */
 static const struct transition xrc_sends[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, OPT_INIT, 0},
@@ -108,6 +118,8 @@ static const struct transition *table_of(enum ibv_qp_type type)
     switch (type) {
     case IBV_QPT_UD:
         return datagrams;
+    case IBV_QPT_RAW_PACKET:
+        return frames;
     case IBV_QPT_UC:
         return unacknowledged;
     case IBV_QPT_XRC_SEND:
@@ -278,7 +290,7 @@ static uint64_t quiesce(struct emu_dev *d, struct emu_qp *qp)
     atomic_thread_fence(memory_order_seq_cst);
     for (; (t = atomic_load(&qp->s->busy)) != 0; sched_yield()) {
         uint64_t now = emu_now();
-        bool pair = qp->qp.qp_type != IBV_QPT_UD;
+        bool pair = !emu_is_datagram(qp->qp.qp_type);
         bool gone = pair && qp->peer && atomic_load(&qp->peer->dead);
         if (!gone && now > look) {
             struct emu_peer *p = pair ? qp->peer : emu_peer_get(d, RX_SLOT(t));
@@ -342,7 +354,8 @@ void emu_qp_peer_died(struct emu_dev *d, uint32_t slot)
         if (!qp_at(d, i)) /* to look into the segment would give it a page */
             continue;
         /* its number is set last: one that is being made is not found by posters, nor here */
-        if (atomic_load(&shared->user.qpn) == 0 || shared->type != IBV_QPT_UD)
+        if (atomic_load(&shared->user.qpn) == 0 ||
+            !emu_is_datagram((enum ibv_qp_type)shared->type))
             continue;
         qp = qp_at(d, i);
         if (!qp)
@@ -435,7 +448,7 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         emu_qp_reset(d, qp);
         return 0;
     }
-    bool pair = ibqp->qp_type != IBV_QPT_UD;
+    bool pair = !emu_is_datagram(ibqp->qp_type);
     if (to == IBV_QPS_RTR && pair &&
         emu_reachable(d, emu_hca_of(ibqp->context)->index, &attr->ah_attr))
         peer = emu_peer_get(d, attr->dest_qp_num >> EMU_QP_BITS);

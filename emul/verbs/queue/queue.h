@@ -37,6 +37,12 @@ static inline bool emu_is_xrc(enum ibv_qp_type type)
     return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
 }
 
+/* Has it no peer of its own, but many posters? */
+static inline bool emu_is_datagram(enum ibv_qp_type type)
+{
+    return type == IBV_QPT_UD || type == IBV_QPT_RAW_PACKET;
+}
+
 enum sqe_state { SQE_QUEUED, SQE_READING, SQE_DONE };
 
 /* Where datagrams to an address go. */
@@ -109,7 +115,7 @@ struct emu_qp {
     struct emu_peer *peer;     /* connected to; for datagrams that of the last one */
     struct emu_peer *srq_peer; /* XRC: of the last shared receive queue that was named */
     uint8_t source;            /* number of the port it was given; under sq_lock */
-    uint32_t groups;           /* multicast groups that it is in; under dev.lock */
+    uint32_t groups;           /* multicast groups that it is in, or flows; under dev.lock */
 
     /* send queue: retire <= exec <= tail; freed (by polling) <= retire */
     struct emu_sqe *sq;
@@ -154,7 +160,8 @@ int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
 /* ah.c */
 /* Puts the address of a datagram into a request; 0 or EINVAL. */
 int emu_ah_fill(struct emu_wr *w, const struct ibv_ah *ah, uint32_t qpn, uint32_t qkey);
-#define EMU_GRH 40u /* bytes of a receive before a datagram's data */
+#define EMU_FRAME_HEADERS 18u /* of Ethernet, beyond what the MTU counts */
+#define EMU_GRH           40u /* bytes of a receive before a datagram's data */
 /* Writes what a datagram's receiver finds there; `payload` are the bytes that follow. */
 void emu_ah_header(struct emu_dev *d, const struct emu_av *av, uint32_t payload,
                    unsigned char header[EMU_GRH]);
@@ -168,6 +175,19 @@ void emu_mcast_forked(struct emu_dev *d); /* in the child: these are its parent'
 /* The slots of other processes with members of a group; how many, at most `max`. */
 unsigned emu_mcast_slots(struct emu_dev *d, const union ibv_gid *gid, uint32_t *slots,
                          unsigned max);
+
+/* Tells other processes that this one is to be found by the name of `gid`, or does not any more
+ * when that was done as often: 0 or a positive errno. Under d->lock. */
+int emu_mcast_hold(struct emu_dev *d, const union ibv_gid *gid);
+void emu_mcast_drop(struct emu_dev *d, const union ibv_gid *gid);
+
+/* raw.c: frames of Ethernet, and the flows that say who gets them */
+bool emu_raw_permitted(void); /* to the process, by its rights */
+struct ibv_flow *emu_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr);
+int emu_destroy_flow(struct ibv_flow *flow);
+/* The queue pairs of a network that get a frame of `length` bytes; how many, at most `max`. */
+uint32_t emu_flow_find(struct emu_dev *d, uint8_t fabric, const struct iovec *frame, unsigned n,
+                       uint32_t length, uint32_t *qpn, uint32_t max);
 
 /* rq.c */
 int emu_rq_init(struct emu_dev *d, struct emu_rq *rq, struct shm_rq *s, uint32_t max_wr,

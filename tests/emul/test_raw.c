@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Raw packets: who gets which frame, by flows, and what cannot be asked for. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include "tests/emul/pair.h"
+
+static struct ibv_qp *raw_qp(struct side *s)
+{
+    struct ibv_qp_init_attr qi = {.send_cq = s->scq,
+                                  .recv_cq = s->rcq,
+                                  .qp_type = IBV_QPT_RAW_PACKET,
+                                  .cap = {16, 16, 2, 2, 128}};
+
+    return ibv_create_qp(s->pd, &qi);
+}
+
+static bool permitted(void)
+{
+    struct side s = {0};
+
+    setenv("EMUVERBS_ETHERNET", "1", 1);
+    side_open(&s);
+    struct ibv_qp *qp = raw_qp(&s);
+    bool ok = qp || errno != EPERM;
+    if (qp)
+        CHECK_EQ(ibv_destroy_qp(qp), 0);
+    side_close(&s);
+    if (!ok)
+        printf("skipped: raw packets need CAP_NET_RAW\n");
+    return ok;
+}
+
+/* A side whose queue pair is for raw packets. */
+static void open_raw(struct side *s)
+{
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+
+    setenv("EMUVERBS_ETHERNET", "1", 1);
+    side_open(s);
+    CHECK_EQ(ibv_destroy_qp(s->qp), 0);
+    s->qp = raw_qp(s);
+    CHECK(s->qp);
+    CHECK_EQ(ibv_modify_qp(s->qp, &a, IBV_QP_STATE), EINVAL); /* by which port? */
+    CHECK_EQ(ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_PORT), 0);
+    a.qp_state = IBV_QPS_RTR;
+    CHECK_EQ(ibv_modify_qp(s->qp, &a, IBV_QP_STATE), 0);
+    a.qp_state = IBV_QPS_RTS;
+    CHECK_EQ(ibv_modify_qp(s->qp, &a, IBV_QP_STATE), 0);
+}
+
+struct flow {
+    struct ibv_flow_attr attr;
+    struct ibv_flow_spec_eth eth;
+    union {
+        struct ibv_flow_spec_ipv4_ext v4;
+        struct ibv_flow_spec_ipv6 v6;
+        struct ibv_flow_spec_tcp_udp ports;
+    };
+} __attribute__((packed, aligned(4)));
+
+/* A flow for what goes to the address 02:…:to. */
+static struct flow flow_to(uint8_t to)
+{
+    struct flow f = {
+        .attr = {.type = IBV_FLOW_ATTR_NORMAL, .num_of_specs = 1, .port = 1, .priority = 3},
+        .eth = {.type = IBV_FLOW_SPEC_ETH, .size = sizeof(f.eth)}};
+
+    memset(f.eth.mask.dst_mac, 0xff, 6);
+    f.eth.val.dst_mac[0] = 2;
+    f.eth.val.dst_mac[5] = to;
+    return f;
+}
+
+static struct ibv_flow *make(struct side *s, struct flow *f)
+{
+    struct ibv_flow *flow = ibv_create_flow(s->qp, &f->attr);
+
+    CHECK(flow);
+    return flow;
+}
+
+/* UDP or TCP over IPv4 or IPv6, perhaps behind a VLAN's tag. How long it is. */
+static uint32_t frame(unsigned char *p, uint8_t to, int version, uint8_t proto, bool vlan)
+{
+    unsigned char *at = p + 12;
+
+    memset(p, 0, 200);
+    p[0] = 2, p[5] = to, p[6] = 2, p[11] = 0x77;
+    if (vlan)
+        memcpy(at, "\x81\x00\x20\x05", 4), at += 4;
+    memcpy(at, version == 4 ? "\x08\x00" : "\x86\xdd", 2), at += 2;
+    if (version == 4) {
+        at[0] = 0x46, at[1] = 0x10, at[8] = 64, at[9] = proto; /* with an option */
+        memcpy(at + 12, "\x0a\x00\x00\x01\x0a\x00\x00\x02", 8);
+        at += 24;
+    } else {
+        at[0] = 0x61, at[1] = 0x23, at[2] = 0x45, at[3] = 0x67, at[6] = proto, at[7] = 9;
+        memset(at + 8, 0xfd, 32);
+        at += 40;
+    }
+    memcpy(at, "\x12\x34\x56\x78", 4);
+    pattern(at + 20, 40, 5);
+    return (uint32_t)(at + 60 - p);
+}
+
+static void put(struct side *s, uint64_t id, uint32_t len)
+{
+    CHECK_EQ(try_send(s, id, SEND, 0, len, IBV_SEND_SIGNALED, 0, 0), 0);
+    CHECK_EQ(expect_wc(s->scq, id, IBV_WC_SUCCESS).opcode, IBV_WC_SEND);
+}
+
+/* Does the frame at the start of a's buffer reach b? */
+static bool arrives(struct side *a, struct side *b, uint32_t len)
+{
+    struct ibv_wc wc;
+
+    put(a, 1, len);
+    if (ibv_poll_cq(b->rcq, 1, &wc) == 0)
+        return false;
+    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.byte_len, len);
+    CHECK_EQ(wc.wc_flags, 0);
+    CHECK(memcmp(a->buf, b->buf + 4096, len) == 0);
+    post_recv(b, 9, 4096, 2048);
+    return true;
+}
+
+static void open_two(struct side *a, struct side *b)
+{
+    open_raw(a);
+    open_raw(b);
+    post_recv(b, 9, 4096, 2048);
+}
+
+TEST(a_frame_needs_a_flow)
+{
+    struct side a = {0}, b = {0};
+    struct flow f = flow_to(1);
+
+    if (!permitted())
+        return;
+    open_two(&a, &b);
+    int64_t lost = counter("datagrams_lost");
+    uint32_t len = frame(a.buf, 1, 4, 17, false);
+    CHECK(!arrives(&a, &b, len));
+    CHECK_EQ(counter("datagrams_lost"), lost + 1);
+    struct ibv_flow *flow = make(&b, &f);
+    CHECK(arrives(&a, &b, len));
+    CHECK_EQ(ibv_destroy_qp(b.qp), EBUSY); /* it has a flow */
+    frame(a.buf, 2, 4, 17, false);
+    CHECK(!arrives(&a, &b, len));
+    put(&a, 2, 13); /* no frame at all */
+    put(&a, 3, 4096 + 19);
+    expect_none(b.rcq);
+    CHECK_EQ(ibv_destroy_flow(flow), 0);
+    frame(a.buf, 1, 4, 17, false);
+    CHECK(!arrives(&a, &b, len));
+    CHECK_EQ(counter("live_flow"), 0);
+    loop_close(&a, &b);
+}
+
+/* Each field decides alone. */
+TEST(what_flows_look_at)
+{
+    struct side a = {0}, b = {0};
+
+    if (!permitted())
+        return;
+    open_two(&a, &b);
+    for (int k = 0; k < 10; k++) {
+        struct flow f = flow_to(1);
+        struct ibv_flow *flow;
+        int version = k < 5 ? 4 : 6;
+        bool vlan = k == 0 || k == 9;
+        uint8_t proto = k == 4 || k == 8 ? 6 : 17;
+        uint32_t len = frame(a.buf, 1, version, proto, vlan);
+        for (int wrong = 0; wrong < 2; wrong++) {
+            f.attr.num_of_specs = k && k != 9 ? 2 : 1;
+            if (k == 0 || k == 9) {
+                f.eth.val.vlan_tag = htons((uint16_t)(0x2005 + wrong));
+                f.eth.mask.vlan_tag = 0xffff;
+                f.eth.val.ether_type = htons(version == 4 ? 0x0800 : 0x86dd);
+                f.eth.mask.ether_type = 0xffff;
+            } else if (k == 4 || k == 8 || k == 3) {
+                memset(&f.ports, 0, sizeof(f.ports));
+                f.ports.type =
+                    (proto == 6) != (wrong && k == 8) ? IBV_FLOW_SPEC_TCP : IBV_FLOW_SPEC_UDP;
+                f.ports.size = sizeof(f.ports);
+                f.ports.val.src_port = htons(0x1234);
+                f.ports.val.dst_port = htons((uint16_t)(0x5678 + (wrong && k != 8)));
+                f.ports.mask.src_port = f.ports.mask.dst_port = 0xffff;
+            } else if (version == 4) {
+                memset(&f.v4, 0, sizeof(f.v4));
+                f.v4.type = IBV_FLOW_SPEC_IPV4_EXT;
+                f.v4.size = sizeof(f.v4);
+                f.v4.val.src_ip = htonl(0x0a000001u + (wrong && k == 1));
+                f.v4.mask.src_ip = 0xffffffff;
+                f.v4.val.tos = (uint8_t)(0x10 + (wrong && k == 2));
+                f.v4.mask.tos = 0xff;
+            } else {
+                memset(&f.v6, 0, sizeof(f.v6));
+                f.v6.type = IBV_FLOW_SPEC_IPV6;
+                f.v6.size = sizeof(f.v6);
+                memset(f.v6.val.dst_ip, 0xfd, 16);
+                f.v6.val.dst_ip[15] ^= wrong && k == 5;
+                memset(f.v6.mask.dst_ip, 0xff, 16);
+                f.v6.val.flow_label = htonl(0x34567u + (wrong && k == 6));
+                f.v6.mask.flow_label = htonl(0xfffff);
+                f.v6.val.traffic_class = (uint8_t)(0x12 + (wrong && k == 7));
+                f.v6.mask.traffic_class = 0xff;
+            }
+            flow = make(&b, &f);
+            if (arrives(&a, &b, len) != !wrong) {
+                fprintf(stderr, "field %d, %s\n", k, wrong ? "wrong" : "right");
+                CHECK(false);
+            }
+            CHECK_EQ(ibv_destroy_flow(flow), 0);
+        }
+    }
+    loop_close(&a, &b);
+}
+
+/* The best priority gets it alone; of equals each, once. */
+TEST(priorities)
+{
+    struct side a = {0}, b = {0}, c = {0};
+    struct flow f = flow_to(1);
+
+    if (!permitted())
+        return;
+    open_two(&a, &b);
+    open_raw(&c);
+    post_recv(&c, 9, 4096, 2048);
+    uint32_t len = frame(a.buf, 1, 6, 6, false);
+    struct ibv_flow *of_b = make(&b, &f), *same = make(&b, &f), *of_c = make(&c, &f);
+    put(&a, 2, len);
+    expect_wc(b.rcq, 9, IBV_WC_SUCCESS);
+    expect_wc(c.rcq, 9, IBV_WC_SUCCESS);
+    expect_none(b.rcq);
+    CHECK_EQ(ibv_destroy_flow(same), 0);
+    CHECK_EQ(ibv_destroy_flow(of_c), 0);
+    f.attr.priority = 2;
+    of_c = make(&c, &f);
+    post_recv(&b, 9, 4096, 2048);
+    post_recv(&c, 9, 4096, 2048);
+    CHECK(arrives(&a, &c, len));
+    expect_none(b.rcq);
+    CHECK_EQ(ibv_destroy_flow(of_b), 0);
+    CHECK_EQ(ibv_destroy_flow(of_c), 0);
+    side_close(&c);
+    loop_close(&a, &b);
+}
+
+TEST(what_cannot_be)
+{
+    struct side a = {0};
+    struct flow f = flow_to(1);
+
+    if (!permitted())
+        return;
+    open_raw(&a);
+    CHECK_EQ(try_send(&a, 1, WRITE, 0, 64, 0, 0, 0), EINVAL);
+    CHECK_EQ(try_send(&a, 1, IBV_WR_SEND_WITH_IMM, 0, 64, 0, 0, 0), EINVAL);
+    f.eth.size--;
+    CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == EINVAL);
+    f.eth.size++;
+    f.eth.type = IBV_FLOW_SPEC_GRE;
+    CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == EOPNOTSUPP);
+    f = flow_to(1);
+    f.attr.type = IBV_FLOW_ATTR_SNIFFER;
+    CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == EOPNOTSUPP);
+    f = flow_to(1);
+    f.attr.flags = IBV_FLOW_ATTR_FLAGS_EGRESS;
+    CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == EOPNOTSUPP);
+    f = flow_to(1);
+    f.attr.port = 2;
+    CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == EINVAL);
+    f = flow_to(1);
+    f.attr.num_of_specs = 0;
+    CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == EINVAL);
+    f = flow_to(1);
+    for (unsigned n = 0; n < 256; n++)
+        make(&a, &f); /* the process ends with them */
+    CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == ENOMEM);
+}
+
+/* Who may not open packet sockets gets no such queue pair. */
+TEST(who_may)
+{
+    struct side s = {0};
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct caps[2];
+
+    setenv("EMUVERBS_ETHERNET", "1", 1);
+    side_open(&s);
+    CHECK_EQ(syscall(SYS_capget, &head, caps), 0);
+    caps[0].effective &= ~(1u << CAP_NET_RAW);
+    CHECK_EQ(syscall(SYS_capset, &head, caps), 0);
+    CHECK(!raw_qp(&s) && errno == EPERM);
+    side_close(&s);
+}
+
+/* Frames go between processes; one that has died gets none, and harms nobody. */
+PAIR(between_processes, run_two_kill)
+ACTIVE(between_processes)
+{
+    struct flow f = flow_to(2);
+    bool other;
+
+    if (!permitted()) {
+        CHECK(read(s->sock, &other, 1) == 1);
+        CHECK_EQ(kill(s->peer, SIGKILL), 0);
+        return;
+    }
+    open_raw(s);
+    post_recv(s, 9, 4096, 2048);
+    make(s, &f);
+    CHECK(read(s->sock, &other, 1) == 1);
+    uint32_t len = frame(s->buf, 1, 4, 17, false);
+    for (unsigned i = 0; i < 50; i++) { /* what is sent comes back with another address */
+        put(s, i, len);
+        CHECK_EQ(expect_wc(s->rcq, 9, IBV_WC_SUCCESS).byte_len, len);
+        CHECK(memcmp(s->buf + 4096 + 6, s->buf + 6, len - 6) == 0);
+        post_recv(s, 9, 4096, 2048);
+    }
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    for (unsigned i = 0; i < 50; i++)
+        put(s, i, len);
+    expect_none(s->rcq);
+}
+PASSIVE(between_processes)
+{
+    struct flow f = flow_to(1);
+    bool may = permitted();
+
+    if (may) {
+        open_raw(s);
+        for (unsigned i = 0; i < 4; i++)
+            post_recv(s, i, 4096 * (i + 1), 2048);
+        make(s, &f);
+    }
+    CHECK(write(s->sock, &may, 1) == 1);
+    while (!may)
+        pause();
+    for (;;) {
+        struct ibv_wc wc = wait_wc(s->rcq);
+        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        memcpy(s->buf, s->buf + 4096 * (wc.wr_id + 1), wc.byte_len);
+        s->buf[5] = 2;
+        post_recv(s, wc.wr_id, 4096 * ((uint32_t)wc.wr_id + 1), 2048);
+        put(s, 7, wc.byte_len);
+    }
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        T(a_frame_needs_a_flow),
+        T(what_flows_look_at),
+        T(priorities),
+        T(what_cannot_be),
+        T(who_may),
+        T(between_processes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
