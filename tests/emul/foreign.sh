@@ -251,13 +251,20 @@ elif printf 'pyverbs\n' | grep -qE "${FOREIGN_ONLY:-.}"; then
     find "$tmp/tests" -name '*.gz' -exec gunzip {} +
     view= # its tests of rdma_cm look in sysfs for an interface with an address
     ! "$emuverbs" --sysfs true 2>/dev/null || view=--sysfs
-    # shellcheck disable=SC2086
-    (cd "$tmp" && timeout 300 "$emuverbs" $view "$python3" tests/run_tests.py -v) >"$tmp/client" 2>&1
-    status=$?
-    tail -n 5 "$tmp/client" | sed 's/^/    /' >"$tmp/why"
-    ran_tests=$(sed -n 's/^Ran \([0-9]*\) test.*/\1/p' "$tmp/client")
-    skipped=$(grep -c '\.\.\. skipped' "$tmp/client")
-    result "pyverbs: $((${ran_tests:-0} - skipped)) tests, $skipped skipped" $status
+    pyverbs() { # link layer, 1 when it is Ethernet
+        # shellcheck disable=SC2086
+        (cd "$tmp" && EMUVERBS_ETHERNET=$2 timeout 300 "$emuverbs" $view "$python3" tests/run_tests.py -v) >"$tmp/client" 2>&1
+        status=$?
+        tail -n 5 "$tmp/client" | sed 's/^/    /' >"$tmp/why"
+        ran_tests=$(sed -n 's/^Ran \([0-9]*\) test.*/\1/p' "$tmp/client")
+        skipped=$(grep -c '\.\.\. skipped' "$tmp/client")
+        result "pyverbs, $1: $((${ran_tests:-0} - skipped)) tests, $skipped skipped" $status
+    }
+    pyverbs InfiniBand 0
+    # It takes every device with raw packets for one that spreads them over work queues, and ends in an error where one has none.
+    rm -f "$tmp/tests/test_rss_traffic.py"
+    skip "pyverbs, test_rss_traffic on Ethernet" "the software HCA has no work queues to spread packets over"
+    pyverbs Ethernet 1
     give_back
     huge_taken=
     timeout 300 "$emuverbs" "$python3" "$here/pyverbs_own.py" -v >"$tmp/client" 2>&1
