@@ -47,6 +47,15 @@ bool somebody_is_gone(const struct shm_head *seg)
     return false;
 }
 
+bool is_known(const struct shm_head *seg, int pid)
+{
+    for (unsigned i = 1; i < EMU4_USERS; i++)
+        if (atomic_load(&seg->user[i].state) == USER_KNOWN &&
+            atomic_load(&seg->user[i].pid) == pid)
+            return true;
+    return false;
+}
+
 bool take_lock(struct shm_ctx *c)
 {
     uint64_t was = atomic_load(&c->lock);

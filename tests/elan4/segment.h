@@ -12,6 +12,8 @@ struct shm_head *own_segment(void);
 bool ctx_is_idle(const struct shm_ctx *c);
 /* Whether the death of another process has been noticed, and all that it had begun is known. */
 bool somebody_is_gone(const struct shm_head *seg);
+/* Whether that process has greeted this one, and its death has not been noticed. */
+bool is_known(const struct shm_head *seg, int pid);
 /* Takes the lock of a context of this process's as its owner would; false: somebody has it. */
 bool take_lock(struct shm_ctx *c);
 void give_lock(struct shm_ctx *c);

@@ -6,6 +6,7 @@
  */
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
+#include "tests/elan4/segment.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -43,6 +44,18 @@ static uint64_t drain(struct bed *b, uint64_t last, bool numbered, uint64_t want
     }
 }
 
+/* Until both survivors have noticed the death, and know what the victim had begun there. */
+static void both_know(struct bed *b)
+{
+    const struct shm_head *seg = own_segment();
+    int pid = (int)told(b, VICTIM_PID);
+
+    CHECK(seg);
+    for (uint64_t end = now_ms() + SOON; is_known(seg, pid); usleep(1000))
+        CHECK(now_ms() < end);
+    meet(b, 3, 2);
+}
+
 /* Both survivors: takes messages while the victim lives, then checks and meets the third. */
 static void survive(struct bed *b, bool numbered, int confirmed)
 {
@@ -51,6 +64,7 @@ static void survive(struct bed *b, bool numbered, int confirmed)
     tell(b, 10 + b->node, 1);
     while (!dead(b))
         got = drain(b, got, numbered, 0);
+    both_know(b);
     uint64_t acked = atomic_load(&b->m->word[confirmed]);
     got = drain(b, got, numbered, acked);
     if (got != acked && got != acked + 1) {

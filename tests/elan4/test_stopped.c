@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -309,7 +310,7 @@ static int what_is_not_valid_is_done_again(void)
 
 /* ---- One thread that is stopped with a lock, while others of its process go on ---- */
 
-enum { FIRST_IN = QUEUE + 1, TAKEN, SECOND_IN, FIRST_OVER };
+enum { FIRST_IN = QUEUE + 1, TAKEN, SECOND_IN, FIRST_OVER, STOPPED_MS };
 
 /* The first thread waits with the lock until it was taken and a second one has it; the second
  * one with the lock until the first is over. */
@@ -375,6 +376,8 @@ static int a_lock_is_one_threads(void)
     return run_beds(2, (bed_fn[]){takes_it_once, sends_two});
 }
 
+static _Atomic bool *told_apart; /* in memory that the processes share */
+
 /* The first thread has its own context's lock when the whole process is stopped. */
 static void keeps_it(struct bed *b, int signal)
 {
@@ -406,10 +409,15 @@ static void waits_while_stopped(struct bed *b)
     step_bed = b;
     CHECK(pthread_create(&first, NULL, sends_to_itself, b) == 0);
     (void)told(b, FIRST_IN);
+    uint64_t begun = now_ms();
     tell(b, OWNER_PID, (uint64_t)getpid());
     CHECK(elan4_block_inputter(b->ctx, 0) == 0); /* waits for the lock */
     CHECK(pthread_join(first, NULL) == 0);
-    CHECK(atomic_load(&seg->counters.locks_broken) == 0);
+    uint64_t ran = now_ms() - begun - told(b, STOPPED_MS); /* that long or less */
+    if (ran < 900) {
+        CHECK(atomic_load(&seg->counters.locks_broken) == 0);
+        atomic_store(told_apart, true);
+    }
     CHECK(take_number(b, SOON) == 1);
 }
 
@@ -419,16 +427,33 @@ static void stops_both(struct bed *b)
 
     usleep(50000); /* it waits by now; if not, this says less */
     CHECK(process_stop(pid));
+    uint64_t stopped = now_ms();
     usleep(1200000);
+    tell(b, STOPPED_MS, now_ms() - stopped);
     CHECK(kill(pid, SIGCONT) == 0);
     usleep(50000); /* it looks at the time before it has the lock */
     tell(b, SECOND_IN, 1);
 }
 
-/* What a process waits while it is stopped is not the fault of its other thread. */
+/*
+ * What a process waits while it is stopped is not the fault of its other thread. Where the
+ * machine is so busy that it waits long enough for the lock while it is not stopped, too, it
+ * may take it, and that says nothing: then all is done again.
+ */
 static int being_stopped_is_not_waiting(void)
 {
-    return run_beds(2, (bed_fn[]){waits_while_stopped, stops_both});
+    int rc = 0;
+
+    told_apart = mmap(NULL, sizeof(*told_apart), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (told_apart == MAP_FAILED)
+        return 1;
+    for (int k = 0; k < 20 && rc == 0 && !atomic_load(told_apart); k++)
+        rc = run_beds(2, (bed_fn[]){waits_while_stopped, stops_both});
+    if (rc == 0 && !atomic_load(told_apart))
+        printf("cannot be told, the machine is too busy: ");
+    munmap(told_apart, sizeof(*told_apart));
+    return rc;
 }
 
 /* The first thread has listed what puts a DMA into its own context's table. */
