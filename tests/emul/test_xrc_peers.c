@@ -184,6 +184,127 @@ PASSIVE(the_queues_process_dies)
         pause();
 }
 
+/* Another process with an SRQ alone, and memory, that requests of a connection within one name. */
+struct queue_there {
+    uint64_t addr;
+    uint32_t number, rkey;
+};
+
+static void tell_queue(struct xrc *x)
+{
+    struct queue_there q = {(uintptr_t)x->s->buf, x->number, x->s->mr->rkey};
+
+    CHECK_EQ(write(x->s->sock, &q, sizeof(q)), sizeof(q));
+}
+
+static void learn_queue(struct xrc *x)
+{
+    struct queue_there q;
+
+    CHECK_EQ(read(x->s->sock, &q, sizeof(q)), sizeof(q));
+    x->to = q.number;
+    x->s->raddr = q.addr;
+    x->s->rkey = q.rkey;
+}
+
+/* A receive without a right to its memory: each of three gets to know of it. */
+PAIR(a_wrong_receive_in_another_process, run_two)
+ACTIVE(a_wrong_receive_in_another_process)
+{
+    struct xrc x = {0};
+
+    loop(&x, s, 7);
+    learn_queue(&x);
+    request(&x, 1, SEND, 64, 0, IBV_WC_REM_OP_ERR);
+    expect_failed(&x, IBV_EVENT_QP_REQ_ERR);
+    expect_none(s->rcq);
+    CHECK_EQ(write(s->sock, &x.receives->qp_num, 4), 4);
+    meet(s);
+    xrc_close(&x);
+}
+PASSIVE(a_wrong_receive_in_another_process)
+{
+    struct xrc x = {0};
+    uint32_t receiver;
+
+    xrc_open(&x, s);
+    struct ibv_mr *mr = ibv_reg_mr(s->pd, s->buf, 64, 0);
+    CHECK(mr);
+    struct ibv_sge sge = {(uintptr_t)s->buf, 64, mr->lkey};
+    struct ibv_recv_wr wr = {.wr_id = 5, .sg_list = &sge, .num_sge = 1}, *bad;
+    CHECK_EQ(ibv_post_srq_recv(x.srq, &wr, &bad), 0);
+    tell_queue(&x);
+    CHECK_EQ(read(s->sock, &receiver, 4), 4);
+    CHECK_EQ(expect_wc(s->rcq, 5, IBV_WC_LOC_PROT_ERR).qp_num, receiver);
+    post(&x, 6, 0, 64); /* the queue goes on */
+    expect_none(s->rcq);
+    meet(s);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    xrc_close(&x);
+}
+
+/* Who answers nothing does not for a queue of its own either. */
+PAIR(a_queue_of_a_silent_process, run_two)
+ACTIVE(a_queue_of_a_silent_process)
+{
+    struct xrc x = {0};
+
+    loop(&x, s, 7);
+    learn_queue(&x);
+    request(&x, 1, SEND, 64, 0, IBV_WC_RETRY_EXC_ERR);
+    meet(s);
+    xrc_close(&x);
+}
+PASSIVE(a_queue_of_a_silent_process)
+{
+    struct xrc x = {0};
+
+    setenv("EMUVERBS_SILENT", "1", 1);
+    xrc_open(&x, s);
+    post(&x, 1, 0, 64);
+    tell_queue(&x);
+    meet(s);
+    expect_none(s->rcq);
+    xrc_close(&x);
+}
+
+/* What is read leaves the process of the queue: of three seconds of it, a write of ours waits
+ * for none. */
+PAIR(a_read_is_of_the_queues_process, run_two)
+ACTIVE(a_read_is_of_the_queues_process)
+{
+    struct side a = {0}, b = {0};
+    struct xrc x = {0};
+    struct ibv_wc wc;
+
+    setenv("EMUVERBS_LINK_MB_S", "1", 1);
+    loop_open(&a, &b);
+    loop(&x, s, 7);
+    learn_queue(&x);
+    CHECK_EQ(try_request(&x, 0, READ, 64, 0), 0);
+    for (uint64_t i = 1; i <= 3; i++)
+        CHECK_EQ(try_request(&x, i, READ, BUF_SIZE, 0), 0);
+    expect_wc(s->scq, 0, IBV_WC_SUCCESS); /* they are all on their way now */
+    post_send(&a, 9, WRITE, 0, 64, 0);
+    expect_wc(a.scq, 9, IBV_WC_SUCCESS);
+    int done = 0;
+    while (ibv_poll_cq(s->scq, 1, &wc) == 1)
+        done++;
+    CHECK(done < 3);
+    meet(s);
+    loop_close(&a, &b);
+    xrc_close(&x);
+}
+PASSIVE(a_read_is_of_the_queues_process)
+{
+    struct xrc x = {0};
+
+    xrc_open(&x, s);
+    tell_queue(&x);
+    meet(s);
+    xrc_close(&x);
+}
+
 /* The sender stops for good with a receive in its hand: that one is flushed, once. */
 PAIR(a_sender_that_stops, run_two)
 ACTIVE(a_sender_that_stops)
@@ -350,6 +471,9 @@ int main(int argc, char **argv)
         T(a_domain_ends_with_the_last_process),
         T(the_queue_of_another_process),
         T(the_queues_process_dies),
+        T(a_wrong_receive_in_another_process),
+        T(a_queue_of_a_silent_process),
+        T(a_read_is_of_the_queues_process),
         T(a_sender_that_stops),
         T(queues_come_and_go_beside_a_sender),
         T(a_queue_destroyed_under_its_sender),

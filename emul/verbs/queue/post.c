@@ -307,15 +307,17 @@ static void leave(struct emu_dev *d, struct emu_qp *qp)
 }
 
 /* When a read that starts now has its data; on a link its request has arrived. */
-static uint64_t read_due(struct emu_dev *d, const struct emu_qp *qp, const struct emu_sqe *e)
+static uint64_t read_due(struct emu_dev *d, struct emu_qp *qp, const struct emu_sqe *e)
 {
     uint64_t delay = d->knobs.read_delay_us * 1000;
 
     if (!emu_link_on(d))
         return emu_now() + delay;
-    if (!qp->peer)
+    struct emu_peer *from =
+        qp->qp.qp_type == IBV_QPT_XRC_SEND ? emu_xrc_peer(d, qp, e->wr.srqn) : qp->peer;
+    if (!from)
         return e->due + delay;
-    return emu_link_leave(d, qp->peer->seg, e->due, e->wr.length) + delay;
+    return emu_link_leave(d, from->seg, e->due, e->wr.length) + delay;
 }
 
 /* A draining queue finishes what it has started and starts nothing. */

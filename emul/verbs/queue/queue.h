@@ -236,6 +236,8 @@ struct emu_named {
     uint64_t before;      /* shm_qp.taken as the request found it */
     bool said;            /* there, what it has taken */
 };
+/* The process that has, or had, the SRQ of this number; NULL with errno. Under sq_lock. */
+struct emu_peer *emu_xrc_peer(struct emu_dev *d, struct emu_qp *qp, uint32_t srqn);
 /*
  * Finds the SRQ of this number for a request of `qp` to the responder `rs`, whose token the
  * caller has, and pins it: 0, ENOENT when there is none in the responder's domain, or EAGAIN

@@ -307,15 +307,23 @@ void emu_xrc_srq_gone(struct emu_dev *d, struct emu_srq *srq)
     emu_xrcd_drop(srq->xrcd);
 }
 
-int emu_xrc_find(struct emu_dev *d, struct emu_qp *qp, const struct shm_qp *rs, uint32_t srqn,
-                 struct emu_named *n)
+struct emu_peer *emu_xrc_peer(struct emu_dev *d, struct emu_qp *qp, uint32_t srqn)
 {
     uint32_t slot = srqn >> EMU_SRQ_BITS;
 
     errno = ESRCH;
-    struct emu_peer *p = slot < EMU_MAX_SLOTS ? emu_peer_of(d, &qp->srq_peer, slot) : NULL;
+    return slot < EMU_MAX_SLOTS ? emu_peer_of(d, &qp->srq_peer, slot) : NULL;
+}
+
+int emu_xrc_find(struct emu_dev *d, struct emu_qp *qp, const struct shm_qp *rs, uint32_t srqn,
+                 struct emu_named *n)
+{
+    struct emu_peer *p = emu_xrc_peer(d, qp, srqn);
+
     if (!p)
         return errno == ESRCH || errno == ECONNREFUSED ? ENOENT : EAGAIN;
+    if (atomic_load(&p->seg->silent))
+        return EAGAIN;
     if (!emu_peer_greet(d, p)) /* before it is pinned: see emu_mr_drain */
         return EAGAIN;
     n->index = srqn & (EMU_MAX_SRQS - 1);
