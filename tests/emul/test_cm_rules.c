@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 
@@ -128,6 +129,32 @@ TEST(what_lies_behind_the_attributes_is_left_alone)
             CHECK_EQ(u.bytes[i], 0xff);
         rdma_destroy_qp(id);
     }
+    drop(id);
+    all_gone();
+}
+
+/* What no request could name to a peer is refused when it is made, and nothing is left of it. */
+TEST(an_id_has_no_xrc_queue_pair)
+{
+    struct rdma_cm_id *id = new_id(NULL);
+
+    resolve(id, "127.0.0.1", PORT);
+    struct ibv_xrcd_init_attr a = {.comp_mask =
+                                       IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+                                   .fd = -1,
+                                   .oflags = O_CREAT};
+    struct ibv_xrcd *domain = ibv_open_xrcd(id->verbs, &a);
+    CHECK(domain);
+    struct ibv_qp_init_attr_ex out = {.qp_type = IBV_QPT_XRC_SEND,
+                                      .cap = {.max_send_wr = 16, .max_send_sge = 1}};
+    CHECK_EQ(rdma_create_qp_ex(id, &out), -1);
+    CHECK_EQ(errno, EOPNOTSUPP);
+    struct ibv_qp_init_attr_ex in = {
+        .qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD, .xrcd = domain};
+    CHECK_EQ(rdma_create_qp_ex(id, &in), -1);
+    CHECK_EQ(errno, EOPNOTSUPP);
+    CHECK(!id->qp && !id->send_cq && !id->recv_cq);
+    CHECK_EQ(ibv_close_xrcd(domain), 0);
     drop(id);
     all_gone();
 }
@@ -574,6 +601,7 @@ int main(int argc, char **argv)
         T(no_listener_at_all_is_a_refusal),
         T(addresses_from_hints),
         T(what_lies_behind_the_attributes_is_left_alone),
+        T(an_id_has_no_xrc_queue_pair),
         T(an_id_with_an_address_has_a_domain),
         T(the_option_for_the_acknowledgement_time_acts),
         T(type_of_service_is_a_service_level),
