@@ -87,7 +87,7 @@ static int show(const char *text)
     int pid = atoi(text), ret = 1;
 
     snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-    FILE *f = fopen(path, "r");
+    FILE *f = fopen(path, "re");
     if (f) {
         if (fgets(comm, sizeof(comm), f))
             comm[strcspn(comm, "\n")] = 0;

@@ -216,7 +216,7 @@ static int collision(const char *mine, int ps, uint16_t port)
 {
     char prefix[64], line[512];
     int error = 0;
-    FILE *f = fopen("/proc/net/unix", "r");
+    FILE *f = fopen("/proc/net/unix", "re");
 
     if (!f)
         return 0;

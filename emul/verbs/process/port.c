@@ -95,7 +95,7 @@ static __be64 machine_guid(void)
 {
     char id[64] = "";
     uint64_t h = 0xcbf29ce484222325;
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 
     if (f) {
         if (!fgets(id, sizeof(id), f))

@@ -39,7 +39,7 @@ static void at_exit_report(void)
     if (!d || d->pid != getpid())
         return;
     emu_service_stop();
-    FILE *f = fopen("/proc/self/comm", "r");
+    FILE *f = fopen("/proc/self/comm", "re");
     if (f) {
         if (fgets(prog, sizeof(prog), f))
             prog[strcspn(prog, "\n")] = 0;
@@ -47,7 +47,7 @@ static void at_exit_report(void)
     }
     if (*d->knobs.counters) {
         snprintf(path, sizeof(path), "%s/emuverbs-%d.json", d->knobs.counters, d->pid);
-        f = fopen(path, "w");
+        f = fopen(path, "we");
         if (f) {
             emu_counters_json(emu_counters, d->pid, prog, f);
             fclose(f);

@@ -381,7 +381,7 @@ bool emu_peer_stopped(struct emu_peer *p)
     if (p->self)
         return false;
     snprintf(path, sizeof(path), "/proc/%d/stat", p->pid);
-    FILE *f = fopen(path, "r");
+    FILE *f = fopen(path, "re");
     if (!f)
         return true; /* gone */
     if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1)

@@ -174,7 +174,7 @@ unsigned emu_mcast_slots(struct emu_dev *d, const union ibv_gid *gid, uint32_t *
 {
     char prefix[64], line[512];
     unsigned n = 0;
-    FILE *f = fopen("/proc/net/unix", "r");
+    FILE *f = fopen("/proc/net/unix", "re");
 
     if (!f)
         return 0;
