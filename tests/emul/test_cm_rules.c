@@ -133,7 +133,7 @@ TEST(what_lies_behind_the_attributes_is_left_alone)
     all_gone();
 }
 
-/* What no request could name to a peer is refused when it is made, and nothing is left of it. */
+/* What no request could name to a peer is refused when it is made; nothing is left of it. */
 TEST(an_id_has_no_xrc_queue_pair)
 {
     struct rdma_cm_id *id = new_id(NULL);

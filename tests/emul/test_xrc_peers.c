@@ -184,7 +184,7 @@ PASSIVE(the_queues_process_dies)
         pause();
 }
 
-/* Another process with an SRQ alone, and memory, that requests of a connection within one name. */
+/* An SRQ of another process, and memory there, for a connection within one process. */
 struct queue_there {
     uint64_t addr;
     uint32_t number, rkey;
