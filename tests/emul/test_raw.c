@@ -288,9 +288,13 @@ TEST(what_cannot_be)
     f.attr.num_of_specs = 0;
     CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == EINVAL);
     f = flow_to(1);
+    struct ibv_flow *all[256];
     for (unsigned n = 0; n < 256; n++)
-        make(&a, &f); /* the process ends with them */
+        all[n] = make(&a, &f);
     CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == ENOMEM);
+    for (unsigned n = 0; n < 256; n++)
+        CHECK_EQ(ibv_destroy_flow(all[n]), 0);
+    side_close(&a);
 }
 
 /* Who may not open packet sockets gets no such queue pair. */
@@ -323,7 +327,7 @@ ACTIVE(between_processes)
     }
     open_raw(s);
     post_recv(s, 9, 4096, 2048);
-    make(s, &f);
+    struct ibv_flow *flow = make(s, &f);
     CHECK(read(s->sock, &other, 1) == 1);
     uint32_t len = frame(s->buf, 1, 4, 17, false);
     for (unsigned i = 0; i < 50; i++) { /* what is sent comes back with another address */
@@ -336,6 +340,8 @@ ACTIVE(between_processes)
     for (unsigned i = 0; i < 50; i++)
         put(s, i, len);
     expect_none(s->rcq);
+    CHECK_EQ(ibv_destroy_flow(flow), 0);
+    side_close(s);
 }
 PASSIVE(between_processes)
 {
