@@ -6,7 +6,8 @@
  *
  * A device gives no receive back that was posted to a link's own queue.  So where links have
  * their own (caps.keeps_rx), what a PONG gives up stays lent: it is what the link gets first
- * when it would use more again, and goes back one by one as the link's messages use it.
+ * when it would use more again, and goes back one by one as the link's messages use it; how
+ * many did is looked at when the link speaks of its credits, and when its timer does.
  *
  * A link of so few owes a CREDIT message for each message that it gets.  But what came is often
  * a request, and its answer takes the credit along, if the CREDIT message does not go at once.
@@ -44,8 +45,7 @@ void rme_grant_lend(struct rme_peer *peer, uint32_t count)
     rme->stats.value[RME_C_CREDITS_LENT] = rme->credit_pool.lent;
 }
 
-/* What was given up and messages have used since is the pool's again. */
-static void spend_spare(struct rme_peer *peer)
+void rme_grant_settle(struct rme_peer *peer)
 {
     uint32_t used = peer->credit.taken - peer->spare_from;
 
@@ -63,7 +63,7 @@ void rme_grant_more(struct rme_peer *peer)
     uint32_t wanted = promised < rme->tuning.credits ? rme->tuning.credits : 2 * promised;
     uint32_t more, spare;
 
-    spend_spare(peer);
+    rme_grant_settle(peer);
     spare = peer->spare;
     if (spare == 0 && rme->credit_pool.lent >= rme->credit_pool.limit)
         return;
@@ -95,7 +95,7 @@ void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
 
 void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
 {
-    spend_spare(peer);
+    rme_grant_settle(peer);
     if (count == 0)
         return;
     if (rme_credit_yielded(&peer->credit, count) != 0) {

@@ -230,6 +230,8 @@ bool rme_peer_may_report(struct rme_peer *peer);
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello);
 /* The link has so many of the pool from now on. */
 void rme_grant_lend(struct rme_peer *peer, uint32_t count);
+/* What the link gave up and its messages have used since is the pool's again. */
+void rme_grant_settle(struct rme_peer *peer);
 /* The peer would use more receive buffers than it has: it gets some, within the bounds. */
 void rme_grant_more(struct rme_peer *peer);
 /*

@@ -4,6 +4,7 @@
  * more, and give it back; what a side does that was promised one.
  */
 #include <errno.h>
+#include <unistd.h>
 
 #include "engine/engine.h"
 #include "scripted.h"
@@ -369,6 +370,28 @@ static void own_buffers_stay_until_they_are_used(void **state)
     assert_int_equal(count_of("protocol_errors"), 0);
 }
 
+/* A link that is never idle again does not keep what it gave up and has used. */
+static void own_buffers_come_back_from_who_goes_on(void **state)
+{
+    struct rme_hello hello = lean_hello();
+
+    (void)state;
+    open_own(OPTIONS "idle_keepalive_ms=10,", &hello);
+    for (int i = 0; i < 3; i++)
+        say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
+    say(RME_WIRE_PONG, 0, 56);
+    scripted.have -= 56;
+    assert_int_equal(count_of("credits_lent"), 63);
+    for (int i = 0; i < 20; i++) /* and the PONG that gave them up is a message, too */
+        say(RME_WIRE_CREDIT, 0, 0);
+    for (int i = 0; i < 1000 && count_of("credits_lent") != 63 - 21; i++) {
+        usleep(10000);
+        scripted_run();
+    }
+    assert_int_equal(count_of("credits_lent"), 63 - 21);
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
 /* A link that grows and gives up in turn has no more of the pool than one that grew. */
 static void own_buffers_are_counted_once(void **state)
 {
@@ -560,6 +583,7 @@ int main(void)
         cmocka_unit_test_teardown(old_peers_without_a_pool_are_refused, close_it),
         cmocka_unit_test_teardown(own_buffers_come_out_of_the_pool, close_own),
         cmocka_unit_test_teardown(own_buffers_stay_until_they_are_used, close_own),
+        cmocka_unit_test_teardown(own_buffers_come_back_from_who_goes_on, close_own),
         cmocka_unit_test_teardown(own_buffers_are_counted_once, close_own),
         cmocka_unit_test_teardown(a_request_that_promises_few_is_refused, close_it),
         cmocka_unit_test_teardown(the_message_that_takes_the_last_says_so, close_it),
