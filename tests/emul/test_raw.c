@@ -67,6 +67,9 @@ struct flow {
     };
 } __attribute__((packed, aligned(4)));
 
+/* Flows are seen on the whole machine: the addresses of this run are nobody else's. */
+static uint32_t this_run;
+
 /* A flow for what goes to the address 02:…:to. */
 static struct flow flow_to(uint8_t to)
 {
@@ -76,6 +79,7 @@ static struct flow flow_to(uint8_t to)
 
     memset(f.eth.mask.dst_mac, 0xff, 6);
     f.eth.val.dst_mac[0] = 2;
+    memcpy(&f.eth.val.dst_mac[1], &this_run, sizeof(this_run));
     f.eth.val.dst_mac[5] = to;
     return f;
 }
@@ -95,6 +99,7 @@ static uint32_t frame(unsigned char *p, uint8_t to, int version, uint8_t proto, 
 
     memset(p, 0, 200);
     p[0] = 2, p[5] = to, p[6] = 2, p[11] = 0x77;
+    memcpy(p + 1, &this_run, sizeof(this_run));
     if (vlan)
         memcpy(at, "\x81\x00\x20\x05", 4), at += 4;
     memcpy(at, version == 4 ? "\x08\x00" : "\x86\xdd", 2), at += 2;
@@ -372,6 +377,7 @@ PASSIVE(between_processes)
 int main(int argc, char **argv)
 {
     run_under_emuverbs(argv);
+    this_run = (uint32_t)getpid();
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
     const struct CMUnitTest tests[] = {
