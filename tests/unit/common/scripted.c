@@ -150,18 +150,23 @@ static void open_engine(const char *options, bool listens)
         rme_addr_free(listen);
 }
 
-void scripted_open(const char *options, const struct rme_hello *hello)
+void scripted_arrive(unsigned link, const struct rme_hello *hello)
 {
     uint8_t out[RME_HELLO_MAX] = {0};
 
-    open_engine(options, true);
-    if (hello->flags & RME_HELLO_F_LEAN)
-        scripted.have = 1;
     rme_hello_encode(hello, out);
     script_request(out, sizeof(out));
     scripted_run();
-    script_up(0, out, sizeof(out));
+    script_up(link, out, sizeof(out));
     scripted_run();
+}
+
+void scripted_open(const char *options, const struct rme_hello *hello)
+{
+    open_engine(options, true);
+    if (hello->flags & RME_HELLO_F_LEAN)
+        scripted.have = 1;
+    scripted_arrive(0, hello);
     scripted_say((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}, NULL);
     assert_non_null(scripted.peer);
     scripted_hush();

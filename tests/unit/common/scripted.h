@@ -47,6 +47,8 @@ extern struct scripted scripted;
 /* What the peer says of itself unless a test changes it: exact, reads, understands INVITE, many
  * credits. */
 struct rme_hello scripted_hello(void);
+/* A peer asks for a link, which is number `link`, and says nothing yet. */
+void scripted_arrive(unsigned link, const struct rme_hello *hello);
 /* Opens the engine with these options and makes the link; the peer introduces itself by an
  * unexpected message. */
 void scripted_open(const char *options, const struct rme_hello *hello);

@@ -281,13 +281,8 @@ static struct rme_addr *another(void)
 {
     struct rme_hello hello = scripted_hello();
     struct rme_addr *first = scripted.peer, *other;
-    uint8_t out[RME_HELLO_MAX] = {0};
 
-    rme_hello_encode(&hello, out);
-    script_request(out, sizeof(out));
-    scripted_run();
-    script_up(1, out, sizeof(out));
-    scripted_run();
+    scripted_arrive(1, &hello);
     say_unexpected(1);
     scripted_run();
     other = scripted.peer;

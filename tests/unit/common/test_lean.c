@@ -41,18 +41,6 @@ static void say(uint8_t type, uint8_t flags, int32_t tag)
     scripted_say((struct rme_wire_message){.type = type, .flags = flags, .tag = tag}, NULL);
 }
 
-/* Another peer comes; it is link `link`, and says nothing. */
-static void another(unsigned link, const struct rme_hello *hello)
-{
-    uint8_t out[RME_HELLO_MAX] = {0};
-
-    rme_hello_encode(hello, out);
-    script_request(out, sizeof(out));
-    scripted_run();
-    script_up(link, out, sizeof(out));
-    scripted_run();
-}
-
 /* ---- Who came to us ---- */
 
 static void a_newcomer_has_one_and_grows_with_use(void **state)
@@ -119,7 +107,7 @@ static void the_pool_has_an_end(void **state)
     for (int i = 0; i < 5; i++)
         say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0);
     assert_int_equal(script.promised, 1 + 3); /* a sixteenth */
-    another(1, &hello);
+    scripted_arrive(1, &hello);
     assert_int_equal(script.promised, 4 + 1);
     script_down(1, -ECONNRESET);
     scripted_run();
@@ -256,15 +244,15 @@ static void old_peers_get_enough_for_a_reserve(void **state)
 
     (void)state;
     scripted_open(OPTIONS "credits_pool=56", &lean);
-    another(1, &old);
+    scripted_arrive(1, &old);
     assert_int_equal(script.promised, 1 + 8);
-    another(2, &old);
+    scripted_arrive(2, &old);
     assert_int_equal(script.promised, 1 + 8 + 8);
     assert_int_equal(count_of("credits_lent"), 14);
-    another(3, &old);
+    scripted_arrive(3, &old);
     assert_int_equal(script.promised, 1 + 8 + 8 + 4);
     old.flags = RME_HELLO_F_LEAN; /* which nobody means who does not count exactly */
-    another(4, &old);
+    scripted_arrive(4, &old);
     assert_int_equal(script.promised, 1 + 8 + 8 + 4 + 4);
     for (unsigned link = 1; link <= 4; link++)
         script_down(link, -ECONNRESET);
@@ -280,15 +268,15 @@ static void old_peers_without_a_pool_are_refused(void **state)
 
     (void)state;
     scripted_open(OPTIONS "credits_pool=9", &lean);
-    another(1, &old);
+    scripted_arrive(1, &old);
     assert_int_equal(count_of("credits_lent"), 7);
-    another(2, &old);
+    scripted_arrive(2, &old);
     assert_int_equal(count_of("rejects"), 1);
     assert_int_equal(script.links, 2);
     assert_int_equal(script.promised, 1 + 8);
     script_down(1, -ECONNRESET);
     scripted_run();
-    another(1, &old);
+    scripted_arrive(1, &old);
     assert_int_equal(count_of("rejects"), 1);
     assert_int_equal(script.promised, 1 + 8);
     script_down(1, -ECONNRESET);
@@ -319,12 +307,12 @@ static void own_buffers_come_out_of_the_pool(void **state)
 
     (void)state;
     open_own(OPTIONS "credits_pool=56", &lean);
-    another(1, &lean);
+    scripted_arrive(1, &lean);
     assert_int_equal(script.promised, 8 + 8);
     assert_int_equal(count_of("credits_lent"), 14);
-    another(2, &lean);
+    scripted_arrive(2, &lean);
     assert_int_equal(script.promised, 8 + 8 + 1);
-    another(3, &old);
+    scripted_arrive(3, &old);
     assert_int_equal(script.promised, 8 + 8 + 1 + 4);
     say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0); /* it has more than its part */
     assert_int_equal(script.promised, 8 + 8 + 1 + 4);
@@ -422,10 +410,10 @@ static void a_request_that_promises_few_is_refused(void **state)
     (void)state;
     scripted_open(OPTIONS, &hello);
     for (hello.credits = 0; hello.credits < RME_HELLO_CREDITS_MIN; hello.credits++)
-        another(1, &hello);
+        scripted_arrive(1, &hello);
     assert_int_equal(count_of("rejects"), RME_HELLO_CREDITS_MIN);
     assert_int_equal(script.links, 1);
-    another(1, &hello);
+    scripted_arrive(1, &hello);
     assert_int_equal(count_of("rejects"), RME_HELLO_CREDITS_MIN);
     script_down(1, -ECONNRESET);
     scripted_run();
