@@ -233,7 +233,7 @@ nothing_unusual() { # command that prints the complaints, what is usual
 # usual whether or not it does so today.  Our methods say themselves that nobody listens, and bmi_elan4 that a process was sent
 # what its dead predecessor was to get (refuse.c).  What else they say counts.
 complaints_of_deaths() {
-    complaints | sed -E 's/(mem_to_bmi|bmi_to_mem)_callback_fn/FLOW/
+    complaints | sed -E 's/(mem_to_bmi|bmi_to_mem|bmi_recv)_callback_fn/FLOW/
         s/Broken pipe|Connection (reset by peer|refused|timed out)/DEAD/g
         s/^bmi_(ib|elanN): N more lines of this sort were left out, the last one: /bmi_\1: /' |
         grep -vE -e '^bmi_(ib|elanN): (ADDRESS: cannot connect|localhost:N: the connection was rejected): DEAD' \
