@@ -68,6 +68,11 @@ const struct rme_option_row rme_engine_options[] = {
      "Lists with less payload than this are packed into one buffer, larger ones gathered in "
      "place; 0 decides by costs.",
      NULL},
+    {"lists", "name", 0, 0, 0,
+     "How a list of segments travels that is no eager message: auto (pack_threshold says), "
+     "pack (copied into one buffer), group (in place, neighbours registered together), single "
+     "(in place, each segment registered by itself, which is there to be measured).",
+     "auto"},
     {"invite", "switch", 1, 0, 1,
      "A large receive whose memory is registered opens it to the sender before that has asked, "
      "if the connection is idle: the message then needs no RTS and CTS.  Cancelling such a "

@@ -132,19 +132,39 @@ void rme_unlock(struct rme *rme)
 
 /* ---- Opening ---- */
 
-/* The option rndv; false when it is none of its names. */
-static bool read_preference(const struct rme_options *options, enum rme_prefer *out)
+/* Which of the names, which end with NULL, an option has; said, and -1, when it has none. */
+static int read_name(const struct rme *rme, const char *option, const char *const *names,
+                     const char *allowed)
 {
-    static const char *const names[] = {
-        [RME_PREFER_AUTO] = "auto", [RME_PREFER_WRITE] = "write", [RME_PREFER_READ] = "read"};
-    const char *name = rme_option_string(options, "rndv");
+    const char *value = rme_option_string(rme->options, option);
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(name, names[i]) == 0) {
-            *out = (enum rme_prefer)i;
-            return true;
-        }
-    return false;
+    for (int i = 0; names[i] != NULL; i++)
+        if (strcmp(value, names[i]) == 0)
+            return i;
+    rme_log_put(rme->log, RME_LOG_ERROR, "option %s=%s: allowed are %s", option, value,
+                allowed);
+    return -1;
+}
+
+static bool read_names(struct rme *rme)
+{
+    static const char *const rndv[] = {[RME_PREFER_AUTO] = "auto",
+                                       [RME_PREFER_WRITE] = "write",
+                                       [RME_PREFER_READ] = "read",
+                                       NULL};
+    static const char *const lists[] = {[RME_LISTS_AUTO] = "auto",
+                                        [RME_LISTS_PACK] = "pack",
+                                        [RME_LISTS_GROUP] = "group",
+                                        [RME_LISTS_SINGLE] = "single",
+                                        NULL};
+    int mover = read_name(rme, "rndv", rndv, "auto, write and read"),
+        list = read_name(rme, "lists", lists, "auto, pack, group and single");
+
+    if (mover < 0 || list < 0)
+        return false;
+    rme->tuning.prefer = (enum rme_prefer)mover;
+    rme->tuning.lists = (enum rme_lists)list;
+    return true;
 }
 
 static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
@@ -221,11 +241,8 @@ static int open_options(struct rme *rme, const struct rme_config *config)
     }
     if (config->options != NULL && config->options_are_mine)
         warn_of_stranger(rme, config->options);
-    if (!read_preference(rme->options, &rme->tuning.prefer)) {
-        rme_log_put(rme->log, RME_LOG_ERROR, "option rndv=%s: allowed are auto, write and read",
-                    rme_option_string(rme->options, "rndv"));
+    if (!read_names(rme))
         return -EINVAL;
-    }
     read_tuning(&rme->tuning, rme->options);
     if (rme_pin_budget() < TIGHT_BYTES)
         rme->tuning.rx_size = TIGHT_RX_SIZE;
@@ -291,6 +308,7 @@ static int open_memory(struct rme *rme)
         .pin = &rme->pin,
         .max_entries = (uint64_t)rme_option(rme->options, "regcache_entries"),
         .max_bytes = rme->tuning.regcache_bytes = bound(rme->options, "regcache_bytes", 4),
+        .single = rme_plan_single(rme->tuning.lists),
     };
     int error;
 

@@ -278,6 +278,8 @@ static uint32_t group_length(const struct rme_mreg *mreg, struct rme_mseg *const
     uintptr_t end = page_up(mreg, end_of(seg[0]));
     uint32_t i;
 
+    if (mreg->config.single)
+        return 1;
     if (is_shown(mreg, access))
         return joined_length(seg, count);
     for (i = 1; i < count; i++) {

@@ -30,6 +30,7 @@ struct rme_mreg_config {
     uint64_t max_entries;  /* cached registrations; 0: no cache */
     uint64_t max_bytes;    /* cached registered bytes; 0: no cache, UINT64_MAX: a quarter of
                               rme_pin_budget() */
+    bool single;           /* no groups: each segment is registered by itself */
     double call_ns; /* cost of a registration: call_ns + page_ns * pages; both 0: presets */
     double page_ns;
 };

@@ -9,7 +9,8 @@
  *  3. each side copies through a bounce buffer ("packs") when its list is small [001 5.1], or
  *     when a copy costs less than a registration for one use.  Neither where the registration
  *     is there, or is kept and the message is large: the first use pays for the registration,
- *     the later ones find it; who compared the first use alone would copy for ever;
+ *     the later ones find it; who compared the first use alone would copy for ever.  Of a list
+ *     option `lists` may say it instead;
  *  4. read or write: what the option says; else a write where reads are slow, or there is
  *     nothing to read yet; else the client when the server is under heavy load [004 fig. 6];
  *     else the side that needs far fewer work requests; else the receiver reads when it is less
@@ -65,11 +66,20 @@ static uint64_t segments(const struct rme_plan_side *side, bool pack)
     return pack || side->segments == 0 ? 1 : side->segments;
 }
 
+/* From so many bytes on it is used in place; 0: the costs say. */
+static uint64_t threshold(const struct rme_plan_in *in, const struct rme_plan_side *side)
+{
+    return side->segments <= 1 || in->lists == RME_LISTS_AUTO ? in->pack_threshold
+           : in->lists == RME_LISTS_PACK                      ? UINT64_MAX
+                                                              : 1;
+}
+
 /* There is a registration, or will be for all later messages. */
 static bool stays_registered(const struct rme_plan_in *in, const struct rme_plan_side *side)
 {
-    return side->ready ||
-           (side->kept && in->pack_threshold != 0 && in->bytes >= in->pack_threshold);
+    uint64_t least = threshold(in, side);
+
+    return side->ready || (side->kept && least != 0 && in->bytes >= least);
 }
 
 /* Copying so much of the message. */
@@ -85,9 +95,11 @@ static double copy_cost(const struct rme_plan_in *in, const struct rme_plan_side
 static double reg_cost(const struct rme_plan_in *in, const struct rme_plan_side *side,
                        double bytes)
 {
+    double calls = rme_plan_single(in->lists) ? (double)segments(side, false) : 1;
+
     return stays_registered(in, side)
                ? 0
-               : in->costs->reg_call +
+               : in->costs->reg_call * calls +
                      in->costs->reg_page * (bytes / PAGE + (double)segments(side, false));
 }
 
@@ -166,6 +178,10 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
 {
     double bytes = (double)in->bytes, direct;
 
+    if (!side->ready && side->segments > 1 && in->lists != RME_LISTS_AUTO) {
+        *why = "option lists";
+        return in->lists == RME_LISTS_PACK;
+    }
     if (stays_registered(in, side)) {
         *why = side->ready ? "it is registered" : "its registration is kept for later messages";
         return false;
@@ -309,8 +325,12 @@ static void explain_side(FILE *out, const char *name, const struct rme_plan_in *
     if (is_copied(proto))
         fprintf(out, "copied, as %s\n", why);
     else
-        fprintf(out, "%s in units of %" PRIu64 " bytes, as %s\n",
-                pack ? "copied" : "used in place", unit_of(in, side, pack), why);
+        fprintf(out, "%s%s in units of %" PRIu64 " bytes, as %s\n",
+                pack ? "copied" : "used in place",
+                pack || side->segments <= 1 || !rme_plan_single(in->lists)
+                    ? ""
+                    : ", each segment registered by itself,",
+                unit_of(in, side, pack), why);
 }
 
 static void explain_row(FILE *out, const struct rme_plan_in *in, enum rme_proto proto,

@@ -43,6 +43,14 @@ enum rme_proto {
     RME_PROTO_COUNT
 };
 enum rme_prefer { RME_PREFER_AUTO, RME_PREFER_WRITE, RME_PREFER_READ }; /* the option `rndv` */
+/* The option `lists`: what becomes of memory in several segments [001 4.1]. */
+enum rme_lists {
+    RME_LISTS_AUTO,  /* pack_threshold and the costs say; what is gathered is registered in
+                        groups */
+    RME_LISTS_PACK,  /* copied */
+    RME_LISTS_GROUP, /* gathered, registered in groups */
+    RME_LISTS_SINGLE /* gathered, each segment registered by itself */
+};
 
 /* units of an operation that are made ready at a time [000 4.5.3] */
 #define RME_UNITS_AHEAD  2u
@@ -80,6 +88,7 @@ struct rme_plan_in {
     /* option: a server with more operations outstanding is under heavy load */
     uint64_t heavy_ops;
     enum rme_prefer prefer;
+    enum rme_lists lists;
     uint32_t max_sge, max_read_sge;
     /* the receiver's device can read, and there is, or may be, something to read */
     bool has_read;
@@ -99,6 +108,12 @@ struct rme_plan {
     const char *why; /* the rule that decided on the protocol, a constant string */
     const char *why_send, *why_recv; /* those for the memory of each side */
 };
+
+/* Is each segment of a list registered by itself? */
+static inline bool rme_plan_single(enum rme_lists lists)
+{
+    return lists == RME_LISTS_SINGLE;
+}
 
 /* Decides.  Pure: no state, no lock, no failure. */
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan);

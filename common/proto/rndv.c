@@ -249,6 +249,7 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
         .pack_threshold = rme->tuning.pack_threshold,
         .heavy_ops = rme->tuning.heavy_ops,
         .prefer = rme->tuning.prefer,
+        .lists = rme->tuning.lists,
         .max_sge = rme->caps->max_sge,
         .max_read_sge = rme->caps->max_read_sge,
         .has_read = rme->caps->has_read,

@@ -43,6 +43,7 @@ struct rme_tuning {
     uint64_t zone_bytes, regcache_bytes; /* bounds */
     uint64_t heavy_ops;
     enum rme_prefer prefer;
+    enum rme_lists lists;
     bool invite;
     uint32_t fast_bytes; /* delegated to one peer; 0: none is, nor used */
     uint64_t fast_pool;  /* and to all */

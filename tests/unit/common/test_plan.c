@@ -367,6 +367,82 @@ static void lists_by_costs(void **state)
     assert_false(decide(&in).send_pack);
 }
 
+/* What rme_plan_explain says of this message, alike for both of its ends. */
+static void explains(const struct rme_plan_in *in, const char *what, bool said)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    assert_non_null(out);
+    rme_plan_explain(out, in, in);
+    fclose(out);
+    assert_int_equal(strstr(text, what) != NULL, said);
+    free(text);
+}
+
+/* Whatever the size and the costs, and kept or not; what is one segment is no list. */
+static void lists_by_option(void **state)
+{
+    const char *by_itself = "used in place, each segment registered by itself, in units";
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct rme_plan_in in = base(i & 1 ? 16 * MIB : 8 * KIB), flat = in;
+
+        in.pack_threshold = flat.pack_threshold = i & 2 ? 64 * KIB : 0;
+        in.send.segments = in.recv.segments = 64;
+        in.send.kept = in.recv.kept = flat.send.kept = i & 4;
+        for (int lists = RME_LISTS_PACK; lists <= RME_LISTS_SINGLE; lists++) {
+            bool pack = lists == RME_LISTS_PACK;
+            struct rme_plan plan, before = decide(&flat);
+
+            in.lists = flat.lists = (enum rme_lists)lists;
+            plan = decide(&in);
+            assert_int_equal(plan.send_pack, pack);
+            assert_int_equal(plan.recv_pack, pack);
+            assert_string_equal(plan.why_send, "option lists");
+            explains(&in, pack ? "copied in units" : by_itself,
+                     pack || lists == RME_LISTS_SINGLE);
+            assert_int_equal(decide(&flat).send_pack, before.send_pack);
+            assert_int_equal(decide(&flat).recv_pack, before.recv_pack);
+            explains(&flat, by_itself, false);
+            flat.lists = RME_LISTS_AUTO;
+        }
+    }
+}
+
+/* A list that is copied invites nobody into memory that is not registered. */
+static void packed_lists_do_not_invite(void **state)
+{
+    struct rme_plan_in in = base(1 * MIB);
+
+    (void)state;
+    in.invites = true;
+    in.recv.segments = 64;
+    in.recv.kept = true;
+    in.prefer = RME_PREFER_WRITE;
+    in.lists = RME_LISTS_GROUP;
+    assert_true(decide(&in).invite);
+    in.lists = RME_LISTS_PACK;
+    assert_false(decide(&in).invite);
+}
+
+/* Each call counts. */
+static void single_registrations_are_dear(void **state)
+{
+    struct rme_plan_in in = base(1 * MIB);
+    double together, apart;
+
+    (void)state;
+    in.send.segments = 64;
+    in.lists = RME_LISTS_GROUP;
+    together = rme_plan_cost(&in, RME_PROTO_RNDV_WRITE, false, true, NULL);
+    in.lists = RME_LISTS_SINGLE;
+    apart = rme_plan_cost(&in, RME_PROTO_RNDV_WRITE, false, true, NULL);
+    assert_in_range((uint64_t)(apart - together + 0.5), 63 * 10000, 63 * 10000);
+}
+
 static void units(void **state)
 {
     (void)state;
@@ -604,6 +680,9 @@ int main(void)
         cmocka_unit_test(large_copies_are_cold),
         cmocka_unit_test(requests_have_a_price),
         cmocka_unit_test(lists_by_costs),
+        cmocka_unit_test(lists_by_option),
+        cmocka_unit_test(packed_lists_do_not_invite),
+        cmocka_unit_test(single_registrations_are_dear),
         cmocka_unit_test(units),
         cmocka_unit_test(unknown_receiver),
         cmocka_unit_test(huge_sizes),
