@@ -31,6 +31,7 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
     f->reports = &ib_link_reports;
     f->wake_fd = f->sleep_fd = -1;
     f->read_limit = (uint32_t)ib_option(f, "read_limit");
+    f->signal_each = ib_option(f, "signal_each") != 0;
     for (f->slab = IB_SLAB; config->budget && f->slab > 4 &&
                             (uint64_t)f->slab * config->rx_size > config->budget / 8;)
         f->slab /= 2;

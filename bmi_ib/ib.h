@@ -162,6 +162,7 @@ struct rme_fabric {
     bool idle;           /* the last poll found nothing */
     bool resume;         /* a stalled link got room */
     uint32_t read_limit;
+    bool signal_each; /* the option */
     uint64_t control_tick;
 
     struct rme_event *out; /* the caller's array, during poll */

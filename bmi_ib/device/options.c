@@ -39,6 +39,10 @@ const struct rme_option_row ib_options[] = {
      "keeps one more, and rounds up to a power of two.  They take memory while the connection "
      "is idle, too: 64 KiB on mlx5 with the defaults, 512 bytes for each.",
      NULL},
+    {"signal_each", "switch", 0, 0, 1,
+     "Ask for a completion of each work request, instead of one for what ends a transfer or "
+     "a chain and for a quarter of the queue.  It costs time, and is there to be measured.",
+     NULL},
     {"rq_depth", "count", 255, 8, 32767,
      "Most receive buffers of one connection when they are not shared.", NULL},
     {"cq_depth", "count", 0, 0, 1 << 22,

@@ -14,8 +14,10 @@
  * in order; reads do not hold later requests back, so a notification behind a read (its own or
  * an earlier one that is still out) carries a fence.
  *
- * Which requests are signalled is said in ring.h.  Besides, the last request built is signalled
- * when work remains in the queue: whatever stalled is woken by its completion.
+ * Which requests are signalled is said in ring.h; with the option signal_each all are, which is
+ * what selective signalling is measured against [002 V-D, fig. 7].  Besides, the last request
+ * built is signalled when work remains in the queue: whatever stalled is woken by its
+ * completion.
  *
  * Failure: what is built counts as posted, also when the device refused it; the link is lost
  * then, and the purge returns the buffers of both ring and queue.  Transfers are not reported:
@@ -113,7 +115,7 @@ static void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *e
                   bool signal)
 {
     struct rme_fabric *f = l->f;
-    signal = signal || ib_ring_due(&l->ring);
+    signal = signal || f->signal_each || ib_ring_due(&l->ring);
     uint32_t position = ib_ring_push(&l->ring, ends, wr->opcode == IBV_WR_RDMA_READ);
     wr->wr_id = ib_wr_id(IB_WR_SEND, position, l->handle);
     if (holds) {

@@ -443,6 +443,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
                                 .rq_depth = (uint32_t)ib_option(f, "rq_depth")};
     f->caps = (struct rme_caps){.max_sge = max_sge, .max_read_sge = max_sge, .has_read = true};
     f->read_limit = (uint32_t)ib_option(f, "read_limit");
+    f->signal_each = ib_option(f, "signal_each") != 0;
     f->cm = &channel;
     f->comp = &comp;
     f->cq[0] = (struct ib_cq){.cq = &cq, .size = 65536};

@@ -173,6 +173,46 @@ static void list_of_64_writes(void **state)
     rig_close();
 }
 
+/* With signal_each every request of messages, transfers and windows asks for its completion;
+ * what these end is ended by its own, and told once. */
+static void each_is_signalled(void **state)
+{
+    struct load d;
+    struct rme_event e[4];
+    struct ibv_mr mr = {.lkey = 1};
+    char memory[100];
+    struct rme_range range = {.base = memory, .length = 5, .rkey = (uintptr_t)&mr};
+    int owner;
+    (void)state;
+    rig_open("sq_depth=128,signal_each=1", 1, 256);
+    rig.f->caps.windows = 4;
+    struct rme_link *l = rig_link();
+    assert_int_equal(ib_expose(l, &range, 1, RME_ACCESS_REMOTE_WRITE), 0);
+    for (int i = 0; i < 20; i++)
+        queue_message(l, 64);
+    ib_xfer(l, load(&d, false, RME_NOTIFY_IMM, 64, 1));
+    ib_unexpose(l, &range, 1, &owner);
+    ib_flush(rig.f);
+    assert_int_equal(rig.nposted, 1 + 20 + 64 + 1);
+    assert_int_equal(signals(), rig.nposted);
+    assert_int_equal(rig.stats.value[RME_C_SIGNALLED], rig.nposted);
+    rig.f->out = e;
+    rig.f->out_used = 0;
+    rig.f->out_max = 4;
+    for (unsigned i = 1; i < 1 + 20 + 64; i++)
+        rig_complete(l, i);
+    assert_int_equal(rig.f->out_used, 0);
+    rig_complete(l, 1 + 20 + 64);
+    assert_int_equal(rig.f->out_used, 1);
+    assert_int_equal(e[0].type, RME_EV_XFER_DONE);
+    assert_ptr_equal(e[0].xfer, &d.x);
+    rig_complete(l, rig.nposted);
+    assert_int_equal(rig.f->out_used, 2);
+    assert_int_equal(e[1].type, RME_EV_CLOSED);
+    assert_int_equal(ib_ring_used(&l->ring), 0);
+    rig_close();
+}
+
 /* A notification behind reads is fenced, a plain message is not. */
 static void fences(void **state)
 {
@@ -295,8 +335,9 @@ static void random_loads(void **state)
         char options[128];
         srand(seed);
         uint32_t max_sge = seed % 3 ? 16 : 1, depth = 8u << (rand() % 4);
-        snprintf(options, sizeof(options), "sq_depth=%u,read_limit=%d,tx_buffers=%d", depth,
-                 1 + rand() % 20, 32 << (rand() % 3));
+        snprintf(options, sizeof(options),
+                 "sq_depth=%u,read_limit=%d,tx_buffers=%d,signal_each=%d", depth,
+                 1 + rand() % 20, 32 << (rand() % 3), seed % 5 == 0);
         rig_open(options, max_sge, seed % 2 ? 64 : 0);
         struct rme_link *l = rig_link();
         unsigned queued = 0, done = 0, complete = 0, messages = 0, expected = 0;
@@ -441,6 +482,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(ring_wraps),
         cmocka_unit_test(small_messages_signal_rarely),
+        cmocka_unit_test(each_is_signalled),
         cmocka_unit_test(one_flush_one_doorbell),
         cmocka_unit_test(quiet_messages_hold_few_buffers),
         cmocka_unit_test(a_link_never_waits_for_itself),
