@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <bmi.h>
-#include "patches/orangefs/shim/shim-engine.h"
+#include <shim-engine.h>
 
 #define TAG_PLAN 1
 #define TAG_DATA 2
