@@ -158,9 +158,21 @@ static void print_line(void *arg, const char *line)
  * bound it. */
 static void print_session(BMI_addr_t addr, struct rme *rme, const char *address)
 {
-    static const char *const names[] = {"rx_size",      "eager_max",  "credits",
-                                        "eager_window", "xfer_ops",   "regcache_entries",
-                                        "max_inline",   "read_depth", "traffic_class"};
+    static const struct {
+        const char *name, *text;
+    } rows[] = {
+        {"rx_size", ""},
+        {"eager_max", ""},
+        {"credits", ""},
+        {"eager_window", ""},
+        {"xfer_ops", ""},
+        {"regcache_entries", ""},
+        {"max_inline", ""},
+        {"read_depth", ""},
+        {"spin_us", " us        that a wait polls at most, of a server as of a client"},
+        {"traffic_class", " value     of requests, replies, control messages and data alike: a "
+                          "connection is one queue pair, which has one"},
+    };
     struct shim_attribute a = {.index = 0};
     int64_t value;
     size_t i;
@@ -173,9 +185,9 @@ static void print_session(BMI_addr_t addr, struct rme *rme, const char *address)
             printf("  %-20s %15llu %-9s %s\n", a.name, a.value, a.unit, a.text);
     printf("  %-20s %s\n", "a key opens", rme_key_opens(rme));
     printf("of our options:\n");
-    for (i = 0; i < sizeof names / sizeof *names; i++)
-        if (!rme_option_get(rme, names[i], &value))
-            printf("  %-20s %15" PRId64 "\n", names[i], value);
+    for (i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!rme_option_get(rme, rows[i].name, &value))
+            printf("  %-20s %15" PRId64 "%s\n", rows[i].name, value, rows[i].text);
 }
 
 int inspect_session(const char *address, const char *options)

@@ -114,7 +114,7 @@ const struct rme_option_row rme_engine_options[] = {
     /* progress */
     {"spin_us", "us", 50, 0, 1000000,
      "A waiting call polls at most this long before it sleeps, and less when polling has not "
-     "paid.  Raise it for latency, 0 saves the processor.",
+     "paid, in servers and clients alike.  Raise it for latency, 0 saves the processor.",
      NULL},
 
     /* connections */

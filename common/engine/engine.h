@@ -68,6 +68,10 @@ void rme_unlock(struct rme *rme);
 /* Makes progress until waiter->ready() says more than 0 or wait_ms is over.  Called without the
  * lock. */
 int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms);
+
+/* How many microseconds a wait polls now before it sleeps.  Called with the lock. */
+uint32_t rme_wait_polls_us(struct rme *rme);
+
 /* ---- progress.c ---- */
 
 /* One round: events, pushes, timers.  How many events there were. */

@@ -185,7 +185,9 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
     X("cache_bytes", "bytes", "of the host's memory that stay registered; 0: none do",         \
       rme_mreg_caches(rme->mreg) ? rme->tuning.regcache_bytes : 0)                             \
     X("zone_bytes", "bytes", "of memory handed out that can be registered",                    \
-      rme->tuning.zone_bytes)
+      rme->tuning.zone_bytes)                                                                  \
+    X("polls_us", "us", "that a wait of ours polls now before it sleeps, as it paid of late",  \
+      rme_wait_polls_us(rme))
 
 int rme_session_get(struct rme *rme, struct rme_addr *addr, int index, struct rme_counter *out)
 {

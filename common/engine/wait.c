@@ -19,7 +19,9 @@
  * process that waits for large ones, or for a peer that has no processor, leaves its own to
  * others.  Where polling itself keeps off what it waits for, as with soft-RoCE, whose packets
  * need the same processor, a wait looks as if a little more polling would have ended it.  So
- * polls in vain in a row stop it, too, and one wait in some tries again.
+ * polls in vain in a row stop it, too, and one wait in some tries again.  Servers and clients
+ * do so alike, where [000 4.4] has servers poll and clients sleep for replies: a server sleeps
+ * as soon as nobody asks, and a client polls while its replies come soon.
  *
  * A leader settles (engine.c) like everybody.  While it registers or packs what an op needs it
  * has released the lock, but is still the leader: those that sleep behind it wait until it is
@@ -150,12 +152,18 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
     return look(rme, waiter, over);
 }
 
+uint32_t rme_wait_polls_us(struct rme *rme)
+{
+    return rme_engine(rme)->spins_in_vain < SPINS_IN_VAIN ? rme_engine(rme)->spin_us : 0;
+}
+
 /* How long this wait polls. */
 static uint32_t spin_for(struct rme *rme)
 {
-    if (rme_engine(rme)->spins_in_vain < SPINS_IN_VAIN)
-        return rme_engine(rme)->spin_us;
-    return ++rme_engine(rme)->spins_left_out % SPIN_AGAIN == 0 ? rme->tuning.spin_us : 0;
+    if (rme_engine(rme)->spins_in_vain < SPINS_IN_VAIN ||
+        ++rme_engine(rme)->spins_left_out % SPIN_AGAIN != 0)
+        return rme_wait_polls_us(rme);
+    return rme->tuning.spin_us;
 }
 
 /* A wait that polled for `spin` and took so long until something came, which the polling found

@@ -468,6 +468,20 @@ static uint64_t attribute(struct node *n, struct rme_addr *peer, const char *nam
     }
 }
 
+/* A wait polls for spin_us at first, and not at all after waits for nothing. */
+static void polling_is_said(struct pair *p)
+{
+    int64_t most, end = lane_now() + BED_PATIENCE_MS;
+    struct rme_done done;
+
+    assert_int_equal(rme_option_get(p->client->rme, "spin_us", &most), 0);
+    assert_int_equal(attribute(p->client, p->to_server, "polls_us"), most);
+    while (attribute(p->client, p->to_server, "polls_us") != 0 && lane_now() < end)
+        assert_int_equal(rme_test_context(p->client->rme, 0, &done, 1, 2), 0);
+    assert_int_equal(attribute(p->client, p->to_server, "polls_us"), 0);
+    assert_int_equal(attribute(p->server, p->to_client, "polls_us"), most); /* its own */
+}
+
 /*
  * What a session says of itself is so: a message of eager_bytes goes eagerly, and one that is
  * larger does not; what is counted for two clients of a server is its sum.
@@ -492,6 +506,7 @@ void session_attributes_hold(void **state)
     assert_true(attribute(p.client, p.to_server, "credits_free") <=
                 attribute(p.client, p.to_server, "credits_granted"));
     assert_int_equal(attribute(p.client, p.to_server, "unexpected_bytes"), 16384);
+    polling_is_said(&p);
 
     uint64_t before = attribute(p.client, p.to_server, "sends_eager");
     pair_exchange(&p, (size_t)eager, 1);
