@@ -26,6 +26,7 @@ struct fabric_choice {
     const struct rme_fabric_ops *(*ops)(void);
     const char *uri;
     int (*prepare)(void); /* or NULL */
+    const char *preset;   /* options, where the caller says nothing else; or NULL */
 };
 
 /* Where clients meet servers: at ports of this process, unless it inherited others. */
@@ -48,9 +49,14 @@ static int prepare_elan4(void)
 }
 
 static const struct fabric_choice choices[] = {
-    {"loop", loop_fabric, "loop://server:1", NULL},
-    {"ib", bmi_ib_fabric, NULL, NULL}, /* 127.0.0.1, a port of this process */
-    {"elan4", bmi_elan4_fabric, "elan4://0:2", prepare_elan4},
+    {"loop", loop_fabric, "loop://server:1", NULL, NULL},
+    {"ib", bmi_ib_fabric, NULL, NULL, NULL}, /* 127.0.0.1, a port of this process */
+    /* One thread plays both sides, so the end of a link is not answered while its engine
+     * closes, and each engine that a test closes would wait for seconds: as long as a silent
+     * peer's writes may be under way. Here it is waited for briefly. And no device tells of a
+     * peer's death: whoever waits for it asks, and soon. */
+    {"elan4", bmi_elan4_fabric, "elan4://0:2", prepare_elan4,
+     "elan_drain_timeout_ms=20,elan_quarantine_ms=20,keepalive_ms=20"},
 };
 
 pid_t lane_spawn(const char *as, const char *uri, int out)
@@ -123,13 +129,14 @@ static const struct fabric_choice *choose(const char *name)
 const char *lane_options(bool listens)
 {
     static char text[512];
+    const char *preset = lane.preset ? lane.preset : "";
     const char *all = lane.options ? lane.options : "";
     const char *more = listens || !lane.client_options ? "" : lane.client_options;
 
     /* Among our own peers nobody ever sends without a receive being posted: it may not even be
      * tried twice. */
-    snprintf(text, sizeof text, "rnr_retry=0%s%s%s%s", *all ? "," : "", all, *more ? "," : "",
-             more);
+    snprintf(text, sizeof text, "rnr_retry=0%s%s%s%s%s%s", *preset ? "," : "", preset,
+             *all ? "," : "", all, *more ? "," : "", more);
     return text;
 }
 
@@ -244,6 +251,7 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
         }
     }
     lane.ops = choice->ops();
+    lane.preset = choice->preset;
     lane.is_loop = choice->ops == loop_fabric;
     lane.is_elan4 = choice->ops == bmi_elan4_fabric ||
                     (lane.options && strstr(lane.options, "loop_elan4=1"));

@@ -29,6 +29,7 @@ struct lane {
     const struct rme_fabric_ops *ops;
     bool is_loop;
     bool is_elan4;              /* Quadrics Elan4, or the loop with its rules (loop.h) */
+    const char *preset;         /* options of the fabric that come before; may be NULL */
     const char *options;        /* may be NULL */
     const char *client_options; /* likewise */
     const char *program;        /* to start ourselves as a peer */
