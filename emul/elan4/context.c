@@ -38,7 +38,7 @@ static void clear(struct emu4_end *e)
     emu4_lock(&t, e);
     atomic_store(&c->blocked, 0);
     atomic_store(&c->log_at, 0);
-    zero(c->log, &c->inbox_head);
+    zero(&c->log_traps, &c->inbox_head);
     zero_word(&c->inbox_head);
     zero_word(&c->inbox_tail);
     zero(&c->inbox_left, &c->ready_words);

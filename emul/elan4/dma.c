@@ -42,17 +42,25 @@ static bool begin(struct emu4_txn *t, struct emu4_end *to)
     return true;
 }
 
+/* What has become of a DMA of another process, beside what the list changes at the target. */
+static void leave_mark(struct emu4_txn *t, const struct emu4_end *from,
+                       const struct emu4_claim *claim, uint64_t refused)
+{
+    struct emu4_end *to = t->e;
+    struct shm_mark *m = &to->c->mark[to->peer->user][claim->mark];
+
+    EMU4_TXN_SET(t, m->incarnation, from->peer->incarnation);
+    EMU4_TXN_SET(t, m->seq, claim->seq | refused);
+}
+
 /* False: it is not delivered, as the target took its lock back. */
 static bool end(struct emu4_proc *p, struct emu4_txn *t, const struct emu4_end *from,
                 const struct emu4_claim *claim)
 {
     struct emu4_end *to = t->e;
 
-    if (claim) {
-        struct shm_mark *m = &to->c->mark[to->peer->user][claim->mark];
-        EMU4_TXN_SET(t, m->incarnation, from->peer->incarnation);
-        EMU4_TXN_SET(t, m->seq, claim->seq);
-    }
+    if (claim)
+        leave_mark(t, from, claim, 0);
     bool told = emu4_txn_commit(t);
     bool help = to->c->inbox_head != to->c->inbox_tail;
     emu4_unlock(t);
@@ -61,10 +69,34 @@ static bool end(struct emu4_proc *p, struct emu4_txn *t, const struct emu4_end *
     return told;
 }
 
-/* Where nobody can be told now the DMA is tried again, and refused then. */
-static enum dma_end refuse(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t a1)
+/* Tells the owner of a DMA that another process has claimed, and ends it, in one. */
+static bool end_claimed(struct emu4_end *from, int type, uint64_t a0, uint64_t a1,
+                        const struct emu4_claim *claim)
 {
-    if (emu4_trap_now(e, type, proc, a0, a1))
+    struct shm_dma *d = &from->c->dma[claim->entry];
+    struct emu4_txn t;
+    bool told = true;
+
+    if (!emu4_lock(&t, from))
+        return false;
+    if (atomic_load(&from->c->attached) == from->generation && d->seq == claim->seq &&
+        atomic_load(&d->claim) == from->peer->user + 1) {
+        emu4_trap(&t, type, UTS_DPROC, a0, a1);
+        emu4_table_move(&t, claim->entry, TABLE_GONE);
+        told = emu4_txn_commit(&t);
+    }
+    emu4_unlock(&t);
+    return told;
+}
+
+/* The owner's trap. Where it cannot be told now the DMA is tried again, and refused then. */
+static enum dma_end refuse(struct emu4_end *from, int type, uint64_t a0, uint64_t a1,
+                           const struct emu4_claim *claim)
+{
+    bool told = claim ? end_claimed(from, type, a0, a1, claim)
+                      : emu4_trap_now(from, type, UTS_DPROC, a0, a1);
+
+    if (told)
         return DMA_DEAD;
     EMU4_COUNT(nacks, 1);
     return DMA_NACK;
@@ -74,6 +106,25 @@ static enum dma_end refused(const struct emu4_end *to)
 {
     EMU4_COUNT(nacks, 1);
     return atomic_load(&to->c->attached) == to->generation ? DMA_NACK : DMA_ABSENT;
+}
+
+/* The target's. */
+static enum dma_end refuse_there(struct emu4_end *to, uint64_t a0, uint64_t a1,
+                                 const struct emu4_end *from, const struct emu4_claim *claim)
+{
+    struct emu4_txn t;
+    bool told;
+
+    do {
+        if (!begin(&t, to))
+            return refused(to); /* who was to be told may have left */
+        emu4_trap(&t, UTS_INVALID_ADDR, UTS_IPROC, a0, a1);
+        if (claim)
+            leave_mark(&t, from, claim, EMU4_MARK_REFUSED);
+        told = emu4_txn_commit(&t);
+        emu4_unlock(&t);
+    } while (!told && to->peer->self);
+    return told ? DMA_DEAD : refused(to);
 }
 
 /* Reads and checks a queue; false when it is none. Under the target's lock. */
@@ -111,19 +162,19 @@ static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, stru
 
     if (size > QUEUE_BUFFER ||
         (size > INPUT_QUEUE_MAX && emu4_rule(EMU4_RULE_QUEUE_ONE_PACKET)))
-        return refuse(from, UTS_BAD_TRAP, UTS_DPROC, w[0], size);
+        return refuse(from, UTS_BAD_TRAP, w[0], size, claim);
     if (!emu4_place(from, SRC_ADDR(w), size, &src))
-        return refuse(from, UTS_INVALID_ADDR, UTS_DPROC, SRC_ADDR(w), size);
+        return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size, claim);
     if (!src.ptr) {
         if (emu4_move(&src, &mine, size) < 0)
-            return refuse(from, UTS_INVALID_ADDR, UTS_DPROC, SRC_ADDR(w), size);
+            return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size, claim);
         src = mine;
     }
     if (!begin(&t, to))
         return refused(to);
     if (!read_queue(to, DST_EVENT(w), &q)) {
         emu4_unlock(&t);
-        return refuse(to, UTS_INVALID_ADDR, UTS_IPROC, DST_EVENT(w), 0);
+        return refuse_there(to, DST_EVENT(w), 0, from, claim);
     }
     E4_Addr next = next_slot(&q);
     if (next == q.q_fptr && emu4_rule(EMU4_RULE_QUEUE_FULL)) {
@@ -139,7 +190,7 @@ static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, stru
         !emu4_place(to, q.q_bptr + DST_ADDR(w), size, &slot) ||
         emu4_move(&src, &slot, size) < 0) {
         emu4_unlock(&t);
-        return refuse(to, UTS_INVALID_ADDR, UTS_IPROC, q.q_bptr + DST_ADDR(w), size);
+        return refuse_there(to, q.q_bptr + DST_ADDR(w), size, from, claim);
     }
     emu4_step(EMU4_STEP_SLOT_WRITTEN);
     emu4_txn_store(&t, DST_EVENT(w), next, 8);
@@ -193,14 +244,14 @@ static enum dma_end rdma_write(struct emu4_proc *p, struct emu4_end *from, struc
     }
     if (len) {
         if (!emu4_place(from, SRC_ADDR(w), size, &src))
-            return refuse(from, UTS_INVALID_ADDR, UTS_DPROC, SRC_ADDR(w), size);
+            return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size, claim);
         if (!emu4_place(to, DST_ADDR(w), size, &dst))
-            return refuse(to, UTS_INVALID_ADDR, UTS_IPROC, DST_ADDR(w), size);
+            return refuse_there(to, DST_ADDR(w), size, from, claim);
         int rc = piece(to, src, dst, *done, len);
         if (rc == -EFAULT && emu4_rule(EMU4_RULE_SRC_CHECKED))
-            return refuse(from, UTS_INVALID_ADDR, UTS_DPROC, SRC_ADDR(w), size);
+            return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size, claim);
         if (rc == -ENXIO)
-            return refuse(to, UTS_INVALID_ADDR, UTS_IPROC, DST_ADDR(w), size);
+            return refuse_there(to, DST_ADDR(w), size, from, claim);
         if (rc == -EAGAIN || rc == -ESRCH)
             return refused(to);
         EMU4_COUNT(dma_bytes, len);
@@ -220,13 +271,20 @@ static enum dma_end rdma_write(struct emu4_proc *p, struct emu4_end *from, struc
     return DMA_DONE;
 }
 
-enum dma_end emu4_route(struct emu4_proc *p, struct emu4_end *from, uint64_t vp,
-                        struct emu4_end *to)
+static uint32_t route_of(const struct emu4_end *from, uint64_t vp)
 {
-    uint32_t route = vp < EMU4_VPS ? __atomic_load_n(&from->c->route[vp], __ATOMIC_RELAXED) : 0;
+    return vp < EMU4_VPS ? __atomic_load_n(&from->c->route[vp], __ATOMIC_RELAXED) : 0;
+}
+
+/* The end of `vp` for a context, with a reference: DMA_DONE, DMA_ABSENT, DMA_DEAD: trapped, or
+ * DMA_NACK: it is to be trapped, later. */
+static enum dma_end find_target(struct emu4_proc *p, struct emu4_end *from, uint64_t vp,
+                                struct emu4_end *to, const struct emu4_claim *claim)
+{
+    uint32_t route = route_of(from, vp);
 
     if (!route && emu4_rule(EMU4_RULE_VPROC_CHECKED))
-        return refuse(from, UTS_INVALID_VPROC, UTS_DPROC, vp, 0);
+        return refuse(from, UTS_INVALID_VPROC, vp, 0, claim);
     if (emu4_target_get(p, route, to))
         return DMA_DONE;
     EMU4_COUNT(nacks, 1);
@@ -237,7 +295,7 @@ enum dma_end emu4_dma_step(struct emu4_proc *p, struct emu4_end *from, const uin
                            uint64_t *done, uint64_t limit, const struct emu4_claim *claim)
 {
     struct emu4_end to;
-    enum dma_end r = emu4_route(p, from, VPROC(w), &to);
+    enum dma_end r = find_target(p, from, VPROC(w), &to, claim);
 
     if (r != DMA_DONE)
         return r;
@@ -258,7 +316,7 @@ enum dma_end emu4_dma_remote(struct emu4_proc *p, struct emu4_end *from, uint32_
 {
     struct emu4_end to;
     struct emu4_txn t;
-    enum dma_end r = emu4_route(p, from, vp, &to);
+    enum dma_end r = find_target(p, from, vp, &to, NULL);
 
     if (r != DMA_DONE)
         return r;
@@ -352,31 +410,32 @@ void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
 }
 
 /*
- * Whether the dead user had delivered this one. What it had made valid at the target is carried
- * out before: its mark is part of that, so the target's lock is taken. False: it is not to be
- * had now.
+ * What the dead user had made of this one: DMA_DONE, DMA_DEAD: it was refused there, or
+ * DMA_MORE: nothing. What it had made valid at the target is carried out before: its mark is
+ * part of that, so the target's lock is taken. False: it is not to be had now.
  */
-static bool delivered(struct emu4_proc *p, struct emu4_end *e, const struct shm_dma *d,
-                      uint64_t incarnation, bool *over)
+static bool outcome(struct emu4_proc *p, struct emu4_end *e, const struct shm_dma *d,
+                    uint64_t incarnation, enum dma_end *r)
 {
     struct emu4_end to;
     struct emu4_txn t;
-    bool found = false;
+    uint32_t route = route_of(e, d->word[2]);
 
-    *over = false;
-    if (emu4_route(p, e, d->word[2], &to) != DMA_DONE)
+    *r = DMA_MORE;
+    if (!route || !emu4_target_get(p, route, &to))
         return true;
     bool locked = emu4_lock(&t, &to);
     for (unsigned u = 0; locked && u < EMU4_USERS; u++) {
         if (atomic_load(&to.peer->seg->user[u].incarnation) != incarnation)
             continue;
         for (const struct shm_mark *m = to.c->mark[u]; m < to.c->mark[u] + EMU4_MARKS; m++)
-            found |= m->incarnation == p->self.incarnation && m->seq == d->seq;
+            if (m->incarnation == p->self.incarnation &&
+                (m->seq & ~EMU4_MARK_REFUSED) == d->seq)
+                *r = m->seq & EMU4_MARK_REFUSED ? DMA_DEAD : DMA_DONE;
     }
     if (locked)
         emu4_unlock(&t);
     emu4_peer_put(p, to.peer);
-    *over = found;
     return locked;
 }
 
@@ -389,7 +448,8 @@ static bool claimed(const struct emu4_end *e, unsigned i, uint32_t user)
 
 bool emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation)
 {
-    bool all = true, over;
+    enum dma_end r;
+    bool all = true;
 
     for (unsigned x = 0; x < EMU4_CTXS; x++) {
         struct emu4_end e = {&p->self, &p->self.seg->ctx[x], 0};
@@ -404,16 +464,16 @@ bool emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation)
             emu4_unlock(&t);
             if (!ours)
                 continue;
-            if (!delivered(p, &e, d, incarnation, &over)) {
+            if (!outcome(p, &e, d, incarnation, &r)) {
                 all = false;
                 continue;
             }
             emu4_lock(&t, &e);
             if (claimed(&e, i, user) && d->seq == seq) { /* the context was not left */
                 EMU4_COUNT(claims_redone, 1);
-                if (over && d->word[5])
+                if (r == DMA_DONE && d->word[5])
                     emu4_event_set(&t, d->word[5]);
-                emu4_table_move(&t, i, over ? TABLE_GONE : TABLE_READY);
+                emu4_table_move(&t, i, r == DMA_MORE ? TABLE_READY : TABLE_GONE);
                 all &= emu4_txn_commit(&t);
             }
             emu4_unlock(&t);

@@ -27,8 +27,15 @@
 
 #define EMU4_NSEC UINT64_C(1000000000)
 
-/* Kinds of Elan addresses, in bits 63:60. A pointer of a program has none. */
-enum region { REGION_MAIN = 1, REGION_SDRAM = 2, REGION_PORT = 3, REGION_STATE = 7 };
+/* Kinds of Elan addresses, in bits 63:60. A pointer of a program has none. The last two stand
+ * in lists only. */
+enum region {
+    REGION_MAIN = 1,
+    REGION_SDRAM = 2,
+    REGION_PORT = 3,
+    REGION_TRAP = 6,
+    REGION_STATE = 7
+};
 #define ADDR_REGION(a)       ((unsigned)((a) >> 60))
 #define ADDR_TAG(a)          ((uint32_t)((a) >> 48) & 0xfff)
 #define ADDR_OFFSET(a)       ((a) & ((UINT64_C(1) << 48) - 1))
@@ -202,6 +209,8 @@ bool emu4_holds(const struct emu4_txn *t);
 /* All of these under the lock. */
 /* A store to an address that a program gave; it traps when it is carried out and is bad. */
 void emu4_txn_store(struct emu4_txn *t, E4_Addr where, uint64_t value, uint32_t bytes);
+/* Whatever `where` says; not for an address that a program gave. */
+void emu4_txn_list(struct emu4_txn *t, uint64_t where, uint64_t value, uint32_t bytes);
 /* A store to the context's state. */
 void emu4_txn_state(struct emu4_txn *t, const volatile void *field, uint64_t value,
                     uint32_t bytes);
@@ -213,7 +222,13 @@ bool emu4_txn_commit(struct emu4_txn *t);
 void emu4_txn_forget_user(struct emu4_proc *p, uint32_t user);
 
 /* trap.c: under the context's lock */
+/* Lists a trap: it is told with what else the list changes, once. */
 void emu4_trap(struct emu4_txn *t, int type, int proc, uint64_t a0, uint64_t a1);
+/* Tells one that is listed, the store `i` of `n`; `again`: the list may have been carried out
+ * before. */
+void emu4_trap_listed(struct emu4_txn *t, uint32_t i, uint32_t n, bool again);
+/* Tells that the store `i` of a list met no memory. */
+void emu4_trap_stored(struct emu4_txn *t, uint32_t i, uint64_t where, bool again);
 /* The same without a transaction; takes the lock. False: it is not to be had, which another
  * process's may be. */
 bool emu4_trap_now(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t a1);
@@ -258,10 +273,11 @@ static inline bool emu4_bit(const uint64_t *map, unsigned i)
 
 /* dma.c */
 enum dma_end { DMA_DONE, DMA_MORE, DMA_NACK, DMA_ABSENT, DMA_DEAD };
-/* What a process has claimed of another one: the DMA's name, and which of our marks it has. */
+/* What a process has claimed of another one: the DMA's name, its entry, and which of our marks
+ * it has. */
 struct emu4_claim {
     uint64_t seq;
-    unsigned mark;
+    unsigned entry, mark;
 };
 /*
  * Moves up to `limit` bytes of a DMA of `from`, and delivers its end. `claim` is NULL where the
@@ -275,10 +291,6 @@ void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
 /* Asks the context at a route to run a DMA: DMA_DONE, DMA_NACK, DMA_ABSENT, DMA_DEAD. */
 enum dma_end emu4_dma_remote(struct emu4_proc *p, struct emu4_end *from, uint32_t vp,
                              const uint64_t w[7]);
-/* The end of `vp` for a context, with a reference: DMA_DONE, DMA_ABSENT, DMA_DEAD: trapped, or
- * DMA_NACK: it is to be trapped, later. */
-enum dma_end emu4_route(struct emu4_proc *p, struct emu4_end *from, uint64_t vp,
-                        struct emu4_end *to);
 /*
  * Takes back what a dead user had claimed of our DMAs. False: of some it is not known yet
  * whether they were delivered, and it is to be tried again.

@@ -30,7 +30,6 @@
 /* What became of an entry of another process, which could not be written yet. */
 struct late {
     struct emu4_end e; /* with a reference */
-    unsigned i;
     struct emu4_claim claim;
     uint64_t done;
     enum dma_end r;
@@ -198,7 +197,7 @@ static bool settle(struct emu4_proc *p, struct emu4_txn *t, unsigned i, enum dma
 static bool settle_if_locked(struct emu4_proc *p, struct late *l, uint64_t *next_due)
 {
     struct emu4_end *e = &l->e;
-    const struct shm_dma *d = &e->c->dma[l->i];
+    const struct shm_dma *d = &e->c->dma[l->claim.entry];
     struct emu4_txn t;
     bool settled;
 
@@ -210,7 +209,7 @@ static bool settle_if_locked(struct emu4_proc *p, struct late *l, uint64_t *next
             return false;
         if (atomic_load(&e->c->attached) == e->generation && d->seq == l->claim.seq &&
             atomic_load(&d->claim) == e->peer->user + 1)
-            settled = settle(p, &t, l->i, l->r, l->done, next_due);
+            settled = settle(p, &t, l->claim.entry, l->r, l->done, next_due);
         emu4_unlock(&t);
     } while (!settled && e->peer->self); /* it has no mark, so no place among the late ones */
     if (!e->peer->self && l->r == DMA_MORE)
@@ -389,10 +388,8 @@ static enum outcome step(struct emu4_proc *p, struct emu4_end *e, uint64_t *budg
     struct shm_dma *d = &e->c->dma[i];
     for (unsigned k = 0; k < 7; k++)
         w[k] = d->word[k];
-    struct late late = {.e = *e,
-                        .i = (unsigned)i,
-                        .claim = {d->seq, (unsigned)mark},
-                        .done = atomic_load(&d->done)};
+    struct late late = {
+        .e = *e, .claim = {d->seq, (unsigned)i, (unsigned)mark}, .done = atomic_load(&d->done)};
     emu4_unlock(&t);
     claimed_step(p, e, &late, w, budget, next_due);
     return RAN;

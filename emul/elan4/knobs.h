@@ -102,6 +102,8 @@
     X(LOGGED, logged)                                                                          \
     X(STORED, stored)                                                                          \
     X(HALF_APPLIED, half_applied)                                                              \
+    X(TELLING, telling)                                                                        \
+    X(TOLD, told)                                                                              \
     X(APPLIED, applied)                                                                        \
     X(HALF_COPIED, half_copied)                                                                \
     X(CLAIMED, claimed)                                                                        \

@@ -23,7 +23,7 @@
 #include "emul/elan4/counters.h"
 
 #define EMU4_MAGIC    UINT64_C(0x346e616c45756d65)
-#define EMU4_VERSION  5u
+#define EMU4_VERSION  6u
 #define EMU4_CTXS     16u   /* contexts of one process */
 #define EMU4_USERS    2048u /* processes that map one segment */
 #define EMU4_VPS      8192u
@@ -56,7 +56,7 @@
 #define EMU4_LOCK_HOLDER(w) ((uint32_t)(w)&0xffff)
 
 struct shm_store {
-    uint64_t where; /* an Elan address of the context, or REGION_STATE */
+    uint64_t where; /* an Elan address of the context, REGION_STATE, or REGION_TRAP */
     uint64_t value;
     uint32_t bytes;
     uint32_t pad;
@@ -74,7 +74,9 @@ struct shm_dma {
 
 struct shm_trap {
     int32_t type, proc;
-    uint64_t args[4];
+    uint64_t args[2];
+    uint32_t store; /* the one of its list that told it */
+    uint32_t pad;
 };
 
 struct shm_cq {
@@ -90,12 +92,13 @@ struct shm_int {
     uint64_t cookie;
 };
 
-/* What a user delivered here last for somebody else with one of its claims, in case it dies
- * before it can write down what has become of it. */
+/* What a user delivered here last for somebody else with one of its claims, or what was refused
+ * here, in case it dies before it can write down what has become of it. */
 struct shm_mark {
     uint64_t incarnation; /* of the DMA's owner */
-    uint64_t seq;
+    uint64_t seq;         /* and EMU4_MARK_REFUSED */
 };
+#define EMU4_MARK_REFUSED (UINT64_C(1) << 63)
 
 #define EMU4_WORDS (EMU4_DMAS / 64)
 
@@ -107,6 +110,7 @@ struct shm_ctx {
     uint32_t node, context;
     /* stores of the list carried out so far, and above that the ticket of who did */
     _Alignas(64) _Atomic uint64_t log_at;
+    uint32_t log_traps; /* trap_tail when the list was made valid */
     struct shm_store log[EMU4_LOG];
 
     /* commands that events sent to command ports */

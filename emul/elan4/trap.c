@@ -3,6 +3,12 @@
  * Traps: what the network interface refuses is put into a ring of the context that it concerns,
  * and handed to its program by its engine's thread. A handler may be registered; where there is
  * none the trap is told on stderr and, by a knob, ends the process.
+ *
+ * Who is told counts them: a transfer is over when as many of its DMAs are missing as were
+ * refused. So none is told twice. What was found out while a list was made stands in the list,
+ * and is told if it becomes valid; what is found out while it is carried out is told then. If
+ * its holder dies and the list is carried out again, the ring says which of its stores were
+ * told.
  */
 #include "emul/elan4/emu.h"
 
@@ -34,21 +40,65 @@ static const char *unit_name(int proc)
     return names[proc >= UTS_CPROC && proc <= UTS_IPROC ? proc : 0];
 }
 
+/* A listed trap: what it is, with its first argument; behind it the second unless that is 0. */
+#define KIND(type, proc) ((uint64_t)(uint16_t)(type) << 16 | (uint16_t)(proc))
+#define FIRST(kind)      ADDR(REGION_TRAP, 0, kind)
+#define SECOND(kind)     ADDR(REGION_TRAP, 1, kind)
+
 void emu4_trap(struct emu4_txn *t, int type, int proc, uint64_t a0, uint64_t a1)
 {
-    struct shm_ctx *c = t->e->c;
-    struct shm_trap *trap = &c->trap[c->trap_tail % EMU4_TRAPS];
+    emu4_txn_list(t, FIRST(KIND(type, proc)), a0, 8);
+    if (a1)
+        emu4_txn_list(t, SECOND(KIND(type, proc)), a1, 8);
+}
 
-    if (!emu4_holds(t)) {
-        t->lost = true; /* who begins again meets it again */
+/* Of the traps that the valid list has told so far one is of that store. */
+static bool was_told(const struct shm_ctx *c, uint32_t tail, uint32_t store)
+{
+    uint32_t n = tail - c->log_traps;
+
+    for (n = n < EMU4_TRAPS ? n : EMU4_TRAPS; n; n--)
+        if (c->trap[(tail - n) % EMU4_TRAPS].store == store)
+            return true;
+    return false;
+}
+
+/* Who has lost the lock since it looked writes what its successor writes there, and does not
+ * count it a second time. */
+static void tell(struct emu4_txn *t, const struct shm_trap *trap, bool again)
+{
+    struct shm_ctx *c = t->e->c;
+    uint32_t tail = __atomic_load_n(&c->trap_tail, __ATOMIC_RELAXED);
+
+    if (!emu4_holds(t) || (again && was_told(c, tail, trap->store)))
         return;
-    }
-    trap->type = type;
-    trap->proc = proc;
-    trap->args[0] = a0;
-    trap->args[1] = a1;
-    __atomic_store_n(&c->trap_tail, c->trap_tail + 1, __ATOMIC_RELEASE);
-    t->bell = true;
+    emu4_step(EMU4_STEP_TELLING);
+    c->trap[tail % EMU4_TRAPS] = *trap;
+    if (__atomic_compare_exchange_n(&c->trap_tail, &tail, tail + 1, false, __ATOMIC_RELEASE,
+                                    __ATOMIC_RELAXED))
+        t->bell = true;
+    emu4_step(EMU4_STEP_TOLD);
+}
+
+void emu4_trap_listed(struct emu4_txn *t, uint32_t i, uint32_t n, bool again)
+{
+    const struct shm_store *s = &t->e->c->log[i];
+    uint64_t kind = ADDR_OFFSET(s->where);
+    struct shm_trap trap = {.type = (int32_t)(kind >> 16 & 0xffff),
+                            .proc = (int32_t)(kind & 0xffff),
+                            .args = {s->value},
+                            .store = i};
+
+    if (s->where != FIRST(kind))
+        return; /* it goes with the one before */
+    if (i + 1 < n && s[1].where == SECOND(kind))
+        trap.args[1] = s[1].value;
+    tell(t, &trap, again);
+}
+
+void emu4_trap_stored(struct emu4_txn *t, uint32_t i, uint64_t where, bool again)
+{
+    tell(t, &(struct shm_trap){UTS_INVALID_ADDR, UTS_EPROC, {where, 0}, i, 0}, again);
 }
 
 bool emu4_trap_now(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t a1)
@@ -60,7 +110,7 @@ bool emu4_trap_now(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t
         if (!emu4_lock(&t, e))
             return false;
         emu4_trap(&t, type, proc, a0, a1);
-        told = emu4_txn_commit(&t); /* what is in the ring is told */
+        told = emu4_txn_commit(&t);
         emu4_unlock(&t);
     } while (!told && e->peer->self);
     return told;

@@ -80,7 +80,8 @@ static bool place_of(const struct emu4_end *e, uint64_t where, uint32_t bytes,
     return true;
 }
 
-static void apply(struct emu4_txn *t, const struct shm_store *s)
+/* False: no memory is there. */
+static bool apply(struct emu4_txn *t, const struct shm_store *s)
 {
     struct emu4_place at, from;
     uint64_t value = s->value;
@@ -88,15 +89,11 @@ static void apply(struct emu4_txn *t, const struct shm_store *s)
 
     if (bytes != 1 && bytes != 2 && bytes != 4)
         bytes = 8;
-    if (!place_of(t->e, s->where, bytes, &at) || (s->where & (bytes - 1))) {
-        emu4_trap(t, UTS_INVALID_ADDR, UTS_EPROC, s->where, 0);
-        return;
-    }
+    if (!place_of(t->e, s->where, bytes, &at) || (s->where & (bytes - 1)))
+        return false;
     if (!at.ptr) {
         from = (struct emu4_place){.ptr = &value, .pid = at.pid};
-        if (emu4_move(&from, &at, bytes) == -ENXIO)
-            emu4_trap(t, UTS_INVALID_ADDR, UTS_EPROC, s->where, 0);
-        return;
+        return emu4_move(&from, &at, bytes) != -ENXIO;
     }
     switch (bytes) {
     case 1:
@@ -111,11 +108,12 @@ static void apply(struct emu4_txn *t, const struct shm_store *s)
     default:
         __atomic_store_n((uint64_t *)at.ptr, value, __ATOMIC_RELEASE);
     }
+    return true;
 }
 
 /* Carries out the list from `at` on; `n` is ours, not read twice from where others can write.
  */
-static void carry_out(struct emu4_txn *t, uint32_t at, uint32_t n)
+static void carry_out(struct emu4_txn *t, uint32_t at, uint32_t n, bool again)
 {
     struct shm_ctx *c = t->e->c;
     uint64_t ticket = EMU4_LOCK(EMU4_LOCK_TICKET(t->lock), 0, 0);
@@ -124,13 +122,27 @@ static void carry_out(struct emu4_txn *t, uint32_t at, uint32_t n)
         struct shm_store s = c->log[i];
         if (!emu4_holds(t))
             return; /* taken from us while we were stopped: somebody does the rest */
-        apply(t, &s);
+        bool stored = apply(t, &s);
+        if (!stored && ADDR_REGION(s.where) == REGION_TRAP)
+            emu4_trap_listed(t, i, n, again);
+        else if (!stored)
+            emu4_trap_stored(t, i, s.where, again);
         if (i + 1 == n && !t->e->peer->self)
             emu4_step(EMU4_STEP_STORED);
         atomic_store_explicit(&c->log_at, ticket | (i + 1), memory_order_release);
         if (i == 0)
             emu4_step(EMU4_STEP_HALF_APPLIED);
     }
+}
+
+/* The owner's thread is told what concerns it. */
+static void ring(struct emu4_txn *t)
+{
+    if (t->bell && t->e->peer->self)
+        emu4_service_wake(emu4_proc_peek());
+    else if (t->bell)
+        emu4_ring(t->e->peer);
+    t->bell = false;
 }
 
 /* The lock was taken from who had that word: what it had made valid is carried out. */
@@ -144,7 +156,8 @@ static void redo(struct emu4_txn *t, uint64_t was)
         n = 0; /* somebody wrote over it */
     if (n) {
         EMU4_COUNT(logs_redone, 1);
-        carry_out(t, EMU4_LOCK_TICKET(at) == EMU4_LOCK_TICKET(was) ? (uint32_t)at : 0, n);
+        carry_out(t, EMU4_LOCK_TICKET(at) == EMU4_LOCK_TICKET(was) ? (uint32_t)at : 0, n, true);
+        ring(t);
     }
     set_stores(t, 0);
 }
@@ -232,7 +245,7 @@ void emu4_unlock(struct emu4_txn *t)
                                             memory_order_release, memory_order_relaxed);
 }
 
-static void add(struct emu4_txn *t, uint64_t where, uint64_t value, uint32_t bytes)
+void emu4_txn_list(struct emu4_txn *t, uint64_t where, uint64_t value, uint32_t bytes)
 {
     if (t->n >= EMU4_LOG)
         return; /* the longest list is that of an event that copies 255 dwords: it fits */
@@ -245,10 +258,10 @@ static void add(struct emu4_txn *t, uint64_t where, uint64_t value, uint32_t byt
 
 void emu4_txn_store(struct emu4_txn *t, E4_Addr where, uint64_t value, uint32_t bytes)
 {
-    if (ADDR_REGION(where) == REGION_STATE)
+    if (ADDR_REGION(where) == REGION_STATE || ADDR_REGION(where) == REGION_TRAP)
         emu4_trap(t, UTS_INVALID_ADDR, UTS_EPROC, where, 0);
     else
-        add(t, where, value, bytes);
+        emu4_txn_list(t, where, value, bytes);
 }
 
 void emu4_txn_state(struct emu4_txn *t, const volatile void *field, uint64_t value,
@@ -256,7 +269,7 @@ void emu4_txn_state(struct emu4_txn *t, const volatile void *field, uint64_t val
 {
     uint64_t off = (uint64_t)((const volatile char *)field - (const volatile char *)t->e->c);
 
-    add(t, ADDR(REGION_STATE, 0, off), value, bytes);
+    emu4_txn_list(t, ADDR(REGION_STATE, 0, off), value, bytes);
 }
 
 /* Makes the list valid, and carries it out. False: it was not made valid. */
@@ -265,10 +278,11 @@ static bool publish(struct emu4_txn *t)
     uint64_t ticket = EMU4_LOCK(EMU4_LOCK_TICKET(t->lock), 0, 0);
 
     atomic_store_explicit(&t->e->c->log_at, ticket, memory_order_relaxed);
+    t->e->c->log_traps = t->e->c->trap_tail;
     if (!set_stores(t, t->n))
         return false;
     emu4_step(EMU4_STEP_LOGGED);
-    carry_out(t, 0, t->n);
+    carry_out(t, 0, t->n, false);
     emu4_step(EMU4_STEP_APPLIED);
     set_stores(t, 0);
     return true;
@@ -282,10 +296,7 @@ bool emu4_txn_commit(struct emu4_txn *t)
         EMU4_TXN_SET(t, c->inbox_tail, t->inbox_tail);
     emu4_step(EMU4_STEP_LISTED);
     bool done = t->n ? publish(t) : !t->lost;
-    if (t->bell && t->e->peer->self)
-        emu4_service_wake(emu4_proc_peek());
-    else if (t->bell)
-        emu4_ring(t->e->peer);
+    ring(t);
     begin(t, t->e, t->lock);
     return done;
 }

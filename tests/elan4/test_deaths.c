@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A process dies by SIGKILL at each step of what it does to others: sending messages, writing
- * and reading, setting off a chain in another process. The others live, nothing is lost that
- * was confirmed, nothing comes twice, and their contexts work as before.
+ * and reading, setting off a chain in another process, being refused. The others live, nothing
+ * is lost that was confirmed, nothing comes twice, and their contexts work as before.
  */
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
@@ -152,6 +152,12 @@ static void third(struct bed *b)
     bed_close(b);
 }
 
+/* An address of that process where no memory is: its first pages never are. */
+static E4_Addr nowhere(E4_Addr of)
+{
+    return (of & ~((UINT64_C(1) << 48) - 1)) | 4096;
+}
+
 static void victim(struct bed *b)
 {
     setenv("EMUELAN4_DIE", die, 1);
@@ -181,6 +187,8 @@ static void victim(struct bed *b)
         flush(b);
         CHECK(word_set(b, word, SOON));
         atomic_store(&b->m->word[CHAINED], i);
+        run_dma(b, dma(8, 0, vp_of(0, LOW), elan(b, mem), nowhere(told(b, MEM_A)), 0, 0));
+        flush(b); /* a trap of the other's */
     }
     atomic_fetch_add(finished, 1);
     kill(getpid(), SIGKILL);
