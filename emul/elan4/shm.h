@@ -13,6 +13,20 @@
  * listed, the list is made valid by one store, then they are carried out. Whoever takes the
  * lock from a dead process carries out a valid list once more.  Each store is of an absolute
  * value, and nobody believes or clears one while the list is valid (txn.c).
+ *
+ * What is not changed by a list has one writer, the owner, and an order:
+ *   tag          when the context is made, under proc.lock. Another process believes it when it
+ *                has found `attached` to be the generation that it looked up, and is in the
+ *                registry only after that; so it sees the tag of that generation or of a
+ *                later one, by which its addresses are none (but for one time in 4,095).
+ *   route[]      word by word, before and after attaching. A DMA reaches another process by the
+ *                lock, behind the routes that its program made before it; an entry is believed
+ *                as it stands when it is read, and 0 is no route.
+ *   cq[]         under proc.lock; interrupt[] under the lock, and by its own words.
+ *   attached, blocked   blocked under the lock; attached is set before the registry tells of
+ *                it, and cleared under the lock before the registry's place is given up.
+ * Counters, `busy`, `news` and `asleep` are atomic words of their own; a user's entry is its
+ * process's until it is TAKEN, and the owner's from then on.
  */
 #ifndef EMUL_ELAN4_SHM_H
 #define EMUL_ELAN4_SHM_H
