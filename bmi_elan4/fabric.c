@@ -183,8 +183,10 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
 {
     struct rme_fabric *f = calloc(1, sizeof(*f));
 
-    if (!f)
+    if (!f) {
+        config->log(config->log_arg, RME_LOG_ERROR, "elan4: opening: %s", strerror(ENOMEM));
         return -ENOMEM;
+    }
     f->config = *config;
     f->epoll_fd = f->wake_fd = -1;
     f->tx_most = (uint32_t)rme_option(config->options, "elan_tx_buffers");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Each call of the library that can fail fails once:  test_faults [CALL [K]]
+ * Each call of the library that can fail fails once, and each allocation of bmi_elan4 (memory,
+ * a thread, a descriptor: CALL "allocation"):  test_faults [CALL [K]]
  *
  * A process opens a server and a client, which connect, talk, write, read, and part. For each
  * call by name, and each time K that it is made, a process of its own does so with that one
@@ -16,6 +17,7 @@
 #include "bmi_elan4/elan.h"
 #include "tests/elan4/segment.h"
 #include "tests/elan4/sides.h"
+#include "tests/fault/alloc_fault.h"
 
 #define PIECES  3
 #define EACH    3000
@@ -28,7 +30,10 @@ static const char *const call_name[] = {
 #define X(name) #name,
     EMU4_CALLS(X)
 #undef X
+        "allocation",
 };
+#define ALLOCATION EMU4_CALL_COUNT /* behind those of the library */
+#define CALLS      (ALLOCATION + 1)
 
 /* How the process of one fault ends; with anything else it was not by itself. */
 enum { WELL = 40, FAILED_FIRST, NOT_REACHED, NO_REASON, NOT_AGAIN };
@@ -53,7 +58,8 @@ static void listen_to(void *arg, enum rme_log_level level, const char *format, .
         printf("  %s\n", line);
 }
 
-static bool begin(struct side *s, const char *listen)
+/* What the host has allocated before. */
+static void prepare(struct side *s, const char *listen)
 {
     const struct rme_option_row *tables[] = {rme_engine_options, ops->options};
     char text[300], why[200] = "";
@@ -64,6 +70,10 @@ static bool begin(struct side *s, const char *listen)
     if (!s->options || rme_options_parse(s->options, text, why, sizeof(why)) < 0 ||
         (listen && rme_addr_parse("elan4", listen, &s->listen) < 0))
         _exit(100);
+}
+
+static bool begin(struct side *s)
+{
     struct rme_fabric_config config = {.listen = s->listen,
                                        .rx_size = 4096,
                                        .options = s->options,
@@ -123,18 +133,14 @@ static bool comes(struct side *a, struct side *b, enum rme_event_type type, int 
 }
 
 /* All that they do with each other. */
-static bool talk(struct side *server, struct side *client)
+static bool talk(struct side *server, struct side *client, const struct rme_addr *addr)
 {
     static uint8_t here[PIECES * EACH], there[PIECES * EACH];
     struct rme_lseg seg[PIECES];
     struct rme_piece piece[PIECES];
-    struct rme_addr *addr;
     struct rme_mr mr;
 
-    if (rme_addr_parse("elan4", "elan4://0:2", &addr) < 0)
-        _exit(100);
     int rc = ops->link_connect(client->f, addr, 0, "may I", 6, RX, client, &client->link);
-    rme_addr_put(addr);
     if (rc < 0 || !comes(client, server, RME_EV_LINK_UP, 1) ||
         !comes(server, client, RME_EV_LINK_UP, 1) ||
         ops->reg(server->f, there, sizeof(there), RME_ACCESS_REMOTE_WRITE, &mr) < 0)
@@ -194,17 +200,34 @@ static void part_all(struct side *server, struct side *client)
     }
 }
 
-/* Everything once. `opened`: both sides were. */
-static bool once(bool *opened)
+/* Everything once, with the k-th allocation failing, 0: none. `opened`: both sides were. */
+static bool once(bool *opened, unsigned long k)
 {
-    struct side server, client = {0};
+    struct rme_addr *addr;
+    struct side server, client;
 
-    *opened = begin(&server, "elan4://0:2") && begin(&client, NULL);
-    bool well = *opened && talk(&server, &client);
+    prepare(&server, "elan4://0:2");
+    prepare(&client, NULL);
+    if (rme_addr_parse("elan4", "elan4://0:2", &addr) < 0)
+        _exit(100);
+    if (k)
+        alloc_fault_start(alloc_fault_count() + k);
+    *opened = begin(&server) && begin(&client);
+    bool well = *opened && talk(&server, &client, addr);
     part_all(&server, &client);
     end(&client);
     end(&server);
+    rme_addr_put(addr);
     return well;
+}
+
+static bool reached(int call, int k)
+{
+    const struct shm_head *seg = own_segment();
+
+    if (call == ALLOCATION)
+        return alloc_fault_hit();
+    return !seg || atomic_load(&seg->counters.call[call]) >= (uint64_t)k;
 }
 
 static int with_fault(int call, int k)
@@ -213,15 +236,16 @@ static int with_fault(int call, int k)
     bool opened;
 
     alarm(LIMIT_S);
-    snprintf(fail, sizeof(fail), "%s:%d", call_name[call], k);
-    setenv("EMUELAN4_FAIL", fail, 1);
-    bool first = once(&opened);
-    const struct shm_head *seg = own_segment();
-    if (seg && atomic_load(&seg->counters.call[call]) < (uint64_t)k)
+    if (call != ALLOCATION) {
+        snprintf(fail, sizeof(fail), "%s:%d", call_name[call], k);
+        setenv("EMUELAN4_FAIL", fail, 1);
+    }
+    bool first = once(&opened, call == ALLOCATION ? (unsigned long)k : 0);
+    if (!reached(call, k))
         return first ? NOT_REACHED : NOT_AGAIN;
     if (!opened && !*reason)
         return NO_REASON;
-    bool again = once(&opened);
+    bool again = once(&opened, 0);
     return !again ? NOT_AGAIN : first ? WELL : FAILED_FIRST;
 }
 
@@ -274,11 +298,11 @@ int main(int argc, char **argv)
         return 2;
     if (argc > 2) {
         talkative = true;
-        for (int i = 0; i < EMU4_CALL_COUNT; i++)
+        for (int i = 0; i < CALLS; i++)
             if (strcmp(call_name[i], argv[1]) == 0)
                 printf("%d\n", run(i, atoi(argv[2])));
     } else {
-        for (int i = 0; i < EMU4_CALL_COUNT; i++)
+        for (int i = 0; i < CALLS; i++)
             if (argc < 2 || strcmp(call_name[i], argv[1]) == 0)
                 ended += sweep(i, &points, &failed);
         printf("%d faults, of which %d ended what was begun\n", points, ended);
