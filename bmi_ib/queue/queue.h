@@ -30,7 +30,6 @@ void ib_rx_close(struct rme_fabric *f);
 int ib_rx_fill(struct rme_link *l);
 int ib_rx_post(struct rme_fabric *f, struct rme_link *l);
 struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id);
-void ib_rx_settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx);
 void ib_rx_forget(struct rme_link *l);
 void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, bool is_imm,
                     uint32_t value);

@@ -199,12 +199,13 @@ int ib_rx_fill(struct rme_link *l)
 }
 
 /* A buffer without further use: to the device if the promise needs it, else to the pool. */
-void ib_rx_settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
+static void settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
-    if (can_post(f, l) && lacking(f, queue_of(f, l)))
+    if (can_post(f, l) && lacking(f, queue_of(f, l))) {
         chain(f, l, rx);
-    else
-        pool_put(f, rx);
+        return;
+    }
+    pool_put(f, rx);
     if (!f->srq && !l) /* its link is gone */
         pool_shrink(f);
 }
@@ -347,7 +348,7 @@ static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
     if (rx->is_imm) {
         e->imm = rx->value;
         queue_of(f, l)->held--;
-        ib_rx_settle(f, l, rx);
+        settle(f, l, rx);
         return true;
     }
     e->data = rx->data;
@@ -364,7 +365,7 @@ void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, 
 {
     queue_of(f, l)->posted--;
     if (!l || !l->deliver) {
-        ib_rx_settle(f, l, rx);
+        settle(f, l, rx);
         return;
     }
     if (l->state == IB_ACCEPTING)
@@ -383,7 +384,7 @@ void ib_rx_received(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx, 
 void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
     queue_of(f, l)->posted--;
-    ib_rx_settle(f, l, rx);
+    settle(f, l, rx);
 }
 
 /* Delivers what found no room in the caller's array, or came before the answer to our request.
@@ -409,7 +410,7 @@ void ib_rx_return(struct rme_fabric *f, void *token)
     struct rme_link *l = f->srq ? NULL : ib_link_by_handle(f, rx->link);
     if (f->srq || l)
         queue_of(f, l)->held--;
-    ib_rx_settle(f, l, rx);
+    settle(f, l, rx);
 }
 
 /* The link's queue pair is gone, and with it all receives posted to it. */

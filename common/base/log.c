@@ -110,8 +110,8 @@ void rme_log_from_fabric(void *arg, enum rme_log_level level, const char *format
 
 bool rme_log_pending(const struct rme_log *log)
 {
-    return log != NULL && (atomic_load_explicit(&log->count, memory_order_relaxed) != 0 ||
-                           atomic_load_explicit(&log->owing, memory_order_relaxed));
+    return atomic_load_explicit(&log->count, memory_order_relaxed) != 0 ||
+           atomic_load_explicit(&log->owing, memory_order_relaxed);
 }
 
 /* A report of lines that were left out, once their time is over. */

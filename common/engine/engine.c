@@ -107,6 +107,15 @@ void rme_settle(struct rme *rme)
     }
 }
 
+/* Memory goes back to the system: of ops, and what malloc keeps. */
+static void trim_memory(struct rme *rme)
+{
+    rme_lock(rme);
+    rme_op_table_trim(&rme->operations->table);
+    pthread_mutex_unlock(&rme->lock);
+    malloc_trim(0);
+}
+
 void rme_unlock(struct rme *rme)
 {
     bool wake, trim;
@@ -115,15 +124,13 @@ void rme_unlock(struct rme *rme)
     wake = rme->wake;
     trim = rme->keep.trim;
     rme->wake = rme->keep.trim = false;
-    if (trim)
-        rme_op_table_trim(&rme->operations->table);
     pthread_mutex_unlock(&rme->lock);
     if (wake)
         rme->ops->wake(rme->fabric);
     if (rme_mreg_wants_reap(rme->mreg)) /* what the cache gave up */
         rme_mreg_reap(rme->mreg);
     if (trim)
-        malloc_trim(0);
+        trim_memory(rme);
     if (rme_zone_wants_trim(rme->zone))
         rme_zone_trim(rme->zone);
     if (rme_log_pending(rme->log))

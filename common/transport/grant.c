@@ -59,14 +59,15 @@ void rme_grant_settle(struct rme_peer *peer)
 void rme_grant_more(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
-    uint32_t promised = peer->credit.promised + peer->credit.grown;
-    uint32_t wanted = promised < rme->tuning.credits ? rme->tuning.credits : 2 * promised;
-    uint32_t more, spare;
+    uint32_t promised, wanted, more, spare;
 
+    /* what every message of a crowd asks */
+    if (peer->spare == 0 && rme->credit_pool.lent >= rme->credit_pool.limit)
+        return;
     rme_grant_settle(peer);
     spare = peer->spare;
-    if (spare == 0 && rme->credit_pool.lent >= rme->credit_pool.limit)
-        return;
+    promised = peer->credit.promised + peer->credit.grown;
+    wanted = promised < rme->tuning.credits ? rme->tuning.credits : 2 * promised;
     if (wanted > rme->tuning.credits_max)
         wanted = rme->tuning.credits_max;
     if (wanted <= promised || !rme_keep_may_grow(&rme->keep))
