@@ -34,6 +34,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "memory/maps.h"
 #include "memory/uffd.h"
 
 #ifndef UFFD_USER_MODE_ONLY
@@ -139,48 +140,17 @@ bool rme_uffd_splits_huge(const struct rme_uffd *u, uintptr_t address)
 
 /* ---- all of them ---- */
 
-/* What has been read of a line "start-end rights offset device inode …". */
-struct line {
-    uintptr_t number[2];
-    int field; /* 0, 1: the numbers; 2: the rest */
-};
-
-static int digit(char c)
+static bool unwatch_one(void *arg, const struct rme_mapping *mapping)
 {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    rme_uffd_unwatch(arg, mapping->start, mapping->end); /* files are refused */
+    return true;
 }
 
-/* Takes one character.  True: the line is complete. */
-static bool line_takes(struct line *line, char c)
-{
-    if (c == '\n')
-        return true;
-    if (line->field < 2 && digit(c) >= 0)
-        line->number[line->field] = line->number[line->field] << 4 | (uintptr_t)digit(c);
-    else if (line->field < 2)
-        line->field++;
-    return false;
-}
-
-/* No allocation, no stdio: it also runs where memory can neither be had nor given back. */
 void rme_uffd_unwatch_all(const struct rme_uffd *u)
 {
-    struct line line = {0};
-    char text[1024];
-    long got;
+    struct rme_uffd copy = *u;
 
-    if (syscall(SYS_lseek, u->maps, 0L, SEEK_SET) != 0)
-        return;
-    while ((got = syscall(SYS_read, u->maps, text, sizeof(text))) > 0) {
-        for (long i = 0; i < got; i++) {
-            if (!line_takes(&line, text[i]))
-                continue;
-            rme_uffd_unwatch(u, line.number[0], line.number[1]); /* files are refused */
-            line = (struct line){0};
-        }
-    }
+    rme_maps_walk(u->maps, unwatch_one, &copy);
 }
 
 /* ---- events ---- */

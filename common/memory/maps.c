@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "memory/maps.h"
+
+/* What has been read of a line "start-end rights offset device inode …". */
+struct line {
+    uintptr_t number[2];
+    int field; /* 0, 1: the numbers; then one for each letter of the rights; the rest */
+    bool readable, writable;
+};
+
+static int digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Takes one character.  True: the line is complete. */
+static bool line_takes(struct line *line, char c)
+{
+    if (c == '\n')
+        return true;
+    if (line->field < 2 && digit(c) >= 0) {
+        line->number[line->field] = line->number[line->field] << 4 | (uintptr_t)digit(c);
+    } else if (line->field < 4) {
+        line->readable = line->readable || (line->field == 2 && c == 'r');
+        line->writable = line->writable || (line->field == 3 && c == 'w');
+        line->field++;
+    }
+    return false;
+}
+
+int rme_maps_open(void)
+{
+    return (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
+}
+
+void rme_maps_close(int maps)
+{
+    (void)syscall(SYS_close, maps);
+}
+
+void rme_maps_walk(int maps, bool (*each)(void *arg, const struct rme_mapping *mapping),
+                   void *arg)
+{
+    struct line line = {0};
+    char text[4096];
+    long got;
+
+    if (syscall(SYS_lseek, maps, 0L, SEEK_SET) != 0)
+        return;
+    while ((got = syscall(SYS_read, maps, text, sizeof(text))) > 0) {
+        for (long i = 0; i < got; i++) {
+            if (!line_takes(&line, text[i]))
+                continue;
+            if (!each(arg, &(struct rme_mapping){line.number[0], line.number[1], line.readable,
+                                                 line.writable}))
+                return;
+            line = (struct line){0};
+        }
+    }
+}
