@@ -5,10 +5,10 @@
  * the pages of the hole between them cost less than one more call, T = a*p + b [001 4.2, 5.1].
  * Each group is registered in one go, holes included.
  *
- * Failure path.  When a group is refused, it may be because of its holes: its segments are
- * registered one by one.  When one segment is refused, the cache gives up what it does not need
- * and it is tried once more; then all that this call registered is released again, and the
- * caller copies.
+ * Failure path.  When a group is refused, it may be because of its holes: few segments are
+ * registered one by one; for many the kernel is asked where the holes are, and groups end there
+ * (holes.c).  When one segment is refused, the cache gives up what it does not need and it is
+ * tried once more; then all that this call registered is released again, and the caller copies.
  *
  * What a peer is shown.  Where the key of a registration opens all of it (no windows), memory
  * with a remote right is registered exactly: no holes and no rest of a page.  And where it
@@ -28,6 +28,7 @@
 
 #define CALL_NS_PRESET 10000.0 /* b of T = a*p + b */
 #define PAGE_NS_PRESET 250.0   /* a */
+#define ASK_NS         1e5     /* the kernel is asked for the mappings */
 
 struct rme_mreg_hold {
     uint32_t count;
@@ -272,8 +273,8 @@ static uint32_t joined_length(struct rme_mseg *const *seg, uint32_t count)
 }
 
 /* How many of the segments, from the first on, belong into one group. */
-static uint32_t group_length(const struct rme_mreg *mreg, struct rme_mseg *const *seg,
-                             uint32_t count, unsigned access)
+static uint32_t group_length(struct rme_mreg *mreg, struct rme_mseg *const *seg, uint32_t count,
+                             unsigned access)
 {
     uintptr_t end = page_up(mreg, end_of(seg[0]));
     uint32_t i;
@@ -286,8 +287,9 @@ static uint32_t group_length(const struct rme_mreg *mreg, struct rme_mseg *const
         uintptr_t next = page_down(mreg, start_of(seg[i])),
                   last = page_up(mreg, end_of(seg[i]));
 
-        if (next > end &&
-            (double)((next - end) / mreg->page) * mreg->config.page_ns > mreg->config.call_ns)
+        if (next > end && ((double)((next - end) / mreg->page) * mreg->config.page_ns >
+                               mreg->config.call_ns ||
+                           mreg_hole_between(mreg, end, next, access)))
             break;
         if (last > end)
             end = last;
@@ -295,22 +297,45 @@ static uint32_t group_length(const struct rme_mreg *mreg, struct rme_mseg *const
     return i;
 }
 
+/* Registers the first of the segments: one, or a group.  Returns how many, or an error. */
+static int register_first(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t count,
+                          unsigned access, struct rme_mreg_hold *hold)
+{
+    uint32_t group = group_length(mreg, seg, count, access), before;
+    int ret = 0;
+
+    do {
+        before = group;
+        if (group > 1)
+            ret = register_group(mreg, seg, group, access, true, hold);
+        if (group > 1 && ret == 0)
+            return (int)group;
+        if (ret == -EFAULT && group * mreg->config.call_ns > ASK_NS) {
+            mreg_holes_ask(mreg, end_of(seg[0]), start_of(seg[group - 1]), access);
+            group = group_length(mreg, seg, group, access);
+        }
+    } while (group < before);
+    for (uint32_t i = 0; i < group; i++) {
+        ret = register_one(mreg, &seg[i], access, hold);
+        if (ret != 0)
+            return ret;
+    }
+    return (int)group;
+}
+
 static int register_all(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t count,
                         unsigned access, struct rme_mreg_hold *hold)
 {
-    uint32_t group;
-    int ret = 0;
+    int done = 0;
 
     qsort(seg, count, sizeof(seg[0]), by_address);
-    for (uint32_t at = 0; at < count && ret == 0; at += group) {
-        group = group_length(mreg, &seg[at], count - at, access);
-        if (group > 1 && register_group(mreg, &seg[at], group, access, true, hold) == 0)
-            continue;
-        for (uint32_t i = at; i < at + group && ret == 0; i++)
-            ret = register_one(mreg, &seg[i], access, hold);
+    for (uint32_t at = 0; at < count && done >= 0; at += (uint32_t)done) {
+        done = register_first(mreg, &seg[at], count - at, access, hold);
+        if (done < 0)
+            break;
     }
     atomic_fetch_add(&mreg->config.pin->misses, count);
-    return ret;
+    return done < 0 ? done : 0;
 }
 
 /* ---- the interface ---- */

@@ -53,7 +53,8 @@ void rme_mreg_free(struct rme_mreg *mreg);
  * Makes `count` segments ready for the device with RME_ACCESS_* rights and fills in their
  * keys.  Neighbouring segments are registered together where T = a*p + b says so, holes
  * included (but exactly the segments where a peer shall have a key that opens all of the
- * registration); when the system refuses such a group, its segments are registered one by one.
+ * registration); when the system refuses such a group, its segments are registered one by one,
+ * or, when they are many, in groups between the holes that the kernel tells of [001 4.2.2].
  * Pure sources (RME_ACCESS_LOCAL, REMOTE_READ) register read-only memory. -ENOMEM: refused,
  * nothing is held; the caller copies instead.  -EFAULT, -EINVAL: memory that is not there or
  * not writable.

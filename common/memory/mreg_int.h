@@ -55,6 +55,20 @@ struct hint {
     unsigned access;
 };
 
+#define HOLES 128 /* that are remembered of each way of access; see holes.c */
+
+struct hole {
+    struct rme_inode node;
+    unsigned uses;
+};
+
+struct holes {
+    struct rme_itree tree;
+    struct hole hole[HOLES]; /* end 0: not in the tree */
+    unsigned next;           /* place of the next one: the oldest gives way */
+    atomic_uint known;       /* how many are in the tree; also read without the lock */
+};
+
 struct rme_mreg {
     struct rme_mreg_config config;
     uintptr_t page;
@@ -69,6 +83,7 @@ struct rme_mreg {
     struct hint hint[HINTS];      /* the oldest first */
     atomic_uint hints;            /* how many; also read without the lock */
     uint64_t hint_bytes;          /* that they name together */
+    struct holes holes[2];        /* for reading, for writing */
     atomic_uint_fast64_t pending; /* regions that died and are not deregistered yet */
     pthread_mutex_t reap_lock;    /* one reaper at a time; before lock */
 };
@@ -109,6 +124,13 @@ int mreg_cache_register(struct rme_mreg *mreg, struct region *region);
 
 /* With the lock held: gives up all unused regions.  False: there were none. */
 bool mreg_cache_drop_unused(struct rme_mreg *mreg);
+
+/* Does a hole that is known lie in a range between two segments?  No lock held. */
+bool mreg_hole_between(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access);
+
+/* Asks the kernel for the holes of a range whose registration it refused, and remembers the
+ * first HOLES of them.  No lock held. */
+void mreg_holes_ask(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access);
 
 /* Ends the watch on what only this dead region needed. */
 void mreg_cache_unwatch(struct rme_mreg *mreg, struct region *region);

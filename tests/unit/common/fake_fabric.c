@@ -35,7 +35,7 @@ static const struct rme_caps *caps(const struct rme_fabric *f)
     return &of(f)->caps;
 }
 
-static int admit(struct fake *fake, const char *base, size_t length)
+static int admit(struct fake *fake, const char *base, size_t length, unsigned access)
 {
     fake->attempts++;
     if (fake->refuse != 0)
@@ -44,6 +44,9 @@ static int admit(struct fake *fake, const char *base, size_t length)
         return -ENOMEM;
     if (fake->hole != NULL && fake->hole >= base && fake->hole < base + length)
         return -EFAULT;
+    for (unsigned i = 0; i < fake->nholes && (access & fake->hole_access) != 0; i++)
+        if (fake->holes[i] >= base && fake->holes[i] < base + length)
+            return -EFAULT;
     return 0;
 }
 
@@ -56,7 +59,7 @@ static int reg(struct rme_fabric *f, void *base, size_t length, unsigned access,
     if (fake->during != NULL)
         fake->during(fake->during_arg);
     pthread_mutex_lock(&fake->lock);
-    ret = admit(fake, base, length);
+    ret = admit(fake, base, length, access);
     for (unsigned i = 0; ret == 0 && i < FAKE_REGS; i++) {
         if (fake->live[i].handle != NULL)
             continue;

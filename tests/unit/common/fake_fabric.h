@@ -16,9 +16,12 @@ struct fake {
     unsigned access[FAKE_REGS];
     unsigned regs, deregs; /* calls that succeeded */
     unsigned attempts;
-    int refuse;                /* errno to refuse with from now on, 0: admit */
-    size_t refuse_above;       /* lengths above it are refused with -ENOMEM; 0: none */
-    const char *hole;          /* registrations that contain this byte fail with -EFAULT */
+    int refuse;          /* errno to refuse with from now on, 0: admit */
+    size_t refuse_above; /* lengths above it are refused with -ENOMEM; 0: none */
+    const char *hole;    /* registrations that contain this byte fail with -EFAULT */
+    /* likewise, each of these, of those with one of the rights */
+    const char *const *holes;
+    unsigned nholes, hole_access;
     unsigned bad_deregs;       /* of what was not registered */
     void (*during)(void *arg); /* called in the middle of a registration, no lock held */
     void *during_arg;

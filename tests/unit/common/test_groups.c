@@ -9,12 +9,12 @@
 #include "memory/mreg.h"
 
 #define PAGE    ((size_t)4096)
-#define PAGES   ((size_t)512)
+#define PAGES   ((size_t)3 * 4096)
 #define CALL_NS 10000.0
 #define PAGE_NS 1000.0 /* holes of up to 10 pages are registered along */
 #define SOURCE  RME_ACCESS_REMOTE_READ
 #define SINK    (RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE)
-#define MOST    16
+#define MOST    4096
 
 struct fixture {
     struct fake fake;
@@ -24,6 +24,7 @@ struct fixture {
     struct rme_zone *zone;
     struct rme_mreg *mreg;
     char *memory; /* PAGES of them */
+    const char *hole[400];
 };
 
 static void start(struct fixture *f, uint64_t entries, bool single)
@@ -48,6 +49,26 @@ static void start(struct fixture *f, uint64_t entries, bool single)
     assert_ptr_not_equal(f->memory, MAP_FAILED);
 }
 
+/* These pages are made so, and the fabric refuses to register them with such a right, as the
+ * kernel does. */
+static void make_holes(struct fixture *f, unsigned count, size_t first, size_t stride,
+                       int rights, unsigned access)
+{
+    assert_in_range(count, 1, sizeof(f->hole) / sizeof(f->hole[0]));
+    for (unsigned i = 0; i < count; i++) {
+        char *page = f->memory + (first + i * stride) * PAGE;
+
+        f->hole[i] = page;
+        if (rights >= 0)
+            assert_int_equal(mprotect(page, PAGE, rights), 0);
+        else
+            assert_int_equal(munmap(page, PAGE), 0);
+    }
+    f->fake.holes = f->hole;
+    f->fake.nholes = count;
+    f->fake.hole_access = access;
+}
+
 static void stop(struct fixture *f)
 {
     rme_mreg_free(f->mreg);
@@ -63,7 +84,7 @@ static void stop(struct fixture *f)
  * fabric succeeded. */
 static unsigned use(struct fixture *f, uint32_t count, size_t stride, unsigned access)
 {
-    struct rme_mseg seg[MOST];
+    static struct rme_mseg seg[MOST];
     struct rme_mreg_hold *hold;
     unsigned before = f->fake.regs;
 
@@ -114,11 +135,142 @@ static void single_segments_are_kept(void **state)
     stop(&f);
 }
 
+/* Calls of the fabric for a list of which each third page has a segment. */
+static unsigned attempts(struct fixture *f, uint32_t count, unsigned access, unsigned regs)
+{
+    unsigned before = f->fake.attempts;
+
+    assert_int_equal(use(f, count, 3 * PAGE, access), regs);
+    return f->fake.attempts - before;
+}
+
+#define UNMAPPED (-1)
+#define ANY      (RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_READ)
+
+/* For a few the kernel is not asked: 10 calls cost no more than that. */
+static void few_are_registered_singly(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    start(&f, 0, false);
+    make_holes(&f, 1, 4, 1, UNMAPPED, ANY);
+    assert_int_equal(attempts(&f, 10, SINK, 10), 1 + 10);
+    assert_int_equal(attempts(&f, 10, SINK, 10), 1 + 10);
+    assert_int_equal(attempts(&f, 11, SINK, 2), 1 + 2);
+    stop(&f);
+}
+
+/* What the kernel said is remembered, for each way of access, until it was used often. */
+static void many_end_at_holes(void **state)
+{
+    struct fixture f;
+    unsigned sinks = 0;
+
+    (void)state;
+    start(&f, 0, false);
+    make_holes(&f, 2, 4, 21, UNMAPPED, ANY);
+    assert_int_equal(attempts(&f, 64, SINK, 3), 1 + 3);
+    assert_int_equal(attempts(&f, 64, SINK, 3), 3);
+    assert_int_equal(attempts(&f, 64, SOURCE, 3), 1 + 3);
+    assert_int_equal(attempts(&f, 64, SOURCE, 3), 3);
+    assert_ptr_equal(mmap(f.memory + 4 * PAGE, PAGE, PROT_READ | PROT_WRITE,
+                          MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                     f.memory + 4 * PAGE);
+    f.fake.nholes = 0;
+    while (sinks < 100 && use(&f, 64, 3 * PAGE, SINK) != 1)
+        sinks++;
+    assert_in_range(sinks, 40, 70);
+    stop(&f);
+}
+
+/* A neighbour that may be read only is no hole for what is read. */
+static void rights_of_neighbours(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    start(&f, 0, false);
+    make_holes(&f, 3, 31, 3, PROT_READ, RME_ACCESS_LOCAL_WRITE);
+    assert_int_equal(attempts(&f, 64, SINK, 4), 1 + 4);
+    assert_int_equal(attempts(&f, 64, SOURCE, 1), 1);
+    assert_int_equal(attempts(&f, 64, SINK, 4), 4);
+    assert_int_equal(mprotect(f.memory + 61 * PAGE, PAGE, PROT_READ), 0);
+    make_holes(&f, 3, 31, 3, PROT_NONE, ANY);
+    assert_int_equal(attempts(&f, 64, SOURCE, 4), 1 + 4);
+    assert_int_equal(attempts(&f, 64, SINK, 4), 4);
+    stop(&f);
+}
+
+/* The paper's case, of the longest list: 10 holes, 11 registrations. */
+static void long_lists(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    start(&f, 0, false);
+    make_holes(&f, 10, 1000, 300, UNMAPPED, ANY);
+    assert_in_range(attempts(&f, MOST, SINK, 11), 12, 11 + 3);
+    assert_int_equal(attempts(&f, MOST, SINK, 11), 11);
+    stop(&f);
+    /* more holes than are remembered: the kernel is asked again, and the list is right */
+    start(&f, 0, false);
+    make_holes(&f, 400, 1, 30, UNMAPPED, ANY);
+    for (int i = 0; i < 3; i++)
+        assert_in_range(attempts(&f, MOST, SOURCE, 401), 402, 401 + 20);
+    stop(&f);
+}
+
+/* Where the kernel knows of no hole, or there is another reason, there is one attempt. */
+static void what_no_hole_explains(void **state)
+{
+    struct fixture f;
+    const char *device;
+
+    (void)state;
+    start(&f, 0, false);
+    device = f.memory + 4 * PAGE;
+    f.fake.hole = device;
+    assert_int_equal(attempts(&f, 64, SINK, 64), 1 + 64);
+    f.fake.hole = NULL;
+    make_holes(&f, 1, 91, 1, UNMAPPED, ANY);
+    f.fake.refuse_above = PAGE;
+    assert_int_equal(attempts(&f, 64, SINK, 64), 1 + 64);
+    f.fake.refuse_above = 0;
+    assert_int_equal(attempts(&f, 64, SINK, 2), 1 + 2);
+    stop(&f);
+}
+
+/* A segment that is not there fails, whatever its neighbours; nothing is held. */
+static void a_segment_in_a_hole(void **state)
+{
+    struct fixture f;
+    struct rme_mreg_hold *hold;
+    struct rme_mseg seg[64];
+
+    (void)state;
+    start(&f, 0, false);
+    make_holes(&f, 1, 30, 1, UNMAPPED, ANY);
+    for (int i = 0; i < 200; i++) {
+        for (int k = 0; k < 64; k++)
+            seg[k] = (struct rme_mseg){.base = f.memory + (size_t)k * 3 * PAGE, .length = 100};
+        assert_int_equal(rme_mreg_acquire(f.mreg, seg, 64, SINK, &hold), -EFAULT);
+        assert_int_equal(fake_live(&f.fake), 0);
+    }
+    stop(&f);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(single_segments_share_nothing),
         cmocka_unit_test(single_segments_are_kept),
+        cmocka_unit_test(few_are_registered_singly),
+        cmocka_unit_test(many_end_at_holes),
+        cmocka_unit_test(rights_of_neighbours),
+        cmocka_unit_test(long_lists),
+        cmocka_unit_test(what_no_hole_explains),
+        cmocka_unit_test(a_segment_in_a_hole),
     };
 
     return cmocka_run_group_tests_name("groups", tests, NULL, NULL);
