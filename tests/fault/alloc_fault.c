@@ -51,6 +51,8 @@ int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 int __real_eventfd(unsigned value, int flags);
 int __real_epoll_create1(int flags);
 
+/* A library with sanitizers that is linked, too, may not find what is hidden. */
+#pragma GCC visibility push(default)
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *old, size_t size);
@@ -64,6 +66,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
                           void *arg);
 int __wrap_eventfd(unsigned value, int flags);
 int __wrap_epoll_create1(int flags);
+#pragma GCC visibility pop
 
 void *__wrap_malloc(size_t size)
 {
