@@ -82,8 +82,11 @@ static bool look_at(void *arg, const struct rme_mapping *mapping)
 void mreg_holes_ask(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access)
 {
     struct search search = {.mreg = mreg, .at = start, .end = end, .access = access};
-    int maps = rme_maps_open();
+    int maps;
 
+    if (start >= end) /* segments that leave nothing out between them */
+        return;
+    maps = rme_maps_open();
     if (maps < 0)
         return;
     rme_maps_walk(maps, look_at, &search);

@@ -329,7 +329,7 @@ static int register_all(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t c
     int done = 0;
 
     qsort(seg, count, sizeof(seg[0]), by_address);
-    for (uint32_t at = 0; at < count && done >= 0; at += (uint32_t)done) {
+    for (uint32_t at = 0; at < count; at += (uint32_t)done) {
         done = register_first(mreg, &seg[at], count - at, access, hold);
         if (done < 0)
             break;

@@ -255,7 +255,7 @@ int rme_uffd_open(struct rme_uffd *u)
     ret = u->fd = open_one(FEATURES);
     if (ret < 0)
         return ret;
-    u->maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    u->maps = rme_maps_open();
     if (u->maps < 0) {
         ret = -errno;
         goto close_fd;

@@ -260,6 +260,27 @@ static void a_segment_in_a_hole(void **state)
     stop(&f);
 }
 
+/* The same memory many times, which is not there: no hole is between, so that none which is
+ * known gives way to it. */
+static void a_segment_many_times(void **state)
+{
+    struct fixture f;
+    struct rme_mreg_hold *hold;
+    struct rme_mseg seg[11];
+
+    (void)state;
+    start(&f, 0, false);
+    make_holes(&f, 1, 4, 1, UNMAPPED, ANY);
+    assert_int_equal(attempts(&f, 64, SINK, 2), 1 + 2);
+    for (int i = 0; i < 200; i++) {
+        for (int k = 0; k < 11; k++)
+            seg[k] = (struct rme_mseg){.base = f.memory + 4 * PAGE, .length = 100};
+        assert_int_equal(rme_mreg_acquire(f.mreg, seg, 11, SINK, &hold), -EFAULT);
+    }
+    assert_int_equal(attempts(&f, 64, SINK, 2), 2);
+    stop(&f);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -271,6 +292,7 @@ int main(void)
         cmocka_unit_test(long_lists),
         cmocka_unit_test(what_no_hole_explains),
         cmocka_unit_test(a_segment_in_a_hole),
+        cmocka_unit_test(a_segment_many_times),
     };
 
     return cmocka_run_group_tests_name("groups", tests, NULL, NULL);
