@@ -64,11 +64,12 @@ static bool was_told(const struct shm_ctx *c, uint32_t tail, uint32_t store)
 }
 
 /* Who has lost the lock since it looked writes what its successor writes there, and does not
- * count it a second time. */
+ * count it a second time. The ring's end is read before it looks; and what stands in the ring,
+ * which a dead holder may have written behind its last change of the lock, after that. */
 static void tell(struct emu4_txn *t, const struct shm_trap *trap, bool again)
 {
     struct shm_ctx *c = t->e->c;
-    uint32_t tail = __atomic_load_n(&c->trap_tail, __ATOMIC_RELAXED);
+    uint32_t tail = __atomic_load_n(&c->trap_tail, __ATOMIC_ACQUIRE);
 
     if (!emu4_holds(t) || (again && was_told(c, tail, trap->store)))
         return;

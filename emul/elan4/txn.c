@@ -277,6 +277,8 @@ static bool publish(struct emu4_txn *t)
 {
     uint64_t ticket = EMU4_LOCK(EMU4_LOCK_TICKET(t->lock), 0, 0);
 
+    if (!emu4_holds(t))
+        return false; /* `log_traps` may be a successor's by now */
     atomic_store_explicit(&t->e->c->log_at, ticket, memory_order_relaxed);
     t->e->c->log_traps = t->e->c->trap_tail;
     if (!set_stores(t, t->n))

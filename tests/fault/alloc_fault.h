@@ -9,11 +9,11 @@
 
 #include <stdbool.h>
 
-/* The K-th allocation from now on returns as if there were no memory; 0: none.  Call it once,
- * before any. */
+/* The K-th allocation of the process returns as if there were no memory; 0: none.  Call it
+ * before that one, while the process has one thread. */
 void alloc_fault_start(unsigned long kth);
 
-/* Allocations so far, and whether the K-th was among them. */
+/* Allocations of the process so far, and whether the K-th was among them. */
 unsigned long alloc_fault_count(void);
 bool alloc_fault_hit(void);
 
