@@ -182,12 +182,12 @@ struct rme_list {
  *
  * Memory that is not there is noticed as -EFAULT where the device moves the data, or was to and
  * could not be given the memory: in messages that are larger than eager_max and, if they are
- * lists, than pack_threshold.  All others are copied by the processor, which touches the list's
- * memory as memcpy does: a send that names memory that cannot be read, or a receive with memory
- * that cannot be written, gets SIGSEGV, in the thread that copies, which may be any that calls
- * the engine.  To look first would cost a small message more than all the rest of it.  Memory
- * that is there, but protected, is at the kernel's discretion: Linux 6.1 opens it to a real
- * device all the same.
+ * lists, than pack_threshold, where the option lists does not say it instead.  All others are
+ * copied by the processor, which touches the list's memory as memcpy does: a send that names
+ * memory that cannot be read, or a receive with memory that cannot be written, gets SIGSEGV, in
+ * the thread that copies, which may be any that calls the engine.  To look first would cost a
+ * small message more than all the rest of it.  Memory that is there, but protected, is at the
+ * kernel's discretion: Linux 6.1 opens it to a real device all the same.
  */
 RME_API int rme_post_send(struct rme *rme, struct rme_addr *addr, const struct rme_list *list,
                           int32_t tag, int ctx, void *user, rme_id *id);
