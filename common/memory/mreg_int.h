@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Shared by mreg.c (operations and groups) and mreg_cache.c (what is kept). */
+/* Shared by mreg.c (operations and groups), mreg_cache.c (what is kept) and holes.c. */
 #ifndef RME_MREG_INT_H
 #define RME_MREG_INT_H
 
