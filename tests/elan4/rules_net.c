@@ -429,14 +429,15 @@ static void takes_over(struct bed *b)
 }
 
 /* Three: one that dies, one that knows it, and one that takes its context. The one that knows
- * it hears of the death too late. */
+ * it hears of the death too late: its service thread sleeps meanwhile, so it works itself until
+ * its messages are sent, and the first one is before who could have helped with it dies. */
 static void dies_known(struct bed *b)
 {
     bed_open(b, LOW);
     bed_queue(b, SLOT);
     tell(b, 0, elan(b, b->queue));
     CHECK(queue_take(b, SLOT, SOON));
-    meet(b, 0, 2);
+    meet(b, 0, 3);
     kill(getpid(), SIGKILL);
 }
 
@@ -445,8 +446,12 @@ static void sends_to_both(struct bed *b)
     setenv("EMUELAN4_DEATH_LATE_US", "30000000", 1);
     bed_open(b, LOW);
     char *msg = main_mem(b, 64);
-    send_to(b, vp_of(0, LOW), told(b, 0), msg, 64, 0);
-    send_to(b, vp_of(0, LOW), told(b, 1), msg, 64, 0);
+    volatile E4_uint64 *done = main_mem(b, 16);
+    send_to(b, vp_of(0, LOW), told(b, 0), msg, 64, elan(b, word_event(b, done, 1)));
+    CHECK(word_set(b, done, SOON));
+    meet(b, 0, 3);
+    send_to(b, vp_of(0, LOW), told(b, 1), msg, 64, elan(b, word_event(b, done + 1, 1)));
+    CHECK(word_set(b, done + 1, SOON));
     meet(b, 1, 2);
 }
 
@@ -454,7 +459,7 @@ static void hears_as_next(struct bed *b)
 {
     setenv("EMUELAN4_NODE", "0", 1);
     b->node = 0;
-    meet(b, 0, 2);
+    meet(b, 0, 3);
     bed_prepare(b);
     for (uint64_t end = now_ms() + 20000; elan4_attach(b->ctx, &b->cap) != 0; usleep(1000))
         CHECK(errno == EBUSY && now_ms() < end);
