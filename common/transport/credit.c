@@ -216,8 +216,6 @@ uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has,
     uint64_t left = pool->limit > pool->lent ? pool->limit - pool->lent : 0;
     uint64_t most = (left + has + POOL_PARTS - 1) / POOL_PARTS;
 
-    if (most > has + left)
-        most = has + left;
     if (most <= has)
         return 0;
     return wanted < most - has ? wanted : (uint32_t)(most - has);
