@@ -202,6 +202,7 @@ static void jobs_out_of_range_are_refused(void **state)
     job = good_job();
     job.tag = INT32_MAX; /* nobody can be told */
     assert_int_equal(decoded(&job), -EPROTO);
+    assert_string_equal(job_check(&job), "tags must be 0 to 2147483646"); /* but who asks */
 }
 
 static void buffers_are_at_most_the_window(void **state)
