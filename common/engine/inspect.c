@@ -175,8 +175,9 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
     X("credits_most", "buffers", "that it may get", rme->tuning.credits_max)                   \
     X("unit_bytes", "bytes", "large messages are registered and moved in units of this",       \
       rme->tuning.unit)                                                                        \
-    X("pack_bytes", "bytes", "lists with less payload are packed; 0: costs decide",            \
-      rme->tuning.pack_threshold)                                                              \
+    X("pack_bytes", "bytes",                                                                   \
+      "lists with less payload are packed; 0: costs decide; 2^64-1: all",                      \
+      rme_plan_list_threshold(rme->tuning.lists, rme->tuning.pack_threshold))                  \
     X("segments", "segments", "of memory that one request of the device takes",                \
       rme->caps->max_sge)                                                                      \
     X("transfers", "transfers", "outstanding to the peer at most", rme->tuning.xfers_peer)     \

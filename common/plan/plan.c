@@ -69,9 +69,8 @@ static uint64_t segments(const struct rme_plan_side *side, bool pack)
 /* From so many bytes on it is used in place; 0: the costs say. */
 static uint64_t threshold(const struct rme_plan_in *in, const struct rme_plan_side *side)
 {
-    return side->segments <= 1 || in->lists == RME_LISTS_AUTO ? in->pack_threshold
-           : in->lists == RME_LISTS_PACK                      ? UINT64_MAX
-                                                              : 1;
+    return side->segments <= 1 ? in->pack_threshold
+                               : rme_plan_list_threshold(in->lists, in->pack_threshold);
 }
 
 /* There is a registration, or will be for all later messages. */

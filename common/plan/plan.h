@@ -115,6 +115,12 @@ static inline bool rme_plan_single(enum rme_lists lists)
     return lists == RME_LISTS_SINGLE;
 }
 
+/* Lists with less payload than this are packed; 0: the costs say. */
+static inline uint64_t rme_plan_list_threshold(enum rme_lists lists, uint64_t pack_threshold)
+{
+    return lists == RME_LISTS_AUTO ? pack_threshold : lists == RME_LISTS_PACK ? UINT64_MAX : 1;
+}
+
 /* Decides.  Pure: no state, no lock, no failure. */
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan);
 

@@ -482,6 +482,27 @@ static void polling_is_said(struct pair *p)
     assert_int_equal(attribute(p->server, p->to_client, "polls_us"), most); /* its own */
 }
 
+/* From how many bytes on a list is used in place, with each value of the option lists. */
+static void packing_is_said(struct pair *p)
+{
+    static const struct {
+        const char *options;
+        uint64_t least;
+    } row[] = {{"lists=pack", UINT64_MAX},
+               {"lists=group,pack_threshold=5000", 1},
+               {"lists=single", 1},
+               {"lists=auto,pack_threshold=5000", 5000}};
+
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        bed_options(row[i].options);
+        struct pair q = {.server = p->server, .client = node_open(row[i].options, NULL)};
+        bed_options(NULL);
+        q.to_server = node_dial(q.client, lane_uri(0));
+        pair_meet(&q);
+        assert_int_equal(attribute(q.client, q.to_server, "pack_bytes"), row[i].least);
+    }
+}
+
 /*
  * What a session says of itself is so: a message of eager_bytes goes eagerly, and one that is
  * larger does not; what is counted for two clients of a server is its sum.
@@ -529,4 +550,5 @@ void session_attributes_hold(void **state)
     assert_int_equal(rme_session_get(p.client->rme, p.to_server, -1, &a), -ENOENT);
     assert_int_equal(rme_session_get(p.client->rme, p.to_server, 1000, &a), -ENOENT);
     assert_int_equal(rme_session_get(q.client->rme, p.to_server, 0, &a), -ENOTCONN);
+    packing_is_said(&p);
 }
