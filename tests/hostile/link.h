@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One end of a link that speaks the wire protocol over bare verbs, and keeps only those of its
- * rules that its user wants kept.  One thread uses a link; any number of links may be open.
- * Errors are negative errno.
+ * One end of a link that speaks the wire protocol over a bare network (medium.h), and keeps
+ * only those of its rules that its user wants kept.  One thread uses a link; any number of
+ * links may be open.  Errors are negative errno.
  */
 #ifndef HOSTILE_LINK_H
 #define HOSTILE_LINK_H
@@ -18,8 +18,12 @@
 
 struct link;
 
+struct medium;
+
+/* Who is attacked. */
 struct target {
-    struct sockaddr_storage address;
+    const struct medium *medium;
+    struct sockaddr_storage address; /* ib */
 };
 
 /* How credits go back to the peer. */
@@ -50,7 +54,8 @@ struct arrival {
     uint8_t bytes[LINK_MESSAGE];
 };
 
-/* "ib://host:port".  False: it is not, or the host is not known. */
+/* An address of a network that this program has.  False: it is none, or the host is not known.
+ */
 bool target_parse(const char *text, struct target *target);
 
 /* The hello of a good peer. */
