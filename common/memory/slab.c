@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "memory/pagemap.h"
 #include "memory/slab.h"
 
 #if defined(__has_feature)
@@ -34,10 +33,10 @@ static size_t round_up(size_t size, size_t unit)
 
 size_t rme_slab_mapped(size_t size)
 {
-    return round_up(size, RME_PAGEMAP_PAGE);
+    return round_up(size, RME_SLAB_SMALLEST);
 }
 
-/* Maps `size` bytes aligned to the page map's page (huge: to a huge page). */
+/* Maps `size` bytes. */
 static char *map_aligned(size_t size, size_t alignment)
 {
     char *raw = mmap(NULL, size + alignment, PROT_READ | PROT_WRITE,
@@ -63,7 +62,7 @@ static char *map_memory(const struct rme_zone_config *config, size_t size)
         base = mmap(NULL, size, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
     if (base == MAP_FAILED) {
-        base = map_aligned(size, huge ? HUGE_PAGE : RME_PAGEMAP_PAGE);
+        base = map_aligned(size, huge ? HUGE_PAGE : RME_SLAB_SMALLEST);
         if (base == NULL)
             return NULL;
         if (huge)
@@ -118,6 +117,8 @@ struct rme_slab *rme_slab_new(const struct rme_zone_config *config,
         free(slab);
         return NULL;
     }
+    slab->place.start = (uintptr_t)slab->base;
+    slab->place.end = slab->place.start + rme_slab_mapped(slab->size);
     slab->registered = effort != RME_SLAB_PLAIN && register_slab(config, slab, effort);
     if (effort == RME_SLAB_QUIET && !slab->registered) {
         rme_slab_free(config, slab);

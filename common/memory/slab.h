@@ -8,10 +8,15 @@
 
 #include <sys/queue.h>
 
+#include "base/itree.h"
 #include "memory/zone.h"
+
+/* A mapping is a multiple of this, and begins at one. */
+#define RME_SLAB_SMALLEST ((size_t)256 << 10)
 
 struct rme_slab {
     TAILQ_ENTRY(rme_slab) link; /* in a list of the zone */
+    struct rme_inode place;     /* its mapping, in the zone's tree */
     char *base;
     size_t size;  /* of its blocks together */
     size_t block; /* bytes of a block */

@@ -4,7 +4,7 @@
  * a bit for each block says whether it is free.  Slabs with free blocks wait in the list of
  * their class, registered ones in front; a slab without blocks in use is idle and can serve any
  * class of its slab size.  Large requests are slabs of one block.  Allocation looks at list
- * heads only, release finds the slab through the page map: both take constant time.
+ * heads only: it takes constant time.  Release finds the slab in a tree of their addresses.
  *
  * Growing.  The lock is dropped while a slab is mapped and registered, because both can take
  * long.  The bytes are counted against the bound before that, so threads that grow at the same
@@ -30,7 +30,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
-#include "memory/pagemap.h"
+#include "base/list.h"
 #include "memory/slab.h"
 
 #define MIN_SHIFT 12 /* 4 KiB */
@@ -39,7 +39,7 @@
 #define LARGE     CLASSES /* the class number of slabs with one block of any size */
 #define BLOCKS    64      /* at most, in one slab: bits of `free` */
 #define MAX_SLAB  ((size_t)4 << 20)
-/* only where little may be locked; maps a whole page of the page map all the same */
+/* only where little may be locked; maps RME_SLAB_SMALLEST all the same */
 #define MIN_SLAB   ((size_t)8 << 10)
 #define SLAB_SHARE 16 /* a slab is at most this fraction of the bound */
 #define IDLE_LARGE 5  /* idle lists: slabs of 256 KiB to 4 MiB, then large ones */
@@ -54,10 +54,10 @@ struct rme_zone {
     size_t max_slab;      /* becomes smaller when the system refuses to register that much */
     struct slab_list partial[CLASSES]; /* some blocks free, some in use */
     struct slab_list
-        idle[IDLE_LISTS];   /* all blocks free; a list for each slab size, most recent first */
-    struct slab_list full;  /* all blocks in use */
-    struct rme_pagemap map; /* address to slab */
-    uint64_t held;          /* bytes counted against the bound: registered or about to be */
+        idle[IDLE_LISTS];    /* all blocks free; a list for each slab size, most recent first */
+    struct slab_list full;   /* all blocks in use */
+    struct rme_itree places; /* where the slabs are */
+    uint64_t held;           /* bytes counted against the bound: registered or about to be */
     uint64_t cut[CLASSES + 1]; /* bytes of the slabs that are cut for a class, idle or not */
     uint64_t idle_bytes;       /* of registered idle slabs */
     uint64_t plain_idle;       /* of idle slabs that are not registered */
@@ -90,7 +90,7 @@ static size_t class_block(int class)
  */
 static size_t slab_for_now(const struct rme_zone *zone, int class)
 {
-    size_t size = RME_PAGEMAP_PAGE;
+    size_t size = RME_SLAB_SMALLEST;
 
     while (size < MAX_SLAB && 2 * size <= zone->cut[class])
         size *= 2;
@@ -126,7 +126,7 @@ static struct slab_list *idle_list(struct rme_zone *zone, const struct rme_slab 
 {
     return &zone->idle[shape->class == LARGE ? IDLE_LARGE
                                              : class_of(rme_slab_mapped(shape->size)) -
-                                                   class_of(RME_PAGEMAP_PAGE)];
+                                                   class_of(RME_SLAB_SMALLEST)];
 }
 
 /* The list in which a slab belongs by its free blocks. */
@@ -283,7 +283,7 @@ static bool give_back(struct rme_zone *zone, uint64_t keep)
             continue;
         delist(zone, slab);
         zone->cut[slab->class] -= slab->size;
-        rme_pagemap_remove(&zone->map, slab->base, rme_slab_mapped(slab->size));
+        rme_itree_remove(&zone->places, &slab->place);
         bytes = slab->registered ? slab->size : 0;
         pthread_mutex_unlock(&zone->lock);
         rme_slab_free(&zone->config, slab);
@@ -299,7 +299,6 @@ static void *take_new(struct rme_zone *zone, const struct rme_slab *shape,
                       enum rme_slab_effort effort)
 {
     struct rme_slab *slab;
-    void *block = NULL;
 
     if (effort != RME_SLAB_PLAIN)
         zone->held += shape->size;
@@ -311,18 +310,10 @@ static void *take_new(struct rme_zone *zone, const struct rme_slab *shape,
         zone->held -= shape->size;
     if (slab == NULL)
         return NULL;
-    if (rme_pagemap_add(&zone->map, slab->base, rme_slab_mapped(slab->size), slab) == 0) {
-        zone->cut[slab->class] += slab->size;
-        enlist(zone, slab);
-        block = take_block(zone, slab);
-    } else {
-        if (slab->registered)
-            zone->held -= slab->size;
-        pthread_mutex_unlock(&zone->lock);
-        rme_slab_free(&zone->config, slab);
-        pthread_mutex_lock(&zone->lock);
-    }
-    return block;
+    rme_itree_insert(&zone->places, &slab->place);
+    zone->cut[slab->class] += slab->size;
+    enlist(zone, slab);
+    return take_block(zone, slab);
 }
 
 /*
@@ -333,7 +324,7 @@ static void *take_new(struct rme_zone *zone, const struct rme_slab *shape,
  */
 static void *take_new_registered(struct rme_zone *zone, size_t size, struct rme_slab *shape)
 {
-    size_t smallest = zone->held > 0 ? RME_PAGEMAP_PAGE : MIN_SLAB;
+    size_t smallest = zone->held > 0 ? RME_SLAB_SMALLEST : MIN_SLAB;
 
     while (shape->class != LARGE && shape->size > smallest) {
         void *block = take_new(zone, shape, RME_SLAB_QUIET);
@@ -360,7 +351,7 @@ int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out)
         zone->config.max_bytes = rme_pin_budget() / 2;
     zone->keep = config->keep_bytes;
     zone->max_slab = MAX_SLAB;
-    while (zone->max_slab > RME_PAGEMAP_PAGE &&
+    while (zone->max_slab > RME_SLAB_SMALLEST &&
            zone->max_slab > zone->config.max_bytes / SLAB_SHARE)
         zone->max_slab /= 2;
     while (zone->max_slab > MIN_SLAB && zone->max_slab > zone->config.max_bytes / 2)
@@ -394,7 +385,6 @@ void rme_zone_free(struct rme_zone *zone)
     for (int i = 0; i < IDLE_LISTS; i++)
         destroy_list(zone, &zone->idle[i]);
     destroy_list(zone, &zone->full);
-    rme_pagemap_clear(&zone->map);
     pthread_mutex_destroy(&zone->lock);
     free(zone);
 }
@@ -451,7 +441,9 @@ void *rme_zone_try(struct rme_zone *zone, size_t size)
 /* The slab in whose block in use the range lies, NULL if none.  Lock held. */
 static struct rme_slab *slab_of(const struct rme_zone *zone, const void *start, size_t length)
 {
-    struct rme_slab *slab = rme_pagemap_find(&zone->map, start);
+    uintptr_t at = (uintptr_t)start;
+    struct rme_inode *node = rme_itree_overlap(&zone->places, at, at + 1);
+    struct rme_slab *slab = node != NULL ? rme_entry(node, struct rme_slab, place) : NULL;
 
     return slab != NULL && rme_slab_in_use(slab, start, length) ? slab : NULL;
 }

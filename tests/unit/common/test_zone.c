@@ -3,7 +3,6 @@
 
 #include "unit.h"
 #include "fake_fabric.h"
-#include "memory/pagemap.h"
 #include "memory/zone.h"
 
 #define KIB ((size_t)1024)
@@ -251,7 +250,7 @@ static void the_bound_holds(void **state)
 }
 
 /* 16 KiB in all: two blocks of 8 KiB are registered, with nothing around them. */
-static void a_bound_below_one_page_of_the_map(void **state)
+static void a_bound_below_the_smallest_mapping(void **state)
 {
     struct fixture *f = start(16 * KIB, 64 * MIB);
     char *a = rme_zone_alloc(f->zone, 8 * KIB), *b = rme_zone_alloc(f->zone, 5000);
@@ -496,32 +495,6 @@ static void many_threads(void **state)
     stop(f);
 }
 
-static void pagemap(void **state)
-{
-    struct rme_pagemap map = {0};
-    char *base = (char *)(1000 * RME_PAGEMAP_PAGE);
-    int owner[500];
-
-    (void)state;
-    assert_null(rme_pagemap_find(&map, base));
-    for (int i = 0; i < 500; i++)
-        assert_int_equal(rme_pagemap_add(&map, base + (size_t)i * 3 * RME_PAGEMAP_PAGE,
-                                         2 * RME_PAGEMAP_PAGE, &owner[i]),
-                         0);
-    for (int i = 0; i < 500; i += 2)
-        rme_pagemap_remove(&map, base + (size_t)i * 3 * RME_PAGEMAP_PAGE, 2 * RME_PAGEMAP_PAGE);
-    for (int i = 0; i < 500; i++) {
-        const char *page = base + (size_t)i * 3 * RME_PAGEMAP_PAGE;
-        void *want = i % 2 == 0 ? NULL : (void *)&owner[i];
-
-        assert_ptr_equal(rme_pagemap_find(&map, page), want);
-        assert_ptr_equal(rme_pagemap_find(&map, page + 2 * RME_PAGEMAP_PAGE - 1), want);
-        assert_null(rme_pagemap_find(&map, page + 2 * RME_PAGEMAP_PAGE));
-    }
-    assert_int_equal(map.used, 500);
-    rme_pagemap_clear(&map);
-}
-
 /* Keys that open registrations: a slab has one for each direction. */
 static void directions_are_apart(void **state)
 {
@@ -576,7 +549,6 @@ static void directions_are_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pagemap),
         cmocka_unit_test(every_size),
         cmocka_unit_test(one_registration_serves_many),
         cmocka_unit_test(slabs_grow_with_what_is_used),
@@ -585,7 +557,7 @@ int main(void)
         cmocka_unit_test(refusal_gives_plain_memory),
         cmocka_unit_test(smaller_slabs_where_large_ones_are_refused),
         cmocka_unit_test(the_bound_holds),
-        cmocka_unit_test(a_bound_below_one_page_of_the_map),
+        cmocka_unit_test(a_bound_below_the_smallest_mapping),
         cmocka_unit_test(the_first_slab_is_as_small_as_it_must_be),
         cmocka_unit_test(idle_memory_makes_room),
         cmocka_unit_test(a_bigger_block_serves),
