@@ -124,7 +124,9 @@ struct rme_fabric {
 
     struct ib_cq cq[IB_CQS_MAX];
     unsigned cqs;
-    unsigned cq_first; /* polled first next time */
+    unsigned cq_first;  /* polled first next time */
+    unsigned cq_brings; /* the one that is polled alone, */
+    unsigned cq_alone;  /* so many times more */
     struct ibv_comp_channel *comp;
 
     struct ibv_srq *srq;

@@ -13,9 +13,9 @@
  * call, and at the other descriptors only now and then: every few polls while a link is on its
  * way up or down, else when the coarse clock has moved.
  *
- * Lost wake-ups: arm() asks each queue for an event, the engine polls once more and sleeps only
- * if that found nothing. A completion after the request makes the channel readable, so the
- * sleep ends at once.  A queue stays armed until its event was fetched.
+ * Lost wake-ups: arm() asks each queue for an event, the engine polls all of them once more and
+ * sleeps only if that found nothing. A completion after the request makes the channel readable,
+ * so the sleep ends at once.  A queue stays armed until its event was fetched.
  */
 #include <errno.h>
 #include <poll.h>
@@ -154,7 +154,8 @@ int ib_poll(struct rme_fabric *f, struct rme_event *events, int max)
 
 int ib_arm(struct rme_fabric *f)
 {
-    comp_events(f); /* what came in while we polled */
+    comp_events(f);  /* what came in while we polled */
+    f->cq_alone = 0; /* the poll that follows is the last one before the sleep */
     for (unsigned i = 0; i < f->cqs; i++) {
         struct ib_cq *c = &f->cq[i];
         if (c->armed || c->broken)

@@ -9,6 +9,11 @@
  * with the logarithm of the connections at most.  The first is small, and takes at most an
  * eighth of what may be locked: a device locks the memory of its queues.
  *
+ * A server of many connections has several queues, and what comes comes through one of them for
+ * a while.  So a queue that brought something is asked alone for CQ_ALONE polls.  Then all are
+ * asked, and before that when the device is to wake us, or when a poll left something behind:
+ * nobody waits longer than for so many polls and what they take.
+ *
  * A completion's id leads to its link or buffer by handle, so that a late one finds nothing. Of
  * a failed completion only id, status and queue pair number mean anything.
  */
@@ -18,6 +23,7 @@
 #include "bmi_ib/queue/wr_id.h"
 
 #define CQ_FIRST 8192 /* completions of the first queue: 60 connections */
+#define CQ_ALONE 16   /* polls of the queue that brings, between two of all */
 
 /* ---- Space ---- */
 
@@ -252,8 +258,8 @@ static void cq_broken(struct rme_fabric *f, struct ib_cq *c, int error)
 }
 
 /* Takes completions while the caller has room for their events: each makes at most one of those
- * that cannot wait. */
-static void poll_one(struct rme_fabric *f, struct ib_cq *c)
+ * that cannot wait.  False: there may be more. */
+static bool poll_one(struct rme_fabric *f, struct ib_cq *c)
 {
     struct ibv_wc wc[IB_POLL_BATCH];
     int want, got;
@@ -262,12 +268,12 @@ static void poll_one(struct rme_fabric *f, struct ib_cq *c)
         if (want > IB_POLL_BATCH)
             want = IB_POLL_BATCH;
         if (want <= 0 || c->broken)
-            return;
+            return false;
         got = ibv_poll_cq(c->cq, want, wc);
         ib_count(f, CQ_POLLS, 1);
         if (got < 0) {
             cq_broken(f, c, ib_error(got));
-            return;
+            return false;
         }
         ib_count(f, CQ_ENTRIES, (unsigned)got);
         c->polled += (unsigned)got;
@@ -275,15 +281,38 @@ static void poll_one(struct rme_fabric *f, struct ib_cq *c)
             dispatch(f, &wc[i]);
     } while (got == want);
     c->emptied++;
+    return true;
+}
+
+/* All are asked, each first in its turn; the last that brought is asked alone next. */
+static void poll_all(struct rme_fabric *f)
+{
+    bool left = false;
+    unsigned brings = f->cqs;
+    for (unsigned i = 0; i < f->cqs; i++) {
+        unsigned k = (f->cq_first + i) % f->cqs;
+        uint64_t before = f->cq[k].polled;
+        if (!poll_one(f, &f->cq[k]))
+            left = true;
+        if (f->cq[k].polled != before)
+            brings = k;
+    }
+    f->cq_first = (f->cq_first + 1) % f->cqs;
+    if (brings < f->cqs && !left) {
+        f->cq_brings = brings;
+        f->cq_alone = CQ_ALONE;
+    }
 }
 
 void ib_cq_poll(struct rme_fabric *f)
 {
     if (f->cqs == 1) {
-        poll_one(f, &f->cq[0]);
-        return;
+        (void)poll_one(f, &f->cq[0]);
+    } else if (f->cq_alone == 0) {
+        poll_all(f);
+    } else {
+        f->cq_alone--;
+        if (!poll_one(f, &f->cq[f->cq_brings]))
+            f->cq_alone = 0;
     }
-    for (unsigned i = 0; i < f->cqs; i++)
-        poll_one(f, &f->cq[(f->cq_first + i) % f->cqs]);
-    f->cq_first = (f->cq_first + 1) % f->cqs;
 }

@@ -233,6 +233,73 @@ static void each_drains_by_itself(void **state)
     close_server();
 }
 
+/* ---- Several completion queues ---- */
+
+static struct ibv_cq other;
+
+static void open_two(void)
+{
+    rig_open(NULL, 16, 256);
+    other.context = rig.f->dev.ctx;
+    rig.f->cq[1] = (struct ib_cq){.cq = &other, .size = 65536};
+    TAILQ_INIT(&rig.f->cq[1].drained);
+    rig.f->cqs = 2;
+}
+
+static uint64_t asked(void)
+{
+    return rig.stats.value[RME_C_CQ_POLLS];
+}
+
+/* What a poll finds nothing of, once the first has taken a completion that means nothing. */
+static uint64_t polls_until_all_are_asked(void)
+{
+    struct rme_event event[4];
+    rig_wc((struct ibv_wc){.wr_id = 0});
+    uint64_t begin = asked();
+    (void)rig_poll(event, 4);
+    assert_int_equal(asked() - begin, 2);
+    uint64_t alone = 0;
+    for (begin = asked(); alone < 1000; alone++, begin = asked()) {
+        (void)rig_poll(event, 4);
+        if (asked() - begin == 2)
+            break;
+        assert_int_equal(asked() - begin, 1);
+    }
+    return alone;
+}
+
+/* The queue that brings something is asked alone, but no longer than for a few polls, and not
+ * for the last poll before a sleep. */
+static void the_other_queue_costs_little_and_is_not_forgotten(void **state)
+{
+    struct rme_event event[4];
+    (void)state;
+    open_two();
+    assert_in_range(polls_until_all_are_asked(), 8, 32);
+    uint64_t begin = asked();
+    (void)rig_poll(event, 4); /* nothing came: nobody is preferred */
+    assert_int_equal(asked() - begin, 2);
+
+    rig_wc((struct ibv_wc){.wr_id = 0});
+    (void)rig_poll(event, 4);
+    rig.f->cq[0].armed = rig.f->cq[1].armed = true; /* else the fake device is asked */
+    assert_int_equal(ib_arm(rig.f), 0);
+    begin = asked();
+    (void)rig_poll(event, 4);
+    assert_int_equal(asked() - begin, 2);
+
+    uint64_t before[2] = {rig.f->cq[0].emptied, rig.f->cq[1].emptied};
+    for (unsigned i = 0; i < 1000;
+         i++) { /* each poll brings: to the queue that is asked first */
+        rig_wc((struct ibv_wc){.wr_id = 0});
+        (void)rig_poll(event, 4);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        assert_in_range(rig.f->cq[i].emptied - before[i], 1000 / 32, 1000);
+    rig_close();
+}
+
 /* ---- Receive buffers of their own ---- */
 
 /* The peers of n links leave; the device says that their receives came back, if it does. */
@@ -346,6 +413,7 @@ int main(void)
         cmocka_unit_test(one_costs_the_same_among_many),
         cmocka_unit_test(names_rest),
         cmocka_unit_test(each_drains_by_itself),
+        cmocka_unit_test(the_other_queue_costs_little_and_is_not_forgotten),
         cmocka_unit_test(slabs_go_back_with_links),
         cmocka_unit_test(what_is_held_stays),
     };
