@@ -12,14 +12,12 @@
  * A link of so few owes a CREDIT message for each message that it gets.  But what came is often
  * a request, and its answer takes the credit along, if the CREDIT message does not go at once.
  * So the peer waits in rme->answers until a call has nothing for the host, which then has
- * answered what it would, or for ANSWER_CALLS where each call has something.  A host that makes
- * no calls takes no messages either.  What is taken while another thread sleeps in the fabric
- * does not wait: that thread may sleep for the peer's next message, and who took this one may
- * never call again.
+ * answered what it would, or for RME_ANSWER_CALLS where each call has something.  A host that
+ * makes no calls takes no messages either.  What is taken while another thread sleeps in the
+ * fabric does not wait: that thread may sleep for the peer's next message, and who took this
+ * one may never call again.
  */
 #include "transport/peer.h"
-
-#define ANSWER_CALLS 256u /* more than the messages that one call takes */
 
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello)
 {
@@ -56,14 +54,11 @@ void rme_grant_settle(struct rme_peer *peer)
     rme_grant_lend(peer, peer->lent - used);
 }
 
-void rme_grant_more(struct rme_peer *peer)
+void rme_grant_grow(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     uint32_t promised, wanted, more, spare;
 
-    /* what every message of a crowd asks */
-    if (peer->spare == 0 && rme->credit_pool.lent >= rme->credit_pool.limit)
-        return;
     rme_grant_settle(peer);
     spare = peer->spare;
     promised = peer->credit.promised + peer->credit.grown;
@@ -125,12 +120,10 @@ void rme_grant_due(struct rme_peer *peer)
     }
 }
 
-void rme_grant_answers(struct rme *rme, bool idle)
+void rme_grant_unanswered(struct rme *rme)
 {
     struct rme_node *node;
 
-    if (!idle && ++rme->answer_calls < ANSWER_CALLS)
-        return;
     rme->answer_calls = 0;
     while ((node = rme_node_take(&rme->answers)) != NULL) {
         struct rme_peer *peer = rme_entry(node, struct rme_peer, answer);

@@ -232,15 +232,33 @@ uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello);
 void rme_grant_lend(struct rme_peer *peer, uint32_t count);
 /* What the link gave up and its messages have used since is the pool's again. */
 void rme_grant_settle(struct rme_peer *peer);
-/* The peer would use more receive buffers than it has: it gets some, within the bounds. */
-void rme_grant_more(struct rme_peer *peer);
+/* It gets some more, within the bounds: see rme_grant_more. */
+void rme_grant_grow(struct rme_peer *peer);
+/* The peer would use more receive buffers than it has.  Each message of a crowd asks this, and
+ * there is nothing for most of them. */
+static inline void rme_grant_more(struct rme_peer *peer)
+{
+    const struct rme_credit_pool *pool = &peer->rme->credit_pool;
+
+    if (peer->spare != 0 || pool->lent < pool->limit)
+        rme_grant_grow(peer);
+}
 /*
  * A message of the peer was taken, and a CREDIT message is due: it goes at the end of this
  * round, or, to a peer that has few buffers, when no answer has taken the credits along.
  */
 void rme_grant_due(struct rme_peer *peer);
+/* Calls that had something for the host before CREDIT messages wait no longer: more than the
+ * messages that one call takes. */
+#define RME_ANSWER_CALLS 256u
+/* The CREDIT messages that wait for an answer go. */
+void rme_grant_unanswered(struct rme *rme);
 /* A call returns to the host; `idle`: with nothing, so that no answer is to be expected. */
-void rme_grant_answers(struct rme *rme, bool idle);
+static inline void rme_grant_answers(struct rme *rme, bool idle)
+{
+    if (idle || ++rme->answer_calls >= RME_ANSWER_CALLS)
+        rme_grant_unanswered(rme);
+}
 /* Sends a message that is only a header.  False: no credit or buffer. */
 bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class);
 /* A message of this class may go now, and a buffer is there: the buffer, else NULL (and the
