@@ -48,6 +48,11 @@ static inline void rme_op_leave(struct rme *rme, struct rme_op *op, bool reporte
     rme_probe_op_step(op->id, op->state, RME_OP_FREE);
     rme_op_recycle(&rme->operations->table, op);
 }
+/* The order that a send belongs to. */
+static inline enum rme_stream rme_op_stream(const struct rme_op *op)
+{
+    return op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
+}
 /* The outcome is known: 0 or a negative errno.  It is reported when nobody uses its memory any
  * more. */
 void rme_op_end(struct rme *rme, struct rme_op *op, int error);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A protocol: a row of the table rme_protocol_table (proto/talk.c).  All that the rest of the
- * engine asks of one is here, so that one is added or removed without opening another.  A
- * function that is NULL has nothing to do.  The engine's lock is held.
+ * A protocol: a row of the table in proto/talk.c, or several, one for each of its files.  All
+ * that the rest of the engine asks of one is here, so that one is added or removed without
+ * opening another.  A function that is NULL has nothing to do.  The engine's lock is held.
  */
 #ifndef RME_PROTOCOL_H
 #define RME_PROTOCOL_H

@@ -51,7 +51,8 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
 /* What none of the protocols has any more is over; its end was told before. */
 static void cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+    for (const struct rme_protocol *const *row = peer->rme->protocols->table; *row != NULL;
+         row++)
         if ((*row)->cancelled != NULL && (*row)->cancelled(peer, message))
             return;
 }

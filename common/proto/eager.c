@@ -52,21 +52,16 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     return true;
 }
 
-static enum rme_stream stream_of(const struct rme_op *op)
-{
-    return op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
-}
-
 static bool in_turn(const struct rme_op *op)
 {
-    return op->rndv == NULL && rme_eager_fits(op->peer, stream_of(op), op->size);
+    return op->rndv == NULL && rme_eager_fits(op->peer, rme_op_stream(op), op->size);
 }
 
 static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
     if (!in_turn(op))
         return RME_START_OTHER;
-    if (!rme_eager_send(op->peer, stream_of(op), op->seg, op->nseg, op->size, op->tag))
+    if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
     rme_send_leave(op);
     rme_op_end(rme, op, 0);
@@ -217,11 +212,6 @@ void rme_message_free(struct rme_message *message)
     free(message->early.aside);
     free(message->opening);
     free(message);
-}
-
-void rme_message_no_memory(struct rme_peer *peer)
-{
-    rme_peer_fail(peer, -ENOMEM, "no memory to keep a message");
 }
 
 static void eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)

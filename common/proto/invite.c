@@ -44,40 +44,23 @@
  *
  * Hosts post receives for answers that may be large and are small.  So it is learnt for each
  * size whether inviting pays.
+ *
+ * This file is the receiver's side, invite_send.c the sender's.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "proto/message.h"
 #include "proto/rndv.h"
-#include "proto/send.h"
 
 #define IN_VAIN      4u  /* in a row: inviting for receives of this size does not pay */
 #define INVITE_AGAIN 64u /* then one of so many finds out whether it would now */
-/* answers to one peer that wait for its credits: no more than it could invite meanwhile */
-#define ACKS_MAX 1024u
-
-/* CANCEL_ACK of an invitation.  Several may wait: an invitation that was taken ends without it,
- * and the next one may follow. */
-struct invite_ack {
-    struct rme_control control;
-    uint32_t to; /* the receive */
-};
 
 void rme_invite_drop(struct rme_invites *invites)
 {
     free(invites->held);
     invites->held = NULL;
 }
-
-static void started(struct rme_peer *peer)
-{
-    struct rme_invites *invites = &peer->talk->invites;
-
-    invites->seen = invites->sent = invites->acks = 0;
-}
-
-/* ---- The receiver ---- */
 
 /* What is known of receives of this size. */
 static struct rme_invite_size *of_size(struct rme *rme, uint64_t size)
@@ -201,16 +184,6 @@ void rme_invite_try(struct rme *rme, struct rme_slot *slot)
     rme->under_way++; /* the peer may be at it already */
 }
 
-void rme_invite_over(struct rme *rme, struct rme_op *op)
-{
-    struct rme_invites *invites = &op->peer->talk->invites;
-
-    if (invites->inviting != op)
-        return;
-    invites->inviting = NULL;
-    rme->under_way--;
-}
-
 bool rme_invite_meets(const struct rme_op *op, const struct rme_message *rts)
 {
     return (rts->flags & RME_WIRE_F_DECLINED) == 0 && rts->total == op->total;
@@ -224,17 +197,15 @@ bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message
     }
     of_size(rme, op->total)->in_vain = 0;
     rme_rndv_set_peer_handle(op, rts->from);
-    if (op->state == RME_OP_INVITING) { /* else it is being cancelled */
-        rme_invite_over(rme, op);
+    if (op->state == RME_OP_INVITING) /* else it is being cancelled */
         rme_rndv_begin(rme, op, RME_OP_EXPOSED);
-    }
     return true;
 }
 
 void rme_invite_void(struct rme *rme, struct rme_op *op)
 {
     of_size(rme, op->total)->in_vain++;
-    rme_invite_over(rme, op);
+    rme_rndv_unload(op);
     rme_rndv_free(rme, op);
     rme_op_step(rme, op, RME_OP_POSTED);
 }
@@ -243,134 +214,3 @@ void rme_invite_used(struct rme *rme, struct rme_op *op)
 {
     of_size(rme, op->total)->in_vain = 0;
 }
-
-/* ---- The sender ---- */
-
-/* The oldest message of that tag among the last `unseen` that were sent; NULL: none. */
-static const struct rme_invite_sent *sent_since(const struct rme_invites *invites,
-                                                uint32_t unseen, int32_t tag)
-{
-    for (uint32_t i = unseen; i > 0; i--) {
-        const struct rme_invite_sent *sent =
-            &invites->ring[(invites->sent - i) % RME_INVITE_RING];
-
-        if (sent->tag == tag)
-            return sent;
-    }
-    return NULL;
-}
-
-static void arrived(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    struct rme_invites *invites = &peer->talk->invites;
-    uint32_t unseen = invites->sent - message->to;
-    const struct rme_invite_sent *sent;
-
-    if (invites->held != NULL || unseen > RME_INVITE_RING || message->window == 0 ||
-        message->offset != 0) {
-        rme_peer_protocol_error(peer, "an invitation that cannot be");
-        return;
-    }
-    sent = sent_since(invites, unseen, message->tag);
-    if (sent != NULL) {
-        if (sent->handle != 0)
-            rme_rndv_crossed(peer, sent->handle, message);
-        return;
-    }
-    invites->held = rme_opening_new(message);
-    if (invites->held == NULL) {
-        rme_rndv_open_failed(peer, -ENOMEM);
-        return;
-    }
-    invites->tag = message->tag;
-    invites->from = message->from;
-    rme_send_invited(peer, message->tag);
-}
-
-struct rme_opening *rme_invite_take(struct rme_peer *peer)
-{
-    struct rme_opening *opening = peer->talk->invites.held;
-
-    peer->talk->invites.held = NULL;
-    rme_count(peer->rme, RME_C_INVITES_TAKEN);
-    return opening;
-}
-
-/* The send that writes, or wrote, into the peer's receive. */
-static struct rme_op *send_into(struct rme_peer *peer, uint32_t receive)
-{
-    struct rme_op *op = rme_rndv_find_send(peer, receive);
-
-    return op != NULL && (op->state == RME_OP_MOVING || op->state == RME_OP_CANCELLING) ? op
-                                                                                        : NULL;
-}
-
-static void drop_ack(struct rme_peer *peer, struct rme_control *control)
-{
-    (void)peer;
-    free(rme_entry(control, struct invite_ack, control));
-}
-
-static bool send_ack(struct rme_peer *peer, struct rme_control *control)
-{
-    if (!rme_rndv_send_ack(peer, rme_entry(control, struct invite_ack, control)->to))
-        return false;
-    rme_node_remove(&control->link);
-    drop_ack(peer, control);
-    peer->talk->invites.acks--;
-    return true;
-}
-
-static const struct rme_control_kind ack_kind = {send_ack, drop_ack};
-
-/* The peer takes back the invitation of its receive `from`. */
-static void taken_back(struct rme_peer *peer, uint32_t from)
-{
-    struct rme_invites *invites = &peer->talk->invites;
-    struct rme_op *op = send_into(peer, from);
-    struct invite_ack *ack;
-
-    if (op != NULL) {
-        op->rndv->peer_stop = true;
-        rme_rndv_halt(peer->rme, op);
-        return;
-    }
-    if (invites->held != NULL && invites->from == from)
-        rme_invite_drop(invites);
-    if (invites->acks >= ACKS_MAX) {
-        rme_peer_protocol_error(peer, "more cancels of invitations than it takes answers");
-        return;
-    }
-    ack = malloc(sizeof(*ack));
-    if (ack == NULL) {
-        rme_peer_fail(peer, -ENOMEM, "no memory to answer a cancel");
-        return;
-    }
-    rme_node_init(&ack->control.link);
-    ack->control.kind = &ack_kind;
-    ack->to = from;
-    invites->acks++;
-    rme_node_append(&peer->control, &ack->control.link);
-    rme_peer_kick(peer);
-}
-
-static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
-{
-    if ((cancel->flags & RME_WIRE_F_FROM_SENDER) != 0 || cancel->to != 0)
-        return false;
-    taken_back(peer, cancel->from);
-    return true;
-}
-
-static void left(struct rme_peer *peer)
-{
-    rme_invite_drop(&peer->talk->invites);
-}
-
-const struct rme_protocol rme_protocol_invitation = {
-    .name = "invitation",
-    .cancelled = cancelled,
-    .arrived = {[RME_WIRE_INVITE] = arrived},
-    .started = started,
-    .left = left,
-};

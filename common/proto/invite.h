@@ -57,8 +57,6 @@ bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message
 void rme_invite_void(struct rme *rme, struct rme_op *op);
 /* The sender has written into it. */
 void rme_invite_used(struct rme *rme, struct rme_op *op);
-/* The receive that has invited ends, or goes on as a rendezvous. */
-void rme_invite_over(struct rme *rme, struct rme_op *op);
 
 /* ---- The sender ---- */
 
@@ -73,7 +71,5 @@ static inline bool rme_invite_sent(struct rme_invites *invites, int32_t tag, uin
     rme_invite_drop(invites);
     return true;
 }
-/* The invitation that is held; the caller's now. */
-struct rme_opening *rme_invite_take(struct rme_peer *peer);
 
 #endif

@@ -4,6 +4,8 @@
 #ifndef RME_MESSAGE_H
 #define RME_MESSAGE_H
 
+#include <errno.h>
+
 #include "base/name.h"
 #include "proto/talk.h"
 
@@ -65,6 +67,9 @@ void rme_message_shorten(struct rme_message *message);
 void rme_message_free(struct rme_message *message);
 
 /* One that came cannot be kept: the link is given up. */
-void rme_message_no_memory(struct rme_peer *peer);
+static inline void rme_message_no_memory(struct rme_peer *peer)
+{
+    rme_peer_fail(peer, -ENOMEM, "no memory to keep a message");
+}
 
 #endif

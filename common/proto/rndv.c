@@ -46,8 +46,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "proto/invite.h"
-#include "proto/message.h"
 #include "proto/rndv.h"
 #include "proto/send.h"
 
@@ -365,11 +363,15 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
     }
 }
 
-/* It no longer counts as load: it is moved, or never will be. */
-static void unload(struct rme_op *op)
+void rme_rndv_unload(struct rme_op *op)
 {
+    struct rme_invites *invites = &op->peer->talk->invites;
     struct rme_load *load = op->rndv->load;
 
+    if (invites->inviting == op) {
+        invites->inviting = NULL;
+        op->peer->rme->under_way--;
+    }
     if (load == NULL)
         return;
     op->peer->rme->under_way--;
@@ -383,7 +385,7 @@ static void load(struct rme *rme, struct rme_op *op, enum rme_op_state state)
 {
     struct rme_rndv *r = op->rndv;
 
-    unload(op);
+    rme_rndv_unload(op);
     rme->under_way++;
     r->load = state == RME_OP_MOVING ? &rme->load : &op->peer->load;
     r->load->ops++;
@@ -557,29 +559,21 @@ static void ended(struct rme *rme, struct rme_op *op)
 
     if (op->error == 0)
         count_end(op);
-    rme_invite_over(rme, op);
+    rme_rndv_unload(op);
     quiet(rme, op);
     rme_units_close(rme, op);
     rme_unit_shutting(op);
-    unload(op);
     if (op->rndv->rts_out) {
         op->rndv->rts_out = false;
-        peer->talk
-            ->rts_out[op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED]--;
+        peer->talk->rts_out[rme_op_stream(op)]--;
         rme_peer_kick(peer);
     }
 }
 
 const struct rme_protocol rme_protocol_rendezvous = {
     .name = "rendezvous",
-    .start = rme_rndv_start,
-    .in_turn = rme_rndv_in_turn,
     .cancelled = cancelled,
-    .arrived = {[RME_WIRE_CTS] = rme_rndv_cts,
-                [RME_WIRE_OFFER] = rme_rndv_offer,
-                [RME_WIRE_GO] = rme_rndv_go,
-                [RME_WIRE_FIN] = rme_rndv_fin,
-                [RME_WIRE_CANCEL_ACK] = cancel_acked},
+    .arrived = {[RME_WIRE_CANCEL_ACK] = cancel_acked},
     .ready = rme_rndv_advance,
     .failed = stop,
     .silenced = silence,

@@ -12,8 +12,10 @@
 
 struct rme_message;
 
-/* The row of both ends: op->protocol of whatever has an rme_rndv. */
-extern const struct rme_protocol rme_protocol_rendezvous;
+/* The row of both ends, op->protocol of whatever has an rme_rndv; and what only one of them
+ * does. */
+extern const struct rme_protocol rme_protocol_rendezvous, rme_protocol_rndv_send,
+    rme_protocol_rndv_recv;
 
 /* What an op has to say, in this order. */
 #define RME_SAY_GO         1u
@@ -57,6 +59,8 @@ void rme_rndv_open_failed(struct rme_peer *peer, int error);
 /* Makes progress: prepares units, and exposes or moves them, as the op's state says.  May end
  * the op. */
 void rme_rndv_advance(struct rme *rme, struct rme_op *op);
+/* It no longer counts as load: it is moved, or never will be.  Nor as one that has invited. */
+void rme_rndv_unload(struct rme_op *op);
 /* Enters EXPOSED or MOVING. */
 void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state);
 /* A stopped op may have come to rest: says what there is to say and ends it, or waits on. */
@@ -68,20 +72,15 @@ void rme_rndv_exposed_done(struct rme *rme, struct rme_op *op, uint64_t done);
 
 /* ---- rndv_send.c, rndv_recv.c ---- */
 
-/* The first send of its tag goes by rendezvous, if it can. */
-enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op);
-/* Would it not be RME_START_TURN? */
-bool rme_rndv_in_turn(const struct rme_op *op);
-void rme_rndv_cts(struct rme_peer *peer, const struct rme_wire_message *message);
+/* Asks the planner, with the receiver's side unknown, for our own memory; and whether to offer
+ * it.  -ENOMEM. */
+int rme_rndv_plan_send(struct rme *rme, struct rme_op *op);
 /* An INVITE has crossed the RTS of this send: it may be the answer. */
 void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
                       const struct rme_wire_message *invite);
-void rme_rndv_go(struct rme_peer *peer, const struct rme_wire_message *message);
-void rme_rndv_fin(struct rme_peer *peer, const struct rme_wire_message *message);
 
 /* A receive (or pull) met an RTS. */
 void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts);
-void rme_rndv_offer(struct rme_peer *peer, const struct rme_wire_message *message);
 void rme_rndv_imm(struct rme_peer *peer, uint32_t imm);
 
 #endif

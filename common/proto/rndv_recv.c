@@ -87,7 +87,7 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
     }
 }
 
-void rme_rndv_offer(struct rme_peer *peer, const struct rme_wire_message *message)
+static void offer_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_op *op = rme_rndv_find(peer, message->to);
     int error;
@@ -124,3 +124,8 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
         rme_invite_used(rme, op);
     rme_rndv_exposed_done(rme, op, unit->offset + unit->length);
 }
+
+const struct rme_protocol rme_protocol_rndv_recv = {
+    .name = "rendezvous: receive",
+    .arrived = {[RME_WIRE_OFFER] = offer_arrived},
+};

@@ -12,14 +12,7 @@
  * same threads */
 #define PREPARING_MAX 4u
 
-static enum rme_stream stream_of(const struct rme_op *op)
-{
-    return op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
-}
-
-/* Asks the planner, with the receiver's side unknown, for our own memory; and whether to offer
- * it. */
-static int plan_send(struct rme *rme, struct rme_op *op)
+int rme_rndv_plan_send(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
     struct rme_plan_in in = rme_rndv_plan_in(rme, op->size);
@@ -49,7 +42,7 @@ static bool offerable(const struct rme_op *op, uint8_t memory)
 {
     return (memory == RME_MEMORY_DIRECT && !op->peer->rme->pin.each) ||
            (memory != RME_MEMORY_RESERVE &&
-            op->peer->talk->rts_out[stream_of(op)] < COSTLY_OFFERS);
+            op->peer->talk->rts_out[rme_op_stream(op)] < COSTLY_OFFERS);
 }
 
 /* The message goes without the offer after all. */
@@ -114,66 +107,10 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
     rme->ops->tx_send(peer->link, tx, rme_wire_length(RME_WIRE_RTS, message.nsegment));
 }
 
-/* What is queued now, of so many bytes, is handed to the fabric at once, before anything else.
- */
-static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)
-{
-    const struct rme *rme = peer->rme;
-
-    return rme_node_alone(&peer->xferq) && rme_move_room(peer, bytes) &&
-           rme->xfers < rme->tuning.xfers;
-}
-
-enum invited { INVITED_ENDED = -1, INVITED_WAITS, INVITED_GONE, INVITED_NOT };
-
-/* The peer has opened memory for a message of this tag: writes into it, if it is for this one
- * and all is ready. */
-static enum invited take_invitation(struct rme *rme, struct rme_op *op)
-{
-    struct rme_peer *peer = op->peer;
-    struct rme_opening *opening = peer->talk->invites.held;
-    struct rme_unit *unit;
-    struct rme_rndv *r;
-
-    if (opening->length != op->size || !rme_move_whole(rme, op->size) ||
-        !nothing_before_it(peer, op->size) || (op->rndv == NULL && plan_send(rme, op) != 0))
-        return INVITED_NOT;
-    if (rme_plan_declines(&rme->load, op->rndv->offers))
-        return INVITED_NOT;
-    if (!rme_peer_may(peer, RME_CREDIT_DATA))
-        return INVITED_WAITS;
-    r = op->rndv;
-    if (rme_node_alone(&r->units) && !rme_unit_next(rme, op))
-        return op->state == RME_OP_QUEUED ? INVITED_WAITS : INVITED_ENDED;
-    unit = rme_entry(r->units.next, struct rme_unit, link);
-    if (unit->state != RME_UNIT_READY || unit->length != op->size) {
-        if (!r->offers) { /* it would be held until the receiver answers */
-            rme_unit_free(rme, unit);
-            r->prepared = 0;
-        }
-        return INVITED_NOT;
-    }
-    if (peer->credit.exact && peer->credit.untold &&
-        !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
-        return INVITED_WAITS; /* an immediate cannot say what we have taken: defer.c */
-    if (!rme_peer_may_report(peer))
-        return INVITED_WAITS; /* that was the last one */
-    rme_send_leave(op);
-    rme_rndv_set_peer_handle(op, peer->talk->invites.from);
-    rme_node_append(&r->openings, &rme_invite_take(peer)->link);
-    r->opened = op->size;
-    r->whole = r->invited = true;
-    rme_rndv_begin(rme, op, RME_OP_MOVING);
-    while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))
-        continue;
-    return INVITED_GONE;
-}
-
-bool rme_rndv_in_turn(const struct rme_op *op)
+static bool in_turn(const struct rme_op *op)
 {
     const struct rme_peer *peer = op->peer;
-
-    uint32_t out = peer->talk->rts_out[stream_of(op)];
+    uint32_t out = peer->talk->rts_out[rme_op_stream(op)];
 
     if (op->rndv != NULL || op->kind == RME_OP_UNEXPECTED)
         return out < peer->hello.rts_max;
@@ -182,30 +119,17 @@ bool rme_rndv_in_turn(const struct rme_op *op)
            out + peer->talk->preparing < peer->hello.rts_max;
 }
 
-/* It goes to the invitation of its tag. */
-static enum rme_started sent_invited(enum invited invited)
-{
-    return invited == INVITED_WAITS ? RME_START_STUCK : RME_START_GONE;
-}
-
-enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op)
+static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
-    enum rme_stream stream = stream_of(op);
+    enum rme_stream stream = rme_op_stream(op);
     struct rme_unit *unit;
-    enum invited invited;
     bool wait;
     void *tx;
 
-    if (peer->talk->invites.held != NULL && peer->talk->invites.tag == op->tag &&
-        op->kind == RME_OP_SEND) {
-        invited = take_invitation(rme, op);
-        if (invited != INVITED_NOT)
-            return sent_invited(invited);
-    }
-    if (!rme_rndv_in_turn(op))
+    if (!in_turn(op))
         return RME_START_TURN;
-    if (op->rndv == NULL && plan_send(rme, op) != 0) {
+    if (op->rndv == NULL && rme_rndv_plan_send(rme, op) != 0) {
         rme_send_leave(op);
         rme_op_end(rme, op, -ENOMEM);
         return RME_START_GONE;
@@ -258,7 +182,7 @@ static void receiver_opened(struct rme_op *op, const struct rme_wire_message *me
     }
 }
 
-void rme_rndv_cts(struct rme_peer *peer, const struct rme_wire_message *message)
+static void cts_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_op *op = answered(peer, message->to);
 
@@ -283,7 +207,7 @@ void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
     receiver_opened(op, invite);
 }
 
-void rme_rndv_go(struct rme_peer *peer, const struct rme_wire_message *message)
+static void go_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_op *op = answered(peer, message->to);
 
@@ -300,7 +224,7 @@ void rme_rndv_go(struct rme_peer *peer, const struct rme_wire_message *message)
     rme_rndv_begin(peer->rme, op, RME_OP_EXPOSED);
 }
 
-void rme_rndv_fin(struct rme_peer *peer, const struct rme_wire_message *message)
+static void fin_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme *rme = peer->rme;
     struct rme_op *op = answered(peer, message->to);
@@ -322,3 +246,12 @@ void rme_rndv_fin(struct rme_peer *peer, const struct rme_wire_message *message)
     op->rndv->reads = true;
     rme_rndv_exposed_done(rme, op, message->offset);
 }
+
+const struct rme_protocol rme_protocol_rndv_send = {
+    .name = "rendezvous: send",
+    .start = start,
+    .in_turn = in_turn,
+    .arrived = {[RME_WIRE_CTS] = cts_arrived,
+                [RME_WIRE_GO] = go_arrived,
+                [RME_WIRE_FIN] = fin_arrived},
+};

@@ -148,7 +148,9 @@ static struct rme_op *first_of(const struct rme_node *ring)
 /* The first protocol with which it need not wait for the peer's host; NULL: none. */
 static const struct rme_protocol *in_turn_with(const struct rme_op *op)
 {
-    for (const struct rme_protocol *const *row = rme_protocol_table; op != NULL && *row != NULL;
+    if (op == NULL)
+        return NULL;
+    for (const struct rme_protocol *const *row = op->peer->rme->protocols->table; *row != NULL;
          row++)
         if ((*row)->in_turn != NULL && (*row)->in_turn(op))
             return *row;
@@ -161,8 +163,12 @@ static struct rme_op *in_turn(const struct rme_peer *peer)
 {
     struct rme_op *small = first_of(&peer->talk->turn[RME_TURN_SMALL]);
     struct rme_op *large = first_of(&peer->talk->turn[RME_TURN_LARGE]);
-    const struct rme_protocol *of_small = in_turn_with(small), *of_large = in_turn_with(large);
+    const struct rme_protocol *of_small, *of_large;
 
+    if (small == NULL && large == NULL)
+        return NULL;
+    of_small = in_turn_with(small);
+    of_large = in_turn_with(large);
     if (of_small != NULL && (of_small != of_large || peer->talk->small_next))
         return small;
     return of_large != NULL ? large : NULL;
@@ -171,11 +177,12 @@ static struct rme_op *in_turn(const struct rme_peer *peer)
 static enum rme_started ask_protocols(struct rme_op *op)
 {
     enum rme_started started = RME_START_OTHER;
+    struct rme *rme = op->peer->rme;
 
-    for (const struct rme_protocol *const *row = rme_protocol_table;
+    for (const struct rme_protocol *const *row = rme->protocols->table;
          started == RME_START_OTHER && *row != NULL; row++)
         if ((*row)->start != NULL)
-            started = (*row)->start(op->peer->rme, op);
+            started = (*row)->start(rme, op);
     return started;
 }
 

@@ -15,17 +15,17 @@
 #include "proto/rndv.h"
 #include "proto/unexp.h"
 
-const struct rme_protocol *const rme_protocol_table[] = {
-    &rme_protocol_link,       &rme_protocol_eager,
-    &rme_protocol_defer,      &rme_protocol_invitation,
-    &rme_protocol_unexpected, &rme_protocol_refusal,
-    &rme_protocol_cancel,     &rme_protocol_fast,
-    &rme_protocol_rendezvous, NULL,
+static const struct rme_protocol *const protocol_table[] = {
+    &rme_protocol_link,       &rme_protocol_eager,      &rme_protocol_defer,
+    &rme_protocol_unexpected, &rme_protocol_refusal,    &rme_protocol_cancel,
+    &rme_protocol_fast,       &rme_protocol_invitation, &rme_protocol_rendezvous,
+    &rme_protocol_rndv_send,  &rme_protocol_rndv_recv,  NULL,
 };
 
 void rme_protocols_init(struct rme_protocols *protocols)
 {
-    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++) {
+    protocols->table = protocol_table;
+    for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++) {
         for (unsigned kind = 0; kind < RME_ARRIVALS; kind++)
             if ((*row)->arrived[kind] != NULL)
                 protocols->arrived[kind] = (*row)->arrived[kind];
@@ -40,14 +40,14 @@ static void made(struct rme_peer *peer)
         rme_node_init(&peer->talk->sendq[stream]);
     for (int turn = 0; turn < RME_TURNS; turn++)
         rme_node_init(&peer->talk->turn[turn]);
-    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+    for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
         if ((*row)->made != NULL)
             (*row)->made(peer);
 }
 
 static void started(struct rme_peer *peer)
 {
-    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+    for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
         if ((*row)->started != NULL)
             (*row)->started(peer);
 }
@@ -100,7 +100,7 @@ static void left(struct rme_peer *peer, int error)
         rme_op_detach(rme, op);
         rme_op_end(rme, op, op->rndv != NULL && op->rndv->stop ? op->rndv->stop_error : error);
     }
-    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+    for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
         if ((*row)->left != NULL)
             (*row)->left(peer);
     rme_control_drop(peer);
@@ -114,7 +114,7 @@ static void down(struct rme_peer *peer)
     while (!rme_node_alone(&peer->moving))
         rme_move_free(rme, rme_entry(peer->moving.next, struct rme_move, link));
     rme_units_lost(peer);
-    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+    for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
         if ((*row)->down != NULL)
             (*row)->down(peer);
     sends_first(&peer->dying);
@@ -124,14 +124,14 @@ static void down(struct rme_peer *peer)
 
 static void unwanted(struct rme_peer *peer)
 {
-    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+    for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
         if ((*row)->unwanted != NULL)
             (*row)->unwanted(peer);
 }
 
 static bool is_needed(const struct rme_peer *peer)
 {
-    for (const struct rme_protocol *const *row = rme_protocol_table; *row != NULL; row++)
+    for (const struct rme_protocol *const *row = protocol_table; *row != NULL; row++)
         if ((*row)->is_needed != NULL && (*row)->is_needed(peer))
             return true;
     return false;

@@ -10,9 +10,6 @@
 
 struct rme_unexp;
 
-/* All protocols, in the order in which they hear of links; ended by NULL. */
-extern const struct rme_protocol *const rme_protocol_table[];
-
 /* What the links tell: passed on to all protocols. */
 extern const struct rme_link_user rme_talk_user;
 
@@ -48,6 +45,8 @@ struct rme_talk {
 
 /* For the process. */
 struct rme_protocols {
+    /* all of them, in the order in which they are asked; ended by NULL */
+    const struct rme_protocol *const *table;
     rme_arrived_fn arrived[RME_ARRIVALS]; /* of all protocols */
     bool forceful;                        /* who cancels does not wait for a peer */
     struct rme_match holds;               /* sends that wait for one of their tag (send.c) */
@@ -60,7 +59,7 @@ struct rme_protocols {
     struct rme_table lent;
 };
 
-/* Fills in `arrived`. */
+/* Fills in `table` and `arrived`. */
 void rme_protocols_init(struct rme_protocols *protocols);
 
 #endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The sender's side of invitations, which invite.c explains: they are kept, taken by the next
+ * message of their tag, or taken back. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "plan/plan.h"
+#include "proto/rndv.h"
+#include "proto/send.h"
+#include "proto/talk.h"
+
+/* answers to one peer that wait for its credits: no more than it could invite meanwhile */
+#define ACKS_MAX 1024u
+
+/* CANCEL_ACK of an invitation.  Several may wait: an invitation that was taken ends without it,
+ * and the next one may follow. */
+struct invite_ack {
+    struct rme_control control;
+    uint32_t to; /* the receive */
+};
+
+/* What is queued now, of so many bytes, is handed to the fabric at once, before anything else.
+ */
+static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)
+{
+    const struct rme *rme = peer->rme;
+
+    return rme_node_alone(&peer->xferq) && rme_move_room(peer, bytes) &&
+           rme->xfers < rme->tuning.xfers;
+}
+
+/* The peer has opened memory for a message of this tag: writes into it, if it is for this one
+ * and all is ready. */
+static enum rme_started start(struct rme *rme, struct rme_op *op)
+{
+    struct rme_peer *peer = op->peer;
+    struct rme_invites *invites = &peer->talk->invites;
+    struct rme_unit *unit;
+    struct rme_rndv *r;
+
+    if (invites->held == NULL || invites->tag != op->tag || op->kind != RME_OP_SEND)
+        return RME_START_OTHER;
+    if (invites->held->length != op->size || !rme_move_whole(rme, op->size) ||
+        !nothing_before_it(peer, op->size) ||
+        (op->rndv == NULL && rme_rndv_plan_send(rme, op) != 0))
+        return RME_START_OTHER;
+    if (rme_plan_declines(&rme->load, op->rndv->offers))
+        return RME_START_OTHER;
+    if (!rme_peer_may(peer, RME_CREDIT_DATA))
+        return RME_START_STUCK;
+    r = op->rndv;
+    if (rme_node_alone(&r->units) && !rme_unit_next(rme, op))
+        return op->state == RME_OP_QUEUED ? RME_START_STUCK : RME_START_GONE;
+    unit = rme_entry(r->units.next, struct rme_unit, link);
+    if (unit->state != RME_UNIT_READY || unit->length != op->size) {
+        if (!r->offers) { /* it would be held until the receiver answers */
+            rme_unit_free(rme, unit);
+            r->prepared = 0;
+        }
+        return RME_START_OTHER;
+    }
+    if (peer->credit.exact && peer->credit.untold &&
+        !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
+        return RME_START_STUCK; /* an immediate cannot say what we have taken: defer.c */
+    if (!rme_peer_may_report(peer))
+        return RME_START_STUCK; /* that was the last one */
+    rme_send_leave(op);
+    rme_rndv_set_peer_handle(op, invites->from);
+    rme_node_append(&r->openings, &invites->held->link);
+    invites->held = NULL;
+    rme_count(rme, RME_C_INVITES_TAKEN);
+    r->opened = op->size;
+    r->whole = r->invited = true;
+    rme_rndv_begin(rme, op, RME_OP_MOVING);
+    while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))
+        continue;
+    return RME_START_GONE;
+}
+
+/* The oldest message of that tag among the last `unseen` that were sent; NULL: none. */
+static const struct rme_invite_sent *sent_since(const struct rme_invites *invites,
+                                                uint32_t unseen, int32_t tag)
+{
+    for (uint32_t i = unseen; i > 0; i--) {
+        const struct rme_invite_sent *sent =
+            &invites->ring[(invites->sent - i) % RME_INVITE_RING];
+
+        if (sent->tag == tag)
+            return sent;
+    }
+    return NULL;
+}
+
+static void arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_invites *invites = &peer->talk->invites;
+    uint32_t unseen = invites->sent - message->to;
+    const struct rme_invite_sent *sent;
+
+    if (invites->held != NULL || unseen > RME_INVITE_RING || message->window == 0 ||
+        message->offset != 0) {
+        rme_peer_protocol_error(peer, "an invitation that cannot be");
+        return;
+    }
+    sent = sent_since(invites, unseen, message->tag);
+    if (sent != NULL) {
+        if (sent->handle != 0)
+            rme_rndv_crossed(peer, sent->handle, message);
+        return;
+    }
+    invites->held = rme_opening_new(message);
+    if (invites->held == NULL) {
+        rme_rndv_open_failed(peer, -ENOMEM);
+        return;
+    }
+    invites->tag = message->tag;
+    invites->from = message->from;
+    rme_send_invited(peer, message->tag);
+}
+
+/* The send that writes, or wrote, into the peer's receive. */
+static struct rme_op *send_into(struct rme_peer *peer, uint32_t receive)
+{
+    struct rme_op *op = rme_rndv_find_send(peer, receive);
+
+    return op != NULL && (op->state == RME_OP_MOVING || op->state == RME_OP_CANCELLING) ? op
+                                                                                        : NULL;
+}
+
+static void drop_ack(struct rme_peer *peer, struct rme_control *control)
+{
+    (void)peer;
+    free(rme_entry(control, struct invite_ack, control));
+}
+
+static bool send_ack(struct rme_peer *peer, struct rme_control *control)
+{
+    if (!rme_rndv_send_ack(peer, rme_entry(control, struct invite_ack, control)->to))
+        return false;
+    rme_node_remove(&control->link);
+    drop_ack(peer, control);
+    peer->talk->invites.acks--;
+    return true;
+}
+
+static const struct rme_control_kind ack_kind = {send_ack, drop_ack};
+
+/* The peer takes back the invitation of its receive `from`. */
+static void taken_back(struct rme_peer *peer, uint32_t from)
+{
+    struct rme_invites *invites = &peer->talk->invites;
+    struct rme_op *op = send_into(peer, from);
+    struct invite_ack *ack;
+
+    if (op != NULL) {
+        op->rndv->peer_stop = true;
+        rme_rndv_halt(peer->rme, op);
+        return;
+    }
+    if (invites->held != NULL && invites->from == from)
+        rme_invite_drop(invites);
+    if (invites->acks >= ACKS_MAX) {
+        rme_peer_protocol_error(peer, "more cancels of invitations than it takes answers");
+        return;
+    }
+    ack = malloc(sizeof(*ack));
+    if (ack == NULL) {
+        rme_peer_fail(peer, -ENOMEM, "no memory to answer a cancel");
+        return;
+    }
+    rme_node_init(&ack->control.link);
+    ack->control.kind = &ack_kind;
+    ack->to = from;
+    invites->acks++;
+    rme_node_append(&peer->control, &ack->control.link);
+    rme_peer_kick(peer);
+}
+
+static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
+{
+    if ((cancel->flags & RME_WIRE_F_FROM_SENDER) != 0 || cancel->to != 0)
+        return false;
+    taken_back(peer, cancel->from);
+    return true;
+}
+
+static void left(struct rme_peer *peer)
+{
+    rme_invite_drop(&peer->talk->invites);
+}
+
+static void started(struct rme_peer *peer)
+{
+    struct rme_invites *invites = &peer->talk->invites;
+
+    invites->seen = invites->sent = invites->acks = 0;
+}
+
+const struct rme_protocol rme_protocol_invitation = {
+    .name = "invitation",
+    .start = start,
+    .cancelled = cancelled,
+    .arrived = {[RME_WIRE_INVITE] = arrived},
+    .started = started,
+    .left = left,
+};
