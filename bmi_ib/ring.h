@@ -6,12 +6,13 @@
  * ring remembers what each request carried until then.  Positions are counters that run freely;
  * a work request id carries the low 24 bits.
  *
- * The signalling rule (pure, tested by itself): a request is signalled when it ends a transfer,
- * when it is the last one that fits while more waits, when a quarter of the queue went by
- * without a signal, or when too many send buffers, of all or of those that one link may have,
- * would be held by requests that nobody will report.  Hence, whenever the queue is more than a
- * quarter full, a completion is on its way, and a queue that never fills up again holds at most
- * a quarter of its slots and a bounded share of the send buffers.
+ * The signalling rule (pure, tested by itself): a request is signalled when it ends a transfer
+ * that is not quiet (fabric.h), when it is the last one that fits while more waits, when a
+ * quarter of the queue went by without a signal, or when too many send buffers, of all or of
+ * those that one link may have, would be held by requests that nobody will report.  Hence,
+ * whenever the queue is more than a quarter full, a completion is on its way, and a queue that
+ * never fills up again holds at most a quarter of its slots and a bounded share of the send
+ * buffers.
  */
 #ifndef BMI_IB_RING_H
 #define BMI_IB_RING_H

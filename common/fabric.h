@@ -97,6 +97,10 @@ struct rme_caps {
     uint32_t windows;
     /* no windows, and what an operation opens is to be registered for it alone */
     bool register_each;
+    /* Completions of transfers that are `quiet` may come late.  And what a peer shows that it
+     * has taken needs none of ours: the device reads that memory no more, or only to send the
+     * same place again, which the peer ignores. */
+    bool quiet;
 };
 
 /* A registration.  Keys are opaque to the engine; rkey is for expose(), or goes to the peer
@@ -155,6 +159,9 @@ struct rme_xfer {
     bool read;
     enum rme_notify notify;
     bool ordered; /* IMM: it has its place among the messages */
+    /* only with caps.quiet, writes: nobody waits for its completion.  It comes at the latest
+     * when a transfer that was queued behind it, and is not quiet, is complete. */
+    bool quiet;
     uint32_t imm; /* also without IMM: which operation it belongs to */
     void *tx;
     size_t tx_length;

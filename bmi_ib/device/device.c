@@ -267,6 +267,7 @@ static int learn(struct rme_fabric *f)
     if (!d->ack_timeout)
         d->ack_timeout = quirk_slow_acks(a) ? 18 : 17;
     f->caps = (struct rme_caps){
+        .quiet = true,
         .max_sge = cap.max_send_sge,
         .max_read_sge = lesser(cap.max_send_sge, a->max_sge_rd),
         .max_piece = d->max_msg < 1u << 30 ? d->max_msg : 1u << 30,

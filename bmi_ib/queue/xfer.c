@@ -152,7 +152,7 @@ static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rm
     x->fabric.at++;
     if (last)
         ib_queue_get(&l->queue);
-    enter(l, wr, last ? x : NULL, send && !is_inline(l->f, x), last);
+    enter(l, wr, last ? x : NULL, send && !is_inline(l->f, x), last && !x->quiet);
 }
 
 /* The next of a link's windows is opened or closed.  Of several that are closed the last is

@@ -18,8 +18,12 @@
  * How places come back.  Each such message takes a credit, like any.  The credits that come
  * back say which messages have been taken (credit.c), in order, so also which places are free,
  * as those of messages that stay are kept back: nothing else needs to be said.  We take places
- * in order (fast_ring.h), and before a place is used again its write is complete for our own
- * device as well, as the stage is used with it.
+ * in order (fast_ring.h).
+ *
+ * Local completions.  Where the fabric has quiet transfers, what the peer has taken is all that
+ * the stage needs: our device looks at that part of it no more.  So but each LOUD-th write is
+ * quiet, and it gives the descriptions of those before it back.  Elsewhere each write is
+ * reported, and its place is used again only when it was, as the stage is used with it.
  *
  * Why order is kept.  The immediate is an ordered one: in the stream of messages, where an
  * EAGER or RTS would be, and the write is handed to the fabric at the moment when such a
@@ -45,8 +49,9 @@
  * Nothing in between waits for a peer.
  *
  * Giving back.  WITHDRAW asks for the area.  From then on nothing is written there; when our
- * device has done with what was, RELEASE says so, behind all messages that are in the area.  We
- * also release one that we cannot use.
+ * device has done with what was, but for quiet writes, RELEASE says so, behind all messages
+ * that are in the area.  Behind quiet writes it is a transfer that is not, and the stage goes
+ * when that is complete.  We also release one that we cannot use.
  *
  * Failure path.  The end of the link ends the writes; the stage goes when the link is down.
  * The area is the receiver's, and so is the care for what a wrong peer does with it.
@@ -63,12 +68,14 @@
 #define MESSAGE_MOST (64u << 10) /* largest payload; beyond it copies cost too much anywhere */
 #define AREA_MOST    (4u << 20)  /* of an area we use no more, in bytes */
 #define WRITES       128u        /* messages in an area at a time, at most */
+#define LOUD         16u         /* so many writes, one of which is not quiet */
 
 /* A message in the area, until its place is free. */
 struct fast_write {
     struct rme_xfer xfer;
     struct rme_piece piece;
     struct rme_lseg seg;
+    struct rme_fast_hold *hold;
     uint32_t units; /* of the ring */
     uint32_t bytes;
     uint32_t number; /* its place among the messages of the link: rme_credit.spent less apart */
@@ -81,6 +88,9 @@ struct rme_fast_hold {
     struct rme_peer *peer;   /* NULL: the link went while the stage was made */
     bool making;
     bool ending; /* it is to be released */
+    bool gone;   /* it was, and is in the peer's `leaving` by this: */
+    struct rme_node leaving;
+    struct rme_xfer last; /* RELEASE, if writes are at our device */
     uint64_t address, key;
     uint32_t name; /* of its first unit */
     size_t size;
@@ -88,9 +98,12 @@ struct rme_fast_hold {
     char *stage;
     uint64_t lkey;
     struct rme_fast_ring ring;
-    uint32_t first, count; /* writes whose places are not free: oldest, how many */
-    uint32_t bytes;        /* of those */
-    uint32_t pending;      /* of those, at our device */
+    uint32_t first, count; /* writes: oldest, how many */
+    uint32_t taken;        /* of those, from the oldest on: their places are free */
+    uint32_t bytes;        /* of the others */
+    uint32_t pending;      /* transfers at our device */
+    uint32_t loud;         /* of those, that are not quiet */
+    uint32_t quiet;        /* writes since the last that was not */
     struct fast_write write[WRITES];
 };
 
@@ -112,21 +125,30 @@ static uint32_t units_of(uint64_t size)
                       RME_WIRE_FAST_UNIT);
 }
 
+/* Has the peer taken it? */
+static bool is_taken(const struct rme_credit *credit, const struct fast_write *write)
+{
+    return credit->spent - credit->apart - write->number >= credit->spent - credit->told;
+}
+
 /* Places of messages that the peer has taken are free. */
 static void reclaim(struct rme_fast_hold *hold)
 {
     const struct rme_credit *credit = &hold->peer->credit;
 
-    while (hold->count > 0) {
-        struct fast_write *oldest = &hold->write[hold->first];
+    while (hold->taken < hold->count) {
+        struct fast_write *oldest = &hold->write[(hold->first + hold->taken) % WRITES];
 
-        if (!oldest->done ||
-            credit->spent - credit->apart - oldest->number < credit->spent - credit->told)
-            return;
+        if (!(oldest->done || hold->peer->rme->caps->quiet) || !is_taken(credit, oldest))
+            break;
         rme_fast_ring_free(&hold->ring, oldest->units);
         hold->bytes -= oldest->bytes;
+        hold->taken++;
+    }
+    while (hold->taken > 0 && hold->write[hold->first].done) {
         hold->first = (hold->first + 1) % WRITES;
         hold->count--;
+        hold->taken--;
     }
 }
 
@@ -206,7 +228,7 @@ static struct fast_write *write_new(struct rme_fast_hold *hold, uint64_t size, u
     (void)rme_fast_ring_room(&hold->ring, units, at, &skip);
     rme_fast_ring_take(&hold->ring, *at, units, skip);
     hold->count++;
-    hold->pending++;
+    write->hold = hold;
     write->units = units + skip;
     write->bytes = (uint32_t)size + RME_WIRE_FAST_SIZE;
     hold->bytes += write->bytes;
@@ -219,12 +241,18 @@ static void post(struct rme_fast_hold *hold, struct fast_write *write, uint32_t 
 {
     struct rme_peer *peer = hold->peer;
     uint64_t offset = (uint64_t)at * RME_WIRE_FAST_UNIT;
+    bool quiet = peer->rme->caps->quiet && ++hold->quiet < LOUD;
 
+    if (!quiet)
+        hold->quiet = 0;
+    hold->pending++;
+    hold->loud += !quiet;
     write->number = peer->credit.spent - peer->credit.apart;
     write->seg = (struct rme_lseg){hold->stage + offset, bytes, hold->lkey};
     write->piece = (struct rme_piece){hold->address + offset, hold->key, &write->seg, 1};
     write->xfer = (struct rme_xfer){.notify = RME_NOTIFY_IMM,
                                     .ordered = true,
+                                    .quiet = quiet,
                                     .imm = hold->name + at,
                                     .piece = &write->piece,
                                     .npiece = 1,
@@ -301,11 +329,40 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
 
 /* ---- The area that we hold ---- */
 
+static void hold_free(struct rme *rme, struct rme_fast_hold *hold)
+{
+    if (hold->stage != NULL)
+        (void)rme_zone_put(rme->zone, hold->stage);
+    rme->protocols->fast.stages -= hold->size;
+    free(hold);
+}
+
+/* It is the peer's again as soon as RELEASE is on its way. */
 static bool send_release(struct rme_peer *peer, struct rme_control *control)
 {
-    if (!rme_peer_send_header(peer, RME_WIRE_RELEASE, RME_CREDIT_CONTROL))
+    struct rme_fast_hold *hold = peer->talk->fast.held;
+    struct rme_wire_message message;
+    void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
+
+    if (tx == NULL)
         return false;
     rme_node_remove(&control->link);
+    rme_peer_header(peer, RME_WIRE_RELEASE, &message);
+    rme_wire_encode(&message, tx);
+    rme_count(peer->rme, RME_C_CONTROL_SENT);
+    peer->talk->fast.held = NULL;
+    if (hold == NULL || hold->pending == 0) {
+        peer->rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE);
+        if (hold != NULL)
+            hold_free(peer->rme, hold);
+        return true;
+    }
+    hold->gone = true;
+    hold->pending++;
+    hold->last = (struct rme_xfer){
+        .notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = RME_WIRE_HEADER_SIZE};
+    rme_node_append(&peer->talk->fast.leaving, &hold->leaving);
+    peer->rme->ops->xfer(peer->link, &hold->last);
     return true;
 }
 
@@ -323,25 +380,15 @@ static void say_release(struct rme_peer *peer)
     rme_peer_kick(peer);
 }
 
-static void hold_free(struct rme *rme, struct rme_fast_hold *hold)
-{
-    if (hold->stage != NULL)
-        (void)rme_zone_put(rme->zone, hold->stage);
-    rme->protocols->fast.stages -= hold->size;
-    free(hold);
-}
-
-/* It is released if it shall be and nobody uses the stage any more.  On a link that is given up
- * nothing is said. */
+/* It is released if it shall be and nobody uses the stage but for quiet writes.  On a link that
+ * is given up nothing is said. */
 static void end_if_idle(struct rme_fast_hold *hold)
 {
     struct rme_peer *peer = hold->peer;
 
-    if (!hold->ending || hold->making || hold->pending > 0 || !rme_peer_listens(peer))
-        return;
-    peer->talk->fast.held = NULL;
-    hold_free(peer->rme, hold);
-    say_release(peer);
+    if (hold->ending && !hold->making && hold->loud == 0 && rme_peer_listens(peer) &&
+        rme_node_alone(&peer->talk->fast.release.link))
+        say_release(peer);
 }
 
 /* The stage: a block of a zone. */
@@ -414,10 +461,22 @@ static void withdrawn(struct rme_peer *peer, const struct rme_wire_message *mess
 
 void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer)
 {
-    struct rme_fast_hold *hold = peer->talk->fast.held;
+    struct fast_write *write = NULL;
+    struct rme_fast_hold *hold;
 
-    rme_entry(xfer, struct fast_write, xfer)->done = true;
+    if (xfer->notify == RME_NOTIFY_IMM)
+        write = rme_entry(xfer, struct fast_write, xfer);
+    hold = write != NULL ? write->hold : rme_entry(xfer, struct rme_fast_hold, last);
     hold->pending--;
+    if (hold->gone) {
+        if (hold->pending == 0) {
+            rme_node_remove(&hold->leaving);
+            hold_free(peer->rme, hold);
+        }
+        return;
+    }
+    write->done = true;
+    hold->loud -= !xfer->quiet;
     end_if_idle(hold);
     if (peer->talk->holds != 0 || !rme_node_alone(&peer->talk->sendq[RME_EXPECTED]))
         rme_peer_kick(peer);
@@ -426,8 +485,11 @@ void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer)
 static void down(struct rme_peer *peer)
 {
     struct rme_fast_hold *hold = peer->talk->fast.held;
+    struct rme_node *node;
 
     rme_fast_area_down(peer);
+    while ((node = rme_node_take(&peer->talk->fast.leaving)) != NULL)
+        hold_free(peer->rme, rme_entry(node, struct rme_fast_hold, leaving));
     if (hold == NULL)
         return;
     peer->talk->fast.held = NULL;
@@ -448,6 +510,7 @@ static void made(struct rme_peer *peer)
 {
     rme_node_init(&peer->talk->fast.early);
     rme_node_init(&peer->talk->fast.release.link);
+    rme_node_init(&peer->talk->fast.leaving);
     peer->talk->fast.release.kind = &release_kind;
 }
 

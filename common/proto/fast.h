@@ -32,6 +32,7 @@ struct rme_fast {
     struct rme_node
         early; /* messages that stay in `given` (struct rme_early), the oldest first */
     struct rme_control release; /* RELEASE, when it is to be said */
+    struct rme_node leaving;    /* what we held and have released, but our device uses */
 };
 
 /* What is done without the engine's lock: memory that is made ready, or given back. */
@@ -63,7 +64,7 @@ bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct r
 /* Writes it: its memory is the host's again.  False: no credit. */
 bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                    uint32_t nseg, uint64_t size, int32_t tag);
-/* Such a write is complete: one whose owner is NULL. */
+/* Such a write, or RELEASE behind them, is complete: a transfer whose owner is NULL. */
 void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer);
 
 /* Bytes that the peer has lent us. */

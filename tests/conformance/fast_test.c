@@ -93,7 +93,7 @@ void fast_counts(void **state)
     enum { N = 40 };
     struct pair p;
     struct blob out, in;
-    uint64_t control, writes, sends, copied, regs, aside;
+    uint64_t control, writes, sends, copied, regs, aside, signalled;
 
     (void)state;
     open_lent(&p, SMALL_AREA);
@@ -104,6 +104,7 @@ void fast_counts(void **state)
     control = node_counter(p.client, "control_sent") + node_counter(p.server, "control_sent");
     writes = node_counter(p.client, "rdma_writes");
     sends = node_counter(p.client, "send_requests");
+    signalled = node_counter(p.client, "signalled");
     copied = node_counter(p.client, "bytes_copied") + node_counter(p.server, "bytes_copied");
     regs = node_counter(p.client, "registrations") + node_counter(p.server, "registrations");
     for (uint64_t i = 0; i < N; i++)
@@ -116,6 +117,9 @@ void fast_counts(void **state)
                      control);
     if (writes != 0) /* the fabric counts them */
         assert_int_equal(node_counter(p.client, "rdma_writes") - writes, N);
+    if (signalled != 0 && !lane.is_elan4 &&
+        (lane.options == NULL || strstr(lane.options, "sq_depth") == NULL))
+        assert_in_range(node_counter(p.client, "signalled") - signalled, 0, N / 8);
     /* the writes, where they count, and credits */
     assert_in_range(node_counter(p.client, "send_requests") - sends, 0, N + N / 2);
     assert_int_equal(node_counter(p.client, "bytes_copied") +

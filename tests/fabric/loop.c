@@ -186,7 +186,8 @@ static bool is_held(const struct loop_fabric *f, const struct loop_event *e)
     if (e->event.type == RME_EV_CLOSED)
         return (loop_net.held & LOOP_HOLD_CLOSED) != 0;
     return e->event.type == RME_EV_XFER_DONE &&
-           (e->not_before > f->polls || loop_net.held & LOOP_HOLD_DONES);
+           (e->not_before > f->polls || e->behind > e->event.link->loud ||
+            loop_net.held & LOOP_HOLD_DONES);
 }
 
 /* The event to hand out next: the oldest, or in chaos any of the first few that may go before
@@ -409,6 +410,7 @@ static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_conf
         return;
     }
     f->caps = (struct rme_caps){
+        .quiet = true,
         .max_sge = (uint32_t)option(config, "loop_max_sge"),
         .max_read_sge = (uint32_t)option(config, "loop_max_read_sge"),
         .max_piece = (uint64_t)option(config, "loop_max_piece"),

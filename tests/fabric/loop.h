@@ -15,6 +15,7 @@
  *  - keys, bounds and rights are checked for every piece at the moment it moves;
  *  - buffers given back are filled with rubbish;
  *  - wait() returns for events only after arm();
+ *  - a transfer that is quiet completes only when one behind it, that is not, has;
  *  - breaches of the rules of fabric.h are counted, and described by loop_census().
  *
  * With the option loop_chaos the device does its work in small steps in an order drawn from

@@ -393,6 +393,10 @@ static void complete(struct rme_link *link, struct loop_work *w)
         return;
     e = loop_event_new(RME_EV_XFER_DONE, link);
     e->event.xfer = w->xfer;
+    if (w->xfer->quiet)
+        e->behind = w->number;
+    else if (w->number > link->loud)
+        link->loud = w->number;
     w->xfer = NULL;
     loop_net.census.transfers++;
     loop_event_push(link->fabric, e);

@@ -32,6 +32,7 @@ struct loop_event {
     struct rme_event event;
     struct loop_event *next;
     uint64_t not_before; /* XFER_DONE: the poll that may hand it out */
+    uint64_t behind;     /* likewise, of a quiet one: the work behind which one must be loud */
     uint8_t hello[LOOP_HELLO_MAX];
 };
 
@@ -57,6 +58,7 @@ struct loop_work {
     uint32_t moved;  /* pieces */
     uint32_t *order; /* in which they move; NULL: as they stand */
     bool is_barrier;
+    uint64_t number;   /* among the work of the link, from 1 */
     bool of_operation; /* a transfer; its operation: */
     bool is_apart;     /* Elan4: a report that has no place among the messages */
     uint32_t late;     /* and is carried after so many steps */
@@ -105,6 +107,7 @@ struct rme_link {
     uint32_t windows;                        /* open */
     struct loop_work *queued, **queued_tail; /* before flush() */
     struct loop_work *work, **work_tail;     /* seen by the device */
+    uint64_t numbered, loud; /* work so far; the last that is complete and not quiet */
     uint32_t rx_promised, rx_ready, rx_debt;
     uint32_t tx_used;
     bool tx_wanted;

@@ -467,6 +467,7 @@ static void queue_work(struct rme_link *link, struct loop_work *w, enum loop_cal
     }
     if (link->state != LOOP_STATE_UP)
         loop_violation("%s: work queued on a link that is not up", link->fabric->name);
+    w->number = ++link->numbered;
     *link->queued_tail = w;
     link->queued_tail = &w->next;
 }
@@ -506,6 +507,8 @@ static void check_xfer(const struct loop_fabric *f, const struct rme_xfer *x)
 
     if (x->read && (!f->caps.has_read || x->notify == RME_NOTIFY_IMM))
         loop_violation("%s: a read that the fabric cannot do", f->name);
+    if (x->quiet && (x->read || !f->caps.quiet))
+        loop_violation("%s: a transfer that is quiet and must not be", f->name);
     for (uint32_t i = 0; i < x->npiece; i++) {
         const struct rme_piece *p = &x->piece[i];
         uint64_t bytes = piece_bytes(p);
@@ -540,7 +543,7 @@ void loop_op_xfer(struct rme_link *link, struct rme_xfer *x)
     if (stats) {
         stats->value[x->read ? RME_C_RDMA_READS : RME_C_RDMA_WRITES] += x->npiece;
         stats->value[RME_C_SEND_REQUESTS] += x->notify == RME_NOTIFY_MSG;
-        stats->value[RME_C_SIGNALLED]++;
+        stats->value[RME_C_SIGNALLED] += !x->quiet;
     }
     struct loop_work *w = work_new(tx, x);
     w->of_operation = true;

@@ -311,6 +311,7 @@ static int script_open(const struct rme_fabric_config *config, struct rme_fabric
     script_caps.windows = script.windows;
     script_caps.reports_apart = script.reports_apart;
     script_caps.keeps_rx = script.keeps_rx;
+    script_caps.quiet = script.quiet;
     script_caps.shared_rx = script.keeps_rx ? 0 : 1 << 14;
     memset(open_at, 0, sizeof(open_at)); /* the same names for each fabric */
     opened = 0;
@@ -529,7 +530,9 @@ static void start_xfer(struct rme_link *link, struct rme_xfer *x)
     note((uint64_t)x->read << 33 | (uint64_t)x->notify << 34 | x->npiece);
     if (x->notify == RME_NOTIFY_MSG)
         tx_send(link, x->tx, x->tx_length);
+    FUZZ_CHECK(!x->quiet || (script_caps.quiet && !x->read));
     script.spent += x->notify == RME_NOTIFY_IMM;
+    script.quieted += x->quiet;
     if (link->stage == ENDED)
         return; /* gone with its link */
     x->fabric.mark = (uintptr_t)link;

@@ -24,12 +24,14 @@ struct script {
     unsigned handles;
     unsigned credit_messages; /* CREDIT said so far */
     uint32_t spent;           /* messages and immediates of the engine so far */
+    uint32_t quieted;         /* transfers so far that were quiet */
     unsigned asked[2];        /* links that the engine asked for: at the first part of an
                                  address, at others */
     uint32_t promised;        /* receive buffers of all links now */
     uint32_t windows;         /* that the device has; set before the engine is opened */
     uint32_t open;            /* of those, so many are open now */
     bool reports_apart;       /* what caps say of it; set before the engine is opened */
+    bool quiet;               /* likewise: completions may come late, as the test likes */
     bool keeps_rx;            /* likewise; then links do not share receive buffers */
     bool no_tx;               /* send buffers are out */
     bool no_regs;             /* registrations are refused */
