@@ -12,6 +12,9 @@
  *   crowd [--options LIST] churn [COUNT [PROCESSES]]
  *       COUNT (100000) connections that are made and given up, by PROCESSES (10) engines at a
  *       time.  Prints the memory of the server after the first hundredth and in the end.
+ *   crowd bare [CLIENTS [PROCESSES]]
+ *       What librdmacm alone takes: as many queue pairs that connect at once to a server which
+ *       gives each a queue pair.
  *
  * With --hold the server looks at no request before each process has one that was turned away
  * (which a process must have: give it more clients than the option backlog lets wait).
@@ -28,24 +31,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench/bare_connects.h"
 #include "bench/ends.h"
+#include "bench/gang.h"
 
-enum { REQUEST = 1, REPLY = 2, TIMES = 4000, COUNTED = 100, STEPS = 4, NAP_MS = 2, NICER = 10 };
+enum { REQUEST = 1, REPLY = 2, TIMES = 4000, COUNTED = 100, NAP_MS = 2 };
 
 const char ends_program[] = "crowd";
-
-/* What each process says when it has come to the end of a step, and waits for the next. */
-struct gang {
-    unsigned processes, step;
-    bool hold;
-    int said[2], go[STEPS][2]; /* one for each: nobody takes another one's word to go on */
-};
 
 struct client {
     struct rme *rme;
     struct rme_addr *server;
     rme_id reply;
     bool answered;
+};
+
+/* What the clients of a gang come for. */
+struct come {
+    const char *uri, *options;
+    bool hold;
 };
 
 static int held[2] = {-1, -1}; /* the server begins when there is a word in it */
@@ -58,83 +62,6 @@ static double now(void)
 static void nap(void)
 {
     (void)poll(NULL, 0, NAP_MS);
-}
-
-/* A step is over; `again`: requests to connect that were made once more. */
-static void step_over(struct gang *g, uint64_t again)
-{
-    char go;
-
-    if (write(g->said[1], &again, sizeof(again)) != sizeof(again) ||
-        read(g->go[g->step++][0], &go, 1) != 1)
-        _exit(1);
-}
-
-/* Waits until all processes have come to the end of their step. */
-static uint64_t all_over(const struct gang *g)
-{
-    uint64_t sum = 0, again;
-
-    for (unsigned i = 0; i < g->processes; i++) {
-        if (read(g->said[0], &again, sizeof(again)) != sizeof(again))
-            ends_die("a process of clients", ECHILD);
-        sum += again;
-    }
-    return sum;
-}
-
-/* Lets all processes go on. */
-static uint64_t next_step(struct gang *g)
-{
-    char go = 0;
-
-    for (unsigned i = 0; i < g->processes; i++)
-        if (write(g->go[g->step][1], &go, 1) != 1)
-            ends_die("a process of clients", errno);
-    g->step++;
-    return all_over(g);
-}
-
-/* The processes; each runs `run` for its part of `total` and ends when we do. */
-static pid_t *start_gang(struct gang *g, const char *uri, const char *options, unsigned total,
-                         void (*run)(struct gang *g, const char *uri, const char *options,
-                                     unsigned part))
-{
-    pid_t *pid = calloc(g->processes, sizeof(*pid));
-
-    if (!pid)
-        ends_die("processes", ENOMEM);
-    if (pipe(g->said) < 0)
-        ends_die("a pipe", errno);
-    for (unsigned i = 0; i < STEPS; i++)
-        if (pipe(g->go[i]) < 0)
-            ends_die("a pipe", errno);
-    for (unsigned i = 0; i < g->processes; i++) {
-        pid[i] = fork();
-        if (pid[i] < 0)
-            ends_die("a process", errno);
-        if (pid[i] == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            errno = 0;
-            if (nice(NICER) == -1 && errno != 0) /* elsewhere the server has its own machine */
-                ends_die("nice", errno);
-            close(g->said[0]);
-            run(g, uri, options, total / g->processes + (i < total % g->processes));
-            _exit(0);
-        }
-    }
-    close(g->said[1]);
-    return pid;
-}
-
-static void end_gang(const struct gang *g, pid_t *pid, pid_t server)
-{
-    for (unsigned i = 0; i < g->processes; i++)
-        kill(pid[i], SIGKILL);
-    kill(server, SIGKILL);
-    while (wait(NULL) > 0)
-        ;
-    free(pid);
 }
 
 /* ---- The server ---- */
@@ -216,57 +143,59 @@ static uint64_t turned_away(const struct client *client, unsigned n)
     return again;
 }
 
-static void be_clients(struct gang *g, const char *uri, const char *options, unsigned n)
+static void be_clients(struct gang *g, unsigned n, const void *arg)
 {
+    const struct come *of = arg;
     struct client *client = calloc(n, sizeof(*client));
 
     if (!client)
         ends_die("clients", ENOMEM);
     for (unsigned i = 0; i < n; i++)
-        client[i] =
-            (struct client){.rme = ends_open(NULL, options), .server = ends_address(uri)};
-    step_over(g, 0);
+        client[i] = (struct client){.rme = ends_open(NULL, of->options),
+                                    .server = ends_address(of->uri)};
+    gang_step_over(g, 0);
     for (unsigned i = 0; i < n; i++) /* which connects them */
         ask(&client[i]);
-    if (g->hold) {
+    if (of->hold) {
         while (turned_away(client, n) == 0) {
             look_at_all(client, n);
             nap();
         }
-        step_over(g, 0);
+        gang_step_over(g, 0);
     }
     for (unsigned left = n, before = n; left; before = left) {
         left = look_at_all(client, n);
         if (left == before)
             nap(); /* the server needs the processor */
     }
-    step_over(g, turned_away(client, n));
+    gang_step_over(g, turned_away(client, n));
     for (unsigned i = 0; i < n; i++) {
         ask(&client[i]);
         while (!look(&client[i], 100))
             ;
     }
-    step_over(g, 0);
+    gang_step_over(g, 0);
     pause();
 }
 
 /* Connects so often, and gives each connection up. */
-static void come_and_go(struct gang *g, const char *uri, const char *options, unsigned n)
+static void come_and_go(struct gang *g, unsigned n, const void *arg)
 {
-    struct rme *rme = ends_open(NULL, options);
+    const struct come *of = arg;
+    struct rme *rme = ends_open(NULL, of->options);
     unsigned first = n / 100 ? n / 100 : 1;
 
     for (unsigned i = 0; i < n; i++) {
-        struct rme_addr *addr = ends_address(uri);
+        struct rme_addr *addr = ends_address(of->uri);
         int error = rme_addr_reach(rme, addr, 60000);
 
         if (error)
             ends_die("a connection", error);
         rme_addr_free(addr);
         if (i + 1 == first)
-            step_over(g, 0);
+            gang_step_over(g, 0);
     }
-    step_over(g, 0);
+    gang_step_over(g, 0);
     pause();
 }
 
@@ -405,24 +334,26 @@ static int churn(const char *options, unsigned count, unsigned processes)
     pid_t server = ends_start_server(options, serve, &port);
 
     snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", port);
-    pid_t *pid = start_gang(&g, uri, options, count, come_and_go);
-    all_over(&g);
+    struct come of = {.uri = uri, .options = options};
+    gang_start(&g, count, come_and_go, &of);
+    gang_all_over(&g);
     printf("after %u connections: %.0f KiB resident, %.0f KiB mapped\n", count / 100,
            figure(server, "status", "VmRSS:"), figure(server, "status", "VmSize:"));
     fflush(stdout);
     double begin = now();
-    next_step(&g);
+    gang_next_step(&g);
     printf("after %u connections: %.0f KiB resident, %.0f KiB mapped; %.0f a second\n", count,
            figure(server, "status", "VmRSS:"), figure(server, "status", "VmSize:"),
            count / (now() - begin));
-    end_gang(&g, pid, server);
+    gang_end(&g);
+    ends_stop(server);
     return 0;
 }
 
 static int crowd(const char *options, bool hold, unsigned clients, unsigned processes,
                  unsigned seconds)
 {
-    struct gang g = {.processes = processes, .hold = hold};
+    struct gang g = {.processes = processes};
     double alone = 0, counted = 0;
     char uri[64], go = 0;
     int port;
@@ -437,25 +368,26 @@ static int crowd(const char *options, bool hold, unsigned clients, unsigned proc
     }
     double before = figure(server, "status", "VmRSS:"),
            locked = figure(server, "status", "VmLck:");
-    pid_t *pid = start_gang(&g, uri, options, clients, be_clients);
+    struct come of = {.uri = uri, .options = options, .hold = hold};
+    gang_start(&g, clients, be_clients, &of);
     double begin = now();
-    all_over(&g);
+    gang_all_over(&g);
     printf("%u engines of %u processes opened in %.2f s\n", clients, g.processes,
            now() - begin);
     fflush(stdout);
     begin = now();
     if (hold) {
-        next_step(&g);
+        gang_next_step(&g);
         printf("in each process somebody was turned away\n");
         if (write(held[1], &go, 1) != 1)
             ends_die("the server", errno);
     }
-    uint64_t again = next_step(&g);
+    uint64_t again = gang_next_step(&g);
     printf("all connected and answered in %.2f s, %llu requests were made again\n",
            now() - begin, (unsigned long long)again);
     fflush(stdout);
     begin = now();
-    next_step(&g);
+    gang_next_step(&g);
     printf("all answered once more, one after another, in %.2f s\n", now() - begin);
     printf("server's memory: %.0f KiB before, %.1f KiB more for each client (%.1f locked)\n",
            before, (figure(server, "status", "VmRSS:") - before) / clients,
@@ -470,7 +402,19 @@ static int crowd(const char *options, bool hold, unsigned clients, unsigned proc
         printf("a request: %.0f instructions of the server alone, %.0f among them\n", counted,
                request_instructions(server, uri, options));
     }
-    end_gang(&g, pid, server);
+    gang_end(&g);
+    ends_stop(server);
+    return 0;
+}
+
+static int bare(unsigned clients, unsigned processes)
+{
+    uint64_t again;
+    double took = bare_connects(clients, processes, &again);
+
+    printf(
+        "%u queue pairs of %u processes connected in %.2f s, %llu requests were made again\n",
+        clients, processes, took, (unsigned long long)again);
     return 0;
 }
 
@@ -494,8 +438,16 @@ int main(int argc, char **argv)
         return churn(options,
                      (unsigned)ends_number(argc > 2 ? argv[2] : NULL, 100000, 10000000),
                      (unsigned)ends_number(argc > 3 ? argv[3] : NULL, 10, 1000));
+    bool is_bare = argc > 1 && !strcmp(argv[1], "bare");
+    if (is_bare) {
+        argc--;
+        argv++;
+    }
     unsigned clients = (unsigned)ends_number(argc > 1 ? argv[1] : NULL, 10000, 1000000);
-    return crowd(options, hold, clients,
-                 (unsigned)ends_number(argc > 2 ? argv[2] : NULL, (clients + 499) / 500, 1000),
+    unsigned processes =
+        (unsigned)ends_number(argc > 2 ? argv[2] : NULL, (clients + 499) / 500, 1000);
+    if (is_bare)
+        return bare(clients, processes);
+    return crowd(options, hold, clients, processes,
                  (unsigned)ends_number(argc > 3 ? argv[3] : NULL, 5, 3600));
 }

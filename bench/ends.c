@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -83,6 +84,13 @@ pid_t ends_start_server(const char *options, void (*serve)(struct rme *rme), int
         ends_die("the server", ECHILD);
     close(fd[0]);
     return pid;
+}
+
+void ends_stop(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
 }
 
 uint64_t ends_number(const char *text, uint64_t unset, uint64_t most)

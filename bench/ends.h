@@ -32,6 +32,9 @@ struct rme_addr *ends_address(const char *text);
  * return.  The child ends with its parent.  Its pid; the port in *port. */
 pid_t ends_start_server(const char *options, void (*serve)(struct rme *rme), int *port);
 
+/* Kills a child and waits for its death. */
+void ends_stop(pid_t pid);
+
 /* The number that `text` says, from 1 to `most`; `unset` without a text.  Ends with status 2
  * when it is none. */
 uint64_t ends_number(const char *text, uint64_t unset, uint64_t most);

@@ -118,8 +118,10 @@ const struct rme_option_row rme_engine_options[] = {
      NULL},
 
     /* connections */
-    {"connect_timeout_ms", "ms", 5000, 10, 600000,
-     "A connection that is not up by then has failed.", NULL},
+    {"connect_timeout_ms", "ms", 30000, 10, 600000,
+     "A connection that is not up by then has failed.  A server to which ten thousand come at "
+     "once needs longer than 10 s for the last of them.",
+     NULL},
     {"busy_timeout_ms", "ms", 60000, 0, 3600000,
      "A peer at which too many connection requests wait is asked again for so long, with the "
      "pauses below; then the connection has failed.",
