@@ -274,6 +274,10 @@ struct rme_fabric_ops {
      * nothing to say. */
     void (*link_path)(const struct rme_link *link, char *text, size_t size);
 
+    /* Where there are no windows: the key by which the peer of this link reaches what was
+     * registered with `rkey`; NULL: it is `rkey`, for every peer. */
+    uint64_t (*link_key)(const struct rme_link *link, uint64_t rkey);
+
     /* Promises n more receive buffers to the link.  -ENOSPC, -ENOMEM: the promise stays as it
      * was. */
     int (*rx_reserve)(struct rme_link *link, uint32_t n);

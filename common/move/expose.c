@@ -135,7 +135,7 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
     message.offset = unit->offset;
     message.nsegment = unit->nmseg;
     rme_wire_encode(&message, tx);
-    rme_unit_describe(unit, tx, type);
+    rme_unit_describe(peer, unit, tx, type);
     rme_node_remove(&unit->control.link);
     unit->told = true;
     op->rndv->introduced = true;

@@ -165,7 +165,8 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op);
  * open is closed first. */
 void rme_unit_free(struct rme *rme, struct rme_unit *unit);
 /* Puts its segments into a message. */
-void rme_unit_describe(const struct rme_unit *unit, void *tx, uint8_t type);
+void rme_unit_describe(const struct rme_peer *peer, const struct rme_unit *unit, void *tx,
+                       uint8_t type);
 /* Copies out of the block what was received into it. */
 void rme_unit_unpack(struct rme *rme, struct rme_unit *unit);
 /* Registers the first unit of rme->work, with the lock released meanwhile. */

@@ -553,11 +553,12 @@ void rme_reserve_close(struct rme *rme)
 
 /* ---- On the wire ---- */
 
-void rme_unit_describe(const struct rme_unit *unit, void *tx, uint8_t type)
+void rme_unit_describe(const struct rme_peer *peer, const struct rme_unit *unit, void *tx,
+                       uint8_t type)
 {
     for (uint32_t i = 0; i < unit->nmseg; i++) {
         const struct rme_mseg *mseg = &unit->mseg[i];
-        uint64_t key = unit->nrange != 0 ? unit->range[i].key : mseg->rkey;
+        uint64_t key = unit->nrange != 0 ? unit->range[i].key : rme_peer_key(peer, mseg->rkey);
         struct rme_wire_segment segment = {(uintptr_t)mseg->base, key, mseg->length};
 
         rme_wire_put_segment(tx, type, i, &segment);

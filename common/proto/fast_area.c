@@ -149,7 +149,7 @@ static bool open_area(struct rme_peer *peer, struct rme_fast_area *area)
     area->range = (struct rme_range){.base = area->memory,
                                      .length = area->size,
                                      .rkey = area->mr.rkey,
-                                     .key = area->mr.rkey};
+                                     .key = rme_peer_key(peer, area->mr.rkey)};
     if (rme->caps->windows == 0)
         return true;
     if (rme->offered + 1 > rme->caps->windows / 2)

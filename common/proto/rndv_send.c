@@ -98,7 +98,7 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
                              : 0;
     rme_wire_encode(&message, tx);
     if (unit != NULL) {
-        rme_unit_describe(unit, tx, RME_WIRE_RTS);
+        rme_unit_describe(peer, unit, tx, RME_WIRE_RTS);
         unit->exposed = true;
         unit->told = true;
         op->rndv->at = unit->length;

@@ -216,6 +216,12 @@ static inline void rme_peer_barrier(struct rme_peer *peer)
     if (peer->rme->caps->reports_apart)
         peer->rme->ops->barrier(peer->link);
 }
+/* The key by which the peer reaches a registration, where there are no windows. */
+static inline uint64_t rme_peer_key(const struct rme_peer *peer, uint64_t rkey)
+{
+    const struct rme_fabric_ops *ops = peer->rme->ops;
+    return ops->link_key != NULL ? ops->link_key(peer->link, rkey) : rkey;
+}
 /* Are there credits for a message of this class?  If not, the peer hears of it. */
 bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);
 /* The same for an immediate, which returns no credits. */

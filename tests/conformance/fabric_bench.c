@@ -246,7 +246,8 @@ uint64_t bench_expose(struct host *h, const struct rme_mr *mr, void *base, size_
 
     *range = other;
     if (!lane.ops->caps(h->f)->windows)
-        return range->key = mr->rkey;
+        return range->key =
+                   lane.ops->link_key ? lane.ops->link_key(h->link, mr->rkey) : mr->rkey;
     assert_int_equal(lane.ops->expose(h->link, range, 1, access), 0);
     /* Requests complete in order: when a second window is closed, the first is open. */
     assert_int_equal(lane.ops->expose(h->link, &other, 1, access), 0);
