@@ -28,7 +28,8 @@ struct ib_rx {
     uint32_t generation; /* counts postings; a late completion of an older one is told by it */
     uint32_t link;       /* handle; 0 while posted to the shared queue */
     enum ib_rx_state state;
-    bool is_imm; /* ready: an immediate, `value` is it; else a message of `value` bytes */
+    bool is_imm;  /* ready: an immediate, `value` is it; else a message of `value` bytes */
+    uint8_t rail; /* whose pool it is of */
     uint32_t value;
 };
 STAILQ_HEAD(ib_rx_list, ib_rx);

@@ -1,40 +1,61 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* fabric.c - opening and closing, and the table of the fabric's functions. */
+/*
+ * fabric.c - opening and closing, and the table of the fabric's functions.
+ *
+ * What the engine asks of the fabric as a whole is asked of each rail (ib.h); what it asks of a
+ * link goes to the link's rail by itself.
+ */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include "bmi_ib/bmi_ib.h"
 #include "bmi_ib/link/links.h"
 #include "bmi_ib/wait.h"
 
-static void ib_close(struct rme_fabric *f)
+/* What each rail has of its own, after all links. */
+static void rail_close(struct rme_fabric *f)
 {
-    ib_resolver_close(f);
-    ib_links_release(f);
-    ib_listen_close(f);
     ib_rx_close(f); /* after the queue pairs, which use the shared queue; before the domain */
     ib_tx_close(f);
     ib_windows_close(f);
     ib_cq_close(f);
     ib_async_close(f); /* after all that could have an event of its own */
-    ib_device_close(f);
-    ib_cm_close(f);
-    ib_wake_close(f);
-    free(f);
+    free(f->own);
 }
 
-static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **out)
+static void ib_close(struct rme_fabric *f)
+{
+    ib_resolver_close(f);
+    for (unsigned i = 0; i < f->rails; i++)
+        ib_links_release(f->rail[i]);
+    ib_listen_close(f);
+    for (unsigned i = 0; i < f->rails; i++)
+        rail_close(f->rail[i]);
+    for (unsigned i = f->rails; i-- > 0;) /* the head, which is the first, has the contexts */
+        ib_device_close(f->rail[i]);
+    ib_cm_close(f);
+    ib_wake_close(f);
+    for (unsigned i = f->rails; i-- > 0;)
+        free(f->rail[i]);
+}
+
+/* One rail more; `head` NULL: it is the head. */
+static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
+                                   struct rme_fabric *head)
 {
     struct rme_fabric *f = calloc(1, sizeof(*f));
     if (!f)
-        return -ENOMEM;
+        return NULL;
     f->config = *config;
+    f->head = head ? head : f;
     f->reports = &ib_link_reports;
-    f->wake_fd = f->sleep_fd = -1;
+    f->wake_fd = head ? head->wake_fd : -1;
+    f->sleep_fd = head ? head->sleep_fd : -1;
+    f->cm = head ? head->cm : NULL;
+    f->number = head ? head->rails : 0;
+    f->head->rail[f->head->rails++] = f;
     f->read_limit = (uint32_t)ib_option(f, "read_limit");
     f->signal_each = ib_option(f, "signal_each") != 0;
-    for (f->slab = IB_SLAB; config->budget && f->slab > 4 &&
-                            (uint64_t)f->slab * config->rx_size > config->budget / 8;)
-        f->slab /= 2;
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->dirty);
     TAILQ_INIT(&f->eventful);
@@ -43,16 +64,89 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
     TAILQ_INIT(&f->draining);
     TAILQ_INIT(&f->waning);
     TAILQ_INIT(&f->probes);
+    return f;
+}
 
-    int error = ib_wake_open(f);
-    if (!error)
-        error = ib_device_list(f);
-    if (!error)
-        error = ib_cm_open(f);
-    if (!error)
-        error = ib_listen_bind(f);
-    if (!error)
-        error = ib_device_open(f, ib_listen_device(f));
+static int name_wrong(struct rme_fabric *f, const char *names, const char *why)
+{
+    ib_log(f, RME_LOG_ERROR, "device=%s: %s", names, why);
+    return -EINVAL;
+}
+
+static bool is_twice(const struct rme_fabric *f, const struct rme_fabric *rail)
+{
+    for (unsigned i = 0; i < f->rails; i++)
+        if (f->rail[i] != rail && f->rail[i]->dev.ctx == rail->dev.ctx)
+            return true;
+    return false;
+}
+
+/* Finds the devices, a rail for each.  One that cannot be used is done without, as long as
+ * there is another. */
+static int choose(struct rme_fabric *f)
+{
+    const char *names = rme_option_string(f->config.options, "device");
+    char name[sizeof(f->dev.name)];
+    bool several = strchr(names, '+') != NULL;
+    unsigned chosen = 0, place = 0;
+    int error = 0;
+    if (!several)
+        return ib_device_choose(f, names, ib_listen_device(f));
+    for (; ib_part(names, place, name, sizeof(name)); place++) {
+        if (!name[0] || chosen == IB_RAILS_MAX)
+            return name_wrong(f, names, name[0] ? "more than eight" : "a name is empty");
+        struct rme_fabric *rail = chosen ? rail_new(&f->config, f) : f;
+        if (!rail)
+            return -ENOMEM;
+        rail->place = (uint8_t)place;
+        error = ib_device_choose(rail, name, NULL);
+        if (!error && is_twice(f, rail))
+            return name_wrong(f, names, "the same device twice");
+        if (!error)
+            chosen++;
+        else if (chosen)
+            free(f->rail[--f->rails]);
+    }
+    return chosen ? 0 : error ? error : name_wrong(f, names, "a name is too long");
+}
+
+static void few(uint32_t *a, uint32_t b)
+{
+    *a = b < *a ? b : *a;
+}
+
+/* The engine knows one device: what all rails can do.  Windows protect only where all have
+ * them. */
+static void level(struct rme_fabric *f)
+{
+    struct rme_caps c = f->caps;
+    for (unsigned i = 1; i < f->rails; i++) {
+        const struct rme_caps *r = &f->rail[i]->caps;
+        few(&c.max_sge, r->max_sge);
+        few(&c.max_read_sge, r->max_read_sge);
+        few(&c.shared_rx, r->shared_rx);
+        few(&c.windows, r->windows);
+        c.max_piece = r->max_piece < c.max_piece ? r->max_piece : c.max_piece;
+        c.max_regs = r->max_regs < c.max_regs ? r->max_regs : c.max_regs;
+        c.has_read = c.has_read && r->has_read;
+        c.slow_read = c.slow_read || r->slow_read;
+        c.keeps_rx = c.keeps_rx || r->keeps_rx;
+        c.register_each = c.register_each || r->register_each;
+    }
+    for (unsigned i = 0; i < f->rails; i++)
+        f->rail[i]->caps = c;
+}
+
+/* Opens what each rail has of its own. */
+static int rail_open(struct rme_fabric *f)
+{
+    const struct rme_fabric_config *config = &f->config;
+    f->railed = f->head->rails > 1;
+    f->config.budget /= f->head->rails; /* what is locked counts on each */
+    for (f->slab = IB_SLAB; config->budget && f->slab > 4 &&
+                            (uint64_t)f->slab * config->rx_size > config->budget / 8;)
+        f->slab /= 2;
+    int error = ib_device_open(f);
     if (!error)
         error = ib_path_open(f);
     if (!error)
@@ -67,6 +161,28 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
         error = ib_async_open(f);
     if (!error)
         error = ib_wait_watch(f);
+    return error;
+}
+
+static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **out)
+{
+    struct rme_fabric *f = rail_new(config, NULL);
+    if (!f)
+        return -ENOMEM;
+    int error = ib_wake_open(f);
+    if (!error)
+        error = ib_device_list(f);
+    if (!error)
+        error = ib_cm_open(f);
+    if (!error)
+        error = ib_listen_bind(f);
+    if (!error)
+        error = choose(f);
+    for (unsigned i = 0; !error && i < f->rails; i++)
+        error = rail_open(f->rail[i]);
+    level(f);
+    if (!error)
+        error = ib_rails_addresses(f);
     if (!error)
         error = ib_resolver_open(f);
     if (!error)
@@ -82,6 +198,57 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
 static const struct rme_caps *ib_caps(const struct rme_fabric *f)
 {
     return &f->caps;
+}
+
+/* ---- All rails ---- */
+
+static void rx_return(struct rme_fabric *f, void *rx)
+{
+    ib_rx_return(f->rail[((struct ib_rx *)rx)->rail], rx);
+}
+
+static void flush(struct rme_fabric *f)
+{
+    for (unsigned i = 0; i < f->rails; i++)
+        ib_flush(f->rail[i]);
+}
+
+/* Begins with another rail each time, as the first may fill the caller's array. */
+static int poll_all(struct rme_fabric *f, struct rme_event *events, int max)
+{
+    int n = 0;
+    if (!f->railed)
+        return ib_poll(f, events, max);
+    f->poll_turn++;
+    for (unsigned i = 0; i < f->rails && n < max; i++)
+        n += ib_poll(f->rail[(f->poll_turn + i) % f->rails], events + n, max - n);
+    return n;
+}
+
+static int arm(struct rme_fabric *f)
+{
+    int error = 0;
+    for (unsigned i = 0; i < f->rails && !error; i++)
+        error = f->railed && f->rail[i]->dev.dead ? 0 : ib_arm(f->rail[i]);
+    return error;
+}
+
+static int deadline(struct rme_fabric *f)
+{
+    int first = -1;
+    for (unsigned i = 0; i < f->rails; i++) {
+        int ms = ib_link_deadline(f->rail[i]);
+        if (ms >= 0 && (first < 0 || ms < first))
+            first = ms;
+    }
+    return first;
+}
+
+/* The device's key for a peer, where there are no windows. */
+static uint64_t link_key(const struct rme_link *l, uint64_t rkey)
+{
+    const struct ibv_mr *m = l->f->railed ? ib_rkey_mr(l->f, rkey) : NULL;
+    return l->f->railed ? (m ? m->rkey : 0) : rkey;
 }
 
 static const char *ib_link_peer(const struct rme_link *l)
@@ -113,21 +280,22 @@ static const struct rme_fabric_ops ops = {
     .link_peer = ib_link_peer,
     .link_sockaddr = ib_link_sockaddr,
     .link_path = ib_path_text,
+    .link_key = link_key,
     .rx_reserve = ib_rx_reserve,
     .rx_release = ib_rx_release,
-    .rx_return = ib_rx_return,
+    .rx_return = rx_return,
     .tx_get = ib_tx_get,
     .tx_put = ib_tx_put,
     .tx_send = ib_tx_send,
     .xfer = ib_xfer,
     .expose = ib_expose,
     .unexpose = ib_unexpose,
-    .flush = ib_flush,
-    .poll = ib_poll,
-    .arm = ib_arm,
+    .flush = flush,
+    .poll = poll_all,
+    .arm = arm,
     .wait = ib_wait,
     .wake = ib_wake,
-    .deadline = ib_link_deadline,
+    .deadline = deadline,
 };
 
 const struct rme_fabric_ops *bmi_ib_fabric(void)

@@ -9,6 +9,12 @@
  *
  * Who owns what: the fabric owns the device, the completion queues, the pools of receive and
  * send buffers and the table of links.  A link owns its rdma_cm id and its queue pair.
+ *
+ * Rails.  Where the option `device` names several devices, each is a rail: a structure of its
+ * own, with all of the above.  The first is the head, which the engine knows; it has what there
+ * is once: the rdma_cm channel, the listeners, the resolver, and the descriptors of a sleep.
+ * With one device there is one rail, its own head.  A link is one rail's at a time.
+ *
  * Everything here is guarded by the engine's lock but for `hint` and `wake_fd` (wait.c), the
  * resolver (resolve.c, own mutex) and the protection domain (constant while open).
  */
@@ -35,6 +41,7 @@
 #define IB_POLL_BATCH  32  /* completions of one poll call */
 #define IB_RX_BATCH    32  /* receives of one post call */
 #define IB_QUEUE_ENTRY 64  /* bytes that a device locks for an entry of a queue, about */
+#define IB_RAILS_MAX   8   /* devices of a fabric */
 
 struct ib_cq {
     struct ibv_cq *cq;
@@ -65,8 +72,20 @@ struct ib_source {
     struct sockaddr_storage sa;
 };
 
+/* An address that connections of a rail may leave by, and the network that it is in. */
+struct ib_own {
+    struct sockaddr_storage sa;
+    uint8_t mask[16]; /* of an IPv4 address the first four bytes */
+};
+
+/* A registration on all rails; its address is the engine's key. */
+struct ib_keys {
+    struct ibv_mr *mr[IB_RAILS_MAX]; /* NULL: that rail is dead */
+};
+
 struct ib_device {
-    struct ibv_context **all; /* from rdma_get_devices: the contexts that cm ids use */
+    /* the head's, from rdma_get_devices: the contexts that cm ids use */
+    struct ibv_context **all;
     struct ibv_context *ctx;
     struct ibv_pd *pd;
     struct ibv_device_attr attr;
@@ -77,7 +96,8 @@ struct ib_device {
     uint8_t read_depth;
     uint32_t sq_depth, rq_depth;
     uint32_t max_inline; /* messages of so many bytes cost no buffer read by the device */
-    bool dead;           /* failed or removed: no new link */
+    atomic_bool dead;    /* failed or removed: no new link */
+    bool down;           /* no port of it is active: no new link while another rail has one */
 };
 
 struct ib_batch { /* scratch of one post call */
@@ -93,6 +113,9 @@ struct ib_batch { /* scratch of one post call */
 #define IB_HINT_WAKE  4u /* only from the sleeper to itself */
 #define IB_HINT_NAME  8u
 #define IB_HINT_PROBE 16u
+
+/* What a descriptor of the sleeper's wakes: a rail, and its hint. */
+#define IB_WAKES(f, hint) ((uint32_t)(f)->number << 8 | (hint))
 
 struct ib_async_note; /* async.c */
 
@@ -118,6 +141,16 @@ struct ib_reports {
 struct rme_fabric {
     struct rme_fabric_config config;
     struct rme_caps caps;
+    struct rme_fabric *head; /* of the rails; itself where there is one */
+    bool railed;             /* there are others: keys of memory are struct ib_keys */
+    uint8_t number;          /* of this rail */
+    uint8_t place;           /* of its name in the option */
+    uint8_t rails;           /* the head's: how many there are, */
+    struct rme_fabric *rail[IB_RAILS_MAX];
+    unsigned turn;      /* the rail that the next connection begins with, */
+    unsigned poll_turn; /* and that is polled first next time */
+    struct ib_own *own; /* addresses of this rail, where there are others */
+    unsigned owns;
     const struct ib_reports *reports;
     struct ib_device dev;
     struct ib_batch batch;
@@ -159,7 +192,7 @@ struct rme_fabric {
     int wake_fd, sleep_fd; /* an eventfd; an epoll of all that ends a sleep */
     struct ib_async async;
     bool cm_complained;  /* a failing event channel is reported once */
-    unsigned connecting; /* links on their way up: the channel is looked at more often */
+    unsigned connecting; /* of the head: links on their way up: it looks more often */
     unsigned polls;      /* since the control descriptors were looked at */
     bool idle;           /* the last poll found nothing */
     bool resume;         /* a stalled link got room */

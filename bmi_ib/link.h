@@ -87,7 +87,11 @@ struct rme_link {
     unsigned stale;                         /* rejects for a stale connection, in turn */
     uint8_t peer_initiator, peer_responder; /* read depths of a request, as seen from here */
     struct addrinfo *addresses, *address;   /* all of the name, and the one being tried */
-    uint8_t hello[IB_HELLO_MAX];            /* what we send in a request */
+    unsigned first,
+        way;       /* with several rails: the first that is tried, the next way (rails.c) */
+    bool bound;    /* the way leaves by the rail's own address */
+    bool any_near; /* a rail is in the network of one of the addresses */
+    uint8_t hello[IB_HELLO_MAX]; /* what we send in a request */
     size_t hello_length;
     uint8_t answer[IB_HELLO_MAX]; /* what came from the peer */
     size_t answer_length;

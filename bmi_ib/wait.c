@@ -33,12 +33,13 @@ int ib_wait_watch(struct rme_fabric *f)
     const struct {
         int fd;
         uint32_t hint;
-    } watched[] = {{f->wake_fd, IB_HINT_WAKE},
-                   {f->comp->fd, 0},
-                   {f->cm->fd, IB_HINT_CM},
-                   {f->dev.ctx->async_fd, IB_HINT_ASYNC}};
-    for (unsigned i = 0; i < sizeof(watched) / sizeof(*watched); i++) {
-        struct epoll_event event = {.events = EPOLLIN, .data.u32 = watched[i].hint};
+    } watched[] = {{f->comp->fd, 0},
+                   {f->dev.ctx->async_fd, IB_HINT_ASYNC},
+                   {f->wake_fd, IB_HINT_WAKE}, /* the last two are the head's */
+                   {f->cm->fd, IB_HINT_CM}};
+    for (unsigned i = 0; i < (f == f->head ? 4 : 2); i++) {
+        struct epoll_event event = {.events = EPOLLIN,
+                                    .data.u32 = IB_WAKES(f, watched[i].hint)};
         if (epoll_ctl(f->sleep_fd, EPOLL_CTL_ADD, watched[i].fd, &event) != 0) {
             int error = ib_errno();
             ib_log(f, RME_LOG_ERROR, "device %s: its events cannot be waited for: %s",
@@ -79,8 +80,8 @@ static bool control_due(struct rme_fabric *f)
     if (atomic_load_explicit(&f->hint, memory_order_relaxed))
         return true;
     f->polls++;
-    if ((f->connecting || !TAILQ_EMPTY(&f->draining) || !TAILQ_EMPTY(&f->waning)) && f->idle &&
-        f->polls % 8 == 0)
+    if ((f->head->connecting || !TAILQ_EMPTY(&f->draining) || !TAILQ_EMPTY(&f->waning)) &&
+        f->idle && f->polls % 8 == 0)
         return true;
     if (!f->idle && f->polls % 64 != 0)
         return false;
@@ -94,13 +95,13 @@ static bool control_due(struct rme_fabric *f)
 static void control(struct rme_fabric *f)
 {
     unsigned hint = atomic_exchange(&f->hint, 0);
-    struct pollfd p[] = {{.fd = f->cm->fd, .events = POLLIN},
-                         {.fd = f->dev.ctx->async_fd, .events = POLLIN}};
+    struct pollfd p[] = {{.fd = f->dev.ctx->async_fd, .events = POLLIN},
+                         {.fd = f->cm->fd, .events = POLLIN}};
     if (!hint) /* else a sleeper has just looked at both */
-        poll(p, 2, 0);
-    if ((hint & IB_HINT_ASYNC) || p[1].revents)
+        poll(p, f == f->head ? 2 : 1, 0);
+    if ((hint & IB_HINT_ASYNC) || p[0].revents)
         ib_async_events(f);
-    if ((hint & IB_HINT_CM) || p[0].revents)
+    if ((hint & IB_HINT_CM) || p[1].revents)
         ib_cm_events(f);
     if (hint & IB_HINT_NAME)
         ib_link_names(f);
@@ -172,15 +173,17 @@ void ib_wait(struct rme_fabric *f, int timeout_ms)
 {
     struct epoll_event event[4];
     int n = epoll_wait(f->sleep_fd, event, 4, timeout_ms);
-    unsigned hint = 0;
-    for (int i = 0; i < n; i++)
-        hint |= event[i].data.u32;
-    if (hint & IB_HINT_WAKE) {
+    unsigned woken = 0;
+    for (int i = 0; i < n; i++) {
+        unsigned hint = event[i].data.u32 & 0xff;
+        woken |= hint;
+        hint &= IB_HINT_CM | IB_HINT_ASYNC | IB_HINT_PROBE;
+        if (hint)
+            atomic_fetch_or(&f->rail[event[i].data.u32 >> 8]->hint, hint);
+    }
+    if (woken & IB_HINT_WAKE) {
         eventfd_t count;
         if (eventfd_read(f->wake_fd, &count) < 0 && errno != EAGAIN)
             ib_log(f, RME_LOG_WARN, "reading the wake descriptor: %s", strerror(errno));
     }
-    hint &= IB_HINT_CM | IB_HINT_ASYNC | IB_HINT_PROBE;
-    if (hint)
-        atomic_fetch_or(&f->hint, hint);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * device.c - one device per fabric: choice, capabilities, quirks, registered memory.
+ * device.c - one device per rail: choice, capabilities, quirks.
  *
- * Keys of registered memory hold on one protection domain, so a fabric works with a single
- * device: the one named by the option `device`, else the one that owns the listening address,
- * else the first with an active port.  A connection that the routing table sends through
- * another device is refused with a line that names both.  What was chosen, and why the others
- * were not, is logged.
+ * Keys of registered memory hold on one protection domain, so a rail works with a single
+ * device: one that the option `device` names, else the one that owns the listening address,
+ * else the first with an active port.  A connection that the routing table sends through a
+ * device that is no rail is refused with a line that names both.  What was chosen, and why the
+ * others were not, is logged.
  *
  * The contexts come from rdma_get_devices, because a queue pair of rdma_cm must live on the
  * very context that the library opened.  What the device says about itself is not believed
@@ -22,7 +22,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 #include "bmi_ib/device/device.h"
@@ -135,14 +134,14 @@ static unsigned find_port(struct rme_fabric *f, struct ibv_context *ctx,
 }
 
 /* Is this one usable?  Fills attr and port. */
-static bool suits(struct rme_fabric *f, struct ibv_context *ctx, struct ibv_device_attr *attr,
-                  struct ibv_port_attr *port)
+static bool suits(struct rme_fabric *f, const char *wanted, struct ibv_context *ctx,
+                  struct ibv_device_attr *attr, struct ibv_port_attr *port)
 {
     const char *name = ibv_get_device_name(ctx->device);
-    const char *wanted = rme_option_string(f->config.options, "device");
     char why[128];
     if (wanted[0] && strcmp(wanted, name) != 0) {
-        ib_log(f, RME_LOG_INFO, "device %s not used: the option device names %s", name, wanted);
+        ib_log(f, f->number ? RME_LOG_DEBUG : RME_LOG_INFO,
+               "device %s not used: the option device names %s", name, wanted);
         return false;
     }
     int ret = ibv_query_device(ctx, attr);
@@ -158,27 +157,30 @@ static bool suits(struct rme_fabric *f, struct ibv_context *ctx, struct ibv_devi
     return false;
 }
 
-static int choose(struct rme_fabric *f, struct ibv_context *preferred)
+int ib_device_choose(struct rme_fabric *f, const char *wanted, struct ibv_context *preferred)
 {
     struct ib_device *d = &f->dev;
     struct ibv_port_attr port = {0};
-    bool named = rme_option_string(f->config.options, "device")[0] != 0;
+    bool named = wanted[0] != 0;
 
-    if (preferred && !named && suits(f, preferred, &d->attr, &port))
+    if (preferred && !named && suits(f, wanted, preferred, &d->attr, &port))
         d->ctx = preferred;
-    for (struct ibv_context **c = d->all; *c; c++) {
+    for (struct ibv_context **c = f->head->dev.all; *c; c++) {
         if (*c == d->ctx || (*c == preferred && !named))
             continue;
         if (d->ctx)
-            ib_log(f, RME_LOG_INFO, "device %s not used: %s was chosen before it",
+            ib_log(f, named ? RME_LOG_DEBUG : RME_LOG_INFO,
+                   "device %s not used: %s was chosen before it",
                    ibv_get_device_name((*c)->device), ibv_get_device_name(d->ctx->device));
-        else if (suits(f, *c, &d->attr, &port))
+        else if (suits(f, wanted, *c, &d->attr, &port))
             d->ctx = *c;
     }
     if (!d->ctx) {
-        ib_log(f, RME_LOG_ERROR,
-               "no usable RDMA device: see the lines above; bring a port up, or correct the "
-               "options device and ib_port");
+        ib_log(
+            f, RME_LOG_ERROR,
+            "no usable RDMA device%s%s: see the lines above; bring a port up, or correct the "
+            "options device and ib_port",
+            named ? " " : "", wanted);
         return -ENODEV;
     }
     snprintf(d->name, sizeof(d->name), "%s", ibv_get_device_name(d->ctx->device));
@@ -301,14 +303,11 @@ int ib_device_list(struct rme_fabric *f)
     return -ENODEV;
 }
 
-/* Opens the device, `preferred` if it will do.  On failure ib_device_close undoes what was
- * done. */
-int ib_device_open(struct rme_fabric *f, struct ibv_context *preferred)
+/* Opens the device that was chosen.  On failure ib_device_close undoes what was done. */
+int ib_device_open(struct rme_fabric *f)
 {
     struct ib_device *d = &f->dev;
-    int error = choose(f, preferred);
-    if (error)
-        return error;
+    int error;
     d->pd = ibv_alloc_pd(d->ctx);
     if (!d->pd) {
         error = ib_errno();
@@ -337,80 +336,13 @@ void ib_device_close(struct rme_fabric *f)
     }
     if (d->all)
         rdma_free_devices(d->all);
-    *d = (struct ib_device){.all = NULL};
+    d->pd = NULL;
+    d->all = NULL;
 }
 
-/* ---- Memory ---- */
-
-/* Was a registration refused because windows may be bound to it, for which the kernel wants
- * memory that may be written, whatever the windows allow?  Keeps errno. */
-static bool read_only(struct rme_fabric *f, void *base, size_t length, int flags)
+void ib_device_look(struct rme_fabric *f)
 {
-    int error = errno;
-    bool readable = false;
-    if (flags == IBV_ACCESS_MW_BIND && error == EFAULT) {
-        struct ibv_mr *m = ibv_reg_mr(f->dev.pd, base, length, 0);
-        readable = m && ibv_dereg_mr(m) == 0;
-    }
-    errno = error;
-    return readable;
-}
-
-int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr)
-{
-    int flags = 0;
-    if (access & RME_ACCESS_LOCAL_WRITE)
-        flags |= IBV_ACCESS_LOCAL_WRITE;
-    if (access & RME_ACCESS_REMOTE_READ)
-        flags |= IBV_ACCESS_REMOTE_READ;
-    if (access & RME_ACCESS_REMOTE_WRITE)
-        flags |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-    if (f->caps.windows && (access & (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)))
-        flags =
-            (flags & IBV_ACCESS_LOCAL_WRITE) | IBV_ACCESS_MW_BIND; /* its key opens nothing */
-    struct ibv_mr *m = ibv_reg_mr(f->dev.pd, base, length, flags);
-    if (!m)
-        return read_only(f, base, length, flags) ? -EACCES : ib_errno();
-    *mr = (struct rme_mr){.handle = m,
-                          .base = (uintptr_t)base,
-                          .length = length,
-                          .lkey = m->lkey,
-                          .rkey = f->caps.windows ? (uintptr_t)m : m->rkey};
-    return 0;
-}
-
-void ib_dereg(struct rme_fabric *f, struct rme_mr *mr)
-{
-    int ret = ibv_dereg_mr(mr->handle);
-    if (ret)
-        ib_log(f, RME_LOG_WARN, "device %s: memory at %#lx stays registered: %s", f->dev.name,
-               (unsigned long)mr->base, strerror(-ib_error(ret)));
-    mr->handle = NULL;
-}
-
-/* Registered pages of our own for buffers; whole pages, so that a fork never splits one. */
-int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    length = (length + page - 1) / page * page;
-    void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED)
-        return -ENOMEM;
-    struct ibv_mr *mr = ibv_reg_mr(f->dev.pd, base, length, IBV_ACCESS_LOCAL_WRITE);
-    if (!mr) {
-        int error = ib_errno();
-        munmap(base, length);
-        return error;
-    }
-    *m = (struct ib_memory){base, length, mr};
-    return 0;
-}
-
-void ib_memory_put(struct ib_memory *m)
-{
-    if (m->mr)
-        ibv_dereg_mr(m->mr);
-    if (m->base)
-        munmap(m->base, m->length);
-    *m = (struct ib_memory){.base = NULL};
+    struct ibv_port_attr port = {0};
+    char why[128];
+    f->dev.down = !find_port(f, f->dev.ctx, &f->dev.attr, &port, why, sizeof(why));
 }

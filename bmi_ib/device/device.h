@@ -21,15 +21,41 @@ int ib_error(int ret);
 uint64_t ib_now_ms(void);
 
 extern const struct rme_option_row ib_options[]; /* options.c */
+/* The i-th of the parts of an option that + divides; false: there are not so many, or it is too
+ * long. */
+bool ib_part(const char *text, unsigned i, char *out, size_t size);
 
 /* ---- device.c ---- */
 int ib_device_list(struct rme_fabric *f);
-int ib_device_open(struct rme_fabric *f, struct ibv_context *preferred);
+/* Finds the device of this name, "" any: `preferred` if it will do. */
+int ib_device_choose(struct rme_fabric *f, const char *wanted, struct ibv_context *preferred);
+int ib_device_open(struct rme_fabric *f);
 void ib_device_close(struct rme_fabric *f);
+/* Looks anew whether a port can be used. */
+void ib_device_look(struct rme_fabric *f);
+
+/* ---- memory.c ---- */
 int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr);
 void ib_dereg(struct rme_fabric *f, struct rme_mr *mr);
 int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m);
 void ib_memory_put(struct ib_memory *m);
+
+/* The registration behind a key that a peer's key is made from. */
+static inline struct ibv_mr *ib_rkey_mr(const struct rme_fabric *f, uint64_t key)
+{
+    void *p = (void *)(uintptr_t)key;
+    return f->railed ? ((struct ib_keys *)p)->mr[f->number] : p;
+}
+
+/* The device's key for a local segment.  0, which is none's: registered when it was dead. */
+static inline uint64_t ib_lkey(const struct rme_fabric *f, uint64_t key)
+{
+    if (!f->railed)
+        return key;
+    const struct ibv_mr *m = ib_rkey_mr(f, key);
+    return m ? m->lkey : 0;
+}
+
 /* Quirks, one predicate each. */
 bool ib_quirk_srq_unsafe(const struct rme_fabric *f);
 bool ib_quirk_no_last_wqe(const struct rme_fabric *f);

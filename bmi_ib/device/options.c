@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The fabric's tunables: one table for parsing, `--options` and the man page. */
+#include <stdio.h>
+#include <string.h>
 #include "bmi_ib/device/device.h"
 
 const struct rme_option_row ib_options[] = {
     {"device", "name", 0, 0, 0,
-     "RDMA device to use (a name of ibv_devices).  Empty takes the device that the listening "
-     "address belongs to, else the first one with an active port.",
+     "RDMA device to use (a name of ibv_devices), or several, as mlx5_0+mlx5_1: connections "
+     "are spread over them, and what one that fails has carried comes up again over another.  "
+     "Memory is registered on each, and counts as often.  Empty takes the device that the "
+     "listening address belongs to, else the first one with an active port.",
      ""},
     {"ib_port", "port", 0, 0, 255,
      "Physical port of the device; connections that leave by another one are refused.  0 is "
@@ -14,7 +18,8 @@ const struct rme_option_row ib_options[] = {
     {"gid", "name", 0, 0, 0,
      "RoCE: index in the port's table, or address, of the GID that connections leave by; its "
      "address is their source.  Of an address that has two the system chooses the version of "
-     "RoCE.  Empty: the route to the peer decides.",
+     "RoCE.  Empty: the route to the peer decides.  With several devices: one for each, as "
+     "192.0.2.1+198.51.100.1, or an index for all of them.",
      ""},
     {"traffic_class", "value", -1, -1, 255,
      "Type of service of the connections that this process makes, for both directions: on RoCE "
@@ -103,3 +108,16 @@ const struct rme_option_row ib_options[] = {
      NULL},
     {NULL, NULL, 0, 0, 0, NULL, NULL},
 };
+
+bool ib_part(const char *text, unsigned i, char *out, size_t size)
+{
+    for (; text && i; i--) {
+        text = strchr(text, '+');
+        text += text != NULL;
+    }
+    if (!text)
+        return false;
+    size_t length = strcspn(text, "+");
+    snprintf(out, size, "%.*s", (int)length, text);
+    return length < size;
+}

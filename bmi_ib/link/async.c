@@ -135,6 +135,7 @@ static void handle(struct rme_fabric *f, const struct ib_async_note *n)
     case IBV_EVENT_PORT_ERR:
     case IBV_EVENT_PORT_ACTIVE: /* the connections find out by themselves whether they survived
                                  */
+        ib_device_look(f);
         ib_log(f, RME_LOG_WARN, "device %s port %d: %s", f->dev.name, n->port,
                ibv_event_type_str(n->type));
         return;

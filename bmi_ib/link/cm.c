@@ -78,18 +78,23 @@ static int no_way(int status)
     }
 }
 
-/* Does the id live on the device and port that this fabric uses? */
-static bool on_our_device(struct rme_fabric *f, const struct rdma_cm_id *id, const char *peer)
+/* The rail whose device and port the id lives on; NULL: none of ours. */
+static struct rme_fabric *rail_of(struct rme_fabric *f, const struct rdma_cm_id *id,
+                                  const char *peer)
 {
     int64_t port = ib_option(f, "ib_port");
-    if (id->verbs == f->dev.ctx && (!port || id->port_num == port))
-        return true;
+    struct rme_fabric *rail = ib_rail_of(f, id->verbs);
+    if (rail && (!port || id->port_num == port))
+        return rail;
     ib_log(f, RME_LOG_ERROR,
            "%s is reached by device %s port %u, but device %s%s is used; set the option device "
            "or ib_port",
            peer, id->verbs ? ibv_get_device_name(id->verbs->device) : "none", id->port_num,
-           f->dev.name, port ? " with another port" : "");
-    return false;
+           f->head->dev.name,
+           port              ? " with another port"
+           : f->head->railed ? ", or another rail,"
+                             : "");
+    return NULL;
 }
 
 /* Starts a link towards l->address.  The caller handles a failure. */
@@ -98,7 +103,9 @@ int ib_cm_start(struct rme_link *l)
     struct rme_fabric *f = l->f;
     struct sockaddr_storage own;
     struct sockaddr *source;
-    if (ib_path_source(f, l->address->ai_addr, &own, &source)) {
+    if (l->bound) {
+        source = ib_rail_source(f, l->address->ai_addr);
+    } else if (ib_path_source(f, l->address->ai_addr, &own, &source)) {
         ib_log(f, RME_LOG_WARN, "%s: the option gid has an address of another family", l->peer);
         return -EHOSTUNREACH;
     }
@@ -131,7 +138,8 @@ static void set_ack_timeout(struct rme_link *l)
 
 static void route(struct rme_link *l)
 {
-    if (!on_our_device(l->f, l->id, l->peer)) {
+    struct rme_fabric *rail = rail_of(l->f, l->id, l->peer);
+    if (!rail || rail->dev.dead || ib_link_move(l, rail)) {
         ib_link_fail(l, -EHOSTUNREACH, false);
         return;
     }
@@ -246,11 +254,12 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
     char peer[IB_PEER_MAX];
     ib_sockaddr_text(rdma_get_peer_addr(n->id), peer, sizeof(peer));
     struct rme_link *l = NULL;
-    if (!f->dev.dead && on_our_device(f, n->id, peer))
-        l = ib_link_new(f);
+    struct rme_fabric *rail = rail_of(f, n->id, peer);
+    if (rail && !rail->dev.dead)
+        l = ib_link_new(rail);
     if (!l) {
         ib_log(f, RME_LOG_WARN, "%s: connection request refused: %s", peer,
-               f->dev.dead ? "the device has failed" : "wrong device, or no memory");
+               rail && rail->dev.dead ? "the device has failed" : "wrong device, or no memory");
         ib_count(f, REJECTS, 1);
         rdma_reject(n->id, &will_not_do, sizeof(will_not_do));
         rdma_destroy_id(n->id);
@@ -340,14 +349,16 @@ static void failed(struct rme_link *l, const struct cm_note *n, int error)
     ib_link_fail(l, error, l->state == IB_UP);
 }
 
-static void device_removed(struct rme_fabric *f)
+/* `rail` NULL: the id that tells it is of no device, and so means the only one. */
+static void device_removed(struct rme_fabric *f, struct rme_fabric *rail)
 {
-    if (f->dev.dead)
+    if (rail)
+        f = rail;
+    if (f->dev.dead || (!rail && f->railed))
         return;
     f->dev.dead = true;
-    ib_log(f, RME_LOG_ERROR,
-           "device %s was removed: all its connections fail, restart to use another one",
-           f->dev.name);
+    ib_log(f, RME_LOG_ERROR, "device %s was removed: all its connections fail%s", f->dev.name,
+           f->head->railed ? "" : ", restart to use another one");
     ib_link_fail_all(f, NULL, -ENODEV);
 }
 
@@ -363,7 +374,7 @@ static void dispatch(struct rme_fabric *f, const struct cm_note *n)
         requested(f, n);
         return;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        device_removed(f);
+        device_removed(f, l ? l->f : ib_rail_of(f, n->id->verbs));
         return;
     case RDMA_CM_EVENT_ADDR_RESOLVED:
         if (l && l->state == IB_ADDRESSING)

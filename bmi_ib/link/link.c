@@ -16,7 +16,8 @@
  * without them, which also ends all access to memory.
  *
  * A name with several addresses is tried address by address: a link that fails before it was
- * up, without an answer of the peer's engine, starts again with the next one.  One that the
+ * up, without an answer of the peer's engine, starts again with the next one, or with the next
+ * rail where there are several (rails.c).  One that the
  * peer refuses as stale starts again with the same: the peer has found a connection with the
  * number of our queue pair that is gone here, and has ended it while refusing.
  *
@@ -129,7 +130,7 @@ static bool is_rising(enum ib_link_state s)
 
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
 {
-    l->f->connecting += (unsigned)is_rising(state) - (unsigned)is_rising(l->state);
+    l->f->head->connecting += (unsigned)is_rising(state) - (unsigned)is_rising(l->state);
     if (l->state != state)
         ib_log(l->f, RME_LOG_DEBUG, "%s: %s -> %s", l->peer, ib_link_state_name[l->state],
                ib_link_state_name[state]);
@@ -206,11 +207,10 @@ void ib_emit_downs(struct rme_fabric *f)
 
 /* ---- Failure ---- */
 
-/* Nobody there, or no way there: worth another address of the same name. */
-static bool next_address_helps(const struct rme_link *l)
+/* Nobody there, or no way there: worth another way. */
+static bool another_way_helps(const struct rme_link *l)
 {
-    return !l->passive && !l->was_up && !l->asked && !l->f->dev.dead && l->error != -EACCES &&
-           l->address && l->address->ai_next;
+    return !l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses;
 }
 
 /* The device is done with the link: start again with the next address, or end. */
@@ -227,8 +227,7 @@ static void settle(struct rme_link *l)
             return;
     }
     l->busy |= l->error == -EBUSY;
-    while (next_address_helps(l)) {
-        l->address = l->address->ai_next;
+    while (another_way_helps(l) && ib_rail_next(l)) {
         l->stale = 0;
         l->error = ib_cm_start(l);
         if (!l->error)
@@ -399,15 +398,22 @@ int ib_link_deadline(struct rme_fabric *f)
 
 /* ---- What the engine asks ---- */
 
+/* Goes the first way. */
+static int begin(struct rme_link *l)
+{
+    return ib_rail_next(l) ? ib_cm_start(l) : -EHOSTUNREACH;
+}
+
 /* Results of the resolver. */
 void ib_link_names(struct rme_fabric *f)
 {
+    struct rme_fabric *rail;
     uint32_t handle;
     struct addrinfo *found;
     int error;
     const char *why;
-    while (ib_resolve_result(f, &handle, &found, &error, &why)) {
-        struct rme_link *l = ib_link_by_handle(f, handle);
+    while (ib_resolve_result(f, &rail, &handle, &found, &error, &why)) {
+        struct rme_link *l = ib_link_by_handle(rail, handle);
         if (!l || l->state != IB_NAMING) { /* given up meanwhile */
             if (found)
                 freeaddrinfo(found);
@@ -417,8 +423,8 @@ void ib_link_names(struct rme_fabric *f)
             ib_log(f, RME_LOG_WARN, "%s: the host name cannot be resolved: %s", l->peer,
                    why ? why : strerror(-error));
         } else {
-            l->addresses = l->address = found;
-            error = ib_cm_start(l);
+            l->addresses = found;
+            error = begin(l);
         }
         if (error)
             ib_link_fail(l, error, false);
@@ -433,11 +439,14 @@ int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
         part >= 0 && part < rme_addr_parts(addr) ? rme_addr_part(addr, part) : NULL;
     if (!p || length > IB_HELLO_MAX)
         return -EINVAL;
-    if (f->dev.dead)
+    unsigned first;
+    struct rme_fabric *rail = ib_rail_first(f, &first);
+    if (!rail)
         return -ENODEV;
-    struct rme_link *l = ib_link_new(f);
+    struct rme_link *l = ib_link_new(rail);
     if (!l)
         return -ENOMEM;
+    l->first = first;
     l->owner = owner;
     memcpy(l->hello, hello, length);
     l->hello_length = length;
@@ -450,12 +459,11 @@ int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
     }
     ib_link_state_set(l, IB_NAMING);
     if (ib_resolve_numeric(p->host, p->port, &l->addresses) == 0) {
-        l->address = l->addresses;
-        error = ib_cm_start(l);
+        error = begin(l);
         if (error)
             ib_link_fail(l, error, false);
     } else {
-        error = ib_resolve_later(f, p->host, p->port, l->handle);
+        error = ib_resolve_later(rail, p->host, p->port, l->handle);
         if (error) {
             ib_link_destroy(l);
             return error;

@@ -32,6 +32,21 @@ void ib_link_reject(struct rme_link *l, const void *hello, size_t length);
 void ib_link_disconnect(struct rme_link *l, int error);
 void ib_link_free(struct rme_link *l);
 
+/* ---- rails.c ---- */
+/* The rail whose device this is; NULL: none. */
+struct rme_fabric *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx);
+/* The rail that a new connection begins with; NULL: all are dead. */
+struct rme_fabric *ib_rail_first(struct rme_fabric *f, unsigned *first);
+/* The next way to the link's peer: its address, and with several rails its rail.  False: there
+ * is none left. */
+bool ib_rail_next(struct rme_link *l);
+/* A link without a queue pair becomes another rail's. */
+int ib_link_move(struct rme_link *l, struct rme_fabric *to);
+/* The rail's own address in the network of this one; NULL: it is not there. */
+struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockaddr *peer);
+/* Finds out which addresses are whose, once the rails are chosen. */
+int ib_rails_addresses(struct rme_fabric *f);
+
 /* ---- probe.c ---- */
 bool ib_probe_start(struct rme_link *l); /* false: LINK_DOWN has nothing to wait for */
 void ib_probe_end(struct rme_link *l);
@@ -56,6 +71,9 @@ int ib_reject_error(int status, const void *data, size_t length);
 #define IB_PATH_TEXT 256 /* bytes that do for ib_path_text */
 /* Finds the GID that the option names, once the device is known. */
 int ib_path_open(struct rme_fabric *f);
+/* The addresses of the rail's GIDs on Ethernet, in an array that the caller frees; their
+ * number. */
+int ib_path_addresses(const struct rme_fabric *f, struct sockaddr_storage **out);
 /* The source of a connection to `peer`: *out is own, filled, or NULL: the routes decide.
  * -EAFNOSUPPORT: the one that was chosen has the other family. */
 int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
@@ -80,10 +98,10 @@ int ib_resolver_open(struct rme_fabric *f);
 void ib_resolver_close(struct rme_fabric *f);
 int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out);
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle);
-/* Takes one result out: 1 and the handle with either *out or *error, or 0.  *why: the
- * resolver's words for an error of its own, else NULL. */
-int ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **out, int *error,
-                      const char **why);
+/* Takes one result out: 1 and the link's rail and handle with either *out or *error, or 0.
+ * *why: the resolver's words for an error of its own, else NULL. */
+int ib_resolve_result(struct rme_fabric *f, struct rme_fabric **rail, uint32_t *handle,
+                      struct addrinfo **out, int *error, const char **why);
 
 /* ---- async.c ---- */
 int ib_async_open(struct rme_fabric *f);

@@ -178,7 +178,8 @@ int ib_listen_start(struct rme_fabric *f)
         struct rdma_cm_id *id = f->listener[i].id;
         char text[IB_PEER_MAX];
         ib_sockaddr_text(&f->listener[i].sa, text, sizeof(text));
-        if (id->verbs && id->verbs != f->dev.ctx)
+        const struct rme_fabric *rail = ib_rail_of(f, id->verbs);
+        if (id->verbs && !rail)
             ib_log(f, RME_LOG_WARN,
                    "%s belongs to device %s, but %s is used: connections there are refused",
                    text, ibv_get_device_name(id->verbs->device), f->dev.name);
@@ -188,7 +189,8 @@ int ib_listen_start(struct rme_fabric *f)
                    error == -EADDRINUSE ? "; another process listens there" : "");
             return error;
         }
-        ib_log(f, RME_LOG_INFO, "listening on %s, device %s", text, f->dev.name);
+        ib_log(f, RME_LOG_INFO, "listening on %s, device %s", text,
+               rail ? rail->dev.name : f->dev.name);
     }
     return 0;
 }

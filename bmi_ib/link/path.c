@@ -113,13 +113,16 @@ static const struct ibv_gid_entry *find(struct rme_fabric *f, const struct wish 
 
 int ib_path_open(struct rme_fabric *f)
 {
-    const char *text = rme_option_string(f->config.options, "gid");
+    const char *all = rme_option_string(f->config.options, "gid");
+    bool one = strchr(all, '+') == NULL; /* for every rail that has it */
+    char text[64] = "";                  /* what is longer is no address */
     struct ibv_gid_entry *entry = NULL;
     const struct ibv_gid_entry *found;
     char name[INET6_ADDRSTRLEN];
     struct wish wish;
     int n;
 
+    ib_part(all, one ? 0 : f->place, text, sizeof(text));
     if (!text[0])
         return 0;
     if (!parse_wish(text, &wish)) {
@@ -137,13 +140,26 @@ int ib_path_open(struct rme_fabric *f)
         ib_log(f, RME_LOG_INFO, "connections leave by GID %u of port %u, %s", found->gid_index,
                found->port_num, name);
     } else {
-        ib_log(f, RME_LOG_ERROR,
+        ib_log(f, one && f->railed ? RME_LOG_INFO : RME_LOG_ERROR,
                "gid=%s: no port of device %s has it; show_gids or `rdma` lists them, and on "
                "InfiniBand the options device and ib_port choose the port",
                text, f->dev.name);
     }
     free(entry);
-    return found ? 0 : -ENODEV;
+    return found || (one && f->railed) ? 0 : -ENODEV;
+}
+
+int ib_path_addresses(const struct rme_fabric *f, struct sockaddr_storage **out)
+{
+    struct ibv_gid_entry *entry = NULL;
+    int n = table(&f->dev, &entry), found = 0;
+
+    *out = n > 0 ? calloc((size_t)n, sizeof(**out)) : NULL;
+    for (int i = 0; *out && i < n; i++)
+        if (entry[i].gid_type != IBV_GID_TYPE_IB)
+            address_of(&entry[i], &(*out)[found++]);
+    free(entry);
+    return found;
 }
 
 /*
@@ -160,8 +176,9 @@ int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
         *out = (struct sockaddr *)own;
         return own->ss_family == peer->sa_family ? 0 : -EAFNOSUPPORT;
     }
-    for (unsigned i = 0; f->config.bind_specific && i < f->listeners; i++) {
-        memcpy(own, &f->listener[i].sa, sizeof(f->listener[i].sa));
+    const struct rme_fabric *head = f->head;
+    for (unsigned i = 0; f->config.bind_specific && i < head->listeners; i++) {
+        memcpy(own, &head->listener[i].sa, sizeof(head->listener[i].sa));
         if (own->ss_family != peer->sa_family)
             continue;
         if (own->ss_family == AF_INET6)
@@ -192,8 +209,22 @@ static const char *why(const struct rme_link *l)
         return "the peer chose it";
     if (l->f->source.chosen)
         return "the option gid has its address";
+    if (l->bound)
+        return "it is an address of the rail in the peer's network";
     return l->f->config.bind_specific ? "we listen at its address"
                                       : "the route to the peer leads from its address";
+}
+
+/* All rails, behind the n bytes of the text. */
+static void rails_text(const struct rme_fabric *head, char *text, size_t size, int n)
+{
+    for (unsigned i = 0; head->railed && i < head->rails && n < (int)size; i++) {
+        const struct ib_device *d = &head->rail[i]->dev;
+        n += snprintf(text + n, size - (size_t)n, "%s%s%s", i ? " + " : ", rails ", d->name,
+                      d->dead   ? " (failed)"
+                      : d->down ? " (down)"
+                                : "");
+    }
 }
 
 void ib_path_text(const struct rme_link *l, char *text, size_t size)
@@ -213,7 +244,8 @@ void ib_path_text(const struct rme_link *l, char *text, size_t size)
                       p->index, type_name(e.gid_type), gid, why(l), p->traffic_class);
     }
     if (n < (int)size)
-        snprintf(text + n, size - (size_t)n, "service level %u", p->sl);
+        n += snprintf(text + n, size - (size_t)n, "service level %u", p->sl);
+    rails_text(l->f->head, text, size, n);
 }
 
 void ib_path_taken(struct rme_link *l)

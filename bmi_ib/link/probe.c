@@ -41,7 +41,7 @@ static bool is_somebody(int fd)
 
 bool ib_probe_start(struct rme_link *l)
 {
-    struct epoll_event event = {.events = EPOLLOUT, .data.u32 = IB_HINT_PROBE};
+    struct epoll_event event = {.events = EPOLLOUT, .data.u32 = IB_WAKES(l->f, IB_HINT_PROBE)};
     socklen_t length = l->sockaddr.ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
                                                          : sizeof(struct sockaddr_in);
     int fd = socket(l->sockaddr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

@@ -20,6 +20,7 @@
 
 struct job {
     STAILQ_ENTRY(job) next;
+    struct rme_fabric *rail; /* whose link's name it is */
     uint32_t handle;
     int error;
     const char *why; /* it was not found, in the resolver's words; NULL: as `error` says */
@@ -157,11 +158,12 @@ void ib_resolver_close(struct rme_fabric *f)
 
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle)
 {
-    struct ib_resolver *r = f->resolver;
+    struct ib_resolver *r = f->head->resolver;
     size_t h = strlen(host) + 1, p = strlen(port) + 1;
     struct job *j = calloc(1, sizeof(*j) + h + p);
     if (!j)
         return -ENOMEM;
+    j->rail = f;
     j->handle = handle;
     j->host = memcpy(j + 1, host, h);
     j->port = memcpy(j->host + h, port, p);
@@ -182,8 +184,8 @@ int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, u
     return error;
 }
 
-int ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **out, int *error,
-                      const char **why)
+int ib_resolve_result(struct rme_fabric *f, struct rme_fabric **rail, uint32_t *handle,
+                      struct addrinfo **out, int *error, const char **why)
 {
     struct ib_resolver *r = f->resolver;
     pthread_mutex_lock(&r->mutex);
@@ -193,6 +195,7 @@ int ib_resolve_result(struct rme_fabric *f, uint32_t *handle, struct addrinfo **
     pthread_mutex_unlock(&r->mutex);
     if (!j)
         return 0;
+    *rail = j->rail;
     *handle = j->handle;
     *error = j->error;
     *why = j->why;

@@ -74,6 +74,7 @@ static int pool_grow(struct rme_fabric *f)
         s->rx[i].data = (char *)s->memory.base + i * stride(f);
         s->rx[i].lkey = s->memory.mr->lkey;
         s->rx[i].index = place * f->slab + i;
+        s->rx[i].rail = f->number;
         s->rx[i].generation = p->generation;
         STAILQ_INSERT_TAIL(&s->free, &s->rx[i], next);
     }

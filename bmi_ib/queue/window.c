@@ -148,7 +148,7 @@ static void open_one(struct rme_link *l, struct rme_range *range, unsigned acces
     f->windows.nfree--;
     LIST_INSERT_HEAD(&l->windows, w, entry);
     w->key = ibv_inc_rkey(w->key);
-    w->info = (struct ibv_mw_bind_info){.mr = (struct ibv_mr *)(uintptr_t)range->rkey,
+    w->info = (struct ibv_mw_bind_info){.mr = ib_rkey_mr(f, range->rkey),
                                         .addr = (uintptr_t)range->base,
                                         .length = range->length,
                                         .mw_access_flags = access & RME_ACCESS_REMOTE_WRITE

@@ -76,7 +76,7 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
         wr->wr.rdma.remote_addr = p->raddr;
         wr->wr.rdma.rkey = (uint32_t)p->rkey;
         for (uint32_t i = 0; i < p->nseg; i++)
-            add_segment(b, wr, p->seg[i].base, p->seg[i].length, p->seg[i].lkey);
+            add_segment(b, wr, p->seg[i].base, p->seg[i].length, ib_lkey(l->f, p->seg[i].lkey));
     }
     if (x->read)
         ib_count(l->f, RDMA_READS, 1);

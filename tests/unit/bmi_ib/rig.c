@@ -431,6 +431,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     rig.f = calloc(1, sizeof(*rig.f));
     struct rme_fabric *f = rig.f;
     f->wake_fd = pipe_fd[1];
+    f->head = f->rail[f->rails++] = f;
     f->slab = IB_SLAB;
     f->config = (struct rme_fabric_config){
         .rx_size = 4096, .options = rig.options, .stats = &rig.stats, .log = log_line};

@@ -546,7 +546,7 @@ static void iwarp_is_refused(void **state)
     kept.ctx->device->transport_type = IBV_TRANSPORT_IWARP;
     f->dev = (struct ib_device){.ctx = NULL};
     assert_int_equal(ib_device_list(f), 0);
-    assert_int_equal(ib_device_open(f, NULL), -ENODEV);
+    assert_int_equal(ib_device_choose(f, "", NULL), -ENODEV);
     assert_non_null(strstr(rig.lines, "iWARP"));
     kept.ctx->device->transport_type = IBV_TRANSPORT_IB;
     f->dev = kept;

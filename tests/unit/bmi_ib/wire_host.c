@@ -91,9 +91,11 @@ static void note(struct wire *w, const struct rme_event *e)
 
 static void handle(struct wire *w, const struct rme_event *e)
 {
+    struct wire_offer own = w->own;
     switch (e->type) {
     case RME_EV_LINK_REQUEST:
-        if (w->ops->link_accept(e->link, &w->own, sizeof(w->own), WIRE_RX, w))
+        own.rkey = own.size ? w->ops->link_key(e->link, own.rkey) : 0;
+        if (w->ops->link_accept(e->link, &own, sizeof(own), WIRE_RX, w))
             w->ops->link_reject(e->link, "no", 3);
         break;
     case RME_EV_LINK_UP:

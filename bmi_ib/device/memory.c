@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * memory.c - registered memory.
+ *
+ * With several rails memory is registered on each of them, as any may carry the next operation
+ * with it: the key that the engine is given is the address of all their registrations, and the
+ * rail of a link takes its own from there.  A rail that is dead is passed over; it never comes
+ * back.  One that refuses is not: who asked hears of it, as with one device.
+ *
+ * Registering takes no lock of the engine.  Of a rail it looks at the protection domain and the
+ * capabilities, which are constant, and at `dead`.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "bmi_ib/device/device.h"
+
+/* Was a registration refused because windows may be bound to it, for which the kernel wants
+ * memory that may be written, whatever the windows allow?  Keeps errno. */
+static bool read_only(struct rme_fabric *f, void *base, size_t length, int flags)
+{
+    int error = errno;
+    bool readable = false;
+    if (flags == IBV_ACCESS_MW_BIND && error == EFAULT) {
+        struct ibv_mr *m = ibv_reg_mr(f->dev.pd, base, length, 0);
+        readable = m && ibv_dereg_mr(m) == 0;
+    }
+    errno = error;
+    return readable;
+}
+
+/* On one rail; NULL and errno. */
+static struct ibv_mr *reg(struct rme_fabric *f, void *base, size_t length, unsigned access)
+{
+    int flags = 0;
+    if (access & RME_ACCESS_LOCAL_WRITE)
+        flags |= IBV_ACCESS_LOCAL_WRITE;
+    if (access & RME_ACCESS_REMOTE_READ)
+        flags |= IBV_ACCESS_REMOTE_READ;
+    if (access & RME_ACCESS_REMOTE_WRITE)
+        flags |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    if (f->caps.windows && (access & (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)))
+        flags =
+            (flags & IBV_ACCESS_LOCAL_WRITE) | IBV_ACCESS_MW_BIND; /* its key opens nothing */
+    struct ibv_mr *m = ibv_reg_mr(f->dev.pd, base, length, flags);
+    if (!m && read_only(f, base, length, flags))
+        errno = EACCES;
+    return m;
+}
+
+static void dereg(struct rme_fabric *f, struct ibv_mr *m)
+{
+    uintptr_t base = (uintptr_t)m->addr;
+    int ret = ibv_dereg_mr(m);
+    if (ret && !f->dev.dead)
+        ib_log(f, RME_LOG_WARN, "device %s: memory at %#lx stays registered: %s", f->dev.name,
+               (unsigned long)base, strerror(-ib_error(ret)));
+}
+
+static void keys_free(struct rme_fabric *f, struct ib_keys *k)
+{
+    for (unsigned i = 0; i < f->rails; i++)
+        if (k->mr[i])
+            dereg(f->rail[i], k->mr[i]);
+    free(k);
+}
+
+/* Has the device failed, be it that we have not been told? */
+static bool is_gone(const struct rme_fabric *f, int error)
+{
+    return f->dev.dead || error == -EIO || error == -ENODEV;
+}
+
+/* On all rails that live. */
+static int reg_all(struct rme_fabric *f, void *base, size_t length, unsigned access,
+                   struct rme_mr *mr)
+{
+    struct ib_keys *k = calloc(1, sizeof(*k));
+    int error = 0;
+    bool any = false;
+    if (!k)
+        return -ENOMEM;
+    for (unsigned i = 0; i < f->rails && !error; i++) {
+        struct rme_fabric *rail = f->rail[i];
+        if (rail->dev.dead)
+            continue;
+        k->mr[i] = reg(rail, base, length, access);
+        any = any || k->mr[i];
+        error = k->mr[i] ? 0 : ib_errno();
+        if (is_gone(rail, error))
+            error = 0;
+    }
+    if (error || !any) {
+        keys_free(f, k);
+        return error ? error : -ENODEV;
+    }
+    *mr = (struct rme_mr){.handle = k,
+                          .base = (uintptr_t)base,
+                          .length = length,
+                          .lkey = (uintptr_t)k,
+                          .rkey = (uintptr_t)k};
+    return 0;
+}
+
+int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr)
+{
+    if (f->railed)
+        return reg_all(f, base, length, access, mr);
+    struct ibv_mr *m = reg(f, base, length, access);
+    if (!m)
+        return ib_errno();
+    *mr = (struct rme_mr){.handle = m,
+                          .base = (uintptr_t)base,
+                          .length = length,
+                          .lkey = m->lkey,
+                          .rkey = f->caps.windows ? (uintptr_t)m : m->rkey};
+    return 0;
+}
+
+void ib_dereg(struct rme_fabric *f, struct rme_mr *mr)
+{
+    if (f->railed)
+        keys_free(f, mr->handle);
+    else
+        dereg(f, mr->handle);
+    mr->handle = NULL;
+}
+
+/* Registered pages of our own for buffers; whole pages, so that a fork never splits one. */
+int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    length = (length + page - 1) / page * page;
+    void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        return -ENOMEM;
+    struct ibv_mr *mr = ibv_reg_mr(f->dev.pd, base, length, IBV_ACCESS_LOCAL_WRITE);
+    if (!mr) {
+        int error = ib_errno();
+        munmap(base, length);
+        return error;
+    }
+    *m = (struct ib_memory){base, length, mr};
+    return 0;
+}
+
+void ib_memory_put(struct ib_memory *m)
+{
+    if (m->mr)
+        ibv_dereg_mr(m->mr);
+    if (m->base)
+        munmap(m->base, m->length);
+    *m = (struct ib_memory){.base = NULL};
+}

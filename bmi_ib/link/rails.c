@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * rails.c - which rail a connection takes.
+ *
+ * A link is one queue pair, and so one rail's.  Who connects chooses: connections begin with
+ * the rails in turn, and a process with its own first one.  Who is connected to takes the rail
+ * that the request came in by.
+ *
+ * Ways.  The way to a peer is a rail and one of the peer's addresses.  A rail can be told to
+ * carry a connection by the source address, which has to be one of its own; whether it leads
+ * to the peer is another question.  It does when the peer's address is in a network that the
+ * rail has an address in: it is near.  So all near ways are tried, each rail beginning with
+ * another address of the peer, so that its rails are used, too.  Where no rail is near, the
+ * routes are asked, as with one device, and the link becomes the rail's that they lead to.
+ *
+ * A rail that is dead is passed over, and one whose ports are down; a link that could not be
+ * made over one of them, or was lost with it, so comes up again over another.
+ *
+ * Which addresses are whose is asked of rdma_cm when the fabric is opened: an address is bound,
+ * and the device that has it is named.  To those of the interfaces come those that RoCE has in
+ * its tables of GIDs.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "bmi_ib/link/links.h"
+
+struct rme_fabric *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx)
+{
+    for (unsigned i = 0; i < f->head->rails; i++)
+        if (ctx && f->head->rail[i]->dev.ctx == ctx)
+            return f->head->rail[i];
+    return NULL;
+}
+
+/* ---- Addresses ---- */
+
+/* The bytes of an address: 4, 16, or 0 for one of another family. */
+static size_t bytes_of(const struct sockaddr *sa, const uint8_t **out)
+{
+    if (sa->sa_family == AF_INET) {
+        *out = (const uint8_t *)&((const struct sockaddr_in *)sa)->sin_addr;
+        return 4;
+    }
+    *out = (const uint8_t *)&((const struct sockaddr_in6 *)sa)->sin6_addr;
+    return sa->sa_family == AF_INET6 ? 16 : 0;
+}
+
+static bool in_network(const struct sockaddr *x, const struct sockaddr *y, const uint8_t *mask)
+{
+    const uint8_t *a, *b;
+    size_t n = bytes_of(x, &a);
+
+    if (n == 0 || bytes_of(y, &b) != n)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if ((a[i] ^ b[i]) & mask[i])
+            return false;
+    return true;
+}
+
+/* The mask of the network that an address is in; of none, the address alone. */
+static void mask_of(const struct ifaddrs *all, const struct sockaddr *sa, uint8_t *mask)
+{
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+        const uint8_t *m;
+        if (!i->ifa_addr || !i->ifa_netmask || i->ifa_addr->sa_family != sa->sa_family)
+            continue;
+        size_t n = i->ifa_addr->sa_family == AF_INET ? 4 : 16;
+        /* the mask's family is not always filled in */
+        m = n == 4 ? (const uint8_t *)&((const struct sockaddr_in *)i->ifa_netmask)->sin_addr
+                   : (const uint8_t *)&((const struct sockaddr_in6 *)i->ifa_netmask)->sin6_addr;
+        if (in_network(i->ifa_addr, sa, m)) {
+            memcpy(mask, m, n);
+            return;
+        }
+    }
+    memset(mask, 0xff, 16);
+}
+
+static const uint8_t exactly[16] = {255, 255, 255, 255, 255, 255, 255, 255,
+                                    255, 255, 255, 255, 255, 255, 255, 255};
+
+static int own_add(struct rme_fabric *f, const struct ifaddrs *all, const struct sockaddr *sa)
+{
+    char text[IB_PEER_MAX];
+    for (unsigned i = 0; i < f->owns; i++)
+        if (in_network((struct sockaddr *)&f->own[i].sa, sa, exactly))
+            return 0;
+    struct ib_own *more = realloc(f->own, (f->owns + 1) * sizeof(*more));
+    if (!more)
+        return -ENOMEM;
+    f->own = more;
+    struct ib_own *own = &more[f->owns++];
+    memset(own, 0, sizeof(*own));
+    memcpy(&own->sa, sa,
+           sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                     : sizeof(struct sockaddr_in));
+    mask_of(all, sa, own->mask);
+    ib_sockaddr_text(&own->sa, text, sizeof(text));
+    ib_log(f, RME_LOG_DEBUG, "rail %s has %s", f->dev.name, text);
+    return 0;
+}
+
+/* The rail that an address of this machine belongs to; NULL: none. */
+static struct rme_fabric *owner_of(struct rme_fabric *f, const struct sockaddr *sa)
+{
+    struct sockaddr_storage copy = {0};
+    struct rdma_cm_id *id;
+    struct rme_fabric *rail = NULL;
+    memcpy(&copy, sa,
+           sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                     : sizeof(struct sockaddr_in));
+    if (rdma_create_id(f->cm, &id, NULL, RDMA_PS_TCP))
+        return NULL;
+    if (rdma_bind_addr(id, (struct sockaddr *)&copy) == 0)
+        rail = ib_rail_of(f, id->verbs);
+    rdma_destroy_id(id);
+    return rail;
+}
+
+static bool usable_address(const struct sockaddr *sa)
+{
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)sa;
+    return sa && (sa->sa_family == AF_INET ||
+                  (sa->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)));
+}
+
+static int find_addresses(struct rme_fabric *f, const struct ifaddrs *all)
+{
+    int error = 0;
+    for (const struct ifaddrs *i = all; i && !error; i = i->ifa_next) {
+        struct rme_fabric *rail = usable_address(i->ifa_addr) ? owner_of(f, i->ifa_addr) : NULL;
+        if (rail && !rail->source.chosen)
+            error = own_add(rail, all, i->ifa_addr);
+    }
+    for (unsigned i = 0; i < f->rails && !error; i++) {
+        struct rme_fabric *rail = f->rail[i];
+        struct sockaddr_storage *gid = NULL;
+        int n = rail->source.chosen ? 0 : ib_path_addresses(rail, &gid);
+        if (rail->source.chosen)
+            error = own_add(rail, all, (struct sockaddr *)&rail->source.sa);
+        for (int k = 0; k < n && !error; k++)
+            if (usable_address((struct sockaddr *)&gid[k]))
+                error = own_add(rail, all, (struct sockaddr *)&gid[k]);
+        free(gid);
+    }
+    return error;
+}
+
+/* Was a GID asked for that no rail has? */
+static bool none_chosen(const struct rme_fabric *f)
+{
+    for (unsigned i = 0; i < f->rails; i++)
+        if (f->rail[i]->source.chosen)
+            return false;
+    return rme_option_string(f->config.options, "gid")[0] != '\0';
+}
+
+int ib_rails_addresses(struct rme_fabric *f)
+{
+    struct ifaddrs *all = NULL;
+    if (!f->railed)
+        return 0;
+    if (none_chosen(f)) {
+        ib_log(f, RME_LOG_ERROR, "none of the devices has the GID that the option gid names");
+        return -ENODEV;
+    }
+    if (getifaddrs(&all))
+        return ib_errno();
+    int error = find_addresses(f, all);
+    freeifaddrs(all);
+    for (unsigned i = 0; i < f->rails && !error; i++)
+        if (!f->rail[i]->owns)
+            ib_log(
+                f, RME_LOG_WARN,
+                "device %s has no IP address: connections that are made here leave by it only "
+                "where a route says so",
+                f->rail[i]->dev.name);
+    f->turn = (unsigned)getpid(); /* many processes with one server each */
+    return error;
+}
+
+struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockaddr *peer)
+{
+    for (unsigned i = 0; i < f->owns; i++)
+        if (in_network((struct sockaddr *)&f->own[i].sa, peer, f->own[i].mask))
+            return (struct sockaddr *)&f->own[i].sa;
+    return NULL;
+}
+
+/* ---- Ways ---- */
+
+static bool usable(const struct rme_fabric *rail)
+{
+    return !rail->dev.dead && !rail->dev.down;
+}
+
+struct rme_fabric *ib_rail_first(struct rme_fabric *f, unsigned *first)
+{
+    struct rme_fabric *alive = NULL;
+    *first = f->railed ? f->turn++ % f->rails : 0;
+    for (unsigned i = 0; i < f->rails; i++) {
+        struct rme_fabric *rail = f->rail[(*first + i) % f->rails];
+        if (usable(rail))
+            return rail;
+        if (!alive && !rail->dev.dead)
+            alive = rail;
+    }
+    return alive;
+}
+
+static struct addrinfo *address_at(const struct rme_link *l, unsigned n)
+{
+    struct addrinfo *a = l->addresses;
+    while (n--)
+        a = a->ai_next;
+    return a;
+}
+
+/* The ways that are near, in turn. */
+static bool next_near(struct rme_link *l, unsigned addresses)
+{
+    struct rme_fabric *head = l->f->head;
+    while (l->way < head->rails * addresses) {
+        unsigned r = l->way / addresses, at = l->way % addresses;
+        struct rme_fabric *rail = head->rail[(l->first + r) % head->rails];
+        struct addrinfo *a = address_at(l, (at + r) % addresses);
+        l->way++;
+        if (!usable(rail) || !ib_rail_source(rail, a->ai_addr) || ib_link_move(l, rail))
+            continue;
+        l->address = a;
+        return l->bound = l->any_near = true;
+    }
+    return false;
+}
+
+bool ib_rail_next(struct rme_link *l)
+{
+    struct addrinfo *a = l->address ? l->address->ai_next : l->addresses;
+    if (l->f->head->railed) {
+        unsigned addresses = 0, ways;
+        for (a = l->addresses; a; a = a->ai_next)
+            addresses++;
+        if (next_near(l, addresses))
+            return true;
+        ways = l->way - l->f->head->rails * addresses; /* by routes, gone already */
+        a = l->any_near || ways >= addresses ? NULL : address_at(l, ways);
+        l->way += a != NULL;
+        l->bound = false;
+    } else if (l->f->dev.dead) {
+        return false;
+    }
+    if (a)
+        l->address = a;
+    return a != NULL;
+}
+
+/* What the link has of its rail is its place in the table, its promise, and a ring of the size
+ * of a queue; what came for it before is not its any more. */
+int ib_link_move(struct rme_link *l, struct rme_fabric *to)
+{
+    struct rme_fabric *from = l->f;
+    uint32_t promised = l->rx_promised;
+    if (from == to)
+        return 0;
+    l->f = to;
+    uint32_t handle = l->handle;
+    int error = ib_table_put(l);
+    if (error) {
+        l->f = from;
+        return error;
+    }
+    uint32_t now = l->handle;
+    l->f = from;
+    l->handle = handle;
+    ib_rx_release(l, promised);
+    ib_table_remove(l);
+    TAILQ_REMOVE(&from->links, l, all_entry);
+    ib_ring_fini(&l->ring);
+    l->rxq = (struct ib_rx_queue){.chained = 0};
+    STAILQ_INIT(&l->rxq.chain);
+    l->f = to;
+    l->handle = now;
+    TAILQ_INSERT_TAIL(&to->links, l, all_entry);
+    return ib_rx_reserve(l, promised);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Several devices in one fabric, over the software HCA with two of them: connections are
+ * spread, each moves its data over its own, and memory that was registered once serves all.
+ * The argument holds options of the fabric; the devices come from rails.sh.
+ */
+#include <dlfcn.h>
+#include <time.h>
+#include "wire_host.h"
+
+#define SIZE  (1u << 20)
+#define LINKS 4
+
+static int64_t counter(const char *name)
+{
+    int64_t (*ask)(const char *) =
+        (int64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_counter");
+    assert_non_null(ask);
+    return ask(name);
+}
+
+/* The rail of a link, by the first word of its path. */
+static int rail_of(const struct wire *w, const struct rme_link *link)
+{
+    char text[256];
+    w->ops->link_path(link, text, sizeof(text));
+    assert_non_null(strstr(text, "rails emu0"));
+    assert_non_null(strstr(text, "emu1"));
+    return strncmp(text, "emu1 ", 5) == 0 ? 1 : 0;
+}
+
+/* Reads all of what the server offers over a link, by a key of ours that is good for each. */
+static void read_over(struct wire *w, struct rme_link *link, uint8_t *here,
+                      const struct rme_mr *mr)
+{
+    struct rme_lseg seg = {here, SIZE, mr->lkey};
+    struct rme_piece piece = {w->offer.base, w->offer.rkey, &seg, 1};
+    struct rme_xfer read = {.read = true, .piece = &piece, .npiece = 1, .bytes = SIZE};
+    uint8_t *pattern = malloc(SIZE);
+    wire_fill(pattern, SIZE, 5);
+    memset(here, 0, SIZE);
+    w->nseen = 0;
+    w->ops->xfer(link, &read);
+    wire_until(w, RME_EV_XFER_DONE, 1);
+    assert_memory_equal(here, pattern, SIZE);
+    free(pattern);
+}
+
+static void spread(void **state)
+{
+    struct wire w;
+    struct rme_link *link[LINKS];
+    uint8_t *here = malloc(SIZE);
+    struct rme_mr mr;
+    const char *uri = wire_uri("127.0.0.1");
+    pid_t server = wire_server(uri, SIZE);
+    int64_t first, second;
+    int on[2] = {0, 0};
+    (void)state;
+    wire_open(&w, NULL);
+    assert_int_equal(w.ops->reg(w.f, here, SIZE, RME_ACCESS_LOCAL_WRITE, &mr), 0);
+    first = counter("0.1 bytes");
+    second = counter("1.1 bytes");
+    for (int i = 0; i < LINKS; i++) {
+        wire_connect(&w, uri);
+        link[i] = w.link;
+        on[rail_of(&w, link[i])]++;
+        read_over(&w, link[i], here, &mr);
+    }
+    assert_int_equal(on[0], LINKS / 2);
+    assert_int_equal(on[1], LINKS / 2);
+    assert_in_range(counter("0.1 bytes") - first, LINKS / 2 * SIZE, LINKS / 2 * SIZE + 4096);
+    assert_in_range(counter("1.1 bytes") - second, LINKS / 2 * SIZE, LINKS / 2 * SIZE + 4096);
+    for (int i = 0; i < LINKS; i++) { /* messages come from all of them */
+        w.link = link[i];
+        assert_true(wire_send(&w, "echo this"));
+    }
+    w.nseen = 0;
+    wire_until(&w, RME_EV_RECV, LINKS);
+    for (int i = 0; i < LINKS; i++) {
+        w.link = link[i];
+        wire_disconnect(&w);
+    }
+    w.ops->dereg(w.f, &mr);
+    free(here);
+    wire_close(&w);
+    wire_kill(server);
+}
+
+/* A sleeper is woken by what comes over either. */
+static void woken(void **state)
+{
+    struct wire w;
+    const char *uri = wire_uri("127.0.0.1");
+    pid_t server = wire_server(uri, SIZE);
+    (void)state;
+    wire_open(&w, NULL);
+    for (int i = 0; i < 2; i++) {
+        time_t end = time(NULL) + 10;
+        wire_connect(&w, uri);
+        assert_true(wire_send(&w, "echo this"));
+        w.ops->flush(w.f);
+        while (wire_count(&w, RME_EV_RECV) == 0) {
+            assert_true(time(NULL) < end);
+            assert_int_equal(w.ops->arm(w.f), 0);
+            wire_poll(&w);
+            if (wire_count(&w, RME_EV_RECV) == 0)
+                w.ops->wait(w.f, -1); /* for good, if it is not woken */
+        }
+        wire_disconnect(&w);
+    }
+    wire_close(&w);
+    wire_kill(server);
+}
+
+static int open_with(const char *device)
+{
+    struct wire w;
+    char options[128];
+    const char *kept = wire_options;
+    snprintf(options, sizeof(options), "device=%s", device);
+    wire_options = options;
+    int error = wire_start(&w, NULL);
+    wire_stop(&w);
+    wire_options = kept;
+    return error;
+}
+
+static void names(void **state)
+{
+    (void)state;
+    assert_int_equal(open_with("emu0+emu1"), 0);
+    assert_int_equal(open_with("none+emu1"), 0); /* one is left */
+    assert_int_equal(open_with("emu1+none"), 0);
+    assert_int_equal(open_with("none+nobody"), -ENODEV);
+    assert_int_equal(open_with("emu0+emu0"), -EINVAL);
+    assert_int_equal(open_with("emu0+"), -EINVAL);
+    assert_int_equal(open_with("emu0+emu1,gid=127.0.0.1+127.0.0.2"), 0);
+    assert_int_equal(open_with("emu0+emu1,gid=127.0.0.2+127.0.0.1"), -ENODEV);
+    assert_int_equal(open_with("emu0+emu1,gid=0"), 0);
+    assert_int_equal(open_with("emu0+emu1,gid=127.0.0.2"), 0);
+    assert_int_equal(open_with("emu0+emu1,gid=192.0.2.1"), -ENODEV);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(spread),
+        cmocka_unit_test(woken),
+        cmocka_unit_test(names),
+    };
+    wire_main(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
