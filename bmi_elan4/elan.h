@@ -6,6 +6,7 @@
  *   greet.c   how a link begins                 tx.c     packets on their way out
  *   rx.c      packets that came, in their order move.c   transfers
  *   poll.c    events, sleeping                  refuse.c what the interface refused
+ *   owner.c   what each process holds of ours
  *
  * The engine's lock guards all of it but the descriptors of wait() and wake().
  */
@@ -57,6 +58,7 @@ struct elan_tx {
     uint64_t ahead;         /* bytes of that piece before it */
     bool over;              /* DONE has come */
     bool kept;              /* an orphan in quarantine */
+    bool answer;            /* to somebody who has no link */
     /* where its packets go, and how many of them were refused there: they set no event */
     unsigned vp;
     E4_Addr queue;
@@ -176,10 +178,13 @@ struct elan_stray {
     enum bmi_elan4_trap_kind kind;
 };
 
-/* The last owner of a context that packets came from; when the first and the last came. */
-struct elan_seen {
-    uint64_t generation;
-    int64_t first, last;
+/* The account of a place in the network (owner.c). */
+struct elan_owner {
+    uint64_t generation;  /* of the newest process there that something was for */
+    uint32_t out, former; /* buffers that it has, and that those before it have */
+    bool dead;            /* it is known to be */
+    uint64_t seen;        /* the last one that packets came from; when the first and the last */
+    int64_t first, last;  /* of these came */
 };
 
 /* A peer that is to be told that a link was given up. */
@@ -214,7 +219,8 @@ struct rme_fabric {
     struct elan_stray stray[ELAN_STRAYS];
     uint32_t strays;
     uint32_t *told;
-    struct elan_seen *seen; /* of each process, or NULL */
+    struct elan_owner *owner; /* of each place */
+    bool died;                /* since the last look at them */
     /* in quarantine, without a link; buffers in all that may be */
     uint32_t kept_moves, kept_most;
     /* as of the last poll: after how many ms a sleeper is to look again; 0: need not */
@@ -222,7 +228,7 @@ struct rme_fabric {
     _Atomic int hint; /* a sleeper saw something at the descriptors of greet.c */
     /* out */
     struct elan_txs tx_free, orphans;
-    uint32_t tx_count, norphans, tx_most, tx_per_link, packets_most;
+    uint32_t tx_count, norphans, answers, tx_most, tx_per_link, packets_most;
     struct elan_move **move; /* all that were made */
     uint32_t nmove, move_room, active, active_most;
     struct elan_moves move_free;
@@ -252,6 +258,10 @@ void elan_link_end(struct rme_link *l, int error);
 /* The peer takes nothing any more: it is waited for no longer, but may live and write. */
 void elan_link_silent(struct rme_link *l, int64_t now);
 void elan_link_broken(struct rme_link *l, const char *why);
+/* The peer is known to be dead. */
+void elan_link_dead(struct rme_link *l);
+/* The peer says that it has no such link. */
+void elan_link_nobody(struct rme_link *l);
 /* The peer has said BYE, or BREAK. */
 void elan_link_bye(struct rme_link *l);
 void elan_link_left(struct rme_link *l);
@@ -259,19 +269,32 @@ void elan_link_left(struct rme_link *l);
 void elan_links_check(struct rme_fabric *f, int64_t now);
 /* Whether the log of this node says that the peer's context has another owner, or none. */
 bool elan_link_orphaned(struct rme_link *l);
+/* Peers that there was no buffer for are told. */
+void elan_links_tell(struct rme_fabric *f);
+/* There are so many buffers of unfinished DMAs that no new links are to be made, with anybody
+ * or with that process; says so, now and then. */
+bool elan_kept_full(struct rme_fabric *f, const struct bmi_elan4_card *theirs);
+void elan_op_disconnect(struct rme_link *l, int error);
+void elan_op_probe(struct rme_link *l);
+void elan_op_free(struct rme_link *l);
+
+/* owner.c */
+/* A buffer is taken for a process, or is had again. */
+void elan_owner_charge(struct rme_fabric *f, unsigned vp, uint64_t generation);
+void elan_owner_give(struct rme_fabric *f, unsigned vp, uint64_t generation);
+/* That process has as many as one link may. */
+bool elan_owner_full(const struct rme_fabric *f, unsigned vp, uint64_t generation);
+/* It and those that were there before have twice as many. */
+bool elan_place_full(const struct rme_fabric *f, unsigned vp);
+void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation);
+bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation);
+/* Ends the links of processes that have been found dead. */
+void elan_owners_check(struct rme_fabric *f);
 /* A process has sent something: it lives, and the former owner of its context does not. */
 void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* Another process has been seen at that context for quarantine_ms: the interface has tried all
  * that it had for the former owner meanwhile, so nothing of it is under way. */
 bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation);
-/* Peers that there was no buffer for are told. */
-void elan_links_tell(struct rme_fabric *f);
-/* There are so many buffers of unfinished DMAs that no new links are to be made; says so, now
- * and then. */
-bool elan_kept_full(struct rme_fabric *f);
-void elan_op_disconnect(struct rme_link *l, int error);
-void elan_op_probe(struct rme_link *l);
-void elan_op_free(struct rme_link *l);
 
 /* greet.c */
 int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
@@ -303,9 +326,13 @@ uint32_t elan_packets(size_t length);
 /* Back to the free ones. */
 void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx);
 /* A packet outside of all order, to somebody who may have no link; its body is a card, if any,
- * and data. */
+ * and data. -ENOBUFS: that place has too many. What is for a dead process is as good as sent.
+ */
 int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
                   const struct bmi_elan4_card *card, const void *data, size_t length);
+/* An answer to somebody who has no link. -ENOBUFS: too many such answers have not landed. */
+int elan_tx_answer(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
+                   const void *data, size_t length);
 /* The same in the order of a link. */
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
                     const struct bmi_elan4_card *card, const void *data, size_t length);

@@ -175,7 +175,7 @@ static void elan_close(struct rme_fabric *f)
         free(owed);
     }
     free(f->told);
-    free(f->seen);
+    free(f->owner);
     free(f);
 }
 
@@ -183,7 +183,10 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
 {
     struct rme_fabric *f = calloc(1, sizeof(*f));
 
-    if (!f) {
+    if (f)
+        f->owner = calloc(BMI_ELAN4_MOST_VPS, sizeof(*f->owner));
+    if (!f || !f->owner) {
+        free(f);
         config->log(config->log_arg, RME_LOG_ERROR, "elan4: opening: %s", strerror(ENOMEM));
         return -ENOMEM;
     }

@@ -48,7 +48,9 @@ static void say_hello(struct rme_link *l, uint64_t generation)
         elan_link_down(l, -ETIMEDOUT);
         return;
     }
-    int rc = elan_tx_alone(l->f, l->vp, l->queue, &p, &card, l->hello, l->hello_length);
+    int rc = elan_owner_dead(l->f, l->vp, generation)
+                 ? -ECONNREFUSED
+                 : elan_tx_alone(l->f, l->vp, l->queue, &p, &card, l->hello, l->hello_length);
     if (rc < 0)
         elan_link_down(l, rc);
 }
@@ -87,6 +89,7 @@ static void call_step(struct rme_link *l)
         refused(l, BMI_ELAN4_OTHER);
     } else {
         l->queue = theirs.queue;
+        elan_see(l->f, l->vp, theirs.generation);
         say_hello(l, theirs.generation);
     }
 }
@@ -102,10 +105,9 @@ static void question_step(struct rme_link *l, int64_t now)
     bmi_elan4_call_end(l->question);
     l->question = NULL;
     l->f->callings--;
-    l->dead = rc == -ECONNREFUSED ||
-              (rc == 0 && theirs.vp == l->vp && theirs.generation != l->generation);
-    if (l->dead)
-        elan_link_down(l, -ECONNRESET);
+    if (rc == -ECONNREFUSED ||
+        (rc == 0 && theirs.vp == l->vp && theirs.generation != l->generation))
+        elan_link_dead(l);
 }
 
 void elan_greet_ask(struct rme_link *l, int64_t now)
@@ -125,9 +127,8 @@ void elan_greet_ask(struct rme_link *l, int64_t now)
     card.wanted = l->vp;
     int rc = bmi_elan4_call_begin((struct sockaddr *)&where.tcp, where.tcp_length, &card,
                                   &l->question);
-    l->dead = rc == -ECONNREFUSED;
-    if (l->dead)
-        elan_link_down(l, -ECONNRESET);
+    if (rc == -ECONNREFUSED)
+        elan_link_dead(l);
     if (rc < 0)
         return;
     f->callings++;
@@ -215,7 +216,7 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 
     if (!at || length > ELAN_HELLO_MAX)
         return -EINVAL;
-    if (elan_kept_full(f))
+    if (elan_kept_full(f, NULL))
         return -ENOBUFS;
     struct rme_link *l = elan_link_new(f);
     if (!l)
@@ -245,7 +246,7 @@ static void reject(struct rme_fabric *f, const struct bmi_elan4_card *theirs, ui
     struct elan_packet p = {
         .kind = ELAN_REJECT, .link = number, .to = theirs->generation, .arg = verdict};
 
-    elan_tx_alone(f, theirs->vp, theirs->queue, &p, NULL, NULL, 0);
+    elan_tx_answer(f, theirs->vp, theirs->queue, &p, NULL, 0);
 }
 
 static void hello(struct rme_fabric *f, const struct elan_packet *p,
@@ -266,7 +267,7 @@ static void hello(struct rme_fabric *f, const struct elan_packet *p,
         reject(f, theirs, p->arg, verdict);
         return;
     }
-    l = elan_kept_full(f) ? NULL : elan_link_new(f);
+    l = elan_kept_full(f, theirs) ? NULL : elan_link_new(f);
     if (!l) {
         reject(f, theirs, p->arg, BMI_ELAN4_FULL);
         return;
@@ -310,8 +311,8 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
     struct elan_packet p = {.kind = ELAN_REJECT, .link = l->peer_number, .to = l->generation};
 
     if (l->state == ELAN_REQUESTED_STATE)
-        elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, data,
-                      length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
+        elan_tx_answer(l->f, l->vp, l->queue, &p, data,
+                       length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
     l->tell_request = true; /* it ends without LINK_DOWN */
     elan_link_down(l, -EACCES);
 }
@@ -354,7 +355,7 @@ static void nobody(struct rme_fabric *f, const struct bmi_elan4_card *theirs, ui
     struct elan_packet p = {.kind = ELAN_NOBODY, .link = number, .to = theirs->generation};
 
     if (bmi_elan4_card_judge(&f->card, theirs) == BMI_ELAN4_WELCOME)
-        elan_tx_alone(f, theirs->vp, theirs->queue, &p, NULL, NULL, 0);
+        elan_tx_answer(f, theirs->vp, theirs->queue, &p, NULL, 0);
 }
 
 void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct elan_packet *p,
@@ -388,5 +389,5 @@ void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct el
     else if (p->kind == ELAN_LEFT && l)
         elan_link_left(l);
     else if (p->kind == ELAN_NOBODY && l)
-        elan_link_down(l, -ECONNRESET);
+        elan_link_nobody(l);
 }

@@ -199,11 +199,34 @@ void elan_link_left(struct rme_link *l)
 
 void elan_link_broken(struct rme_link *l, const char *why)
 {
+    if (l->state == ELAN_ENDING_STATE) /* and may still write to us */
+        return;
     elan_log(l->f, RME_LOG_WARN, "%s: %s; the connection is given up", l->name, why);
     if (l->state == ELAN_UP_STATE)
         elan_link_end(l, -EPROTO);
     else
         elan_link_down(l, -EPROTO);
+}
+
+void elan_link_dead(struct rme_link *l)
+{
+    l->dead = true;
+    elan_owner_died(l->f, l->vp, l->generation);
+    elan_link_down(l, l->state == ELAN_ENDING_STATE ? l->error : -ECONNRESET);
+}
+
+/* Whether anything but ACCEPT went over it. */
+static bool was_used(const struct rme_link *l)
+{
+    return l->expected || l->next_seq > 1 || l->nmoves || l->state == ELAN_ENDING_STATE;
+}
+
+void elan_link_nobody(struct rme_link *l)
+{
+    if (was_used(l))
+        elan_link_left(l);
+    else
+        elan_link_down(l, -ECONNRESET);
 }
 
 /* Whether the log of this node says that the peer's context has another owner, or none. */
@@ -261,48 +284,40 @@ static void say_left(struct rme_link *l)
 
 void elan_links_tell(struct rme_fabric *f)
 {
-    struct elan_owed *to;
+    struct elan_owed *to, *after;
+    int rc = 0;
 
-    while ((to = TAILQ_FIRST(&f->owed)) != NULL && tell_left(f, to) == 0) {
+    for (to = TAILQ_FIRST(&f->owed); to && rc != -ENOMEM; to = after) {
+        after = TAILQ_NEXT(to, next);
+        rc = tell_left(f, to);
+        if (rc < 0)
+            continue; /* those behind it may have room */
         TAILQ_REMOVE(&f->owed, to, next);
         free(to);
     }
 }
 
-void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation)
-{
-    if (!f->seen && f->norphans + f->kept_moves)
-        f->seen = calloc(BMI_ELAN4_MOST_VPS, sizeof(*f->seen));
-    if (!f->seen)
-        return;
-    struct elan_seen *s = &f->seen[vp];
-    s->last = elan_now();
-    if (s->generation == generation)
-        return;
-    s->generation = generation;
-    s->first = s->last;
-}
-
-bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation)
-{
-    const struct elan_seen *s = f->seen ? &f->seen[vp] : NULL;
-
-    return s && generation && s->generation > generation &&
-           s->last - s->first >= f->quarantine_ms;
-}
-
-bool elan_kept_full(struct rme_fabric *f)
+bool elan_kept_full(struct rme_fabric *f, const struct bmi_elan4_card *theirs)
 {
     int64_t now = elan_now();
+    bool all = f->norphans + f->kept_moves >= f->kept_most;
 
-    if (f->norphans + f->kept_moves < f->kept_most)
+    if (!all && !(theirs && (elan_place_full(f, theirs->vp) ||
+                             elan_owner_full(f, theirs->vp, theirs->generation))))
         return false;
-    if (!f->kept_said || now - f->kept_said >= 1000)
+    if (f->kept_said && now - f->kept_said < 1000)
+        return true;
+    f->kept_said = now;
+    if (all)
         elan_log(f, RME_LOG_ERROR,
                  "no new connections: %u buffers wait for DMAs, most likely to processes that "
                  "are gone; start this process anew, or raise elan_tx_buffers",
                  f->norphans + f->kept_moves);
-    f->kept_said = now;
+    else
+        elan_log(f, RME_LOG_WARN,
+                 "no connection with process %u: it, and those that had its context before, "
+                 "take no messages",
+                 theirs->vp);
     return true;
 }
 
@@ -336,8 +351,7 @@ static bool given_up(struct rme_link *l, int64_t now)
 static void check(struct rme_link *l, int64_t now)
 {
     if (now != l->looked && elan_link_orphaned(l)) { /* what it had under way died with it */
-        l->dead = true;
-        elan_link_down(l, l->error);
+        elan_link_dead(l);
         return;
     }
     l->looked = now;
@@ -380,7 +394,7 @@ void elan_op_disconnect(struct rme_link *l, int error)
     case ELAN_REQUESTED_STATE: {
         struct elan_packet p = {
             .kind = ELAN_REJECT, .link = l->peer_number, .to = l->generation};
-        elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, NULL, 0);
+        elan_tx_answer(l->f, l->vp, l->queue, &p, NULL, 0);
         elan_link_down(l, error);
         break;
     }
@@ -400,9 +414,8 @@ void elan_op_probe(struct rme_link *l)
 
     if (l->state != ELAN_UP_STATE)
         return;
-    l->dead = elan_link_orphaned(l);
-    if (l->dead)
-        elan_link_down(l, -ECONNRESET);
+    if (elan_link_orphaned(l))
+        elan_link_dead(l);
     else
         elan_greet_ask(l, now);
 }

@@ -467,6 +467,7 @@ static void over(struct rme_fabric *f, struct elan_move *m)
     m->busy = false;
     if (m->kept) {
         m->kept = false;
+        elan_owner_give(f, m->vp, m->generation);
         f->kept_moves--;
         f->config.stats->value[RME_C_QUARANTINED]--;
     }
@@ -579,6 +580,7 @@ void elan_move_forget(struct rme_link *l)
         m->x = NULL;
         m->place = NULL;
         m->kept = true;
+        elan_owner_charge(l->f, m->vp, m->generation);
         l->f->kept_moves++;
         l->f->config.stats->value[RME_C_QUARANTINED]++;
         l->f->active--; /* it is nobody's until DONE comes, if ever */

@@ -26,7 +26,9 @@ const struct rme_option_row elan_options[] = {
      NULL},
     {"elan_tx_buffers", "count", 1024, 16, 65536, "Send buffers of all connections.", NULL},
     {"elan_tx_per_link", "count", 128, 8, 65536,
-     "Send buffers one connection may hold, so that a dead peer starves nobody.", NULL},
+     "Send buffers one connection, and all with one process, may hold, so that a dead peer "
+     "starves nobody.",
+     NULL},
     {"elan_transfers", "count", 128, 4, 4096,
      "Transfers that may be with the network interface at a time; others wait.", NULL},
     {"elan_drain_timeout_ms", "ms", 300, 10, 600000,

@@ -138,13 +138,15 @@ static void look_around(struct rme_fabric *f)
     if (f->kept_moves && f->polls % 64 == 0)
         elan_moves_check(f, now);
     elan_tx_overdue(f, now);
+    if (f->died)
+        elan_owners_check(f);
 }
 
 /* When to look again for what is found by that only, in milliseconds; 0: there is nothing. */
 static int restless(const struct rme_fabric *f)
 {
     if (!TAILQ_EMPTY(&f->ending) || elan_tx_restless(f) || !TAILQ_EMPTY(&f->ready) ||
-        !TAILQ_EMPTY(&f->eventful))
+        !TAILQ_EMPTY(&f->eventful) || f->died)
         return ELAN_RESTLESS_MS;
     return !TAILQ_EMPTY(&f->resting) || !TAILQ_EMPTY(&f->owed) ? ELAN_LOOK_MS : 0;
 }
@@ -155,7 +157,8 @@ int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
     f->used = 0;
     f->max = max;
     f->polls++;
-    if (atomic_load(&f->hint) || f->callings || !TAILQ_EMPTY(&f->ending) || f->polls % 64 == 0)
+    if (atomic_load(&f->hint) || f->callings || !TAILQ_EMPTY(&f->ending) || f->died ||
+        f->polls % 64 == 0)
         look_around(f);
     if (atomic_load_explicit(&f->nic->traps, memory_order_relaxed) != f->traps)
         elan_refusals(f);

@@ -9,6 +9,8 @@
  * others: at most ELAN_WINDOW of them, as nothing is sent whose number is so far ahead of the
  * oldest that has not landed.
  *
+ * Whoever a buffer is for has it in its account (owner.c) from its taking to its giving back.
+ *
  * A DMA cannot be taken back. The memory of what has not landed when its link ends belongs to
  * nobody, among the orphans, until it lands or the context is left.
  */
@@ -52,7 +54,7 @@ void elan_tx_unmake(struct rme_fabric *f, struct elan_tx *tx)
 }
 
 /* A free one, made if there may be more. */
-static struct elan_tx *take(struct rme_fabric *f, uint32_t most)
+static struct elan_tx *find(struct rme_fabric *f, uint32_t most)
 {
     struct elan_tx *tx = TAILQ_FIRST(&f->tx_free);
 
@@ -72,19 +74,42 @@ static struct elan_tx *take(struct rme_fabric *f, uint32_t most)
     return tx;
 }
 
+/* One for that process, which has it until elan_tx_give(). */
+static struct elan_tx *take(struct rme_fabric *f, uint32_t most, unsigned vp,
+                            uint64_t generation)
+{
+    struct elan_tx *tx = find(f, most);
+
+    if (!tx)
+        return NULL;
+    tx->vp = vp;
+    tx->generation = generation;
+    elan_owner_charge(f, vp, generation);
+    return tx;
+}
+
 void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
 {
+    elan_owner_give(f, tx->vp, tx->generation);
+    f->answers -= tx->answer;
+    tx->answer = false;
     tx->link = NULL;
     TAILQ_INSERT_HEAD(&f->tx_free, tx, next);
 }
 
 /* ---- Buffers of the host ---- */
 
+/* Whether the link may have one more. */
+static bool may_have(const struct rme_link *l)
+{
+    return l->state == ELAN_UP_STATE && l->tx_used < l->f->tx_per_link &&
+           !elan_owner_full(l->f, l->vp, l->generation);
+}
+
 void *elan_op_tx_get(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    struct elan_tx *tx =
-        l->state == ELAN_UP_STATE && l->tx_used < f->tx_per_link ? take(f, f->tx_most) : NULL;
+    struct elan_tx *tx = may_have(l) ? take(f, f->tx_most, l->vp, l->generation) : NULL;
 
     if (!tx) {
         if (!l->tx_wanted) {
@@ -122,7 +147,7 @@ static void tell_rooms(struct rme_fabric *f)
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &f->links, all)
-        if (l->tx_wanted && l->state == ELAN_UP_STATE && l->tx_used < f->tx_per_link &&
+        if (l->tx_wanted && may_have(l) &&
             (!TAILQ_EMPTY(&f->tx_free) || f->tx_count - f->norphans < f->tx_most)) {
             l->tx_wanted = false;
             f->wanting--;
@@ -224,13 +249,18 @@ static void run(struct rme_fabric *f, const uint64_t dma[7])
     f->config.stats->value[RME_C_SEND_REQUESTS]++;
 }
 
-int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
-                  const struct bmi_elan4_card *card, const void *data, size_t length)
+static int send_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
+                      const struct bmi_elan4_card *card, const void *data, size_t length,
+                      bool answer)
 {
-    struct elan_tx *tx = take(f, UINT32_MAX);
     size_t before = card ? BMI_ELAN4_CARD_BYTES : 0;
     uint64_t dma[7];
 
+    if (elan_owner_dead(f, vp, p->to))
+        return 0;
+    if (elan_place_full(f, vp))
+        return -ENOBUFS;
+    struct elan_tx *tx = take(f, UINT32_MAX, vp, p->to);
     if (!tx)
         return -ENOMEM;
     if (card)
@@ -240,9 +270,7 @@ int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_
     p->bytes = (uint16_t)(before + length);
     p->from = f->nic->vp;
     elan_packet_encode(p, tx->at);
-    tx->vp = vp;
     tx->queue = queue;
-    tx->generation = p->to;
     tx->since = elan_now();
     tx->refused = 0;
     elan4_store64(0, tx->landed);
@@ -252,15 +280,31 @@ int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_
     run(f, dma);
     bmi_elan4_flush(f->nic);
     tx->link = NULL;
+    tx->answer = answer;
+    f->answers += answer;
     TAILQ_INSERT_TAIL(&f->orphans, tx, next);
     f->norphans++;
     return 0;
 }
 
+int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
+                  const struct bmi_elan4_card *card, const void *data, size_t length)
+{
+    return send_alone(f, vp, queue, p, card, data, length, false);
+}
+
+int elan_tx_answer(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
+                   const void *data, size_t length)
+{
+    if (f->answers >= f->kept_most / 2 || elan_owner_full(f, vp, p->to))
+        return -ENOBUFS;
+    return send_alone(f, vp, queue, p, NULL, data, length, true);
+}
+
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
                     const struct bmi_elan4_card *card, const void *data, size_t length)
 {
-    struct elan_tx *tx = take(l->f, UINT32_MAX);
+    struct elan_tx *tx = take(l->f, UINT32_MAX, l->vp, l->generation);
     size_t before = card ? BMI_ELAN4_CARD_BYTES : 0;
 
     if (!tx)
@@ -313,9 +357,7 @@ static void send_message(struct rme_link *l, struct elan_tx *tx)
 
     elan_tx_number(l, tx);
     tx->since = 0;
-    tx->vp = l->vp;
     tx->queue = l->queue;
-    tx->generation = l->generation;
     tx->refused = 0;
     elan4_store64(0, tx->landed);
     compat_prime(f->nic->ctx, tx->event, (int)tx->packets);
@@ -516,9 +558,8 @@ static void overdue(struct rme_link *l, int64_t now)
     if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
         return;
     l->looked = now;
-    l->dead = elan_link_orphaned(l);
-    if (l->dead)
-        elan_link_down(l, -ECONNRESET);
+    if (elan_link_orphaned(l))
+        elan_link_dead(l);
     else if (age >= l->f->dead_ms)
         elan_link_silent(l, now);
     else if (age >= ELAN_ASK_MS || move_age >= ELAN_ASK_MS)

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * owner.c - accounts of processes.
+ *
+ * A packet to the queue of a process that is dead, or that takes nothing, does not land, and
+ * its buffer is not had again. So that such a process costs no more than one link may, each
+ * process has an account of the buffers that it has and that have not landed, whatever links
+ * they belong to or belonged to. There are never more of them for messages than
+ * elan_tx_per_link says.
+ *
+ * The account is one of a place in the network (vp), where processes come after each other.
+ * What a former one left behind does not hinder the next one, for it may come back only when
+ * that one tells what its interface refused (refuse.c). But who comes, dies and comes again
+ * leaves more each time: with twice the number there are no new links with that place until
+ * something has come back. Other places do not notice.
+ *
+ * A process that is known to be dead is noted here, so that it is found out once, by whichever
+ * of its links: the others end at once, and nothing more is sent to it.
+ */
+#include "bmi_elan4/elan.h"
+
+static struct elan_owner *owner_of(const struct rme_fabric *f, unsigned vp)
+{
+    return &f->owner[vp];
+}
+
+/* A newer process has the place. */
+static void succeed(struct elan_owner *o, uint64_t generation)
+{
+    if (generation <= o->generation)
+        return;
+    o->generation = generation;
+    o->former += o->out;
+    o->out = 0;
+    o->dead = false;
+}
+
+void elan_owner_charge(struct rme_fabric *f, unsigned vp, uint64_t generation)
+{
+    struct elan_owner *o = owner_of(f, vp);
+
+    succeed(o, generation);
+    if (generation == o->generation)
+        o->out++;
+    else
+        o->former++;
+}
+
+void elan_owner_give(struct rme_fabric *f, unsigned vp, uint64_t generation)
+{
+    struct elan_owner *o = owner_of(f, vp);
+
+    if (generation == o->generation)
+        o->out--;
+    else
+        o->former--;
+}
+
+bool elan_owner_full(const struct rme_fabric *f, unsigned vp, uint64_t generation)
+{
+    const struct elan_owner *o = owner_of(f, vp);
+
+    if (generation > o->generation) /* nothing was for it yet */
+        return false;
+    return (generation == o->generation ? o->out : o->former) >= f->tx_per_link;
+}
+
+bool elan_place_full(const struct rme_fabric *f, unsigned vp)
+{
+    const struct elan_owner *o = owner_of(f, vp);
+
+    return o->out + o->former >= 2 * f->tx_per_link;
+}
+
+void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation)
+{
+    struct elan_owner *o = owner_of(f, vp);
+
+    succeed(o, generation);
+    if (!generation || generation != o->generation || o->dead)
+        return;
+    o->dead = true;
+    f->died = true;
+}
+
+bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation)
+{
+    const struct elan_owner *o = owner_of(f, vp);
+
+    return o->dead && generation == o->generation;
+}
+
+void elan_owners_check(struct rme_fabric *f)
+{
+    struct rme_link *l, *after;
+
+    f->died = false;
+    for (l = TAILQ_FIRST(&f->links); l; l = after) {
+        after = TAILQ_NEXT(l, all);
+        if ((l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE) &&
+            elan_owner_dead(f, l->vp, l->generation))
+            elan_link_dead(l);
+    }
+}
+
+void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation)
+{
+    struct elan_owner *o = owner_of(f, vp);
+
+    if (generation == o->generation)
+        o->dead = false;
+    o->last = elan_now();
+    if (o->seen == generation)
+        return;
+    o->seen = generation;
+    o->first = o->last;
+}
+
+bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation)
+{
+    const struct elan_owner *o = owner_of(f, vp);
+
+    return generation && o->seen > generation && o->last - o->first >= f->quarantine_ms;
+}

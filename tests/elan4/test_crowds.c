@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What dead processes, deaf ones and strangers cost the others: no more than one link may.
+ * Many are killed in turn without leaving, many ask and die, one holds many links; others are
+ * served meanwhile, the buffers that are out are bounded, and in the end all is as it was.
+ *
+ * A deaf process blocks its inputter, so that nothing lands there; those of other nodes than
+ * the server's are not found in its log when they die.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bmi_elan4/elan.h"
+#include "tests/elan4/sides.h"
+
+#define PER_LINK  8  /* buffers that a link may have */
+#define BUFFERS   64 /* and all of them */
+#define LINKS     12 /* of who has many */
+#define TURNS     24 /* who are killed in turn at one place */
+#define STRANGERS 80 /* who ask, each on a node of its own */
+#define STALE     50 /* answers to a link that is not there */
+#define SMALL     "elan_tx_buffers=64,elan_tx_per_link=8,elan_nodes=0-99,elan_contexts=2-9"
+#define FOR_EVER  ",elan_quarantine_ms=3600000,elan_dead_ms=3600000,elan_drain_timeout_ms=20"
+
+/* What the processes see. */
+struct shared {
+    _Atomic int asked, ready; /* children that are so far */
+    uint64_t generation;      /* of the server */
+    unsigned vp;
+    E4_Addr queue;
+};
+static struct shared *sh;
+
+static void on_node(int node)
+{
+    char text[20];
+
+    snprintf(text, sizeof(text), "%d", node);
+    setenv("EMUELAN4_NODE", text, 1);
+}
+
+static void begin(struct side *server, const char *more)
+{
+    char options[300];
+
+    snprintf(options, sizeof(options), SMALL "%s", more);
+    on_node(0);
+    open_side(server, "elan4://0:2", options);
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    sh->generation = server->f->nic->generation;
+    sh->vp = server->f->nic->vp;
+    sh->queue = bmi_elan4_inbox_queue(server->f->inbox);
+    atomic_store(&sh->asked, 0);
+    atomic_store(&sh->ready, 0);
+}
+
+/* A client that is served. */
+static void come(struct side *client, struct side *server, int node)
+{
+    int ups = server->count[RME_EV_LINK_UP];
+
+    on_node(node);
+    open_side(client, NULL, SMALL FOR_EVER);
+    dial(client, "elan4://0:2");
+    until(client, server, RME_EV_LINK_UP, 1);
+    until(server, client, RME_EV_LINK_UP, ups + 1);
+}
+
+/* What was refused here may be on its way to be told, and have all that a process may. */
+static void say_to(struct side *s, struct side *other, const char *text)
+{
+    uint64_t end = rme_now() + PATIENCE_MS;
+    char *tx;
+
+    while ((tx = ops->tx_get(s->link)) == NULL) {
+        assert_true(rme_now() < end);
+        poll_side(s);
+        poll_side(other);
+    }
+    ops->tx_send(s->link, strcpy(tx, text), strlen(text) + 1);
+    ops->flush(s->f);
+}
+
+static void talk(struct side *client, struct side *server, struct rme_link *l, int times)
+{
+    int heard = client->count[RME_EV_RECV], asked = server->count[RME_EV_RECV];
+
+    server->link = l;
+    for (int i = 1; i <= times; i++) {
+        say_to(client, server, "are you there");
+        until(server, client, RME_EV_RECV, asked + i);
+        say_to(server, client, "I am");
+        until(client, server, RME_EV_RECV, heard + i);
+    }
+}
+
+static void go(struct side *client, struct side *server)
+{
+    int downs = server->count[RME_EV_LINK_DOWN];
+
+    ops->link_disconnect(client->link, -ESHUTDOWN);
+    until(client, server, RME_EV_LINK_DOWN, client->count[RME_EV_LINK_DOWN] + 1);
+    until(server, client, RME_EV_LINK_DOWN, downs + 1);
+    close_side(client);
+}
+
+static void end_child(pid_t pid)
+{
+    int st;
+
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_true(WIFSIGNALED(st));
+}
+
+/* A process that goes deaf. The parent goes on at once, and polls. */
+static pid_t begin_child(void (*child)(int), int arg)
+{
+    pid_t pid = fork_quietly();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(120);
+        child(arg);
+        _exit(1);
+    }
+    return pid;
+}
+
+/* What came is taken, and what landed is had again. */
+static void look(struct side *s)
+{
+    for (int i = 0; i < 128; i++)
+        poll_side(s);
+}
+
+static void until_so_far(struct side *server, _Atomic int *how_many, int n)
+{
+    uint64_t end = rme_now() + PATIENCE_MS;
+
+    while (atomic_load(how_many) < n) {
+        assert_true(rme_now() < end);
+        poll_side(server);
+    }
+}
+
+/* Sends on that link what it takes: how many. */
+static uint32_t fill(struct side *server, struct rme_link *l)
+{
+    uint32_t n = 0;
+    char *tx;
+
+    for (; (tx = ops->tx_get(l)) != NULL; n++)
+        ops->tx_send(l, strcpy(tx, "nobody hears"), 13);
+    ops->flush(server->f);
+    return n;
+}
+
+static uint32_t out_at(const struct side *s, unsigned vp)
+{
+    return s->f->owner[vp].out + s->f->owner[vp].former;
+}
+
+/* All of the server's buffers are its own, and no account has any. */
+static void as_at_the_start(struct side *server)
+{
+    look(server);
+    assert_true(TAILQ_EMPTY(&server->f->links) && TAILQ_EMPTY(&server->f->owed));
+    assert_int_equal(server->f->norphans + server->f->kept_moves + server->f->answers, 0);
+    assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
+    for (unsigned vp = 0; vp < BMI_ELAN4_MOST_VPS; vp++)
+        assert_int_equal(out_at(server, vp), 0);
+    assert_in_range(server->f->tx_count, 1, 2 * BUFFERS);
+    close_side(server);
+}
+
+/* Who has that place next asks until it is served, and stays until nothing is out there. */
+static void take_the_place(struct side *server, int node)
+{
+    uint64_t end = rme_now() + PATIENCE_MS;
+    struct side client;
+
+    on_node(node);
+    open_side(&client, NULL, SMALL FOR_EVER);
+    unsigned vp = client.f->nic->vp;
+    while (!client.count[RME_EV_LINK_UP]) {
+        assert_true(rme_now() < end);
+        dial(&client, "elan4://0:2");
+        for (uint64_t again = rme_now() + 50;
+             rme_now() < again && !client.count[RME_EV_LINK_UP];) {
+            poll_side(server);
+            poll_side(&client);
+        }
+        if (!client.count[RME_EV_LINK_UP]) {
+            int downs = client.count[RME_EV_LINK_DOWN];
+            ops->link_disconnect(client.link, -ETIMEDOUT);
+            until(&client, server, RME_EV_LINK_DOWN, downs + 1);
+        }
+    }
+    while (out_at(server, vp)) {
+        assert_true(rme_now() < end);
+        int before = server->count[RME_EV_RECV];
+        say_to(&client, server, "still here");
+        until(server, &client, RME_EV_RECV, before + 1);
+        for (int i = 0; i < 64; i++) {
+            poll_side(server);
+            poll_side(&client);
+        }
+    }
+    go(&client, server);
+}
+
+/* ---- Killed in turn ---- */
+
+/* Asks, tells nobody what was refused to it, and is deaf when its link is up. */
+static void rude(int links)
+{
+    struct side me;
+
+    open_side(&me, NULL, SMALL FOR_EVER);
+    for (int i = 0; i < links; i++)
+        dial(&me, "elan4://0:2");
+    for (bool asked = false; !asked || me.count[RME_EV_LINK_UP] < links;) {
+        me.f->traps = atomic_load(&me.f->nic->traps);
+        poll_side(&me);
+        if (!asked && !me.f->norphans) { /* its questions have landed */
+            asked = true;
+            atomic_fetch_add(&sh->asked, 1);
+        }
+    }
+    elan4_block_inputter(me.f->nic->ctx, 1);
+    atomic_fetch_add(&sh->ready, 1);
+    for (;;)
+        pause();
+}
+
+/* One of them: whether it was served. */
+static bool one_turn(struct side *server)
+{
+    int asked = atomic_load(&sh->asked), ready = atomic_load(&sh->ready);
+    int downs = server->count[RME_EV_LINK_DOWN];
+    pid_t pid = begin_child(rude, 1);
+
+    until_so_far(server, &sh->asked, asked + 1);
+    look(server); /* HELLO is taken */
+    if (TAILQ_EMPTY(&server->f->links)) {
+        end_child(pid);
+        return false;
+    }
+    until_so_far(server, &sh->ready, ready + 1);
+    look(server); /* ACCEPT has landed */
+    assert_in_range(fill(server, server->link), 1, PER_LINK);
+    end_child(pid);
+    until(server, NULL, RME_EV_LINK_DOWN, downs + 1);
+    assert_int_equal(server->error, -ECONNRESET);
+    return true;
+}
+
+static void killed_in_turn(void **state)
+{
+    struct side server, client;
+    int served = 0;
+    (void)state;
+    begin(&server, ",elan_quarantine_ms=200,elan_dead_ms=3600000,elan_drain_timeout_ms=20");
+    for (int i = 0; i < TURNS; i++) {
+        served += one_turn(&server);
+        assert_in_range(server.f->norphans + server.f->kept_moves, 1, 3 * PER_LINK);
+    }
+    assert_in_range(served, 2, TURNS);
+    printf("%d of %d were served, %u buffers are kept\n", served, TURNS, server.f->norphans);
+    come(&client, &server, 1);
+    talk(&client, &server, server.link, 50);
+    go(&client, &server);
+    take_the_place(&server, 0);
+    as_at_the_start(&server);
+}
+
+/* ---- Strangers ---- */
+
+/* Asks with another key, and hears no answer. */
+static void stranger(int node)
+{
+    struct side me;
+
+    on_node(node);
+    open_side(&me, NULL, SMALL FOR_EVER ",elan_key=another");
+    elan4_block_inputter(me.f->nic->ctx, 1);
+    dial(&me, "elan4://0:2");
+    while (me.f->norphans)
+        poll_side(&me);
+    atomic_fetch_add(&sh->ready, 1);
+    for (;;)
+        pause();
+}
+
+/* Answers to links that the server does not have. */
+static void stale(int node)
+{
+    struct side me;
+
+    on_node(node);
+    open_side(&me, NULL, SMALL FOR_EVER);
+    elan4_block_inputter(me.f->nic->ctx, 1);
+    for (int i = 0; i < STALE; i++) {
+        struct elan_packet p = {
+            .kind = ELAN_ACCEPT, .link = 77, .to = sh->generation, .arg = (uint32_t)i};
+        assert_int_equal(elan_tx_alone(me.f, sh->vp, sh->queue, &p, &me.f->card, "", 1), 0);
+        while (me.f->norphans)
+            poll_side(&me);
+    }
+    atomic_fetch_add(&sh->ready, 1);
+    for (;;)
+        pause();
+}
+
+static void strangers(void **state)
+{
+    struct side server, client;
+    (void)state;
+    begin(&server, FOR_EVER);
+    pid_t pid = begin_child(stale, 1);
+    until_so_far(&server, &sh->ready, 1);
+    look(&server);
+    end_child(pid);
+    assert_in_range(out_at(&server, bmi_elan4_vp(&server.f->nic->range, 1, 3)), 1, PER_LINK);
+    for (int i = 0; i < STRANGERS; i++) {
+        pid = begin_child(stranger, 2 + i);
+        until_so_far(&server, &sh->ready, i + 2);
+        look(&server);
+        end_child(pid);
+        assert_in_range(server.f->norphans, 1, BUFFERS / 2);
+    }
+    come(&client, &server, 0);
+    talk(&client, &server, server.link, 50);
+    go(&client, &server);
+    for (int i = 0; i < STRANGERS + 1; i++)
+        take_the_place(&server, 1 + i);
+    as_at_the_start(&server);
+}
+
+/* ---- One process with many links ---- */
+
+static void many_links(void **state)
+{
+    struct side server, client;
+    struct rme_link *l;
+    uint32_t given = 0;
+    (void)state;
+    begin(&server, FOR_EVER);
+    pid_t pid = begin_child(rude, LINKS);
+    until_so_far(&server, &sh->ready, 1);
+    look(&server);
+    assert_int_equal(server.count[RME_EV_LINK_UP], LINKS);
+    TAILQ_FOREACH(l, &server.f->links, all)
+        given += fill(&server, l);
+    assert_in_range(given, 1, PER_LINK);
+    /* others have what they need, and there are enough of them */
+    come(&client, &server, 1);
+    talk(&client, &server, server.link, 50);
+    /* it is found dead by one of its links; all of them end, and nothing more is sent there */
+    end_child(pid);
+    until(&server, &client, RME_EV_LINK_DOWN, LINKS);
+    assert_int_equal(server.error, -ECONNRESET);
+    assert_in_range(server.f->norphans, 1, PER_LINK);
+    assert_in_range(out_at(&server, 1), 1, PER_LINK);
+    go(&client, &server);
+    take_the_place(&server, 0);
+    as_at_the_start(&server);
+}
+
+/* ---- Who was given up ---- */
+
+static void owe(struct side *server, unsigned vp, E4_Addr queue, uint64_t generation,
+                uint32_t number)
+{
+    struct elan_owed *to = malloc(sizeof(*to));
+
+    assert_non_null(to);
+    *to = (struct elan_owed){
+        .vp = vp, .queue = queue, .generation = generation, .number = number};
+    TAILQ_INSERT_TAIL(&server->f->owed, to, next);
+}
+
+/* What cannot be told to one process is told to those behind it. */
+static void owed_to_two(void **state)
+{
+    struct side server, client;
+    struct rme_link *l, *after;
+    (void)state;
+    begin(&server, ",elan_quarantine_ms=200,elan_dead_ms=3600000,elan_drain_timeout_ms=20");
+    on_node(1);
+    pid_t pid = begin_child(rude, LINKS);
+    until_so_far(&server, &sh->ready, 1);
+    look(&server);
+    l = TAILQ_FIRST(&server.f->links);
+    unsigned vp = l->vp;
+    E4_Addr queue = l->queue;
+    uint64_t generation = l->generation;
+    fill(&server, l);
+    for (; l; l = after) { /* each with a BYE that does not land */
+        after = TAILQ_NEXT(l, all);
+        ops->link_disconnect(l, -ESHUTDOWN);
+    }
+    until(&server, NULL, RME_EV_LINK_DOWN, LINKS);
+    assert_true(elan_place_full(server.f, vp));
+    come(&client, &server, 2);
+    owe(&server, vp, queue, generation, 5);
+    owe(&server, server.link->vp, server.link->queue, server.link->generation,
+        server.link->peer_number);
+    until(&client, &server, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(client.error, -ECONNRESET);
+    assert_int_equal(TAILQ_FIRST(&server.f->owed)->vp, vp);
+    assert_null(TAILQ_NEXT(TAILQ_FIRST(&server.f->owed), next));
+    until(&server, &client, RME_EV_LINK_DOWN, LINKS + 1);
+    close_side(&client);
+    end_child(pid);
+    take_the_place(&server, 1);
+    as_at_the_start(&server);
+}
+
+/* ---- Links that end in order ---- */
+
+/* A packet that the client's link would not send now. */
+static void send_raw(struct side *client, enum elan_kind kind, uint32_t seq)
+{
+    struct rme_link *l = client->link;
+    struct elan_packet p = {
+        .kind = (uint8_t)kind, .link = l->peer_number, .to = l->generation, .seq = seq};
+
+    assert_int_equal(elan_tx_alone(client->f, l->vp, l->queue, &p, NULL, NULL, 0), 0);
+}
+
+/* Who says that there is no such link may still write, if the link was used. */
+static void nobody_on_a_used_link(void **state)
+{
+    struct side server, client;
+    (void)state;
+    begin(&server, FOR_EVER);
+    come(&client, &server, 1);
+    talk(&client, &server, server.link, 1);
+    send_raw(&client, ELAN_NOBODY, 0);
+    while (server.link->state == ELAN_UP_STATE)
+        poll_side(&server);
+    for (int i = 0; i < 300; i++, usleep(200))
+        poll_side(&server);
+    assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
+    assert_int_equal(server.stats.value[RME_C_QUARANTINED], 1);
+    until(&client, &server, RME_EV_LINK_DOWN, 1); /* BYE has come */
+    until(&server, &client, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(server.error, -ECONNRESET);
+    close_side(&client);
+    as_at_the_start(&server);
+}
+
+/* Nor is a link that is ending over when its peer sends what it must not. */
+static void broken_while_ending(void **state)
+{
+    struct side server, client;
+    (void)state;
+    begin(&server, FOR_EVER);
+    come(&client, &server, 1);
+    talk(&client, &server, server.link, 1);
+    ops->link_disconnect(server.link, -ESHUTDOWN);
+    uint64_t before = server.link->expected;
+    send_raw(&client, ELAN_MESSAGE, (uint32_t)before + 5000);
+    for (int i = 0; i < 300; i++, usleep(200))
+        poll_side(&server);
+    assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
+    assert_int_equal(server.stats.value[RME_C_QUARANTINED], 1);
+    until(&client, &server, RME_EV_LINK_DOWN, 1);
+    until(&server, &client, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(server.error, -ESHUTDOWN);
+    close_side(&client);
+    as_at_the_start(&server);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_in_turn),
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(many_links),
+        cmocka_unit_test(owed_to_two),
+        cmocka_unit_test(nobody_on_a_used_link),
+        cmocka_unit_test(broken_while_ending),
+    };
+
+    sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (sh == MAP_FAILED)
+        return 2;
+    return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);
+}
