@@ -58,12 +58,26 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     return 0;
 }
 
+/* The cache gives up what it does not need.  False: that is nothing. */
+static bool drop_unused(struct rme_mreg *mreg)
+{
+    bool dropped;
+
+    pthread_mutex_lock(&mreg->lock);
+    dropped = mreg_cache_drop_unused(mreg);
+    pthread_mutex_unlock(&mreg->lock);
+    if (dropped)
+        rme_mreg_reap(mreg);
+    return dropped;
+}
+
 void rme_mreg_free(struct rme_mreg *mreg)
 {
     if (mreg == NULL)
         return;
+    (void)drop_unused(mreg);
+    rme_mreg_reap(mreg); /* ends the watches, for which the monitor is needed */
     mreg_cache_close(mreg);
-    rme_mreg_reap(mreg);
     pthread_mutex_destroy(&mreg->reap_lock);
     pthread_mutex_destroy(&mreg->lock);
     free(mreg);
@@ -248,15 +262,10 @@ static int register_one(struct rme_mreg *mreg, struct rme_mseg **seg, unsigned a
                         struct rme_mreg_hold *hold)
 {
     int ret = register_group(mreg, seg, 1, access, rme_mreg_caches(mreg), hold);
-    bool dropped;
 
     if (ret == 0 || !rme_mreg_caches(mreg))
         return ret;
-    pthread_mutex_lock(&mreg->lock);
-    dropped = mreg_cache_drop_unused(mreg);
-    pthread_mutex_unlock(&mreg->lock);
-    if (dropped)
-        rme_mreg_reap(mreg);
+    (void)drop_unused(mreg);
     return register_group(mreg, seg, 1, access, false, hold);
 }
 

@@ -93,10 +93,6 @@ void mreg_cache_open(struct rme_mreg *mreg)
 
 void mreg_cache_close(struct rme_mreg *mreg)
 {
-    pthread_mutex_lock(&mreg->lock);
-    (void)mreg_cache_drop_unused(mreg);
-    pthread_mutex_unlock(&mreg->lock);
-    rme_mreg_reap(mreg); /* ends the watches, for which the monitor is needed */
     rme_monitor_leave(mreg->monitor, &mreg->watcher);
     mreg->monitor = NULL;
 }

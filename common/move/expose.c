@@ -114,6 +114,18 @@ bool rme_unit_offer(struct rme_peer *peer, struct rme_unit *unit)
     return true;
 }
 
+void rme_unit_describe(const struct rme_peer *peer, const struct rme_unit *unit, void *tx,
+                       uint8_t type)
+{
+    for (uint32_t i = 0; i < unit->nmseg; i++) {
+        const struct rme_mseg *mseg = &unit->mseg[i];
+        uint64_t key = unit->nrange != 0 ? unit->range[i].key : rme_peer_key(peer, mseg->rkey);
+        struct rme_wire_segment segment = {(uintptr_t)mseg->base, key, mseg->length};
+
+        rme_wire_put_segment(tx, type, i, &segment);
+    }
+}
+
 /* Tells the peer of a unit. */
 static bool send_window(struct rme_peer *peer, struct rme_control *control)
 {
@@ -146,8 +158,7 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
 
 const struct rme_control_kind rme_control_window = {.send = send_window};
 
-/* It is open no longer, or its link is not there any more. */
-static void forget(struct rme *rme, struct rme_unit *unit)
+void rme_unit_forget(struct rme *rme, struct rme_unit *unit)
 {
     rme->offered -= unit->offered;
     unit->offered = 0;
@@ -163,7 +174,7 @@ void rme_unit_close(struct rme *rme, struct rme_unit *unit)
         return;
     /* it ends, and that closes it: nothing was opened before it was up (open_unit) */
     if (peer->state != RME_PEER_UP) {
-        forget(rme, unit);
+        rme_unit_forget(rme, unit);
         return;
     }
     op->pins++;
@@ -181,42 +192,10 @@ void rme_units_close(struct rme *rme, struct rme_op *op)
         rme_unit_close(rme, rme_entry(node, struct rme_unit, link));
 }
 
-/* Those that wait for windows try again. */
-static void windows_free(struct rme *rme)
-{
-    struct rme_node *node;
-
-    while ((node = rme_node_take(&rme->window_turn)) != NULL)
-        rme_peer_kick(rme_entry(node, struct rme_peer, window_turn));
-}
-
 void rme_unit_shutting(struct rme_op *op)
 {
     if (op->closing == 0 || op->shutting || !rme_op_sends(op))
         return;
     op->shutting = true;
     op->peer->shutting++;
-}
-
-void rme_unit_closed(struct rme *rme, struct rme_unit *unit)
-{
-    struct rme_op *op = unit->op;
-
-    rme_node_remove(&unit->closing);
-    forget(rme, unit);
-    if (unit->gone)
-        rme_unit_give_back(rme, unit);
-    if (--op->closing == 0 && op->shutting) {
-        op->shutting = false;
-        op->peer->shutting--;
-    }
-    rme_op_unpin(rme, op);
-    windows_free(rme);
-}
-
-void rme_units_lost(struct rme_peer *peer)
-{
-    while (!rme_node_alone(&peer->closing))
-        rme_unit_closed(peer->rme, rme_entry(peer->closing.next, struct rme_unit, closing));
-    windows_free(peer->rme);
 }

@@ -164,19 +164,17 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op);
 /* Forgets a unit that no device of ours uses; one that is BUSY is only given up, one that is
  * open is closed first. */
 void rme_unit_free(struct rme *rme, struct rme_unit *unit);
-/* Puts its segments into a message. */
-void rme_unit_describe(const struct rme_peer *peer, const struct rme_unit *unit, void *tx,
-                       uint8_t type);
 /* Copies out of the block what was received into it. */
 void rme_unit_unpack(struct rme *rme, struct rme_unit *unit);
 /* Registers the first unit of rme->work, with the lock released meanwhile. */
 void rme_unit_work(struct rme *rme);
+/* RME_EV_CLOSED. */
+void rme_unit_closed(struct rme *rme, struct rme_unit *unit);
+/* The link is down: what was being closed is closed. */
+void rme_units_lost(struct rme_peer *peer);
 void rme_unit_clear(struct rme *rme);
 int rme_reserve_open(struct rme *rme);
 void rme_reserve_close(struct rme *rme);
-
-/* Gives back what it held; nothing of it is open or in use. */
-void rme_unit_give_back(struct rme *rme, struct rme_unit *unit);
 
 /* ---- expose.c ---- */
 
@@ -197,10 +195,11 @@ void rme_units_close(struct rme *rme, struct rme_op *op);
 /* The op has ended but for that: what the peer says from now on waits for it if it is a
  * send. */
 void rme_unit_shutting(struct rme_op *op);
-/* RME_EV_CLOSED. */
-void rme_unit_closed(struct rme *rme, struct rme_unit *unit);
-/* The link is down: what was being closed is closed. */
-void rme_units_lost(struct rme_peer *peer);
+/* It is open no longer, or its link is not there any more. */
+void rme_unit_forget(struct rme *rme, struct rme_unit *unit);
+/* Puts the segments of a unit, and what opens them, into a message. */
+void rme_unit_describe(const struct rme_peer *peer, const struct rme_unit *unit, void *tx,
+                       uint8_t type);
 
 /* ---- move.c ---- */
 

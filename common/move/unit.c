@@ -350,25 +350,6 @@ void rme_unit_unpack(struct rme *rme, struct rme_unit *unit)
     rme_count_add(rme, RME_C_BYTES_COPIED, unit->length);
 }
 
-void rme_unit_free(struct rme *rme, struct rme_unit *unit)
-{
-    struct rme_op *op = unit->op;
-
-    rme_node_remove(&unit->link);
-    rme_node_remove(&unit->queue);
-    rme_node_remove(&unit->control.link);
-    op->rndv->nunit--;
-    if (unit->state == RME_UNIT_BUSY) {
-        unit->op = NULL;
-        return;
-    }
-    rme_unit_close(rme, unit);
-    if (unit->nrange == 0)
-        rme_unit_give_back(rme, unit);
-    else
-        unit->gone = true; /* it waits until nothing of it is open */
-}
-
 /* The hold and the block of a unit go back; who uses the block next has it when the hold is
  * deregistered.  True: that is to be done. */
 static bool let_go(struct rme *rme, struct rme_unit *unit)
@@ -385,7 +366,8 @@ static bool let_go(struct rme *rme, struct rme_unit *unit)
     return rme_mreg_release(rme->mreg, hold);
 }
 
-void rme_unit_give_back(struct rme *rme, struct rme_unit *unit)
+/* Gives back what it held; nothing of it is open or in use. */
+static void give_back(struct rme *rme, struct rme_unit *unit)
 {
     for (int class = 0; class < RME_RESERVES; class ++) {
         if (rme->mover->reserve[class].user == unit) {
@@ -398,6 +380,57 @@ void rme_unit_give_back(struct rme *rme, struct rme_unit *unit)
     if (let_go(rme, unit))
         unit->op->reap = true;
     unit_recycle(rme, unit);
+}
+
+void rme_unit_free(struct rme *rme, struct rme_unit *unit)
+{
+    struct rme_op *op = unit->op;
+
+    rme_node_remove(&unit->link);
+    rme_node_remove(&unit->queue);
+    rme_node_remove(&unit->control.link);
+    op->rndv->nunit--;
+    if (unit->state == RME_UNIT_BUSY) {
+        unit->op = NULL;
+        return;
+    }
+    rme_unit_close(rme, unit);
+    if (unit->nrange == 0)
+        give_back(rme, unit);
+    else
+        unit->gone = true; /* it waits until nothing of it is open */
+}
+
+/* Those that wait for windows try again. */
+static void windows_free(struct rme *rme)
+{
+    struct rme_node *node;
+
+    while ((node = rme_node_take(&rme->window_turn)) != NULL)
+        rme_peer_kick(rme_entry(node, struct rme_peer, window_turn));
+}
+
+void rme_unit_closed(struct rme *rme, struct rme_unit *unit)
+{
+    struct rme_op *op = unit->op;
+
+    rme_node_remove(&unit->closing);
+    rme_unit_forget(rme, unit);
+    if (unit->gone)
+        give_back(rme, unit);
+    if (--op->closing == 0 && op->shutting) {
+        op->shutting = false;
+        op->peer->shutting--;
+    }
+    rme_op_unpin(rme, op);
+    windows_free(rme);
+}
+
+void rme_units_lost(struct rme_peer *peer)
+{
+    while (!rme_node_alone(&peer->closing))
+        rme_unit_closed(peer->rme, rme_entry(peer->closing.next, struct rme_unit, closing));
+    windows_free(peer->rme);
 }
 
 /* The way in which the unit was to be made is refused: it and those after it are made again in
@@ -548,19 +581,5 @@ void rme_reserve_close(struct rme *rme)
         if (reserve->block != NULL)
             rme_zone_release(rme->zone, reserve->block);
         reserve->block = NULL;
-    }
-}
-
-/* ---- On the wire ---- */
-
-void rme_unit_describe(const struct rme_peer *peer, const struct rme_unit *unit, void *tx,
-                       uint8_t type)
-{
-    for (uint32_t i = 0; i < unit->nmseg; i++) {
-        const struct rme_mseg *mseg = &unit->mseg[i];
-        uint64_t key = unit->nrange != 0 ? unit->range[i].key : rme_peer_key(peer, mseg->rkey);
-        struct rme_wire_segment segment = {(uintptr_t)mseg->base, key, mseg->length};
-
-        rme_wire_put_segment(tx, type, i, &segment);
     }
 }

@@ -65,10 +65,9 @@
 #include "proto/rndv.h"
 #include "proto/send.h"
 
-#define MESSAGE_MOST (64u << 10) /* largest payload; beyond it copies cost too much anywhere */
-#define AREA_MOST    (4u << 20)  /* of an area we use no more, in bytes */
-#define WRITES       128u        /* messages in an area at a time, at most */
-#define LOUD         16u         /* so many writes, one of which is not quiet */
+#define AREA_MOST (4u << 20) /* of an area we use no more, in bytes */
+#define WRITES    128u       /* messages in an area at a time, at most */
+#define LOUD      16u        /* so many writes, one of which is not quiet */
 
 /* A message in the area, until its place is free. */
 struct fast_write {
@@ -106,16 +105,6 @@ struct rme_fast_hold {
     uint32_t quiet;        /* writes since the last that was not */
     struct fast_write write[WRITES];
 };
-
-uint64_t rme_fast_most(const struct rme *rme, enum rme_stream stream)
-{
-    uint64_t most = stream == RME_EXPECTED ? rme_least(MESSAGE_MOST, rme->tuning.eager_max)
-                                           : RME_UNEXPECTED_MAX;
-    uint64_t room = rme_least(rme->tuning.fast_bytes, rme->caps->max_piece);
-
-    room = room > RME_WIRE_FAST_SIZE ? room - RME_WIRE_FAST_SIZE : 0;
-    return rme_least(most, room);
-}
 
 /* ---- Sending ---- */
 

@@ -55,8 +55,6 @@ struct rme_fast_pool {
 
 /* ---- fast.c: the sender ---- */
 
-/* Largest payload, if everything else allows it. */
-uint64_t rme_fast_most(const struct rme *rme, enum rme_stream stream);
 /* May this be written into the peer's memory now, and does the planner want it?  Credits are
  * another matter. */
 bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
@@ -72,6 +70,8 @@ uint64_t rme_fast_held(const struct rme_peer *peer);
 
 /* ---- fast_area.c: the receiver ---- */
 
+/* Largest payload, if everything else allows it. */
+uint64_t rme_fast_most(const struct rme *rme, enum rme_stream stream);
 /* Bytes that we have lent it. */
 uint64_t rme_fast_given(const struct rme_peer *peer);
 
@@ -89,7 +89,8 @@ void rme_fast_took(struct rme_peer *peer, const struct rme_wire_message *message
 bool rme_fast_closed(struct rme_peer *peer, const void *closed);
 /* The owner's part of the protocol's row. */
 void rme_fast_area_left(struct rme_peer *peer);
-void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *message);
+/* The peer has given its area back, and nothing stays in it. */
+void rme_fast_area_released(struct rme_peer *peer);
 
 /* ---- fast_early.c: likewise, messages that come before their receives ---- */
 
@@ -102,6 +103,8 @@ void rme_fast_leave(struct rme_message *message);
 /* What has just been taken of the peer counts: more than may stay there, or all, is copied
  * aside.  That may give the link up. */
 void rme_fast_bound(struct rme_peer *peer, bool all);
+/* RELEASE. */
+void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *message);
 
 /* ---- Both ---- */
 

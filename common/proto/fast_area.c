@@ -35,7 +35,10 @@
 #include "proto/message.h"
 #include "proto/rndv.h"
 
-#define WANTS      2u /* messages of a peer that would have been such before an area is lent */
+/* largest payload; beyond it copies cost too much anywhere */
+#define MESSAGE_MOST (64u << 10)
+/* messages of a peer that would have been such before an area is lent */
+#define WANTS      2u
 #define IDLE_WANTS 256u  /* of others, while a holder sends none: it is idle */
 #define TENURE     8192u /* of others, after which even a busy holder makes way */
 #define PAGE       4096u
@@ -63,6 +66,16 @@ struct rme_fast_area {
     struct rme_range range; /* what is open; `window` is NULL without */
     bool open;
 };
+
+uint64_t rme_fast_most(const struct rme *rme, enum rme_stream stream)
+{
+    uint64_t most = stream == RME_EXPECTED ? rme_least(MESSAGE_MOST, rme->tuning.eager_max)
+                                           : RME_UNEXPECTED_MAX;
+    uint64_t room = rme_least(rme->tuning.fast_bytes, rme->caps->max_piece);
+
+    room = room > RME_WIRE_FAST_SIZE ? room - RME_WIRE_FAST_SIZE : 0;
+    return rme_least(most, room);
+}
 
 static struct rme_fast_pool *pool_of(const struct rme *rme)
 {
@@ -350,18 +363,10 @@ void rme_fast_took(struct rme_peer *peer, const struct rme_wire_message *message
 
 /* ---- The end ---- */
 
-void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_fast_area_released(struct rme_peer *peer)
 {
     struct rme_fast_area *area = peer->talk->fast.given;
 
-    (void)message;
-    if (!is_lent(area)) {
-        rme_peer_protocol_error(peer, "memory given back that it was not lent");
-        return;
-    }
-    rme_fast_bound(peer, true);
-    if (!rme_peer_listens(peer))
-        return; /* without memory for that */
     peer->talk->fast.wants = 0;
     peer->talk->fast.refused = area->state == AREA_GRANTED; /* it cannot use it */
     peer->credit.bulk_due = 0;

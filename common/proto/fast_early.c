@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/arrive.h"
 #include "proto/message.h"
 
 bool rme_fast_may_stay(const struct rme_peer *peer, const struct rme_wire_message *arrived)
@@ -104,4 +105,16 @@ void rme_fast_bound(struct rme_peer *peer, bool all)
             return;
         }
     }
+}
+
+void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    (void)message;
+    if (rme_fast_given(peer) == 0) {
+        rme_peer_protocol_error(peer, "memory given back that it was not lent");
+        return;
+    }
+    rme_fast_bound(peer, true);
+    if (rme_peer_listens(peer)) /* else there was no memory for that */
+        rme_fast_area_released(peer);
 }

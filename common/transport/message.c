@@ -6,12 +6,6 @@
  */
 #include "transport/peer.h"
 
-void rme_peer_kick(struct rme_peer *peer)
-{
-    if (rme_node_alone(&peer->kick))
-        rme_node_append(&peer->rme->kicked, &peer->kick);
-}
-
 /* What takes from the reserve: may it go, as there is none, with so many credits returned?  If
  * not, the peer hears of it. */
 static bool may_last(struct rme_peer *peer, uint32_t returns)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Peers: one for each address in use, with at most one link at a time.  See peer.c for their
+/* Peers: one for each address in use, with at most one link at a time.  See link.c for their
  * life. */
 #ifndef RME_PEER_H
 #define RME_PEER_H
@@ -124,7 +124,11 @@ struct rme_peer *rme_peer_of(struct rme *rme, struct rme_addr *addr, int *error)
 void rme_peer_work(struct rme_peer *peer);
 
 /* Asks for a push at the end of this round of events. */
-void rme_peer_kick(struct rme_peer *peer);
+static inline void rme_peer_kick(struct rme_peer *peer)
+{
+    if (rme_node_alone(&peer->kick))
+        rme_node_append(&peer->rme->kicked, &peer->kick);
+}
 /*
  * The link is given up for `error`: all its ops end with it, as soon as the link is down.
  * `why` goes to the log unless it is NULL.  Does nothing when there is no link or it is closing

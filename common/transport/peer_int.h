@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What peer.c and hello.c have of each other. */
+/* What peer.c, hello.c and link.c have of each other. */
 #ifndef RME_PEER_INT_H
 #define RME_PEER_INT_H
 
@@ -17,6 +17,8 @@ static inline void rme_peer_step(struct rme_peer *peer, enum rme_peer_state stat
     peer->state = (uint8_t)state;
 }
 void rme_peer_set_timer(struct rme_peer *peer, uint64_t when);
+/* Nothing more is sent or matched on its link; its ops wait in `dying` for that to be down. */
+void rme_peer_leave(struct rme_peer *peer, int error);
 
 /* Our own hello, which promises so many buffers. */
 void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HELLO_SIZE]);

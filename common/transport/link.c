@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The life of a peer.
+ *
+ *     active (the host parsed its address)            passive (it came to us)
+ *
+ *     IDLE --post--> CONNECTING --> UP                ACCEPTING --> UP
+ *      ^  \             |           |                    |          |
+ *      |   BACKOFF      | all parts | failure, free      |          |
+ *      |      |         v failed    v                    v          v
+ *      +------+------- IDLE      CLOSING --down--> IDLE  CLOSING --down--> DEAD
+ *
+ * Connecting.  The parts of an address are tried in turn; each gets an equal share of what is
+ * left of connect_timeout_ms.  When all have failed, what was posted ends with the last error,
+ * and the next attempt waits at least the back-off pause, which doubles and has a random part
+ * so that many clients of a restarted server do not come at once.  Work posted during the pause
+ * waits for it.
+ *
+ * Losing a link.  From the moment it is given up (rme_peer_fail, or LINK_DOWN by itself)
+ * nothing is sent; every op of the link leaves its queue and moves to `dying`.  They end at
+ * LINK_DOWN, when no device touches their memory on behalf of that link.  What is posted in
+ * between belongs to the next link.  A passive peer has no next link: its address is dead at
+ * once, and unexpected messages that were complete are delivered still.  Events name links, and
+ * a link that is down is freed, so nothing of an old link reaches a new one.
+ *
+ * Liveness.  Every message is acknowledged by the peer's hardware, so a dead host or a cut
+ * network ends the link within the fabric's own retries, provided that something is sent.
+ * Therefore a link with work outstanding on which nothing was heard for keepalive_ms gets a
+ * PING.  Its answer, PONG, needs the peer's process to run; a process that is stopped or slow
+ * is not dead, so by default nothing waits for it.  peer_timeout_ms makes it count for sites
+ * that prefer so, whether or not there was a credit for PING: a process that runs gives some
+ * back by itself, unless we make it keep too much (keep.c); such a peer cannot be told from one
+ * that is stopped.  One timer for each peer does all this.  Without work it rests: on a client
+ * it is not set, so nothing ticks there; a server, which would never send anything to a client
+ * that is gone, and keep all it has for it, probes after idle_keepalive_ms.  With the probe
+ * each side asks for the receive buffers that the other one was granted while it was busy
+ * (credit.c): so an idle link holds no more than at first.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/peer_int.h"
+#include "transport/waiter.h"
+
+static void connect_part(struct rme_peer *peer);
+
+/* ---- Errors ---- */
+
+int rme_peer_connect_error(int error)
+{
+    switch (error) {
+    case -ECONNREFUSED:
+    case -EHOSTUNREACH:
+    case -ETIMEDOUT:
+    case -ECONNRESET:
+    case -EPROTO:
+    case -ENOMEM:
+        return error;
+    case -EACCES: /* the peer's engine said no */
+    case -EBUSY:  /* it never came to ours */
+        return -ECONNREFUSED;
+    default:
+        return -EHOSTUNREACH;
+    }
+}
+
+/* What the host hears of a link that was lost. */
+static int link_error(int error)
+{
+    return error == -ETIMEDOUT || error == -EPROTO || error == -ENOMEM ? error : -ECONNRESET;
+}
+
+/* ---- Connecting ---- */
+
+/* A pause of ms, or up to half of it less. */
+static uint64_t jittered(struct rme *rme, uint32_t ms)
+{
+    rme->jitter = rme->jitter * 6364136223846793005ULL + 1442695040888963407ULL;
+    return ms - (rme->jitter >> 33) % (ms / 2 + 1);
+}
+
+/* No attempt before a pause is over; the next one is longer. */
+static void back_off(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+
+    peer->not_before = rme_now() + jittered(rme, peer->backoff_ms);
+    peer->backoff_ms = peer->backoff_ms < rme->tuning.backoff_max_ms / 2
+                           ? peer->backoff_ms * 2
+                           : rme->tuning.backoff_max_ms;
+}
+
+/* Too many requests of others wait at one of the parts.  Somebody takes them, so we ask again
+ * after a pause, and nobody hears of it.  False: that has gone on for too long. */
+static bool ask_again(struct rme_peer *peer)
+{
+    uint64_t now = rme_now();
+
+    if (peer->busy_by == 0)
+        peer->busy_by = now + peer->rme->tuning.busy_ms;
+    if (now >= peer->busy_by)
+        return false;
+    rme_count(peer->rme, RME_C_CONNECTS_AGAIN);
+    rme_peer_step(peer, RME_PEER_BACKOFF);
+    back_off(peer);
+    rme_peer_set_timer(peer, peer->not_before);
+    return true;
+}
+
+static void connect_failed(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+
+    if (peer->was_busy && ask_again(peer))
+        return;
+    rme_count(rme, RME_C_LINK_FAILURES);
+    rme_peer_step(peer, RME_PEER_IDLE);
+    peer->busy_by = 0;
+    rme_timer_stop(&rme->timers, &peer->timer);
+    back_off(peer);
+    if (!peer->last_part_told)
+        rme_log_put(rme->log, RME_LOG_WARN, "%s: cannot connect: %s%s%s", rme_peer_name(peer),
+                    strerror(-peer->last_part_error), peer->last_part_why != NULL ? "; " : "",
+                    peer->last_part_why != NULL ? peer->last_part_why : "");
+    peer->rme->user->unreachable(peer, rme_peer_connect_error(peer->last_part_error));
+    rme_wait_notify(rme, RME_WAIT_ANY);
+}
+
+/* Tries the part peer->part, or the next ones, until one is under way or none is left. */
+static void connect_part(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+    uint8_t hello[RME_HELLO_SIZE];
+    int parts = rme_addr_parts(peer->addr);
+
+    rme_peer_hello(rme, rme->tuning.credits, hello);
+    for (; peer->part < parts; peer->part++) {
+        uint64_t now = rme_now();
+        uint64_t left = peer->connect_by > now ? peer->connect_by - now : 1;
+        int error =
+            rme->ops->link_connect(rme->fabric, peer->addr, peer->part, hello, sizeof(hello),
+                                   rme->tuning.credits, peer, &peer->link);
+
+        if (error == 0) {
+            rme->nlink++;
+            peer->error = 0;
+            rme_peer_set_timer(peer, now + left / (uint64_t)(parts - peer->part) + 1);
+            return;
+        }
+        peer->link = NULL;
+        peer->last_part_error = error;
+        peer->last_part_told = false;
+        peer->last_part_why = NULL;
+    }
+    connect_failed(peer);
+}
+
+static void connect_start(struct rme_peer *peer, uint64_t now)
+{
+    rme_peer_step(peer, RME_PEER_CONNECTING);
+    peer->part = 0;
+    peer->was_busy = false;
+    peer->last_part_error = -EHOSTUNREACH;
+    peer->last_part_told = false;
+    peer->last_part_why = NULL;
+    peer->connect_by = now + peer->rme->tuning.connect_ms;
+    connect_part(peer);
+}
+
+void rme_peer_work(struct rme_peer *peer)
+{
+    uint64_t now;
+
+    switch ((enum rme_peer_state)peer->state) {
+    case RME_PEER_IDLE:
+        now = rme_now();
+        if (now >= peer->not_before) {
+            connect_start(peer, now);
+        } else {
+            rme_peer_step(peer, RME_PEER_BACKOFF);
+            rme_peer_set_timer(peer, peer->not_before);
+        }
+        break;
+    case RME_PEER_UP:
+        if ((peer->timer.place == 0 || peer->timer_rests) &&
+            peer->rme->tuning.keepalive_ms != 0 && !rme_node_alone(&peer->ops)) {
+            peer->timer_rests = false;
+            peer->heard_at = rme_now();
+            peer->ping_sent = false;
+            rme_peer_set_timer(peer, peer->heard_at + peer->rme->tuning.keepalive_ms);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- Up ---- */
+
+/* A probe is due when nothing was heard for so long; 0: never. */
+static uint32_t probe_ms(const struct rme_peer *peer)
+{
+    const struct rme_tuning *tuning = &peer->rme->tuning;
+
+    if (!rme_node_alone(&peer->ops))
+        return tuning->keepalive_ms;
+    return peer->passive ? tuning->idle_keepalive_ms : 0;
+}
+
+static void now_up(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+
+    rme_peer_step(peer, RME_PEER_UP);
+    peer->backoff_ms = rme->tuning.backoff_min_ms;
+    peer->not_before = peer->busy_by = 0;
+    rme_timer_stop(&rme->timers, &peer->timer);
+    rme_count(rme, RME_C_CONNECTS);
+    if (peer->was_up)
+        rme_count(rme, RME_C_RECONNECTS);
+    peer->was_up = true;
+    rme_count(rme, RME_C_PEERS);
+    rme_log_put(rme->log, RME_LOG_DEBUG, "%s: connected with %s", rme_peer_name(peer),
+                rme->ops->link_peer(peer->link));
+    rme_wait_notify(rme, RME_WAIT_ANY);
+    rme_peer_kick(peer);
+    peer->timer_rests = false;
+    rme_peer_work(peer);
+    if (peer->timer.place == 0 && probe_ms(peer) != 0) {
+        peer->timer_rests = true;
+        rme_peer_set_timer(peer, rme_now() + probe_ms(peer));
+    }
+}
+
+void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
+{
+    struct rme *rme = peer->rme;
+    struct rme_reject why;
+    struct rme_hello hello;
+
+    if (peer->state == RME_PEER_ACCEPTING) {
+        now_up(peer);
+    } else if (peer->state == RME_PEER_CONNECTING && peer->error == 0) {
+        if (rme_hello_decode(event->hello, event->hello_length, &hello, &why) != 0) {
+            rme_peer_fail(peer, -EPROTO, rme_reject_text(why.reason));
+            return;
+        }
+        rme_peer_agree(peer, &hello, rme->tuning.credits);
+        now_up(peer);
+    }
+}
+
+/* ---- Down ---- */
+
+/* No device touches memory for the link any more: its ops end. */
+static void bury(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+
+    rme_peer_bye_done(peer);
+    peer->bye_in = false;
+    rme->user->down(peer);
+    rme->ops->link_free(peer->link);
+    peer->link = NULL;
+    rme->nlink--;
+    rme_grant_lend(peer, 0);
+    if (peer->passive) {
+        rme_peer_step(peer, RME_PEER_DEAD);
+        rme_peer_release(peer);
+    } else {
+        rme_peer_step(peer, RME_PEER_IDLE);
+        if (peer->dropped)
+            rme_peer_release(peer);
+        else if (!rme_node_alone(&peer->ops) && !rme->closing)
+            rme_peer_work(peer);
+    }
+}
+
+void rme_peer_bury(struct rme_peer *peer)
+{
+    struct rme *rme = peer->rme;
+
+    if (peer->link != NULL)
+        bury(peer);
+    peer->rme->user->unreachable(peer, -ESHUTDOWN);
+    rme->user->unwanted(peer);
+}
+
+/* One part of the address did not work: the next one. */
+static void part_failed(struct rme_peer *peer, const struct rme_event *event)
+{
+    struct rme *rme = peer->rme;
+    struct rme_reject why;
+
+    peer->last_part_error = peer->error != 0 ? peer->error : event->error;
+    peer->last_part_why = peer->error != 0 ? NULL : event->why;
+    peer->last_part_told =
+        event->hello != NULL && rme_reject_decode(event->hello, event->hello_length, &why) == 0;
+    if (peer->last_part_told)
+        rme_log_put(rme->log, RME_LOG_WARN, "%s: refused by the peer: %s; it accepts %u",
+                    rme_peer_name(peer), rme_reject_text(why.reason), (unsigned)why.acceptable);
+    rme->ops->link_free(peer->link);
+    peer->link = NULL;
+    rme->nlink--;
+    peer->was_busy |= peer->last_part_error == -EBUSY;
+    peer->part++;
+    connect_part(peer);
+}
+
+void rme_peer_down(struct rme_peer *peer, const struct rme_event *event)
+{
+    if (peer->state == RME_PEER_CONNECTING) {
+        part_failed(peer, event);
+        return;
+    }
+    if (peer->state != RME_PEER_CLOSING) {
+        if (!peer->bye_in) {
+            rme_log_put(peer->rme->log, RME_LOG_INFO, "%s: connection lost: %s",
+                        rme_peer_name(peer), strerror(-event->error));
+            rme_count(peer->rme, RME_C_LINK_FAILURES);
+        }
+        rme_peer_leave(peer, link_error(event->error));
+    }
+    bury(peer);
+}
+
+void rme_peer_drop(struct rme_peer *peer)
+{
+    peer->dropped = true;
+    peer->rme->user->unwanted(peer);
+    rme_peer_fail(peer, -ECONNRESET, NULL);
+    peer->rme->user->unreachable(peer, -ECONNRESET); /* what was posted for the next link */
+    rme_peer_release(peer);
+}
+
+/* ---- Time ---- */
+
+void rme_peer_watch_cancel(struct rme_peer *peer)
+{
+    uint64_t by = rme_now() + peer->rme->tuning.cancel_ms;
+
+    if (by < peer->cancel_by)
+        peer->cancel_by = by;
+    if (peer->timer.place == 0 || peer->timer.when > peer->cancel_by)
+        rme_peer_set_timer(peer, peer->cancel_by);
+}
+
+/* Has the peer credits to answer with?  Who gets none back (keep.c) may have used all up, and
+ * its silence says nothing. */
+static bool can_answer(struct rme_peer *peer)
+{
+    return peer->credit.owed == 0 ||
+           peer->credit.promised - peer->credit.owed >= RME_CREDIT_CONTROL ||
+           !rme_keep_waits(peer);
+}
+
+/* Watches a link. */
+static void keep_alive(struct rme_peer *peer, uint64_t now)
+{
+    struct rme *rme = peer->rme;
+    uint64_t next = peer->cancel_by;
+    uint32_t period = probe_ms(peer);
+
+    rme_grant_settle(peer);
+    peer->timer_rests = rme_node_alone(&peer->ops);
+    if (period != 0) {
+        if (peer->heard) {
+            peer->heard = false;
+            peer->ping_sent = false;
+            peer->heard_at = now;
+        } else if (peer->ping_sent && rme->tuning.peer_timeout_ms != 0 &&
+                   now - peer->heard_at >= rme->tuning.peer_timeout_ms && can_answer(peer)) {
+            rme_peer_fail(peer, -ETIMEDOUT, "it did not answer");
+            return;
+        } else if (now - peer->heard_at >= period) {
+            if (!can_answer(peer))
+                peer->heard_at = now; /* it has the whole time from when it can */
+            /* Where no credit is left for it, the peer owes so many that it has to speak anyway
+             * (rme_credit_due); unless it is gone, which a fabric may have to look for. */
+            rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA);
+            peer->ping_sent = true;
+            if (rme->ops->link_probe)
+                rme->ops->link_probe(peer->link);
+        }
+        if (next > now + period)
+            next = now + period;
+    }
+    if (next != UINT64_MAX)
+        rme_peer_set_timer(peer, next);
+}
+
+bool rme_peer_timer_rest(struct rme_peer *peer)
+{
+    uint32_t period = probe_ms(peer);
+
+    if (peer->state != RME_PEER_UP || !rme_node_alone(&peer->ops) || peer->timer_rests)
+        return false;
+    rme_grant_settle(peer);
+    rme_timer_stop(&peer->rme->timers, &peer->timer);
+    if (period == 0)
+        return true;
+    peer->timer_rests = true;
+    peer->ping_sent = false;
+    rme_timer_set(&peer->rme->timers, &peer->timer, rme_now() + period);
+    return true;
+}
+
+void rme_peer_timer(struct rme_peer *peer, uint64_t now)
+{
+    switch ((enum rme_peer_state)peer->state) {
+    case RME_PEER_BACKOFF:
+        if (!peer->rme->closing)
+            connect_start(peer, now);
+        break;
+    case RME_PEER_CONNECTING:
+        peer->error = -ETIMEDOUT;
+        peer->rme->ops->link_disconnect(peer->link, -ETIMEDOUT);
+        break;
+    case RME_PEER_ACCEPTING:
+        rme_peer_fail(peer, -ETIMEDOUT, "it asked for a connection and did not complete it");
+        break;
+    case RME_PEER_UP:
+        keep_alive(peer, now);
+        break;
+    default:
+        break;
+    }
+}
