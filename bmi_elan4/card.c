@@ -74,7 +74,8 @@ int bmi_elan4_card_decode(const uint8_t in[BMI_ELAN4_CARD_BYTES], struct bmi_ela
         .queue = get(in + 40, 8),
         .generation = get(in + 48, 8),
         .key = get(in + 56, 8)};
-    return 0;
+    return card->version == VERSION && (card->queue == 0 || card->generation == 0) ? -EPROTO
+                                                                                   : 0;
 }
 
 enum bmi_elan4_verdict bmi_elan4_card_judge(const struct bmi_elan4_card *mine,

@@ -52,7 +52,8 @@ void bmi_elan4_card_fill(struct bmi_elan4_card *card, const struct bmi_elan4_ran
 void bmi_elan4_card_encode(const struct bmi_elan4_card *card,
                            uint8_t out[BMI_ELAN4_CARD_BYTES]);
 
-/* 0, or -EPROTO for bytes that are no card. A card of another version is one. */
+/* 0, or -EPROTO for bytes that are no card: where nobody can be answered. A card of another
+ * version is one. */
 int bmi_elan4_card_decode(const uint8_t in[BMI_ELAN4_CARD_BYTES], struct bmi_elan4_card *card);
 
 /* What the owner of `mine` says to the one of `theirs`. */
