@@ -20,6 +20,7 @@
 #include "bmi_elan4/exchange.h"
 #include "bmi_elan4/packet.h"
 #include "bmi_elan4/servers.h"
+#include "bmi_elan4/share.h"
 #include "fabric.h"
 #include "base/options.h"
 #include "base/stats.h"
@@ -131,11 +132,12 @@ struct rme_link {
     bool eventful, dirty, ready, sending;
     bool tell_request, tell_up, tell_down, tell_room;
     bool passive, bye_sent, bye_in;
-    bool gap;  /* numbers were given out that never come to the peer */
-    bool kept; /* given up, but its peer may still reach our memory */
-    bool rest; /* among those in quarantine, which are looked at now and then */
-    bool dead; /* the peer is known to be */
-    bool lost; /* a packet in order was: of those behind it only BYE says something */
+    bool placed; /* it is one of those that its process has been given */
+    bool gap;    /* numbers were given out that never come to the peer */
+    bool kept;   /* given up, but its peer may still reach our memory */
+    bool rest;   /* among those in quarantine, which are looked at now and then */
+    bool dead;   /* the peer is known to be */
+    bool lost;   /* a packet in order was: of those behind it only BYE says something */
     enum elan_state state;
     int error;
     int64_t until;  /* ENDING: when it is given up */
@@ -209,6 +211,7 @@ struct rme_fabric {
     int64_t traps_said; /* when */
     struct rme_link *table[ELAN_LINKS];
     uint32_t nonce[ELAN_LINKS];
+    struct elan_share places; /* links that others asked for */
     uint32_t next_index;
     struct elan_links links, eventful, dirty, ready, sending;
     struct elan_links ending, resting; /* those that end; and of these the silent ones */
@@ -230,7 +233,8 @@ struct rme_fabric {
     struct elan_txs tx_free, orphans;
     uint32_t tx_count, norphans, answers, tx_most, tx_per_link, packets_most;
     struct elan_move **move; /* all that were made */
-    uint32_t nmove, move_room, active, active_most;
+    uint32_t nmove, move_room;
+    struct elan_share active; /* transfers that are with the interface */
     struct elan_moves move_free;
     /* events of the poll that is under way */
     struct rme_event *out;

@@ -195,7 +195,8 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->tx_most = (uint32_t)rme_option(config->options, "elan_tx_buffers");
     f->kept_most = f->tx_most < ELAN_KEPT_MOST ? f->tx_most : ELAN_KEPT_MOST;
     f->tx_per_link = (uint32_t)rme_option(config->options, "elan_tx_per_link");
-    f->active_most = (uint32_t)rme_option(config->options, "elan_transfers");
+    f->active.most = (uint32_t)rme_option(config->options, "elan_transfers");
+    f->places.most = ELAN_LINKS;
     f->dead_ms = rme_option(config->options, "elan_dead_ms");
     f->drain_ms = rme_option(config->options, "elan_drain_timeout_ms");
     f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");

@@ -293,6 +293,9 @@ int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t
         return -EINVAL;
     if (l->state != ELAN_REQUESTED_STATE)
         return -ENOTCONN;
+    l->placed = l->placed || elan_share_take(&l->f->places, l->vp);
+    if (!l->placed)
+        return -ENOBUFS;
     int rc = elan_op_rx_reserve(l, rx);
     if (rc < 0)
         return rc;

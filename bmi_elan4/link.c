@@ -27,6 +27,8 @@
  * too, but what it has opened may still be written to, as with one that is silent.
  *
  * Links are known to peers by a number, of which each use of a place in the table has another.
+ * A peer that makes links and leaves them, each of which is kept for a while, takes no more
+ * than its share of the table, so that others find places.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -139,6 +141,9 @@ void elan_link_down(struct rme_link *l, int error)
     if (!l->error)
         l->error = error;
     f->table[l->number % ELAN_LINKS] = NULL;
+    if (l->placed)
+        elan_share_give(&f->places, l->vp);
+    l->placed = false;
     elan_tx_drop(l, true);
     elan_move_forget(l);
     elan_rx_close(l);

@@ -56,13 +56,11 @@ static void unmake(struct rme_fabric *f, struct elan_move *m)
     free(m);
 }
 
-/* One that nobody uses. NULL: so many are active, or there is no memory for more. */
+/* One that nobody uses. NULL: there is no memory for more. */
 static struct elan_move *take(struct rme_fabric *f)
 {
     struct elan_move *m = TAILQ_FIRST(&f->move_free);
 
-    if (f->active >= f->active_most)
-        return NULL;
     if (m) {
         TAILQ_REMOVE(&f->move_free, m, next);
         return m;
@@ -183,12 +181,13 @@ static bool begin(struct rme_link *l, struct elan_tx *place)
 {
     struct rme_fabric *f = l->f;
     struct rme_xfer *x = place->x;
-    struct elan_move *m = take(f);
+    struct elan_move *m = NULL;
     uint64_t dma[7];
 
+    if (elan_share_take(&f->active, l->vp) && !(m = take(f)))
+        elan_share_give(&f->active, l->vp);
     if (!m)
         return false;
-    f->active++;
     TAILQ_INSERT_TAIL(&l->moves, m, next);
     l->nmoves++;
     elan_tx_sending(l);
@@ -492,7 +491,7 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
             l->tx_used--;
         TAILQ_REMOVE(&l->moves, m, next);
         l->nmoves--;
-        f->active--;
+        elan_share_give(&f->active, l->vp);
         if (m->place)
             m->place->over = true;
         if (m->x->notify == RME_NOTIFY_NONE)
@@ -583,7 +582,7 @@ void elan_move_forget(struct rme_link *l)
         elan_owner_charge(l->f, m->vp, m->generation);
         l->f->kept_moves++;
         l->f->config.stats->value[RME_C_QUARANTINED]++;
-        l->f->active--; /* it is nobody's until DONE comes, if ever */
+        elan_share_give(&l->f->active, l->vp); /* it is nobody's until DONE comes, if ever */
     }
     l->nmoves = l->silent = 0;
 }

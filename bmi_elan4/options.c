@@ -29,8 +29,10 @@ const struct rme_option_row elan_options[] = {
      "Send buffers one connection, and all with one process, may hold, so that a dead peer "
      "starves nobody.",
      NULL},
-    {"elan_transfers", "count", 128, 4, 4096,
-     "Transfers that may be with the network interface at a time; others wait.", NULL},
+    {"elan_transfers", "count", 256, 4, 4096,
+     "Transfers that may be with the network interface at a time, half of them to one process "
+     "at most; others wait.",
+     NULL},
     {"elan_drain_timeout_ms", "ms", 300, 10, 600000,
      "Time that a connection has to come to its end in order before it is given up.", NULL},
     {"elan_dead_ms", "ms", 10000, 200, 3600000,

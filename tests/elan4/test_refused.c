@@ -298,6 +298,47 @@ static void read_cut_short(void **state)
     close_side(&server);
 }
 
+/* Reads that never end, of one that does not say that they were refused, are not all that
+ * there may be: others' go on. */
+static void reads_of_others(void **state)
+{
+    enum { BAD = 8 };
+    struct side server, client, other;
+    struct field hole, good;
+    struct rme_xfer bad[BAD], x;
+
+    (void)state;
+    open_pair(&server, &client, FOR_EVER ",elan_transfers=4", FOR_EVER);
+    struct side to_client = server;
+    open_side(&other, NULL, FOR_EVER);
+    dial(&other, "elan4://0:2");
+    until(&other, &server, RME_EV_LINK_UP, 1);
+    until(&server, &other, RME_EV_LINK_UP, 2);
+    lay_out(&hole, &client, 0, false);
+    lay_out(&good, &other, -1, false);
+    for (int i = 0; i < BAD; i++) {
+        bad[i] = list(&hole, &to_client, true, 0);
+        bad[i].notify = RME_NOTIFY_NONE;
+        ops->xfer(to_client.link, &bad[i]);
+        poll_side(&server);
+    }
+    x = list(&good, &server, true, 100);
+    ops->xfer(server.link, &x);
+    until(&server, &other, RME_EV_XFER_DONE, 1);
+    until(&other, &server, RME_EV_RECV, 1);
+    until(&client, &server, RME_EV_LINK_DOWN, 1); /* it says so now */
+    until(&server, &client, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(server.error, -EFAULT);
+    ops->link_disconnect(other.link, -ESHUTDOWN);
+    until(&other, &server, RME_EV_LINK_DOWN, 1);
+    until(&server, &other, RME_EV_LINK_DOWN, 2);
+    munmap(hole.hole, 4096);
+    munmap(good.hole, 4096);
+    close_side(&other);
+    close_side(&client);
+    close_side(&server);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -305,7 +346,7 @@ int main(void)
         cmocka_unit_test(read_to_nowhere),       cmocka_unit_test(read_from_nowhere),
         cmocka_unit_test(silent_one_is_refused), cmocka_unit_test(refusal_wakes),
         cmocka_unit_test(window_of_packets),     cmocka_unit_test(queue_of_reads),
-        cmocka_unit_test(read_cut_short),
+        cmocka_unit_test(read_cut_short),        cmocka_unit_test(reads_of_others),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What one process may have of what there is for all. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "bmi_elan4/share.h"
+
+static struct elan_share s;
+
+static void reset(uint32_t most)
+{
+    memset(&s, 0, sizeof(s));
+    s.most = most;
+}
+
+/* As much as that process is given: how much it has then. */
+static uint32_t greed(unsigned vp)
+{
+    while (elan_share_take(&s, vp))
+        ;
+    return s.of[vp];
+}
+
+static void one_leaves_half(void **state)
+{
+    (void)state;
+    reset(128);
+    assert_int_equal(greed(7), 64);
+    assert_int_equal(s.taken, 64);
+}
+
+static void others_find_something(void **state)
+{
+    (void)state;
+    reset(128);
+    greed(7);
+    for (unsigned vp = 100; vp < 164; vp++) /* as many as are left */
+        assert_true(elan_share_take(&s, vp));
+    assert_int_equal(s.taken, 128);
+    assert_false(elan_share_take(&s, 200));
+}
+
+/* Some that take what they get leave something to one that comes late. */
+static void greedy_ones_leave_something(void **state)
+{
+    (void)state;
+    reset(128);
+    for (unsigned vp = 0, has = 64; has > 1; vp++, has /= 2) {
+        assert_int_equal(greed(vp), has);
+        assert_true(elan_share_take(&s, 1000));
+        elan_share_give(&s, 1000);
+    }
+}
+
+static void all_of_it_comes_back(void **state)
+{
+    (void)state;
+    reset(16);
+    greed(1);
+    greed(2);
+    while (s.of[1])
+        elan_share_give(&s, 1);
+    while (s.of[2])
+        elan_share_give(&s, 2);
+    assert_int_equal(s.taken, 0);
+    assert_int_equal(greed(1), 8);
+}
+
+/* There is little: it is used up, and no more than there is. */
+static void little_of_it(void **state)
+{
+    (void)state;
+    reset(4);
+    assert_int_equal(greed(1), 2);
+    assert_int_equal(greed(2), 1);
+    assert_int_equal(greed(3), 1);
+    assert_int_equal(greed(4), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_leaves_half),
+        cmocka_unit_test(others_find_something),
+        cmocka_unit_test(greedy_ones_leave_something),
+        cmocka_unit_test(all_of_it_comes_back),
+        cmocka_unit_test(little_of_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
