@@ -364,6 +364,8 @@ void elan_op_rx_release(struct rme_link *l, uint32_t n);
 void elan_op_rx_return(struct rme_fabric *f, void *rx);
 void elan_rx_take(struct rme_fabric *f);
 void elan_rx_ready(struct rme_fabric *f);
+/* No message is delivered any more: a link may take long to end, and needs no buffers. */
+void elan_rx_rest(struct rme_link *l);
 /* Nothing is delivered any more; what the host has stays its own until it gives it back. */
 void elan_rx_close(struct rme_link *l);
 void elan_rx_forget(struct rme_link *l);

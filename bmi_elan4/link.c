@@ -171,6 +171,7 @@ void elan_link_end(struct rme_link *l, int error)
     l->until = elan_now() + l->f->drain_ms;
     list_ending(l, false);
     elan_tx_drop(l, false);
+    elan_rx_rest(l);
 }
 
 void elan_link_silent(struct rme_link *l, int64_t now)

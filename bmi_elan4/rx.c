@@ -73,7 +73,7 @@ void elan_op_rx_return(struct rme_fabric *f, void *token)
         return;
     }
     LIST_REMOVE(rx, lent);
-    if (l->state == ELAN_DOWN_STATE || l->rx_debt) {
+    if (l->state == ELAN_ENDING_STATE || l->state == ELAN_DOWN_STATE || l->rx_debt) {
         if (l->rx_debt)
             l->rx_debt--;
         free(rx);
@@ -84,10 +84,20 @@ void elan_op_rx_return(struct rme_fabric *f, void *token)
     ready(l);
 }
 
-void elan_rx_close(struct rme_link *l)
+void elan_rx_rest(struct rme_link *l)
 {
     struct elan_rx *rx;
 
+    free(l->filling);
+    l->filling = NULL;
+    while ((rx = l->rx_free) != NULL) {
+        l->rx_free = rx->next;
+        free(rx);
+    }
+}
+
+void elan_rx_close(struct rme_link *l)
+{
     for (unsigned i = 0; i < ELAN_WINDOW; i++) {
         free(l->held[i].body);
         l->held[i].body = NULL;
@@ -96,12 +106,7 @@ void elan_rx_close(struct rme_link *l)
         l->ready = false;
         TAILQ_REMOVE(&l->f->ready, l, ready_next);
     }
-    free(l->filling);
-    l->filling = NULL;
-    while ((rx = l->rx_free) != NULL) {
-        l->rx_free = rx->next;
-        free(rx);
-    }
+    elan_rx_rest(l);
 }
 
 void elan_rx_forget(struct rme_link *l)
