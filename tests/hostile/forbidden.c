@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Attacks with what the protocol forbids: the server must end the link, and that one only. */
 #include "attack.h"
+#include "medium.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -198,7 +199,9 @@ void attack_hellos(struct attack *a)
 
 /*
  * Sends without looking at credits.  None is given back, so the server cannot return more than
- * a few times what it has promised: then whatever comes is too much.
+ * a few times what it has promised: then whatever comes is too much.  Where the network does
+ * not find that out by itself, what is too much waits until there is a buffer for it, and the
+ * link ends only if as much waits as the network can keep.
  */
 void attack_credits(struct attack *a)
 {
@@ -213,8 +216,10 @@ void attack_credits(struct attack *a)
             if (link[i] != NULL && link_say(link[i], &m, NULL, NULL, 0) == 0)
                 a->messages++;
     for (unsigned i = 0; i < 4; i++) {
-        if (link[i] != NULL)
+        if (link[i] != NULL && a->target.medium->strict)
             attack_must_end(a, link[i], "1,000 messages without credit");
+        else if (link[i] != NULL && link_ended(link[i], 100))
+            a->ended++;
         link_close(link[i]);
     }
 }

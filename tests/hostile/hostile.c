@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * hostile ATTACK iod|perf ib://host:port SECONDS: a client that means harm to a bmi-iod or a
+ * hostile ATTACK iod|perf ADDRESS SECONDS: a client that means harm to a bmi-iod or a
  * bmi-perf server.  Prints what it did and what became of it.  Status 0 when the server did
  * nothing that it must not do; what becomes of others meanwhile is for tests/hostile/run to
  * see.
@@ -32,6 +32,11 @@ static const struct {
     {"keys", "every key ever seen, used later and elsewhere", attack_keys},
     {"shared-keys", "the same where a key serves every link while its operation lasts",
      attack_shared_keys},
+    {"packets", "packets that no link is said to send (elan4)", attack_packets},
+    {"cards", "cards of those who are not to be answered (elan4)", attack_cards},
+    {"rubbish", "rubbish in the input queue (elan4)", attack_rubbish},
+    {"nowhere", "addresses where no memory is (elan4)", attack_nowhere},
+    {"places", "more links than one process is given (elan4)", attack_places},
     {"jobs", "jobs that need much memory (perf)", attack_jobs},
 };
 
@@ -86,7 +91,7 @@ bool attack_say(struct attack *attack, struct link *link,
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: hostile ATTACK iod|perf ib://host:port SECONDS\n");
+    fprintf(stderr, "usage: hostile ATTACK iod|perf ADDRESS SECONDS\n");
     for (unsigned i = 0; i < ATTACKS; i++)
         fprintf(stderr, "  %-11s %s\n", attacks[i].name, attacks[i].text);
     return 2;

@@ -24,6 +24,9 @@ struct medium;
 struct target {
     const struct medium *medium;
     struct sockaddr_storage address; /* ib */
+    /* elan4: the number of the process, its input queue, and its generation, 0: not known */
+    unsigned vp;
+    uint64_t queue, generation;
 };
 
 /* How credits go back to the peer. */

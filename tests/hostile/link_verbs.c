@@ -398,6 +398,7 @@ static int write_there(struct end *end, uint64_t address, uint64_t key, const vo
 }
 
 const struct medium medium_verbs = {.scheme = "ib://",
+                                    .strict = true,
                                     .parse = parse,
                                     .begin = begin,
                                     .wait_up = wait_up,

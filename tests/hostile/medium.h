@@ -16,6 +16,7 @@ struct end;
 
 struct medium {
     const char *scheme; /* of addresses: "ib://" */
+    bool strict;        /* it ends a connection whose peer sends more than was promised */
     bool (*parse)(const char *rest, struct target *target);
     /* Asks for a connection, with `length` bytes for the peer; of the plan only what is
      * promised and looked at.  NULL: *error says why. */
@@ -51,6 +52,8 @@ struct medium {
 };
 
 extern const struct medium medium_verbs;
+
+struct end *link_end(struct link *link);
 
 /* A little sleep, so that attacks leave the processor to those attacked. */
 void breathe(void);

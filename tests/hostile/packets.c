@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A link over any medium: messages of the wire protocol, and credits; see link.h. */
-#include "medium.h"
+#include "link_elan4.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct link {
     unsigned owed;   /* used by the peer and not given back */
 };
 
-static const struct medium *const media[] = {&medium_verbs};
+static const struct medium *const media[] = {&medium_verbs, &medium_elan4};
 
 uint64_t clock_us(void)
 {
@@ -140,6 +140,11 @@ void link_drop(struct link *link)
 void link_close(struct link *link)
 {
     end_link(link, true);
+}
+
+struct end *link_end(struct link *link)
+{
+    return link->end;
 }
 
 const struct rme_hello *link_peer(const struct link *link)

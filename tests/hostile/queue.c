@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Attacks that are peculiar to Elan4: with packets of a server's input queue, with cards, with
+ * addresses where no memory is, and with what there is for all links together.  The network has
+ * no senders: whoever may write to the queue may say that he is somebody else, and end his
+ * links; and may write to all memory of the process, keys or not.  That cannot be forbidden, so
+ * it is not tried.
+ */
+#include "attack.h"
+#include "link_elan4.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TAG 0x40000000
+
+enum then { ENDS, LIVES };
+
+/* ---- Packets ---- */
+
+/* One of an ordered kind, `ahead` of its turn. */
+static void out_of_turn(struct link *link, enum elan_kind kind, uint32_t ahead)
+{
+    struct elan_packet p;
+
+    elan4_packet(link, kind, 0, &p);
+    p.seq += ahead;
+    elan4_say(link, &p, NULL);
+}
+
+/* A part of a message: `bytes` of `all`, from `offset`. */
+static void part(struct link *link, uint32_t bytes, uint32_t offset, uint32_t all)
+{
+    static const uint8_t body[ELAN_BODY];
+    struct elan_packet p;
+
+    elan4_packet(link, ELAN_MESSAGE, bytes, &p);
+    p.offset = offset;
+    p.arg = all;
+    elan4_say(link, &p, body);
+}
+
+static void alone(struct link *link, enum elan_kind kind, uint32_t arg, size_t length)
+{
+    static const uint8_t body[ELAN_BODY] = {1, 2, 3};
+    struct elan_packet p;
+
+    elan4_packet(link, kind, length, &p);
+    p.arg = arg;
+    elan4_say(link, &p, body);
+}
+
+static void accept_again(struct link *link, const struct target *target)
+{
+    struct bmi_elan4_card card;
+    struct elan_packet p;
+    uint8_t body[BMI_ELAN4_CARD_BYTES];
+
+    elan4_card(target, &card);
+    bmi_elan4_card_encode(&card, body);
+    elan4_packet(link, ELAN_ACCEPT, sizeof body, &p);
+    elan4_say(link, &p, body);
+}
+
+/* A header with a byte that is wrong. */
+static void twisted(struct link *link, const struct target *target, unsigned at, uint8_t value)
+{
+    struct elan_packet p;
+    uint8_t head[ELAN_HEADER];
+
+    elan4_packet(link, ELAN_MESSAGE, 0, &p);
+    elan_packet_encode(&p, head);
+    head[at] = value;
+    elan4_throw(target, head, sizeof head);
+}
+
+/* Says one wrong thing; NULL: there is no such.  What becomes of the link? */
+static const char *say_wrong(struct attack *a, struct link *link, unsigned n, enum then *then)
+{
+    struct elan_packet p;
+
+    *then = n < 9 ? ENDS : LIVES;
+    switch (n) {
+    case 0:
+        out_of_turn(link, ELAN_IMM, 64);
+        return "a packet that is too far ahead";
+    case 1:
+        out_of_turn(link, ELAN_IMM, UINT32_MAX);
+        return "a packet whose turn is over";
+    case 2:
+        out_of_turn(link, ELAN_IMM, 3);
+        out_of_turn(link, ELAN_IMM, 3);
+        return "the same packet twice, before its turn";
+    case 3:
+        part(link, 100, 0, 1 << 20);
+        return "a message larger than the receive buffers";
+    case 4:
+        part(link, 100, 100, 300);
+        return "a message without its beginning";
+    case 5:
+        part(link, 0, 0, 300);
+        return "no bytes of a message that has some";
+    case 6:
+        accept_again(link, &a->target);
+        return "an answer that nobody waits for";
+    case 7:
+        alone(link, ELAN_BREAK, 0, 0);
+        return "BREAK";
+    case 8:
+        alone(link, ELAN_LEFT, 0, 0);
+        return "LEFT";
+    case 9:
+        part(link, 200, 200, 300);
+        return "a part that is beyond its message";
+    case 10:
+        twisted(link, &a->target, 0, 0xff);
+        return "a packet of another version";
+    case 11:
+        twisted(link, &a->target, 1, 200);
+        return "a packet of an unknown kind";
+    case 12:
+        twisted(link, &a->target, 3, 0xff);
+        return "a packet of more bytes than a slot has";
+    case 13:
+        for (uint32_t i = 0; i < 64; i++)
+            alone(link, ELAN_DONE, i, 0);
+        return "ends of transfers that there are not";
+    case 14:
+        for (uint32_t i = 0; i < 5; i++)
+            alone(link, ELAN_REFUSED, i, 8 * i + i % 2);
+        alone(link, ELAN_REFUSED, 1, ELAN_BODY);
+        return "refusals of nothing";
+    case 15:
+        alone(link, ELAN_REJECT, 3, 40);
+        return "a late REJECT";
+    case 16:
+        elan4_packet(link, ELAN_BREAK, 0, &p);
+        p.to--;
+        elan4_say(link, &p, NULL);
+        return "BREAK for a former owner";
+    case 17:
+        elan4_packet(link, ELAN_BREAK, 0, &p);
+        p.link += 4096;
+        elan4_say(link, &p, NULL);
+        return "BREAK of the next link at this place";
+    case 18:
+        elan4_packet(link, ELAN_BREAK, 0, &p);
+        p.from++;
+        elan4_say(link, &p, NULL);
+        return "BREAK by somebody else";
+    case 19:
+        alone(link, ELAN_ACCEPT, 7, 40);
+        elan4_skip(link, 1);
+        return "an answer without a card";
+    default:
+        return NULL;
+    }
+}
+
+/* The link still answers. */
+static bool lives(struct link *link)
+{
+    static struct arrival arrival;
+    struct rme_wire_message ping = {.type = RME_WIRE_PING};
+
+    if (link_say(link, &ping, NULL, NULL, 0) != 0)
+        return false;
+    while (link_receive(link, &arrival, 5000) == 1)
+        if (!arrival.is_imm && arrival.message.type == RME_WIRE_PONG)
+            return true;
+    return false;
+}
+
+void attack_packets(struct attack *a)
+{
+    enum then then;
+    const char *what = "";
+
+    for (unsigned n = 0; what != NULL && !attack_over(a) && a->failures == 0; n++) {
+        struct link *link = attack_open(a, &(struct link_plan){0});
+
+        if (link == NULL)
+            continue;
+        what = say_wrong(a, link, n, &then);
+        a->messages++;
+        if (what != NULL && then == ENDS)
+            attack_must_end(a, link, what);
+        else if (what != NULL && !lives(link))
+            complain(a, "the link ends after %s", what);
+        link_close(link);
+    }
+}
+
+/* ---- Cards ---- */
+
+/* A greeting that is none, or one that is not to be granted; false: there is no such. */
+static bool wrong_card(const struct target *target, unsigned n, struct elan_packet *p,
+                       uint8_t body[ELAN_BODY])
+{
+    struct bmi_elan4_card card;
+    struct rme_hello hello;
+
+    elan4_card(target, &card);
+    link_hello(&(struct link_plan){0}, &hello);
+    *p = (struct elan_packet){.kind = ELAN_HELLO,
+                              .bytes = BMI_ELAN4_CARD_BYTES + RME_HELLO_SIZE,
+                              .from = card.vp,
+                              .arg = 77};
+    switch (n) {
+    case 0:
+        p->bytes = 10;
+        break;
+    case 1:
+        p->bytes = ELAN_BODY; /* more than a hello has */
+        break;
+    case 2:
+        card.version++;
+        break;
+    case 3:
+        card.range.high_node++;
+        break;
+    case 4:
+        card.vp = UINT32_MAX;
+        p->from = card.vp;
+        break;
+    case 5:
+        card.key++;
+        break;
+    case 6:
+        card.wanted++;
+        break;
+    case 7:
+        p->from++; /* not whose card it is */
+        break;
+    case 8:
+        card.queue = 0x10; /* where no queue is */
+        break;
+    case 9:
+        card.generation = 0;
+        break;
+    case 10:
+        break; /* no card at all: below */
+    default:
+        return false;
+    }
+    bmi_elan4_card_encode(&card, body);
+    rme_hello_encode(&hello, body + BMI_ELAN4_CARD_BYTES);
+    if (n == 10)
+        memset(body, 0xa7, BMI_ELAN4_CARD_BYTES);
+    return true;
+}
+
+/* What is answered goes to nobody, or to a link that this process does not have.  So what is to
+ * be seen is that others are served, and that no memory is lost. */
+void attack_cards(struct attack *a)
+{
+    static uint8_t body[ELAN_BODY];
+    struct elan_packet p;
+
+    for (unsigned n = 0; wrong_card(&a->target, n, &p, body); n++) {
+        if (n == 8 && a->round >= 8)
+            continue; /* a packet to nowhere is never had again: not more than a few */
+        elan4_tell(&a->target, &p, body);
+        a->messages++;
+    }
+    link_close(attack_open(a, &(struct link_plan){0}));
+}
+
+/* ---- The queue ---- */
+
+/* Rubbish as fast as the queue takes it. */
+void attack_rubbish(struct attack *a)
+{
+    static uint8_t bytes[BMI_ELAN4_SLOT];
+    uint64_t state = clock_us() | 1;
+
+    for (unsigned i = 0; i < 1000; i++) {
+        for (unsigned k = 0; k < sizeof bytes / 8; k++) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            memcpy(bytes + 8 * k, &state, 8);
+        }
+        if (i % 2 == 0) { /* half of it is a packet of some link */
+            bytes[0] = 0xb1;
+            bytes[1] %= ELAN_KIND_COUNT;
+            bytes[3] %= 8;
+            memcpy(bytes + 8, &a->target.generation, 8);
+        }
+        if (elan4_throw(&a->target, bytes, 32 + state % (sizeof bytes - 32)) == 0)
+            a->messages++;
+    }
+    link_close(attack_open(a, &(struct link_plan){0}));
+}
+
+/* ---- Addresses where no memory is ---- */
+
+/* An unexpected message that is to be fetched from nowhere: the read never ends. */
+static bool fetch_nowhere(struct attack *a, struct link *link, uint32_t n)
+{
+    static const struct rme_wire_segment nowhere = {
+        .address = 0x10, .key = UINT64_C(0x7000000000000), .length = 64};
+    struct rme_wire_message m = {.type = RME_WIRE_RTS,
+                                 .flags = RME_WIRE_F_UNEXPECTED,
+                                 .tag = TAG,
+                                 .from = n,
+                                 .shape = 1,
+                                 .nsegment = 1,
+                                 .total = 64};
+
+    if (!link_wait_credits(link, 2, 100) || link_say(link, &m, &nowhere, NULL, 0) != 0)
+        return false;
+    a->messages++;
+    return true;
+}
+
+void attack_nowhere(struct attack *a)
+{
+    enum { AT_ONCE = 16, EACH = 60 };
+    struct link *link[AT_ONCE];
+
+    for (unsigned i = 0; i < AT_ONCE; i++) {
+        link[i] = attack_open(a, &(struct link_plan){0});
+        for (uint32_t n = 1; link[i] != NULL && n <= EACH && fetch_nowhere(a, link[i], n); n++)
+            ;
+    }
+    for (unsigned i = 0; i < 64; i++)
+        elan4_poke(&a->target, UINT64_C(0x7000000000000) + 8 * i, 8, i % 2 == 0);
+    while (!attack_over(a)) {
+        for (unsigned i = 0; i < AT_ONCE; i++)
+            if (link[i] != NULL)
+                link_idle(link[i]);
+        usleep(10000);
+    }
+    for (unsigned i = 0; i < AT_ONCE; i++) {
+        if (link[i] != NULL && link_ended(link[i], 0))
+            a->ended++;
+        link_close(link[i]);
+    }
+}
+
+/* ---- Places ---- */
+
+/*
+ * As many links as the server gives, and more; others want some meanwhile.  The time does not
+ * count, the number does.
+ */
+void attack_places(struct attack *a)
+{
+    enum { MANY = 5000 };
+    struct link **link = calloc(MANY, sizeof(*link)), *last;
+    unsigned rounds = 0;
+
+    for (unsigned i = 0; link != NULL && i < MANY; i++)
+        link[i] = attack_open(a, &(struct link_plan){0});
+    for (unsigned i = 0; i < 100; i++)
+        usleep(10000); /* others come meanwhile */
+    for (unsigned i = 0; link != NULL && i < MANY; i++)
+        link_close(link[i]);
+    while ((last = attack_open(a, &(struct link_plan){0})) == NULL && rounds++ < 100)
+        usleep(10000);
+    link_close(last);
+    if (last == NULL)
+        complain(a, "the places are not had again");
+    free(link);
+    if (a->refused == 0)
+        complain(a, "one process was given %u links", a->links);
+    a->deadline = 0;
+}
