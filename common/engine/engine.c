@@ -315,7 +315,7 @@ static int open_memory(struct rme *rme)
         .pin = &rme->pin,
         .max_entries = (uint64_t)rme_option(rme->options, "regcache_entries"),
         .max_bytes = rme->tuning.regcache_bytes = bound(rme->options, "regcache_bytes", 4),
-        .single = rme_plan_single(rme->tuning.lists),
+        .single = rme->tuning.lists == RME_LISTS_SINGLE,
     };
     int error;
 
@@ -329,17 +329,60 @@ static int open_memory(struct rme *rme)
     mreg.call_ns = rme->costs.reg_call;
     mreg.page_ns = rme->costs.reg_page;
     error = rme_mreg_new(&mreg, &rme->mreg);
-    if (error != 0)
-        goto free_zone;
-    error = rme_reserve_open(rme);
-    if (error != 0)
-        goto free_mreg;
-    return 0;
+    return error == 0 ? rme_reserve_open(rme) : error;
+}
 
-free_mreg:
+/* Its memory and its fabric go. */
+static void close_fabric(struct rme *rme)
+{
     rme_mreg_free(rme->mreg);
-free_zone:
     rme_zone_free(rme->zone);
+    rme->ops->close(rme->fabric);
+}
+
+/* What is left of it goes, or what there is of it yet. */
+static void free_engine(struct rme *rme)
+{
+    rme_times_clear(&rme->operations->times);
+    rme_op_table_clear(&rme->operations->table);
+    rme_table_clear(&rme->mover->names);
+    rme_table_clear(&rme->protocols->lent);
+    rme_match_clear(&rme->protocols->holds);
+    rme_match_clear(&rme->operations->match);
+    rme_timers_clear(&rme->timers);
+    rme_options_free(rme->options);
+    rme_log_free(rme->log);
+    pthread_mutex_destroy(&rme->lock);
+    free(rme_engine(rme));
+}
+
+/* Its tables, options, fabric and memory, in this order. */
+static int open_parts(struct rme *rme, const struct rme_config *config)
+{
+    int error;
+
+    rme->log = rme_log_new(config->log, config->log_arg);
+    if (rme->log == NULL || rme_table_init(&rme->protocols->lent, CHAINS_FIRST) != 0 ||
+        rme_match_init(&rme->operations->match) != 0 ||
+        rme_match_init(&rme->protocols->holds) != 0 ||
+        rme_table_init(&rme->mover->names, CHAINS_FIRST) != 0)
+        return -ENOMEM;
+    error = check_release(rme);
+    if (error == 0)
+        error = open_options(rme, config);
+    if (error != 0)
+        return error;
+    rme_times_init(&rme->operations->times, (uint32_t)rme_option(rme->options, "sample_ops"));
+    rme_keep_init(&rme->keep, (uint64_t)rme_option(rme->options, "kept_bytes"));
+    error = open_fabric(rme, config);
+    if (error != 0)
+        return error;
+    error = open_memory(rme);
+    if (error != 0) {
+        rme_log_put(rme->log, RME_LOG_ERROR, "engine: no memory could be registered at all: %s",
+                    strerror(-error));
+        close_fabric(rme);
+    }
     return error;
 }
 
@@ -388,7 +431,7 @@ int rme_open(const struct rme_config *config, struct rme **out)
 {
     struct rme_engine *engine = calloc(1, sizeof(*engine));
     struct rme *rme;
-    int error = -ENOMEM;
+    int error;
 
     if (engine == NULL)
         return -ENOMEM;
@@ -405,54 +448,15 @@ int rme_open(const struct rme_config *config, struct rme **out)
     rme->server = config->listen != NULL;
     rme->incarnation = new_incarnation();
     rme->jitter = rme->incarnation;
-    rme->log = rme_log_new(config->log, config->log_arg);
-    if (rme->log == NULL)
-        goto free_engine;
-    if (rme_table_init(&rme->protocols->lent, CHAINS_FIRST) != 0 ||
-        rme_match_init(&rme->operations->match) != 0)
-        goto clear_lent;
-    error = rme_match_init(&rme->protocols->holds);
-    if (error != 0)
-        goto clear_match;
-    error = rme_table_init(&rme->mover->names, CHAINS_FIRST);
-    if (error != 0)
-        goto clear_holds;
-    error = check_release(rme);
-    if (error == 0)
-        error = open_options(rme, config);
-    if (error != 0)
-        goto free_options;
-    rme_times_init(&rme->operations->times, (uint32_t)rme_option(rme->options, "sample_ops"));
-    rme_keep_init(&rme->keep, (uint64_t)rme_option(rme->options, "kept_bytes"));
-    error = open_fabric(rme, config);
-    if (error != 0)
-        goto free_options;
-    error = open_memory(rme);
-    if (error != 0)
-        goto close_fabric;
+    error = open_parts(rme, config);
+    if (error != 0) {
+        free_engine(rme);
+        return error;
+    }
     rme_log_drain(rme->log);
     rme_forked_mark(rme);
     *out = rme;
     return 0;
-
-close_fabric:
-    rme_log_put(rme->log, RME_LOG_ERROR, "engine: no memory could be registered at all: %s",
-                strerror(-error));
-    rme->ops->close(rme->fabric);
-free_options:
-    rme_options_free(rme->options);
-    rme_table_clear(&rme->mover->names);
-clear_holds:
-    rme_match_clear(&rme->protocols->holds);
-clear_match:
-    rme_match_clear(&rme->operations->match);
-clear_lent:
-    rme_table_clear(&rme->protocols->lent);
-    rme_log_free(rme->log);
-free_engine:
-    pthread_mutex_destroy(&rme->lock);
-    free(engine);
-    return error;
 }
 
 /* ---- Closing ---- */
@@ -534,17 +538,6 @@ void rme_close(struct rme *rme)
     rme_unexp_clear(rme);
     rme_reserve_close(rme);
     rme_rndv_clear(rme);
-    rme_mreg_free(rme->mreg);
-    rme_zone_free(rme->zone);
-    rme->ops->close(rme->fabric);
-    rme_times_clear(&rme->operations->times);
-    rme_op_table_clear(&rme->operations->table);
-    rme_table_clear(&rme->mover->names);
-    rme_match_clear(&rme->protocols->holds);
-    rme_match_clear(&rme->operations->match);
-    rme_timers_clear(&rme->timers);
-    rme_options_free(rme->options);
-    rme_log_free(rme->log);
-    pthread_mutex_destroy(&rme->lock);
-    free(rme_engine(rme));
+    close_fabric(rme);
+    free_engine(rme);
 }

@@ -94,7 +94,7 @@ static double copy_cost(const struct rme_plan_in *in, const struct rme_plan_side
 static double reg_cost(const struct rme_plan_in *in, const struct rme_plan_side *side,
                        double bytes)
 {
-    double calls = rme_plan_single(in->lists) ? (double)segments(side, false) : 1;
+    double calls = in->lists == RME_LISTS_SINGLE ? (double)segments(side, false) : 1;
 
     return stays_registered(in, side)
                ? 0
@@ -326,7 +326,7 @@ static void explain_side(FILE *out, const char *name, const struct rme_plan_in *
     else
         fprintf(out, "%s%s in units of %" PRIu64 " bytes, as %s\n",
                 pack ? "copied" : "used in place",
-                pack || side->segments <= 1 || !rme_plan_single(in->lists)
+                pack || side->segments <= 1 || in->lists != RME_LISTS_SINGLE
                     ? ""
                     : ", each segment registered by itself,",
                 unit_of(in, side, pack), why);

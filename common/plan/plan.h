@@ -109,12 +109,6 @@ struct rme_plan {
     const char *why_send, *why_recv; /* those for the memory of each side */
 };
 
-/* Is each segment of a list registered by itself? */
-static inline bool rme_plan_single(enum rme_lists lists)
-{
-    return lists == RME_LISTS_SINGLE;
-}
-
 /* Lists with less payload than this are packed; 0: the costs say. */
 static inline uint64_t rme_plan_list_threshold(enum rme_lists lists, uint64_t pack_threshold)
 {
