@@ -227,6 +227,18 @@ void rme_monitor_lost(struct rme_monitor *monitor, uintptr_t start, uintptr_t en
 
 /* ---- beginning and end ---- */
 
+static void destroy(struct rme_monitor *monitor)
+{
+    rme_uffd_close(&monitor->uffd);
+    if (monitor->stop >= 0)
+        close(monitor->stop);
+    pthread_mutex_destroy(&monitor->claims_lock);
+    pthread_mutex_destroy(&monitor->log_lock);
+    pthread_mutex_destroy(&monitor->read_lock);
+    pthread_mutex_destroy(&monitor->watch_lock);
+    free(monitor);
+}
+
 static int monitor_new(struct rme_monitor **out)
 {
     struct rme_monitor *monitor = calloc(1, sizeof(*monitor));
@@ -235,34 +247,22 @@ static int monitor_new(struct rme_monitor **out)
     if (monitor == NULL)
         return -ENOMEM;
     ret = rme_uffd_open(&monitor->uffd);
-    if (ret != 0)
-        goto err_free;
-    ret = monitor->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (ret < 0) {
-        ret = -errno;
-        goto err_close;
+    if (ret != 0) {
+        free(monitor);
+        return ret;
     }
     monitor->process = getpid();
     pthread_mutex_init(&monitor->watch_lock, NULL);
     pthread_mutex_init(&monitor->read_lock, NULL);
     pthread_mutex_init(&monitor->log_lock, NULL);
     pthread_mutex_init(&monitor->claims_lock, NULL);
-    ret = rme_thread_start(&monitor->thread, watch_events, monitor);
-    if (ret != 0)
-        goto err_locks;
-    *out = monitor;
-    return 0;
-
-err_locks:
-    pthread_mutex_destroy(&monitor->claims_lock);
-    pthread_mutex_destroy(&monitor->log_lock);
-    pthread_mutex_destroy(&monitor->read_lock);
-    pthread_mutex_destroy(&monitor->watch_lock);
-    close(monitor->stop);
-err_close:
-    rme_uffd_close(&monitor->uffd);
-err_free:
-    free(monitor);
+    monitor->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ret =
+        monitor->stop < 0 ? -errno : rme_thread_start(&monitor->thread, watch_events, monitor);
+    if (ret == 0)
+        *out = monitor;
+    else
+        destroy(monitor);
     return ret;
 }
 
@@ -288,13 +288,7 @@ static void monitor_free(struct rme_monitor *monitor)
     give_back(monitor);
     (void)eventfd_write(monitor->stop, 1);
     pthread_join(monitor->thread, NULL);
-    rme_uffd_close(&monitor->uffd);
-    close(monitor->stop);
-    pthread_mutex_destroy(&monitor->claims_lock);
-    pthread_mutex_destroy(&monitor->log_lock);
-    pthread_mutex_destroy(&monitor->read_lock);
-    pthread_mutex_destroy(&monitor->watch_lock);
-    free(monitor);
+    destroy(monitor);
 }
 
 static void hold_root(void)

@@ -394,48 +394,46 @@ static bool fits(const struct rme_zone *zone, size_t size)
     return size <= zone->config.max_bytes && zone->held <= zone->config.max_bytes - size;
 }
 
-void *rme_zone_alloc(struct rme_zone *zone, size_t size)
+/* A block for which something may have to be mapped.  Lock held; dropped on the way. */
+static void *make_room(struct rme_zone *zone, size_t size, struct rme_slab *shape)
+{
+    void *block = NULL;
+
+    while (!fits(zone, shape->size) && give_back(zone, 0))
+        ;
+    if (fits(zone, shape->size))
+        block = take_new_registered(zone, size, shape);
+    if (block == NULL)
+        block = take_existing(zone, shape, false);
+    return block != NULL ? block : take_new(zone, shape, RME_SLAB_PLAIN);
+}
+
+/* `grow`: what is there need not do. */
+static void *alloc(struct rme_zone *zone, size_t size, bool grow)
 {
     struct rme_slab shape = {0};
-    void *block;
+    void *block = NULL;
 
     pthread_mutex_lock(&zone->lock);
-    if (!shape_for(zone, size, &shape)) {
-        pthread_mutex_unlock(&zone->lock);
-        return NULL;
+    if (shape_for(zone, size, &shape)) {
+        block = take_existing(zone, &shape, true);
+        if (block == NULL && !(grow && fits(zone, shape.size)))
+            block = take_bigger(zone, &shape);
+        if (block == NULL && grow)
+            block = make_room(zone, size, &shape);
     }
-    block = take_existing(zone, &shape, true);
-    if (block == NULL && !fits(zone, shape.size))
-        block = take_bigger(zone, &shape);
-    if (block == NULL) {
-        while (!fits(zone, shape.size) && give_back(zone, 0))
-            ;
-        if (fits(zone, shape.size))
-            block = take_new_registered(zone, size, &shape);
-    }
-    if (block == NULL)
-        block = take_existing(zone, &shape, false);
-    if (block == NULL)
-        block = take_new(zone, &shape, RME_SLAB_PLAIN);
     pthread_mutex_unlock(&zone->lock);
     return block;
 }
 
+void *rme_zone_alloc(struct rme_zone *zone, size_t size)
+{
+    return alloc(zone, size, true);
+}
+
 void *rme_zone_try(struct rme_zone *zone, size_t size)
 {
-    struct rme_slab shape = {0};
-    void *block;
-
-    pthread_mutex_lock(&zone->lock);
-    if (!shape_for(zone, size, &shape)) {
-        pthread_mutex_unlock(&zone->lock);
-        return NULL;
-    }
-    block = take_existing(zone, &shape, true);
-    if (block == NULL)
-        block = take_bigger(zone, &shape);
-    pthread_mutex_unlock(&zone->lock);
-    return block;
+    return alloc(zone, size, false);
 }
 
 /* The slab in whose block in use the range lies, NULL if none.  Lock held. */
