@@ -146,13 +146,11 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
     message.from = rme_name_number(&op->rndv->own);
     message.offset = unit->offset;
     message.nsegment = unit->nmseg;
-    rme_wire_encode(&message, tx);
     rme_unit_describe(peer, unit, tx, type);
     rme_node_remove(&unit->control.link);
     unit->told = true;
     op->rndv->introduced = true;
-    rme_count(peer->rme, RME_C_CONTROL_SENT);
-    peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(type, unit->nmseg));
+    rme_peer_send_control(peer, &message, tx);
     return true;
 }
 

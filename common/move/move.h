@@ -151,8 +151,9 @@ static inline uint32_t rme_rndv_peer_handle(const struct rme_rndv *r)
 
 /* ---- opening.c ---- */
 
-/* Takes note of memory that the peer opened.  -EPROTO: not where it should be; -ENOMEM. */
-int rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
+/* Takes note of memory that the peer opened.  False: the link is given up, as it is not where
+ * it should be, or for want of memory. */
+bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
 /* The same as an object; NULL: no memory. */
 struct rme_opening *rme_opening_new(const struct rme_wire_message *message);
 

@@ -24,7 +24,7 @@ struct rme_opening *rme_opening_new(const struct rme_wire_message *message)
     return opening;
 }
 
-int rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
+bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
 {
     struct rme_rndv *r = op->rndv;
     struct rme_opening *opening;
@@ -33,12 +33,16 @@ int rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
     for (struct rme_node *node = r->openings.next; node != &r->openings; node = node->next)
         waiting++;
     if (waiting >= OPENINGS_MAX || message->offset != r->opened || message->window == 0 ||
-        message->window > op->size - r->opened)
-        return -EPROTO;
+        message->window > op->size - r->opened) {
+        rme_peer_protocol_error(op->peer, "a window that does not follow the last one");
+        return false;
+    }
     opening = rme_opening_new(message);
-    if (opening == NULL)
-        return -ENOMEM;
+    if (opening == NULL) {
+        rme_peer_fail(op->peer, -ENOMEM, "no memory for the description of a transfer");
+        return false;
+    }
     rme_node_append(&r->openings, &opening->link);
     r->opened += message->window;
-    return 0;
+    return true;
 }

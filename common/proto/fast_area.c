@@ -193,13 +193,11 @@ static bool send_grant(struct rme_peer *peer, struct rme_fast_area *area)
     rme_peer_header(peer, RME_WIRE_GRANT, &message);
     message.from = RME_FAST_FIRST_NAME;
     message.nsegment = 1;
-    rme_wire_encode(&message, tx);
     rme_wire_put_segment(tx, RME_WIRE_GRANT, 0,
                          &(const struct rme_wire_segment){(uintptr_t)area->range.base,
                                                           area->range.key, area->range.length});
-    rme_count(rme, RME_C_CONTROL_SENT);
     rme_count(rme, RME_C_FAST_GRANTS);
-    rme->ops->tx_send(peer->link, tx, rme_wire_length(RME_WIRE_GRANT, 1));
+    rme_peer_send_control(peer, &message, tx);
     area->state = AREA_GRANTED;
     area->granted_at = area->used_at = pool_of(rme)->clock;
     rme_node_append(&pool_of(rme)->areas, &area->used);

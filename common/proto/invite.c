@@ -149,11 +149,9 @@ static bool send_invite(struct rme_op *op, struct rme_unit *unit)
     message.to = peer->talk->invites.seen;
     message.from = rme_name_number(&op->rndv->own);
     message.nsegment = unit->nmseg;
-    rme_wire_encode(&message, tx);
     rme_unit_describe(peer, unit, tx, RME_WIRE_INVITE);
-    rme_count(peer->rme, RME_C_CONTROL_SENT);
     rme_count(peer->rme, RME_C_INVITES_SENT);
-    peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(RME_WIRE_INVITE, unit->nmseg));
+    rme_peer_send_control(peer, &message, tx);
     peer->rme->unflushed = hurry;
     peer->rme->lingers = !hurry;
     return true;

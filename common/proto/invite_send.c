@@ -110,7 +110,7 @@ static void arrived(struct rme_peer *peer, const struct rme_wire_message *messag
     }
     invites->held = rme_opening_new(message);
     if (invites->held == NULL) {
-        rme_rndv_open_failed(peer, -ENOMEM);
+        rme_peer_fail(peer, -ENOMEM, "no memory for an invitation");
         return;
     }
     invites->tag = message->tag;
@@ -121,7 +121,7 @@ static void arrived(struct rme_peer *peer, const struct rme_wire_message *messag
 /* The send that writes, or wrote, into the peer's receive. */
 static struct rme_op *send_into(struct rme_peer *peer, uint32_t receive)
 {
-    struct rme_op *op = rme_rndv_find_send(peer, receive);
+    struct rme_op *op = rme_rndv_find_theirs(peer, RME_NAME_RECEIVE, receive);
 
     return op != NULL && (op->state == RME_OP_MOVING || op->state == RME_OP_CANCELLING) ? op
                                                                                         : NULL;

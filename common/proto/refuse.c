@@ -51,9 +51,7 @@ static bool send_refusal(struct rme_peer *peer, struct rme_control *control)
     message.status = rme_wire_status_of(-EMSGSIZE);
     message.total = refusal->size;
     message.room = refusal->room;
-    rme_wire_encode(&message, tx);
-    rme_count(peer->rme, RME_C_CONTROL_SENT);
-    peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(RME_WIRE_REFUSED, 0));
+    rme_peer_send_control(peer, &message, tx);
     rme_node_remove(&control->link);
     drop_refusal(peer, control);
     return true;

@@ -89,9 +89,7 @@ static bool send_word(struct rme_peer *peer, struct rme_control *control)
         r->introduced = true;
     else
         rme_peer_barrier(peer);
-    rme_wire_encode(&message, tx);
-    rme_count(peer->rme, RME_C_CONTROL_SENT);
-    peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(type, 0));
+    rme_peer_send_control(peer, &message, tx);
     r->say &= (uint8_t)~word;
     if (r->say == 0) {
         rme_node_remove(&r->control.link);
@@ -137,22 +135,12 @@ struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
     return name != NULL ? rme_entry(name, struct rme_rndv, own)->op : NULL;
 }
 
-static struct rme_op *find_theirs(struct rme_peer *peer, enum rme_name_kind kind,
-                                  uint32_t handle)
+struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_name_kind kind,
+                                    uint32_t handle)
 {
     struct rme_name *name = rme_name_find(&peer->rme->mover->names, peer->serial, kind, handle);
 
     return name != NULL ? rme_entry(name, struct rme_rndv, theirs)->op : NULL;
-}
-
-static struct rme_op *find_receive(struct rme_peer *peer, uint32_t send)
-{
-    return find_theirs(peer, RME_NAME_SEND, send);
-}
-
-struct rme_op *rme_rndv_find_send(struct rme_peer *peer, uint32_t receive)
-{
-    return find_theirs(peer, RME_NAME_RECEIVE, receive);
 }
 
 static void drop_openings(struct rme_rndv *r)
@@ -301,18 +289,8 @@ bool rme_rndv_send_ack(struct rme_peer *peer, uint32_t to)
         return false;
     rme_peer_header(peer, RME_WIRE_CANCEL_ACK, &message);
     message.to = to;
-    rme_wire_encode(&message, tx);
-    rme_count(peer->rme, RME_C_CONTROL_SENT);
-    peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(RME_WIRE_CANCEL_ACK, 0));
+    rme_peer_send_control(peer, &message, tx);
     return true;
-}
-
-void rme_rndv_open_failed(struct rme_peer *peer, int error)
-{
-    if (error == -EPROTO)
-        rme_peer_protocol_error(peer, "a window that does not follow the last one");
-    else
-        rme_peer_fail(peer, error, "no memory for the description of a transfer");
 }
 
 /* ---- Progress ---- */
@@ -507,8 +485,9 @@ static bool is_meant(const struct rme_op *op, const struct rme_wire_message *can
 static bool cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
-    struct rme_op *op = from_sender && cancel->to == 0 ? find_receive(peer, cancel->from)
-                                                       : rme_rndv_find(peer, cancel->to);
+    struct rme_op *op = from_sender && cancel->to == 0
+                            ? rme_rndv_find_theirs(peer, RME_NAME_SEND, cancel->from)
+                            : rme_rndv_find(peer, cancel->to);
 
     if (op == NULL || !is_meant(op, cancel))
         return false;

@@ -30,7 +30,8 @@ void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
 /* The op of this peer that we call so, or whose other end the peer calls so; NULL: there is
  * none such any more. */
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
-struct rme_op *rme_rndv_find_send(struct rme_peer *peer, uint32_t receive);
+struct rme_op *rme_rndv_find_theirs(struct rme_peer *peer, enum rme_name_kind kind,
+                                    uint32_t handle);
 /* Frees it; called when op->pins is 0. */
 void rme_rndv_free(struct rme *rme, struct rme_op *op);
 /* Frees what is kept for reuse, here and in unit.c and move.c. */
@@ -54,8 +55,6 @@ void rme_rndv_say(struct rme_op *op, unsigned what);
  * or buffer. */
 bool rme_rndv_send_ack(struct rme_peer *peer, uint32_t to);
 
-/* What to do when it fails. */
-void rme_rndv_open_failed(struct rme_peer *peer, int error);
 /* Makes progress: prepares units, and exposes or moves them, as the op's state says.  May end
  * the op. */
 void rme_rndv_advance(struct rme *rme, struct rme_op *op);

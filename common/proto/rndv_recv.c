@@ -90,7 +90,6 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
 static void offer_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_op *op = rme_rndv_find(peer, message->to);
-    int error;
 
     /* one for a receive that refused in the meantime is on its way rightly */
     if (op == NULL || rme_op_sends(op) || op->state != RME_OP_MOVING)
@@ -99,10 +98,7 @@ static void offer_arrived(struct rme_peer *peer, const struct rme_wire_message *
         rme_peer_protocol_error(peer, "an OFFER of another send");
         return;
     }
-    error = rme_rndv_open(op, message);
-    if (error != 0)
-        rme_rndv_open_failed(peer, error);
-    else
+    if (rme_rndv_open(op, message))
         rme_rndv_advance(peer->rme, op);
 }
 

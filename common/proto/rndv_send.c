@@ -96,15 +96,13 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_unit *unit, 
         message.flags |= rme_invite_sent(&peer->talk->invites, op->tag, message.from)
                              ? RME_WIRE_F_DECLINED
                              : 0;
-    rme_wire_encode(&message, tx);
     if (unit != NULL) {
         rme_unit_describe(peer, unit, tx, RME_WIRE_RTS);
         unit->exposed = true;
         unit->told = true;
         op->rndv->at = unit->length;
     }
-    rme_count(rme, RME_C_CONTROL_SENT);
-    rme->ops->tx_send(peer->link, tx, rme_wire_length(RME_WIRE_RTS, message.nsegment));
+    rme_peer_send_control(peer, &message, tx);
 }
 
 static bool in_turn(const struct rme_op *op)
@@ -166,11 +164,10 @@ static struct rme_op *answered(struct rme_peer *peer, uint32_t handle)
 static void receiver_opened(struct rme_op *op, const struct rme_wire_message *message)
 {
     struct rme *rme = op->peer->rme;
-    int error = rme_rndv_open(op, message);
 
-    if (error != 0) {
-        rme_rndv_open_failed(op->peer, error);
-    } else if (op->state == RME_OP_RTS) {
+    if (!rme_rndv_open(op, message))
+        return;
+    if (op->state == RME_OP_RTS) {
         rme_rndv_set_peer_handle(op, message->from);
         op->rndv->at = 0;
         op->rndv->max_segs = UINT32_MAX;

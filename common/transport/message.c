@@ -67,6 +67,14 @@ void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_messag
         out->flags |= RME_WIRE_F_STALLED;
 }
 
+void rme_peer_send_control(struct rme_peer *peer, const struct rme_wire_message *message,
+                           void *tx)
+{
+    rme_wire_encode(message, tx);
+    rme_count(peer->rme, RME_C_CONTROL_SENT);
+    peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(message->type, message->nsegment));
+}
+
 /* What the tag of a message says that is only a header: receive buffers. */
 static uint32_t buffers_told(struct rme_peer *peer, uint8_t type, uint32_t returned)
 {

@@ -269,6 +269,9 @@ static inline void rme_grant_answers(struct rme *rme, bool idle)
     if (idle || ++rme->answer_calls >= RME_ANSWER_CALLS)
         rme_grant_unanswered(rme);
 }
+/* Sends a message of control, whose segments, if it has any, are in the buffer `tx` already. */
+void rme_peer_send_control(struct rme_peer *peer, const struct rme_wire_message *message,
+                           void *tx);
 /* Sends a message that is only a header.  False: no credit or buffer. */
 bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class);
 /* A message of this class may go now, and a buffer is there: the buffer, else NULL (and the

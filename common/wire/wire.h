@@ -146,8 +146,8 @@ void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i,
 
 /*
  * Encodes all but an eager payload; the caller has made sure that the buffer holds
- * rme_wire_length().  Segments are put in by rme_wire_put_segment afterwards, message->nsegment
- * of them.
+ * rme_wire_length().  Segments are put in by rme_wire_put_segment, before it or after,
+ * message->nsegment of them.
  */
 void rme_wire_encode(const struct rme_wire_message *message, void *buffer);
 void rme_wire_put_segment(void *buffer, uint8_t type, uint32_t i,
