@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 
 #include "tests/emul/cm_help.h"
@@ -212,6 +213,60 @@ TEST(a_path_to_a_port_that_is_not_there_leads_nowhere)
 
     devices("2", "1");
     CHECK_EQ(written(&a, &b, 6, 1), IBV_WC_RETRY_EXC_ERR);
+}
+
+static void fail_device(const char *name, int want)
+{
+    int (*fn)(const char *) =
+        (int (*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_fail_device");
+
+    CHECK(fn);
+    CHECK_EQ(fn(name), want);
+}
+
+TEST(a_device_that_fails_takes_its_own_with_it)
+{
+    struct side a = {.device = 1}, b = {.device = 1}, c = {0}, d = {0};
+    struct ibv_async_event e;
+    struct ibv_port_attr pa;
+    char byte;
+
+    devices("2", "1");
+    a.dlid = b.dlid = 5;
+    side_open(&a);
+    side_open(&b);
+    CHECK_EQ(qp_rtr(&a, b.qp->qp_num), 0);
+    CHECK_EQ(qp_rtr(&b, a.qp->qp_num), 0);
+    CHECK_EQ(qp_rts(&a), 0);
+    CHECK_EQ(qp_rts(&b), 0);
+    loop_open(&c, &d);
+    post_recv(&a, 7, 0, 100);
+    fail_device("emu2", -1);
+    fail_device("emu1", 0);
+    fail_device("emu1", 0); /* told once */
+    expect_wc(a.rcq, 7, IBV_WC_WR_FLUSH_ERR);
+    CHECK_EQ(ibv_get_async_event(a.ctx, &e), 0);
+    CHECK_EQ(e.event_type, IBV_EVENT_DEVICE_FATAL);
+    ibv_ack_async_event(&e);
+    CHECK(!readable(a.ctx->async_fd, 0));
+    CHECK(!readable(c.ctx->async_fd, 0));
+    CHECK(!ibv_reg_mr(a.pd, &byte, 1, 0));
+    CHECK_EQ(errno, EIO);
+    CHECK(!ibv_create_cq(a.ctx, 1, NULL, NULL, 0));
+    CHECK(!ibv_alloc_mw(a.pd, IBV_MW_TYPE_2));
+    struct ibv_qp_init_attr qi = {
+        .send_cq = a.scq, .recv_cq = a.rcq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+    CHECK(!ibv_create_qp(a.pd, &qi));
+    CHECK_EQ(errno, EIO);
+    CHECK_EQ(qp_init(&a), EIO);
+    CHECK_EQ(ibv_query_port(a.ctx, 1, &pa), 0);
+    CHECK_EQ(pa.state, IBV_PORT_DOWN);
+    CHECK_EQ(ibv_query_port(c.ctx, 1, &pa), 0);
+    CHECK_EQ(pa.state, IBV_PORT_ACTIVE);
+    post_send(&c, 1, WRITE, 0, 100, 0); /* the other one works */
+    expect_wc(c.scq, 1, IBV_WC_SUCCESS);
+    loop_close(&a, &b); /* what is there can be destroyed */
+    loop_close(&c, &d);
 }
 
 /* A datagram from the second device to the first, and back by what it brought. */
@@ -449,6 +504,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(devices_of_one_network_reach_each_other),
         cmocka_unit_test(separate_devices_reach_only_themselves),
         cmocka_unit_test(a_path_to_a_port_that_is_not_there_leads_nowhere),
+        cmocka_unit_test(a_device_that_fails_takes_its_own_with_it),
         cmocka_unit_test(datagrams_go_from_device_to_device),
         cmocka_unit_test(datagrams_do_not_leave_a_separate_device),
         cmocka_unit_test(addresses_belong_to_devices_and_ports),

@@ -57,7 +57,8 @@ bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type)
 {
     struct emu_dev *d = emu_dev_peek();
 
-    if (!d || !id->peer || d->knobs.silent || atomic_load(&id->peer->seg->silent))
+    if (!d || !id->peer || d->knobs.silent || d->hca[EMU_PORT_DEVICE(id->port)].failed ||
+        atomic_load(&id->peer->seg->silent))
         return true; /* lost on the way */
     m->type = type;
     m->src_slot = d->slot;
@@ -356,6 +357,8 @@ static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
     if (ud != (m->ps == RDMA_PS_UDP))
         return; /* no program of ours asks so */
     uint8_t port = (uint8_t)emu_port_of_address(d, &m->dst.sa);
+    if (d->hca[EMU_PORT_DEVICE(port)].failed)
+        return; /* nobody answers */
     struct cm_id *l = find_listener(m);
     if (!l || !emu_port_meets(d, EMU_PORT_DEVICE(port), EMU_PORT_DEVICE(m->port))) {
         answer(d, p, m, ud ? CM_SIDR_REP : CM_REJ,

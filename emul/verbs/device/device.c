@@ -184,6 +184,35 @@ EMU_EXPORT int ibv_close_device(struct ibv_context *context)
     return 0;
 }
 
+/* For tests, found by dlsym. */
+EMU_EXPORT int emuverbs_fail_device(const char *name);
+/*
+ * Makes a device fail, in this process alone, as one does that its driver gives up: its queue
+ * pairs are in the error state, its contexts get IBV_EVENT_DEVICE_FATAL, it makes nothing new,
+ * and what rdma_cm says by it is lost.  What is there can be destroyed.  0, or -1: there is
+ * none of this name.
+ */
+EMU_EXPORT int emuverbs_fail_device(const char *name)
+{
+    struct ibv_async_event event = {.event_type = IBV_EVENT_DEVICE_FATAL};
+    struct emu_dev *d = emu_dev();
+
+    for (uint32_t i = 0; d && i < d->knobs.devices; i++) {
+        if (strcmp(d->hca[i].ibdev.name, name) != 0)
+            continue;
+        if (atomic_exchange(&d->hca[i].failed, true))
+            return 0;
+        emu_qp_device_failed(d, i);
+        pthread_mutex_lock(&d->lock);
+        for (struct emu_ctx *c = d->contexts; c; c = c->next)
+            if (emu_hca_of(&c->v.context)->index == i)
+                emu_async_raise(c, &event);
+        pthread_mutex_unlock(&d->lock);
+        return 0;
+    }
+    return -1;
+}
+
 struct emu_ctx *emu_ctx_get(struct emu_dev *d, uint32_t device_)
 {
     struct emu_hca *h = &d->hca[device_ % EMU_MAX_DEVICES];

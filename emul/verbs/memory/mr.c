@@ -201,7 +201,7 @@ struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t
 
     if (emu_call(CALL_ibv_reg_mr))
         err = ENOMEM;
-    else if (!d)
+    else if (!d || emu_has_failed(pd->context))
         err = EIO;
     else
         err = check_region(d, addr, length, access);

@@ -68,7 +68,7 @@ struct ibv_mw *emu_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 
     if (emu_call(CALL_ibv_alloc_mw))
         err = ENOMEM;
-    else if (!d)
+    else if (!d || emu_has_failed(pd->context))
         err = EIO;
     else if (!d->knobs.max_mw)
         err = EOPNOTSUPP;

@@ -274,7 +274,7 @@ int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_at
         return EIO;
     if (!emu_port_there(d, port))
         return EINVAL;
-    a.state = IBV_PORT_ACTIVE;
+    a.state = emu_has_failed(context) ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
     a.max_mtu = a.active_mtu = (enum ibv_mtu)(__builtin_ctzll(d->knobs.mtu) - 7);
     a.gid_tbl_len = 1;
     a.port_cap_flags = IBV_PORT_CM_SUP;

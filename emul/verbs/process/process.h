@@ -69,6 +69,7 @@ struct emu_hca {
     uint32_t index;
     struct emu_dev *dev;
     struct emu_ctx *cm_ctx; /* the one that rdma_cm hands out */
+    atomic_bool failed;     /* for the life of this process */
 };
 
 /* The device of this process. Of the objects in its tables only their floors know more. */
@@ -152,6 +153,12 @@ static inline struct emu_dev *emu_dev_peek(void)
 static inline struct emu_hca *emu_hca_of(struct ibv_context *c)
 {
     return (struct emu_hca *)c->device;
+}
+
+/* Has the device of this context failed?  Then it makes nothing new. */
+static inline bool emu_has_failed(struct ibv_context *c)
+{
+    return atomic_load_explicit(&emu_hca_of(c)->failed, memory_order_relaxed);
 }
 
 /* The device that an object's context is of; NULL in a forked child when it is its parent's. */

@@ -187,7 +187,7 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
 
     if (emu_call(CALL_ibv_create_cq))
         err = ENOMEM;
-    else if (!d)
+    else if (!d || emu_has_failed(context))
         err = EIO;
     else if (cqe < 1 || (uint64_t)cqe > d->knobs.max_cqe || comp_vector < 0 ||
              (uint64_t)comp_vector >= d->knobs.comp_vectors ||

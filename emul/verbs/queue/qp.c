@@ -171,7 +171,7 @@ static struct emu_qp *create(struct ibv_context *context, struct ibv_qp_init_att
 
     if (emu_call(CALL_ibv_create_qp))
         err = ENOMEM;
-    else if (!d)
+    else if (!d || emu_has_failed(context))
         err = EIO;
     else
         err = check_caps(d, context, a);

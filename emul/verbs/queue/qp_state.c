@@ -385,6 +385,21 @@ void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event)
         emu_async_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
+void emu_qp_device_failed(struct emu_dev *d, uint32_t device)
+{
+    pthread_mutex_lock(&d->qp_life);
+    for (uint32_t i = 0; i < EMU_MAX_QPS; i++) {
+        struct emu_qp *qp = qp_at(d, i);
+        if (!qp || emu_hca_of(qp->qp.context)->index != device)
+            continue;
+        pthread_mutex_lock(&qp->sq_lock);
+        if (qp->qp.state != IBV_QPS_RESET)
+            emu_qp_to_error(d, qp, -1);
+        pthread_mutex_unlock(&qp->sq_lock);
+    }
+    pthread_mutex_unlock(&d->qp_life);
+}
+
 void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
 {
     pthread_mutex_lock(&qp->sq_lock);
@@ -439,6 +454,8 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
     enum ibv_qp_state now = (enum ibv_qp_state)atomic_load(&qp->s->state);
     enum ibv_qp_state from = mask & IBV_QP_CUR_STATE ? attr->cur_qp_state : now;
     enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
+    if (to > IBV_QPS_RESET && to < IBV_QPS_ERR && emu_has_failed(ibqp->context))
+        return EIO;
     if (from != now || !allowed(ibqp->qp_type, from, to, mask))
         return EINVAL;
     int err = check_values(d, attr, mask);

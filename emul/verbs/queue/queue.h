@@ -275,6 +275,8 @@ void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event);
 void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp);
 /* Clears up in queue pairs for datagrams what a process that died had begun there. */
 void emu_qp_peer_died(struct emu_dev *d, uint32_t slot);
+/* Those of a device of ours end in the error state. */
+void emu_qp_device_failed(struct emu_dev *d, uint32_t device);
 /* Whether something that a QP of this process received has not been polled, or may not have. */
 bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn);
 
