@@ -113,6 +113,88 @@ static void woken(void **state)
     wire_kill(server);
 }
 
+static void fail_device(const char *name)
+{
+    int (*fn)(const char *) =
+        (int (*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_fail_device");
+    assert_non_null(fn);
+    assert_int_equal(fn(name), 0);
+}
+
+/*
+ * A device that fails takes its links with it, and no others; the memory serves the rest, as
+ * does what is registered from then on, and new links are made over the rail that is left.
+ */
+static void a_rail_dies(int which)
+{
+    struct wire w;
+    struct rme_link *link[LINKS];
+    uint8_t *here = malloc(SIZE), *later = malloc(SIZE);
+    struct rme_mr mr, later_mr;
+    const char *uri = wire_uri("127.0.0.1");
+    pid_t server = wire_server(uri, SIZE);
+    int downs = 0;
+    wire_open(&w, NULL);
+    assert_int_equal(w.ops->reg(w.f, here, SIZE, RME_ACCESS_LOCAL_WRITE, &mr), 0);
+    for (int i = 0; i < LINKS; i++) {
+        wire_connect(&w, uri);
+        link[i] = w.link;
+    }
+    fail_device(which ? "emu1" : "emu0");
+    w.nseen = 0;
+    wire_until(&w, RME_EV_LINK_DOWN, LINKS / 2);
+    for (int i = 0; i < LINKS / 2; i++) {
+        struct wire_seen *down = wire_event(&w, RME_EV_LINK_DOWN, i);
+        assert_true(down->error < 0);
+        assert_int_equal(rail_of(&w, down->link), which);
+        for (int k = 0; k < LINKS; k++)
+            if (link[k] == down->link) {
+                w.ops->link_free(link[k]);
+                link[k] = NULL;
+                downs++;
+            }
+    }
+    assert_int_equal(downs, LINKS / 2);
+    assert_int_equal(w.ops->reg(w.f, later, SIZE, RME_ACCESS_LOCAL_WRITE, &later_mr), 0);
+    for (int i = 0; i < LINKS; i++) {
+        if (!link[i]) {
+            wire_connect(&w, uri);
+            link[i] = w.link;
+        }
+        assert_int_equal(rail_of(&w, link[i]), !which);
+        read_over(&w, link[i], here, &mr);
+        read_over(&w, link[i], later, &later_mr);
+    }
+    w.link = link[0];
+    assert_true(wire_send(&w, "echo this"));
+    w.nseen = 0;
+    wire_until(&w, RME_EV_RECV, 1);
+    assert_int_equal(wire_count(&w, RME_EV_LINK_DOWN), 0);
+    for (int i = 0; i < LINKS; i++) {
+        w.link = link[i];
+        wire_disconnect(&w);
+    }
+    w.ops->dereg(w.f, &mr);
+    w.ops->dereg(w.f, &later_mr);
+    free(here);
+    free(later);
+    wire_stop(&w);
+    wire_kill(server);
+}
+
+/* A device that has failed stays so: each of these is a process of its own. */
+static void first_dies(void **state)
+{
+    (void)state;
+    a_rail_dies(0);
+}
+
+static void second_dies(void **state)
+{
+    (void)state;
+    a_rail_dies(1);
+}
+
 static int open_with(const char *device)
 {
     struct wire w;
@@ -145,10 +227,11 @@ static void names(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spread),
-        cmocka_unit_test(woken),
-        cmocka_unit_test(names),
+        cmocka_unit_test(spread),     cmocka_unit_test(woken),       cmocka_unit_test(names),
+        cmocka_unit_test(first_dies), cmocka_unit_test(second_dies),
     };
     wire_main(argc, argv);
+    if (argc == 3)
+        cmocka_set_test_filter(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
