@@ -207,6 +207,7 @@
     X(peer_killed_when_no_credit_is_left)                                                      \
     X(silent_peer_times_out)                                                                   \
     X(client_process_killed)                                                                   \
+    X(a_failed_device_is_lived_without)                                                        \
     X(clients_in_processes)
 
 #define ALL_CASES(X)                                                                           \

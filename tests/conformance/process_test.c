@@ -4,6 +4,7 @@
  * with --peer: that one is a server which does what unexpected messages tell it.  Skipped over
  * the loop fabric, which ends with its process.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -278,6 +279,71 @@ void peer_killed_when_no_credit_is_left(void **state)
     op_check_error(&ops[OPS - 1], -ECONNRESET, -ECONNRESET);
     blob_free(&in);
     blob_free(&out);
+}
+
+/* Of the software HCA, by its two functions for tests. */
+static int64_t device_bytes(int device)
+{
+    int64_t (*fn)(const char *) =
+        (int64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_counter");
+    char name[16];
+
+    snprintf(name, sizeof name, "%d.1 bytes", device);
+    return fn ? fn(name) : 0;
+}
+
+/*
+ * One of two devices fails while data is moved: what was under way ends with an error or well,
+ * and what comes after goes over the other, to a peer that heard nothing of it.
+ */
+void a_failed_device_is_lived_without(void **state)
+{
+    enum { SIZE = 4000000, OPS = 8 };
+    int (*fail_device)(const char *) =
+        (int (*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_fail_device");
+    const char *devices = getenv("EMUVERBS_DEVICES");
+    static struct op ops[2 * OPS];
+    static struct blob blobs[2 * OPS];
+    int failed = 0;
+
+    (void)state;
+    only_with_processes();
+    if (!fail_device || !devices || strcmp(devices, "2") != 0)
+        skip();
+    bed_options("rndv=write,keepalive_ms=100,peer_timeout_ms=2000,backoff_min_ms=1,"
+                "backoff_max_ms=20");
+    peer_start(lane_uri(0));
+    struct node *n = node_open("client", NULL);
+    struct rme_addr *to = node_dial(n, lane_uri(0));
+    int64_t second = device_bytes(1);
+    exchange(n, to, SIZE, 1);
+    int dead = device_bytes(1) > second ? 1 : 0;
+
+    for (int i = 0; i < 2 * OPS; i++) {
+        blob_flat(&blobs[i], SIZE);
+        blob_fill(&blobs[i], (uint64_t)i + 10);
+        tell(n, to, i % 2 ? 'S' : 'R', i + 10, SIZE);
+        if (i % 2)
+            post_recv(&ops[i], n, to, &blobs[i], i + 10);
+        else
+            post_send(&ops[i], n, to, &blobs[i], i + 10);
+    }
+    pump_times(3);
+    assert_int_equal(fail_device(dead ? "emu1" : "emu0"), 0);
+    pump_until_all(ops, 2 * OPS);
+    for (int i = 0; i < 2 * OPS; i++) {
+        failed += ops[i].error != 0;
+        if (ops[i].error == 0 && i % 2)
+            blob_check(&blobs[i], (uint64_t)i + 10, SIZE);
+        blob_free(&blobs[i]);
+    }
+    assert_true(failed > 0);
+
+    int64_t before[2] = {device_bytes(0), device_bytes(1)};
+    exchange(n, to, SIZE, 2);
+    assert_int_equal(device_bytes(dead), before[dead]);
+    assert_true(device_bytes(!dead) - before[!dead] >= SIZE);
+    assert_int_equal(node_counter(n, "ops_live"), 0);
 }
 
 /* Stopped, not dead: nobody closes the connection, the engine has to notice the silence. */
