@@ -147,6 +147,8 @@ int ibv_query_port(struct ibv_context *c, uint8_t port, struct _compat_ibv_port_
     (void)c;
     (void)port;
     ((struct ibv_port_attr *)(void *)attr)->gid_tbl_len = sizeof(rig.gid) / sizeof(*rig.gid);
+    ((struct ibv_port_attr *)(void *)attr)->state =
+        rig.port_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
     return 0;
 }
 

@@ -45,6 +45,7 @@ struct rig {
     bool fail_modify, fail_resolve, fail_connect, fail_accept, fail_qp;
     struct rdma_cm_event *pending; /* what rdma_get_cm_event returns next */
     unsigned acked;
+    bool port_down;
     struct ibv_async_event *async; /* what ibv_get_async_event returns next */
     char line[512], lines[4096];   /* the last line of the log, and the first ones */
     struct ibv_qp_attr path;       /* what a queue pair says of its path */
