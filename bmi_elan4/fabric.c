@@ -158,7 +158,10 @@ static int open_desk(struct rme_fabric *f)
 static void elan_close(struct rme_fabric *f)
 {
     struct elan_owed *owed;
+    struct rme_link *l;
 
+    while ((l = TAILQ_FIRST(&f->links)) != NULL) /* the host was not told of it */
+        elan_link_down(l, -ESHUTDOWN);
     if (f->desk)
         bmi_elan4_desk_close(f->desk);
     if (f->servers)
