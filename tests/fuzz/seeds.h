@@ -15,7 +15,7 @@ void too_much(void);
 /* Of the target "iod_client": copies and lists, and what servers may do to them. */
 void iod_clients(void);
 
-/* Of the targets "elan_packet", "elan_desk" and "elan_log". */
+/* Of the targets "elan_packet", "elan_desk", "elan_log" and "elan_link". */
 void elan(void);
 
 #endif

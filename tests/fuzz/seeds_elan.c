@@ -100,9 +100,58 @@ static void logs(void)
     put("elan_log", "cut", log, 3 * 64 + 20);
 }
 
+/* ---- A fabric: see fuzz_elan_link.c ---- */
+
+#define LOOK  5, 0
+#define LAND  8, 0
+#define LATER 14, 30
+/* packets of the first link: its kind, its turn; what a card has wrong; bytes, arg */
+#define HELLO        0, 0, ELAN_HELLO, 1, 0, 10, 7
+#define ACCEPT       0, 0, ELAN_ACCEPT, 0, 0, 10, 7
+#define MESSAGE(n)   0, 0, ELAN_MESSAGE, 0, n, 0
+#define OTHER(k, n)  0, 0, k, 0, n, 1
+#define OVERTAKES(k) 0, 0, k, 0xf1, 0, 0
+
+static void link_seed(const char *name, const uint8_t *bytes, size_t size)
+{
+    put("elan_link", name, bytes, size);
+}
+
+#define LINK(name, ...)                                                                        \
+    do {                                                                                       \
+        static const uint8_t bytes[] = {__VA_ARGS__};                                          \
+        link_seed(name, bytes, sizeof(bytes));                                                 \
+    } while (0)
+
+static void links(void)
+{
+    LINK("called", HELLO, LOOK, LAND, LOOK, MESSAGE(40), LOOK, MESSAGE(200), LOOK,
+         OTHER(ELAN_BYE, 0), LOOK, LAND, LOOK);
+    LINK("calls", 4, 1, LAND, ACCEPT, LOOK, 10, 0, 20, LAND, LOOK, 10, 0, 240, LAND, LOOK, 12,
+         0, LOOK, LAND, OTHER(ELAN_BYE, 0), LOOK);
+    LINK("asked-for-and-left", HELLO);
+    LINK("transfers", HELLO, LOOK, 11, 0, 8, 11, 0, 8 + 2, 11, 0, 16 + 1, 11, 0, 16 + 4, 11, 0,
+         8 + 1 + 4, LOOK, LAND, LOOK, LAND, LOOK);
+    LINK("refused", HELLO, LOOK, 11, 0, 16 + 1, LOOK, 9, 0, 15, 1, LOOK, 0, 0, ELAN_REFUSED, 0,
+         4, 0, 0, 0, 16, 0, 0, 0, 0, 0, LOOK, LATER, LOOK, LAND, LOOK);
+    LINK("order", HELLO, LOOK, OVERTAKES(ELAN_IMM), LOOK, OTHER(ELAN_IMM, 0), LOOK,
+         OVERTAKES(ELAN_BYE), OTHER(ELAN_IMM, 0), LOOK);
+    LINK("dead", HELLO, LOOK, 10, 0, 20, LATER, 16, 0, LOOK, LATER, LOOK, HELLO, LOOK);
+    LINK("silent", HELLO, LOOK, 11, 0, 8 + 1, 12, 0, LATER, LOOK, LATER, LOOK, LATER, LOOK);
+    LINK("left", HELLO, LOOK, OTHER(ELAN_LEFT, 0), LOOK, LATER, LOOK, HELLO, LOOK,
+         OTHER(ELAN_BREAK, 0), LOOK, HELLO, LOOK, OTHER(ELAN_NOBODY, 0), LOOK);
+    LINK("forged-done", HELLO, LOOK, 11, 0, 8 + 1, 11, 0, 8 + 4, LOOK, OTHER(ELAN_DONE, 0),
+         LOOK, LAND, LOOK);
+    LINK("rejected", 4, 0, LAND, OTHER(ELAN_REJECT, 4), LOOK, 18, 1, HELLO, LOOK, LAND, LOOK);
+    LINK("no-memory", HELLO, LOOK, 17, 0, OVERTAKES(ELAN_IMM), LOOK, OTHER(ELAN_BYE, 0), LOOK);
+    LINK("kept", HELLO, LOOK, MESSAGE(30), MESSAGE(30), MESSAGE(30), MESSAGE(30), MESSAGE(30),
+         5, 1, 5, 1, LOOK, 13, 0, LOOK, 12, 0, LOOK, 13, 0);
+}
+
 void elan(void)
 {
     packets();
     desks();
     logs();
+    links();
 }
