@@ -91,6 +91,7 @@ struct rme_link {
         way;       /* with several rails: the first that is tried, the next way (rails.c) */
     bool bound;    /* the way leaves by the rail's own address */
     bool any_near; /* a rail is in the network of one of the addresses */
+    bool stuck;    /* the rail that it moved to keeps no promise: no further way */
     uint8_t hello[IB_HELLO_MAX]; /* what we send in a request */
     size_t hello_length;
     uint8_t answer[IB_HELLO_MAX]; /* what came from the peer */

@@ -225,7 +225,7 @@ static struct addrinfo *address_at(const struct rme_link *l, unsigned n)
 static bool next_near(struct rme_link *l, unsigned addresses)
 {
     struct rme_fabric *head = l->f->head;
-    while (l->way < head->rails * addresses) {
+    while (l->way < head->rails * addresses && !l->stuck) {
         unsigned r = l->way / addresses, at = l->way % addresses;
         struct rme_fabric *rail = head->rail[(l->first + r) % head->rails];
         struct addrinfo *a = address_at(l, (at + r) % addresses);
@@ -241,6 +241,8 @@ static bool next_near(struct rme_link *l, unsigned addresses)
 bool ib_rail_next(struct rme_link *l)
 {
     struct addrinfo *a = l->address ? l->address->ai_next : l->addresses;
+    if (l->stuck)
+        return false;
     if (l->f->head->railed) {
         unsigned addresses = 0, ways;
         for (a = l->addresses; a; a = a->ai_next)
@@ -248,7 +250,7 @@ bool ib_rail_next(struct rme_link *l)
         if (next_near(l, addresses))
             return true;
         ways = l->way - l->f->head->rails * addresses; /* by routes, gone already */
-        a = l->any_near || ways >= addresses ? NULL : address_at(l, ways);
+        a = l->stuck || l->any_near || ways >= addresses ? NULL : address_at(l, ways);
         l->way += a != NULL;
         l->bound = false;
     } else if (l->f->dev.dead) {
@@ -286,5 +288,7 @@ int ib_link_move(struct rme_link *l, struct rme_fabric *to)
     l->f = to;
     l->handle = now;
     TAILQ_INSERT_TAIL(&to->links, l, all_entry);
-    return ib_rx_reserve(l, promised);
+    error = ib_rx_reserve(l, promised);
+    l->stuck = error != 0; /* on another rail it would come up without receives */
+    return error;
 }

@@ -530,6 +530,41 @@ static void ports_go_down_and_come_back(void **state)
     rig_close();
 }
 
+/* A link whose promise another rail cannot keep comes up nowhere. */
+static void a_promise_goes_along_or_the_link_ends(void **state)
+{
+    struct rme_fabric *other = calloc(1, sizeof(*other));
+    (void)state;
+    rig_open(NULL, 16, 256);
+    struct rme_fabric *f = rig.f;
+    *other = *f;
+    other->slots = NULL;
+    other->nslots = 0;
+    other->number = 1;
+    TAILQ_INIT(&other->links);
+    f->rail[f->rails++] = other;
+    other->railed = f->railed = true;
+    struct rme_link *l = ib_link_new(f);
+    assert_int_equal(ib_rx_reserve(l, 20), 0);
+    assert_int_equal(ib_link_move(l, other), 0);
+    assert_ptr_equal(l->f, other);
+    assert_int_equal(l->rx_promised, 20);
+    assert_true(TAILQ_EMPTY(&f->links));
+    f->dev.rq_depth = 10;
+    assert_int_equal(ib_link_move(l, f), -ENOSPC);
+    assert_ptr_equal(l->f, f);
+    struct addrinfo address = {.ai_family = AF_INET};
+    l->addresses = &address;
+    assert_false(ib_rail_next(l));
+    l->addresses = NULL;
+    ib_link_destroy(l);
+    f->rails = 1;
+    f->railed = false;
+    free(other->slots);
+    free(other);
+    rig_close();
+}
+
 /* Engines share the device's events: one that takes another's hands it on. */
 static void events_find_their_engine(void **state)
 {
@@ -795,6 +830,7 @@ int main(void)
         cmocka_unit_test(second_address_delivers),
         cmocka_unit_test(shared_receives_are_not_lost),
         cmocka_unit_test(ports_go_down_and_come_back),
+        cmocka_unit_test(a_promise_goes_along_or_the_link_ends),
         cmocka_unit_test(events_find_their_engine),
         cmocka_unit_test(iwarp_is_refused),
         cmocka_unit_test(queues_fit_the_budget),
