@@ -108,7 +108,8 @@ static void logs(void)
 /* packets of the first link: its kind, its turn; what a card has wrong; bytes, arg */
 #define HELLO        0, 0, ELAN_HELLO, 1, 0, 10, 7
 #define ACCEPT       0, 0, ELAN_ACCEPT, 0, 0, 10, 7
-#define MESSAGE(n)   0, 0, ELAN_MESSAGE, 0, n, 0
+#define MESSAGE(n)   0, 0, ELAN_MESSAGE, 0, n, 0, LOOK
+#define PART(n)      0, 0, ELAN_MESSAGE, 0, n, 0xc1, LOOK
 #define OTHER(k, n)  0, 0, k, 0, n, 1
 #define OVERTAKES(k) 0, 0, k, 0xf1, 0, 0
 
@@ -125,8 +126,8 @@ static void link_seed(const char *name, const uint8_t *bytes, size_t size)
 
 static void links(void)
 {
-    LINK("called", HELLO, LOOK, LAND, LOOK, MESSAGE(40), LOOK, MESSAGE(200), LOOK,
-         OTHER(ELAN_BYE, 0), LOOK, LAND, LOOK);
+    LINK("called", HELLO, LOOK, LAND, LOOK, MESSAGE(40), MESSAGE(200), OTHER(ELAN_BYE, 0), LOOK,
+         LAND, LOOK);
     LINK("calls", 4, 1, LAND, ACCEPT, LOOK, 10, 0, 20, LAND, LOOK, 10, 0, 240, LAND, LOOK, 12,
          0, LOOK, LAND, OTHER(ELAN_BYE, 0), LOOK);
     LINK("asked-for-and-left", HELLO);
@@ -144,8 +145,9 @@ static void links(void)
          LOOK, LAND, LOOK);
     LINK("rejected", 4, 0, LAND, OTHER(ELAN_REJECT, 4), LOOK, 18, 1, HELLO, LOOK, LAND, LOOK);
     LINK("no-memory", HELLO, LOOK, 17, 0, OVERTAKES(ELAN_IMM), LOOK, OTHER(ELAN_BYE, 0), LOOK);
+    LINK("too-long", HELLO, LOOK, PART(255), PART(255), PART(255), PART(255));
     LINK("kept", HELLO, LOOK, MESSAGE(30), MESSAGE(30), MESSAGE(30), MESSAGE(30), MESSAGE(30),
-         5, 1, 5, 1, LOOK, 13, 0, LOOK, 12, 0, LOOK, 13, 0);
+         5, 1, 13, 0, LOOK, 12, 0, LOOK, 13, 0);
 }
 
 void elan(void)
