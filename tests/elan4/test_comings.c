@@ -4,9 +4,9 @@
  *
  * The first ones join in order, talk, and leave. The others are killed, some at a step of what
  * their interface does, some at any moment. After all of them the server is what it was: it has
- * no links, no packets and no transfers that belong to nobody, all
- * contexts but its own are free in the log, the process has no descriptor more, and who comes
- * next is served.
+ * no links, all packets and transfers that it has made are free, its slots and lists are empty,
+ * all contexts but its own are free in the log, which has not grown, the process has no
+ * descriptor more, and who comes next is served.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -139,29 +140,71 @@ static void all_contexts_free(struct side *server)
         assert_int_equal(bmi_elan4_log_owner(nic->log, c, &owner), c == nic->context);
 }
 
+static off_t log_bytes(void)
+{
+    char path[500];
+    struct stat st;
+
+    snprintf(path, sizeof(path), "%s/log/node-0", folder);
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_size;
+}
+
+/* Nothing is anybody's. */
+static void back_to_the_start(struct side *server)
+{
+    struct rme_fabric *f = server->f;
+    const struct elan_links *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,
+                                        &f->sending, &f->ending,   &f->resting};
+    struct elan_tx *tx;
+    struct elan_move *m;
+    uint32_t ntx = 0, nmove = 0;
+
+    for (int i = 0; i < 128; i++) /* what is nobody's is looked for now and then */
+        poll_side(server);
+    for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        assert_true(TAILQ_EMPTY(lists[i]));
+    for (unsigned i = 0; i < ELAN_LINKS; i++)
+        assert_null(f->table[i]);
+    assert_true(TAILQ_EMPTY(&f->owed) && TAILQ_EMPTY(&f->orphans));
+    assert_null(bmi_elan4_inbox_peek(f->inbox));
+    assert_int_equal(f->norphans + f->kept_moves + f->answers + f->active, 0);
+    assert_int_equal(f->callings + f->wanting, 0);
+    assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
+    TAILQ_FOREACH(tx, &f->tx_free, next)
+        ntx++;
+    TAILQ_FOREACH(m, &f->move_free, next)
+        nmove++;
+    assert_int_equal(ntx, f->tx_count);
+    assert_int_equal(nmove, f->nmove);
+    for (unsigned vp = 0; vp < BMI_ELAN4_MOST_VPS; vp++)
+        assert_int_equal(f->owner[vp].out + f->owner[vp].former, 0);
+    all_contexts_free(server);
+}
+
 static void come_and_go(void **state)
 {
     struct side server, client;
     int fds = 0;
+    off_t bytes = 0;
     (void)state;
     begin(&server);
     for (int i = 0; i < come; i++) {
         session(&client, &server);
         until_alone(&server);
         assert_int_equal(server.f->nmove, 0); /* clients make them */
-        if (i == 0)
-            fds = descriptors();
+        if (i > 0)
+            continue;
+        fds = descriptors();
+        bytes = log_bytes();
     }
-    for (int i = 0; i < 128; i++) /* what is nobody's is looked for now and then */
-        poll_side(&server);
-    assert_int_equal(server.f->norphans, 0);
-    assert_int_equal(server.stats.value[RME_C_QUARANTINED], 0);
+    back_to_the_start(&server);
+    assert_int_equal(log_bytes(), bytes);
     /* as many as were under way at once, however many came */
     assert_in_range(server.f->tx_count, 1, 40);
     assert_int_equal(descriptors(), fds);
     assert_int_equal(server.count[RME_EV_LINK_UP], come);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], come);
-    all_contexts_free(&server);
     close_side(&server);
 }
 
@@ -211,11 +254,13 @@ static void killed_anywhere(void **state)
 {
     struct side server, client;
     int fds, after, st, died = 0;
+    off_t bytes;
     (void)state;
     begin(&server);
     session(&client, &server);
     until_alone(&server);
     fds = descriptors();
+    bytes = log_bytes();
     for (int i = 0; i < killed; i++) {
         set_death(i, &after);
         pid_t pid = fork_quietly();
@@ -244,7 +289,9 @@ static void killed_anywhere(void **state)
            killed, server.f->norphans, server.f->tx_count, server.f->nmove);
     assert_true(died > 0);
     until_given_back(&server);
-    assert_in_range(descriptors(), fds, fds);
+    back_to_the_start(&server);
+    assert_int_equal(log_bytes(), bytes);
+    assert_int_equal(descriptors(), fds);
     close_side(&server);
 }
 
