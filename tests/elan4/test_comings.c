@@ -168,7 +168,8 @@ static void back_to_the_start(struct side *server)
         assert_null(f->table[i]);
     assert_true(TAILQ_EMPTY(&f->owed) && TAILQ_EMPTY(&f->orphans));
     assert_null(bmi_elan4_inbox_peek(f->inbox));
-    assert_int_equal(f->norphans + f->kept_moves + f->answers + f->active, 0);
+    assert_int_equal(f->norphans + f->kept_moves + f->answers, 0);
+    assert_int_equal(f->active.taken + f->places.taken, 0);
     assert_int_equal(f->callings + f->wanting, 0);
     assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
     TAILQ_FOREACH(tx, &f->tx_free, next)
@@ -178,7 +179,7 @@ static void back_to_the_start(struct side *server)
     assert_int_equal(ntx, f->tx_count);
     assert_int_equal(nmove, f->nmove);
     for (unsigned vp = 0; vp < BMI_ELAN4_MOST_VPS; vp++)
-        assert_int_equal(f->owner[vp].out + f->owner[vp].former, 0);
+        assert_int_equal(f->owner[vp].out + f->owner[vp].former + f->active.of[vp], 0);
     all_contexts_free(server);
 }
 

@@ -23,6 +23,8 @@
 #define LINKS     12 /* of who has many */
 #define TURNS     24 /* who are killed in turn at one place */
 #define STRANGERS 80 /* who ask, each on a node of its own */
+#define BYTES     4096
+#define TRANSFERS 24 /* to who is deaf; elan_transfers=16 */
 #define STALE     50 /* answers to a link that is not there */
 #define SMALL     "elan_tx_buffers=64,elan_tx_per_link=8,elan_nodes=0-99,elan_contexts=2-9"
 #define FOR_EVER  ",elan_quarantine_ms=3600000,elan_dead_ms=3600000,elan_drain_timeout_ms=20"
@@ -33,6 +35,8 @@ struct shared {
     uint64_t generation;      /* of the server */
     unsigned vp;
     E4_Addr queue;
+    uint8_t memory[BYTES]; /* of a client */
+    struct rme_mr mr;
 };
 static struct shared *sh;
 
@@ -373,6 +377,55 @@ static void many_links(void **state)
     as_at_the_start(&server);
 }
 
+/* ---- Transfers ---- */
+
+/* A write to a client's memory, and a packet behind it. */
+static void write_to(struct side *server, struct rme_link *l, struct rme_xfer *x)
+{
+    static uint8_t here[BYTES];
+    static struct rme_lseg seg = {here, BYTES, 0};
+    static struct rme_piece piece;
+
+    piece = (struct rme_piece){(uintptr_t)sh->memory, sh->mr.rkey, &seg, 1};
+    *x = (struct rme_xfer){
+        .notify = RME_NOTIFY_IMM, .imm = 1, .piece = &piece, .npiece = 1, .bytes = BYTES};
+    ops->xfer(l, x);
+    ops->flush(server->f);
+}
+
+/* Those with a process that takes nothing do not end, and leave some for others. */
+static void transfers_of_others(void **state)
+{
+    static struct rme_xfer x[TRANSFERS], y;
+    struct side server, client;
+    (void)state;
+    begin(&server, FOR_EVER ",elan_transfers=16");
+    pid_t pid = begin_child(rude, 1);
+    until_so_far(&server, &sh->ready, 1);
+    look(&server);
+    struct rme_link *deaf = server.link;
+    come(&client, &server, 1);
+    assert_int_equal(ops->reg(client.f, sh->memory, BYTES, RME_ACCESS_REMOTE_WRITE, &sh->mr),
+                     0);
+    for (int i = 0; i < TRANSFERS; i++)
+        write_to(&server, deaf, &x[i]);
+    look(&server);
+    assert_int_equal(server.count[RME_EV_XFER_DONE], 0);
+    assert_int_equal(server.f->active.taken, 8);
+    for (int i = 1; i <= 20; i++) {
+        write_to(&server, server.link, &y);
+        until(&server, &client, RME_EV_XFER_DONE, i);
+        until(&client, &server, RME_EV_IMM, i);
+    }
+    end_child(pid);
+    until(&server, &client, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(server.f->active.taken, 0);
+    assert_int_equal(server.f->kept_moves, 8);
+    go(&client, &server);
+    take_the_place(&server, 0);
+    as_at_the_start(&server);
+}
+
 /* ---- Who was given up ---- */
 
 static void owe(struct side *server, unsigned vp, E4_Addr queue, uint64_t generation,
@@ -482,11 +535,9 @@ static void broken_while_ending(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed_in_turn),
-        cmocka_unit_test(strangers),
-        cmocka_unit_test(many_links),
-        cmocka_unit_test(owed_to_two),
-        cmocka_unit_test(nobody_on_a_used_link),
+        cmocka_unit_test(killed_in_turn),      cmocka_unit_test(strangers),
+        cmocka_unit_test(many_links),          cmocka_unit_test(owed_to_two),
+        cmocka_unit_test(transfers_of_others), cmocka_unit_test(nobody_on_a_used_link),
         cmocka_unit_test(broken_while_ending),
     };
 
