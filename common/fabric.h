@@ -80,6 +80,9 @@ struct rme_caps {
     uint64_t max_regs; /* registrations the device admits */
     bool has_read;     /* transfers may be reads */
     bool slow_read;    /* … but move bytes much slower than writes */
+    /* nanoseconds of a small message from post to arrival, where they are known to be many more
+     * than an adapter takes; 0: they are not */
+    uint32_t message_ns;
     /* the device checks no keys: a peer that means harm reaches all memory of the process */
     bool open_memory;
     /* all links share a queue of so many receive buffers; it keeps what it got.  0: each has

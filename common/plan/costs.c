@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Measures what can be measured without a peer: copies and registrations.  The best of a few
- * runs counts.  A warm copy is one of memory that was copied a moment ago.  A cold one is of
- * memory that the processor's caches do not hold: it is flushed from them where a program can
- * do that, else it is the first pass over memory that was written once.
+ * Measures what can be measured without a peer: copies and registrations; what a message takes
+ * the fabric may know.  The best of a few runs counts.  A warm copy is one of memory that was
+ * copied a moment ago.  A cold one is of memory that the processor's caches do not hold: it is
+ * flushed from them where a program can do that, else it is the first pass over memory that was
+ * written once.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,8 @@ void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabr
     *out = rme_costs_preset;
     if (!measure)
         return;
+    if (ops->caps(fabric)->message_ns != 0)
+        out->message = ops->caps(fabric)->message_ns;
     memory =
         mmap(NULL, 2 * COPY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)

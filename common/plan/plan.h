@@ -167,9 +167,10 @@ extern const struct rme_costs rme_costs_preset;
 /*
  * Measures what can be without a peer, on an open fabric, in about 20 ms: copies and
  * registrations.  No lock held.  What cannot be measured, or shall not be, keeps its preset;
- * `message`, `post` and `sge` always do.  They decide whether memory that was lent is used
- * (fast_bytes), and with pack_threshold=0 what becomes of a list, `message` also how much of a
- * buffer above 4608 bytes is used for eager messages; nothing else.
+ * `post` and `sge` always do, and `message` does where the fabric's caps do not say it.  They
+ * decide whether memory that was lent is used (fast_bytes), and with pack_threshold=0 what
+ * becomes of a list, `message` also how much of a buffer above 4608 bytes is used for eager
+ * messages; nothing else.
  */
 void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
                        bool measure, struct rme_costs *out);

@@ -652,6 +652,10 @@ static void measures(void **state)
     fake.refuse = ENOMEM;
     rme_costs_measure(&fake_ops, fake_fabric(&fake), true, &got);
     assert_true(got.reg_call == rme_costs_preset.reg_call);
+    assert_true(got.message == rme_costs_preset.message);
+    fake.caps.message_ns = 12345; /* who knows it better than the preset says so */
+    rme_costs_measure(&fake_ops, fake_fabric(&fake), true, &got);
+    assert_true(got.message == 12345);
     fake.refuse = fake.attempts = 0;
     rme_costs_measure(&fake_ops, fake_fabric(&fake), false, &got);
     assert_int_equal(fake.attempts, 0);
