@@ -283,22 +283,17 @@ uint64_t rme_fast_held(const struct rme_peer *peer)
     return hold != NULL ? hold->size : 0;
 }
 
-static enum rme_stream stream_of(const struct rme_op *op)
-{
-    return op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
-}
-
 static bool fits(const struct rme_op *op)
 {
     return op->rndv == NULL &&
-           rme_fast_fits(op->peer, stream_of(op), op->seg, op->nseg, op->size, op->tag);
+           rme_fast_fits(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag);
 }
 
 /* Room for an expected message that is the first of the queue is waited for, if it is sure to
  * come. */
 static enum rme_started start(struct rme *rme, struct rme_op *op)
 {
-    enum rme_stream stream = stream_of(op);
+    enum rme_stream stream = rme_op_stream(op);
     enum fit fit = op->rndv == NULL
                        ? look(op->peer, stream, op->seg, op->nseg, op->size, op->tag)
                        : FIT_NOT;

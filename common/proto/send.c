@@ -274,9 +274,17 @@ static void start(struct rme_peer *peer)
         continue;
 }
 
+/* Sends what is first in peer->control.  False: no credit or buffer. */
+static bool push_control(struct rme_peer *peer)
+{
+    struct rme_control *control = rme_entry(peer->control.next, struct rme_control, link);
+
+    return control->kind->send(peer, control);
+}
+
 static void push(struct rme_peer *peer)
 {
-    while (!rme_node_alone(&peer->control) && rme_control_push(peer))
+    while (!rme_node_alone(&peer->control) && push_control(peer))
         continue;
     while (!rme_node_alone(&peer->xferq) && rme_move_push(peer))
         continue;

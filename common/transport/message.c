@@ -108,13 +108,6 @@ bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_c
     return true;
 }
 
-bool rme_control_push(struct rme_peer *peer)
-{
-    struct rme_control *control = rme_entry(peer->control.next, struct rme_control, link);
-
-    return control->kind->send(peer, control);
-}
-
 void rme_control_drop(struct rme_peer *peer)
 {
     struct rme_node *node;

@@ -187,9 +187,7 @@ struct rme_control {
     const struct rme_control_kind *kind;
 };
 
-/* Sends what is first in peer->control; false: no credit or buffer. */
-bool rme_control_push(struct rme_peer *peer);
-/* Forgets all of it. */
+/* Forgets all that waits in peer->control. */
 void rme_control_drop(struct rme_peer *peer);
 
 /* What a link tells those that use it, with the engine's lock held. */
