@@ -7,11 +7,11 @@
  * a work request id carries the low 24 bits.
  *
  * The signalling rule (pure, tested by itself): a request is signalled when it ends a transfer
- * that is not quiet (fabric.h), when it is the last one that fits while more waits, when a
- * quarter of the queue went by without a signal, or when too many send buffers, of all or of
+ * that is not quiet (fabric.h), when it is the last one that fits while more waits, when
+ * half of the queue went by without a signal, or when too many send buffers, of all or of
  * those that one link may have, would be held by requests that nobody will report.  Hence,
- * whenever the queue is more than a quarter full, a completion is on its way, and a queue that
- * never fills up again holds at most a quarter of its slots and a bounded share of the send
+ * whenever the queue is more than half full, a completion is on its way, and a queue that
+ * never fills up again holds at most half of its slots and a bounded share of the send
  * buffers.
  */
 #ifndef BMI_IB_RING_H
@@ -56,7 +56,7 @@ static inline uint32_t ib_ring_room(const struct ib_ring *r)
 /* The next request is due for a signal for the queue's own sake. */
 static inline bool ib_ring_due(const struct ib_ring *r)
 {
-    return r->quiet + 1 >= (r->depth + 3) / 4;
+    return r->quiet + 1 >= (r->depth + 1) / 2;
 }
 
 /* Enters a request.  The caller has checked the room.  Returns the position to carry in the

@@ -39,14 +39,14 @@ const struct rme_option_row ib_options[] = {
     /* 512: mlx5_calc_send_wqe() of rdma-core takes 192 bytes for the longest headers, those of
      * a window's binding, and the larger of 16 for each of max_sge and of max_inline with 4
      * before it, in steps of 16: 464, rounded up to a multiple of 64. */
-    {"sq_depth", "count", 127, 8, 32767,
+    {"sq_depth", "count", 15, 8, 32767,
      "Send requests a connection may have with the device; more wait in memory.  The device "
      "keeps one more, and rounds up to a power of two.  They take memory while the connection "
-     "is idle, too: 64 KiB on mlx5 with the defaults, 512 bytes for each.",
+     "is idle, too: 8 KiB on mlx5 with the defaults, 512 bytes for each.",
      NULL},
     {"signal_each", "switch", 0, 0, 1,
      "Ask for a completion of each work request, instead of one for what ends a transfer or "
-     "a chain and for a quarter of the queue.  It costs time, and is there to be measured.",
+     "a chain and for half of the queue.  It costs time, and is there to be measured.",
      NULL},
     {"rq_depth", "count", 255, 8, 32767,
      "Most receive buffers of one connection when they are not shared.", NULL},

@@ -42,7 +42,7 @@ static unsigned signals(void)
     return n;
 }
 
-/* Small messages ask for one completion in a quarter of the queue, and hold no buffer. */
+/* Small messages ask for one completion in half of the queue, and hold no buffer. */
 static void small_messages_signal_rarely(void **state)
 {
     (void)state;
@@ -56,7 +56,7 @@ static void small_messages_signal_rarely(void **state)
             ib_xfer_completed(l, ib_wr_position(rig.posted[i].wr_id));
     }
     assert_int_equal(rig.nposted, 1000);
-    assert_int_equal(signals(), 1000 / 32);
+    assert_int_equal(signals(), 1000 / 64);
     assert_int_equal(rig.stats.value[RME_C_DOORBELLS], 1000);
     rig_close();
 }
@@ -65,7 +65,7 @@ static void small_messages_signal_rarely(void **state)
 static void one_flush_one_doorbell(void **state)
 {
     (void)state;
-    rig_open(NULL, 16, 256);
+    rig_open("sq_depth=127", 16, 256);
     struct rme_link *l = rig_link();
     for (int i = 0; i < IB_BATCH; i++)
         queue_message(l, 64);
@@ -147,7 +147,7 @@ static void list_of_64_writes(void **state)
     struct load d;
     struct rme_event e[4];
     (void)state;
-    rig_open("sq_depth=128", 1, 256);
+    rig_open("sq_depth=64", 1, 256);
     struct rme_link *l = rig_link();
     ib_xfer(l, load(&d, false, RME_NOTIFY_IMM, 64, 1));
     ib_flush(rig.f);
@@ -160,7 +160,7 @@ static void list_of_64_writes(void **state)
         assert_int_equal(rig.posted[i].flags & IBV_SEND_FENCE, 0);
     }
     assert_int_equal(rig.posted[63].imm, 77);
-    assert_int_equal(signals(), 2); /* a quarter of 128 and the last */
+    assert_int_equal(signals(), 2); /* half of 64 and the last */
     rig.f->out = e;
     rig.f->out_used = 0;
     rig.f->out_max = 4;
@@ -312,7 +312,7 @@ static void sending_on_a_lost_link(void **state)
     (void)state;
     for (unsigned i = 0; i < 3; i++) {
         struct load d;
-        rig_open(NULL, 16, 256);
+        rig_open("sq_depth=127", 16, 256);
         struct rme_link *l = rig_link_in(states[i]);
         unsigned posted = rig.nposted;
         queue_message(l, 64);
@@ -406,7 +406,7 @@ static void windows_in_chains(void **state)
     int owner;
     (void)state;
     for (int lost = 0; lost < 3; lost++) {
-        rig_open(NULL, 16, 256);
+        rig_open("sq_depth=127", 16, 256);
         struct rme_fabric *f = rig.f;
         f->caps.windows = 4;
         memset(&f->batch, 0x5a, sizeof(f->batch)); /* of another use */
