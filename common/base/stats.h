@@ -41,6 +41,8 @@
     X(DEFERRED, "deferred", "messages",                                                        \
       "messages and immediates that waited for the completion of what their peer had taken")   \
     X(FAST_GRANTS, "fast_grants", "grants", "times that a peer was lent such memory")          \
+    X(FAST_GATHERED, "fast_gathered", "messages",                                              \
+      "of sends_fast, those that were written from the host's own memory")                     \
     X(FAST_STAYED, "fast_stayed", "messages",                                                  \
       "that stayed in lent memory, as they came before their receives")                        \
     X(FAST_FULL, "fast_full", "times",                                                         \

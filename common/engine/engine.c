@@ -329,7 +329,11 @@ static int open_memory(struct rme *rme)
     mreg.call_ns = rme->costs.reg_call;
     mreg.page_ns = rme->costs.reg_page;
     error = rme_mreg_new(&mreg, &rme->mreg);
-    return error == 0 ? rme_reserve_open(rme) : error;
+    if (error != 0)
+        return error;
+    if (rme_option(rme->options, "measure_costs") != 0)
+        rme_costs_measure_find(rme->mreg, &rme->costs);
+    return rme_reserve_open(rme);
 }
 
 /* Its memory and its fabric go. */

@@ -41,11 +41,13 @@ static void message_came(struct rme_peer *peer, struct rme_arrival *arrival)
     if (!take_header(peer, &arrival->message)) {
         rme_peer_protocol_error(peer, "credits or windows that cannot be");
         rme_arrival_drop(peer->rme, arrival);
-    } else if (rme_defer_must(peer, peer->credit.told)) {
-        rme_defer(peer, arrival, peer->credit.told);
-    } else {
-        rme_take_message(peer, arrival);
+        return;
     }
+    rme_fast_told(peer);
+    if (rme_defer_must(peer, peer->credit.told))
+        rme_defer(peer, arrival, peer->credit.told);
+    else
+        rme_take_message(peer, arrival);
 }
 
 static void received(struct rme_peer *peer, const struct rme_event *event)

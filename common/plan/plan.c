@@ -5,7 +5,8 @@
  *     than the two messages that a rendezvous between registered memories has more;
  *  2. written into memory that the receiver has lent when there is room, and the copies on both
  *     sides cost less than the two messages that a rendezvous has more, and what that copies or
- *     registers itself;
+ *     registers itself.  The sender does not copy but gathers where its memory may be
+ *     registered already, and to find and hold that costs less;
  *  3. each side copies through a bounce buffer ("packs") when its list is small [001 5.1], or
  *     when a copy costs less than a registration for one use.  Neither where the registration
  *     is there, or is kept and the message is large: the first use pays for the registration,
@@ -41,6 +42,8 @@ const struct rme_costs rme_costs_preset = {
     .message = 2000,
     .post = 100,
     .sge = 20,
+    .find = 700,
+    .hold = 400,
 };
 
 const char *rme_proto_name(enum rme_proto proto)
@@ -59,6 +62,13 @@ const char *rme_proto_name(enum rme_proto proto)
 static bool is_copied(int proto)
 {
     return proto == RME_PROTO_EAGER || proto == RME_PROTO_FAST;
+}
+
+/* May a write into lent memory gather from the sender's own? */
+static bool may_gather(const struct rme_plan_in *in)
+{
+    return in->gathers && (in->send.ready || in->send.kept) && in->send.segments > 0 &&
+           in->send.segments < in->max_sge;
 }
 
 static uint64_t segments(const struct rme_plan_side *side, bool pack)
@@ -141,6 +151,13 @@ static double prepare_cost(const struct rme_plan_in *in, const struct rme_plan_s
     return pack ? copy_cost(in, side, bytes) : reg_cost(in, side, bytes);
 }
 
+/* Instead of a copy; it is not registered for that. */
+static double gather_cost(const struct rme_plan_in *in)
+{
+    return (double)in->send.segments * in->costs->sge + in->costs->hold +
+           (in->send.ready ? 0 : in->costs->find);
+}
+
 double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
                      bool recv_pack, uint64_t *requests)
 {
@@ -151,7 +168,9 @@ double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool se
     if (requests != NULL)
         *requests = wrs;
     if (is_copied(proto))
-        return costs->message + posts + prepare_cost(in, &in->send, true) +
+        return costs->message + posts +
+               (proto == RME_PROTO_FAST && !send_pack ? gather_cost(in)
+                                                      : prepare_cost(in, &in->send, true)) +
                prepare_cost(in, &in->recv, true);
     return 3 * costs->message + posts +
            (double)(segments(&in->send, send_pack) + segments(&in->recv, recv_pack)) *
@@ -269,9 +288,26 @@ static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack
     return RME_PROTO_RNDV_WRITE;
 }
 
+/* Is a write into lent memory gathered?  A copy wins where they cost the same. */
+static bool gathers(const struct rme_plan_in *in)
+{
+    return may_gather(in) && rme_plan_cost(in, RME_PROTO_FAST, false, true, NULL) <
+                                 rme_plan_cost(in, RME_PROTO_FAST, true, true, NULL);
+}
+
+static bool is_fast(const struct rme_plan_in *in, const struct rme_plan *plan, bool *gathered)
+{
+    *gathered = false;
+    if (in->bytes > in->fast_max)
+        return false;
+    *gathered = gathers(in);
+    return rme_plan_cost(in, RME_PROTO_FAST, !*gathered, true, NULL) <=
+           rme_plan_cost(in, plan->proto, plan->send_pack, plan->recv_pack, NULL);
+}
+
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
 {
-    bool decided;
+    bool decided, gathered;
 
     memset(plan, 0, sizeof(*plan));
     if (in->bytes <= in->eager_max) {
@@ -285,16 +321,20 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
     plan->offer = in->bytes > 0 && (!decided || plan->proto == RME_PROTO_RNDV_READ);
     if (!decided)
         plan->proto = read_or_write(in, plan->send_pack, plan->recv_pack, &plan->why);
-    if (in->bytes <= in->fast_max &&
-        rme_plan_cost(in, RME_PROTO_FAST, true, true, &plan->requests) <=
-            rme_plan_cost(in, plan->proto, plan->send_pack, plan->recv_pack, NULL)) {
+    if (is_fast(in, plan, &gathered)) {
         plan->proto = RME_PROTO_FAST;
-        plan->send_pack = plan->recv_pack = true;
+        plan->send_pack = !gathered;
+        plan->recv_pack = true;
+        plan->requests = 1;
         plan->offer = false;
         plan->why =
             "there is room in memory that the receiver has lent, and a rendezvous would "
             "not be faster";
         plan->why_send = plan->why_recv = "it travels in memory of the engine";
+        if (gathered)
+            plan->why_send = "to find it registered costs less than a copy";
+        else if (may_gather(in))
+            plan->why_send = "a copy costs less than to find it registered";
         return;
     }
     plan->requests = requests_of(in, plan->proto, plan->send_pack, plan->recv_pack);
@@ -308,9 +348,10 @@ static void explain_costs(FILE *out, const struct rme_costs *costs)
 {
     fprintf(out,
             "costs     copy %.3f ns/byte warm, %.3f cold, + %.0f ns/piece; register %.0f ns + "
-            "%.0f ns/page; message %.0f ns; request %.0f ns + %.0f ns/segment\n",
+            "%.0f ns/page; find it registered %.0f ns, hold it %.0f ns; message %.0f ns; "
+            "request %.0f ns + %.0f ns/segment\n",
             costs->copy_warm, costs->copy_cold, costs->copy_piece, costs->reg_call,
-            costs->reg_page, costs->message, costs->post, costs->sge);
+            costs->reg_page, costs->find, costs->hold, costs->message, costs->post, costs->sge);
 }
 
 static void explain_side(FILE *out, const char *name, const struct rme_plan_in *in,
@@ -321,7 +362,9 @@ static void explain_side(FILE *out, const char *name, const struct rme_plan_in *
             "%-9s %" PRIu64 " segment%s%s, load %" PRIu64 " operations %" PRIu64 " bytes: ",
             name, side->segments, side->segments == 1 ? "" : "s",
             side->server ? ", server" : "", side->load_ops, side->load_bytes);
-    if (is_copied(proto))
+    if (is_copied(proto) && !pack)
+        fprintf(out, "gathered if it is registered, else copied, as %s\n", why);
+    else if (is_copied(proto))
         fprintf(out, "copied, as %s\n", why);
     else
         fprintf(out, "%s%s in units of %" PRIu64 " bytes, as %s\n",
@@ -348,6 +391,15 @@ static bool is_possible(const struct rme_plan_in *in, int proto)
 {
     return !is_copied(proto) ||
            in->bytes <= (proto == RME_PROTO_EAGER ? in->eager_max : in->fast_max);
+}
+
+/* Of the ways that a protocol has with memory, the first: 1, the sender copies; 2, the
+ * receiver. */
+static int first_row(const struct rme_plan_in *in, int proto)
+{
+    if (proto == RME_PROTO_FAST && may_gather(in))
+        return 2;
+    return is_copied(proto) ? 3 : 0;
 }
 
 void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rme_plan_in *recv)
@@ -377,14 +429,17 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     fprintf(out, "%-18s %-7s %-9s %9s %12s\n", "protocol", "sender", "receiver", "requests",
             "microseconds");
     for (int proto = 0; proto < RME_PROTO_COUNT; proto++)
-        for (int packed = is_copied(proto) ? 3 : 0; packed < 4; packed++)
+        for (int packed = first_row(send, proto); packed < 4; packed++)
             if (is_possible(send, proto))
-                explain_row(out, &shown, (enum rme_proto)proto, packed,
-                            (int)plan.proto == proto &&
-                                (is_copied(proto) || packed == (first.send_pack ? 1 : 0) +
-                                                                   (plan.recv_pack ? 2 : 0)));
-    explain_side(out, "sender", send, &send->send, plan.proto, first.send_pack, first.why_send);
-    explain_side(out, "receiver", recv, &recv->recv, plan.proto, plan.recv_pack, plan.why_recv);
+                explain_row(
+                    out, &shown, (enum rme_proto)proto, packed,
+                    (int)plan.proto == proto &&
+                        (proto == RME_PROTO_EAGER ||
+                         packed == (first.send_pack ? 1 : 0) + (plan.recv_pack ? 2 : 0)));
+    explain_side(out, "sender", send, &send->send, plan.proto,
+                 first.send_pack || plan.proto == RME_PROTO_EAGER, first.why_send);
+    explain_side(out, "receiver", recv, &recv->recv, plan.proto,
+                 plan.recv_pack || is_copied(plan.proto), plan.why_recv);
     fprintf(out, "because   %s\n", plan.why);
     if (!is_copied(plan.proto))
         fprintf(out, "RTS %s; a receive that is posted first, on an idle link, %s\n",

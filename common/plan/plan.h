@@ -22,6 +22,7 @@
 struct rme_caps;
 struct rme_fabric;
 struct rme_fabric_ops;
+struct rme_mreg;
 
 /* What things cost on this device and machine. */
 struct rme_costs {
@@ -33,6 +34,8 @@ struct rme_costs {
     double message;    /* a small message from post to arrival */
     double post;       /* one RDMA work request */
     double sge;        /* one more local segment in it */
+    double find;       /* to find that memory is registered, and still the same */
+    double hold;       /* to hold it, and its operation, until a request is complete */
 };
 
 enum rme_proto {
@@ -95,6 +98,8 @@ struct rme_plan_in {
     bool slow_read;       /* … but much slower than it writes */
     bool nothing_to_read; /* as yet: to read, the receiver would have to ask for it first */
     bool invites;         /* a receiver may open its memory before it is asked */
+    /* what is written into lent memory may be gathered from the sender's, if registered */
+    bool gathers;
     const struct rme_costs *costs;
 };
 
@@ -167,13 +172,17 @@ extern const struct rme_costs rme_costs_preset;
 /*
  * Measures what can be without a peer, on an open fabric, in about 20 ms: copies and
  * registrations.  No lock held.  What cannot be measured, or shall not be, keeps its preset;
- * `post` and `sge` always do, and `message` does where the fabric's caps do not say it.  They
- * decide whether memory that was lent is used (fast_bytes), and with pack_threshold=0 what
- * becomes of a list, `message` also how much of a buffer above 4608 bytes is used for eager
- * messages; nothing else.
+ * `post`, `sge` and `hold` always do, and `message` does where the fabric's caps do not say it.
+ * They decide whether memory that was lent is used (fast_bytes), and whether from a copy, and
+ * with pack_threshold=0 what becomes of a list; `message` also how much of a buffer above 4608
+ * bytes is used for eager messages; nothing else.
  */
 void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
                        bool measure, struct rme_costs *out);
+
+/* Likewise what it costs to find memory in the cache of registrations; without a cache it keeps
+ * its preset.  Nothing is left there. */
+void rme_costs_measure_find(struct rme_mreg *mreg, struct rme_costs *out);
 
 /*
  * Prints what the two ends of a message are asked and answer: the cost table, the predicted

@@ -14,6 +14,8 @@ bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag);
 void rme_send_leave(struct rme_op *op);
 /* A message of so many bytes was copied and handed to the fabric: it counts. */
 void rme_send_copied(struct rme_peer *peer, enum rme_stream stream, uint64_t size);
+/* The same of one that was not copied here. */
+void rme_send_eager(struct rme_peer *peer, enum rme_stream stream, uint64_t size);
 /* The memory of a QUEUED send is ready: it is tried next. */
 void rme_send_ready(struct rme_op *op);
 /* There is an invitation for this tag: a send of it that waits for the peer's host is tried

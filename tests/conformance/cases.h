@@ -109,6 +109,8 @@
 #define FAST_CASES(X)                                                                          \
     X(fast_contents)                                                                           \
     X(fast_counts)                                                                             \
+    X(fast_gathers)                                                                            \
+    X(fast_gathers_lists)                                                                      \
     X(fast_keeps_order)                                                                        \
     X(fast_runs_out)                                                                           \
     X(fast_beside_reports)                                                                     \

@@ -132,6 +132,68 @@ void fast_counts(void **state)
     blob_free(&in);
 }
 
+/* From memory that is registered already, a message large enough is not copied by its sender:
+ * its host has it again when the send is reported. */
+void fast_gathers(void **state)
+{
+    static const size_t sizes[] = {16000, FAST_SIZE, 40000, 65000};
+    enum { N = 40 };
+    struct pair p;
+    struct blob out, in;
+    uint64_t gathered, copied, writes, regs;
+
+    (void)state;
+    open_lent(&p, SMALL_AREA);
+    if (lane.is_elan4 && lane.is_loop) /* its reports are apart */
+        skip();
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        blob_zone(&out, p.client, sizes[s]);
+        blob_flat(&in, sizes[s]);
+        one(&p, false, &out, &in, true, 1);
+        gathered = node_counter(p.client, "fast_gathered");
+        copied = node_counter(p.client, "bytes_copied");
+        writes = node_counter(p.client, "rdma_writes");
+        regs = node_counter(p.client, "registrations");
+        for (uint64_t i = 0; i < N; i++)
+            assert_int_equal(one(&p, false, &out, &in, i % 2, i), 1);
+        assert_int_equal(node_counter(p.client, "fast_gathered") - gathered, N);
+        assert_int_equal(node_counter(p.client, "bytes_copied"), copied);
+        if (writes != 0 && !lane.is_elan4) /* there each segment is one */
+            assert_int_equal(node_counter(p.client, "rdma_writes") - writes, N);
+        assert_int_equal(node_counter(p.client, "registrations"), regs);
+        blob_free(&out);
+        blob_free(&in);
+    }
+}
+
+/* Likewise pieces of a list that the cache of registrations knows. */
+void fast_gathers_lists(void **state)
+{
+    struct pair p;
+    struct blob out, in;
+    uint64_t gathered;
+
+    (void)state;
+    bed_options(SMALL_AREA ",pack_threshold=1,rndv=write");
+    pair_open(&p);
+    blob_split(&out, 40000, 5, 3);
+    blob_flat(&in, 40000);
+    (void)one(&p, false, &out, &in, true, 1); /* by rendezvous, from where it is */
+    (void)one(&p, false, &out, &in, true, 2);
+    pump_times(20);
+    gathered = node_counter(p.client, "fast_gathered");
+    for (uint64_t i = 0; i < 10; i++)
+        if (one(&p, false, &out, &in, i % 2, i) == 0)
+            break; /* a lane whose options rule it out */
+    gathered = node_counter(p.client, "fast_gathered") - gathered;
+    /* without a cache it is registered each time */
+    if (lane.options == NULL && !lane.is_elan4)
+        assert_int_equal(gathered, 10);
+    assert_true(gathered == 0 || gathered == node_counter(p.client, "sends_fast"));
+    blob_free(&out);
+    blob_free(&in);
+}
+
 /* Messages of a tag arrive in order, whichever way each of them takes, posted before their
  * receives and after. */
 void fast_keeps_order(void **state)

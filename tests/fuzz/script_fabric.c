@@ -533,6 +533,7 @@ static void start_xfer(struct rme_link *link, struct rme_xfer *x)
     FUZZ_CHECK(!x->quiet || (script_caps.quiet && !x->read));
     script.spent += x->notify == RME_NOTIFY_IMM;
     script.quieted += x->quiet;
+    script.segments = x->npiece != 0 ? x->piece[0].nseg : 0;
     if (link->stage == ENDED)
         return; /* gone with its link */
     x->fabric.mark = (uintptr_t)link;

@@ -25,6 +25,7 @@ struct script {
     unsigned credit_messages; /* CREDIT said so far */
     uint32_t spent;           /* messages and immediates of the engine so far */
     uint32_t quieted;         /* transfers so far that were quiet */
+    uint32_t segments;        /* of the last transfer's first piece */
     unsigned asked[2];        /* links that the engine asked for: at the first part of an
                                  address, at others */
     uint32_t promised;        /* receive buffers of all links now */

@@ -550,109 +550,6 @@ static void returns_what_is_asked_for(void **state)
     assert_int_equal(count_of("sends_fast"), 2);
 }
 
-/* ---- The holder, where transfers may be quiet ---- */
-
-static int close_quiet(void **state)
-{
-    script.quiet = false;
-    return close_it(state);
-}
-
-static void lend_quietly(void)
-{
-    script.quiet = true;
-    script.quieted = 0;
-    lend_it();
-}
-
-/* The peer takes all that is there, and says so. */
-static void send_many(unsigned n, size_t size)
-{
-    static struct posted send;
-
-    for (unsigned i = 0; i < n; i++) {
-        scripted_send(&send, memory, size, 1);
-        scripted_run();
-        scripted.eager_taken = (uint32_t)(count_of("sends_fast") * (size + RME_HELD_COST));
-        if (i % 4 == 3)
-            say(RME_WIRE_PING);
-    }
-}
-
-/* The peer's credits give the places back: one completion in 16 is asked for. */
-static void few_are_reported(void **state)
-{
-    (void)state;
-    lend_quietly();
-    send_many(96, SIZE);
-    assert_int_equal(count_of("sends_fast"), 96);
-    assert_int_equal(script.xfers, 96); /* our device has said nothing */
-    assert_int_equal(script.quieted, 96 - 96 / 16);
-    assert_int_equal(count_of("fast_full"), 0);
-}
-
-/* What describes them is needed until they are reported: no more than 128. */
-static void not_too_many_are_not_reported(void **state)
-{
-    (void)state;
-    lend_quietly();
-    send_many(140, SIZE);
-    assert_int_equal(count_of("sends_fast"), 128);
-    while (script.xfers > 0)
-        script_finish(0); /* the newest first */
-    scripted_run();
-    send_many(20, SIZE);
-    assert_true(count_of("sends_fast") >= 148);
-}
-
-/* What is not reported needs nothing to come back: a place that the peer has not taken does. */
-static void a_place_waits_for_the_peer(void **state)
-{
-    static struct posted send[7];
-
-    (void)state;
-    lend_quietly();
-    scripted.keeps = true;
-    for (unsigned i = 0; i < 7; i++)
-        scripted_send(&send[i], memory, SIZE, 1);
-    scripted_run();
-    while (script.xfers > 0)
-        script_finish(script.xfers - 1);
-    scripted_run();
-    assert_int_equal(count_of("sends_fast"), 6);
-}
-
-/* RELEASE goes behind quiet writes at once, as a transfer that is not; the stage goes when that
- * is complete.  The peer may lend memory again before. */
-static void returns_behind_quiet_writes(void **state)
-{
-    (void)state;
-    lend_quietly();
-    send_many(2, SIZE);
-    say(RME_WIRE_WITHDRAW);
-    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
-    assert_int_equal(script.xfers, 3);
-    assert_int_equal(script.quieted, 2);
-    grant(AREA, 1);
-    send_many(3, SIZE);
-    assert_int_equal(count_of("sends_fast"), 5);
-    script_finish(5); /* of the first two, */
-    script_finish(3); /* and RELEASE: the other comes last */
-    scripted_run();
-    send_many(1, SIZE);
-    script_finish(3);
-    scripted_run();
-    send_many(12, SIZE);
-    assert_int_equal(script.quieted, 2 + 16 - 1);
-    say(RME_WIRE_WITHDRAW); /* one is not quiet: it is waited for */
-    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 1);
-    while (script.xfers > 0)
-        script_finish(0);
-    scripted_run();
-    assert_int_equal(scripted_count(RME_WIRE_RELEASE), 2);
-    assert_int_equal(count_of("protocol_errors"), 0);
-}
-
 static void returns_what_it_cannot_use(void **state)
 {
     (void)state;
@@ -746,10 +643,6 @@ int main(void)
         cmocka_unit_test_teardown(waits_no_longer_than_it_is_lent, close_it),
         cmocka_unit_test_teardown(a_place_waits_for_the_device, close_it),
         cmocka_unit_test_teardown(returns_what_is_asked_for, close_it),
-        cmocka_unit_test_teardown(few_are_reported, close_quiet),
-        cmocka_unit_test_teardown(not_too_many_are_not_reported, close_quiet),
-        cmocka_unit_test_teardown(a_place_waits_for_the_peer, close_quiet),
-        cmocka_unit_test_teardown(returns_behind_quiet_writes, close_quiet),
         cmocka_unit_test_teardown(returns_what_it_cannot_use, close_it),
         cmocka_unit_test_teardown(wrong_grants_end_the_link, close_it),
     };

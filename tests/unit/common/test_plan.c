@@ -603,6 +603,51 @@ static void lent_memory_is_used_where_it_pays(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
 }
 
+/* What is written there is gathered where to find and hold the memory costs less than a copy,
+ * and is shown so. */
+static void gathers_where_it_pays(void **state)
+{
+    struct rme_costs some = costs;
+    struct rme_plan_in in = base(16 * KIB);
+    char *text;
+
+    (void)state;
+    some.find =
+        700; /* and 300, and a segment of 20: a copy of 10,000 bytes, and a piece of 20 */
+    some.hold = 300;
+    in.costs = &some;
+    in.recv = (struct rme_plan_side){0};
+    in.fast_max = 64 * KIB;
+    in.gathers = true;
+    assert_true(decide(&in).send_pack); /* nobody knows whether it is registered */
+    in.send.kept = true;
+    in.bytes = 10001;
+    assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
+    assert_false(decide(&in).send_pack);
+    assert_true(decide(&in).recv_pack);
+    assert_memory_equal(chosen_row(&in, &in, &text), "fast write         direct  copy", 30);
+    assert_non_null(strstr(text, "gathered if it is registered, else copied"));
+    free(text);
+    in.bytes = 10000;
+    assert_true(decide(&in).send_pack);
+    assert_memory_equal(chosen_row(&in, &in, &text), "fast write         copy    copy", 30);
+    free(text);
+    in.send.ready = true; /* it is, and need not be looked for */
+    in.bytes = 3001;
+    in.eager_max = 2000;
+    assert_false(decide(&in).send_pack);
+    in.bytes = 3000;
+    assert_true(decide(&in).send_pack);
+    in.bytes = 16 * KIB;
+    in.send.segments = 29;
+    assert_false(decide(&in).send_pack);
+    in.send.segments = 30; /* and the header */
+    assert_true(decide(&in).send_pack);
+    in.send.segments = 1;
+    in.gathers = false;
+    assert_true(decide(&in).send_pack);
+}
+
 /* No line of the explanation has a better time than the one chosen, where the costs decide. */
 static void the_best_is_chosen_where_costs_decide(void **state)
 {
@@ -693,6 +738,7 @@ int main(void)
         cmocka_unit_test(explains_what_is_decided),
         cmocka_unit_test(explains_the_very_decisions),
         cmocka_unit_test(lent_memory_is_used_where_it_pays),
+        cmocka_unit_test(gathers_where_it_pays),
         cmocka_unit_test(the_best_is_chosen_where_costs_decide),
         cmocka_unit_test(measures),
     };

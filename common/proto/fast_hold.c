@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Memory that a peer has lent us: it is granted, asked for again, and released, and the stage
+ * is made and goes.  fast.c tells how it is used.
+ */
+#include <stdlib.h>
+
+#include "proto/fast_hold.h"
+#include "proto/arrive.h"
+#include "proto/talk.h"
+
+#define AREA_MOST (4u << 20) /* of an area we use no more, in bytes */
+
+static void hold_free(struct rme *rme, struct rme_fast_hold *hold)
+{
+    if (hold->stage != NULL)
+        (void)rme_zone_put(rme->zone, hold->stage);
+    rme->protocols->fast.stages -= hold->size;
+    free(hold);
+}
+
+/* It is the peer's again as soon as RELEASE is on its way. */
+static bool send_release(struct rme_peer *peer, struct rme_control *control)
+{
+    struct rme_fast_hold *hold = peer->talk->fast.held;
+    struct rme_wire_message message;
+    void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
+
+    if (tx == NULL)
+        return false;
+    rme_node_remove(&control->link);
+    rme_peer_header(peer, RME_WIRE_RELEASE, &message);
+    rme_wire_encode(&message, tx);
+    rme_count(peer->rme, RME_C_CONTROL_SENT);
+    peer->talk->fast.held = NULL;
+    if (hold == NULL || hold->pending == 0) {
+        peer->rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE);
+        if (hold != NULL)
+            hold_free(peer->rme, hold);
+        return true;
+    }
+    hold->gone = true;
+    hold->pending++;
+    hold->last = (struct rme_xfer){
+        .notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = RME_WIRE_HEADER_SIZE};
+    rme_node_append(&peer->talk->fast.leaving, &hold->leaving);
+    peer->rme->ops->xfer(peer->link, &hold->last);
+    return true;
+}
+
+static void drop_release(struct rme_peer *peer, struct rme_control *control)
+{
+    (void)peer;
+    rme_node_remove(&control->link);
+}
+
+const struct rme_control_kind rme_fast_release_kind = {send_release, drop_release};
+
+static void say_release(struct rme_peer *peer)
+{
+    rme_node_append(&peer->control, &peer->talk->fast.release.link);
+    rme_peer_kick(peer);
+}
+
+/* It is released if it shall be and nobody uses the stage but for quiet writes.  On a link that
+ * is given up nothing is said. */
+static void end_if_idle(struct rme_fast_hold *hold)
+{
+    struct rme_peer *peer = hold->peer;
+
+    if (hold->ending && !hold->making && hold->loud == 0 && rme_peer_listens(peer) &&
+        rme_node_alone(&peer->talk->fast.release.link))
+        say_release(peer);
+}
+
+/* The stage: a block of a zone. */
+static void make_stage(struct rme *rme, struct rme_fast_job *job)
+{
+    struct rme_fast_hold *hold = rme_entry(job, struct rme_fast_hold, job);
+    const struct rme_mr *mr;
+
+    pthread_mutex_unlock(&rme->lock);
+    hold->stage = rme_zone_alloc(rme->zone, hold->size);
+    rme_lock(rme);
+    hold->making = false;
+    if (hold->peer == NULL) {
+        hold_free(rme, hold);
+        return;
+    }
+    if (hold->stage == NULL || rme_zone_find(rme->zone, hold->stage, hold->size, &mr) != 0)
+        hold->ending = true;
+    else
+        hold->lkey = mr->lkey;
+    end_if_idle(hold);
+}
+
+void rme_fast_granted(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    const struct rme_tuning *tuning = &peer->rme->tuning;
+    struct rme_fast_pool *pool = &peer->rme->protocols->fast;
+    uint64_t room = tuning->fast_pool - rme_least(pool->stages, tuning->fast_pool);
+    struct rme_wire_segment segment;
+    struct rme_fast_hold *hold;
+
+    if (peer->talk->fast.held != NULL || !rme_node_alone(&peer->talk->fast.release.link) ||
+        message->nsegment != 1 || peer->rme->tuning.fast_bytes == 0 || !peer->credit.exact) {
+        rme_peer_protocol_error(peer, "a grant of memory that cannot be");
+        return;
+    }
+    rme_wire_segment_at(message, 0, &segment);
+    room = rme_least(rme_least(room, AREA_MOST), rme_least(segment.length, tuning->fast_bytes));
+    hold = room >= RME_WIRE_FAST_UNIT ? calloc(1, sizeof(*hold)) : NULL;
+    if (hold == NULL) {
+        say_release(peer);
+        return;
+    }
+    hold->peer = peer;
+    hold->address = segment.address;
+    hold->key = segment.key;
+    hold->late = (uint32_t)rme_least(segment.length - segment.length / 4, UINT32_MAX);
+    hold->name = message->from;
+    hold->ring.units = (uint32_t)(room / RME_WIRE_FAST_UNIT);
+    hold->size = (size_t)hold->ring.units * RME_WIRE_FAST_UNIT;
+    pool->stages += hold->size;
+    hold->making = true;
+    hold->job.run = make_stage;
+    rme_node_append(&peer->rme->protocols->fast.jobs, &hold->job.link);
+    peer->talk->fast.held = hold;
+}
+
+/* If we hold none, our RELEASE has crossed it. */
+void rme_fast_withdrawn(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_fast_hold *hold = peer->talk->fast.held;
+
+    (void)message;
+    if (hold == NULL)
+        return;
+    hold->ending = true;
+    rme_peer_kick(peer);
+    end_if_idle(hold);
+}
+
+/* ---- What is over ---- */
+
+/* The host may have its memory again. */
+static void end_send(struct rme *rme, struct rme_fast_write *write)
+{
+    struct rme_op *op = write->op;
+
+    if (op == NULL)
+        return;
+    write->op = NULL;
+    write->hold->sends--;
+    rme_op_unpin(rme, op);
+}
+
+/* The write is complete, or its link is down: the memory of its send is given back, and the
+ * send ends if it has not. */
+static void let_go(struct rme *rme, struct rme_fast_write *write)
+{
+    if (rme_mreg_release(rme->mreg, write->mreg) && write->op != NULL)
+        write->op->reap = true;
+    write->mreg = NULL;
+    end_send(rme, write);
+}
+
+void rme_fast_told(struct rme_peer *peer)
+{
+    struct rme_fast_hold *hold = peer->talk->fast.held;
+
+    if (hold == NULL)
+        return;
+    for (uint32_t i = hold->taken; hold->sends > 0 && i < hold->count; i++) {
+        struct rme_fast_write *write = &hold->write[(hold->first + i) % RME_FAST_WRITES];
+
+        if (!rme_fast_is_taken(&peer->credit, write))
+            return;
+        end_send(peer->rme, write);
+    }
+}
+
+void rme_fast_moved(struct rme_peer *peer, struct rme_xfer *xfer)
+{
+    struct rme_fast_write *write = NULL;
+    struct rme_fast_hold *hold;
+
+    if (xfer->notify == RME_NOTIFY_IMM)
+        write = rme_entry(xfer, struct rme_fast_write, xfer);
+    hold = write != NULL ? write->hold : rme_entry(xfer, struct rme_fast_hold, last);
+    hold->pending--;
+    if (hold->gone) {
+        if (hold->pending == 0) {
+            rme_node_remove(&hold->leaving);
+            hold_free(peer->rme, hold);
+        }
+        return;
+    }
+    write->done = true;
+    let_go(peer->rme, write);
+    hold->loud -= !xfer->quiet;
+    end_if_idle(hold);
+    if (peer->talk->holds != 0 || !rme_node_alone(&peer->talk->sendq[RME_EXPECTED]))
+        rme_peer_kick(peer);
+}
+
+void rme_fast_hold_down(struct rme_peer *peer)
+{
+    struct rme_fast_hold *hold = peer->talk->fast.held;
+    struct rme_node *node;
+
+    while ((node = rme_node_take(&peer->talk->fast.leaving)) != NULL)
+        hold_free(peer->rme, rme_entry(node, struct rme_fast_hold, leaving));
+    if (hold == NULL)
+        return;
+    for (uint32_t i = 0; i < hold->count; i++)
+        let_go(peer->rme, &hold->write[(hold->first + i) % RME_FAST_WRITES]);
+    peer->talk->fast.held = NULL;
+    hold->peer = NULL;
+    if (!hold->making)
+        hold_free(peer->rme, hold);
+}
+
+void rme_fast_work(struct rme *rme)
+{
+    struct rme_node *node = rme_node_take(&rme->protocols->fast.jobs);
+    struct rme_fast_job *job = rme_entry(node, struct rme_fast_job, link);
+
+    job->run(rme, job);
+}
