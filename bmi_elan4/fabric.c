@@ -302,6 +302,15 @@ static const void *elan_sockaddr(const struct rme_link *l)
     return NULL;
 }
 
+/* Its node. */
+static uint64_t elan_host(const struct rme_link *l)
+{
+    int node = -1, context;
+
+    bmi_elan4_place(&l->f->nic->range, (int)l->vp, &node, &context);
+    return (uint64_t)node;
+}
+
 static const struct rme_fabric_ops ops = {
     .release = RME_RELEASE,
     .size = sizeof(struct rme_fabric_ops),
@@ -321,6 +330,7 @@ static const struct rme_fabric_ops ops = {
     .link_free = elan_op_free,
     .link_peer = elan_peer,
     .link_sockaddr = elan_sockaddr,
+    .link_host = elan_host,
     .rx_reserve = elan_op_rx_reserve,
     .rx_release = elan_op_rx_release,
     .rx_return = elan_op_rx_return,

@@ -273,6 +273,9 @@ struct rme_fabric_ops {
     const char *(*link_peer)(const struct rme_link *link);
     /* struct sockaddr *, or NULL where there is none */
     const void *(*link_sockaddr)(const struct rme_link *link);
+    /* Where there is none: a number that all processes of the peer's host have, and those of no
+     * other host.  NULL: there is an address, or each peer counts as a host of its own. */
+    uint64_t (*link_host)(const struct rme_link *link);
     /* How an established link goes through the network, in words for people; NULL: there is
      * nothing to say. */
     void (*link_path)(const struct rme_link *link, char *text, size_t size);

@@ -99,7 +99,7 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
     }
     from = rme->ops->link_sockaddr(event->link);
     addr = rme_addr_new_passive(rme->ops->link_peer(event->link), from);
-    peer = addr != NULL ? rme_peer_new(rme, addr, from) : NULL;
+    peer = addr != NULL ? rme_peer_new(rme, addr, event->link) : NULL;
     if (peer == NULL) {
         if (addr != NULL)
             rme_addr_put(addr);

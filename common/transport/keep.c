@@ -52,8 +52,12 @@ void rme_keep_init(struct rme_keep *keep, uint64_t limit)
 /* ---- Hosts ---- */
 
 /* The 16 bytes that tell hosts apart; false: none are known. */
-static bool address_of(const struct sockaddr *from, unsigned char out[16])
+static bool address_of(const struct rme *rme, const struct rme_link *link,
+                       unsigned char out[16])
 {
+    const struct sockaddr *from = link != NULL ? rme->ops->link_sockaddr(link) : NULL;
+    uint64_t number;
+
     memset(out, 0, 16);
     if (from != NULL && from->sa_family == AF_INET) {
         out[10] = out[11] = 0xff;
@@ -64,7 +68,11 @@ static bool address_of(const struct sockaddr *from, unsigned char out[16])
         memcpy(out, ((const struct sockaddr_in6 *)(const void *)from)->sin6_addr.s6_addr, 16);
         return true;
     }
-    return false;
+    if (from != NULL || link == NULL || rme->ops->link_host == NULL)
+        return false;
+    number = rme->ops->link_host(link);
+    memcpy(out, &number, sizeof(number));
+    return true;
 }
 
 static struct rme_host *count_peer(struct rme_keep *keep, struct rme_host *host)
@@ -75,10 +83,11 @@ static struct rme_host *count_peer(struct rme_keep *keep, struct rme_host *host)
     return host;
 }
 
-struct rme_host *rme_keep_host(struct rme_keep *keep, const struct sockaddr *from)
+struct rme_host *rme_keep_host(struct rme *rme, const struct rme_link *link)
 {
+    struct rme_keep *keep = &rme->keep;
     unsigned char address[16];
-    bool known = address_of(from, address);
+    bool known = address_of(rme, link, address);
     uint32_t sum = 0;
     struct rme_node *chain;
     struct rme_host *host;

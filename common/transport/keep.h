@@ -9,8 +9,8 @@
 #include "base/list.h"
 
 struct rme;
+struct rme_link;
 struct rme_peer;
-struct sockaddr;
 
 /* Where peers come from; those that we connected ourselves are each alone. */
 struct rme_host {
@@ -36,8 +36,8 @@ struct rme_keep {
 
 void rme_keep_init(struct rme_keep *keep, uint64_t limit);
 
-/* The host of a new peer; `from` NULL: one of its own.  NULL: no memory. */
-struct rme_host *rme_keep_host(struct rme_keep *keep, const struct sockaddr *from);
+/* The host of a peer that comes by this link; `link` NULL: one of its own.  NULL: no memory. */
+struct rme_host *rme_keep_host(struct rme *rme, const struct rme_link *link);
 void rme_keep_host_put(struct rme_keep *keep, struct rme_host *host);
 
 /* So many bytes more, or less, are kept for the peer. */

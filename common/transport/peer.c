@@ -26,7 +26,7 @@ const char *rme_peer_name(const struct rme_peer *peer)
 /* ---- Making and freeing ---- */
 
 struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
-                              const struct sockaddr *from)
+                              const struct rme_link *link)
 {
     struct rme_peer *peer;
 
@@ -35,7 +35,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     peer = calloc(1, sizeof(*peer) + rme->user->talk_size);
     if (peer == NULL)
         return NULL;
-    peer->host = rme_keep_host(&rme->keep, from);
+    peer->host = rme_keep_host(rme, link);
     if (peer->host == NULL) {
         free(peer);
         return NULL;

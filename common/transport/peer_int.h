@@ -6,10 +6,9 @@
 #include "base/probe.h"
 #include "transport/peer.h"
 
-/* `from`: where a peer that came to us is; NULL: it did not, or nobody knows.  NULL: no memory.
- */
+/* `link`: that by which a peer comes to us; NULL: it does not.  NULL: no memory. */
 struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
-                              const struct sockaddr *from);
+                              const struct rme_link *link);
 /* Its link goes to another state. */
 static inline void rme_peer_step(struct rme_peer *peer, enum rme_peer_state state)
 {

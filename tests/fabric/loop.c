@@ -662,6 +662,7 @@ static const struct rme_fabric_ops loop_ops = {
     .link_free = loop_op_link_free,
     .link_peer = loop_op_peer,
     .link_sockaddr = loop_op_sockaddr,
+    .link_host = loop_op_host,
     .rx_reserve = loop_op_rx_reserve,
     .rx_release = loop_op_rx_release,
     .rx_return = loop_op_rx_return,

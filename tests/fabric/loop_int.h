@@ -217,6 +217,7 @@ void loop_link_found_lost(struct rme_link *link);
 void loop_op_link_free(struct rme_link *link);
 const char *loop_op_peer(const struct rme_link *link);
 const void *loop_op_sockaddr(const struct rme_link *link);
+uint64_t loop_op_host(const struct rme_link *link);
 int loop_op_rx_reserve(struct rme_link *link, uint32_t n);
 void loop_op_rx_release(struct rme_link *link, uint32_t n);
 void loop_op_rx_return(struct rme_fabric *rf, void *rx);

@@ -328,6 +328,11 @@ const void *loop_op_sockaddr(const struct rme_link *link)
     return link->fabric->elan4 ? NULL : &link->peer_sockaddr;
 }
 
+uint64_t loop_op_host(const struct rme_link *link)
+{
+    return ntohl(link->peer_sockaddr.sin_addr.s_addr);
+}
+
 /* ---- Receive buffers: only counted until a message needs one ---- */
 
 void loop_rx_give(struct rme_link *link, uint32_t n)
