@@ -290,6 +290,8 @@ void elan_owner_give(struct rme_fabric *f, unsigned vp, uint64_t generation);
 bool elan_owner_full(const struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* It and those that were there before have twice as many. */
 bool elan_place_full(const struct rme_fabric *f, unsigned vp);
+/* Three times as many: who asks for a link is not told that there is none. */
+bool elan_place_silent(const struct rme_fabric *f, unsigned vp);
 void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation);
 bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* Ends the links of processes that have been found dead. */
@@ -400,6 +402,8 @@ void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const u
 
 /* poll.c */
 struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l);
+/* What the link has to tell but packets, as far as there is room. */
+void elan_tell(struct rme_link *l);
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max);
 int elan_op_arm(struct rme_fabric *f);
 void elan_op_wait(struct rme_fabric *f, int timeout_ms);

@@ -90,9 +90,11 @@ static void emit_hello(struct rme_fabric *f, enum rme_event_type type, struct rm
     e->hello_length = l->hello_length;
 }
 
-/* What a link has to tell but packets; LINK_DOWN is the last of it. */
-static void tell(struct rme_fabric *f, struct rme_link *l)
+/* LINK_DOWN is the last of it. */
+void elan_tell(struct rme_link *l)
 {
+    struct rme_fabric *f = l->f;
+
     if (l->tell_request && elan_room(f)) {
         l->tell_request = false;
         emit_hello(f, RME_EV_LINK_REQUEST, l);
@@ -119,7 +121,7 @@ static void tell_all(struct rme_fabric *f)
     while (elan_room(f) && (l = TAILQ_FIRST(&f->eventful)) != NULL) {
         TAILQ_REMOVE(&f->eventful, l, eventful_next);
         l->eventful = false;
-        tell(f, l);
+        elan_tell(l);
         if (l->tell_request || l->tell_up || l->tell_room || l->tell_down)
             elan_link_eventful(l);
     }

@@ -156,9 +156,14 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
     return true;
 }
 
-/* One packet in its order. False: it has to wait. */
+/* One packet in its order. False: it has to wait. What comes together with the answer to our
+ * question is told behind LINK_UP. */
 static bool deliver(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
+    if (l->tell_up)
+        elan_tell(l);
+    if (l->tell_up)
+        return false;
     switch (p->kind) {
     case ELAN_ACCEPT:
         elan_greet_packet(l->f, l, p, body);

@@ -130,6 +130,11 @@ static void links(void)
          LAND, LOOK);
     LINK("calls", 4, 1, LAND, ACCEPT, LOOK, 10, 0, 20, LAND, LOOK, 10, 0, 240, LAND, LOOK, 12,
          0, LOOK, LAND, OTHER(ELAN_BYE, 0), LOOK);
+    /* an answer, and an immediate behind it, in one look; found by fuzzing */
+    LINK("answer-and-message", 0x40, 0, 0, 0, 1, 0, 0x0a, 7, 5, 0, 0xff, 0xff, 0xff, 0xff, 0xff,
+         0xff, 0xff, 0xff, 0xff, 0, 1, 0, 0x0a, 7, 5, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+         0xff, 0xff, 0xff, 0x11, 0, 0, 0, 5, 0xf1, 0, 0, 5, 0, 0, 0, 6, 0, 0x0a, 7, 5, 0, 8, 0,
+         0, 1, 5, 0);
     LINK("asked-for-and-left", HELLO);
     LINK("transfers", HELLO, LOOK, 11, 0, 8, 11, 0, 8 + 2, 11, 0, 16 + 1, 11, 0, 16 + 4, 11, 0,
          8 + 1 + 4, LOOK, LAND, LOOK, LAND, LOOK);
