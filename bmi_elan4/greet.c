@@ -58,7 +58,7 @@ static void say_hello(struct rme_link *l, uint64_t generation)
 static int verdict_error(uint32_t verdict)
 {
     return verdict == BMI_ELAN4_OTHER  ? -ECONNREFUSED
-           : verdict == BMI_ELAN4_FULL ? -EAGAIN
+           : verdict == BMI_ELAN4_FULL ? -EBUSY
                                        : -EPROTO;
 }
 

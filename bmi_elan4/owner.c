@@ -12,7 +12,9 @@
  * What a former one left behind does not hinder the next one, for it may come back only when
  * that one tells what its interface refused (refuse.c). But who comes, dies and comes again
  * leaves more each time: with twice the number there are no new links with that place until
- * something has come back. Other places do not notice.
+ * something has come back. Who asks for one is told so, and by asking again shows that the
+ * former ones are gone for long (elan_succeeded); that answer, too, may be left behind, so with
+ * three times the number there is none. Other places do not notice.
  *
  * A process that is known to be dead is noted here, so that it is found out once, by whichever
  * of its links: the others end at once, and nothing more is sent to it.
@@ -70,6 +72,13 @@ bool elan_place_full(const struct rme_fabric *f, unsigned vp)
     const struct elan_owner *o = owner_of(f, vp);
 
     return o->out + o->former >= 2 * f->tx_per_link;
+}
+
+bool elan_place_silent(const struct rme_fabric *f, unsigned vp)
+{
+    const struct elan_owner *o = owner_of(f, vp);
+
+    return o->out + o->former >= 3 * f->tx_per_link;
 }
 
 void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation)

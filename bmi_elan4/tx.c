@@ -258,8 +258,6 @@ static int send_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct e
 
     if (elan_owner_dead(f, vp, p->to))
         return 0;
-    if (elan_place_full(f, vp))
-        return -ENOBUFS;
     struct elan_tx *tx = take(f, UINT32_MAX, vp, p->to);
     if (!tx)
         return -ENOMEM;
@@ -290,13 +288,16 @@ static int send_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct e
 int elan_tx_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
                   const struct bmi_elan4_card *card, const void *data, size_t length)
 {
+    if (elan_place_full(f, vp) && !elan_owner_dead(f, vp, p->to))
+        return -ENOBUFS;
     return send_alone(f, vp, queue, p, card, data, length, false);
 }
 
 int elan_tx_answer(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan_packet *p,
                    const void *data, size_t length)
 {
-    if (f->answers >= f->kept_most / 2 || elan_owner_full(f, vp, p->to))
+    if (f->answers >= f->kept_most / 2 || elan_owner_full(f, vp, p->to) ||
+        elan_place_silent(f, vp))
         return -ENOBUFS;
     return send_alone(f, vp, queue, p, NULL, data, length, true);
 }

@@ -193,6 +193,7 @@ static void take_the_place(struct side *server, int node)
     open_side(&client, NULL, SMALL FOR_EVER);
     unsigned vp = client.f->nic->vp;
     while (!client.count[RME_EV_LINK_UP]) {
+        int downs = client.count[RME_EV_LINK_DOWN];
         assert_true(rme_now() < end);
         dial(&client, "elan4://0:2");
         for (uint64_t again = rme_now() + 50;
@@ -200,9 +201,8 @@ static void take_the_place(struct side *server, int node)
             poll_side(server);
             poll_side(&client);
         }
-        if (!client.count[RME_EV_LINK_UP]) {
-            int downs = client.count[RME_EV_LINK_DOWN];
-            ops->link_disconnect(client.link, -ETIMEDOUT);
+        if (!client.count[RME_EV_LINK_UP] && client.count[RME_EV_LINK_DOWN] == downs) {
+            ops->link_disconnect(client.link, -ETIMEDOUT); /* it was not answered */
             until(&client, server, RME_EV_LINK_DOWN, downs + 1);
         }
     }
@@ -280,6 +280,26 @@ static void killed_in_turn(void **state)
     come(&client, &server, 1);
     talk(&client, &server, server.link, 50);
     go(&client, &server);
+    take_the_place(&server, 0);
+    as_at_the_start(&server);
+}
+
+/* Where those before have left too much the next one is told so, and is served in the end. */
+static void who_is_not_served_is_told(void **state)
+{
+    struct side server, client;
+    (void)state;
+    begin(&server, ",elan_quarantine_ms=200,elan_dead_ms=3600000,elan_drain_timeout_ms=20");
+    for (int i = 0; i < TURNS && one_turn(&server); i++)
+        ;
+    on_node(0);
+    open_side(&client, NULL, SMALL FOR_EVER);
+    assert_true(elan_place_full(server.f, client.f->nic->vp));
+    assert_false(elan_place_silent(server.f, client.f->nic->vp));
+    dial(&client, "elan4://0:2");
+    until(&client, &server, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(client.error, -EBUSY);
+    close_side(&client);
     take_the_place(&server, 0);
     as_at_the_start(&server);
 }
@@ -535,9 +555,13 @@ static void broken_while_ending(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed_in_turn),      cmocka_unit_test(strangers),
-        cmocka_unit_test(many_links),          cmocka_unit_test(owed_to_two),
-        cmocka_unit_test(transfers_of_others), cmocka_unit_test(nobody_on_a_used_link),
+        cmocka_unit_test(killed_in_turn),
+        cmocka_unit_test(who_is_not_served_is_told),
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(many_links),
+        cmocka_unit_test(owed_to_two),
+        cmocka_unit_test(transfers_of_others),
+        cmocka_unit_test(nobody_on_a_used_link),
         cmocka_unit_test(broken_while_ending),
     };
 

@@ -510,7 +510,7 @@ static void bounded(void **state)
     open_side(&late, NULL, FOR_EVER);
     dial(&late, "elan4://0:2");
     until(&late, &server, RME_EV_LINK_DOWN, 1);
-    assert_int_equal(late.error, -EAGAIN);
+    assert_int_equal(late.error, -EBUSY);
     close_side(&late);
     server.link = first;
     for (int i = 1; i <= 40; i++) {
