@@ -160,8 +160,11 @@ static void elan_close(struct rme_fabric *f)
     struct elan_owed *owed;
     struct rme_link *l;
 
-    while ((l = TAILQ_FIRST(&f->links)) != NULL) /* the host was not told of it */
-        elan_link_down(l, -ESHUTDOWN);
+    while ((l = TAILQ_FIRST(&f->links)) != NULL) {
+        elan_link_down(l, -ESHUTDOWN); /* which frees one that the host was not told of */
+        if (l == TAILQ_FIRST(&f->links))
+            elan_op_free(l);
+    }
     if (f->desk)
         bmi_elan4_desk_close(f->desk);
     if (f->servers)
