@@ -191,11 +191,15 @@ static void send_buffers_run_out(void **state)
     (void)state;
     assert_non_null(tx);
     bench_connect();
-    while (n < MANY && (tx[n] = lane.ops->tx_get(client.link)))
-        n++;
-    assert_in_range(n, 1, MANY - 1);
-    bench_idle();
-    assert_int_equal(bench_count(&client, RME_EV_TX_ROOM), 0);
+    for (int rounds = 0; rounds == 0 || bench_count(&client, RME_EV_TX_ROOM) != 0; rounds++) {
+        int before = n; /* what was sent to connect may come back later: then there is room */
+        while (n < MANY && (tx[n] = lane.ops->tx_get(client.link)))
+            n++;
+        assert_in_range(n, before + 1, MANY - 1);
+        assert_in_range(rounds, 0, 9);
+        bench_forget();
+        bench_idle();
+    }
     for (int i = 0; i < n; i++)
         lane.ops->tx_put(client.link, tx[i]);
     bench_until(&client, RME_EV_TX_ROOM, 1);
