@@ -174,7 +174,7 @@ void fast_gathers_lists(void **state)
 {
     struct pair p;
     struct blob out, in;
-    uint64_t gathered;
+    uint64_t gathered, regs;
 
     (void)state;
     bed_options(SMALL_AREA ",pack_threshold=1,rndv=write");
@@ -182,15 +182,17 @@ void fast_gathers_lists(void **state)
     blob_split(&out, 40000, 5, 3);
     blob_flat(&in, 40000);
     (void)one(&p, false, &out, &in, true, 1); /* by rendezvous, from where it is */
+    regs = node_counter(p.client, "registrations");
     (void)one(&p, false, &out, &in, true, 2);
+    regs = node_counter(p.client, "registrations") - regs;
     pump_times(20);
     gathered = node_counter(p.client, "fast_gathered");
     for (uint64_t i = 0; i < 10; i++)
         if (one(&p, false, &out, &in, i % 2, i) == 0)
             break; /* a lane whose options rule it out */
     gathered = node_counter(p.client, "fast_gathered") - gathered;
-    /* without a cache it is registered each time */
-    if (lane.options == NULL && !lane.is_elan4)
+    /* without a cache, as where nobody sees what is unmapped, it is registered each time */
+    if (lane.options == NULL && !lane.is_elan4 && regs == 0)
         assert_int_equal(gathered, 10);
     assert_true(gathered == 0 || gathered == node_counter(p.client, "sends_fast"));
     blob_free(&out);
