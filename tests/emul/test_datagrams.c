@@ -568,7 +568,7 @@ TEST(mistakes)
 }
 
 /* One of them is memory that has been unmapped: the receiver has no part in it. */
-TEST(memory_that_is_gone)
+TEST_UNWATCHED(memory_that_is_gone)
 {
     for (uint32_t len = 8; len <= 4096; len += 4088) {
         struct side s = {0}, to = {0};

@@ -149,7 +149,7 @@ TEST(no_device_memory)
 }
 
 /* What a forked child inherited is not its own, and takes nothing of what it has itself. */
-TEST(device_memory_of_a_parent_process)
+TEST_UNWATCHED(device_memory_of_a_parent_process)
 {
     struct side a = {0};
     int st;
@@ -225,7 +225,7 @@ static void check_inherited(struct side *s, struct ibv_mw *mw, struct ibv_ah *ah
 }
 
 /* Neither before a forked child opens the device nor afterwards. Its own are its own. */
-TEST(objects_of_a_parent_process)
+TEST_UNWATCHED(objects_of_a_parent_process)
 {
     struct side a = {.use_srq = true, .use_chan = true}, b = a;
     struct ibv_ah_attr to = {.dlid = 1, .port_num = 1};

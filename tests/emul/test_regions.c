@@ -290,7 +290,7 @@ static void send_unmapped(struct side *s, struct side *of)
     CHECK(mmap(of->buf, 4096, PROT_NONE, flags, -1, 0) == of->buf);
     post_send(s, 2, SEND, 0, 64, 0);
 }
-TEST(memory_that_is_gone_is_no_signal)
+TEST_UNWATCHED(memory_that_is_gone_is_no_signal)
 {
     setenv("EMUVERBS_BOUNCE_MAX", "0", 1);
     for (int receiver = 0; receiver < 2; receiver++) {
