@@ -161,8 +161,9 @@ static void elan_close(struct rme_fabric *f)
     struct rme_link *l;
 
     while ((l = TAILQ_FIRST(&f->links)) != NULL) {
-        elan_link_down(l, -ESHUTDOWN); /* which frees one that the host was not told of */
-        if (l == TAILQ_FIRST(&f->links))
+        bool known = !l->tell_request; /* else it goes by itself when it is down */
+        elan_link_down(l, -ESHUTDOWN);
+        if (known)
             elan_op_free(l);
     }
     if (f->desk)

@@ -128,6 +128,7 @@ static void level(struct rme_fabric *f)
         few(&c.windows, r->windows);
         c.max_piece = r->max_piece < c.max_piece ? r->max_piece : c.max_piece;
         c.max_regs = r->max_regs < c.max_regs ? r->max_regs : c.max_regs;
+        c.message_ns = r->message_ns > c.message_ns ? r->message_ns : c.message_ns;
         c.has_read = c.has_read && r->has_read;
         c.slow_read = c.slow_read || r->slow_read;
         c.keeps_rx = c.keeps_rx || r->keeps_rx;

@@ -491,80 +491,6 @@ static void shared_receives_are_not_lost(void **state)
     rig_close();
 }
 
-/* A rail without a port gets no connection while the other has one, and some again later. */
-static void ports_go_down_and_come_back(void **state)
-{
-    struct rme_fabric *other = calloc(1, sizeof(*other));
-    unsigned first;
-    (void)state;
-    rig_open(NULL, 16, 256);
-    struct rme_fabric *f = rig.f;
-    struct ibv_async_event lost = {.element.port_num = 1, .event_type = IBV_EVENT_PORT_ERR};
-    struct ibv_async_event back = {.element.port_num = 1, .event_type = IBV_EVENT_PORT_ACTIVE};
-    f->dev.attr.phys_port_cnt = 1;
-    f->rail[f->rails++] = other;
-    other->head = f;
-    other->railed = f->railed = true;
-    rig.port_down = true;
-    rig.async = &lost;
-    ib_async_events(f);
-    assert_true(f->dev.down);
-    for (int i = 0; i < 2; i++)
-        assert_ptr_equal(ib_rail_first(f, &first), other);
-    other->dev.dead = true; /* better one that may come back */
-    assert_ptr_equal(ib_rail_first(f, &first), f);
-    other->dev.dead = false;
-    rig.port_down = false;
-    rig.async = &back;
-    ib_async_events(f);
-    assert_false(f->dev.down);
-    assert_ptr_equal(ib_rail_first(f, &first), other); /* in turn again */
-    assert_ptr_equal(ib_rail_first(f, &first), f);
-    f->dev.dead = true;
-    assert_ptr_equal(ib_rail_first(f, &first), other);
-    other->dev.dead = true;
-    assert_null(ib_rail_first(f, &first));
-    f->rails = 1;
-    f->dev.dead = f->railed = false;
-    free(other);
-    rig_close();
-}
-
-/* A link whose promise another rail cannot keep comes up nowhere. */
-static void a_promise_goes_along_or_the_link_ends(void **state)
-{
-    struct rme_fabric *other = calloc(1, sizeof(*other));
-    (void)state;
-    rig_open(NULL, 16, 256);
-    struct rme_fabric *f = rig.f;
-    *other = *f;
-    other->slots = NULL;
-    other->nslots = 0;
-    other->number = 1;
-    TAILQ_INIT(&other->links);
-    f->rail[f->rails++] = other;
-    other->railed = f->railed = true;
-    struct rme_link *l = ib_link_new(f);
-    assert_int_equal(ib_rx_reserve(l, 20), 0);
-    assert_int_equal(ib_link_move(l, other), 0);
-    assert_ptr_equal(l->f, other);
-    assert_int_equal(l->rx_promised, 20);
-    assert_true(TAILQ_EMPTY(&f->links));
-    f->dev.rq_depth = 10;
-    assert_int_equal(ib_link_move(l, f), -ENOSPC);
-    assert_ptr_equal(l->f, f);
-    struct addrinfo address = {.ai_family = AF_INET};
-    l->addresses = &address;
-    assert_false(ib_rail_next(l));
-    l->addresses = NULL;
-    ib_link_destroy(l);
-    f->rails = 1;
-    f->railed = false;
-    free(other->slots);
-    free(other);
-    rig_close();
-}
-
 /* Engines share the device's events: one that takes another's hands it on. */
 static void events_find_their_engine(void **state)
 {
@@ -829,8 +755,6 @@ int main(void)
         cmocka_unit_test(stale_is_asked_again),
         cmocka_unit_test(second_address_delivers),
         cmocka_unit_test(shared_receives_are_not_lost),
-        cmocka_unit_test(ports_go_down_and_come_back),
-        cmocka_unit_test(a_promise_goes_along_or_the_link_ends),
         cmocka_unit_test(events_find_their_engine),
         cmocka_unit_test(iwarp_is_refused),
         cmocka_unit_test(queues_fit_the_budget),

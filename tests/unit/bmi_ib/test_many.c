@@ -289,6 +289,27 @@ static void the_other_queue_costs_little_and_is_not_forgotten(void **state)
     (void)rig_poll(event, 4);
     assert_int_equal(asked() - begin, 2);
 
+    /* there was no room for what it brings: the others wait no longer for it */
+    struct rme_link *l = rig_link();
+    ib_xfer_mark_dirty(l);
+    ib_flush(rig.f);
+    unsigned said = 0;
+    for (const struct ib_rx *rx = LIST_FIRST(&l->rxq.at_device); rx && said < 2; said++) {
+        rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, rx->generation, rx->index),
+                               .opcode = IBV_WC_RECV,
+                               .byte_len = 1,
+                               .qp_num = l->qp_num});
+        rx = LIST_NEXT(rx, posted);
+    }
+    assert_int_equal(said, 2);
+    rig.f->cq_alone = 0;
+    assert_int_equal(rig_poll(event, 1), 1);
+    assert_int_equal(rig.f->cq_alone, 0);
+    assert_int_equal(rig_poll(event + 1, 1), 1);
+    for (unsigned i = 0; i < 2; i++)
+        ib_rx_return(rig.f, event[i].rx);
+    ib_link_free(l);
+
     uint64_t before[2] = {rig.f->cq[0].emptied, rig.f->cq[1].emptied};
     for (unsigned i = 0; i < 1000;
          i++) { /* each poll brings: to the queue that is asked first */
