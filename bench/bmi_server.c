@@ -27,8 +27,10 @@
 #include "bench/lastline.h"
 #include "bench/session.h"
 #include "bench/transport.h"
+#include "embedded/heap/heap.h"
 
-#define IDLE_MS          500 /* how long a signal may go unseen */
+#define IDLE_MS          500                  /* how long a signal may go unseen */
+#define TRIM_NS          UINT64_C(5000000000) /* freed memory goes back this often */
 #define UNEXPECTED_BATCH 16
 #define MAX_SESSIONS     4096
 #define MAX_OF_ADDRESS   16 /* sessions of one address */
@@ -56,7 +58,8 @@ struct server {
     struct session *sessions;
     unsigned count;
     struct budget budget;
-    char network[17]; /* the scheme of our address */
+    char network[17];    /* the scheme of our address */
+    uint64_t trimmed_at; /* nanoseconds */
 };
 
 /* ---- Ends ---- */
@@ -315,6 +318,17 @@ static void unexpected(struct server *server, const struct BMI_unexpected_info *
         BMI_set_info(info->addr, BMI_DEC_ADDR_REF, NULL);
 }
 
+/* Nothing came for a while. */
+static void rest(struct server *server)
+{
+    uint64_t now = clock_ns();
+
+    if (now - server->trimmed_at < TRIM_NS)
+        return;
+    server->trimmed_at = now;
+    heap_trim();
+}
+
 static int serve(struct server *server, const volatile sig_atomic_t *stop)
 {
     struct BMI_unexpected_info info[UNEXPECTED_BATCH];
@@ -331,6 +345,8 @@ static int serve(struct server *server, const volatile sig_atomic_t *stop)
             return rc;
         advance(server);
         sweep(server);
+        if (rc == 0 && count == 0)
+            rest(server);
     }
     return 0;
 }

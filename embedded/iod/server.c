@@ -11,6 +11,7 @@
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
+#include "embedded/heap/heap.h"
 #include "embedded/iod/clock.h"
 #include "patches/orangefs/shim/shim-engine.h"
 #include "common/rme.h"
@@ -25,7 +26,7 @@
 #define TRANSFERS_MOST   16384
 #define TICK_MS          500
 #define EXPORT_MS        15000 /* as often as Prometheus asks by default, or oftener */
-#define TRIM_MS          5000  /* buffers that nobody needed for so long are freed */
+#define TRIM_MS          5000  /* what nobody needed for so long goes back */
 
 /* ---- the clock ---- */
 
@@ -71,6 +72,7 @@ static void tick(struct server *server)
     if (now - server->trimmed_at >= TRIM_MS) {
         server->trimmed_at = now;
         pool_trim(server->pool);
+        heap_trim();
     }
 }
 

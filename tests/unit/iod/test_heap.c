@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What a burst of small blocks leaves behind goes back to the system. */
+#include "config.h"
+#include "tests/unit/common/unit.h"
+#include "embedded/heap/heap.h"
+
+#include <malloc.h>
+
+#define BLOCKS 8192
+#define SIZE   4000
+
+/* Bytes of this process's own memory that are there. */
+static size_t resident(void)
+{
+    unsigned long kib = 0;
+    char line[256];
+    FILE *status = fopen("/proc/self/status", "r");
+
+    assert_non_null(status);
+    while (fgets(line, sizeof line, status))
+        if (sscanf(line, "RssAnon: %lu kB", &kib) == 1)
+            break;
+    fclose(status);
+    assert_true(kib > 0);
+    return (size_t)kib << 10;
+}
+
+static void freed_memory_goes_back(void **state)
+{
+    static char *block[BLOCKS];
+    char *last;
+    size_t before = resident(), kept;
+
+    (void)state;
+    for (int i = 0; i < BLOCKS; i++) {
+        block[i] = malloc(SIZE);
+        assert_non_null(block[i]);
+        memset(block[i], 1, SIZE);
+    }
+    last = malloc(SIZE); /* what malloc itself does not give back lies in front of it */
+    assert_non_null(last);
+    memset(last, 2, SIZE);
+    for (int i = 0; i < BLOCKS; i++)
+        free(block[i]);
+    kept = resident() - before;
+#if defined HAVE_MALLINFO2 && defined HAVE_MALLOC_TRIM
+    /* Another malloc, a sanitizer's or valgrind's, is none of ours to trim. */
+    if (mallinfo2().fordblks < (size_t)BLOCKS * SIZE / 2) {
+        free(last);
+        skip();
+    }
+    assert_true(kept > (size_t)BLOCKS * SIZE / 2);
+    heap_trim();
+    kept = resident() - before;
+    assert_true(kept < 2 * HEAP_SPARE);
+    assert_int_equal(last[SIZE - 1], 2);
+    free(last);
+#else
+    (void)kept;
+    free(last);
+    skip();
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(freed_memory_goes_back)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
