@@ -84,8 +84,8 @@ const struct rme_option_row rme_engine_options[] = {
      "(eager_max).  0 lends none, and uses none of others; 512K is a good value.",
      NULL},
     {"fast_pool", "bytes", 16 * MIB, 0, 1 * TIB,
-     "Such memory for all peers together.  When nothing is left, those that use theirs least "
-     "give it back to those that would.",
+     "Such memory for all peers together.  When nothing is left, who would have some waits "
+     "for it in turn: idle holders give theirs back, and where all are busy the longest one.",
      NULL},
     {"heavy_ops", "count", 64, 1, 1 << 20,
      "A server that has more messages to move by RDMA counts as heavily loaded: its clients "

@@ -364,6 +364,8 @@ static void started(struct rme_peer *peer)
 static void init(struct rme_protocols *protocols)
 {
     rme_node_init(&protocols->fast.areas);
+    rme_node_init(&protocols->fast.lent);
+    rme_node_init(&protocols->fast.waiting);
     rme_node_init(&protocols->fast.jobs);
 }
 

@@ -25,7 +25,7 @@ struct rme_early {
 
 /* What a peer has of it. */
 struct rme_fast {
-    struct rme_fast_area *given; /* ours, that the peer may write into; NULL: none */
+    struct rme_fast_area *given; /* ours, that the peer may write into, or waits for */
     struct rme_fast_hold *held;  /* the peer's, that we may write into; NULL: none */
     uint32_t wants;              /* RTS of the peer that could have been written there */
     bool refused; /* this link will not have one: it could not be made, or used */
@@ -44,13 +44,15 @@ struct rme_fast_job {
 
 /* What the process has of it. */
 struct rme_fast_pool {
-    struct rme_node areas; /* granted, the least recently used first */
-    struct rme_node jobs;  /* struct rme_fast_job */
-    uint64_t bytes;        /* of all areas */
-    uint64_t stages;       /* bytes of all stages */
-    uint32_t leaving;      /* areas that were asked for again and are not back */
-    uint32_t asked_at;     /* the clock, when the last of them was */
-    uint32_t clock;        /* such messages, and RTS that could have been, modulo 2^32 */
+    struct rme_node areas;   /* granted, the least recently used first */
+    struct rme_node lent;    /* likewise, in the order in which they were granted */
+    struct rme_node waiting; /* areas that are still to be made, in order */
+    struct rme_node jobs;    /* struct rme_fast_job */
+    uint64_t bytes;          /* of all areas that are made */
+    uint64_t stages;         /* bytes of all stages */
+    uint32_t leaving;        /* areas that were asked for again and are not back */
+    uint32_t asked_at;       /* the clock, when the last of them was */
+    uint32_t clock;          /* such messages, and RTS that could have been, modulo 2^32 */
 };
 
 /* ---- fast.c: the sender ---- */

@@ -9,12 +9,15 @@
  * and GRANT says where it is.  An immediate that names a place in it is a message (the names
  * are none that operations have).  Which places are in use is the peer's business.
  *
- * Sharing.  All areas together are bounded (fast_pool).  When a further peer would have one,
- * the area that was used least recently is withdrawn: if it was idle while others sent
- * IDLE_WANTS messages that would have been such, or has been lent while TENURE of them were
- * sent.  So idle holders lose theirs to those who come, and where all are busy it goes round,
- * slowly; who has none meanwhile uses rendezvous.  The measure is messages, not time: nobody
- * loses anything as long as nobody else would have it.
+ * Sharing.  All areas together are bounded (fast_pool).  Who would have one when nothing is
+ * left waits for it, and they are served in the order in which they came: what comes back goes
+ * to the first of them, unless it has sent nothing that would have been such a message while
+ * IDLE_WANTS others were sent.  For whom waits an area is withdrawn: the one that was used
+ * least recently if it was idle while IDLE_WANTS such messages were sent, else the one that was
+ * granted first if TENURE of them were sent since.  So idle holders lose theirs to those who
+ * come, and where all are busy it goes round, slowly, however much one of them sends; who has
+ * none meanwhile uses rendezvous.  The measure is messages, not time: nobody loses anything as
+ * long as nobody else would have it.  A peer that sends no such message costs nothing.
  *
  * What a peer can do with it.  It can write what it likes into its area, at any time.  A
  * message's header and length are copied before they are looked at, its payload is only copied.
@@ -45,6 +48,7 @@
 
 /* id, name, what it means */
 enum area_state {
+    AREA_WANTED,    /* there is no memory yet: the peer waits for it */
     AREA_MAKING,    /* it is mapped and registered, without the lock */
     AREA_MADE,      /* GRANT waits */
     AREA_GRANTED,   /* the peer may use it */
@@ -54,12 +58,14 @@ enum area_state {
 
 struct rme_fast_area {
     struct rme_fast_job job;
-    struct rme_node used;       /* in the pool's areas */
+    struct rme_node used;       /* in the pool's areas, or WANTED: in its waiting */
+    struct rme_node lent;       /* in the pool's lent */
     struct rme_control control; /* GRANT, WITHDRAW */
     struct rme_peer *peer;      /* NULL: it is no use any more */
     uint8_t state;
     bool registered, leaving;
-    uint32_t granted_at, used_at; /* the pool's clock */
+    /* the pool's clock; WANTED: used_at is when it was last wanted */
+    uint32_t granted_at, used_at;
     char *memory;
     size_t size;
     struct rme_mr mr;
@@ -115,6 +121,8 @@ static void map(struct rme *rme, struct rme_fast_area *area)
         unmap(rme, area);
 }
 
+static void serve(struct rme *rme);
+
 static void run_unmap(struct rme *rme, struct rme_fast_job *job)
 {
     struct rme_fast_area *area = rme_entry(job, struct rme_fast_area, job);
@@ -126,6 +134,14 @@ static void run_unmap(struct rme *rme, struct rme_fast_job *job)
     pool_of(rme)->leaving -= area->leaving;
     count_bytes(rme);
     free(area);
+    serve(rme);
+}
+
+/* It is in none of the pool's rings. */
+static void delist(struct rme_fast_area *area)
+{
+    rme_node_remove(&area->used);
+    rme_node_remove(&area->lent);
 }
 
 /* Nobody reaches it any more. */
@@ -137,7 +153,7 @@ static void dispose(struct rme *rme, struct rme_fast_area *area)
     if (area->peer != NULL)
         area->peer->talk->fast.given = NULL;
     area->peer = NULL;
-    rme_node_remove(&area->used);
+    delist(area);
     rme_node_remove(&area->control.link);
     area->job.run = run_unmap;
     rme_node_append(&pool_of(rme)->jobs, &area->job.link);
@@ -201,6 +217,7 @@ static bool send_grant(struct rme_peer *peer, struct rme_fast_area *area)
     area->state = AREA_GRANTED;
     area->granted_at = area->used_at = pool_of(rme)->clock;
     rme_node_append(&pool_of(rme)->areas, &area->used);
+    rme_node_append(&pool_of(rme)->lent, &area->lent);
     peer->credit.bulk_due = (uint32_t)(area->size / 2);
     return true;
 }
@@ -242,40 +259,44 @@ static void run_map(struct rme *rme, struct rme_fast_job *job)
     say(area);
 }
 
-static void make(struct rme_peer *peer, size_t size)
+static void make(struct rme *rme, struct rme_fast_area *area)
 {
-    struct rme_fast_pool *pool = pool_of(peer->rme);
-    struct rme_fast_area *area = calloc(1, sizeof(*area));
+    struct rme_fast_pool *pool = pool_of(rme);
 
-    if (area == NULL)
-        return;
-    rme_node_init(&area->used);
-    rme_node_init(&area->control.link);
-    area->control.kind = &area_kind;
-    area->peer = peer;
+    rme_node_remove(&area->used);
     area->state = AREA_MAKING;
-    area->size = size;
     area->job.run = run_map;
     rme_node_append(&pool->jobs, &area->job.link);
-    pool->bytes += size;
-    count_bytes(peer->rme);
-    peer->talk->fast.given = area;
+    pool->bytes += area->size;
+    count_bytes(rme);
 }
 
 /* ---- Sharing ---- */
 
-/* The area that was used least recently makes way, if it is idle or had its time. */
+/* The area that makes way; NULL: none is idle, and none had its time. */
+static struct rme_fast_area *next_to_go(const struct rme_fast_pool *pool)
+{
+    struct rme_fast_area *unused, *oldest;
+
+    if (rme_node_alone(&pool->areas))
+        return NULL;
+    unused = rme_entry(pool->areas.next, struct rme_fast_area, used);
+    if (pool->clock - unused->used_at >= IDLE_WANTS)
+        return unused;
+    oldest = rme_entry(pool->lent.next, struct rme_fast_area, lent);
+    return pool->clock - oldest->granted_at >= TENURE ? oldest : NULL;
+}
+
 static void withdraw_one(struct rme_fast_pool *pool)
 {
     struct rme_fast_area *area;
 
-    if (rme_node_alone(&pool->areas) ||
-        (pool->leaving != 0 && pool->clock - pool->asked_at < IDLE_WANTS))
+    if (pool->leaving != 0 && pool->clock - pool->asked_at < IDLE_WANTS)
         return;
-    area = rme_entry(pool->areas.next, struct rme_fast_area, used);
-    if (pool->clock - area->used_at < IDLE_WANTS && pool->clock - area->granted_at < TENURE)
+    area = next_to_go(pool);
+    if (area == NULL)
         return;
-    rme_node_remove(&area->used);
+    delist(area);
     area->state = AREA_WITHDRAWN;
     area->leaving = true;
     pool->leaving++;
@@ -283,24 +304,70 @@ static void withdraw_one(struct rme_fast_pool *pool)
     say(area);
 }
 
+/* Its peer does not wait any more. */
+static void forget(struct rme_fast_area *area)
+{
+    rme_node_remove(&area->used);
+    area->peer->talk->fast.given = NULL;
+    free(area);
+}
+
+/* The first who waits gets memory, or somebody is asked for it. */
+static void serve(struct rme *rme)
+{
+    struct rme_fast_pool *pool = pool_of(rme);
+    struct rme_fast_area *first;
+
+    while (!rme_node_alone(&pool->waiting)) {
+        first = rme_entry(pool->waiting.next, struct rme_fast_area, used);
+        if (pool->clock - first->used_at >= IDLE_WANTS) {
+            forget(first);
+        } else if (pool->bytes + first->size <= rme->tuning.fast_pool) {
+            make(rme, first);
+        } else {
+            withdraw_one(pool);
+            return;
+        }
+    }
+}
+
+/* The peer waits for memory, behind all who do. */
+static void want(struct rme_peer *peer, size_t size)
+{
+    struct rme_fast_area *area = calloc(1, sizeof(*area));
+
+    if (area == NULL)
+        return;
+    rme_node_init(&area->lent);
+    rme_node_init(&area->control.link);
+    area->control.kind = &area_kind;
+    area->peer = peer;
+    area->state = AREA_WANTED;
+    area->size = size;
+    rme_node_append(&pool_of(peer->rme)->waiting, &area->used);
+    peer->talk->fast.given = area;
+}
+
 void rme_fast_wanted(struct rme_peer *peer, uint64_t size)
 {
     struct rme *rme = peer->rme;
     struct rme_fast_pool *pool = pool_of(rme);
+    struct rme_fast *fast = &peer->talk->fast;
     size_t bytes = ((size_t)rme->tuning.fast_bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
 
     if (bytes == 0 || (peer->hello.flags & RME_HELLO_F_FAST) == 0 || !peer->credit.exact ||
         peer->state != RME_PEER_UP || size > rme_fast_most(rme, RME_EXPECTED) ||
-        size <= peer->eager_max[RME_EXPECTED])
+        size <= peer->eager_max[RME_EXPECTED] || bytes > rme->tuning.fast_pool)
         return;
     pool->clock++;
-    if (peer->talk->fast.given != NULL || peer->talk->fast.refused ||
-        ++peer->talk->fast.wants < WANTS)
+    if (fast->refused || (fast->given == NULL && ++fast->wants < WANTS))
         return;
-    if (pool->bytes + bytes <= rme->tuning.fast_pool)
-        make(peer, bytes);
-    else
-        withdraw_one(pool);
+    if (fast->given == NULL)
+        want(peer, bytes);
+    if (fast->given == NULL || fast->given->state != AREA_WANTED)
+        return;
+    fast->given->used_at = pool->clock;
+    serve(rme);
 }
 
 /* ---- Messages in it ---- */
@@ -368,7 +435,7 @@ void rme_fast_area_released(struct rme_peer *peer)
     peer->talk->fast.wants = 0;
     peer->talk->fast.refused = area->state == AREA_GRANTED; /* it cannot use it */
     peer->credit.bulk_due = 0;
-    rme_node_remove(&area->used);
+    delist(area);
     rme_node_remove(&area->control.link);
     if (!area->open) {
         dispose(peer->rme, area);
@@ -396,7 +463,10 @@ void rme_fast_area_left(struct rme_peer *peer)
     if (area == NULL)
         return;
     rme_node_remove(&area->control.link);
-    rme_node_remove(&area->used);
+    if (area->state == AREA_WANTED)
+        forget(area);
+    else
+        delist(area);
 }
 
 void rme_fast_area_down(struct rme_peer *peer)

@@ -124,6 +124,15 @@
     X(fast_ends_with_the_link)                                                                 \
     X(fast_server_restarts)
 
+/* Lent memory that many would have: share_test.c. */
+#define SHARE_CASES(X)                                                                         \
+    X(fast_goes_round)                                                                         \
+    X(fast_of_a_busier_one)                                                                    \
+    X(fast_of_an_idle_one)                                                                     \
+    X(fast_of_who_waited_in_vain)                                                              \
+    X(fast_of_a_dead_one)                                                                      \
+    X(fast_of_silent_ones)
+
 /* Floods and crowds: pressure_test.c. */
 #define PRESSURE_CASES(X)                                                                      \
     X(bulk_is_given_to_the_device_by_and_by)                                                   \
@@ -221,6 +230,7 @@
     CANCEL_CASES(X)                                                                            \
     INVITE_CASES(X)                                                                            \
     FAST_CASES(X)                                                                              \
+    SHARE_CASES(X)                                                                             \
     PRESSURE_CASES(X)                                                                          \
     DEATH_CASES(X)                                                                             \
     LIMIT_CASES(X)                                                                             \

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Many clients and little lent memory (fast_test.c): who gets it, for how long, and when it
+ * comes back.  All is counted in messages, none of it in time.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "cases.h"
+
+#define AREA    131072 /* bytes lent to one client */
+#define OPTIONS "fast_bytes=128K,rx_size=2048,eager_max=64K,invite=0,measure_costs=0,rndv=write"
+
+enum {
+    MOST = 12,
+    SIZE = 20000,  /* of a message that is written into lent memory */
+    IDLE = 256,    /* messages of others after which a silent holder is idle */
+    TENURE = 8192, /* and after which a busy one makes way */
+};
+
+/* The server lends so many areas; each client has a receive for its next message there. */
+static struct crowd {
+    struct node *server;
+    struct pair pair[MOST];
+    int clients;
+    struct blob out, in;
+    uint64_t most; /* bytes lent at a time */
+} crowd;
+
+static void open_crowd(int clients, int areas)
+{
+    char options[200], name[32];
+
+    snprintf(options, sizeof options, OPTIONS ",fast_pool=%d", areas * AREA);
+    bed_options(options);
+    crowd = (struct crowd){.server = node_open("server", lane_uri(0)), .clients = clients};
+    bed_options(OPTIONS);
+    for (int i = 0; i < clients; i++) {
+        struct pair *p = &crowd.pair[i];
+
+        snprintf(name, sizeof name, "client%d", i);
+        p->server = crowd.server;
+        p->client = node_open(name, NULL);
+        p->to_server = node_dial(p->client, lane_uri(0));
+        pair_meet(p);
+    }
+    blob_flat(&crowd.out, SIZE);
+    blob_flat(&crowd.in, SIZE);
+    blob_fill(&crowd.out, 1);
+}
+
+static void close_crowd(void)
+{
+    blob_free(&crowd.out);
+    blob_free(&crowd.in);
+}
+
+/* So many messages of client `i`. */
+static void talk(int i, int messages)
+{
+    struct pair *p = &crowd.pair[i];
+    struct op send, recv;
+    uint64_t lent;
+
+    while (messages-- > 0) {
+        post_recv(&recv, p->server, p->to_client, &crowd.in, 7);
+        post_send(&send, p->client, p->to_server, &crowd.out, 7);
+        pump_until_reported(&recv);
+        pump_until_reported(&send);
+        op_check(&recv, SIZE);
+        lent = node_counter(crowd.server, "fast_bytes");
+        crowd.most = lent > crowd.most ? lent : crowd.most;
+    }
+}
+
+static uint64_t fast(int i)
+{
+    return node_counter(crowd.pair[i].client, "sends_fast");
+}
+
+/* A lane whose options rule it out lends nothing. */
+static bool lends(void)
+{
+    for (int i = 0; i < 10; i++)
+        talk(0, 1);
+    pump_times(20);
+    return node_counter(crowd.server, "fast_grants") != 0;
+}
+
+/* Of `messages` that client `i` sent, a fair share was fast. */
+static void had_its_share(int i, int messages, int areas)
+{
+    int fair = messages * areas / crowd.clients;
+
+    assert_in_range(fast(i), fair * 3 / 4, fair * 5 / 4);
+}
+
+/* All would have it all the time: it goes round, slowly, and each has it for as long. */
+void fast_goes_round(void **state)
+{
+    enum { CLIENTS = 5, AREAS = 2, ROUNDS = 5 * TENURE / CLIENTS };
+
+    (void)state;
+    open_crowd(CLIENTS, AREAS);
+    if (!lends())
+        skip();
+    for (int r = 0; r < ROUNDS; r++)
+        for (int i = 0; i < CLIENTS; i++)
+            talk(i, 1);
+    for (int i = 0; i < CLIENTS; i++)
+        had_its_share(i, ROUNDS, AREAS);
+    assert_int_equal(crowd.most, AREAS * AREA);
+    assert_in_range(node_counter(crowd.server, "fast_grants"), 2 * CLIENTS, 3 * CLIENTS);
+    close_crowd();
+}
+
+/* Who sends four times as much has it no longer than others. */
+void fast_of_a_busier_one(void **state)
+{
+    enum { CLIENTS = 5, AREAS = 2, BUSY = 4, ROUNDS = 5 * TENURE / (CLIENTS - 1 + BUSY) };
+
+    (void)state;
+    open_crowd(CLIENTS, AREAS);
+    if (!lends())
+        skip();
+    for (int r = 0; r < ROUNDS; r++)
+        for (int i = 1; i < CLIENTS; i++) {
+            talk(0, BUSY / (CLIENTS - 1));
+            talk(i, 1);
+        }
+    for (int i = 0; i < CLIENTS; i++)
+        had_its_share(i, i == 0 ? BUSY * ROUNDS : ROUNDS, AREAS);
+    assert_int_equal(crowd.most, AREAS * AREA);
+    close_crowd();
+}
+
+/* Who sends nothing loses it to those who do, and keeps it while nobody else does. */
+void fast_of_an_idle_one(void **state)
+{
+    (void)state;
+    open_crowd(3, 1);
+    if (!lends())
+        skip();
+    talk(1, 1);
+    talk(2, 1);
+    pump_times(20);
+    assert_int_equal(node_counter(crowd.server, "fast_withdrawn"), 0);
+    for (int i = 0; i < IDLE / 2 - 10; i++) {
+        talk(1, 1);
+        talk(2, 1);
+    }
+    assert_int_equal(fast(1) + fast(2), 0);
+    assert_int_equal(node_counter(crowd.server, "fast_withdrawn"), 0);
+    for (int i = 0; i < 20; i++) {
+        talk(1, 1);
+        talk(2, 1);
+    }
+    assert_int_equal(node_counter(crowd.server, "fast_withdrawn"), 1);
+    assert_int_equal(node_counter(crowd.server, "fast_grants"), 2);
+    assert_in_range(fast(1), 1, 20); /* who came first */
+    assert_int_equal(fast(2), 0);
+    assert_int_equal(crowd.most, AREA);
+    close_crowd();
+}
+
+/* Who waited and sends nothing any more is passed over. */
+void fast_of_who_waited_in_vain(void **state)
+{
+    (void)state;
+    open_crowd(3, 1);
+    if (!lends())
+        skip();
+    talk(1, 4);
+    for (int i = 0; i < IDLE; i++) {
+        talk(0, 1);
+        talk(2, 1);
+    }
+    assert_int_equal(node_counter(crowd.server, "fast_grants"), 1);
+    talk(2, IDLE + 20);
+    assert_int_equal(node_counter(crowd.server, "fast_grants"), 2);
+    assert_in_range(fast(2), 10, 30);
+    close_crowd();
+}
+
+/* What a dead one had goes at once to who waits. */
+void fast_of_a_dead_one(void **state)
+{
+    struct pair *dead = &crowd.pair[0];
+    int64_t end;
+
+    (void)state;
+    open_crowd(3, 1);
+    if (!lends())
+        skip();
+    talk(1, 4);
+    talk(2, 4);
+    assert_int_equal(fast(1) + fast(2), 0);
+    node_close(dead->client);
+    end = lane_now() + BED_PATIENCE_MS;
+    while (node_counter(crowd.server, "fast_grants") < 2 && lane_now() < end)
+        pump();
+    pump_times(20);
+    assert_int_equal(node_counter(crowd.server, "fast_grants"), 2);
+    assert_int_equal(node_counter(crowd.server, "fast_withdrawn"), 0);
+    assert_int_equal(node_counter(crowd.server, "fast_bytes"), AREA);
+    talk(1, 1);
+    talk(2, 1);
+    assert_int_equal(fast(1), 1);
+    assert_int_equal(fast(2), 0);
+    /* the one that waits goes, too, and then the last holder */
+    node_close(crowd.pair[2].client);
+    node_close(crowd.pair[1].client);
+    end = lane_now() + BED_PATIENCE_MS;
+    while (node_counter(crowd.server, "fast_bytes") != 0 && lane_now() < end)
+        pump();
+    assert_int_equal(node_counter(crowd.server, "fast_bytes"), 0);
+    close_crowd();
+}
+
+/* Those that are there and send no such messages, or one, are lent nothing. */
+void fast_of_silent_ones(void **state)
+{
+    enum { CLIENTS = 10 };
+
+    (void)state;
+    open_crowd(CLIENTS, CLIENTS);
+    for (int i = 1; i < CLIENTS; i++) {
+        for (int k = 0; k < 4; k++)
+            pair_exchange(&crowd.pair[i], k % 2 ? 100 : 200000, k);
+        talk(i, 1);
+    }
+    pump_times(20);
+    assert_int_equal(node_counter(crowd.server, "fast_bytes"), 0);
+    if (!lends())
+        skip();
+    talk(0, 100);
+    assert_int_equal(node_counter(crowd.server, "fast_bytes"), AREA);
+    assert_int_equal(crowd.most, AREA);
+    close_crowd();
+}
