@@ -345,6 +345,7 @@ static void notifications_keep_their_order(void **state)
     for (int i = 0; i < 6; i++) {
         x[i] = (struct rme_xfer){.notify = RME_NOTIFY_IMM,
                                  .imm = (uint32_t)i,
+                                 .ordered = true, /* reports may overtake */
                                  .piece = &piece,
                                  .npiece = 1,
                                  .bytes = g.size};
