@@ -54,6 +54,10 @@
       "receive buffers that peers gave up because they were idle")                             \
     X(EAGER_REFUSED, "eager_refused", "messages",                                              \
       "eager messages that a peer refused: larger than its receive")                           \
+    X(PACK_CUT, "pack_cut", "parts",                                                           \
+      "parts of messages that were copied in smaller blocks, as zones had no more for them")   \
+    X(PACK_RESERVE, "pack_reserve", "parts",                                                   \
+      "parts of messages that were copied through the block that all use in turn")             \
     X(UNMATCHED_EAGER, "unmatched_eager", "messages",                                          \
       "eager messages copied aside because no receive was posted")                             \
     X(BYTES_COPIED, "bytes_copied", "bytes", "payload copied by the processor")                \
@@ -99,6 +103,7 @@
       "receive buffers promised now beyond those of new links")                                \
     X(REGISTERED_BYTES, "registered_bytes", "bytes", "memory registered now")                  \
     X(ZONE_BYTES, "zone_bytes", "bytes", "registered zone memory held now")                    \
+    X(PACK_BYTES, "pack_bytes", "bytes", "of zones, for copies of parts of messages, now")     \
     X(PEERS, "peers", "peers", "peers with a link now")                                        \
     X(QUARANTINED, "quarantined", "buffers",                                                   \
       "kept from reuse now, links included: a device may still touch them though their "       \

@@ -167,6 +167,8 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
     X("slots_held", "bytes", "of the peer's memory, lent to us for messages of up to 64 KiB",  \
       rme_fast_held(peer))                                                                     \
     X("slots_given", "bytes", "of our memory, lent to the peer", rme_fast_given(peer))         \
+    X("packed", "bytes", "of our zones, for copies of messages from it and to it",             \
+      peer->packed)                                                                            \
     X("credits_granted", "buffers", "receive buffers that the peer promised us",               \
       peer->credit.granted)                                                                    \
     X("credits_free", "buffers", "of those, not in use", peer->credit.have)                    \

@@ -63,6 +63,7 @@ struct rme_unit {
     uint64_t moved; /* bytes whose transfers are complete */
     struct rme_control control;
     void *block;                /* PACK, RESERVE */
+    uint64_t ration;            /* PACK: of what its peer has of the zones (ration.c) */
     struct rme_mreg_hold *hold; /* DIRECT */
     struct rme_mseg *mseg;      /* what the device may use: the block, or the host's segments */
     uint32_t nmseg, mseg_room;
@@ -121,6 +122,7 @@ struct rme_rndv {
     struct rme_name own;    /* what we call it on the wire */
     struct rme_name theirs; /* set once the op at the other side is known */
     uint32_t max_segs;      /* segments of a unit at most */
+    uint64_t most;          /* bytes of a unit in a block of a zone at most */
     unsigned access;        /* of units made from now on */
     uint64_t prepared;      /* units exist up to here */
     uint64_t at;            /* moves, or what the peer was told, up to here */
@@ -141,6 +143,8 @@ struct rme_mover {
     struct rme_pool units, moves, rndvs; /* for reuse */
     struct rme_reserve reserve[RME_RESERVES];
     size_t reserve_size;
+    uint64_t packed;  /* bytes of zones that all peers have (ration.c) */
+    uint32_t packers; /* peers that have some */
 };
 
 /* What the peer calls its end; 0: not known yet. */
@@ -156,6 +160,21 @@ static inline uint32_t rme_rndv_peer_handle(const struct rme_rndv *r)
 bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
 /* The same as an object; NULL: no memory. */
 struct rme_opening *rme_opening_new(const struct rme_wire_message *message);
+
+/* ---- ration.c ---- */
+
+/* The next unit of the peer would be so long, in a block of a zone: how long it may be, and 0:
+ * there is no block for it. */
+uint64_t rme_ration(const struct rme_peer *peer, uint64_t length);
+/* Says how a new unit is made, if it is not direct, and how long it is, of `rest` bytes at
+ * most.  False: not now. */
+bool rme_ration_unit(const struct rme_op *op, struct rme_unit *unit, uint64_t rest);
+/* There is no block of this length: units of the op are shorter from now on.  False: they
+ * cannot be. */
+bool rme_ration_cut(struct rme_op *op, uint64_t length);
+/* The unit, which has its length, takes a block; and has it no longer, if it had one. */
+void rme_ration_take(struct rme_peer *peer, struct rme_unit *unit);
+void rme_ration_give(struct rme_peer *peer, struct rme_unit *unit);
 
 /* ---- unit.c ---- */
 

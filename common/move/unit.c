@@ -9,7 +9,8 @@
  *     already the unit is the rest of the message, otherwise option `unit` bounds it, and a
  *     thread registers it without the lock.
  *  2. pack: a block of a zone (zone.h) and a copy.  Also what the planner wants for small
- *     lists.  A copy that takes long is made without the lock, as registering is.
+ *     lists.  A copy that takes long is made without the lock, as registering is.  Where there
+ *     is no block of the size, or the peer has its share (ration.c), smaller ones are used.
  *  3. reserve: a block that the engine has kept for this since it was opened; one op uses it at
  *     a time, in turn.  It is for when nothing can be registered, so where there are no windows
  *     it has keys for peers from the beginning: these open the block for good, and nothing but
@@ -82,6 +83,7 @@ static struct rme_unit *unit_new(struct rme *rme, struct rme_op *op)
     unit->gone = false;
     unit->nrange = unit->offered = 0;
     unit->memory = op->rndv->memory;
+    unit->ration = 0;
     unit->access = op->rndv->access;
     unit->offset = op->rndv->prepared;
     unit->moved = 0;
@@ -210,6 +212,7 @@ static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rm
         /* it is there: rme_reserve_open */
         (void)rme_zone_find(rme->zone, reserve->block, unit->length, &mr);
     use_block(unit, reserve->block, mr);
+    rme_count(rme, RME_C_PACK_RESERVE);
     unit_ready(rme, unit);
 }
 
@@ -245,6 +248,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
         }
         break;
     case RME_MEMORY_PACK:
+        rme_ration_take(op->peer, unit);
         block = rme_zone_try(rme->zone, unit->length);
         if (block != NULL)
             (void)rme_zone_show(rme->zone, block, unit->length, unit->access, false, &mr);
@@ -301,30 +305,19 @@ bool rme_unit_next(struct rme *rme, struct rme_op *op)
 
     if (r->nunit >= RME_UNITS_AHEAD || rest == 0 || r->stop || r->peer_stop)
         return false;
-    if (op->state == RME_OP_MOVING && r->memory == RME_MEMORY_RESERVE) {
-        if (r->opened <= r->prepared)
-            return false; /* rme_rndv_open is followed by another attempt */
-        rest = rme_least(rest, r->opened - r->prepared);
-    }
     unit = unit_new(rme, op);
     if (unit == NULL) {
         op->protocol->failed(rme, op, -ENOMEM);
         return false;
     }
-    switch ((enum rme_memory)unit->memory) {
-    case RME_MEMORY_DIRECT:
-        if (!cut_direct(op, unit, rest)) {
-            unit_recycle(rme, unit);
-            op->protocol->failed(rme, op, -ENOMEM);
-            return false;
-        }
-        break;
-    case RME_MEMORY_PACK:
-        unit->length = rme_least(rest, rme_plan_unit(rme->tuning.unit, true));
-        break;
-    case RME_MEMORY_RESERVE:
-        unit->length = rme_least(rest, rme->mover->reserve_size);
-        break;
+    if (!rme_ration_unit(op, unit, rest)) {
+        unit_recycle(rme, unit);
+        return false;
+    }
+    if (unit->memory == RME_MEMORY_DIRECT && !cut_direct(op, unit, rest)) {
+        unit_recycle(rme, unit);
+        op->protocol->failed(rme, op, -ENOMEM);
+        return false;
     }
     if (r->refused && !may_copy(op, unit)) {
         unit_recycle(rme, unit);
@@ -352,11 +345,12 @@ void rme_unit_unpack(struct rme *rme, struct rme_unit *unit)
 
 /* The hold and the block of a unit go back; who uses the block next has it when the hold is
  * deregistered.  True: that is to be done. */
-static bool let_go(struct rme *rme, struct rme_unit *unit)
+static bool let_go(struct rme *rme, const struct rme_op *op, struct rme_unit *unit)
 {
     void *block = unit->block;
     struct rme_mreg_hold *hold = unit->hold;
 
+    rme_ration_give(op->peer, unit);
     unit->block = NULL;
     unit->hold = NULL;
     if (block != NULL && hold != NULL)
@@ -377,7 +371,7 @@ static void give_back(struct rme *rme, struct rme_unit *unit)
             return;
         }
     }
-    if (let_go(rme, unit))
+    if (let_go(rme, unit->op, unit))
         unit->op->reap = true;
     unit_recycle(rme, unit);
 }
@@ -439,8 +433,11 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
 {
     struct rme_rndv *r = op->rndv;
     uint64_t offset = unit->offset;
-    uint8_t memory = unit->memory == RME_MEMORY_DIRECT ? RME_MEMORY_PACK : RME_MEMORY_RESERVE;
+    uint8_t memory = RME_MEMORY_RESERVE;
 
+    if (unit->memory == RME_MEMORY_DIRECT ||
+        (unit->memory == RME_MEMORY_PACK && rme_ration_cut(op, unit->length)))
+        memory = RME_MEMORY_PACK;
     r->refused = r->refused || unit->memory == RME_MEMORY_DIRECT;
     if (memory > r->memory)
         r->memory = memory;
@@ -498,7 +495,7 @@ void rme_unit_work(struct rme *rme)
     result = do_work(rme, unit, op);
     rme_lock(rme);
     if (unit->op == NULL) {
-        if (let_go(rme, unit))
+        if (let_go(rme, op, unit))
             op->reap = true;
         unit_recycle(rme, unit);
     } else if (result == 0) {

@@ -108,7 +108,8 @@ int rme_rndv_new(struct rme *rme, struct rme_op *op)
 
     if (r == NULL)
         return -ENOMEM;
-    *r = (struct rme_rndv){.op = op, .max_segs = UINT32_MAX, .cancel_by = UINT64_MAX};
+    *r = (struct rme_rndv){
+        .op = op, .max_segs = UINT32_MAX, .most = UINT64_MAX, .cancel_by = UINT64_MAX};
     rme_node_init(&r->link);
     rme_node_init(&r->control.link);
     r->control.kind = &word_kind;

@@ -45,6 +45,14 @@ static bool offerable(const struct rme_op *op, uint8_t memory)
             op->peer->talk->rts_out[rme_op_stream(op)] < COSTLY_OFFERS);
 }
 
+static bool may_offer(const struct rme_op *op)
+{
+    uint8_t memory = op->rndv->memory;
+
+    return offerable(op, memory) &&
+           (memory != RME_MEMORY_PACK || rme_ration(op->peer, op->size) != 0);
+}
+
 /* The message goes without the offer after all. */
 static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_unit *unit)
 {
@@ -62,7 +70,7 @@ static struct rme_unit *offered_unit(struct rme *rme, struct rme_op *op, bool *w
     struct rme_unit *unit;
 
     *wait = false;
-    if (!r->offers || (rme_node_alone(&r->units) && !offerable(op, r->memory)))
+    if (!r->offers || (rme_node_alone(&r->units) && !may_offer(op)))
         return NULL;
     if (rme_node_alone(&r->units) && !rme_unit_next(rme, op)) {
         *wait = true; /* it was stopped */

@@ -82,6 +82,7 @@ struct rme_peer {
     struct rme_holding holding[RME_STREAMS];
     uint32_t xfers;                  /* our transfers outstanding */
     uint64_t xfer_bytes;             /* and their bytes */
+    uint64_t packed;                 /* bytes of zones that it has (move/ration.c) */
     struct rme_load load;            /* what it has to move for us, as far as we know */
     struct rme_hello hello;          /* the peer's */
     uint32_t tx_size;                /* largest message that both sides take */

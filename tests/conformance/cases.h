@@ -133,6 +133,13 @@
     X(fast_of_a_dead_one)                                                                      \
     X(fast_of_silent_ones)
 
+/* Zones that are too small for all: ration_test.c. */
+#define RATION_CASES(X)                                                                        \
+    X(zones_of_a_greedy_one)                                                                   \
+    X(zones_of_one)                                                                            \
+    X(zones_of_many)                                                                           \
+    X(zones_that_the_host_has)
+
 /* Floods and crowds: pressure_test.c. */
 #define PRESSURE_CASES(X)                                                                      \
     X(bulk_is_given_to_the_device_by_and_by)                                                   \
@@ -230,6 +237,7 @@
     CANCEL_CASES(X)                                                                            \
     INVITE_CASES(X)                                                                            \
     FAST_CASES(X)                                                                              \
+    RATION_CASES(X)                                                                            \
     SHARE_CASES(X)                                                                             \
     PRESSURE_CASES(X)                                                                          \
     DEATH_CASES(X)                                                                             \

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Zones that are smaller than what peers would have of them: each gets its share of the blocks
+ * for copies, whatever another one holds.  Lists are copied here, and who sleeps holds what it
+ * was offered.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include "cases.h"
+
+enum {
+    MOST = 8,
+    EACH = 16,        /* messages for each client that sleeps */
+    SIZE = 256 << 10, /* of a message: one block */
+    PIECES = 8,       /* of a list */
+    ZONES = 4 << 20,  /* bytes */
+};
+
+static const char options[] =
+    "zone_bytes=4M,pack_threshold=1G,rndv=read,invite=0,eager_max=4K,measure_costs=0,"
+    "credits=32,unit=1M";
+
+static struct pair pair[MOST];
+static struct op sends[MOST][EACH];
+static struct blob outs[MOST][EACH];
+
+/* A server, and clients that know it. */
+static struct node *open_clients(int clients)
+{
+    struct node *server;
+    char name[32];
+
+    bed_options(options);
+    server = node_open("server", lane_uri(0));
+    for (int i = 0; i < clients; i++) {
+        snprintf(name, sizeof name, "client%d", i);
+        pair[i] = (struct pair){.server = server, .client = node_open(name, NULL)};
+        pair[i].to_server = node_dial(pair[i].client, lane_uri(0));
+        pair_meet(&pair[i]);
+    }
+    return server;
+}
+
+static void send_to(int i, int k)
+{
+    blob_split(&outs[i][k], SIZE, PIECES, (uint64_t)k);
+    blob_fill(&outs[i][k], (uint64_t)(i * EACH + k));
+    post_send(&sends[i][k], pair[i].server, pair[i].to_client, &outs[i][k], k);
+}
+
+/* The client takes all that was sent to it. */
+static void take_all(int i)
+{
+    struct op recv;
+    struct blob in;
+
+    for (int k = 0; k < EACH; k++) {
+        blob_split(&in, SIZE, PIECES, 99);
+        post_recv(&recv, pair[i].client, pair[i].to_server, &in, k);
+        pump_until_reported(&recv);
+        pump_until_reported(&sends[i][k]);
+        op_check(&recv, SIZE);
+        op_check(&sends[i][k], SIZE);
+        blob_check(&in, (uint64_t)(i * EACH + k), SIZE);
+        blob_free(&in);
+        blob_free(&outs[i][k]);
+    }
+}
+
+/* A list each way. */
+static void exchange_lists(const struct pair *p)
+{
+    struct op send, recv;
+    struct blob out, in;
+
+    for (int way = 0; way < 2; way++) {
+        blob_split(&out, SIZE, PIECES, 7);
+        blob_split(&in, SIZE, PIECES, 8);
+        blob_fill(&out, 3);
+        post_recv(&recv, way ? p->server : p->client, way ? p->to_client : p->to_server, &in,
+                  9);
+        post_send(&send, way ? p->client : p->server, way ? p->to_server : p->to_client, &out,
+                  9);
+        pump_until_reported(&recv);
+        pump_until_reported(&send);
+        op_check(&recv, SIZE);
+        blob_check(&in, 3, SIZE);
+        blob_free(&out);
+        blob_free(&in);
+    }
+}
+
+/* Bytes of the server's zones that it has for client `i`. */
+static uint64_t has(int i)
+{
+    struct rme_counter row;
+
+    for (int k = 0; rme_session_get(pair[i].server->rme, pair[i].to_client, k, &row) == 0; k++)
+        if (strcmp(row.name, "packed") == 0)
+            return row.value;
+    fail_msg("no such row");
+    return 0;
+}
+
+static bool nothing_is_left(struct node *n)
+{
+    int64_t end = lane_now() + BED_PATIENCE_MS;
+
+    while (node_counter(n, "pack_bytes") != 0 && lane_now() < end)
+        pump();
+    return node_counter(n, "pack_bytes") == 0;
+}
+
+/* One that sleeps has its share, and others go on as if it were not there. */
+void zones_of_a_greedy_one(void **state)
+{
+    struct node *server = open_clients(3);
+    uint64_t held, before;
+
+    (void)state;
+    pair[0].client->asleep = true;
+    for (int k = 0; k < EACH; k++)
+        send_to(0, k);
+    pump_times(100);
+    held = has(0);
+    if (held != 0) /* else nothing is offered, as nothing can be read */
+        assert_int_equal(held, ZONES / 2 / 2);
+    before = node_counter(server, "pack_reserve");
+    for (int n = 0; n < 10; n++) {
+        exchange_lists(&pair[1]);
+        exchange_lists(&pair[2]);
+    }
+    assert_int_equal(node_counter(server, "pack_reserve"), before);
+    assert_int_equal(node_counter(server, "pack_cut"), 0);
+    assert_int_equal(has(0), held);
+    pair[0].client->asleep = false;
+    take_all(0);
+    assert_true(nothing_is_left(server));
+}
+
+/* Who is alone has more. */
+void zones_of_one(void **state)
+{
+    struct node *server = open_clients(1);
+    uint64_t held;
+
+    (void)state;
+    pair[0].client->asleep = true;
+    for (int k = 0; k < EACH; k++)
+        send_to(0, k);
+    pump_times(100);
+    held = has(0);
+    if (held != 0)
+        assert_int_equal(held, ZONES / 2);
+    pair[0].client->asleep = false;
+    take_all(0);
+    assert_true(nothing_is_left(server));
+}
+
+/* All of them want more than there is, and sleep: none is without, also those who come last. */
+void zones_of_many(void **state)
+{
+    struct node *server = open_clients(MOST);
+    uint64_t sum = 0;
+
+    (void)state;
+    for (int i = 0; i < MOST; i++)
+        pair[i].client->asleep = true;
+    for (int i = 0; i < MOST; i++)
+        for (int k = 0; k < EACH; k++)
+            send_to(i, k);
+    pump_times(100);
+    for (int i = 0; i < MOST; i++)
+        sum += has(i);
+    for (int i = 0; i < MOST && sum != 0; i++) {
+        int share = ZONES / 2 / (i + 2); /* a block of a power of two may be its half */
+
+        assert_in_range(has(i), share / 2, share);
+    }
+    assert_int_equal(node_counter(server, "pack_bytes"), sum);
+    assert_in_range(sum, 0, ZONES);
+    for (int i = 0; i < MOST; i++) {
+        pair[i].client->asleep = false;
+        take_all(i);
+    }
+    assert_true(nothing_is_left(server));
+}
+
+/* The host has all but small blocks here and there: a message goes in parts of their size. */
+void zones_that_the_host_has(void **state)
+{
+    enum { TAKEN = 64, BLOCK = 60000 };
+    static struct blob taken[TAKEN];
+    struct node *server = open_clients(1);
+    uint64_t reserve;
+    int n = 0;
+
+    (void)state;
+    if (registers_each(server)) /* there blocks need not be registered already */
+        skip();
+    while (n < TAKEN)
+        blob_zone(&taken[n++], server, BLOCK);
+    for (int i = 0; i < TAKEN; i += 4)
+        blob_free(&taken[i]);
+    assert_int_equal(node_counter(server, "zone_bytes"), ZONES);
+    reserve = node_counter(server, "pack_reserve");
+    exchange_lists(&pair[0]);
+    assert_true(node_counter(server, "pack_cut") > 0);
+    assert_int_equal(node_counter(server, "pack_reserve"), reserve);
+    for (int i = 0; i < TAKEN; i++)
+        if (i % 4 != 0)
+            blob_free(&taken[i]);
+    assert_true(nothing_is_left(server));
+}
