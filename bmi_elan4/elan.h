@@ -362,7 +362,7 @@ void elan_tx_close(struct rme_fabric *f);
 
 /* rx.c */
 int elan_op_rx_reserve(struct rme_link *l, uint32_t n);
-void elan_op_rx_release(struct rme_link *l, uint32_t n);
+uint32_t elan_op_rx_release(struct rme_link *l, uint32_t n);
 void elan_op_rx_return(struct rme_fabric *f, void *rx);
 void elan_rx_take(struct rme_fabric *f);
 void elan_rx_ready(struct rme_fabric *f);

@@ -43,7 +43,7 @@ int elan_op_rx_reserve(struct rme_link *l, uint32_t n)
     return 0;
 }
 
-void elan_op_rx_release(struct rme_link *l, uint32_t n)
+uint32_t elan_op_rx_release(struct rme_link *l, uint32_t n)
 {
     struct elan_rx *rx;
 
@@ -52,6 +52,7 @@ void elan_op_rx_release(struct rme_link *l, uint32_t n)
         free(rx);
     }
     l->rx_debt += n; /* of those that come back */
+    return 0;
 }
 
 static void ready(struct rme_link *l)

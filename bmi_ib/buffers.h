@@ -120,7 +120,7 @@ TAILQ_HEAD(ib_rx_slabs, ib_rx_slab);
 struct ib_rx_queue {
     struct ib_rx_list chain;       /* to be handed to the device */
     struct ib_rx_posted at_device; /* handed over; a link's own queue only */
-    uint32_t chained;              /* how many, at most f->rx_slack after a flush */
+    uint32_t chained;              /* how many, at most the slack after a flush */
     uint32_t promised;             /* to the engine */
     uint32_t posted;               /* with the device or in the chain */
     uint32_t held;                 /* in the engine's hands, or on the way there */

@@ -287,8 +287,12 @@ struct rme_fabric_ops {
     /* Promises n more receive buffers to the link.  -ENOSPC, -ENOMEM: the promise stays as it
      * was. */
     int (*rx_reserve)(struct rme_link *link, uint32_t n);
-    /* Takes a promise of n buffers back (an idle link). */
-    void (*rx_release)(struct rme_link *link, uint32_t n);
+    /*
+     * Takes a promise of n buffers back (an idle link; n may be 0).  How many more than
+     * promised the link still has of its own, since its device gives none back that no message
+     * has used.
+     */
+    uint32_t (*rx_release)(struct rme_link *link, uint32_t n);
     /* Gives a received buffer back; before anything sent later on that link, the device can
      * receive into it again. */
     void (*rx_return)(struct rme_fabric *f, void *rx);

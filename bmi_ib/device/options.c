@@ -48,8 +48,11 @@ const struct rme_option_row ib_options[] = {
      "Ask for a completion of each work request, instead of one for what ends a transfer or "
      "a chain and for half of the queue.  It costs time, and is there to be measured.",
      NULL},
-    {"rq_depth", "count", 255, 8, 32767,
-     "Most receive buffers of one connection when they are not shared.", NULL},
+    {"rq_depth", "count", 127, 8, 32767,
+     "Most receive buffers of one connection when they are not shared: `credits_max` and 8, or "
+     "more.  They take memory while the connection is idle, too: 2 KiB with the default, 16 "
+     "bytes for each.",
+     NULL},
     {"cq_depth", "count", 0, 0, 1 << 22,
      "Completions that the completion queue holds at first; it grows, or more are made, as "
      "connections need it.  0 takes 8K, fewer where little may be locked.",

@@ -28,6 +28,12 @@ int ib_wc_error(enum ibv_wc_status status);
 int ib_rx_open(struct rme_fabric *f);
 void ib_rx_close(struct rme_fabric *f);
 int ib_rx_fill(struct rme_link *l);
+/* Has the chain of a link's own queue to go to the device before anything is sent?  One that
+ * promises few has no slack. */
+static inline bool ib_rx_must_post(const struct rme_fabric *f, const struct ib_rx_queue *q)
+{
+    return q->chained != 0 && (q->chained > f->rx_slack || q->promised < f->rx_slack);
+}
 int ib_rx_post(struct rme_fabric *f, struct rme_link *l);
 struct ib_rx *ib_rx_completed(struct rme_fabric *f, uint64_t wr_id);
 void ib_rx_forget(struct rme_link *l);
@@ -37,7 +43,7 @@ void ib_rx_failed(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx);
 void ib_emit_ready(struct rme_fabric *f);
 
 int ib_rx_reserve(struct rme_link *l, uint32_t n);
-void ib_rx_release(struct rme_link *l, uint32_t n);
+uint32_t ib_rx_release(struct rme_link *l, uint32_t n);
 void ib_rx_return(struct rme_fabric *f, void *rx);
 
 /* ---- window.c ---- */

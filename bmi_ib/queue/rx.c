@@ -11,8 +11,9 @@
  * Order.  Buffers to be posted wait in a chain that is handed over before the next send is
  * (xfer.c), so a peer that hears of a credit finds the buffer posted.  A queue may hold a few
  * buffers more than promised (the slack); as long as no more than those wait, the chain may go
- * on waiting, and receives are posted several at a time.  A listener without shared receives
- * has no slack: it would cost memory for every connection.
+ * on waiting, and receives are posted several at a time.  A queue of a link's own has its slack
+ * while as many are promised, which is when the link is in use (common/transport/grant.c).  A
+ * listener without shared receives has no slack: it would cost memory for every connection.
  *
  * A receive's id carries the buffer's index and how often it was posted; a completion that does
  * not fit is dropped.
@@ -28,7 +29,7 @@
 #include "bmi_ib/queue/wr_id.h"
 
 #define SLACK_SHARED 16 /* receives beyond the promise, of the shared queue */
-#define SLACK_OWN    8  /* of each connection where we connect */
+#define SLACK_OWN    8  /* of each connection where we connect, once as many are promised */
 #define SRQ_LEAST    64 /* receives of a shared queue, however little may be locked */
 #define UNUSED_PART  4 /* slabs without use that are kept: this part of those in use, and one */
 
@@ -158,6 +159,12 @@ static struct ib_rx_queue *queue_of(struct rme_fabric *f, struct rme_link *l)
     return f->srq ? &f->rxq : &l->rxq;
 }
 
+/* So many receives more than promised may the queue hold. */
+static uint32_t slack(const struct rme_fabric *f, const struct ib_rx_queue *q)
+{
+    return f->srq || q->promised >= f->rx_slack ? f->rx_slack : 0;
+}
+
 /* Hands a buffer to the chain of its queue. */
 static void chain(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 {
@@ -167,14 +174,14 @@ static void chain(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
     q->posted++;
     q->chained++;
     STAILQ_INSERT_TAIL(&q->chain, rx, next);
-    if (!f->srq && q->chained > f->rx_slack)
+    if (!f->srq && ib_rx_must_post(f, q))
         ib_xfer_mark_dirty(l);
 }
 
 /* How many buffers the queue lacks. */
 static uint32_t lacking(const struct rme_fabric *f, const struct ib_rx_queue *q)
 {
-    uint32_t wanted = q->promised + f->rx_slack, there = q->posted + q->held;
+    uint32_t wanted = q->promised + slack(f, q), there = q->posted + q->held;
     return wanted > there ? wanted - there : 0;
 }
 
@@ -242,12 +249,26 @@ int ib_rx_reserve(struct rme_link *l, uint32_t n)
     return error;
 }
 
-void ib_rx_release(struct rme_link *l, uint32_t n)
+uint32_t ib_rx_release(struct rme_link *l, uint32_t n)
 {
+    struct rme_fabric *f = l->f;
+    struct ib_rx_queue *q = queue_of(f, l);
     if (n > l->rx_promised)
         n = l->rx_promised;
     l->rx_promised -= n;
-    queue_of(l->f, l)->promised -= n;
+    q->promised -= n;
+    if (f->srq)
+        return 0;
+    uint32_t wanted = q->promised + slack(f, q), there = q->posted + q->held;
+    while (there > wanted && !STAILQ_EMPTY(&q->chain)) {
+        struct ib_rx *rx = STAILQ_FIRST(&q->chain);
+        STAILQ_REMOVE_HEAD(&q->chain, next);
+        q->chained--;
+        q->posted--;
+        there--;
+        pool_put(f, rx);
+    }
+    return there > wanted ? there - wanted : 0;
 }
 
 /* ---- Posting ---- */

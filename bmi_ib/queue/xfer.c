@@ -244,7 +244,7 @@ static int post(struct rme_link *l, struct ib_batch *b)
 /* Receives first: what is sent may tell the peer of them. */
 static void flush_link(struct rme_link *l)
 {
-    int error = l->qp && l->rxq.chained > l->f->rx_slack ? ib_rx_post(l->f, l) : 0;
+    int error = l->qp && ib_rx_must_post(l->f, &l->rxq) ? ib_rx_post(l->f, l) : 0;
     bool more = true;
     while (!error && more && l->state == IB_UP && l->queue.head) {
         more = ib_xfer_build(l);

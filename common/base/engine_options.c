@@ -41,7 +41,8 @@ const struct rme_option_row rme_engine_options[] = {
     {"credits", "count", 8, 4, 4096,
      "Receive buffers promised to a connection at first.  Where all connections share them, or "
      "a quarter of `credits_pool` is promised, that is one, and these come with the first "
-     "message.  Each pins rx_size bytes.",
+     "message.  A client's connections that do not share them have four until they are used.  "
+     "Each pins rx_size bytes.",
      NULL},
     {"credits_max", "count", 64, 4, 4096,
      "Receive buffers promised to a busy connection at most.", NULL},

@@ -55,6 +55,8 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
         return;
     if (message->flags & RME_WIRE_F_STALLED)
         rme_grant_more(peer);
+    if (peer->credit.taken == peer->used_at)
+        rme_grant_used(peer);
     if (rme_credit_due(&peer->credit))
         rme_grant_due(peer);
 }
@@ -70,6 +72,8 @@ void rme_take_immediate(struct rme_peer *peer, uint32_t imm)
     if (!rme_peer_listens(peer))
         return;
     rme_rndv_imm(peer, imm);
+    if (peer->credit.taken == peer->used_at)
+        rme_grant_used(peer);
     if (rme_credit_due(&peer->credit))
         rme_peer_kick(peer);
 }

@@ -9,6 +9,13 @@
  * when it would use more again, and goes back one by one as the link's messages use it; how
  * many did is looked at when the link speaks of its credits, and when its timer does.
  *
+ * Who asks for a link and has no shared queue promises the least that there is, as long as the
+ * link is not used.  It gets what is usual when the peer lacks credits, as any link does, or
+ * when so many messages have come that it is not idle: below that, receives are posted one by
+ * one (bmi_ib/queue/rx.c).  What was promised beyond the first goes back with a PONG, but the
+ * device keeps it until messages have used it.  So such a link says PING as long as there is
+ * more than promised: each PONG takes one of them away.
+ *
  * A link of so few owes a CREDIT message for each message that it gets.  But what came is often
  * a request, and its answer takes the credit along, if the CREDIT message does not go at once.
  * So the peer waits in rme->answers until a call has nothing for the host, which then has
@@ -18,6 +25,13 @@
  * one may never call again.
  */
 #include "transport/peer.h"
+
+#define USED 16u /* messages after which a link is in use */
+
+uint32_t rme_grant_ask(const struct rme *rme)
+{
+    return rme->caps->shared_rx != 0 ? rme->tuning.credits : RME_HELLO_CREDITS_MIN;
+}
 
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello)
 {
@@ -78,8 +92,31 @@ void rme_grant_grow(struct rme_peer *peer)
     peer->grew = true;
 }
 
+void rme_grant_rest(struct rme_peer *peer)
+{
+    peer->used_at = peer->credit.taken + USED;
+}
+
+void rme_grant_used(struct rme_peer *peer)
+{
+    if (!peer->passive &&
+        peer->credit.promised + peer->credit.grown < peer->rme->tuning.credits)
+        rme_grant_more(peer);
+}
+
+/* The promise is so many smaller; what the link has beyond it is to be used up. */
+static void shrink(struct rme_peer *peer, uint32_t count)
+{
+    if (peer->rme->ops->rx_release(peer->link, count) != 0 && !peer->rme->caps->keeps_rx) {
+        peer->ping_due = true;
+        rme_peer_kick(peer);
+    }
+}
+
 void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
 {
+    shrink(peer, 0);
+    rme_grant_rest(peer);
     peer->asked = asked;
     peer->pong_due = true;
     if (peer->grew && rme_credit_surplus(&peer->credit) != 0)
@@ -92,13 +129,14 @@ void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
 void rme_peer_yielded(struct rme_peer *peer, uint32_t count)
 {
     rme_grant_settle(peer);
-    if (count == 0)
-        return;
+    rme_grant_rest(peer);
     if (rme_credit_yielded(&peer->credit, count) != 0) {
         rme_peer_protocol_error(peer, "more credits given up than it was granted");
         return;
     }
-    peer->rme->ops->rx_release(peer->link, count);
+    shrink(peer, count);
+    if (count == 0)
+        return;
     if (peer->rme->caps->keeps_rx)
         peer->spare += count;
     else

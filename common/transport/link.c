@@ -134,13 +134,13 @@ static void connect_part(struct rme_peer *peer)
     uint8_t hello[RME_HELLO_SIZE];
     int parts = rme_addr_parts(peer->addr);
 
-    rme_peer_hello(rme, rme->tuning.credits, hello);
+    rme_peer_hello(rme, rme_grant_ask(rme), hello);
     for (; peer->part < parts; peer->part++) {
         uint64_t now = rme_now();
         uint64_t left = peer->connect_by > now ? peer->connect_by - now : 1;
         int error =
             rme->ops->link_connect(rme->fabric, peer->addr, peer->part, hello, sizeof(hello),
-                                   rme->tuning.credits, peer, &peer->link);
+                                   rme_grant_ask(rme), peer, &peer->link);
 
         if (error == 0) {
             rme->nlink++;
@@ -246,7 +246,7 @@ void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
             rme_peer_fail(peer, -EPROTO, rme_reject_text(why.reason));
             return;
         }
-        rme_peer_agree(peer, &hello, rme->tuning.credits);
+        rme_peer_agree(peer, &hello, rme_grant_ask(rme));
         now_up(peer);
     }
 }

@@ -96,10 +96,14 @@ static uint32_t buffers_told(struct rme_peer *peer, uint8_t type, uint32_t retur
 bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class)
 {
     struct rme_wire_message message;
+    bool stalled = peer->credit.stalled;
     void *tx = rme_peer_tx(peer, class);
 
-    if (tx == NULL)
+    if (tx == NULL) {
+        if (type == RME_WIRE_PING) /* an idle link would have no more credits for that */
+            peer->credit.stalled = stalled;
         return false;
+    }
     rme_peer_header(peer, type, &message);
     message.tag = (int32_t)buffers_told(peer, type, message.credits);
     rme_wire_encode(&message, tx);

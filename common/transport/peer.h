@@ -77,7 +77,8 @@ struct rme_peer {
     uint32_t lent; /* buffers of the pool that the link has */
     /* of those, given up when credit.taken was spare_from, and there still (caps.keeps_rx) */
     uint32_t spare, spare_from;
-    uint32_t asked; /* credits that the peer would have us give up */
+    uint32_t asked;   /* credits that the peer would have us give up */
+    uint32_t used_at; /* a link that we made is in use when credit.taken gets there */
     struct rme_window window[RME_STREAMS];
     struct rme_holding holding[RME_STREAMS];
     uint32_t xfers;                  /* our transfers outstanding */
@@ -237,6 +238,8 @@ bool rme_peer_may_report(struct rme_peer *peer);
  * the pool has none for them: no number of them makes us keep more than that.
  */
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello);
+/* What we promise a peer when we ask for a link. */
+uint32_t rme_grant_ask(const struct rme *rme);
 /* The link has so many of the pool from now on. */
 void rme_grant_lend(struct rme_peer *peer, uint32_t count);
 /* What the link gave up and its messages have used since is the pool's again. */
@@ -252,6 +255,10 @@ static inline void rme_grant_more(struct rme_peer *peer)
     if (peer->spare != 0 || pool->lent < pool->limit)
         rme_grant_grow(peer);
 }
+/* The link is idle, or begins: it is in use when some messages have come. */
+void rme_grant_rest(struct rme_peer *peer);
+/* So many have come: it gets what is usual. */
+void rme_grant_used(struct rme_peer *peer);
 /*
  * A message of the peer was taken, and a CREDIT message is due: it goes at the end of this
  * round, or, to a peer that has few buffers, when no answer has taken the credits along.

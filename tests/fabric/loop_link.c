@@ -351,7 +351,7 @@ int loop_op_rx_reserve(struct rme_link *link, uint32_t n)
     return error;
 }
 
-void loop_op_rx_release(struct rme_link *link, uint32_t n)
+uint32_t loop_op_rx_release(struct rme_link *link, uint32_t n)
 {
     pthread_mutex_lock(&loop_net.lock);
     if (n > link->rx_promised) {
@@ -365,6 +365,7 @@ void loop_op_rx_release(struct rme_link *link, uint32_t n)
     link->rx_ready -= now;
     link->rx_debt += n - now;
     pthread_mutex_unlock(&loop_net.lock);
+    return 0;
 }
 
 void loop_op_rx_return(struct rme_fabric *rf, void *token)

@@ -312,7 +312,7 @@ static int script_open(const struct rme_fabric_config *config, struct rme_fabric
     script_caps.reports_apart = script.reports_apart;
     script_caps.keeps_rx = script.keeps_rx;
     script_caps.quiet = script.quiet;
-    script_caps.shared_rx = script.keeps_rx ? 0 : 1 << 14;
+    script_caps.shared_rx = script.keeps_rx || script.own_rx ? 0 : 1 << 14;
     memset(open_at, 0, sizeof(open_at)); /* the same names for each fabric */
     opened = 0;
     next_key = 0;
@@ -385,6 +385,7 @@ static int rx_reserve(struct rme_link *link, uint32_t n)
 {
     link->promised += n;
     script.promised += n;
+    script.spare_rx -= n < script.spare_rx ? n : script.spare_rx;
     return 0;
 }
 
@@ -441,11 +442,13 @@ static const void *link_sockaddr(const struct rme_link *link)
     return NULL;
 }
 
-static void rx_release(struct rme_link *link, uint32_t n)
+static uint32_t rx_release(struct rme_link *link, uint32_t n)
 {
     FUZZ_CHECK(n <= link->promised);
     link->promised -= n;
     script.promised -= n;
+    script.spare_rx += script.own_rx ? n : 0;
+    return script.spare_rx;
 }
 
 static void rx_return(struct rme_fabric *f, void *rx)
@@ -603,6 +606,7 @@ static int poll_events(struct rme_fabric *f, struct rme_event *events, int max)
         p->event.data = p->event.rx = fuzz_copy(p->data, p->size, 0);
         p->event.length = p->size;
         script.held_rx++;
+        script.spare_rx -= script.spare_rx != 0;
         break;
     case RME_EV_XFER_DONE:
         if (p->event.xfer->read)

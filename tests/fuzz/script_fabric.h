@@ -34,6 +34,8 @@ struct script {
     bool reports_apart;       /* what caps say of it; set before the engine is opened */
     bool quiet;               /* likewise: completions may come late, as the test likes */
     bool keeps_rx;            /* likewise; then links do not share receive buffers */
+    bool own_rx;              /* likewise, of links that are not kept; see spare_rx */
+    uint32_t spare_rx;        /* of those, promised no more and not used since */
     bool no_tx;               /* send buffers are out */
     bool no_regs;             /* registrations are refused */
     /* of all that the engine did, see fuzz.h; addresses and registrations are not in it */

@@ -693,7 +693,7 @@ static void steps_that_fail(void **state)
 static void completion_space_is_booked(void **state)
 {
     (void)state;
-    rig_open("sq_depth=100", 16, 256);
+    rig_open("sq_depth=100,rq_depth=255", 16, 256);
     rig.f->cq[0].size = 400;
     struct rme_link *a = rig_link(), *b = rig_link();
     assert_int_equal(rig.f->cq[0].used, 2 * (100 + 2 + 64));

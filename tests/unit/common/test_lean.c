@@ -421,12 +421,17 @@ static void a_request_that_promises_few_is_refused(void **state)
 
 /* ---- Who was promised one ---- */
 
-static void connect_to(uint16_t credits)
+static void connect_with(const char *options, uint16_t credits)
 {
     struct rme_hello hello = lean_hello();
 
     hello.credits = credits;
-    scripted_connect(OPTIONS, &hello);
+    scripted_connect(options, &hello);
+}
+
+static void connect_to(uint16_t credits)
+{
+    connect_with(OPTIONS, credits);
 }
 
 static void the_message_that_takes_the_last_says_so(void **state)
@@ -535,6 +540,120 @@ static void an_idle_one_gives_all_but_the_first_up(void **state)
     assert_int_equal(scripted_word(RME_WIRE_PONG, 1)->message.tag, 0);
 }
 
+/* ---- Who asks, with buffers of its own ---- */
+
+static int close_asker(void **state)
+{
+    script.own_rx = false;
+    script.spare_rx = 0;
+    return close_it(state);
+}
+
+static void ask_with(const char *options)
+{
+    script.own_rx = true;
+    script.spare_rx = 0;
+    connect_with(options, 8);
+    assert_int_equal(script.promised, 4);
+    scripted.have = 4;
+    scripted_hush();
+}
+
+/* So many messages of the peer, each when the one before was answered. */
+static void use(unsigned messages)
+{
+    while (messages-- > 0)
+        say(RME_WIRE_CREDIT, 0, 1); /* it grants one more, so that something is said */
+}
+
+/* It promises the least at first, and what is usual when it is used. */
+static void who_asks_promises_the_least_until_it_is_used(void **state)
+{
+    (void)state;
+    ask_with(OPTIONS);
+    use(15);
+    assert_int_equal(script.promised, 4);
+    use(1);
+    assert_int_equal(script.promised, 8);
+    assert_int_equal(scripted_word(RME_WIRE_CREDIT, 7)->message.tag, 4);
+    use(100);
+    assert_int_equal(script.promised, 8);
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+/* A peer that lacks credits waits for no number of messages, and soon has many. */
+static void who_streams_to_it_soon_has_many(void **state)
+{
+    (void)state;
+    ask_with(OPTIONS);
+    for (uint32_t many = 8; many <= 64; many *= 2) {
+        say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 1);
+        assert_int_equal(script.promised, many);
+    }
+}
+
+static void credits_of_four_stay_four(void **state)
+{
+    (void)state;
+    ask_with(OPTIONS "credits=4");
+    use(100);
+    assert_int_equal(script.promised, 4);
+}
+
+/* An idle link gives back what it got, and has its device use up the rest: each PONG takes one.
+ * That is no use of the link, and ends. */
+static void who_is_idle_uses_up_what_it_had(void **state)
+{
+    unsigned rest = 0;
+
+    (void)state;
+    ask_with(OPTIONS);
+    use(16);
+    assert_int_equal(script.promised, 8);
+    say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 1);
+    say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 1);
+    assert_int_equal(script.promised, 32);
+    scripted_hush();
+    say(RME_WIRE_PING, 0, 0);
+    assert_int_equal(scripted_count(RME_WIRE_PONG), 1);
+    assert_int_equal(scripted_count(RME_WIRE_PING), 1);
+    assert_int_equal(scripted_word(RME_WIRE_PING, 0)->message.tag, 28);
+    say(RME_WIRE_PONG, 0, 28);
+    scripted.have -= 28;
+    for (unsigned pings = 2; scripted_count(RME_WIRE_PING) == pings; pings++, rest++)
+        say(RME_WIRE_PONG, 0, 0);
+    assert_int_equal(rest, 28);
+    assert_int_equal(script.spare_rx, 0);
+    assert_int_equal(script.promised, 4);
+    say(RME_WIRE_PING, 0, 0);
+    assert_int_equal(scripted_count(RME_WIRE_PING), 1 + rest);
+    use(14); /* the peer's PING was one of them */
+    assert_int_equal(script.promised, 4);
+    use(1);
+    assert_int_equal(script.promised, 8);
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+/* A probe that finds no credit is none that asks for more. */
+static void a_probe_asks_for_no_credits(void **state)
+{
+    (void)state;
+    script.own_rx = true;
+    script.spare_rx = 0;
+    connect_to(1);
+    scripted.have = 4;
+    say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 0);
+    assert_int_equal(script.promised, 8);
+    scripted.have = 8;
+    scripted_hush();
+    say(RME_WIRE_PING, 0, 0);
+    assert_int_equal(scripted_count(RME_WIRE_PONG), 1);
+    assert_int_equal(scripted_count(RME_WIRE_PING), 0); /* PONG took the last */
+    say(RME_WIRE_CREDIT, 0, 0);
+    assert_int_equal(scripted_count(RME_WIRE_PING), 1);
+    assert_int_equal(scripted_word(RME_WIRE_PING, 0)->message.flags, 0);
+}
+
 /* An answer without a single one is none; one that is not lean promises what it always did. */
 static void an_answer_promises_something(void **state)
 {
@@ -580,6 +699,11 @@ int main(void)
         cmocka_unit_test_teardown(a_pong_asks_for_nothing, close_it),
         cmocka_unit_test_teardown(an_idle_one_gives_all_but_the_first_up, close_it),
         cmocka_unit_test_teardown(an_answer_promises_something, close_it),
+        cmocka_unit_test_teardown(who_asks_promises_the_least_until_it_is_used, close_asker),
+        cmocka_unit_test_teardown(who_streams_to_it_soon_has_many, close_asker),
+        cmocka_unit_test_teardown(credits_of_four_stay_four, close_asker),
+        cmocka_unit_test_teardown(who_is_idle_uses_up_what_it_had, close_asker),
+        cmocka_unit_test_teardown(a_probe_asks_for_no_credits, close_asker),
     };
 
     return cmocka_run_group_tests_name("lean", tests, NULL, NULL);
