@@ -37,6 +37,30 @@ static void returns_at_half(void **state)
     assert_int_equal(rme_credit_give(&c), 0);
 }
 
+/* A stream that nothing answers: the peer gets all back, and not before half of it is left. */
+static void a_stream_returns_by_halves(void **state)
+{
+    static const uint32_t promised[] = {4, 8, 9, 16, 64};
+    enum { N = 1024 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(promised) / sizeof(promised[0]); i++) {
+        struct rme_credit c;
+        uint32_t half = promised[i] / 2, messages = 0;
+
+        rme_credit_start(&c, promised[i], 8);
+        for (int k = 0; k < N; k++) {
+            assert_int_equal(rme_credit_used(&c), 0);
+            if (!rme_credit_due(&c))
+                continue;
+            assert_int_equal(c.owed, half);
+            assert_int_equal(rme_credit_give(&c), half);
+            messages++;
+        }
+        assert_int_equal(messages, N / half);
+    }
+}
+
 static void overdrawn_peers_are_seen(void **state)
 {
     struct rme_credit c;
@@ -695,6 +719,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reserves),
         cmocka_unit_test(returns_at_half),
+        cmocka_unit_test(a_stream_returns_by_halves),
         cmocka_unit_test(overdrawn_peers_are_seen),
         cmocka_unit_test(growing_grants_more),
         cmocka_unit_test(exact_credits_count_what_was_taken),
