@@ -132,6 +132,18 @@ void fast_counts(void **state)
     blob_free(&in);
 }
 
+/* Segments of memory that one request of the client's device takes. */
+static uint64_t segments_of(const struct pair *p)
+{
+    struct rme_counter row;
+
+    for (int i = 0; rme_session_get(p->client->rme, p->to_server, i, &row) == 0; i++)
+        if (strcmp(row.name, "segments") == 0)
+            return row.value;
+    fail_msg("no such row");
+    return 0;
+}
+
 /* From memory that is registered already, a message large enough is not copied by its sender:
  * its host has it again when the send is reported. */
 void fast_gathers(void **state)
@@ -145,6 +157,8 @@ void fast_gathers(void **state)
     (void)state;
     open_lent(&p, SMALL_AREA);
     if (lane.is_elan4 && lane.is_loop) /* its reports are apart */
+        skip();
+    if (segments_of(&p) == 1) /* the header is one, and nothing can be gathered behind it */
         skip();
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         blob_zone(&out, p.client, sizes[s]);
