@@ -25,7 +25,7 @@ static struct pair pair[MOST];
 static struct op sends[MOST][EACH];
 static struct blob outs[MOST][EACH];
 
-/* A server, and clients that know it. */
+/* A server, and clients that know it, and are in use: so each has promised all its credits. */
 static struct node *open_clients(int clients)
 {
     struct node *server;
@@ -38,6 +38,8 @@ static struct node *open_clients(int clients)
         pair[i] = (struct pair){.server = server, .client = node_open(name, NULL)};
         pair[i].to_server = node_dial(pair[i].client, lane_uri(0));
         pair_meet(&pair[i]);
+        for (int k = 0; k < 16; k++)
+            pair_exchange(&pair[i], 64, k);
     }
     return server;
 }
