@@ -317,6 +317,17 @@ void pump_until_counter(struct node *n, const char *name, uint64_t value)
     }
 }
 
+void pump_until_no_peers(struct node *n)
+{
+    int64_t end = lane_now() + BED_PATIENCE_MS;
+
+    while (node_counter(n, "peers")) {
+        pump();
+        if (lane_now() > end)
+            give_up("peers of which none should be left");
+    }
+}
+
 struct rme_unexpected inbox_take(struct node *n)
 {
     assert_true(n->ninbox > 0);

@@ -90,6 +90,8 @@ void pump_until_unexpected(struct node *n, int count);
  * needs to have happened before it goes on is waited for like this; pump_times() only lets
  * things happen, or stops somewhere in their middle. */
 void pump_until_counter(struct node *n, const char *name, uint64_t value);
+/* Until it has a link with nobody: the news that a peer has gone comes when it comes. */
+void pump_until_no_peers(struct node *n);
 /* Takes the oldest unexpected message out of the inbox. */
 struct rme_unexpected inbox_take(struct node *n);
 void inbox_drop(struct node *n);

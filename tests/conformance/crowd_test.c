@@ -126,11 +126,7 @@ void visitors_kill(void)
 
 static void until_all_left(struct node *server, int count)
 {
-    int64_t end = lane_now() + BED_PATIENCE_MS;
-
-    while (node_counter(server, "peers") && lane_now() < end)
-        pump();
-    assert_int_equal(node_counter(server, "peers"), 0);
+    pump_until_no_peers(server);
     for (int i = 0; i < count; i++) {
         int status = -1;
         assert_int_equal(waitpid(visitors[i], &status, 0), visitors[i]);
