@@ -26,6 +26,8 @@
  */
 #include "transport/peer.h"
 
+#include <errno.h>
+
 #define USED 16u /* messages after which a link is in use */
 
 uint32_t rme_grant_ask(const struct rme *rme)
@@ -72,6 +74,7 @@ void rme_grant_grow(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     uint32_t promised, wanted, more, spare;
+    int error;
 
     rme_grant_settle(peer);
     spare = peer->spare;
@@ -84,7 +87,10 @@ void rme_grant_grow(struct rme_peer *peer)
     more = wanted - promised;
     if (more > spare)
         more = spare + rme_credit_pool_lends(&rme->credit_pool, peer->lent, more - spare);
-    if (more == 0 || rme->ops->rx_reserve(peer->link, more) != 0)
+    error = more == 0 ? -ENOSPC : rme->ops->rx_reserve(peer->link, more);
+    while (error == -ENOSPC && more > 1) /* the network has less: as many as it has */
+        error = rme->ops->rx_reserve(peer->link, more /= 2);
+    if (error != 0)
         return;
     rme_credit_grow(&peer->credit, more);
     peer->spare -= more < spare ? more : spare;

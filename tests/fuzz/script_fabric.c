@@ -383,6 +383,8 @@ static void dereg(struct rme_fabric *f, struct rme_mr *mr)
 
 static int rx_reserve(struct rme_link *link, uint32_t n)
 {
+    if (script.most_rx != 0 && link->promised + n > script.most_rx)
+        return -ENOSPC;
     link->promised += n;
     script.promised += n;
     script.spare_rx -= n < script.spare_rx ? n : script.spare_rx;

@@ -36,6 +36,7 @@ struct script {
     bool keeps_rx;            /* likewise; then links do not share receive buffers */
     bool own_rx;              /* likewise, of links that are not kept; see spare_rx */
     uint32_t spare_rx;        /* of those, promised no more and not used since */
+    uint32_t most_rx;         /* that one link can promise; 0: any number */
     bool no_tx;               /* send buffers are out */
     bool no_regs;             /* registrations are refused */
     /* of all that the engine did, see fuzz.h; addresses and registrations are not in it */

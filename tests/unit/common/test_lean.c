@@ -592,6 +592,21 @@ static void who_streams_to_it_soon_has_many(void **state)
     }
 }
 
+/* Where a link cannot have all that it may, it has what there is. */
+static void it_gets_as_many_as_there_are(void **state)
+{
+    (void)state;
+    ask_with(OPTIONS "credits=200,credits_max=400");
+    script.most_rx = 119;
+    for (int i = 0; i < 20 && script.promised < 119; i++)
+        say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 1);
+    assert_int_equal(script.promised, 119);
+    say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 1);
+    assert_int_equal(script.promised, 119);
+    assert_int_equal(count_of("protocol_errors"), 0);
+    script.most_rx = 0;
+}
+
 static void credits_of_four_stay_four(void **state)
 {
     (void)state;
@@ -701,6 +716,7 @@ int main(void)
         cmocka_unit_test_teardown(an_answer_promises_something, close_it),
         cmocka_unit_test_teardown(who_asks_promises_the_least_until_it_is_used, close_asker),
         cmocka_unit_test_teardown(who_streams_to_it_soon_has_many, close_asker),
+        cmocka_unit_test_teardown(it_gets_as_many_as_there_are, close_asker),
         cmocka_unit_test_teardown(credits_of_four_stay_four, close_asker),
         cmocka_unit_test_teardown(who_is_idle_uses_up_what_it_had, close_asker),
         cmocka_unit_test_teardown(a_probe_asks_for_no_credits, close_asker),
