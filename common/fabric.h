@@ -14,7 +14,7 @@
  * becomes an event of a later poll().
  *
  * Nothing here waits for an event except wait().  Nothing here calls back.  Making and freeing
- * a link may take as long as a driver takes for a queue pair, and rx_reserve() and tx_get() may
+ * a link may take as long as a driver takes for its queues, and rx_reserve() and tx_get() may
  * register more buffers; all other threads wait that long.
  *
  * Order on one link.  Messages arrive at the peer in the order in which they were queued here;
@@ -36,7 +36,7 @@
  *
  * Failure.  Whatever goes wrong with a link ends in exactly one RME_EV_LINK_DOWN, after which
  * the device touches no memory on behalf of that link any more: neither by what we posted nor
- * by what the peer does with keys (the QP is in error and drained).  Transfers and messages
+ * by what the peer does with keys (it has ended what was under way).  Transfers and messages
  * still queued are gone without an event of their own; the engine accounts for them at
  * LINK_DOWN.  All resources of the link are released by link_free().
  */

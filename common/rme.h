@@ -2,9 +2,9 @@
 /*
  * rme.h - the RDMA message engine, as its host sees it.
  *
- * The engine moves tagged messages between peers over a fabric (verbs, Elan4).  It is neutral:
- * it knows no header of PVFS2.  A shim turns this API into a BMI method; the same shim serves
- * OrangeFS and the embedded BMI core.
+ * The engine moves tagged messages between peers over a fabric, which is a network.  It is
+ * neutral: it knows no header of a network or of PVFS2.  A shim turns this API into a BMI
+ * method; the same shim serves OrangeFS and the embedded BMI core.
  *
  * Rules that hold for every function unless its comment says otherwise:
  *  - any function may be called from any thread at any time between rme_open and rme_close of
@@ -41,7 +41,7 @@ extern "C" {
 
 struct rme;            /* one engine: one fabric, its peers and its operations */
 struct rme_addr;       /* the host's name for a peer; independent of any engine's life */
-struct rme_fabric_ops; /* a fabric; from bmi_ib_fabric() and its like */
+struct rme_fabric_ops; /* a fabric; its library has a function that gives it */
 
 typedef uint64_t rme_id; /* an operation; never 0, never used again while its engine lives */
 

@@ -7,8 +7,8 @@
 #include "rme.h"
 
 struct rme_addr_part {
-    const char *host; /* without brackets; for Elan4 the node */
-    const char *port; /* decimal; for Elan4 the context */
+    const char *host; /* without brackets; where machines have numbers, that */
+    const char *port; /* decimal; of a process at the host */
 };
 
 /* How many parts with our scheme the address has (0 for a peer that came to us). */

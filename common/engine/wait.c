@@ -17,11 +17,12 @@
  * spin_us ended, or would have ended, doubles the time, one that took longer halves it, in the
  * end to nothing.  So small messages that follow each other closely are polled for, and a
  * process that waits for large ones, or for a peer that has no processor, leaves its own to
- * others.  Where polling itself keeps off what it waits for, as with soft-RoCE, whose packets
- * need the same processor, a wait looks as if a little more polling would have ended it.  So
- * polls in vain in a row stop it, too, and one wait in some tries again.  Servers and clients
- * do so alike, where [000 4.4] has servers poll and clients sleep for replies: a server sleeps
- * as soon as nobody asks, and a client polls while its replies come soon.
+ * others.  Where polling itself keeps off what it waits for, as with a device in software,
+ * whose packets need the same processor, a wait looks as if a little more polling would have
+ * ended it.  So polls in vain in a row stop it, too, and one wait in some tries again.
+ * Servers and clients do so alike, where [000 4.4] has servers poll and clients sleep for
+ * replies: a server sleeps as soon as nobody asks, and a client polls while its replies come
+ * soon.
  *
  * A leader settles (engine.c) like everybody.  While it registers or packs what an op needs it
  * has released the lock, but is still the leader: those that sleep behind it wait until it is

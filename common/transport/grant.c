@@ -11,8 +11,8 @@
  *
  * Who asks for a link and has no shared queue promises the least that there is, as long as the
  * link is not used.  It gets what is usual when the peer lacks credits, as any link does, or
- * when so many messages have come that it is not idle: below that, receives are posted one by
- * one (bmi_ib/queue/rx.c).  What was promised beyond the first goes back with a PONG, but the
+ * when so many messages have come that it is not idle: below that, a fabric may hand buffers to
+ * its device one by one.  What was promised beyond the first goes back with a PONG, but the
  * device keeps it until messages have used it.  So such a link says PING as long as there is
  * more than promised: each PONG takes one of them away.
  *

@@ -165,7 +165,7 @@ int rme_wire_status_error(uint32_t status);
 
 /* ---- Connection data ---- */
 
-#define RME_HELLO_SIZE 40u /* bytes of a hello; rdma_cm gives 56 */
+#define RME_HELLO_SIZE 40u /* bytes of a hello; some networks take 56 */
 #define RME_HELLO_MAX  56u /* what a later version may grow to */
 
 #define RME_HELLO_F_SERVER 0x01u /* listens for peers */
