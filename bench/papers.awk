@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # For bench/papers: of bench/papers.ratios and an item's raw data, what stands on the page.  Variables: what (table: medians with
 # least and most; ratios: beside the paper's; control: the series that was measured twice; data: for gnuplot), item, xs, series,
-# x_label, unit, control.
+# x_label, unit, control, link (if given, all but TCP was measured over a model of a link).
 BEGIN { nx = split(xs, x, " "); ns = split(series, name, " ") }
 FNR == NR {
     if (/^#/ || !NF) next
@@ -75,6 +75,10 @@ function ratios(    i, at) {
     print "| ratio | the paper's | where | ours |"
     print "|---|---|---|---|"
     for (i = 1; i <= rows; i++) {
+        if (link != "" && row[i, 6] ~ /^tcp/) {
+            printf "| %s | %s | %s | not compared: TCP has no link |\n", row[i, 2], row[i, 3], row[i, 4]
+            continue
+        }
         at = pick(row[i, 5], row[i, 6], row[i, 7])
         collect_ratio(row[i, 5], row[i, 6], at)
         printf "| %s | %s | %s | ", row[i, 2], row[i, 3], row[i, 4]
