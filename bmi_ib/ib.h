@@ -193,6 +193,7 @@ struct rme_fabric {
     struct ib_async async;
     bool cm_complained;  /* a failing event channel is reported once */
     unsigned connecting; /* of the head: links on their way up: it looks more often */
+    unsigned strides;    /* of the head: queue pairs made, stopped, destroyed or asked for */
     unsigned polls;      /* since the control descriptors were looked at */
     bool idle;           /* the last poll found nothing */
     bool resume;         /* a stalled link got room */

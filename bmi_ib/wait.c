@@ -97,8 +97,8 @@ static void control(struct rme_fabric *f)
     unsigned hint = atomic_exchange(&f->hint, 0);
     struct pollfd p[] = {{.fd = f->dev.ctx->async_fd, .events = POLLIN},
                          {.fd = f->cm->fd, .events = POLLIN}};
-    if (!hint) /* else a sleeper has just looked at both */
-        poll(p, f == f->head ? 2 : 1, 0);
+    /* also with a hint: what of one kind goes on for long does not hide the other */
+    poll(p, f == f->head ? 2 : 1, 0);
     if ((hint & IB_HINT_ASYNC) || p[0].revents)
         ib_async_events(f);
     if ((hint & IB_HINT_CM) || p[1].revents)

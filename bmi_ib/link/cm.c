@@ -265,6 +265,7 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
         rdma_destroy_id(n->id);
         return;
     }
+    f->head->strides++; /* the engine answers at once */
     l->passive = true;
     l->id = n->id;
     l->id->context = l;
@@ -450,9 +451,11 @@ static void note(struct cm_note *n, const struct rdma_cm_event *e)
         memcpy(n->data, e->param.conn.private_data, n->length);
 }
 
+/* Up to the first stride (qp.c). */
 void ib_cm_events(struct rme_fabric *f)
 {
-    for (int i = 0; i < 64; i++) {
+    unsigned before = f->head->strides;
+    for (int i = 0; i < 64 && f->head->strides == before; i++) {
         struct rdma_cm_event *e;
         struct cm_note n;
         if (rdma_get_cm_event(f->cm, &e)) {

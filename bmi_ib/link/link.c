@@ -345,16 +345,18 @@ static bool taken(const struct rme_link *l)
     return c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size;
 }
 
-/* Destroys the queue pairs whose last completion was taken. */
+/* Destroys a queue pair whose last completion was taken: one stride (qp.c). */
 void ib_link_reap(struct rme_fabric *f)
 {
-    struct rme_link *l;
-    for (unsigned i = 0; i < f->cqs; i++)
-        while ((l = TAILQ_FIRST(&f->cq[i].drained)) && taken(l)) {
+    for (unsigned i = 0; i < f->cqs; i++) {
+        struct rme_link *l = TAILQ_FIRST(&f->cq[i].drained);
+        if (l && taken(l)) {
             leave_drained(l);
             ib_qp_destroy(l);
             settle(l);
+            return;
         }
+    }
 }
 
 /* Gives up on those of a list whose time is over. */

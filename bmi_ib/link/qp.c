@@ -20,6 +20,12 @@
  *
  * A call that fails during the drain counts as done: ib_qp_destroy ends all access by itself,
  * the drain before it only makes sure that no completion is left behind.
+ *
+ * Strides.  To make, to stop or to destroy a queue pair goes through the kernel to the device
+ * and may take most of a millisecond, with the engine's lock held.  So each counts as a stride,
+ * and what would take the next one in the same poll is left to the next poll (ib_cm_events,
+ * ib_link_reap): messages of others wait for one stride, however many connections come or go at
+ * once.
  */
 #include <errno.h>
 #include <string.h>
@@ -29,6 +35,7 @@
 int ib_qp_create(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
+    f->head->strides++;
     uint32_t share = ib_cq_share(f, l->rx_promised);
     int error = ib_cq_reserve(f, share, &l->cq);
     if (error) {
@@ -102,6 +109,7 @@ void ib_qp_drain(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    f->head->strides++;
     l->last_wqe = l->last_wqe || !f->srq || ib_quirk_no_last_wqe(f);
     l->recv_drained = f->srq || !mark_recv(l);
     int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
@@ -119,6 +127,7 @@ void ib_qp_drain(struct rme_link *l)
 /* Ends all access by the device and returns what the link held. */
 void ib_qp_destroy(struct rme_link *l)
 {
+    l->f->head->strides++;
     ib_windows_drop(l);
     rdma_destroy_qp(l->id);
     l->qp = NULL;

@@ -379,7 +379,12 @@ int rdma_get_cm_event(struct rdma_event_channel *c, struct rdma_cm_event **e)
         return -1;
     }
     *e = rig.pending;
-    rig.pending = NULL;
+    if (rig.behind == 0) {
+        rig.pending = NULL;
+    } else {
+        rig.pending++;
+        rig.behind--;
+    }
     return 0;
 }
 

@@ -44,6 +44,7 @@ struct rig {
     unsigned qps, qps_gone, errors_set, timers_set;
     bool fail_modify, fail_resolve, fail_connect, fail_accept, fail_qp;
     struct rdma_cm_event *pending; /* what rdma_get_cm_event returns next */
+    unsigned behind;               /* so many more lie behind that one */
     unsigned acked;
     bool port_down;
     struct ibv_async_event *async; /* what ibv_get_async_event returns next */

@@ -21,13 +21,17 @@ static struct rme_event events[EVENTS];
 static int count(enum rme_event_type type, struct rme_event *last)
 {
     int found = 0, n;
-    while ((n = rig_poll(events, EVENTS)))
+    unsigned strides; /* one in a poll, of which no event may come */
+    do {
+        strides = rig.f->strides;
+        n = rig_poll(events, EVENTS);
         for (int i = 0; i < n; i++)
             if (events[i].type == type) {
                 found++;
                 if (last)
                     *last = events[i];
             }
+    } while (n || rig.f->strides != strides);
     return found;
 }
 

@@ -233,6 +233,62 @@ static void each_drains_by_itself(void **state)
     close_server();
 }
 
+/* The same event of n links at once: each look takes one of them, which moves *what by one. */
+static void one_at_a_look(struct rme_link **l, unsigned n, enum rdma_cm_event_type type,
+                          const unsigned *what)
+{
+    struct rdma_cm_event event[FEW];
+    assert_in_range(n, 1, FEW);
+    for (unsigned i = 0; i < n; i++)
+        event[i] = (struct rdma_cm_event){.id = l[i]->id, .event = type};
+    rig.pending = event;
+    rig.behind = n - 1;
+    unsigned begin = *what;
+    for (unsigned i = 1; i <= n; i++) {
+        ib_cm_events(rig.f);
+        assert_int_equal(*what - begin, i);
+        assert_true(atomic_load(&rig.f->hint) & IB_HINT_CM); /* it comes back at once */
+    }
+    assert_null(rig.pending);
+}
+
+/* However many links come and go at once, a poll makes, stops or destroys one queue pair: no
+ * message waits for more. */
+static void one_stride_in_a_poll(void **state)
+{
+    (void)state;
+    rig_open(NULL, 16, 256);
+    struct rme_link *l[FEW];
+    for (unsigned i = 0; i < FEW; i++)
+        l[i] = rig_link_in(IB_ROUTING);
+    one_at_a_look(l, FEW, RDMA_CM_EVENT_ROUTE_RESOLVED, &rig.qps);
+    for (unsigned i = 0; i < FEW; i++)
+        assert_int_equal(l[i]->state, IB_CONNECTING);
+    one_at_a_look(l, FEW, RDMA_CM_EVENT_CONNECT_ERROR, &rig.errors_set);
+
+    for (unsigned i = 0; i < FEW; i++) {
+        l[i]->send_drained = l[i]->recv_drained = l[i]->last_wqe = true;
+        ib_link_drained(l[i]);
+    }
+    struct rme_event event[FEW];
+    unsigned gone = rig.qps_gone, downs = 0;
+    for (unsigned polls = 0; downs < FEW; polls++) {
+        unsigned before = rig.qps_gone;
+        assert_in_range(polls, 0, 2 * FEW);
+        if (before - gone < FEW)
+            assert_int_equal(ib_link_deadline(rig.f), 0); /* nobody sleeps over what is left */
+        int n = rig_poll(event, FEW);
+        assert_in_range(rig.qps_gone - before, 0, 1);
+        for (int i = 0; i < n; i++) {
+            assert_int_equal(event[i].type, RME_EV_LINK_DOWN);
+            ib_link_free(event[i].link);
+            downs++;
+        }
+    }
+    assert_int_equal(rig.qps_gone - gone, FEW);
+    rig_close();
+}
+
 /* ---- Several completion queues ---- */
 
 static struct ibv_cq other;
@@ -434,6 +490,7 @@ int main(void)
         cmocka_unit_test(one_costs_the_same_among_many),
         cmocka_unit_test(names_rest),
         cmocka_unit_test(each_drains_by_itself),
+        cmocka_unit_test(one_stride_in_a_poll),
         cmocka_unit_test(the_other_queue_costs_little_and_is_not_forgotten),
         cmocka_unit_test(slabs_go_back_with_links),
         cmocka_unit_test(what_is_held_stays),
