@@ -6,8 +6,8 @@
  *   beside [--options LIST] bulk [MESSAGES [BYTES [SECONDS]]]
  *       beside MESSAGES (8) messages of BYTES (64 MiB) that move to the same peer all the time
  *   beside [--options LIST] connects [COUNT [SECONDS]]
- *       beside COUNT (1000) connections that a third process makes to the same server, and
- *       closes
+ *       beside COUNT (1000) connections that a third process makes to another server, which
+ *       shows what the processors that it takes away cost, and then to the same server
  *
  * Prints the least, median, 99 % and most of the times at rest and beside it, in microseconds.
  * It is meant for the software HCA with its model of a link: EMUVERBS_LINK_MB_S=1000
@@ -163,6 +163,15 @@ static double report(const char *what, size_t n)
     return times[n / 2];
 }
 
+static size_t above(size_t n, double us)
+{
+    size_t i = n;
+
+    while (i > 0 && times[i - 1] > us)
+        i--;
+    return n - i;
+}
+
 static double at_rest(struct end *client, struct order *order)
 {
     for (size_t i = 0; i < REST_TIMES; i++)
@@ -229,7 +238,24 @@ static void connect_often(const char *uri, const char *options, uint64_t count, 
     fflush(stdout);
 }
 
-static void beside_connects(struct end *client, pid_t other, struct order *order)
+/* A process that will connect so often, when it is told to go on. */
+static pid_t start_connecting(const char *uri, const char *options, uint64_t count,
+                              double seconds)
+{
+    pid_t pid = fork();
+
+    if (pid < 0)
+        ends_die("the process that connects", errno);
+    if (pid == 0) {
+        raise(SIGSTOP);
+        connect_often(uri, options, count, seconds);
+        _exit(0);
+    }
+    return pid;
+}
+
+static void beside_connects(struct end *client, const char *what, pid_t other,
+                            struct order *order)
 {
     double rest = at_rest(client, order);
     size_t n = 0;
@@ -241,8 +267,10 @@ static void beside_connects(struct end *client, pid_t other, struct order *order
         times[n++] = exchange(client, REQUEST, order);
     if (n == 0)
         ends_die("the process that connects", ECHILD);
-    report("beside", n);
-    printf("delay    %.1f us at most\n", times[n - 1] - rest);
+    report(what, n);
+    printf("delay    %.1f us at most; longer than 0.5, 1, 2 ms: %zu, %zu, %zu times\n",
+           times[n - 1] - rest, above(n, 500), above(n, 1000), above(n, 2000));
+    fflush(stdout);
 }
 
 int main(int argc, char **argv)
@@ -269,23 +297,26 @@ int main(int argc, char **argv)
                           .bytes = bulk ? ends_number(second, 64 << 20, UINT64_C(1) << 30) : 0};
     double seconds = (double)(bulk ? ends_number(argc > 4 ? argv[4] : NULL, 3, 3600)
                                    : ends_number(second, 1, 3600));
-    pid_t server = ends_start_server(options, serve, &port), other = 0;
+    pid_t server = ends_start_server(options, serve, &port), elsewhere = 0;
+    pid_t connecting[2] = {0}; /* forked before there is an engine in this process */
 
     snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", port);
     if (!bulk) {
-        other = fork();
-        if (other == 0) {
-            raise(SIGSTOP); /* until the times at rest are known */
-            connect_often(uri, options, order.messages, seconds);
-            _exit(0);
-        }
+        char other[64];
+
+        elsewhere = ends_start_server(options, serve, &port);
+        snprintf(other, sizeof(other), "ib://127.0.0.1:%d", port);
+        connecting[0] = start_connecting(other, options, order.messages, seconds);
+        connecting[1] = start_connecting(uri, options, order.messages, seconds);
     }
     struct end client = {.rme = ends_open(NULL, options), .peer = ends_address(uri)};
-    if (bulk)
+    if (bulk) {
         beside_bulk(&client, &order, seconds);
-    else
-        beside_connects(&client, other, &order);
-    kill(server, SIGKILL);
-    waitpid(server, NULL, 0);
+    } else {
+        beside_connects(&client, "other", connecting[0], &order);
+        beside_connects(&client, "beside", connecting[1], &order);
+        ends_stop(elsewhere);
+    }
+    ends_stop(server);
     return 0;
 }
