@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * copy.h - one copy, in (a file to servers) or out (servers to a file).
+ * copy.h - one copy, in (a file to servers) or out (servers to a file), or its removal.
  */
 #ifndef IOD_COPY_H
 #define IOD_COPY_H
@@ -55,9 +55,27 @@ bool copy_in(struct copy *copy, const struct copy_options *options, const char *
 bool copy_out(struct copy *copy, const struct copy_options *options, const char *address,
               const char *name, const char *destination);
 
+/* Removes the file from its servers, and what is left of it where its first server has none. */
+bool copy_remove(struct copy *copy, const struct copy_options *options, const char *address,
+                 const char *name);
+
 /* For copies out: opens the parts of one copy of the file, `part` to `parts`.  See
  * copy_find.c. */
 bool copy_find(struct copy *copy, const char *address);
+
+/*
+ * For copies out and removals, all waiting for answers; false or NULL: the session failed, or
+ * was made to.  Opens an upload (0: what has the name) at a server: r->open says whether it is
+ * there.  Closes it.  Fails with what the server said when it is not there.  The server that is
+ * recorded for a part, if one may go there.  The list of servers that is recorded.  Is what is
+ * open at `a` of a higher upload than at `b`?
+ */
+bool copy_open_at(struct copy *copy, struct remote *r, uint64_t upload);
+bool copy_close_part(struct remote *r);
+bool copy_refused(struct remote *r);
+struct remote *copy_go(struct copy *copy, struct remote *r, const char *uri, uint32_t part);
+bool copy_recorded(struct remote *r, struct args_list *recorded);
+bool copy_is_above(const struct remote *a, const struct remote *b);
 
 /* For both: the session. */
 bool copy_begin(struct copy *copy, const struct copy_options *options);

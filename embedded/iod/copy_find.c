@@ -42,7 +42,7 @@ static void forget_answer(struct remote *r)
     r->upload = r->version = r->pending = 0;
 }
 
-static bool close_part(struct remote *r)
+bool copy_close_part(struct remote *r)
 {
     struct iod_request request = {.op = IOD_OP_CLOSE, .handle = r->handle};
     bool open = r->open;
@@ -88,9 +88,9 @@ static bool take_answer(struct copy *copy, struct remote *r)
     return copy_take_grant(copy, r);
 }
 
-static bool open_at(struct copy *copy, struct remote *r, uint64_t upload)
+bool copy_open_at(struct copy *copy, struct remote *r, uint64_t upload)
 {
-    return close_part(r) && ask_open(copy, r, upload, false) &&
+    return copy_close_part(r) && ask_open(copy, r, upload, false) &&
            client_wait_answers(&copy->client) && take_answer(copy, r);
 }
 
@@ -99,7 +99,7 @@ static bool open_if_there(struct copy *copy, struct remote *r, uint64_t upload)
 {
     struct client *client = &copy->client;
 
-    if (open_at(copy, r, upload))
+    if (copy_open_at(copy, r, upload))
         return true;
     if (r->lost && !(client->o.interrupted && *client->o.interrupted)) {
         remote_give_up(r);
@@ -131,14 +131,14 @@ static bool make_room(struct copy *copy, bool *full)
 }
 
 /* What the server said, as the failure of the copy. */
-static bool refused(struct remote *r)
+bool copy_refused(struct remote *r)
 {
     if (r->state == REMOTE_ANSWERED && r->reply.status != IOD_OK)
         return remote_fail(r, "%.*s", (int)r->reply.text.length, r->reply.text.text);
     return remote_fail(r, "no such object; see what there is with bmi-ls");
 }
 
-static bool is_above(const struct remote *a, const struct remote *b)
+bool copy_is_above(const struct remote *a, const struct remote *b)
 {
     return a->version != b->version ? a->version > b->version : a->upload > b->upload;
 }
@@ -155,20 +155,20 @@ static bool may_go(const struct copy *copy, const char *uri)
             access_admits_name(copy->o.allow, host));
 }
 
-static struct remote *go(struct copy *copy, struct remote *r, const char *uri, uint32_t part)
+struct remote *copy_go(struct copy *copy, struct remote *r, const char *uri, uint32_t part)
 {
     if (may_go(copy, uri))
         return client_remote(&copy->client, uri);
     remote_fail(
         r,
         "part %u of %u is recorded at %.200s, which was not named; give all servers with "
-        "--servers, or admit hosts with --allow",
+        "bmi-cp's --servers, or admit hosts with --allow",
         part + 1, r->layout.count, uri);
     return NULL;
 }
 
 /* The server list recorded with the object, which must have an address for each part. */
-static bool read_recorded(struct remote *r, struct args_list *recorded)
+bool copy_recorded(struct remote *r, struct args_list *recorded)
 {
     if (args_split(r->servers, recorded) != ARGS_GOOD ||
         recorded->count != (int)r->layout.count)
@@ -221,8 +221,8 @@ static enum found open_others(struct copy *copy, struct remote *head,
     copy->part[0] = head;
     copy->parts = list->count;
     for (int i = 1; i < list->count; i++) {
-        copy->part[i] = go(copy, head, list->item[i], (uint32_t)i);
-        if (!copy->part[i] || !close_part(copy->part[i]))
+        copy->part[i] = copy_go(copy, head, list->item[i], (uint32_t)i);
+        if (!copy->part[i] || !copy_close_part(copy->part[i]))
             return FAILED;
     }
     for (int i = 1; i < list->count; i++)
@@ -241,12 +241,12 @@ static enum found open_others(struct copy *copy, struct remote *head,
         if (r->open)
             continue;
         if (r->reply.status != IOD_STALE) {
-            refused(r);
+            copy_refused(r);
             return FAILED;
         }
-        if (!open_at(copy, r, 0))
+        if (!copy_open_at(copy, r, 0))
             return FAILED;
-        if (r->open && is_above(r, head))
+        if (r->open && copy_is_above(r, head))
             *start = r;
         copy->odd = r;
         return AGAIN;
@@ -263,16 +263,16 @@ static struct remote *go_to_head(struct copy *copy, struct remote *at, const cha
     *result = FAILED;
     if (at->layout.index == 0)
         return at;
-    head = go(copy, at, uri, 0);
-    if (!head || !open_at(copy, head, 0))
+    head = copy_go(copy, at, uri, 0);
+    if (!head || !copy_open_at(copy, head, 0))
         return NULL;
     if (head->open && head->upload == at->upload)
         return head;
     if (!head->open && !head->pending && head->reply.status != IOD_NOT_FOUND) {
-        refused(head);
+        copy_refused(head);
         return NULL;
     }
-    if (head->open && is_above(head, at))
+    if (head->open && copy_is_above(head, at))
         *start = head;
     copy->odd = head;
     *result = AGAIN;
@@ -285,10 +285,10 @@ static enum found look_from(struct copy *copy, struct remote **start)
     struct args_list list = {0};
     enum found result = FAILED;
 
-    if (!open_at(copy, at, 0))
+    if (!copy_open_at(copy, at, 0))
         return FAILED;
     if (!at->open && !at->pending) {
-        refused(at);
+        copy_refused(at);
         return FAILED;
     }
     head = at->pending ? decided(copy, at) : NULL;
@@ -304,7 +304,7 @@ static enum found look_from(struct copy *copy, struct remote **start)
         copy->parts = 1;
         return FOUND;
     }
-    if (!read_recorded(at, &list))
+    if (!copy_recorded(at, &list))
         goto out;
     head = go_to_head(copy, at, list.item[0], start, &result);
     if (head)
@@ -323,7 +323,7 @@ static enum found open_missing(struct copy *copy, uint64_t upload)
 
     for (int i = 0; i < copy->parts; i++)
         if ((!copy->part[i]->open || copy->part[i]->upload != upload) &&
-            !close_part(copy->part[i]))
+            !copy_close_part(copy->part[i]))
             return FAILED;
     for (int i = 0; i < copy->parts; i++)
         if (!copy->part[i]->open && !ask_open(copy, copy->part[i], upload, copy->parts > 1))
@@ -342,7 +342,7 @@ static enum found look_at_given(struct copy *copy)
     enum found result;
 
     for (int i = 0; i < copy->parts; i++)
-        if (!close_part(copy->part[i]))
+        if (!copy_close_part(copy->part[i]))
             return FAILED;
     if ((result = open_missing(copy, 0)) != FOUND)
         return result;
@@ -350,14 +350,14 @@ static enum found look_at_given(struct copy *copy)
         struct remote *r = copy->part[i];
 
         if (!r->open && !r->pending && r->reply.status != IOD_NOT_FOUND) {
-            refused(r);
+            copy_refused(r);
             return FAILED;
         }
-        if (r->open && (!best || is_above(r, best)))
+        if (r->open && (!best || copy_is_above(r, best)))
             best = r;
     }
     if (!best) {
-        refused(copy->part[0]);
+        copy_refused(copy->part[0]);
         return FAILED;
     }
     if ((int)best->layout.count != copy->parts) {
@@ -373,11 +373,11 @@ static enum found look_at_given(struct copy *copy)
         copy->odd = copy->part[i];
         if (copy->odd->open)
             continue;
-        if (!open_at(copy, copy->odd, 0))
+        if (!copy_open_at(copy, copy->odd, 0))
             return FAILED;
         if (copy->odd->open || copy->odd->pending || ++copy->empty < EMPTY_MOST)
             return AGAIN;
-        refused(copy->odd);
+        copy_refused(copy->odd);
         return FAILED;
     }
     return FOUND;

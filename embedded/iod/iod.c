@@ -52,7 +52,7 @@ static void raise_files(void)
 
 static const char help[] =
     "usage: bmi-iod --listen ADDR --store DIR [OPTION]...\n"
-    "Stores objects for bmi-cp and bmi-ls in a folder.\n"
+    "Stores objects for bmi-cp, bmi-ls and bmi-rm in a folder.\n"
     "\n"
     "  -l, --listen ADDR        serve at ib://host:port (several with commas)\n"
     "  -a, --allow HOST,...     serve these hosts and networks (NET/BITS) only\n"

@@ -186,6 +186,7 @@ static void request_body(struct wire *w, struct iod_request *r)
         wire_string(w, &r->name);
         return;
     case IOD_OP_FORGET:
+    case IOD_OP_REMOVE:
         wire_u64(w, &r->upload);
         wire_string(w, &r->name);
         return;
@@ -235,6 +236,7 @@ static void reply_body(struct wire *w, struct iod_reply *r)
     case IOD_OP_SEAL:
     case IOD_OP_CLOSE:
     case IOD_OP_FORGET:
+    case IOD_OP_REMOVE:
         return;
     }
     w->bad = true;
@@ -311,6 +313,7 @@ static bool request_ok(const struct iod_request *r)
     case IOD_OP_LIST:
         return name_ok(&r->name, 0);
     case IOD_OP_FORGET:
+    case IOD_OP_REMOVE:
         return r->upload != 0 && name_ok(&r->name, 1);
     case IOD_OP_SEAL:
         return r->version != 0;
@@ -343,6 +346,7 @@ static bool reply_ok(const struct iod_reply *r)
     case IOD_OP_COMMIT:
     case IOD_OP_CLOSE:
     case IOD_OP_FORGET:
+    case IOD_OP_REMOVE:
         return true;
     }
     return false;

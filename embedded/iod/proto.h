@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IOD_VERSION     2
+#define IOD_VERSION     3
 #define IOD_REQUEST_MAX 16384 /* bytes of a request: BMI's unexpected maximum */
 #define IOD_REPLY_MAX   65536 /* bytes of a reply */
 #define IOD_NAME_MAX    240   /* bytes of an object's name */
@@ -44,7 +44,8 @@
     X(READ, 7, "read")                                                                         \
     X(CLOSE, 8, "close")                                                                       \
     X(LIST, 9, "list")                                                                         \
-    X(FORGET, 10, "forget")
+    X(FORGET, 10, "forget")                                                                    \
+    X(REMOVE, 11, "remove")
 
 enum iod_op {
 #define IOD_OP_ENUM(id, number, name) IOD_OP_##id = number,
@@ -129,7 +130,7 @@ struct iod_layout {
  *   EXTENTS              handle from
  *   SEAL                 handle version
  *   COMMIT, CLOSE        handle
- *   FORGET               upload name
+ *   FORGET, REMOVE       upload name
  *   LIST                 name (list what sorts behind it)
  */
 struct iod_request {

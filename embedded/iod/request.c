@@ -279,6 +279,9 @@ static void request_work(struct job *job)
     case IOD_OP_FORGET:
         work_forget(r);
         return;
+    case IOD_OP_REMOVE:
+        work_remove(r);
+        return;
     case IOD_OP_WRITE:
     case IOD_OP_READ:
     case IOD_OP_CLOSE:
@@ -327,6 +330,7 @@ static void request_start(struct request *r)
         return;
     case IOD_OP_LIST:
     case IOD_OP_FORGET:
+    case IOD_OP_REMOVE:
         workers_add(r->server->workers, &r->job);
         return;
     case IOD_OP_WRITE:

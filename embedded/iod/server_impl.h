@@ -196,6 +196,7 @@ void work_extents(struct request *request);
 void work_seal(struct request *request);
 void work_commit(struct request *request);
 void work_forget(struct request *request);
+void work_remove(struct request *request);
 bool transfer_reserve(struct peer *peer); /* before an object is opened; false: no more */
 void transfer_unreserve(struct peer *peer);
 struct transfer *transfer_find(struct peer *peer, uint64_t handle);

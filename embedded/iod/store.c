@@ -452,3 +452,47 @@ int store_forget(struct store *store, const struct iod_string *name, uint64_t nu
     pthread_mutex_unlock(&store->lock);
     return error;
 }
+
+/* Under the lock.  *fd is what had the name, which takes its time to go when it is closed. */
+static int remove_named(struct store *store, const char *file, uint64_t number, int *fd)
+{
+    struct object_meta meta;
+    int error;
+
+    *fd = store_open_file(store, file);
+    if (*fd < 0)
+        return *fd == -ENOENT ? -ESTALE : *fd;
+    error = store_read_head(*fd, &meta);
+    if (error)
+        return error;
+    if (meta.upload != number)
+        return -ESTALE;
+    if (unlinkat(store->folder, file, 0) < 0)
+        return store_errno(store);
+    return store->sync && fsync(store->folder) < 0 ? -errno : 0;
+}
+
+int store_remove(struct store *store, const struct iod_string *name, uint64_t number)
+{
+    char text[IOD_NAME_MAX + 1], file[NAME_FILE_MAX];
+    struct upload *upload;
+    uint64_t now;
+    int error = name_text(name, text), replaced = -1, fd = -1;
+
+    if (!error)
+        error = name_encode(name, file, sizeof file);
+    if (error)
+        return error;
+    pthread_mutex_lock(&store->lock);
+    upload = upload_find(store, text, number);
+    if (upload)
+        error = upload->prepared ? upload_commit(store, upload, file, &replaced, &now) : -EBUSY;
+    if (!error)
+        error = remove_named(store, file, number, &fd);
+    pthread_mutex_unlock(&store->lock);
+    if (replaced >= 0)
+        close(replaced);
+    if (fd >= 0)
+        close(fd);
+    return error;
+}

@@ -13,8 +13,8 @@
  * only have to follow.  So sealing any other part prepares it: it stays (`.prepared-N`),
  * through the loss of its client and the end of the server, until it is committed or given up,
  * by its client or by somebody who has asked the first server (store_lookup with an upload,
- * store_forget).  Part 0, and what is not sealed, goes with its client, or when the store is
- * opened.
+ * store_remove, store_forget).  Part 0, and what is not sealed, goes with its client, or when
+ * the store is opened.
  *
  * Uploads of one name are ordered by version, then by upload number; a client takes a version
  * above all that it has seen.  A commit that comes behind a higher one changes nothing and
@@ -92,6 +92,13 @@ bool store_pending(struct store *store, const struct iod_string *name, uint64_t 
 /* Gives a prepared upload up, which its first server does not know.  -EBUSY: its client is
  * here. */
 int store_forget(struct store *store, const struct iod_string *name, uint64_t upload);
+
+/*
+ * Removes what has the name, if it is that upload; who has it open keeps it until then.  Where
+ * the upload is only prepared, it is committed before, as by store_lookup().  -ESTALE: it is
+ * not here; -EBUSY: it is not here yet, its client still works on it.
+ */
+int store_remove(struct store *store, const struct iod_string *name, uint64_t upload);
 
 /* Ends the use of an object.  An upload that was not committed is removed, unless it is
  * prepared and not to be given up. */

@@ -332,6 +332,20 @@ void work_forget(struct request *r)
     pthread_mutex_unlock(&server->lock);
 }
 
+void work_remove(struct request *r)
+{
+    struct server *server = r->server; /* replying may end the request */
+    struct iod_reply reply = {.op = IOD_OP_REMOVE};
+    int error = store_remove(server->store, &r->decoded.name, r->decoded.upload);
+
+    pthread_mutex_lock(&server->lock);
+    if (error)
+        request_refuse(r, error, "removing the object");
+    else
+        request_reply(r, &reply);
+    pthread_mutex_unlock(&server->lock);
+}
+
 void work_commit(struct request *r)
 {
     struct transfer *t = r->transfer;

@@ -96,7 +96,7 @@ static void ask(unsigned peer)
     static const char *const names[] = {"a", "b", "c/d"};
     static uint8_t bytes[IOD_REQUEST_MAX];
     struct iod_extent extent[4];
-    struct iod_request q = {.op = (enum iod_op)(1 + byte() % 10)};
+    struct iod_request q = {.op = (enum iod_op)(1 + byte() % 11)};
     uint64_t at = 0;
     int64_t length;
 

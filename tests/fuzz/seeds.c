@@ -277,6 +277,8 @@ static void servers(void)
                                        IOD_ASK(IOD_OP_FORGET, 0, 1, 0, 0, 0, 1, 0),
                                        IOD_REST,
                                        IOD_ASK(IOD_OP_COMMIT, 0, 0, 0, 0, 0, 1, 0),
+                                       IOD_REST,
+                                       IOD_ASK(IOD_OP_REMOVE, 0, 1, 0, 0, 0, 1, 0),
                                        14,
                                        0,
                                        0};

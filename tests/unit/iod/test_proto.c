@@ -107,7 +107,7 @@ static void round_trip_extents(void **state)
 /* The wire format is fixed: these bytes are what doc/iod-protocol.md says. */
 static void known_bytes(void **state)
 {
-    static const uint8_t want[] = {'I', 'O', 'D', 'Q', 2, 0, 8, 0, 20, 0,
+    static const uint8_t want[] = {'I', 'O', 'D', 'Q', 3, 0, 8, 0, 20, 0,
                                    0,   0,   8,   7,   6, 5, 4, 3, 2,  1};
     struct iod_request in = {.op = IOD_OP_CLOSE, .handle = UINT64_C(0x0102030405060708)};
 

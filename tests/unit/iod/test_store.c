@@ -310,6 +310,45 @@ static void a_prepared_part_is_given_up(void **state)
     store_close(store);
 }
 
+/* By its upload and no other; who has it open keeps it; prepared it is committed first. */
+static void removed(void **state)
+{
+    struct store *store = open_it();
+    struct iod_string name = iod_string_of("s");
+    struct object *object, *reader;
+    uint64_t number;
+    char got[64];
+
+    (void)state;
+    assert_int_equal(store_remove(store, &name, 5), -ESTALE);
+    object = begin_part(store, 5, 0, "text");
+    assert_int_equal(store_remove(store, &name, 5), -EBUSY);
+    assert_int_equal(store_seal(object, 1), 0);
+    assert_int_equal(store_remove(store, &name, 5), -EBUSY); /* not decided */
+    assert_int_equal(store_commit(object, &number), 0);
+    store_release(object, false);
+    assert_int_equal(look_for(store, 0, &reader), 0);
+    assert_int_equal(store_remove(store, &name, 4), -ESTALE);
+    assert_int_equal(store_remove(store, &name, 5), 0);
+    assert_int_equal(look_for(store, 0, &object), -ENOENT);
+    assert_int_equal(read_text(reader, got), 0);
+    assert_string_equal(got, "text");
+    store_release(reader, false);
+    /* a part, which has come above another one; its client is still here */
+    prepare(store, 6, 1, "old");
+    assert_int_equal(look_for(store, 6, &reader), 0);
+    store_release(reader, false);
+    object = begin_part(store, 7, 1, "new");
+    assert_int_equal(store_seal(object, 2), 0);
+    assert_int_equal(store_remove(store, &name, 7), 0);
+    assert_int_equal(store_commit(object, &number), 0);
+    store_release(object, false);
+    assert_int_equal(look_for(store, 0, &object), -ENOENT);
+    assert_int_equal(store_remove(store, &name, 7), -ESTALE);
+    assert_int_equal(files("."), 3); /* the folder, its parent, the lock */
+    store_close(store);
+}
+
 /* Somebody else commits it while its client is still here. */
 static void rolled_forward_under_its_client(void **state)
 {
@@ -561,6 +600,7 @@ int main(void)
         TEST(part_0_goes_with_its_client),
         TEST(a_prepared_part_stays),
         TEST(a_prepared_part_is_given_up),
+        TEST(removed),
         TEST(rolled_forward_under_its_client),
         TEST(the_highest_upload_wins),
         TEST(versions_have_limits),

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A file away from its servers.
+ *
+ * As with a copy in, its first server decides: when that has no longer this upload, the file is
+ * gone, and the other parts only have to follow.  A part whose first server has nothing of that
+ * name is what was left of a removal; naming its server removes it.  If the first server has a
+ * higher upload, that one is the file, and all begins anew there.
+ */
+#include "config.h"
+#include "embedded/iod/clock.h"
+#include "embedded/iod/copy.h"
+
+#include <string.h>
+
+enum removal { REMOVED, AGAIN, FAILED };
+
+/* What is to be removed, as its part at some server says. */
+struct target_upload {
+    uint64_t upload;
+    bool decided; /* else it is prepared there, and its first server knows more */
+    struct args_list list;
+};
+
+static bool ask_removal(struct copy *copy, struct remote *r, uint64_t upload)
+{
+    struct iod_request request = {
+        .op = IOD_OP_REMOVE, .upload = upload, .name = iod_string_of(copy->name)};
+
+    r->lenient = true;
+    r->hasty = false;
+    return remote_ask(r, &request);
+}
+
+static bool is_gone(const struct remote *r)
+{
+    return r->reply.status == IOD_OK || r->reply.status == IOD_STALE;
+}
+
+static bool find_upload(struct copy *copy, struct remote *at, struct target_upload *t)
+{
+    if (!copy_open_at(copy, at, 0))
+        return false;
+    t->decided = at->open;
+    t->upload = at->open ? at->upload : at->pending;
+    if (!t->upload)
+        return copy_refused(at);
+    if (!t->decided)
+        memcpy(at->servers, at->pending_servers, sizeof at->servers);
+    if (t->decided && at->layout.count > 1 && !copy_recorded(at, &t->list))
+        return false;
+    if (!t->decided && (args_split(at->servers, &t->list) != ARGS_GOOD || t->list.count < 2))
+        return remote_fail(at, "no such object; see what there is with bmi-ls");
+    return copy_close_part(at);
+}
+
+/* The first server is asked.  AGAIN: *start has another upload. */
+static enum removal remove_first(struct copy *copy, struct remote *head,
+                                 const struct target_upload *t, struct remote **start)
+{
+    if (!ask_removal(copy, head, t->upload) || !client_wait_answers(&copy->client))
+        return FAILED;
+    if (head->reply.status == IOD_OK)
+        return REMOVED;
+    if (!is_gone(head)) {
+        copy_refused(head);
+        return FAILED;
+    }
+    if (!t->decided) {
+        remote_fail(head, "no such object; see what there is with bmi-ls");
+        return FAILED;
+    }
+    if (!copy_open_at(copy, head, 0))
+        return FAILED;
+    *start = head;
+    return head->open ? AGAIN : REMOVED;
+}
+
+static enum removal remove_others(struct copy *copy, struct remote *at,
+                                  const struct target_upload *t)
+{
+    struct client *client = &copy->client;
+    char why[CLIENT_WHY];
+
+    for (int i = 1; i < t->list.count; i++) {
+        struct remote *r = copy_go(copy, at, t->list.item[i], (uint32_t)i);
+
+        if (!r || !copy_close_part(r) || !ask_removal(copy, r, t->upload))
+            goto left;
+    }
+    if (!client_wait_answers(client))
+        goto left;
+    for (int i = 1; i < t->list.count; i++) {
+        struct remote *r = client_remote(client, t->list.item[i]);
+
+        if (!r || (!is_gone(r) && !copy_refused(r)))
+            goto left;
+    }
+    return REMOVED;
+
+left:
+    memcpy(why, client->why, sizeof why);
+    client->failed = false;
+    client_fail(client, "%.800s; the file is gone, but not this part: remove it there", why);
+    return FAILED;
+}
+
+static enum removal remove_from(struct copy *copy, struct remote **start)
+{
+    struct target_upload t = {0};
+    struct remote *at = *start, *head = at;
+    enum removal result = FAILED;
+
+    if (!find_upload(copy, at, &t))
+        goto out;
+    for (int i = t.list.count - 1; i >= 0 && head; i--) /* before anything is removed */
+        head = copy_go(copy, at, t.list.item[i], (uint32_t)i);
+    if (head)
+        result = remove_first(copy, head, &t, start);
+    if (result == REMOVED)
+        result = remove_others(copy, at, &t);
+out:
+    args_list_free(&t.list);
+    return result;
+}
+
+bool copy_remove(struct copy *copy, const struct copy_options *options, const char *address,
+                 const char *name)
+{
+    bool good = copy_begin(copy, options) && copy_set_name(copy, name);
+    int64_t deadline = clock_ms() + options->client.timeout_ms;
+    enum removal result = FAILED;
+    struct remote *start = NULL;
+
+    copy->address = address;
+    if (good)
+        start = client_remote(&copy->client, address);
+    if (start)
+        while ((result = remove_from(copy, &start)) == AGAIN && clock_ms() < deadline)
+            ;
+    if (result == AGAIN)
+        remote_fail(start, "it is overwritten all the time; remove it again");
+    copy_end(copy);
+    return result == REMOVED;
+}

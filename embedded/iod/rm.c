@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* bmi-rm: the program around copy_remove(). */
+#include "config.h"
+#include "embedded/iod/args.h"
+#include "embedded/iod/copy.h"
+#include "embedded/iod/name.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+static const char help[] =
+    "usage: bmi-rm [OPTION]... ADDR/NAME...\n"
+    "Removes files from bmi-iod.  A striped file goes from all of its servers, of which any "
+    "may\n"
+    "be named; who is copying it out gets it whole.\n"
+    "\n"
+    "  -a, --allow HOST,...  go also to recorded servers on these hosts and networks "
+    "(NET/BITS)\n"
+    "  -o, --options STR     key=value,... for the BMI methods\n"
+    "  -t, --timeout S       fail when a server is silent for so long (6)\n"
+    "  -h, --help  -V, --version\n";
+
+struct settings {
+    struct copy_options copy;
+    struct args_list servers; /* none */
+    struct access *allow;
+};
+
+static bool set_option(int option, const char *text, void *settings)
+{
+    struct settings *s = settings;
+    uint64_t n = 0;
+
+    switch (option) {
+    case 'a':
+        return args_access("--allow", text, &s->allow);
+    case 'o':
+        s->copy.client.options = text;
+        return true;
+    case 't':
+        if (!args_number("--timeout", text, 1, 86400, &n))
+            return false;
+        s->copy.client.timeout_ms = (int)n * 1000;
+        return true;
+    }
+    return false;
+}
+
+static bool remove_one(const struct settings *s, const char *text)
+{
+    static struct copy copy; /* large; one after the other */
+    char address[BMI_MAX_ADDR_LEN];
+    const char *name;
+    size_t length;
+
+    if (!name_split_remote(text, &length, &name))
+        return args_complain("%s: not a remote name; write one as ib://host:port/name", text);
+    if (length >= sizeof address)
+        return args_complain("%.60s...: the address is too long; use a shorter one", text);
+    memcpy(address, text, length);
+    address[length] = 0;
+    if (strchr(address, ','))
+        return args_complain("%s: one address belongs before a name", text);
+    return copy_remove(&copy, &s->copy, address, name) || args_complain("%s", copy.client.why);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"allow", required_argument, NULL, 'a'},
+        {"options", required_argument, NULL, 'o'},
+        {"timeout", required_argument, NULL, 't'},
+        {0},
+    };
+    struct sigaction action = {.sa_handler = on_signal};
+    struct settings s = {
+        .copy = {.client = {.timeout_ms = 6000, .threads = 1, .interrupted = &interrupted},
+                 .buffers = 1,
+                 .buffer_size = IOD_BUFFER_MIN,
+                 .list = 1}};
+    enum args_result result = args_read(argc, argv, options, help, set_option, &s);
+    bool good = result == ARGS_READ;
+
+    if (good && optind == argc)
+        good = args_complain("no name given; give one or more like ib://host:port/name");
+    s.copy.servers = &s.servers;
+    s.copy.allow = s.allow;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    for (int i = optind; good && i < argc; i++)
+        good = remove_one(&s, argv[i]);
+    access_free(s.allow);
+    return good || result == ARGS_DONE ? 0 : 1;
+}
