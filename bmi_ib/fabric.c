@@ -133,6 +133,7 @@ static void level(struct rme_fabric *f)
         c.slow_read = c.slow_read || r->slow_read;
         c.keeps_rx = c.keeps_rx || r->keeps_rx;
         c.register_each = c.register_each || r->register_each;
+        c.on_demand = c.on_demand && r->on_demand;
     }
     for (unsigned i = 0; i < f->rails; i++)
         f->rail[i]->caps = c;
@@ -158,6 +159,8 @@ static int rail_open(struct rme_fabric *f)
         error = ib_tx_open(f);
     if (!error)
         error = ib_windows_open(f);
+    if (!error)
+        error = ib_demand_open(f);
     if (!error)
         error = ib_async_open(f);
     if (!error)

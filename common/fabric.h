@@ -100,6 +100,13 @@ struct rme_caps {
     uint32_t windows;
     /* no windows, and what an operation opens is to be registered for it alone */
     bool register_each;
+    /*
+     * User memory may be registered with RME_ACCESS_DEMAND: nothing of it is pinned, and each
+     * access finds what is mapped there then, so that a registration is never of what the host
+     * does not have any more.  An access that finds nothing, or may not write there, ends the
+     * link; and what windows open must be writable, whatever they allow.
+     */
+    bool on_demand;
     /* Completions of transfers that are `quiet` may come late.  And what a peer shows that it
      * has taken needs none of ours: the device reads that memory no more, or only to send the
      * same place again, which the peer ignores. */
@@ -114,6 +121,7 @@ struct rme_mr {
     size_t length;
     uint64_t lkey;
     uint64_t rkey;
+    bool demand; /* the account's (pin.h) */
 };
 
 /* read locally: source of sends and writes, no remote access */
@@ -121,6 +129,7 @@ struct rme_mr {
 #define RME_ACCESS_LOCAL_WRITE  1u /* sink of reads and receives */
 #define RME_ACCESS_REMOTE_READ  2u
 #define RME_ACCESS_REMOTE_WRITE 4u /* implies LOCAL_WRITE */
+#define RME_ACCESS_DEMAND       8u /* its pages come on demand (caps.on_demand) */
 
 /* Memory that is opened to one peer: a part of one registration. */
 struct rme_range {

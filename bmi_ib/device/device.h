@@ -35,6 +35,9 @@ void ib_device_close(struct rme_fabric *f);
 void ib_device_look(struct rme_fabric *f);
 
 /* ---- memory.c ---- */
+/* After the windows: finds out whether user memory may come on demand, as the option `odp`
+ * wants it. */
+int ib_demand_open(struct rme_fabric *f);
 int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr);
 void ib_dereg(struct rme_fabric *f, struct rme_mr *mr);
 int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m);

@@ -11,6 +11,7 @@
  * capabilities, which are constant, and at `dead`.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -44,6 +45,8 @@ static struct ibv_mr *reg(struct rme_fabric *f, void *base, size_t length, unsig
     if (f->caps.windows && (access & (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)))
         flags =
             (flags & IBV_ACCESS_LOCAL_WRITE) | IBV_ACCESS_MW_BIND; /* its key opens nothing */
+    if (access & RME_ACCESS_DEMAND)
+        flags |= IBV_ACCESS_ON_DEMAND;
     struct ibv_mr *m = ibv_reg_mr(f->dev.pd, base, length, flags);
     if (!m && read_only(f, base, length, flags))
         errno = EACCES;
@@ -126,6 +129,69 @@ void ib_dereg(struct rme_fabric *f, struct rme_mr *mr)
     else
         dereg(f, mr->handle);
     mr->handle = NULL;
+}
+
+/* ---- Paging on demand ---- */
+
+/* Can user memory come on demand?  If not, *why says what is in the way. */
+static bool pages_on_demand(struct rme_fabric *f, char *why, size_t size)
+{
+    const uint32_t needed =
+        IBV_ODP_SUPPORT_WRITE | (f->caps.has_read ? IBV_ODP_SUPPORT_READ : 0);
+    struct ibv_device_attr_ex attr = {0};
+    if (!f->caps.windows && !f->caps.register_each) {
+        snprintf(
+            why, size,
+            "expose=region keeps keys open, by which a peer would reach what is mapped there "
+            "later; it takes expose=operation");
+        return false;
+    }
+    int ret = ibv_query_device_ex(f->dev.ctx, NULL, &attr);
+    if (ret) {
+        snprintf(why, size, "the device cannot be asked: %s", strerror(-ib_error(ret)));
+        return false;
+    }
+    if (!(attr.odp_caps.general_caps & IBV_ODP_SUPPORT)) {
+        snprintf(why, size, "the device has no paging on demand");
+        return false;
+    }
+    if ((attr.odp_caps.per_transport_caps.rc_odp_caps & needed) != needed) {
+        snprintf(why, size,
+                 "the device has it, but not for RDMA writes and reads of connections");
+        return false;
+    }
+    /* a page that is mapped, with the rights that memory for a peer has */
+    static char page[1];
+    struct ibv_mr *m = reg(f, page, sizeof(page), RME_ACCESS_REMOTE_WRITE | RME_ACCESS_DEMAND);
+    if (!m) {
+        snprintf(why, size, "the device refuses such memory%s: %s",
+                 f->caps.windows ? " for windows" : "", strerror(-ib_errno()));
+        return false;
+    }
+    dereg(f, m);
+    return true;
+}
+
+int ib_demand_open(struct rme_fabric *f)
+{
+    const char *mode = rme_option_string(f->config.options, "odp");
+    bool on = strcmp(mode, "on") == 0;
+    char why[160];
+    if (strcmp(mode, "off") == 0)
+        return 0;
+    if (!on && strcmp(mode, "auto") != 0) {
+        ib_log(f, RME_LOG_ERROR, "option odp=%s: allowed are off, on and auto", mode);
+        return -EINVAL;
+    }
+    f->caps.on_demand = pages_on_demand(f, why, sizeof(why));
+    if (f->caps.on_demand) {
+        ib_log(f, RME_LOG_INFO,
+               "device %s: user memory comes on demand, nothing of it is pinned", f->dev.name);
+        return 0;
+    }
+    ib_log(f, on ? RME_LOG_ERROR : RME_LOG_INFO, "device %s: odp=%s: %s%s", f->dev.name, mode,
+           why, on ? "" : "; user memory is pinned");
+    return on ? -EOPNOTSUPP : 0;
 }
 
 /* Registered pages of our own for buffers; whole pages, so that a fork never splits one. */

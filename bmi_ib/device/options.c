@@ -72,6 +72,12 @@ const struct rme_option_row ib_options[] = {
      "serves every peer meanwhile; the log says what holds); region, all of a registration "
      "that is kept, in one direction, to every peer, for as long as it is registered.",
      "operation"},
+    {"odp", "name", 0, 0, 0,
+     "User memory is registered without pinning it, and the device asks the kernel for its "
+     "pages (on-demand paging): off; on, and to open fails where the device cannot do that for "
+     "RDMA writes and reads of connections, or expose is region; auto, where it can.  Buffers "
+     "of the engine's own are pinned all the same.",
+     "off"},
     {"windows", "count", 4096, 16, 1 << 20,
      "Memory windows that may be open at a time, as far as the device allows; what needs more "
      "waits.",

@@ -152,7 +152,9 @@ const struct rme_option_row rme_engine_options[] = {
      "system whose unmaps cannot be watched.",
      NULL},
     {"regcache_bytes", "bytes", -1, -1, 64 * TIB,
-     "User memory kept registered for reuse; -1 derives it from RLIMIT_MEMLOCK.", NULL},
+     "User memory kept registered for reuse; -1 derives it from RLIMIT_MEMLOCK, and is no "
+     "bound where a device pages memory on demand.",
+     NULL},
     {"zone_bytes", "bytes", -1, -1, 64 * TIB,
      "Bound of registered zone memory (buffers handed out and bounce buffers); -1 derives it "
      "from RLIMIT_MEMLOCK.",

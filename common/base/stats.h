@@ -102,6 +102,8 @@
     X(CREDITS_LENT, "credits_lent", "buffers",                                                 \
       "receive buffers promised now beyond those of new links")                                \
     X(REGISTERED_BYTES, "registered_bytes", "bytes", "memory registered now")                  \
+    X(DEMAND_BYTES, "demand_bytes", "bytes",                                                   \
+      "of registered_bytes, those whose pages come on demand: they are not pinned")            \
     X(ZONE_BYTES, "zone_bytes", "bytes", "registered zone memory held now")                    \
     X(PACK_BYTES, "pack_bytes", "bytes", "of zones, for copies of parts of messages, now")     \
     X(PEERS, "peers", "peers", "peers with a link now")                                        \

@@ -314,7 +314,8 @@ static int open_memory(struct rme *rme)
     struct rme_mreg_config mreg = {
         .pin = &rme->pin,
         .max_entries = (uint64_t)rme_option(rme->options, "regcache_entries"),
-        .max_bytes = rme->tuning.regcache_bytes = bound(rme->options, "regcache_bytes", 4),
+        .max_bytes = bound(rme->options, "regcache_bytes", 4),
+        .free_on_demand = rme_option(rme->options, "regcache_bytes") < 0,
         .single = rme->tuning.lists == RME_LISTS_SINGLE,
     };
     int error;
@@ -331,6 +332,7 @@ static int open_memory(struct rme *rme)
     error = rme_mreg_new(&mreg, &rme->mreg);
     if (error != 0)
         return error;
+    rme->tuning.regcache_bytes = rme_mreg_bound(rme->mreg);
     if (rme_option(rme->options, "measure_costs") != 0)
         rme_costs_measure_find(rme->mreg, &rme->costs);
     return rme_reserve_open(rme);

@@ -1,10 +1,23 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "memory/maps.h"
+
+/* Linux 6.11; not in the headers of older systems. */
+struct query {
+    uint64_t size, flags, addr; /* in; the flags are rights that the mapping must have */
+    uint64_t start, end, vma_flags, page_size, offset, inode;
+    uint32_t major, minor;
+    uint32_t name_size, build_id_size; /* 0: not wanted */
+    uint64_t name, build_id;
+};
+#define QUERY          _IOWR('f', 17, struct query)
+#define QUERY_READABLE 1u
+#define QUERY_WRITABLE 2u
 
 /* What has been read of a line "start-end rights offset device inode …". */
 struct line {
@@ -64,4 +77,18 @@ void rme_maps_walk(int maps, bool (*each)(void *arg, const struct rme_mapping *m
             line = (struct line){0};
         }
     }
+}
+
+bool rme_maps_cover(int maps, uintptr_t start, uintptr_t end, bool write)
+{
+    while (start < end) {
+        struct query query = {.size = sizeof(query),
+                              .flags = QUERY_READABLE | (write ? QUERY_WRITABLE : 0),
+                              .addr = start};
+
+        if (ioctl(maps, QUERY, &query) != 0 || query.end <= start)
+            return false;
+        start = (uintptr_t)query.end;
+    }
+    return true;
 }

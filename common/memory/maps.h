@@ -24,4 +24,11 @@ void rme_maps_close(int maps);
 void rme_maps_walk(int maps, bool (*each)(void *arg, const struct rme_mapping *mapping),
                    void *arg);
 
+/*
+ * Is all of the range mapped, readable, and with `write` writable?  One system call for each
+ * mapping, no lock, no allocation; any number of threads.  False also where the kernel cannot
+ * tell (before Linux 6.11).
+ */
+bool rme_maps_cover(int maps, uintptr_t start, uintptr_t end, bool write);
+
 #endif

@@ -53,6 +53,9 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     pthread_mutex_init(&mreg->reap_lock, NULL);
     TAILQ_INIT(&mreg->unused);
     TAILQ_INIT(&mreg->dead);
+    mreg_demand_open(mreg);
+    if (mreg->maps >= 0 && config->free_on_demand)
+        mreg->config.max_bytes = INT64_MAX;
     mreg_cache_open(mreg);
     *out = mreg;
     return 0;
@@ -78,6 +81,7 @@ void rme_mreg_free(struct rme_mreg *mreg)
     (void)drop_unused(mreg);
     rme_mreg_reap(mreg); /* ends the watches, for which the monitor is needed */
     mreg_cache_close(mreg);
+    mreg_demand_close(mreg);
     pthread_mutex_destroy(&mreg->reap_lock);
     pthread_mutex_destroy(&mreg->lock);
     free(mreg);
@@ -85,7 +89,12 @@ void rme_mreg_free(struct rme_mreg *mreg)
 
 bool rme_mreg_caches(const struct rme_mreg *mreg)
 {
-    return mreg->monitor != NULL;
+    return mreg->monitor != NULL || mreg->follows;
+}
+
+uint64_t rme_mreg_bound(const struct rme_mreg *mreg)
+{
+    return mreg->config.max_bytes;
 }
 
 /* ---- what is registered already ---- */
@@ -212,7 +221,7 @@ static int register_region(struct rme_mreg *mreg, struct region *region, bool qu
     struct rme_pin *pin = mreg->config.pin;
     int ret = -EAGAIN;
 
-    if (mreg->monitor != NULL && !rme_pin_alone(pin, region->access)) {
+    if (rme_mreg_caches(mreg) && !rme_pin_alone(pin, region->access)) {
         uintptr_t start = region->start, end = region->end;
 
         if (!region->exact) {
@@ -226,11 +235,7 @@ static int register_region(struct rme_mreg *mreg, struct region *region, bool qu
         region->end = end;
     }
     if (ret == -EAGAIN || !quiet) {
-        void *base = (void *)region->start;
-        size_t length = region->end - region->start;
-
-        ret = quiet ? rme_pin_try(pin, base, length, region->access, &region->mr)
-                    : rme_pin_reg(pin, base, length, region->access, &region->mr);
+        ret = mreg_pin(mreg, region->start, region->end, region->access, !quiet, &region->mr);
     }
     return ret;
 }

@@ -5,12 +5,17 @@
  * alone, because of no other the kernel reports every change; the rest (files, memfd, shared
  * memory, hugetlbfs) is registered for each operation, and exactly its bytes.
  *
+ * Where the device pages on demand (caps.on_demand) nothing is pinned and nothing needs to be
+ * watched: all memory is cached, and the kernel is asked at each use whether it is there
+ * (demand.c).
+ *
  * Threads: acquire, reap and warm register or deregister and are called with no lock of the
  * engine held.  release only moves list entries and may be called with it.  Own lock, never
  * held while registering.
  *
  * The rule that keeps freed memory from being registered: a completion is reported to the host
- * only after the operation's registrations are gone or are known to be watched.  So an
+ * only after the operation's registrations are gone or are known to be watched, or to follow
+ * what is mapped.  So an
  * operation ends like this: (engine's lock)   need = rme_mreg_release(mreg, hold); (no lock) if
  * (need) rme_mreg_reap(mreg); then the completion becomes visible. Many operations may be
  * released before one reap: that is the batch.
@@ -30,6 +35,7 @@ struct rme_mreg_config {
     uint64_t max_entries;  /* cached registrations; 0: no cache */
     uint64_t max_bytes;    /* cached registered bytes; 0: no cache, UINT64_MAX: a quarter of
                               rme_pin_budget() */
+    bool free_on_demand;   /* no bound of bytes where memory comes on demand: they cost none */
     bool single;           /* no groups: each segment is registered by itself */
     double call_ns; /* cost of a registration: call_ns + page_ns * pages; both 0: presets */
     double page_ns;
@@ -96,7 +102,10 @@ void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length, unsi
 bool rme_mreg_wants_warming(const struct rme_mreg *mreg);
 void rme_mreg_warm(struct rme_mreg *mreg);
 
-/* Is the cache in use (bounds above 0 and a monitor at work)? */
+/* Is the cache in use?  (Bounds above 0; a monitor at work, or memory that comes on demand.) */
 bool rme_mreg_caches(const struct rme_mreg *mreg);
+
+/* Bytes that the cache may hold. */
+uint64_t rme_mreg_bound(const struct rme_mreg *mreg);
 
 #endif

@@ -11,6 +11,9 @@
  * memory is still watched: that finds what the events do not tell, or not yet (monitor.c).  It
  * concerns that region alone, so while something is unmapped the rest serves.
  *
+ * Memory that comes on demand needs none of that: its region is found as long as the kernel
+ * says that there is memory which it may be used for (demand.c).
+ *
  * Rights.  A region serves whoever needs no more than it has, but what is exposed to a peer is
  * exposed for the direction that the operation needs: memory that is read by one peer and
  * written by another has a registration for each.
@@ -55,7 +58,8 @@ static void bury(struct rme_mreg *mreg, struct region *region)
 static void lose(struct rme_mreg *mreg, struct region *region)
 {
     forget(mreg, region);
-    rme_monitor_drop(mreg->monitor, &region->watch);
+    if (mreg->monitor != NULL)
+        rme_monitor_drop(mreg->monitor, &region->watch);
     if (region->live && region->refs == 0) {
         TAILQ_REMOVE(&mreg->unused, region, link);
         bury(mreg, region);
@@ -78,6 +82,9 @@ void mreg_cache_open(struct rme_mreg *mreg)
 
     if (mreg->config.max_entries == 0 || mreg->config.max_bytes == 0)
         return;
+    mreg->follows = mreg->maps >= 0;
+    if (mreg->follows)
+        return;
     mreg->watcher = (struct rme_watcher){.lock = &mreg->lock, .gone = gone, .arg = mreg};
     ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
     if (ret != 0) {
@@ -93,6 +100,7 @@ void mreg_cache_open(struct rme_mreg *mreg)
 
 void mreg_cache_close(struct rme_mreg *mreg)
 {
+    mreg->follows = false;
     rme_monitor_leave(mreg->monitor, &mreg->watcher);
     mreg->monitor = NULL;
 }
@@ -140,16 +148,26 @@ static enum rme_still still(struct rme_mreg *mreg, struct rme_inode *node,
     return pages_still(mreg, node->start, node->end, &span->seam);
 }
 
+/* The same, of memory that comes on demand. */
+static enum rme_still there(const struct rme_mreg *mreg, const struct region *region,
+                            uintptr_t start, uint64_t length)
+{
+    return mreg_demand_look(mreg, start, start + length, region->access) == 0 ? RME_STILL_YES
+                                                                              : RME_STILL_NO;
+}
+
 struct region *mreg_cache_get(struct rme_mreg *mreg, const void *start, uint64_t length,
                               unsigned access, const struct region **known)
 {
     struct rme_inode *node;
 
-    rme_monitor_catch_up(mreg->monitor, &mreg->watcher);
+    if (!mreg->follows)
+        rme_monitor_catch_up(mreg->monitor, &mreg->watcher);
     while ((node = rme_itree_cover(&mreg->index, (uintptr_t)start, (uintptr_t)start + length,
                                    has_rights, &access)) != NULL) {
         struct region *region = region_of(node);
-        enum rme_still answer = still(mreg, node, known);
+        enum rme_still answer = mreg->follows ? there(mreg, region, (uintptr_t)start, length)
+                                              : still(mreg, node, known);
 
         if (answer == RME_STILL_NO) {
             lose(mreg, region);
@@ -247,7 +265,8 @@ static bool enter(struct rme_mreg *mreg, struct region *region)
     bool room;
 
     pthread_mutex_lock(&mreg->lock);
-    rme_monitor_catch_up(mreg->monitor, &mreg->watcher); /* what is told later is of this one */
+    if (!mreg->follows)
+        rme_monitor_catch_up(mreg->monitor, &mreg->watcher); /* later news are of this one */
     room = make_room(mreg, region->end - region->start);
     if (room)
         index_region(mreg, region);
@@ -310,22 +329,27 @@ static void undo(struct rme_mreg *mreg, struct region *region)
     region->watch = (struct rme_watch){0};
 }
 
+/* Watches a region that was entered.  False: it cannot be, and has been taken out again. */
+static bool watch_all(struct rme_mreg *mreg, struct region *region)
+{
+    watch(mreg, region);
+    if (can_be_cached(mreg, region))
+        return true;
+    undo(mreg, region);
+    /* perhaps part of it was replaced unnoticed while somebody claimed it */
+    rme_monitor_lost(mreg->monitor, page_down(mreg, region->start), page_up(mreg, region->end));
+    return false;
+}
+
 int mreg_cache_register(struct rme_mreg *mreg, struct region *region)
 {
     int ret;
 
     if (!enter(mreg, region))
         return -EAGAIN;
-    watch(mreg, region);
-    if (!can_be_cached(mreg, region)) {
-        undo(mreg, region);
-        /* perhaps part of it was replaced unnoticed while somebody claimed it */
-        rme_monitor_lost(mreg->monitor, page_down(mreg, region->start),
-                         page_up(mreg, region->end));
+    if (!mreg->follows && !watch_all(mreg, region))
         return -EAGAIN;
-    }
-    ret = rme_pin_try(mreg->config.pin, (void *)region->start, region->end - region->start,
-                      region->access, &region->mr);
+    ret = mreg_pin(mreg, region->start, region->end, region->access, false, &region->mr);
     if (ret != 0) {
         undo(mreg, region);
         return ret;

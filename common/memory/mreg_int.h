@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Shared by mreg.c (operations and groups), mreg_cache.c (what is kept) and holes.c. */
+/* Shared by mreg.c (operations and groups), mreg_cache.c (what is kept), holes.c, demand.c. */
 #ifndef RME_MREG_INT_H
 #define RME_MREG_INT_H
 
@@ -72,7 +72,9 @@ struct holes {
 struct rme_mreg {
     struct rme_mreg_config config;
     uintptr_t page;
-    struct rme_monitor *monitor; /* NULL: no cache */
+    struct rme_monitor *monitor; /* NULL: no cache, or none is needed, as memory … */
+    bool follows;                /* … comes on demand, and there is a cache */
+    int maps;                    /* memory comes on demand: whom to ask for it; else -1 */
     struct rme_watcher watcher;
     pthread_mutex_t
         lock; /* guards what follows.  Nothing is allocated, freed or registered under it */
@@ -131,6 +133,24 @@ bool mreg_hole_between(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, un
 /* Asks the kernel for the holes of a range whose registration it refused, and remembers the
  * first HOLES of them.  No lock held. */
 void mreg_holes_ask(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access);
+
+/* ---- demand.c ---- */
+
+/* Finds out whether memory may come on demand; mreg->maps is -1 if not. */
+void mreg_demand_open(struct rme_mreg *mreg);
+void mreg_demand_close(struct rme_mreg *mreg);
+
+/*
+ * Is a range there, with what `access` needs?  As the kernel has it at this moment; one system
+ * call for each mapping.  -EFAULT; -EACCES: it is, but cannot be opened to a peer.  With or
+ * without the lock.
+ */
+int mreg_demand_look(const struct rme_mreg *mreg, uintptr_t start, uintptr_t end,
+                     unsigned access);
+
+/* rme_pin_try, or with `loud` rme_pin_reg, of user memory: on demand, if it is there. */
+int mreg_pin(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access, bool loud,
+             struct rme_mr *mr);
 
 /* Ends the watch on what only this dead region needed. */
 void mreg_cache_unwatch(struct rme_mreg *mreg, struct region *region);

@@ -20,6 +20,7 @@ void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops,
     pin->max_regs = ops->caps(fabric)->max_regs;
     pin->keys_open = ops->caps(fabric)->windows == 0;
     pin->each = pin->keys_open && ops->caps(fabric)->register_each;
+    pin->on_demand = ops->caps(fabric)->on_demand;
     pin->log = log;
 }
 
@@ -57,7 +58,7 @@ static void explain(struct rme_pin *pin, size_t length, bool by_device)
                     "LimitMEMLOCK=infinity "
                     "in a systemd unit, docker run --ulimit memlock=-1",
                     length, memlock_text(limit, sizeof(limit)),
-                    (uint64_t)atomic_load(&pin->bytes));
+                    (uint64_t)(atomic_load(&pin->bytes) - atomic_load(&pin->demand_bytes)));
     }
 }
 
@@ -72,7 +73,10 @@ static int reg(struct rme_pin *pin, void *base, size_t length, unsigned access,
         atomic_fetch_sub(&pin->live, 1);
         return ret;
     }
+    mr->demand = (access & RME_ACCESS_DEMAND) != 0;
     atomic_fetch_add(&pin->bytes, length);
+    if (mr->demand)
+        atomic_fetch_add(&pin->demand_bytes, length);
     atomic_fetch_add(&pin->registrations, 1);
     return 0;
 }
@@ -108,6 +112,8 @@ void rme_pin_dereg(struct rme_pin *pin, struct rme_mr *mr)
 {
     size_t length = mr->length;
 
+    if (mr->demand)
+        atomic_fetch_sub(&pin->demand_bytes, length);
     pin->ops->dereg(pin->fabric, mr);
     atomic_fetch_sub(&pin->live, 1);
     atomic_fetch_sub(&pin->bytes, length);
@@ -119,6 +125,7 @@ void rme_pin_fold(const struct rme_pin *pin, struct rme_stats *stats)
     stats->value[RME_C_REGISTRATIONS] = atomic_load(&pin->registrations);
     stats->value[RME_C_DEREGISTRATIONS] = atomic_load(&pin->deregistrations);
     stats->value[RME_C_REGISTERED_BYTES] = atomic_load(&pin->bytes);
+    stats->value[RME_C_DEMAND_BYTES] = atomic_load(&pin->demand_bytes);
     stats->value[RME_C_REG_HITS] = atomic_load(&pin->hits);
     stats->value[RME_C_REG_MISSES] = atomic_load(&pin->misses);
     stats->value[RME_C_REG_EVICTIONS] = atomic_load(&pin->evictions);

@@ -21,11 +21,13 @@ struct rme_pin {
     uint64_t max_regs; /* registrations the device admits */
     /* a registration's own key opens it to every peer: there are no windows */
     bool keys_open;
-    bool each; /* then what a peer is shown is registered for its operation alone */
+    bool each;      /* then what a peer is shown is registered for its operation alone */
+    bool on_demand; /* user memory is not pinned (caps.on_demand) */
     struct rme_log *log;
     atomic_bool explained;
-    atomic_uint_fast64_t live;  /* registrations now */
-    atomic_uint_fast64_t bytes; /* registered now */
+    atomic_uint_fast64_t live;         /* registrations now */
+    atomic_uint_fast64_t bytes;        /* registered now, */
+    atomic_uint_fast64_t demand_bytes; /* and of these, not pinned */
     atomic_uint_fast64_t registrations, deregistrations, refused;
     atomic_uint_fast64_t hits, misses, evictions; /* user memory (mreg.h) */
     atomic_uint_fast64_t zone_bytes, zone_allocs; /* zones (zone.h) */

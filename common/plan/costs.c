@@ -95,7 +95,9 @@ static double measure_reg(const struct rme_fabric_ops *ops, struct rme_fabric *f
         double start = now_ns(), took;
         struct rme_mr mr;
 
-        if (ops->reg(fabric, base, length, RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE,
+        if (ops->reg(fabric, base, length,
+                     RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE |
+                         (ops->caps(fabric)->on_demand ? RME_ACCESS_DEMAND : 0),
                      &mr) != 0)
             return 0;
         ops->dereg(fabric, &mr);

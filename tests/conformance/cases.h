@@ -140,6 +140,14 @@
     X(zones_of_many)                                                                           \
     X(zones_that_the_host_has)
 
+/* Memory that comes on demand: demand_test.c. */
+#define DEMAND_CASES(X)                                                                        \
+    X(demand_is_an_option)                                                                     \
+    X(demand_pins_nothing)                                                                     \
+    X(demand_follows_mappings)                                                                 \
+    X(demand_is_looked_at)                                                                     \
+    X(demand_is_lost_in_the_middle)
+
 /* Floods and crowds: pressure_test.c. */
 #define PRESSURE_CASES(X)                                                                      \
     X(bulk_is_given_to_the_device_by_and_by)                                                   \
@@ -243,6 +251,7 @@
     DEATH_CASES(X)                                                                             \
     LIMIT_CASES(X)                                                                             \
     COUNT_CASES(X)                                                                             \
+    DEMAND_CASES(X)                                                                            \
     PLAN_CASES(X)                                                                              \
     THREAD_CASES(X)                                                                            \
     PROCESS_CASES(X)

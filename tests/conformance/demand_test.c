@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * User memory that the device pages on demand (odp=on): nothing of it is pinned, a registration
+ * serves whatever is mapped at its addresses, and what is not there is refused before the
+ * device finds that out.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "cases.h"
+
+enum { SIZE = 300000, MAPPED = 1 << 20 };
+
+/* No message is copied, and nothing else is lent or handed out. */
+#define ON "odp=on,pack_threshold=1,fast_bytes=0"
+
+/* Two engines whose user memory comes on demand; skips where it cannot. */
+static void open_on_demand(struct pair *p, const char *options)
+{
+    struct node *n;
+    int rc;
+
+    if (strcmp(lane.ops->scheme, "ib") != 0)
+        skip();
+    bed_options(options);
+    rc = node_try("asks", NULL, &n);
+    if (rc == -EOPNOTSUPP)
+        skip();
+    assert_int_equal(rc, 0);
+    if (strstr(n->warning, "PROCMAP_QUERY") != NULL)
+        skip();
+    node_close(n);
+    pair_open(p);
+}
+
+/* One large message; both ends are looked at. */
+static void move(struct pair *p, struct blob *out, struct blob *in, uint64_t seed)
+{
+    struct op send, recv;
+
+    blob_fill(out, seed);
+    blob_canary(in);
+    post_recv(&recv, p->server, p->to_client, in, 3);
+    post_send(&send, p->client, p->to_server, out, 3);
+    pump_until_reported(&send);
+    pump_until_reported(&recv);
+    op_check(&send, SIZE);
+    op_check(&recv, SIZE);
+    blob_check(in, seed, SIZE);
+}
+
+/* Fresh memory, at `at` unless that is NULL; fd -1: anonymous. */
+static void map(struct blob *b, void *at, int fd)
+{
+    memset(b, 0, sizeof *b);
+    b->size = MAPPED;
+    b->arena =
+        mmap(at, MAPPED, PROT_READ | PROT_WRITE,
+             (fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED) | (at ? MAP_FIXED : 0), fd, 0);
+    assert_ptr_not_equal(b->arena, MAP_FAILED);
+    b->count = 1;
+    b->base[0] = b->arena + 100;
+    b->length[0] = b->total = SIZE;
+}
+
+static uint64_t pinned(const struct node *n)
+{
+    return node_counter(n, "registered_bytes") - node_counter(n, "demand_bytes");
+}
+
+/* The same by the software HCA's own count of all processes; 0 over a real device. */
+static int64_t pinned_by_device(void)
+{
+    int64_t (*count)(const char *) =
+        (int64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_counter");
+
+    return count != NULL ? count("pinned_bytes") : 0;
+}
+
+static uint64_t registrations(const struct pair *p)
+{
+    return node_counter(p->client, "registrations") + node_counter(p->server, "registrations");
+}
+
+static uint64_t links_lost(const struct pair *p)
+{
+    return node_counter(p->client, "link_failures") + node_counter(p->server, "link_failures");
+}
+
+/* Where the device has no paging on demand, `on` does not open, and `auto` pins. */
+void demand_is_an_option(void **state)
+{
+    const char *knob = getenv("EMUVERBS_ODP");
+    bool has = knob == NULL || strcmp(knob, "0") != 0;
+    struct node *n;
+
+    (void)state;
+    if (strcmp(lane.ops->scheme, "ib") != 0)
+        skip();
+    bed_options("odp=perhaps");
+    assert_int_equal(node_try("wrong", NULL, &n), -EINVAL);
+    bed_options("odp=on,expose=region"); /* keys that outlive what was mapped */
+    assert_int_equal(node_try("open", NULL, &n), -EOPNOTSUPP);
+    if (dlsym(RTLD_DEFAULT, "emuverbs_counter") == NULL)
+        return;
+    bed_options("odp=on,expose=operation");
+    if (has) {
+        assert_int_equal(node_try("on", NULL, &n), 0);
+        node_close(n);
+    } else {
+        assert_int_equal(node_try("on", NULL, &n), -EOPNOTSUPP);
+    }
+    bed_options("odp=auto");
+    assert_int_equal(node_try("auto", NULL, &n), 0);
+    node_close(n);
+}
+
+void demand_pins_nothing(void **state)
+{
+    enum { BUFFERS = 16 };
+    struct blob out[BUFFERS], in[BUFFERS];
+    struct pair p;
+    uint64_t client, server, before;
+    int64_t device;
+
+    (void)state;
+    open_on_demand(&p, ON ",regcache_entries=1024");
+    for (int i = 0; i < BUFFERS; i++) {
+        map(&out[i], NULL, -1);
+        map(&in[i], NULL, -1);
+    }
+    for (int i = 0; i < 20; i++) /* the link has all the buffers that it gets */
+        move(&p, &out[0], &in[0], 1);
+    client = pinned(p.client);
+    server = pinned(p.server);
+    device = pinned_by_device();
+    before = registrations(&p);
+    for (int i = 1; i < BUFFERS; i++)
+        move(&p, &out[i], &in[i], (uint64_t)i);
+    assert_int_equal(pinned(p.client), client);
+    assert_int_equal(pinned(p.server), server);
+    assert_int_equal(pinned_by_device(), device);
+    if (!registers_each(p.server)) { /* each once, whatever it is used for */
+        assert_true(node_counter(p.client, "demand_bytes") >= (uint64_t)BUFFERS * SIZE);
+        assert_true(node_counter(p.server, "demand_bytes") >= (uint64_t)BUFFERS * SIZE);
+        assert_int_equal(registrations(&p) - before, 2 * (BUFFERS - 1));
+        for (int i = 1; i < BUFFERS; i++)
+            move(&p, &out[i], &in[i], (uint64_t)i);
+        assert_int_equal(registrations(&p) - before, 2 * (BUFFERS - 1));
+    }
+    for (int i = 0; i < BUFFERS; i++) {
+        munmap(out[i].arena, MAPPED);
+        munmap(in[i].arena, MAPPED);
+    }
+    pair_exchange(&p, SIZE, 4);
+}
+
+/* What is mapped there at the time of the message is what moves, and that takes no new
+ * registration: unmapped and mapped anew, discarded, a file, copied for a child. */
+void demand_follows_mappings(void **state)
+{
+    char name[] = "/tmp/demand-XXXXXX";
+    int fd = mkstemp(name);
+    struct blob out, in;
+    struct pair p;
+    uint64_t before;
+    pid_t child;
+
+    (void)state;
+    assert_true(fd >= 0);
+    unlink(name);
+    assert_int_equal(ftruncate(fd, MAPPED), 0);
+    open_on_demand(&p, ON ",regcache_entries=1024");
+    map(&out, NULL, -1);
+    map(&in, NULL, -1);
+    for (int i = 0; i < 20; i++)
+        move(&p, &out, &in, 1);
+    before = registrations(&p);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(munmap(out.arena, MAPPED), 0);
+        map(&out, out.arena, -1);
+        move(&p, &out, &in, 2);
+        assert_int_equal(munmap(in.arena, MAPPED), 0);
+        map(&in, in.arena, i == 1 ? fd : -1);
+        move(&p, &out, &in, 3);
+        assert_int_equal(madvise(out.arena, MAPPED, MADV_DONTNEED), 0);
+        move(&p, &out, &in, 4);
+        map(&out, out.arena, i == 0 ? fd : -1);
+        move(&p, &out, &in, 5);
+        fflush(NULL);
+        child = fork(); /* all pages are to be copied when the next one is written */
+        if (child == 0) {
+            memset(out.base[0], 0, SIZE);
+            _exit(0);
+        }
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        move(&p, &out, &in, 6);
+    }
+    if (!registers_each(p.server))
+        assert_int_equal(registrations(&p), before);
+    munmap(out.arena, MAPPED);
+    munmap(in.arena, MAPPED);
+    close(fd);
+}
+
+/* What cannot be read or written is told as ever, of memory that is cached, too, and the link
+ * lives. */
+void demand_is_looked_at(void **state)
+{
+    struct blob out, in;
+    struct op send, recv;
+    struct pair p;
+    uint64_t lost;
+
+    (void)state;
+    open_on_demand(&p, ON ",regcache_entries=1024");
+    map(&out, NULL, -1);
+    map(&in, NULL, -1);
+    for (int i = 0; i < 2; i++) {
+        move(&p, &out, &in, 1);
+        lost = links_lost(&p);
+        /* a source that is only read: it moves, perhaps copied */
+        blob_fill(&out, 2);
+        assert_int_equal(mprotect(out.arena, MAPPED, PROT_READ), 0);
+        blob_canary(&in);
+        post_recv(&recv, p.server, p.to_client, &in, 3);
+        post_send(&send, p.client, p.to_server, &out, 3);
+        pump_until_reported(&send);
+        pump_until_reported(&recv);
+        op_check(&recv, SIZE);
+        blob_check(&in, 2, SIZE);
+        assert_int_equal(mprotect(out.arena, MAPPED, PROT_READ | PROT_WRITE), 0);
+        /* a sink that may not be written, and one that is not there */
+        for (int gone = 0; gone < 2; gone++) {
+            if (gone)
+                assert_int_equal(munmap(in.arena, MAPPED), 0);
+            else
+                assert_int_equal(mprotect(in.arena, MAPPED, PROT_READ), 0);
+            post_recv(&recv, p.server, p.to_client, &in, 3);
+            post_send(&send, p.client, p.to_server, &out, 3);
+            pump_until_reported(&send);
+            pump_until_reported(&recv);
+            op_check_error(&recv, -EFAULT, -EFAULT);
+            if (!gone)
+                assert_int_equal(mprotect(in.arena, MAPPED, PROT_READ | PROT_WRITE), 0);
+        }
+        assert_int_equal(links_lost(&p), lost);
+        map(&in, in.arena, -1);
+    }
+    move(&p, &out, &in, 7);
+    munmap(out.arena, MAPPED);
+    munmap(in.arena, MAPPED);
+}
+
+/* Who unmaps memory in the middle of its operation loses the operation and perhaps the link,
+ * and nothing else. */
+void demand_is_lost_in_the_middle(void **state)
+{
+    struct blob out, in;
+    struct op send, recv;
+    struct pair p;
+
+    (void)state;
+    open_on_demand(&p, ON ",regcache_entries=1024,backoff_min_ms=1,backoff_max_ms=5");
+    for (int i = 0; i < 24; i++) {
+        struct blob *victim = i & 1 ? &out : &in;
+
+        map(&out, NULL, -1);
+        map(&in, NULL, -1);
+        blob_fill(&out, 1);
+        blob_canary(&in);
+        if (i & 2)
+            post_recv(&recv, p.server, p.to_client, &in, 3);
+        post_send(&send, p.client, p.to_server, &out, 3);
+        if (!(i & 2))
+            post_recv(&recv, p.server, p.to_client, &in, 3);
+        pump_times(i / 4);
+        assert_int_equal(munmap(victim->arena, MAPPED), 0);
+        pump_times(100);
+        op_cancel(&recv);
+        op_cancel(&send);
+        pump_until_reported(&send);
+        pump_until_reported(&recv);
+        assert_int_equal(send.reports, 1);
+        assert_int_equal(recv.reports, 1);
+        if (victim == &out && recv.error == 0) /* before it was unmapped */
+            blob_check(&in, 1, SIZE);
+        munmap(out.arena, MAPPED);
+        munmap(in.arena, MAPPED);
+        pair_reconnect(&p);
+        pair_exchange(&p, SIZE, 100 + i);
+    }
+}

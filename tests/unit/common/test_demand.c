@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* User memory whose pages come on demand: cached without being watched, asked for at each
+ * use. */
+#include "config.h"
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "unit.h"
+#include "fake_fabric.h"
+#include "memory/mreg.h"
+
+#define PAGE   ((size_t)4096)
+#define PAGES  ((size_t)64)
+#define SOURCE RME_ACCESS_REMOTE_READ
+#define SINK   (RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE)
+#define BOUND  (4 * PAGE)
+
+struct fixture {
+    struct fake fake;
+    struct rme_log *log;
+    struct fake_log seen;
+    struct rme_pin pin;
+    struct rme_mreg *mreg;
+    char *memory;
+};
+
+static char *map(void *at)
+{
+    char *memory = mmap(at, PAGES * PAGE, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | (at != NULL ? MAP_FIXED : 0), -1, 0);
+
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    return memory;
+}
+
+static void start_unasked(struct fixture *f, uint64_t entries, bool windows)
+{
+    struct rme_mreg_config config = {.pin = &f->pin,
+                                     .max_entries = entries,
+                                     .max_bytes = BOUND,
+                                     .free_on_demand = true,
+                                     .call_ns = 10000,
+                                     .page_ns = 1000};
+
+    *f = (struct fixture){.memory = map(NULL)};
+    fake_init(&f->fake);
+    f->fake.caps.on_demand = true;
+    f->fake.caps.register_each = !windows;
+    f->fake.caps.windows = windows ? 256 : 0;
+    f->log = rme_log_new(fake_log_line, &f->seen);
+    rme_pin_init(&f->pin, &fake_ops, fake_fabric(&f->fake), f->log);
+    assert_int_equal(rme_mreg_new(&config, &f->mreg), 0);
+    rme_log_drain(f->log);
+}
+
+static void stop(struct fixture *f)
+{
+    rme_mreg_free(f->mreg);
+    assert_int_equal(fake_live(&f->fake), 0);
+    assert_int_equal(f->fake.bad_deregs, 0);
+    assert_int_equal(atomic_load(&f->pin.bytes), 0);
+    assert_int_equal(atomic_load(&f->pin.demand_bytes), 0);
+    rme_log_free(f->log);
+    fake_destroy(&f->fake);
+    munmap(f->memory, PAGES * PAGE);
+}
+
+static void start(struct fixture *f, uint64_t entries, bool windows)
+{
+    start_unasked(f, entries, windows);
+    if (f->seen.lines == 0)
+        return;
+    assert_non_null(strstr(f->seen.last, "PROCMAP_QUERY"));
+    stop(f);
+    skip();
+}
+
+/* Uses memory once; 0, or why it cannot be. */
+static int use(struct fixture *f, char *base, size_t length, unsigned access)
+{
+    struct rme_mseg seg = {.base = base, .length = length};
+    struct rme_mreg_hold *hold;
+    int ret = rme_mreg_acquire(f->mreg, &seg, 1, access, &hold);
+
+    if (ret != 0)
+        return ret;
+    assert_true(fake_covers(&f->fake, seg.rkey, base, length, access | RME_ACCESS_DEMAND));
+    if (rme_mreg_release(f->mreg, hold))
+        rme_mreg_reap(f->mreg);
+    return 0;
+}
+
+static void nothing_is_pinned(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    start(&f, 16, true);
+    assert_true(rme_mreg_caches(f.mreg));
+    assert_int_equal(use(&f, f.memory, 10 * PAGE, SINK), 0); /* more than the bound */
+    assert_int_equal(use(&f, f.memory + 5, 10 * PAGE - 5, SINK), 0);
+    assert_int_equal(f.fake.regs, 1);
+    assert_int_equal(atomic_load(&f.pin.bytes), 10 * PAGE);
+    assert_int_equal(atomic_load(&f.pin.demand_bytes), 10 * PAGE);
+    stop(&f);
+}
+
+static void a_bound_that_is_set_holds(void **state)
+{
+    struct rme_mreg_config config = {.max_entries = 16, .max_bytes = BOUND};
+    struct fixture f;
+
+    (void)state;
+    start(&f, 16, true);
+    rme_mreg_free(f.mreg);
+    config.pin = &f.pin;
+    assert_int_equal(rme_mreg_new(&config, &f.mreg), 0);
+    assert_int_equal(rme_mreg_bound(f.mreg), BOUND);
+    for (size_t i = 0; i < 8; i++)
+        assert_int_equal(use(&f, f.memory + i * PAGE, PAGE, SINK), 0);
+    rme_mreg_reap(f.mreg);
+    assert_int_equal(atomic_load(&f.pin.bytes), BOUND);
+    assert_int_equal(use(&f, f.memory, 10 * PAGE, SINK), 0); /* for itself alone */
+    rme_mreg_reap(f.mreg);
+    assert_int_equal(atomic_load(&f.pin.bytes), BOUND);
+    stop(&f);
+}
+
+/* A registration serves whatever is mapped there: other pages, a file, several mappings. */
+static void a_change_changes_nothing(void **state)
+{
+    char name[] = "/tmp/demand-XXXXXX";
+    int fd = mkstemp(name);
+    struct fixture f;
+
+    (void)state;
+    assert_true(fd >= 0);
+    unlink(name);
+    assert_int_equal(ftruncate(fd, PAGES * PAGE), 0);
+    start(&f, 16, true);
+    assert_int_equal(use(&f, f.memory, PAGES * PAGE, SINK), 0);
+    assert_int_equal(madvise(f.memory, PAGES * PAGE, MADV_DONTNEED), 0);
+    assert_int_equal(use(&f, f.memory, PAGES * PAGE, SINK), 0);
+    assert_int_equal(munmap(f.memory, PAGES * PAGE), 0);
+    assert_false(rme_mreg_wants_reap(f.mreg));
+    map(f.memory);
+    assert_int_equal(use(&f, f.memory, PAGES * PAGE, SINK), 0);
+    assert_ptr_equal(mmap(f.memory + 8 * PAGE, 8 * PAGE, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_FIXED, fd, 0),
+                     f.memory + 8 * PAGE);
+    assert_int_equal(use(&f, f.memory, PAGES * PAGE, SINK), 0);
+    assert_int_equal(f.fake.regs, 1);
+    assert_int_equal(f.fake.deregs, 0);
+    close(fd);
+    stop(&f);
+}
+
+static void what_is_not_there_is_refused(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    start(&f, 16, true);
+    for (int cached = 0; cached < 2; cached++) {
+        if (cached)
+            assert_int_equal(use(&f, f.memory, PAGES * PAGE, SINK), 0);
+        assert_int_equal(munmap(f.memory + 3 * PAGE, PAGE), 0);
+        assert_int_equal(use(&f, f.memory, PAGES * PAGE, SINK), -EFAULT);
+        assert_int_equal(use(&f, f.memory, 3 * PAGE, SINK), 0);
+        assert_int_equal(use(&f, f.memory + 2 * PAGE, PAGE + 1, SINK), -EFAULT);
+        assert_int_equal(munmap(f.memory, PAGES * PAGE), 0);
+        map(f.memory);
+    }
+    stop(&f);
+}
+
+static void rights_are_looked_at(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    start(&f, 16, true);
+    for (int cached = 0; cached < 2; cached++) {
+        if (cached) {
+            assert_int_equal(use(&f, f.memory, PAGE, SINK), 0);
+            assert_int_equal(use(&f, f.memory, PAGE, SOURCE), 0);
+        }
+        assert_int_equal(mprotect(f.memory, PAGE, PROT_READ), 0);
+        assert_int_equal(use(&f, f.memory, PAGE, SINK), -EFAULT);
+        assert_int_equal(use(&f, f.memory, PAGE, SOURCE), -EACCES); /* for a window */
+        assert_int_equal(use(&f, f.memory, PAGE, RME_ACCESS_LOCAL), 0);
+        assert_int_equal(mprotect(f.memory, PAGE, PROT_NONE), 0);
+        assert_int_equal(use(&f, f.memory, PAGE, SOURCE), -EFAULT);
+        assert_int_equal(use(&f, f.memory, PAGE, RME_ACCESS_LOCAL), -EFAULT);
+        assert_int_equal(mprotect(f.memory, PAGE, PROT_READ | PROT_WRITE), 0);
+        assert_int_equal(use(&f, f.memory, PAGE, SOURCE), 0);
+    }
+    stop(&f);
+}
+
+/* Without windows what a peer is shown is for one operation, and needs no more rights than
+ * that. */
+static void without_windows(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    start(&f, 16, false);
+    assert_int_equal(use(&f, f.memory + 100, 50, SINK), 0);
+    assert_int_equal(fake_live(&f.fake), 0);
+    assert_int_equal(mprotect(f.memory, PAGE, PROT_READ), 0);
+    assert_int_equal(use(&f, f.memory, PAGE, SOURCE), 0);
+    assert_int_equal(fake_live(&f.fake), 0);
+    assert_int_equal(use(&f, f.memory, PAGE, RME_ACCESS_LOCAL), 0);
+    assert_int_equal(use(&f, f.memory, PAGE, RME_ACCESS_LOCAL), 0);
+    assert_int_equal(fake_live(&f.fake), 1);
+    assert_int_equal(f.fake.regs, 3);
+    stop(&f);
+}
+
+static void without_a_cache(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    start(&f, 0, true);
+    assert_false(rme_mreg_caches(f.mreg));
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(use(&f, f.memory, PAGE, SINK), 0);
+    assert_int_equal(f.fake.regs, 2);
+    assert_int_equal(fake_live(&f.fake), 0);
+    assert_int_equal(munmap(f.memory, PAGE), 0);
+    assert_int_equal(use(&f, f.memory, PAGE, SINK), -EFAULT);
+    stop(&f);
+}
+
+/* Threads that use memory while another changes it. */
+struct crowd {
+    struct fixture *f;
+    atomic_bool stop;
+};
+
+static void *uses(void *arg)
+{
+    struct crowd *crowd = arg;
+
+    while (!atomic_load(&crowd->stop)) {
+        struct rme_mseg seg = {.base = crowd->f->memory, .length = 8 * PAGE};
+        struct rme_mreg_hold *hold;
+
+        if (rme_mreg_acquire(crowd->f->mreg, &seg, 1, SINK, &hold) == 0 &&
+            rme_mreg_release(crowd->f->mreg, hold))
+            rme_mreg_reap(crowd->f->mreg);
+    }
+    return NULL;
+}
+
+static void changes_meanwhile(void **state)
+{
+    struct fixture f;
+    struct crowd crowd = {.f = &f};
+    pthread_t thread[2];
+
+    (void)state;
+    start(&f, 2, true);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, uses, &crowd), 0);
+    for (int i = 0; i < 300; i++) {
+        assert_int_equal(munmap(f.memory + i % 8 * PAGE, PAGE), 0);
+        (void)use(&f, f.memory + 16 * PAGE, PAGE, SINK);
+        map(f.memory);
+        (void)use(&f, f.memory + i % 8 * PAGE, PAGE, SOURCE);
+    }
+    atomic_store(&crowd.stop, true);
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    rme_mreg_reap(f.mreg);
+    assert_true(fake_live(&f.fake) <= 2);
+    assert_int_equal(use(&f, f.memory, 8 * PAGE, SINK), 0);
+    stop(&f);
+}
+
+/* All but the queries about mappings. */
+static void forbid_queries(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffff),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 'f' << 8 | 17, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        _exit(77);
+}
+
+static void use_pinned(void)
+{
+    struct rme_mseg seg;
+    struct rme_mreg_hold *hold;
+    struct fixture f;
+
+    forbid_queries();
+    start_unasked(&f, 16, true);
+    seg = (struct rme_mseg){.base = f.memory, .length = PAGE};
+    if (strstr(f.seen.last, "PROCMAP_QUERY") == NULL)
+        _exit(1);
+    if (rme_mreg_bound(f.mreg) != BOUND)
+        _exit(2);
+    if (rme_mreg_acquire(f.mreg, &seg, 1, SINK, &hold) != 0)
+        _exit(3);
+    if (fake_covers(&f.fake, seg.rkey, f.memory, PAGE, RME_ACCESS_DEMAND))
+        _exit(4);
+    _exit(0);
+}
+
+/* Where the kernel does not tell what is mapped, memory is pinned, with the bound of that. */
+static void older_kernels_pin(void **state)
+{
+    pid_t child;
+    int status;
+
+    (void)state;
+    fflush(NULL);
+    child = fork();
+    if (child == 0)
+        use_pinned();
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_pinned),
+        cmocka_unit_test(a_bound_that_is_set_holds),
+        cmocka_unit_test(a_change_changes_nothing),
+        cmocka_unit_test(what_is_not_there_is_refused),
+        cmocka_unit_test(rights_are_looked_at),
+        cmocka_unit_test(without_windows),
+        cmocka_unit_test(without_a_cache),
+        cmocka_unit_test(changes_meanwhile),
+        cmocka_unit_test(older_kernels_pin),
+    };
+
+    return cmocka_run_group_tests_name("demand", tests, NULL, NULL);
+}
