@@ -3,11 +3,13 @@
  * What a registration costs by itself, on the first device: registration SIZE COUNT prints the
  * microseconds that ibv_reg_mr takes for a buffer of SIZE bytes, and ibv_dereg_mr.  COUNT
  * buffers, each of its own pages that were written before, are registered one after the other,
- * then deregistered.
+ * then deregistered.  With `demand` their pages come on demand; a device that has none of that
+ * refuses them.
  */
 #include <infiniband/verbs.h>
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +25,7 @@ struct run {
     size_t size, count, step; /* bytes of a buffer; buffers; from one to the next */
     char *memory;
     struct ibv_mr **mr;
+    int access;
     double in, out; /* microseconds of all together */
 };
 
@@ -41,9 +44,7 @@ static int measure(struct run *run, struct ibv_pd *pd)
     int error = 0;
 
     for (done = 0; done < run->count; done++) {
-        run->mr[done] = ibv_reg_mr(pd, run->memory + done * run->step, run->size,
-                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
-                                       IBV_ACCESS_REMOTE_WRITE);
+        run->mr[done] = ibv_reg_mr(pd, run->memory + done * run->step, run->size, run->access);
         if (!run->mr[done]) {
             error = errno;
             break;
@@ -88,16 +89,21 @@ static size_t number(const char *text, size_t most)
 
 int main(int argc, char **argv)
 {
-    struct run run = {0};
+    struct run run = {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                                IBV_ACCESS_REMOTE_WRITE};
+    bool demand = argc == 4 && strcmp(argv[3], "demand") == 0;
     int error;
 
-    if (argc == 3) {
+    if (demand)
+        run.access |= IBV_ACCESS_ON_DEMAND;
+    if (argc == 3 || demand) {
         run.size = number(argv[1], MAX_SIZE);
         run.count = number(argv[2], MAX_COUNT);
     }
     if (!run.size || !run.count) {
-        fprintf(stderr,
-                "Usage: registration SIZE COUNT  (at most 67108864 bytes, 4096 times)\n");
+        fprintf(
+            stderr,
+            "Usage: registration SIZE COUNT [demand]  (at most 67108864 bytes, 4096 times)\n");
         return 2;
     }
     run.step = (run.size + PAGE - 1) / PAGE * PAGE;
