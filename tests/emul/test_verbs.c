@@ -692,6 +692,32 @@ TEST(inline_data_is_rounded_up)
     }
 }
 
+/* What is not moved is checked all the same, and smaller things move. */
+TEST(large_data_may_stay_where_it_is)
+{
+    struct side a = {0}, b = {0};
+
+    setenv("EMUVERBS_STILL_FROM", "4096", 1);
+    loop_open(&a, &b);
+    for (uint32_t n = 4095; n <= 4096; n++) {
+        bool moves = n < 4096;
+        pattern(a.buf, n, 1);
+        pattern(b.buf, n, 2);
+        post_recv(&b, 3, 0, 0);
+        post_send(&a, 1, WIMM, 0, n, 0);
+        expect_wc(a.scq, 1, IBV_WC_SUCCESS);
+        CHECK_EQ(expect_wc(b.rcq, 3, IBV_WC_SUCCESS).byte_len, n);
+        CHECK(is_pattern(b.buf, n, moves ? 1 : 2));
+        pattern(b.buf, n, 4);
+        post_send(&a, 2, READ, 0, n, 0);
+        expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+        CHECK(is_pattern(a.buf, n, moves ? 4 : 1));
+    }
+    CHECK_EQ(try_send(&a, 5, WRITE, 0, 4096, IBV_SEND_SIGNALED, a.raddr, a.rkey + 1), 0);
+    expect_wc(a.scq, 5, IBV_WC_REM_ACCESS_ERR);
+    loop_close(&a, &b);
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -731,6 +757,7 @@ int main(int argc, char **argv)
         T(faults_of_another_role_do_not_strike),
         T(four_thousand_queue_pairs),
         T(inline_data_is_rounded_up),
+        T(large_data_may_stay_where_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

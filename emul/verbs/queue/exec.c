@@ -413,6 +413,13 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
     return EXEC_DONE;
 }
 
+static bool is_moved(const struct run *r)
+{
+    uint64_t from = r->d->knobs.still_from;
+
+    return r->wr->length && (!from || r->wr->length < from);
+}
+
 static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint32_t *rnr_timer)
 {
     const struct emu_wr *wr = r->wr;
@@ -435,7 +442,7 @@ static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint
         return EXEC_RNR;
     }
     int err = 0;
-    if (wr->length)
+    if (is_moved(r))
         err = emu_copy_to(r->peer, r->local, r->nlocal, &remote, 1, wr->length);
     emu_mr_unpin(&pin);
     *status = err ? copy_failure(err) : IBV_WC_SUCCESS;
@@ -461,7 +468,7 @@ static enum exec_result do_read(struct run *r, enum ibv_wc_status *status)
     if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->user, wr->raddr, wr->length,
                                  IBV_ACCESS_REMOTE_READ, &remote, &pin) < 0)
         return deny(r, IBV_EVENT_QP_ACCESS_ERR, status);
-    if (wr->length)
+    if (is_moved(r))
         err = emu_copy_from(r->peer, r->local, r->nlocal, &remote, 1, wr->length);
     emu_mr_unpin(&pin);
     *status = err ? copy_failure(err) : IBV_WC_SUCCESS;
