@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# shellcheck shell=bash disable=SC2154
+# File systems of one OrangeFS server each, for bench/run-pvfs2 and bench/run-metadata, which source this after bench/lib.sh.
+# A way is a name with prefix[way], the OrangeFS, and scheme[way], its network.
+
+# Sets command, to which a program and its arguments are added: with that way's OrangeFS, file system and device.
+command=()
+choose() { # way
+    command=(env "PATH=${prefix[$1]}/bin:${prefix[$1]}/sbin:$PATH" "LD_LIBRARY_PATH=${prefix[$1]}/lib" "PVFS2TAB_FILE=$work/$1/tab")
+    [ "$1" != bound ] || command+=(EMUVERBS_STILL_FROM=16384)
+    [ "$1" = tcp ] || command+=("${wrapper[@]}")
+}
+run() { # way, program, arguments
+    choose "$1"
+    shift
+    "${command[@]}" "$@"
+}
+
+serve() { # way
+    local way=$1 dir=$work/$1 port
+    port=$((FIRST_PORT + ${#pids[@]}))
+    mkdir -p "$dir/mnt"
+    run "$way" pvfs2-genconfig --quiet --iospec="${scheme[$way]}://localhost:$port" \
+        --metaspec="${scheme[$way]}://localhost:$port" --storage="$dir/data" --logfile="$dir/server.log" \
+        "$dir/fs.conf" > "$dir/genconfig" 2>&1 || die "pvfs2-genconfig: $(tail -n 1 "$dir/genconfig")"
+    sed -i "s/^[ \t]*BMIModules.*/&\n\tDBMaxSize 67108864/" "$dir/fs.conf"
+    local options=
+    if [[ $way == @(ours|bound) ]] && [ -n "${BMI_OPTS-}" ]; then
+        sed -i "s/^[ \t]*BMIModules.*/&\n\tBMIOpts $BMI_OPTS/" "$dir/fs.conf"
+        options=",bmi_opts=\"$BMI_OPTS\""
+    fi
+    echo "${scheme[$way]}://localhost:$port/orangefs $dir/mnt pvfs2 defaults,noauto$options 0 0" > "$dir/tab"
+    local alias
+    alias=$(awk '$1 == "Alias" { print $2; exit }' "$dir/fs.conf")
+    run "$way" pvfs2-server -f -a "$alias" "$dir/fs.conf" > "$dir/mkfs" 2>&1 || die "$way: mkfs: $(tail -n 1 "$dir/mkfs")"
+    choose "$way"
+    "${command[@]}" pvfs2-server -d -a "$alias" "$dir/fs.conf" > "$dir/out" 2>&1 < /dev/null &
+    pids+=($!)
+    for ((i = 0; i < 60; i++)); do
+        run "$way" pvfs2-ping -m "$dir/mnt" > "$dir/ping" 2>&1 && return
+        sleep 0.5
+    done
+    tail -n 3 "$dir/ping" "$dir/server.log" >&2
+    die "$way: the server does not answer"
+}
