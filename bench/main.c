@@ -9,6 +9,7 @@
 #include "bench/modes.h"
 #include "bench/tcp_file.h"
 #include "bench/tcp_server.h"
+#include "bench/tcp_store.h"
 #include "bench/transport.h"
 
 static volatile sig_atomic_t stop;

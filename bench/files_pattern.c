@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Parts of a striped file, by requests of several ranges; see files_work.h.  Clients read the
+ * same file.  Each writes one of its own, at the same places, as an object of bmi-iod is one
+ * client's until it is complete.
+ */
+#include "bench/files_work.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where a client's ranges are. */
+struct pattern {
+    uint64_t first, length, stride; /* in the file */
+    uint64_t apart;                 /* from one to the next in memory */
+    uint64_t size;                  /* of the file */
+};
+
+/* Tiles, 2 x 2: a row is 1024 elements of 24 bytes, in one piece of memory.  Pieces: those of
+ * BT-IO, class A; the clients' in turn, with gaps in memory, too. */
+static struct pattern pattern_of(const struct work *w)
+{
+    const uint64_t row = 24576, piece = 2560;
+
+    if (w->mode == FILES_TILES)
+        return (struct pattern){.first =
+                                    w->client / 2 * w->count * 2 * row + w->client % 2 * row,
+                                .length = row,
+                                .stride = 2 * row,
+                                .apart = row,
+                                .size = (w->clients + 1) / 2 * w->count * 2 * row};
+    return (struct pattern){.first = w->client * piece,
+                            .length = piece,
+                            .stride = w->clients * piece,
+                            .apart = 2 * piece,
+                            .size = w->clients * w->count * piece};
+}
+
+static uint64_t word(const struct work *w, uint64_t offset)
+{
+    return (w->seed + offset) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static void fill(const struct work *w, char *data, uint64_t offset, uint64_t length)
+{
+    for (uint64_t at = 0; at < length; at += 8) {
+        uint64_t x = word(w, offset + at);
+        memcpy(data + at, &x, 8);
+    }
+}
+
+static bool has(const struct work *w, const char *data, uint64_t offset, uint64_t length)
+{
+    for (uint64_t at = 0; at < length; at += 8) {
+        uint64_t x = word(w, offset + at);
+        if (memcmp(data + at, &x, 8) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* All ranges of this client, some of them in each request. */
+static bool move_all(struct work *w, const struct pattern *p, const char *name, char *memory,
+                     bool writes)
+{
+    struct files *f = w->files;
+    struct files_piece piece[FILES_PIECES];
+    bool good = f->ops->begin(f, name, p->size, writes);
+
+    for (unsigned i = 0; good && i < w->count; i += w->batch) {
+        unsigned n = w->count - i < w->batch ? w->count - i : w->batch;
+
+        for (unsigned k = 0; k < n; k++)
+            piece[k] = (struct files_piece){p->first + (i + k) * p->stride, p->length,
+                                            memory + (i + k) * p->apart};
+        good = f->ops->move(f, piece, n);
+    }
+    return good && f->ops->end(f);
+}
+
+/* The file that all read: written by one client, from end to end. */
+static bool make_whole(struct work *w, const struct pattern *p, const char *name)
+{
+    struct files *f = w->files;
+    char *memory = malloc(FILES_BYTES);
+    bool good = memory && f->ops->begin(f, name, p->size, true);
+    uint64_t at, n;
+
+    for (at = 0; good && at < p->size; at += n) {
+        struct files_piece piece = {.offset = at, .memory = memory};
+
+        n = p->size - at < FILES_BYTES ? p->size - at : FILES_BYTES;
+        piece.length = n;
+        fill(w, memory, at, n);
+        good = f->ops->move(f, &piece, 1);
+    }
+    free(memory);
+    return good && f->ops->end(f);
+}
+
+static bool check(struct work *w, const struct pattern *p, const char *memory)
+{
+    for (unsigned i = 0; i < w->count; i++) {
+        if (has(w, memory + i * p->apart, p->first + i * p->stride, p->length))
+            continue;
+        snprintf(w->files->why, sizeof w->files->why, "range %u of client %u is wrong", i,
+                 w->client);
+        return false;
+    }
+    return true;
+}
+
+bool work_pattern(struct work *w)
+{
+    struct pattern p = pattern_of(w);
+    const char *what = w->mode == FILES_TILES ? "tiles" : "pieces";
+    char *memory = calloc(w->count, p.apart);
+    char name[40];
+    bool good = memory;
+
+    if (w->writes)
+        snprintf(name, sizeof name, "%s-%u", what, w->client);
+    else
+        snprintf(name, sizeof name, "%s", what);
+    for (unsigned i = 0; good && i < w->count; i++)
+        if (w->writes)
+            fill(w, memory + i * p.apart, p.first + i * p.stride, p.length);
+        else
+            memset(memory + i * p.apart, 1, p.length); /* makes the pages real */
+    if (good && !w->writes && w->client == 0)
+        good = make_whole(w, &p, name);
+    if (good)
+        w->begin(w->arg);
+    good = good && move_all(w, &p, name, memory, w->writes);
+    if (good)
+        w->end(w->arg, 0, w->count * p.length);
+    if (good && w->writes) {
+        memset(memory, 0, w->count * p.apart);
+        good = move_all(w, &p, name, memory, false);
+    }
+    good = good && check(w, &p, memory);
+    free(memory);
+    return good;
+}

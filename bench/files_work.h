@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * files_work.h - what bench/files does with files, one client of it.  All that is read is
+ * compared with what was written, which follows from the seed.  Functions return false at the
+ * first failure, with a line in files->why.
+ */
+#ifndef BENCH_FILES_WORK_H
+#define BENCH_FILES_WORK_H
+
+#include "bench/files.h"
+
+enum files_mode { FILES_POSTMARK, FILES_FILEOP, FILES_TILES, FILES_PIECEWISE };
+
+#define FILES_FIGURES 5
+
+struct work {
+    struct files *files;
+    enum files_mode mode;
+    unsigned client, clients;
+    unsigned count;        /* files of the pool, rows of a tile, pieces of a client */
+    unsigned transactions; /* of postmark */
+    unsigned batch;        /* rows or pieces of one request */
+    size_t size;           /* bytes of a small file */
+    bool append;           /* postmark: what writes appends, else it writes the whole file */
+    bool writes;           /* tiles, pieces */
+    uint64_t seed;
+
+    /* Called with what was prepared, and again with what was timed. */
+    void (*begin)(void *arg);
+    void (*end)(void *arg, unsigned figure, uint64_t done);
+    void *arg;
+};
+
+/* Small files: makes a pool, does the transactions, removes it.  Figure 0: transactions. */
+bool work_postmark(struct work *work);
+
+/* Makes files, opens, reads, rewrites and removes them.  Figures 0 to 4: files. */
+bool work_fileop(struct work *work);
+
+/* Parts of a file that is striped over the servers.  Figure 0: bytes. */
+bool work_pattern(struct work *work);
+
+#endif
