@@ -179,6 +179,7 @@ struct rme_fabric {
     uint32_t hash_size, hash_used;
     struct ib_link_list links, dirty, eventful, downs, tx_waiters, probes;
     struct ib_link_list draining, waning; /* each in the order in which its time is over */
+    struct ib_link_list ways;             /* of the head, likewise: that could go another way */
     unsigned drained;                     /* links in the lists of the completion queues */
     struct ib_xfer_queue done;            /* completed transfers without an event yet */
 

@@ -92,6 +92,8 @@ struct rme_link {
     bool bound;    /* the way leaves by the rail's own address */
     bool any_near; /* a rail is in the network of one of the addresses */
     bool stuck;    /* the rail that it moved to keeps no promise: no further way */
+    bool on_way;   /* in f->head->ways: there is another way */
+    uint64_t way_end;
     uint8_t hello[IB_HELLO_MAX]; /* what we send in a request */
     size_t hello_length;
     uint8_t answer[IB_HELLO_MAX]; /* what came from the peer */
@@ -99,7 +101,8 @@ struct rme_link {
     char peer[IB_PEER_MAX];
     struct sockaddr_storage sockaddr;
     TAILQ_ENTRY(rme_link)
-    all_entry, dirty_entry, event_entry, down_entry, room_entry, drain_entry, probe_entry;
+    all_entry, dirty_entry, event_entry, down_entry, room_entry, drain_entry, probe_entry,
+        way_entry;
     struct rme_link *hash_next;
 };
 TAILQ_HEAD(ib_link_list, rme_link);

@@ -101,6 +101,11 @@ const struct rme_option_row ib_options[] = {
      NULL},
     {"resolve_timeout_ms", "ms", 2000, 10, 600000,
      "Time to find the device for an address, and again to find the route.", NULL},
+    {"way_timeout_ms", "ms", 3000, 10, 600000,
+     "Where a peer has several addresses, or this host several devices: the time in which a "
+     "connection by one of them must be up before another is tried.  The last has what is left "
+     "of connect_timeout_ms.",
+     NULL},
     {"drain_timeout_ms", "ms", 1000, 10, 600000,
      "Time a failed connection's queue has to give its requests back before it is destroyed "
      "without.",

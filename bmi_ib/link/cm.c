@@ -124,6 +124,7 @@ int ib_cm_start(struct rme_link *l)
         return error;
     }
     ib_link_state_set(l, IB_ADDRESSING);
+    ib_link_way(l, true);
     return 0;
 }
 

@@ -17,7 +17,8 @@
  *
  * A name with several addresses is tried address by address: a link that fails before it was
  * up, without an answer of the peer's engine, starts again with the next one, or with the next
- * rail where there are several (rails.c).  One that the
+ * rail where there are several (rails.c), and so does one that is not up in way_timeout_ms,
+ * while there is another.  One that the
  * peer refuses as stale starts again with the same: the peer has found a connection with the
  * number of our queue pair that is gone here, and has ended it while refusing.
  *
@@ -128,9 +129,23 @@ static bool is_rising(enum ib_link_state s)
            s == IB_ACCEPTING;
 }
 
+void ib_link_way(struct rme_link *l, bool begins)
+{
+    struct rme_fabric *head = l->f->head;
+    if (l->on_way)
+        TAILQ_REMOVE(&head->ways, l, way_entry);
+    l->on_way = begins && ib_rail_more(l);
+    if (!l->on_way)
+        return;
+    l->way_end = ib_now_ms() + (uint64_t)ib_option(head, "way_timeout_ms");
+    TAILQ_INSERT_TAIL(&head->ways, l, way_entry);
+}
+
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
 {
     l->f->head->connecting += (unsigned)is_rising(state) - (unsigned)is_rising(l->state);
+    if (!is_rising(state))
+        ib_link_way(l, false);
     if (l->state != state)
         ib_log(l->f, RME_LOG_DEBUG, "%s: %s -> %s", l->peer, ib_link_state_name[l->state],
                ib_link_state_name[state]);
@@ -374,17 +389,31 @@ static void give_up(struct rme_fabric *f, const struct ib_link_list *list)
     }
 }
 
-/* Gives up on queue pairs that do not drain. */
+/* Leaves ways that were tried for long enough.  One that does not come up fails at a stride
+ * each (qp.c), and the rest is looked at in the next poll. */
+static void leave_ways(struct rme_fabric *f)
+{
+    struct rme_link *l = TAILQ_FIRST(&f->ways);
+    if (!l || l->way_end > ib_now_ms())
+        return;
+    ib_log(f, RME_LOG_INFO, "%s: %s for %lld ms: another way is tried", l->peer,
+           ib_link_state_name[l->state], (long long)ib_option(f, "way_timeout_ms"));
+    ib_link_way(l, false);
+    ib_link_fail(l, -ETIMEDOUT, false);
+}
+
+/* Gives up on queue pairs that do not drain, and on ways that do not lead to the peer. */
 void ib_link_timers(struct rme_fabric *f)
 {
     give_up(f, &f->draining);
     give_up(f, &f->waning);
+    leave_ways(f);
 }
 
 int ib_link_deadline(struct rme_fabric *f)
 {
     const struct rme_link *draining = TAILQ_FIRST(&f->draining),
-                          *waning = TAILQ_FIRST(&f->waning);
+                          *waning = TAILQ_FIRST(&f->waning), *way = TAILQ_FIRST(&f->ways);
     uint64_t first = ib_probe_deadline(f), now;
     if (f->drained)
         return 0;
@@ -392,6 +421,8 @@ int ib_link_deadline(struct rme_fabric *f)
         first = draining->drain_end;
     if (waning && waning->drain_end < first)
         first = waning->drain_end;
+    if (way && way->way_end < first)
+        first = way->way_end;
     if (first == UINT64_MAX)
         return -1;
     now = ib_now_ms();

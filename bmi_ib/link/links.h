@@ -10,6 +10,8 @@ extern const char *const ib_link_state_name[];
 extern const struct ib_reports ib_link_reports;
 struct rme_link *ib_link_new(struct rme_fabric *f);
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
+/* A way begins, which has way_timeout_ms if there is another one; or it has ended. */
+void ib_link_way(struct rme_link *l, bool begins);
 void ib_link_fail(struct rme_link *l, int error, bool deliver);
 void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error);
 void ib_link_drained(struct rme_link *l);
@@ -40,6 +42,8 @@ struct rme_fabric *ib_rail_first(struct rme_fabric *f, unsigned *first);
 /* The next way to the link's peer: its address, and with several rails its rail.  False: there
  * is none left. */
 bool ib_rail_next(struct rme_link *l);
+/* Would it find one? */
+bool ib_rail_more(const struct rme_link *l);
 /* A link without a queue pair becomes another rail's. */
 int ib_link_move(struct rme_link *l, struct rme_fabric *to);
 /* The rail's own address in the network of this one; NULL: it is not there. */

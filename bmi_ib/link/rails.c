@@ -14,7 +14,9 @@
  * routes are asked, as with one device, and the link becomes the rail's that they lead to.
  *
  * A rail that is dead is passed over, and one whose ports are down; a link that could not be
- * made over one of them, or was lost with it, so comes up again over another.
+ * made over one of them, or was lost with it, so comes up again over another.  Whether a peer's
+ * device is dead nobody says: requests to it are not answered, and rdma_cm asks for a minute.
+ * So a way that has been tried for way_timeout_ms is left for another, while there is one.
  *
  * Which addresses are whose is asked of rdma_cm when the fabric is opened: an address is bound,
  * and the device that has it is named.  To those of the interfaces come those that RoCE has in
@@ -62,9 +64,11 @@ static bool in_network(const struct sockaddr *x, const struct sockaddr *y, const
     return true;
 }
 
-/* The mask of the network that an address is in; of none, the address alone. */
+/* The mask of the widest network that an address is in (an interface may have the address
+ * alone, too); of none, the address alone. */
 static void mask_of(const struct ifaddrs *all, const struct sockaddr *sa, uint8_t *mask)
 {
+    memset(mask, 0xff, 16);
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
         const uint8_t *m;
         if (!i->ifa_addr || !i->ifa_netmask || i->ifa_addr->sa_family != sa->sa_family)
@@ -73,12 +77,9 @@ static void mask_of(const struct ifaddrs *all, const struct sockaddr *sa, uint8_
         /* the mask's family is not always filled in */
         m = n == 4 ? (const uint8_t *)&((const struct sockaddr_in *)i->ifa_netmask)->sin_addr
                    : (const uint8_t *)&((const struct sockaddr_in6 *)i->ifa_netmask)->sin6_addr;
-        if (in_network(i->ifa_addr, sa, m)) {
+        if (in_network(i->ifa_addr, sa, m) && memcmp(m, mask, n) < 0)
             memcpy(mask, m, n);
-            return;
-        }
     }
-    memset(mask, 0xff, 16);
 }
 
 static const uint8_t exactly[16] = {255, 255, 255, 255, 255, 255, 255, 255,
@@ -238,15 +239,38 @@ static bool next_near(struct rme_link *l, unsigned addresses)
     return false;
 }
 
+static unsigned addresses_of(const struct rme_link *l)
+{
+    unsigned n = 0;
+    for (const struct addrinfo *a = l->addresses; a; a = a->ai_next)
+        n++;
+    return n;
+}
+
+bool ib_rail_more(const struct rme_link *l)
+{
+    const struct rme_fabric *head = l->f->head;
+    unsigned addresses = addresses_of(l), near = head->rails * addresses;
+    if (l->stuck || !l->address)
+        return false;
+    if (!head->railed)
+        return l->address->ai_next != NULL;
+    for (unsigned way = l->way; way < near; way++) {
+        unsigned r = way / addresses, at = way % addresses;
+        const struct rme_fabric *rail = head->rail[(l->first + r) % head->rails];
+        if (usable(rail) && ib_rail_source(rail, address_at(l, (at + r) % addresses)->ai_addr))
+            return true;
+    }
+    return !l->any_near && (l->way < near ? 0 : l->way - near) < addresses;
+}
+
 bool ib_rail_next(struct rme_link *l)
 {
     struct addrinfo *a = l->address ? l->address->ai_next : l->addresses;
     if (l->stuck)
         return false;
     if (l->f->head->railed) {
-        unsigned addresses = 0, ways;
-        for (a = l->addresses; a; a = a->ai_next)
-            addresses++;
+        unsigned addresses = addresses_of(l), ways;
         if (next_near(l, addresses))
             return true;
         ways = l->way - l->f->head->rails * addresses; /* by routes, gone already */

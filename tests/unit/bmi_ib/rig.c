@@ -464,6 +464,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     TAILQ_INIT(&f->tx_waiters);
     TAILQ_INIT(&f->draining);
     TAILQ_INIT(&f->waning);
+    TAILQ_INIT(&f->ways);
     TAILQ_INIT(&f->cq[0].drained);
     TAILQ_INIT(&f->probes);
     TAILQ_INIT(&f->rx.open);
@@ -555,6 +556,32 @@ void rig_complete(struct rme_link *l, unsigned upto)
 int rig_poll(struct rme_event *events, int max)
 {
     return ib_poll(rig.f, events, max);
+}
+
+int rig_count(enum rme_event_type type, struct rme_event *last)
+{
+    struct rme_event event[16];
+    int found = 0, n;
+    unsigned strides; /* one in a poll, of which no event may come */
+    do {
+        strides = rig.f->strides;
+        n = rig_poll(event, 16);
+        for (int i = 0; i < n; i++)
+            if (event[i].type == type) {
+                found++;
+                if (last)
+                    *last = event[i];
+            }
+    } while (n || rig.f->strides != strides);
+    return found;
+}
+
+void rig_drain(struct rme_link *l)
+{
+    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle),
+                           .status = IBV_WC_WR_FLUSH_ERR});
+    rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, l->handle),
+                           .status = IBV_WC_WR_FLUSH_ERR});
 }
 
 void rig_cm(struct rme_link *l, enum rdma_cm_event_type type, int status, const void *data,

@@ -73,6 +73,11 @@ struct rme_link *rig_link_in(enum ib_link_state state);
 void rig_complete(struct rme_link *l, unsigned upto);
 /* Runs one poll: returns the number of events. */
 int rig_poll(struct rme_event *events, int max);
+/* Polls until nothing comes: returns how many events of a type there were; the last one is kept
+ * in *last, unless that is NULL. */
+int rig_count(enum rme_event_type type, struct rme_event *last);
+/* Lets the device give the markers back. */
+void rig_drain(struct rme_link *l);
 /* Hands the fabric a connection event and polls. */
 void rig_cm(struct rme_link *l, enum rdma_cm_event_type type, int status, const void *data,
             size_t length);
