@@ -46,11 +46,12 @@ make_work() { # MIB
 
 # An IPv4 address of a network device that belongs to an RDMA device; nothing if there is none.
 hca_address() {
-    local file dev
+    local file dev found
     for file in /sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*; do
-        dev=$(cat "$file" 2> /dev/null) || continue
-        ip -o -4 addr show dev "$dev" up 2> /dev/null | awk '{ sub("/.*", "", $4); print $4; exit }'
-    done | head -n 1
+        { read -r dev < "$file"; } 2> /dev/null || continue
+        found=$(ip -o -4 addr show dev "$dev" up 2> /dev/null | awk '{ sub("/.*", "", $4); print $4; exit }')
+        [ -z "$found" ] || { echo "$found"; return; }
+    done
 }
 
 # Sets host, device (for people), and wrapper (what runs a verbs program).
@@ -109,11 +110,13 @@ median() { sort -n "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] 
 # bytes) of one that measures bandwidth, microseconds one way (the typical time) of one that measures latency.
 perftest() { # PROGRAM SIZE COUNT [PORT]
     local server i port=$((FIRST_PORT + ${4:-1})) rc=1
-    "${wrapper[@]}" "$1" -s "$2" -n "$3" -p "$port" -F > "$work/perftest.server" 2>&1 < /dev/null &
+    # shellcheck disable=SC2086
+    "${wrapper[@]}" "$1" ${PERFTEST_OPTIONS-} -s "$2" -n "$3" -p "$port" -F > "$work/perftest.server" 2>&1 < /dev/null &
     server=$!
     pids+=("$server")
     for ((i = 0; i < 100; i++)); do
-        "${wrapper[@]}" "$1" -s "$2" -n "$3" -p "$port" -F "$host" > "$work/perftest" 2>&1 < /dev/null && { rc=0; break; }
+        # shellcheck disable=SC2086
+        "${wrapper[@]}" "$1" ${PERFTEST_OPTIONS-} -s "$2" -n "$3" -p "$port" -F "$host" > "$work/perftest" 2>&1 < /dev/null && { rc=0; break; }
         grep -qi "couldn't connect" "$work/perftest" || break
         sleep 0.05
     done
