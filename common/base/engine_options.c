@@ -155,6 +155,10 @@ const struct rme_option_row rme_engine_options[] = {
      "User memory kept registered for reuse; -1 derives it from RLIMIT_MEMLOCK, and is no "
      "bound where a device pages memory on demand.",
      NULL},
+    {"regcache_batch", "count", 16, 1, 1 << 10,
+     "Registrations that are given up together when there is no room for another one, an "
+     "eighth of regcache_entries at most: what lies side by side costs less so.",
+     NULL},
     {"zone_bytes", "bytes", -1, -1, 64 * TIB,
      "Bound of registered zone memory (buffers handed out and bounce buffers); -1 derives it "
      "from RLIMIT_MEMLOCK.",

@@ -315,6 +315,7 @@ static int open_memory(struct rme *rme)
         .pin = &rme->pin,
         .max_entries = (uint64_t)rme_option(rme->options, "regcache_entries"),
         .max_bytes = bound(rme->options, "regcache_bytes", 4),
+        .batch = (uint32_t)rme_option(rme->options, "regcache_batch"),
         .free_on_demand = rme_option(rme->options, "regcache_bytes") < 0,
         .single = rme->tuning.lists == RME_LISTS_SINGLE,
     };

@@ -121,7 +121,7 @@ static bool read_event(struct rme_monitor *monitor)
 
         write_down(monitor, change.start, change.end);
         write_down(monitor, change.to, to_end);
-        rme_uffd_unwatch(&monitor->uffd, change.to, to_end);
+        (void)rme_uffd_unwatch(&monitor->uffd, change.to, to_end);
         return true;
     }
     case RME_UFFD_OTHER:
@@ -409,19 +409,50 @@ void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch)
     pthread_mutex_unlock(&monitor->claims_lock);
 }
 
-void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *watch)
+/* Ends the watch on what nobody claims of a range.  watch_lock is held.  False: not on all. */
+static bool unwatch_range(struct rme_monitor *monitor, uintptr_t at, uintptr_t end)
 {
-    uintptr_t at = watch->start, end = watch->end, stop;
+    bool all = true;
+    uintptr_t stop;
 
-    pthread_mutex_lock(&monitor->watch_lock);
-    rme_monitor_drop(monitor, watch);
     if (rme_uffd_splits_huge(&monitor->uffd, at))
         at += RME_HUGE_PAGE - at % RME_HUGE_PAGE;
     if (rme_uffd_splits_huge(&monitor->uffd, end))
         end -= end % RME_HUGE_PAGE;
     while (next_unclaimed(monitor, &at, end, &stop)) {
-        rme_uffd_unwatch(&monitor->uffd, at, stop);
+        all = rme_uffd_unwatch(&monitor->uffd, at, stop) && all;
         at = stop;
+    }
+    return all;
+}
+
+/* How many of the watches, from the first on, touch each other; *end is theirs. */
+static unsigned touching(struct rme_watch *const *watch, unsigned count, uintptr_t *end)
+{
+    unsigned n;
+
+    *end = watch[0]->end;
+    for (n = 1; n < count && watch[n]->start <= *end; n++)
+        if (watch[n]->end > *end)
+            *end = watch[n]->end;
+    return n;
+}
+
+void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *const *watch,
+                         unsigned count)
+{
+    unsigned run;
+    uintptr_t end;
+
+    pthread_mutex_lock(&monitor->watch_lock);
+    for (unsigned i = 0; i < count; i++)
+        rme_monitor_drop(monitor, watch[i]);
+    for (unsigned i = 0; i < count; i += run) {
+        run = touching(&watch[i], count - i, &end);
+        /* one that is no such memory any more keeps the others from ending with it */
+        if (!unwatch_range(monitor, watch[i]->start, end) && run > 1)
+            for (unsigned k = i; k < i + run; k++)
+                (void)unwatch_range(monitor, watch[k]->start, watch[k]->end);
     }
     pthread_mutex_unlock(&monitor->watch_lock);
 }

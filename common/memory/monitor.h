@@ -74,8 +74,10 @@ void rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch);
  * another.  The watch is ended later, by rme_monitor_unwatch.  With the watcher's lock held. */
 void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch);
 
-/* Ends the watch on what nobody else claims.  No lock held. */
-void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *watch);
+/* Ends the watches, which are in the order of their addresses, on what nobody else claims, and
+ * those that touch at once.  No lock held. */
+void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *const *watch,
+                         unsigned count);
 
 /* With the watcher's lock held, before it relies on anything: calls `gone` for every change
  * that was complete before this call.  One atomic load when there was none. */

@@ -42,6 +42,8 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     if (mreg == NULL)
         return -ENOMEM;
     mreg->config = *config;
+    if (config->batch > config->max_entries / 8)
+        mreg->config.batch = (uint32_t)(config->max_entries / 8);
     if (config->max_bytes == UINT64_MAX)
         mreg->config.max_bytes = rme_pin_budget() / 4;
     if (config->call_ns <= 0 || config->page_ns <= 0) {
@@ -457,10 +459,29 @@ bool rme_mreg_wants_reap(const struct rme_mreg *mreg)
     return atomic_load(&mreg->pending) != 0;
 }
 
+/* Deregisters the first of a list, REAP_BATCH at most.  reap_lock is held. */
+static void bury_some(struct rme_mreg *mreg, struct region_list *list)
+{
+    struct region *dead[REAP_BATCH];
+    unsigned count;
+
+    for (count = 0; count < REAP_BATCH && !TAILQ_EMPTY(list); count++) {
+        dead[count] = TAILQ_FIRST(list);
+        TAILQ_REMOVE(list, dead[count], link);
+        rme_pin_dereg(mreg->config.pin, &dead[count]->mr);
+    }
+    mreg_cache_unwatch(mreg, dead, count);
+    for (unsigned i = 0; i < count; i++) {
+        if (dead[i]->block != NULL)
+            rme_zone_put(mreg->config.zone, dead[i]->block);
+        free(dead[i]);
+    }
+    atomic_fetch_sub(&mreg->pending, count);
+}
+
 void rme_mreg_reap(struct rme_mreg *mreg)
 {
     struct region_list batch = TAILQ_HEAD_INITIALIZER(batch);
-    struct region *region;
 
     if (!rme_mreg_wants_reap(mreg))
         return;
@@ -468,15 +489,8 @@ void rme_mreg_reap(struct rme_mreg *mreg)
     pthread_mutex_lock(&mreg->lock);
     TAILQ_CONCAT(&batch, &mreg->dead, link);
     pthread_mutex_unlock(&mreg->lock);
-    while ((region = TAILQ_FIRST(&batch)) != NULL) {
-        TAILQ_REMOVE(&batch, region, link);
-        rme_pin_dereg(mreg->config.pin, &region->mr);
-        mreg_cache_unwatch(mreg, region);
-        if (region->block != NULL)
-            rme_zone_put(mreg->config.zone, region->block);
-        free(region);
-        atomic_fetch_sub(&mreg->pending, 1);
-    }
+    while (!TAILQ_EMPTY(&batch))
+        bury_some(mreg, &batch);
     pthread_mutex_unlock(&mreg->reap_lock);
 }
 

@@ -35,8 +35,9 @@ struct rme_mreg_config {
     uint64_t max_entries;  /* cached registrations; 0: no cache */
     uint64_t max_bytes;    /* cached registered bytes; 0: no cache, UINT64_MAX: a quarter of
                               rme_pin_budget() */
-    bool free_on_demand;   /* no bound of bytes where memory comes on demand: they cost none */
-    bool single;           /* no groups: each segment is registered by itself */
+    uint32_t batch;      /* registrations that the cache gives up together; 0, 1: one by one */
+    bool free_on_demand; /* no bound of bytes where memory comes on demand: they cost none */
+    bool single;         /* no groups: each segment is registered by itself */
     double call_ns; /* cost of a registration: call_ns + page_ns * pages; both 0: presets */
     double page_ns;
 };

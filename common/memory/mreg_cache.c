@@ -217,17 +217,22 @@ bool mreg_cache_drop_unused(struct rme_mreg *mreg)
     return any;
 }
 
-/* Gives up unused regions until `more` bytes fit.  Lock held.  False: what is in use leaves no
- * room. */
+/* Gives up unused regions until `more` bytes fit, and some more of them then, so that they can
+ * be deregistered together.  Lock held.  False: what is in use leaves no room. */
 static bool make_room(struct rme_mreg *mreg, uint64_t more)
 {
     const struct rme_mreg_config *config = &mreg->config;
 
+    uint32_t evicted = 0;
+
     if (more > config->max_bytes)
         return false;
-    while (mreg->entries >= config->max_entries || mreg->bytes > config->max_bytes - more)
+    for (; mreg->entries >= config->max_entries || mreg->bytes > config->max_bytes - more;
+         evicted++)
         if (!evict(mreg))
             return false;
+    for (; evicted > 0 && evicted < config->batch && evict(mreg); evicted++)
+        ;
     return true;
 }
 
@@ -324,7 +329,7 @@ static void watch(struct rme_mreg *mreg, struct region *region)
 static void undo(struct rme_mreg *mreg, struct region *region)
 {
     leave(mreg, region);
-    mreg_cache_unwatch(mreg, region);
+    mreg_cache_unwatch(mreg, &region, 1);
     region->watched = false;
     region->watch = (struct rme_watch){0};
 }
@@ -363,8 +368,23 @@ int mreg_cache_register(struct rme_mreg *mreg, struct region *region)
     return 0;
 }
 
-void mreg_cache_unwatch(struct rme_mreg *mreg, struct region *region)
+/* Enters a watch in the order of addresses; what is given up one after the other often lies
+ * so. */
+static void sort_in(struct rme_watch **watch, unsigned count, struct rme_watch *new)
 {
-    if (region->watched)
-        rme_monitor_unwatch(mreg->monitor, &region->watch);
+    for (; count > 0 && watch[count - 1]->start > new->start; count--)
+        watch[count] = watch[count - 1];
+    watch[count] = new;
+}
+
+void mreg_cache_unwatch(struct rme_mreg *mreg, struct region *const *region, unsigned count)
+{
+    struct rme_watch *watch[REAP_BATCH];
+    unsigned watches = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        if (region[i]->watched)
+            sort_in(watch, watches++, &region[i]->watch);
+    if (watches > 0)
+        rme_monitor_unwatch(mreg->monitor, watch, watches);
 }

@@ -152,7 +152,9 @@ int mreg_demand_look(const struct rme_mreg *mreg, uintptr_t start, uintptr_t end
 int mreg_pin(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access, bool loud,
              struct rme_mr *mr);
 
-/* Ends the watch on what only this dead region needed. */
-void mreg_cache_unwatch(struct rme_mreg *mreg, struct region *region);
+#define REAP_BATCH 64
+
+/* Ends the watch on what only these dead regions needed, REAP_BATCH of them at most. */
+void mreg_cache_unwatch(struct rme_mreg *mreg, struct region *const *region, unsigned count);
 
 #endif

@@ -82,12 +82,11 @@ int rme_uffd_watch(const struct rme_uffd *u, uintptr_t start, uintptr_t end)
     return -EINVAL;
 }
 
-void rme_uffd_unwatch(const struct rme_uffd *u, uintptr_t start, uintptr_t end)
+bool rme_uffd_unwatch(const struct rme_uffd *u, uintptr_t start, uintptr_t end)
 {
     struct uffdio_range range = {.start = start, .len = end - start};
 
-    (void)ioctl(u->fd, UFFDIO_UNREGISTER,
-                &range); /* fails when the memory is gone, and with it the watch */
+    return ioctl(u->fd, UFFDIO_UNREGISTER, &range) == 0;
 }
 
 /* Asks one of the descriptors; the kernel's errno. */

@@ -29,7 +29,8 @@ void rme_uffd_close(struct rme_uffd *u);
 /* Starts to watch, ends to watch whole pages.  A negative errno: such memory cannot be watched
  * (files, huge pages of hugetlbfs, nothing there). */
 int rme_uffd_watch(const struct rme_uffd *u, uintptr_t start, uintptr_t end);
-void rme_uffd_unwatch(const struct rme_uffd *u, uintptr_t start, uintptr_t end);
+/* False: some of it is not such memory any more, and perhaps none is unwatched. */
+bool rme_uffd_unwatch(const struct rme_uffd *u, uintptr_t start, uintptr_t end);
 
 /* Ends every watch in this process, wherever the watched memory was moved to. */
 void rme_uffd_unwatch_all(const struct rme_uffd *u);
