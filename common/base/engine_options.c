@@ -166,8 +166,9 @@ const struct rme_option_row rme_engine_options[] = {
     {"zone_keep_bytes", "bytes", 64 * MIB, 0, 64 * TIB,
      "Idle zone memory that stays registered; more is given back to the system.", NULL},
     {"zone_idle_ms", "ms", 10000, 0, 3600000,
-     "Idle zone memory that nobody needed for this long is given back as well, all but 1 MiB; "
-     "0 never.",
+     "Idle zone memory that nobody needed for this long is given back as well, all but 1 MiB, "
+     "and what a peer was lent and has not used for so long (fast_bytes) is asked for again; 0 "
+     "never.",
      NULL},
     {"huge_pages", "switch", 1, 0, 1,
      "Take zone memory from huge pages when the system has any free.", NULL},

@@ -191,6 +191,7 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->fast_bytes = (uint32_t)rme_option(o, "fast_bytes");
     t->fast_pool =
         rme_least((uint64_t)rme_option(o, "fast_pool"), rme_pin_budget() / FAST_SHARE);
+    t->idle_ms = (uint32_t)rme_option(o, "zone_idle_ms");
     t->xfers_peer = (uint32_t)rme_option(o, "xfer_ops_peer");
     t->xfers = (uint32_t)rme_option(o, "xfer_ops");
     t->xfer_bytes = (uint64_t)rme_option(o, "xfer_bytes_peer");

@@ -168,6 +168,7 @@ static void run_timers(struct rme *rme)
     while ((timer = rme_timers_due(&rme->timers, now)) != NULL)
         timer_is_due(rme_entry(timer, struct rme_peer, timer), now);
     rme_zone_look(rme->zone, now);
+    rme_fast_look(rme, now);
 }
 
 int rme_progress(struct rme *rme, bool timers)

@@ -63,7 +63,7 @@
  * Giving back.  WITHDRAW asks for the area.  From then on nothing is written there; when our
  * device has done with what was, but for quiet writes, RELEASE says so, behind all messages
  * that are in the area.  Behind quiet writes it is a transfer that is not, and the stage goes
- * when that is complete.  We also release one that we cannot use.
+ * when that is complete.  We also release one for which we have no stage.
  *
  * Failure path.  The end of the link ends the writes; the stage goes when the link is down.
  * The area is the receiver's, and so is the care for what a wrong peer does with it.
@@ -202,6 +202,7 @@ static struct rme_fast_write *write_new(struct rme_fast_hold *hold, uint64_t siz
 
     (void)rme_fast_ring_room(&hold->ring, units, at, &skip);
     rme_fast_ring_take(&hold->ring, *at, units, skip);
+    rme_fast_hold_used(hold);
     hold->count++;
     write->hold = hold;
     write->op = NULL;
@@ -328,6 +329,8 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
                        ? look(op->peer, stream, op->seg, op->nseg, op->size, op->tag, &copied)
                        : FIT_NOT;
 
+    if (op->peer->talk->fast.held == NULL)
+        rme_fast_hold_missed(op->peer, stream, op->size);
     if (fit == FIT_LATER && stream == RME_EXPECTED && op->slot == NULL)
         return RME_START_STUCK;
     if (fit != FIT_NOW) {
@@ -358,7 +361,7 @@ static void made(struct rme_peer *peer)
 static void started(struct rme_peer *peer)
 {
     peer->talk->fast.wants = 0;
-    peer->talk->fast.refused = false;
+    peer->talk->fast.in_vain = 0;
 }
 
 static void init(struct rme_protocols *protocols)
@@ -367,6 +370,8 @@ static void init(struct rme_protocols *protocols)
     rme_node_init(&protocols->fast.lent);
     rme_node_init(&protocols->fast.waiting);
     rme_node_init(&protocols->fast.jobs);
+    rme_node_init(&protocols->fast.holds);
+    rme_node_init(&protocols->fast.granted);
 }
 
 static void down(struct rme_peer *peer)

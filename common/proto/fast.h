@@ -28,7 +28,7 @@ struct rme_fast {
     struct rme_fast_area *given; /* ours, that the peer may write into, or waits for */
     struct rme_fast_hold *held;  /* the peer's, that we may write into; NULL: none */
     uint32_t wants;              /* RTS of the peer that could have been written there */
-    bool refused; /* this link will not have one: it could not be made, or used */
+    uint8_t in_vain; /* times in a row that one could not be made, or came back unused */
     struct rme_node
         early; /* messages that stay in `given` (struct rme_early), the oldest first */
     struct rme_control release; /* RELEASE, when it is to be said */
@@ -53,6 +53,12 @@ struct rme_fast_pool {
     uint32_t leaving;        /* areas that were asked for again and are not back */
     uint32_t asked_at;       /* the clock, when the last of them was */
     uint32_t clock;          /* such messages, and RTS that could have been, modulo 2^32 */
+    uint64_t looked_at;      /* when idle areas were looked for, ms */
+    uint32_t looked_clock;   /* and the clock then */
+    /* what we hold of peers and have a stage for: the least recently used first, and in the
+     * order in which they were granted */
+    struct rme_node holds, granted;
+    uint32_t sent; /* messages to peers that were such, or would have been, modulo 2^32 */
 };
 
 /* ---- fast.c: the sender ---- */
@@ -114,6 +120,11 @@ void rme_fast_leave(struct rme_message *message);
 void rme_fast_bound(struct rme_peer *peer, bool all);
 /* RELEASE. */
 void rme_fast_released(struct rme_peer *peer, const struct rme_wire_message *message);
+
+/* Areas that nobody writes to are asked for again; `now` is rme_now(). */
+void rme_fast_look(struct rme *rme, uint64_t now);
+/* When that is to be done at the latest, UINT64_MAX: nothing is lent. */
+uint64_t rme_fast_look_at(const struct rme *rme);
 
 /* ---- Both ---- */
 

@@ -16,8 +16,12 @@
  * least recently if it was idle while IDLE_WANTS such messages were sent, else the one that was
  * granted first if TENURE of them were sent since.  So idle holders lose theirs to those who
  * come, and where all are busy it goes round, slowly, however much one of them sends; who has
- * none meanwhile uses rendezvous.  The measure is messages, not time: nobody loses anything as
- * long as nobody else would have it.  A peer that sends no such message costs nothing.
+ * none meanwhile uses rendezvous.  The measure is messages, not time.  A peer that sends no
+ * such message costs nothing, and one that has sent none for zone_idle_ms, or up to twice that,
+ * does not any more: its area is withdrawn, and it gives up what it has for that on its side.
+ *
+ * In vain.  What could not be made, or comes back as it was because the peer has no stage for
+ * it (fast_hold.c), is offered again, after twice as many messages each time.
  *
  * What a peer can do with it.  It can write what it likes into its area, at any time.  A
  * message's header and length are copied before they are looked at, its payload is only copied.
@@ -44,6 +48,7 @@
 #define WANTS      2u
 #define IDLE_WANTS 256u  /* of others, while a holder sends none: it is idle */
 #define TENURE     8192u /* of others, after which even a busy holder makes way */
+#define IN_VAIN    7u    /* times that WANTS is doubled */
 #define PAGE       4096u
 
 /* id, name, what it means */
@@ -159,11 +164,19 @@ static void dispose(struct rme *rme, struct rme_fast_area *area)
     rme_node_append(&pool_of(rme)->jobs, &area->job.link);
 }
 
-/* It cannot be had: the peer is not asked again on this link. */
+/* The peer is lent nothing now, and later than the last time. */
+static void put_off(struct rme_fast *fast)
+{
+    fast->wants = 0;
+    if (fast->in_vain < IN_VAIN)
+        fast->in_vain++;
+}
+
+/* It cannot be had. */
 static void refuse(struct rme *rme, struct rme_fast_area *area)
 {
     if (area->peer != NULL)
-        area->peer->talk->fast.refused = true;
+        put_off(&area->peer->talk->fast);
     dispose(rme, area);
 }
 
@@ -215,7 +228,7 @@ static bool send_grant(struct rme_peer *peer, struct rme_fast_area *area)
     rme_count(rme, RME_C_FAST_GRANTS);
     rme_peer_send_control(peer, &message, tx);
     area->state = AREA_GRANTED;
-    area->granted_at = area->used_at = pool_of(rme)->clock;
+    area->granted_at = area->used_at = ++pool_of(rme)->clock;
     rme_node_append(&pool_of(rme)->areas, &area->used);
     rme_node_append(&pool_of(rme)->lent, &area->lent);
     peer->credit.bulk_due = (uint32_t)(area->size / 2);
@@ -287,6 +300,16 @@ static struct rme_fast_area *next_to_go(const struct rme_fast_pool *pool)
     return pool->clock - oldest->granted_at >= TENURE ? oldest : NULL;
 }
 
+static void withdraw(struct rme_fast_pool *pool, struct rme_fast_area *area)
+{
+    delist(area);
+    area->state = AREA_WITHDRAWN;
+    area->leaving = true;
+    pool->leaving++;
+    pool->asked_at = pool->clock;
+    say(area);
+}
+
 static void withdraw_one(struct rme_fast_pool *pool)
 {
     struct rme_fast_area *area;
@@ -294,14 +317,35 @@ static void withdraw_one(struct rme_fast_pool *pool)
     if (pool->leaving != 0 && pool->clock - pool->asked_at < IDLE_WANTS)
         return;
     area = next_to_go(pool);
-    if (area == NULL)
+    if (area != NULL)
+        withdraw(pool, area);
+}
+
+uint64_t rme_fast_look_at(const struct rme *rme)
+{
+    const struct rme_fast_pool *pool = pool_of(rme);
+
+    return rme->tuning.idle_ms == 0 || rme_node_alone(&pool->areas)
+               ? UINT64_MAX
+               : pool->looked_at + rme->tuning.idle_ms;
+}
+
+/* Those not used since the last look are idle. */
+void rme_fast_look(struct rme *rme, uint64_t now)
+{
+    struct rme_fast_pool *pool = pool_of(rme);
+
+    if (now < rme_fast_look_at(rme))
         return;
-    delist(area);
-    area->state = AREA_WITHDRAWN;
-    area->leaving = true;
-    pool->leaving++;
-    pool->asked_at = pool->clock;
-    say(area);
+    while (!rme_node_alone(&pool->areas)) {
+        struct rme_fast_area *area = rme_entry(pool->areas.next, struct rme_fast_area, used);
+
+        if ((int32_t)(area->used_at - pool->looked_clock) > 0)
+            break;
+        withdraw(pool, area);
+    }
+    pool->looked_at = now;
+    pool->looked_clock = pool->clock;
 }
 
 /* Its peer does not wait any more. */
@@ -360,7 +404,7 @@ void rme_fast_wanted(struct rme_peer *peer, uint64_t size)
         size <= peer->eager_max[RME_EXPECTED] || bytes > rme->tuning.fast_pool)
         return;
     pool->clock++;
-    if (fast->refused || (fast->given == NULL && ++fast->wants < WANTS))
+    if (fast->given == NULL && ++fast->wants < WANTS << fast->in_vain)
         return;
     if (fast->given == NULL)
         want(peer, bytes);
@@ -432,8 +476,11 @@ void rme_fast_area_released(struct rme_peer *peer)
 {
     struct rme_fast_area *area = peer->talk->fast.given;
 
+    if (area->used_at != area->granted_at)
+        peer->talk->fast.in_vain = 0;
+    else if (area->state == AREA_GRANTED) /* it cannot use it */
+        put_off(&peer->talk->fast);
     peer->talk->fast.wants = 0;
-    peer->talk->fast.refused = area->state == AREA_GRANTED; /* it cannot use it */
     peer->credit.bulk_due = 0;
     delist(area);
     rme_node_remove(&area->control.link);

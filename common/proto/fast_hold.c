@@ -2,6 +2,12 @@
 /*
  * Memory that a peer has lent us: it is granted, asked for again, and released, and the stage
  * is made and goes.  fast.c tells how it is used.
+ *
+ * Stages are bounded like areas (fast_pool), and shared as they are (fast_area.c): all of the
+ * size that is asked for while little is used, then smaller ones, so that many peers can be
+ * written to at a time.  For whom nothing is left one is released: the least recently used if
+ * IDLE_SENT messages went elsewhere since, else the oldest if TENURE did.  The area that came
+ * too early goes back at once, and its owner offers it again a little later.
  */
 #include <stdlib.h>
 
@@ -9,10 +15,16 @@
 #include "proto/arrive.h"
 #include "proto/talk.h"
 
-#define AREA_MOST (4u << 20) /* of an area we use no more, in bytes */
+#define AREA_MOST   (4u << 20)   /* of an area we use no more, in bytes */
+#define STAGE_LEAST (128u << 10) /* of a stage, if so much was lent */
+#define STAGE_PART  32u          /* of what is left a stage has no more than this part */
+#define IDLE_SENT   256u         /* messages to others, while one is not used: it is idle */
+#define TENURE      8192u        /* after which even one that is in use makes way */
 
 static void hold_free(struct rme *rme, struct rme_fast_hold *hold)
 {
+    rme_node_remove(&hold->used);
+    rme_node_remove(&hold->granted);
     if (hold->stage != NULL)
         (void)rme_zone_put(rme->zone, hold->stage);
     rme->protocols->fast.stages -= hold->size;
@@ -73,6 +85,16 @@ static void end_if_idle(struct rme_fast_hold *hold)
         say_release(peer);
 }
 
+/* It takes no more messages, and is released when those that are under way are written. */
+static void end_hold(struct rme_fast_hold *hold)
+{
+    rme_node_remove(&hold->used);
+    rme_node_remove(&hold->granted);
+    hold->ending = true;
+    rme_peer_kick(hold->peer);
+    end_if_idle(hold);
+}
+
 /* The stage: a block of a zone. */
 static void make_stage(struct rme *rme, struct rme_fast_job *job)
 {
@@ -87,20 +109,84 @@ static void make_stage(struct rme *rme, struct rme_fast_job *job)
         hold_free(rme, hold);
         return;
     }
-    if (hold->stage == NULL || rme_zone_find(rme->zone, hold->stage, hold->size, &mr) != 0)
-        hold->ending = true;
-    else
+    if (hold->stage != NULL && rme_zone_find(rme->zone, hold->stage, hold->size, &mr) == 0)
         hold->lkey = mr->lkey;
+    else
+        end_hold(hold);
     end_if_idle(hold);
+}
+
+/* ---- Sharing ---- */
+
+/* Another peer has lent us memory, and there is no stage for it. */
+static void make_way(struct rme_fast_pool *pool)
+{
+    struct rme_fast_hold *unused, *oldest;
+
+    if (rme_node_alone(&pool->holds))
+        return;
+    unused = rme_entry(pool->holds.next, struct rme_fast_hold, used);
+    oldest = rme_entry(pool->granted.next, struct rme_fast_hold, granted);
+    if (pool->sent - unused->used_at >= IDLE_SENT)
+        end_hold(unused);
+    else if (pool->sent - oldest->granted_at >= TENURE)
+        end_hold(oldest);
+}
+
+/* Of so many bytes that were lent, how many a stage may have; 0: nothing is left. */
+static uint64_t stage_room(const struct rme *rme, uint64_t lent)
+{
+    uint64_t limit = rme->tuning.fast_pool, used = rme->protocols->fast.stages;
+    uint64_t left = limit - rme_least(used, limit), part = STAGE_LEAST;
+    uint64_t most = rme_least(rme_least(lent, rme->tuning.fast_bytes), AREA_MOST);
+
+    while (2 * part <= left / STAGE_PART)
+        part *= 2;
+    if (left < limit - limit / 4)
+        most = rme_least(most, part);
+    return left < rme_least(most, rme_least(limit, STAGE_LEAST)) ? 0 : rme_least(most, left);
+}
+
+void rme_fast_hold_used(struct rme_fast_hold *hold)
+{
+    struct rme_fast_pool *pool = &hold->peer->rme->protocols->fast;
+
+    hold->used_at = ++pool->sent;
+    rme_node_remove(&hold->used);
+    rme_node_append(&pool->holds, &hold->used);
+}
+
+void rme_fast_hold_missed(struct rme_peer *peer, enum rme_stream stream, uint64_t size)
+{
+    if ((peer->hello.flags & RME_HELLO_F_FAST) != 0 && size <= rme_fast_most(peer->rme, stream))
+        peer->rme->protocols->fast.sent++;
+}
+
+static struct rme_fast_hold *hold_new(struct rme_peer *peer, uint64_t room)
+{
+    struct rme_fast_pool *pool = &peer->rme->protocols->fast;
+    struct rme_fast_hold *hold = calloc(1, sizeof(*hold));
+
+    if (hold == NULL)
+        return NULL;
+    hold->peer = peer;
+    hold->ring.units = (uint32_t)(room / RME_WIRE_FAST_UNIT);
+    hold->size = (size_t)hold->ring.units * RME_WIRE_FAST_UNIT;
+    pool->stages += hold->size;
+    hold->used_at = hold->granted_at = pool->sent;
+    rme_node_append(&pool->holds, &hold->used);
+    rme_node_append(&pool->granted, &hold->granted);
+    hold->making = true;
+    hold->job.run = make_stage;
+    rme_node_append(&pool->jobs, &hold->job.link);
+    return hold;
 }
 
 void rme_fast_granted(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    const struct rme_tuning *tuning = &peer->rme->tuning;
-    struct rme_fast_pool *pool = &peer->rme->protocols->fast;
-    uint64_t room = tuning->fast_pool - rme_least(pool->stages, tuning->fast_pool);
     struct rme_wire_segment segment;
     struct rme_fast_hold *hold;
+    uint64_t room;
 
     if (peer->talk->fast.held != NULL || !rme_node_alone(&peer->talk->fast.release.link) ||
         message->nsegment != 1 || peer->rme->tuning.fast_bytes == 0 || !peer->credit.exact) {
@@ -108,23 +194,18 @@ void rme_fast_granted(struct rme_peer *peer, const struct rme_wire_message *mess
         return;
     }
     rme_wire_segment_at(message, 0, &segment);
-    room = rme_least(rme_least(room, AREA_MOST), rme_least(segment.length, tuning->fast_bytes));
-    hold = room >= RME_WIRE_FAST_UNIT ? calloc(1, sizeof(*hold)) : NULL;
+    room = stage_room(peer->rme, segment.length);
+    if (room == 0)
+        make_way(&peer->rme->protocols->fast);
+    hold = room >= RME_WIRE_FAST_UNIT ? hold_new(peer, room) : NULL;
     if (hold == NULL) {
         say_release(peer);
         return;
     }
-    hold->peer = peer;
     hold->address = segment.address;
     hold->key = segment.key;
     hold->late = (uint32_t)rme_least(segment.length - segment.length / 4, UINT32_MAX);
     hold->name = message->from;
-    hold->ring.units = (uint32_t)(room / RME_WIRE_FAST_UNIT);
-    hold->size = (size_t)hold->ring.units * RME_WIRE_FAST_UNIT;
-    pool->stages += hold->size;
-    hold->making = true;
-    hold->job.run = make_stage;
-    rme_node_append(&peer->rme->protocols->fast.jobs, &hold->job.link);
     peer->talk->fast.held = hold;
 }
 
@@ -134,11 +215,8 @@ void rme_fast_withdrawn(struct rme_peer *peer, const struct rme_wire_message *me
     struct rme_fast_hold *hold = peer->talk->fast.held;
 
     (void)message;
-    if (hold == NULL)
-        return;
-    hold->ending = true;
-    rme_peer_kick(peer);
-    end_if_idle(hold);
+    if (hold != NULL)
+        end_hold(hold);
 }
 
 /* ---- What is over ---- */
@@ -216,6 +294,8 @@ void rme_fast_hold_down(struct rme_peer *peer)
     for (uint32_t i = 0; i < hold->count; i++)
         let_go(peer->rme, &hold->write[(hold->first + i) % RME_FAST_WRITES]);
     peer->talk->fast.held = NULL;
+    rme_node_remove(&hold->used);
+    rme_node_remove(&hold->granted);
     hold->peer = NULL;
     if (!hold->making)
         hold_free(peer->rme, hold);

@@ -29,8 +29,10 @@ struct rme_fast_hold {
     struct rme_fast_job job; /* the stage is made */
     struct rme_peer *peer;   /* NULL: the link went while the stage was made */
     bool making;
-    bool ending; /* it is to be released */
-    bool gone;   /* it was, and is in the peer's `leaving` by this: */
+    bool ending;                   /* it is to be released */
+    struct rme_node used, granted; /* in the pool's holds and granted; alone if ending */
+    uint32_t used_at, granted_at;  /* the pool's `sent` */
+    bool gone;                     /* it was, and is in the peer's `leaving` by this: */
     struct rme_node leaving;
     struct rme_xfer last; /* RELEASE, if writes are at our device */
     uint64_t address, key;
@@ -63,5 +65,9 @@ extern const struct rme_control_kind rme_fast_release_kind;
 void rme_fast_granted(struct rme_peer *peer, const struct rme_wire_message *message);
 void rme_fast_withdrawn(struct rme_peer *peer, const struct rme_wire_message *message);
 void rme_fast_hold_down(struct rme_peer *peer);
+/* A message goes there. */
+void rme_fast_hold_used(struct rme_fast_hold *hold);
+/* A message of this size goes another way, as nothing is held of the peer. */
+void rme_fast_hold_missed(struct rme_peer *peer, enum rme_stream stream, uint64_t size);
 
 #endif

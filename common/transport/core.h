@@ -47,6 +47,7 @@ struct rme_tuning {
     bool invite;
     uint32_t fast_bytes; /* delegated to one peer; 0: none is, nor used */
     uint64_t fast_pool;  /* and to all */
+    uint32_t idle_ms;    /* what was not used for so long is asked for again; 0: never */
     uint32_t xfers_peer, xfers;
     uint64_t xfer_bytes; /* of a peer */
     uint32_t spin_us;

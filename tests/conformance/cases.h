@@ -131,7 +131,10 @@
     X(fast_of_an_idle_one)                                                                     \
     X(fast_of_who_waited_in_vain)                                                              \
     X(fast_of_a_dead_one)                                                                      \
-    X(fast_of_silent_ones)
+    X(fast_of_silent_ones)                                                                     \
+    X(fast_stages_go_round)                                                                    \
+    X(fast_stages_are_shared)                                                                  \
+    X(fast_of_who_falls_silent)
 
 /* Zones that are too small for all: ration_test.c. */
 #define RATION_CASES(X)                                                                        \

@@ -11,9 +11,11 @@
 
 #define NO_FAST "fast_bytes=0"
 #define SMALL_AREA                                                                             \
-    "fast_bytes=160K,fast_pool=16M,rx_size=2048,eager_max=64K,invite=0,measure_costs=0"
+    "fast_bytes=160K,fast_pool=16M,rx_size=2048,eager_max=64K,invite=0,measure_costs=0,"       \
+    "zone_idle_ms=0"
 #define ONE_AREA                                                                               \
-    "fast_bytes=128K,fast_pool=128K,rx_size=2048,eager_max=64K,invite=0,measure_costs=0"
+    "fast_bytes=128K,fast_pool=128K,rx_size=2048,eager_max=64K,invite=0,measure_costs=0,"      \
+    "zone_idle_ms=0"
 #define LENT_AFTER  4      /* exchanges until each side has been lent memory, for sure */
 #define FAST_SIZE   20000  /* bytes of a message that takes it, with the options above */
 #define LARGE_SIZE  200000 /* and of one that does not */

@@ -8,7 +8,7 @@
 #include "cases.h"
 
 #define AREA    131072 /* bytes lent to one client */
-#define OPTIONS "fast_bytes=128K,rx_size=2048,eager_max=64K,invite=0,measure_costs=0,rndv=write"
+#define OPTIONS "rx_size=2048,eager_max=64K,invite=0,measure_costs=0,rndv=write,zone_idle_ms=0"
 
 enum {
     MOST = 12,
@@ -26,14 +26,16 @@ static struct crowd {
     uint64_t most; /* bytes lent at a time */
 } crowd;
 
-static void open_crowd(int clients, int areas)
+/* Each lends `lent` bytes, the server `pool` in all. */
+static void open_lending(int clients, int lent, int pool)
 {
     char options[200], name[32];
 
-    snprintf(options, sizeof options, OPTIONS ",fast_pool=%d", areas * AREA);
+    snprintf(options, sizeof options, OPTIONS ",fast_bytes=%d,fast_pool=%d", lent, pool);
     bed_options(options);
     crowd = (struct crowd){.server = node_open("server", lane_uri(0)), .clients = clients};
-    bed_options(OPTIONS);
+    snprintf(options, sizeof options, OPTIONS ",fast_bytes=%d", lent);
+    bed_options(options);
     for (int i = 0; i < clients; i++) {
         struct pair *p = &crowd.pair[i];
 
@@ -46,6 +48,11 @@ static void open_crowd(int clients, int areas)
     blob_flat(&crowd.out, SIZE);
     blob_flat(&crowd.in, SIZE);
     blob_fill(&crowd.out, 1);
+}
+
+static void open_crowd(int clients, int areas)
+{
+    open_lending(clients, AREA, areas * AREA);
 }
 
 static void close_crowd(void)
@@ -69,6 +76,22 @@ static void talk(int i, int messages)
         op_check(&recv, SIZE);
         lent = node_counter(crowd.server, "fast_bytes");
         crowd.most = lent > crowd.most ? lent : crowd.most;
+    }
+}
+
+/* So many messages of the server to client `i`. */
+static void talk_back(int i, int messages)
+{
+    struct pair *p = &crowd.pair[i];
+    struct op send, recv;
+
+    while (messages-- > 0) {
+        post_recv(&recv, p->client, p->to_server, &crowd.in, 7);
+        post_send(&send, p->server, p->to_client, &crowd.out, 7);
+        pump_until_reported(&recv);
+        pump_until_reported(&send);
+        op_check(&recv, SIZE);
+        blob_check(&crowd.in, 1, SIZE);
     }
 }
 
@@ -236,4 +259,83 @@ void fast_of_silent_ones(void **state)
     assert_int_equal(node_counter(crowd.server, "fast_bytes"), AREA);
     assert_int_equal(crowd.most, AREA);
     close_crowd();
+}
+
+/* Messages of the server that client `i` got in memory of its own. */
+static uint64_t fast_back(int i)
+{
+    return node_counter(crowd.pair[i].client, "recvs_fast");
+}
+
+/* All of them lend, and the server has stages for few: the same ones are not served for ever,
+ * and nobody is refused for good. */
+void fast_stages_go_round(void **state)
+{
+    enum { CLIENTS = 4, STAGES = 2 };
+    uint64_t first;
+
+    (void)state;
+    open_crowd(CLIENTS, STAGES);
+    for (int i = 0; i < STAGES; i++)
+        talk_back(i, 10);
+    if (fast_back(0) == 0) /* a lane whose options rule it out */
+        skip();
+    assert_true(fast_back(1) > 0);
+    /* the first two are not spoken to any more */
+    talk_back(2, IDLE * 3 + 20);
+    assert_true(fast_back(2) > 0);
+    first = fast_back(2);
+    talk_back(3, IDLE * 6 + 20);
+    assert_true(fast_back(3) > 0);
+    /* who had to make way has it again as soon as others are idle */
+    assert_true(fast_back(2) == first);
+    first = fast_back(0);
+    talk_back(0, IDLE * 6 + 20);
+    assert_true(fast_back(0) > first);
+    close_crowd();
+}
+
+/* With few bytes for stages each has less, and more of them have some. */
+void fast_stages_are_shared(void **state)
+{
+    enum { CLIENTS = 6 };
+
+    (void)state;
+    /* two have twice as much, before it becomes less than three quarters */
+    open_lending(CLIENTS, 2 * AREA, (CLIENTS + 2) * AREA);
+    for (int r = 0; r < 10; r++)
+        for (int i = 0; i < CLIENTS; i++)
+            talk_back(i, 1);
+    if (fast_back(0) == 0)
+        skip();
+    for (int i = 0; i < CLIENTS; i++)
+        assert_in_range(fast_back(i), 5, 10);
+    close_crowd();
+}
+
+/* Who is silent for long enough loses it by itself, on both sides, and has it again when it
+ * speaks. */
+void fast_of_who_falls_silent(void **state)
+{
+    struct pair p;
+    int64_t end = lane_now() + BED_PATIENCE_MS;
+    uint64_t grants;
+
+    (void)state;
+    bed_options("rx_size=2048,eager_max=64K,invite=0,measure_costs=0,rndv=write,"
+                "fast_bytes=128K,zone_idle_ms=30");
+    pair_open(&p);
+    for (int i = 0; i < 10; i++)
+        pair_exchange(&p, SIZE, i);
+    grants = node_counter(p.server, "fast_grants");
+    if (grants == 0)
+        skip();
+    while (node_counter(p.server, "fast_bytes") + node_counter(p.client, "fast_bytes") != 0 &&
+           lane_now() < end)
+        pump();
+    assert_int_equal(node_counter(p.server, "fast_bytes"), 0);
+    assert_int_equal(node_counter(p.client, "fast_bytes"), 0);
+    for (int i = 0; i < 10; i++)
+        pair_exchange(&p, SIZE, i);
+    assert_true(node_counter(p.server, "fast_grants") > grants);
 }

@@ -13,7 +13,7 @@
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,dont_fork=off,rndv=write,invite=0,"           \
     "rx_size=4096,credits=32,keepalive_ms=0,idle_keepalive_ms=0,measure_costs=0,"              \
-    "fast_bytes=128K,fast_pool=256K"
+    "fast_bytes=128K,fast_pool=256K,zone_idle_ms=1000"
 
 enum { SIZE = 20000, AREA = 128 << 10, CREDITS = 32 };
 
@@ -118,13 +118,81 @@ static void lends_nothing_to_others(void **state)
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
     assert_int_equal(count_of("fast_bytes"), 0);
     script.no_regs = true;
-    for (uint32_t i = 9; i < 20; i++)
-        rts(i, SIZE);
+    for (uint32_t i = 1; i <= 2 + 4 + 5; i++)
+        rts(8 + i, SIZE);
     script.no_regs = false;
-    for (uint32_t i = 20; i < 30; i++)
-        rts(i, SIZE); /* it does not try for ever */
+    for (uint32_t i = 1; i <= 2; i++)
+        rts(19 + i, SIZE); /* it does not try each time */
     assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
     assert_int_equal(count_of("fast_bytes"), 0);
+    rts(22, SIZE);
+    assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
+}
+
+/* What comes back as it was is offered again, a little later each time; what was used, soon. */
+static void lends_again(void **state)
+{
+    uint32_t from = 3;
+
+    (void)state;
+    borrow();
+    for (uint32_t wants = 4; wants <= 16; wants *= 2) {
+        say(RME_WIRE_RELEASE);
+        scripted_hush();
+        for (uint32_t i = 1; i < wants; i++)
+            rts(from++, SIZE);
+        assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
+        rts(from++, SIZE);
+        assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
+    }
+    put(0, RME_WIRE_EAGER, SIZE, SIZE);
+    scripted_imm(RME_FAST_FIRST_NAME);
+    say(RME_WIRE_RELEASE);
+    scripted_hush();
+    rts(from++, SIZE);
+    assert_int_equal(scripted_count(RME_WIRE_GRANT), 0);
+    rts(from++, SIZE);
+    assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
+    assert_int_equal(count_of("protocol_errors"), 0);
+}
+
+static void look_at(uint64_t ms)
+{
+    uint64_t due;
+
+    rme_lock(scripted.rme);
+    due = rme_fast_look_at(scripted.rme);
+    rme_fast_look(scripted.rme, ms);
+    rme_unlock(scripted.rme);
+    scripted_run();
+    assert_true(due <= ms);
+}
+
+/* Who writes nothing there from one look to the next is asked for it. */
+static void the_silent_lose_it(void **state)
+{
+    uint64_t now = rme_now() + 10000;
+
+    (void)state;
+    borrow();
+    look_at(now);
+    for (int i = 0; i < 3; i++) {
+        put(0, RME_WIRE_EAGER, 100, 100);
+        scripted_imm(RME_FAST_FIRST_NAME);
+        look_at(now += 1000);
+        assert_int_equal(scripted_count(RME_WIRE_WITHDRAW), 0);
+    }
+    rts(50, 65 << 10); /* too large: that is no use of it */
+    look_at(now += 1000);
+    assert_int_equal(scripted_count(RME_WIRE_WITHDRAW), 1);
+    assert_true(rme_fast_look_at(scripted.rme) == UINT64_MAX);
+    assert_int_equal(count_of("fast_bytes"), AREA); /* until it is back */
+    say(RME_WIRE_RELEASE);
+    assert_int_equal(count_of("fast_bytes"), 0);
+    scripted_hush();
+    rts(51, SIZE);
+    rts(52, SIZE);
+    assert_int_equal(scripted_count(RME_WIRE_GRANT), 1);
 }
 
 static void takes_what_is_written(void **state)
@@ -631,6 +699,8 @@ int main(void)
         cmocka_unit_test(ring_is_a_ring),
         cmocka_unit_test_teardown(lends_to_who_would_use_it, close_it),
         cmocka_unit_test_teardown(lends_nothing_to_others, close_it),
+        cmocka_unit_test_teardown(lends_again, close_it),
+        cmocka_unit_test_teardown(the_silent_lose_it, close_it),
         cmocka_unit_test_teardown(takes_what_is_written, close_it),
         cmocka_unit_test_teardown(early_ones_stay, close_it),
         cmocka_unit_test_teardown(not_too_many_stay, close_it),
