@@ -243,7 +243,7 @@ void ib_cm_established(struct rme_link *l)
     ib_path_taken(l);
     ib_link_event(l, &l->event_up);
     if (l->queue.head)
-        ib_xfer_mark_dirty(l);
+        ib_link_dirty(l);
 }
 
 /* ---- Events ---- */

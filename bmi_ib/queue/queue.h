@@ -21,8 +21,6 @@ uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t promised);
 int ib_cq_reserve(struct rme_fabric *f, uint32_t n, struct ib_cq **out);
 int ib_cq_extend(struct ib_cq *cq, uint32_t n);
 void ib_cq_release(struct ib_cq *cq, uint32_t n);
-void ib_cq_poll(struct rme_fabric *f);
-int ib_wc_error(enum ibv_wc_status status);
 
 /* ---- rx.c ---- */
 int ib_rx_open(struct rme_fabric *f);
@@ -51,8 +49,7 @@ int ib_windows_open(struct rme_fabric *f);
 void ib_windows_close(struct rme_fabric *f);
 void ib_windows_drop(struct rme_link *l);
 void ib_windows_forget(struct rme_link *l);
-int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access);
-void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner);
+int ib_windows_ensure(struct rme_fabric *f, uint32_t n); /* n of them are free */
 /* The request that opens or closes. */
 void ib_window_build(struct rme_xfer *x, struct ibv_send_wr *wr);
 /* A request to close is complete: the window is free, and the engine is told. */
@@ -69,19 +66,25 @@ void ib_tx_forget(struct rme_link *l);
 
 void *ib_tx_get(struct rme_link *l);
 void ib_tx_put(struct rme_link *l, void *tx);
-void ib_tx_send(struct rme_link *l, void *tx, size_t length);
 
 /* ---- xfer.c ---- */
+void ib_tx_send(struct rme_link *l, void *tx, size_t length);
 void ib_xfer(struct rme_link *l, struct rme_xfer *x);
 void ib_flush(struct rme_fabric *f);
 void ib_xfer_enqueue(struct rme_link *l, struct rme_xfer *x);
-void ib_xfer_mark_dirty(struct rme_link *l);
 void ib_xfer_completed(struct rme_link *l, uint32_t position);
 void ib_xfer_purge(struct rme_link *l);
 void ib_emit_done(struct rme_fabric *f);
 /* Fills f->batch from the head of the link's queue; the pure part of posting.  True: more could
  * follow at once. */
 bool ib_xfer_build(struct rme_link *l);
+
+/* ---- expose.c ---- */
+int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access);
+void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner);
+
+/* ---- poll.c ---- */
+void ib_cq_poll(struct rme_fabric *f);
 
 /* The link that has this handle, NULL when it is gone. */
 static inline struct rme_link *ib_link_by_handle(const struct rme_fabric *f, uint32_t handle)
@@ -110,6 +113,15 @@ static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_ty
     e->xfer = NULL;
     e->closed = NULL;
     return e;
+}
+
+/* The link has something to hand to the device at the next flush. */
+static inline void ib_link_dirty(struct rme_link *l)
+{
+    if (l->dirty)
+        return;
+    l->dirty = true;
+    TAILQ_INSERT_TAIL(&l->f->dirty, l, dirty_entry);
 }
 
 /* Has a link something to tell?  `which` is one of its event_* flags; link/ delivers it. */

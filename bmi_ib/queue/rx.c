@@ -175,7 +175,7 @@ static void chain(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
     q->chained++;
     STAILQ_INSERT_TAIL(&q->chain, rx, next);
     if (!f->srq && ib_rx_must_post(f, q))
-        ib_xfer_mark_dirty(l);
+        ib_link_dirty(l);
 }
 
 /* How many buffers the queue lacks. */

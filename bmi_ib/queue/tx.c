@@ -106,13 +106,6 @@ void ib_tx_put(struct rme_link *l, void *data)
     ib_tx_release(l->f, ib_tx_of(data));
 }
 
-void ib_tx_send(struct rme_link *l, void *data, size_t length)
-{
-    struct ib_tx *tx = ib_tx_of(data);
-    tx->x.tx_length = length;
-    ib_xfer_enqueue(l, &tx->x);
-}
-
 /* Tells links that wait for a buffer, at most as many as there are buffers. */
 void ib_tx_rooms(struct rme_fabric *f)
 {

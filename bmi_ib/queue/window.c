@@ -70,8 +70,7 @@ static void give_back(struct rme_fabric *f, struct ib_window *w)
     f->windows.nfree++;
 }
 
-/* Makes sure that n windows are free. */
-static int ensure(struct rme_fabric *f, uint32_t n)
+int ib_windows_ensure(struct rme_fabric *f, uint32_t n)
 {
     while (f->windows.nfree < n) {
         struct ib_window *w = f->windows.made < f->caps.windows ? window_new(f) : NULL;
@@ -104,7 +103,8 @@ int ib_windows_open(struct rme_fabric *f)
     if (!region && has_windows(f)) {
         int64_t most = ib_option(f, "windows");
         f->caps.windows = (uint32_t)(most < f->dev.attr.max_mw ? most : f->dev.attr.max_mw);
-        if (ensure(f, f->caps.windows < FIRST_WINDOWS ? f->caps.windows : FIRST_WINDOWS))
+        if (ib_windows_ensure(f, f->caps.windows < FIRST_WINDOWS ? f->caps.windows
+                                                                 : FIRST_WINDOWS))
             f->caps.windows = f->windows.made;
     }
     f->caps.register_each = !region && f->caps.windows == 0;
@@ -136,61 +136,6 @@ void ib_windows_close(struct rme_fabric *f)
         free(w);
     }
     f->windows.nfree = 0;
-}
-
-/* ---- What the engine asks ---- */
-
-static void open_one(struct rme_link *l, struct rme_range *range, unsigned access)
-{
-    struct rme_fabric *f = l->f;
-    struct ib_window *w = LIST_FIRST(&f->windows.free);
-    LIST_REMOVE(w, entry);
-    f->windows.nfree--;
-    LIST_INSERT_HEAD(&l->windows, w, entry);
-    w->key = ibv_inc_rkey(w->key);
-    w->info = (struct ibv_mw_bind_info){.mr = ib_rkey_mr(f, range->rkey),
-                                        .addr = (uintptr_t)range->base,
-                                        .length = range->length,
-                                        .mw_access_flags = access & RME_ACCESS_REMOTE_WRITE
-                                                               ? IBV_ACCESS_REMOTE_WRITE
-                                                               : IBV_ACCESS_REMOTE_READ};
-    range->key = w->key;
-    range->window = w;
-    ib_xfer_enqueue(l, &w->open);
-    ib_count(f, WINDOWS, 1);
-}
-
-int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access)
-{
-    uint32_t wanted = 0;
-    for (uint32_t i = 0; i < n; i++)
-        wanted += range[i].length != 0;
-    if (l->state >= IB_DRAINING || ensure(l->f, wanted))
-        return -EAGAIN;
-    for (uint32_t i = 0; i < n; i++) {
-        range[i].key = 0;
-        range[i].window = NULL;
-        if (range[i].length)
-            open_one(l, &range[i], access);
-    }
-    return 0;
-}
-
-void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner)
-{
-    struct ib_window *last = NULL;
-    if (l->state >= IB_DRAINING) /* its end closes them, and may have freed them already */
-        return;
-    for (uint32_t i = 0; i < n; i++)
-        if (range[i].window)
-            last = range[i].window;
-    for (uint32_t i = 0; i < n; i++) {
-        struct ib_window *w = range[i].window;
-        if (!w)
-            continue;
-        w->close.owner = w == last ? owner : NULL; /* requests complete in order */
-        ib_xfer_enqueue(l, &w->close);
-    }
 }
 
 /* ---- Requests and completions ---- */

@@ -274,14 +274,6 @@ void ib_flush(struct rme_fabric *f)
     }
 }
 
-void ib_xfer_mark_dirty(struct rme_link *l)
-{
-    if (l->dirty)
-        return;
-    l->dirty = true;
-    TAILQ_INSERT_TAIL(&l->f->dirty, l, dirty_entry);
-}
-
 /* Gives the send buffer of something that will not be sent back. */
 static void drop(struct rme_fabric *f, struct rme_xfer *x)
 {
@@ -298,7 +290,7 @@ void ib_xfer_enqueue(struct rme_link *l, struct rme_xfer *x)
     x->fabric.at = 0;
     ib_queue_put(&l->queue, x);
     if (!l->stalled)
-        ib_xfer_mark_dirty(l);
+        ib_link_dirty(l);
 }
 
 /* A mistake of ours that would reach past the arrays, and a peer that admits no read: the link
@@ -312,6 +304,13 @@ static int impossible(const struct rme_link *l, const struct rme_xfer *x)
         if (x->piece[i].nseg > most)
             return -EINVAL;
     return 0;
+}
+
+void ib_tx_send(struct rme_link *l, void *data, size_t length)
+{
+    struct ib_tx *tx = ib_tx_of(data);
+    tx->x.tx_length = length;
+    ib_xfer_enqueue(l, &tx->x);
 }
 
 void ib_xfer(struct rme_link *l, struct rme_xfer *x)
@@ -360,7 +359,7 @@ void ib_xfer_completed(struct rme_link *l, uint32_t position)
     if (l->stalled) {
         l->stalled = false;
         l->f->resume = true;
-        ib_xfer_mark_dirty(l);
+        ib_link_dirty(l);
     }
 }
 

@@ -347,7 +347,7 @@ static void the_other_queue_costs_little_and_is_not_forgotten(void **state)
 
     /* there was no room for what it brings: the others wait no longer for it */
     struct rme_link *l = rig_link();
-    ib_xfer_mark_dirty(l);
+    ib_link_dirty(l);
     ib_flush(rig.f);
     unsigned said = 0;
     for (const struct ib_rx *rx = LIST_FIRST(&l->rxq.at_device); rx && said < 2; said++) {
@@ -400,7 +400,7 @@ static void open_own(void)
 static struct rme_link *receiving(void)
 {
     struct rme_link *l = rig_link();
-    ib_xfer_mark_dirty(l);
+    ib_link_dirty(l);
     ib_flush(rig.f);
     assert_int_equal(l->rxq.posted, 8);
     assert_int_equal(l->rxq.chained, 0);

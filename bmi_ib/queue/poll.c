@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * poll.c - taking completions from their queues, and handing each to what it completes.
+ *
+ * A server of many connections has several queues, and what comes comes through one of them for
+ * a while.  So a queue that brought something is asked alone for CQ_ALONE polls.  Then all are
+ * asked, and before that when the device is to wake us, or when a poll left something behind:
+ * nobody waits longer than for so many polls and what they take.
+ *
+ * A completion's id leads to its link or buffer by handle, so that a late one finds nothing. Of
+ * a failed completion only id, status and queue pair number mean anything.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+#include "bmi_ib/queue/queue.h"
+#include "bmi_ib/queue/wr_id.h"
+
+#define CQ_ALONE 16 /* polls of the queue that brings, between two of all */
+
+/* What a completion's failure means for the link. */
+static int wc_error(enum ibv_wc_status status)
+{
+    switch (status) {
+    case IBV_WC_SUCCESS:
+        return 0;
+    case IBV_WC_WR_FLUSH_ERR:
+    case IBV_WC_RETRY_EXC_ERR: /* the peer does not answer any more */
+    case IBV_WC_RESP_TIMEOUT_ERR:
+    case IBV_WC_REM_ABORT_ERR:
+        return -ECONNRESET;
+    case IBV_WC_RNR_RETRY_EXC_ERR: /* flow control is broken */
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_OP_ERR:
+    case IBV_WC_BAD_RESP_ERR:
+    case IBV_WC_REM_INV_RD_REQ_ERR:
+    case IBV_WC_LOC_LEN_ERR:
+        return -EPROTO;
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_ACCESS_ERR:
+        return -EFAULT;
+    default:
+        return -EIO;
+    }
+}
+
+/* A request failed.  The first failure says why; the flushes that follow say nothing. */
+static void wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,
+                      const char *what)
+{
+    if (wc->status == IBV_WC_RNR_RETRY_EXC_ERR)
+        ib_count(f, RNR, 1);
+    if (!l || l->state >= IB_DRAINING)
+        return;
+    ib_log(f, RME_LOG_WARN, "%s: %s failed: %s", l->peer, what, ibv_wc_status_str(wc->status));
+    f->reports->failed(l, wc_error(wc->status), true);
+}
+
+static void wc_send(struct rme_fabric *f, const struct ibv_wc *wc)
+{
+    struct rme_link *l = ib_link_by_handle(f, ib_wr_low(wc->wr_id));
+    if (!l || !l->qp)
+        return;
+    if (wc->status == IBV_WC_SUCCESS)
+        ib_xfer_completed(l, ib_wr_position(wc->wr_id));
+    else
+        wc_failed(f, l, wc, "a send, write or read");
+}
+
+static void wc_recv(struct rme_fabric *f, const struct ibv_wc *wc)
+{
+    struct ib_rx *rx = ib_rx_completed(f, wc->wr_id);
+    if (!rx)
+        return;
+    struct rme_link *l = f->srq ? ib_link_by_qp(f, wc->qp_num) : ib_link_by_handle(f, rx->link);
+    if (!l && !f->srq)
+        return;
+    if (wc->status != IBV_WC_SUCCESS) {
+        ib_rx_failed(f, l, rx);
+        wc_failed(f, l, wc, "a receive");
+        return;
+    }
+    bool imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+    ib_rx_received(f, l, rx, imm, imm ? ntohl(wc->imm_data) : wc->byte_len);
+}
+
+static void wc_mark(struct rme_fabric *f, const struct ibv_wc *wc, bool send)
+{
+    struct rme_link *l = ib_link_by_handle(f, ib_wr_low(wc->wr_id));
+    if (!l || !l->draining)
+        return;
+    if (send)
+        l->send_drained = true;
+    else
+        l->recv_drained = true;
+    f->reports->marked(l);
+}
+
+static void dispatch(struct rme_fabric *f, const struct ibv_wc *wc)
+{
+    switch (ib_wr_kind(wc->wr_id)) {
+    case IB_WR_SEND:
+        wc_send(f, wc);
+        return;
+    case IB_WR_RECV:
+        wc_recv(f, wc);
+        return;
+    case IB_WR_MARK_SEND:
+        wc_mark(f, wc, true);
+        return;
+    case IB_WR_MARK_RECV:
+        wc_mark(f, wc, false);
+        return;
+    case IB_WR_NONE:
+        break;
+    }
+    ib_log(f, RME_LOG_WARN, "device %s: a completion with the unknown id %#llx is ignored",
+           f->dev.name, (unsigned long long)wc->wr_id);
+}
+
+static void cq_broken(struct rme_fabric *f, struct ib_cq *c, int error)
+{
+    c->broken = true;
+    ib_log(f, RME_LOG_ERROR,
+           "device %s: a completion queue cannot be polled: %s; its connections fail",
+           f->dev.name, strerror(-error));
+    f->reports->all_failed(f, c, -EIO);
+}
+
+/* Takes completions while the caller has room for their events: each makes at most one of those
+ * that cannot wait.  False: there may be more. */
+static bool poll_one(struct rme_fabric *f, struct ib_cq *c)
+{
+    struct ibv_wc wc[IB_POLL_BATCH];
+    int want, got;
+    do {
+        want = f->out_max - f->out_used;
+        if (want > IB_POLL_BATCH)
+            want = IB_POLL_BATCH;
+        if (want <= 0 || c->broken)
+            return false;
+        got = ibv_poll_cq(c->cq, want, wc);
+        ib_count(f, CQ_POLLS, 1);
+        if (got < 0) {
+            cq_broken(f, c, ib_error(got));
+            return false;
+        }
+        ib_count(f, CQ_ENTRIES, (unsigned)got);
+        c->polled += (unsigned)got;
+        for (int i = 0; i < got; i++)
+            dispatch(f, &wc[i]);
+    } while (got == want);
+    c->emptied++;
+    return true;
+}
+
+/* All are asked, each first in its turn; the last that brought is asked alone next. */
+static void poll_all(struct rme_fabric *f)
+{
+    bool left = false;
+    unsigned brings = f->cqs;
+    for (unsigned i = 0; i < f->cqs; i++) {
+        unsigned k = (f->cq_first + i) % f->cqs;
+        uint64_t before = f->cq[k].polled;
+        if (!poll_one(f, &f->cq[k]))
+            left = true;
+        if (f->cq[k].polled != before)
+            brings = k;
+    }
+    f->cq_first = (f->cq_first + 1) % f->cqs;
+    if (brings < f->cqs && !left) {
+        f->cq_brings = brings;
+        f->cq_alone = CQ_ALONE;
+    }
+}
+
+void ib_cq_poll(struct rme_fabric *f)
+{
+    if (f->cqs == 1) {
+        (void)poll_one(f, &f->cq[0]);
+    } else if (f->cq_alone == 0) {
+        poll_all(f);
+    } else {
+        f->cq_alone--;
+        if (!poll_one(f, &f->cq[f->cq_brings]))
+            f->cq_alone = 0;
+    }
+}
