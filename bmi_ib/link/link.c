@@ -18,9 +18,9 @@
  * A name with several addresses is tried address by address: a link that fails before it was
  * up, without an answer of the peer's engine, starts again with the next one, or with the next
  * rail where there are several (rails.c), and so does one that is not up in way_timeout_ms,
- * while there is another.  One that the
- * peer refuses as stale starts again with the same: the peer has found a connection with the
- * number of our queue pair that is gone here, and has ended it while refusing.
+ * while there is another.  One that the peer refuses as stale starts again with the same: the
+ * peer has found a connection with the number of our queue pair that is gone here, and has
+ * ended it while refusing.
  *
  * Events of links are flags, delivered by poll in the order request, up, room, and down last,
  * after every message and completed transfer.  So nothing needs memory to report an event.
@@ -389,8 +389,8 @@ static void give_up(struct rme_fabric *f, const struct ib_link_list *list)
     }
 }
 
-/* Leaves ways that were tried for long enough.  One that does not come up fails at a stride
- * each (qp.c), and the rest is looked at in the next poll. */
+/* Leaves a way that was tried for long enough; one at a look, as that may be a stride (qp.c).
+ */
 static void leave_ways(struct rme_fabric *f)
 {
     struct rme_link *l = TAILQ_FIRST(&f->ways);
@@ -398,7 +398,6 @@ static void leave_ways(struct rme_fabric *f)
         return;
     ib_log(f, RME_LOG_INFO, "%s: %s for %lld ms: another way is tried", l->peer,
            ib_link_state_name[l->state], (long long)ib_option(f, "way_timeout_ms"));
-    ib_link_way(l, false);
     ib_link_fail(l, -ETIMEDOUT, false);
 }
 

@@ -64,11 +64,18 @@ static bool in_network(const struct sockaddr *x, const struct sockaddr *y, const
     return true;
 }
 
-/* The mask of the widest network that an address is in (an interface may have the address
- * alone, too); of none, the address alone. */
+static const uint8_t exactly[16] = {255, 255, 255, 255, 255, 255, 255, 255,
+                                    255, 255, 255, 255, 255, 255, 255, 255};
+
+/*
+ * The mask of the network that an address is in.  An interface that has the address says it,
+ * with the widest where it has it more than once, as alone and in a network.  Else it is the
+ * narrowest network that an interface has, as routes would have it; of none, the address alone.
+ */
 static void mask_of(const struct ifaddrs *all, const struct sockaddr *sa, uint8_t *mask)
 {
-    memset(mask, 0xff, 16);
+    bool own = false, found = false;
+    memcpy(mask, exactly, sizeof(exactly));
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
         const uint8_t *m;
         if (!i->ifa_addr || !i->ifa_netmask || i->ifa_addr->sa_family != sa->sa_family)
@@ -77,13 +84,16 @@ static void mask_of(const struct ifaddrs *all, const struct sockaddr *sa, uint8_
         /* the mask's family is not always filled in */
         m = n == 4 ? (const uint8_t *)&((const struct sockaddr_in *)i->ifa_netmask)->sin_addr
                    : (const uint8_t *)&((const struct sockaddr_in6 *)i->ifa_netmask)->sin6_addr;
-        if (in_network(i->ifa_addr, sa, m) && memcmp(m, mask, n) < 0)
+        bool same = in_network(i->ifa_addr, sa, exactly);
+        if (!in_network(i->ifa_addr, sa, m) || (own && !same))
+            continue;
+        int wider = memcmp(m, mask, n);
+        if (!found || (same && !own) || (same ? wider < 0 : wider > 0))
             memcpy(mask, m, n);
+        own = same;
+        found = true;
     }
 }
-
-static const uint8_t exactly[16] = {255, 255, 255, 255, 255, 255, 255, 255,
-                                    255, 255, 255, 255, 255, 255, 255, 255};
 
 static int own_add(struct rme_fabric *f, const struct ifaddrs *all, const struct sockaddr *sa)
 {
@@ -222,23 +232,6 @@ static struct addrinfo *address_at(const struct rme_link *l, unsigned n)
     return a;
 }
 
-/* The ways that are near, in turn. */
-static bool next_near(struct rme_link *l, unsigned addresses)
-{
-    struct rme_fabric *head = l->f->head;
-    while (l->way < head->rails * addresses && !l->stuck) {
-        unsigned r = l->way / addresses, at = l->way % addresses;
-        struct rme_fabric *rail = head->rail[(l->first + r) % head->rails];
-        struct addrinfo *a = address_at(l, (at + r) % addresses);
-        l->way++;
-        if (!usable(rail) || !ib_rail_source(rail, a->ai_addr) || ib_link_move(l, rail))
-            continue;
-        l->address = a;
-        return l->bound = l->any_near = true;
-    }
-    return false;
-}
-
 static unsigned addresses_of(const struct rme_link *l)
 {
     unsigned n = 0;
@@ -247,21 +240,49 @@ static unsigned addresses_of(const struct rme_link *l)
     return n;
 }
 
-bool ib_rail_more(const struct rme_link *l)
+/* The address of the first near way from *way on, its rail in *rail; NULL: there is none. */
+static struct addrinfo *near_way(const struct rme_link *l, unsigned *way,
+                                 struct rme_fabric **rail)
 {
     const struct rme_fabric *head = l->f->head;
-    unsigned addresses = addresses_of(l), near = head->rails * addresses;
+    unsigned addresses = addresses_of(l);
+    for (; *way < head->rails * addresses; ++*way) {
+        unsigned r = *way / addresses;
+        struct addrinfo *a = address_at(l, (*way + r) % addresses);
+        *rail = head->rail[(l->first + r) % head->rails];
+        if (usable(*rail) && ib_rail_source(*rail, a->ai_addr))
+            return a;
+    }
+    return NULL;
+}
+
+/* The ways that are near, in turn. */
+static bool next_near(struct rme_link *l)
+{
+    struct rme_fabric *rail;
+    struct addrinfo *a;
+    while (!l->stuck && (a = near_way(l, &l->way, &rail)) != NULL) {
+        l->way++;
+        if (ib_link_move(l, rail))
+            continue;
+        l->address = a;
+        return l->bound = l->any_near = true;
+    }
+    return false;
+}
+
+bool ib_rail_more(const struct rme_link *l)
+{
+    struct rme_fabric *rail;
+    unsigned way = l->way;
     if (l->stuck || !l->address)
         return false;
-    if (!head->railed)
+    if (!l->f->head->railed)
         return l->address->ai_next != NULL;
-    for (unsigned way = l->way; way < near; way++) {
-        unsigned r = way / addresses, at = way % addresses;
-        const struct rme_fabric *rail = head->rail[(l->first + r) % head->rails];
-        if (usable(rail) && ib_rail_source(rail, address_at(l, (at + r) % addresses)->ai_addr))
-            return true;
-    }
-    return !l->any_near && (l->way < near ? 0 : l->way - near) < addresses;
+    if (near_way(l, &way, &rail))
+        return true;
+    /* way is behind the near ones now, as far as they have been tried */
+    return !l->any_near && way < (l->f->head->rails + 1) * addresses_of(l);
 }
 
 bool ib_rail_next(struct rme_link *l)
@@ -271,7 +292,7 @@ bool ib_rail_next(struct rme_link *l)
         return false;
     if (l->f->head->railed) {
         unsigned addresses = addresses_of(l), ways;
-        if (next_near(l, addresses))
+        if (next_near(l))
             return true;
         ways = l->way - l->f->head->rails * addresses; /* by routes, gone already */
         a = l->stuck || l->any_near || ways >= addresses ? NULL : address_at(l, ways);

@@ -1,7 +1,21 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A peer of several addresses: which is tried, and for how long. */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <string.h>
 #include "rig.h"
+
+/* A link that connects by the first of so many addresses. */
+static struct rme_link *link_to(unsigned addresses, const char *host)
+{
+    struct rme_link *l = rig_link_in(IB_CONNECTING);
+    struct addrinfo **tail = &l->addresses;
+    for (unsigned i = 0; i < addresses; i++, tail = &(*tail)->ai_next)
+        assert_int_equal(ib_resolve_numeric(host, "20500", tail), 0);
+    l->address = l->addresses;
+    return l;
+}
 
 /* A name with three addresses: each is tried in turn until the peer itself answers. */
 static void addresses_are_tried_in_turn(void **state)
@@ -10,11 +24,7 @@ static void addresses_are_tried_in_turn(void **state)
     for (int answer = 0; answer < 2; answer++) {
         struct rme_event down;
         rig_open(NULL, 16, 256);
-        struct rme_link *l = rig_link_in(IB_CONNECTING);
-        struct addrinfo *list = NULL, **tail = &list;
-        for (int i = 0; i < 3; i++, tail = &(*tail)->ai_next)
-            assert_int_equal(ib_resolve_numeric("127.0.0.1", "20500", tail), 0);
-        l->addresses = l->address = list;
+        struct rme_link *l = link_to(3, "127.0.0.1");
         for (int i = 0; i < 3; i++) {
             if (i)
                 rig_cm(l, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0);
@@ -43,15 +53,11 @@ static void a_silent_address_is_left(void **state)
     for (int step = IB_ADDRESSING; step <= IB_CONNECTING; step++) {
         struct rme_event down;
         rig_open("way_timeout_ms=600000", 16, 256);
-        struct rme_link *l = rig_link_in(IB_CONNECTING);
-        struct addrinfo *list = NULL, **tail = &list;
-        for (int i = 0; i < 3; i++, tail = &(*tail)->ai_next)
-            assert_int_equal(ib_resolve_numeric("127.0.0.1", "20500", tail), 0);
-        l->addresses = l->address = list;
+        struct rme_link *l = link_to(3, "127.0.0.1");
         rig_cm(l, RDMA_CM_EVENT_REJECTED, 8, NULL, 0);
         rig_drain(l);
         assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 0);
-        assert_ptr_equal(l->address, list->ai_next);
+        assert_ptr_equal(l->address, l->addresses->ai_next);
         assert_true(l->on_way);
         if (step >= IB_ROUTING)
             rig_cm(l, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0);
@@ -70,7 +76,7 @@ static void a_silent_address_is_left(void **state)
             rig_drain(l);
         }
         assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 0);
-        assert_ptr_equal(l->address, list->ai_next->ai_next);
+        assert_ptr_equal(l->address, l->addresses->ai_next->ai_next);
         assert_false(l->on_way);
         assert_int_equal(ib_link_deadline(rig.f), -1);
         rig_cm(l, RDMA_CM_EVENT_ADDR_ERROR, -ENETUNREACH, NULL, 0);
@@ -87,11 +93,7 @@ static void no_way_is_left_behind(void **state)
     (void)state;
     for (int what = 0; what < 3; what++) {
         rig_open("way_timeout_ms=600000", 16, 256);
-        struct rme_link *l = rig_link_in(IB_CONNECTING);
-        struct addrinfo *list = NULL, **tail = &list;
-        for (int i = 0; i < 2; i++, tail = &(*tail)->ai_next)
-            assert_int_equal(ib_resolve_numeric("127.0.0.1", "20500", tail), 0);
-        l->addresses = l->address = list;
+        struct rme_link *l = link_to(2, "127.0.0.1");
         ib_link_way(l, true);
         assert_true(l->on_way);
         if (what == 0) {
@@ -107,12 +109,148 @@ static void no_way_is_left_behind(void **state)
     }
 }
 
+/* ---- The rail's networks ---- */
+
+/* What the system has: addresses, each of the rail or of another interface, and their masks. */
+static struct interface {
+    const char *address, *mask;
+    bool is_other;
+} interfaces[8];
+static unsigned ninterfaces;
+
+static struct sockaddr_in ipv4(const char *text)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET};
+    assert_int_equal(inet_pton(AF_INET, text, &sa.sin_addr), 1);
+    return sa;
+}
+
+int getifaddrs(struct ifaddrs **out)
+{
+    static struct ifaddrs entry[8];
+    static struct sockaddr_in address[8], mask[8];
+    for (unsigned i = 0; i < ninterfaces; i++) {
+        address[i] = ipv4(interfaces[i].address);
+        mask[i] = ipv4(interfaces[i].mask);
+        entry[i] = (struct ifaddrs){.ifa_next = i + 1 < ninterfaces ? &entry[i + 1] : NULL,
+                                    .ifa_addr = (struct sockaddr *)&address[i],
+                                    .ifa_netmask = (struct sockaddr *)&mask[i]};
+    }
+    *out = ninterfaces ? entry : NULL;
+    return 0;
+}
+
+void freeifaddrs(struct ifaddrs *all)
+{
+    (void)all;
+}
+
+int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *sa)
+{
+    for (unsigned i = 0; i < ninterfaces; i++) {
+        struct sockaddr_in has = ipv4(interfaces[i].address);
+        if (memcmp(&has.sin_addr, &((struct sockaddr_in *)sa)->sin_addr, 4) == 0 &&
+            interfaces[i].is_other)
+            id->verbs = NULL;
+    }
+    return 0;
+}
+
+static void open_with(const struct interface *have, unsigned n)
+{
+    rig_open("way_timeout_ms=600000", 16, 256);
+    rig.f->railed = true;
+    memcpy(interfaces, have, n * sizeof(*have));
+    ninterfaces = n;
+    assert_int_equal(ib_rails_addresses(rig.f), 0);
+}
+
+static void close_networks(void)
+{
+    free(rig.f->own);
+    rig.f->own = NULL;
+    rig.f->owns = 0;
+    rig_close();
+}
+
+static bool is_near(const char *peer)
+{
+    struct sockaddr_in sa = ipv4(peer);
+    return ib_rail_source(rig.f, (struct sockaddr *)&sa) != NULL;
+}
+
+/* The network of a rail's address is what the interface that has it says, whatever others
+ * have, and of several the widest; nobody's address is in the narrowest there is. */
+static void near_is_who_is_in_its_network(void **state)
+{
+    static const struct interface alone = {"10.1.2.3", "255.255.255.255", false},
+                                  narrow = {"10.1.2.3", "255.255.255.0", false},
+                                  wide = {"10.9.9.9", "255.0.0.0", true},
+                                  middle = {"10.1.9.9", "255.255.0.0", true},
+                                  tight = {"10.1.2.9", "255.255.255.128", true};
+    const struct interface lanes[][4] = {{alone, narrow, wide, middle},
+                                         {wide, middle, narrow, alone},
+                                         {middle, narrow, alone, wide}};
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        open_with(lanes[i], 4);
+        assert_true(is_near("10.1.2.7"));
+        assert_false(is_near("10.1.3.7"));
+        assert_false(is_near("10.2.2.7"));
+        close_networks();
+    }
+    open_with((const struct interface[]){alone, wide, middle}, 3);
+    assert_true(is_near("10.1.2.3"));
+    assert_false(is_near("10.1.2.7"));
+    close_networks();
+    open_with((const struct interface[]){narrow, tight}, 2);
+    assert_true(is_near("10.1.2.200"));
+    close_networks();
+
+    for (unsigned i = 0; i < 2; i++) { /* a GID that no interface has */
+        rig_open(NULL, 16, 256);
+        rig.gid[rig.ngid++] = (struct ibv_gid_entry){
+            .port_num = 1, .gid_index = 0, .gid_type = IBV_GID_TYPE_ROCE_V2};
+        assert_int_equal(inet_pton(AF_INET6, "::ffff:10.1.2.4", rig.gid[0].gid.raw), 1);
+        rig.f->railed = true;
+        interfaces[i] = wide;
+        interfaces[1 - i] = middle;
+        ninterfaces = 2;
+        assert_int_equal(ib_rails_addresses(rig.f), 0);
+        assert_true(is_near("10.1.77.7"));
+        assert_false(is_near("10.2.2.7"));
+        close_networks();
+    }
+}
+
+/* With rails the near ways are all there are, or those by routes. */
+static void rails_have_as_many_ways_as_they_are_near(void **state)
+{
+    static const struct interface net = {"10.1.2.3", "255.255.255.0", false};
+    (void)state;
+    for (unsigned near = 0; near < 2; near++) {
+        open_with(&net, 1);
+        struct rme_link *l = link_to(3, near ? "10.1.2.7" : "10.5.5.5");
+        l->address = NULL;
+        for (unsigned i = 0; i < 3; i++) {
+            assert_true(ib_rail_next(l));
+            assert_int_equal(l->any_near, near);
+            assert_int_equal(ib_rail_more(l), i < 2);
+        }
+        assert_false(ib_rail_next(l));
+        ib_link_free(l);
+        close_networks();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_are_tried_in_turn),
         cmocka_unit_test(a_silent_address_is_left),
         cmocka_unit_test(no_way_is_left_behind),
+        cmocka_unit_test(near_is_who_is_in_its_network),
+        cmocka_unit_test(rails_have_as_many_ways_as_they_are_near),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
