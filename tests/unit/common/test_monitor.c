@@ -18,85 +18,8 @@
 #include <unistd.h>
 
 #include "unit.h"
-#include "fake_fabric.h"
-#include "memory/mreg.h"
+#include "caching.h"
 #include "memory/monitor.h"
-
-#define PAGE   ((size_t)4096)
-#define PAGES  16
-#define SOURCE RME_ACCESS_REMOTE_READ
-
-struct engine {
-    struct fake fake;
-    struct rme_pin pin;
-    struct rme_mreg *mreg;
-};
-
-static struct engine *engine_new(void)
-{
-    struct engine *e = calloc(1, sizeof(*e));
-    struct rme_mreg_config config = {.max_entries = 64, .max_bytes = 64 << 20};
-
-    assert_non_null(e);
-    fake_init(&e->fake);
-    rme_pin_init(&e->pin, &fake_ops, fake_fabric(&e->fake), NULL);
-    config.pin = &e->pin;
-    assert_int_equal(rme_mreg_new(&config, &e->mreg), 0);
-    if (!rme_mreg_caches(e->mreg)) {
-        rme_mreg_free(e->mreg);
-        free(e);
-        skip();
-    }
-    return e;
-}
-
-static void engine_free(struct engine *e)
-{
-    rme_mreg_free(e->mreg);
-    assert_int_equal(fake_live(&e->fake), 0);
-    assert_int_equal(e->fake.bad_deregs, 0);
-    fake_destroy(&e->fake);
-    free(e);
-}
-
-static char *map_anonymous(size_t pages)
-{
-    char *at =
-        mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    assert_ptr_not_equal(at, MAP_FAILED);
-    memset(at, 1, pages * PAGE);
-    return at;
-}
-
-/* Uses memory once.  True: it had to be registered. */
-static bool registers(struct engine *e, void *base, size_t length)
-{
-    struct rme_mseg seg = {.base = base, .length = length};
-    unsigned before = e->fake.regs;
-    struct rme_mreg_hold *hold;
-
-    assert_int_equal(rme_mreg_acquire(e->mreg, &seg, 1, SOURCE, &hold), 0);
-    assert_true(fake_covers(&e->fake, seg.rkey, base, length, SOURCE));
-    if (rme_mreg_release(e->mreg, hold))
-        rme_mreg_reap(e->mreg);
-    return e->fake.regs != before;
-}
-
-/* How many mappings of this process the kernel watches. */
-static int watched_mappings(void)
-{
-    FILE *maps = fopen("/proc/self/smaps", "r");
-    char line[512];
-    int n = 0;
-
-    assert_non_null(maps);
-    while (fgets(line, sizeof(line), maps) != NULL)
-        if (strncmp(line, "VmFlags:", 8) == 0 && strstr(line, " uw") != NULL)
-            n++;
-    fclose(maps);
-    return n;
-}
 
 /* A change returns once its event was read; what the monitor's thread does about it is seen a
  * moment later.  alarm() ends a wait for ever. */
@@ -139,7 +62,7 @@ static int memory_file(void)
 
 static void shared_memory_is_not_cached(void **state)
 {
-    struct engine *e = engine_new();
+    struct engine *e = engine_new(64, 1);
     const size_t length = PAGES * PAGE;
     const int both = PROT_READ | PROT_WRITE;
     int fd = memory_file(), id = shmget(IPC_PRIVATE, length, IPC_CREAT | 0600);
@@ -171,7 +94,7 @@ static void pages_of_hugetlbfs_are_not_cached(void **state)
     (void)state;
     if (base == MAP_FAILED)
         skip(); /* there are none here */
-    e = engine_new();
+    e = engine_new(64, 1);
     for (int i = 0; i < 3; i++) {
         assert_true(registers(e, base + PAGE, PAGE));
         assert_true(registers(e, base, length));
@@ -182,7 +105,7 @@ static void pages_of_hugetlbfs_are_not_cached(void **state)
 
 static void a_hole_in_a_file_is_seen(void **state)
 {
-    struct engine *e = engine_new();
+    struct engine *e = engine_new(64, 1);
     int fd = memory_file();
     char *base = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -203,7 +126,7 @@ static void a_hole_in_a_file_is_seen(void **state)
 /* Memory in several mappings, as after madvise, is cached all the same. */
 static void seams_do_not_matter(void **state)
 {
-    struct engine *e = engine_new();
+    struct engine *e = engine_new(64, 1);
     char *base = map_anonymous(PAGES);
 
     (void)state;
@@ -240,7 +163,7 @@ static void put_segment_over(char *base, size_t length)
 
 static void a_segment_over_a_buffer_is_seen(void **state)
 {
-    struct engine *e = engine_new();
+    struct engine *e = engine_new(64, 1);
     char *base = map_anonymous(PAGES);
 
     (void)state;
@@ -259,7 +182,7 @@ static void a_segment_over_a_buffer_is_seen(void **state)
  * registered, though somebody else has had it watched since. */
 static void a_buffer_that_was_lost_unseen_is_not_found_again(void **state)
 {
-    struct engine *e = engine_new();
+    struct engine *e = engine_new(64, 1);
     char *base = map_anonymous(PAGES), *inner = base + 4 * PAGE;
 
     (void)state;
@@ -279,7 +202,7 @@ static void a_buffer_that_was_lost_unseen_is_not_found_again(void **state)
 
 static void what_is_moved_over_a_lost_buffer_is_seen(void **state)
 {
-    struct engine *e = engine_new();
+    struct engine *e = engine_new(64, 1);
     char *base = map_anonymous(PAGES), *other = map_anonymous(PAGES);
 
     (void)state;
@@ -354,7 +277,7 @@ static void who_was_not_told_yet_does_not_hit(struct engine *e, struct slow *slo
 
 static void others_hit_while_an_unmap_is_pending(void **state)
 {
-    struct engine *e = engine_new();
+    struct engine *e = engine_new(64, 1);
     struct slow slow = {.lock = PTHREAD_MUTEX_INITIALIZER};
     struct unmapper u = {.base = map_anonymous(PAGES)};
     char *base = map_anonymous(PAGES), *afresh;
@@ -398,7 +321,7 @@ static void *unmap_with_the_others(void *arg)
 /* More at once than the monitor's log has room for. */
 static void many_changes_are_all_seen(void **state)
 {
-    struct engine *e = engine_new();
+    struct engine *e = engine_new(64, 1);
     struct slow slow = {.lock = PTHREAD_MUTEX_INITIALIZER};
     struct unmapper u[40];
     struct rme_monitor *monitor;
@@ -432,7 +355,7 @@ static void many_changes_are_all_seen(void **state)
 
 static void engines_share_the_monitor(void **state)
 {
-    struct engine *a = engine_new(), *b = engine_new();
+    struct engine *a = engine_new(64, 1), *b = engine_new(64, 1);
     char *base = map_anonymous(PAGES);
 
     (void)state;
@@ -460,9 +383,9 @@ static void many_engines_see_a_change(void **state)
     char *base = map_anonymous(PAGES);
 
     (void)state;
-    engine_free(engine_new()); /* skips where there is no cache */
+    engine_free(engine_new(64, 1)); /* skips where there is no cache */
     for (int i = 0; i < 70; i++) {
-        e[i] = engine_new();
+        e[i] = engine_new(64, 1);
         assert_true(registers(e[i], base, PAGES * PAGE));
         assert_false(registers(e[i], base, PAGES * PAGE));
     }
@@ -477,7 +400,7 @@ static void many_engines_see_a_change(void **state)
 /* What one of them lost unnoticed is lost for both. */
 static void a_loss_concerns_all_engines(void **state)
 {
-    struct engine *a = engine_new(), *b = engine_new();
+    struct engine *a = engine_new(64, 1), *b = engine_new(64, 1);
     char *base = map_anonymous(PAGES);
 
     (void)state;
@@ -568,7 +491,7 @@ static void end_child(pid_t pid)
 
 static void finalize_with_a_child(void)
 {
-    struct engine *e = engine_new();
+    struct engine *e = engine_new(64, 1);
     char *base[4];
     pid_t child;
 
@@ -584,7 +507,7 @@ static void finalize_with_a_child(void)
 static void nothing_is_watched_after_the_end(void **state)
 {
     (void)state;
-    engine_free(engine_new()); /* skips where there is no cache */
+    engine_free(engine_new(64, 1)); /* skips where there is no cache */
     in_a_process(finalize_with_a_child);
 }
 
@@ -628,7 +551,7 @@ static int find_userfaultfd(void)
 
 static void break_the_monitor(void)
 {
-    struct engine *e = engine_new();
+    struct engine *e = engine_new(64, 1);
     struct unmapper u = {0};
     char *base[4];
     pthread_t thread;
@@ -651,7 +574,7 @@ static void break_the_monitor(void)
 static void nothing_is_watched_after_a_failure(void **state)
 {
     (void)state;
-    engine_free(engine_new());
+    engine_free(engine_new(64, 1));
     in_a_process(break_the_monitor);
 }
 
@@ -659,7 +582,7 @@ static void nothing_is_watched_after_a_failure(void **state)
 
 static void use_engine(void)
 {
-    struct engine *e = engine_new();
+    struct engine *e = engine_new(64, 1);
     char *base = map_anonymous(PAGES);
 
     must(registers(e, base, PAGES * PAGE), 1);
@@ -674,7 +597,7 @@ static void use_engine(void)
 /* A child opens an engine of its own, while its parent has one or not. */
 static void children_have_their_own(void **state)
 {
-    struct engine *e = engine_new();
+    struct engine *e = engine_new(64, 1);
     char *base = map_anonymous(PAGES);
 
     (void)state;
@@ -693,7 +616,7 @@ static void children_have_their_own(void **state)
 /* A child that runs another program, while the parent goes on. */
 static void a_child_may_exec(void **state)
 {
-    struct engine *e = engine_new();
+    struct engine *e = engine_new(64, 1);
     char *base = map_anonymous(PAGES);
 
     (void)state;

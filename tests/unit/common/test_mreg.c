@@ -365,38 +365,6 @@ static void bounds_evict_the_oldest(void **state)
     stop(f);
 }
 
-/* Where one must go some go, the oldest: an eighth of all that there may be, at most. */
-static void some_are_given_up_together(void **state)
-{
-    static const struct {
-        uint32_t batch;
-        unsigned gone;
-    } lanes[] = {{0, 1}, {1, 1}, {3, 3}, {100, 4}};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(lanes) / sizeof(lanes[0]); i++) {
-        struct rme_mreg_config config = {
-            .max_entries = 32, .max_bytes = 1 << 20, .batch = lanes[i].batch};
-        struct fixture *f = start_cached(32, 1 << 20);
-
-        rme_mreg_free(f->mreg);
-        config.pin = &f->pin;
-        assert_int_equal(rme_mreg_new(&config, &f->mreg), 0);
-        for (size_t k = 0; k < 32; k++)
-            use(f, f->memory + k * 2 * PAGE, PAGE, SOURCE);
-        assert_int_equal(atomic_load(&f->pin.evictions), 0); /* they fit */
-        use(f, f->memory + 100 * PAGE, PAGE, SOURCE);
-        assert_int_equal(atomic_load(&f->pin.evictions), lanes[i].gone);
-        rme_mreg_reap(f->mreg);
-        assert_int_equal(f->fake.deregs, lanes[i].gone);
-        assert_int_equal(fake_live(&f->fake), 33 - lanes[i].gone);
-        for (size_t k = lanes[i].gone; k < 32; k++)
-            use(f, f->memory + k * 2 * PAGE, PAGE, SOURCE);
-        assert_int_equal(f->fake.regs, 33); /* the younger ones are there */
-        stop(f);
-    }
-}
-
 static void bytes_are_bounded(void **state)
 {
     struct fixture *f = start_cached(100, 8 * PAGE);
@@ -788,7 +756,6 @@ int main(void)
         cmocka_unit_test(directions_are_apart),
         cmocka_unit_test(rights_imply_others),
         cmocka_unit_test(bounds_evict_the_oldest),
-        cmocka_unit_test(some_are_given_up_together),
         cmocka_unit_test(bytes_are_bounded),
         cmocka_unit_test(a_full_cache_in_use_does_not_fail),
         cmocka_unit_test(an_unmap_is_seen),

@@ -11,85 +11,8 @@
 #include <unistd.h>
 
 #include "unit.h"
-#include "fake_fabric.h"
+#include "caching.h"
 #include "memory/monitor.h"
-#include "memory/mreg.h"
-
-#define PAGE   ((size_t)4096)
-#define PAGES  16
-#define SOURCE RME_ACCESS_REMOTE_READ
-
-struct engine {
-    struct fake fake;
-    struct rme_pin pin;
-    struct rme_mreg *mreg;
-};
-
-static struct engine *engine_new(void)
-{
-    struct engine *e = calloc(1, sizeof(*e));
-    struct rme_mreg_config config = {.max_entries = 64, .max_bytes = 64 << 20, .batch = 8};
-
-    assert_non_null(e);
-    fake_init(&e->fake);
-    rme_pin_init(&e->pin, &fake_ops, fake_fabric(&e->fake), NULL);
-    config.pin = &e->pin;
-    assert_int_equal(rme_mreg_new(&config, &e->mreg), 0);
-    if (!rme_mreg_caches(e->mreg)) {
-        rme_mreg_free(e->mreg);
-        free(e);
-        skip();
-    }
-    return e;
-}
-
-static void engine_free(struct engine *e)
-{
-    rme_mreg_free(e->mreg);
-    assert_int_equal(fake_live(&e->fake), 0);
-    assert_int_equal(e->fake.bad_deregs, 0);
-    fake_destroy(&e->fake);
-    free(e);
-}
-
-static char *map_anonymous(size_t pages)
-{
-    char *at =
-        mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    assert_ptr_not_equal(at, MAP_FAILED);
-    memset(at, 1, pages * PAGE);
-    return at;
-}
-
-/* Uses memory once.  True: it had to be registered. */
-static bool registers(struct engine *e, void *base, size_t length)
-{
-    struct rme_mseg seg = {.base = base, .length = length};
-    unsigned before = e->fake.regs;
-    struct rme_mreg_hold *hold;
-
-    assert_int_equal(rme_mreg_acquire(e->mreg, &seg, 1, SOURCE, &hold), 0);
-    assert_true(fake_covers(&e->fake, seg.rkey, base, length, SOURCE));
-    if (rme_mreg_release(e->mreg, hold))
-        rme_mreg_reap(e->mreg);
-    return e->fake.regs != before;
-}
-
-/* How many mappings of this process the kernel watches. */
-static int watched_mappings(void)
-{
-    FILE *maps = fopen("/proc/self/smaps", "r");
-    char line[512];
-    int n = 0;
-
-    assert_non_null(maps);
-    while (fgets(line, sizeof(line), maps) != NULL)
-        if (strncmp(line, "VmFlags:", 8) == 0 && strstr(line, " uw") != NULL)
-            n++;
-    fclose(maps);
-    return n;
-}
 
 /* Calls that end watches, of all threads. */
 static atomic_uint unwatched;
@@ -122,7 +45,7 @@ static void changed(void *arg, uintptr_t start, uintptr_t end)
 /* Two pages each, side by side, but for the last, which is apart. */
 static void watch_all(struct watches *w)
 {
-    engine_free(engine_new()); /* skips where nothing can be watched */
+    engine_free(engine_new(64, 8)); /* skips where nothing can be watched */
     *w = (struct watches){.lock = PTHREAD_MUTEX_INITIALIZER, .base = map_anonymous(PAGES)};
     w->watcher = (struct rme_watcher){.lock = &w->lock, .gone = changed, .arg = w};
     assert_int_equal(rme_monitor_join(&w->watcher, &w->monitor), 0);
@@ -158,10 +81,40 @@ static void neighbours_end_at_once(void **state)
     leave_all(&w);
 }
 
+/* Where one must go some go, the oldest: an eighth of all that there may be, at most. */
+static void some_are_given_up_together(void **state)
+{
+    static const struct {
+        uint32_t batch;
+        unsigned gone;
+    } lanes[] = {{0, 1}, {1, 1}, {3, 3}, {100, 4}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(lanes) / sizeof(lanes[0]); i++) {
+        struct engine *e = engine_new(32, lanes[i].batch);
+        char *base = map_anonymous(128);
+        unsigned gone = lanes[i].gone;
+
+        for (size_t k = 0; k < 32; k++)
+            assert_true(registers(e, base + k * 2 * PAGE, PAGE));
+        assert_int_equal(atomic_load(&e->pin.evictions), 0); /* they fit */
+        assert_true(registers(e, base + 100 * PAGE, PAGE));
+        assert_int_equal(atomic_load(&e->pin.evictions), gone);
+        rme_mreg_reap(e->mreg);
+        assert_int_equal(e->fake.deregs, gone);
+        assert_int_equal(fake_live(&e->fake), 33 - gone);
+        for (size_t k = gone; k < 32; k++)
+            assert_false(
+                registers(e, base + k * 2 * PAGE, PAGE)); /* the younger ones are there */
+        engine_free(e);
+        munmap(base, 128 * PAGE);
+    }
+}
+
 /* Whichever of them was used first. */
 static void what_is_given_up_ends_at_once(void **state)
 {
-    struct engine *e = engine_new();
+    struct engine *e = engine_new(64, 8);
     char *base = map_anonymous(65);
 
     (void)state;
@@ -222,6 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_end_at_once),
+        cmocka_unit_test(some_are_given_up_together),
         cmocka_unit_test(what_is_given_up_ends_at_once),
         cmocka_unit_test(neighbours_of_what_is_claimed),
         cmocka_unit_test(neighbours_of_a_file),
