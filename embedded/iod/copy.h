@@ -63,19 +63,18 @@ bool copy_remove(struct copy *copy, const struct copy_options *options, const ch
  * copy_find.c. */
 bool copy_find(struct copy *copy, const char *address);
 
-/*
- * For copies out and removals, all waiting for answers; false or NULL: the session failed, or
- * was made to.  Opens an upload (0: what has the name) at a server: r->open says whether it is
- * there.  Closes it.  Fails with what the server said when it is not there.  The server that is
- * recorded for a part, if one may go there.  The list of servers that is recorded.  Is what is
- * open at `a` of a higher upload than at `b`?
- */
+/* ---- For copies out and removals (copy_find.c).  False, NULL: the session has failed. ---- */
+
+/* Opens an upload, with 0 what has the name, and waits: r->open says whether it is there. */
 bool copy_open_at(struct copy *copy, struct remote *r, uint64_t upload);
+/* Closes what is open there, if anything is, and waits. */
 bool copy_close_part(struct remote *r);
+/* Fails the session with what the server has said; always false. */
 bool copy_refused(struct remote *r);
+/* The server that is recorded at `r` for a part, if one may go there. */
 struct remote *copy_go(struct copy *copy, struct remote *r, const char *uri, uint32_t part);
+/* The servers that are recorded with what is open at `r`; the caller's. */
 bool copy_recorded(struct remote *r, struct args_list *recorded);
-bool copy_is_above(const struct remote *a, const struct remote *b);
 
 /* For both: the session. */
 bool copy_begin(struct copy *copy, const struct copy_options *options);

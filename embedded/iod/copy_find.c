@@ -138,7 +138,7 @@ bool copy_refused(struct remote *r)
     return remote_fail(r, "no such object; see what there is with bmi-ls");
 }
 
-bool copy_is_above(const struct remote *a, const struct remote *b)
+static bool is_above(const struct remote *a, const struct remote *b)
 {
     return a->version != b->version ? a->version > b->version : a->upload > b->upload;
 }
@@ -246,7 +246,7 @@ static enum found open_others(struct copy *copy, struct remote *head,
         }
         if (!copy_open_at(copy, r, 0))
             return FAILED;
-        if (r->open && copy_is_above(r, head))
+        if (r->open && is_above(r, head))
             *start = r;
         copy->odd = r;
         return AGAIN;
@@ -272,7 +272,7 @@ static struct remote *go_to_head(struct copy *copy, struct remote *at, const cha
         copy_refused(head);
         return NULL;
     }
-    if (head->open && copy_is_above(head, at))
+    if (head->open && is_above(head, at))
         *start = head;
     copy->odd = head;
     *result = AGAIN;
@@ -353,7 +353,7 @@ static enum found look_at_given(struct copy *copy)
             copy_refused(r);
             return FAILED;
         }
-        if (r->open && (!best || copy_is_above(r, best)))
+        if (r->open && (!best || is_above(r, best)))
             best = r;
     }
     if (!best) {

@@ -45,12 +45,14 @@ static bool find_upload(struct copy *copy, struct remote *at, struct target_uplo
     t->upload = at->open ? at->upload : at->pending;
     if (!t->upload)
         return copy_refused(at);
-    if (!t->decided)
+    if (t->decided) {
+        if (at->layout.count > 1 && !copy_recorded(at, &t->list))
+            return false;
+    } else {
         memcpy(at->servers, at->pending_servers, sizeof at->servers);
-    if (t->decided && at->layout.count > 1 && !copy_recorded(at, &t->list))
-        return false;
-    if (!t->decided && (args_split(at->servers, &t->list) != ARGS_GOOD || t->list.count < 2))
-        return remote_fail(at, "no such object; see what there is with bmi-ls");
+        if (args_split(at->servers, &t->list) != ARGS_GOOD || t->list.count < 2)
+            return remote_fail(at, "no such object; see what there is with bmi-ls");
+    }
     return copy_close_part(at);
 }
 

@@ -318,32 +318,30 @@ void work_seal(struct request *r)
     pthread_mutex_unlock(&server->lock);
 }
 
-void work_forget(struct request *r)
+/* The answer to a request that only names an upload. */
+static void answer_named(struct request *r, int error, const char *doing)
 {
     struct server *server = r->server; /* replying may end the request */
-    struct iod_reply reply = {.op = IOD_OP_FORGET};
-    int error = store_forget(server->store, &r->decoded.name, r->decoded.upload);
+    struct iod_reply reply = {.op = r->decoded.op};
 
     pthread_mutex_lock(&server->lock);
     if (error)
-        request_refuse(r, error, "giving a prepared copy up");
+        request_refuse(r, error, doing);
     else
         request_reply(r, &reply);
     pthread_mutex_unlock(&server->lock);
 }
 
+void work_forget(struct request *r)
+{
+    answer_named(r, store_forget(r->server->store, &r->decoded.name, r->decoded.upload),
+                 "giving a prepared copy up");
+}
+
 void work_remove(struct request *r)
 {
-    struct server *server = r->server; /* replying may end the request */
-    struct iod_reply reply = {.op = IOD_OP_REMOVE};
-    int error = store_remove(server->store, &r->decoded.name, r->decoded.upload);
-
-    pthread_mutex_lock(&server->lock);
-    if (error)
-        request_refuse(r, error, "removing the object");
-    else
-        request_reply(r, &reply);
-    pthread_mutex_unlock(&server->lock);
+    answer_named(r, store_remove(r->server->store, &r->decoded.name, r->decoded.upload),
+                 "removing the object");
 }
 
 void work_commit(struct request *r)
