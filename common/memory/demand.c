@@ -17,7 +17,6 @@
  * The question is PROCMAP_QUERY (Linux 6.11).  On older kernels memory is pinned.
  */
 #include <errno.h>
-#include <sys/ioctl.h>
 
 #include "memory/maps.h"
 #include "memory/mreg_int.h"

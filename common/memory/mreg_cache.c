@@ -222,7 +222,6 @@ bool mreg_cache_drop_unused(struct rme_mreg *mreg)
 static bool make_room(struct rme_mreg *mreg, uint64_t more)
 {
     const struct rme_mreg_config *config = &mreg->config;
-
     uint32_t evicted = 0;
 
     if (more > config->max_bytes)
