@@ -11,8 +11,8 @@ IP=/usr/bin/ip # not busybox's
 # overtake each other, as they do on no real wire.  rxe asks for such a packet again, but ignores what else goes wrong during
 # that repetition until the acknowledgement time-out (1 s), several times in a row: transfers stood still for more than 6 s.
 # With one CPU to receive on, 125,000 packets came in order, none of them out of sequence.
-keep_order() {
-    for d in one two; do
+keep_order() { # ENDS
+    for d in "$@"; do
         echo 1 >/sys/class/net/$d/queues/rx-0/rps_cpus
     done
 }
@@ -30,26 +30,33 @@ add_devices() {
     done
 }
 
-network() {
-    $IP link set lo up
-    $IP link add one mtu 4500 type veth peer name two mtu 4500 # room for an IB MTU of 4096
-    for d in all one two; do
+# A wire: an end at NET.1 and one at NET.2.  What is sent from one to the other leaves by the wire, see above.
+add_wire() { # END END NET PREFERENCE
+    $IP link add $1 mtu 4500 type veth peer name $2 mtu 4500 # room for an IB MTU of 4096
+    for d in $1 $2; do
         echo 0 >/proc/sys/net/ipv4/conf/$d/rp_filter
         echo 1 >/proc/sys/net/ipv4/conf/$d/accept_local
         echo 1 >/proc/sys/net/ipv4/conf/$d/arp_ignore
+        $IP rule add pref $4 iif $d lookup local
     done
-    $IP addr add 10.7.0.1/32 dev one
-    $IP addr add 10.7.0.2/32 dev two
-    $IP link set one up
-    $IP link set two up
-    $IP route add 10.7.0.2/32 dev one src 10.7.0.1 table 7
-    $IP route add 10.7.0.1/32 dev two src 10.7.0.2 table 7
-    $IP rule add pref 5 iif one lookup local
-    $IP rule add pref 6 iif two lookup local
+    $IP addr add $3.1/32 dev $1
+    $IP addr add $3.2/32 dev $2
+    $IP link set $1 up
+    $IP link set $2 up
+    $IP route add $3.2/32 dev $1 src $3.1 table 7
+    $IP route add $3.1/32 dev $2 src $3.2 table 7
+    keep_order $1 $2
+}
+
+network() {
+    $IP link set lo up
+    echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
+    echo 1 >/proc/sys/net/ipv4/conf/all/accept_local
+    echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore
+    add_wire one two 10.7.0 5
     $IP rule add pref 10 lookup 7
     $IP rule add pref 20 lookup local
     $IP rule del pref 0
-    keep_order
     add_devices
     note "$(uname -r), $(rdma link | grep -c 'state ACTIVE') devices"
     dmesg -c >/dev/null

@@ -2,26 +2,12 @@
 # Two rails: a server and its clients have two devices each, on two wires.  The server's second device is removed under transfers, as
 # one is that fails.
 second_wire() {
-    $IP link add three mtu 4500 type veth peer name four mtu 4500
-    for d in three four; do
-        echo 0 >/proc/sys/net/ipv4/conf/$d/rp_filter
-        echo 1 >/proc/sys/net/ipv4/conf/$d/accept_local
-        echo 1 >/proc/sys/net/ipv4/conf/$d/arp_ignore
-    done
+    add_wire three four 10.7.1 6
     # a rail is near to a peer in a network that it has an address in
     $IP addr add 10.7.0.1/24 dev one
     $IP addr add 10.7.0.2/24 dev two
     $IP addr add 10.7.1.1/24 dev three
     $IP addr add 10.7.1.2/24 dev four
-    $IP link set three up
-    $IP link set four up
-    $IP route add 10.7.1.2/32 dev three src 10.7.1.1 table 7
-    $IP route add 10.7.1.1/32 dev four src 10.7.1.2 table 7
-    $IP rule add pref 7 iif three lookup local
-    $IP rule add pref 8 iif four lookup local
-    for d in three four; do
-        echo 1 >/sys/class/net/$d/queues/rx-0/rps_cpus
-    done
     rdma link add rxe3 type rxe netdev three
     rdma link add rxe4 type rxe netdev four
     echo 'multi on' >/etc/host.conf
