@@ -43,9 +43,7 @@ struct emu_binder {
     struct emu_mw_link **windows; /* bound by it last; under dev.lock */
 };
 
-/* mr.c */
-/* A protection domain that no count knows; NULL with errno set. */
-struct ibv_pd *emu_pd_new(struct ibv_context *context);
+/* key.c */
 /* A new key with a free place in the table; 0 when there is none. Under d->lock. */
 uint32_t emu_mr_draw_key(struct emu_dev *d, bool window);
 /*
@@ -54,11 +52,6 @@ uint32_t emu_mr_draw_key(struct emu_dev *d, bool window);
  * set for each process that was not waited for, as it is stopped or dead or takes too long.
  */
 void emu_mr_drain(struct emu_dev *d, uint32_t index, uint64_t *late);
-/* Registers memory, also none. NULL with errno. */
-struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-                          unsigned access);
-/* Makes the pages of a range present with the right that is needed. 0 or a positive errno. */
-int emu_mr_populate(const void *addr, size_t length, bool write);
 /*
  * Checks a segment of a local work request; `access` are rights it needs. -1 when it may not
  * be, 0, or 1 when the region is one whose pages come on demand.
@@ -81,6 +74,15 @@ int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
 /* Pins a shared receive queue of `p`. What it says of itself holds if it has a life then. */
 void emu_srq_pin(struct emu_dev *d, struct emu_peer *p, uint32_t srq, struct emu_pin *pin);
 void emu_mr_unpin(struct emu_pin *pin);
+
+/* mr.c */
+/* A protection domain that no count knows; NULL with errno set. */
+struct ibv_pd *emu_pd_new(struct ibv_context *context);
+/* Registers memory, also none. NULL with errno. */
+struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                          unsigned access);
+/* Makes the pages of a range present with the right that is needed. 0 or a positive errno. */
+int emu_mr_populate(const void *addr, size_t length, bool write);
 
 /* demand.c: regions whose pages come on demand */
 void emu_demand_caps(const struct emu_dev *d, struct ibv_odp_caps *caps);

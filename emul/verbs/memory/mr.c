@@ -2,40 +2,23 @@
 /*
  * Protection domains and memory regions.
  *
- * A key is drawn at random, and says which place of the table is the region's: neither a key
- * that was given back nor one that was seen tells anything of others. Registering makes every
- * page present and, for local write, writable, which refuses holes and read-only memory as
- * pinning does. Deregistering clears the key and then waits for remote operations that have
- * checked it already: after it returns, nothing more is written. Regions whose pages come on
- * demand are told of in demand.c.
- *
- * A poster counts itself among the region's users, notes that in its own segment, and looks at
- * the key again; after the copy it clears the note and uncounts itself. The count is the quick
- * answer: none. Where it stays above zero the notes decide, as only a poster with a note may be
- * copying: one that notes itself later finds the key gone. One that runs is waited for, up to
- * PIN_WAIT; one that is stopped or dead is not, whatever the others do, and its note is
- * cleared, which tells it, should it go on, that it is not counted any more. A poster of
- * datagrams is not known before its greeting has been read, so an inbox that is not empty is
- * waited for, too.
+ * Registering makes every page present and, for local write, writable, which refuses holes and
+ * read-only memory as pinning does. Deregistering clears the key and then waits for remote
+ * operations that have checked it already (key.c): after it returns, nothing more is written.
+ * Regions whose pages come on demand are told of in demand.c.
  */
 #include "emul/verbs/memory/memory.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ  22
 #define MADV_POPULATE_WRITE 23
 #endif
-
-#define PIN_LOOK (EMU_NSEC / 50) /* time before it is looked who they are */
-#define PIN_WAIT (5 * EMU_NSEC)
-#define ALL_MRS  UINT32_MAX /* in place of an index */
 
 struct ibv_pd *emu_pd_new(struct ibv_context *context)
 {
@@ -135,37 +118,6 @@ static bool account(struct emu_dev *d, size_t length)
            !atomic_compare_exchange_weak(&c->count[COUNT_pinned_peak], &peak, now))
         ;
     return true;
-}
-
-/* Thirty-two bits that nobody can foresee. Under d->lock. False when the kernel has none. */
-static bool draw(struct emu_dev *d, uint32_t *bits)
-{
-    if (!d->random_left) {
-        if (getrandom(d->random, sizeof(d->random), 0) != sizeof(d->random))
-            return false;
-        d->random_left = sizeof(d->random) / sizeof(d->random[0]);
-    }
-    *bits = d->random[--d->random_left];
-    return true;
-}
-
-uint32_t emu_mr_draw_key(struct emu_dev *d, bool window)
-{
-    const uint32_t kind = window ? EMU_WINDOW_BIT : 0;
-    const uint32_t step = window ? 1u << 8 : 1, places = window ? EMU_MAX_MWS : EMU_MAX_MRS;
-    uint32_t key;
-
-    if (!draw(d, &key))
-        return 0;
-    /* from a place at random to the next that is free; tables are hardly ever full */
-    for (uint32_t n = 0; n < places; n++, key += step) {
-        uint32_t i = shm_key_index(key = (key & (EMU_WINDOW_BIT - 1)) | kind);
-        struct shm_mr *s = shm_mr(d->seg, i);
-        if (i && !(window ? (void *)d->mw[i - EMU_MAX_MRS] : (void *)d->mr[i]) &&
-            atomic_load(&s->users) == 0)
-            return key;
-    }
-    return 0;
 }
 
 #define WRITTEN_BY_OTHERS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
@@ -287,95 +239,6 @@ EMU_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, 
     return NULL;
 }
 
-static void drop_user(struct shm_mr *s)
-{
-    uint32_t n = atomic_load(&s->users);
-
-    /* never below zero: the owner may have given up on us and reset it */
-    while (n && !atomic_compare_exchange_weak(&s->users, &n, n - 1))
-        ;
-}
-
-/* Undoes the pins that `p` has noted on region `mr` of this process. */
-static void undo_pins(struct emu_dev *d, struct emu_peer *p, uint32_t mr)
-{
-    for (uint32_t i = 0; i < EMU_PINS; i++) {
-        uint32_t e = atomic_load(&p->seg->pins[i]);
-        if (e && SHM_PIN_SLOT(e) == d->slot && (mr == ALL_MRS || SHM_PIN_MR(e) == mr) &&
-            atomic_compare_exchange_strong(&p->seg->pins[i], &e, 0))
-            drop_user(shm_mr(d->seg, SHM_PIN_MR(e)));
-    }
-}
-
-/* Has the segment's process noted that it uses region `mr` of this one? */
-static bool is_noted(struct shm_head *seg, const struct emu_dev *d, uint32_t mr)
-{
-    for (uint32_t i = 0; i < EMU_PINS; i++)
-        if (atomic_load(&seg->pins[i]) == SHM_PIN(d->slot, mr))
-            return true;
-    return atomic_load(&seg->unnoted) > 0;
-}
-
-struct drain {
-    uint32_t mr;
-    uint64_t *late;
-};
-
-static void is_late(const struct drain *n, uint32_t slot)
-{
-    if (n->late)
-        n->late[slot / 64] |= UINT64_C(1) << (slot % 64);
-}
-
-/* Has `p`, and runs? */
-static bool holds(struct emu_dev *d, struct emu_peer *p, void *arg)
-{
-    const struct drain *n = arg;
-
-    if (!is_noted(p->seg, d, n->mr))
-        return false;
-    if (!emu_peer_stopped(p))
-        return true;
-    undo_pins(d, p, n->mr);
-    is_late(n, p->slot);
-    return false;
-}
-
-/* Has `p`, and is not waited for any more? */
-static bool takes_too_long(struct emu_dev *d, struct emu_peer *p, void *arg)
-{
-    const struct drain *n = arg;
-
-    if (is_noted(p->seg, d, n->mr))
-        is_late(n, p->slot);
-    return false;
-}
-
-void emu_mr_drain(struct emu_dev *d, uint32_t index, uint64_t *late)
-{
-    struct drain n = {index, late};
-    struct shm_mr *s = shm_mr(d->seg, index);
-
-    if (atomic_load(&s->users) == 0)
-        return;
-    for (uint64_t since = emu_now(), look = since + PIN_LOOK; atomic_load(&s->users) > 0;
-         sched_yield()) {
-        uint64_t now = emu_now();
-        bool too_long = now > since + PIN_WAIT;
-        if (too_long) {
-            emu_peers_any(d, takes_too_long, &n);
-            takes_too_long(d, &d->self, &n);
-        }
-        if (too_long || (now > look && !shm_ring_peek(d->seg, &d->seg->inbox, 0) &&
-                         !is_noted(d->seg, d, index) && !emu_peers_any(d, holds, &n))) {
-            atomic_store(&s->users, 0);
-            break;
-        }
-        if (now > look)
-            look = now + PIN_LOOK;
-    }
-}
-
 /*
  * Takes a region's key away and waits for whoever uses the memory: EBUSY while a window is
  * bound to it. A payload that came before is copied there first. One that a poster pushes
@@ -491,112 +354,4 @@ EMU_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, voi
         return 0;
     errno = err;
     return IBV_REREG_MR_ERR_INPUT;
-}
-
-int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint32_t access,
-                 struct iovec *out)
-{
-    struct shm_mr *s = shm_mr(d->seg, shm_key_index(sge->lkey));
-
-    if (sge->lkey == 0 || (sge->lkey & EMU_WINDOW_BIT) ||
-        atomic_load_explicit(&s->key, memory_order_acquire) != sge->lkey)
-        return -1;
-    uint64_t off = sge->addr - s->iova;
-    if (s->pd != pd || off > s->length || sge->length > s->length - off ||
-        (s->access & access) != access)
-        return -1;
-    out->iov_base = (void *)(uintptr_t)(s->addr + off);
-    out->iov_len = sge->length;
-    return s->access & IBV_ACCESS_ON_DEMAND ? 1 : 0;
-}
-
-/* Notes a pin in this process's segment, for the owner to find; NULL when there is no room. */
-static inline __attribute__((always_inline)) _Atomic uint32_t *note_pin(struct emu_dev *d,
-                                                                        uint32_t entry)
-{
-    /* the library is there from the start: no call is needed to find it */
-    static _Thread_local uint32_t hint __attribute__((tls_model("initial-exec")));
-
-    for (uint32_t k = 0; k < EMU_PINS; k++) {
-        _Atomic uint32_t *e = &d->seg->pins[(hint + k) % EMU_PINS];
-        uint32_t none = 0;
-        if (atomic_load_explicit(e, memory_order_relaxed) == 0 &&
-            atomic_compare_exchange_strong(e, &none, entry)) {
-            hint = (hint + k) % EMU_PINS;
-            return e;
-        }
-    }
-    return NULL;
-}
-
-/* Counts this process among the users of a place of the table, and notes that. */
-static inline __attribute__((always_inline)) void use(struct emu_dev *d, struct emu_peer *p,
-                                                      struct shm_mr *s, uint32_t index,
-                                                      struct emu_pin *pin)
-{
-    pin->mr = s;
-    atomic_fetch_add(&s->users, 1);
-    pin->entry = SHM_PIN(p->slot, index);
-    pin->note = note_pin(d, pin->entry);
-    if (!pin->note) {
-        pin->entry = 0;
-        pin->note = &d->seg->unnoted;
-        atomic_fetch_add(pin->note, 1);
-    }
-}
-
-int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
-               const struct shm_user *user, uint64_t addr, uint64_t len, uint32_t access,
-               struct iovec *out, struct emu_pin *pin)
-{
-    uint32_t bare = key & ~EMU_RKEY_BIT, index = shm_key_index(bare);
-    struct shm_mr *s = shm_mr(p->seg, index);
-
-    pin->mr = NULL;
-    if (bare == 0 || remote != !!(key & EMU_RKEY_BIT) || (!remote && (key & EMU_WINDOW_BIT)) ||
-        atomic_load(&s->key) != bare)
-        return -1;
-    use(d, p, s, index, pin);
-    if (atomic_load(&s->key) == bare) {
-        uint64_t off = addr - s->iova;
-        if (s->pd == user->pd && (!s->qpn || s->qpn == atomic_load(&user->qpn)) &&
-            off <= s->length && len <= s->length - off && (s->access & access) == access) {
-            out->iov_base = (void *)(uintptr_t)(s->addr + off);
-            out->iov_len = len;
-            return s->access & IBV_ACCESS_ON_DEMAND ? 1 : 0;
-        }
-    }
-    emu_mr_unpin(pin);
-    return -1;
-}
-
-void emu_srq_pin(struct emu_dev *d, struct emu_peer *p, uint32_t srq, struct emu_pin *pin)
-{
-    uint32_t index = EMU_SRQ_PLACE(srq & (EMU_MAX_SRQS - 1));
-
-    use(d, p, shm_mr(p->seg, index), index, pin);
-}
-
-void emu_mr_unpin(struct emu_pin *pin)
-{
-    if (!pin->mr)
-        return;
-    if (!pin->entry)
-        atomic_fetch_sub(pin->note, 1);
-    if (!pin->entry || atomic_compare_exchange_strong(pin->note, &pin->entry, 0))
-        drop_user(pin->mr);
-    pin->mr = NULL;
-}
-
-/* Undoes the pins of a process that died on regions of this one. */
-static void peer_died(struct emu_dev *d, struct emu_peer *p)
-{
-    undo_pins(d, p, ALL_MRS);
-}
-
-__attribute__((constructor)) static void loaded(void)
-{
-    static const struct emu_above row = {.peer_died = peer_died};
-
-    emu_above_is(EMU_ABOVE_MEMORY, &row);
 }

@@ -3,9 +3,10 @@
  * Memory windows: keys to a part of a region that come and go without a system call.
  *
  * A window has an entry in the same shared table as regions, so a peer's access is checked and
- * pinned in the same way (mr.c). The entry's key is zero while the window is not bound. Binding
- * fills the entry and stores the key last. Invalidating stores zero and then waits for the
- * accesses that had checked the key before: one that completes has nothing written behind it.
+ * pinned in the same way (key.c). The entry's key is zero while the window is not bound.
+ * Binding fills the entry and stores the key last. Invalidating stores zero and then waits for
+ * the accesses that had checked the key before: one that completes has nothing written behind
+ * it.
  *
  * A window of type 2 belongs to the queue pair that bound it: only the peer of that queue pair
  * passes the check, and only its message can invalidate it from afar. That is done by the

@@ -10,7 +10,7 @@
  * the one, as for any connection, and takes, moves and completes in the other.
  *
  * An SRQ may be destroyed while posters are at it, as they are known to its users no more than
- * the queue pairs are. A poster pins it (mr.c) before it looks at its `life`, a number that
+ * the queue pairs are. A poster pins it (key.c) before it looks at its `life`, a number that
  * never comes again, and until it has completed and notified. Who destroys it takes the life
  * away first, and then waits for who has it pinned: so nobody is in its ring, nor in that of
  * its completion queue, when these are freed. What was completed before is the program's to
