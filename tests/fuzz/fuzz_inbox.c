@@ -146,7 +146,7 @@ static void once(void)
     setenv("EMUVERBS_LISTEN_WAIT_MS", "0", 1);
     dev = emu_dev();
     must(dev, "emu_dev");
-    emu_service_stop();
+    emu_service_stop(dev);
     struct ibv_device **list = ibv_get_device_list(NULL);
     ctx = ibv_open_device(list[0]);
     ibv_free_device_list(list);

@@ -359,7 +359,7 @@ EMU_EXPORT int rdma_listen(struct rdma_cm_id *ibid, int backlog)
     if (!err && id->state != CM_BOUND)
         err = -EINVAL;
     if (!err)
-        err = emu_service_watch_listener(id->claim);
+        err = emu_watch(id->claim, EMU_WATCH_LISTENER);
     if (!err) {
         id->backlog = backlog > 0 ? backlog : 1024;
         id->state = CM_LISTEN;

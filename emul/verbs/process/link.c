@@ -17,7 +17,7 @@
  * and flushed when the queue pair fails. The time that it took of the engine is not given back.
  *
  * Posting executes nothing while there is a link. Only timers do, one after the other in the
- * order of their times (service.c), so what two queue pairs of a process have under way arrives
+ * order of their times (timer.c), so what two queue pairs of a process have under way arrives
  * in the order of the model however late the timers run.
  */
 #include "emul/verbs/process/process.h"

@@ -38,7 +38,7 @@ static void at_exit_report(void)
 
     if (!d || d->pid != getpid())
         return;
-    emu_service_stop();
+    emu_service_stop(d);
     FILE *f = fopen("/proc/self/comm", "re");
     if (f) {
         if (fgets(prog, sizeof(prog), f))

@@ -10,7 +10,7 @@
  *   emu_qp.sq_lock              send queue, state changes of one QP
  *   emu_dev.lock                object tables, peers, arena
  *   emu_cq.lock                 consumer side of one CQ
- *   timer lock (service.c), async lock of a context
+ *   timer lock (timer.c), async lock of a context
  * No lock is held while sleeping, and none is visible to another process.
  */
 #ifndef EMUL_VERBS_PROCESS_H
@@ -197,6 +197,8 @@ bool emu_port_meets(const struct emu_dev *d, uint32_t device, uint32_t other);
 uint8_t emu_fabric(const struct emu_dev *d, uint32_t device);
 /* Whether a path from a device leads to a port of this machine, the only one there is. */
 bool emu_reachable(const struct emu_dev *d, uint32_t device, const struct ibv_ah_attr *av);
+
+/* port_query.c: what programs ask of ports */
 int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
                    size_t len);
 
@@ -240,25 +242,57 @@ void emu_explain_eperm(int pid);
 /* Pid of the process that listens on an abstract socket, or -errno. */
 int emu_listener_pid(const char *name);
 
-/* service.c: the one thread, and timers */
+/* service.c: the one thread */
 int emu_service_start(struct emu_dev *d); /* 0 or -errno */
-void emu_service_watch_peer(struct emu_dev *d, struct emu_peer *p);
-void emu_service_unwatch_peer(struct emu_dev *d, struct emu_peer *p);
-int emu_service_watch_listener(int sock);
-void emu_service_wake(struct emu_dev *d);
-void emu_service_stop(void);
+void emu_service_stop(struct emu_dev *d);
 void emu_service_forked(void); /* in the child, where the thread does not exist */
 /*
  * Handles what is in the inbox; the service thread does. Whatever a message says, it harms
  * nobody but its sender and the connections between the two.
  */
 void emu_inbox_read(struct emu_dev *d);
+
+/* watch.c: what the service thread waits for */
+enum emu_watch {
+    EMU_WATCH_BELL,
+    EMU_WATCH_TIMER,
+    EMU_WATCH_SLOT,
+    EMU_WATCH_LISTENER,
+    EMU_WATCH_PEER
+};
+#define EMU_WATCHED_MAX 32
+struct emu_watched {
+    enum emu_watch what;
+    union {
+        struct emu_peer *peer; /* EMU_WATCH_PEER */
+        int fd;                /* the others */
+    };
+};
+int emu_watch_open(void);                   /* 0 or -errno */
+void emu_watch_forked(void);                /* in the child: it was its parent's */
+int emu_watch(int fd, enum emu_watch what); /* not for peers; 0 or -errno */
+void emu_watch_peer(struct emu_dev *d, struct emu_peer *p);
+void emu_unwatch_peer(struct emu_peer *p);
+/* Have dead peers to be looked for by time? */
+bool emu_watch_by_time(void);
+/* Waits until there is something; how much, at most `most`, or -1 with errno. */
+int emu_watch_wait(struct emu_watched *seen, int most);
+void emu_service_wake(struct emu_dev *d);
+/* Makes an eventfd readable; false when that was not possible. */
+bool emu_kick(int fd);
+
+/* timer.c: the clock, and timers */
 uint64_t emu_now(void);
+/* A descriptor that is readable when a timer is due, or -errno. */
+int emu_timers_open(const struct emu_dev *d);
+void emu_timers_forked(void); /* in the child: they are its parent's */
 void emu_timer_arm(struct emu_dev *d, struct emu_timer *t, uint64_t due);
 /* The same, but a timer that is armed for an earlier time stays as it is. */
 void emu_timer_sooner(struct emu_dev *d, struct emu_timer *t, uint64_t due);
 /* Disarms, and waits until a run in another thread is over. */
 void emu_timer_cancel(struct emu_timer *t);
+/* Runs what is due. On a link one thread does at a time: another waits for its turn or not. */
+void emu_timers_run(bool wait);
 /* Runs what is due, unless another thread does; called by threads that poll and find nothing.
  */
 void emu_timers_poll(void);

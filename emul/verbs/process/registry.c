@@ -248,7 +248,7 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
     p->next = old;
     d->peers[p->slot] = p;
     pthread_mutex_unlock(&d->lock);
-    emu_service_watch_peer(d, p);
+    emu_watch_peer(d, p);
     return p;
 }
 
@@ -340,7 +340,7 @@ void emu_peer_died(struct emu_dev *d, struct emu_peer *p)
     bool listed = false;
 
     atomic_store(&p->dead, true);
-    emu_service_unwatch_peer(d, p);
+    emu_unwatch_peer(p);
     pthread_mutex_lock(&d->lock);
     for (struct emu_peer **pp = &d->peers[p->slot]; *pp; pp = &(*pp)->next)
         if (*pp == p) {
@@ -416,17 +416,6 @@ void emu_peers_check(struct emu_dev *d)
     }
 }
 
-static bool kick(int fd)
-{
-    uint64_t one = 1;
-    ssize_t n;
-
-    do
-        n = sys_write(fd, &one, sizeof(one));
-    while (n < 0 && errno == EINTR);
-    return n > 0;
-}
-
 /* Copies a descriptor of a peer; -1 when that is not possible (too many open, an old kernel).
  */
 static int copy_fd(struct emu_peer *p, int fd)
@@ -441,7 +430,7 @@ static int copy_fd(struct emu_peer *p, int fd)
 void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p)
 {
     if (p->self) {
-        kick(d->seg->bell_fd);
+        emu_kick(d->seg->bell_fd);
         return;
     }
     int fd = atomic_load(&p->bell);
@@ -460,13 +449,13 @@ void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p)
             fd = none;
         }
     }
-    kick(fd);
+    emu_kick(fd);
 }
 
 void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
 {
     if (p->self) {
-        kick(atomic_load(&shm_chan(d->seg, chan)->fd));
+        emu_kick(atomic_load(&shm_chan(d->seg, chan)->fd));
         return;
     }
     if (atomic_load(&p->dead))
@@ -488,7 +477,7 @@ void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
             c->gen = gen;
         }
     }
-    bool done = c && c->gen && kick(c->fd);
+    bool done = c && c->gen && emu_kick(c->fd);
     pthread_mutex_unlock(&p->chan_lock);
     if (!done && (gen & 1))
         emu_peer_send(d, p, INBOX_SIGNAL, chan, gen, NULL, 0);

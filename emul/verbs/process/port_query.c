@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What programs ask of devices and their ports; who only asks makes no device (process.c). */
+#include "emul/verbs/process/process.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+EMU_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
+{
+    struct emu_dev *d = emu_dev_base();
+
+    if (num_devices)
+        *num_devices = 0;
+    if (emu_call(CALL_ibv_get_device_list) || !d) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    struct ibv_device **list = calloc(EMU_MAX_DEVICES + 1, sizeof(struct ibv_device *));
+    if (!list)
+        return NULL;
+    for (uint32_t i = 0; i < d->knobs.devices; i++)
+        list[i] = &d->hca[i].ibdev;
+    if (num_devices)
+        *num_devices = (int)d->knobs.devices;
+    return list;
+}
+
+EMU_EXPORT void ibv_free_device_list(struct ibv_device **list)
+{
+    free(list);
+}
+
+EMU_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
+{
+    return device->name;
+}
+
+EMU_EXPORT int ibv_get_device_index(struct ibv_device *device)
+{
+    return (int)((struct emu_hca *)device)->index;
+}
+
+EMU_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
+{
+    return emu_guid(emu_dev_base(), ((struct emu_hca *)device)->index, 1);
+}
+
+int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
+                   size_t len)
+{
+    struct emu_dev *d = emu_dev_base();
+    struct ibv_port_attr a = {0};
+
+    if (emu_call(CALL_ibv_query_port))
+        return EIO;
+    if (!emu_port_there(d, port))
+        return EINVAL;
+    a.state = emu_has_failed(context) ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
+    a.max_mtu = a.active_mtu = (enum ibv_mtu)(__builtin_ctzll(d->knobs.mtu) - 7);
+    a.gid_tbl_len = 1;
+    a.port_cap_flags = IBV_PORT_CM_SUP;
+    a.max_msg_sz = 1u << 30;
+    a.pkey_tbl_len = 1;
+    a.lid = emu_lid(d, EMU_PORT(emu_hca_of(context)->index, port));
+    a.sm_lid = emu_lid(d, 0);
+    a.max_vl_num = 1;
+    a.subnet_timeout = 18;
+    a.active_width = 2;  /* 4x */
+    a.active_speed = 32; /* EDR */
+    a.phys_state = 5;    /* link up */
+    a.link_layer = d->knobs.ethernet ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
+    memcpy(attr, &a, len < sizeof(a) ? len : sizeof(a));
+    return 0;
+}
+
+#undef ibv_query_port
+EMU_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port,
+                              struct _compat_ibv_port_attr *attr)
+{
+    /* the old form of the structure ends before link_layer's successors */
+    return emu_query_port(context, port, (struct ibv_port_attr *)(void *)attr,
+                          offsetof(struct ibv_port_attr, link_layer));
+}
+
+EMU_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index,
+                             union ibv_gid *gid)
+{
+    struct emu_dev *d = emu_dev_base();
+
+    if (emu_call(CALL_ibv_query_gid) || !emu_port_there(d, port) || index != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    emu_gid(d, EMU_PORT(emu_hca_of(context)->index, port), gid);
+    return 0;
+}
+
+EMU_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
+                                 struct ibv_gid_entry *entry, uint32_t flags, size_t size)
+{
+    struct ibv_gid_entry e = {0};
+    struct emu_dev *d = emu_dev_base();
+
+    if (emu_call(CALL_ibv_query_gid) || flags)
+        return EINVAL;
+    if (!emu_port_there(d, port) || index != 0)
+        return ENODATA;
+    emu_gid(d, EMU_PORT(emu_hca_of(context)->index, port), &e.gid);
+    e.port_num = port;
+    e.gid_type = d->knobs.ethernet ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
+    memcpy(entry, &e, size < sizeof(e) ? size : sizeof(e));
+    return 0;
+}
+
+EMU_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
+                                        struct ibv_gid_entry *entries, size_t max,
+                                        uint32_t flags, size_t size)
+{
+    uint32_t ports = (uint32_t)emu_dev_base()->knobs.ports;
+
+    if (max < ports)
+        return -EINVAL;
+    for (uint32_t port = 1; port <= ports; port++) {
+        struct ibv_gid_entry *e =
+            (struct ibv_gid_entry *)(void *)((char *)entries + (port - 1) * size);
+        int err = _ibv_query_gid_ex(context, port, 0, e, flags, size);
+        if (err)
+            return -err;
+    }
+    return ports;
+}
+
+/* Not in any header; old programs take it from libibverbs's private version. */
+EMU_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
+                                  int *type);
+EMU_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
+                                  int *type)
+{
+    (void)context;
+    if (!emu_port_there(emu_dev_base(), port) || index != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    *type = emu_dev_base()->knobs.ethernet ? 1 : 0; /* RoCE v2; IB or RoCE v1 */
+    return 0;
+}
+
+EMU_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index,
+                              __be16 *pkey)
+{
+    (void)context;
+    if (emu_call(CALL_ibv_query_pkey) || !emu_port_there(emu_dev_base(), port) || index != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    *pkey = htobe16(0xffff);
+    return 0;
+}
+
+EMU_EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 pkey)
+{
+    (void)context;
+    if (!emu_port_there(emu_dev_base(), port) || be16toh(pkey) != 0xffff) {
+        errno = EINVAL;
+        return -1;
+    }
+    return 0;
+}

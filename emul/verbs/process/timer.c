@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The clock and timers. The service thread runs what is due; a thread of the program that polls
+ * an empty completion queue does so too, so that a busy machine does not delay them.
+ */
+#include "emul/verbs/process/process.h"
+#include "emul/verbs/base/sysio.h"
+
+#include <errno.h>
+#include <sys/timerfd.h>
+#include <time.h>
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_mutex_t turn; /* with a link: held by the thread that runs timers, before `lock` */
+    bool in_order;        /* there is a link */
+    pthread_cond_t done;
+    struct emu_timer *head;
+    _Atomic uint64_t next_due;
+    int fd;
+} timers = {.lock = PTHREAD_MUTEX_INITIALIZER,
+            .turn = PTHREAD_MUTEX_INITIALIZER,
+            .done = PTHREAD_COND_INITIALIZER,
+            .fd = -1};
+
+uint64_t emu_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * EMU_NSEC + (uint64_t)ts.tv_nsec;
+}
+
+/* Under timers.lock. */
+static void set_alarm(void)
+{
+    uint64_t due = timers.head ? timers.head->due : 0;
+    struct itimerspec its = {0};
+
+    atomic_store(&timers.next_due, due);
+    its.it_value.tv_sec = (time_t)(due / EMU_NSEC);
+    its.it_value.tv_nsec = (long)(due % EMU_NSEC);
+    timerfd_settime(timers.fd, TFD_TIMER_ABSTIME, &its, NULL);
+}
+
+static void unlink_timer(struct emu_timer *t)
+{
+    if (t->prev)
+        t->prev->next = t->next;
+    else
+        timers.head = t->next;
+    if (t->next)
+        t->next->prev = t->prev;
+    t->armed = false;
+}
+
+/* With the lock held. */
+static void link_timer(struct emu_timer *t, uint64_t due)
+{
+    if (t->armed)
+        unlink_timer(t);
+    struct emu_timer *prev = NULL, *next = timers.head;
+    while (next && next->due <= due) {
+        prev = next;
+        next = next->next;
+    }
+    t->due = due;
+    t->prev = prev;
+    t->next = next;
+    if (prev)
+        prev->next = t;
+    else
+        timers.head = t;
+    if (next)
+        next->prev = t;
+    t->armed = true;
+    if (timers.head == t)
+        set_alarm();
+}
+
+void emu_timer_arm(struct emu_dev *d, struct emu_timer *t, uint64_t due)
+{
+    (void)d;
+    pthread_mutex_lock(&timers.lock);
+    link_timer(t, due ? due : 1);
+    pthread_mutex_unlock(&timers.lock);
+}
+
+void emu_timer_sooner(struct emu_dev *d, struct emu_timer *t, uint64_t due)
+{
+    (void)d;
+    pthread_mutex_lock(&timers.lock);
+    if (!t->armed || due < t->due)
+        link_timer(t, due ? due : 1);
+    pthread_mutex_unlock(&timers.lock);
+}
+
+void emu_timer_cancel(struct emu_timer *t)
+{
+    pthread_mutex_lock(&timers.lock);
+    if (t->armed)
+        unlink_timer(t);
+    while (t->running)
+        pthread_cond_wait(&timers.done, &timers.lock);
+    pthread_mutex_unlock(&timers.lock);
+}
+
+static void run_due(void)
+{
+    pthread_mutex_lock(&timers.lock);
+    uint64_t now = emu_now();
+    for (struct emu_timer *t; (t = timers.head) != NULL && t->due <= now;) {
+        unlink_timer(t);
+        t->running++;
+        pthread_mutex_unlock(&timers.lock);
+        t->fn(t);
+        pthread_mutex_lock(&timers.lock);
+        t->running--;
+        pthread_cond_broadcast(&timers.done);
+    }
+    set_alarm();
+    pthread_mutex_unlock(&timers.lock);
+}
+
+/* What is under way on a link arrives in order: one thread at a time runs timers. */
+void emu_timers_run(bool wait)
+{
+    if (!timers.in_order) {
+        run_due();
+    } else if (wait ? pthread_mutex_lock(&timers.turn) == 0
+                    : pthread_mutex_trylock(&timers.turn) == 0) {
+        run_due();
+        pthread_mutex_unlock(&timers.turn);
+    }
+}
+
+void emu_timers_poll(void)
+{
+    uint64_t due = atomic_load_explicit(&timers.next_due, memory_order_relaxed);
+
+    if (due && due <= emu_now())
+        emu_timers_run(false);
+}
+
+int emu_timers_open(const struct emu_dev *d)
+{
+    pthread_mutex_init(&timers.lock, NULL);
+    pthread_mutex_init(&timers.turn, NULL);
+    timers.in_order = emu_link_on(d);
+    pthread_cond_init(&timers.done, NULL);
+    timers.head = NULL;
+    atomic_store(&timers.next_due, 0);
+    timers.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    return timers.fd < 0 ? -errno : timers.fd;
+}
+
+void emu_timers_forked(void)
+{
+    sys_close(timers.fd);
+}
