@@ -45,6 +45,7 @@
 #define SPIN_AGAIN    16 /* then one of so many waits finds out whether it would now */
 /* this part of spin_us is polled before others are offered the processor */
 #define QUICK_PART 16
+#define CLOCK_SKIP 8 /* rounds of that which find nothing, between looks at the clock */
 
 static uint64_t now_us(void)
 {
@@ -167,18 +168,18 @@ static uint32_t spin_for(struct rme *rme)
     return rme->tuning.spin_us;
 }
 
-/* A wait that polled for `spin` and took so long until something came, which the polling found
- * or not. */
-static void learn(struct rme *rme, uint32_t spin, bool found, uint64_t took_us)
+/* A wait that polled for `spin` is over: what came was `found` by that, and if not, would have
+ * been, `soon`, by polling for spin_us. */
+static void learn(struct rme *rme, uint32_t spin, bool found, bool soon)
 {
     uint32_t next = rme_engine(rme)->spin_us;
 
     if (spin != 0)
         rme_engine(rme)->spins_in_vain = found ? 0 : rme_engine(rme)->spins_in_vain + 1;
-    if (took_us > rme->tuning.spin_us)
-        next = next / 2 < SPIN_LEAST_US ? 0 : next / 2;
-    else
+    if (found || soon)
         next = next < SPIN_LEAST_US ? SPIN_LEAST_US : 2 * next;
+    else
+        next = next / 2 < SPIN_LEAST_US ? 0 : next / 2;
     rme_engine(rme)->spin_us = next < rme->tuning.spin_us ? next : rme->tuning.spin_us;
 }
 
@@ -192,12 +193,17 @@ static void learn(struct rme *rme, uint32_t spin, bool found, uint64_t took_us)
  * rendezvous moves its data, the processor is offered from the first round that finds nothing:
  * that takes longer anyway.  After a round that found something it is not: there may be more of
  * ours to do at once, as the next part of a large message follows one that is through.
+ *
+ * A look at the clock takes a good part of a round's time, and who has what it wants needs
+ * none.  While the processor is not offered, rounds that find nothing are short, and one look
+ * does for several.
  */
 static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t begin,
                         uint32_t spin, uint64_t until, bool *over)
 {
     uint64_t now = begin, end = begin + spin;
     uint64_t quick = rme->under_way != 0 ? begin : begin + rme->tuning.spin_us / QUICK_PART;
+    unsigned rounds = 0;
     bool busy = true;
     int n = 0;
 
@@ -211,7 +217,8 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t beg
         busy = rme_progress(rme, false) > 0;
         rme_settle(rme);
         n = look(rme, waiter, over);
-        now = now_us();
+        if (!*over && (busy || now >= quick || ++rounds % CLOCK_SKIP == 0))
+            now = now_us();
     } while (!*over && now < end);
     return n;
 }
@@ -232,7 +239,7 @@ static int lead(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool
     if (!*over)
         n = sleep_leading(rme, waiter, until, over);
     if (may_spin)
-        learn(rme, spin, found, now_us() - begin);
+        learn(rme, spin, found, !found && now_us() - begin <= rme->tuning.spin_us);
     rme->leader = NULL;
     return n;
 }
@@ -285,9 +292,10 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
         n = warm(rme, waiter, &over);
     if (!over && wait_ms > 0) {
         until = rme_now() + (uint64_t)wait_ms;
-        while (!over && rme_now() < until)
+        do
             n = rme->leader == NULL ? lead(rme, waiter, until, &over)
                                     : follow(rme, waiter, until, &over);
+        while (!over && rme_now() < until);
         if (rme->leader == NULL && !rme_node_alone(&rme->followers))
             pthread_cond_signal(&rme_entry(rme->followers.next, struct rme_waiter, link)->cond);
     }
