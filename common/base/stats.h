@@ -47,6 +47,8 @@
       "that stayed in lent memory, as they came before their receives")                        \
     X(FAST_FULL, "fast_full", "times",                                                         \
       "that it, or the peer's window, had no room for a message meant for it")                 \
+    X(FAST_CROWDED, "fast_crowded", "times",                                                   \
+      "that a message went another way as many were under way, and alone had gone there")      \
     X(FAST_WITHDRAWN, "fast_withdrawn", "grants", "times that a peer was asked for it again")  \
     X(CREDIT_SENT, "credit_sent", "messages", "explicit credit messages sent")                 \
     X(CREDIT_STALLS, "credit_stalls", "messages", "messages that had to wait for a credit")    \

@@ -318,7 +318,7 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
     send.fast_max = rme_fast_most(rme, RME_EXPECTED);
     send.gathers = recv.gathers = rme_fast_gathers(rme, segments);
     send.send = rme_rndv_side(rme, segments, false, true);
-    send.recv = (struct rme_plan_side){.server = !rme->server};
+    send.recv = rme_rndv_far_side(rme, !rme->server);
     recv.recv = rme_rndv_side(rme, 1, false, false);
     recv.send = (struct rme_plan_side){.server = !rme->server};
     rme_unlock(rme);

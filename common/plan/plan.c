@@ -5,8 +5,10 @@
  *     than the two messages that a rendezvous between registered memories has more;
  *  2. written into memory that the receiver has lent when there is room, and the copies on both
  *     sides cost less than the two messages that a rendezvous has more, and what that copies or
- *     registers itself.  The sender does not copy but gathers where its memory may be
- *     registered already, and to find and hold that costs less;
+ *     registers itself.  With many under way nobody waits for these two: they cost little more
+ *     than their requests, so large messages that a rendezvous need not copy do not go there.
+ *     The sender does not copy but gathers where its memory may be registered already, and to
+ *     find and hold that costs less;
  *  3. each side copies through a bounce buffer ("packs") when its list is small [001 5.1], or
  *     when a copy costs less than a registration for one use.  Neither where the registration
  *     is there, or is kept and the message is large: the first use pays for the registration,
@@ -30,8 +32,9 @@
 /* up to here a copy is cheaper than a message on all devices: no measurement says otherwise;
  * default of rx_size */
 #define EAGER_LEAST  4608u
-#define FEWER_FACTOR 4u /* "far fewer" work requests: this many times … */
-#define FEWER_LEAST  8u /* … and at least this many less */
+#define FEWER_FACTOR 4u    /* "far fewer" work requests: this many times … */
+#define FEWER_LEAST  8u    /* … and at least this many less */
+#define CROWD_MOST   1024u /* messages under way, as far as rme_plan_explain looks */
 
 const struct rme_costs rme_costs_preset = {
     .copy_warm = 0.08,
@@ -158,6 +161,16 @@ static double gather_cost(const struct rme_plan_in *in)
            (in->send.ready ? 0 : in->costs->find);
 }
 
+/* A small message: the time in which it travels is shared with what is under way meanwhile. */
+static double message_cost(const struct rme_plan_in *in)
+{
+    const struct rme_costs *costs = in->costs;
+
+    return costs->message <= costs->post
+               ? costs->message
+               : costs->post + (costs->message - costs->post) / (1 + (double)in->under_way);
+}
+
 double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
                      bool recv_pack, uint64_t *requests)
 {
@@ -168,11 +181,11 @@ double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool se
     if (requests != NULL)
         *requests = wrs;
     if (is_copied(proto))
-        return costs->message + posts +
+        return message_cost(in) + posts +
                (proto == RME_PROTO_FAST && !send_pack ? gather_cost(in)
                                                       : prepare_cost(in, &in->send, true)) +
                prepare_cost(in, &in->recv, true);
-    return 3 * costs->message + posts +
+    return 3 * message_cost(in) + posts +
            (double)(segments(&in->send, send_pack) + segments(&in->recv, recv_pack)) *
                costs->sge +
            prepare_cost(in, &in->send, send_pack) + prepare_cost(in, &in->recv, recv_pack);
@@ -295,14 +308,26 @@ static bool gathers(const struct rme_plan_in *in)
                                  rme_plan_cost(in, RME_PROTO_FAST, true, true, NULL);
 }
 
-static bool is_fast(const struct rme_plan_in *in, const struct rme_plan *plan, bool *gathered)
+/* A fast write costs no more than the rendezvous of the plan. */
+static bool is_cheaper(const struct rme_plan_in *in, const struct rme_plan *plan, bool gathered)
 {
+    return rme_plan_cost(in, RME_PROTO_FAST, !gathered, true, NULL) <=
+           rme_plan_cost(in, plan->proto, plan->send_pack, plan->recv_pack, NULL);
+}
+
+static bool is_fast(const struct rme_plan_in *in, struct rme_plan *plan, bool *gathered)
+{
+    struct rme_plan_in alone = *in;
+
     *gathered = false;
     if (in->bytes > in->fast_max)
         return false;
     *gathered = gathers(in);
-    return rme_plan_cost(in, RME_PROTO_FAST, !*gathered, true, NULL) <=
-           rme_plan_cost(in, plan->proto, plan->send_pack, plan->recv_pack, NULL);
+    if (is_cheaper(in, plan, *gathered))
+        return true;
+    alone.under_way = 0;
+    plan->crowded = in->under_way != 0 && is_cheaper(&alone, plan, *gathered);
+    return false;
 }
 
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
@@ -393,6 +418,23 @@ static bool is_possible(const struct rme_plan_in *in, int proto)
            in->bytes <= (proto == RME_PROTO_EAGER ? in->eager_max : in->fast_max);
 }
 
+/* With how many under way a message that alone goes into lent memory does not any more. */
+static void explain_crowd(FILE *out, const struct rme_plan_in *in)
+{
+    struct rme_plan_in crowd = *in;
+    struct rme_plan plan;
+
+    do {
+        crowd.under_way++;
+        rme_plan(&crowd, &plan);
+    } while (!plan.crowded && crowd.under_way < CROWD_MOST);
+    if (plan.crowded)
+        fprintf(out, "if %" PRIu64 " or more are under way already: %s\n", crowd.under_way,
+                "a rendezvous, whose messages nobody waits for then");
+    else
+        fprintf(out, "however many are under way already\n");
+}
+
 /* Of the ways that a protocol has with memory, the first: 1, the sender copies; 2, the
  * receiver. */
 static int first_row(const struct rme_plan_in *in, int proto)
@@ -441,6 +483,8 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     explain_side(out, "receiver", recv, &recv->recv, plan.proto,
                  plan.recv_pack || is_copied(plan.proto), plan.why_recv);
     fprintf(out, "because   %s\n", plan.why);
+    if (plan.proto == RME_PROTO_FAST)
+        explain_crowd(out, send);
     if (!is_copied(plan.proto))
         fprintf(out, "RTS %s; a receive that is posted first, on an idle link, %s\n",
                 first.offer ? "offers the sender's memory" : "offers nothing",

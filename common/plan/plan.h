@@ -31,7 +31,7 @@ struct rme_costs {
     double copy_piece; /* overhead of a piece copied */
     double reg_call;   /* registration + deregistration: overhead (b of T = a*p + b) */
     double reg_page;   /* and per page (a) */
-    double message;    /* a small message from post to arrival */
+    double message;    /* a small message from post to arrival, its request included */
     double post;       /* one RDMA work request */
     double sge;        /* one more local segment in it */
     double find;       /* to find that memory is registered, and still the same */
@@ -85,6 +85,8 @@ struct rme_plan_in {
     uint64_t eager_max;
     /* largest message for which there is room in memory that the receiver has lent; 0: none */
     uint64_t fast_max;
+    /* messages of the sender that are under way, and go on while this one waits */
+    uint64_t under_way;
     uint64_t unit; /* option: bytes of a pipeline unit */
     /* option: lists below it are packed, larger ones gathered; 0: by costs */
     uint64_t pack_threshold;
@@ -108,6 +110,7 @@ struct rme_plan {
     bool send_pack, recv_pack; /* copy through a registered bounce buffer on that side */
     bool offer;                /* the sender tells of its memory along with RTS, to be read */
     bool invite;               /* a receiver that is first opens its memory, to be written */
+    bool crowded;              /* with fewer under way it would be written into lent memory */
     /* RDMA work requests it will take (estimate when a side is unknown) */
     uint64_t requests;
     const char *why; /* the rule that decided on the protocol, a constant string */
@@ -159,7 +162,9 @@ static inline bool rme_plan_declines(const struct rme_load *own, bool offers)
  * What two hosts and their devices do for a message by one protocol with given packing, in
  * nanoseconds; `requests` may be NULL.  The bytes on the wire are left out: they are the same
  * by all protocols, but where reads are slow, and there nobody reads by choice.  What overlaps
- * is not looked at either: only a message of many units has that, whatever its protocol.
+ * within a message is not looked at either: only one of many units has that, whatever its
+ * protocol.  But the time in which messages travel is shared by all that are under way: each
+ * has its part, and its own request.
  */
 double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool send_pack,
                      bool recv_pack, uint64_t *requests);

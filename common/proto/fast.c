@@ -37,6 +37,10 @@
  * write is never quiet, as its host waits.  Where reports are apart the peer's word comes too
  * late to keep that order, and everything is copied.
  *
+ * In a crowd.  With many messages under way nobody waits for the two that a rendezvous has
+ * more, and its data may be moved by both sides.  Then the planner sends large messages, whose
+ * copies cost most, by rendezvous though there is room.
+ *
  * Why order is kept.  The immediate is an ordered one: in the stream of messages, where an
  * EAGER or RTS would be, and the write is handed to the fabric at the moment when such a
  * message would be.  So messages of a tag meet their receives in the order of sending whatever
@@ -132,8 +136,24 @@ bool rme_fast_gathers(const struct rme *rme, uint64_t pieces)
     return !rme->caps->reports_apart && pieces < RME_FAST_SEGS;
 }
 
-static bool is_planned(struct rme_peer *peer, const struct rme_seg *seg, uint32_t nseg,
-                       uint64_t size, bool *copied)
+/* What goes on while a message to this peer waits for an answer: messages that the peer has not
+ * taken yet, as far as we know, and those that wait for their receives or are being moved. */
+static uint64_t under_way(struct rme_peer *peer)
+{
+    struct rme_fast_hold *hold = peer->talk->fast.held;
+
+    uint32_t waiting = peer->talk->rts_out[RME_EXPECTED], moving = peer->rme->under_way;
+
+    reclaim(hold);
+    return (uint64_t)(hold->count - hold->taken) + (waiting > moving ? waiting : moving);
+}
+
+/* Whether a message is one for the area, and may go there. */
+enum fit { FIT_NOT, FIT_CROWDED, FIT_FULL, FIT_LATER, FIT_NOW };
+
+/* FIT_NOW: the planner wants it there. */
+static enum fit ask_planner(struct rme_peer *peer, const struct rme_seg *seg, uint32_t nseg,
+                            uint64_t size, bool *copied)
 {
     struct rme *rme = peer->rme;
     struct rme_plan_in in = rme_rndv_plan_in(rme, size);
@@ -143,15 +163,13 @@ static bool is_planned(struct rme_peer *peer, const struct rme_seg *seg, uint32_
     in.fast_max = size;
     in.gathers = rme_fast_gathers(rme, nseg);
     in.send = rme_rndv_side(rme, nseg, ready, true);
-    in.recv.server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0;
+    in.recv = rme_rndv_far_side(rme, (peer->hello.flags & RME_HELLO_F_SERVER) != 0);
+    in.under_way = under_way(peer);
     in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
     rme_plan(&in, &plan);
     *copied = plan.send_pack;
-    return plan.proto == RME_PROTO_FAST;
+    return plan.proto == RME_PROTO_FAST ? FIT_NOW : plan.crowded ? FIT_CROWDED : FIT_NOT;
 }
-
-/* Whether a message is one for the area, and may go there. */
-enum fit { FIT_NOT, FIT_FULL, FIT_LATER, FIT_NOW };
 
 /* Expected messages wait: a smaller unexpected one does not take the room that the first of
  * them waits for. */
@@ -166,11 +184,14 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
                      uint32_t nseg, uint64_t size, int32_t tag, bool *copied)
 {
     struct rme_fast_hold *hold = peer->talk->fast.held;
+    enum fit planned;
 
     if (hold == NULL || hold->making || hold->ending ||
-        size > rme_fast_most(peer->rme, stream) || is_invited(peer, stream, size, tag) ||
-        !is_planned(peer, seg, nseg, size, copied))
+        size > rme_fast_most(peer->rme, stream) || is_invited(peer, stream, size, tag))
         return FIT_NOT;
+    planned = ask_planner(peer, seg, nseg, size, copied);
+    if (planned != FIT_NOW)
+        return planned;
     if (!rme_window_fits(&peer->window[stream], size) || !is_first(peer, stream))
         return FIT_FULL;
     if (has_room(hold, size))
@@ -334,7 +355,8 @@ static enum rme_started start(struct rme *rme, struct rme_op *op)
     if (fit == FIT_LATER && stream == RME_EXPECTED && op->slot == NULL)
         return RME_START_STUCK;
     if (fit != FIT_NOW) {
-        rme_count_add(rme, RME_C_FAST_FULL, fit != FIT_NOT);
+        rme_count_add(rme, RME_C_FAST_FULL, fit == FIT_FULL || fit == FIT_LATER);
+        rme_count_add(rme, RME_C_FAST_CROWDED, fit == FIT_CROWDED);
         return RME_START_OTHER;
     }
     if (!rme_peer_may(op->peer, RME_CREDIT_DATA))

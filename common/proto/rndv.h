@@ -44,6 +44,8 @@ void rme_rndv_clear(struct rme *rme);
  */
 struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready,
                                    bool sends);
+/* The other side of a message that it has not heard of: a process like us. */
+struct rme_plan_side rme_rndv_far_side(const struct rme *rme, bool server);
 struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op);
 /* What the planner shall know of this engine and its device; the two sides are left to the
  * caller. */

@@ -113,6 +113,7 @@
     X(fast_gathers_lists)                                                                      \
     X(fast_keeps_order)                                                                        \
     X(fast_runs_out)                                                                           \
+    X(fast_in_a_crowd)                                                                         \
     X(fast_beside_reports)                                                                     \
     X(fast_unexpected)                                                                         \
     X(fast_cancel)                                                                             \

@@ -297,6 +297,53 @@ void fast_runs_out(void **state)
     blob_free(&in[0]);
 }
 
+/* With many under way a rendezvous that copies nothing costs less than two copies, and order is
+ * kept; one that is alone is written there. */
+void fast_in_a_crowd(void **state)
+{
+    enum { N = 24, SIZE = 10000 };
+    static struct op send[N], recv[N];
+    static struct blob out[N], in[N];
+    uint64_t fast, crowded;
+    int64_t cached = 0, credits = 0;
+    struct pair p;
+
+    (void)state;
+    open_lent(&p, SMALL_AREA ",pack_threshold=8K");
+    if (rme_option_get(p.client->rme, "regcache_entries", &cached) != 0 || cached == 0)
+        skip(); /* a rendezvous would copy as well */
+    if (rme_option_get(p.client->rme, "credits_pool", &credits) != 0 || credits == 0)
+        skip(); /* no two are under way */
+    for (int i = 0; i < N; i++) {
+        blob_flat(&out[i], SIZE);
+        blob_flat(&in[i], SIZE);
+        blob_fill(&out[i], (uint64_t)i);
+    }
+    fast = node_counter(p.client, "sends_fast");
+    crowded = node_counter(p.client, "fast_crowded");
+    for (int i = 0; i < N; i++)
+        post_send(&send[i], p.client, p.to_server, &out[i], 4);
+    for (int i = 0; i < N; i++)
+        post_recv(&recv[i], p.server, p.to_client, &in[i], 4);
+    pump_until_all(recv, N);
+    pump_until_all(send, N);
+    for (int i = 0; i < N; i++) {
+        op_check(&recv[i], SIZE);
+        blob_check(&in[i], (uint64_t)i, SIZE);
+    }
+    assert_in_range(node_counter(p.client, "sends_fast") - fast, 1, N / 2);
+    assert_true(node_counter(p.client, "fast_crowded") - crowded >= N / 2);
+    for (uint64_t i = 0; i < N; i++) { /* the answer says that it was taken */
+        fast = one(&p, false, &out[0], &in[0], true, i);
+        assert_in_range(fast, lane.is_loop ? 1 : 0, 1);
+        (void)one(&p, true, &out[1], &in[1], true, i);
+    }
+    for (int i = 0; i < N; i++) {
+        blob_free(&out[i]);
+        blob_free(&in[i]);
+    }
+}
+
 /* Where reports are apart, credits that come back do not say which places are free: who finds
  * no room goes another way, as nobody may have to say any more. */
 void fast_beside_reports(void **state)

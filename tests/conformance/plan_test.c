@@ -59,7 +59,8 @@ static struct counts counts_of(const struct node *n, const char *side)
     char name[32];
     struct counts counts = {.copied = node_counter(n, "bytes_copied"),
                             .refused = node_counter(n, "reg_refused"),
-                            .full = node_counter(n, "fast_full"),
+                            .full =
+                                node_counter(n, "fast_full") + node_counter(n, "fast_crowded"),
                             .gathered = node_counter(n, "fast_gathered")};
 
     snprintf(name, sizeof(name), "%s_eager", side);
@@ -92,7 +93,7 @@ static void check(const char *who, size_t bytes, int pieces, const struct counts
         return;
     assert_int_equal(eager + written + read, 1);
     if (choice->fast && full)
-        /* nobody waits for a place in lent memory */
+        /* nobody waits for a place in lent memory; and what is explained is alone */
         return;
     if (eager != choice->eager || fast != choice->fast || read != choice->reads)
         fail_msg("%s: %zu bytes in %d pieces went %s, not %s", who, bytes, pieces,

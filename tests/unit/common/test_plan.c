@@ -603,6 +603,45 @@ static void lent_memory_is_used_where_it_pays(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
 }
 
+/* With enough under way nobody waits for the messages of a rendezvous: what that need not copy
+ * goes so, and the number is shown.  What it would copy as well stays. */
+static void in_a_crowd_copies_count(void **state)
+{
+    struct rme_plan_in in = base(12000);
+    char *text;
+
+    (void)state;
+    in.recv = (struct rme_plan_side){.kept = true};
+    in.send.kept = true;
+    in.pack_threshold = 8000;
+    in.fast_max = 64 * KIB;
+    /* two copies of 1220 ns, less two segments of 20: two messages of 100 + 1900 / (1 + n) */
+    assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
+    assert_memory_equal(chosen_row(&in, &in, &text), "fast write", 10);
+    assert_non_null(strstr(text, "if 1 or more are under way already: a rendezvous"));
+    free(text);
+    in.under_way = 1;
+    assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
+    assert_true(decide(&in).crowded);
+    assert_true(decide(&in).offer);
+    in.bytes = 9000; /* 1840 - 40 */
+    assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
+    assert_false(decide(&in).crowded);
+    in.under_way = 2;
+    assert_true(decide(&in).crowded);
+    in.bytes = 7999; /* a rendezvous copies it */
+    in.under_way = 1000000;
+    assert_int_equal(decide(&in).proto, RME_PROTO_FAST);
+    in.bytes = 60000; /* alone it does not go there either */
+    assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
+    assert_false(decide(&in).crowded);
+    in.bytes = 7999;
+    in.under_way = 0;
+    assert_memory_equal(chosen_row(&in, &in, &text), "fast write", 10);
+    assert_non_null(strstr(text, "however many are under way already"));
+    free(text);
+}
+
 /* What is written there is gathered where to find and hold the memory costs less than a copy,
  * and is shown so. */
 static void gathers_where_it_pays(void **state)
@@ -738,6 +777,7 @@ int main(void)
         cmocka_unit_test(explains_what_is_decided),
         cmocka_unit_test(explains_the_very_decisions),
         cmocka_unit_test(lent_memory_is_used_where_it_pays),
+        cmocka_unit_test(in_a_crowd_copies_count),
         cmocka_unit_test(gathers_where_it_pays),
         cmocka_unit_test(the_best_is_chosen_where_costs_decide),
         cmocka_unit_test(measures),
