@@ -4,21 +4,6 @@
 
 #include <errno.h>
 
-int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
-                   const struct ibv_mw_bind_info *info)
-{
-    if (!mw)
-        return EINVAL;
-    w->raddr = info->addr;
-    w->rkey = rkey;
-    w->bind.length = info->length;
-    w->bind.access = info->mw_access_flags;
-    w->bind.mw_key = mw->rkey & ~EMU_RKEY_BIT;
-    w->bind.mr_key = info->mr ? info->mr->lkey : 0;
-    w->length = 0;
-    return 0;
-}
-
 int emu_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
     struct emu_qp *qp = (struct emu_qp *)ibqp;

@@ -39,75 +39,11 @@ static const uint32_t rnr_us[32] = {
 
 #define RETRY_TICK (EMU_NSEC / 1000)
 
-static struct emu_sqe *sqe(struct emu_qp *qp, uint64_t i)
-{
-    return &qp->sq[i & qp->sq_mask];
-}
-
-static uint8_t wc_opcode(enum ibv_wr_opcode op)
-{
-    switch (op) {
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-        return IBV_WC_RDMA_WRITE;
-    case IBV_WR_RDMA_READ:
-        return IBV_WC_RDMA_READ;
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-        return IBV_WC_COMP_SWAP;
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-        return IBV_WC_FETCH_ADD;
-    case IBV_WR_BIND_MW:
-        return IBV_WC_BIND_MW;
-    case IBV_WR_LOCAL_INV:
-        return IBV_WC_LOCAL_INV;
-    default:
-        return IBV_WC_SEND;
-    }
-}
-
-/* Reports request `i` if it must be reported. False when the completion queue was full. */
-static bool complete(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
-                     enum ibv_wc_status status)
-{
-    struct shm_cqe c = {.wr_id = wr->wr_id,
-                        .sq_index = i,
-                        .qpn = qp->qp.qp_num,
-                        .src_qp = qp->attr.dest_qp_num,
-                        .status = (uint8_t)status,
-                        .opcode = wc_opcode(wr->opcode),
-                        .from_sq = 1};
-
-    if (status == IBV_WC_SUCCESS) {
-        if (wr->opcode == IBV_WR_RDMA_READ || emu_is_atomic(wr->opcode))
-            emu_count(COUNT_bytes_read, wr->length);
-        else if (c.opcode == IBV_WC_RDMA_WRITE)
-            emu_count(COUNT_bytes_write, wr->length);
-        else
-            emu_count(COUNT_bytes_send, wr->length);
-        emu_count_port(qp->source, PORT_COUNT_bytes, wr->length);
-        if (!(wr->flags & IBV_SEND_SIGNALED))
-            return true;
-        c.byte_len = wr->length;
-    } else {
-        emu_count(status == IBV_WC_WR_FLUSH_ERR ? COUNT_wr_flushed : COUNT_wr_failed, 1);
-    }
-    if (!emu_cq_push(d, &d->self, qp->scq->index, &c))
-        return false;
-    emu_cq_notify(d, &d->self, qp->scq->index, status != IBV_WC_SUCCESS);
-    return true;
-}
-
-void emu_sq_tell(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr)
-{
-    qp->sq_told = i + 1;
-    qp->sq_told_ok = complete(d, qp, i, wr, IBV_WC_SUCCESS);
-}
-
 /* Reports request `i`, unless that was done while it was executed. */
 static bool finish(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
                    enum ibv_wc_status status)
 {
-    return qp->sq_told == i + 1 ? qp->sq_told_ok : complete(d, qp, i, wr, status);
+    return qp->sq_told == i + 1 ? qp->sq_told_ok : emu_sq_complete(d, qp, i, wr, status);
 }
 
 static uint64_t retry_bound(struct emu_dev *d, struct emu_qp *qp)
@@ -191,16 +127,10 @@ static enum start start(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
     return attempt(d, qp, i, wr, status) ? START_DONE : START_BLOCKED;
 }
 
-static void forget(struct emu_sqe *e)
-{
-    free(e->inl);
-    e->inl = NULL;
-}
-
 /* Copies a request whose lists belong to the caller into the queue. */
 static int keep(struct emu_qp *qp, uint64_t i, const struct emu_wr *wr)
 {
-    struct emu_sqe *e = sqe(qp, i);
+    struct emu_sqe *e = emu_sqe(qp, i);
     struct ibv_sge *sge = qp->sq_sge + (i & qp->sq_mask) * qp->init.cap.max_send_sge;
 
     e->wr = *wr;
@@ -234,7 +164,7 @@ static void fetch_reads(struct emu_dev *d, struct emu_qp *qp, bool force, uint64
 
     for (uint64_t k = 0; k < n && qp->reads_out; k++) {
         uint64_t i = d->knobs.read_reverse ? qp->sq_exec - 1 - k : qp->sq_retire + k;
-        struct emu_sqe *e = sqe(qp, i);
+        struct emu_sqe *e = emu_sqe(qp, i);
         uint32_t timer;
         if (e->state != SQE_READING || (!force && e->due > until))
             continue;
@@ -256,12 +186,12 @@ static void fetch_reads(struct emu_dev *d, struct emu_qp *qp, bool force, uint64
 static bool retire(struct emu_dev *d, struct emu_qp *qp)
 {
     while (qp->sq_retire < qp->sq_exec) {
-        struct emu_sqe *e = sqe(qp, qp->sq_retire);
+        struct emu_sqe *e = emu_sqe(qp, qp->sq_retire);
         if (e->state != SQE_DONE)
             break;
         uint64_t i = qp->sq_retire++;
         bool ok = finish(d, qp, i, &e->wr, e->status) && e->status == IBV_WC_SUCCESS;
-        forget(e);
+        emu_sq_forget(e);
         if (!ok)
             return false;
     }
@@ -273,11 +203,11 @@ static void set_timer(struct emu_dev *d, struct emu_qp *qp)
     uint64_t due = UINT64_MAX, now = emu_now();
 
     for (uint64_t i = qp->sq_retire; qp->reads_out && i < qp->sq_exec; i++)
-        if (sqe(qp, i)->state == SQE_READING && sqe(qp, i)->due < due)
-            due = sqe(qp, i)->due;
+        if (emu_sqe(qp, i)->state == SQE_READING && emu_sqe(qp, i)->due < due)
+            due = emu_sqe(qp, i)->due;
     if (qp->sq_exec < qp->sq_sent && !qp->rnr_due && !qp->retry_until &&
-        sqe(qp, qp->sq_exec)->due < due)
-        due = sqe(qp, qp->sq_exec)->due;
+        emu_sqe(qp, qp->sq_exec)->due < due)
+        due = emu_sqe(qp, qp->sq_exec)->due;
     if (qp->sq_exec < qp->sq_tail) {
         if (qp->rnr_due && qp->rnr_due < due)
             due = qp->rnr_due; /* a timer that is due already runs at once */
@@ -294,7 +224,7 @@ static void leave(struct emu_dev *d, struct emu_qp *qp)
     uint64_t now = emu_now();
 
     for (; qp->qp.state == IBV_QPS_RTS && qp->sq_sent < qp->sq_tail; qp->sq_sent++) {
-        struct emu_sqe *e = sqe(qp, qp->sq_sent);
+        struct emu_sqe *e = emu_sqe(qp, qp->sq_sent);
         bool read = e->wr.opcode == IBV_WR_RDMA_READ;
         bool stays = e->wr.opcode == IBV_WR_BIND_MW || e->wr.opcode == IBV_WR_LOCAL_INV;
         uint32_t reads = qp->reads_out + qp->reads_sent;
@@ -324,7 +254,7 @@ static uint64_t read_due(struct emu_dev *d, struct emu_qp *qp, const struct emu_
 static bool may_start(const struct emu_dev *d, struct emu_qp *qp, uint64_t due)
 {
     if (emu_link_on(d))
-        return qp->sq_exec < qp->sq_sent && sqe(qp, qp->sq_exec)->due <= due;
+        return qp->sq_exec < qp->sq_sent && emu_sqe(qp, qp->sq_exec)->due <= due;
     return qp->qp.state == IBV_QPS_RTS && qp->sq_exec < qp->sq_tail;
 }
 
@@ -339,7 +269,7 @@ void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp, uint64_t due)
         ok = retire(d, qp);
     }
     while (ok && may_start(d, qp, due)) {
-        struct emu_sqe *e = sqe(qp, qp->sq_exec);
+        struct emu_sqe *e = emu_sqe(qp, qp->sq_exec);
         enum start s = start(d, qp, qp->sq_exec, &e->wr, !e->started, &e->status);
         e->started = true;
         if (s == START_BLOCKED)
@@ -379,18 +309,6 @@ void emu_sq_timer(struct emu_timer *t)
         emu_sq_progress(d, qp, t->due < now ? t->due : now);
     }
     pthread_mutex_unlock(&qp->sq_lock);
-}
-
-void emu_sq_flush(struct emu_dev *d, struct emu_qp *qp)
-{
-    while (qp->sq_retire < qp->sq_tail) {
-        uint64_t i = qp->sq_retire++;
-        struct emu_sqe *e = sqe(qp, i);
-        complete(d, qp, i, &e->wr, e->state == SQE_DONE ? e->status : IBV_WC_WR_FLUSH_ERR);
-        forget(e);
-    }
-    qp->sq_exec = qp->sq_sent = qp->sq_tail;
-    qp->reads_out = qp->reads_sent = 0;
 }
 
 /* Is it a request for a queue pair of a type other than RC, that does less than those? No part
@@ -504,7 +422,7 @@ int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr)
         if (qp->qp.state != IBV_QPS_ERR)
             emu_qp_to_error(d, qp, -1); /* a peer failed it; the event follows by the inbox */
         qp->sq_tail = qp->sq_exec = qp->sq_retire = qp->sq_sent = i + 1;
-        complete(d, qp, i, wr, IBV_WC_WR_FLUSH_ERR);
+        emu_sq_complete(d, qp, i, wr, IBV_WC_WR_FLUSH_ERR);
         return 0;
     }
     if (qp->sq_retire == i && qp->qp.state == IBV_QPS_RTS && !emu_link_on(d)) {
@@ -521,7 +439,7 @@ int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr)
     if (err)
         return err;
     qp->sq_tail++;
-    sqe(qp, i)->started = started;
+    emu_sqe(qp, i)->started = started;
     emu_sq_progress(d, qp, 0);
     return 0;
 }
@@ -538,6 +456,21 @@ static void normalise(const struct ibv_send_wr *wr, struct emu_wr *w)
     w->imm = wr->imm_data;
     w->flags = wr->send_flags;
     w->opcode = wr->opcode;
+}
+
+int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
+                   const struct ibv_mw_bind_info *info)
+{
+    if (!mw)
+        return EINVAL;
+    w->raddr = info->addr;
+    w->rkey = rkey;
+    w->bind.length = info->length;
+    w->bind.access = info->mw_access_flags;
+    w->bind.mw_key = mw->rkey & ~EMU_RKEY_BIT;
+    w->bind.mr_key = info->mr ? info->mr->lkey : 0;
+    w->length = 0;
+    return 0;
 }
 
 static int bind_request(struct emu_wr *w, const struct ibv_send_wr *wr)

@@ -153,9 +153,6 @@ struct emu_qp {
 
 /* bind.c */
 int emu_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
-/* Puts into a request what it binds to what; 0 or EINVAL. */
-int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
-                   const struct ibv_mw_bind_info *info);
 
 /* ah.c */
 /* Puts the address of a datagram into a request; 0 or EINVAL. */
@@ -210,10 +207,6 @@ void emu_rq_flush(struct emu_dev *d, struct emu_qp *qp, uint64_t from);
 /* Empties the queue of a QP that no poster executes into, without completions. */
 void emu_rq_reset(struct emu_rq *rq);
 int emu_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-int emu_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-
-/* A shared receive queue, without XRC's part; NULL with errno set. */
-struct emu_srq *emu_srq_new(struct ibv_pd *pd, void *srq_context, struct ibv_srq_attr *attr);
 
 /* xrc.c */
 struct ibv_xrcd *emu_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr);
@@ -222,9 +215,10 @@ void emu_xrc_forked(struct emu_dev *d); /* in the child: these are its parent's 
 /* A queue pair begins or ends to use a domain. */
 void emu_xrcd_hold(struct emu_xrcd *x, struct shm_xrcd *id);
 void emu_xrcd_drop(struct emu_xrcd *x);
-struct ibv_srq *emu_create_srq_ex(struct ibv_context *context,
-                                  struct ibv_srq_init_attr_ex *attr);
 int emu_get_srq_num(struct ibv_srq *srq, uint32_t *number);
+/* Makes a new SRQ one of XRC, and gives it its life. */
+void emu_xrc_srq_begins(struct emu_dev *d, struct emu_srq *srq, struct ibv_xrcd *xrcd,
+                        struct ibv_cq *cq);
 /* Takes from an SRQ of XRC, about to be destroyed, its number and what is posted. */
 void emu_xrc_srq_gone(struct emu_dev *d, struct emu_srq *srq);
 /* The SRQ that a request names; it and its CQ are not freed while it is pinned. */
@@ -264,8 +258,18 @@ bool emu_xrc_revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t token);
 /* Flushes what a poster has said that it took after its token was taken away. */
 void emu_xrc_settle(struct emu_dev *d, struct emu_qp *qp);
 
-/* qp.c, qp_state.c */
+/* srq.c */
+struct ibv_srq *emu_create_srq_ex(struct ibv_context *context,
+                                  struct ibv_srq_init_attr_ex *attr);
+int emu_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* qp.c */
 struct ibv_qp *emu_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+/* Whether something that a QP of this process received has not been polled, or may not have. */
+bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn);
+
+/* qp_end.c */
+void emu_qp_set_state(struct emu_qp *qp, enum ibv_qp_state state); /* under sq_lock */
 /*
  * Moves a QP to the error state and flushes it; `event` is raised unless it is -1. Under
  * sq_lock. Does nothing when the QP is already there.
@@ -277,8 +281,19 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp);
 void emu_qp_peer_died(struct emu_dev *d, uint32_t slot);
 /* Those of a device of ours end in the error state. */
 void emu_qp_device_failed(struct emu_dev *d, uint32_t device);
-/* Whether something that a QP of this process received has not been polled, or may not have. */
-bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn);
+
+/* sq.c */
+static inline struct emu_sqe *emu_sqe(struct emu_qp *qp, uint64_t i)
+{
+    return &qp->sq[i & qp->sq_mask];
+}
+/* Reports request `i` if it must be reported. False when the completion queue was full. */
+bool emu_sq_complete(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
+                     enum ibv_wc_status status);
+/* Reports request `i`, being executed, as successful: before its peer gets to know of it. */
+void emu_sq_tell(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr);
+void emu_sq_flush(struct emu_dev *d, struct emu_qp *qp); /* under sq_lock */
+void emu_sq_forget(struct emu_sqe *e);                   /* its copy of inline data */
 
 /* post.c */
 int emu_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
@@ -288,10 +303,10 @@ int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr);
 int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr);
 /* Goes on; on a link with what has arrived at the time `due`. Under sq_lock. */
 void emu_sq_progress(struct emu_dev *d, struct emu_qp *qp, uint64_t due);
-void emu_sq_flush(struct emu_dev *d, struct emu_qp *qp); /* under sq_lock */
 void emu_sq_timer(struct emu_timer *t);
-/* Reports request `i`, being executed, as successful: before its peer gets to know of it. */
-void emu_sq_tell(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr);
+/* Puts into a request what it binds to what; 0 or EINVAL. */
+int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
+                   const struct ibv_mw_bind_info *info);
 
 /* How long a poster waits for its turn, and after what time it looks who is in its way. */
 #define EMU_TURN_LOOK (EMU_NSEC / 50)

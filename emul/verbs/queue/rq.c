@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Receive queues of QPs and shared receive queues: one ring for both (shm.h).
+ * Receive queues: one ring for those of QPs and for shared ones (shm.h).
  *
  * A place in the queue is free again when the program has polled the completion of the receive
  * that held it, as on real devices, not when a sender took the receive.
@@ -8,7 +8,6 @@
 #include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 int emu_rq_init(struct emu_dev *d, struct emu_rq *rq, struct shm_rq *s, uint32_t max_wr,
@@ -171,158 +170,5 @@ int emu_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_w
     if (qp->rq.flushing)
         flush(d, qp);
     pthread_mutex_unlock(&qp->rq.lock);
-    return err;
-}
-
-struct emu_srq *emu_srq_new(struct ibv_pd *pd, void *srq_context, struct ibv_srq_attr *attr)
-{
-    struct emu_dev *d = emu_dev_for(pd->context);
-    struct emu_srq *srq = NULL;
-    int err = 0;
-
-    if (emu_call(CALL_ibv_create_srq))
-        err = ENOMEM;
-    else if (!d)
-        err = EIO;
-    else if (!d->knobs.srq)
-        err = EOPNOTSUPP;
-    else if (attr->max_wr == 0 || attr->max_wr > d->knobs.max_qp_wr ||
-             attr->max_sge > d->knobs.max_sge)
-        err = EINVAL;
-    else if (!(srq = calloc(1, sizeof(*srq))))
-        err = ENOMEM;
-    if (err) {
-        errno = err;
-        return NULL;
-    }
-    uint32_t max_sge = attr->max_sge ? attr->max_sge : 1;
-    pthread_mutex_lock(&d->lock);
-    uint32_t n, i = 0;
-    for (n = 0; n < EMU_MAX_SRQS; n++) {
-        i = (d->next_srq + n) % EMU_MAX_SRQS;
-        if (!atomic_load(&shm_srq(d->seg, i)->in_use))
-            break;
-    }
-    if (n < EMU_MAX_SRQS) {
-        d->next_srq = i + 1;
-        atomic_store(&shm_srq(d->seg, i)->in_use, 1);
-    }
-    pthread_mutex_unlock(&d->lock);
-    struct shm_srq *s = n < EMU_MAX_SRQS ? shm_srq(d->seg, i) : NULL;
-    if (!s || emu_rq_init(d, &srq->rq, &s->rq, attr->max_wr, max_sge)) {
-        if (s)
-            atomic_store(&s->in_use, 0);
-        free(srq);
-        errno = ENOMEM;
-        return NULL;
-    }
-    s->pd = pd->handle;
-    srq->index = i;
-    srq->srq.context = pd->context;
-    srq->srq.srq_context = srq_context;
-    srq->srq.pd = pd;
-    srq->srq.handle = i;
-    pthread_mutex_init(&srq->srq.mutex, NULL);
-    pthread_cond_init(&srq->srq.cond, NULL);
-    attr->max_sge = max_sge;
-    pthread_mutex_lock(&d->lock);
-    d->srq[i] = srq;
-    pthread_mutex_unlock(&d->lock);
-    atomic_fetch_add(&((struct emu_pd *)pd)->users, 1);
-    emu_count(COUNT_live_srq, 1);
-    return srq;
-}
-
-EMU_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
-{
-    struct emu_srq *srq = emu_srq_new(pd, init->srq_context, &init->attr);
-
-    return srq ? &srq->srq : NULL;
-}
-
-EMU_EXPORT int ibv_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, int mask)
-{
-    struct emu_srq *srq = (struct emu_srq *)ibsrq;
-
-    if (emu_call(CALL_ibv_modify_srq))
-        return ENOMEM;
-    if (!emu_dev_for(ibsrq->context))
-        return EIO;
-    if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
-        return EINVAL;
-    if (mask & IBV_SRQ_MAX_WR)
-        return EOPNOTSUPP; /* IBV_DEVICE_SRQ_RESIZE is not advertised */
-    if (mask & IBV_SRQ_LIMIT) {
-        if (attr->srq_limit > srq->rq.max_wr)
-            return EINVAL;
-        atomic_store(&srq->rq.s->limit, attr->srq_limit);
-    }
-    return 0;
-}
-
-EMU_EXPORT int ibv_query_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr)
-{
-    struct emu_srq *srq = (struct emu_srq *)ibsrq;
-
-    if (emu_call(CALL_ibv_query_srq))
-        return ENOMEM;
-    attr->max_wr = srq->rq.max_wr;
-    attr->max_sge = srq->rq.max_sge;
-    attr->srq_limit = atomic_load(&srq->rq.s->limit);
-    return 0;
-}
-
-EMU_EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
-{
-    struct emu_srq *srq = (struct emu_srq *)ibsrq;
-    struct emu_dev *d = emu_dev_for(ibsrq->context);
-
-    if (emu_call(CALL_ibv_destroy_srq))
-        return EIO;
-    if (!d)
-        return EIO;
-    if (atomic_load(&srq->users))
-        return EBUSY;
-    if (srq->xrcd)
-        emu_xrc_srq_gone(d, srq);
-    pthread_mutex_lock(&d->lock);
-    d->srq[srq->index] = NULL;
-    pthread_mutex_unlock(&d->lock);
-    emu_async_purge(emu_ctx_of(ibsrq->context), ibsrq);
-    pthread_mutex_lock(&ibsrq->mutex);
-    while (srq->async_events != ibsrq->events_completed)
-        pthread_cond_wait(&ibsrq->cond, &ibsrq->mutex);
-    pthread_mutex_unlock(&ibsrq->mutex);
-    emu_rq_fini(d, &srq->rq);
-    atomic_store(&shm_srq(d->seg, srq->index)->in_use, 0);
-    atomic_fetch_sub(&((struct emu_pd *)ibsrq->pd)->users, 1);
-    pthread_mutex_destroy(&ibsrq->mutex);
-    pthread_cond_destroy(&ibsrq->cond);
-    free(srq);
-    emu_uncount(COUNT_live_srq, 1);
-    return 0;
-}
-
-int emu_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-    struct emu_srq *srq = (struct emu_srq *)ibsrq;
-    struct emu_dev *d = emu_dev_peek();
-    int err = 0;
-
-    if (emu_call(CALL_ibv_post_srq_recv) || !d) {
-        *bad = wr;
-        return ENOMEM;
-    }
-    emu_count(COUNT_doorbells, 1);
-    pthread_mutex_lock(&srq->rq.lock);
-    for (; wr; wr = wr->next) {
-        err = emu_rq_post(d, &srq->rq, wr);
-        if (err) {
-            *bad = wr;
-            break;
-        }
-        emu_count(COUNT_wr_srq_recv, 1);
-    }
-    pthread_mutex_unlock(&srq->rq.lock);
     return err;
 }

@@ -230,32 +230,12 @@ void emu_xrcd_drop(struct emu_xrcd *x)
     atomic_fetch_sub(&x->users, 1);
 }
 
-struct ibv_srq *emu_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *a)
+void emu_xrc_srq_begins(struct emu_dev *d, struct emu_srq *srq, struct ibv_xrcd *xrcd,
+                        struct ibv_cq *cq)
 {
-    const uint32_t xrc = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ |
-                         IBV_SRQ_INIT_ATTR_XRCD;
-    enum ibv_srq_type type =
-        a->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? a->srq_type : IBV_SRQT_BASIC;
-    struct emu_dev *d = emu_dev_for(context);
-    int err = 0;
-
-    if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC)
-        err = EOPNOTSUPP;
-    else if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || a->pd->context != context)
-        err = EINVAL;
-    else if (type == IBV_SRQT_XRC &&
-             (a->comp_mask != xrc || a->cq->context != context || a->xrcd->context != context))
-        err = EINVAL;
-    if (err) {
-        errno = err;
-        return NULL;
-    }
-    struct emu_srq *srq = emu_srq_new(a->pd, a->srq_context, &a->attr);
-    if (!srq || type == IBV_SRQT_BASIC)
-        return srq ? &srq->srq : NULL;
     struct shm_srq *s = shm_srq(d->seg, srq->index);
-    srq->xrcd = (struct emu_xrcd *)a->xrcd;
-    srq->cq = (struct emu_cq *)a->cq;
+    srq->xrcd = (struct emu_xrcd *)xrcd;
+    srq->cq = (struct emu_cq *)cq;
     srq->life = atomic_fetch_add(&d->seg->serial, 1) + 1;
     emu_xrcd_hold(srq->xrcd, &s->xrcd);
     s->cq = srq->cq->index;
@@ -265,7 +245,6 @@ struct ibv_srq *emu_create_srq_ex(struct ibv_context *context, struct ibv_srq_in
     srq->cq->xrc_srqs = srq;
     pthread_mutex_unlock(&srq->cq->lock);
     atomic_store(&s->life, srq->life);
-    return &srq->srq;
 }
 
 int emu_get_srq_num(struct ibv_srq *ibsrq, uint32_t *number)

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The end of what a queue pair does: the error state and RESET. Its queues are flushed or
+ * emptied when no poster executes into it any more, or none that comes back.
+ */
+#include "emul/verbs/queue/queue.h"
+
+#include <sched.h>
+#include <string.h>
+
+/* A poster that executes into a failing QP is looked at after the first, given up after the
+ * other. */
+#define BUSY_LOOK (EMU_NSEC / 50)
+#define BUSY_WAIT (EMU_NSEC * 5)
+
+void emu_qp_set_state(struct emu_qp *qp, enum ibv_qp_state state)
+{
+    qp->qp.state = state;
+    qp->attr.qp_state = state;
+    atomic_store(&qp->s->state, state);
+}
+
+/*
+ * Takes the token `t` away from a poster that does not come back. What it had taken is flushed,
+ * unless it got as far as the completion; a completion that it pushes from now on is dropped.
+ * The lock keeps polls from seeing a half of this. False when the poster has come back
+ * meanwhile. *from: the first place of the QP's own queue that nobody completes any more.
+ *
+ * The poster may still run. It is asked twice how far it came: first whether its completion
+ * counts, and once more when the token is gone, as it may have taken a receive in between.
+ */
+static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t, uint64_t *from)
+{
+    struct shm_qp *s = qp->s;
+    struct shm_cqe c = {
+        .qpn = qp->qp.qp_num, .srq = qp->srq != NULL, .status = IBV_WC_WR_FLUSH_ERR};
+    uint64_t *revoked = &d->revoked[qp->index], old = *revoked, busy = t;
+    bool ok, done;
+
+    *from = 0;
+    if (emu_is_xrc(qp->qp.qp_type))
+        return emu_xrc_revoke(d, qp, t);
+    pthread_mutex_lock(&qp->rcq->lock);
+    done = qp->reported == t || atomic_load(&s->taken) == (t | RX_DONE);
+    if (!done)
+        *revoked = t;
+    ok = atomic_compare_exchange_strong(&s->busy, &busy, 0);
+    if (!ok)
+        *revoked = old;
+    else
+        emu_cq_late(qp->rcq, RX_SLOT(t));
+    pthread_mutex_unlock(&qp->rcq->lock);
+    if (!ok)
+        return false;
+    *from = atomic_load(&s->rq.head);
+    if (!done && !qp->srq && atomic_load(&s->taking) == t)
+        *from = atomic_load(&s->taking_at);
+    if (!done && qp->srq && (atomic_load(&s->taken) & ~(uint64_t)RX_DONE) == t) {
+        c.wr_id = s->taken_wr_id;
+        emu_count(COUNT_wr_flushed, 1);
+        emu_cq_push(d, &d->self, qp->rcq->index, &c);
+        emu_cq_notify(d, &d->self, qp->rcq->index, true);
+    }
+    return true;
+}
+
+/*
+ * Waits until no poster executes into the QP, but not for one that is stopped or dead. The
+ * first place of the QP's own queue that nobody completes any more.
+ */
+static uint64_t quiesce(struct emu_dev *d, struct emu_qp *qp)
+{
+    uint64_t since = emu_now(), look = since + BUSY_LOOK, t, from;
+
+    atomic_thread_fence(memory_order_seq_cst);
+    for (; (t = atomic_load(&qp->s->busy)) != 0; sched_yield()) {
+        uint64_t now = emu_now();
+        bool pair = !emu_is_datagram(qp->qp.qp_type);
+        bool gone = pair && qp->peer && atomic_load(&qp->peer->dead);
+        if (!gone && now > look) {
+            struct emu_peer *p = pair ? qp->peer : emu_peer_get(d, RX_SLOT(t));
+            gone = !p || now - since > BUSY_WAIT || emu_peer_stopped(p);
+            if (!pair)
+                emu_peer_put(d, p);
+            look = now + BUSY_LOOK;
+        }
+        if (gone && revoke(d, qp, t, &from))
+            return from;
+    }
+    return atomic_load(&qp->s->rq.head);
+}
+
+/*
+ * Clears up behind the poster with the token `t`, which died. While the token is there nobody
+ * else takes receives, so it is certain whether it had one: that one is flushed. If it was of a
+ * completion that nobody has seen, then that is dropped.
+ */
+static void clear_dead(struct emu_dev *d, struct emu_qp *qp, uint64_t t)
+{
+    struct shm_qp *s = qp->s;
+    struct shm_cqe c = {
+        .qpn = qp->qp.qp_num, .srq = qp->srq != NULL, .status = IBV_WC_WR_FLUSH_ERR};
+    bool had = false;
+
+    pthread_mutex_lock(&qp->rcq->lock);
+    if (qp->reported != t && atomic_load(&s->taken) != (t | RX_DONE)) {
+        d->revoked[qp->index] = t;
+        if (qp->srq)
+            had = atomic_load(&s->taken) == t;
+        else
+            had = atomic_load(&s->taking) == t &&
+                  atomic_load(&s->rq.head) == atomic_load(&s->taking_at) + 1;
+    }
+    pthread_mutex_unlock(&qp->rcq->lock);
+    if (had) {
+        c.wr_id = qp->srq ? s->taken_wr_id : emu_rq_wr_id(d, &qp->rq, s->taking_at);
+        emu_count(COUNT_wr_flushed, 1);
+        emu_cq_push(d, &d->self, qp->rcq->index, &c);
+        emu_cq_notify(d, &d->self, qp->rcq->index, true);
+    }
+    atomic_compare_exchange_strong(&s->busy, &t, 0);
+}
+
+static struct emu_qp *qp_at(struct emu_dev *d, uint32_t index)
+{
+    pthread_mutex_lock(&d->lock);
+    struct emu_qp *qp = d->qp[index];
+    pthread_mutex_unlock(&d->lock);
+    return qp;
+}
+
+void emu_qp_peer_died(struct emu_dev *d, uint32_t slot)
+{
+    pthread_mutex_lock(&d->qp_life);
+    for (uint32_t i = 0; i < EMU_MAX_QPS; i++) {
+        struct shm_qp *shared = shm_qp(d->seg, i);
+        struct emu_qp *qp;
+
+        if (!qp_at(d, i)) /* to look into the segment would give it a page */
+            continue;
+        /* its number is set last: one that is being made is not found by posters, nor here */
+        if (atomic_load(&shared->user.qpn) == 0 ||
+            !emu_is_datagram((enum ibv_qp_type)shared->type))
+            continue;
+        qp = qp_at(d, i);
+        if (!qp)
+            continue;
+        pthread_mutex_lock(&qp->sq_lock); /* its state does not change meanwhile */
+        uint64_t t = atomic_load(&qp->s->busy);
+        if (t && RX_SLOT(t) == slot)
+            clear_dead(d, qp, t);
+        pthread_mutex_unlock(&qp->sq_lock);
+    }
+    pthread_mutex_unlock(&d->qp_life);
+}
+
+void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event)
+{
+    if (qp->qp.state == IBV_QPS_ERR)
+        return;
+    enum ibv_qp_state old = qp->qp.state;
+    emu_qp_set_state(qp, IBV_QPS_ERR);
+    uint64_t from = quiesce(d, qp);
+    emu_sq_flush(d, qp);
+    if (qp->rq.s)
+        emu_rq_flush(d, qp, from);
+    if (event >= 0)
+        emu_async_qp(qp, (enum ibv_event_type)event);
+    if (qp->srq && old != IBV_QPS_RESET)
+        emu_async_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
+void emu_qp_device_failed(struct emu_dev *d, uint32_t device)
+{
+    pthread_mutex_lock(&d->qp_life);
+    for (uint32_t i = 0; i < EMU_MAX_QPS; i++) {
+        struct emu_qp *qp = qp_at(d, i);
+        if (!qp || emu_hca_of(qp->qp.context)->index != device)
+            continue;
+        pthread_mutex_lock(&qp->sq_lock);
+        if (qp->qp.state != IBV_QPS_RESET)
+            emu_qp_to_error(d, qp, -1);
+        pthread_mutex_unlock(&qp->sq_lock);
+    }
+    pthread_mutex_unlock(&d->qp_life);
+}
+
+void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
+{
+    pthread_mutex_lock(&qp->sq_lock);
+    emu_qp_set_state(qp, IBV_QPS_RESET);
+    quiesce(d, qp);
+    emu_sq_flush(d, qp);
+    if (emu_is_xrc(qp->qp.qp_type))
+        emu_xrc_settle(d, qp);
+    else
+        atomic_store(&qp->s->taken, 0); /* its completions are forgotten */
+    if (qp->scq)
+        emu_cq_purge(d, qp->scq, qp->qp.qp_num, qp->srq, &qp->rq);
+    if (qp->rcq && qp->rcq != qp->scq)
+        emu_cq_purge(d, qp->rcq, qp->qp.qp_num, qp->srq, &qp->rq);
+    if (qp->rq.s)
+        emu_rq_reset(&qp->rq);
+    struct emu_peer *peer = qp->peer, *srq_peer = qp->srq_peer;
+    qp->peer = qp->srq_peer = NULL;
+    qp->sq_tail = qp->sq_exec = qp->sq_retire = qp->sq_told = qp->sq_sent = 0;
+    atomic_store(&qp->sq_freed, 0);
+    qp->rnr_due = qp->retry_until = 0;
+    qp->lost = false;
+    qp->s->dest_inc = 0;
+    atomic_store(&qp->s->comm_est, 0);
+    memset(&qp->attr, 0, sizeof(qp->attr));
+    pthread_mutex_unlock(&qp->sq_lock);
+    emu_peer_put(d, peer);
+    emu_peer_put(d, srq_peer);
+}

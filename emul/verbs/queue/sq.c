@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Reporting requests of a send queue, also those that are flushed; post.c has them executed. */
+#include "emul/verbs/queue/queue.h"
+
+#include <stdlib.h>
+
+static uint8_t wc_opcode(enum ibv_wr_opcode op)
+{
+    switch (op) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return IBV_WC_RDMA_WRITE;
+    case IBV_WR_RDMA_READ:
+        return IBV_WC_RDMA_READ;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+        return IBV_WC_COMP_SWAP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return IBV_WC_FETCH_ADD;
+    case IBV_WR_BIND_MW:
+        return IBV_WC_BIND_MW;
+    case IBV_WR_LOCAL_INV:
+        return IBV_WC_LOCAL_INV;
+    default:
+        return IBV_WC_SEND;
+    }
+}
+
+bool emu_sq_complete(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
+                     enum ibv_wc_status status)
+{
+    struct shm_cqe c = {.wr_id = wr->wr_id,
+                        .sq_index = i,
+                        .qpn = qp->qp.qp_num,
+                        .src_qp = qp->attr.dest_qp_num,
+                        .status = (uint8_t)status,
+                        .opcode = wc_opcode(wr->opcode),
+                        .from_sq = 1};
+
+    if (status == IBV_WC_SUCCESS) {
+        if (wr->opcode == IBV_WR_RDMA_READ || emu_is_atomic(wr->opcode))
+            emu_count(COUNT_bytes_read, wr->length);
+        else if (c.opcode == IBV_WC_RDMA_WRITE)
+            emu_count(COUNT_bytes_write, wr->length);
+        else
+            emu_count(COUNT_bytes_send, wr->length);
+        emu_count_port(qp->source, PORT_COUNT_bytes, wr->length);
+        if (!(wr->flags & IBV_SEND_SIGNALED))
+            return true;
+        c.byte_len = wr->length;
+    } else {
+        emu_count(status == IBV_WC_WR_FLUSH_ERR ? COUNT_wr_flushed : COUNT_wr_failed, 1);
+    }
+    if (!emu_cq_push(d, &d->self, qp->scq->index, &c))
+        return false;
+    emu_cq_notify(d, &d->self, qp->scq->index, status != IBV_WC_SUCCESS);
+    return true;
+}
+
+void emu_sq_tell(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr)
+{
+    qp->sq_told = i + 1;
+    qp->sq_told_ok = emu_sq_complete(d, qp, i, wr, IBV_WC_SUCCESS);
+}
+
+void emu_sq_forget(struct emu_sqe *e)
+{
+    free(e->inl);
+    e->inl = NULL;
+}
+
+void emu_sq_flush(struct emu_dev *d, struct emu_qp *qp)
+{
+    while (qp->sq_retire < qp->sq_tail) {
+        uint64_t i = qp->sq_retire++;
+        struct emu_sqe *e = emu_sqe(qp, i);
+        emu_sq_complete(d, qp, i, &e->wr,
+                        e->state == SQE_DONE ? e->status : IBV_WC_WR_FLUSH_ERR);
+        emu_sq_forget(e);
+    }
+    qp->sq_exec = qp->sq_sent = qp->sq_tail;
+    qp->reads_out = qp->reads_sent = 0;
+}
