@@ -190,7 +190,44 @@ int cm_addr_claim(const struct sockaddr *sa, int ps, bool reuse, bool afonly);
 /* The process that claims the address, or -errno (ECONNREFUSED: nobody). */
 int cm_addr_find(const union cm_addr *dst, int ps);
 
+/* cm_table.c */
+struct cm_id *cm_id_new(struct cm_chan *chan, void *context, enum rdma_port_space ps);
+void cm_id_free(struct cm_id *id); /* under cm.lock */
+struct cm_id *cm_id_by_num(uint32_t num);
+/* The protection domain of ids whose program brought none. It stays for good. */
+struct ibv_pd *cm_default_pd(struct ibv_context *verbs);
+/* Gives an id whose address is known its device and default domain. Not under cm.lock. */
+void cm_set_verbs(struct cm_id *id);
+/* Forgets the groups of an id. Under cm.lock. */
+void cm_groups_free(struct cm_id *id);
+/* The path between two ports, given by their numbers. */
+void cm_path(const struct emu_dev *d, const struct cm_id *id, struct ibv_ah_attr *a);
+/* In a forked child: the ids are its parent's. */
+void cm_forked(struct emu_dev *d);
+
+/* cm_send.c */
+/* The timer runs at this time or before (cm_proto.c says what it does). Under cm.lock. */
+void cm_timer_arm(uint64_t due);
+void cm_set_deadline(struct cm_id *id, uint64_t ms); /* 0 ms: none */
+/* Fills the header of a message from `id` to its peer and sends it. Under cm.lock. */
+bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type);
+void cm_send_simple(struct cm_id *id, enum cm_type type); /* one that says nothing else */
+/* Answers a request for the address of datagrams; `status` is 0 or a CM_SIDR_... */
+bool cm_send_sidr(struct cm_id *id, struct cm_msg *m, uint16_t status);
+void cm_send_rej(struct cm_id *id, uint16_t reason, const void *data, uint8_t len);
+void cm_enter_timewait(struct cm_id *id);
+/* What destroying an id tells its peer. Under cm.lock. */
+void cm_farewell(struct cm_id *id);
+
 /* cm_event.c */
+struct cm_chan *cm_chan_new(void);
+void cm_chan_free(struct cm_chan *c);
+/* A thread is about to read, under cm.lock. False: the channel is destroyed. */
+bool cm_chan_enter(struct cm_chan *c);
+/* A thread has read, under cm.lock. False: the channel was destroyed meanwhile, as rping
+ * does. */
+bool cm_chan_leave(struct cm_chan *c);
+void cm_chan_put(struct cm_chan *c, struct cm_event *e); /* under cm.lock */
 /* Queues an event for `id` on its channel. Under cm.lock. `m` may be NULL. */
 void cm_event_post(struct cm_id *id, enum rdma_cm_event_type type, int status,
                    const struct cm_msg *m, size_t private_len);
@@ -199,53 +236,28 @@ void cm_event_post_request(struct cm_id *listener, struct cm_id *child, const st
 void cm_event_post_join(struct cm_id *id, struct cm_group *g);
 /* Drops the events of a group, or an id that have not been fetched. Under cm.lock. */
 void cm_event_purge(struct cm_id *id, struct cm_group *g);
-struct cm_chan *cm_chan_new(void);
-void cm_chan_free(struct cm_chan *c);
-/* For ids made without a channel: waits for the call's event; 0 or -1 with errno. */
-int cm_complete(struct cm_id *id);
-
-/* cm_id.c */
-struct cm_id *cm_id_new(struct cm_chan *chan, void *context, enum rdma_port_space ps);
-void cm_id_free(struct cm_id *id); /* under cm.lock */
-struct cm_id *cm_id_by_num(uint32_t num);
-/* Gives an id whose address is known its device and default domain. Not under cm.lock. */
-void cm_set_verbs(struct cm_id *id);
-/* In a forked child: the ids are its parent's. */
-void cm_forked(struct emu_dev *d);
-
-/* cm_mcast.c */
-/* Attaches the id's queue pair, when the program fetches the event; 0 or a positive errno. */
-int cm_group_attach(struct cm_id *id, struct cm_group *g);
-/* Forgets the groups of an id. Under cm.lock. */
-void cm_groups_free(struct cm_id *id);
-
-/* cm_ep.c */
-/* The protection domain of ids whose program brought none. It stays for good. */
-struct ibv_pd *cm_default_pd(struct ibv_context *verbs);
 
 /* cm_proto.c */
-/* Fills the header of a message from `id` to its peer and sends it. Under cm.lock. */
-bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type);
-/* Answers a request for the address of datagrams; `status` is 0 or a CM_SIDR_... */
-bool cm_send_sidr(struct cm_id *id, struct cm_msg *m, uint16_t status);
-void cm_send_rej(struct cm_id *id, uint16_t reason, const void *data, uint8_t len);
-void cm_set_deadline(struct cm_id *id, uint64_t ms); /* 0 ms: none */
-void cm_enter_timewait(struct cm_id *id);
 /* Sends a prepared REQ, or arranges that it is tried again. Under cm.lock. */
 void cm_try_request(struct cm_id *id);
-/* What destroying an id tells its peer. Under cm.lock. */
-void cm_farewell(struct cm_id *id);
 
-/* cm_conn.c */
-/* The path between two ports, given by their numbers. */
-void cm_path(const struct emu_dev *d, const struct cm_id *id, struct ibv_ah_attr *a);
+/* cm_qp.c */
 int cm_qp_rtr(struct cm_id *id, int responder_resources); /* -1 with errno */
 int cm_qp_rts(struct cm_id *id, int initiator_depth);
 void cm_qp_err(struct cm_id *id);
 int cm_qp_init(struct cm_id *id);
 /* All the way to RTS: datagrams need no other side. */
 int cm_qp_datagrams(struct cm_id *id);
+/* Sends RTU; the connection is up on this side. Under cm.lock. */
+int cm_ready_to_use(struct cm_id *id);
 /* Active side, when the program fetches the response: QP to RTS, RTU. 0 or -1 with errno. */
 int cm_process_response(struct cm_id *id);
+/* Attaches the id's queue pair, when the program fetches the event; 0 or a positive errno. */
+int cm_group_attach(struct cm_id *id, struct cm_group *g);
+void cm_group_detach(struct cm_id *id, struct cm_group *g);
+
+/* cm_fetch.c */
+/* For ids made without a channel: waits for the call's event; 0 or -1 with errno. */
+int cm_complete(struct cm_id *id);
 
 #endif

@@ -14,18 +14,6 @@ static int fail(int err)
     return -1;
 }
 
-struct ibv_pd *cm_default_pd(struct ibv_context *verbs)
-{
-    struct ibv_pd **of_device = &cm.pd[emu_hca_of(verbs)->index];
-
-    pthread_mutex_lock(&cm.lock);
-    if (!*of_device)
-        *of_device = emu_pd_new(verbs);
-    struct ibv_pd *pd = *of_device;
-    pthread_mutex_unlock(&cm.lock);
-    return pd;
-}
-
 static void destroy_cqs(struct rdma_cm_id *id)
 {
     if (id->recv_cq)

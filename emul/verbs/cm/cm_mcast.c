@@ -16,11 +16,6 @@ static int fail(int err)
     return -1;
 }
 
-static uint16_t group_lid(void)
-{
-    return emu_dev_base()->knobs.ethernet ? 0 : CM_GROUP_LID;
-}
-
 /* The id's group of an address, or where the next one is linked. Under cm.lock. */
 static struct cm_group **find(struct cm_id *id, const union cm_addr *addr)
 {
@@ -83,11 +78,6 @@ EMU_EXPORT int rdma_join_multicast_ex(struct rdma_cm_id *id,
                 flags && attr->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, context);
 }
 
-int cm_group_attach(struct cm_id *id, struct cm_group *g)
-{
-    return id->id.qp && !g->send_only ? ibv_attach_mcast(id->id.qp, &g->gid, group_lid()) : 0;
-}
-
 EMU_EXPORT int rdma_leave_multicast(struct rdma_cm_id *ibid, struct sockaddr *addr)
 {
     struct cm_id *id = (struct cm_id *)ibid;
@@ -117,18 +107,8 @@ EMU_EXPORT int rdma_leave_multicast(struct rdma_cm_id *ibid, struct sockaddr *ad
     while (g->acked != g->fetched)
         pthread_cond_wait(&g->acked_cond, &cm.lock);
     pthread_mutex_unlock(&cm.lock);
-    if (ibid->qp && !g->send_only)
-        ibv_detach_mcast(ibid->qp, &g->gid, group_lid());
+    cm_group_detach(id, g);
     pthread_cond_destroy(&g->acked_cond);
     free(g);
     return 0;
-}
-
-void cm_groups_free(struct cm_id *id)
-{
-    for (struct cm_group *g; (g = id->groups) != NULL;) {
-        id->groups = g->next;
-        pthread_cond_destroy(&g->acked_cond);
-        free(g);
-    }
 }

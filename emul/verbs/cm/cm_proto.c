@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The connection manager's protocol: messages in and out, time-outs, and the death of a peer.
+ * The connection manager's protocol: what messages, time-outs and the death of a peer do.
  *
  *   active                         passive
  *   REQ_SENT   --- REQ --------->  REQ_RCVD      CONNECT_REQUEST
@@ -32,106 +32,6 @@
 #define LISTEN_RETRY_MS 5
 #define HOLD_LOOK       (EMU_NSEC / 1000)
 
-static void on_timer(struct emu_timer *t);
-
-/* Under cm.lock. */
-static void arm(uint64_t due)
-{
-    struct emu_dev *d = emu_dev_peek();
-
-    if (d) {
-        if (!cm.timer.fn)
-            cm.timer.fn = on_timer; /* the service thread reads it without cm.lock */
-        emu_timer_sooner(d, &cm.timer, due);
-    }
-}
-
-void cm_set_deadline(struct cm_id *id, uint64_t ms)
-{
-    id->deadline = ms ? emu_now() + ms * (EMU_NSEC / 1000) : 0;
-    if (ms)
-        arm(id->deadline);
-}
-
-bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type)
-{
-    struct emu_dev *d = emu_dev_peek();
-
-    if (!d || !id->peer || d->knobs.silent || d->hca[EMU_PORT_DEVICE(id->port)].failed ||
-        atomic_load(&id->peer->seg->silent))
-        return true; /* lost on the way */
-    m->type = type;
-    m->src_slot = d->slot;
-    m->src_inc = d->self.incarnation;
-    m->local_id = id->num;
-    m->remote_id = id->remote_num;
-    m->port = id->port;
-    return emu_peer_send(d, id->peer, INBOX_CM, 0, 0, m, sizeof(*m));
-}
-
-static void send_simple(struct cm_id *id, enum cm_type type)
-{
-    struct cm_msg m = {0};
-
-    cm_send(id, &m, type);
-}
-
-bool cm_send_sidr(struct cm_id *id, struct cm_msg *m, uint16_t status)
-{
-    m->reason = status;
-    return cm_send(id, m, CM_SIDR_REP);
-}
-
-void cm_send_rej(struct cm_id *id, uint16_t reason, const void *data, uint8_t len)
-{
-    struct cm_msg m = {.reason = reason, .private_len = len};
-
-    if (len)
-        memcpy(m.private_data, data, len);
-    if (!cm_is_ud(id))
-        cm_send(id, &m, CM_REJ);
-    else if (id->state == CM_REQ_RCVD)
-        cm_send_sidr(id, &m, CM_SIDR_REJECT);
-}
-
-void cm_enter_timewait(struct cm_id *id)
-{
-    struct emu_dev *d = emu_dev_peek();
-
-    id->state = CM_TIMEWAIT;
-    cm_set_deadline(id, d && d->knobs.timewait_ms ? d->knobs.timewait_ms : 1);
-}
-
-void cm_farewell(struct cm_id *id)
-{
-    switch (id->state) {
-    case CM_REQ_SENT:
-        cm_send_rej(id, CM_REJ_TIMEOUT, NULL, 0);
-        break;
-    case CM_REQ_RCVD:
-    case CM_REP_RCVD:
-        cm_send_rej(id, CM_REJ_CONSUMER, NULL, 0);
-        break;
-    case CM_REP_SENT:
-    case CM_ESTABLISHED:
-        if (!cm_is_ud(id))
-            send_simple(id, CM_DREQ);
-        break;
-    case CM_DREQ_RCVD:
-        send_simple(id, CM_DREP);
-        break;
-    case CM_IDLE:
-    case CM_BOUND:
-    case CM_ADDR_RESOLVED:
-    case CM_ROUTE_RESOLVED:
-    case CM_LISTEN:
-    case CM_DREQ_SENT:
-    case CM_TIMEWAIT:
-    case CM_CLOSED:
-        break;
-    }
-}
-
 /* Ends an attempt to connect. Under cm.lock. */
 static void give_up(struct cm_id *id, enum rdma_cm_event_type type, int status,
                     const struct cm_msg *m)
@@ -157,7 +57,7 @@ static void no_listener(struct cm_id *id, const struct cm_msg *rej)
         emu_peer_put(d, id->peer); /* the next listener may be another process */
         id->peer = NULL;
         id->req_delivered = false;
-        arm(emu_now() + LISTEN_RETRY_MS * (EMU_NSEC / 1000));
+        cm_timer_arm(emu_now() + LISTEN_RETRY_MS * (EMU_NSEC / 1000));
     } else {
         give_up(id, RDMA_CM_EVENT_REJECTED, CM_REJ_NO_LISTENER, rej ? rej : &none);
     }
@@ -200,7 +100,7 @@ void cm_try_request(struct cm_id *id)
     }
     if (id->peer && cm_send(id, &id->req, cm_is_ud(id) ? CM_SIDR_REQ : CM_REQ))
         id->req_delivered = true;
-    arm(emu_now() + REQ_RETRY_MS * (EMU_NSEC / 1000));
+    cm_timer_arm(emu_now() + REQ_RETRY_MS * (EMU_NSEC / 1000));
 }
 
 static void expired(struct cm_id *id)
@@ -262,7 +162,7 @@ static bool hold(struct cm_id *id)
         return false;
     if (!id->held_until)
         id->held_until = now + d->knobs.dreq_hold_ms * (EMU_NSEC / 1000);
-    arm(now + HOLD_LOOK);
+    cm_timer_arm(now + HOLD_LOOK);
     return true;
 }
 
@@ -309,7 +209,7 @@ static void on_timer(struct emu_timer *t)
             next = id->deadline;
     }
     if (next != UINT64_MAX)
-        arm(next);
+        cm_timer_arm(next);
     pthread_mutex_unlock(&cm.lock);
 }
 
@@ -435,12 +335,12 @@ static void on_dreq(struct cm_id *id)
             disconnected(id);
         break;
     case CM_DREQ_SENT: /* both at once */
-        send_simple(id, CM_DREP);
+        cm_send_simple(id, CM_DREP);
         cm_enter_timewait(id);
         cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
         break;
     default:
-        send_simple(id, CM_DREP);
+        cm_send_simple(id, CM_DREP);
         break;
     }
 }
@@ -562,5 +462,6 @@ __attribute__((constructor)) static void loaded(void)
     static const struct emu_above row = {
         .told = told, .peer_died = peer_died, .forked = cm_forked};
 
+    cm.timer.fn = on_timer;
     emu_above_is(EMU_ABOVE_CM, &row);
 }

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Fetching events. What the real library does when a program fetches one is done here too: a
+ * connection response moves the QP to RTS and answers with RTU, a rejection moves it to the
+ * error state.
+ */
+#include "emul/verbs/cm/cm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* The part of fetching that the real library does in the program's thread. */
+static void digest(struct cm_event *e)
+{
+    struct cm_id *id = (struct cm_id *)e->ev.id;
+
+    switch (e->ev.event) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+        cm_set_verbs(id);
+        break;
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+        cm_set_verbs(id);
+        if (id->sync && rdma_migrate_id(&id->id, NULL))
+            e->ev.status = -errno;
+        break;
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+        if (!id->id.qp)
+            break;
+        if (cm_process_response(id) < 0) {
+            e->ev.event = RDMA_CM_EVENT_CONNECT_ERROR;
+            e->ev.status = -errno;
+        } else {
+            e->ev.event = RDMA_CM_EVENT_ESTABLISHED;
+            emu_count(COUNT_connects, 1);
+        }
+        break;
+    case RDMA_CM_EVENT_ESTABLISHED:
+        emu_count(COUNT_connects, 1);
+        break;
+    case RDMA_CM_EVENT_REJECTED:
+        emu_count(COUNT_rejects, 1);
+        cm_qp_err(id);
+        break;
+    case RDMA_CM_EVENT_DISCONNECTED:
+        emu_count(COUNT_disconnects, 1);
+        break;
+    case RDMA_CM_EVENT_MULTICAST_JOIN:
+        e->ev.status = cm_group_attach(id, e->group);
+        if (e->ev.status)
+            e->ev.event = RDMA_CM_EVENT_MULTICAST_ERROR;
+        break;
+    default:
+        break;
+    }
+}
+
+EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
+                                 struct rdma_cm_event **event)
+{
+    struct cm_chan *c = (struct cm_chan *)channel;
+
+    if (emu_call(CALL_rdma_get_cm_event)) {
+        errno = ENOMEM;
+        return -1;
+    }
+    if (c->dev != emu_dev_peek()) {
+        errno = EIO;
+        return -1;
+    }
+    for (;;) {
+        uint64_t one;
+        pthread_mutex_lock(&cm.lock);
+        bool entered = cm_chan_enter(c);
+        pthread_mutex_unlock(&cm.lock);
+        if (!entered) {
+            errno = EBADF;
+            return -1;
+        }
+        ssize_t got = read(channel->fd, &one, sizeof(one));
+        int err = got < 0 ? errno : EBADF;
+        pthread_mutex_lock(&cm.lock);
+        if (!cm_chan_leave(c) || got < 0) {
+            pthread_mutex_unlock(&cm.lock);
+            errno = err;
+            return -1;
+        }
+        struct cm_event *e = c->head;
+        if (e) {
+            c->head = e->next;
+            if (!c->head)
+                c->tail = &c->head;
+            e->next = NULL;
+            e->owner->fetched++;
+            if (e->group)
+                e->group->fetched++;
+            if (e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+                e->owner->pending--;
+        }
+        pthread_mutex_unlock(&cm.lock);
+        if (!e)
+            continue; /* its id was destroyed meanwhile: wait for the next */
+        digest(e);
+        emu_count(COUNT_live_cm_event, 1);
+        if (e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+            emu_count(COUNT_live_cm_id, 1);
+        *event = &e->ev;
+        return 0;
+    }
+}
+
+EMU_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
+{
+    struct cm_event *e = (struct cm_event *)event;
+
+    emu_call(CALL_rdma_ack_cm_event);
+    if (!event) {
+        errno = EINVAL;
+        return -1;
+    }
+    pthread_mutex_lock(&cm.lock);
+    if (e->group) {
+        e->group->acked++;
+        pthread_cond_broadcast(&e->group->acked_cond);
+    }
+    e->owner->acked++;
+    pthread_cond_broadcast(&e->owner->acked_cond);
+    pthread_mutex_unlock(&cm.lock);
+    free(e);
+    emu_uncount(COUNT_live_cm_event, 1);
+    return 0;
+}
+
+int cm_complete(struct cm_id *id)
+{
+    struct rdma_cm_event *e;
+
+    if (!id->sync)
+        return 0;
+    if (id->id.event) {
+        rdma_ack_cm_event(id->id.event);
+        id->id.event = NULL;
+    }
+    if (rdma_get_cm_event(id->id.channel, &e))
+        return -1;
+    id->id.event = e;
+    if (e->status == 0)
+        return 0;
+    errno = e->event == RDMA_CM_EVENT_REJECTED ? ECONNREFUSED
+            : e->status < 0                    ? -e->status
+                                               : EIO;
+    return -1;
+}
+
+EMU_EXPORT int rdma_migrate_id(struct rdma_cm_id *ibid, struct rdma_event_channel *channel)
+{
+    struct cm_id *id = (struct cm_id *)ibid;
+    struct cm_chan *to = (struct cm_chan *)channel, *from = (struct cm_chan *)ibid->channel;
+    struct cm_chan *drop = NULL;
+
+    if (emu_call(CALL_rdma_migrate_id)) {
+        errno = ENOMEM;
+        return -1;
+    }
+    if (!cm_is_ours(id)) {
+        errno = EIO;
+        return -1;
+    }
+    if (!channel && id->own_channel) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (id->own_channel && ibid->event) {
+        rdma_ack_cm_event(ibid->event);
+        ibid->event = NULL;
+    }
+    if (!to) {
+        to = cm_chan_new();
+        if (!to)
+            return -1;
+    }
+    pthread_mutex_lock(&cm.lock);
+    if (id->own_channel)
+        drop = from;
+    struct cm_event **pp = &from->head;
+    while (*pp) {
+        struct cm_event *e = *pp;
+        if (e->owner != id) {
+            pp = &e->next;
+            continue;
+        }
+        uint64_t one;
+        struct iovec v = {&one, sizeof(one)};
+        *pp = e->next;
+        e->next = NULL;
+        if (preadv2(from->ch.fd, &v, 1, -1, RWF_NOWAIT) < 0 && errno != EAGAIN)
+            one = 0;
+        cm_chan_put(to, e);
+    }
+    from->tail = pp;
+    ibid->channel = &to->ch;
+    id->own_channel = channel == NULL;
+    id->sync = channel == NULL;
+    if (drop)
+        cm_chan_free(drop);
+    pthread_mutex_unlock(&cm.lock);
+    return 0;
+}

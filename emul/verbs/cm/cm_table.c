@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The table of identifiers, and what each of them has: a device, groups, a path. */
+#include "emul/verbs/cm/cm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct cm_state_all cm = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+#define NUM_MASK 0xffffu
+
+/* Gives `id` a number that no living one has. Under cm.lock. */
+static bool number(struct cm_id *id)
+{
+    if (!cm.table) {
+        cm.table = calloc(NUM_MASK + 1, sizeof(*cm.table));
+        if (!cm.table)
+            return false;
+        cm.next_num = 1;
+    }
+    for (uint32_t n = 0; n <= NUM_MASK; n++) {
+        uint32_t num = cm.next_num++;
+        if (num == 0)
+            num = cm.next_num++;
+        if (cm.table[num & NUM_MASK])
+            continue;
+        cm.table[num & NUM_MASK] = id;
+        id->num = num;
+        return true;
+    }
+    return false;
+}
+
+struct cm_id *cm_id_by_num(uint32_t num)
+{
+    struct cm_id *id = cm.table ? cm.table[num & NUM_MASK] : NULL;
+
+    return id && id->num == num ? id : NULL;
+}
+
+/* Under cm.lock. */
+struct cm_id *cm_id_new(struct cm_chan *chan, void *context, enum rdma_port_space ps)
+{
+    struct cm_id *id = calloc(1, sizeof(*id));
+
+    if (!id)
+        return NULL;
+    if (!number(id)) {
+        free(id);
+        errno = ENOMEM;
+        return NULL;
+    }
+    id->id.channel = &chan->ch;
+    id->id.context = context;
+    id->id.ps = ps;
+    id->id.qp_type = ps == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
+    id->claim = -1;
+    id->owner = emu_dev_peek();
+    pthread_cond_init(&id->acked_cond, NULL);
+    id->next = cm.ids;
+    if (cm.ids)
+        cm.ids->prev = id;
+    cm.ids = id;
+    return id;
+}
+
+static void forget_listener(const struct cm_id *id)
+{
+    struct cm_id **at = &cm.listeners;
+
+    while (*at != id)
+        at = &(*at)->next_listener;
+    *at = id->next_listener;
+}
+
+void cm_id_free(struct cm_id *id)
+{
+    struct emu_dev *d = emu_dev_peek();
+
+    if (id->prev)
+        id->prev->next = id->next;
+    else
+        cm.ids = id->next;
+    if (id->next)
+        id->next->prev = id->prev;
+    if (id->backlog)
+        forget_listener(id);
+    cm.table[id->num & NUM_MASK] = NULL;
+    if (id->claim >= 0)
+        close(id->claim);
+    if (d)
+        emu_peer_put(d, id->peer);
+    pthread_cond_destroy(&id->acked_cond);
+    free(id);
+}
+
+struct ibv_pd *cm_default_pd(struct ibv_context *verbs)
+{
+    struct ibv_pd **of_device = &cm.pd[emu_hca_of(verbs)->index];
+
+    pthread_mutex_lock(&cm.lock);
+    if (!*of_device)
+        *of_device = emu_pd_new(verbs);
+    struct ibv_pd *pd = *of_device;
+    pthread_mutex_unlock(&cm.lock);
+    return pd;
+}
+
+void cm_set_verbs(struct cm_id *id)
+{
+    struct emu_dev *d = emu_dev_peek();
+    struct emu_ctx *c = d ? emu_ctx_get(d, EMU_PORT_DEVICE(id->port)) : NULL;
+
+    if (!c || id->id.verbs)
+        return;
+    id->id.verbs = &c->v.context;
+    id->id.port_num = EMU_PORT_OF(id->port);
+    if (!id->id.pd)
+        id->id.pd = cm_default_pd(id->id.verbs);
+}
+
+void cm_groups_free(struct cm_id *id)
+{
+    for (struct cm_group *g; (g = id->groups) != NULL;) {
+        id->groups = g->next;
+        pthread_cond_destroy(&g->acked_cond);
+        free(g);
+    }
+}
+
+void cm_path(const struct emu_dev *d, const struct cm_id *id, struct ibv_ah_attr *a)
+{
+    memset(a, 0, sizeof(*a));
+    a->port_num = EMU_PORT_OF(id->port);
+    a->dlid = emu_lid(d, id->remote_port);
+    a->sl = id->sl;
+    if (d->knobs.ethernet) {
+        a->is_global = 1;
+        emu_gid(d, id->remote_port, &a->grh.dgid);
+        a->grh.hop_limit = 64;
+        a->grh.traffic_class = id->traffic_class;
+    }
+}
+
+void cm_forked(struct emu_dev *d)
+{
+    (void)d;
+    for (struct cm_id *id = cm.ids; id; id = id->next)
+        if (id->claim >= 0)
+            close(id->claim);
+    cm = (struct cm_state_all){.timer.fn = cm.timer.fn};
+    pthread_mutex_init(&cm.lock, NULL);
+}
