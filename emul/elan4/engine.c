@@ -212,8 +212,10 @@ static bool settle_if_locked(struct emu4_proc *p, struct late *l, uint64_t *next
             settled = settle(p, &t, l->claim.entry, l->r, l->done, next_due);
         emu4_unlock(&t);
     } while (!settled && e->peer->self); /* it has no mark, so no place among the late ones */
-    if (!e->peer->self && l->r == DMA_MORE)
-        emu4_engine_help(p, e); /* another thread may have found nothing ready meanwhile */
+    /* there is more of it, or it has set off a chain; and another thread may have found nothing
+     * to do there meanwhile, and have forgotten it */
+    if (!e->peer->self && (l->r == DMA_MORE || has_commands(e->c)))
+        emu4_engine_help(p, e);
     return settled;
 }
 

@@ -169,6 +169,20 @@ void ask_dma(struct bed *b, int node, struct _E4_DMA64 d)
     flush(b);
 }
 
+void event_sends(struct bed *b, E4_Event *ev, int count, struct _E4_DMA64 d)
+{
+    E4_uint64 *blk = sdram_mem(b, 64);
+
+    d.dma_typeSize |= RUN_DMA_CMD;
+    d.dma_pad = NOP_CMD;
+    memcpy(blk, (void *)(uintptr_t)&d, sizeof(d));
+    ev->ev_CopySource = elan(b, blk);
+    ev->ev_CopyDest = elan4_alloccq_space(b->ctx, 8, CQ_Size8K);
+    CHECK(ev->ev_CopyDest);
+    elan4_store64(E4_EVENT_INIT_VALUE(-32 * count, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
+                  &ev->ev_CountAndType);
+}
+
 void flush(struct bed *b)
 {
     b->cq->cmdq_flush(b->cq);

@@ -77,6 +77,8 @@ void *main_mem(struct bed *b, size_t size);
 void *sdram_mem(struct bed *b, size_t size);
 /* An event that writes *word. */
 E4_Event *word_event(struct bed *b, volatile E4_uint64 *word, int count);
+/* Makes an event one that starts `d` by a chain when it fires after `count` sets. */
+void event_sends(struct bed *b, E4_Event *ev, int count, struct _E4_DMA64 d);
 void bed_queue(struct bed *b, unsigned slot);
 /* Takes one message: its slot, which stays valid until the next; NULL after `ms` without. */
 char *queue_take(struct bed *b, unsigned slot, int ms);

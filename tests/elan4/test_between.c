@@ -143,6 +143,42 @@ static int who_is_asked_again_is_helped(void)
     return run_beds(2, (bed_fn[]){reads_again, lends});
 }
 
+/* The same, and what has been read sends a message. */
+static void lends_with_a_chain(struct bed *b)
+{
+    bed_open(b, LOW);
+    E4_Event *ev = sdram_mem(b, 32);
+    event_sends(
+        b, ev, 1,
+        dma(8, DMA_QueueWrite, vp_of(0, LOW), elan(b, number_mem(b, 7)), 0, 0, told(b, 3)));
+    tell(b, 0, elan(b, main_mem(b, 64)));
+    tell(b, 2, elan(b, ev));
+    tell(b, 1, (uint64_t)getpid());
+    meet(b, 0, 2);
+}
+
+/* One of its threads has read, and not said so yet, when the other finds nothing left to do
+ * there. */
+static void reads_slowly(struct bed *b)
+{
+    setenv("EMUELAN4_BURST", "0", 1);
+    setenv("EMUELAN4_SETTLE_LATE_US", "500000", 1);
+    bed_open(b, LOW);
+    bed_queue(b, 64);
+    tell(b, 3, elan(b, b->queue));
+    CHECK(process_stop((pid_t)told(b, 1)));
+    ask_dma(b, 1, dma(8, 0, b->vp, told(b, 0), elan(b, main_mem(b, 64)), told(b, 2), 0));
+    CHECK(take_number(b, SOON) == 7);
+    CHECK(kill((pid_t)told(b, 1), SIGCONT) == 0);
+    meet(b, 0, 2);
+}
+
+/* Who sets off a chain of another one carries it out, and need not be asked once more. */
+static int a_chain_is_not_forgotten(void)
+{
+    return run_beds(2, (bed_fn[]){reads_slowly, lends_with_a_chain});
+}
+
 /* It leaves its context while another process works for it, and takes it again. What stands in
  * its table then looks as it did, and is not that process's to end. */
 static void leaves(struct bed *b)
@@ -302,6 +338,7 @@ int main(void)
     CASE(a_word_is_set_once());
     CASE(a_trap_is_told_late());
     CASE(who_is_asked_again_is_helped());
+    CASE(a_chain_is_not_forgotten());
     CASE(nothing_is_written_into_what_was_left());
     CASE(each_delivery_leaves_its_mark());
     CASE(a_place_is_not_lost());

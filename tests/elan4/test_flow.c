@@ -12,21 +12,6 @@
 #define SOON 30000
 #define BIG  (4u << 20)
 
-/* A block of commands that sends `d` when `ev` fires after `count` sets. */
-static void chain(struct bed *b, E4_Event *ev, int count, struct _E4_DMA64 d)
-{
-    E4_uint64 *blk = sdram_mem(b, 64);
-
-    d.dma_typeSize |= RUN_DMA_CMD;
-    d.dma_pad = NOP_CMD;
-    memcpy(blk, (void *)(uintptr_t)&d, sizeof(d));
-    ev->ev_CopySource = elan(b, blk);
-    ev->ev_CopyDest = elan4_alloccq_space(b->ctx, 8, CQ_Size8K);
-    CHECK(ev->ev_CopyDest);
-    elan4_store64(E4_EVENT_INIT_VALUE(-32 * count, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
-                  &ev->ev_CountAndType);
-}
-
 /* Memory to read and write, and an event that sends a message back; then it is stopped. */
 static void passive(struct bed *b)
 {
@@ -36,7 +21,8 @@ static void passive(struct bed *b)
     char *msg = main_mem(b, 64);
     strcpy(msg, "from the stopped one");
     E4_Event *ev = sdram_mem(b, 32);
-    chain(b, ev, 1, dma(64, DMA_QueueWrite, vp_of(0, LOW), elan(b, msg), 0, 0, told(b, 3)));
+    event_sends(b, ev, 1,
+                dma(64, DMA_QueueWrite, vp_of(0, LOW), elan(b, msg), 0, 0, told(b, 3)));
     tell(b, 0, elan(b, mem));
     tell(b, 1, elan(b, ev));
     tell(b, 2, (uint64_t)getpid());
@@ -233,7 +219,7 @@ static void list_source(struct bed *b)
         volatile E4_uint64 *word = main_mem(b, 64);
         E4_Event *done = word_event(b, word, 1), *ev = sdram_mem(b, 32);
         memset(mem, (int)k + 1, 4096 * PIECE);
-        chain(
+        event_sends(
             b, ev, lists[k],
             dma(8, DMA_QueueWrite, vp_of(0, LOW), elan(b, msg), 0, elan(b, done), told(b, 1)));
         for (int i = 0; i < lists[k]; i++) {
