@@ -9,7 +9,7 @@
  *
  * The passive side may receive the first message before the event that confirms the connection;
  * the queue pair is ready by then, so the message itself counts as the confirmation
- * (ib_cm_established is called from both).
+ * (ib_link_established is called from both).
  *
  * Receiver not ready.  The engine's credits promise that a receive is always posted, so among
  * peers that keep to them nobody is ever told that it is not.  A peer that does not can use up
@@ -20,7 +20,6 @@
  * connection is made.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include "bmi_ib/link/links.h"
 
@@ -62,22 +61,6 @@ void ib_cm_close(struct rme_fabric *f)
 
 /* ---- Steps ---- */
 
-/* Failures to find a way, as the seam names them. */
-static int no_way(int status)
-{
-    switch (status) {
-    case 0:
-    case -ENODEV:
-    case -ENETUNREACH:
-    case -EADDRNOTAVAIL:
-    case -EHOSTDOWN:
-    case -EINVAL:
-        return -EHOSTUNREACH;
-    default:
-        return status < 0 ? status : -EHOSTUNREACH;
-    }
-}
-
 /* The rail whose device and port the id lives on; NULL: none of ours. */
 static struct rme_fabric *rail_of(struct rme_fabric *f, const struct rdma_cm_id *id,
                                   const char *peer)
@@ -95,37 +78,6 @@ static struct rme_fabric *rail_of(struct rme_fabric *f, const struct rdma_cm_id 
            : f->head->railed ? ", or another rail,"
                              : "");
     return NULL;
-}
-
-/* Starts a link towards l->address.  The caller handles a failure. */
-int ib_cm_start(struct rme_link *l)
-{
-    struct rme_fabric *f = l->f;
-    struct sockaddr_storage own;
-    struct sockaddr *source;
-    if (l->bound) {
-        source = ib_rail_source(f, l->address->ai_addr);
-    } else if (ib_path_source(f, l->address->ai_addr, &own, &source)) {
-        ib_log(f, RME_LOG_WARN, "%s: the option gid has an address of another family", l->peer);
-        return -EHOSTUNREACH;
-    }
-    if (rdma_create_id(f->cm, &l->id, l, RDMA_PS_TCP)) {
-        l->id = NULL;
-        return ib_errno();
-    }
-    l->deliver = true; /* an attempt before this one may have failed */
-    l->refused = false;
-    memcpy(&l->sockaddr, l->address->ai_addr, l->address->ai_addrlen);
-    if (rdma_resolve_addr(l->id, source, l->address->ai_addr,
-                          (int)ib_option(f, "resolve_timeout_ms"))) {
-        int error = no_way(ib_errno());
-        rdma_destroy_id(l->id);
-        l->id = NULL;
-        return error;
-    }
-    ib_link_state_set(l, IB_ADDRESSING);
-    ib_link_way(l, true);
-    return 0;
 }
 
 static void set_ack_timeout(struct rme_link *l)
@@ -147,7 +99,7 @@ static void route(struct rme_link *l)
     set_ack_timeout(l);
     ib_path_class(l);
     if (rdma_resolve_route(l->id, (int)ib_option(l->f, "resolve_timeout_ms"))) {
-        int error = no_way(ib_errno());
+        int error = ib_no_way(ib_errno());
         ib_log(l->f, RME_LOG_WARN, "%s: rdma_resolve_route: %s", l->peer, strerror(-error));
         ib_link_fail(l, error, false);
         return;
@@ -234,18 +186,6 @@ int ib_cm_accept(struct rme_link *l, const void *hello, size_t length)
     return 0;
 }
 
-void ib_cm_established(struct rme_link *l)
-{
-    if (l->state != IB_CONNECTING && l->state != IB_ACCEPTING)
-        return;
-    l->was_up = true;
-    ib_link_state_set(l, IB_UP);
-    ib_path_taken(l);
-    ib_link_event(l, &l->event_up);
-    if (l->queue.head)
-        ib_link_dirty(l);
-}
-
 /* ---- Events ---- */
 
 /* A peer asks for a link. */
@@ -291,7 +231,7 @@ static void established(struct rme_link *l, const struct cm_note *n)
         l->read_depth = n->initiator_depth < l->f->dev.read_depth ? n->initiator_depth
                                                                   : l->f->dev.read_depth;
     }
-    ib_cm_established(l);
+    ib_link_established(l);
 }
 
 static bool any_byte(const uint8_t *data, size_t length)
@@ -389,7 +329,7 @@ static void dispatch(struct rme_fabric *f, const struct cm_note *n)
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
         if (l)
-            failed(l, n, no_way(n->status));
+            failed(l, n, ib_no_way(n->status));
         return;
     case RDMA_CM_EVENT_CONNECT_RESPONSE: /* the library answers this one itself when the id has
                                             a queue pair */

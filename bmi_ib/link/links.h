@@ -7,24 +7,33 @@
 
 /* ---- link.c ---- */
 extern const char *const ib_link_state_name[];
-extern const struct ib_reports ib_link_reports;
 struct rme_link *ib_link_new(struct rme_fabric *f);
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
 /* A way begins, which has way_timeout_ms if there is another one; or it has ended. */
 void ib_link_way(struct rme_link *l, bool begins);
+void ib_link_established(struct rme_link *l);
+void ib_link_down(struct rme_link *l); /* LINK_DOWN is due */
+void ib_emit_links(struct rme_fabric *f);
+void ib_emit_downs(struct rme_fabric *f);
+
+/* ---- start.c ---- */
+/* Starts a link towards l->address.  The caller handles a failure. */
+int ib_link_start(struct rme_link *l);
+/* Failures to find a way, as the seam names them. */
+int ib_no_way(int status);
+
+/* ---- end.c ---- */
+extern const struct ib_reports ib_link_reports;
 void ib_link_fail(struct rme_link *l, int error, bool deliver);
 void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error);
 void ib_link_drained(struct rme_link *l);
-void ib_link_down(struct rme_link *l); /* LINK_DOWN is due */
 void ib_link_reap(struct rme_fabric *f);
 void ib_link_destroy(struct rme_link *l);
 void ib_link_timers(struct rme_fabric *f);
 int ib_link_deadline(struct rme_fabric *f);
-void ib_link_names(struct rme_fabric *f);
 void ib_links_release(struct rme_fabric *f);
-void ib_emit_links(struct rme_fabric *f);
-void ib_emit_downs(struct rme_fabric *f);
 
+/* ---- ask.c ---- */
 int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
                     const void *hello, size_t length, uint32_t rx, void *owner,
                     struct rme_link **out);
@@ -33,6 +42,7 @@ int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_
 void ib_link_reject(struct rme_link *l, const void *hello, size_t length);
 void ib_link_disconnect(struct rme_link *l, int error);
 void ib_link_free(struct rme_link *l);
+void ib_link_names(struct rme_fabric *f);
 
 /* ---- rails.c ---- */
 /* The rail whose device this is; NULL: none. */
@@ -66,9 +76,7 @@ void ib_qp_destroy(struct rme_link *l);
 int ib_cm_open(struct rme_fabric *f);
 void ib_cm_close(struct rme_fabric *f);
 void ib_cm_events(struct rme_fabric *f);
-int ib_cm_start(struct rme_link *l);
 int ib_cm_accept(struct rme_link *l, const void *hello, size_t length);
-void ib_cm_established(struct rme_link *l);
 int ib_reject_error(int status, const void *data, size_t length);
 
 /* ---- path.c ---- */
@@ -95,11 +103,11 @@ struct ibv_context *ib_listen_device(const struct rme_fabric *f);
 uint16_t ib_listen_port(const struct rme_fabric *f);
 int ib_listen_start(struct rme_fabric *f);
 void ib_listen_close(struct rme_fabric *f);
-void ib_sockaddr_text(const void *sa, char *text, size_t size);
 
 /* ---- resolve.c ---- */
 int ib_resolver_open(struct rme_fabric *f);
 void ib_resolver_close(struct rme_fabric *f);
+void ib_sockaddr_text(const void *sa, char *text, size_t size);
 int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out);
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle);
 /* Takes one result out: 1 and the link's rail and handle with either *out or *error, or 0.

@@ -12,23 +12,9 @@
  * are bound to the same.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "bmi_ib/link/links.h"
-
-void ib_sockaddr_text(const void *sa, char *text, size_t size)
-{
-    char host[INET6_ADDRSTRLEN + 20], port[8];
-    const struct sockaddr *s = sa;
-    socklen_t length =
-        s->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-    if (getnameinfo(s, length, host, sizeof(host), port, sizeof(port),
-                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-        snprintf(text, size, "unknown address");
-    else
-        snprintf(text, size, s->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
-}
 
 static in_port_t *port_of(struct sockaddr *sa)
 {

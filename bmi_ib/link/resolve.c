@@ -13,6 +13,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "bmi_ib/link/links.h"
@@ -56,6 +57,19 @@ static int lookup_error(int gai)
     default:
         return -EHOSTUNREACH;
     }
+}
+
+void ib_sockaddr_text(const void *sa, char *text, size_t size)
+{
+    char host[INET6_ADDRSTRLEN + 20], port[8];
+    const struct sockaddr *s = sa;
+    socklen_t length =
+        s->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    if (getnameinfo(s, length, host, sizeof(host), port, sizeof(port),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        snprintf(text, size, "unknown address");
+    else
+        snprintf(text, size, s->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
 int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out)

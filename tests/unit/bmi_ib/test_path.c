@@ -47,7 +47,7 @@ static void check_source(const char *options, const char *peer, const char *sour
     open_with(options);
     assert_int_equal(ib_path_open(rig.f), 0);
     struct rme_link *l = start(peer, &list);
-    assert_int_equal(ib_cm_start(l), source ? 0 : -EHOSTUNREACH);
+    assert_int_equal(ib_link_start(l), source ? 0 : -EHOSTUNREACH);
     if (source && source[0])
         ib_sockaddr_text(&rig.source, text, sizeof(text));
     assert_int_equal(rig.resolved_addr, source ? 1 : 0);
@@ -100,7 +100,7 @@ static void check_class(const char *options, int tos)
 
     open_with(options);
     struct rme_link *l = start("10.0.0.9", &list);
-    assert_int_equal(ib_cm_start(l), 0);
+    assert_int_equal(ib_link_start(l), 0);
     rig_cm(l, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0);
     assert_int_equal(rig.resolved_route, 1);
     assert_int_equal(rig.tos, tos);
