@@ -50,9 +50,11 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
         peer->credit.untold = true;
     if (arrival->rx == NULL)
         rme_fast_took(peer, message);
-    rme_fast_bound(peer, message->type == RME_WIRE_FIN);
-    if (!rme_peer_listens(peer))
-        return;
+    if (!rme_node_alone(&peer->talk->fast.early)) {
+        rme_fast_bound(peer, message->type == RME_WIRE_FIN);
+        if (!rme_peer_listens(peer))
+            return;
+    }
     if (message->flags & RME_WIRE_F_STALLED)
         rme_grant_more(peer);
     if (peer->credit.taken == peer->used_at)

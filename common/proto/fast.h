@@ -72,7 +72,8 @@ bool rme_fast_copies(struct rme_peer *peer, enum rme_stream stream, const struct
                      uint32_t nseg, uint64_t size, int32_t tag);
 /* May a message in so many pieces be written from where it is? */
 bool rme_fast_gathers(const struct rme *rme, uint64_t pieces);
-/* The peer has said what it has taken: sends of which it is shown are over. */
+/* The peer, which has lent us memory, has said what it has taken: sends of which it is shown
+ * are over. */
 void rme_fast_told(struct rme_peer *peer);
 /* Writes it from a copy: its memory is the host's again.  False: no credit. */
 bool rme_fast_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,

@@ -247,8 +247,6 @@ void rme_fast_told(struct rme_peer *peer)
 {
     struct rme_fast_hold *hold = peer->talk->fast.held;
 
-    if (hold == NULL)
-        return;
     for (uint32_t i = hold->taken; hold->sends > 0 && i < hold->count; i++) {
         struct rme_fast_write *write = &hold->write[(hold->first + i) % RME_FAST_WRITES];
 
