@@ -10,7 +10,7 @@ static bool wants(const struct rme_waiter *waiter, int what)
     return what == RME_WAIT_UNEXPECTED ? waiter->ctx >= 0 : waiter->ctx == RME_WAIT_ANY;
 }
 
-void rme_wait_notify(struct rme *rme, int what)
+void rme_wait_tell(struct rme *rme, int what)
 {
     if (rme->sleeping && wants(rme->leader, what))
         rme->wake = true;

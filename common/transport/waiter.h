@@ -27,8 +27,14 @@ static inline void rme_waiter_init(struct rme_waiter *waiter, int ctx,
     waiter->ready = ready;
 }
 
+/* Tells those who sleep and wait for `what`. */
+void rme_wait_tell(struct rme *rme, int what);
 /* Something is ready for those who wait for `what`: a context, or RME_WAIT_*. */
-void rme_wait_notify(struct rme *rme, int what);
+static inline void rme_wait_notify(struct rme *rme, int what)
+{
+    if (rme->sleeping || !rme_node_alone(&rme->followers))
+        rme_wait_tell(rme, what);
+}
 /* A deadline may have come nearer than the leader knows. */
 void rme_wait_deadline(struct rme *rme);
 
