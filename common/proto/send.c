@@ -166,12 +166,13 @@ static const struct rme_protocol *in_turn_with(const struct rme_op *op)
  * take turns where both want the same. */
 static struct rme_op *in_turn(const struct rme_peer *peer)
 {
-    struct rme_op *small = first_of(&peer->talk->turn[RME_TURN_SMALL]);
-    struct rme_op *large = first_of(&peer->talk->turn[RME_TURN_LARGE]);
     const struct rme_protocol *of_small, *of_large;
+    struct rme_op *small, *large;
 
-    if (small == NULL && large == NULL)
+    if (peer->talk->holds == 0) /* whoever waits for its turn holds its tag */
         return NULL;
+    small = first_of(&peer->talk->turn[RME_TURN_SMALL]);
+    large = first_of(&peer->talk->turn[RME_TURN_LARGE]);
     of_small = in_turn_with(small);
     of_large = in_turn_with(large);
     if (of_small != NULL && (of_small != of_large || peer->talk->small_next))
