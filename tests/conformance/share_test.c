@@ -225,7 +225,9 @@ void fast_of_a_dead_one(void **state)
     assert_int_equal(node_counter(crowd.server, "fast_grants"), 2);
     assert_int_equal(node_counter(crowd.server, "fast_withdrawn"), 0);
     assert_int_equal(node_counter(crowd.server, "fast_bytes"), AREA);
-    talk(1, 1);
+    do /* a message before which the client has not heard of it goes another way */
+        talk(1, 1);
+    while (fast(1) == 0 && lane_now() < end);
     talk(2, 1);
     assert_int_equal(fast(1), 1);
     assert_int_equal(fast(2), 0);
