@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # shellcheck shell=bash disable=SC2154
-# File systems of one OrangeFS server each, for bench/run-pvfs2 and bench/run-metadata, which source this after bench/lib.sh.
+# File systems of one OrangeFS server each, or of SERVERS, for bench/run-pvfs2 and bench/run-metadata, which source this after bench/lib.sh.
 # A way is a name with prefix[way], the OrangeFS, and scheme[way], its network.
 
 # Sets command, to which a program and its arguments are added: with that way's OrangeFS, file system and device.
@@ -17,11 +17,12 @@ run() { # way, program, arguments
 }
 
 serve() { # way
-    local way=$1 dir=$work/$1 port
+    local way=$1 dir=$work/$1 port spec
     port=$((FIRST_PORT + ${#pids[@]}))
+    spec=${scheme[$way]}://localhost:$port
+    [ "${SERVERS:-1}" = 1 ] || spec="${scheme[$way]}://localhost:{$port-$((port + SERVERS - 1))}"
     mkdir -p "$dir/mnt"
-    run "$way" pvfs2-genconfig --quiet --iospec="${scheme[$way]}://localhost:$port" \
-        --metaspec="${scheme[$way]}://localhost:$port" --storage="$dir/data" --logfile="$dir/server.log" \
+    run "$way" pvfs2-genconfig --quiet --iospec="$spec" --metaspec="$spec" --storage="$dir/data" --logfile="$dir/server.log" \
         "$dir/fs.conf" > "$dir/genconfig" 2>&1 || die "pvfs2-genconfig: $(tail -n 1 "$dir/genconfig")"
     sed -i "s/^[ \t]*BMIModules.*/&\n\tDBMaxSize 67108864/" "$dir/fs.conf"
     local options=
@@ -31,15 +32,16 @@ serve() { # way
     fi
     echo "${scheme[$way]}://localhost:$port/orangefs $dir/mnt pvfs2 defaults,noauto$options 0 0" > "$dir/tab"
     local alias
-    alias=$(awk '$1 == "Alias" { print $2; exit }' "$dir/fs.conf")
-    run "$way" pvfs2-server -f -a "$alias" "$dir/fs.conf" > "$dir/mkfs" 2>&1 || die "$way: mkfs: $(tail -n 1 "$dir/mkfs")"
-    choose "$way"
-    "${command[@]}" pvfs2-server -d -a "$alias" "$dir/fs.conf" > "$dir/out" 2>&1 < /dev/null &
-    pids+=($!)
+    for alias in $(awk '$1 == "Alias" { print $2 }' "$dir/fs.conf"); do
+        run "$way" pvfs2-server -f -a "$alias" "$dir/fs.conf" > "$dir/mkfs" 2>&1 || die "$way: mkfs: $(tail -n 1 "$dir/mkfs")"
+        choose "$way"
+        "${command[@]}" pvfs2-server -d -a "$alias" "$dir/fs.conf" >> "$dir/out" 2>&1 < /dev/null &
+        pids+=($!)
+    done
     for ((i = 0; i < 60; i++)); do
         run "$way" pvfs2-ping -m "$dir/mnt" > "$dir/ping" 2>&1 && return
         sleep 0.5
     done
-    tail -n 3 "$dir/ping" "$dir/server.log" >&2
+    tail -n 3 "$dir/ping" "$dir"/server.log* >&2
     die "$way: the server does not answer"
 }
