@@ -2,11 +2,17 @@
 /*
  * Inside the Elan4 fabric.
  *
- *   fabric.c  opening, closing, the table       link.c   the life of a link
- *   greet.c   how a link begins                 tx.c     packets on their way out
- *   rx.c      packets that came, in their order move.c   transfers
- *   poll.c    events, sleeping                  refuse.c what the interface refused
- *   owner.c   what each process holds of ours
+ * From the top; a file uses none that uses it:
+ *
+ *   fabric.c  opening, closing, the table       poll.c    one poll
+ *   host.c    what the host asks of a link      rx.c      packets that came, in their order
+ *   greet.c   how a link begins                 refuse.c  what the interface refused
+ *   check.c   links that wait for time          ask.c     asking at a server's desk
+ *   link.c    the life of a link                out.c     messages, transfers on their way out
+ *   move.c    transfers                         tx.c      packets
+ *   buffers.c receive buffers                   links.c   the table of links
+ *   owner.c   what each process holds of ours   event.c   what the host is told
+ *   wait.c    sleeping                          log.c     the log, the clock
  *
  * The engine's lock guards all of it but the descriptors of wait() and wake().
  */
@@ -246,41 +252,60 @@ struct rme_fabric {
 
 extern const struct rme_option_row elan_options[];
 
+/* The link is among those that have something to tell, */
+static inline void elan_link_eventful(struct rme_link *l)
+{
+    if (l->eventful)
+        return;
+    l->eventful = true;
+    TAILQ_INSERT_TAIL(&l->f->eventful, l, eventful_next);
+}
+
+/* to send, */
+static inline void elan_link_dirty(struct rme_link *l)
+{
+    if (l->dirty)
+        return;
+    l->dirty = true;
+    TAILQ_INSERT_TAIL(&l->f->dirty, l, dirty_next);
+}
+
+/* under way, */
+static inline void elan_tx_sending(struct rme_link *l)
+{
+    if (l->sending)
+        return;
+    l->sending = true;
+    TAILQ_INSERT_TAIL(&l->f->sending, l, sending_next);
+}
+
+/* or perhaps held that can be delivered now. */
+static inline void elan_link_ready(struct rme_link *l)
+{
+    if (l->ready || l->state == ELAN_DOWN_STATE || !l->held[l->expected % ELAN_WINDOW].body)
+        return;
+    l->ready = true;
+    TAILQ_INSERT_TAIL(&l->f->ready, l, ready_next);
+}
+
+/* log.c */
 void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int64_t elan_now(void);
 
-/* link.c */
-struct rme_link *elan_link_new(struct rme_fabric *f);
-struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number);
-void elan_link_eventful(struct rme_link *l);
-void elan_link_dirty(struct rme_link *l);
-void elan_link_up(struct rme_link *l);
-/* The link is over: LINK_DOWN follows, and nothing else. */
-void elan_link_down(struct rme_link *l, int error);
-void elan_link_end(struct rme_link *l, int error);
-/* The peer takes nothing any more: it is waited for no longer, but may live and write. */
-void elan_link_silent(struct rme_link *l, int64_t now);
-void elan_link_broken(struct rme_link *l, const char *why);
-/* The peer is known to be dead. */
-void elan_link_dead(struct rme_link *l);
-/* The peer says that it has no such link. */
-void elan_link_nobody(struct rme_link *l);
-/* The peer has said BYE, or BREAK. */
-void elan_link_bye(struct rme_link *l);
-void elan_link_left(struct rme_link *l);
-/* Whether an ending link has come to its end. */
-void elan_links_check(struct rme_fabric *f, int64_t now);
-/* Whether the log of this node says that the peer's context has another owner, or none. */
-bool elan_link_orphaned(struct rme_link *l);
-/* Peers that there was no buffer for are told. */
-void elan_links_tell(struct rme_fabric *f);
-/* There are so many buffers of unfinished DMAs that no new links are to be made, with anybody
- * or with that process; says so, now and then. */
-bool elan_kept_full(struct rme_fabric *f, const struct bmi_elan4_card *theirs);
-void elan_op_disconnect(struct rme_link *l, int error);
-void elan_op_probe(struct rme_link *l);
-void elan_op_free(struct rme_link *l);
+/* wait.c */
+int elan_op_arm(struct rme_fabric *f);
+void elan_op_wait(struct rme_fabric *f, int timeout_ms);
+void elan_op_wake(struct rme_fabric *f);
+int elan_wait_open(struct rme_fabric *f);
+void elan_wait_close(struct rme_fabric *f);
+int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
+
+/* event.c */
+struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l);
+/* What the link has to tell but packets, as far as there is room. */
+void elan_tell(struct rme_link *l);
+void elan_tell_all(struct rme_fabric *f);
 
 /* owner.c */
 /* A buffer is taken for a process, or is had again. */
@@ -294,27 +319,30 @@ bool elan_place_full(const struct rme_fabric *f, unsigned vp);
 bool elan_place_silent(const struct rme_fabric *f, unsigned vp);
 void elan_owner_died(struct rme_fabric *f, unsigned vp, uint64_t generation);
 bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generation);
-/* Ends the links of processes that have been found dead. */
-void elan_owners_check(struct rme_fabric *f);
 /* A process has sent something: it lives, and the former owner of its context does not. */
 void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation);
 /* Another process has been seen at that context for quarantine_ms: the interface has tried all
  * that it had for the former owner meanwhile, so nothing of it is under way. */
 bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation);
 
-/* greet.c */
-int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
-                    const void *hello, size_t length, uint32_t rx, void *owner,
-                    struct rme_link **out);
-int elan_op_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx,
-                   void *owner);
-void elan_op_reject(struct rme_link *l, const void *hello, size_t length);
-void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct elan_packet *p,
-                       const uint8_t *body);
-void elan_greet_calls(struct rme_fabric *f, int64_t now);
-/* Asks a server of another node, at its desk, whether it is still the process of this link; if
- * not, the link is down. */
-void elan_greet_ask(struct rme_link *l, int64_t now);
+/* links.c */
+struct rme_link *elan_link_new(struct rme_fabric *f);
+struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number);
+/* Whether the log of this node says that the peer's context has another owner, or none. */
+bool elan_link_orphaned(struct rme_link *l);
+/* There are so many buffers of unfinished DMAs that no new links are to be made, with anybody
+ * or with that process; says so, now and then. */
+bool elan_kept_full(struct rme_fabric *f, const struct bmi_elan4_card *theirs);
+
+/* buffers.c */
+int elan_op_rx_reserve(struct rme_link *l, uint32_t n);
+uint32_t elan_op_rx_release(struct rme_link *l, uint32_t n);
+void elan_op_rx_return(struct rme_fabric *f, void *rx);
+/* No message is delivered any more: a link may take long to end, and needs no buffers. */
+void elan_rx_rest(struct rme_link *l);
+/* Nothing is delivered any more; what the host has stays its own until it gives it back. */
+void elan_rx_close(struct rme_link *l);
+void elan_rx_forget(struct rme_link *l);
 
 /* tx.c */
 int elan_tx_make(struct rme_fabric *f, struct elan_tx *tx, size_t bytes);
@@ -328,9 +356,10 @@ void elan_tx_number(struct rme_link *l, struct elan_tx *tx);
 /* The DMA of the i-th packet of it, as seven dwords. */
 void elan_tx_dma(struct rme_link *l, struct elan_tx *tx, uint32_t i, E4_Addr event,
                  uint64_t dma[7]);
-uint32_t elan_packets(size_t length);
-/* Back to the free ones. */
-void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx);
+static inline uint32_t elan_packets(size_t length)
+{
+    return length <= ELAN_BODY ? 1 : (uint32_t)((length + ELAN_BODY - 1) / ELAN_BODY);
+}
 /* A packet outside of all order, to somebody who may have no link; its body is a card, if any,
  * and data. -ENOBUFS: that place has too many. What is for a dead process is as good as sent.
  */
@@ -342,39 +371,29 @@ int elan_tx_answer(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct elan
 /* The same in the order of a link. */
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
                     const struct bmi_elan4_card *card, const void *data, size_t length);
-void elan_op_flush(struct rme_fabric *f);
-/* The link is among those that have something under way. */
-void elan_tx_sending(struct rme_link *l);
-void elan_tx_landed(struct rme_fabric *f);
-/* Links whose messages do not land, or whose transfers do not end: their peers may be dead. */
-void elan_tx_overdue(struct rme_fabric *f, int64_t now);
-/* What is queued and not begun is forgotten; with `all` what was begun or sent is nobody's
- * until it lands. */
-void elan_tx_drop(struct rme_link *l, bool all);
-/* A packet that belongs to nobody has waited for ELAN_ASK_MS until that queue takes it. */
-bool elan_tx_waits(const struct rme_fabric *f, unsigned vp, E4_Addr queue, int64_t now);
-/* A packet to a queue of that process was refused there. False: there is none. */
-bool elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr queue);
-/* It has landed, or is a transfer that is stuck. */
-bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx);
-bool elan_tx_restless(const struct rme_fabric *f);
-void elan_tx_close(struct rme_fabric *f);
+/* Gives a message to the interface. */
+void elan_tx_message(struct rme_link *l, struct elan_tx *tx);
+/* Those who found no buffer are told when there is one. */
+void elan_tx_rooms(struct rme_fabric *f);
+/* Back to the free ones. */
+static inline void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
+{
+    elan_owner_give(f, tx->vp, tx->generation);
+    f->answers -= tx->answer;
+    tx->answer = false;
+    tx->link = NULL;
+    TAILQ_INSERT_HEAD(&f->tx_free, tx, next);
+}
 
-/* rx.c */
-int elan_op_rx_reserve(struct rme_link *l, uint32_t n);
-uint32_t elan_op_rx_release(struct rme_link *l, uint32_t n);
-void elan_op_rx_return(struct rme_fabric *f, void *rx);
-void elan_rx_take(struct rme_fabric *f);
-void elan_rx_ready(struct rme_fabric *f);
-/* No message is delivered any more: a link may take long to end, and needs no buffers. */
-void elan_rx_rest(struct rme_link *l);
-/* Nothing is delivered any more; what the host has stays its own until it gives it back. */
-void elan_rx_close(struct rme_link *l);
-void elan_rx_forget(struct rme_link *l);
+/* One that belonged to the link is free again. */
+static inline void elan_tx_unuse(struct rme_link *l, struct elan_tx *tx)
+{
+    elan_tx_give(l->f, tx);
+    l->tx_used--;
+}
 
 /* move.c */
 void elan_moves_close(struct rme_fabric *f);
-void elan_op_xfer(struct rme_link *l, struct rme_xfer *x);
 /* Begins the transfer, or goes on with it. False: it has to wait. */
 bool elan_move_issue(struct rme_link *l, struct elan_tx *place);
 /* What was begun and is not all given to the interface ends with what was, and tells nobody. */
@@ -393,6 +412,56 @@ void elan_moves_check(struct rme_fabric *f, int64_t now);
 /* Nothing of the link's transfers is under way. */
 bool elan_moves_over(const struct rme_link *l);
 
+/* out.c */
+void elan_op_flush(struct rme_fabric *f);
+void elan_tx_landed(struct rme_fabric *f);
+/* What is queued and not begun is forgotten; with `all` what was begun or sent is nobody's
+ * until it lands. */
+void elan_tx_drop(struct rme_link *l, bool all);
+/* A packet that belongs to nobody has waited for ELAN_ASK_MS until that queue takes it. */
+bool elan_tx_waits(const struct rme_fabric *f, unsigned vp, E4_Addr queue, int64_t now);
+/* A packet to a queue of that process was refused there. False: there is none. */
+bool elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr queue);
+/* It has landed, or is a transfer that is stuck. */
+bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx);
+bool elan_tx_restless(const struct rme_fabric *f);
+void elan_tx_close(struct rme_fabric *f);
+
+/* link.c */
+/* The link is over: LINK_DOWN follows, and nothing else. */
+void elan_link_down(struct rme_link *l, int error);
+void elan_link_end(struct rme_link *l, int error);
+/* The peer takes nothing any more: it is waited for no longer, but may live and write. */
+void elan_link_silent(struct rme_link *l, int64_t now);
+void elan_link_broken(struct rme_link *l, const char *why);
+/* The peer is known to be dead. */
+void elan_link_dead(struct rme_link *l);
+/* The peer says that it has no such link. */
+void elan_link_nobody(struct rme_link *l);
+/* The peer has said BYE, or BREAK. */
+void elan_link_bye(struct rme_link *l);
+void elan_link_left(struct rme_link *l);
+/* An ending one is looked at now and then only. */
+void elan_link_rest(struct rme_link *l);
+void elan_op_free(struct rme_link *l);
+/* Ends the links of processes that have been found dead. */
+void elan_owners_check(struct rme_fabric *f);
+
+/* ask.c */
+/* Asks a server of another node, at its desk, whether it is still the process of this link; if
+ * not, the link is down. */
+void elan_ask(struct rme_link *l, int64_t now);
+/* Goes on with that. An answer that does not come says nothing. */
+void elan_ask_step(struct rme_link *l, int64_t now);
+
+/* check.c */
+/* Whether an ending link has come to its end. */
+void elan_links_check(struct rme_fabric *f, int64_t now);
+/* Links whose messages do not land, or whose transfers do not end: their peers may be dead. */
+void elan_links_overdue(struct rme_fabric *f, int64_t now);
+/* Peers that there was no buffer for are told. */
+void elan_links_tell(struct rme_fabric *f);
+
 /* refuse.c */
 void elan_refusals(struct rme_fabric *f);
 /* Tells the peer what was refused here that it has not been told. */
@@ -400,18 +469,29 @@ void elan_refusals_tell(struct rme_link *l);
 /* A peer says that its interface refused something. */
 void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const uint8_t *body);
 
+/* greet.c */
+int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
+                    const void *hello, size_t length, uint32_t rx, void *owner,
+                    struct rme_link **out);
+int elan_op_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx,
+                   void *owner);
+void elan_op_reject(struct rme_link *l, const void *hello, size_t length);
+void elan_greet_packet(struct rme_fabric *f, struct rme_link *l, const struct elan_packet *p,
+                       const uint8_t *body);
+void elan_greet_calls(struct rme_fabric *f, int64_t now);
+
+/* rx.c */
+void elan_rx_take(struct rme_fabric *f);
+void elan_rx_ready(struct rme_fabric *f);
+
+/* host.c */
+void elan_op_disconnect(struct rme_link *l, int error);
+void elan_op_probe(struct rme_link *l);
+void elan_op_xfer(struct rme_link *l, struct rme_xfer *x);
+
 /* poll.c */
-struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l);
-/* What the link has to tell but packets, as far as there is room. */
-void elan_tell(struct rme_link *l);
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max);
-int elan_op_arm(struct rme_fabric *f);
-void elan_op_wait(struct rme_fabric *f, int timeout_ms);
-void elan_op_wake(struct rme_fabric *f);
 int elan_op_deadline(struct rme_fabric *f);
-int elan_wait_open(struct rme_fabric *f);
-void elan_wait_close(struct rme_fabric *f);
-int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
 
 static inline bool elan_room(const struct rme_fabric *f)
 {

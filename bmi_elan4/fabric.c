@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* fabric.c - opening and closing, and the table of the fabric's functions. */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,17 +10,6 @@
 #include "bmi_elan4/bmi_elan4.h"
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
-
-void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
-{
-    char line[400];
-    va_list ap;
-
-    va_start(ap, format);
-    vsnprintf(line, sizeof(line), format, ap);
-    va_end(ap);
-    f->config.log(f->config.log_arg, level, "elan4: %s", line);
-}
 
 static int bad(struct rme_fabric *f, const char *what, const char *value, const char *remedy)
 {

@@ -13,9 +13,6 @@
  * seen when another one has the context. Who knows an address only learns none; so where a
  * packet has waited for a while to be taken no other is sent, and there are never more than a
  * few.
- *
- * The desk says, too, whether a server that takes nothing any more is gone: nobody listens
- * there, or a process of another generation. Only who called it asks: a client has no desk.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -31,6 +28,14 @@ static void name_of(struct rme_link *l)
 
     bmi_elan4_place(&l->f->nic->range, (int)l->vp, &node, &context);
     snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
+}
+
+static void link_up(struct rme_link *l)
+{
+    l->state = ELAN_UP_STATE;
+    l->tell_up = true;
+    elan_link_eventful(l);
+    elan_refusals_tell(l);
 }
 
 /* ---- The active side ---- */
@@ -94,47 +99,6 @@ static void call_step(struct rme_link *l)
     }
 }
 
-/* Goes on with a question to a desk. An answer that does not come says nothing. */
-static void question_step(struct rme_link *l, int64_t now)
-{
-    struct bmi_elan4_card theirs;
-    int rc = bmi_elan4_call_step(l->question, &theirs);
-
-    if (rc == -EAGAIN && now - l->asked < BMI_ELAN4_VISIT_MS)
-        return;
-    bmi_elan4_call_end(l->question);
-    l->question = NULL;
-    l->f->callings--;
-    if (rc == -ECONNREFUSED ||
-        (rc == 0 && theirs.vp == l->vp && theirs.generation != l->generation))
-        elan_link_dead(l);
-}
-
-void elan_greet_ask(struct rme_link *l, int64_t now)
-{
-    struct rme_fabric *f = l->f;
-    struct bmi_elan4_where where;
-    struct bmi_elan4_card card = f->card;
-    int node, context;
-
-    if (l->passive || l->question || (l->asked && now - l->asked < ELAN_ASK_MS) ||
-        bmi_elan4_place(&f->nic->range, (int)l->vp, &node, &context) < 0 ||
-        node == f->nic->node ||
-        bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where) < 0 ||
-        where.queue)
-        return;
-    l->asked = now;
-    card.wanted = l->vp;
-    int rc = bmi_elan4_call_begin((struct sockaddr *)&where.tcp, where.tcp_length, &card,
-                                  &l->question);
-    if (rc == -ECONNREFUSED)
-        elan_link_dead(l);
-    if (rc < 0)
-        return;
-    f->callings++;
-    elan_watch(f, bmi_elan4_call_fd(l->question), EPOLLIN | EPOLLOUT | EPOLLET);
-}
-
 void elan_greet_calls(struct rme_fabric *f, int64_t now)
 {
     struct rme_link *l, *after;
@@ -146,7 +110,7 @@ void elan_greet_calls(struct rme_fabric *f, int64_t now)
         if (l->call)
             call_step(l);
         else if (l->question)
-            question_step(l, now);
+            elan_ask_step(l, now);
     }
 }
 
@@ -305,7 +269,7 @@ int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t
         return rc;
     }
     l->owner = owner;
-    elan_link_up(l);
+    link_up(l);
     return 0;
 }
 
@@ -335,7 +299,7 @@ static void accepted(struct rme_link *l, const struct elan_packet *p,
     l->heard = true;
     memcpy(l->hello, data, length);
     l->hello_length = length;
-    elan_link_up(l);
+    link_up(l);
 }
 
 static void rejected(struct rme_link *l, const struct elan_packet *p, const uint8_t *data)

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "bmi_elan4/compat.h"
-#include "common/base/thread.h"
+#include "base/thread.h"
 
 struct bmi_elan4_inbox {
     struct bmi_elan4_nic *nic;

@@ -19,7 +19,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
@@ -94,35 +93,6 @@ void elan_moves_close(struct rme_fabric *f)
         free(m); /* the rest goes with the context */
     }
     free(f->move);
-}
-
-void elan_op_xfer(struct rme_link *l, struct rme_xfer *x)
-{
-    struct elan_tx *place = calloc(1, sizeof(*place));
-    struct elan_tx *note = x->notify == RME_NOTIFY_MSG ? elan_tx_of(l, x->tx) : NULL;
-
-    if (note)
-        TAILQ_REMOVE(&l->lent, note, next);
-    if (!place || l->state != ELAN_UP_STATE || (x->notify == RME_NOTIFY_MSG && !note)) {
-        if (note) {
-            elan_tx_give(l->f, note);
-            l->tx_used--;
-        }
-        if (!place)
-            elan_link_broken(l, "no memory for a transfer");
-        free(place);
-        return;
-    }
-    place->link = l;
-    place->x = x;
-    if (note) {
-        note->kind = ELAN_MESSAGE;
-        note->length = note->arg = (uint32_t)x->tx_length;
-        note->x = NULL;
-    }
-    place->note = note;
-    TAILQ_INSERT_TAIL(&l->queued, place, next);
-    elan_link_dirty(l);
 }
 
 /* ---- Chains ---- */

@@ -99,19 +99,6 @@ bool elan_owner_dead(const struct rme_fabric *f, unsigned vp, uint64_t generatio
     return o->dead && generation == o->generation;
 }
 
-void elan_owners_check(struct rme_fabric *f)
-{
-    struct rme_link *l, *after;
-
-    f->died = false;
-    for (l = TAILQ_FIRST(&f->links); l; l = after) {
-        after = TAILQ_NEXT(l, all);
-        if ((l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE) &&
-            elan_owner_dead(f, l->vp, l->generation))
-            elan_link_dead(l);
-    }
-}
-
 void elan_see(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
     struct elan_owner *o = owner_of(f, vp);

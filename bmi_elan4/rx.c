@@ -16,112 +16,6 @@
 
 #include "bmi_elan4/elan.h"
 
-/* ---- Receive buffers ---- */
-
-int elan_op_rx_reserve(struct rme_link *l, uint32_t n)
-{
-    struct elan_rx *made = NULL, *rx;
-
-    for (uint32_t i = 0; i < n; i++) {
-        rx = aligned_alloc(64, (sizeof(*rx) + l->f->config.rx_size + 63) & ~(size_t)63);
-        if (!rx) {
-            while ((rx = made) != NULL) {
-                made = rx->next;
-                free(rx);
-            }
-            return -ENOMEM;
-        }
-        rx->link = l;
-        rx->next = made;
-        made = rx;
-    }
-    while ((rx = made) != NULL) {
-        made = rx->next;
-        rx->next = l->rx_free;
-        l->rx_free = rx;
-    }
-    return 0;
-}
-
-uint32_t elan_op_rx_release(struct rme_link *l, uint32_t n)
-{
-    struct elan_rx *rx;
-
-    for (; n && (rx = l->rx_free) != NULL; n--) {
-        l->rx_free = rx->next;
-        free(rx);
-    }
-    l->rx_debt += n; /* of those that come back */
-    return 0;
-}
-
-static void ready(struct rme_link *l)
-{
-    if (l->ready || l->state == ELAN_DOWN_STATE || !l->held[l->expected % ELAN_WINDOW].body)
-        return;
-    l->ready = true;
-    TAILQ_INSERT_TAIL(&l->f->ready, l, ready_next);
-}
-
-void elan_op_rx_return(struct rme_fabric *f, void *token)
-{
-    struct elan_rx *rx = token;
-    struct rme_link *l = rx->link;
-
-    (void)f;
-    if (!l) {
-        free(rx);
-        return;
-    }
-    LIST_REMOVE(rx, lent);
-    if (l->state == ELAN_ENDING_STATE || l->state == ELAN_DOWN_STATE || l->rx_debt) {
-        if (l->rx_debt)
-            l->rx_debt--;
-        free(rx);
-        return;
-    }
-    rx->next = l->rx_free;
-    l->rx_free = rx;
-    ready(l);
-}
-
-void elan_rx_rest(struct rme_link *l)
-{
-    struct elan_rx *rx;
-
-    free(l->filling);
-    l->filling = NULL;
-    while ((rx = l->rx_free) != NULL) {
-        l->rx_free = rx->next;
-        free(rx);
-    }
-}
-
-void elan_rx_close(struct rme_link *l)
-{
-    for (unsigned i = 0; i < ELAN_WINDOW; i++) {
-        free(l->held[i].body);
-        l->held[i].body = NULL;
-    }
-    if (l->ready) {
-        l->ready = false;
-        TAILQ_REMOVE(&l->f->ready, l, ready_next);
-    }
-    elan_rx_rest(l);
-}
-
-void elan_rx_forget(struct rme_link *l)
-{
-    struct elan_rx *rx;
-
-    while ((rx = LIST_FIRST(&l->rx_lent)) != NULL) {
-        LIST_REMOVE(rx, lent);
-        rx->link = NULL;
-    }
-}
-
-/* ---- Delivery ---- */
-
 /* A part of a message. False: it has to wait for a buffer, or for room for its event. */
 static bool message(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
@@ -206,7 +100,7 @@ void elan_rx_ready(struct rme_fabric *f)
         TAILQ_REMOVE(&f->ready, l, ready_next);
         deliver_held(l);
         if (!elan_room(f))
-            ready(l);
+            elan_link_ready(l);
     }
 }
 
@@ -263,12 +157,12 @@ static void in_order(struct rme_link *l, const struct elan_packet *p, const uint
         l->expected++;
         deliver_held(l);
         if (!elan_room(l->f))
-            ready(l);
+            elan_link_ready(l);
         return;
     }
     hold(l, p, body);
     if (ahead == 0 && !elan_room(l->f))
-        ready(l);
+        elan_link_ready(l);
 }
 
 static void dispatch(struct rme_fabric *f, const uint8_t *slot)

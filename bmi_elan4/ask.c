@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * ask.c - asking at the desk of a server whether it is still there.
+ *
+ * A desk says whether a server that takes nothing any more is gone: nobody listens there, or a
+ * process of another generation. Only who called it asks: a client has no desk.
+ */
+#include <errno.h>
+#include <sys/epoll.h>
+
+#include "bmi_elan4/elan.h"
+
+void elan_ask_step(struct rme_link *l, int64_t now)
+{
+    struct bmi_elan4_card theirs;
+    int rc = bmi_elan4_call_step(l->question, &theirs);
+
+    if (rc == -EAGAIN && now - l->asked < BMI_ELAN4_VISIT_MS)
+        return;
+    bmi_elan4_call_end(l->question);
+    l->question = NULL;
+    l->f->callings--;
+    if (rc == -ECONNREFUSED ||
+        (rc == 0 && theirs.vp == l->vp && theirs.generation != l->generation))
+        elan_link_dead(l);
+}
+
+void elan_ask(struct rme_link *l, int64_t now)
+{
+    struct rme_fabric *f = l->f;
+    struct bmi_elan4_where where;
+    struct bmi_elan4_card card = f->card;
+    int node, context;
+
+    if (l->passive || l->question || (l->asked && now - l->asked < ELAN_ASK_MS) ||
+        bmi_elan4_place(&f->nic->range, (int)l->vp, &node, &context) < 0 ||
+        node == f->nic->node ||
+        bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where) < 0 ||
+        where.queue)
+        return;
+    l->asked = now;
+    card.wanted = l->vp;
+    int rc = bmi_elan4_call_begin((struct sockaddr *)&where.tcp, where.tcp_length, &card,
+                                  &l->question);
+    if (rc == -ECONNREFUSED)
+        elan_link_dead(l);
+    if (rc < 0)
+        return;
+    f->callings++;
+    elan_watch(f, bmi_elan4_call_fd(l->question), EPOLLIN | EPOLLOUT | EPOLLET);
+}

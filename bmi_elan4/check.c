@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * check.c - links that wait for time: those that end, and those whose peers take nothing. What
+ * becomes of them is said in link.c.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "bmi_elan4/elan.h"
+
+/* All messages have landed but those that never will, behind what was refused. */
+static bool all_landed(const struct rme_link *l)
+{
+    const struct elan_tx *tx;
+
+    TAILQ_FOREACH(tx, &l->sent, next)
+        if (!elan_tx_over(l->f, tx))
+            return false;
+    return TAILQ_EMPTY(&l->queued);
+}
+
+/* Outside of the order, in which it would never have its turn. */
+static int say_break(struct rme_link *l)
+{
+    struct elan_packet p = {.kind = ELAN_BREAK, .link = l->peer_number, .to = l->generation};
+
+    return elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, NULL, 0);
+}
+
+static int tell_left(struct rme_fabric *f, const struct elan_owed *to)
+{
+    struct elan_packet p = {.kind = ELAN_LEFT, .link = to->number, .to = to->generation};
+
+    return elan_tx_alone(f, to->vp, to->queue, &p, NULL, NULL, 0);
+}
+
+/* Without that a peer that lives would keep its end for ever: what it says to a link that is
+ * gone is not answered. Where there is no buffer it is told later. */
+static void say_left(struct rme_link *l)
+{
+    struct elan_owed to = {
+        .vp = l->vp, .queue = l->queue, .generation = l->generation, .number = l->peer_number};
+    struct elan_owed *later;
+
+    if (tell_left(l->f, &to) == 0 || !(later = malloc(sizeof(*later))))
+        return;
+    *later = to;
+    TAILQ_INSERT_TAIL(&l->f->owed, later, next);
+}
+
+void elan_links_tell(struct rme_fabric *f)
+{
+    struct elan_owed *to, *after;
+    int rc = 0;
+
+    for (to = TAILQ_FIRST(&f->owed); to && rc != -ENOMEM; to = after) {
+        after = TAILQ_NEXT(to, next);
+        rc = tell_left(f, to);
+        if (rc < 0)
+            continue; /* those behind it may have room */
+        TAILQ_REMOVE(&f->owed, to, next);
+        free(to);
+    }
+}
+
+/* The time of a link that is ending is over. True: the host may have its memory. */
+static bool given_up(struct rme_link *l, int64_t now)
+{
+    if (now < l->until + l->f->quarantine_ms) {
+        if (!l->kept) {
+            l->kept = true;
+            l->f->config.stats->value[RME_C_QUARANTINED]++;
+            elan_log(l->f, RME_LOG_INFO,
+                     "%s: it is silent, and may live; what it can write to is kept", l->name);
+        }
+        elan_ask(l, now);
+        if (l->state == ELAN_DOWN_STATE)
+            return true;
+        if (!l->rest && !l->bye_in) {
+            elan_link_rest(l);
+        }
+        return false;
+    }
+    elan_log(l->f, RME_LOG_INFO, "%s: it does not say that it is over; given up", l->name);
+    if (!l->bye_sent || !TAILQ_EMPTY(&l->queued))
+        say_left(l);
+    elan_link_down(l, -ETIMEDOUT);
+    return true;
+}
+
+/* One step towards the end of a link that is ending. */
+static void check(struct rme_link *l, int64_t now)
+{
+    if (now != l->looked && elan_link_orphaned(l)) { /* what it had under way died with it */
+        elan_link_dead(l);
+        return;
+    }
+    l->looked = now;
+    if (now >= l->until && given_up(l, now))
+        return;
+    if (!l->bye_sent && elan_moves_over(l) && TAILQ_EMPTY(&l->queued)) {
+        /* with no buffer for it, at the next look */
+        l->bye_sent =
+            (l->gap ? say_break(l) : elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0)) == 0;
+        return;
+    }
+    if (l->bye_sent && l->bye_in && all_landed(l))
+        elan_link_down(l, l->error);
+}
+
+void elan_links_check(struct rme_fabric *f, int64_t now)
+{
+    struct rme_link *l, *after;
+
+    for (l = TAILQ_FIRST(&f->ending); l; l = after) {
+        after = TAILQ_NEXT(l, ending_next);
+        check(l, now);
+    }
+    if (TAILQ_EMPTY(&f->resting) || now - f->rested < ELAN_LOOK_MS)
+        return;
+    f->rested = now;
+    for (l = TAILQ_FIRST(&f->resting); l; l = after) {
+        after = TAILQ_NEXT(l, ending_next);
+        check(l, now);
+    }
+}
+
+/*
+ * A message lands when the peer's interface has it, whatever the peer's process does. So one
+ * that does not land is one to a process that is not there, or whose queue stays full. A
+ * transfer may take its time, and no time says that it will not end; if the peer is on this
+ * node, the log does, else the host finds out when the peer answers no message.
+ */
+static void overdue(struct rme_link *l, int64_t now)
+{
+    struct elan_move *m = TAILQ_FIRST(&l->moves);
+    struct elan_tx *tx;
+    int64_t age = 0, move_age = 0;
+
+    TAILQ_FOREACH(tx, &l->sent, next)
+        if (!tx->x && !elan_tx_over(l->f, tx))
+            break;
+    if (tx && !tx->since)
+        tx->since = now;
+    if (tx)
+        age = now - tx->since;
+    if (m && !m->since)
+        m->since = now;
+    if (m)
+        move_age = now - m->since;
+    if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
+        return;
+    l->looked = now;
+    if (elan_link_orphaned(l))
+        elan_link_dead(l);
+    else if (age >= l->f->dead_ms)
+        elan_link_silent(l, now);
+    else if (age >= ELAN_ASK_MS || move_age >= ELAN_ASK_MS)
+        elan_ask(l, now);
+}
+
+void elan_links_overdue(struct rme_fabric *f, int64_t now)
+{
+    struct rme_link *l, *after;
+
+    for (l = TAILQ_FIRST(&f->sending); l; l = after) {
+        after = TAILQ_NEXT(l, sending_next);
+        overdue(l, now);
+    }
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* log.c - what all others use: the log, the clock. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "bmi_elan4/elan.h"
+
+void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
+{
+    char line[400];
+    va_list ap;
+
+    va_start(ap, format);
+    vsnprintf(line, sizeof(line), format, ap);
+    va_end(ap);
+    f->config.log(f->config.log_arg, level, "elan4: %s", line);
+}
+
+int64_t elan_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}

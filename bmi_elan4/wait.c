@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * wait.c - sleeping and waking.
+ *
+ * All that a host waits for ends in a packet in our input queue: messages, and by their chains
+ * our own transfers. So one thing is looked at, and one slept for: the inbox, whose descriptor
+ * is in one epoll with that for wake(), that for traps, and those of greet.c. While the inbox
+ * is armed its packets are left to its sleeper, which hands them back before it makes the
+ * descriptor readable.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "bmi_elan4/elan.h"
+
+enum { AT_INBOX, AT_WAKE, AT_TRAP, AT_GREET };
+
+static int watch(struct rme_fabric *f, int fd, uint32_t events, uint32_t what)
+{
+    struct epoll_event e = {.events = events, .data.u32 = what};
+
+    return epoll_ctl(f->epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0 ? -errno : 0;
+}
+
+int elan_watch(struct rme_fabric *f, int fd, uint32_t events)
+{
+    return watch(f, fd, events, AT_GREET);
+}
+
+int elan_wait_open(struct rme_fabric *f)
+{
+    int rc;
+
+    f->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    f->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    rc = f->wake_fd < 0 || f->epoll_fd < 0 ? -errno : watch(f, f->wake_fd, EPOLLIN, AT_WAKE);
+    if (rc == 0)
+        rc = watch(f, bmi_elan4_inbox_fd(f->inbox), EPOLLIN, AT_INBOX);
+    if (rc == 0)
+        rc = watch(f, f->nic->trap_fd, EPOLLIN, AT_TRAP);
+    if (rc == 0 && f->desk)
+        rc = watch(f, bmi_elan4_desk_fd(f->desk), EPOLLIN, AT_GREET);
+    if (rc < 0)
+        elan_log(f, RME_LOG_ERROR,
+                 "no descriptor to sleep on: %s; raise the limit of open files", strerror(-rc));
+    return rc;
+}
+
+void elan_wait_close(struct rme_fabric *f)
+{
+    if (f->epoll_fd >= 0)
+        close(f->epoll_fd);
+    if (f->wake_fd >= 0)
+        close(f->wake_fd);
+}
+
+int elan_op_arm(struct rme_fabric *f)
+{
+    bmi_elan4_inbox_arm(f->inbox);
+    return 0;
+}
+
+void elan_op_wait(struct rme_fabric *f, int timeout_ms)
+{
+    struct epoll_event e[4];
+    eventfd_t count;
+    int most = atomic_load(&f->restless);
+    int n = epoll_wait(f->epoll_fd, e, 4,
+                       most && (timeout_ms < 0 || timeout_ms > most) ? most : timeout_ms);
+
+    if (n == 0)
+        atomic_store(&f->hint, 1); /* perhaps it was the time for something */
+    for (int i = 0; i < n; i++) {
+        if (e[i].data.u32 == AT_GREET)
+            atomic_store(&f->hint, 1);
+        else
+            eventfd_read(e[i].data.u32 == AT_WAKE   ? f->wake_fd
+                         : e[i].data.u32 == AT_TRAP ? f->nic->trap_fd
+                                                    : bmi_elan4_inbox_fd(f->inbox),
+                         &count);
+    }
+}
+
+void elan_op_wake(struct rme_fabric *f)
+{
+    eventfd_write(f->wake_fd, 1);
+}
