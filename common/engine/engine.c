@@ -255,7 +255,6 @@ static int open_options(struct rme *rme, const struct rme_config *config)
     read_tuning(&rme->tuning, rme->options);
     if (rme_pin_budget() < TIGHT_BYTES)
         rme->tuning.rx_size = TIGHT_RX_SIZE;
-    rme_engine(rme)->spin_us = rme->tuning.spin_us;
     if (rme->tuning.credits_max < rme->tuning.credits)
         rme->tuning.credits_max = rme->tuning.credits;
     return 0;

@@ -20,9 +20,11 @@ struct rme_engine {
     bool told;        /* the child has been told */
 
     /* wait.c */
-    uint32_t spin_us;        /* polls so long before it sleeps: from 0 to tuning.spin_us */
-    unsigned spins_in_vain;  /* in a row */
-    unsigned spins_left_out; /* since polling stopped to pay */
+    unsigned spins_in_vain;  /* of late; SPINS_IN_VAIN: it does not poll */
+    unsigned spins_left_out; /* waits that do not poll before it tries again */
+    unsigned spins_longer;   /* times that this has doubled */
+    uint64_t offer_ns;       /* what it takes to offer the processor when nobody takes it */
+    unsigned offer_skip;     /* rounds between two offers of who leads */
     uint32_t timer_skip;
 };
 

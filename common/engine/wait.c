@@ -13,13 +13,16 @@
  * the sleep the lock is not released but by setting it.  wake() also ends a wait() that has not
  * begun yet.
  *
- * How long it polls.  At most spin_us, and only while that pays: a wait that polling for
- * spin_us ended, or would have ended, doubles the time, one that took longer halves it, in the
- * end to nothing.  So small messages that follow each other closely are polled for, and a
- * process that waits for large ones, or for a peer that has no processor, leaves its own to
- * others.  Where polling itself keeps off what it waits for, as with a device in software,
- * whose packets need the same processor, a wait looks as if a little more polling would have
- * ended it.  So polls in vain in a row stop it, too, and one wait in some tries again.
+ * How long it polls.  For spin_us, which is about what a wake-up takes: who polls in vain loses
+ * no more by it than who sleeps too early.  But a process that waits for large messages, or for
+ * a peer that has no processor, leaves its own to others; and polling may keep off the very
+ * thing that it waits for, as with a device in software, whose packets need the same processor.
+ * So SPINS_IN_VAIN waits that polled in vain stop it, of which one that polling ended makes up
+ * for two.  After a while the next few waits try again, and when that is in vain, too, the
+ * while is twice as long.  It takes more than one: where a wake-up takes as long as spin_us, of
+ * two processes that sleep neither finds the other quick until both poll; chance keeps their
+ * tries from missing each other for ever.  And one late message, or two, stop nothing, or
+ * whoever was held up once would sleep from then on.
  * Servers and clients do so alike, where [000 4.4] has servers poll and clients sleep for
  * replies: a server sleeps as soon as nobody asks, and a client polls while its replies come
  * soon.
@@ -40,19 +43,64 @@
 
 #include "engine/engine.h"
 
-#define SPIN_LEAST_US 4  /* polling for less is not worth while */
-#define SPINS_IN_VAIN 8  /* in a row: it does not pay */
-#define SPIN_AGAIN    16 /* then one of so many waits finds out whether it would now */
+#define SPINS_IN_VAIN 8  /* as many, less what polling has ended: it does not pay */
+#define SPINS_TRIED   4  /* waits that try again */
+#define SPINS_PAUSE   16 /* waits that do not poll before that, at first */
+#define SPINS_LONGER  4  /* times that this doubles */
 /* this part of spin_us is polled before others are offered the processor */
 #define QUICK_PART 16
-#define CLOCK_SKIP 8 /* rounds of that which find nothing, between looks at the clock */
+#define CLOCK_SKIP 8 /* rounds that find nothing, between looks at the clock */
+/* rounds between offers of the processor that nobody takes, at most; a power of two less one */
+#define OFFER_SKIP   15
+#define OFFERS_TRIED 8       /* to find out what one takes that nobody takes */
+#define OFFER_MOST   1000000 /* nanoseconds for all of these */
+#define TAKEN        2       /* so many times as long: somebody has taken it */
 
-static uint64_t now_us(void)
+static uint64_t now_ns(void)
 {
     struct timespec ts;
 
     clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+static uint64_t now_us(void)
+{
+    return now_ns() / 1000;
+}
+
+/* Offers the processor to others.  How long that took, in nanoseconds. */
+static uint64_t offer(void)
+{
+    uint64_t begin = now_ns();
+
+    sched_yield();
+    return now_ns() - begin;
+}
+
+/* What that takes when nobody takes it. */
+static uint64_t offer_least(void)
+{
+    uint64_t least = UINT64_MAX, sum = 0;
+
+    for (int i = 0; i < OFFERS_TRIED && sum < OFFER_MOST; i++) {
+        uint64_t took = offer();
+
+        least = rme_least(least, took);
+        sum += took;
+    }
+    return least;
+}
+
+/* The leader offers it, without the lock, and learns how often that is worth while. */
+static void offer_again(struct rme_engine *e)
+{
+    if (e->offer_ns == 0)
+        e->offer_ns = offer_least();
+    if (offer() > TAKEN * e->offer_ns)
+        e->offer_skip = 0;
+    else if (e->offer_skip < OFFER_SKIP)
+        e->offer_skip = 2 * e->offer_skip + 1;
 }
 
 /*
@@ -156,37 +204,44 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
 
 uint32_t rme_wait_polls_us(struct rme *rme)
 {
-    return rme_engine(rme)->spins_in_vain < SPINS_IN_VAIN ? rme_engine(rme)->spin_us : 0;
+    return rme_engine(rme)->spins_in_vain < SPINS_IN_VAIN ? rme->tuning.spin_us : 0;
 }
 
 /* How long this wait polls. */
 static uint32_t spin_for(struct rme *rme)
 {
-    if (rme_engine(rme)->spins_in_vain < SPINS_IN_VAIN ||
-        ++rme_engine(rme)->spins_left_out % SPIN_AGAIN != 0)
-        return rme_wait_polls_us(rme);
+    struct rme_engine *e = rme_engine(rme);
+
+    if (e->spins_in_vain >= SPINS_IN_VAIN) {
+        if (e->spins_left_out > 0) {
+            e->spins_left_out--;
+            return 0;
+        }
+        e->spins_in_vain = SPINS_IN_VAIN - SPINS_TRIED;
+    }
     return rme->tuning.spin_us;
 }
 
-/* A wait that polled for `spin` is over: what came was `found` by that, and if not, would have
- * been, `soon`, by polling for spin_us. */
-static void learn(struct rme *rme, uint32_t spin, bool found, bool soon)
+/* A wait is over that polled; that has `ended` it, or not. */
+static void learn(struct rme *rme, bool ended)
 {
-    uint32_t next = rme_engine(rme)->spin_us;
+    struct rme_engine *e = rme_engine(rme);
 
-    if (spin != 0)
-        rme_engine(rme)->spins_in_vain = found ? 0 : rme_engine(rme)->spins_in_vain + 1;
-    if (found || soon)
-        next = next < SPIN_LEAST_US ? SPIN_LEAST_US : 2 * next;
-    else
-        next = next / 2 < SPIN_LEAST_US ? 0 : next / 2;
-    rme_engine(rme)->spin_us = next < rme->tuning.spin_us ? next : rme->tuning.spin_us;
+    if (ended) {
+        e->spins_in_vain -= e->spins_in_vain < 2 ? e->spins_in_vain : 2;
+        e->spins_longer = 0;
+    } else if (++e->spins_in_vain == SPINS_IN_VAIN) {
+        unsigned pause = SPINS_PAUSE << e->spins_longer;
+
+        e->spins_left_out = pause + rme_random(rme, pause);
+        e->spins_longer += e->spins_longer < SPINS_LONGER;
+    }
 }
 
 /*
- * Polls for `spin` microseconds from `begin`, the lock free between rounds.  What comes at once
- * came from a peer that was at it already; after that the processor is offered to whoever else
- * wants it between two rounds.  With fewer processors than threads that is often the very
+ * Polls for `spin` microseconds, the lock free between rounds.  What comes at once came from a
+ * peer that was at it already; after that the processor is offered to whoever else wants it
+ * between two rounds.  With fewer processors than threads that is often the very
  * thread, here or at the peer, that is to make what is waited for; and a thread that has burnt
  * its share of time polling has to wait for the processor when there is work.  Who sets spin_us
  * higher has processors for it, and gets that much more of undisturbed polling.  While a
@@ -194,30 +249,38 @@ static void learn(struct rme *rme, uint32_t spin, bool found, bool soon)
  * that takes longer anyway.  After a round that found something it is not: there may be more of
  * ours to do at once, as the next part of a large message follows one that is through.
  *
+ * An offer is a system call, which takes as long as several rounds, and much longer where the
+ * kernel is a guest.  So after each that nobody takes more rounds go by until the next, up to
+ * OFFER_SKIP, and one that somebody takes, which shows by the time that it takes, brings back
+ * an offer for each round.
+ *
  * A look at the clock takes a good part of a round's time, and who has what it wants needs
- * none.  While the processor is not offered, rounds that find nothing are short, and one look
- * does for several.
+ * none.  Rounds that find nothing are short, and one look does for several.
  */
-static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t begin,
-                        uint32_t spin, uint64_t until, bool *over)
+static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spin,
+                        uint64_t until, bool *over)
 {
-    uint64_t now = begin, end = begin + spin;
+    uint64_t begin = now_us(), now = begin, end = begin + spin;
     uint64_t quick = rme->under_way != 0 ? begin : begin + rme->tuning.spin_us / QUICK_PART;
-    unsigned rounds = 0;
-    bool busy = true;
+    struct rme_engine *e = rme_engine(rme);
+    unsigned rounds = 0, kept = 0; /* kept: since the last offer */
+    bool busy = true, offered;
     int n = 0;
 
     if (until < UINT64_MAX / 1000 && until * 1000 < end)
         end = until * 1000;
     do {
+        offered = now >= quick && !busy && kept++ >= e->offer_skip;
         pthread_mutex_unlock(&rme->lock);
-        if (now >= quick && !busy)
-            sched_yield();
+        if (offered) {
+            offer_again(e);
+            kept = 0;
+        }
         rme_lock(rme);
         busy = rme_progress(rme, false) > 0;
         rme_settle(rme);
         n = look(rme, waiter, over);
-        if (!*over && (busy || now >= quick || ++rounds % CLOCK_SKIP == 0))
+        if (!*over && (busy || offered || ++rounds % CLOCK_SKIP == 0))
             now = now_us();
     } while (!*over && now < end);
     return n;
@@ -225,21 +288,16 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t beg
 
 static int lead(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
 {
-    bool may_spin = rme->tuning.spin_us != 0;
-    uint64_t begin = may_spin ? now_us() : 0;
-    uint32_t spin = may_spin ? spin_for(rme) : 0;
-    bool found = false;
+    uint32_t spin = rme->tuning.spin_us != 0 ? spin_for(rme) : 0;
     int n = 0;
 
     rme->leader = waiter;
     if (spin != 0) {
-        n = spin_leading(rme, waiter, begin, spin, until, over);
-        found = *over;
+        n = spin_leading(rme, waiter, spin, until, over);
+        learn(rme, *over);
     }
     if (!*over)
         n = sleep_leading(rme, waiter, until, over);
-    if (may_spin)
-        learn(rme, spin, found, !found && now_us() - begin <= rme->tuning.spin_us);
     rme->leader = NULL;
     return n;
 }

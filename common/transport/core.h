@@ -123,6 +123,13 @@ static inline void rme_count_add(struct rme *rme, enum rme_counter_id id, uint64
     rme->stats.value[id] += n;
 }
 
+/* Anything from 0 to below `bound`, so that processes do not do the same at the same time. */
+static inline uint32_t rme_random(struct rme *rme, uint32_t bound)
+{
+    rme->jitter = rme->jitter * 6364136223846793005ULL + 1442695040888963407ULL;
+    return (uint32_t)((rme->jitter >> 33) % bound);
+}
+
 static inline void rme_lock(struct rme *rme)
 {
     pthread_mutex_lock(&rme->lock);

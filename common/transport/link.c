@@ -76,8 +76,7 @@ static int link_error(int error)
 /* A pause of ms, or up to half of it less. */
 static uint64_t jittered(struct rme *rme, uint32_t ms)
 {
-    rme->jitter = rme->jitter * 6364136223846793005ULL + 1442695040888963407ULL;
-    return ms - (rme->jitter >> 33) % (ms / 2 + 1);
+    return ms - rme_random(rme, ms / 2 + 1);
 }
 
 /* No attempt before a pause is over; the next one is longer. */

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* How long a wait polls before it sleeps, and how often it offers the processor (wait.c). */
+#include <sched.h>
+#include <time.h>
+
+#include "engine/engine.h"
+#include "scripted.h"
+
+#define SPIN_US  50
+#define OPTIONS  "regcache_entries=0,spin_us=50,dont_fork=off,measure_costs=0,keepalive_ms=0"
+#define VAIN     8    /* SPINS_IN_VAIN */
+#define TRIES    4    /* SPINS_TRIED */
+#define PAUSE    16   /* SPINS_PAUSE */
+#define SKIP     15   /* OFFER_SKIP */
+#define ALONE_NS 2000 /* what an offer takes that nobody takes */
+#define TAKEN_NS 20000
+
+static struct {
+    unsigned offers;
+    bool taken; /* somebody wants the processor */
+} cpu;
+
+int __wrap_sched_yield(void);
+int __wrap_sched_yield(void)
+{
+    struct timespec begin, now;
+
+    cpu.offers++;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    do
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - begin.tv_sec) * 1000000000 + now.tv_nsec - begin.tv_nsec <
+           (cpu.taken ? TAKEN_NS : ALONE_NS));
+    return 0;
+}
+
+/* A wait that sleeps sleeps all of its time, so it polls once. */
+static void sleep_on(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
+static int open_it(void **state)
+{
+    struct rme_hello hello = scripted_hello();
+
+    (void)state;
+    cpu.taken = false;
+    scripted_open(OPTIONS, &hello);
+    script.sleeping = sleep_on;
+    return 0;
+}
+
+static int close_it(void **state)
+{
+    (void)state;
+    scripted_close();
+    return 0;
+}
+
+static uint64_t polls_us(void)
+{
+    struct rme_counter c;
+
+    for (int i = 0; rme_session_get(scripted.rme, scripted.peer, i, &c) == 0; i++)
+        if (strcmp(c.name, "polls_us") == 0)
+            return c.value;
+    fail_msg("polls_us is no attribute");
+    return 0;
+}
+
+static void wait_in_vain(unsigned times)
+{
+    struct rme_done done;
+
+    while (times-- > 0)
+        assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 1), 0);
+}
+
+/* A message comes while the wait polls: two events, of which the first look takes one. */
+static void wait_and_get(void)
+{
+    struct rme_unexpected u;
+
+    scripted_put((struct rme_wire_message){.type = RME_WIRE_PING}, NULL);
+    scripted_put((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}, NULL);
+    assert_int_equal(rme_test_unexpected(scripted.rme, &u, 1, 1000), 1);
+    rme_unexpected_free(scripted.rme, u.buffer);
+}
+
+/* Waits in vain until `us` is what the next one polls.  How many these were. */
+static unsigned waits_until(uint64_t us)
+{
+    unsigned n = 0;
+
+    for (; polls_us() != us; n++) {
+        assert_in_range(n, 0, 1000);
+        wait_in_vain(1);
+    }
+    return n;
+}
+
+static void what_is_in_vain_stops(void **state)
+{
+    (void)state;
+    wait_in_vain(VAIN - 1);
+    assert_int_equal(polls_us(), SPIN_US);
+    wait_in_vain(1);
+    assert_int_equal(polls_us(), 0);
+}
+
+/* Who was held up once goes on polling; and so does who gets every third. */
+static void what_pays_goes_on(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3 * VAIN; i++) {
+        wait_in_vain(2);
+        wait_and_get();
+        assert_int_equal(polls_us(), SPIN_US);
+    }
+    wait_in_vain(VAIN - 1);
+    assert_int_equal(polls_us(), SPIN_US);
+}
+
+/* After a pause a few waits try; after a longer one, when these were in vain. */
+static void it_tries_again(void **state)
+{
+    unsigned pause;
+
+    (void)state;
+    wait_in_vain(VAIN);
+    for (unsigned least = PAUSE; least <= 2 * PAUSE; least *= 2) {
+        pause = waits_until(SPIN_US); /* the first that tries is among them */
+        assert_in_range(pause, least + 1, 2 * least);
+        wait_in_vain(TRIES - 2);
+        assert_int_equal(polls_us(), SPIN_US);
+        wait_in_vain(1);
+        assert_int_equal(polls_us(), 0);
+    }
+}
+
+/* One that is ended by it is enough, and the next pause is short again. */
+static void a_try_that_pays_is_enough(void **state)
+{
+    (void)state;
+    wait_in_vain(VAIN);
+    for (unsigned i = 0; i < 2; i++) {
+        waits_until(SPIN_US);
+        wait_in_vain(TRIES - 2);
+        wait_and_get();
+        wait_in_vain(2);
+        assert_int_equal(polls_us(), SPIN_US);
+        wait_in_vain(1);
+        assert_int_equal(polls_us(), 0);
+    }
+    assert_in_range(waits_until(SPIN_US), PAUSE + 1, 2 * PAUSE);
+}
+
+static void offers_that_nobody_takes_are_rare(void **state)
+{
+    struct rme_engine *e = rme_engine(scripted.rme);
+
+    (void)state;
+    for (int i = 0; i < 100 && e->offer_skip < SKIP; i++)
+        wait_in_vain(1);
+    assert_int_equal(e->offer_skip, SKIP);
+    cpu.taken = true;
+    cpu.offers = 0;
+    for (int i = 0; i < 200 && cpu.offers == 0; i++)
+        wait_in_vain(1);
+    assert_int_equal(e->offer_skip, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_is_in_vain_stops, open_it, close_it),
+        cmocka_unit_test_setup_teardown(what_pays_goes_on, open_it, close_it),
+        cmocka_unit_test_setup_teardown(it_tries_again, open_it, close_it),
+        cmocka_unit_test_setup_teardown(a_try_that_pays_is_enough, open_it, close_it),
+        cmocka_unit_test_setup_teardown(offers_that_nobody_takes_are_rare, open_it, close_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
