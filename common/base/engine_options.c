@@ -79,11 +79,10 @@ const struct rme_option_row rme_engine_options[] = {
      "if the connection is idle: the message then needs no RTS and CTS.  Cancelling such a "
      "receive needs the peer's answer.",
      NULL},
-    {"fast_bytes", "bytes", 0, 0, 4 * MIB,
+    {"fast_bytes", "bytes", 512 * KIB, 0, 4 * MIB,
      "Memory that a peer is lent when it sends messages larger than a receive buffer: it "
      "writes those of up to 64 KiB there without asking where that costs less (bmi-perf "
-     "--explain), and they count as eager (eager_max).  0 lends none, and uses none of others; "
-     "512K is a good value.",
+     "--explain), and they count as eager (eager_max).  0 lends none, and uses none of others.",
      NULL},
     {"fast_pool", "bytes", 16 * MIB, 0, 1 * TIB,
      "Such memory for all peers together.  When nothing is left, who would have some waits "

@@ -456,7 +456,8 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
         asked.send.ready ? segments(&send->send, first.send_pack) : send->send.segments;
     asked.send.kept = false;
     asked.nothing_to_read = !first.offer;
-    asked.fast_max = inviting.fast_max = 0; /* that is the sender's to decide */
+    asked.fast_max = 0; /* that is the sender's to decide */
+    inviting.fast_max = send->fast_max;
     rme_plan(&asked, &plan);
     if (first.proto == RME_PROTO_FAST) /* nobody asks the receiver */
         plan = first;

@@ -131,11 +131,6 @@ static bool is_invited(const struct rme_peer *peer, enum rme_stream stream, uint
            invites->held->length == size;
 }
 
-bool rme_fast_gathers(const struct rme *rme, uint64_t pieces)
-{
-    return !rme->caps->reports_apart && pieces < RME_FAST_SEGS;
-}
-
 /* What goes on while a message to this peer waits for an answer: messages that the peer has not
  * taken yet, as far as we know, and those that wait for their receives or are being moved. */
 static uint64_t under_way(struct rme_peer *peer)

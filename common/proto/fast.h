@@ -15,6 +15,8 @@ struct rme_message;
 
 extern const struct rme_protocol rme_protocol_fast;
 
+#define RME_FAST_SEGS 8u /* of one write: its header, and the host's memory */
+
 /* The payload of a message that came before its receive, and stays in lent memory. */
 struct rme_early {
     struct rme_node link;  /* in the peer's rme_fast.early */
@@ -71,7 +73,10 @@ bool rme_fast_fits(struct rme_peer *peer, enum rme_stream stream, const struct r
 bool rme_fast_copies(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                      uint32_t nseg, uint64_t size, int32_t tag);
 /* May a message in so many pieces be written from where it is? */
-bool rme_fast_gathers(const struct rme *rme, uint64_t pieces);
+static inline bool rme_fast_gathers(const struct rme *rme, uint64_t pieces)
+{
+    return !rme->caps->reports_apart && pieces < RME_FAST_SEGS;
+}
 /* The peer, which has lent us memory, has said what it has taken: sends of which it is shown
  * are over. */
 void rme_fast_told(struct rme_peer *peer);

@@ -8,7 +8,6 @@
 
 #define RME_FAST_WRITES 128u /* messages in an area at a time, at most */
 #define RME_FAST_LOUD   16u  /* so many writes, one of which is not quiet */
-#define RME_FAST_SEGS   8u   /* of one write: its header, and the host's memory */
 
 /* A message in the area, until its place is free and our device has reported it. */
 struct rme_fast_write {

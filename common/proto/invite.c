@@ -96,7 +96,8 @@ static bool inviting_peer(const struct rme_peer *peer)
            rme_credit_may(&peer->credit, RME_CREDIT_DATA);
 }
 
-/* Would the planner open the receive's memory?  Its sender has not been heard of. */
+/* Would the planner open the receive's memory?  Its sender has not been heard of.  What it
+ * would write into memory that we have lent it needs no other. */
 static bool worth_it(struct rme *rme, const struct rme_op *op)
 {
     const struct rme_peer *peer = op->peer;
@@ -107,6 +108,8 @@ static bool worth_it(struct rme *rme, const struct rme_op *op)
     in.send = rme_plan_unseen_sender((peer->hello.flags & RME_HELLO_F_SERVER) != 0,
                                      peer->load.ops, peer->load.bytes);
     in.recv = rme_rndv_own_side(rme, op);
+    in.fast_max = rme_fast_given(peer) != 0 ? rme_fast_most(rme, RME_EXPECTED) : 0;
+    in.gathers = rme_fast_gathers(rme, in.send.segments);
     rme_plan(&in, &plan);
     return plan.invite;
 }

@@ -222,10 +222,11 @@ void nothing_stays_registered_for_peers(void **state)
 void few_windows_suffice(void **state)
 {
     enum { N = 64, SIZE = 20000 };
-    static const char *const options[] = {"loop_windows=16,windows=16,rndv=auto",
-                                          "loop_windows=16,windows=16,rndv=write",
-                                          "loop_windows=16,windows=16,rndv=read",
-                                          "loop_windows=16,windows=16,rndv=read,loop_chaos=1"};
+    static const char *const options[] = {
+        "loop_windows=16,windows=16,fast_bytes=0,rndv=auto",
+        "loop_windows=16,windows=16,fast_bytes=0,rndv=write",
+        "loop_windows=16,windows=16,fast_bytes=0,rndv=read",
+        "loop_windows=16,windows=16,fast_bytes=0,rndv=read,loop_chaos=1"};
 
     for (size_t k = 0; k < sizeof options / sizeof options[0]; k++) {
         struct pair p;
