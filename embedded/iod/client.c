@@ -31,6 +31,7 @@
 #define GIVE_UP_MS    500 /* how long each step of ending a failed session may take */
 #define FLOW_GRACE_MS 500 /* a server may explain why a flow broke */
 #define LOOK_MS       10  /* from look to look at how things stand while data moves */
+#define STOPPED_MS    500 /* longer than any wait between two looks: we did not run meanwhile */
 
 /* ---- failures ---- */
 
@@ -278,11 +279,15 @@ static bool flows_run(const struct client *client)
     return false;
 }
 
-/* Also one that has answered already may owe us data, or the taking of it. */
+/*
+ * Also one that has answered already may owe us data, or the taking of it.  Time in which we
+ * did not run ourselves says nothing about others, who may have been stopped with us, as in a
+ * virtual machine: each has all of its time from then on.
+ */
 static void check_silence(struct remote *r, int64_t now)
 {
     bool owes;
-    int64_t heard = r->heard_at;
+    int64_t heard = r->heard_at > r->client->ran_from ? r->heard_at : r->client->ran_from;
 
     if (r->again_at && now >= r->again_at && !r->requesting && !r->receiving)
         send_request(r);
@@ -322,6 +327,9 @@ static void look_around(struct client *client)
 {
     int64_t now = clock_ms();
 
+    if (now - client->looked_at > STOPPED_MS)
+        client->ran_from = now;
+    client->looked_at = now;
     for (int i = 0; i < client->count && !client->failed; i++) {
         check_flow(client->remote[i], now);
         check_silence(client->remote[i], now);

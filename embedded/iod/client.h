@@ -101,6 +101,8 @@ struct client {
     char why[CLIENT_WHY];
     const char *subject; /* the object's name, for messages; NULL for none */
     int64_t pause_until;
+    int64_t looked_at; /* clock_ms() of the last look at how things stand */
+    int64_t ran_from;  /* of the first after we had been stopped */
     void (*tick)(struct client *client,
                  void *arg); /* now and then while waiting; may be NULL */
     void *tick_arg;
