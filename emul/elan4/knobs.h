@@ -111,7 +111,8 @@
     X(HELPING, helping)                                                                        \
     X(ATTACHING, attaching)                                                                    \
     X(ENTERING, entering)                                                                      \
-    X(GREETING, greeting)
+    X(GREETING, greeting)                                                                      \
+    X(RINGING, ringing)
 
 enum emu4_rule {
 #define X(NAME, name, prose) EMU4_RULE_##NAME,

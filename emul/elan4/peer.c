@@ -289,29 +289,44 @@ static bool is_eventfd(int fd)
     return strcmp(link, "anon_inode:[eventfd]") == 0;
 }
 
+/* -1: it cannot be had. */
+static int bell_of(struct emu4_peer *peer)
+{
+    int bell = atomic_load(&peer->bell);
+
+    if (bell >= 0)
+        return bell;
+    int fd = (int)syscall(SYS_pidfd_getfd, peer->pidfd, peer->seg->bell_fd, 0);
+    if (fd < 0) {
+        explain(peer->pid, errno);
+        return -1;
+    }
+    if (!is_eventfd(fd)) {
+        close(fd);
+        return -1;
+    }
+    if (atomic_compare_exchange_strong(&peer->bell, &bell, fd))
+        return fd;
+    close(fd);
+    return bell;
+}
+
+/* Another process may be stopped or die before it has rung, or find that it cannot: so only the
+ * owner's own threads say beforehand that it is awake. Others ring until it says so itself. */
 void emu4_ring(struct emu4_peer *peer)
 {
     uint64_t one = 1;
 
     atomic_thread_fence(memory_order_seq_cst);
-    if (!atomic_load(&peer->seg->asleep) || !atomic_exchange(&peer->seg->asleep, 0))
-        return; /* it is awake, or somebody rings already */
-    int bell = atomic_load(&peer->bell);
-    if (bell < 0) {
-        int fd = (int)syscall(SYS_pidfd_getfd, peer->pidfd, peer->seg->bell_fd, 0);
-        if (fd < 0) {
-            explain(peer->pid, errno);
-            return;
-        }
-        if (!is_eventfd(fd)) {
-            close(fd);
-            return;
-        }
-        if (atomic_compare_exchange_strong(&peer->bell, &bell, fd))
-            bell = fd;
-        else
-            close(fd);
-    }
+    if (!atomic_load(&peer->seg->asleep))
+        return;
+    if (peer->self && !atomic_exchange(&peer->seg->asleep, 0))
+        return; /* another thread rings already */
+    int bell = bell_of(peer);
+    if (bell < 0)
+        return;
+    if (!peer->self)
+        emu4_step(EMU4_STEP_RINGING);
     EMU4_COUNT(bells, 1);
     if (write(bell, &one, sizeof(one)) < 0 && errno != EAGAIN)
         return; /* it is gone, and its pidfd says so */

@@ -555,6 +555,61 @@ static int a_child_has_its_own_claims(void)
     return run_beds(2, (bed_fn[]){forks_at_work, lends});
 }
 
+/* ---- Who rings is stopped ---- */
+
+enum { NOWHERE, RINGER_PID, HEARD };
+
+/* Its engine's thread sleeps, and is to be told of a trap. */
+static void sleeps(struct bed *b)
+{
+    bed_open(b, LOW);
+    const struct shm_head *seg = own_segment();
+    void *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(seg && page != MAP_FAILED);
+    E4_Addr at = elan(b, page);
+    while (!atomic_load(&seg->asleep))
+        usleep(1000);
+    tell(b, NOWHERE, at);
+    CHECK(trapped(b, UTS_INVALID_ADDR, SOON));
+    tell(b, HEARD, 1);
+    meet(b, 0, 3);
+}
+
+static void write_nowhere(struct bed *b)
+{
+    run_dma(b, dma(8, 0, vp_of(0, LOW), elan(b, main_mem(b, 64)), told(b, NOWHERE), 0, 0));
+    flush(b);
+}
+
+static void is_stopped_ringing(struct bed *b)
+{
+    setenv("EMUELAN4_STOP", "ringing:1", 1);
+    setenv("EMUELAN4_REORDER", "0", 1);
+    bed_open(b, LOW);
+    (void)told(b, NOWHERE);
+    tell(b, RINGER_PID, (uint64_t)getpid());
+    write_nowhere(b);
+    meet(b, 0, 3);
+}
+
+static void rings_next(struct bed *b)
+{
+    bed_open(b, LOW);
+    pid_t ringer = (pid_t)told(b, RINGER_PID);
+    for (uint64_t end = now_ms() + SOON; !process_is_stopped(ringer); usleep(1000))
+        CHECK(now_ms() < end);
+    write_nowhere(b);
+    (void)told(b, HEARD);
+    CHECK(kill(ringer, SIGCONT) == 0);
+    meet(b, 0, 3);
+}
+
+/* Another one that rings meanwhile is heard. */
+static int who_is_stopped_ringing_keeps_nobody_asleep(void)
+{
+    return run_beds(3, (bed_fn[]){sleeps, is_stopped_ringing, rings_next});
+}
+
 int main(void)
 {
     CASES_BEGIN;
@@ -569,5 +624,6 @@ int main(void)
     CASE(being_stopped_is_not_waiting());
     CASE(nothing_of_its_own_is_lost());
     CASE(a_child_has_its_own_claims());
+    CASE(who_is_stopped_ringing_keeps_nobody_asleep());
     CASES_END;
 }
