@@ -2,7 +2,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include "wire_host.h"
 #include "tests/ports/ports.h"
@@ -147,11 +146,18 @@ struct wire_seen *wire_event(struct wire *w, enum rme_event_type type, int n)
     return NULL;
 }
 
+time_t wire_now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec;
+}
+
 void wire_until(struct wire *w, enum rme_event_type type, int count)
 {
-    time_t end = time(NULL) + PATIENCE_S;
+    time_t end = wire_now() + PATIENCE_S;
     while (wire_count(w, type) < count) {
-        if (time(NULL) > end)
+        if (wire_now() > end)
             fail_msg("%d events of type %d did not come within %d s, but %d", count, (int)type,
                      PATIENCE_S, wire_count(w, type));
         wire_poll(w);

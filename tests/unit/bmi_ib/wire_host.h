@@ -7,6 +7,7 @@
 #define WIRE_HOST_H
 
 #include <sys/types.h>
+#include <time.h>
 #include "../common/unit.h"
 #include "base/addr_int.h"
 #include "bmi_ib.h"
@@ -66,6 +67,8 @@ void wire_close(struct wire *w);
 void wire_poll(struct wire *w);
 int wire_count(const struct wire *w, enum rme_event_type type);
 struct wire_seen *wire_event(struct wire *w, enum rme_event_type type, int n);
+/* Seconds that pass whatever is done to the clock of the wall. */
+time_t wire_now(void);
 /* Polls until `count` events of the type were seen; fails the test after 20 s. */
 void wire_until(struct wire *w, enum rme_event_type type, int count);
 struct rme_link *wire_dial(struct wire *w, const char *uri);
