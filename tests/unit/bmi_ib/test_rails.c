@@ -129,7 +129,7 @@ static void woken(void **state)
                     not_woken(&w, sleeps);
             }
         }
-        assert_int_equal(sleeps, 10);
+        assert_true(sleeps >= 10); /* for the last echo it may have been more than one */
         wire_disconnect(&w);
     }
     wire_close(&w);
