@@ -235,7 +235,8 @@ nothing_unusual() { # command that prints the complaints, what is usual
 }
 # What a flow was about, and which error it meets first, is chance when its peer dies, so what tcp was seen to say of it is
 # usual whether or not it does so today.  Our methods say themselves that nobody listens, and bmi_elan4 that a process was sent
-# what its dead predecessor was to get (refuse.c).  What else they say counts.
+# what its dead predecessor was to get (refuse.c).  Which server has the metadata of a file is chance, too: where it is the dead
+# one, requests to it are sent again and given up, and with one server tcp always says so.  What else they say counts.
 complaints_of_deaths() {
     complaints | sed -E 's/(mem_to_bmi|bmi_to_mem|bmi_recv)_callback_fn/FLOW/
         s/Broken pipe|Connection (reset by peer|refused|timed out)/DEAD/g
@@ -244,7 +245,10 @@ complaints_of_deaths() {
             -e '^bmi_elanN: .* no transfers of ours' \
             -e '^(FLOW: I/O error occurred|Receive immediately failed: DEAD .*)$' \
             -e '^handle_io_error: flow proto (N canceled N|(N )?error cleanup) ' \
-            -e '^io_datafile_complete_operations: flow failed, retrying from msgpair$' |
+            -e '^io_datafile_complete_operations: flow failed, retrying from msgpair$' \
+            -e '^Warning: msgpair failed to ADDRESS, will retry: DEAD$' -e '^\*\*\* Out of retries\.$' \
+            -e '^\*\*\* msgpairarray_completion_fn: msgpair to server ADDRESS failed: DEAD$' \
+            -e '^getattr_object_getattr_failure : DEAD ' |
         sort -u
 }
 
