@@ -86,7 +86,7 @@ static void spread(void **state)
     wire_kill(server);
 }
 
-/* No echo for so long: was it late, was its wake-up lost, or itself, or has something else come? */
+/* No echo for so long: was it late, was its wake-up lost, or itself, or came something else? */
 static void not_woken(struct wire *w, int sleeps)
 {
     int other = w->nseen;
