@@ -126,45 +126,70 @@ void elan_links_check(struct rme_fabric *f, int64_t now)
 }
 
 /*
+ * All links with the process have had their time: it has one queue for all of them. One by one
+ * they might never be found, for when the process's account is full (owner.c) nothing is sent
+ * by those that have nothing under way. A link without a message may be in no list but that of
+ * all.
+ */
+static void silent(struct rme_link *found, int64_t now)
+{
+    struct rme_link *l;
+
+    TAILQ_FOREACH(l, &found->f->links, all)
+        if (l->vp == found->vp && l->generation == found->generation)
+            elan_link_silent(l, now);
+}
+
+/*
  * A message lands when the peer's interface has it, whatever the peer's process does. So one
  * that does not land is one to a process that is not there, or whose queue stays full. A
  * transfer may take its time, and no time says that it will not end; if the peer is on this
  * node, the log does, else the host finds out when the peer answers no message.
+ *
+ * Ages are of the time that was watched: whoever was stopped himself, or not asked for long,
+ * has not seen the peer take nothing meanwhile.
  */
-static void overdue(struct rme_link *l, int64_t now)
+static bool overdue(struct rme_link *l, int64_t now)
 {
     struct elan_move *m = TAILQ_FIRST(&l->moves);
     struct elan_tx *tx;
-    int64_t age = 0, move_age = 0;
+    int64_t watched = l->f->watched, age = 0, move_age = 0;
 
     TAILQ_FOREACH(tx, &l->sent, next)
         if (!tx->x && !elan_tx_over(l->f, tx))
             break;
     if (tx && !tx->since)
-        tx->since = now;
+        tx->since = watched;
     if (tx)
-        age = now - tx->since;
+        age = watched - tx->since;
     if (m && !m->since)
-        m->since = now;
+        m->since = watched;
     if (m)
-        move_age = now - m->since;
+        move_age = watched - m->since;
     if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
-        return;
+        return false;
     l->looked = now;
-    if (elan_link_orphaned(l))
+    if (elan_link_orphaned(l)) {
         elan_link_dead(l);
-    else if (age >= l->f->dead_ms)
-        elan_link_silent(l, now);
-    else if (age >= ELAN_ASK_MS || move_age >= ELAN_ASK_MS)
+    } else if (age >= l->f->dead_ms && l->state == ELAN_UP_STATE) {
+        silent(l, now);
+        return true;
+    } else if (age >= ELAN_ASK_MS || move_age >= ELAN_ASK_MS) {
         elan_ask(l, now);
+    }
+    return false;
 }
 
 void elan_links_overdue(struct rme_fabric *f, int64_t now)
 {
     struct rme_link *l, *after;
+    int64_t step = now - f->watched_at;
 
+    f->watched_at = now;
+    f->watched += step < ELAN_ASK_MS ? step : ELAN_ASK_MS;
     for (l = TAILQ_FIRST(&f->sending); l; l = after) {
         after = TAILQ_NEXT(l, sending_next);
-        overdue(l, now);
+        if (overdue(l, now))
+            after = TAILQ_FIRST(&f->sending); /* others have left the list */
     }
 }

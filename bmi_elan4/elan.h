@@ -52,7 +52,8 @@ struct elan_tx {
     E4_Event *event;
     volatile E4_uint64 *landed;
     uint32_t length;       /* of the message */
-    int64_t since;         /* when it was first seen not to have landed; 0: not yet */
+    int64_t since;         /* when it was first seen not to have landed; 0: not yet; of one
+                            * with a link in f->watched, else by the clock */
     uint32_t seq, packets; /* when sent: the first number, and how many */
     uint32_t arg;
     uint8_t kind;
@@ -89,7 +90,7 @@ struct elan_move {
     uint8_t *self;       /* the packet to ourselves */
     uint32_t index, use; /* use: counts its transfers */
     uint32_t before;     /* silent transfers that have to be complete first */
-    int64_t since;       /* when it was first seen not to have ended; 0: not yet */
+    int64_t since;       /* likewise when it was first seen not to have ended; 0: not yet */
     uint64_t serial;
     bool held;        /* its notification waits for them */
     bool let;         /* our own set of its event is done, or on its way */
@@ -248,6 +249,7 @@ struct rme_fabric {
     int epoll_fd, wake_fd;
     uint32_t polls;
     int64_t drain_ms, dead_ms, quarantine_ms, kept_said;
+    int64_t watched, watched_at; /* time that links were watched; when they were last */
 };
 
 extern const struct rme_option_row elan_options[];

@@ -325,15 +325,17 @@ static void until_landed(struct side *server)
     }
 }
 
-/* A client that takes nothing any more. */
-static _Noreturn void deaf(void)
+/* A client with so many links that takes nothing any more. */
+static _Noreturn void deaf(int links)
 {
     struct side me;
 
     alarm(120);
     open_side(&me, NULL, FOR_EVER);
-    dial(&me, "elan4://0:2");
-    until(&me, NULL, RME_EV_LINK_UP, 1);
+    for (int i = 1; i <= links; i++) {
+        dial(&me, "elan4://0:2");
+        until(&me, NULL, RME_EV_LINK_UP, i);
+    }
     while (atomic_load(&sh->begun) != 1)
         poll_side(&me);
     elan4_block_inputter(me.f->nic->ctx, 1);
@@ -355,7 +357,7 @@ static void deaf_peer_may_write(void **state)
     pid_t pid = fork_quietly();
     assert_true(pid >= 0);
     if (pid == 0)
-        deaf();
+        deaf(1);
     until(&server, NULL, RME_EV_LINK_UP, 1);
     until_landed(&server);
     atomic_store(&sh->begun, 1);
@@ -372,6 +374,58 @@ static void deaf_peer_may_write(void **state)
     done_with(&server);
 }
 
+/* It has one queue, so one message that it does not take is enough for all its links: those
+ * that send nothing end with it. */
+static void deaf_peer_loses_all_links(void **state)
+{
+    enum { LINKS = 5 };
+    struct side server;
+    (void)state;
+    set_up();
+    open_side(&server, "elan4://0:2",
+              "elan_quarantine_ms=3600000,elan_dead_ms=200,elan_drain_timeout_ms=20");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    pid_t pid = fork_quietly();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        deaf(LINKS);
+    until(&server, NULL, RME_EV_LINK_UP, LINKS);
+    until_landed(&server);
+    atomic_store(&sh->begun, 1);
+    while (atomic_load(&sh->begun) != 2)
+        poll_side(&server);
+    say(&server, "nobody hears");
+    until_kept(&server, LINKS);
+    assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
+    end_child(pid);
+    until(&server, NULL, RME_EV_LINK_DOWN, LINKS);
+    assert_int_equal(server.error, -ETIMEDOUT);
+    done_with(&server);
+}
+
+/* Who stood still meanwhile does not know that nothing was taken: the peer has all its time
+ * from when it is watched again. */
+static void who_stood_still_waits(void **state)
+{
+    struct side server, client;
+    (void)state;
+    open_pair(&server, &client, "elan_dead_ms=1500", FOR_EVER);
+    elan4_block_inputter(client.f->nic->ctx, 1);
+    say(&server, "you will hear");
+    for (int i = 0; i < 200; i++)
+        poll_side(&server);
+    usleep(2000000);
+    for (int i = 0; i < 200; i++)
+        poll_side(&server);
+    elan4_block_inputter(client.f->nic->ctx, 0);
+    until(&client, &server, RME_EV_RECV, 1);
+    assert_string_equal(client.text, "you will hear");
+    assert_int_equal(server.count[RME_EV_LINK_DOWN] + client.count[RME_EV_LINK_DOWN], 0);
+    part(&server, &client);
+    close_side(&client);
+    close_side(&server);
+}
+
 /* One client dies with `messages` and a write on their way to it. */
 static void die_deaf(struct side *server, int messages)
 {
@@ -384,7 +438,7 @@ static void die_deaf(struct side *server, int messages)
     pid_t pid = fork_quietly();
     assert_true(pid >= 0);
     if (pid == 0)
-        deaf();
+        deaf(1);
     until(server, NULL, RME_EV_LINK_UP, ups + 1);
     until_landed(server);
     atomic_store(&sh->begun, 1);
@@ -713,6 +767,8 @@ int main(void)
         cmocka_unit_test(bye_without_a_buffer),
         cmocka_unit_test(a_packet_is_lost),
         cmocka_unit_test(deaf_peer_may_write),
+        cmocka_unit_test(deaf_peer_loses_all_links),
+        cmocka_unit_test(who_stood_still_waits),
         cmocka_unit_test(dead_peers_buffers),
         cmocka_unit_test(bounded),
         cmocka_unit_test(nobody_says_it),
