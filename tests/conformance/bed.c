@@ -239,10 +239,10 @@ static void look_unexpected(struct node *n)
     }
 }
 
-static void look(struct node *n)
+static void look(struct node *n, int wait_ms)
 {
     struct rme_done done[5];
-    int count = rme_test_context(n->rme, 0, done, 5, 0);
+    int count = rme_test_context(n->rme, 0, done, 5, wait_ms);
 
     assert_in_range(count, 0, 5);
     for (int i = 0; i < count; i++)
@@ -255,7 +255,12 @@ void pump(void)
 {
     for (int i = 0; i < BED_NODES; i++)
         if (nodes[i] && !nodes[i]->asleep)
-            look(nodes[i]);
+            look(nodes[i], 0);
+}
+
+void pump_asleep(struct node *n, int wait_ms)
+{
+    look(n, wait_ms);
 }
 
 void pump_times(int times)

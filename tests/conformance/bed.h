@@ -83,6 +83,8 @@ void node_forget(struct rme_addr *addr);
 /* Each awake node gets one look at its completions and unexpected messages. */
 void pump(void);
 void pump_times(int times);
+/* One look of that node, which sleeps until something comes, for so long at most. */
+void pump_asleep(struct node *n, int wait_ms);
 void pump_until_reported(struct op *op);
 void pump_until_all(struct op *ops, int count);
 void pump_until_unexpected(struct node *n, int count);
