@@ -88,6 +88,16 @@ static bool given_up(struct rme_link *l, int64_t now)
     return true;
 }
 
+/* Nothing more is under way to the peer's memory. A process may have thousands of links that
+ * end at once, and take nothing: their BYEs wait for each other, so that what they leave behind
+ * does not keep others from connecting (elan_kept_full). */
+static bool say_bye(struct rme_link *l)
+{
+    if (l->gap)
+        return say_break(l) == 0;
+    return !elan_place_full(l->f, l->vp) && elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0) == 0;
+}
+
 /* One step towards the end of a link that is ending. */
 static void check(struct rme_link *l, int64_t now)
 {
@@ -99,9 +109,7 @@ static void check(struct rme_link *l, int64_t now)
     if (now >= l->until && given_up(l, now))
         return;
     if (!l->bye_sent && elan_moves_over(l) && TAILQ_EMPTY(&l->queued)) {
-        /* with no buffer for it, at the next look */
-        l->bye_sent =
-            (l->gap ? say_break(l) : elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0)) == 0;
+        l->bye_sent = say_bye(l); /* else at the next look */
         return;
     }
     if (l->bye_sent && l->bye_in && all_landed(l))

@@ -403,6 +403,37 @@ static void deaf_peer_loses_all_links(void **state)
     done_with(&server);
 }
 
+/* However many links end with it, what they leave behind keeps nobody else from connecting. */
+static void deaf_peer_hinders_nobody(void **state)
+{
+    enum { LINKS = 1100 }; /* more than buffers that may wait in all */
+    struct side server, client;
+    (void)state;
+    set_up();
+    open_side(&server, "elan4://0:2",
+              "elan_quarantine_ms=100,elan_dead_ms=200,elan_drain_timeout_ms=20");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    pid_t pid = fork_quietly();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        deaf(LINKS);
+    until(&server, NULL, RME_EV_LINK_UP, LINKS);
+    until_landed(&server);
+    atomic_store(&sh->begun, 1);
+    while (atomic_load(&sh->begun) != 2)
+        poll_side(&server);
+    say(&server, "nobody hears");
+    until(&server, NULL, RME_EV_LINK_DOWN, LINKS);
+    assert_in_range(server.f->norphans, 1, 300);
+    open_side(&client, NULL, FOR_EVER);
+    dial(&client, "elan4://0:2");
+    until(&client, &server, RME_EV_LINK_UP, 1);
+    part(&client, &server);
+    close_side(&client);
+    end_child(pid);
+    done_with(&server);
+}
+
 /* Who stood still meanwhile does not know that nothing was taken: the peer has all its time
  * from when it is watched again. */
 static void who_stood_still_waits(void **state)
@@ -768,6 +799,7 @@ int main(void)
         cmocka_unit_test(a_packet_is_lost),
         cmocka_unit_test(deaf_peer_may_write),
         cmocka_unit_test(deaf_peer_loses_all_links),
+        cmocka_unit_test(deaf_peer_hinders_nobody),
         cmocka_unit_test(who_stood_still_waits),
         cmocka_unit_test(dead_peers_buffers),
         cmocka_unit_test(bounded),
