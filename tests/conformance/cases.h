@@ -109,6 +109,7 @@
 #define FAST_CASES(X)                                                                          \
     X(fast_contents)                                                                           \
     X(fast_counts)                                                                             \
+    X(fast_needs_no_invitation)                                                                \
     X(fast_gathers)                                                                            \
     X(fast_gathers_lists)                                                                      \
     X(fast_keeps_order)                                                                        \

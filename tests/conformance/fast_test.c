@@ -16,6 +16,9 @@
 #define ONE_AREA                                                                               \
     "fast_bytes=128K,fast_pool=128K,rx_size=2048,eager_max=64K,invite=0,measure_costs=0,"      \
     "zone_idle_ms=0"
+#define INVITING                                                                               \
+    "fast_pool=16M,rx_size=2048,eager_max=64K,invite=1,measure_costs=0,zone_idle_ms=0,"        \
+    "keepalive_ms=0,rndv=auto,"
 #define LENT_AFTER  4      /* exchanges until each side has been lent memory, for sure */
 #define FAST_SIZE   20000  /* bytes of a message that takes it, with the options above */
 #define LARGE_SIZE  200000 /* and of one that does not */
@@ -132,6 +135,52 @@ void fast_counts(void **state)
                      regs);
     blob_free(&out);
     blob_free(&in);
+}
+
+/* A receive whose message will be written into lent memory needs no invitation, though its own
+ * memory is registered and nothing else is under way. Where no memory is lent it does. */
+void fast_needs_no_invitation(void **state)
+{
+    static const struct {
+        const char *options;
+        unsigned invited;
+    } cases[] = {{INVITING "fast_bytes=160K", 0}, {INVITING NO_FAST, 1}};
+
+    (void)state;
+    if (!lane.is_loop || lane.is_elan4)
+        skip(); /* elsewhere the device decides */
+    for (int c = 0; c < 2; c++) {
+        struct pair p;
+        struct blob out, in;
+        struct op send, recv;
+        uint64_t invites;
+
+        if (cases[c].invited) {
+            bed_options(cases[c].options);
+            pair_open(&p);
+            lend(&p);
+        } else {
+            open_lent(&p, cases[c].options);
+        }
+        if (registers_each(p.server)) /* then nobody invites */
+            skip();
+        blob_zone(&in, p.server, FAST_SIZE);
+        blob_flat(&out, FAST_SIZE);
+        blob_fill(&out, 3);
+        invites = node_counter(p.server, "invites_sent");
+        post_recv(&recv, p.server, p.to_client, &in, 7);
+        pump_times(20);
+        assert_int_equal(node_counter(p.server, "invites_sent") - invites, cases[c].invited);
+        post_send(&send, p.client, p.to_server, &out, 7);
+        pump_until_reported(&send);
+        pump_until_reported(&recv);
+        op_check(&recv, FAST_SIZE);
+        blob_check(&in, 3, FAST_SIZE);
+        blob_free(&out);
+        blob_free(&in);
+        node_close(p.client);
+        node_close(p.server);
+    }
 }
 
 /* Segments of memory that one request of the client's device takes. */
