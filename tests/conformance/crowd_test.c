@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 #include "cases.h"
 
 enum { VISITORS = 64, KINDS = 4, PIECES = 16 };

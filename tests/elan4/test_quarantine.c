@@ -345,25 +345,33 @@ static _Noreturn void deaf(int links)
         pause();
 }
 
+#define DEAD_SOON ",elan_dead_ms=200,elan_drain_timeout_ms=20"
+
+/* A server whose client with so many links is deaf, and does not take what the last is told. */
+static pid_t talk_to_deaf(struct side *server, int links, const char *options)
+{
+    set_up();
+    open_side(server, "elan4://0:2", options);
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    pid_t pid = fork_quietly();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        deaf(links);
+    until(server, NULL, RME_EV_LINK_UP, links);
+    until_landed(server);
+    atomic_store(&sh->begun, 1);
+    while (atomic_load(&sh->begun) != 2)
+        poll_side(server);
+    say(server, "nobody hears");
+    return pid;
+}
+
 /* A client that takes nothing for elan_dead_ms may live, and write all the same. */
 static void deaf_peer_may_write(void **state)
 {
     struct side server;
     (void)state;
-    set_up();
-    open_side(&server, "elan4://0:2",
-              "elan_quarantine_ms=3600000,elan_dead_ms=200,elan_drain_timeout_ms=20");
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    pid_t pid = fork_quietly();
-    assert_true(pid >= 0);
-    if (pid == 0)
-        deaf(1);
-    until(&server, NULL, RME_EV_LINK_UP, 1);
-    until_landed(&server);
-    atomic_store(&sh->begun, 1);
-    while (atomic_load(&sh->begun) != 2)
-        poll_side(&server);
-    say(&server, "nobody hears");
+    pid_t pid = talk_to_deaf(&server, 1, "elan_quarantine_ms=3600000" DEAD_SOON);
     until_kept(&server, 1);
     for (int i = 0; i < 300; i++)
         poll_side(&server);
@@ -381,20 +389,7 @@ static void deaf_peer_loses_all_links(void **state)
     enum { LINKS = 5 };
     struct side server;
     (void)state;
-    set_up();
-    open_side(&server, "elan4://0:2",
-              "elan_quarantine_ms=3600000,elan_dead_ms=200,elan_drain_timeout_ms=20");
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    pid_t pid = fork_quietly();
-    assert_true(pid >= 0);
-    if (pid == 0)
-        deaf(LINKS);
-    until(&server, NULL, RME_EV_LINK_UP, LINKS);
-    until_landed(&server);
-    atomic_store(&sh->begun, 1);
-    while (atomic_load(&sh->begun) != 2)
-        poll_side(&server);
-    say(&server, "nobody hears");
+    pid_t pid = talk_to_deaf(&server, LINKS, "elan_quarantine_ms=3600000" DEAD_SOON);
     until_kept(&server, LINKS);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
     end_child(pid);
@@ -409,20 +404,7 @@ static void deaf_peer_hinders_nobody(void **state)
     enum { LINKS = 1100 }; /* more than buffers that may wait in all */
     struct side server, client;
     (void)state;
-    set_up();
-    open_side(&server, "elan4://0:2",
-              "elan_quarantine_ms=100,elan_dead_ms=200,elan_drain_timeout_ms=20");
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    pid_t pid = fork_quietly();
-    assert_true(pid >= 0);
-    if (pid == 0)
-        deaf(LINKS);
-    until(&server, NULL, RME_EV_LINK_UP, LINKS);
-    until_landed(&server);
-    atomic_store(&sh->begun, 1);
-    while (atomic_load(&sh->begun) != 2)
-        poll_side(&server);
-    say(&server, "nobody hears");
+    pid_t pid = talk_to_deaf(&server, LINKS, "elan_quarantine_ms=100" DEAD_SOON);
     until(&server, NULL, RME_EV_LINK_DOWN, LINKS);
     assert_in_range(server.f->norphans, 1, 300);
     open_side(&client, NULL, FOR_EVER);
