@@ -190,7 +190,7 @@ static void flush(E4_CmdQ *cmdq)
 {
     struct emu4_cmdq *q = of(cmdq);
     struct emu4_proc *p = emu4_proc_peek();
-    uint64_t budget = p->knobs.burst;
+    uint64_t budget = emu4_burst(p);
 
     pthread_mutex_lock(&q->lock);
     if (q->tail)
@@ -235,7 +235,7 @@ bool emu4_cmdqs_retry(struct emu4_proc *p)
     struct emu4_cmdq *q;
 
     while ((q = stalled_one(p, round)) != NULL) {
-        uint64_t budget = p->knobs.burst;
+        uint64_t budget = emu4_burst(p);
         q->tried = round;
         run(p, q, &budget);
         stalled |= q->stalled;
@@ -251,7 +251,7 @@ static void put(E4_CmdQ *cmdq, const uint64_t *w, unsigned n)
 
     pthread_mutex_lock(&q->lock);
     while (q->tail + n > q->capacity && (q->flow || !emu4_rule(EMU4_RULE_CQ_SIZE))) {
-        uint64_t budget = p->knobs.burst;
+        uint64_t budget = emu4_burst(p);
         run(p, q, &budget);
         if (!q->stalled)
             break;

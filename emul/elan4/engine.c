@@ -110,6 +110,11 @@ static bool may_help(void)
     return atomic_load_explicit(&engine.late_count, memory_order_relaxed) < LATE;
 }
 
+uint64_t emu4_burst(const struct emu4_proc *p)
+{
+    return p->knobs.burst != 0 ? p->knobs.burst + p->knobs.slice : 0;
+}
+
 static bool has_commands(const struct shm_ctx *c)
 {
     return __atomic_load_n(&c->inbox_head, __ATOMIC_RELAXED) !=

@@ -27,7 +27,8 @@
     X(slice, SLICE, 262144, 64, 1073741824, "bytes",                                           \
       "a DMA gives way to others after this many")                                             \
     X(burst, BURST, 1048576, 0, 1073741824, "bytes",                                           \
-      "the thread that flushes a command queue moves so many itself, the engine the rest")     \
+      "the thread that flushes a command queue or polls moves so many itself, and up to a "    \
+      "slice more; the engine the rest")                                                       \
     X(retry_us, RETRY_US, 1000, 1, 10000000, "us",                                             \
       "longest pause before a refused DMA is tried again")                                     \
     X(absent_us, ABSENT_US, 20000, 1, 10000000, "us", "the same where nobody is attached")     \

@@ -59,7 +59,7 @@ EMU4_EXPORT int elan4_pollevent_word(ELAN4_CTX *ctx, volatile E4_uint64 *word, l
     for (unsigned k = 0;; k++) {
         if (is_set(x, word))
             return 1;
-        if (emu4_engine_has_work(p) && emu4_engine_run(p, p->knobs.slice))
+        if (emu4_engine_has_work(p) && emu4_engine_run(p, emu4_burst(p)))
             emu4_service_wake(p);
         if (usecs == 0)
             return is_set(x, word);
