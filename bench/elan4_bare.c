@@ -9,7 +9,7 @@
  *   putlat    ping-pong by RDMA writes, which the other side sees by its event, one way
  *   getlat    one RDMA read after the other, the time of each
  *   queue     a stream of queue DMAs, N in flight
- *   write, read    a stream of RDMAs of BYTES each, N in flight
+ *   write, read    a stream of RDMAs of BYTES each, N in flight, each with memory of its own
  *   one       N pieces of BYTES that do not touch, on neither side: one event for all of them,
  *             which tells the peer by a chained DMA
  *   each      the same, with an event for each piece
@@ -209,14 +209,14 @@ static void put(struct side *s, size_t from, size_t to, size_t bytes, E4_Addr ev
     elan4_run_dma_cmd(s->tx, &dma);
 }
 
-static void get(struct side *s, size_t bytes, E4_Addr event)
+static void get(struct side *s, size_t at, size_t bytes, E4_Addr event)
 {
     E4_DMA dma = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, 0, 16),
                   .dma_cookie =
                       elan4_local_cookie(s->cookies, E4_COOKIE_TYPE_LOCAL_DMA, s->peer_vp),
                   .dma_vproc = s->vp,
-                  .dma_srcAddr = shared->buffer[s->peer_vp],
-                  .dma_dstAddr = elan(s, s->block),
+                  .dma_srcAddr = shared->buffer[s->peer_vp] + at,
+                  .dma_dstAddr = elan(s, s->block + at),
                   .dma_dstEvent = event};
 
     elan4_remote_dma(s->tx, &dma, s->peer_vp,
@@ -285,7 +285,7 @@ static void putlat(struct side *s, const struct test *t, long i)
 static void getlat(struct side *s, const struct test *t, long i)
 {
     (void)i;
-    get(s, t->bytes, elan(s, s->event[0]));
+    get(s, 0, t->bytes, elan(s, s->event[0]));
     s->tx->cmdq_flush(s->tx);
     await(s, &s->done[0]);
     expect(s, 0);
@@ -315,15 +315,21 @@ static void queue(struct side *s, const struct test *t, long i)
     s->tx->cmdq_flush(s->tx);
 }
 
+/* Where the memory of the next is. */
+static size_t place(const struct test *t, long i)
+{
+    return (size_t)i % t->n * t->bytes;
+}
+
 static void writes(struct side *s, const struct test *t, long i)
 {
-    put(s, 0, 0, t->bytes, next_event(s, t, i));
+    put(s, place(t, i), place(t, i), t->bytes, next_event(s, t, i));
     s->tx->cmdq_flush(s->tx);
 }
 
 static void reads(struct side *s, const struct test *t, long i)
 {
-    get(s, t->bytes, next_event(s, t, i));
+    get(s, place(t, i), t->bytes, next_event(s, t, i));
     s->tx->cmdq_flush(s->tx);
 }
 
@@ -441,6 +447,14 @@ static bool is_list(const struct kind *kind)
     return kind->peer == ANSWERS && kind->ways < 1;
 }
 
+/* Memory of a side. */
+static size_t room(const struct test *t)
+{
+    if (is_list(t->kind))
+        return 3 * t->n * t->bytes;
+    return t->kind->once == writes || t->kind->once == reads ? t->n * t->bytes : t->bytes;
+}
+
 /* The first side measures; the other one leaves when it is told. */
 static void measure(struct side *s, const struct test *t)
 {
@@ -511,7 +525,7 @@ int main(int argc, char **argv)
     int node = child ? 0 : 1;
     setenv("EMUELAN4_NODE", node ? "1" : "0", 1);
     side.inflight = test.n;
-    open_side(&side, node, is_list(test.kind) ? 3 * test.n * test.bytes : test.bytes);
+    open_side(&side, node, room(&test));
     measure(&side, &test);
     if (!child) {
         fflush(stdout);
