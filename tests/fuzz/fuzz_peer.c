@@ -163,8 +163,9 @@ static void keep_address(struct rme_addr *addr)
     rme_addr_free(addr);
 }
 
-/* Progress until nothing more happens. */
-static void run(void)
+/* Progress until nothing more happens. The engine may sleep for `idle_ms` first: then it looks
+ * at the clock, which it seldom does while it is asked again and again. */
+static void run_for(int idle_ms)
 {
     struct rme_done done[4];
     struct rme_unexpected got[2];
@@ -173,7 +174,8 @@ static void run(void)
     for (int i = 0; i < PATIENCE; i++) {
         bool quiet = script_is_quiet();
 
-        count = rme_test_context(rme, 0, done, 4, 0);
+        count = rme_test_context(rme, 0, done, 4, idle_ms);
+        idle_ms = 0;
         FUZZ_CHECK(count >= 0);
         for (int k = 0; k < count; k++) {
             struct op *op = done[k].user;
@@ -199,6 +201,11 @@ static void run(void)
             return;
     }
     FUZZ_CHECK(!"the engine comes to rest");
+}
+
+static void run(void)
+{
+    run_for(0);
 }
 
 static void post(struct input *in)
@@ -262,17 +269,18 @@ static void free_address(unsigned which)
 static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
 {
     unsigned how = take(in);
-    struct rme_hello hello = {.version = RME_WIRE_VERSION,
-                              .version_min = RME_WIRE_VERSION_MIN,
-                              .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_INVITE |
-                                                 (how & 8 ? RME_HELLO_F_EXACT : 0) |
-                                                 (how & 4 ? RME_HELLO_F_LEAN : 0)),
-                              .incarnation = 1 + how % 3,
-                              .rx_size = how & 0x10 ? 512 : 4096,
-                              .credits = how & 0x20 ? (how & 4 ? 1 : 4) : 64,
-                              .eager_window = how & 0x40 ? 5000 : 1 << 20,
-                              .unexpected_window = how & 0x40 ? 5000 : 1 << 20,
-                              .rts_max = how & 0x80 ? 1 : 64};
+    struct rme_hello hello = {
+        .version = RME_WIRE_VERSION,
+        .version_min = RME_WIRE_VERSION_MIN,
+        .flags =
+            (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_INVITE | (how & 2 ? RME_HELLO_F_FAST : 0) |
+                      (how & 8 ? RME_HELLO_F_EXACT : 0) | (how & 4 ? RME_HELLO_F_LEAN : 0)),
+        .incarnation = 1 + how % 3,
+        .rx_size = how & 0x10 ? 512 : 4096,
+        .credits = how & 0x20 ? (how & 4 ? 1 : 4) : 64,
+        .eager_window = how & 0x40 ? 5000 : 1 << 20,
+        .unexpected_window = how & 0x40 ? 5000 : 1 << 20,
+        .rts_max = how & 0x80 ? 1 : 64};
 
     memset(out, 0, RME_HELLO_MAX);
     rme_hello_encode(&hello, out);
@@ -286,7 +294,7 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
 static void say(struct input *in)
 {
     unsigned link = take(in), how = take(in);
-    struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 15),
+    struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 18),
                                  .flags = (uint8_t)(how & 0x9f),
                                  .credits = (uint16_t)(how & 0x10 ? take(in) : 1)};
     static uint8_t buffer[8192]; /* zero behind the head, whatever was said */
@@ -307,7 +315,7 @@ static void say(struct input *in)
     m.shape = 1 + take(in) % 4;
     m.load_ops = take(in) % 3;
     if (m.type == RME_WIRE_RTS || m.type == RME_WIRE_CTS || m.type == RME_WIRE_OFFER ||
-        m.type == RME_WIRE_INVITE)
+        m.type == RME_WIRE_INVITE || m.type == RME_WIRE_GRANT)
         m.nsegment = take(in) % 5;
     if (m.type == RME_WIRE_EAGER || m.type == RME_WIRE_UNEXPECTED)
         payload = take_size(in) % 5000;
@@ -337,13 +345,31 @@ static void say_raw(struct input *in)
     in->left -= length;
 }
 
+/* A message in memory that was lent, or almost one, and some of its payload. */
+static void write_lent(struct input *in)
+{
+    unsigned link = take(in), how = take(in);
+    struct rme_wire_message m = {.type = how & 1 ? RME_WIRE_UNEXPECTED : RME_WIRE_EAGER,
+                                 .credits = (uint16_t)(how & 2 ? take(in) : 1)};
+    uint8_t buffer[256] = {0};
+    unsigned at = take(in);
+
+    m.tag = (int32_t)take(in) % 4;
+    if (how & 4)
+        at = take32(in) % 65536;
+    rme_wire_encode_fast(&m, take_size(in), buffer);
+    if (how & 8)
+        buffer[take(in) % RME_WIRE_FAST_SIZE] = (uint8_t)take(in);
+    script_lent(link, at, buffer, sizeof(buffer));
+}
+
 static void step(struct input *in)
 {
     uint8_t hello[RME_HELLO_MAX];
     size_t length;
     unsigned which;
 
-    switch (take(in) % 23) {
+    switch (take(in) % 25) {
     case 0:
     case 1:
     case 2:
@@ -408,7 +434,11 @@ static void step(struct input *in)
         break;
     case 22: /* nothing happens, for up to half a minute */
         now += UINT64_C(1000000) << take(in) % 16;
-        run();
+        run_for(1);
+        break;
+    case 23:
+    case 24:
+        write_lent(in);
         break;
     default:
         run();

@@ -28,6 +28,9 @@ struct rme_link {
     bool wants_room;
     uint32_t promised; /* receive buffers */
     uint32_t open;     /* windows */
+    /* what its peer was lent last; the length is 0: nothing */
+    struct rme_wire_segment lent;
+    uint32_t lent_name;
     void *owner;
 };
 
@@ -239,6 +242,24 @@ void script_down(unsigned which, int error)
 
     if (link != NULL && (link->stage == UP || link->stage == MAKING))
         end_link(link, error, NULL, 0);
+}
+
+void script_lent(unsigned which, unsigned at, const void *data, size_t length)
+{
+    struct rme_link *link = link_in(which, UP);
+    uint64_t offset = (uint64_t)at * RME_WIRE_FAST_UNIT;
+    const struct rme_wire_segment *lent;
+
+    if (link == NULL)
+        return;
+    lent = &link->lent;
+    if (lent->length == 0 || offset + length > lent->length ||
+        live_mr(lent->key, lent->address, lent->length) == NULL) {
+        end_link(link, -EREMOTEIO, NULL, 0);
+        return;
+    }
+    memcpy((void *)(uintptr_t)(lent->address + offset), data, length);
+    script_imm(which, link->lent_name + at);
 }
 
 void script_refuse(unsigned which, int error, const void *data, size_t length)
@@ -479,7 +500,7 @@ static void tx_put(struct rme_link *link, void *tx)
 }
 
 /* Reads what the engine says, as its peer would, and keeps the names of operations. */
-static void listen_to(const void *tx, size_t length)
+static void listen_to(struct rme_link *link, const void *tx, size_t length)
 {
     char *exact = fuzz_copy(tx, length, 0);
     struct rme_wire_message message;
@@ -504,12 +525,16 @@ static void listen_to(const void *tx, size_t length)
     }
     for (uint32_t i = 0; i < message.nsegment; i++)
         rme_wire_segment_at(&message, i, &open_at[opened++ % OPEN]);
+    if (message.type == RME_WIRE_GRANT) {
+        rme_wire_segment_at(&message, 0, &link->lent);
+        link->lent_name = message.from;
+    }
     free(exact);
 }
 
 static void tx_send(struct rme_link *link, void *tx, size_t length)
 {
-    listen_to(tx, length);
+    listen_to(link, tx, length);
     tx_put(link, tx);
 }
 

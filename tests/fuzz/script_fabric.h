@@ -59,6 +59,9 @@ void script_message(unsigned link, const void *data, size_t length);
 void script_early_message(unsigned link, const void *data,
                           size_t length); /* the same before the link is up */
 void script_imm(unsigned link, uint32_t imm);
+/* A peer writes into the memory that it was lent last, at a place as an immediate names it, and
+ * says so.  Where none is lent that ends the link, as on a device. */
+void script_lent(unsigned link, unsigned at, const void *data, size_t length);
 void script_down(unsigned link, int error);
 /* nobody takes our request: -EACCES and what its engine says, or -EBUSY, -ECONNREFUSED and
  * nothing */

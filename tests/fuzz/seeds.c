@@ -437,6 +437,7 @@ int main(int argc, char **argv)
     messages();
     connection_data();
     lives();
+    lent();
     too_much();
     requests();
     replies();

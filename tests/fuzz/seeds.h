@@ -10,6 +10,7 @@ void put(const char *target, const char *name, const void *data, size_t size);
 
 /* Of the target "peer": messages from post to end, and too much of everything. */
 void lives(void);
+void lent(void);
 void too_much(void);
 
 /* Of the target "iod_client": copies and lists, and what servers may do to them. */

@@ -14,6 +14,7 @@
 #define RUN                  19
 #define UP                   7, 0, 0, RUN
 #define UP_EXACT             7, 0, 8, RUN
+#define UP_FAST              7, 0, 10, RUN
 #define REQUEST              6, 0, RUN, UP
 #define FINISH               16, 0, RUN
 #define CANCEL(op)           4, op, RUN
@@ -33,7 +34,14 @@
 #define RTS_FROM(flags, tag, from, size)                                                       \
     9, 0, flags, RME_WIRE_RTS - 1, tag, 0, (from)-1, size, 0, 0, 0, 0, 0
 /* for an operation that never was */
-#define NAMED(type)  9, 0, 0x40, (type)-1, 1, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0
+#define NAMED(type) 9, 0, 0x40, (type)-1, 1, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0
+/* a message at a place of the memory that was lent to the peer; some byte of it is wrong */
+#define LENT(at, tag, size)       23, 0, 0, at, tag, size, RUN
+#define LENT_WRONG(at, byte, was) 23, 0, 8, at, 1, B4096, byte, was, RUN
+/* the peer lends memory, asks for it, gives back what we lent it */
+#define GRANT(size)  SAY(0, RME_WIRE_GRANT, 0, 0, 0, 0, 0), 1, size, RUN
+#define WITHDRAW     SAY(0, RME_WIRE_WITHDRAW, 0, 0, 0, 0, 0), RUN
+#define RELEASE      SAY(0, RME_WIRE_RELEASE, 0, 0, 0, 0, 0), RUN
 #define F_UNEXPECTED 0x02
 #define LAZY(is)     20, is
 #define PASS(n)      22, n     /* 1 ms, doubled so many times */
@@ -44,6 +52,8 @@
 #define B0    0
 #define B64   2
 #define B1000 3
+#define B4096 5
+#define B5000 6
 #define B16K  7
 #define B70K  9
 #define B150K 10
@@ -559,6 +569,67 @@ void lives(void)
     SEED_LIFE(invited_without_buffers);
     SEED_LIFE(invited_without_memory);
 #undef SEED_LIFE
+}
+
+/* Memory that is lent, by us and to us. */
+void lent(void)
+{
+/* the second description that would have fitted is answered by memory */
+#define LENDS                                                                                  \
+    RECV(B16K, 1), UNEXP(B64, 2), UP_FAST, RTS_FROM(0, 1, 1, B16K), RUN,                       \
+        RTS_FROM(0, 1, 2, B16K), RUN
+#define BORROWS UNEXP(B64, 2), UP_FAST, GRANT(B150K)
+    static const uint8_t lent_matched[] = {LENDS, RECV(B5000, 3), LENT(0, 3, B4096)};
+    static const uint8_t lent_early[] = {
+        LENDS, LENT(0, 3, B4096), LENT(80, 3, B16K), RECV(B5000, 3), RUN, RECV(B1000, 3), RUN};
+    static const uint8_t lent_idle[] = {LENDS,    LENT(0, 3, B4096), PASS(15),
+                                        PASS(15), RELEASE,           LENT(80, 3, B4096)};
+    static const uint8_t lent_released[] = {
+        LENDS, RELEASE, RTS_FROM(0, 1, 3, B16K), RUN, RTS_FROM(0, 1, 4, B16K), RUN};
+    static const uint8_t lent_lost[] = {LENDS, LENT(0, 3, B4096), DOWN};
+    static const uint8_t lent_cancelled[] = {LENDS, LENT(0, 3, B4096), RECV(B5000, 2),
+                                             CANCEL(1)};
+    static const uint8_t lent_wrong_type[] = {LENDS, LENT_WRONG(0, 0, 0x7f)};
+    static const uint8_t lent_too_long[] = {LENDS, LENT_WRONG(0, 19, 0xff)};
+    static const uint8_t lent_outside[] = {LENDS, 23, 0, 4, 0, 1, 0xff, 0xff, 0, 0, B5000, RUN};
+    static const uint8_t lent_nothing[] = {UNEXP(B64, 2), UP_FAST, LENT(0, 3, B4096)};
+    static const uint8_t borrowed[] = {BORROWS, SEND(B5000, 1), RUN, FINISH};
+    static const uint8_t borrowed_full[] = {BORROWS,        SEND(B16K, 1),
+                                            SEND(B16K, 1),  SEND(B16K, 1),
+                                            SEND(B16K, 1),  SEND(B16K, 1),
+                                            SEND(B16K, 1),  RUN,
+                                            FINISH,         FINISH,
+                                            SEND(B16K, 1),  CANCEL(6),
+                                            SEND(B5000, 1), RUN};
+    static const uint8_t borrowed_asked_for[] = {
+        BORROWS, SEND(B5000, 1), RUN, WITHDRAW,       SEND(B5000, 1),
+        RUN,     FINISH,         RUN, SEND(B5000, 1), RUN};
+    static const uint8_t borrowed_lost[] = {BORROWS, SEND(B5000, 1), RUN, DOWN};
+    static const uint8_t borrowed_twice[] = {BORROWS, GRANT(B70K)};
+    static const uint8_t borrowed_nothing[] = {UNEXP(B64, 2), UP_FAST, GRANT(B0),
+                                               SEND(B5000, 1), RUN};
+    static const uint8_t asked_for_nothing[] = {UNEXP(B64, 2), UP_FAST, WITHDRAW};
+    static const uint8_t released_nothing[] = {UNEXP(B64, 2), UP_FAST, RELEASE};
+#define SEED_LENT(name) put("peer", #name, name, sizeof(name))
+    SEED_LENT(lent_matched);
+    SEED_LENT(lent_early);
+    SEED_LENT(lent_idle);
+    SEED_LENT(lent_released);
+    SEED_LENT(lent_lost);
+    SEED_LENT(lent_cancelled);
+    SEED_LENT(lent_wrong_type);
+    SEED_LENT(lent_too_long);
+    SEED_LENT(lent_outside);
+    SEED_LENT(lent_nothing);
+    SEED_LENT(borrowed);
+    SEED_LENT(borrowed_full);
+    SEED_LENT(borrowed_asked_for);
+    SEED_LENT(borrowed_lost);
+    SEED_LENT(borrowed_twice);
+    SEED_LENT(borrowed_nothing);
+    SEED_LENT(asked_for_nothing);
+    SEED_LENT(released_nothing);
+#undef SEED_LENT
 }
 
 /* A step that a peer says again and again, until it has said too much. */
