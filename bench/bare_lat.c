@@ -6,8 +6,8 @@
  *
  *   bare_lat BYTES COUNT COPIES
  *
- * prints microseconds.  COPIES 0: the bytes stay where they came; 1: the receiver copies them to
- * memory of its own; 2: so does the sender before, to registered memory.  A tenth of the
+ * prints microseconds.  COPIES 0: the bytes stay where they came; 1: the receiver copies them
+ * to memory of its own; 2: so does the sender before, to registered memory.  A tenth of the
  * messages goes before.
  */
 #include <stdio.h>

@@ -300,8 +300,8 @@ bool emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation);
 /* engine.c */
 /* Works for up to `budget` bytes; true when something is left that can run now. */
 bool emu4_engine_run(struct emu4_proc *p, uint64_t budget);
-/* What a thread of the program moves itself. More than one DMA of `burst`, so that what that sets
- * off is done as well: to wake the engine's thread costs more than to do it. */
+/* What a thread of the program moves itself. More than one DMA of `burst`, so that what that
+ * sets off is done as well: to wake the engine's thread costs more than to do it. */
 uint64_t emu4_burst(const struct emu4_proc *p);
 bool emu4_engine_has_work(struct emu4_proc *p); /* a hint */
 /* Another process's context has something to do that we set off. */
