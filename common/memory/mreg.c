@@ -494,6 +494,20 @@ void rme_mreg_reap(struct rme_mreg *mreg)
     pthread_mutex_unlock(&mreg->reap_lock);
 }
 
+bool rme_mreg_wants_room(const struct rme_mreg *mreg)
+{
+    return atomic_load_explicit(&mreg->tight, memory_order_relaxed);
+}
+
+void rme_mreg_make_room(struct rme_mreg *mreg)
+{
+    pthread_mutex_lock(&mreg->lock);
+    atomic_store(&mreg->tight, false);
+    mreg_cache_make_room(mreg);
+    pthread_mutex_unlock(&mreg->lock);
+    rme_mreg_reap(mreg);
+}
+
 /* ---- hints ---- */
 
 void rme_mreg_hint(struct rme_mreg *mreg, const void *start, size_t length, unsigned access)

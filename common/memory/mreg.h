@@ -94,6 +94,13 @@ void rme_mreg_reap(struct rme_mreg *mreg);
 bool rme_mreg_wants_reap(const struct rme_mreg *mreg);
 
 /*
+ * A cache that was full gives up ahead of time as many as it would together (`batch`), and an
+ * eighth of its bytes, and deregisters them: for who has nothing better to do.  No lock held.
+ */
+bool rme_mreg_wants_room(const struct rme_mreg *mreg);
+void rme_mreg_make_room(struct rme_mreg *mreg);
+
+/*
  * A range will soon be used with these rights.  Only remembered, and that of a few ranges, and
  * of them as many bytes as leave most of the cache to others; does nothing without a cache.
  * Never fails, any lock.  rme_mreg_warm registers the oldest that was named, if its use has not

@@ -24,6 +24,9 @@
 
 #include "memory/mreg_int.h"
 
+/* of its bytes, which a cache that was full has free when nothing else is to be done */
+#define ROOM_SHARE 8
+
 static struct region *region_of(const struct rme_inode *node)
 {
     return ((const struct span *)(const void *)node)
@@ -230,9 +233,21 @@ static bool make_room(struct rme_mreg *mreg, uint64_t more)
          evicted++)
         if (!evict(mreg))
             return false;
+    if (evicted > 0)
+        atomic_store(&mreg->tight, true);
     for (; evicted > 0 && evicted < config->batch && evict(mreg); evicted++)
         ;
     return true;
+}
+
+void mreg_cache_make_room(struct rme_mreg *mreg)
+{
+    const struct rme_mreg_config *config = &mreg->config;
+
+    while (mreg->entries + config->batch > config->max_entries ||
+           mreg->bytes > config->max_bytes - config->max_bytes / ROOM_SHARE)
+        if (!evict(mreg))
+            return;
 }
 
 static bool is_lesser(const struct rme_inode *node, const void *arg)

@@ -87,7 +87,8 @@ struct rme_mreg {
     uint64_t hint_bytes;          /* that they name together */
     struct holes holes[2];        /* for reading, for writing */
     atomic_uint_fast64_t pending; /* regions that died and are not deregistered yet */
-    pthread_mutex_t reap_lock;    /* one reaper at a time; before lock */
+    atomic_bool tight; /* something was given up for want of room, see rme_mreg_make_room */
+    pthread_mutex_t reap_lock; /* one reaper at a time; before lock */
 };
 
 static inline uintptr_t page_down(const struct rme_mreg *mreg, uintptr_t at)
@@ -126,6 +127,9 @@ int mreg_cache_register(struct rme_mreg *mreg, struct region *region);
 
 /* With the lock held: gives up all unused regions.  False: there were none. */
 bool mreg_cache_drop_unused(struct rme_mreg *mreg);
+
+/* With the lock held: gives up unused regions until those that come next need not make room. */
+void mreg_cache_make_room(struct rme_mreg *mreg);
 
 /* Does a hole that is known lie in a range between two segments?  No lock held. */
 bool mreg_hole_between(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access);
