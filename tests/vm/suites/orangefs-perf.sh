@@ -3,7 +3,8 @@
 # in turn.  The old bmi_ib uses the first device only, so everything stays within that one; tcp uses the loopback device.
 # dd goes through the page cache first, where the kernel gathers blocks into requests of its own size, and then past it
 # ("direct"): each block is a request, as users with small blocks have it.  only=small: direct blocks of 4 and 16 KiB, and
-# small files, in operations a second.
+# small files, in operations a second.  only=bare: what the networks give without OrangeFS, microseconds one way of a reply and
+# of requests that carry 4 and 16 KiB, all asleep between: sockets, plain verbs (ib_send_lat -e), and bmi-perf over ib.
 . /pvfs/guest.sh
 rounds=${rounds:-5} # these may come from the kernel's command line
 mib=${mib:-16}
@@ -120,6 +121,33 @@ small_on_mount() {
     done | tee -a /tmp/figures
 }
 
+# bmi-perf's arguments of a server, of a client: microseconds one way
+one_way() {
+    bmi-perf $1 >/tmp/server.log 2>&1 & serving=$!
+    until_there listening /tmp/server.log $serving
+    bmi-perf $2 --sizes $b --count 500 --rounds 1 --json | sed -n 's/.*"median": \([0-9.]*\).*/\1/p'
+    kill $serving
+    wait $serving
+}
+plain_verbs() {
+    lat="ib_send_lat -d rxe1 -x $(gid_index rxe1) -m 4096 -e -F -s $b -n 500"
+    $lat >/tmp/server.log 2>&1 & serving=$!
+    until $lat 10.7.0.1 >/tmp/perf.log 2>&1; do sleep 0.1; [ -d /proc/$serving ] || return; done
+    wait $serving
+    awk -v b=$b '$1 == b {print $6}' /tmp/perf.log
+}
+bare() {
+    for b in 100 4300 16600; do
+        echo "figure bare one-way $b tcp1 $(one_way "tcp-server 127.0.0.1:7100" "tcp-lat 127.0.0.1:7100")"
+        echo "figure bare one-way $b verbs $(plain_verbs)"
+        o="--bmi-options device=rxe1,spin_us=0"
+        echo "figure bare one-way $b ib1 $(one_way "server ib://10.7.0.1:7200 $o" "lat ib://10.7.0.1:7200 $o")"
+    done | tee -a /tmp/figures
+}
+
+for r in $(seq $rounds); do
+    case $only in *bare*) bare ;; esac
+done
 start_all
 for r in $(seq $rounds); do
     case $only in *cp*) copies_of_programs $r ;; esac
