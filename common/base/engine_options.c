@@ -157,8 +157,8 @@ const struct rme_option_row rme_engine_options[] = {
      NULL},
     {"regcache_batch", "count", 16, 1, 1 << 10,
      "Registrations that are given up together when there is no room for another one, an "
-     "eighth of regcache_entries at most: what lies side by side costs less so. A cache that was "
-     "full has room for as many again when nothing waits.",
+     "eighth of regcache_entries at most: what lies side by side costs less so. A cache that "
+     "was full has room for as many again when nothing waits.",
      NULL},
     {"zone_bytes", "bytes", -1, -1, 64 * TIB,
      "Bound of registered zone memory (buffers handed out and bounce buffers); -1 derives it "
