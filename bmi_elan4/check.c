@@ -4,7 +4,6 @@
  * becomes of them is said in link.c.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "bmi_elan4/elan.h"
 
@@ -27,42 +26,6 @@ static int say_break(struct rme_link *l)
     return elan_tx_alone(l->f, l->vp, l->queue, &p, NULL, NULL, 0);
 }
 
-static int tell_left(struct rme_fabric *f, const struct elan_owed *to)
-{
-    struct elan_packet p = {.kind = ELAN_LEFT, .link = to->number, .to = to->generation};
-
-    return elan_tx_alone(f, to->vp, to->queue, &p, NULL, NULL, 0);
-}
-
-/* Without that a peer that lives would keep its end for ever: what it says to a link that is
- * gone is not answered. Where there is no buffer it is told later. */
-static void say_left(struct rme_link *l)
-{
-    struct elan_owed to = {
-        .vp = l->vp, .queue = l->queue, .generation = l->generation, .number = l->peer_number};
-    struct elan_owed *later;
-
-    if (tell_left(l->f, &to) == 0 || !(later = malloc(sizeof(*later))))
-        return;
-    *later = to;
-    TAILQ_INSERT_TAIL(&l->f->owed, later, next);
-}
-
-void elan_links_tell(struct rme_fabric *f)
-{
-    struct elan_owed *to, *after;
-    int rc = 0;
-
-    for (to = TAILQ_FIRST(&f->owed); to && rc != -ENOMEM; to = after) {
-        after = TAILQ_NEXT(to, next);
-        rc = tell_left(f, to);
-        if (rc < 0)
-            continue; /* those behind it may have room */
-        TAILQ_REMOVE(&f->owed, to, next);
-        free(to);
-    }
-}
-
 /* The time of a link that is ending is over. True: the host may have its memory. */
 static bool given_up(struct rme_link *l, int64_t now)
 {
@@ -82,8 +45,8 @@ static bool given_up(struct rme_link *l, int64_t now)
         return false;
     }
     elan_log(l->f, RME_LOG_INFO, "%s: it does not say that it is over; given up", l->name);
-    if (!l->bye_sent || !TAILQ_EMPTY(&l->queued))
-        say_left(l);
+    if (!l->bye_sent || !all_landed(l))
+        elan_say_left(l);
     elan_link_down(l, -ETIMEDOUT);
     return true;
 }

@@ -330,7 +330,9 @@ bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation
 /* links.c */
 struct rme_link *elan_link_new(struct rme_fabric *f);
 struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number);
-/* Whether the log of this node says that the peer's context has another owner, or none. */
+/* That process is known to be dead; on this node the log tells, by another owner or none. */
+bool elan_owner_gone(struct rme_fabric *f, unsigned vp, uint64_t generation);
+/* The same of a link's peer. */
 bool elan_link_orphaned(struct rme_link *l);
 /* There are so many buffers of unfinished DMAs that no new links are to be made, with anybody
  * or with that process; says so, now and then. */
@@ -461,8 +463,14 @@ void elan_ask_step(struct rme_link *l, int64_t now);
 void elan_links_check(struct rme_fabric *f, int64_t now);
 /* Links whose messages do not land, or whose transfers do not end: their peers may be dead. */
 void elan_links_overdue(struct rme_fabric *f, int64_t now);
+
+/* leave.c */
+/* The peer is told that its link is given up, now or when there is a buffer for it. */
+void elan_say_left(struct rme_link *l);
 /* Peers that there was no buffer for are told. */
 void elan_links_tell(struct rme_fabric *f);
+/* Waits until peers have what they were told last. All links are down. */
+void elan_leave(struct rme_fabric *f);
 
 /* refuse.c */
 void elan_refusals(struct rme_fabric *f);

@@ -150,12 +150,16 @@ static void elan_close(struct rme_fabric *f)
 
     while ((l = TAILQ_FIRST(&f->links)) != NULL) {
         bool known = !l->tell_request; /* else it goes by itself when it is down */
+        if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
+            elan_say_left(l);
         elan_link_down(l, -ESHUTDOWN);
         if (known)
             elan_op_free(l);
     }
     if (f->desk)
         bmi_elan4_desk_close(f->desk);
+    if (f->nic)
+        elan_leave(f);
     if (f->servers)
         bmi_elan4_servers_free(f->servers);
     elan_wait_close(f);

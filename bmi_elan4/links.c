@@ -45,16 +45,22 @@ struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number)
     return l && l->number == number ? l : NULL;
 }
 
-bool elan_link_orphaned(struct rme_link *l)
+bool elan_owner_gone(struct rme_fabric *f, unsigned vp, uint64_t generation)
 {
-    struct bmi_elan4_nic *nic = l->f->nic;
     struct bmi_elan4_owner owner;
     int node, context;
 
-    if (bmi_elan4_place(&nic->range, (int)l->vp, &node, &context) < 0 || node != nic->node)
+    if (elan_owner_dead(f, vp, generation))
+        return true;
+    if (bmi_elan4_place(&f->nic->range, (int)vp, &node, &context) < 0 || node != f->nic->node)
         return false;
-    int rc = bmi_elan4_log_owner(nic->log, context, &owner);
-    return rc == 0 || (rc > 0 && owner.generation != l->generation);
+    int rc = bmi_elan4_log_owner(f->nic->log, context, &owner);
+    return rc == 0 || (rc > 0 && owner.generation != generation);
+}
+
+bool elan_link_orphaned(struct rme_link *l)
+{
+    return elan_owner_gone(l->f, l->vp, l->generation);
 }
 
 bool elan_kept_full(struct rme_fabric *f, const struct bmi_elan4_card *theirs)

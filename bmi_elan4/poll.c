@@ -25,12 +25,26 @@ static void look_around(struct rme_fabric *f)
         elan_owners_check(f);
 }
 
+/* As often as it has been ending for a while: its last packets land within a millisecond, or
+ * the peer has no time. Many processes that leave a busy server at once must not take the rest
+ * of the processor by looking whether it has some. */
+static int until_next_look(const struct rme_link *ending)
+{
+    int64_t begun = ending->until - ending->f->drain_ms;
+    int64_t pause = (elan_now() - begun) / 8;
+
+    return pause < ELAN_RESTLESS_MS ? ELAN_RESTLESS_MS
+           : pause > ELAN_LOOK_MS   ? ELAN_LOOK_MS
+                                    : (int)pause;
+}
+
 /* When to look again for what is found by that only, in milliseconds; 0: there is nothing. */
 static int restless(const struct rme_fabric *f)
 {
-    if (!TAILQ_EMPTY(&f->ending) || elan_tx_restless(f) || !TAILQ_EMPTY(&f->ready) ||
-        !TAILQ_EMPTY(&f->eventful) || f->died)
+    if (elan_tx_restless(f) || !TAILQ_EMPTY(&f->ready) || !TAILQ_EMPTY(&f->eventful) || f->died)
         return ELAN_RESTLESS_MS;
+    if (!TAILQ_EMPTY(&f->ending)) /* in the order of their beginnings */
+        return until_next_look(TAILQ_LAST(&f->ending, elan_links));
     return !TAILQ_EMPTY(&f->resting) || !TAILQ_EMPTY(&f->owed) ? ELAN_LOOK_MS : 0;
 }
 

@@ -246,6 +246,7 @@ static int send_alone(struct rme_fabric *f, unsigned vp, E4_Addr queue, struct e
     run(f, dma);
     bmi_elan4_flush(f->nic);
     tx->link = NULL;
+    tx->kind = (uint8_t)p->kind;
     tx->answer = answer;
     f->answers += answer;
     TAILQ_INSERT_TAIL(&f->orphans, tx, next);

@@ -4,6 +4,7 @@
  * with one notification, peers that are killed, and rubbish in the queue.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -299,6 +300,53 @@ static void rubbish(void **state)
     close_side(&server);
 }
 
+/* ---- Leaving ---- */
+
+/* Takes packets again after a while. */
+static void *listen_again(void *arg)
+{
+    struct side *server = arg;
+
+    usleep(200000);
+    return elan4_block_inputter(server->f->nic->ctx, 0) == 0 ? NULL : arg;
+}
+
+/* Who leaves stays until the peer's interface has its LEFT: what had not landed would go with
+ * its context. */
+static void who_leaves_is_heard(bool in_order)
+{
+    struct side server, client;
+    pthread_t thread;
+    void *failed;
+
+    open_pair(&server, &client, "", "elan_quarantine_ms=0,elan_drain_timeout_ms=10");
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
+    if (in_order) {
+        ops->link_disconnect(client.link, -ESHUTDOWN);
+        until(&client, NULL, RME_EV_LINK_DOWN, 1);
+    }
+    assert_int_equal(pthread_create(&thread, NULL, listen_again, &server), 0);
+    close_side(&client);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    until(&server, NULL, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(server.error, -ECONNRESET);
+    close_side(&server);
+}
+
+static void who_gave_up_is_heard(void **state)
+{
+    (void)state;
+    who_leaves_is_heard(true);
+}
+
+/* With links that nobody has ended, too. */
+static void who_goes_at_once_is_heard(void **state)
+{
+    (void)state;
+    who_leaves_is_heard(false);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -309,6 +357,8 @@ int main(void)
         cmocka_unit_test(lists),
         cmocka_unit_test(killed_client),
         cmocka_unit_test(rubbish),
+        cmocka_unit_test(who_gave_up_is_heard),
+        cmocka_unit_test(who_goes_at_once_is_heard),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * leave.c - telling peers that they are left, and staying until they have it.
+ *
+ * Whoever gives a link up before its BYE has landed says LEFT, without which a peer that lives
+ * would keep its end for ever: what it says to a link that is gone is not answered. Where there
+ * is no buffer for it LEFT is owed, and said later.
+ *
+ * What a process has given to its interface and has not landed goes with its context. A peer
+ * whose queue is full, or whose processor is busy, is the one that was given up, and would not
+ * hear of it. So who closes stays until each LEFT and BREAK has landed, or its receiver is
+ * known to be dead, at most for ELAN_LEAVE_MS; peers that did not hear it by then find out by
+ * their own probes.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "bmi_elan4/elan.h"
+
+#define ELAN_LEAVE_MS 5000
+
+static int tell_left(struct rme_fabric *f, const struct elan_owed *to)
+{
+    struct elan_packet p = {.kind = ELAN_LEFT, .link = to->number, .to = to->generation};
+
+    return elan_tx_alone(f, to->vp, to->queue, &p, NULL, NULL, 0);
+}
+
+void elan_say_left(struct rme_link *l)
+{
+    struct elan_owed to = {
+        .vp = l->vp, .queue = l->queue, .generation = l->generation, .number = l->peer_number};
+    struct elan_owed *later;
+
+    if (tell_left(l->f, &to) == 0 || !(later = malloc(sizeof(*later))))
+        return;
+    *later = to;
+    TAILQ_INSERT_TAIL(&l->f->owed, later, next);
+}
+
+void elan_links_tell(struct rme_fabric *f)
+{
+    struct elan_owed *to, *after;
+    int rc = 0;
+
+    for (to = TAILQ_FIRST(&f->owed); to && rc != -ENOMEM; to = after) {
+        after = TAILQ_NEXT(to, next);
+        rc = tell_left(f, to);
+        if (rc < 0)
+            continue; /* those behind it may have room */
+        TAILQ_REMOVE(&f->owed, to, next);
+        free(to);
+    }
+}
+
+/* Somebody who may live has not got what we told him last. */
+static bool unheard(struct rme_fabric *f)
+{
+    const struct elan_tx *tx;
+    const struct elan_owed *to;
+
+    TAILQ_FOREACH(tx, &f->orphans, next)
+        if ((tx->kind == ELAN_LEFT || tx->kind == ELAN_BREAK) && !elan_tx_over(f, tx) &&
+            !elan_owner_gone(f, tx->vp, tx->generation))
+            return true;
+    TAILQ_FOREACH(to, &f->owed, next)
+        if (!elan_owner_gone(f, to->vp, to->generation))
+            return true;
+    return false;
+}
+
+void elan_leave(struct rme_fabric *f)
+{
+    int64_t until = elan_now() + ELAN_LEAVE_MS;
+
+    for (int ms = ELAN_RESTLESS_MS; unheard(f) && elan_now() < until;
+         ms = ms < ELAN_LOOK_MS ? ms + 1 : ms) {
+        nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
+        elan_tx_landed(f); /* its buffers may be what is owed waits for */
+        elan_links_tell(f);
+    }
+}
