@@ -71,7 +71,7 @@ static void wait_for(struct op *ops, int count)
     for (int i = 0; i < count; i++) {
         int64_t end = lane_now() + 2 * BED_PATIENCE_MS;
         while (!ops[i].reports && ops[i].rc == 0) {
-            pump_asleep(ops[i].node, 20);
+            pump_asleep(ops[i].node, 1000);
             if (lane_now() > end)
                 fail_msg("the visitor waits in vain");
         }
