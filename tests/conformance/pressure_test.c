@@ -454,3 +454,40 @@ void bulk_is_given_to_the_device_by_and_by(void **state)
         node_close(p.server);
     }
 }
+
+/* A registration cache that had to give some up for others has room again when its engine has
+ * slept: whoever comes next does not wait for that. */
+void room_in_the_cache_while_asleep(void **state)
+{
+    enum { BUFFERS = 24, SIZE = 300000 };
+    static struct blob out[BUFFERS];
+    struct blob in;
+    struct pair p;
+
+    (void)state;
+    bed_options("regcache_entries=16,regcache_batch=2,rndv=write,measure_costs=0");
+    pair_open(&p);
+    blob_flat(&in, SIZE);
+    for (int i = 0; i < BUFFERS; i++) {
+        struct op ops[2];
+        blob_flat(&out[i], SIZE);
+        post_recv(&ops[0], p.server, p.to_client, &in, i);
+        post_send(&ops[1], p.client, p.to_server, &out[i], i);
+        pump_until_all(ops, 2);
+    }
+    uint64_t before = node_counter(p.client, "reg_evictions");
+    if (before > 0) { /* else nothing is registered here, or nothing is kept */
+        pump_times(20);
+        before = node_counter(p.client, "reg_evictions");
+        pump_asleep(p.client, 30);
+        uint64_t asleep = node_counter(p.client, "reg_evictions");
+        assert_in_range(asleep, before + 1, before + 2);
+        pump_asleep(p.client, 30); /* there is room */
+        assert_int_equal(node_counter(p.client, "reg_evictions"), asleep);
+    }
+    blob_free(&in);
+    for (int i = 0; i < BUFFERS; i++)
+        blob_free(&out[i]);
+    if (before == 0)
+        skip();
+}
