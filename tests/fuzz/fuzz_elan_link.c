@@ -63,6 +63,7 @@ static bool shy;       /* the host rejects */
 void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left_over);
 
 void *__wrap_malloc(size_t size)
 {
@@ -75,6 +76,13 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *t)
     now += TICK;
     t->tv_sec = (time_t)(now / 1000000000);
     t->tv_nsec = (long)(now % 1000000000);
+    return 0;
+}
+
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left_over)
+{
+    (void)left_over;
+    now += (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec;
     return 0;
 }
 
