@@ -115,6 +115,7 @@
     X(bytes_write, "bytes", "payload of RDMA writes")                                          \
     X(bytes_read, "bytes", "payload of RDMA reads")                                            \
     X(bounced, "messages", "sends whose payload went through the shared segment")              \
+    X(chained, "requests", "RDMA writes that were moved together with others of their post")   \
     X(cqes, "completions", "completions returned by ibv_poll_cq")                              \
     X(polls_empty, "calls", "ibv_poll_cq calls that found nothing")                            \
     X(comp_events, "events", "completion events fetched")                                      \

@@ -80,3 +80,8 @@ bool emu_call(enum emu_call call)
                                             memory_order_relaxed);
     return nfaults && fails(call, n, all);
 }
+
+bool emu_fault_expected(void)
+{
+    return nfaults > 0;
+}

@@ -11,6 +11,8 @@
 /* Reads EMUVERBS_FAIL, EMUVERBS_ROLE and EMUVERBS_FAIL_ROLE. A wrong form is reported on
  * stderr. */
 void emu_fault_init(const struct emu_knobs *k);
+/* Some call of this process is to fail. */
+bool emu_fault_expected(void);
 
 /* Counts one call; true when this one must fail. Any thread. */
 bool emu_call(enum emu_call call);

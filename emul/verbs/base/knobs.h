@@ -12,6 +12,8 @@
 
 /* Payload of a slot of the shared segment: 4 KiB and what programs put around it. */
 #define EMU_BOUNCE_BYTES 4672u
+/* Writes that are moved together; more cost no less each. */
+#define EMU_CHAIN_MAX 64
 
 /* X(field, VARIABLE, default, minimum, maximum, unit, prose): numbers */
 #define EMU_NUMBERS(X)                                                                         \
@@ -45,6 +47,8 @@
     X(ethernet, ETHERNET, 0, 0, 1, "", "1: the port's link layer is Ethernet (RoCE)")          \
     X(bounce_max, BOUNCE_MAX, EMU_BOUNCE_BYTES, 0, EMU_BOUNCE_BYTES, "bytes",                  \
       "sends up to this size go through the shared segment instead of a system call")          \
+    X(write_chain, WRITE_CHAIN, EMU_CHAIN_MAX, 1, EMU_CHAIN_MAX, "requests",                   \
+      "RDMA writes that are posted together and move in one system call, at most")             \
     X(read_delay_us, READ_DELAY_US, 0, 0, 60000000, "us",                                      \
       "RDMA reads fetch their data this much later, while unfenced later requests pass them")  \
     X(read_reverse, READ_REVERSE, 0, 0, 1, "",                                                 \

@@ -140,6 +140,21 @@ static enum entry enter(struct run *r)
     return NO_ANSWER;
 }
 
+uint64_t emu_exec_enter(struct emu_dev *d, struct emu_qp *qp, struct shm_qp **responder)
+{
+    struct run r = {.d = d, .qp = qp, .peer = qp->peer};
+
+    if (enter(&r) != ENTERED)
+        return 0;
+    *responder = r.rs;
+    return r.token;
+}
+
+void emu_exec_leave(struct shm_qp *responder, uint64_t token)
+{
+    atomic_compare_exchange_strong(&responder->busy, &token, 0);
+}
+
 /* Who has the responder: with XRC another than who has what its requests are for. */
 static struct emu_peer *owner(const struct run *r)
 {

@@ -38,6 +38,8 @@ static const uint32_t rnr_us[32] = {
     20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
 
 #define RETRY_TICK (EMU_NSEC / 1000)
+/* Of writes that are moved together: what takes no longer than some of them by themselves. */
+#define CHAIN_BYTES (256 * 1024)
 
 /* Reports request `i`, unless that was done while it was executed. */
 static bool finish(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
@@ -541,6 +543,66 @@ static int64_t total_length(const struct emu_wr *w)
     return total <= (1u << 30) ? (int64_t)total : -1;
 }
 
+/* Whether the next request would be executed at once, with nothing that asks for each by itself.
+ */
+static bool is_free(const struct emu_dev *d, const struct emu_qp *qp)
+{
+    return qp->qp.qp_type == IBV_QPT_RC && qp->qp.state == IBV_QPS_RTS &&
+           atomic_load(&qp->s->state) == IBV_QPS_RTS && qp->sq_retire == qp->sq_tail &&
+           !qp->rnr_due && !emu_link_on(d) && !d->knobs.kill_after && !d->knobs.still_from &&
+           !emu_fault_expected();
+}
+
+/*
+ * Posts the writes at the front of a list together. How many that were: 0 leaves the first to
+ * emu_sq_post(), which knows what is to be said of it.
+ */
+static unsigned post_writes(struct emu_dev *d, struct emu_qp *qp, const struct ibv_send_wr *wr)
+{
+    struct emu_wr w[EMU_CHAIN_MAX];
+    uint64_t room = qp->init.cap.max_send_wr - (qp->sq_tail - atomic_load(&qp->sq_freed));
+    uint64_t total = 0;
+    unsigned n = 0;
+    bool ok = true;
+
+    if (!is_free(d, qp))
+        return 0;
+    for (; wr && wr->opcode == IBV_WR_RDMA_WRITE && n < d->knobs.write_chain && n < room;
+         wr = wr->next, n++) {
+        int64_t length = -1;
+        normalise(wr, &w[n]);
+        if (wr->num_sge >= 0 && w[n].nsge <= EMU_MAX_SGE &&
+            !(w[n].flags & (IBV_SEND_INLINE | IBV_SEND_FENCE)))
+            length = total_length(&w[n]);
+        if (length < 0 || total + (uint64_t)length > CHAIN_BYTES)
+            break;
+        w[n].length = (uint32_t)length;
+        total += w[n].length;
+        w[n].av.where = AV_NONE;
+        if (emu_sq_check(d, qp, &w[n]))
+            break;
+        if (qp->init.sq_sig_all)
+            w[n].flags |= IBV_SEND_SIGNALED;
+    }
+    if (n < 2 || !emu_exec_writes(d, qp, w, n))
+        return 0;
+    qp->rnr_left = qp->attr.rnr_retry;
+    qp->retry_until = 0;
+    atomic_fetch_add_explicit(&d->wr_total, n, memory_order_relaxed);
+    emu_count(COUNT_chained, n);
+    emu_count_port(qp->source, PORT_COUNT_requests, n);
+    for (unsigned k = 0; k < n; k++) {
+        uint64_t i = qp->sq_tail;
+        qp->sq_tail = qp->sq_exec = qp->sq_retire = i + 1;
+        count_wr(&w[k]);
+        emu_call(CALL_completion);
+        ok = ok && emu_sq_complete(d, qp, i, &w[k], IBV_WC_SUCCESS);
+    }
+    if (!ok)
+        emu_qp_to_error(d, qp, -1);
+    return n;
+}
+
 int emu_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     struct emu_qp *qp = (struct emu_qp *)ibqp;
@@ -556,6 +618,14 @@ int emu_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_w
     for (; wr; wr = wr->next) {
         struct emu_wr w;
         int64_t length = -1;
+        if (wr->opcode == IBV_WR_RDMA_WRITE && wr->next &&
+            wr->next->opcode == IBV_WR_RDMA_WRITE) {
+            unsigned n = post_writes(d, qp, wr);
+            for (; n > 1; n--)
+                wr = wr->next;
+            if (n == 1)
+                continue;
+        }
         normalise(wr, &w);
         err = wr->num_sge < 0 || w.nsge > EMU_MAX_SGE ? EINVAL : 0;
         if (!err)

@@ -328,6 +328,17 @@ enum exec_result { EXEC_DONE, EXEC_RNR, EXEC_NO_ANSWER };
 enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
                           const struct emu_wr *wr, bool oldest, enum ibv_wc_status *status,
                           uint32_t *rnr_timer);
+/* Enters the responder of a connection as emu_exec() does: 0, or a token that is given back by
+ * emu_exec_leave(). */
+uint64_t emu_exec_enter(struct emu_dev *d, struct emu_qp *qp, struct shm_qp **responder);
+void emu_exec_leave(struct shm_qp *responder, uint64_t token);
+
+/* chain.c */
+/*
+ * Executes writes that follow each other, all or none of which this says: false leaves them to
+ * emu_exec(), one by one, whatever has been moved. At most EMU_CHAIN_MAX, under sq_lock.
+ */
+bool emu_exec_writes(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr, unsigned n);
 
 /* wr_api.c */
 void emu_wr_api_init(struct emu_qp *qp);

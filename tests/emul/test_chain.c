@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * RDMA writes that are posted together and move in one system call: nobody can tell, but by the
+ * counter, whatever one of them is or lacks.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <sys/mman.h>
+
+#include "tests/emul/pair.h"
+
+enum { MANY = 64, STEP = 4096, BYTES = 1000 };
+
+struct chain {
+    struct ibv_send_wr wr[MANY];
+    struct ibv_sge sge[MANY][2];
+};
+
+/* So many writes, from the places of one side to the same ones of the other, of two segments
+ * each; the last alone is signalled. */
+static void make(struct chain *c, const struct side *a, unsigned n)
+{
+    memset(c, 0, sizeof(*c));
+    for (unsigned i = 0; i < n; i++) {
+        struct ibv_send_wr *w = &c->wr[i];
+        uintptr_t at = (uintptr_t)a->buf + i * STEP;
+        c->sge[i][0] = (struct ibv_sge){at, BYTES / 4, a->mr->lkey};
+        c->sge[i][1] = (struct ibv_sge){at + BYTES / 4, BYTES - BYTES / 4, a->mr->lkey};
+        w->wr_id = i;
+        w->sg_list = c->sge[i];
+        w->num_sge = 2;
+        w->opcode = WRITE;
+        w->wr.rdma.remote_addr = a->raddr + i * STEP;
+        w->wr.rdma.rkey = a->rkey;
+        w->next = i + 1 < n ? w + 1 : NULL;
+    }
+    c->wr[n - 1].send_flags = IBV_SEND_SIGNALED;
+}
+
+static int post(struct side *a, struct chain *c, struct ibv_send_wr **bad)
+{
+    return ibv_post_send(a->qp, c->wr, bad);
+}
+
+static void fill(struct side *a, struct side *b, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        pattern(a->buf + i * STEP, BYTES, i + 1);
+    memset(b->buf, 0, MANY * STEP);
+}
+
+static void check_moved(const struct side *b, unsigned from, unsigned to, bool moved)
+{
+    for (unsigned i = from; i < to; i++) {
+        const unsigned char *at = b->buf + i * STEP;
+        CHECK(moved ? is_pattern(at, BYTES, i + 1) : at[0] == 0 && at[BYTES - 1] == 0);
+        CHECK_EQ(at[BYTES], 0);
+    }
+}
+
+static void begin(struct side *a, struct side *b)
+{
+    loop_open(a, b);
+    fill(a, b, MANY);
+}
+
+TEST(all_of_them_arrive)
+{
+    struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
+    struct ibv_send_wr *bad;
+    struct chain c;
+
+    begin(&a, &b);
+    for (unsigned n = 1; n <= MANY; n += n < 4 ? 1 : 20) {
+        int64_t before = counter("chained"), writes = counter("wr_write");
+        fill(&a, &b, n);
+        make(&c, &a, n);
+        CHECK_EQ(post(&a, &c, &bad), 0);
+        expect_wc(a.scq, n - 1, IBV_WC_SUCCESS);
+        expect_none(a.scq);
+        check_moved(&b, 0, n, true);
+        check_moved(&b, n, MANY, false);
+        CHECK_EQ(counter("chained") - before, n > 1 ? n : 0);
+        CHECK_EQ(counter("wr_write") - writes, n);
+    }
+    loop_close(&a, &b);
+}
+
+/* In the order of the posts, and empty ones too. */
+TEST(each_is_reported_that_asks)
+{
+    struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
+    struct ibv_send_wr *bad;
+    struct chain c;
+
+    begin(&a, &b);
+    make(&c, &a, MANY);
+    for (unsigned i = 0; i < MANY; i += 3)
+        c.wr[i].send_flags = IBV_SEND_SIGNALED;
+    c.wr[6].num_sge = 0;
+    c.sge[9][0].length = c.sge[9][1].length = 0;
+    CHECK_EQ(post(&a, &c, &bad), 0);
+    for (unsigned i = 0; i < MANY; i += 3)
+        expect_wc(a.scq, i, IBV_WC_SUCCESS);
+    check_moved(&b, 0, 6, true);
+    check_moved(&b, 6, 7, false);
+    check_moved(&b, 9, 10, false);
+    check_moved(&b, 10, MANY, true);
+    loop_close(&a, &b);
+}
+
+/* What is wrong with the 20th is its alone: those before it have moved, those behind it have
+ * not, and are flushed. */
+static void one_is_wrong(void (*spoil)(struct chain *c, struct side *a),
+                         enum ibv_wc_status status)
+{
+    struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
+    struct ibv_send_wr *bad;
+    struct chain c;
+
+    begin(&a, &b);
+    make(&c, &a, MANY);
+    spoil(&c, &a);
+    CHECK_EQ(post(&a, &c, &bad), 0);
+    expect_wc(a.scq, 20, status);
+    for (unsigned i = 21; i < MANY; i++)
+        expect_wc(a.scq, i, IBV_WC_WR_FLUSH_ERR);
+    expect_none(a.scq);
+    check_moved(&b, 0, 20, true);
+    check_moved(&b, 20, MANY, false);
+    CHECK_EQ(counter("chained"), 0);
+    CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
+    loop_close(&a, &b);
+}
+
+static void wrong_key(struct chain *c, struct side *a)
+{
+    (void)a;
+    c->wr[20].wr.rdma.rkey++;
+}
+
+static void wrong_lkey(struct chain *c, struct side *a)
+{
+    (void)a;
+    c->sge[20][1].lkey++;
+}
+
+static void out_of_bounds(struct chain *c, struct side *a)
+{
+    c->wr[20].wr.rdma.remote_addr = a->raddr + BUF_SIZE - BYTES + 1;
+}
+
+/* Registered, and gone since: found when it is to be moved. */
+static void gone(struct chain *c, struct side *a)
+{
+    (void)c;
+    CHECK_EQ(munmap(a->buf + 20 * STEP, STEP), 0);
+}
+
+TEST(a_key_is_wrong)
+{
+    one_is_wrong(wrong_key, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST(a_local_key_is_wrong)
+{
+    one_is_wrong(wrong_lkey, IBV_WC_LOC_PROT_ERR);
+}
+
+TEST(an_address_is_wrong)
+{
+    one_is_wrong(out_of_bounds, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_UNWATCHED(memory_is_gone)
+{
+    one_is_wrong(gone, IBV_WC_LOC_PROT_ERR);
+}
+
+/* One that is refused in its post: those before it are posted. */
+TEST(one_is_refused)
+{
+    struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
+    struct ibv_send_wr *bad = NULL;
+    struct chain c;
+
+    begin(&a, &b);
+    make(&c, &a, MANY);
+    c.wr[20].num_sge = 3;
+    CHECK_EQ(post(&a, &c, &bad), EINVAL);
+    CHECK(bad == &c.wr[20]);
+    CHECK_EQ(counter("chained"), 20);
+    check_moved(&b, 0, 20, true);
+    check_moved(&b, 20, MANY, false);
+    loop_close(&a, &b);
+}
+
+/* A queue takes what it has room for. */
+TEST(the_queue_is_too_short)
+{
+    struct side a = {.max_wr = 10, .max_sge = 2}, b = {0};
+    struct ibv_send_wr *bad = NULL;
+    struct chain c;
+
+    begin(&a, &b);
+    make(&c, &a, MANY);
+    CHECK_EQ(post(&a, &c, &bad), ENOMEM);
+    CHECK(bad >= &c.wr[10] && bad < &c.wr[MANY]);
+    unsigned n = (unsigned)(bad - c.wr);
+    check_moved(&b, 0, n, true);
+    check_moved(&b, n, MANY, false);
+    loop_close(&a, &b);
+}
+
+/* What is behind them sees what they wrote, and others between them are no part of it. */
+TEST(others_keep_their_places)
+{
+    struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
+    struct ibv_send_wr *bad;
+    struct chain c;
+
+    begin(&a, &b);
+    make(&c, &a, 6);
+    post_recv(&b, 77, 0, 0);
+    c.wr[2].opcode = READ; /* of what the first has written, to the place of the last */
+    c.wr[2].wr.rdma.remote_addr = a.raddr;
+    c.sge[2][0].addr = (uintptr_t)a.buf + 5 * STEP;
+    c.sge[2][1].addr = c.sge[2][0].addr + BYTES / 4;
+    c.wr[3].send_flags = IBV_SEND_FENCE;
+    c.wr[5].opcode = WIMM;
+    CHECK_EQ(post(&a, &c, &bad), 0);
+    expect_wc(b.rcq, 77, IBV_WC_SUCCESS);
+    expect_wc(a.scq, 5, IBV_WC_SUCCESS);
+    CHECK(is_pattern(a.buf + 5 * STEP, BYTES, 1));
+    CHECK(is_pattern(b.buf + 5 * STEP, BYTES, 1));
+    CHECK_EQ(counter("chained"), 2);
+    loop_close(&a, &b);
+}
+
+static void without(void)
+{
+    struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
+    struct ibv_send_wr *bad;
+    struct chain c;
+
+    begin(&a, &b);
+    make(&c, &a, MANY);
+    CHECK_EQ(post(&a, &c, &bad), 0);
+    expect_wc(a.scq, MANY - 1, IBV_WC_SUCCESS);
+    check_moved(&b, 0, MANY, true);
+    CHECK_EQ(counter("chained"), 0);
+    loop_close(&a, &b);
+}
+
+/* A knob, for who wants to compare; a link, whose model has a time for each; and a fault that
+ * is to hit one of them. */
+TEST(one_by_one_by_option)
+{
+    setenv("EMUVERBS_WRITE_CHAIN", "1", 1);
+    without();
+}
+
+TEST(one_by_one_on_a_link)
+{
+    setenv("EMUVERBS_LINK_MB_S", "1000", 1);
+    without();
+}
+
+TEST(one_by_one_where_one_may_fail)
+{
+    setenv("EMUVERBS_FAIL", "completion:1000", 1);
+    without();
+}
+
+int main(int argc, char **argv)
+{
+    run_under_emuverbs(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_of_them_arrive),
+        cmocka_unit_test(each_is_reported_that_asks),
+        cmocka_unit_test(a_key_is_wrong),
+        cmocka_unit_test(a_local_key_is_wrong),
+        cmocka_unit_test(an_address_is_wrong),
+        cmocka_unit_test(memory_is_gone),
+        cmocka_unit_test(one_is_refused),
+        cmocka_unit_test(the_queue_is_too_short),
+        cmocka_unit_test(others_keep_their_places),
+        cmocka_unit_test(one_by_one_by_option),
+        cmocka_unit_test(one_by_one_on_a_link),
+        cmocka_unit_test(one_by_one_where_one_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
