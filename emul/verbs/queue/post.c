@@ -543,8 +543,7 @@ static int64_t total_length(const struct emu_wr *w)
     return total <= (1u << 30) ? (int64_t)total : -1;
 }
 
-/* Whether the next request would be executed at once, with nothing that asks for each by itself.
- */
+/* Whether the next request is executed at once, with nothing that asks for each by itself. */
 static bool is_free(const struct emu_dev *d, const struct emu_qp *qp)
 {
     return qp->qp.qp_type == IBV_QPT_RC && qp->qp.state == IBV_QPS_RTS &&
