@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of writes that are done together: what takes no longer than some by themselves. */
+#define CHAIN_BYTES (256 * 1024)
+
 #define CHANNELS 32u
 
 struct elan4_cmdq_params {
@@ -125,6 +128,39 @@ static void local(struct emu4_proc *p, struct emu4_cmdq *q, const uint64_t *w)
     } while (!done);
 }
 
+static void dma_words(const uint64_t *w, uint64_t dma[7])
+{
+    memcpy(dma, w, 7 * sizeof(*w));
+    dma[0] &= ~(uint64_t)0xffff;
+}
+
+/* Writes at the head of the queue that are done together; how many words they take, or 0. */
+static unsigned execute_chain(struct emu4_proc *p, struct emu4_cmdq *q, uint64_t *budget)
+{
+    const uint64_t *w = &q->w[q->head];
+    unsigned words = emu4_command_length(w[0]), n = 0;
+    uint64_t dma[EMU4_CHAIN_MAX][7], size = 0;
+    uint32_t perm = emu4_command_permission(w[0]);
+
+    if ((w[0] & 0xf) != RUN_DMA_CMD || q->skip || (q->perms & perm) != perm)
+        return 0;
+    for (; n < p->knobs.write_chain && (n + 1) * words <= q->tail - q->head &&
+           (w[n * words] & 0xf) == RUN_DMA_CMD;
+         n++) {
+        dma_words(&w[n * words], dma[n]);
+        size += E4_DMA_SIZE(dma[n][0]);
+        if (!emu4_dma_joins(p, dma[n], dma[0]) || size > CHAIN_BYTES || size > *budget)
+            break;
+    }
+    if (n < 2)
+        return 0;
+    for (unsigned i = 0; i < n; i++)
+        *budget -= E4_DMA_SIZE(dma[i][0]);
+    EMU4_COUNT(commands, n);
+    emu4_dma_chain(p, q->x, dma, n);
+    return n * words;
+}
+
 /* One command; false when it has to be tried again. */
 static bool execute(struct emu4_proc *p, struct emu4_cmdq *q, const uint64_t *w,
                     uint64_t *budget)
@@ -143,8 +179,7 @@ static bool execute(struct emu4_proc *p, struct emu4_cmdq *q, const uint64_t *w,
     switch (w[0] & 0xf) {
     case RUN_DMA_CMD:
         EMU4_COUNT(commands, 1);
-        memcpy(dma, w, sizeof(dma));
-        dma[0] &= ~(uint64_t)0xffff;
+        dma_words(w, dma);
         emu4_dma_start(p, q->x, dma, budget);
         return true;
     case OPEN_STEN_PKT_CMD:
@@ -171,7 +206,12 @@ static void run(struct emu4_proc *p, struct emu4_cmdq *q, uint64_t *budget)
 {
     q->stalled = false;
     while (q->head < q->tail && !q->stalled) {
-        unsigned n = emu4_command_length(q->w[q->head]);
+        unsigned n = execute_chain(p, q, budget);
+        if (n) {
+            q->head += n;
+            continue;
+        }
+        n = emu4_command_length(q->w[q->head]);
         if (n == 0 || n > q->tail - q->head) {
             emu4_trap_now(&q->x->end, UTS_INVALID_COMMAND, UTS_CPROC, q->w[q->head], q->index);
             n = q->tail - q->head;

@@ -47,6 +47,7 @@
     X(dma_bytes, "bytes", "moved by DMAs that this process executed")                          \
     X(dma_helped, "DMAs", "executed on behalf of another process")                             \
     X(dma_held, "DMAs", "held back to be overtaken")                                           \
+    X(dma_chained, "DMAs", "writes that were moved together with others")                      \
     X(dma_sliced, "slices", "times that a DMA gave way")                                       \
     X(nacks, "packets", "refused by the target: nobody there, blocked, or its queue full")     \
     X(sten_packets, "packets", "packets of commands that were sent")                           \

@@ -9,11 +9,16 @@
  * A process may carry out a DMA of another one (engine.c). If it dies between the two
  * transactions, the owner finds by the mark that the first one leaves whether it was delivered.
  * Each of the claims that a process may have at a time has a mark of its own.
+ *
+ * Writes to one process that follow each other in a command queue, and of which the target
+ * hears nothing, are moved in one system call: each by itself would cost as much as copying
+ * some kilobytes. Whatever is wrong leaves all of them to be done one by one, some twice.
  */
 #include "emul/elan4/emu.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #define SIZE_OF(w)   E4_DMA_SIZE((w)[0])
 #define VPROC(w)     ((w)[2])
@@ -366,33 +371,38 @@ static void put_off(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
         emu4_engine_due(due);
 }
 
-void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7],
-                    uint64_t *budget)
+/* A DMA that is held back to be overtaken; false: it is not. */
+static bool hold(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7])
 {
     const struct emu4_knobs *k = &p->knobs;
-    uint64_t size = SIZE_OF(w), done = 0;
 
-    if (k->reorder && emu4_rule(EMU4_RULE_NO_ORDER) && emu4_random() % 100 < k->reorder) {
-        EMU4_COUNT(dma_held, 1);
-        put_off(p, x, w, 0, emu4_now() + 1 + emu4_random() % (k->hold_us * 1000 + 1));
-        return;
-    }
-    if (size > k->slice || size > *budget ||
-        (!emu4_rule(EMU4_RULE_NO_ORDER) && emu4_engine_has_work(p))) {
-        put_off(p, x, w, 0, 0);
-        return;
-    }
-    *budget -= size;
+    if (!k->reorder || !emu4_rule(EMU4_RULE_NO_ORDER) || emu4_random() % 100 >= k->reorder)
+        return false;
+    EMU4_COUNT(dma_held, 1);
+    put_off(p, x, w, 0, emu4_now() + 1 + emu4_random() % (k->hold_us * 1000 + 1));
+    return true;
+}
+
+static void delivered(struct emu4_ctx *x, const uint64_t w[7])
+{
+    if (w[0] & DMA_QueueWrite)
+        EMU4_COUNT(dma_queue, 1);
+    else
+        EMU4_COUNT(dma_write, 1);
+    if (emu4_rule(EMU4_RULE_SRC_AFTER_ACK))
+        set_source_event(&x->end, SRC_EVENT(w));
+}
+
+/* Does it, or leaves to the engine what is not done. */
+static void go(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7])
+{
+    uint64_t done = 0;
+
     if (!emu4_rule(EMU4_RULE_SRC_AFTER_ACK))
         set_source_event(&x->end, SRC_EVENT(w));
     switch (emu4_dma_step(p, &x->end, w, &done, UINT64_MAX, NULL)) {
     case DMA_DONE:
-        if (w[0] & DMA_QueueWrite)
-            EMU4_COUNT(dma_queue, 1);
-        else
-            EMU4_COUNT(dma_write, 1);
-        if (emu4_rule(EMU4_RULE_SRC_AFTER_ACK))
-            set_source_event(&x->end, SRC_EVENT(w));
+        delivered(x, w);
         break;
     case DMA_MORE:
         put_off(p, x, w, done, 0);
@@ -407,6 +417,89 @@ void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
     case DMA_DEAD:
         break;
     }
+}
+
+void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7],
+                    uint64_t *budget)
+{
+    uint64_t size = SIZE_OF(w);
+
+    if (hold(p, x, w))
+        return;
+    if (size > p->knobs.slice || size > *budget ||
+        (!emu4_rule(EMU4_RULE_NO_ORDER) && emu4_engine_has_work(p))) {
+        put_off(p, x, w, 0, 0);
+        return;
+    }
+    *budget -= size;
+    go(p, x, w);
+}
+
+/* ---- Writes that follow each other ---- */
+
+bool emu4_dma_joins(const struct emu4_proc *p, const uint64_t w[7], const uint64_t first[7])
+{
+    return !(w[0] & DMA_QueueWrite) && !DST_EVENT(w) && VPROC(w) == VPROC(first) &&
+           SIZE_OF(w) <= p->knobs.slice && !emu4_broken_rules && !emu4_steps;
+}
+
+/* The addresses of one of them; false where one call would not move it. */
+static bool find_ends(struct emu4_ctx *x, struct emu4_end *to, const uint64_t w[7],
+                      struct iovec *here, struct iovec *there)
+{
+    uint64_t size = SIZE_OF(w);
+    struct emu4_place src, dst;
+
+    if (!emu4_place(&x->end, SRC_ADDR(w), size, &src) ||
+        !emu4_place(to, DST_ADDR(w), size, &dst) || dst.ptr)
+        return false;
+    *here = (struct iovec){src.ptr ? src.ptr : (void *)(uintptr_t)src.va, size};
+    *there = (struct iovec){(void *)(uintptr_t)dst.va, size};
+    return true;
+}
+
+/* All of them, or false: then some may have been moved, and none is delivered. */
+static bool move_together(struct emu4_ctx *x, struct emu4_end *to, uint64_t (*w)[7], unsigned n)
+{
+    struct shm_user *me = &to->peer->seg->user[to->peer->user];
+    struct iovec here[EMU4_CHAIN_MAX], there[EMU4_CHAIN_MAX];
+    uint64_t total = 0;
+    bool moved;
+
+    for (unsigned i = 0; i < n; i++) {
+        if (!find_ends(x, to, w[i], &here[i], &there[i]))
+            return false;
+        total += SIZE_OF(w[i]);
+    }
+    atomic_fetch_add(&me->busy, 1);
+    moved =
+        is_open(to) && process_vm_writev(to->peer->pid, here, n, there, n, 0) == (ssize_t)total;
+    atomic_fetch_sub(&me->busy, 1);
+    if (!moved || !is_open(to))
+        return false;
+    EMU4_COUNT(dma_bytes, total);
+    EMU4_COUNT(dma_chained, n);
+    for (unsigned i = 0; i < n; i++)
+        delivered(x, w[i]);
+    return true;
+}
+
+void emu4_dma_chain(struct emu4_proc *p, struct emu4_ctx *x, uint64_t (*w)[7], unsigned n)
+{
+    unsigned left = 0;
+    struct emu4_end to;
+    bool moved = false;
+    uint32_t route = route_of(&x->end, VPROC(w[0]));
+
+    for (unsigned i = 0; i < n; i++)
+        if (!hold(p, x, w[i]))
+            memmove(w[left++], w[i], sizeof(w[i]));
+    if (left > 1 && route && emu4_target_get(p, route, &to)) {
+        moved = move_together(x, &to, w, left);
+        emu4_peer_put(p, to.peer);
+    }
+    for (unsigned i = 0; i < left && !moved; i++)
+        go(p, x, w[i]);
 }
 
 /*

@@ -288,6 +288,11 @@ enum dma_end emu4_dma_step(struct emu4_proc *p, struct emu4_end *from, const uin
 /* A DMA from a command queue of ours: does it, or puts it into the table. */
 void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7],
                     uint64_t *budget);
+/* Whether it may be done together with the first one, in one call. */
+bool emu4_dma_joins(const struct emu4_proc *p, const uint64_t w[7], const uint64_t first[7]);
+/* The same as emu4_dma_start() for several that join the first, which are in the budget. What
+ * they say is used up. */
+void emu4_dma_chain(struct emu4_proc *p, struct emu4_ctx *x, uint64_t (*w)[7], unsigned n);
 /* Asks the context at a route to run a DMA: DMA_DONE, DMA_NACK, DMA_ABSENT, DMA_DEAD. */
 enum dma_end emu4_dma_remote(struct emu4_proc *p, struct emu4_end *from, uint32_t vp,
                              const uint64_t w[7]);

@@ -11,6 +11,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* DMAs that are moved together; more cost no less each. */
+#define EMU4_CHAIN_MAX 64
+
 /* X(field, VARIABLE, default, minimum, maximum, unit, prose): numbers */
 #define EMU4_NUMBERS(X)                                                                        \
     X(node, NODE, 0, 0, 4095, "number",                                                        \
@@ -29,6 +32,8 @@
     X(burst, BURST, 1048576, 0, 1073741824, "bytes",                                           \
       "the thread that flushes a command queue or polls moves so many itself, and up to a "    \
       "slice more; the engine the rest")                                                       \
+    X(write_chain, WRITE_CHAIN, EMU4_CHAIN_MAX, 1, EMU4_CHAIN_MAX, "DMAs",                     \
+      "writes of a command queue that move in one system call, at most")                       \
     X(retry_us, RETRY_US, 1000, 1, 10000000, "us",                                             \
       "longest pause before a refused DMA is tried again")                                     \
     X(absent_us, ABSENT_US, 20000, 1, 10000000, "us", "the same where nobody is attached")     \
