@@ -186,6 +186,17 @@ uint64_t node_counter(const struct node *n, const char *name)
     return rme_counter_value(n->rme, name);
 }
 
+uint64_t node_attribute(struct node *n, struct rme_addr *peer, const char *name)
+{
+    struct rme_counter a;
+
+    for (int i = 0;; i++) {
+        assert_int_equal(rme_session_get(n->rme, peer, i, &a), 0);
+        if (strcmp(a.name, name) == 0)
+            return a.value;
+    }
+}
+
 struct rme_addr *node_dial(struct node *n, const char *uri)
 {
     struct rme_addr *addr = NULL;

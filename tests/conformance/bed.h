@@ -74,6 +74,8 @@ struct node *node_open(const char *name, const char *uri); /* uri NULL: a client
 int node_try(const char *name, const char *uri, struct node **out);
 void node_close(struct node *n);
 uint64_t node_counter(const struct node *n, const char *name);
+/* An attribute of the session between a node and a peer. */
+uint64_t node_attribute(struct node *n, struct rme_addr *peer, const char *name);
 /* There are no windows, and what a peer may use is registered for one operation. */
 bool registers_each(const struct node *n);
 struct rme_addr *node_dial(struct node *n, const char *uri);

@@ -457,18 +457,6 @@ void idle_server_of_100_clients(void **state)
     }
 }
 
-/* An attribute of the session between a node and a peer. */
-static uint64_t attribute(struct node *n, struct rme_addr *peer, const char *name)
-{
-    struct rme_counter a;
-
-    for (int i = 0;; i++) {
-        assert_int_equal(rme_session_get(n->rme, peer, i, &a), 0);
-        if (strcmp(a.name, name) == 0)
-            return a.value;
-    }
-}
-
 /* A wait polls for spin_us at first, and not at all after waits for nothing. */
 static void polling_is_said(struct pair *p)
 {
@@ -476,11 +464,11 @@ static void polling_is_said(struct pair *p)
     struct rme_done done;
 
     assert_int_equal(rme_option_get(p->client->rme, "spin_us", &most), 0);
-    assert_int_equal(attribute(p->client, p->to_server, "polls_us"), most);
-    while (attribute(p->client, p->to_server, "polls_us") != 0 && lane_now() < end)
+    assert_int_equal(node_attribute(p->client, p->to_server, "polls_us"), most);
+    while (node_attribute(p->client, p->to_server, "polls_us") != 0 && lane_now() < end)
         assert_int_equal(rme_test_context(p->client->rme, 0, &done, 1, 2), 0);
-    assert_int_equal(attribute(p->client, p->to_server, "polls_us"), 0);
-    assert_int_equal(attribute(p->server, p->to_client, "polls_us"), most); /* its own */
+    assert_int_equal(node_attribute(p->client, p->to_server, "polls_us"), 0);
+    assert_int_equal(node_attribute(p->server, p->to_client, "polls_us"), most); /* its own */
 }
 
 /* From how many bytes on a list is used in place, with each value of the option lists. */
@@ -500,7 +488,7 @@ static void packing_is_said(struct pair *p)
         bed_options(NULL);
         q.to_server = node_dial(q.client, lane_uri(0));
         pair_meet(&q);
-        assert_int_equal(attribute(q.client, q.to_server, "pack_bytes"), row[i].least);
+        assert_int_equal(node_attribute(q.client, q.to_server, "pack_bytes"), row[i].least);
     }
 }
 
@@ -523,31 +511,31 @@ void session_attributes_hold(void **state)
     q.to_server = node_dial(q.client, lane_uri(0));
     assert_int_equal(rme_session_get(q.client->rme, q.to_server, 0, &a), -ENOTCONN);
     pair_meet(&q);
-    uint64_t eager = attribute(p.client, p.to_server, "eager_bytes");
+    uint64_t eager = node_attribute(p.client, p.to_server, "eager_bytes");
     assert_in_range(eager, 0, 64 * 1024);
-    assert_true(attribute(p.client, p.to_server, "credits_free") <=
-                attribute(p.client, p.to_server, "credits_granted"));
-    assert_int_equal(attribute(p.client, p.to_server, "unexpected_bytes"), 16384);
+    assert_true(node_attribute(p.client, p.to_server, "credits_free") <=
+                node_attribute(p.client, p.to_server, "credits_granted"));
+    assert_int_equal(node_attribute(p.client, p.to_server, "unexpected_bytes"), 16384);
     polling_is_said(&p);
 
-    uint64_t before = attribute(p.client, p.to_server, "sends_eager");
+    uint64_t before = node_attribute(p.client, p.to_server, "sends_eager");
     pair_exchange(&p, (size_t)eager, 1);
-    assert_int_equal(attribute(p.client, p.to_server, "sends_eager") - before, 1);
+    assert_int_equal(node_attribute(p.client, p.to_server, "sends_eager") - before, 1);
     pair_exchange(&p, 200000, 2);
-    assert_int_equal(attribute(p.client, p.to_server, "sends_eager") - before, 1);
-    assert_int_equal(attribute(p.client, p.to_server, "sends_rndv_write") +
-                         attribute(p.client, p.to_server, "sends_rndv_read"),
+    assert_int_equal(node_attribute(p.client, p.to_server, "sends_eager") - before, 1);
+    assert_int_equal(node_attribute(p.client, p.to_server, "sends_rndv_write") +
+                         node_attribute(p.client, p.to_server, "sends_rndv_read"),
                      1);
     pair_exchange(&q, 100, 3);
     for (unsigned i = 0; i < sizeof(counted) / sizeof(*counted); i++) {
-        assert_int_equal(attribute(p.client, p.to_server, counted[i]),
+        assert_int_equal(node_attribute(p.client, p.to_server, counted[i]),
                          node_counter(p.client, counted[i]));
-        assert_int_equal(attribute(p.server, p.to_client, counted[i]) +
-                             attribute(q.server, q.to_client, counted[i]),
+        assert_int_equal(node_attribute(p.server, p.to_client, counted[i]) +
+                             node_attribute(q.server, q.to_client, counted[i]),
                          node_counter(p.server, counted[i]));
     }
-    assert_true(attribute(p.server, p.to_client, "bytes_received") >
-                attribute(q.server, q.to_client, "bytes_received"));
+    assert_true(node_attribute(p.server, p.to_client, "bytes_received") >
+                node_attribute(q.server, q.to_client, "bytes_received"));
     assert_int_equal(rme_session_get(p.client->rme, p.to_server, -1, &a), -ENOENT);
     assert_int_equal(rme_session_get(p.client->rme, p.to_server, 1000, &a), -ENOENT);
     assert_int_equal(rme_session_get(q.client->rme, p.to_server, 0, &a), -ENOTCONN);
