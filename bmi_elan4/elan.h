@@ -7,7 +7,8 @@
  *   fabric.c  opening, closing, the table       poll.c    one poll
  *   host.c    what the host asks of a link      rx.c      packets that came, in their order
  *   greet.c   how a link begins                 refuse.c  what the interface refused
- *   check.c   links that wait for time          ask.c     asking at a server's desk
+ *   check.c   links that wait for time          leave.c   telling peers that they are left
+ *   ask.c     asking at a server's desk
  *   link.c    the life of a link                out.c     messages, transfers on their way out
  *   move.c    transfers                         tx.c      packets
  *   buffers.c receive buffers                   links.c   the table of links
