@@ -133,6 +133,28 @@ TEST(answers_to_reads_are_in_order)
     loop_close(&a, &b);
 }
 
+TEST(each_device_has_a_link)
+{
+    struct side a = {0}, b = {0}, c = {.device = 1, .dlid = 5}, d = {.device = 1, .dlid = 5};
+    struct ibv_wc wc;
+
+    link_of("1");
+    setenv("EMUVERBS_DEVICES", "2", 1);
+    loop_open(&a, &b);
+    loop_open(&c, &d);
+    post_send(&a, 1, WRITE, 0, BUF_SIZE, 0);
+    post_send(&a, 2, READ, 0, BUF_SIZE, 0);
+    post_send(&c, 9, WRITE, 0, 64, 0);
+    post_send(&c, 10, READ, 0, 64, 0);
+    expect_wc(c.scq, 9, IBV_WC_SUCCESS);
+    expect_wc(c.scq, 10, IBV_WC_SUCCESS);
+    CHECK_EQ(ibv_poll_cq(a.scq, 1, &wc), 0);
+    CHECK_EQ(qp_error(&a), 0);
+    loop_close(&c, &d);
+    loop_close(&a, &b);
+    unsetenv("EMUVERBS_DEVICES");
+}
+
 /*
  * What this process reads comes through the other's engine for some seconds, what it writes
  * leaves by its own.
@@ -255,6 +277,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_message_arrives_behind_the_bulk_of_another_queue_pair),
         cmocka_unit_test(a_message_before_the_bulk_of_another_queue_pair_does_not_wait),
         cmocka_unit_test(answers_to_reads_are_in_order),
+        cmocka_unit_test(each_device_has_a_link),
         cmocka_unit_test(the_directions_are_two),
         cmocka_unit_test(an_answer_is_behind_the_writes_of_its_process),
         cmocka_unit_test(what_a_killed_process_has_under_way_is_lost),

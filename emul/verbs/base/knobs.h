@@ -54,8 +54,8 @@
     X(read_reverse, READ_REVERSE, 0, 0, 1, "",                                                 \
       "1: delayed reads that are due together fetch their data in reverse order")              \
     X(link_mb_s, LINK_MB_S, 0, 0, 1000000, "MB/s",                                             \
-      "rate of the link, in each direction: what leaves a process goes one after the other "   \
-      "and "                                                                                   \
+      "rate of a device's link, in each direction: what leaves a process by it goes one "      \
+      "after the other and "                                                                   \
       "arrives when it has; 0: there is no link, and requests are executed when they are "     \
       "posted")                                                                                \
     X(link_ns, LINK_NS, 1000, 0, 1000000000, "ns",                                             \

@@ -71,7 +71,7 @@
 _Static_assert(EMU_MR_PLACES <= 1u << 19, "each place can be noted");
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 15u
+#define EMU_SHM_VERSION 16u
 
 /*
  * Keys. rkeys have the first bit, lkeys have not: mixing them up is an error here as on real
@@ -269,6 +269,7 @@ struct shm_qp {
     uint8_t max_dest_rd;
     _Atomic uint8_t comm_est; /* first message seen since RTR */
     uint8_t fabric; /* network of its device: only queue pairs of the same one get here */
+    uint8_t device; /* number of its device */
     /* The receive that the poster has taken and not yet completed, for its owner to flush. */
     _Atomic uint64_t taken; /* the poster's token, with RX_DONE when it is completed; or 0 */
     uint64_t taken_wr_id;
@@ -368,8 +369,9 @@ struct shm_head {
         64) _Atomic uint64_t serial; /* of the tokens that this process has used as a poster */
     _Atomic uint32_t pins[EMU_PINS]; /* regions of others that it is using now, see SHM_PIN */
     _Atomic uint32_t unnoted;        /* those that it is using beyond these */
-    _Atomic uint64_t atomics;   /* who does one on this process's memory: see exec.c; or 0 */
-    _Atomic uint64_t link_free; /* when all that leaves this process has left: link.c */
+    _Atomic uint64_t atomics; /* who does one on this process's memory: see exec.c; or 0 */
+    /* of each device: when all that leaves this process by it has left: link.c */
+    _Atomic uint64_t link_free[EMU_MAX_DEVICES];
     struct shm_ring inbox;
     /* connection requests whose senders this process may not reach, the last ones */
     _Atomic uint64_t refused[EMU_REFUSED];

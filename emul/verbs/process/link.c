@@ -2,12 +2,12 @@
 /*
  * The model of a link, which is off unless a rate is given (EMUVERBS_LINK_MB_S).
  *
- * Each process has one engine for what leaves it: its own messages and writes, its requests to
- * read, and the data that peers read from it. The engine takes them in the order in which they
- * come to it, whatever queue pair they are of, and each keeps it for its bytes by the rate. A
- * request has arrived the latency after its last byte left; then, and not before, it is
- * executed as it is without the model. A read comes to the peer's engine when its request has
- * arrived there, and has its data the latency after that engine is through with it. What
+ * Each process has an engine for what leaves it by a device: its own messages and writes, its
+ * requests to read, and the data that peers read from it. The engine takes them in the order
+ * in which they come to it, whatever queue pair they are of, and each keeps it for its bytes by
+ * the rate. A request has arrived the latency after its last byte left; then, and not before,
+ * it is executed as it is without the model. A read comes to the peer's engine when its request
+ * has arrived there, and has its data the latency after that engine is through with it. What
  * acknowledges a request takes no time, nor does the result of an atomic operation.
  *
  * All of that is known when a request comes to an engine, so an engine is nothing but the time
@@ -24,13 +24,14 @@
 
 #define HEADER 64u /* bytes of a request or an answer besides its data */
 
-uint64_t emu_link_leave(const struct emu_dev *d, struct shm_head *of, uint64_t from,
-                        uint64_t bytes)
+uint64_t emu_link_leave(const struct emu_dev *d, struct shm_head *of, uint8_t device,
+                        uint64_t from, uint64_t bytes)
 {
-    uint64_t free = atomic_load(&of->link_free), end;
+    _Atomic uint64_t *engine = &of->link_free[device % EMU_MAX_DEVICES]; /* a peer said it */
+    uint64_t free = atomic_load(engine), end;
 
     do
         end = (free > from ? free : from) + (bytes + HEADER) * 1000 / d->knobs.link_mb_s;
-    while (!atomic_compare_exchange_weak(&of->link_free, &free, end));
+    while (!atomic_compare_exchange_weak(engine, &free, end));
     return end + d->knobs.link_ns;
 }

@@ -302,9 +302,10 @@ static inline bool emu_link_on(const struct emu_dev *d)
 {
     return d->knobs.link_mb_s != 0;
 }
-/* So many bytes come to the engine of a process at the time `from`; when they have arrived. */
-uint64_t emu_link_leave(const struct emu_dev *d, struct shm_head *of, uint64_t from,
-                        uint64_t bytes);
+/* So many bytes come to a process's engine for this device at the time `from`; when they have
+ * arrived. */
+uint64_t emu_link_leave(const struct emu_dev *d, struct shm_head *of, uint8_t device,
+                        uint64_t from, uint64_t bytes);
 
 /* copy.c */
 /* Moves `total` bytes between local and remote vectors: 0, -EFAULT (remote), -EINVAL (local),

@@ -234,7 +234,8 @@ static void leave(struct emu_dev *d, struct emu_qp *qp)
             ((e->wr.flags & IBV_SEND_FENCE) || (read && reads >= qp->attr.max_rd_atomic)))
             break;
         qp->reads_sent += read;
-        e->due = stays ? now : emu_link_leave(d, d->seg, now, read ? 0 : e->wr.length);
+        e->due = stays ? now
+                       : emu_link_leave(d, d->seg, qp->s->device, now, read ? 0 : e->wr.length);
     }
 }
 
@@ -245,11 +246,13 @@ static uint64_t read_due(struct emu_dev *d, struct emu_qp *qp, const struct emu_
 
     if (!emu_link_on(d))
         return emu_now() + delay;
-    struct emu_peer *from =
-        qp->qp.qp_type == IBV_QPT_XRC_SEND ? emu_xrc_peer(d, qp, e->wr.srqn) : qp->peer;
+    bool xrc = qp->qp.qp_type == IBV_QPT_XRC_SEND;
+    struct emu_peer *from = xrc ? emu_xrc_peer(d, qp, e->wr.srqn) : qp->peer;
     if (!from)
         return e->due + delay;
-    return emu_link_leave(d, from->seg, e->due, e->wr.length) + delay;
+    /* of a domain's receiver the device has our number */
+    uint8_t device = xrc ? qp->s->device : shm_qp(from->seg, qp->attr.dest_qp_num)->device;
+    return emu_link_leave(d, from->seg, device, e->due, e->wr.length) + delay;
 }
 
 /* A draining queue finishes what it has started and starts nothing. */

@@ -221,6 +221,7 @@ static struct emu_qp *create(struct ibv_context *context, struct ibv_qp_init_att
     s->user.pd = qp->qp.pd ? qp->qp.pd->handle : 0;
     s->access = 0;
     s->type = a->qp_type == IBV_QPT_XRC_SEND ? 0 : a->qp_type; /* that one answers nothing */
+    s->device = (uint8_t)emu_hca_of(qp->qp.context)->index;
     s->fabric = emu_fabric(d, emu_hca_of(qp->qp.context)->index);
     s->qkey = 0;
     s->recv_cq = qp->rcq ? qp->rcq->index : 0;
