@@ -60,8 +60,16 @@ static inline bool ib_is_message(const struct rme_xfer *x)
     return x->tx && x == &ib_tx_of(x->tx)->x;
 }
 
-/* What a transfer in a queue is; windows have two of their own (window.c). */
-enum ib_xfer_what { IB_XFER_DATA, IB_XFER_OPEN, IB_XFER_CLOSE };
+/* What a transfer in a queue is; windows have two of their own (window.c), striping has three
+ * (stripe.c). */
+enum ib_xfer_what {
+    IB_XFER_DATA,
+    IB_XFER_OPEN,
+    IB_XFER_CLOSE,
+    IB_XFER_STRIPE, /* all of a transfer, on either queue pair of its link */
+    IB_XFER_PART,   /* the data of one, a copy that is the queue's own */
+    IB_XFER_REPORT, /* the notification of that one */
+};
 
 /* A memory window. */
 struct ib_window {
@@ -69,6 +77,7 @@ struct ib_window {
     struct ibv_mw *mw;
     uint32_t key;
     struct ibv_mw_bind_info info;
+    struct ib_window *twin; /* of the same bytes, on the other queue pair of the link */
     struct rme_xfer open, close;
 };
 LIST_HEAD(ib_window_list, ib_window);

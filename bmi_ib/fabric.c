@@ -56,6 +56,7 @@ static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
     f->head->rail[f->head->rails++] = f;
     f->read_limit = (uint32_t)ib_option(f, "read_limit");
     f->signal_each = ib_option(f, "signal_each") != 0;
+    f->stripe_bytes = (uint64_t)ib_option(f, "stripe_bytes");
     TAILQ_INIT(&f->links);
     TAILQ_INIT(&f->dirty);
     TAILQ_INIT(&f->eventful);
@@ -229,7 +230,8 @@ static void flush(struct rme_fabric *f)
         ib_flush(f);
 }
 
-/* Begins with another rail each time, as the first may fill the caller's array. */
+/* Begins with another rail each time, as the first may fill the caller's array.  What one finds
+ * may let another go on, which was polled before it. */
 __attribute__((noinline)) static int poll_rails(struct rme_fabric *f, struct rme_event *events,
                                                 int max)
 {
@@ -237,6 +239,9 @@ __attribute__((noinline)) static int poll_rails(struct rme_fabric *f, struct rme
     f->poll_turn++;
     for (unsigned i = 0; i < f->rails && n < max; i++)
         n += ib_poll(f->rail[(f->poll_turn + i) % f->rails], events + n, max - n);
+    for (unsigned i = 0; i < f->rails && n < max; i++)
+        if (f->rail[i]->resume)
+            n += ib_poll(f->rail[i], events + n, max - n);
     return n;
 }
 
@@ -264,11 +269,21 @@ static int deadline(struct rme_fabric *f)
     return first;
 }
 
-/* The device's key for a peer, where there are no windows. */
+/* The device's key for a peer, where there are no windows; that of its side in the upper half.
+ */
 static uint64_t link_key(const struct rme_link *l, uint64_t rkey)
 {
-    const struct ibv_mr *m = l->f->railed ? ib_rkey_mr(l->f, rkey) : NULL;
-    return l->f->railed ? (m ? m->rkey : 0) : rkey;
+    if (!l->f->railed)
+        return rkey;
+    const struct ibv_mr *m = ib_rkey_mr(l->f, rkey);
+    const struct ibv_mr *s =
+        l->side && l->side->state == IB_UP ? ib_rkey_mr(l->side->f, rkey) : NULL;
+    return (m ? m->rkey : 0) | (m && s ? (uint64_t)s->rkey << 32 : 0);
+}
+
+static unsigned link_lanes(const struct rme_link *l)
+{
+    return l->side && l->side->state == IB_UP ? 2 : 1;
 }
 
 static const char *ib_link_peer(const struct rme_link *l)
@@ -300,6 +315,7 @@ static const struct rme_fabric_ops ops = {
     .link_peer = ib_link_peer,
     .link_sockaddr = ib_link_sockaddr,
     .link_path = ib_path_text,
+    .link_lanes = link_lanes,
     .link_key = link_key,
     .rx_reserve = ib_rx_reserve,
     .rx_release = ib_rx_release,

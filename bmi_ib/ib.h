@@ -8,7 +8,8 @@
  * ib_reports.
  *
  * Who owns what: the fabric owns the device, the completion queues, the pools of receive and
- * send buffers and the table of links.  A link owns its rdma_cm id and its queue pair.
+ * send buffers and the table of links.  A link owns its rdma_cm id and its queue pair.  Links
+ * are freed by the engine, but for sides (link/side.c), which the fabric frees.
  *
  * Rails.  Where the option `device` names several devices, each is a rail: a structure of its
  * own, with all of the above.  The first is the head, which the engine knows; it has what there
@@ -199,7 +200,8 @@ struct rme_fabric {
     bool idle;           /* the last poll found nothing */
     bool resume;         /* a stalled link got room */
     uint32_t read_limit;
-    bool signal_each; /* the option */
+    bool signal_each;      /* the option */
+    uint64_t stripe_bytes; /* the option; 0: nothing is striped */
     uint64_t control_tick;
 
     struct rme_event *out; /* the caller's array, during poll */

@@ -12,6 +12,8 @@
 
 /* Private data of a request in RDMA_PS_TCP; answers and rejects hold more. */
 #define IB_HELLO_MAX 56
+/* Private data of an answer on InfiniBand. */
+#define IB_ANSWER_MAX 196
 /* "host:port" for log lines; longer names are cut there. */
 #define IB_PEER_MAX 64
 
@@ -61,6 +63,15 @@ struct rme_link {
     struct ib_rx_queue rxq;        /* without shared receives */
     uint32_t rx_promised;          /* to this link, whichever queue serves it */
     struct ib_window_list windows; /* open, or being closed */
+    /* Striping (stripe.c): a link's side is a link of its own on another rail, which the engine
+     * does not know.  Each names the other; NULL: there is none. */
+    struct rme_link *side, *main;
+    bool is_side;
+    bool last_by_side;         /* the last striped transfer went there */
+    struct ib_xfer_queue held; /* notifications and messages that wait for the side */
+    uint32_t gate;             /* what the side has to pass before a message may go */
+    uint32_t entered, passed;  /* of a side: entries of its queue, ever, and complete */
+    uint64_t load;             /* bytes of striped transfers on this queue pair */
     /* the cold part: life */
     struct rdma_cm_id *id;
     struct ib_cq *cq;
@@ -85,6 +96,7 @@ struct rme_link {
     uint64_t drain_end;
     uint64_t emptied, polled;               /* of the completion queue when it was drained */
     unsigned stale;                         /* rejects for a stale connection, in turn */
+    uint64_t secret;                        /* that a side of the peer's names; 0: none */
     uint8_t peer_initiator, peer_responder; /* read depths of a request, as seen from here */
     struct addrinfo *addresses, *address;   /* all of the name, and the one being tried */
     unsigned first,

@@ -172,7 +172,7 @@ struct rme_xfer {
     enum rme_notify notify;
     bool ordered; /* IMM: it has its place among the messages */
     /* only with caps.quiet, writes: nobody waits for its completion.  It comes at the latest
-     * when a transfer that was queued behind it, and is not quiet, is complete. */
+     * when a transfer that was queued behind it, notifies, and is not quiet, is complete. */
     bool quiet;
     uint32_t imm; /* also without IMM: which operation it belongs to */
     void *tx;
@@ -288,6 +288,10 @@ struct rme_fabric_ops {
     /* How an established link goes through the network, in words for people; NULL: there is
      * nothing to say. */
     void (*link_path)(const struct rme_link *link, char *text, size_t size);
+
+    /* How many transfers of an established link move side by side, each as fast as if it were
+     * alone: the devices that it has.  NULL: one. */
+    unsigned (*link_lanes)(const struct rme_link *link);
 
     /* Where there are no windows: the key by which the peer of this link reaches what was
      * registered with `rkey`; NULL: it is `rkey`, for every peer. */

@@ -11,6 +11,11 @@ const struct rme_option_row ib_options[] = {
      "Memory is registered on each, and counts as often.  Empty takes the device that the "
      "listening address belongs to, else the first one with an active port.",
      ""},
+    {"stripe_bytes", "bytes", 256 << 10, 0, 1 << 30,
+     "With several devices here and at the peer: transfers of so many bytes or more are shared "
+     "by two of them.  A transfer has half of `xfer_bytes_peer` at most.  0: a connection "
+     "keeps to one device.",
+     NULL},
     {"ib_port", "port", 0, 0, 255,
      "Physical port of the device; connections that leave by another one are refused.  0 is "
      "any.",

@@ -37,7 +37,7 @@ struct cm_note {
     int status;
     struct rdma_cm_id *id;
     uint8_t initiator_depth, responder_resources;
-    uint8_t data[IB_HELLO_MAX];
+    uint8_t data[IB_ANSWER_MAX];
     size_t length;
 };
 
@@ -157,12 +157,23 @@ static void request(struct rme_link *l)
         ib_link_state_set(l, IB_CONNECTING);
 }
 
+/* The engine's answer, and behind it what the peer needs for a side.  Returns the bytes. */
+static size_t compose(struct rme_link *l, const void *hello, size_t length, uint8_t *answer)
+{
+    memset(answer, 0, IB_ANSWER_MAX);
+    if (length)
+        memcpy(answer, hello, length);
+    size_t offer = l->is_side ? 0 : ib_side_offer(l, answer + IB_HELLO_MAX);
+    return offer ? IB_HELLO_MAX + offer : length;
+}
+
 int ib_cm_accept(struct rme_link *l, const void *hello, size_t length)
 {
     const struct ib_device *d = &l->f->dev;
+    uint8_t answer[IB_ANSWER_MAX];
     struct rdma_conn_param param = {
-        .private_data = hello,
-        .private_data_len = (uint8_t)length,
+        .private_data = answer,
+        .private_data_len = (uint8_t)compose(l, hello, length, answer),
         .responder_resources =
             l->peer_responder < d->read_depth ? l->peer_responder : d->read_depth,
         .initiator_depth =
@@ -188,7 +199,14 @@ int ib_cm_accept(struct rme_link *l, const void *hello, size_t length)
 
 /* ---- Events ---- */
 
-/* A peer asks for a link. */
+/* What the engine is to see of what came. */
+static void keep_answer(struct rme_link *l, const struct cm_note *n)
+{
+    l->answer_length = n->length < IB_HELLO_MAX ? n->length : IB_HELLO_MAX;
+    memcpy(l->answer, n->data, l->answer_length);
+}
+
+/* A peer asks for a link, or for the side of one. */
 static void requested(struct rme_fabric *f, const struct cm_note *n)
 {
     static const uint8_t will_not_do = 1; /* without a word it would ask again */
@@ -196,11 +214,17 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
     ib_sockaddr_text(rdma_get_peer_addr(n->id), peer, sizeof(peer));
     struct rme_link *l = NULL;
     struct rme_fabric *rail = rail_of(f, n->id, peer);
-    if (rail && !rail->dev.dead)
+    bool side = ib_side_is(n->data, n->length);
+    struct rme_link *main = side && rail ? ib_side_main(rail, n->data) : NULL;
+    if (rail && !rail->dev.dead && (main || !side))
         l = ib_link_new(rail);
     if (!l) {
-        ib_log(f, RME_LOG_WARN, "%s: connection request refused: %s", peer,
-               rail && rail->dev.dead ? "the device has failed" : "wrong device, or no memory");
+        /* a link may end while its side comes */
+        ib_log(f, side ? RME_LOG_INFO : RME_LOG_WARN, "%s: connection request refused: %s",
+               peer,
+               rail && rail->dev.dead ? "the device has failed"
+               : rail && side         ? "it names no connection that could have a second device"
+                                      : "wrong device, or no memory");
         ib_count(f, REJECTS, 1);
         rdma_reject(n->id, &will_not_do, sizeof(will_not_do));
         rdma_destroy_id(n->id);
@@ -216,22 +240,31 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
     memcpy(&l->sockaddr, rdma_get_peer_addr(n->id),
            rdma_get_peer_addr(n->id)->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
                                                             : sizeof(struct sockaddr_in));
-    memcpy(l->answer, n->data, n->length);
-    l->answer_length = n->length;
+    keep_answer(l, n);
     ib_link_state_set(l, IB_REQUESTED);
-    ib_link_event(l, &l->event_request);
+    if (!main) {
+        ib_link_event(l, &l->event_request);
+        return;
+    }
+    ib_side_join(main, l);
+    if (ib_cm_accept(l, NULL, 0)) {
+        rdma_reject(l->id, &will_not_do, sizeof(will_not_do));
+        ib_link_destroy(l);
+    }
 }
 
 static void established(struct rme_link *l, const struct cm_note *n)
 {
-    if (l->state == IB_CONNECTING) {
+    bool active = l->state == IB_CONNECTING;
+    if (active) {
         set_rnr_timer(l);
-        memcpy(l->answer, n->data, n->length);
-        l->answer_length = n->length;
+        keep_answer(l, n);
         l->read_depth = n->initiator_depth < l->f->dev.read_depth ? n->initiator_depth
                                                                   : l->f->dev.read_depth;
     }
     ib_link_established(l);
+    if (active && n->length > IB_HELLO_MAX)
+        ib_side_seek(l, n->data + IB_HELLO_MAX, n->length - IB_HELLO_MAX);
 }
 
 static bool any_byte(const uint8_t *data, size_t length)
@@ -271,8 +304,7 @@ static void rejected(struct rme_link *l, const struct cm_note *n)
     int error = ib_reject_error(n->status, n->data, n->length);
     if (l->state != IB_CONNECTING)
         return;
-    memcpy(l->answer, n->data, n->length);
-    l->answer_length = n->length;
+    keep_answer(l, n);
     l->stale += error == -ESTALE;
     l->refused = n->status == REJECTED_NO_LISTENER;
     ib_log(l->f, RME_LOG_INFO, "%s: the connection was rejected: %s (reason %d)", l->peer,

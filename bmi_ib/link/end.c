@@ -46,6 +46,18 @@ static void leave_drained(struct rme_link *l)
     l->drained = false;
 }
 
+/* A link or a side is about to be freed: nobody names it any more. */
+static void part(struct rme_link *l)
+{
+    if (l->side)
+        l->side->main = NULL;
+    if (l->main) {
+        l->main->side = NULL;
+        l->main->f->resume = true; /* its own end may have waited for this */
+    }
+    l->side = l->main = NULL;
+}
+
 /* Frees a link in any state. */
 void ib_link_destroy(struct rme_link *l)
 {
@@ -56,6 +68,7 @@ void ib_link_destroy(struct rme_link *l)
         ib_qp_destroy(l);
     if (l->probe >= 0)
         ib_probe_end(l);
+    part(l);
     ib_link_state_set(l, IB_DOWN);
     if (l->draining)
         TAILQ_REMOVE(drain_list(l), l, drain_entry);
@@ -78,6 +91,16 @@ void ib_link_destroy(struct rme_link *l)
     free(l);
 }
 
+void ib_link_free_sides(struct rme_fabric *f)
+{
+    struct rme_link *l, *next;
+    for (l = f->done.head ? NULL : TAILQ_FIRST(&f->downs); l; l = next) {
+        next = TAILQ_NEXT(l, down_entry);
+        if (l->is_side)
+            ib_link_destroy(l);
+    }
+}
+
 void ib_links_release(struct rme_fabric *f)
 {
     struct rme_link *l;
@@ -92,7 +115,8 @@ void ib_links_release(struct rme_fabric *f)
 /* Nobody there, or no way there: worth another way. */
 static bool another_way_helps(const struct rme_link *l)
 {
-    return !l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses;
+    return !l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses &&
+           !l->is_side;
 }
 
 /* The device is done with the link: start again with the next address, or end. */
@@ -120,7 +144,8 @@ static void settle(struct rme_link *l)
         l->error = -EBUSY;
         l->refused = false;
     }
-    if (!l->refused || l->asked || ib_option(l->f, "probe_ms") == 0 || !ib_probe_start(l))
+    if (!l->refused || l->asked || l->is_side || ib_option(l->f, "probe_ms") == 0 ||
+        !ib_probe_start(l))
         ib_link_down(l);
 }
 
@@ -133,6 +158,16 @@ static void withdraw(struct rme_link *l)
     }
     l->event_room = false;
     ib_tx_forget(l);
+}
+
+/* A queue pair of a striped link is lost: does the other one go with it?  A side takes its link
+ * along if something is under way over it, or open to the peer. */
+static void take_along(struct rme_link *l)
+{
+    if (l->side)
+        ib_link_fail(l->side, l->error, false);
+    else if (l->main && (l->entered != l->passed || !LIST_EMPTY(&l->windows)))
+        ib_link_fail(l->main, l->error, true);
 }
 
 /*
@@ -168,6 +203,7 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
         TAILQ_INSERT_TAIL(&l->f->draining, l, drain_entry);
         ib_qp_drain(l);
         ib_link_drained(l);
+        take_along(l);
         break;
     case IB_DRAINING:
         l->deliver = l->deliver && deliver;

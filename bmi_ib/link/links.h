@@ -16,6 +16,19 @@ void ib_link_down(struct rme_link *l); /* LINK_DOWN is due */
 void ib_emit_links(struct rme_fabric *f);
 void ib_emit_downs(struct rme_fabric *f);
 
+/* ---- side.c ---- */
+/* Behind an answer to a peer: what it needs for a side.  Up to IB_ANSWER_MAX - IB_HELLO_MAX
+ * bytes; 0: there is none to be had. */
+size_t ib_side_offer(struct rme_link *l, uint8_t *at);
+/* The link is up, and this came behind the peer's answer: starts its side. */
+void ib_side_seek(struct rme_link *l, const uint8_t *offer, size_t length);
+/* Is a request for a side? */
+bool ib_side_is(const uint8_t *data, size_t length);
+/* The link whose side came in by this rail; NULL: there is none, or it gets none. */
+struct rme_link *ib_side_main(const struct rme_fabric *rail, const uint8_t *request);
+/* They know each other from now on. */
+void ib_side_join(struct rme_link *l, struct rme_link *side);
+
 /* ---- start.c ---- */
 /* Starts a link towards l->address.  The caller handles a failure. */
 int ib_link_start(struct rme_link *l);
@@ -29,6 +42,8 @@ void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error);
 void ib_link_drained(struct rme_link *l);
 void ib_link_reap(struct rme_fabric *f);
 void ib_link_destroy(struct rme_link *l);
+/* Frees the sides that the device is done with, once all that they completed is told. */
+void ib_link_free_sides(struct rme_fabric *f);
 void ib_link_timers(struct rme_fabric *f);
 int ib_link_deadline(struct rme_fabric *f);
 void ib_links_release(struct rme_fabric *f);

@@ -215,9 +215,10 @@ static const char *why(const struct rme_link *l)
                                       : "the route to the peer leads from its address";
 }
 
-/* All rails, behind the n bytes of the text. */
-static void rails_text(const struct rme_fabric *head, char *text, size_t size, int n)
+/* All rails, and the one of the side, behind the n bytes of the text. */
+static void rails_text(const struct rme_link *l, char *text, size_t size, int n)
 {
+    const struct rme_fabric *head = l->f->head;
     for (unsigned i = 0; head->railed && i < head->rails && n < (int)size; i++) {
         const struct ib_device *d = &head->rail[i]->dev;
         n += snprintf(text + n, size - (size_t)n, "%s%s%s", i ? " + " : ", rails ", d->name,
@@ -225,6 +226,9 @@ static void rails_text(const struct rme_fabric *head, char *text, size_t size, i
                       : d->down ? " (down)"
                                 : "");
     }
+    if (l->side && l->side->state == IB_UP && n < (int)size)
+        snprintf(text + n, size - (size_t)n, ", large transfers by %s, too",
+                 l->side->f->dev.name);
 }
 
 void ib_path_text(const struct rme_link *l, char *text, size_t size)
@@ -245,7 +249,7 @@ void ib_path_text(const struct rme_link *l, char *text, size_t size)
     }
     if (n < (int)size)
         n += snprintf(text + n, size - (size_t)n, "service level %u", p->sl);
-    rails_text(l->f->head, text, size, n);
+    rails_text(l, text, size, n);
 }
 
 void ib_path_taken(struct rme_link *l)

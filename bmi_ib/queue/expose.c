@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* expose.c - memory is opened to the peer of a link, and closed: by requests in its queue. */
+/*
+ * expose.c - memory is opened to the peer of a link, and closed: by requests in its queue.
+ *
+ * Of a link that is striped large memory is opened to both queue pairs of the peer, by a window
+ * for each, and the key has both: the side's in its upper half.  The message that carries the
+ * key waits until the side's window is open (stripe.c).  They are closed one after the other,
+ * the side's first (window.c), so when the link's is, both are.
+ */
 #include <errno.h>
 #include "bmi_ib/queue/queue.h"
 
-static void open_one(struct rme_link *l, struct rme_range *range, unsigned access)
+static struct ib_window *open_one(struct rme_link *l, const struct rme_range *range,
+                                  unsigned access)
 {
     struct rme_fabric *f = l->f;
     struct ib_window *w = LIST_FIRST(&f->windows.free);
@@ -17,10 +25,23 @@ static void open_one(struct rme_link *l, struct rme_range *range, unsigned acces
                                         .mw_access_flags = access & RME_ACCESS_REMOTE_WRITE
                                                                ? IBV_ACCESS_REMOTE_WRITE
                                                                : IBV_ACCESS_REMOTE_READ};
-    range->key = w->key;
-    range->window = w;
-    ib_xfer_enqueue(l, &w->open);
     ib_count(f, WINDOWS, 1);
+    return w;
+}
+
+/* Will so many windows of the side open the same? */
+static bool side_opens(const struct rme_link *l, const struct rme_range *range, uint32_t n,
+                       uint32_t wanted)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++)
+        bytes += range[i].length;
+    if (!ib_stripe_wanted(l, bytes))
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (range[i].length && !ib_rkey_mr(l->side->f, range[i].rkey))
+            return false;
+    return ib_windows_ensure(l->side->f, wanted) == 0;
 }
 
 int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access)
@@ -30,12 +51,25 @@ int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned 
         wanted += range[i].length != 0;
     if (l->state >= IB_DRAINING || ib_windows_ensure(l->f, wanted))
         return -EAGAIN;
+    bool both = l->side && side_opens(l, range, n, wanted);
     for (uint32_t i = 0; i < n; i++) {
         range[i].key = 0;
         range[i].window = NULL;
-        if (range[i].length)
-            open_one(l, &range[i], access);
+        if (!range[i].length)
+            continue;
+        struct ib_window *w = open_one(l, &range[i], access);
+        range[i].key = w->key;
+        range[i].window = w;
+        ib_xfer_enqueue(l, &w->open);
+        if (!both)
+            continue;
+        w->twin = open_one(l->side, &range[i], access);
+        w->twin->twin = w;
+        range[i].key |= (uint64_t)w->twin->key << 32;
+        ib_stripe_put(l->side, &w->twin->open);
     }
+    if (both)
+        l->gate = l->side->entered;
     return 0;
 }
 
@@ -52,6 +86,11 @@ void ib_unexpose(struct rme_link *l, struct rme_range *range, uint32_t n, void *
         if (!w)
             continue;
         w->close.owner = w == last ? owner : NULL; /* requests complete in order */
-        ib_xfer_enqueue(l, &w->close);
+        if (!w->twin) {
+            ib_xfer_enqueue(l, &w->close);
+            continue;
+        }
+        w->twin->close.owner = NULL; /* the engine hears of the link's */
+        ib_stripe_put(l->side, &w->twin->close);
     }
 }

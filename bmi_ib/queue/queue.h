@@ -71,13 +71,33 @@ void ib_tx_put(struct rme_link *l, void *tx);
 void ib_tx_send(struct rme_link *l, void *tx, size_t length);
 void ib_xfer(struct rme_link *l, struct rme_xfer *x);
 void ib_flush(struct rme_fabric *f);
-void ib_xfer_enqueue(struct rme_link *l, struct rme_xfer *x);
 void ib_xfer_completed(struct rme_link *l, uint32_t position);
 void ib_xfer_purge(struct rme_link *l);
 void ib_emit_done(struct rme_fabric *f);
 /* Fills f->batch from the head of the link's queue; the pure part of posting.  True: more could
  * follow at once. */
 bool ib_xfer_build(struct rme_link *l);
+
+/* ---- held.c ---- */
+/* Puts a transfer at the end of the link's queue, or where it waits for the side. */
+void ib_xfer_enqueue(struct rme_link *l, struct rme_xfer *x);
+/* Gives back what something that will not be posted, or was lost, has of ours. */
+void ib_xfer_drop(struct rme_fabric *f, struct rme_xfer *x);
+/* The side has passed some: what waited for them goes on. */
+void ib_stripe_passed(struct rme_link *side);
+/* Has a side something to pass of what had entered when there were so many? */
+static inline bool ib_is_before(const struct rme_link *side, uint32_t entered)
+{
+    return (int32_t)(entered - side->passed) > 0;
+}
+
+/* ---- stripe.c ---- */
+/* May the link use its side, for memory of so many bytes? */
+bool ib_stripe_wanted(const struct rme_link *l, uint64_t bytes);
+/* Takes a transfer if it is to be striped. */
+bool ib_stripe(struct rme_link *l, struct rme_xfer *x);
+/* Queues something of the side's own. */
+void ib_stripe_put(struct rme_link *side, struct rme_xfer *x);
 
 /* ---- expose.c ---- */
 int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access);

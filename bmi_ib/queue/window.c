@@ -162,6 +162,13 @@ void ib_window_closed(struct rme_link *l, struct rme_xfer *x)
     LIST_REMOVE(w, entry);
     w->mw->rkey =
         w->key; /* what the window is called from now on; the next binding names it so */
+    struct ib_window *twin = w->twin;
+    w->twin = NULL;
+    if (twin) { /* ours was the side's, and goes first */
+        twin->twin = NULL;
+        ib_xfer_enqueue(l->main, &twin->close);
+        l->main->f->resume = true;
+    }
     if (!x->owner) {
         give_back(f, w);
         return;
@@ -196,6 +203,8 @@ void ib_windows_forget(struct rme_link *l)
     struct ib_window *w;
     while ((w = LIST_FIRST(&l->windows))) {
         LIST_REMOVE(w, entry);
+        if (w->twin)
+            w->twin->twin = NULL;
         free(w);
     }
 }

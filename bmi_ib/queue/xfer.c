@@ -36,18 +36,25 @@ static bool is_inline(const struct rme_fabric *f, const struct rme_xfer *x)
     return x->tx_length <= f->dev.max_inline;
 }
 
+/* The pieces that go with it: of a report none, they are a part's. */
+static uint32_t pieces_of(const struct rme_xfer *x)
+{
+    return x->fabric.what == IB_XFER_REPORT ? 0 : x->npiece;
+}
+
 /* How many requests a transfer takes. */
 static uint32_t requests_of(const struct rme_xfer *x)
 {
+    uint32_t pieces = pieces_of(x);
     switch (x->notify) {
     case RME_NOTIFY_MSG:
-        return x->npiece + 1;
+        return pieces + 1;
     case RME_NOTIFY_IMM:
-        return x->npiece ? x->npiece : 1;
+        return pieces ? pieces : 1;
     case RME_NOTIFY_NONE:
         break;
     }
-    return x->npiece;
+    return pieces;
 }
 
 static inline void add_segment(struct ib_batch *b, struct ibv_send_wr *wr, const void *base,
@@ -71,10 +78,10 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
             wr->send_flags |= IBV_SEND_FENCE;
     }
     wr->wr.rdma.remote_addr = wr->wr.rdma.rkey = 0;
-    if (x->npiece) {
+    if (x->fabric.at < pieces_of(x)) {
         const struct rme_piece *p = &x->piece[x->fabric.at];
         wr->wr.rdma.remote_addr = p->raddr;
-        wr->wr.rdma.rkey = (uint32_t)p->rkey;
+        wr->wr.rdma.rkey = (uint32_t)(l->is_side ? p->rkey >> 32 : p->rkey);
         for (uint32_t i = 0; i < p->nseg; i++)
             add_segment(b, wr, p->seg[i].base, p->seg[i].length, ib_lkey(l->f, p->seg[i].lkey));
     }
@@ -141,7 +148,7 @@ static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rm
 {
     struct ib_batch *b = &l->f->batch;
     bool last = x->fabric.at + 1 == requests_of(x);
-    bool send = x->fabric.at >= x->npiece && x->notify == RME_NOTIFY_MSG;
+    bool send = x->fabric.at >= pieces_of(x) && x->notify == RME_NOTIFY_MSG;
     if (send) {
         build_send(l, b, wr, x);
         if (x->read || l->ring.reads)
@@ -156,13 +163,16 @@ static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rm
 }
 
 /* The next of a link's windows is opened or closed.  Of several that are closed the last is
- * signalled. */
+ * signalled; on a side the last of the queue, as somebody waits for what is opened, too. */
 static void build_window(struct rme_link *l, struct ibv_send_wr *wr, struct rme_xfer *x)
 {
     bool close = x->fabric.what == IB_XFER_CLOSE;
     ib_window_build(x, wr);
     ib_queue_get(&l->queue);
-    enter(l, wr, close ? x : NULL, false, close && x->owner);
+    if (l->is_side)
+        enter(l, wr, x, false, !l->queue.head);
+    else
+        enter(l, wr, close ? x : NULL, false, close && x->owner);
 }
 
 static struct ibv_send_wr *next_request(struct ib_batch *b)
@@ -180,7 +190,7 @@ static struct ibv_send_wr *next_request(struct ib_batch *b)
 /* Segments that the next request of x needs. */
 static uint32_t segments_of(const struct rme_xfer *x)
 {
-    return x->fabric.at < x->npiece ? x->piece[x->fabric.at].nseg : 1;
+    return x->fabric.at < pieces_of(x) ? x->piece[x->fabric.at].nseg : 1;
 }
 
 static bool batch_full(const struct ib_batch *b, uint32_t segments)
@@ -198,7 +208,7 @@ bool ib_xfer_build(struct rme_link *l)
     b->wrs = b->sges = b->inlines = 0;
     while ((x = l->queue.head)) {
         bool message = ib_is_message(x);
-        bool window = x->fabric.what != IB_XFER_DATA;
+        bool window = x->fabric.what == IB_XFER_OPEN || x->fabric.what == IB_XFER_CLOSE;
         if (!message && !window && requests_of(x) == 0) {
             ib_queue_get(&l->queue);
             x->fabric.mark = l->handle;
@@ -206,7 +216,8 @@ bool ib_xfer_build(struct rme_link *l)
             continue;
         }
         full = batch_full(b, message || window ? 1 : segments_of(x));
-        bool held_back = x->read && x->fabric.at < x->npiece && l->ring.reads >= f->read_limit;
+        bool held_back =
+            x->read && x->fabric.at < pieces_of(x) && l->ring.reads >= f->read_limit;
         l->stalled = !full && (held_back || !ib_ring_room(&l->ring));
         if (full || l->stalled)
             break;
@@ -274,25 +285,6 @@ void ib_flush(struct rme_fabric *f)
     }
 }
 
-/* Gives the send buffer of something that will not be sent back. */
-static void drop(struct rme_fabric *f, struct rme_xfer *x)
-{
-    if (x->notify == RME_NOTIFY_MSG)
-        ib_tx_release(f, ib_tx_of(x->tx));
-}
-
-void ib_xfer_enqueue(struct rme_link *l, struct rme_xfer *x)
-{
-    if (l->state >= IB_DRAINING) { /* lost; the engine does not know yet */
-        drop(l->f, x);
-        return;
-    }
-    x->fabric.at = 0;
-    ib_queue_put(&l->queue, x);
-    if (!l->stalled)
-        ib_link_dirty(l);
-}
-
 /* A mistake of ours that would reach past the arrays, and a peer that admits no read: the link
  * cannot do it. */
 static int impossible(const struct rme_link *l, const struct rme_xfer *x)
@@ -319,27 +311,60 @@ void ib_xfer(struct rme_link *l, struct rme_xfer *x)
     if (error) {
         ib_log(l->f, RME_LOG_ERROR, "%s: a transfer of %u pieces cannot be done: %s", l->peer,
                x->npiece, strerror(-error));
-        drop(l->f, x);
+        ib_xfer_drop(l->f, x);
         l->f->reports->failed(l, error, true);
         return;
     }
     x->fabric.what = IB_XFER_DATA;
-    ib_xfer_enqueue(l, x);
+    if (!l->side || !ib_stripe(l, x))
+        ib_xfer_enqueue(l, x);
 }
 
 /* ---- Completion ---- */
 
+/* The link that the engine knows; NULL: it is gone. */
+static struct rme_link *main_of(struct rme_link *l)
+{
+    return l && l->is_side ? l->main : l;
+}
+
 static void finish(struct rme_link *l, struct rme_xfer *x)
 {
     struct rme_fabric *f = l->f;
+    struct rme_link *to = main_of(l);
     if (x->notify == RME_NOTIFY_MSG && !is_inline(f, x))
         ib_tx_release(f, ib_tx_of(x->tx));
     x->fabric.mark = l->handle;
-    struct rme_event *e = f->done.head ? NULL : ib_event(f, RME_EV_XFER_DONE, l);
+    struct rme_event *e = f->done.head || !to ? NULL : ib_event(f, RME_EV_XFER_DONE, to);
     if (e)
         e->xfer = x;
     else
         ib_queue_put(&f->done, x);
+}
+
+/* What ended with a request that is complete. */
+static void complete(struct rme_link *l, struct rme_xfer *x)
+{
+    l->passed += l->is_side;
+    switch ((enum ib_xfer_what)x->fabric.what) {
+    case IB_XFER_STRIPE:
+        l->load -= x->bytes;
+        finish(l, x);
+        return;
+    case IB_XFER_PART:
+        l->load -= x->bytes;
+        ib_xfer_drop(l->f, x);
+        return;
+    case IB_XFER_CLOSE:
+        ib_window_closed(l, x);
+        return;
+    case IB_XFER_DATA:
+    case IB_XFER_REPORT:
+        finish(l, x);
+        return;
+    case IB_XFER_OPEN: /* only a side asks */
+        return;
+    }
 }
 
 /* Everything up to this position is complete. */
@@ -351,11 +376,11 @@ void ib_xfer_completed(struct rme_link *l, uint32_t position)
             continue;
         if (ib_is_message(x))
             ib_tx_release(l->f, ib_tx_of(x->tx));
-        else if (x->fabric.what == IB_XFER_CLOSE)
-            ib_window_closed(l, x);
         else
-            finish(l, x);
+            complete(l, x);
     }
+    if (l->is_side)
+        ib_stripe_passed(l);
     if (l->stalled) {
         l->stalled = false;
         l->f->resume = true;
@@ -367,7 +392,7 @@ void ib_emit_done(struct rme_fabric *f)
 {
     while (f->done.head && f->out_used < f->out_max) {
         struct rme_xfer *x = ib_queue_get(&f->done);
-        struct rme_link *l = ib_link_by_handle(f, (uint32_t)x->fabric.mark);
+        struct rme_link *l = main_of(ib_link_by_handle(f, (uint32_t)x->fabric.mark));
         if (x->fabric.what == IB_XFER_CLOSE) {
             ib_window_emit(f, l, x);
             continue;
@@ -385,13 +410,14 @@ void ib_xfer_purge(struct rme_link *l)
     struct rme_xfer *x;
     while (l->ring.slot && ib_ring_used(&l->ring)) {
         x = ib_ring_pop(&l->ring);
-        if (x && !is_inline(f, x))
-            drop(f, x);
+        if (x && (!is_inline(f, x) || x->fabric.what == IB_XFER_PART))
+            ib_xfer_drop(f, x);
     }
-    while ((x = ib_queue_get(&l->queue)))
-        drop(f, x);
+    while ((x = ib_queue_get(&l->queue)) || (x = ib_queue_get(&l->held)))
+        ib_xfer_drop(f, x);
     f->tx.quiet -= l->tx_quiet;
     l->tx_quiet = 0;
     l->ring.quiet = 0;
     l->stalled = false;
+    l->load = 0;
 }

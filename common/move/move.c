@@ -11,6 +11,7 @@
  * has no more of them made at a time than the device may have.  The next one goes to the end of
  * the queue, so ops take turns, and one that begins waits for what is made of the others, not
  * for all of them.  While the peer moves data for us, over the same wire, each side has half.
+ * Where several devices carry the link's data, each has the bound: a message waits for one.
  *
  * A message that was invited is the exception: nothing of its tag may pass it on the way to its
  * receive, so it is posted whole, and one of more than the bound is not invited.
@@ -164,8 +165,9 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
     struct rme_rndv *r = op->rndv;
     uint64_t bound = rme->tuning.xfer_bytes;
     uint64_t most = r->whole ? op->size : bound / 2;
+    uint64_t made = bound * rme_peer_lanes(op->peer);
 
-    while (!rme_node_alone(&r->openings) && r->move_bytes < bound) {
+    while (!rme_node_alone(&r->openings) && r->move_bytes < made) {
         struct rme_opening *opening = rme_entry(r->openings.next, struct rme_opening, link);
         struct rme_unit *unit = unit_at(r, r->at);
         uint64_t unit_end, window_end;
@@ -233,6 +235,7 @@ bool rme_move_room(const struct rme_peer *peer, uint64_t bytes)
     const struct rme_tuning *tuning = &peer->rme->tuning;
     uint64_t most = peer->load.ops == 0 ? tuning->xfer_bytes : tuning->xfer_bytes / 2;
 
+    most *= rme_peer_lanes(peer);
     return peer->xfers < tuning->xfers_peer &&
            (peer->xfers == 0 || peer->xfer_bytes + bytes <= most);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "fabric_bench.h"
+#include "fabric_stripe.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,12 +197,24 @@ struct rme_link *bench_dial(const char *uri, const char *hello, void *owner)
     return link;
 }
 
+static bool has_both(const struct host *h)
+{
+    return lane.ops->link_lanes && lane.ops->link_lanes(h->link) == 2;
+}
+
 void bench_connect(void)
 {
     bench_forget();
     bench_dial(lane_uri(0), "hello", &client);
     bench_until(&client, RME_EV_LINK_UP, 1);
     bench_until(&server, RME_EV_LINK_UP, 1);
+    int64_t end = lane_now() + PATIENCE_MS;
+    while (stripe_lane() && !(has_both(&client) && has_both(&server))) {
+        if (lane_now() > end)
+            fail_msg("the second device did not come within %d s", PATIENCE_MS / 1000);
+        bench_poll(&server);
+        bench_poll(&client);
+    }
     bench_forget();
 }
 

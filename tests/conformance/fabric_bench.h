@@ -62,7 +62,7 @@ void bench_forget(void);
 
 /* Starts a link from the client to a URI. */
 struct rme_link *bench_dial(const char *uri, const char *hello, void *owner);
-/* A link that is up at both ends. */
+/* A link that is up at both ends, over both devices where the lane says so. */
 void bench_connect(void);
 /* Ends the link of both, waits for both LINK_DOWNs and frees them. */
 void bench_disconnect(void);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "fabric_bench.h"
 #include "fabric_loop.h"
+#include "fabric_stripe.h"
 
 #define REMOTE (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)
 
@@ -407,7 +408,7 @@ static void forbidden_access_kills_the_link(void **state)
         if (kind == 0)
             piece.raddr += g.size - 63;
         else if (kind == 1)
-            piece.rkey ^= 0x5a00;
+            piece.rkey ^= 0x5a0000005a00; /* both keys, where there are two */
         else if (kind == 2)
             piece = (struct rme_piece){(uintptr_t)page, page_range.key, &seg, 1};
         else
@@ -678,6 +679,9 @@ int main(int argc, char **argv)
         T(received_buffer_outlives_its_link),
         T(sleep_ends_by_wake_or_event),
         T(many_links_at_once),
+        T(stripes_are_told_in_order),
+        T(striped_reads_are_told_in_order),
+        T(a_striped_link_ends_once),
         FABRIC_LOOP_TESTS,
     };
 

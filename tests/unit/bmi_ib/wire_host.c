@@ -88,6 +88,15 @@ static void note(struct wire *w, const struct rme_event *e)
         memcpy(s->text, data, length < sizeof(s->text) ? length : sizeof(s->text));
 }
 
+/* The key that this link has now. */
+static void answer_offer(struct wire *w, struct rme_link *link, void *tx)
+{
+    struct wire_offer own = w->own;
+    own.rkey = w->ops->link_key(link, own.rkey);
+    memcpy(tx, &own, sizeof(own));
+    w->ops->tx_send(link, tx, sizeof(own));
+}
+
 static void handle(struct wire *w, const struct rme_event *e)
 {
     struct wire_offer own = w->own;
@@ -107,7 +116,10 @@ static void handle(struct wire *w, const struct rme_event *e)
             void *tx = w->ops->tx_get(e->link);
             if (tx) {
                 memcpy(tx, e->data, e->length);
-                w->ops->tx_send(e->link, tx, e->length);
+                if (e->length == sizeof(WIRE_ASK) && memcmp(tx, WIRE_ASK, e->length) == 0)
+                    answer_offer(w, e->link, tx);
+                else
+                    w->ops->tx_send(e->link, tx, e->length);
             }
         }
         w->ops->rx_return(w->f, e->rx);

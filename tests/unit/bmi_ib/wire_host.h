@@ -74,6 +74,8 @@ void wire_until(struct wire *w, enum rme_event_type type, int count);
 struct rme_link *wire_dial(struct wire *w, const char *uri);
 void wire_connect(struct wire *w, const char *uri);
 void wire_disconnect(struct wire *w);
+/* A server that is sent this answers with its offer as it is then, instead of an echo. */
+#define WIRE_ASK "what do you offer?"
 /* Sends a text; false when no buffer is free. */
 bool wire_send(struct wire *w, const char *text);
 /* A memory with a pattern that depends on `seed`, registered; and the check of it. */

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * side.c - the side of a link: how it comes, and how it goes.
+ *
+ * Who accepts a connection and has several rails offers a side: behind the engine's answer it
+ * says the addresses of its other rails, and a secret.  Who connected and has another rail near
+ * to one of them connects that rail to it; the request names the link and the secret, and is
+ * answered at once.  What the request says is looked up like all that comes from a peer: a link
+ * has one side, over another rail than its own, and who does not know the secret gets none.
+ *
+ * The side has no receives, so a peer that sends over it waits for ever, and for itself alone.
+ *
+ * Without a side all goes over the link's own rail: an attempt that fails is not repeated.  How
+ * a side is lost, and when its link goes with it, is told in queue/stripe.c; both are drained
+ * like any link.  LINK_DOWN of a link waits until its side is gone.
+ *
+ * The offer, behind IB_HELLO_MAX bytes for the engine: magic (4 bytes), handle (4), secret
+ * (8), addresses (1), 0 (1), port (2), and for each address its family, 4 or 6, and 16 bytes.
+ * The request: its first 16 bytes, with a magic of its own.  See also doc/wire-protocol.md.
+ */
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include "bmi_ib/link/links.h"
+
+#define OFFER   0x4f454d52u /* "RMEO" */
+#define REQUEST 0x53454d52u /* "RMES" */
+#define HEAD    20          /* bytes of an offer without addresses */
+#define NAME    16          /* of them, those that a request repeats */
+#define ADDRESS 17
+#define MOST    ((IB_ANSWER_MAX - IB_HELLO_MAX - HEAD) / ADDRESS)
+#define COUNT   16 /* where these are in an offer */
+#define PORT    18
+
+static uint32_t get32(const uint8_t *at)
+{
+    uint32_t v;
+    memcpy(&v, at, sizeof(v));
+    return le32toh(v);
+}
+
+static uint64_t get64(const uint8_t *at)
+{
+    return (uint64_t)get32(at + 4) << 32 | get32(at);
+}
+
+static void put32(uint8_t *at, uint32_t v)
+{
+    v = htole32(v);
+    memcpy(at, &v, sizeof(v));
+}
+
+static void put_name(uint8_t *at, uint32_t magic, uint32_t handle, uint64_t secret)
+{
+    put32(at, magic);
+    put32(at + 4, handle);
+    put32(at + 8, (uint32_t)secret);
+    put32(at + 12, (uint32_t)(secret >> 32));
+}
+
+static bool is_usable(const struct rme_fabric *rail)
+{
+    return !rail->dev.dead && !rail->dev.down;
+}
+
+/* ---- The offer ---- */
+
+static void put_address(uint8_t *at, const struct sockaddr *sa)
+{
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)sa;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)sa;
+    memset(at, 0, ADDRESS);
+    at[0] = sa->sa_family == AF_INET ? 4 : 6;
+    if (at[0] == 4)
+        memcpy(at + 1, &v4->sin_addr, 4);
+    else
+        memcpy(at + 1, &v6->sin6_addr, 16);
+}
+
+/* Do we listen there?  At all addresses, or at those that the host asked for. */
+static bool is_served(const struct rme_fabric *f, const struct sockaddr *sa)
+{
+    uint8_t wanted[ADDRESS], have[ADDRESS];
+    put_address(wanted, sa);
+    for (unsigned i = 0; i < f->head->listeners && f->config.bind_specific; i++) {
+        put_address(have, (struct sockaddr *)&f->head->listener[i].sa);
+        if (memcmp(have, wanted, ADDRESS) == 0)
+            return true;
+    }
+    return !f->config.bind_specific;
+}
+
+size_t ib_side_offer(struct rme_link *l, uint8_t *at)
+{
+    const struct rme_fabric *head = l->f->head;
+    uint8_t count = 0;
+    if (!head->railed || !head->stripe_bytes)
+        return 0;
+    for (unsigned r = 0; r < head->rails; r++)
+        for (unsigned i = 0; i < head->rail[r]->owns && count < MOST; i++) {
+            const struct sockaddr *sa = (struct sockaddr *)&head->rail[r]->own[i].sa;
+            if (head->rail[r] != l->f && is_usable(head->rail[r]) && is_served(head, sa))
+                put_address(at + HEAD + ADDRESS * count++, sa);
+        }
+    if (!count ||
+        getrandom(&l->secret, sizeof(l->secret), GRND_NONBLOCK) != (ssize_t)sizeof(l->secret))
+        return 0;
+    uint16_t port = htole16(ib_listen_port(head));
+    put_name(at, OFFER, l->handle, l->secret);
+    at[COUNT] = count;
+    memcpy(at + PORT, &port, sizeof(port));
+    return HEAD + ADDRESS * (size_t)count;
+}
+
+/* ---- The side that connects ---- */
+
+static bool get_address(const uint8_t *at, const uint8_t *port, struct sockaddr_storage *out)
+{
+    uint16_t number;
+    struct sockaddr_in *v4 = (struct sockaddr_in *)out;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)out;
+    memcpy(&number, port, sizeof(number));
+    number = htons(le16toh(number));
+    memset(out, 0, sizeof(*out));
+    if (at[0] == 4) {
+        v4->sin_family = AF_INET;
+        memcpy(&v4->sin_addr, at + 1, 4);
+        v4->sin_port = number;
+    } else if (at[0] == 6) {
+        v6->sin6_family = AF_INET6;
+        memcpy(&v6->sin6_addr, at + 1, 16);
+        v6->sin6_port = number;
+    }
+    return out->ss_family != 0;
+}
+
+/* Another rail than the link's that is in the network of this address. */
+static struct rme_fabric *near_rail(const struct rme_link *l, const struct sockaddr *sa)
+{
+    const struct rme_fabric *head = l->f->head;
+    for (unsigned i = 1; i < head->rails; i++) {
+        struct rme_fabric *rail = head->rail[(l->f->number + i) % head->rails];
+        if (is_usable(rail) && ib_rail_source(rail, sa))
+            return rail;
+    }
+    return NULL;
+}
+
+void ib_side_join(struct rme_link *l, struct rme_link *side)
+{
+    side->is_side = true;
+    side->main = l;
+    l->side = side;
+    l->gate = 0;
+}
+
+static void connect_side(struct rme_link *l, struct rme_fabric *rail,
+                         const struct sockaddr_storage *sa, const uint8_t *name)
+{
+    char host[INET6_ADDRSTRLEN] = "", port[8];
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)sa;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)sa;
+    struct rme_link *side = ib_link_new(rail);
+    if (!side)
+        return;
+    ib_side_join(l, side);
+    inet_ntop(sa->ss_family,
+              sa->ss_family == AF_INET ? (const void *)&v4->sin_addr
+                                       : (const void *)&v6->sin6_addr,
+              host, sizeof(host));
+    snprintf(port, sizeof(port), "%u",
+             ntohs(sa->ss_family == AF_INET ? v4->sin_port : v6->sin6_port));
+    ib_sockaddr_text(sa, side->peer, sizeof(side->peer));
+    memcpy(side->hello, name, NAME);
+    put32(side->hello, REQUEST);
+    side->hello_length = NAME;
+    side->bound = true;
+    int error = ib_resolve_numeric(host, port, &side->addresses);
+    side->address = side->addresses;
+    if (!error)
+        error = ib_link_start(side);
+    if (!error)
+        return;
+    ib_log(rail, RME_LOG_INFO, "%s: no second way to %s: %s", side->peer, l->peer,
+           strerror(-error));
+    ib_link_destroy(side);
+}
+
+void ib_side_seek(struct rme_link *l, const uint8_t *offer, size_t length)
+{
+    struct sockaddr_storage sa;
+    if (!l->f->railed || !l->f->stripe_bytes || l->is_side || l->state != IB_UP ||
+        length < HEAD || get32(offer) != OFFER)
+        return;
+    size_t count = (length - HEAD) / ADDRESS;
+    if (offer[COUNT] < count)
+        count = offer[COUNT];
+    for (size_t i = 0; i < count; i++) {
+        if (!get_address(offer + HEAD + ADDRESS * i, offer + PORT, &sa))
+            continue;
+        struct rme_fabric *rail = near_rail(l, (struct sockaddr *)&sa);
+        if (rail) {
+            connect_side(l, rail, &sa, offer);
+            return;
+        }
+    }
+}
+
+/* ---- The side that is asked ---- */
+
+bool ib_side_is(const uint8_t *data, size_t length)
+{
+    return length >= NAME && get32(data) == REQUEST;
+}
+
+struct rme_link *ib_side_main(const struct rme_fabric *rail, const uint8_t *request)
+{
+    const struct rme_fabric *head = rail->head;
+    for (unsigned r = 0; r < head->rails; r++) {
+        struct rme_link *l = ib_link_by_handle(head->rail[r], get32(request + 4));
+        if (head->rail[r] != rail && l && l->secret && l->secret == get64(request + 8) &&
+            !l->side && (l->state == IB_UP || l->state == IB_ACCEPTING))
+            return l;
+    }
+    return NULL;
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* A link and its side: what waits for the other queue pair, what goes with it, who gets one. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+#include "rig.h"
+
+#define KEYS (UINT64_C(7) << 32 | 5) /* the peer's, of both */
+
+static struct rme_link *l, *side;
+
+/* Both are on the rig's only rail, which makes no difference here. */
+static void join(struct rme_link *to)
+{
+    side = rig_link();
+    side->is_side = true;
+    side->main = to;
+    to->side = side;
+}
+
+static void begin(void)
+{
+    rig_open(NULL, 16, 0);
+    rig.f->caps.windows = 64;
+    rig.f->stripe_bytes = 1000;
+    assert_int_equal(ib_windows_ensure(rig.f, 4), 0); /* of rails each would have its own */
+    l = rig_link();
+    join(l);
+}
+
+static bool is_of(const struct rig_posted *p, const struct rme_link *whose)
+{
+    return ib_wr_low(p->wr_id) == whose->handle;
+}
+
+/* The requests of one opcode that a link has posted. */
+static unsigned posted(const struct rme_link *whose, enum ibv_wr_opcode opcode)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < rig.nposted; i++)
+        n += is_of(&rig.posted[i], whose) && rig.posted[i].opcode == opcode;
+    return n;
+}
+
+/* Completes all that a link has posted, and hands on what that let go. */
+static void complete(struct rme_link *whose)
+{
+    for (unsigned i = 0; i < rig.nposted; i++)
+        if (is_of(&rig.posted[i], whose) && rig.posted[i].flags & IBV_SEND_SIGNALED)
+            ib_xfer_completed(whose, ib_wr_position(rig.posted[i].wr_id));
+    ib_flush(rig.f);
+}
+
+static void send_message(void)
+{
+    char *tx = ib_tx_get(l);
+    assert_non_null(tx);
+    strcpy(tx, "message");
+    ib_tx_send(l, tx, 8);
+    ib_flush(rig.f);
+}
+
+static uint8_t memory[8192];
+static struct rme_lseg seg = {memory, 4096, 7};
+static struct rme_piece piece = {0x10000, KEYS, &seg, 1};
+
+static struct rme_xfer write_of(enum rme_notify notify, uint32_t imm)
+{
+    return (struct rme_xfer){
+        .notify = notify, .imm = imm, .piece = &piece, .npiece = 1, .bytes = 4096};
+}
+
+static void message_waits_for_both_windows(void **state)
+{
+    struct ibv_mr mr = {.addr = memory, .length = sizeof(memory)};
+    struct rme_range range = {.base = memory, .length = 4096, .rkey = (uintptr_t)&mr};
+    struct rme_event closed;
+    int owner;
+    (void)state;
+    begin();
+    assert_int_equal(ib_expose(l, &range, 1, RME_ACCESS_REMOTE_WRITE), 0);
+    assert_int_not_equal(range.key >> 32, 0);
+    assert_int_not_equal((uint32_t)range.key, 0);
+    send_message();
+    assert_int_equal(posted(l, IBV_WR_BIND_MW), 1);
+    assert_int_equal(posted(side, IBV_WR_BIND_MW), 1);
+    assert_int_equal(posted(l, IBV_WR_SEND), 0);
+    complete(side);
+    assert_int_equal(posted(l, IBV_WR_SEND), 1);
+    /* closed one after the other, and told when both are */
+    ib_unexpose(l, &range, 1, &owner);
+    ib_flush(rig.f);
+    assert_int_equal(posted(side, IBV_WR_LOCAL_INV), 1);
+    assert_int_equal(posted(l, IBV_WR_LOCAL_INV), 0);
+    complete(side);
+    assert_int_equal(posted(l, IBV_WR_LOCAL_INV), 1);
+    assert_int_equal(rig_count(RME_EV_CLOSED, NULL), 0);
+    complete(l);
+    assert_int_equal(rig_count(RME_EV_CLOSED, &closed), 1);
+    assert_ptr_equal(closed.closed, &owner);
+    assert_ptr_equal(closed.link, l);
+    /* less than that is opened once */
+    range.length = 999;
+    assert_int_equal(ib_expose(l, &range, 1, RME_ACCESS_REMOTE_WRITE), 0);
+    assert_int_equal(range.key >> 32, 0);
+    send_message();
+    assert_int_equal(posted(side, IBV_WR_BIND_MW), 1);
+    assert_int_equal(posted(l, IBV_WR_SEND), 2);
+    rig_close();
+}
+
+static void notification_waits_for_the_data(void **state)
+{
+    struct rme_xfer a, b, c;
+    struct rme_event done;
+    (void)state;
+    begin();
+    a = write_of(RME_NOTIFY_IMM, 1);
+    b = write_of(RME_NOTIFY_IMM, 2);
+    c = write_of(RME_NOTIFY_NONE, 3);
+    ib_xfer(l, &a); /* alone: by the link */
+    ib_xfer(l, &b);
+    send_message();
+    ib_xfer(l, &c);
+    ib_flush(rig.f);
+    assert_int_equal(posted(l, IBV_WR_RDMA_WRITE_WITH_IMM), 1);
+    assert_int_equal(posted(side, IBV_WR_RDMA_WRITE), 1);
+    assert_int_equal(posted(side, IBV_WR_RDMA_WRITE_WITH_IMM), 0);
+    assert_int_equal(posted(l, IBV_WR_SEND), 0);
+    assert_int_equal(posted(l, IBV_WR_RDMA_WRITE), 1); /* c, ahead of what waits */
+    complete(l);
+    assert_int_equal(rig_count(RME_EV_XFER_DONE, NULL), 2);
+    assert_int_equal(posted(l, IBV_WR_SEND), 0);
+    complete(side);
+    assert_int_equal(rig_count(RME_EV_XFER_DONE, NULL), 0); /* b is not told yet */
+    assert_int_equal(posted(l, IBV_WR_RDMA_WRITE_WITH_IMM), 2);
+    assert_int_equal(posted(l, IBV_WR_SEND), 1);
+    for (unsigned i = 0; i < rig.nposted; i++)
+        if (rig.posted[i].imm == 2 && rig.posted[i].opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+            assert_int_equal(rig.posted[i].bytes, 0);
+    complete(l);
+    assert_int_equal(rig_count(RME_EV_XFER_DONE, &done), 1);
+    assert_ptr_equal(done.xfer, &b);
+    assert_ptr_equal(done.link, l);
+    assert_int_equal(l->load + side->load, 0);
+    assert_int_equal(rig.stats.value[RME_C_STRIPED], 1);
+    rig_close();
+}
+
+/* Keys without an upper half, and transfers that are too small, keep to the link. */
+static void some_are_not_striped(void **state)
+{
+    struct rme_xfer many[4];
+    (void)state;
+    begin();
+    for (int i = 0; i < 4; i++) {
+        many[i] = write_of(RME_NOTIFY_IMM, (uint32_t)i);
+        many[i].bytes = i % 2 ? 999 : 4096;
+        piece.rkey = i % 2 ? KEYS : 5;
+        ib_xfer(l, &many[i]);
+        ib_flush(rig.f);
+    }
+    piece.rkey = KEYS;
+    assert_int_equal(posted(l, IBV_WR_RDMA_WRITE_WITH_IMM), 4);
+    assert_int_equal(rig.stats.value[RME_C_STRIPED], 0);
+    rig_close();
+}
+
+static void down_comes_after_both(void **state)
+{
+    struct rme_xfer many[4];
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        begin();
+        for (int i = 0; i < 4; i++) { /* some wait, some are with the device */
+            many[i] = write_of(i % 2 ? RME_NOTIFY_IMM : RME_NOTIFY_NONE, 1);
+            ib_xfer(l, &many[i]);
+        }
+        send_message();
+        ib_link_disconnect(l, 0);
+        assert_int_equal(l->state, IB_DRAINING);
+        assert_int_equal(side->state, IB_DRAINING);
+        rig_drain(first ? side : l);
+        assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 0);
+        rig_drain(first ? l : side);
+        assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 1);
+        assert_null(l->side);
+        ib_link_free(l);
+        rig_close();
+    }
+}
+
+/* The side alone is lost: with nothing under way nobody hears of it. */
+static void side_is_lost(void **state)
+{
+    struct ibv_mr mr = {.addr = memory, .length = sizeof(memory)};
+    (void)state;
+    for (int what = 0; what < 3; what++) {
+        struct rme_range range = {.base = memory, .length = 4096, .rkey = (uintptr_t)&mr};
+        struct rme_xfer a = write_of(RME_NOTIFY_NONE, 1), b = a;
+        struct rme_event down;
+        begin();
+        ib_xfer(l, &a);
+        ib_xfer(l, &b);
+        if (what == 1) /* as for a range that the link opens */
+            assert_int_equal(ib_expose(side, &range, 1, RME_ACCESS_REMOTE_WRITE), 0);
+        ib_flush(rig.f);
+        if (what != 2)
+            complete(side);
+        rig_cm(side, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
+        assert_int_equal(l->state, what ? IB_DRAINING : IB_UP);
+        rig_drain(side);
+        if (what)
+            rig_drain(l);
+        assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), what != 0);
+        assert_null(l->side);
+        if (what)
+            assert_int_equal(down.error, -ECONNRESET);
+        unsigned before = posted(l, IBV_WR_SEND);
+        ib_xfer(l, &a);
+        send_message();
+        assert_int_equal(posted(l, IBV_WR_SEND) - before, what == 0);
+        ib_link_free(l);
+        rig_close();
+    }
+}
+
+/* ---- Who gets one ---- */
+
+static struct ib_own own;
+static struct rme_fabric *other;
+
+static struct sockaddr_storage address(const char *text, uint16_t port)
+{
+    struct sockaddr_storage sa = {.ss_family = AF_INET};
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&sa;
+    assert_int_equal(inet_pton(AF_INET, text, &v4->sin_addr), 1);
+    v4->sin_port = htons(port);
+    return sa;
+}
+
+/* A second rail, which has 10.1.2.3 in a network of 256. */
+static void open_two(void)
+{
+    rig_open(NULL, 16, 256);
+    rig.f->stripe_bytes = 1000;
+    other = calloc(1, sizeof(*other));
+    assert_non_null(other);
+    *other = *rig.f;
+    other->slots = NULL;
+    other->nslots = 0;
+    other->number = 1;
+    TAILQ_INIT(&other->links);
+    TAILQ_INIT(&other->eventful);
+    TAILQ_INIT(&other->downs);
+    own.sa = address("10.1.2.3", 0);
+    memset(own.mask, 255, 3);
+    other->own = &own;
+    other->owns = 1;
+    rig.f->rail[rig.f->rails++] = other;
+    other->railed = rig.f->railed = true;
+}
+
+static void close_two(void)
+{
+    ib_links_release(other);
+    rig.f->rails = 1;
+    rig.f->railed = false;
+    free(other);
+    rig_close();
+}
+
+static void offer_leads_to_a_side(void **state)
+{
+    uint8_t offer[IB_ANSWER_MAX] = {0}, request[IB_HELLO_MAX] = {0};
+    (void)state;
+    open_two();
+    l = rig_link();
+    l->passive = true;
+    size_t length = ib_side_offer(l, offer);
+    assert_in_range(length, 20 + 17, IB_ANSWER_MAX - IB_HELLO_MAX);
+    /* the same link as if it had been offered one */
+    ib_side_seek(l, offer, length);
+    side = l->side;
+    assert_non_null(side);
+    assert_ptr_equal(side->f, other);
+    assert_ptr_equal(side->main, l);
+    assert_int_equal(side->state, IB_ADDRESSING);
+    assert_true(ib_side_is(side->hello, side->hello_length));
+    memcpy(request, side->hello, side->hello_length);
+    assert_null(ib_side_main(other, request)); /* it has one */
+    ib_link_destroy(side);
+    assert_null(l->side);
+    /* with another secret, over its own rail, on its way down: it gets none */
+    assert_ptr_equal(ib_side_main(other, request), l);
+    assert_null(ib_side_main(rig.f, request));
+    for (int i = 0; i < 16 * 8; i++) {
+        request[i / 8] ^= (uint8_t)(1 << i % 8);
+        assert_true(!ib_side_is(request, 16) || !ib_side_main(other, request));
+        request[i / 8] ^= (uint8_t)(1 << i % 8);
+    }
+    ib_link_disconnect(l, 0);
+    assert_null(ib_side_main(other, request));
+    close_two();
+}
+
+/* Nobody near, nothing but what was said, and no more than one. */
+static void offers_of_strangers(void **state)
+{
+    uint8_t offer[IB_ANSWER_MAX];
+    (void)state;
+    srandom(11);
+    for (int round = 0; round < 20000; round++) {
+        size_t length = (size_t)random() % sizeof(offer);
+        open_two();
+        l = rig_link();
+        size_t real = ib_side_offer(l, offer);
+        for (size_t i = round % 2 ? 4 : 16; i < sizeof(offer); i++)
+            offer[i] = i < real && random() % 4 ? offer[i] : (uint8_t)random();
+        ib_side_seek(l, offer, length);
+        ib_side_seek(l, offer, 0);
+        for (unsigned n = 0; n < other->nslots; n++)
+            assert_true(!other->slots[n].link || other->slots[n].link == l->side);
+        if (l->side)
+            assert_int_equal(memcmp(&((struct sockaddr_in *)&l->side->sockaddr)->sin_addr,
+                                    "\x0a\x01\x02", 3),
+                             0);
+        close_two();
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(message_waits_for_both_windows),
+        cmocka_unit_test(notification_waits_for_the_data),
+        cmocka_unit_test(some_are_not_striped),
+        cmocka_unit_test(down_comes_after_both),
+        cmocka_unit_test(side_is_lost),
+        cmocka_unit_test(offer_leads_to_a_side),
+        cmocka_unit_test(offers_of_strangers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
