@@ -271,13 +271,13 @@ static int deadline(struct rme_fabric *f)
 
 /* The device's key for a peer, where there are no windows; that of its side in the upper half.
  */
-static uint64_t link_key(const struct rme_link *l, uint64_t rkey)
+static uint64_t link_key(struct rme_link *l, uint64_t rkey)
 {
     if (!l->f->railed)
         return rkey;
     const struct ibv_mr *m = ib_rkey_mr(l->f, rkey);
     const struct ibv_mr *s =
-        l->side && l->side->state == IB_UP ? ib_rkey_mr(l->side->f, rkey) : NULL;
+        m && ib_stripe_wanted(l, m->length) ? ib_rkey_mr(l->side->f, rkey) : NULL;
     return (m ? m->rkey : 0) | (m && s ? (uint64_t)s->rkey << 32 : 0);
 }
 

@@ -135,6 +135,8 @@ struct ib_reports {
     void (*all_failed)(struct rme_fabric *f, const struct ib_cq *cq, int error);
     /* one of the marks behind the last requests came in */
     void (*marked)(struct rme_link *l);
+    /* there is something for a second rail */
+    void (*wanted)(struct rme_link *l);
     /* a message came before the event that confirms the connection */
     void (*heard)(struct rme_link *l);
 };

@@ -67,6 +67,7 @@ struct rme_link {
      * does not know.  Each names the other; NULL: there is none. */
     struct rme_link *side, *main;
     bool is_side;
+    bool may_stripe;           /* it has a side, or could have one */
     bool last_by_side;         /* the last striped transfer went there */
     struct ib_xfer_queue held; /* notifications and messages that wait for the side */
     uint32_t gate;             /* what the side has to pass before a message may go */
@@ -94,8 +95,10 @@ struct rme_link {
     bool waning;
     bool drained; /* in cq->drained: only what is in that queue is still to be taken */
     uint64_t drain_end;
-    uint64_t emptied, polled;               /* of the completion queue when it was drained */
-    unsigned stale;                         /* rejects for a stale connection, in turn */
+    uint64_t emptied, polled; /* of the completion queue when it was drained */
+    unsigned stale;           /* rejects for a stale connection, in turn */
+    uint8_t *offer; /* what a side takes, while none was wanted: ours, NULL: nothing */
+    size_t offer_length;
     uint64_t secret;                        /* that a side of the peer's names; 0: none */
     uint8_t peer_initiator, peer_responder; /* read depths of a request, as seen from here */
     struct addrinfo *addresses, *address;   /* all of the name, and the one being tried */

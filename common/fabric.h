@@ -295,7 +295,7 @@ struct rme_fabric_ops {
 
     /* Where there are no windows: the key by which the peer of this link reaches what was
      * registered with `rkey`; NULL: it is `rkey`, for every peer. */
-    uint64_t (*link_key)(const struct rme_link *link, uint64_t rkey);
+    uint64_t (*link_key)(struct rme_link *link, uint64_t rkey);
 
     /* Promises n more receive buffers to the link.  -ENOSPC, -ENOMEM: the promise stays as it
      * was. */

@@ -264,7 +264,7 @@ static void established(struct rme_link *l, const struct cm_note *n)
     }
     ib_link_established(l);
     if (active && n->length > IB_HELLO_MAX)
-        ib_side_seek(l, n->data + IB_HELLO_MAX, n->length - IB_HELLO_MAX);
+        ib_side_keep(l, n->data + IB_HELLO_MAX, n->length - IB_HELLO_MAX);
 }
 
 static bool any_byte(const uint8_t *data, size_t length)

@@ -53,6 +53,7 @@ static void part(struct rme_link *l)
         l->side->main = NULL;
     if (l->main) {
         l->main->side = NULL;
+        l->main->may_stripe = false;
         l->main->f->resume = true; /* its own end may have waited for this */
     }
     l->side = l->main = NULL;
@@ -88,6 +89,7 @@ void ib_link_destroy(struct rme_link *l)
         freeaddrinfo(l->addresses);
     ib_table_remove(l);
     TAILQ_REMOVE(&f->links, l, all_entry);
+    free(l->offer);
     free(l);
 }
 
@@ -248,13 +250,6 @@ void ib_link_drained(struct rme_link *l)
     l->emptied = l->cq->emptied;
     l->polled = l->cq->polled;
 }
-
-const struct ib_reports ib_link_reports = {
-    .failed = ib_link_fail,
-    .all_failed = ib_link_fail_all,
-    .marked = ib_link_drained,
-    .heard = ib_link_established,
-};
 
 /* Has everything been taken that was in the completion queue when the link was drained? */
 static bool taken(const struct rme_link *l)

@@ -16,12 +16,17 @@ void ib_link_down(struct rme_link *l); /* LINK_DOWN is due */
 void ib_emit_links(struct rme_fabric *f);
 void ib_emit_downs(struct rme_fabric *f);
 
+/* ---- reports.c ---- */
+extern const struct ib_reports ib_link_reports;
+
 /* ---- side.c ---- */
 /* Behind an answer to a peer: what it needs for a side.  Up to IB_ANSWER_MAX - IB_HELLO_MAX
  * bytes; 0: there is none to be had. */
 size_t ib_side_offer(struct rme_link *l, uint8_t *at);
-/* The link is up, and this came behind the peer's answer: starts its side. */
-void ib_side_seek(struct rme_link *l, const uint8_t *offer, size_t length);
+/* The link is up, and this came behind the peer's answer. */
+void ib_side_keep(struct rme_link *l, const uint8_t *offer, size_t length);
+/* There is something for a side: it sets out, once, where there is a way. */
+void ib_side_wanted(struct rme_link *l);
 /* Is a request for a side? */
 bool ib_side_is(const uint8_t *data, size_t length);
 /* The link whose side came in by this rail; NULL: there is none, or it gets none. */
@@ -36,7 +41,6 @@ int ib_link_start(struct rme_link *l);
 int ib_no_way(int status);
 
 /* ---- end.c ---- */
-extern const struct ib_reports ib_link_reports;
 void ib_link_fail(struct rme_link *l, int error, bool deliver);
 void ib_link_fail_all(struct rme_fabric *f, const struct ib_cq *cq, int error);
 void ib_link_drained(struct rme_link *l);

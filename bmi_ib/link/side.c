@@ -3,8 +3,9 @@
  * side.c - the side of a link: how it comes, and how it goes.
  *
  * Who accepts a connection and has several rails offers a side: behind the engine's answer it
- * says the addresses of its other rails, and a secret.  Who connected and has another rail near
- * to one of them connects that rail to it; the request names the link and the secret, and is
+ * says the addresses of its other rails, and a secret.  Who connected keeps that until there is
+ * something to stripe: of many connections most have nothing.  If it has another rail near to
+ * one of the addresses, it connects that; the request names the link and the secret, and is
  * answered at once.  What the request says is looked up like all that comes from a peer: a link
  * has one side, over another rail than its own, and who does not know the secret gets none.
  *
@@ -22,6 +23,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include "bmi_ib/link/links.h"
@@ -154,6 +156,7 @@ void ib_side_join(struct rme_link *l, struct rme_link *side)
     side->is_side = true;
     side->main = l;
     l->side = side;
+    l->may_stripe = true;
     l->gate = 0;
 }
 
@@ -189,12 +192,23 @@ static void connect_side(struct rme_link *l, struct rme_fabric *rail,
     ib_link_destroy(side);
 }
 
-void ib_side_seek(struct rme_link *l, const uint8_t *offer, size_t length)
+void ib_side_keep(struct rme_link *l, const uint8_t *offer, size_t length)
 {
-    struct sockaddr_storage sa;
     if (!l->f->railed || !l->f->stripe_bytes || l->is_side || l->state != IB_UP ||
         length < HEAD || get32(offer) != OFFER)
         return;
+    l->offer = malloc(length);
+    if (!l->offer)
+        return;
+    memcpy(l->offer, offer, length);
+    l->offer_length = length;
+    l->may_stripe = true;
+}
+
+/* The first address that a rail is near to. */
+static void seek(struct rme_link *l, const uint8_t *offer, size_t length)
+{
+    struct sockaddr_storage sa;
     size_t count = (length - HEAD) / ADDRESS;
     if (offer[COUNT] < count)
         count = offer[COUNT];
@@ -207,6 +221,16 @@ void ib_side_seek(struct rme_link *l, const uint8_t *offer, size_t length)
             return;
         }
     }
+}
+
+void ib_side_wanted(struct rme_link *l)
+{
+    uint8_t *offer = l->offer;
+    l->offer = NULL;
+    l->may_stripe = false; /* but if there is a way */
+    if (offer && l->state == IB_UP)
+        seek(l, offer, l->offer_length);
+    free(offer);
 }
 
 /* ---- The side that is asked ---- */

@@ -30,7 +30,7 @@ static struct ib_window *open_one(struct rme_link *l, const struct rme_range *ra
 }
 
 /* Will so many windows of the side open the same? */
-static bool side_opens(const struct rme_link *l, const struct rme_range *range, uint32_t n,
+static bool side_opens(struct rme_link *l, const struct rme_range *range, uint32_t n,
                        uint32_t wanted)
 {
     uint64_t bytes = 0;
@@ -51,7 +51,7 @@ int ib_expose(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned 
         wanted += range[i].length != 0;
     if (l->state >= IB_DRAINING || ib_windows_ensure(l->f, wanted))
         return -EAGAIN;
-    bool both = l->side && side_opens(l, range, n, wanted);
+    bool both = l->may_stripe && side_opens(l, range, n, wanted);
     for (uint32_t i = 0; i < n; i++) {
         range[i].key = 0;
         range[i].window = NULL;

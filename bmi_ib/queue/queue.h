@@ -92,8 +92,9 @@ static inline bool ib_is_before(const struct rme_link *side, uint32_t entered)
 }
 
 /* ---- stripe.c ---- */
-/* May the link use its side, for memory of so many bytes? */
-bool ib_stripe_wanted(const struct rme_link *l, uint64_t bytes);
+/* May the link use its side, for memory of so many bytes?  The first who asks for them makes
+ * it come. */
+bool ib_stripe_wanted(struct rme_link *l, uint64_t bytes);
 /* Takes a transfer if it is to be striped. */
 bool ib_stripe(struct rme_link *l, struct rme_xfer *x);
 /* Queues something of the side's own. */

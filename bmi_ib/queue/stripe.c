@@ -26,9 +26,13 @@
 #include <stdlib.h>
 #include "bmi_ib/queue/queue.h"
 
-bool ib_stripe_wanted(const struct rme_link *l, uint64_t bytes)
+bool ib_stripe_wanted(struct rme_link *l, uint64_t bytes)
 {
-    return l->side && l->side->state == IB_UP && bytes >= l->f->stripe_bytes;
+    if (!l->may_stripe || bytes < l->f->stripe_bytes)
+        return false;
+    if (!l->side)
+        l->f->reports->wanted(l);
+    return l->side && l->side->state == IB_UP;
 }
 
 void ib_stripe_put(struct rme_link *side, struct rme_xfer *x)

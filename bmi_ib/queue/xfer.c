@@ -316,7 +316,7 @@ void ib_xfer(struct rme_link *l, struct rme_xfer *x)
         return;
     }
     x->fabric.what = IB_XFER_DATA;
-    if (!l->side || !ib_stripe(l, x))
+    if (!l->may_stripe || !ib_stripe(l, x))
         ib_xfer_enqueue(l, x);
 }
 

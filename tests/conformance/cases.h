@@ -239,8 +239,8 @@
     X(peer_killed_when_no_credit_is_left)                                                      \
     X(silent_peer_times_out)                                                                   \
     X(client_process_killed)                                                                   \
-    X(a_failed_device_is_lived_without)                                                        \
-    X(clients_in_processes)
+    X(clients_in_processes)                                                                    \
+    X(a_failed_device_is_lived_without) /* for the life of the process, so it is the last */
 
 #define ALL_CASES(X)                                                                           \
     BASIC_CASES(X)                                                                             \

@@ -152,7 +152,18 @@ static pid_t server_of_both(const char *uri)
 static void connect_both(struct wire *w, const char *uri)
 {
     time_t end = wire_now() + 20;
+    uint8_t byte;
+    struct rme_mr mr;
+    struct rme_lseg seg = {&byte, 1, 0};
     wire_connect(w, uri);
+    assert_int_equal(w->ops->link_lanes(w->link), 1); /* until there is something for two */
+    assert_int_equal(w->ops->reg(w->f, &byte, 1, RME_ACCESS_LOCAL_WRITE, &mr), 0);
+    seg.lkey = mr.lkey;
+    struct rme_piece piece = {w->offer.base, w->offer.rkey, &seg, 1};
+    struct rme_xfer read = {.read = true, .piece = &piece, .npiece = 1, .bytes = 1};
+    w->ops->xfer(w->link, &read);
+    wire_until(w, RME_EV_XFER_DONE, 1);
+    w->ops->dereg(w->f, &mr);
     for (;;) {
         assert_true(wire_now() < end);
         w->nseen = 0;

@@ -16,6 +16,7 @@ static void join(struct rme_link *to)
     side->is_side = true;
     side->main = to;
     to->side = side;
+    to->may_stripe = true;
 }
 
 static void begin(void)
@@ -280,7 +281,11 @@ static void offer_leads_to_a_side(void **state)
     size_t length = ib_side_offer(l, offer);
     assert_in_range(length, 20 + 17, IB_ANSWER_MAX - IB_HELLO_MAX);
     /* the same link as if it had been offered one */
-    ib_side_seek(l, offer, length);
+    ib_side_keep(l, offer, length);
+    assert_null(l->side); /* of many connections few have large transfers */
+    assert_false(ib_stripe_wanted(l, 999));
+    assert_null(l->side);
+    assert_false(ib_stripe_wanted(l, 1000));
     side = l->side;
     assert_non_null(side);
     assert_ptr_equal(side->f, other);
@@ -290,6 +295,8 @@ static void offer_leads_to_a_side(void **state)
     memcpy(request, side->hello, side->hello_length);
     assert_null(ib_side_main(other, request)); /* it has one */
     ib_link_destroy(side);
+    assert_null(l->side);
+    assert_false(ib_stripe_wanted(l, 1000)); /* once is enough */
     assert_null(l->side);
     /* with another secret, over its own rail, on its way down: it gets none */
     assert_ptr_equal(ib_side_main(other, request), l);
@@ -317,8 +324,9 @@ static void offers_of_strangers(void **state)
         size_t real = ib_side_offer(l, offer);
         for (size_t i = round % 2 ? 4 : 16; i < sizeof(offer); i++)
             offer[i] = i < real && random() % 4 ? offer[i] : (uint8_t)random();
-        ib_side_seek(l, offer, length);
-        ib_side_seek(l, offer, 0);
+        ib_side_keep(l, offer, length);
+        for (int i = 0; i < 3; i++)
+            assert_false(ib_stripe_wanted(l, 1000));
         for (unsigned n = 0; n < other->nslots; n++)
             assert_true(!other->slots[n].link || other->slots[n].link == l->side);
         if (l->side)

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* reports.c - what becomes of the reports of queue/. */
+#include "bmi_ib/link/links.h"
+
+const struct ib_reports ib_link_reports = {
+    .failed = ib_link_fail,
+    .all_failed = ib_link_fail_all,
+    .marked = ib_link_drained,
+    .wanted = ib_side_wanted,
+    .heard = ib_link_established,
+};
