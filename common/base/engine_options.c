@@ -50,7 +50,8 @@ const struct rme_option_row rme_engine_options[] = {
      "Receive buffers promised to all connections that others made, together, beyond the "
      "one that each has, where the device keeps those that it was given.  No connection gets "
      "more than a part of what is left; idle ones give theirs back.  Peers of before, which "
-     "need four, are refused when nothing is left.  What a shared queue was given stays with "
+     "need four, are refused when nothing is left; one that has to wait for `kept_bytes` "
+     "gets three whatever is left.  What a shared queue was given stays with "
      "it; where each connection has its own, idle ones give back one with each message, the "
      "probes of `idle_keepalive_ms` included.  Raise it where hundreds of clients of a "
      "server that has no shared queue are busy at once.",

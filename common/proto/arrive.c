@@ -25,6 +25,13 @@ void rme_arrival_drop(struct rme *rme, const struct rme_arrival *arrival)
         rme->ops->rx_return(rme->fabric, arrival->rx);
 }
 
+/* Does such a message take a credit beyond the reserve? */
+static bool starts(uint8_t type)
+{
+    return type == RME_WIRE_EAGER || type == RME_WIRE_UNEXPECTED || type == RME_WIRE_RTS ||
+           type == RME_WIRE_INVITE || type == RME_WIRE_PING;
+}
+
 void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
 {
     struct rme *rme = peer->rme;
@@ -48,6 +55,8 @@ void rme_take_message(struct rme_peer *peer, const struct rme_arrival *arrival)
     }
     if (message->type == RME_WIRE_FIN)
         peer->credit.untold = true;
+    if (starts(message->type))
+        rme_credit_started(&peer->credit);
     if (arrival->rx == NULL)
         rme_fast_took(peer, message);
     if (!rme_node_alone(&peer->talk->fast.early)) {

@@ -30,7 +30,7 @@
  * longer than it needs, and at the end of the link the peer is believed only if it has taken
  * all.
  *
- * Where it does not hold.  A peer that makes us keep more than its share gets no credits back
+ * Where it does not hold.  A peer that makes us keep more than its share gets few credits back
  * (keep.c), and so is not told what we have taken: the count and the credits are one field, and
  * to send the one without the other takes a message that version 1 does not have.  To hold our
  * own answers back instead could block, as our host may want them out before it takes what we

@@ -301,7 +301,10 @@ static void push(struct rme_peer *peer)
     start(peer);
     if (peer->bye_due)
         rme_peer_say_bye(peer);
-    if (rme_credit_due(&peer->credit) && rme_node_alone(&peer->answer) && !rme_keep_waits(peer))
+    rme_keep_look(peer);
+    if (peer->credit.withholds)
+        rme_grant_reserve(peer);
+    if (rme_credit_due(&peer->credit) && rme_node_alone(&peer->answer))
         rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN);
 }
 

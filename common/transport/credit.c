@@ -55,7 +55,7 @@
  * none while it has been granted fewer than 4: whatever it sends may take its last credit, with
  * one exception: if as many messages of B as A has promised have arrived and are owed still, or
  * wait to be taken (defer.c), the last credit of A is only for a message that returns at least
- * one.  An immediate returns none, nor does a header that has to withhold them (keep.c).  Let
+ * one.  An immediate returns none, and a header may return none where some are withheld.  Let
  * nothing be in flight, and A have 0.  Then owed(B) = G >= 1, so B must send a CREDIT message,
  * and does unless have(B) = 0; not at once, as an answer of its host may take the credit along,
  * but at the latest when a call of its host has nothing for it, or after ANSWER_CALLS of them
@@ -91,6 +91,16 @@
  * returned.  So who waits for a place waits as for a credit: let nothing be in flight; then the
  * owner must send a CREDIT message, and that it can is shown as above.  Where reports are apart
  * nobody waits for one: what comes back may be the credits of reports.
+ *
+ * Withholding.  From a peer that makes us keep too much (keep.c) B withholds what A would need
+ * to start something: it returns what A lacks of 2 in hand, no more, and promises at least 4
+ * first.  A, if it keeps its reserve, is kept from data only.  Let nothing be in flight, and A
+ * wait with control: then have(A) <= 1, so B owes G - have(A) >= G/2, of which one at least may
+ * be returned, and B must send a CREDIT message.  That it can, and that B's own messages go, is
+ * shown as above, where a CREDIT message is only said to return one or more.  B sends one for
+ * each message of A then, and A one for at least two of B, so that dies out.  Only if both
+ * withhold from each other is each CREDIT message answered by another one, until one of the
+ * hosts takes something.
  *
  * No endless exchange.  CREDIT messages use credits too.  But one is sent for at least G/2 >= 2
  * messages received, or to promise more, which has a limit, so an exchange of nothing but
@@ -133,17 +143,18 @@ uint16_t rme_credit_give(struct rme_credit *credit)
     uint16_t give = ready > UINT16_MAX ? UINT16_MAX : (uint16_t)ready;
 
     credit->owed -= give;
-    credit->bulk_given = credit->bulk - rme_credit_bulk_back(credit);
-    credit->untold = credit->untold && give < ready;
+    if (!credit->withholds)
+        credit->bulk_given = credit->bulk - rme_credit_bulk_back(credit);
+    credit->untold = credit->untold && (give < ready || credit->withholds);
     return give;
 }
 
 uint32_t rme_credit_give_more(struct rme_credit *credit)
 {
-    uint32_t give = credit->grown;
+    uint32_t give = rme_credit_more(credit);
 
     credit->promised += give;
-    credit->grown = 0;
+    credit->grown -= give;
     return give;
 }
 
@@ -166,6 +177,14 @@ int rme_credit_used(struct rme_credit *credit)
     credit->owed++;
     credit->taken++;
     return 0;
+}
+
+void rme_credit_withhold(struct rme_credit *credit, bool withholds)
+{
+    /* what it has, what it gets until it keeps a reserve, and one more */
+    if (withholds && !credit->withholds)
+        credit->starts_left = credit->promised - credit->owed + RME_CREDITS_RESERVE + 1;
+    credit->withholds = withholds;
 }
 
 void rme_credit_grow(struct rme_credit *credit, uint32_t count)

@@ -38,6 +38,9 @@ struct rme_credit {
      * in lent memory (fast_early.c). */
     uint32_t keeps_from, keeps_bulk;
     bool keeps;
+    bool withholds; /* the peer gets back what control takes, and no more (keep.c) */
+    /* then: messages that start something and may still come of it, if it keeps its reserve */
+    uint32_t starts_left;
     bool lean;    /* the peer promised fewer than RME_CREDITS_RESERVE at first */
     bool exact;   /* both sides return what they took and nothing else, see credit.c */
     bool untold;  /* among what is owed is a report (an immediate or FIN) of the peer */
@@ -80,6 +83,16 @@ int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more);
  * left. */
 int rme_credit_used(struct rme_credit *credit);
 
+/* From now on the peer gets back what it was promised, or what control takes only. */
+void rme_credit_withhold(struct rme_credit *credit, bool withholds);
+
+/* A message of the peer that starts something was taken. */
+static inline void rme_credit_started(struct rme_credit *credit)
+{
+    if (credit->withholds && credit->starts_left != 0)
+        credit->starts_left--;
+}
+
 /* `count` more buffers are there for the peer. */
 void rme_credit_grow(struct rme_credit *credit, uint32_t count);
 
@@ -108,7 +121,16 @@ static inline uint32_t rme_credit_back(const struct rme_credit *credit)
 
 static inline uint32_t rme_credit_ready(const struct rme_credit *credit)
 {
-    return credit->owed - rme_credit_back(credit);
+    uint32_t ready = credit->owed - rme_credit_back(credit);
+    uint32_t in_hand = credit->promised - credit->owed; /* or on the way, either way */
+    uint32_t few = 0;
+
+    if (!credit->withholds)
+        return ready;
+    if (credit->promised >= RME_CREDITS_RESERVE && in_hand < RME_CREDIT_CONTROL &&
+        credit->starts_left != 0)
+        few = RME_CREDIT_CONTROL - in_hand;
+    return ready < few ? ready : few;
 }
 
 /* Likewise, bytes of lent memory. */
@@ -132,6 +154,12 @@ static inline bool rme_credit_keeps_much(const struct rme_credit *credit)
            (rme_credit_bulk_late(credit) && rme_credit_bulk_back(credit) >= credit->bulk_due);
 }
 
+/* Buffers that are promised with the next CREDIT message, if it goes now. */
+static inline uint32_t rme_credit_more(const struct rme_credit *credit)
+{
+    return credit->withholds && credit->promised >= RME_CREDITS_RESERVE ? 0 : credit->grown;
+}
+
 /* Must a CREDIT message go when nothing else does? */
 static inline bool rme_credit_due(const struct rme_credit *credit)
 {
@@ -141,7 +169,7 @@ static inline bool rme_credit_due(const struct rme_credit *credit)
             (credit->owed >= credit->promised / 2 ||
              (credit->bulk_due != 0 && bulk >= credit->bulk_due) ||
              rme_credit_bulk_late(credit))) ||
-           credit->grown != 0;
+           rme_credit_more(credit) != 0;
 }
 
 /*

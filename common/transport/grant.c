@@ -70,6 +70,28 @@ void rme_grant_settle(struct rme_peer *peer)
     rme_grant_lend(peer, peer->lent - used);
 }
 
+/* The fabric has so many more for it: they are promised. */
+static void promise(struct rme_peer *peer, uint32_t more)
+{
+    uint32_t again = more < peer->spare ? more : peer->spare; /* they are lent already */
+
+    rme_credit_grow(&peer->credit, more);
+    peer->spare -= again;
+    rme_grant_lend(peer, peer->lent + more - again);
+    peer->grew = true;
+}
+
+void rme_grant_reserve(struct rme_peer *peer)
+{
+    uint32_t promised = peer->credit.promised + peer->credit.grown;
+
+    if (promised >= RME_CREDITS_RESERVE)
+        return;
+    rme_grant_settle(peer);
+    if (peer->rme->ops->rx_reserve(peer->link, RME_CREDITS_RESERVE - promised) == 0)
+        promise(peer, RME_CREDITS_RESERVE - promised);
+}
+
 void rme_grant_grow(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
@@ -90,12 +112,8 @@ void rme_grant_grow(struct rme_peer *peer)
     error = more == 0 ? -ENOSPC : rme->ops->rx_reserve(peer->link, more);
     while (error == -ENOSPC && more > 1) /* the network has less: as many as it has */
         error = rme->ops->rx_reserve(peer->link, more /= 2);
-    if (error != 0)
-        return;
-    rme_credit_grow(&peer->credit, more);
-    peer->spare -= more < spare ? more : spare;
-    rme_grant_lend(peer, peer->lent + more - (spare - peer->spare));
-    peer->grew = true;
+    if (error == 0)
+        promise(peer, more);
 }
 
 void rme_grant_rest(struct rme_peer *peer)

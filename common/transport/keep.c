@@ -12,17 +12,25 @@
  * The process has a bound, too, which no peer knows: option kept_bytes.  From half of it on
  * nobody's promise of buffers grows, and a host that holds at least a fair share of that half
  * (one part of so many as there are hosts that hold anything, and one more) gets no further
- * link, and those of its links that hold a fair share of that share get no credits back.  They
- * come to rest when theirs are used up, and go on when they hold less, or all do.  Whoever
- * holds less than a fair share does not notice:  neither other hosts, nor links of the same
- * one.  The shares of that half add up to less than the other half, so what is kept stays below
- * the bound, but for what was promised when half of it was reached.
+ * link, and those of its links that hold a fair share of that share get no credits back but
+ * the two that control takes.  They start nothing when the others are used up, and go on when
+ * they hold less, or all do.  Whoever holds less than a fair share does not notice:  neither
+ * other hosts, nor links of the same one.  The shares of that half add up to less than the
+ * other half, so what is kept stays below the bound, but for what was promised when half of it
+ * was reached.
  *
  * Why that does not block for ever.  What is kept goes when our host takes it, or with its
- * link.  A peer without credits cannot answer, so an operation with it may wait; a cancel that
- * waits too long ends the link (cancel_timeout_ms), and with it all that is kept for it.
- * Credits that are withheld are returned later and in order, so what they tell is late, not
- * wrong.
+ * link.  It may take one message after the other, and the first may be one that is still to be
+ * moved; or it waits for an answer to be sent before it takes anything.  For that the peer has
+ * to answer, and to return our credits.  It can: who keeps a reserve starts nothing with two
+ * credits, and whatever it uses of them comes back at once, by the proof of credit.c.  A link
+ * that was promised too few for a reserve is promised them when it has to wait, whatever is
+ * left of the pool: they are fewer bytes than what is kept for such a link, unless its host has
+ * very many.  If the device has none left, or the peer starts more than it can with its reserve
+ * kept (it breaks the rule), the link gets nothing back, and an operation with it may wait; a
+ * cancel that waits too long ends the link (cancel_timeout_ms), and with it all that is kept
+ * for it.  Credits that are withheld are returned later and in order, so what they tell is
+ * late, not wrong.
  *
  * Memory goes back to the system when little is left of much, or few are left of many peers,
  * whose links needed it: malloc keeps what is freed between what is not.  The table of ops
@@ -153,15 +161,19 @@ bool rme_keep_may_grow(const struct rme_keep *keep)
     return !is_tight(keep);
 }
 
-bool rme_keep_waits(struct rme_peer *peer)
+void rme_keep_look(struct rme_peer *peer)
 {
-    struct rme_keep *keep = &peer->rme->keep;
+    rme_credit_withhold(&peer->credit, is_greedy(peer));
+    if (!peer->credit.withholds || !rme_node_alone(&peer->keep_wait))
+        return;
+    rme_node_append(&peer->rme->keep.waiting, &peer->keep_wait);
+    rme_peer_kick(peer); /* it may lack a reserve */
+}
 
-    if (!is_greedy(peer))
-        return false;
-    if (rme_node_alone(&peer->keep_wait))
-        rme_node_append(&keep->waiting, &peer->keep_wait);
-    return true;
+uint32_t rme_keep_returns(struct rme_peer *peer)
+{
+    rme_keep_look(peer);
+    return rme_credit_ready(&peer->credit);
 }
 
 /* Those that need not wait any more are pushed: their credits go back. */
@@ -176,6 +188,7 @@ static void let_go(struct rme_keep *keep)
         if (is_greedy(peer))
             continue;
         rme_node_remove(&peer->keep_wait);
+        rme_credit_withhold(&peer->credit, false);
         rme_peer_kick(peer);
     }
 }

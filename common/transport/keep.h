@@ -48,7 +48,10 @@ void rme_unkeep(struct rme_peer *peer, uint64_t bytes);
 bool rme_keep_full(const struct rme_keep *keep, const struct rme_host *host);
 /* May the peer's promise grow? */
 bool rme_keep_may_grow(const struct rme_keep *keep);
-/* Must the peer wait for its credits?  If so, it is kicked when that is over. */
-bool rme_keep_waits(struct rme_peer *peer);
+/* Must the peer wait for its credits, but for a few?  Its account says so from now on; if it
+ * must, it is kicked when that is over. */
+void rme_keep_look(struct rme_peer *peer);
+/* The same; credits that may go back to it now. */
+uint32_t rme_keep_returns(struct rme_peer *peer);
 
 #endif

@@ -349,9 +349,10 @@ void rme_peer_watch_cancel(struct rme_peer *peer)
  * its silence says nothing. */
 static bool can_answer(struct rme_peer *peer)
 {
+    rme_keep_look(peer);
     return peer->credit.owed == 0 ||
            peer->credit.promised - peer->credit.owed >= RME_CREDIT_CONTROL ||
-           !rme_keep_waits(peer);
+           !peer->credit.withholds;
 }
 
 /* Watches a link. */

@@ -21,8 +21,7 @@ static bool may_last(struct rme_peer *peer, uint32_t returns)
 
 bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class)
 {
-    return rme_credit_may(&peer->credit, class) ||
-           may_last(peer, rme_keep_waits(peer) ? 0 : rme_credit_ready(&peer->credit));
+    return rme_credit_may(&peer->credit, class) || may_last(peer, rme_keep_returns(peer));
 }
 
 bool rme_peer_may_report(struct rme_peer *peer)
@@ -58,7 +57,8 @@ void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_messag
     out->flags = peer->credit.stalled ? RME_WIRE_F_STALLED : 0;
     peer->credit.stalled = false;
     out->tag = 0;
-    out->credits = rme_keep_waits(peer) ? 0 : rme_credit_give(&peer->credit);
+    rme_keep_look(peer);
+    out->credits = rme_credit_give(&peer->credit);
     out->eager_taken = peer->holding[RME_EXPECTED].taken;
     out->unexpected_taken = peer->holding[RME_UNEXPECTED_STREAM].taken;
     rme_credit_spend(&peer->credit);

@@ -261,6 +261,9 @@ static inline void rme_grant_more(struct rme_peer *peer)
     if (peer->spare != 0 || pool->lent < pool->limit)
         rme_grant_grow(peer);
 }
+/* It gets none back for now, but for a few (keep.c): it is promised as many as keep a reserve,
+ * whatever is left of the pool. */
+void rme_grant_reserve(struct rme_peer *peer);
 /* The link is idle, or begins: it is in use when some messages have come. */
 void rme_grant_rest(struct rme_peer *peer);
 /* So many have come: it gets what is usual. */

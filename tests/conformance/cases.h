@@ -160,6 +160,7 @@
     X(rendezvous_flood_unposted)                                                               \
     X(unexpected_flood_unclaimed)                                                              \
     X(greedy_hosts_wait_alone)                                                                 \
+    X(greedy_link_ends_what_it_began)                                                          \
     X(unexpected_kept_by_the_host)                                                             \
     X(unexpected_ends_the_wait)                                                                \
     X(clients_200)                                                                             \

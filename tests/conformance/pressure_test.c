@@ -373,6 +373,67 @@ void greedy_hosts_wait_alone(void **state)
     blob_free(&in);
 }
 
+/*
+ * A link that waits because too much is kept for it ends what it has begun, whoever moves that,
+ * and gets answers, though the host takes nothing else of it before.
+ */
+void greedy_link_ends_what_it_began(void **state)
+{
+    enum { MANY = 2000, SIZE = 500, LARGE = 300000, HALF = 512 << 10, ANSWERS = 200 };
+    static const char *const options[] = {"kept_bytes=1M,rndv=write",
+                                          "kept_bytes=1M,rndv=read"};
+    static struct op send[MANY], recv[MANY];
+    struct blob out, in, large[2];
+    struct op large_op[2];
+    void *none = NULL;
+
+    (void)state;
+    for (int o = 0; o < 2; o++) {
+        struct pair p;
+
+        bed_options(options[o]);
+        pair_open(&p);
+        blob_flat(&out, SIZE);
+        blob_flat(&in, SIZE);
+        blob_flat(&large[0], LARGE);
+        blob_flat(&large[1], LARGE);
+        blob_fill(&large[0], 1);
+        post_send(&large_op[0], p.client, p.to_server, &large[0], 1);
+        for (int i = 0; i < MANY; i++)
+            post_send(&send[i], p.client, p.to_server, &out, 2);
+        pump_until_counter(p.server, "kept_bytes", HALF);
+        pump_times(200);
+        post_recv(&large_op[1], p.server, p.to_client, &large[1], 1);
+        pump_until_all(large_op, 2);
+        op_check(&large_op[0], LARGE);
+        op_check(&large_op[1], LARGE);
+        blob_check(&large[1], 1, LARGE);
+        assert_true(node_counter(p.server, "kept_bytes") >= HALF);
+        for (int i = 0; i < ANSWERS; i++) {
+            struct op ops[2];
+
+            post_recv(&ops[0], p.client, p.to_server, &in, 3);
+            post_send(&ops[1], p.server, p.to_client, &out, 3);
+            pump_until_all(ops, 2);
+            op_check(&ops[0], SIZE);
+        }
+        assert_true(node_counter(p.server, "kept_bytes") >= HALF);
+        for (int i = 0; i < MANY; i++) {
+            post_recv(&recv[i], p.server, p.to_client, &in, 2);
+            pump_until_reported(&recv[i]);
+            op_check(&recv[i], SIZE);
+        }
+        pump_until_all(send, MANY);
+        assert_int_equal(node_counter(p.server, "kept_bytes"), 0);
+        for (int i = 0; i < 2; i++)
+            blob_free(&large[i]);
+        blob_free(&out);
+        blob_free(&in);
+        bed_teardown(&none);
+        bed_setup(&none);
+    }
+}
+
 /* The device of whoever moves them has so many transfers of large messages, and no more. */
 static void settles_at(uint64_t before, uint64_t transfers)
 {

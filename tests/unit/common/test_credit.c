@@ -325,10 +325,10 @@ static void a_small_pool_is_used_up(void **state)
 /*
  * One side: its account, the data, control messages and immediates that it still has to send,
  * how often its promise may still grow, how often it may still give up what it was granted, lay
- * an arrival aside, or return nothing for a while, and what is on the way to it.  The state
+ * an arrival aside, or return what control takes only, and what is on the way to it.  The state
  * space is explored to the end: in no state may a message meet no buffer, what is told of
  * messages taken is always true, and no state without a possible step may have anything left to
- * send.
+ * send, but for data where somebody withholds credits, and may do so for ever.
  */
 #define IN_FLIGHT 8
 #define GROWTH    2
@@ -342,12 +342,12 @@ struct message {
     uint8_t credits, more, back;
     uint8_t taken; /* by its sender when it was sent */
     bool report;   /* which says nothing of all this */
+    bool starts;   /* and this is data */
 };
 
 struct side {
     struct rme_credit credit;
     struct work work;
-    bool withholds;
     uint8_t aside; /* arrivals that are not taken yet */
     uint8_t taken;
     uint8_t nflight;
@@ -393,6 +393,8 @@ static void reduce(struct model *m)
                                       : 0;
         me->credit.taken = me->credit.keeps ? me->credit.taken - me->credit.keeps_from : 0;
         me->credit.keeps_from = 0;
+        if (!me->credit.withholds)
+            me->credit.starts_left = 0;
     }
 }
 
@@ -414,7 +416,7 @@ static void visit(struct model *m)
 /* A message with a header goes out. */
 static void put(struct side *me, struct side *peer, struct message message)
 {
-    message.credits = me->withholds ? 0 : (uint8_t)rme_credit_give(&me->credit);
+    message.credits = (uint8_t)rme_credit_give(&me->credit);
     message.taken = (uint8_t)(me->taken - me->credit.owed - me->aside);
     rme_credit_spend(&me->credit);
     peer->flight[peer->nflight++] = message;
@@ -423,8 +425,7 @@ static void put(struct side *me, struct side *peer, struct message message)
 static bool may(const struct side *me, enum rme_credit_class class)
 {
     return rme_credit_may(&me->credit, class) ||
-           rme_credit_may_last(&me->credit, me->withholds ? 0 : rme_credit_ready(&me->credit),
-                               me->aside);
+           rme_credit_may_last(&me->credit, rme_credit_ready(&me->credit), me->aside);
 }
 
 static bool send_one(const struct model *from, int s, enum rme_credit_class class)
@@ -437,14 +438,16 @@ static bool send_one(const struct model *from, int s, enum rme_credit_class clas
     if (peer->nflight == IN_FLIGHT)
         return false;
     if (class == RME_CREDIT_RETURN) {
-        if (!rme_credit_may(&me->credit, class) || !rme_credit_due(&me->credit) ||
-            me->withholds)
+        if (!rme_credit_may(&me->credit, class) || !rme_credit_due(&me->credit))
             return false;
         message.more = (uint8_t)rme_credit_give_more(&me->credit);
     } else if (*left == 0 || !may(me, class)) {
         return false;
     } else {
         --*left;
+        /* it matters to a side that withholds, or will */
+        message.starts =
+            class == RME_CREDIT_DATA && (peer->credit.withholds || peer->work.holds != 0);
     }
     put(me, peer, message);
     visit(&m);
@@ -518,6 +521,9 @@ static bool receive_one(const struct model *from, int s, bool aside, bool stays)
     memset(&me->flight[me->nflight], 0, sizeof(me->flight[0]));
     assert_true(me->aside + me->credit.owed < me->credit.promised); /* there was a buffer */
     me->taken++;
+    if (message.starts)
+        rme_credit_started(&me->credit);
+    assert_true(!me->credit.withholds || me->credit.starts_left != 0);
     me->work.defers -= aside;
     me->aside += aside;
     me->work.stays -= stays;
@@ -552,17 +558,20 @@ static bool grow_one(const struct model *from, int s)
     return true;
 }
 
-static bool withhold_or_not(const struct model *from, int s)
+/* Who begins to withhold promises what keeps a reserve. */
+static void withhold_or_not(const struct model *from, int s)
 {
     struct model m = *from;
     struct side *me = &m.side[s];
+    uint32_t promised = me->credit.promised + me->credit.grown;
 
-    if (!me->withholds && me->work.holds == 0)
-        return false;
-    me->work.holds -= !me->withholds;
-    me->withholds = !me->withholds;
+    if (!me->credit.withholds && me->work.holds == 0)
+        return;
+    me->work.holds -= !me->credit.withholds;
+    rme_credit_withhold(&me->credit, !me->credit.withholds);
+    if (me->credit.withholds && promised < RME_CREDITS_RESERVE)
+        rme_credit_grow(&me->credit, RME_CREDITS_RESERVE - promised);
     visit(&m);
-    return true;
 }
 
 /* promised[s] is what side s promises at first. */
@@ -594,11 +603,13 @@ static void explore(bool exact, const uint32_t promised[2], const struct work wo
             stepped |= take_one_of_those_aside(&m, s);
             stepped |= grow_one(&m, s);
             stepped |= yield_one(&m, s);
-            stepped |= withhold_or_not(&m, s);
         }
+        for (int s = 0; s < 2; s++)
+            withhold_or_not(&m, s);
         if (!stepped) {
             for (int s = 0; s < 2; s++) {
-                assert_int_equal(m.side[s].work.data, 0);
+                if (!m.side[1 - s].credit.withholds && !m.side[s].credit.withholds)
+                    assert_int_equal(m.side[s].work.data, 0);
                 assert_int_equal(m.side[s].work.control, 0);
                 assert_int_equal(m.side[s].work.reports, 0);
             }
@@ -636,6 +647,10 @@ static void no_order_of_events_blocks(void **state)
         explore_alike(exact, 5, (struct work){.data = 4, .control = 3});
         explore_alike(exact, 8, (struct work){.data = 4, .control = 2});
         explore_alike(exact, 4, (struct work){.data = 3, .control = 1, .growth = 1});
+        for (uint32_t credits = 4; credits <= 5; credits++)
+            explore(exact, (uint32_t[]){credits, 4},
+                    (struct work[]){{.data = 2, .control = 2, .holds = 1},
+                                    {.data = 4, .control = 3}});
     }
     explore_alike(true, 4, (struct work){.data = 1, .growth = 1, .yields = 1});
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Who makes the engine keep more than its share gets no credits back (keep.c), and is told what
- * was taken later: in order, all of it, and when less is kept.
+ * Who makes the engine keep more than its share gets no credits back but those of its reserve
+ * (keep.c), and is told what was taken later: in order, all of it, and when less is kept.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -127,7 +127,7 @@ static void who_is_greedy_is_told_late_and_in_order(void **state)
     assert_true(told() > 0 && told() < said); /* what it heard before */
     more = said - told();
     scripted_hush();
-    while (scripted.have > 1) { /* more than half of its buffers are owed to it */
+    while (scripted.have > RME_CREDIT_CONTROL) { /* more than half of its buffers are owed */
         say_eager();
         more++;
     }
@@ -144,6 +144,42 @@ static void who_is_greedy_is_told_late_and_in_order(void **state)
     take_until(1);
 }
 
+/* What moves operations takes the reserve, and that comes back each time. */
+static void who_is_greedy_keeps_its_reserve(void **state)
+{
+    (void)state;
+    open_it();
+    keep_until(HALF);
+    while (scripted.have > RME_CREDIT_CONTROL)
+        say_eager();
+    for (unsigned i = 0; i < 100; i++) {
+        scripted_hush();
+        scripted_say((struct rme_wire_message){.type = RME_WIRE_CREDIT}, NULL);
+        assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
+        assert_int_equal(told(), 1);
+        assert_int_equal(scripted.have, RME_CREDIT_CONTROL);
+    }
+    assert_int_equal(rme_counter_value(scripted.rme, "protocol_errors"), 0);
+    take_until(1);
+}
+
+/* Who takes the reserve for messages that we have to keep gets none at last. */
+static void who_spends_its_reserve_comes_to_rest(void **state)
+{
+    unsigned more = 0;
+
+    (void)state;
+    open_it();
+    keep_until(HALF);
+    for (; scripted.have > 0 && more < 200; more++)
+        say_eager();
+    assert_in_range(more, 1, 64 + RME_CREDITS_RESERVE + 1 + RME_CREDIT_CONTROL);
+    assert_int_equal(scripted.have, 0);
+    scripted_hush();
+    take_until(1);
+    assert_true(told() > 32);
+}
+
 /* For some times TIMEOUT_MS, or until the link is given up. */
 static void be_silent(void)
 {
@@ -153,7 +189,8 @@ static void be_silent(void)
     }
 }
 
-/* The peer is asked whether it is there, and has no credit to say so: we give it none. */
+/* The peer is asked whether it is there, and has no credit to say so: it has spent its reserve,
+ * and we give it none. */
 static void who_has_nothing_to_answer_with_is_not_dead(void **state)
 {
     uint64_t since;
@@ -161,7 +198,7 @@ static void who_has_nothing_to_answer_with_is_not_dead(void **state)
     (void)state;
     open_with(OPTIONS "1M,idle_keepalive_ms=20,peer_timeout_ms=" TIMEOUT_TEXT, 1024);
     keep_until(HALF);
-    while (scripted.have > 1)
+    while (scripted.have > 0)
         say_eager();
     scripted_hush();
     be_silent();
@@ -332,6 +369,8 @@ int main(void)
         cmocka_unit_test_teardown(of_whom_the_host_gives_up_nothing_is_kept, close_it),
         cmocka_unit_test_teardown(who_keeps_little_is_told_with_each_word, close_it),
         cmocka_unit_test_teardown(who_is_greedy_is_told_late_and_in_order, close_it),
+        cmocka_unit_test_teardown(who_is_greedy_keeps_its_reserve, close_it),
+        cmocka_unit_test_teardown(who_spends_its_reserve_comes_to_rest, close_it),
         cmocka_unit_test_teardown(who_has_nothing_to_answer_with_is_not_dead, close_it),
         cmocka_unit_test_teardown(who_could_answer_and_does_not_is_dead, close_it),
     };
