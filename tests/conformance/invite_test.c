@@ -76,6 +76,25 @@ static void server_has_heard(struct pair *p)
     mark(p->client, p->to_server, p->server, p->to_client);
 }
 
+/* Has it the credits to start something at once?  Who has few reserves none of them. */
+static bool may_start(struct node *n, struct rme_addr *peer)
+{
+    uint64_t needed = node_attribute(n, peer, "credits_granted") < 4 ? 1 : 3;
+
+    return node_attribute(n, peer, "credits_free") >= needed;
+}
+
+/* Until both may: credits of what they said before are still on their way back. */
+static void both_may_start(const struct pair *p)
+{
+    int64_t end = lane_now() + BED_PATIENCE_MS;
+
+    do {
+        assert_true(lane_now() < end);
+        pump();
+    } while (!may_start(p->client, p->to_server) || !may_start(p->server, p->to_client));
+}
+
 static void arrives(struct op *send, struct op *recv, const struct blob *in, uint64_t seed,
                     int64_t size)
 {
@@ -106,6 +125,8 @@ static void twenty_invited(const char *options, bool heard, unsigned control_of_
 
         blob_fill(&out, i);
         blob_canary(&in);
+        if (!heard) /* else the client would wait for a credit, and hear of it meanwhile */
+            both_may_start(&p);
         post_recv(&recv, p.server, p.to_client, &in, TAG);
         if (heard)
             client_has_heard(&p);
@@ -470,8 +491,10 @@ void invitations_taken_back_in_a_row(void **state)
 
         blob_fill(&out, i);
         blob_canary(&in);
+        both_may_start(&p);
         post_recv(&recv[0], p.server, p.to_client, &in, TAG);
         client_has_heard(&p);
+        both_may_start(&p);
         p.server->asleep = true; /* it has not seen that its receive is complete */
         post_send(&send, p.client, p.to_server, &out, TAG);
         pump_until_reported(&send);
