@@ -281,9 +281,9 @@ static uint64_t link_key(struct rme_link *l, uint64_t rkey)
     return (m ? m->rkey : 0) | (m && s ? (uint64_t)s->rkey << 32 : 0);
 }
 
-static unsigned link_lanes(const struct rme_link *l)
+static unsigned link_lanes(const struct rme_link *l, uint64_t bytes)
 {
-    return l->side && l->side->state == IB_UP ? 2 : 1;
+    return l->side && l->side->state == IB_UP && bytes >= l->f->stripe_bytes ? 2 : 1;
 }
 
 static const char *ib_link_peer(const struct rme_link *l)

@@ -289,9 +289,9 @@ struct rme_fabric_ops {
      * nothing to say. */
     void (*link_path)(const struct rme_link *link, char *text, size_t size);
 
-    /* How many transfers of an established link move side by side, each as fast as if it were
-     * alone: the devices that it has.  NULL: one. */
-    unsigned (*link_lanes)(const struct rme_link *link);
+    /* How many transfers of so many bytes move side by side on an established link, each as
+     * fast as if it were alone: the devices that it has for them.  NULL: one. */
+    unsigned (*link_lanes)(const struct rme_link *link, uint64_t bytes);
 
     /* Where there are no windows: the key by which the peer of this link reaches what was
      * registered with `rkey`; NULL: it is `rkey`, for every peer. */

@@ -165,7 +165,7 @@ void rme_move_start(struct rme *rme, struct rme_op *op)
     struct rme_rndv *r = op->rndv;
     uint64_t bound = rme->tuning.xfer_bytes;
     uint64_t most = r->whole ? op->size : bound / 2;
-    uint64_t made = bound * rme_peer_lanes(op->peer);
+    uint64_t made = bound * rme_peer_lanes(op->peer, most);
 
     while (!rme_node_alone(&r->openings) && r->move_bytes < made) {
         struct rme_opening *opening = rme_entry(r->openings.next, struct rme_opening, link);
@@ -235,7 +235,7 @@ bool rme_move_room(const struct rme_peer *peer, uint64_t bytes)
     const struct rme_tuning *tuning = &peer->rme->tuning;
     uint64_t most = peer->load.ops == 0 ? tuning->xfer_bytes : tuning->xfer_bytes / 2;
 
-    most *= rme_peer_lanes(peer);
+    most *= rme_peer_lanes(peer, bytes);
     return peer->xfers < tuning->xfers_peer &&
            (peer->xfers == 0 || peer->xfer_bytes + bytes <= most);
 }

@@ -226,11 +226,12 @@ static inline uint64_t rme_peer_key(const struct rme_peer *peer, uint64_t rkey)
     const struct rme_fabric_ops *ops = peer->rme->ops;
     return ops->link_key != NULL ? ops->link_key(peer->link, rkey) : rkey;
 }
-/* So many devices carry its data. */
-static inline unsigned rme_peer_lanes(const struct rme_peer *peer)
+/* So many devices carry transfers of that size. */
+static inline unsigned rme_peer_lanes(const struct rme_peer *peer, uint64_t bytes)
 {
     const struct rme_fabric_ops *ops = peer->rme->ops;
-    return ops->link_lanes != NULL && peer->link != NULL ? ops->link_lanes(peer->link) : 1;
+    return ops->link_lanes != NULL && peer->link != NULL ? ops->link_lanes(peer->link, bytes)
+                                                         : 1;
 }
 /* Are there credits for a message of this class?  If not, the peer hears of it. */
 bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);

@@ -199,7 +199,7 @@ struct rme_link *bench_dial(const char *uri, const char *hello, void *owner)
 
 static bool has_both(const struct host *h)
 {
-    return lane.ops->link_lanes && lane.ops->link_lanes(h->link) == 2;
+    return lane.ops->link_lanes && lane.ops->link_lanes(h->link, 1) == 2;
 }
 
 /* The second device comes when the client has something for two. */

@@ -156,7 +156,8 @@ static void connect_both(struct wire *w, const char *uri)
     struct rme_mr mr;
     struct rme_lseg seg = {&byte, 1, 0};
     wire_connect(w, uri);
-    assert_int_equal(w->ops->link_lanes(w->link), 1); /* until there is something for two */
+    assert_int_equal(w->ops->link_lanes(w->link, SIZE),
+                     1); /* until there is something for two */
     assert_int_equal(w->ops->reg(w->f, &byte, 1, RME_ACCESS_LOCAL_WRITE, &mr), 0);
     seg.lkey = mr.lkey;
     struct rme_piece piece = {w->offer.base, w->offer.rkey, &seg, 1};
@@ -170,7 +171,7 @@ static void connect_both(struct wire *w, const char *uri)
         assert_true(wire_send(w, WIRE_ASK));
         wire_until(w, RME_EV_RECV, 1);
         memcpy(&w->offer, wire_event(w, RME_EV_RECV, 0)->text, sizeof(w->offer));
-        if (w->ops->link_lanes(w->link) == 2 && w->offer.rkey >> 32)
+        if (w->ops->link_lanes(w->link, SIZE) == 2 && w->offer.rkey >> 32)
             break;
     }
     w->nseen = 0;
@@ -327,7 +328,7 @@ static void side_dies_busy(void **state)
     wire_connect(&w, uri);
     assert_int_equal(rail_of(&w, w.link), rail);
     read_over(&w, w.link, here, &mr);
-    assert_int_equal(w.ops->link_lanes(w.link), 1);
+    assert_int_equal(w.ops->link_lanes(w.link, SIZE), 1);
     w.ops->dereg(w.f, &mr);
     wire_disconnect(&w);
     wire_stop(&w);
@@ -366,7 +367,7 @@ static void strangers_get_no_side(void **state)
         assert_true(ret != 0 || i % 3 == 0); /* four bytes are a hello like any */
         rdma_destroy_ep(id);
     }
-    assert_int_equal(w.ops->link_lanes(w.link), 2);
+    assert_int_equal(w.ops->link_lanes(w.link, SIZE), 2);
     assert_true(wire_send(&w, "echo this"));
     wire_until(&w, RME_EV_RECV, 1);
     assert_string_equal(wire_event(&w, RME_EV_RECV, 0)->text, "echo this");

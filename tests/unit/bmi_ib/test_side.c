@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
+#include "bmi_ib/bmi_ib.h"
 #include "rig.h"
 
 #define KEYS (UINT64_C(7) << 32 | 5) /* the peer's, of both */
@@ -154,6 +155,8 @@ static void some_are_not_striped(void **state)
     struct rme_xfer many[4];
     (void)state;
     begin();
+    assert_int_equal(bmi_ib_fabric()->link_lanes(l, 999), 1); /* no more of them at a time */
+    assert_int_equal(bmi_ib_fabric()->link_lanes(l, 1000), 2);
     for (int i = 0; i < 4; i++) {
         many[i] = write_of(RME_NOTIFY_IMM, (uint32_t)i);
         many[i].bytes = i % 2 ? 999 : 4096;
