@@ -103,8 +103,6 @@ static void check_events(int *from, int *op, bool *between, const uint8_t *memor
 
 static void in_order(bool read)
 {
-    struct work *work = calloc(OPS, sizeof(*work));
-    uint8_t *here = calloc(OPS, AREA), *there = calloc(OPS, AREA);
     struct rme_mr here_mr, there_mr;
     struct rme_range range;
     int seen = 0, op = 0, posted = 0;
@@ -112,6 +110,8 @@ static void in_order(bool read)
 
     if (!stripe_lane())
         skip();
+    struct work *work = calloc(OPS, sizeof(*work));
+    uint8_t *here = calloc(OPS, AREA), *there = calloc(OPS, AREA);
     assert_true(work && here && there);
     fill(read ? there : here);
     bench_connect();
@@ -169,14 +169,14 @@ void striped_reads_are_told_in_order(void **state)
 /* A link that ends in the middle: one LINK_DOWN, behind all else, and nothing moves then. */
 void a_striped_link_ends_once(void **state)
 {
-    struct work *work = calloc(OPS, sizeof(*work));
-    uint8_t *here = calloc(OPS, AREA), *there = calloc(OPS, AREA), *copy = malloc(OPS * AREA);
     struct rme_mr here_mr, there_mr;
     struct rme_range range;
 
     (void)state;
     if (!stripe_lane())
         skip();
+    struct work *work = calloc(OPS, sizeof(*work));
+    uint8_t *here = calloc(OPS, AREA), *there = calloc(OPS, AREA), *copy = malloc(OPS * AREA);
     assert_true(work && here && there && copy);
     fill(here);
     for (int round = 0; round < 6; round++) {

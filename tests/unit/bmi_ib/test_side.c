@@ -117,25 +117,25 @@ static void notification_waits_for_the_data(void **state)
     struct rme_event done;
     (void)state;
     begin();
-    a = write_of(RME_NOTIFY_IMM, 1);
+    a = write_of(RME_NOTIFY_NONE, 1);
     b = write_of(RME_NOTIFY_IMM, 2);
     c = write_of(RME_NOTIFY_NONE, 3);
-    ib_xfer(l, &a); /* alone: by the link */
+    ib_xfer(l, &a); /* nothing is before it: by the link */
     ib_xfer(l, &b);
     send_message();
     ib_xfer(l, &c);
     ib_flush(rig.f);
-    assert_int_equal(posted(l, IBV_WR_RDMA_WRITE_WITH_IMM), 1);
+    assert_int_equal(posted(l, IBV_WR_RDMA_WRITE_WITH_IMM), 0);
     assert_int_equal(posted(side, IBV_WR_RDMA_WRITE), 1);
     assert_int_equal(posted(side, IBV_WR_RDMA_WRITE_WITH_IMM), 0);
     assert_int_equal(posted(l, IBV_WR_SEND), 0);
-    assert_int_equal(posted(l, IBV_WR_RDMA_WRITE), 1); /* c, ahead of what waits */
+    assert_int_equal(posted(l, IBV_WR_RDMA_WRITE), 2); /* c ahead of what waits */
     complete(l);
     assert_int_equal(rig_count(RME_EV_XFER_DONE, NULL), 2);
     assert_int_equal(posted(l, IBV_WR_SEND), 0);
     complete(side);
     assert_int_equal(rig_count(RME_EV_XFER_DONE, NULL), 0); /* b is not told yet */
-    assert_int_equal(posted(l, IBV_WR_RDMA_WRITE_WITH_IMM), 2);
+    assert_int_equal(posted(l, IBV_WR_RDMA_WRITE_WITH_IMM), 1);
     assert_int_equal(posted(l, IBV_WR_SEND), 1);
     for (unsigned i = 0; i < rig.nposted; i++)
         if (rig.posted[i].imm == 2 && rig.posted[i].opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
@@ -147,6 +147,52 @@ static void notification_waits_for_the_data(void **state)
     assert_int_equal(l->load + side->load, 0);
     assert_int_equal(rig.stats.value[RME_C_STRIPED], 1);
     rig_close();
+}
+
+/* Of a transfer that is alone each has half, cut at a page, whatever it is made of. */
+static void alone_is_halved(void **state)
+{
+    (void)state;
+    for (unsigned pieces = 1; pieces <= 3; pieces++)
+        for (unsigned segments = 1; segments <= 4; segments++) {
+            struct rme_lseg part[3][4];
+            struct rme_piece of[3];
+            struct rme_xfer x = write_of(RME_NOTIFY_IMM, 9);
+            uint64_t at[2] = {0, 0}, total = 0;
+            struct rme_event done;
+            begin();
+            for (unsigned p = 0; p < pieces; p++) {
+                uint64_t bytes = 0;
+                for (unsigned s = 0; s < segments; s++) {
+                    part[p][s] = (struct rme_lseg){memory, 3000 + 700 * p + 111 * s, 7};
+                    bytes += part[p][s].length;
+                }
+                of[p] = (struct rme_piece){0x100000 * (p + 1), KEYS, part[p], segments};
+                total += bytes;
+            }
+            x.piece = of;
+            x.npiece = pieces;
+            x.bytes = total;
+            ib_xfer(l, &x);
+            ib_flush(rig.f);
+            for (unsigned i = 0; i < rig.nposted; i++) {
+                bool by_side = is_of(&rig.posted[i], side);
+                bool tells = total < 8192 && i + 1 == rig.nposted;
+                assert_int_equal(rig.posted[i].opcode,
+                                 tells ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE);
+                at[by_side] += rig.posted[i].bytes;
+            }
+            assert_int_equal(at[0] + at[1], total);
+            assert_int_equal(at[0], total < 8192 ? total : total / 2 / 4096 * 4096);
+            complete(l);
+            assert_int_equal(rig_count(RME_EV_XFER_DONE, NULL), total < 8192);
+            complete(side);
+            complete(l);
+            assert_int_equal(rig_count(RME_EV_XFER_DONE, &done), total >= 8192);
+            assert_int_equal(posted(l, IBV_WR_RDMA_WRITE_WITH_IMM), 1);
+            assert_int_equal(l->load + side->load, 0);
+            rig_close();
+        }
 }
 
 /* Keys without an upper half, and transfers that are too small, keep to the link. */
@@ -345,6 +391,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(message_waits_for_both_windows),
         cmocka_unit_test(notification_waits_for_the_data),
+        cmocka_unit_test(alone_is_halved),
         cmocka_unit_test(some_are_not_striped),
         cmocka_unit_test(down_comes_after_both),
         cmocka_unit_test(side_is_lost),
