@@ -312,7 +312,7 @@ int ib_link_deadline(struct rme_fabric *f)
     const struct rme_link *draining = TAILQ_FIRST(&f->draining),
                           *waning = TAILQ_FIRST(&f->waning), *way = TAILQ_FIRST(&f->ways);
     uint64_t first = ib_probe_deadline(f), now;
-    if (f->drained)
+    if (f->drained || f->resume) /* or what another rail let go on after it was polled */
         return 0;
     if (draining && draining->drain_end < first)
         first = draining->drain_end;
