@@ -104,6 +104,8 @@ start() { # LOG COMMAND...
 }
 
 # The median of a file of numbers, one a line.
+# A number of the measurement in $work/json, the first of that name.
+field() { sed -n "s/.*\"$1\": \[\{0,1\}\([0-9.]*\).*/\1/p" "$work/json" | head -n 1; }
 median() { sort -n "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2 }'; }
 
 # One run of a perftest program between two processes here, on port FIRST_PORT + PORT: MB/s (10^6 bytes; it reports units of 2^20

@@ -283,7 +283,7 @@ static uint64_t link_key(struct rme_link *l, uint64_t rkey)
 
 static unsigned link_lanes(const struct rme_link *l, uint64_t bytes)
 {
-    return l->side && l->side->state == IB_UP && bytes >= l->f->stripe_bytes ? 2 : 1;
+    return ib_is_striped(l, bytes) ? 2 : 1;
 }
 
 static const char *ib_link_peer(const struct rme_link *l)

@@ -66,6 +66,8 @@ void ib_link_names(struct rme_fabric *f);
 /* ---- rails.c ---- */
 /* The rail whose device this is; NULL: none. */
 struct rme_fabric *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx);
+/* Does it live, and has it a port for new connections? */
+bool ib_rail_usable(const struct rme_fabric *rail);
 /* The rail that a new connection begins with; NULL: all are dead. */
 struct rme_fabric *ib_rail_first(struct rme_fabric *f, unsigned *first);
 /* The next way to the link's peer: its address, and with several rails its rail.  False: there

@@ -226,7 +226,7 @@ static void rails_text(const struct rme_link *l, char *text, size_t size, int n)
                       : d->down ? " (down)"
                                 : "");
     }
-    if (l->side && l->side->state == IB_UP && n < (int)size)
+    if (ib_is_striped(l, UINT64_MAX) && n < (int)size)
         snprintf(text + n, size - (size_t)n, ", large transfers by %s, too",
                  l->side->f->dev.name);
 }

@@ -205,7 +205,7 @@ struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockadd
 
 /* ---- Ways ---- */
 
-static bool usable(const struct rme_fabric *rail)
+bool ib_rail_usable(const struct rme_fabric *rail)
 {
     return !rail->dev.dead && !rail->dev.down;
 }
@@ -216,7 +216,7 @@ struct rme_fabric *ib_rail_first(struct rme_fabric *f, unsigned *first)
     *first = f->railed ? f->turn++ % f->rails : 0;
     for (unsigned i = 0; i < f->rails; i++) {
         struct rme_fabric *rail = f->rail[(*first + i) % f->rails];
-        if (usable(rail))
+        if (ib_rail_usable(rail))
             return rail;
         if (!alive && !rail->dev.dead)
             alive = rail;
@@ -250,7 +250,7 @@ static struct addrinfo *near_way(const struct rme_link *l, unsigned *way,
         unsigned r = *way / addresses;
         struct addrinfo *a = address_at(l, (*way + r) % addresses);
         *rail = head->rail[(l->first + r) % head->rails];
-        if (usable(*rail) && ib_rail_source(*rail, a->ai_addr))
+        if (ib_rail_usable(*rail) && ib_rail_source(*rail, a->ai_addr))
             return a;
     }
     return NULL;

@@ -63,11 +63,6 @@ static void put_name(uint8_t *at, uint32_t magic, uint32_t handle, uint64_t secr
     put32(at + 12, (uint32_t)(secret >> 32));
 }
 
-static bool is_usable(const struct rme_fabric *rail)
-{
-    return !rail->dev.dead && !rail->dev.down;
-}
-
 /* ---- The offer ---- */
 
 static void put_address(uint8_t *at, const struct sockaddr *sa)
@@ -104,7 +99,7 @@ size_t ib_side_offer(struct rme_link *l, uint8_t *at)
     for (unsigned r = 0; r < head->rails; r++)
         for (unsigned i = 0; i < head->rail[r]->owns && count < MOST; i++) {
             const struct sockaddr *sa = (struct sockaddr *)&head->rail[r]->own[i].sa;
-            if (head->rail[r] != l->f && is_usable(head->rail[r]) && is_served(head, sa))
+            if (head->rail[r] != l->f && ib_rail_usable(head->rail[r]) && is_served(head, sa))
                 put_address(at + HEAD + ADDRESS * count++, sa);
         }
     if (!count ||
@@ -145,7 +140,7 @@ static struct rme_fabric *near_rail(const struct rme_link *l, const struct socka
     const struct rme_fabric *head = l->f->head;
     for (unsigned i = 1; i < head->rails; i++) {
         struct rme_fabric *rail = head->rail[(l->f->number + i) % head->rails];
-        if (is_usable(rail) && ib_rail_source(rail, sa))
+        if (ib_rail_usable(rail) && ib_rail_source(rail, sa))
             return rail;
     }
     return NULL;

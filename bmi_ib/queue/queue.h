@@ -92,6 +92,11 @@ static inline bool ib_is_before(const struct rme_link *side, uint32_t entered)
 }
 
 /* ---- stripe.c ---- */
+/* Do transfers of so many bytes go over two rails, as it is now? */
+static inline bool ib_is_striped(const struct rme_link *l, uint64_t bytes)
+{
+    return l->side && l->side->state == IB_UP && bytes >= l->f->stripe_bytes;
+}
 /* May the link use its side, for memory of so many bytes?  The first who asks for them makes
  * it come. */
 bool ib_stripe_wanted(struct rme_link *l, uint64_t bytes);

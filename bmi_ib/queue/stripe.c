@@ -29,11 +29,9 @@
 
 bool ib_stripe_wanted(struct rme_link *l, uint64_t bytes)
 {
-    if (!l->may_stripe || bytes < l->f->stripe_bytes)
-        return false;
-    if (!l->side)
+    if (l->may_stripe && !l->side && bytes >= l->f->stripe_bytes)
         l->f->reports->wanted(l);
-    return l->side && l->side->state == IB_UP;
+    return ib_is_striped(l, bytes);
 }
 
 void ib_stripe_put(struct rme_link *side, struct rme_xfer *x)

@@ -81,7 +81,7 @@ static void large_transfer(const char *options)
      * two devices it is one on each, and a completion says that the second is open, or closed.
      */
     bool exposed = strstr(rme_key_opens(p.server->rme), "one peer") != NULL;
-    unsigned lanes = lane.options && strstr(lane.options, "stripe_bytes=1") ? 2 : 1;
+    unsigned lanes = lane_stripes() ? 2 : 1;
     uint64_t signals = (lanes > 1 ? 3 : 1) * ROUNDS;
     assert_int_equal(client_after.windows - client.windows + server_after.windows -
                          server.windows,

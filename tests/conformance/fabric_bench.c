@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "fabric_bench.h"
-#include "fabric_stripe.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -228,7 +227,7 @@ void bench_connect(void)
     bench_dial(lane_uri(0), "hello", &client);
     bench_until(&client, RME_EV_LINK_UP, 1);
     bench_until(&server, RME_EV_LINK_UP, 1);
-    if (stripe_lane())
+    if (lane_stripes())
         wait_for_both();
     bench_forget();
 }

@@ -41,11 +41,6 @@ static void check_op(const uint8_t *memory, int op)
             fail_msg("operation %d was told, and its byte %zu was not there", op, i);
 }
 
-bool stripe_lane(void)
-{
-    return lane.options && strstr(lane.options, "stripe_bytes=1") != NULL;
-}
-
 /* Each is one transfer; the last one tells, by an immediate or, of reads, by a message. */
 static void post_op(struct work *w, int op, uint8_t *here, const struct rme_mr *mr,
                     uintptr_t there, uint64_t key, bool read)
@@ -108,7 +103,7 @@ static void in_order(bool read)
     int seen = 0, op = 0, posted = 0;
     bool between = false;
 
-    if (!stripe_lane())
+    if (!lane_stripes())
         skip();
     struct work *work = calloc(OPS, sizeof(*work));
     uint8_t *here = calloc(OPS, AREA), *there = calloc(OPS, AREA);
@@ -173,7 +168,7 @@ void a_striped_link_ends_once(void **state)
     struct rme_range range;
 
     (void)state;
-    if (!stripe_lane())
+    if (!lane_stripes())
         skip();
     struct work *work = calloc(OPS, sizeof(*work));
     uint8_t *here = calloc(OPS, AREA), *there = calloc(OPS, AREA), *copy = malloc(OPS * AREA);

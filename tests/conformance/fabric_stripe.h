@@ -5,9 +5,6 @@
 
 #include "fabric_bench.h"
 
-/* Does the lane send all transfers over two devices? */
-bool stripe_lane(void);
-
 void stripes_are_told_in_order(void **state);
 void striped_reads_are_told_in_order(void **state);
 void a_striped_link_ends_once(void **state);

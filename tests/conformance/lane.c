@@ -126,6 +126,11 @@ static const struct fabric_choice *choose(const char *name)
     return NULL;
 }
 
+bool lane_stripes(void)
+{
+    return lane.options && strstr(lane.options, "stripe_bytes=1") != NULL;
+}
+
 const char *lane_options(bool listens)
 {
     static char text[512];

@@ -128,6 +128,17 @@ stop_server() { # number
     wait "${server[$1]}" 2>/dev/null
 }
 
+needs_emuverbs() { # why
+    [ -n "$wrap" ] && return
+    echo "skipped: EMUVERBS is empty; $1"
+    exit 77
+}
+needs_options() {
+    grep -q BMIOpts "$prefix/sbin/pvfs2-server" && return
+    echo "skipped: this OrangeFS has no options for its networks (2.9.8 is the first that has)"
+    exit 77
+}
+
 # The configuration of n servers, in $tmp/fs.conf, and a tab file.
 configure() { # proto n
     local proto=$1 n=$2 spec

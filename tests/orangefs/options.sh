@@ -5,14 +5,8 @@
 set -u
 # shellcheck source=tests/orangefs/lib.sh
 . "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/lib.sh"
-if [ -z "$wrap" ]; then
-    echo "skipped: EMUVERBS is empty; the effect of options is seen by the counters of the software HCA"
-    exit 77
-fi
-if ! grep -q BMIOpts "$prefix/sbin/pvfs2-server"; then
-    echo "skipped: this OrangeFS has no options for its networks (2.9.8 is the first that has)"
-    exit 77
-fi
+needs_emuverbs "the effect of options is seen by the counters of the software HCA"
+needs_options
 
 make_files 1000003
 

@@ -14,10 +14,7 @@ static struct rme_link *l, *side;
 static void join(struct rme_link *to)
 {
     side = rig_link();
-    side->is_side = true;
-    side->main = to;
-    to->side = side;
-    to->may_stripe = true;
+    ib_side_join(to, side);
 }
 
 static void begin(void)
