@@ -62,7 +62,8 @@
       "with a rate: time from one end of the link to the other")                               \
     X(still_from, STILL_FROM, 0, 0, UINT64_MAX, "bytes",                                       \
       "RDMA writes and reads of so many bytes or more are checked and complete, and move "     \
-      "nothing: for a bound of what all but the moving costs; 0: all move")                    \
+      "nothing but the first 64 bytes of a write with immediate: for a bound of what all but " \
+      "the moving costs; 0: all move")                                                         \
     X(send_late_us, SEND_LATE_US, 0, 0, 1000000, "us",                                         \
       "a message's own completion comes this much after its receiver's, so that a reply can "  \
       "overtake it, which devices may let happen and hardly ever do; 0: it comes before")      \

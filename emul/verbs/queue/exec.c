@@ -39,6 +39,7 @@
 #include <unistd.h>
 
 #define MOST_MEMBERS 256u /* processes that a multicast reaches */
+#define STILL_HEAD   64u  /* bytes that move where large writes are still */
 
 struct run {
     struct emu_dev *d;
@@ -428,11 +429,17 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
     return EXEC_DONE;
 }
 
-static bool is_moved(const struct run *r)
+/* How many bytes of a write or a read are moved.  Where large ones are still, the head of one
+ * that is told is moved: who is told may look there for what it is. */
+static uint64_t moving(const struct run *r)
 {
-    uint64_t from = r->d->knobs.still_from;
+    uint64_t from = r->d->knobs.still_from, length = r->wr->length;
 
-    return r->wr->length && (!from || r->wr->length < from);
+    if (!from || length < from)
+        return length;
+    return r->wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM ? 0
+           : length < STILL_HEAD                       ? length
+                                                       : STILL_HEAD;
 }
 
 static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint32_t *rnr_timer)
@@ -457,8 +464,11 @@ static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint
         return EXEC_RNR;
     }
     int err = 0;
-    if (is_moved(r))
-        err = emu_copy_to(r->peer, r->local, r->nlocal, &remote, 1, wr->length);
+    uint64_t bytes = moving(r);
+    if (bytes) {
+        remote.iov_len = bytes;
+        err = emu_copy_to(r->peer, r->local, r->nlocal, &remote, 1, bytes);
+    }
     emu_mr_unpin(&pin);
     *status = err ? copy_failure(err) : IBV_WC_SUCCESS;
     if (!imm || err == -ESRCH)
@@ -483,7 +493,7 @@ static enum exec_result do_read(struct run *r, enum ibv_wc_status *status)
     if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->user, wr->raddr, wr->length,
                                  IBV_ACCESS_REMOTE_READ, &remote, &pin) < 0)
         return deny(r, IBV_EVENT_QP_ACCESS_ERR, status);
-    if (is_moved(r))
+    if (moving(r))
         err = emu_copy_from(r->peer, r->local, r->nlocal, &remote, 1, wr->length);
     emu_mr_unpin(&pin);
     *status = err ? copy_failure(err) : IBV_WC_SUCCESS;
