@@ -89,6 +89,32 @@ TEST(all_of_them_arrive)
     loop_close(&a, &b);
 }
 
+/* Memory on demand is let go of again: who deregisters it waits for nobody. */
+TEST(memory_on_demand_is_written)
+{
+    struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
+    struct ibv_send_wr *bad;
+    struct chain c;
+
+    begin(&a, &b);
+    struct ibv_mr *mr =
+        ibv_reg_mr(b.pd, b.buf, MANY * STEP,
+                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ON_DEMAND);
+    CHECK(mr != NULL);
+    int64_t before = counter("chained");
+    make(&c, &a, MANY);
+    for (unsigned i = 0; i < MANY; i++)
+        c.wr[i].wr.rdma.rkey = mr->rkey;
+    CHECK_EQ(post(&a, &c, &bad), 0);
+    expect_wc(a.scq, MANY - 1, IBV_WC_SUCCESS);
+    check_moved(&b, 0, MANY, true);
+    CHECK_EQ(counter("chained") - before, MANY);
+    uint64_t since = now_ms();
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK(now_ms() - since < 2000); /* it would wait for five seconds */
+    loop_close(&a, &b);
+}
+
 /* In the order of the posts, and empty ones too. */
 TEST(each_is_reported_that_asks)
 {
@@ -282,6 +308,7 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]); /* a pattern: only these tests */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_of_them_arrive),
+        cmocka_unit_test(memory_on_demand_is_written),
         cmocka_unit_test(each_is_reported_that_asks),
         cmocka_unit_test(a_key_is_wrong),
         cmocka_unit_test(a_local_key_is_wrong),

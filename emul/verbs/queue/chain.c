@@ -46,7 +46,7 @@ static int pin_all(struct emu_dev *d, struct emu_qp *qp, const struct shm_qp *rs
         if (wr[k].length == 0)
             continue;
         if (emu_mr_pin(d, qp->peer, wr[k].rkey, true, &rs->user, wr[k].raddr, wr[k].length,
-                       IBV_ACCESS_REMOTE_WRITE, &remote[used], &pin[used]) != 0) {
+                       IBV_ACCESS_REMOTE_WRITE, &remote[used], &pin[used]) < 0) {
             while (used > 0)
                 emu_mr_unpin(&pin[--used]);
             return -1;
