@@ -307,6 +307,7 @@ static const struct rme_fabric_ops ops = {
     .listen_port = ib_listen_port,
     .reg = ib_reg,
     .dereg = ib_dereg,
+    .measure = ib_measure,
     .link_connect = ib_link_connect,
     .link_accept = ib_link_accept,
     .link_reject = ib_link_reject,

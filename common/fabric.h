@@ -113,6 +113,12 @@ struct rme_caps {
     bool quiet;
 };
 
+/* Nanoseconds that a transfer takes longer, */
+struct rme_piece_costs {
+    uint32_t segment_ns; /* for one more local segment, */
+    uint32_t request_ns; /* for one more transfer that is started together with others */
+};
+
 /* A registration.  Keys are opaque to the engine; rkey is for expose(), or goes to the peer
  * where there are no windows. */
 struct rme_mr {
@@ -249,6 +255,13 @@ struct rme_fabric_ops {
     int (*reg)(struct rme_fabric *f, void *base, size_t length, unsigned access,
                struct rme_mr *mr);
     void (*dereg)(struct rme_fabric *f, struct rme_mr *mr);
+
+    /*
+     * Measures what pieces cost the device, without a peer, in a few milliseconds (no lock held,
+     * before there are links).  False: it cannot be known, and *out is as it was.  NULL: it
+     * never can.
+     */
+    bool (*measure)(struct rme_fabric *f, struct rme_piece_costs *out);
 
     /*
      * Starts a link to part `part` of addr.  Promises `rx` receive buffers before the peer can

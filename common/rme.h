@@ -181,8 +181,8 @@ struct rme_list {
  * that a device was to use is not there, or a receive's cannot be written).
  *
  * Memory that is not there is noticed as -EFAULT where the device moves the data, or was to and
- * could not be given the memory: in messages that are larger than eager_max and, if they are
- * lists, than pack_threshold, where the option lists does not say it instead.  All others are
+ * could not be given the memory: in messages that are larger than eager_max and not copied,
+ * which the options pack_threshold and lists and the costs say (rme_explain).  All others are
  * copied by the processor, which touches the list's memory as memcpy does: a send that names
  * memory that cannot be read, or a receive with memory that cannot be written, gets SIGSEGV, in
  * the thread that copies, which may be any that calls the engine.  To look first would cost a

@@ -34,6 +34,9 @@ void ib_device_close(struct rme_fabric *f);
 /* Looks anew whether a port can be used. */
 void ib_device_look(struct rme_fabric *f);
 
+/* ---- measure.c ---- */
+bool ib_measure(struct rme_fabric *f, struct rme_piece_costs *out);
+
 /* ---- memory.c ---- */
 /* After the windows: finds out whether user memory may come on demand, as the option `odp`
  * wants it. */

@@ -67,13 +67,14 @@ const struct rme_option_row rme_engine_options[] = {
      "overlaps the transfer.",
      NULL},
     {"pack_threshold", "bytes", 64 * KIB, 0, 1 * GIB,
-     "Lists with less payload than this are packed into one buffer, larger ones gathered in "
-     "place; 0 decides by costs.",
+     "Messages with less payload than this are copied where their memory is not registered, "
+     "larger ones registered for good; 0 decides by the costs of one use. Of lists see lists.",
      NULL},
     {"lists", "name", 0, 0, 0,
-     "How a list of segments travels that is no eager message: auto (pack_threshold says), "
-     "pack (copied into one buffer), group (in place, neighbours registered together), single "
-     "(in place, each segment registered by itself, which is there to be measured).",
+     "How a list of segments travels that is no eager message: auto (the costs say), pack "
+     "(copied into one buffer), group (in place, neighbours registered together), hybrid "
+     "(copied below pack_threshold, else group), single (in place, each segment registered by "
+     "itself, which is there to be measured).",
      "auto"},
     {"invite", "switch", 1, 0, 1,
      "A large receive whose memory is registered opens it to the sender before that has asked, "

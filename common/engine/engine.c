@@ -160,13 +160,12 @@ static bool read_names(struct rme *rme)
                                        [RME_PREFER_WRITE] = "write",
                                        [RME_PREFER_READ] = "read",
                                        NULL};
-    static const char *const lists[] = {[RME_LISTS_AUTO] = "auto",
-                                        [RME_LISTS_PACK] = "pack",
-                                        [RME_LISTS_GROUP] = "group",
-                                        [RME_LISTS_SINGLE] = "single",
-                                        NULL};
+    static const char *const lists[] = {
+        [RME_LISTS_AUTO] = "auto",     [RME_LISTS_PACK] = "pack",
+        [RME_LISTS_GROUP] = "group",   [RME_LISTS_SINGLE] = "single",
+        [RME_LISTS_HYBRID] = "hybrid", NULL};
     int mover = read_name(rme, "rndv", rndv, "auto, write and read"),
-        list = read_name(rme, "lists", lists, "auto, pack, group and single");
+        list = read_name(rme, "lists", lists, "auto, pack, group, single and hybrid");
 
     if (mover < 0 || list < 0)
         return false;

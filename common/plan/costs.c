@@ -22,6 +22,7 @@
 #define WARM_BYTES ((size_t)64 << 10)
 #define LINE       64u
 #define PIECES     512u /* of a list that is copied warm */
+#define FOUND      32u  /* pieces of a list that is looked for */
 #define REG_PAGES  256u
 #define RUNS       8
 
@@ -108,6 +109,20 @@ static double measure_reg(const struct rme_fabric_ops *ops, struct rme_fabric *f
     return best;
 }
 
+/* What an adapter does in no time that can be seen keeps its preset. */
+static void measure_pieces(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
+                           struct rme_costs *out)
+{
+    struct rme_piece_costs pieces;
+
+    if (ops->measure == NULL || !ops->measure(fabric, &pieces))
+        return;
+    if (pieces.segment_ns > out->sge)
+        out->sge = pieces.segment_ns;
+    if (pieces.request_ns > out->post)
+        out->post = pieces.request_ns;
+}
+
 void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
                        bool measure, struct rme_costs *out)
 {
@@ -120,6 +135,7 @@ void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabr
         return;
     if (ops->caps(fabric)->message_ns != 0)
         out->message = ops->caps(fabric)->message_ns;
+    measure_pieces(ops, fabric, out);
     memory =
         mmap(NULL, 2 * COPY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
@@ -145,8 +161,8 @@ void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabr
     munmap(memory, 2 * COPY_BYTES);
 }
 
-/* Best time to find it; 0: it is not there. */
-static double measure_find(struct rme_mreg *mreg, struct rme_mseg *seg)
+/* Best time to find it, or pieces of it; 0: it is not there. */
+static double measure_find(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t pieces)
 {
     double best = 0;
 
@@ -154,7 +170,7 @@ static double measure_find(struct rme_mreg *mreg, struct rme_mseg *seg)
         double start = now_ns(), took;
         struct rme_mreg_hold *hold;
 
-        if (rme_mreg_try(mreg, seg, 1, RME_ACCESS_LOCAL, &hold) != 0)
+        if (rme_mreg_try(mreg, seg, pieces, RME_ACCESS_LOCAL, &hold) != 0)
             return 0;
         (void)rme_mreg_release(mreg, hold);
         took = now_ns() - start;
@@ -166,9 +182,9 @@ static double measure_find(struct rme_mreg *mreg, struct rme_mseg *seg)
 
 void rme_costs_measure_find(struct rme_mreg *mreg, struct rme_costs *out)
 {
-    struct rme_mseg seg = {.length = WARM_BYTES};
+    struct rme_mseg seg = {.length = WARM_BYTES}, list[FOUND];
     struct rme_mreg_hold *hold;
-    double found;
+    double found, all;
 
     if (!rme_mreg_caches(mreg))
         return;
@@ -178,9 +194,15 @@ void rme_costs_measure_find(struct rme_mreg *mreg, struct rme_costs *out)
         return;
     if (rme_mreg_acquire(mreg, &seg, 1, RME_ACCESS_LOCAL, &hold) == 0) {
         (void)rme_mreg_release(mreg, hold);
-        found = measure_find(mreg, &seg);
+        found = measure_find(mreg, &seg, 1);
         if (found > 0)
             out->find = found;
+        for (uint32_t i = 0; i < FOUND; i++)
+            list[i] = (struct rme_mseg){.base = (char *)seg.base + i * (WARM_BYTES / FOUND),
+                                        .length = WARM_BYTES / FOUND / 2};
+        all = measure_find(mreg, list, FOUND);
+        if (found > 0 && all > found)
+            out->find_piece = (all - found) / (FOUND - 1);
     }
     munmap(seg.base, WARM_BYTES);
     /* the cache looks, and gives it up */

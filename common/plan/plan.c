@@ -9,16 +9,19 @@
  *     than their requests, so large messages that a rendezvous need not copy do not go there.
  *     The sender does not copy but gathers where its memory may be registered already, and to
  *     find and hold that costs less;
- *  3. each side copies through a bounce buffer ("packs") when its list is small [001 5.1], or
- *     when a copy costs less than a registration for one use.  Neither where the registration
- *     is there, or is kept and the message is large: the first use pays for the registration,
- *     the later ones find it; who compared the first use alone would copy for ever.  Of a list
- *     option `lists` may say it instead;
+ *  3. each side copies through a bounce buffer ("packs") when that costs less than to use the
+ *     memory in place.  A list [001 5.1] costs in place what its segments cost, to find and to
+ *     move, and on the receiver's side the requests that they are written by and opened with;
+ *     and its part of a registration that later uses find.  Option `lists` may say it instead.
+ *     What is one segment is compared with a registration for one use; not where that is there,
+ *     or is kept and the message is large: the first use pays for the later ones, and who
+ *     compared the first alone would copy for ever;
  *  4. read or write: what the option says; else a write where reads are slow, or there is
  *     nothing to read yet; else the client when the server is under heavy load [004 fig. 6];
  *     else the side that needs far fewer work requests; else the receiver reads when it is less
  *     loaded than the sender and the sender writes when it is not [004 fig. 6];
- *  5. the sender offers its memory if the receiver could come to read; a receiver that is first
+ *  5. the sender offers its memory if the receiver could come to read, but for a list that it
+ *     would be asked to write, for it takes far fewer requests; a receiver that is first
  *     invites if its memory is registered and it would have the sender write.
  */
 #include <inttypes.h>
@@ -34,6 +37,7 @@
 #define EAGER_LEAST  4608u
 #define FEWER_FACTOR 4u    /* "far fewer" work requests: this many times … */
 #define FEWER_LEAST  8u    /* … and at least this many less */
+#define LIST_USES    8.0   /* uses of a list that its registration is kept for */
 #define CROWD_MOST   1024u /* messages under way, as far as rme_plan_explain looks */
 
 const struct rme_costs rme_costs_preset = {
@@ -46,6 +50,7 @@ const struct rme_costs rme_costs_preset = {
     .post = 100,
     .sge = 20,
     .find = 700,
+    .find_piece = 50,
     .hold = 400,
 };
 
@@ -79,6 +84,12 @@ static uint64_t segments(const struct rme_plan_side *side, bool pack)
     return pack || side->segments == 0 ? 1 : side->segments;
 }
 
+/* A list of which the costs say what becomes of it. */
+static bool is_priced(const struct rme_plan_in *in, const struct rme_plan_side *side)
+{
+    return side->segments > 1 && rme_plan_list_threshold(in->lists, in->pack_threshold) == 0;
+}
+
 /* From so many bytes on it is used in place; 0: the costs say. */
 static uint64_t threshold(const struct rme_plan_in *in, const struct rme_plan_side *side)
 {
@@ -91,6 +102,8 @@ static bool stays_registered(const struct rme_plan_in *in, const struct rme_plan
 {
     uint64_t least = threshold(in, side);
 
+    if (is_priced(in, side))
+        return side->ready || side->kept;
     return side->ready || (side->kept && least != 0 && in->bytes >= least);
 }
 
@@ -107,12 +120,23 @@ static double copy_cost(const struct rme_plan_in *in, const struct rme_plan_side
 static double reg_cost(const struct rme_plan_in *in, const struct rme_plan_side *side,
                        double bytes)
 {
-    double calls = in->lists == RME_LISTS_SINGLE ? (double)segments(side, false) : 1;
+    const struct rme_costs *costs = in->costs;
+    double pieces = (double)segments(side, false);
+    double calls = in->lists == RME_LISTS_SINGLE ? pieces : 1;
+    double all = costs->reg_call * calls + costs->reg_page * (bytes / PAGE + pieces);
 
-    return stays_registered(in, side)
+    if (!stays_registered(in, side))
+        return all;
+    return side->ready || !is_priced(in, side)
                ? 0
-               : in->costs->reg_call * calls +
-                     in->costs->reg_page * (bytes / PAGE + (double)segments(side, false));
+               : all / LIST_USES + costs->find + (pieces - 1) * costs->find_piece;
+}
+
+/* To open the further segments of memory for the peer, and to close them again. */
+static double open_cost(const struct rme_plan_in *in, const struct rme_plan_side *side,
+                        bool pack)
+{
+    return in->opens ? 2 * in->costs->post * (double)(segments(side, pack) - 1) : 0;
 }
 
 /* Work requests when one side's `local` segments meet `remote` ones, up to max_sge local
@@ -157,8 +181,11 @@ static double prepare_cost(const struct rme_plan_in *in, const struct rme_plan_s
 /* Instead of a copy; it is not registered for that. */
 static double gather_cost(const struct rme_plan_in *in)
 {
-    return (double)in->send.segments * in->costs->sge + in->costs->hold +
-           (in->send.ready ? 0 : in->costs->find);
+    const struct rme_costs *costs = in->costs;
+    double pieces = (double)in->send.segments;
+
+    return pieces * costs->sge + costs->hold +
+           (in->send.ready ? 0 : costs->find + (pieces - 1) * costs->find_piece);
 }
 
 /* A small message: the time in which it travels is shared with what is under way meanwhile. */
@@ -188,6 +215,8 @@ double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool se
     return 3 * message_cost(in) + posts +
            (double)(segments(&in->send, send_pack) + segments(&in->recv, recv_pack)) *
                costs->sge +
+           (proto == RME_PROTO_RNDV_WRITE ? open_cost(in, &in->recv, recv_pack)
+                                          : open_cost(in, &in->send, send_pack)) +
            prepare_cost(in, &in->send, send_pack) + prepare_cost(in, &in->recv, recv_pack);
 }
 
@@ -204,12 +233,21 @@ uint64_t rme_plan_eager_max(const struct rme_costs *costs, uint64_t fit, uint64_
     return fit < most ? fit : most;
 }
 
+/* `further`: what its further segments cost, but to make them ready. */
 static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side,
-                  uint32_t max_sge, const char **why)
+                  double further, const char **why)
 {
-    double bytes = (double)in->bytes, direct;
+    double bytes = (double)in->bytes;
 
-    if (!side->ready && side->segments > 1 && in->lists != RME_LISTS_AUTO) {
+    if (is_priced(in, side)) {
+        if (copy_cost(in, side, bytes) < reg_cost(in, side, bytes) + further) {
+            *why = "a copy costs less than its pieces";
+            return true;
+        }
+        *why = "its pieces cost less than a copy";
+        return false;
+    }
+    if (!side->ready && side->segments > 1 && in->lists != RME_LISTS_HYBRID) {
         *why = "option lists";
         return in->lists == RME_LISTS_PACK;
     }
@@ -217,14 +255,12 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
         *why = side->ready ? "it is registered" : "its registration is kept for later messages";
         return false;
     }
-    if (side->segments > 1 && in->pack_threshold > 0) {
+    if (side->segments > 1) {
         *why = in->bytes < in->pack_threshold ? "its list is smaller than pack_threshold"
                                               : "its list is not smaller than pack_threshold";
         return in->bytes < in->pack_threshold;
     }
-    direct = reg_cost(in, side, bytes) + (double)segments(side, false) * in->costs->sge +
-             (double)(count_requests(segments(side, false), 1, max_sge) - 1) * in->costs->post;
-    if (copy_cost(in, side, bytes) < direct) {
+    if (copy_cost(in, side, bytes) < reg_cost(in, side, bytes) + further) {
         *why = "a copy costs less than a registration";
         return true;
     }
@@ -330,6 +366,33 @@ static bool is_fast(const struct rme_plan_in *in, struct rme_plan *plan, bool *g
     return false;
 }
 
+/* What the pieces of the sender's memory cost when they are written from where they are. */
+static double sender_pieces(const struct rme_plan_in *in)
+{
+    uint64_t pieces = segments(&in->send, false);
+
+    return (double)pieces * in->costs->sge +
+           (double)(count_requests(pieces, 1, in->max_sge) - 1) * in->costs->post;
+}
+
+/* The same of the receiver's, by the plan's protocol. */
+static double receiver_pieces(const struct rme_plan_in *in, const struct rme_plan *plan)
+{
+    double more = (double)requests_of(in, plan->proto, plan->send_pack, false) -
+                  (double)requests_of(in, plan->proto, plan->send_pack, true);
+
+    return (double)segments(&in->recv, false) * in->costs->sge + more * in->costs->post +
+           (plan->proto == RME_PROTO_RNDV_WRITE ? open_cost(in, &in->recv, false) : 0);
+}
+
+/* The receiver would not read what is offered, but for its load or the sender's. */
+static bool offers_in_vain(const struct rme_plan_in *in, bool send_pack)
+{
+    return segments(&in->send, send_pack) > 1 && !is_heavy(in, &in->send) &&
+           far_fewer(requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, false),
+                     requests_of(in, RME_PROTO_RNDV_READ, send_pack, false));
+}
+
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
 {
     bool decided, gathered;
@@ -340,12 +403,15 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
         plan->why_send = plan->why_recv = "it travels in buffers of the engine";
         return;
     }
-    plan->send_pack = packs(in, &in->send, in->max_sge, &plan->why_send);
-    plan->recv_pack = packs(in, &in->recv, in->max_read_sge, &plan->why_recv);
     decided = decided_beforehand(in, &plan->proto, &plan->why);
-    plan->offer = in->bytes > 0 && (!decided || plan->proto == RME_PROTO_RNDV_READ);
+    plan->send_pack = packs(in, &in->send, sender_pieces(in), &plan->why_send);
+    if (!decided)
+        plan->proto = read_or_write(in, plan->send_pack, false, &plan->why);
+    plan->recv_pack = packs(in, &in->recv, receiver_pieces(in, plan), &plan->why_recv);
     if (!decided)
         plan->proto = read_or_write(in, plan->send_pack, plan->recv_pack, &plan->why);
+    plan->offer = in->bytes > 0 && (decided ? plan->proto == RME_PROTO_RNDV_READ
+                                            : !offers_in_vain(in, plan->send_pack));
     if (is_fast(in, plan, &gathered)) {
         plan->proto = RME_PROTO_FAST;
         plan->send_pack = !gathered;
@@ -371,12 +437,13 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
 
 static void explain_costs(FILE *out, const struct rme_costs *costs)
 {
-    fprintf(out,
-            "costs     copy %.3f ns/byte warm, %.3f cold, + %.0f ns/piece; register %.0f ns + "
-            "%.0f ns/page; find it registered %.0f ns, hold it %.0f ns; message %.0f ns; "
-            "request %.0f ns + %.0f ns/segment\n",
-            costs->copy_warm, costs->copy_cold, costs->copy_piece, costs->reg_call,
-            costs->reg_page, costs->find, costs->hold, costs->message, costs->post, costs->sge);
+    fprintf(
+        out,
+        "costs     copy %.3f ns/byte warm, %.3f cold, + %.0f ns/piece; register %.0f ns + "
+        "%.0f ns/page; find it registered %.0f ns + %.0f ns/piece, hold it %.0f ns; message %.0f "
+        "ns; request %.0f ns + %.0f ns/segment\n",
+        costs->copy_warm, costs->copy_cold, costs->copy_piece, costs->reg_call, costs->reg_page,
+        costs->find, costs->find_piece, costs->hold, costs->message, costs->post, costs->sge);
 }
 
 static void explain_side(FILE *out, const char *name, const struct rme_plan_in *in,
@@ -487,7 +554,8 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     if (plan.proto == RME_PROTO_FAST)
         explain_crowd(out, send);
     if (!is_copied(plan.proto))
-        fprintf(out, "RTS %s; a receive that is posted first, on an idle link, %s\n",
-                first.offer ? "offers the sender's memory" : "offers nothing",
+        fprintf(out, "RTS %s%s; a receive that is posted first, on an idle link, %s\n",
+                first.offer ? "offers the sender's memory" : "offers nothing, as ",
+                first.offer ? "" : first.why,
                 invitation.invite ? "opens its memory at once" : "waits for it");
 }

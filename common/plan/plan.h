@@ -35,6 +35,7 @@ struct rme_costs {
     double post;       /* one RDMA work request */
     double sge;        /* one more local segment in it */
     double find;       /* to find that memory is registered, and still the same */
+    double find_piece; /* and for each further segment of a list */
     double hold;       /* to hold it, and its operation, until a request is complete */
 };
 
@@ -48,11 +49,11 @@ enum rme_proto {
 enum rme_prefer { RME_PREFER_AUTO, RME_PREFER_WRITE, RME_PREFER_READ }; /* the option `rndv` */
 /* The option `lists`: what becomes of memory in several segments [001 4.1]. */
 enum rme_lists {
-    RME_LISTS_AUTO,  /* pack_threshold and the costs say; what is gathered is registered in
-                        groups */
-    RME_LISTS_PACK,  /* copied */
-    RME_LISTS_GROUP, /* gathered, registered in groups */
-    RME_LISTS_SINGLE /* gathered, each segment registered by itself */
+    RME_LISTS_AUTO,   /* the costs say; what is gathered is registered in groups */
+    RME_LISTS_PACK,   /* copied */
+    RME_LISTS_GROUP,  /* gathered, registered in groups */
+    RME_LISTS_SINGLE, /* gathered, each segment registered by itself */
+    RME_LISTS_HYBRID  /* smaller ones than pack_threshold copied, larger ones in groups */
 };
 
 /* units of an operation that are made ready at a time [000 4.5.3] */
@@ -88,7 +89,8 @@ struct rme_plan_in {
     /* messages of the sender that are under way, and go on while this one waits */
     uint64_t under_way;
     uint64_t unit; /* option: bytes of a pipeline unit */
-    /* option: lists below it are packed, larger ones gathered; 0: by costs */
+    /* option: smaller messages are copied though their registration would be kept, and with
+     * RME_LISTS_HYBRID smaller lists; 0: by costs */
     uint64_t pack_threshold;
     /* option: a server with more operations outstanding is under heavy load */
     uint64_t heavy_ops;
@@ -100,6 +102,8 @@ struct rme_plan_in {
     bool slow_read;       /* … but much slower than it writes */
     bool nothing_to_read; /* as yet: to read, the receiver would have to ask for it first */
     bool invites;         /* a receiver may open its memory before it is asked */
+    /* each segment that the peer is to reach is opened and closed by a request of its own */
+    bool opens;
     /* what is written into lent memory may be gathered from the sender's, if registered */
     bool gathers;
     const struct rme_costs *costs;
@@ -120,7 +124,18 @@ struct rme_plan {
 /* Lists with less payload than this are packed; 0: the costs say. */
 static inline uint64_t rme_plan_list_threshold(enum rme_lists lists, uint64_t pack_threshold)
 {
-    return lists == RME_LISTS_AUTO ? pack_threshold : lists == RME_LISTS_PACK ? UINT64_MAX : 1;
+    switch (lists) {
+    case RME_LISTS_AUTO:
+        return 0;
+    case RME_LISTS_HYBRID:
+        return pack_threshold;
+    case RME_LISTS_PACK:
+        return UINT64_MAX;
+    case RME_LISTS_GROUP:
+    case RME_LISTS_SINGLE:
+        break;
+    }
+    return 1;
 }
 
 /* Decides.  Pure: no state, no lock, no failure. */
@@ -176,17 +191,17 @@ extern const struct rme_costs rme_costs_preset;
 
 /*
  * Measures what can be without a peer, on an open fabric, in about 20 ms: copies and
- * registrations.  No lock held.  What cannot be measured, or shall not be, keeps its preset;
- * `post`, `sge` and `hold` always do, and `message` does where the fabric's caps do not say it.
- * They decide whether memory that was lent is used (fast_bytes), and whether from a copy, and
- * with pack_threshold=0 what becomes of a list; `message` also how much of a buffer above 4608
- * bytes is used for eager messages; nothing else.
+ * registrations, and what pieces cost the device.  No lock held.  What cannot be measured, or
+ * shall not be, keeps its preset; `hold` always does, `message` does where the fabric's caps do
+ * not say it, and `post` and `sge` are never less than theirs.  They decide whether memory that
+ * was lent is used (fast_bytes), and whether from a copy, and what becomes of a list; `message`
+ * also how much of a buffer above 4608 bytes is used for eager messages; nothing else.
  */
 void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
                        bool measure, struct rme_costs *out);
 
-/* Likewise what it costs to find memory in the cache of registrations; without a cache it keeps
- * its preset.  Nothing is left there. */
+/* Likewise what it costs to find memory in the cache of registrations, a piece and a list;
+ * without a cache these keep their presets.  Nothing is left there. */
 void rme_costs_measure_find(struct rme_mreg *mreg, struct rme_costs *out);
 
 /*

@@ -17,7 +17,7 @@
 enum { SIZE = 300000, MAPPED = 1 << 20 };
 
 /* No message is copied, and nothing else is lent or handed out. */
-#define ON "odp=on,pack_threshold=1,fast_bytes=0"
+#define ON "odp=on,pack_threshold=1,lists=group,fast_bytes=0"
 
 /* Two engines whose user memory comes on demand; skips where it cannot. */
 static void open_on_demand(struct pair *p, const char *options)

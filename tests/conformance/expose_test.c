@@ -158,9 +158,9 @@ void nothing_stays_registered_for_peers(void **state)
         const char *options;
         int exposer; /* as for exchange */
     } lanes[] = {{"loop_windows=0,loop_each=1,rndv=write", 1},
-                 {"loop_windows=0,loop_each=1,rndv=write,pack_threshold=1G", 1},
+                 {"loop_windows=0,loop_each=1,rndv=write,pack_threshold=1G,lists=pack", 1},
                  {"loop_windows=0,loop_each=1,rndv=read", 0},
-                 {"loop_windows=0,loop_each=1,rndv=read,pack_threshold=1G", 0},
+                 {"loop_windows=0,loop_each=1,rndv=read,pack_threshold=1G,lists=pack", 0},
                  {"loop_windows=0,loop_each=1,rndv=write,unit=64K,regcache_entries=0", 1},
                  {"loop_windows=0,loop_each=1,rndv=read,unit=64K,regcache_entries=0", 0},
                  {"loop_windows=0,loop_each=1,rndv=auto,loop_chaos=1,unit=64K", -1}};

@@ -71,6 +71,27 @@ static void hello_both_ways(void **state)
     bench_disconnect();
 }
 
+/* What it takes for that is gone afterwards, and no link minds. */
+static void pieces_are_measured(void **state)
+{
+    (void)state;
+    if (!lane.ops->measure)
+        skip();
+    bench_connect();
+    for (int i = 0; i < 100; i++) {
+        struct rme_piece_costs got = {UINT32_MAX, UINT32_MAX};
+        if (!lane.ops->measure(client.f, &got)) {
+            assert_true(got.segment_ns == UINT32_MAX && got.request_ns == UINT32_MAX);
+            continue;
+        }
+        assert_in_range(got.segment_ns, 0, 10000000);
+        assert_in_range(got.request_ns, 0, 10000000);
+    }
+    bench_send(&client, "still here");
+    bench_until(&server, RME_EV_RECV, 1);
+    bench_disconnect();
+}
+
 static void reject_carries_data(void **state)
 {
     (void)state;
@@ -661,6 +682,7 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         T(hello_both_ways),
+        T(pieces_are_measured),
         T(reject_carries_data),
         T(refused_when_nobody_listens),
         T(disconnect_while_connecting),

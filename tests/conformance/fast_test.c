@@ -242,7 +242,7 @@ void fast_gathers_lists(void **state)
     uint64_t gathered, regs;
 
     (void)state;
-    bed_options(SMALL_AREA ",pack_threshold=1,rndv=write");
+    bed_options(SMALL_AREA ",pack_threshold=1,lists=group,rndv=write");
     pair_open(&p);
     blob_split(&out, 40000, 5, 3);
     blob_flat(&in, 40000);

@@ -1,43 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "unit.h"
 #include "fake_fabric.h"
-#include "plan/plan.h"
-
-#define KIB ((uint64_t)1024)
-#define MIB (1024 * KIB)
-
-static const struct rme_costs costs = {.copy_warm = 0.1,
-                                       .copy_cold = 0.1,
-                                       .copy_piece = 20,
-                                       .reg_call = 10000,
-                                       .reg_page = 200,
-                                       .message = 2000,
-                                       .post = 100,
-                                       .sge = 20};
-
-static struct rme_plan_in base(uint64_t bytes)
-{
-    return (struct rme_plan_in){.bytes = bytes,
-                                .send = {.segments = 1},
-                                .recv = {.segments = 1, .server = true},
-                                .eager_max = 4000,
-                                .unit = MIB,
-                                .pack_threshold = 64 * KIB,
-                                .heavy_ops = 64,
-                                .max_sge = 30,
-                                .max_read_sge = 30,
-                                .has_read = true,
-                                .costs = &costs};
-}
-
-static struct rme_plan decide(const struct rme_plan_in *in)
-{
-    struct rme_plan plan;
-
-    rme_plan(in, &plan);
-    assert_non_null(plan.why);
-    return plan;
-}
+#include "plan_base.h"
 
 static void small_is_eager(void **state)
 {
@@ -230,64 +194,6 @@ static void invites(void **state)
     assert_true(rme_plan_declines(&busy, true));
 }
 
-static void the_scattered_side_initiates(void **state)
-{
-    struct rme_plan_in in = base(MIB);
-
-    (void)state;
-    in.send.segments = 256;
-    in.send.ready = in.recv.ready = true;
-    in.send.load_ops = 10; /* by load the receiver would read, in 256 requests */
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    assert_int_equal(decide(&in).requests, 9);
-    in.send.segments = 1;
-    in.recv.segments = 256;
-    in.send.load_ops = 0;
-    in.recv.load_ops = 10;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    in.max_read_sge = 1; /* no gain without scatter */
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-}
-
-static void request_counts(void **state)
-{
-    static const struct {
-        uint64_t send, recv;
-        uint32_t max_sge;
-        uint64_t writes;
-    } cases[] = {{1, 1, 30, 1},   {64, 64, 30, 64}, {64, 1, 30, 3}, {64, 1, 1, 64},
-                 {1, 64, 30, 64}, {30, 1, 30, 1},   {31, 1, 30, 2}};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct rme_plan_in in = base(MIB);
-        uint64_t requests;
-
-        in.send.segments = cases[i].send;
-        in.recv.segments = cases[i].recv;
-        in.max_sge = cases[i].max_sge;
-        (void)rme_plan_cost(&in, RME_PROTO_RNDV_WRITE, false, false, &requests);
-        assert_int_equal(requests, cases[i].writes);
-    }
-}
-
-static void small_lists_are_packed(void **state)
-{
-    struct rme_plan_in in = base(64 * KIB - 1);
-
-    (void)state;
-    in.send.segments = 32;
-    assert_true(decide(&in).send_pack);
-    in.bytes = 64 * KIB;
-    assert_false(decide(&in).send_pack);
-    in.recv.segments = 32;
-    in.bytes = 32 * KIB;
-    assert_true(decide(&in).recv_pack);
-    in.send.ready = true;
-    in.send.segments = 8; /* registered: nothing is gained by a copy */
-    assert_false(decide(&in).send_pack);
-}
-
 static void single_use_registration_must_pay(void **state)
 {
     /* copying B bytes: 0.1 B; registering: 10000 + 200 (B / 4096 + 1) = 10200 + 0.0488 B; equal
@@ -353,94 +259,6 @@ static void requests_have_a_price(void **state)
     assert_true(decide(&in).send_pack);
     in.max_sge = 100;
     assert_false(decide(&in).send_pack);
-}
-
-static void lists_by_costs(void **state)
-{
-    struct rme_plan_in in = base(32 * KIB);
-
-    (void)state;
-    in.pack_threshold = 0;
-    in.send.segments = 8;
-    assert_true(decide(&in).send_pack);
-    in.bytes = 4 * MIB;
-    assert_false(decide(&in).send_pack);
-}
-
-/* What rme_plan_explain says of this message, alike for both of its ends. */
-static void explains(const struct rme_plan_in *in, const char *what, bool said)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-
-    assert_non_null(out);
-    rme_plan_explain(out, in, in);
-    fclose(out);
-    assert_int_equal(strstr(text, what) != NULL, said);
-    free(text);
-}
-
-/* Whatever the size and the costs, and kept or not; what is one segment is no list. */
-static void lists_by_option(void **state)
-{
-    const char *by_itself = "used in place, each segment registered by itself, in units";
-
-    (void)state;
-    for (int i = 0; i < 8; i++) {
-        struct rme_plan_in in = base(i & 1 ? 16 * MIB : 8 * KIB), flat = in;
-
-        in.pack_threshold = flat.pack_threshold = i & 2 ? 64 * KIB : 0;
-        in.send.segments = in.recv.segments = 64;
-        in.send.kept = in.recv.kept = flat.send.kept = i & 4;
-        for (int lists = RME_LISTS_PACK; lists <= RME_LISTS_SINGLE; lists++) {
-            bool pack = lists == RME_LISTS_PACK;
-            struct rme_plan plan, before = decide(&flat);
-
-            in.lists = flat.lists = (enum rme_lists)lists;
-            plan = decide(&in);
-            assert_int_equal(plan.send_pack, pack);
-            assert_int_equal(plan.recv_pack, pack);
-            assert_string_equal(plan.why_send, "option lists");
-            explains(&in, pack ? "copied in units" : by_itself,
-                     pack || lists == RME_LISTS_SINGLE);
-            assert_int_equal(decide(&flat).send_pack, before.send_pack);
-            assert_int_equal(decide(&flat).recv_pack, before.recv_pack);
-            explains(&flat, by_itself, false);
-            flat.lists = RME_LISTS_AUTO;
-        }
-    }
-}
-
-/* A list that is copied invites nobody into memory that is not registered. */
-static void packed_lists_do_not_invite(void **state)
-{
-    struct rme_plan_in in = base(1 * MIB);
-
-    (void)state;
-    in.invites = true;
-    in.recv.segments = 64;
-    in.recv.kept = true;
-    in.prefer = RME_PREFER_WRITE;
-    in.lists = RME_LISTS_GROUP;
-    assert_true(decide(&in).invite);
-    in.lists = RME_LISTS_PACK;
-    assert_false(decide(&in).invite);
-}
-
-/* Each call counts. */
-static void single_registrations_are_dear(void **state)
-{
-    struct rme_plan_in in = base(1 * MIB);
-    double together, apart;
-
-    (void)state;
-    in.send.segments = 64;
-    in.lists = RME_LISTS_GROUP;
-    together = rme_plan_cost(&in, RME_PROTO_RNDV_WRITE, false, true, NULL);
-    in.lists = RME_LISTS_SINGLE;
-    apart = rme_plan_cost(&in, RME_PROTO_RNDV_WRITE, false, true, NULL);
-    assert_in_range((uint64_t)(apart - together + 0.5), 63 * 10000, 63 * 10000);
 }
 
 static void units(void **state)
@@ -715,8 +533,23 @@ static void the_best_is_chosen_where_costs_decide(void **state)
     assert_int_equal(choices, 1 << 0 | 1 << 3);
 }
 
+static bool pieces_cost(struct rme_fabric *f, struct rme_piece_costs *out)
+{
+    (void)f;
+    *out = (struct rme_piece_costs){.segment_ns = 4321, .request_ns = 1};
+    return true;
+}
+
+static bool pieces_are_unknown(struct rme_fabric *f, struct rme_piece_costs *out)
+{
+    (void)f;
+    (void)out;
+    return false;
+}
+
 static void measures(void **state)
 {
+    struct rme_fabric_ops ops = fake_ops;
     struct fake fake;
     struct rme_costs got;
 
@@ -740,8 +573,14 @@ static void measures(void **state)
     fake.caps.message_ns = 12345; /* who knows it better than the preset says so */
     rme_costs_measure(&fake_ops, fake_fabric(&fake), true, &got);
     assert_true(got.message == 12345);
+    ops.measure = pieces_are_unknown;
+    rme_costs_measure(&ops, fake_fabric(&fake), true, &got);
+    assert_true(got.sge == rme_costs_preset.sge);
+    ops.measure = pieces_cost; /* what is less than preset cannot be told from nothing */
+    rme_costs_measure(&ops, fake_fabric(&fake), true, &got);
+    assert_true(got.sge == 4321 && got.post == rme_costs_preset.post);
     fake.refuse = fake.attempts = 0;
-    rme_costs_measure(&fake_ops, fake_fabric(&fake), false, &got);
+    rme_costs_measure(&ops, fake_fabric(&fake), false, &got);
     assert_int_equal(fake.attempts, 0);
     assert_memory_equal(&got, &rme_costs_preset, sizeof(got));
     fake_destroy(&fake);
@@ -760,17 +599,10 @@ int main(void)
         cmocka_unit_test(offers),
         cmocka_unit_test(what_was_not_offered_is_not_read),
         cmocka_unit_test(invites),
-        cmocka_unit_test(the_scattered_side_initiates),
-        cmocka_unit_test(request_counts),
-        cmocka_unit_test(small_lists_are_packed),
         cmocka_unit_test(single_use_registration_must_pay),
         cmocka_unit_test(kept_registrations_are_not_for_one_use),
         cmocka_unit_test(large_copies_are_cold),
         cmocka_unit_test(requests_have_a_price),
-        cmocka_unit_test(lists_by_costs),
-        cmocka_unit_test(lists_by_option),
-        cmocka_unit_test(packed_lists_do_not_invite),
-        cmocka_unit_test(single_registrations_are_dear),
         cmocka_unit_test(units),
         cmocka_unit_test(unknown_receiver),
         cmocka_unit_test(huge_sizes),

@@ -396,7 +396,7 @@ static void one_offer_too_many(void **state)
         base[i] = plain + 2 * i * PIECE;
         length[i] = PIECE;
     }
-    begin(&usual, ",rndv=read,pack_threshold=1M");
+    begin(&usual, ",rndv=read,pack_threshold=1M,lists=pack");
     for (int i = 0; i < OFFERS; i++)
         assert_int_equal(rme_post_send(rme, peer, &list, 2, 0, NULL, &id), 0);
     run();
@@ -460,7 +460,7 @@ static void long_lists_are_packed_without_the_lock(void **state)
     guarded_bytes = 1 << 18;
     guarded = mmap(NULL, guarded_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(guarded, MAP_FAILED);
-    begin(&usual, ",rndv=read,pack_threshold=1M");
+    begin(&usual, ",rndv=read,pack_threshold=1M,lists=pack");
     assert_int_equal(sigaction(SIGSEGV, &act, &before), 0);
     send_guarded(100, 2);
     send_guarded(100, 3);

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What pieces cost the device: one more segment of an RDMA write, and one more write of a chain.
+ * A queue pair that is connected to itself writes the same bytes three ways: as one piece,
+ * gathered from pieces on pages of their own, and by a write for each piece to pages of their
+ * own.  The differences are what the pieces cost; the best of a few runs of each counts, taken
+ * in turn, so that a disturbance meets all three.
+ *
+ * The queue pair, its completion queue and its memory are this measurement's alone and are gone
+ * when it returns.  Whatever fails (a device that has no path to itself, no room for a queue
+ * pair) ends it without a word: the presets hold then.  A completion that does not come ends it
+ * after its time.
+ */
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "bmi_ib/device/device.h"
+
+#define PIECES    16u
+#define PIECE     2048u
+#define APART     4096u
+#define AREA      ((size_t)PIECES * APART)
+#define RUNS      8
+#define BUDGET_NS 5000000u  /* no run begins after it */
+#define LATE_NS   50000000u /* a completion that is later does not come */
+
+enum shape { PLAIN, GATHERED, CHAINED, SHAPES };
+
+struct probe {
+    struct ibv_cq *cq;
+    struct ibv_qp *qp;
+    struct ibv_mr *mr;
+    char *memory; /* pieces that are read; behind them AREA bytes that are written */
+    uint32_t pieces;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
+}
+
+/* A GID of the port that packets can be addressed to. */
+static bool own_gid(struct rme_fabric *f, uint8_t port, struct ibv_global_route *route)
+{
+    struct ibv_gid_entry entry;
+    for (uint32_t i = 0; i < 256; i++) {
+        if (ibv_query_gid_ex(f->dev.ctx, port, i, &entry, 0))
+            continue;
+        route->dgid = entry.gid;
+        route->sgid_index = (uint8_t)i;
+        if (entry.gid_type == IBV_GID_TYPE_ROCE_V2 || entry.gid_type == IBV_GID_TYPE_IB)
+            return true;
+    }
+    return false;
+}
+
+/* The address of a port that is up; 0: there is none. */
+static uint8_t own_address(struct rme_fabric *f, struct ibv_ah_attr *ah, enum ibv_mtu *mtu)
+{
+    for (uint8_t port = 1; port <= f->dev.attr.phys_port_cnt; port++) {
+        struct ibv_port_attr attr;
+        if (ibv_query_port(f->dev.ctx, port, &attr) || attr.state != IBV_PORT_ACTIVE)
+            continue;
+        *ah = (struct ibv_ah_attr){.dlid = attr.lid, .port_num = port};
+        ah->is_global = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+        ah->grh.hop_limit = 1;
+        *mtu = attr.active_mtu;
+        if (!ah->is_global || own_gid(f, port, &ah->grh))
+            return port;
+    }
+    return 0;
+}
+
+static bool connect_to_itself(struct rme_fabric *f, struct ibv_qp *qp)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+                               .dest_qp_num = qp->qp_num,
+                               .min_rnr_timer = 12,
+                               .timeout = 14,
+                               .retry_cnt = 2,
+                               .rnr_retry = 2};
+    attr.port_num = own_address(f, &attr.ah_attr, &attr.path_mtu);
+    if (!attr.port_num ||
+        ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
+        return false;
+    attr.qp_state = IBV_QPS_RTR;
+    if (ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                          IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
+        return false;
+    attr.qp_state = IBV_QPS_RTS;
+    return !ibv_modify_qp(qp, &attr,
+                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                              IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+/* On failure probe_close() undoes what was done. */
+static bool probe_open(struct rme_fabric *f, struct probe *p)
+{
+    struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC,
+                                    .cap = {.max_send_wr = PIECES,
+                                            .max_recv_wr = 1,
+                                            .max_send_sge = PIECES,
+                                            .max_recv_sge = 1}};
+    if (attr.cap.max_send_sge > f->caps.max_sge)
+        attr.cap.max_send_sge = f->caps.max_sge;
+    if (attr.cap.max_send_wr > f->dev.sq_depth)
+        attr.cap.max_send_wr = f->dev.sq_depth;
+    p->pieces = attr.cap.max_send_sge < attr.cap.max_send_wr ? attr.cap.max_send_sge
+                                                             : attr.cap.max_send_wr;
+    p->memory = mmap(NULL, 2 * AREA, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (p->pieces < 2 || p->memory == MAP_FAILED)
+        return false;
+    p->mr = ibv_reg_mr(f->dev.pd, p->memory, 2 * AREA,
+                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    p->cq = p->mr ? ibv_create_cq(f->dev.ctx, PIECES, NULL, NULL, 0) : NULL;
+    attr.send_cq = attr.recv_cq = p->cq;
+    p->qp = p->cq ? ibv_create_qp(f->dev.pd, &attr) : NULL;
+    return p->qp && connect_to_itself(f, p->qp);
+}
+
+static void probe_close(struct probe *p)
+{
+    if (p->qp)
+        ibv_destroy_qp(p->qp);
+    if (p->cq)
+        ibv_destroy_cq(p->cq);
+    if (p->mr)
+        ibv_dereg_mr(p->mr);
+    if (p->memory != MAP_FAILED)
+        munmap(p->memory, 2 * AREA);
+}
+
+/* Nanoseconds from the post to the completion; 0: it failed. */
+static uint64_t run(struct probe *p, enum shape shape)
+{
+    struct ibv_send_wr wr[PIECES], *bad;
+    struct ibv_sge sge[PIECES];
+    struct ibv_wc wc = {.status = IBV_WC_GENERAL_ERR};
+    uintptr_t from = (uintptr_t)p->memory, to = from + AREA;
+    uint32_t writes = shape == CHAINED ? p->pieces : 1;
+    int n;
+    for (uint32_t i = 0; i < p->pieces; i++)
+        sge[i] =
+            (struct ibv_sge){.addr = from + (uintptr_t)i * (shape == GATHERED ? APART : PIECE),
+                             .length = PIECE,
+                             .lkey = p->mr->lkey};
+    if (shape == PLAIN)
+        sge[0].length = p->pieces * PIECE;
+    for (uint32_t i = 0; i < writes; i++) {
+        wr[i] = (struct ibv_send_wr){.next = i + 1 < writes ? &wr[i + 1] : NULL,
+                                     .sg_list = &sge[i],
+                                     .num_sge = shape == GATHERED ? (int)p->pieces : 1,
+                                     .opcode = IBV_WR_RDMA_WRITE,
+                                     .send_flags = i + 1 < writes ? 0 : IBV_SEND_SIGNALED};
+        wr[i].wr.rdma.remote_addr = to + (uintptr_t)i * APART;
+        wr[i].wr.rdma.rkey = p->mr->rkey;
+    }
+    uint64_t begin = now_ns();
+    if (ibv_post_send(p->qp, wr, &bad))
+        return 0;
+    do
+        n = ibv_poll_cq(p->cq, 1, &wc);
+    while (n == 0 && now_ns() - begin < LATE_NS);
+    return n == 1 && wc.status == IBV_WC_SUCCESS ? now_ns() - begin + 1 : 0;
+}
+
+/* What each piece but the first takes longer. */
+static uint32_t each(const struct probe *p, uint64_t longer, uint64_t plain)
+{
+    return longer > plain ? (uint32_t)((longer - plain) / (p->pieces - 1)) : 0;
+}
+
+bool ib_measure(struct rme_fabric *f, struct rme_piece_costs *out)
+{
+    struct probe p = {.memory = MAP_FAILED};
+    uint64_t best[SHAPES] = {0}, end = now_ns() + BUDGET_NS;
+    bool done = probe_open(f, &p);
+    for (int i = 0; done && i < RUNS && (i == 0 || now_ns() < end); i++)
+        for (enum shape shape = PLAIN; done && shape < SHAPES; shape++) {
+            uint64_t took = run(&p, shape);
+            done = took != 0;
+            if (i == 0 || took < best[shape])
+                best[shape] = took;
+        }
+    if (done)
+        *out = (struct rme_piece_costs){.segment_ns = each(&p, best[GATHERED], best[PLAIN]),
+                                        .request_ns = each(&p, best[CHAINED], best[PLAIN])};
+    probe_close(&p);
+    return done;
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the planner makes of memory in several segments. */
+#include "plan_base.h"
+
+static void request_counts(void **state)
+{
+    static const struct {
+        uint64_t send, recv;
+        uint32_t max_sge;
+        uint64_t writes;
+    } cases[] = {{1, 1, 30, 1},   {64, 64, 30, 64}, {64, 1, 30, 3}, {64, 1, 1, 64},
+                 {1, 64, 30, 64}, {30, 1, 30, 1},   {31, 1, 30, 2}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rme_plan_in in = base(MIB);
+        uint64_t requests;
+
+        in.send.segments = cases[i].send;
+        in.recv.segments = cases[i].recv;
+        in.max_sge = cases[i].max_sge;
+        (void)rme_plan_cost(&in, RME_PROTO_RNDV_WRITE, false, false, &requests);
+        assert_int_equal(requests, cases[i].writes);
+    }
+}
+
+static void the_scattered_side_initiates(void **state)
+{
+    struct rme_plan_in in = base(MIB);
+
+    (void)state;
+    in.send.segments = 256;
+    in.send.ready = in.recv.ready = true;
+    in.send.load_ops = 10; /* by load the receiver would read, in 256 requests */
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
+    assert_int_equal(decide(&in).requests, 9);
+    in.send.segments = 1;
+    in.recv.segments = 256;
+    in.send.load_ops = 0;
+    in.recv.load_ops = 10;
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+    in.max_read_sge = 1; /* no gain without scatter */
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
+}
+
+static void small_lists_are_packed(void **state)
+{
+    struct rme_plan_in in = base(64 * KIB - 1);
+
+    (void)state;
+    in.lists = RME_LISTS_HYBRID;
+    in.send.segments = 32;
+    assert_true(decide(&in).send_pack);
+    in.bytes = 64 * KIB;
+    assert_false(decide(&in).send_pack);
+    in.recv.segments = 32;
+    in.bytes = 32 * KIB;
+    assert_true(decide(&in).recv_pack);
+    in.send.ready = true;
+    in.send.segments = 8; /* registered: nothing is gained by a copy */
+    assert_false(decide(&in).send_pack);
+}
+
+static void lists_by_costs(void **state)
+{
+    struct rme_plan_in in = base(32 * KIB);
+
+    (void)state;
+    in.pack_threshold = 0;
+    in.send.segments = 8;
+    assert_true(decide(&in).send_pack);
+    in.bytes = 4 * MIB;
+    assert_false(decide(&in).send_pack);
+}
+
+/* A list whose registration is kept pays its part of it, and for its pieces each time. */
+static void kept_lists_by_costs(void **state)
+{
+    /* pieces: 64 * 20 + 2 * 100, an eighth of 10000 + 200 (64 + bytes / 4096); copies: 0.1 a
+     * byte + 64 * 20 */
+    struct rme_plan_in in = base(24 * KIB);
+    struct rme_costs slow = costs;
+
+    (void)state;
+    in.send.segments = 64;
+    in.send.kept = true;
+    assert_true(decide(&in).send_pack);
+    in.bytes = 128 * KIB;
+    assert_false(decide(&in).send_pack);
+    assert_string_equal(decide(&in).why_send, "its pieces cost less than a copy");
+    in.send.kept = false; /* 10 us more than the copy */
+    assert_true(decide(&in).send_pack);
+    assert_string_equal(decide(&in).why_send, "a copy costs less than its pieces");
+    in.send.ready = true;
+    in.bytes = 16 * KIB;
+    assert_false(decide(&in).send_pack);
+    slow.sge = 100; /* registered or not */
+    in.costs = &slow;
+    assert_true(decide(&in).send_pack);
+    in.bytes = 128 * KIB;
+    assert_false(decide(&in).send_pack);
+    in.send.ready = false;
+    in.send.kept = true;
+    assert_false(decide(&in).send_pack);
+    slow.find_piece = 200; /* 63 of them */
+    assert_true(decide(&in).send_pack);
+}
+
+/* A receiver's pieces are written one by one, and opened; reads gather them. */
+static void receivers_lists_by_protocol(void **state)
+{
+    struct rme_plan_in in = base(128 * KIB);
+
+    (void)state;
+    in.recv.segments = 64;
+    in.recv.kept = true;
+    in.prefer = RME_PREFER_READ;
+    assert_false(decide(&in).recv_pack);
+    in.prefer = RME_PREFER_WRITE; /* 63 requests: 6300 more */
+    assert_false(decide(&in).recv_pack);
+    in.opens = true; /* and 12600 */
+    assert_true(decide(&in).recv_pack);
+    in.prefer = RME_PREFER_READ;
+    assert_false(decide(&in).recv_pack);
+    in.prefer = RME_PREFER_WRITE;
+    in.bytes = 256 * KIB;
+    assert_false(decide(&in).recv_pack);
+}
+
+/* What rme_plan_explain says of this message, alike for both of its ends. */
+static void explains(const struct rme_plan_in *in, const char *what, bool said)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    assert_non_null(out);
+    rme_plan_explain(out, in, in);
+    fclose(out);
+    assert_int_equal(strstr(text, what) != NULL, said);
+    free(text);
+}
+
+/* Nobody reads 64 pieces one by one that can be written by three requests, unless the sender is
+ * under heavy load. */
+static void lists_are_not_offered_in_vain(void **state)
+{
+    struct rme_plan_in in = base(MIB);
+
+    (void)state;
+    assert_true(decide(&in).offer);
+    in.send.segments = 64;
+    assert_false(decide(&in).send_pack);
+    assert_false(decide(&in).offer);
+    explains(&in, "RTS offers nothing, as writing takes far fewer work requests", true);
+    in.prefer = RME_PREFER_READ;
+    assert_true(decide(&in).offer);
+    in.prefer = RME_PREFER_AUTO;
+    in.lists = RME_LISTS_PACK;
+    assert_true(decide(&in).offer);
+    in.lists = RME_LISTS_GROUP;
+    assert_false(decide(&in).offer);
+    in.send.server = true;
+    in.recv.server = false;
+    in.send.load_ops = in.heavy_ops + 1;
+    assert_true(decide(&in).offer);
+    in.send.load_ops = 0;
+    in.send.segments = 8;
+    assert_true(decide(&in).offer);
+}
+
+/* A list that is copied invites nobody into memory that is not registered. */
+static void packed_lists_do_not_invite(void **state)
+{
+    struct rme_plan_in in = base(1 * MIB);
+
+    (void)state;
+    in.invites = true;
+    in.recv.segments = 64;
+    in.recv.kept = true;
+    in.prefer = RME_PREFER_WRITE;
+    in.lists = RME_LISTS_GROUP;
+    assert_true(decide(&in).invite);
+    in.lists = RME_LISTS_PACK;
+    assert_false(decide(&in).invite);
+}
+
+/* Each call counts. */
+static void single_registrations_are_dear(void **state)
+{
+    struct rme_plan_in in = base(1 * MIB);
+    double together, apart;
+
+    (void)state;
+    in.send.segments = 64;
+    in.lists = RME_LISTS_GROUP;
+    together = rme_plan_cost(&in, RME_PROTO_RNDV_WRITE, false, true, NULL);
+    in.lists = RME_LISTS_SINGLE;
+    apart = rme_plan_cost(&in, RME_PROTO_RNDV_WRITE, false, true, NULL);
+    assert_in_range((uint64_t)(apart - together + 0.5), 63 * 10000, 63 * 10000);
+}
+
+/* Whatever the size and the costs, and kept or not; what is one segment is no list. */
+static void lists_by_option(void **state)
+{
+    const char *by_itself = "used in place, each segment registered by itself, in units";
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct rme_plan_in in = base(i & 1 ? 16 * MIB : 8 * KIB), flat = in;
+
+        in.pack_threshold = flat.pack_threshold = i & 2 ? 64 * KIB : 0;
+        in.send.segments = in.recv.segments = 64;
+        in.send.kept = in.recv.kept = flat.send.kept = i & 4;
+        for (int lists = RME_LISTS_PACK; lists <= RME_LISTS_SINGLE; lists++) {
+            bool pack = lists == RME_LISTS_PACK;
+            struct rme_plan plan, before = decide(&flat);
+
+            in.lists = flat.lists = (enum rme_lists)lists;
+            plan = decide(&in);
+            assert_int_equal(plan.send_pack, pack);
+            assert_int_equal(plan.recv_pack, pack);
+            assert_string_equal(plan.why_send, "option lists");
+            explains(&in, pack ? "copied in units" : by_itself,
+                     pack || lists == RME_LISTS_SINGLE);
+            assert_int_equal(decide(&flat).send_pack, before.send_pack);
+            assert_int_equal(decide(&flat).recv_pack, before.recv_pack);
+            explains(&flat, by_itself, false);
+            flat.lists = RME_LISTS_AUTO;
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(request_counts),
+        cmocka_unit_test(the_scattered_side_initiates),
+        cmocka_unit_test(small_lists_are_packed),
+        cmocka_unit_test(lists_by_costs),
+        cmocka_unit_test(kept_lists_by_costs),
+        cmocka_unit_test(receivers_lists_by_protocol),
+        cmocka_unit_test(lists_are_not_offered_in_vain),
+        cmocka_unit_test(packed_lists_do_not_invite),
+        cmocka_unit_test(single_registrations_are_dear),
+        cmocka_unit_test(lists_by_option),
+    };
+
+    return cmocka_run_group_tests_name("lists", tests, NULL, NULL);
+}
