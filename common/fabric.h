@@ -257,9 +257,9 @@ struct rme_fabric_ops {
     void (*dereg)(struct rme_fabric *f, struct rme_mr *mr);
 
     /*
-     * Measures what pieces cost the device, without a peer, in a few milliseconds (no lock held,
-     * before there are links).  False: it cannot be known, and *out is as it was.  NULL: it
-     * never can.
+     * Measures what pieces cost the device, without a peer, in a few milliseconds (no lock
+     * held, before there are links).  False: it cannot be known, and *out is as it was.  NULL:
+     * it never can.
      */
     bool (*measure)(struct rme_fabric *f, struct rme_piece_costs *out);
 

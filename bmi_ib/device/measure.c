@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What pieces cost the device: one more segment of an RDMA write, and one more write of a chain.
+ * What pieces cost the device: one more segment of an RDMA write, one more write of a chain.
  * A queue pair that is connected to itself writes the same bytes three ways: as one piece,
  * gathered from pieces on pages of their own, and by a write for each piece to pages of their
  * own.  The differences are what the pieces cost; the best of a few runs of each counts, taken
@@ -42,34 +42,40 @@ static uint64_t now_ns(void)
     return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
 }
 
-/* A GID of the port that packets can be addressed to. */
-static bool own_gid(struct rme_fabric *f, uint8_t port, struct ibv_global_route *route)
+/* A GID of an Ethernet port: the first of RoCE v2, else the first that there is. */
+static bool own_gid(struct rme_fabric *f, uint8_t port, int most,
+                    struct ibv_global_route *route)
 {
     struct ibv_gid_entry entry;
-    for (uint32_t i = 0; i < 256; i++) {
-        if (ibv_query_gid_ex(f->dev.ctx, port, i, &entry, 0))
+    bool found = false;
+    for (int i = 0; i < most && i <= UINT8_MAX; i++) {
+        if (ibv_query_gid_ex(f->dev.ctx, port, (uint32_t)i, &entry, 0))
             continue;
-        route->dgid = entry.gid;
-        route->sgid_index = (uint8_t)i;
-        if (entry.gid_type == IBV_GID_TYPE_ROCE_V2 || entry.gid_type == IBV_GID_TYPE_IB)
-            return true;
+        bool wanted = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
+        if (wanted || !found) {
+            route->dgid = entry.gid;
+            route->sgid_index = (uint8_t)i;
+            found = true;
+        }
+        if (wanted)
+            break;
     }
-    return false;
+    return found;
 }
 
 /* The address of a port that is up; 0: there is none. */
 static uint8_t own_address(struct rme_fabric *f, struct ibv_ah_attr *ah, enum ibv_mtu *mtu)
 {
-    for (uint8_t port = 1; port <= f->dev.attr.phys_port_cnt; port++) {
+    for (unsigned port = 1; port <= f->dev.attr.phys_port_cnt; port++) {
         struct ibv_port_attr attr;
-        if (ibv_query_port(f->dev.ctx, port, &attr) || attr.state != IBV_PORT_ACTIVE)
+        if (ibv_query_port(f->dev.ctx, (uint8_t)port, &attr) || attr.state != IBV_PORT_ACTIVE)
             continue;
-        *ah = (struct ibv_ah_attr){.dlid = attr.lid, .port_num = port};
+        *ah = (struct ibv_ah_attr){.dlid = attr.lid, .port_num = (uint8_t)port};
         ah->is_global = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
         ah->grh.hop_limit = 1;
         *mtu = attr.active_mtu;
-        if (!ah->is_global || own_gid(f, port, &ah->grh))
-            return port;
+        if (!ah->is_global || own_gid(f, (uint8_t)port, attr.gid_tbl_len, &ah->grh))
+            return (uint8_t)port;
     }
     return 0;
 }

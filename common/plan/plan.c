@@ -19,7 +19,9 @@
  *  4. read or write: what the option says; else a write where reads are slow, or there is
  *     nothing to read yet; else the client when the server is under heavy load [004 fig. 6];
  *     else the side that needs far fewer work requests; else the receiver reads when it is less
- *     loaded than the sender and the sender writes when it is not [004 fig. 6];
+ *     loaded than the sender, or equally and copies, and the sender writes when it is not
+ *     [004 fig. 6]: a read of what was offered takes a message less, and what its processor
+ *     brings is in its caches when it is copied;
  *  5. the sender offers its memory if the receiver could come to read, but for a list that it
  *     would be asked to write, for it takes far fewer requests; a receiver that is first
  *     invites if its memory is registered and it would have the sender write.
@@ -329,6 +331,10 @@ static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack
         *why = "reading takes far fewer work requests";
         return RME_PROTO_RNDV_READ;
     }
+    if (recv_pack && !less_loaded(&in->send, &in->recv)) {
+        *why = "the receiver copies and is not more loaded: it reads";
+        return RME_PROTO_RNDV_READ;
+    }
     if (less_loaded(&in->recv, &in->send)) {
         *why = "the receiver is less loaded: it reads";
         return RME_PROTO_RNDV_READ;
@@ -440,8 +446,8 @@ static void explain_costs(FILE *out, const struct rme_costs *costs)
     fprintf(
         out,
         "costs     copy %.3f ns/byte warm, %.3f cold, + %.0f ns/piece; register %.0f ns + "
-        "%.0f ns/page; find it registered %.0f ns + %.0f ns/piece, hold it %.0f ns; message %.0f "
-        "ns; request %.0f ns + %.0f ns/segment\n",
+        "%.0f ns/page; find it registered %.0f ns + %.0f ns/piece, hold it %.0f ns; message "
+        "%.0f ns; request %.0f ns + %.0f ns/segment\n",
         costs->copy_warm, costs->copy_cold, costs->copy_piece, costs->reg_call, costs->reg_page,
         costs->find, costs->find_piece, costs->hold, costs->message, costs->post, costs->sge);
 }

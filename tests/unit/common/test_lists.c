@@ -141,6 +141,32 @@ static void explains(const struct rme_plan_in *in, const char *what, bool said)
     free(text);
 }
 
+/* Who copies what came has it moved by its own processor, unless that has more to do. */
+static void who_copies_reads(void **state)
+{
+    struct rme_plan_in in = base(MIB);
+
+    (void)state;
+    in.send.ready = true;
+    in.recv.segments = 64;
+    in.lists = RME_LISTS_PACK;
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+    explains(&in, "the receiver copies and is not more loaded: it reads", true);
+    in.recv.load_ops = 1;
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
+    in.send.load_ops = 1;
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+    in.slow_read = true;
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
+    in.slow_read = false;
+    in.nothing_to_read = true;
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
+    in.nothing_to_read = false;
+    in.recv.segments = 1; /* in place */
+    in.recv.ready = true;
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
+}
+
 /* Nobody reads 64 pieces one by one that can be written by three requests, unless the sender is
  * under heavy load. */
 static void lists_are_not_offered_in_vain(void **state)
@@ -240,6 +266,7 @@ int main(void)
         cmocka_unit_test(lists_by_costs),
         cmocka_unit_test(kept_lists_by_costs),
         cmocka_unit_test(receivers_lists_by_protocol),
+        cmocka_unit_test(who_copies_reads),
         cmocka_unit_test(lists_are_not_offered_in_vain),
         cmocka_unit_test(packed_lists_do_not_invite),
         cmocka_unit_test(single_registrations_are_dear),
