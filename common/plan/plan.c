@@ -435,7 +435,7 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
         return;
     }
     plan->requests = requests_of(in, plan->proto, plan->send_pack, plan->recv_pack);
-    plan->invite = in->invites && plan->proto == RME_PROTO_RNDV_WRITE &&
+    plan->invite = in->invites && plan->proto == RME_PROTO_RNDV_WRITE && !plan->recv_pack &&
                    in->bytes >= RME_INVITE_LEAST && stays_registered(in, &in->recv);
 }
 

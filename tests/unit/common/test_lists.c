@@ -209,6 +209,11 @@ static void packed_lists_do_not_invite(void **state)
     assert_true(decide(&in).invite);
     in.lists = RME_LISTS_PACK;
     assert_false(decide(&in).invite);
+    in.lists = RME_LISTS_AUTO; /* as the costs say, though its registration would be kept */
+    in.bytes = 128 * KIB;
+    in.opens = true;
+    assert_true(decide(&in).recv_pack);
+    assert_false(decide(&in).invite);
 }
 
 /* Each call counts. */
