@@ -35,6 +35,7 @@ void ib_device_close(struct rme_fabric *f);
 void ib_device_look(struct rme_fabric *f);
 
 /* ---- measure.c ---- */
+/* As fabric.h says; of the first rail where there are more. */
 bool ib_measure(struct rme_fabric *f, struct rme_piece_costs *out);
 
 /* ---- memory.c ---- */

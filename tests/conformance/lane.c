@@ -126,6 +126,13 @@ static const struct fabric_choice *choose(const char *name)
     return NULL;
 }
 
+bool lane_is_emuverbs(void)
+{
+    const char *loaded = getenv("LD_PRELOAD");
+
+    return loaded != NULL && strstr(loaded, "emuverbs") != NULL;
+}
+
 bool lane_stripes(void)
 {
     return lane.options && strstr(lane.options, "stripe_bytes=1") != NULL;

@@ -54,6 +54,8 @@ const char *lane_uri(int n);
  * to be called before each. */
 int lane_settle(const char *uri); /* NULL: one that does not listen */
 
+/* Is the software HCA in this process? */
+bool lane_is_emuverbs(void);
 /* Do its options send all transfers over two devices? */
 bool lane_stripes(void);
 /* The options of an engine, in a static buffer; "" when there are none. */

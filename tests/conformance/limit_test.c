@@ -259,10 +259,7 @@ static void not_there(struct pair *p, uint8_t *memory, bool sends)
  * and what may not be written is copied first, as after fork(). */
 static bool protection_counts(void)
 {
-    const char *loaded = getenv("LD_PRELOAD");
-
-    return strcmp(lane.ops->scheme, "ib") != 0 ||
-           (loaded != NULL && strstr(loaded, "emuverbs") != NULL);
+    return strcmp(lane.ops->scheme, "ib") != 0 || lane_is_emuverbs();
 }
 
 /* Large messages: by a device, and, on the loop, by a copy because the device has no room for

@@ -434,12 +434,9 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
 static uint64_t moving(const struct run *r)
 {
     uint64_t from = r->d->knobs.still_from, length = r->wr->length;
+    uint64_t head = r->wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? STILL_HEAD : 0;
 
-    if (!from || length < from)
-        return length;
-    return r->wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM ? 0
-           : length < STILL_HEAD                       ? length
-                                                       : STILL_HEAD;
+    return !from || length < from || length < head ? length : head;
 }
 
 static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint32_t *rnr_timer)
@@ -464,11 +461,9 @@ static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint
         return EXEC_RNR;
     }
     int err = 0;
-    uint64_t bytes = moving(r);
-    if (bytes) {
-        remote.iov_len = bytes;
-        err = emu_copy_to(r->peer, r->local, r->nlocal, &remote, 1, bytes);
-    }
+    remote.iov_len = moving(r);
+    if (remote.iov_len)
+        err = emu_copy_to(r->peer, r->local, r->nlocal, &remote, 1, remote.iov_len);
     emu_mr_unpin(&pin);
     *status = err ? copy_failure(err) : IBV_WC_SUCCESS;
     if (!imm || err == -ESRCH)
