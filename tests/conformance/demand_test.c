@@ -54,14 +54,21 @@ static void move(struct pair *p, struct blob *out, struct blob *in, uint64_t see
     blob_check(in, seed, SIZE);
 }
 
-/* Fresh memory, at `at` unless that is NULL; fd -1: anonymous. */
+/* Fresh memory, at `at` unless that is NULL; fd -1: anonymous.  It is where the kernel puts
+ * nothing by itself: while a test has it unmapped, nobody else's memory comes to be there. */
 static void map(struct blob *b, void *at, int fd)
 {
+    enum { LOW = 0x30000000, PLACES = 16 };
+    int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+
     memset(b, 0, sizeof *b);
     b->size = MAPPED;
-    b->arena =
-        mmap(at, MAPPED, PROT_READ | PROT_WRITE,
-             (fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED) | (at ? MAP_FIXED : 0), fd, 0);
+    b->arena = MAP_FAILED;
+    if (at != NULL)
+        b->arena = mmap(at, MAPPED, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0);
+    for (uintptr_t i = 0; at == NULL && b->arena == MAP_FAILED && i < PLACES; i++)
+        b->arena = mmap((void *)(LOW + i * 2 * MAPPED), MAPPED, PROT_READ | PROT_WRITE,
+                        flags | MAP_FIXED_NOREPLACE, fd, 0);
     assert_ptr_not_equal(b->arena, MAP_FAILED);
     b->count = 1;
     b->base[0] = b->arena + 100;
@@ -290,8 +297,7 @@ void demand_is_lost_in_the_middle(void **state)
         assert_int_equal(recv.reports, 1);
         if (victim == &out && recv.error == 0) /* before it was unmapped */
             blob_check(&in, 1, SIZE);
-        munmap(out.arena, MAPPED);
-        munmap(in.arena, MAPPED);
+        munmap(victim == &out ? in.arena : out.arena, MAPPED);
         pair_reconnect(&p);
         pair_exchange(&p, SIZE, 100 + i);
     }
