@@ -179,7 +179,7 @@ static void fits_a_buffer(const struct node *n)
                          rx_size < eager_max ? rx_size : eager_max);
 }
 
-static void explained_and_done(size_t most)
+static void explained_and_done(size_t most, bool is_fast)
 {
     static const size_t sizes[] = {1,      64,      1000,    4000,      4096,   16000,
                                    16384,  40000,   65535,   65536,     100000, 262144,
@@ -204,16 +204,17 @@ static void explained_and_done(size_t most)
          bytes++)
         if (bytes != 0)
             one_message(&p, from, to, bytes, 1);
-    if (node_counter(p.server, "fast_grants") != 0)
+    if (is_fast && node_counter(p.server, "fast_grants") != 0)
         assert_true(node_counter(p.client, "sends_fast") > 2);
     free(from);
     free(to);
 }
 
+/* By the costs of this machine, whatever they make of a message. */
 void engine_does_what_is_explained(void **state)
 {
     (void)state;
-    explained_and_done(MOST_BYTES);
+    explained_and_done(MOST_BYTES, false);
 }
 
 /* The same where receivers lend memory to senders. */
@@ -221,5 +222,5 @@ void engine_does_what_is_explained_of_lent_memory(void **state)
 {
     (void)state;
     bed_options("fast_bytes=512K,measure_costs=0,invite=0"); /* an invitation goes first */
-    explained_and_done(262144);
+    explained_and_done(262144, true);
 }
