@@ -568,7 +568,8 @@ PASSIVE(to_hold_an_end_costs_little)
     int64_t us = (after.ru_utime.tv_sec - before.ru_utime.tv_sec) * INT64_C(1000000) +
                  after.ru_utime.tv_usec - before.ru_utime.tv_usec;
     int64_t looks = after.ru_nvcsw - before.ru_nvcsw;
-    if (us > 150 * (looks + 1)) {
+    /* a look was seen to take 34 us, and 135 to 173 under valgrind */
+    if (us > (is_watched() ? 1000 : 150) * (looks + 1)) {
         fprintf(stderr, "%lld us in %lld looks\n", (long long)us, (long long)looks);
         _exit(1);
     }
