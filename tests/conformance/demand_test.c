@@ -58,7 +58,7 @@ static void move(struct pair *p, struct blob *out, struct blob *in, uint64_t see
  * nothing by itself: while a test has it unmapped, nobody else's memory comes to be there. */
 static void map(struct blob *b, void *at, int fd)
 {
-    enum { LOW = 0x30000000, PLACES = 16 };
+    enum { LOW = 0x30000000, PLACES = 256 };
     int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
 
     memset(b, 0, sizeof *b);
