@@ -299,11 +299,15 @@ int ib_reject_error(int status, const void *data, size_t length)
     }
 }
 
+/* The peer does not want the link that we ask for, or no longer wants the one that it asked
+ * for. */
 static void rejected(struct rme_link *l, const struct cm_note *n)
 {
     int error = ib_reject_error(n->status, n->data, n->length);
-    if (l->state != IB_CONNECTING)
+    if (l->state != IB_CONNECTING) {
+        ib_link_fail(l, -ECONNRESET, l->state == IB_UP);
         return;
+    }
     keep_answer(l, n);
     l->stale += error == -ESTALE;
     l->refused = n->status == REJECTED_NO_LISTENER;
