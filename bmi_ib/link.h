@@ -97,8 +97,10 @@ struct rme_link {
     uint64_t drain_end;
     uint64_t emptied, polled; /* of the completion queue when it was drained */
     unsigned stale;           /* rejects for a stale connection, in turn */
-    uint8_t *offer; /* what a side takes, while none was wanted: ours, NULL: nothing */
+    uint8_t *offer; /* what a side takes, as long as the link lives: ours, NULL: nothing */
     size_t offer_length;
+    unsigned side_tries;                    /* how often a side set out */
+    uint64_t side_at;                       /* when the next one may */
     uint64_t secret;                        /* that a side of the peer's names; 0: none */
     uint8_t peer_initiator, peer_responder; /* read depths of a request, as seen from here */
     struct addrinfo *addresses, *address;   /* all of the name, and the one being tried */

@@ -16,6 +16,11 @@ const struct rme_option_row ib_options[] = {
      "by two of them.  A transfer has half of `xfer_bytes_peer` at most.  0: a connection "
      "keeps to one device.",
      NULL},
+    {"stripe_retry_ms", "ms", 1000, 0, 3600 * 1000,
+     "A second device that cannot be reached, or is lost, is tried again after so long, then "
+     "each time after twice as long, up to 64 times this, while there is something for it.  0: "
+     "it is not tried again.",
+     NULL},
     {"ib_port", "port", 0, 0, 255,
      "Physical port of the device; connections that leave by another one are refused.  0 is "
      "any.",

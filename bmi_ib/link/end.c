@@ -53,8 +53,8 @@ static void part(struct rme_link *l)
         l->side->main = NULL;
     if (l->main) {
         l->main->side = NULL;
-        l->main->may_stripe = false;
-        l->main->f->resume = true; /* its own end may have waited for this */
+        l->main->may_stripe = l->main->offer != NULL; /* another one, later */
+        l->main->f->resume = true;                    /* its own end may have waited for this */
     }
     l->side = l->main = NULL;
 }

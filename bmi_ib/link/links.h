@@ -25,7 +25,7 @@ extern const struct ib_reports ib_link_reports;
 size_t ib_side_offer(struct rme_link *l, uint8_t *at);
 /* The link is up, and this came behind the peer's answer. */
 void ib_side_keep(struct rme_link *l, const uint8_t *offer, size_t length);
-/* There is something for a side: it sets out, once, where there is a way. */
+/* There is something for a side: it sets out where there is a way and it is time. */
 void ib_side_wanted(struct rme_link *l);
 /* Is a request for a side? */
 bool ib_side_is(const uint8_t *data, size_t length);

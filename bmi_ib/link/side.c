@@ -11,9 +11,13 @@
  *
  * The side has no receives, so a peer that sends over it waits for ever, and for itself alone.
  *
- * Without a side all goes over the link's own rail: an attempt that fails is not repeated.  How
- * a side is lost, and when its link goes with it, is told in queue/stripe.c; both are drained
- * like any link.  LINK_DOWN of a link waits until its side is gone.
+ * Without a side all goes over the link's own rail.  A side that does not come, or is lost, is
+ * sought again when there is something for it, each time after twice as long (stripe_retry_ms)
+ * and from the next of the addresses on; the offer is good as long as the link.  Who accepted
+ * may hear later than who connected that a side is gone, and until then refuses another one,
+ * which is one more that does not come.  How a side is lost, and when its link goes with it, is
+ * told in queue/stripe.c; both are drained like any link.  LINK_DOWN of a link waits until its
+ * side is gone.
  *
  * The offer, behind IB_HELLO_MAX bytes for the engine: magic (4 bytes), handle (4), secret
  * (8), addresses (1), 0 (1), port (2), and for each address its family, 4 or 6, and 16 bytes.
@@ -36,6 +40,8 @@
 #define MOST    ((IB_ANSWER_MAX - IB_HELLO_MAX - HEAD) / ADDRESS)
 #define COUNT   16 /* where these are in an offer */
 #define PORT    18
+
+#define MOST_DOUBLED 6 /* times that stripe_retry_ms is doubled */
 
 static uint32_t get32(const uint8_t *at)
 {
@@ -200,15 +206,17 @@ void ib_side_keep(struct rme_link *l, const uint8_t *offer, size_t length)
     l->may_stripe = true;
 }
 
-/* The first address that a rail is near to. */
-static void seek(struct rme_link *l, const uint8_t *offer, size_t length)
+/* The first address that a rail is near to, from another one on each time. */
+static void seek(struct rme_link *l)
 {
+    const uint8_t *offer = l->offer;
     struct sockaddr_storage sa;
-    size_t count = (length - HEAD) / ADDRESS;
+    size_t count = (l->offer_length - HEAD) / ADDRESS;
     if (offer[COUNT] < count)
         count = offer[COUNT];
     for (size_t i = 0; i < count; i++) {
-        if (!get_address(offer + HEAD + ADDRESS * i, offer + PORT, &sa))
+        size_t at = (l->side_tries + i) % count;
+        if (!get_address(offer + HEAD + ADDRESS * at, offer + PORT, &sa))
             continue;
         struct rme_fabric *rail = near_rail(l, (struct sockaddr *)&sa);
         if (rail) {
@@ -220,12 +228,13 @@ static void seek(struct rme_link *l, const uint8_t *offer, size_t length)
 
 void ib_side_wanted(struct rme_link *l)
 {
-    uint8_t *offer = l->offer;
-    l->offer = NULL;
-    l->may_stripe = false; /* but if there is a way */
-    if (offer && l->state == IB_UP)
-        seek(l, offer, l->offer_length);
-    free(offer);
+    if (!l->offer || l->state != IB_UP || ib_now_ms() < l->side_at)
+        return;
+    uint64_t wait = (uint64_t)ib_option(l->f, "stripe_retry_ms");
+    unsigned doubled = l->side_tries < MOST_DOUBLED ? l->side_tries : MOST_DOUBLED;
+    l->side_at = wait ? ib_now_ms() + (wait << doubled) : UINT64_MAX;
+    seek(l);
+    l->side_tries++;
 }
 
 /* ---- The side that is asked ---- */

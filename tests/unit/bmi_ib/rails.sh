@@ -6,9 +6,10 @@ emuverbs=${EMUVERBS:-./emul/verbs/emuverbs} program=./tests/unit/bmi_ib/test_rai
 [ -x "$emuverbs" ] || { echo "skipped: $emuverbs was not built"; exit 77; }
 for options in device=emu0+emu1 device=emu0+emu1,srq=on device=emu0+emu1,srq=off; do
     echo "== $options"
-    for test in spread woken names first_dies second_dies striped side_dies_busy strangers_get_no_side; do
+    for test in spread woken names first_dies second_dies striped side_dies_busy side_comes_later strangers_get_no_side; do
         case $test in
         striped | strangers*) lane=$options,stripe_bytes=1 delay=0 ;;
+        side_comes*) lane=$options,stripe_bytes=1,stripe_retry_ms=20 delay=0 ;;
         side*) lane=$options,stripe_bytes=1 delay=500000 ;; # reads are under way for so long
         *) lane=$options delay=0 ;;
         esac

@@ -9,6 +9,7 @@
 #include <endian.h>
 #include <unistd.h>
 #include <rdma/rdma_cma.h>
+#include "bmi_ib/link/links.h"
 #include "wire_host.h"
 
 #define SIZE  (1u << 20)
@@ -336,6 +337,47 @@ static void side_dies_busy(void **state)
     free(here);
 }
 
+/* A second device that was not reached, or is lost while it carries nothing, is used later; the
+ * link hears nothing of it. */
+static void side_comes_later(void **state)
+{
+    enum { LOST = 3 };
+    struct wire w;
+    struct rme_mr mr;
+    uint8_t *here = malloc(SIZE);
+    const char *uri = wire_uri("127.0.0.1");
+    pid_t server = server_of_both(uri);
+    time_t end = wire_now() + 30;
+    int lost = 0;
+    (void)state;
+    wire_open(&w, NULL);
+    assert_int_equal(w.ops->reg(w.f, here, SIZE, RME_ACCESS_LOCAL_WRITE, &mr), 0);
+    wire_connect(&w, uri);
+    while (lost < LOST || w.ops->link_lanes(w.link, SIZE) == 1) {
+        assert_true(wire_now() < end);
+        read_over(&w, w.link, here, &mr); /* something for two */
+        assert_int_equal(wire_count(&w, RME_EV_LINK_DOWN), 0);
+        if (!w.link->side || lost == LOST)
+            continue;
+        while (lost && w.link->side && w.link->side->state != IB_UP)
+            wire_poll(&w); /* the first is lost on its way */
+        if (!w.link->side)
+            continue; /* the server had not heard yet that the one before is lost */
+        ib_link_fail(w.link->side, -ECONNRESET, false);
+        lost++;
+        while (w.link->side) {
+            assert_true(wire_now() < end);
+            wire_poll(&w);
+        }
+    }
+    assert_true(w.link->side_tries > LOST);
+    w.ops->dereg(w.f, &mr);
+    wire_disconnect(&w);
+    wire_close(&w);
+    wire_kill(server);
+    free(here);
+}
+
 /* Requests for the side of a link by who was offered none: no answer but a refusal, however
  * many there are, and whoever has a link keeps it. */
 static void strangers_get_no_side(void **state)
@@ -422,10 +464,15 @@ static void names(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spread),         cmocka_unit_test(woken),
-        cmocka_unit_test(names),          cmocka_unit_test(first_dies),
-        cmocka_unit_test(second_dies),    cmocka_unit_test(striped),
-        cmocka_unit_test(side_dies_busy), cmocka_unit_test(strangers_get_no_side),
+        cmocka_unit_test(spread),
+        cmocka_unit_test(woken),
+        cmocka_unit_test(names),
+        cmocka_unit_test(first_dies),
+        cmocka_unit_test(second_dies),
+        cmocka_unit_test(striped),
+        cmocka_unit_test(side_dies_busy),
+        cmocka_unit_test(side_comes_later),
+        cmocka_unit_test(strangers_get_no_side),
     };
     wire_main(argc, argv);
     if (argc == 3)

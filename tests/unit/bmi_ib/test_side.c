@@ -346,7 +346,7 @@ static void offer_leads_to_a_side(void **state)
     assert_null(ib_side_main(other, request)); /* it has one */
     ib_link_destroy(side);
     assert_null(l->side);
-    assert_false(ib_stripe_wanted(l, 1000)); /* once is enough */
+    assert_false(ib_stripe_wanted(l, 1000)); /* not at once again */
     assert_null(l->side);
     /* with another secret, over its own rail, on its way down: it gets none */
     assert_ptr_equal(ib_side_main(other, request), l);
@@ -358,6 +358,72 @@ static void offer_leads_to_a_side(void **state)
     }
     ib_link_disconnect(l, 0);
     assert_null(ib_side_main(other, request));
+    close_two();
+}
+
+/* A side that does not come, or goes, is sought again while there is something for it: after a
+ * time that doubles, at the next address.  That of a peer is not ours to seek. */
+static void a_side_is_sought_again(void **state)
+{
+    static const unsigned waits[] = {1, 2, 4, 8, 16, 32, 64, 64, 64};
+    struct ib_own second = {.sa = address("10.1.2.4", 0)};
+    uint8_t offer[IB_ANSWER_MAX] = {0};
+    (void)state;
+    open_two();
+    l = rig_link();
+    struct ib_own owns[2] = {own, second};
+    memset(owns[1].mask, 255, 3);
+    other->own = owns;
+    other->owns = 2;
+    ib_side_keep(l, offer, ib_side_offer(l, offer));
+    for (unsigned i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
+        uint64_t before = ib_now_ms();
+        assert_false(ib_stripe_wanted(l, 1000));
+        side = l->side;
+        assert_non_null(side);
+        const struct sockaddr_in *to = (const struct sockaddr_in *)&side->sockaddr;
+        assert_int_equal(ntohl(to->sin_addr.s_addr) & 255, 3 + i % 2);
+        assert_in_range(l->side_at - waits[i] * 1000, before, ib_now_ms());
+        if (i % 2) { /* one that came, and one that did not */
+            side->state = IB_UP;
+            assert_true(ib_stripe_wanted(l, 1000));
+            side->state = IB_ADDRESSING;
+        }
+        ib_link_destroy(side);
+        assert_null(l->side);
+        assert_true(l->may_stripe);
+        assert_false(ib_stripe_wanted(l, 1000)); /* it is not time */
+        assert_null(l->side);
+        l->side_at = before;
+        assert_false(ib_stripe_wanted(l, 999)); /* there is nothing for it */
+        assert_null(l->side);
+    }
+    other->own = &own;
+    other->owns = 1;
+    close_two();
+}
+
+/* By option not; and of who accepted it is the peer that seeks. */
+static void a_side_is_not_sought_again(void **state)
+{
+    uint8_t offer[IB_ANSWER_MAX] = {0};
+    char why[200];
+    (void)state;
+    open_two();
+    assert_int_equal(rme_options_parse(rig.options, "stripe_retry_ms=0", why, sizeof(why)), 0);
+    l = rig_link();
+    ib_side_keep(l, offer, ib_side_offer(l, offer));
+    assert_false(ib_stripe_wanted(l, 1000));
+    assert_non_null(l->side);
+    ib_link_destroy(l->side);
+    assert_int_equal(l->side_at, UINT64_MAX);
+    struct rme_link *asked = rig_link();
+    asked->passive = true;
+    ib_side_join(asked, ib_link_new(other));
+    ib_link_destroy(asked->side);
+    assert_false(asked->may_stripe);
+    assert_false(ib_stripe_wanted(asked, 1000));
+    assert_null(asked->side);
     close_two();
 }
 
@@ -397,6 +463,8 @@ int main(void)
         cmocka_unit_test(down_comes_after_both),
         cmocka_unit_test(side_is_lost),
         cmocka_unit_test(offer_leads_to_a_side),
+        cmocka_unit_test(a_side_is_sought_again),
+        cmocka_unit_test(a_side_is_not_sought_again),
         cmocka_unit_test(offers_of_strangers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
