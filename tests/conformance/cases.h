@@ -177,6 +177,7 @@
     X(server_restarts_under_load)                                                              \
     X(client_goes_under_load)                                                                  \
     X(idle_client_goes_without_a_word)                                                         \
+    X(client_gives_up_on_the_way)                                                              \
     X(close_with_operations_alive)                                                             \
     X(opening_fails_cleanly)
 

@@ -5,6 +5,7 @@
  * Within one process the loop fabric cuts links; an engine that closes is the same for any
  * fabric.  Killed processes are in process_test.c.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
 #include "cases.h"
@@ -300,6 +301,52 @@ void close_with_operations_alive(void **state)
         bed_teardown(&none);
         bed_setup(&none);
     }
+}
+
+/* Queue pairs of the software HCA that exist; 0 over anything else. */
+static int64_t queue_pairs(void)
+{
+    int64_t (*count)(const char *) =
+        (int64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_counter");
+
+    return count != NULL ? count("live_qp") : 0;
+}
+
+/* Clients that go at any step of their connection: the server that asked them in keeps nothing
+ * of them. */
+void client_gives_up_on_the_way(void **state)
+{
+    enum { STEPS = 12, ROUNDS = 4 };
+    struct node *server;
+    int64_t before, end;
+
+    (void)state;
+    /* neither of them is what ends a link here */
+    bed_options("connect_timeout_ms=600000,idle_keepalive_ms=0");
+    server = node_open("server", lane_uri(0));
+    before = queue_pairs();
+    for (int i = 0; i < ROUNDS * STEPS * STEPS / 2; i++) {
+        struct node *client = node_open("client", NULL);
+        struct rme_addr *to = node_dial(client, lane_uri(0));
+        struct blob out;
+        struct op send;
+
+        blob_flat(&out, 100);
+        blob_fill(&out, 1);
+        post_send(&send, client, to, &out, 1);
+        for (int k = 0; k < i % STEPS; k++)
+            pump_asleep(client, i / STEPS % 2);
+        for (int k = 0; k < i / STEPS % STEPS; k++)
+            pump_asleep(server, i / STEPS % 2);
+        node_close(client);
+        blob_free(&out);
+    }
+    end = lane_now() + BED_PATIENCE_MS;
+    while ((node_counter(server, "peers") != 0 || queue_pairs() > before) && lane_now() < end)
+        pump();
+    assert_int_equal(node_counter(server, "peers"), 0);
+    assert_in_range(queue_pairs(), 0, before);
+    node_close(server);
 }
 
 /* Opening fails at any point: an error, one line, nothing left. */
