@@ -2,8 +2,8 @@
 /* log.c - what all others use: the log, the clock. */
 #include <stdarg.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "base/timer.h"
 #include "bmi_elan4/elan.h"
 
 void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format, ...)
@@ -19,8 +19,5 @@ void elan_log(struct rme_fabric *f, enum rme_log_level level, const char *format
 
 int64_t elan_now(void)
 {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+    return (int64_t)rme_now();
 }

@@ -13,8 +13,8 @@
  */
 #include <netinet/in.h>
 #include <sys/mman.h>
-#include <time.h>
 
+#include "base/timer.h"
 #include "bmi_ib/device/device.h"
 
 #define PIECES     16u
@@ -35,13 +35,6 @@ struct probe {
     char *memory; /* pieces that are read; behind them AREA bytes that are written */
     uint32_t pieces;
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
-}
 
 /* How likely a GID is one that the port reaches itself by: best of RoCE v2 and of IPv4, where
  * no address waits until it is found to be nobody else's. */
@@ -173,13 +166,13 @@ static uint64_t run(struct probe *p, enum shape shape)
         wr[i].wr.rdma.remote_addr = to + (uintptr_t)i * APART;
         wr[i].wr.rdma.rkey = p->mr->rkey;
     }
-    uint64_t begin = now_ns();
+    uint64_t begin = rme_now_ns();
     if (ibv_post_send(p->qp, wr, &bad))
         return 0;
     do
         n = ibv_poll_cq(p->cq, 1, &wc);
-    while (n == 0 && now_ns() - begin < LATE_NS);
-    return n == 1 && wc.status == IBV_WC_SUCCESS ? now_ns() - begin + 1 : 0;
+    while (n == 0 && rme_now_ns() - begin < LATE_NS);
+    return n == 1 && wc.status == IBV_WC_SUCCESS ? rme_now_ns() - begin + 1 : 0;
 }
 
 /* What each piece but the first takes longer. */
@@ -193,8 +186,8 @@ bool ib_measure(struct rme_fabric *f, struct rme_piece_costs *out)
     struct probe p = {.memory = MAP_FAILED};
     uint64_t best[SHAPES] = {0}, end;
     bool done = probe_open(f, &p);
-    end = now_ns() + BUDGET_NS;
-    for (int i = 0; done && (i <= RUNS_LEAST || (i <= RUNS && now_ns() < end)); i++)
+    end = rme_now_ns() + BUDGET_NS;
+    for (int i = 0; done && (i <= RUNS_LEAST || (i <= RUNS && rme_now_ns() < end)); i++)
         for (enum shape shape = PLAIN; done && shape < SHAPES; shape++) {
             uint64_t took = run(&p, shape);
             done = took != 0;

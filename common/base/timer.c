@@ -5,12 +5,17 @@
 
 #include "base/timer.h"
 
-uint64_t rme_now(void)
+uint64_t rme_now_ns(void)
 {
     struct timespec ts;
 
     clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t rme_now(void)
+{
+    return rme_now_ns() / 1000000;
 }
 
 int rme_timers_reserve(struct rme_timers *timers, uint32_t total)

@@ -33,7 +33,8 @@ struct rme_timer *rme_timers_first(const struct rme_timers *timers);
 /* When the earliest is due; UINT64_MAX for never. */
 uint64_t rme_timers_next(const struct rme_timers *timers);
 
-/* Milliseconds, monotonic. */
+/* Milliseconds, monotonic, and nanoseconds of the same clock. */
 uint64_t rme_now(void);
+uint64_t rme_now_ns(void);
 
 #endif

@@ -56,26 +56,18 @@
 #define OFFER_MOST   1000000 /* nanoseconds for all of these */
 #define TAKEN        2       /* so many times as long: somebody has taken it */
 
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
-
 static uint64_t now_us(void)
 {
-    return now_ns() / 1000;
+    return rme_now_ns() / 1000;
 }
 
 /* Offers the processor to others.  How long that took, in nanoseconds. */
 static uint64_t offer(void)
 {
-    uint64_t begin = now_ns();
+    uint64_t begin = rme_now_ns();
 
     sched_yield();
-    return now_ns() - begin;
+    return rme_now_ns() - begin;
 }
 
 /* What that takes when nobody takes it. */

@@ -17,18 +17,10 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/timer.h"
 #include "op/times.h"
 #include "op/protocol.h"
-
-static uint64_t clock_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 void rme_times_init(struct rme_times *times, uint32_t every)
 {
@@ -50,7 +42,7 @@ void rme_times_sample(struct rme_times *times, struct rme_op *op)
     times->left = times->every;
     if (times->every == 0)
         return;
-    now = clock_ns();
+    now = rme_now_ns();
     for (unsigned i = 1; i < RME_TIMES_WATCHED && watch->op != NULL; i++)
         if (times->watch[i].op == NULL || times->watch[i].since < watch->since)
             watch = &times->watch[i];
@@ -65,7 +57,7 @@ void rme_times_sample(struct rme_times *times, struct rme_op *op)
 
 void rme_times_step(struct rme_op *op)
 {
-    uint64_t now = clock_ns();
+    uint64_t now = rme_now_ns();
 
     op->watch->spent[op->state] += now - op->watch->since;
     op->watch->since = now;
