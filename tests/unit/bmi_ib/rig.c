@@ -132,6 +132,25 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     return rig.fail_modify ? EINVAL : 0;
 }
 
+/* One that belongs to no connection. */
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    struct ibv_qp *qp = rig.fail_qp ? NULL : calloc(1, sizeof(*qp));
+    if (!qp)
+        return NULL;
+    qp->context = pd->context;
+    qp->send_cq = attr->send_cq;
+    rig.qps++;
+    return qp;
+}
+
+int ibv_destroy_qp(struct ibv_qp *qp)
+{
+    free(qp);
+    rig.qps_gone++;
+    return 0;
+}
+
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
                  struct ibv_qp_init_attr *init)
 {

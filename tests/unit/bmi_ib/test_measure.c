@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What pieces cost cannot be measured: the presets hold, soon, and nothing is left. */
+#include <errno.h>
+#include "base/timer.h"
+#include "rig.h"
+
+/* The measurement fails, without a word and without a trace. */
+static void nothing_comes_of_it(void)
+{
+    struct rme_piece_costs out = {11, 22};
+    unsigned mrs = rig.mrs;
+    assert_false(ib_measure(rig.f, &out));
+    assert_int_equal(out.segment_ns, 11);
+    assert_int_equal(out.request_ns, 22);
+    assert_int_equal(rig.mrs, mrs);
+    assert_int_equal(rig.qps, rig.qps_gone);
+    assert_string_equal(rig.lines, "");
+}
+
+/* Opens a device whose port is `up`. */
+static void begin(bool up)
+{
+    rig_open(NULL, 16, 0);
+    rig.f->dev.attr.phys_port_cnt = 1;
+    rig.port_down = !up;
+}
+
+/* All is posted, and no completion ever comes: it is waited for so long, and not for ever. */
+static void a_completion_does_not_come(void **state)
+{
+    (void)state;
+    begin(true);
+    uint64_t start = rme_now();
+    nothing_comes_of_it();
+    assert_in_range(rme_now() - start, 49, 5000);
+    assert_int_equal(rig.nposted, 1);
+    assert_int_equal(rig.qps, 1);
+    rig_close();
+}
+
+/* The queue pair is refused, its way to itself, or what is posted; or there is no port. */
+static void a_call_fails(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 5; what++) {
+        begin(what != 0);
+        rig.fail_qp = what == 1;
+        rig.fail_modify = what == 2;
+        rig.fail_post = what == 3 ? ENOMEM : 0;
+        if (what == 4)
+            rig.f->caps.max_sge = 1; /* there are no pieces */
+        nothing_comes_of_it();
+        assert_int_equal(rig.nposted, 0);
+        rig_close();
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_completion_does_not_come),
+        cmocka_unit_test(a_call_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
