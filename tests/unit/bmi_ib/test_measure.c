@@ -51,6 +51,8 @@ static void a_call_fails(void **state)
             rig.f->caps.max_sge = 1; /* there are no pieces */
         nothing_comes_of_it();
         assert_int_equal(rig.nposted, 0);
+        assert_int_equal(rig.qps, what != 1 && what != 4);
+        assert_int_equal(rig.doorbells, what == 3); /* no further than that */
         rig_close();
     }
 }
