@@ -5,7 +5,6 @@
  * Within one process the loop fabric cuts links; an engine that closes is the same for any
  * fabric.  Killed processes are in process_test.c.
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
 #include "cases.h"
@@ -303,15 +302,6 @@ void close_with_operations_alive(void **state)
     }
 }
 
-/* Queue pairs of the software HCA that exist; 0 over anything else. */
-static int64_t queue_pairs(void)
-{
-    int64_t (*count)(const char *) =
-        (int64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_counter");
-
-    return count != NULL ? count("live_qp") : 0;
-}
-
 /* Clients that go at any step of their connection: the server that asked them in keeps nothing
  * of them. */
 void client_gives_up_on_the_way(void **state)
@@ -324,7 +314,7 @@ void client_gives_up_on_the_way(void **state)
     /* neither of them is what ends a link here */
     bed_options("connect_timeout_ms=600000,idle_keepalive_ms=0");
     server = node_open("server", lane_uri(0));
-    before = queue_pairs();
+    before = lane_counter("live_qp");
     for (int i = 0; i < STEPS * STEPS; i++) {
         struct node *client = node_open("client", NULL);
         struct rme_addr *to = node_dial(client, lane_uri(0));
@@ -342,10 +332,11 @@ void client_gives_up_on_the_way(void **state)
         blob_free(&out);
     }
     end = lane_now() + BED_PATIENCE_MS;
-    while ((node_counter(server, "peers") != 0 || queue_pairs() > before) && lane_now() < end)
+    while ((node_counter(server, "peers") != 0 || lane_counter("live_qp") > before) &&
+           lane_now() < end)
         pump();
     assert_int_equal(node_counter(server, "peers"), 0);
-    assert_in_range(queue_pairs(), 0, before);
+    assert_in_range(lane_counter("live_qp"), 0, before);
     node_close(server);
 }
 

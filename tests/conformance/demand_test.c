@@ -4,7 +4,6 @@
  * serves whatever is mapped at its addresses, and what is not there is refused before the
  * device finds that out.
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,15 +79,6 @@ static uint64_t pinned(const struct node *n)
     return node_counter(n, "registered_bytes") - node_counter(n, "demand_bytes");
 }
 
-/* The same by the software HCA's own count of all processes; 0 over a real device. */
-static int64_t pinned_by_device(void)
-{
-    int64_t (*count)(const char *) =
-        (int64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_counter");
-
-    return count != NULL ? count("pinned_bytes") : 0;
-}
-
 static uint64_t registrations(const struct pair *p)
 {
     return node_counter(p->client, "registrations") + node_counter(p->server, "registrations");
@@ -113,7 +103,7 @@ void demand_is_an_option(void **state)
     assert_int_equal(node_try("wrong", NULL, &n), -EINVAL);
     bed_options("odp=on,expose=region"); /* keys that outlive what was mapped */
     assert_int_equal(node_try("open", NULL, &n), -EOPNOTSUPP);
-    if (dlsym(RTLD_DEFAULT, "emuverbs_counter") == NULL)
+    if (!lane_is_emuverbs())
         return;
     bed_options("odp=on,expose=operation");
     if (has) {
@@ -145,13 +135,13 @@ void demand_pins_nothing(void **state)
         move(&p, &out[0], &in[0], 1);
     client = pinned(p.client);
     server = pinned(p.server);
-    device = pinned_by_device();
+    device = lane_counter("pinned_bytes");
     before = registrations(&p);
     for (int i = 1; i < BUFFERS; i++)
         move(&p, &out[i], &in[i], (uint64_t)i);
     assert_int_equal(pinned(p.client), client);
     assert_int_equal(pinned(p.server), server);
-    assert_int_equal(pinned_by_device(), device);
+    assert_int_equal(lane_counter("pinned_bytes"), device);
     if (!registers_each(p.server)) { /* each once, whatever it is used for */
         assert_true(node_counter(p.client, "demand_bytes") >= (uint64_t)BUFFERS * SIZE);
         assert_true(node_counter(p.server, "demand_bytes") >= (uint64_t)BUFFERS * SIZE);

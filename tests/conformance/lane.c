@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "lane.h"
+#include <dlfcn.h>
 #include <fnmatch.h>
 #include <getopt.h>
 #include <signal.h>
@@ -131,6 +132,14 @@ bool lane_is_emuverbs(void)
     const char *loaded = getenv("LD_PRELOAD");
 
     return loaded != NULL && strstr(loaded, "emuverbs") != NULL;
+}
+
+int64_t lane_counter(const char *name)
+{
+    int64_t (*count)(const char *) =
+        (int64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_counter");
+
+    return count != NULL ? count(name) : 0;
 }
 
 bool lane_stripes(void)

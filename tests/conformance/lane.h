@@ -56,6 +56,8 @@ int lane_settle(const char *uri); /* NULL: one that does not listen */
 
 /* Is the software HCA in this process? */
 bool lane_is_emuverbs(void);
+/* The software HCA's own counter of all processes, by its name; 0 over anything else. */
+int64_t lane_counter(const char *name);
 /* Do its options send all transfers over two devices? */
 bool lane_stripes(void);
 /* The options of an engine, in a static buffer; "" when there are none. */
