@@ -417,6 +417,9 @@ void elan_moves_check(struct rme_fabric *f, int64_t now);
 /* Nothing of the link's transfers is under way. */
 bool elan_moves_over(const struct rme_link *l);
 
+/* measure.c */
+bool elan_measure(struct rme_fabric *f, struct rme_piece_costs *out);
+
 /* out.c */
 void elan_op_flush(struct rme_fabric *f);
 void elan_tx_landed(struct rme_fabric *f);

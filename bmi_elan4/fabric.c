@@ -201,6 +201,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");
     f->caps = (struct rme_caps){.max_sge = 64,
                                 .max_read_sge = 64,
+                                .segments_apart = true, /* a DMA each */
                                 .max_piece = UINT64_C(1) << 40,
                                 .max_regs = UINT32_MAX,
                                 .has_read = true,
@@ -315,6 +316,7 @@ static const struct rme_fabric_ops ops = {
     .open = elan_open,
     .close = elan_close,
     .caps = elan_caps,
+    .measure = elan_measure,
     .listen_port = elan_listen_port,
     .reg = elan_reg,
     .dereg = elan_dereg,

@@ -73,7 +73,9 @@ struct rme_fabric_config {
 struct rme_caps {
     uint32_t max_sge;      /* local segments of one piece of a transfer (>= 1) */
     uint32_t max_read_sge; /* the same for reads */
-    uint64_t max_piece;    /* bytes of one piece */
+    /* each local segment costs the device as much as a piece of its own */
+    bool segments_apart;
+    uint64_t max_piece; /* bytes of one piece */
     /* bytes of a buffer where they are fewer than rx_size, as the network carries no larger
      * message; 0: they are rx_size */
     uint32_t max_message;
@@ -116,7 +118,8 @@ struct rme_caps {
 /* Nanoseconds that a transfer takes longer, */
 struct rme_piece_costs {
     uint32_t segment_ns; /* for one more local segment, */
-    uint32_t request_ns; /* for one more transfer that is started together with others */
+    uint32_t request_ns; /* for one more transfer that is started together with others, */
+    uint32_t read_ns;    /* and how much longer than that if it reads */
 };
 
 /* A registration.  Keys are opaque to the engine; rkey is for expose(), or goes to the peer

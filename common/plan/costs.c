@@ -119,6 +119,7 @@ static void measure_pieces(const struct rme_fabric_ops *ops, struct rme_fabric *
         out->sge = pieces.segment_ns;
     if (pieces.request_ns > out->post)
         out->post = pieces.request_ns;
+    out->read = pieces.read_ns;
 }
 
 void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,

@@ -18,12 +18,12 @@
  *     compared the first alone would copy for ever;
  *  4. read or write: what the option says; else a write where reads are slow, or there is
  *     nothing to read yet; else the client when the server is under heavy load [004 fig. 6];
- *     else the side that needs far fewer work requests; else the receiver reads when it is less
+ *     else the side whose work requests cost far less; else the receiver reads when it is less
  *     loaded than the sender, or equally and copies, and the sender writes when it is not
  *     [004 fig. 6]: a read of what was offered takes a message less, and what its processor
  *     brings is in its caches when it is copied;
  *  5. the sender offers its memory if the receiver could come to read, but for a list that it
- *     would be asked to write, for it takes far fewer requests; a receiver that is first
+ *     would be asked to write, for that costs far less in requests; a receiver that is first
  *     invites if its memory is registered and it would have the sender write.
  */
 #include <inttypes.h>
@@ -36,11 +36,11 @@
 #define COLD_FROM RME_PACK_UNIT
 /* up to here a copy is cheaper than a message on all devices: no measurement says otherwise;
  * default of rx_size */
-#define EAGER_LEAST  4608u
-#define FEWER_FACTOR 4u    /* "far fewer" work requests: this many times … */
-#define FEWER_LEAST  8u    /* … and at least this many less */
-#define LIST_USES    8.0   /* uses of a list that its registration is kept for */
-#define CROWD_MOST   1024u /* messages under way, as far as rme_plan_explain looks */
+#define EAGER_LEAST 4608u
+#define LESS_FACTOR 4     /* work requests cost "far less": the others this many times … */
+#define LESS_LEAST  8     /* … and at least so many requests more */
+#define LIST_USES   8.0   /* uses of a list that its registration is kept for */
+#define CROWD_MOST  1024u /* messages under way, as far as rme_plan_explain looks */
 
 const struct rme_costs rme_costs_preset = {
     .copy_warm = 0.08,
@@ -77,8 +77,7 @@ static bool is_copied(int proto)
 /* May a write into lent memory gather from the sender's own? */
 static bool may_gather(const struct rme_plan_in *in)
 {
-    return in->gathers && (in->send.ready || in->send.kept) && in->send.segments > 0 &&
-           in->send.segments < in->max_sge;
+    return in->gathers && (in->send.ready || in->send.kept) && in->send.segments > 0;
 }
 
 static uint64_t segments(const struct rme_plan_side *side, bool pack)
@@ -159,9 +158,15 @@ static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, 
     if (proto == RME_PROTO_EAGER)
         return 0;
     if (proto == RME_PROTO_FAST)
-        return 1;
+        return count_requests(send, 1, in->max_sge);
     return proto == RME_PROTO_RNDV_WRITE ? count_requests(send, recv, in->max_sge)
                                          : count_requests(recv, send, in->max_read_sge);
+}
+
+/* What so many work requests cost that move data by this protocol. */
+static double cost_of_requests(const struct rme_costs *costs, enum rme_proto proto, double n)
+{
+    return n * (costs->post + (proto == RME_PROTO_RNDV_READ ? costs->read : 0));
 }
 
 static uint64_t unit_of(const struct rme_plan_in *in, const struct rme_plan_side *side,
@@ -205,7 +210,7 @@ double rme_plan_cost(const struct rme_plan_in *in, enum rme_proto proto, bool se
 {
     const struct rme_costs *costs = in->costs;
     uint64_t wrs = requests_of(in, proto, send_pack, recv_pack);
-    double posts = (double)wrs * costs->post;
+    double posts = cost_of_requests(costs, proto, (double)wrs);
 
     if (requests != NULL)
         *requests = wrs;
@@ -281,9 +286,16 @@ static bool less_loaded(const struct rme_plan_side *a, const struct rme_plan_sid
                                       : a->load_bytes < b->load_bytes;
 }
 
-static bool far_fewer(uint64_t a, uint64_t b)
+/* By protocol a the device has far less to do than by b. */
+static bool far_less(const struct rme_plan_in *in, enum rme_proto a, enum rme_proto b,
+                     bool send_pack, bool recv_pack)
 {
-    return a * FEWER_FACTOR <= b && b - a >= FEWER_LEAST;
+    double one =
+        cost_of_requests(in->costs, a, (double)requests_of(in, a, send_pack, recv_pack));
+    double other =
+        cost_of_requests(in->costs, b, (double)requests_of(in, b, send_pack, recv_pack));
+
+    return one * LESS_FACTOR <= other && other - one >= LESS_LEAST * in->costs->post;
 }
 
 /* What the device and the option decide, whatever the message.  False: nothing. */
@@ -308,9 +320,6 @@ static bool decided_beforehand(const struct rme_plan_in *in, enum rme_proto *pro
 static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack,
                                     bool recv_pack, const char **why)
 {
-    uint64_t writes = requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, recv_pack);
-    uint64_t reads = requests_of(in, RME_PROTO_RNDV_READ, send_pack, recv_pack);
-
     if (in->nothing_to_read) {
         *why = "nothing was offered to be read";
         return RME_PROTO_RNDV_WRITE;
@@ -323,12 +332,12 @@ static enum rme_proto read_or_write(const struct rme_plan_in *in, bool send_pack
         *why = "the server sends and is under heavy load: its client reads";
         return RME_PROTO_RNDV_READ;
     }
-    if (far_fewer(writes, reads)) {
-        *why = "writing takes far fewer work requests";
+    if (far_less(in, RME_PROTO_RNDV_WRITE, RME_PROTO_RNDV_READ, send_pack, recv_pack)) {
+        *why = "the work requests of writing cost far less";
         return RME_PROTO_RNDV_WRITE;
     }
-    if (far_fewer(reads, writes)) {
-        *why = "reading takes far fewer work requests";
+    if (far_less(in, RME_PROTO_RNDV_READ, RME_PROTO_RNDV_WRITE, send_pack, recv_pack)) {
+        *why = "the work requests of reading cost far less";
         return RME_PROTO_RNDV_READ;
     }
     if (recv_pack && !less_loaded(&in->send, &in->recv)) {
@@ -387,7 +396,8 @@ static double receiver_pieces(const struct rme_plan_in *in, const struct rme_pla
     double more = (double)requests_of(in, plan->proto, plan->send_pack, false) -
                   (double)requests_of(in, plan->proto, plan->send_pack, true);
 
-    return (double)segments(&in->recv, false) * in->costs->sge + more * in->costs->post +
+    return (double)segments(&in->recv, false) * in->costs->sge +
+           cost_of_requests(in->costs, plan->proto, more) +
            (plan->proto == RME_PROTO_RNDV_WRITE ? open_cost(in, &in->recv, false) : 0);
 }
 
@@ -395,8 +405,7 @@ static double receiver_pieces(const struct rme_plan_in *in, const struct rme_pla
 static bool offers_in_vain(const struct rme_plan_in *in, bool send_pack)
 {
     return segments(&in->send, send_pack) > 1 && !is_heavy(in, &in->send) &&
-           far_fewer(requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, false),
-                     requests_of(in, RME_PROTO_RNDV_READ, send_pack, false));
+           far_less(in, RME_PROTO_RNDV_WRITE, RME_PROTO_RNDV_READ, send_pack, false);
 }
 
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
@@ -422,7 +431,7 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
         plan->proto = RME_PROTO_FAST;
         plan->send_pack = !gathered;
         plan->recv_pack = true;
-        plan->requests = 1;
+        plan->requests = requests_of(in, RME_PROTO_FAST, plan->send_pack, true);
         plan->offer = false;
         plan->why =
             "there is room in memory that the receiver has lent, and a rendezvous would "
@@ -447,9 +456,10 @@ static void explain_costs(FILE *out, const struct rme_costs *costs)
         out,
         "costs     copy %.3f ns/byte warm, %.3f cold, + %.0f ns/piece; register %.0f ns + "
         "%.0f ns/page; find it registered %.0f ns + %.0f ns/piece, hold it %.0f ns; message "
-        "%.0f ns; request %.0f ns + %.0f ns/segment\n",
+        "%.0f ns; request %.0f ns, to read %.0f ns, + %.0f ns/segment\n",
         costs->copy_warm, costs->copy_cold, costs->copy_piece, costs->reg_call, costs->reg_page,
-        costs->find, costs->find_piece, costs->hold, costs->message, costs->post, costs->sge);
+        costs->find, costs->find_piece, costs->hold, costs->message, costs->post,
+        costs->post + costs->read, costs->sge);
 }
 
 static void explain_side(FILE *out, const char *name, const struct rme_plan_in *in,

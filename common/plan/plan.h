@@ -32,7 +32,8 @@ struct rme_costs {
     double reg_call;   /* registration + deregistration: overhead (b of T = a*p + b) */
     double reg_page;   /* and per page (a) */
     double message;    /* a small message from post to arrival, its request included */
-    double post;       /* one RDMA work request */
+    double post;       /* one RDMA work request, */
+    double read;       /* and how much more if it reads */
     double sge;        /* one more local segment in it */
     double find;       /* to find that memory is registered, and still the same */
     double find_piece; /* and for each further segment of a list */
@@ -96,7 +97,7 @@ struct rme_plan_in {
     uint64_t heavy_ops;
     enum rme_prefer prefer;
     enum rme_lists lists;
-    uint32_t max_sge, max_read_sge;
+    uint32_t max_sge, max_read_sge; /* local segments that one request has room for */
     /* the receiver's device can read, and there is, or may be, something to read */
     bool has_read;
     bool slow_read;       /* … but much slower than it writes */

@@ -82,13 +82,15 @@ static void pieces_are_measured(void **state)
         skip();
     bench_connect();
     for (int i = 0; i < 100; i++) {
-        struct rme_piece_costs got = {UINT32_MAX, UINT32_MAX};
+        struct rme_piece_costs got = {UINT32_MAX, UINT32_MAX, UINT32_MAX};
         if (!lane.ops->measure(client.f, &got)) {
-            assert_true(got.segment_ns == UINT32_MAX && got.request_ns == UINT32_MAX);
+            assert_true(got.segment_ns == UINT32_MAX && got.request_ns == UINT32_MAX &&
+                        got.read_ns == UINT32_MAX);
             continue;
         }
         assert_in_range(got.segment_ns, 0, 10000000);
         assert_in_range(got.request_ns, 0, 10000000);
+        assert_in_range(got.read_ns, 0, 10000000);
         measured += got.request_ns > 0;
     }
     if (lane_is_emuverbs())

@@ -3,10 +3,11 @@
  * Each call of the library that can fail fails once, and each allocation of bmi_elan4 (memory,
  * a thread, a descriptor: CALL "allocation"):  test_faults [CALL [K]]
  *
- * A process opens a server and a client, which connect, talk, write, read, and part. For each
- * call by name, and each time K that it is made, a process of its own does so with that one
- * failing. Whatever becomes of it, nothing crashes or hangs; what did not open says why in one
- * line that names the error; and then the same process does all of it again, and that works.
+ * A process opens a server and a client, which connect, talk, write, read, measure what pieces
+ * cost, and part. For each call by name, and each time K that it is made, a process of its own
+ * does so with that one failing. Whatever becomes of it, nothing crashes or hangs; what did not
+ * open says why in one line that names the error; and then the same process does all of it
+ * again, and that works.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -203,6 +204,7 @@ static void part_all(struct side *server, struct side *client)
 /* Everything once, with the k-th allocation failing, 0: none. `opened`: both sides were. */
 static bool once(bool *opened, unsigned long k)
 {
+    struct rme_piece_costs costs;
     struct rme_addr *addr;
     struct side server, client;
 
@@ -213,7 +215,8 @@ static bool once(bool *opened, unsigned long k)
     if (k)
         alloc_fault_start(alloc_fault_count() + k);
     *opened = begin(&server) && begin(&client);
-    bool well = *opened && talk(&server, &client, addr);
+    bool measured = *opened && ops->measure(client.f, &costs);
+    bool well = *opened && talk(&server, &client, addr) && measured;
     part_all(&server, &client);
     end(&client);
     end(&server);

@@ -347,6 +347,47 @@ static void who_goes_at_once_is_heard(void **state)
     who_leaves_is_heard(false);
 }
 
+/* What pieces cost is measured, and to ask for one costs more than to write it. */
+static void pieces_are_measured(void **state)
+{
+    struct rme_piece_costs costs = {.segment_ns = 7};
+    struct side s;
+
+    (void)state;
+    open_side(&s, NULL, "");
+    assert_true(ops->measure(s.f, &costs));
+    assert_int_equal(costs.segment_ns, 0);
+    assert_true(costs.request_ns > 0 && costs.read_ns > 0);
+    close_side(&s);
+}
+
+/* Events do not fire: the measurement ends, changes nothing, and leaves alone what is under way
+ * to its memory. */
+static void a_measurement_does_not_end(void **state)
+{
+    (void)state;
+    pid_t pid = fork_quietly();
+    if (pid == 0) {
+        struct rme_piece_costs costs = {11, 22, 33};
+        struct side s;
+        setenv("EMUELAN4_BROKEN", "event_units", 1);
+        open_side(&s, NULL, "");
+        for (int i = 0; i < 2; i++) {
+            uint64_t start = rme_now();
+            if (ops->measure(s.f, &costs) || costs.segment_ns != 11 || costs.request_ns != 22 ||
+                costs.read_ns != 33)
+                _exit(1);
+            if (rme_now() - start < 49 || rme_now() - start > 5000)
+                _exit(2);
+        }
+        close_side(&s);
+        _exit(0);
+    }
+    int st;
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_int_equal(st, 0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -359,6 +400,8 @@ int main(void)
         cmocka_unit_test(rubbish),
         cmocka_unit_test(who_gave_up_is_heard),
         cmocka_unit_test(who_goes_at_once_is_heard),
+        cmocka_unit_test(pieces_are_measured),
+        cmocka_unit_test(a_measurement_does_not_end),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);

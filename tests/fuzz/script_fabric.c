@@ -330,6 +330,7 @@ static int script_open(const struct rme_fabric_config *config, struct rme_fabric
         return -ENOMEM;
     fabric->config = *config;
     script_caps.windows = script.windows;
+    script_caps.max_sge = script.max_sge ? script.max_sge : 4;
     script_caps.reports_apart = script.reports_apart;
     script_caps.keeps_rx = script.keeps_rx;
     script_caps.quiet = script.quiet;

@@ -31,6 +31,7 @@ struct script {
     uint32_t promised;        /* receive buffers of all links now */
     uint32_t windows;         /* that the device has; set before the engine is opened */
     uint32_t open;            /* of those, so many are open now */
+    uint32_t max_sge;         /* its local segments; 0: 4; set before the engine is opened */
     bool reports_apart;       /* what caps say of it; set before the engine is opened */
     bool quiet;               /* likewise: completions may come late, as the test likes */
     bool keeps_rx;            /* likewise; then links do not share receive buffers */

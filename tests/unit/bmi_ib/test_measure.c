@@ -7,11 +7,12 @@
 /* The measurement fails, without a word and without a trace. */
 static void nothing_comes_of_it(void)
 {
-    struct rme_piece_costs out = {11, 22};
+    struct rme_piece_costs out = {11, 22, 33};
     unsigned mrs = rig.mrs;
     assert_false(ib_measure(rig.f, &out));
     assert_int_equal(out.segment_ns, 11);
     assert_int_equal(out.request_ns, 22);
+    assert_int_equal(out.read_ns, 33);
     assert_int_equal(rig.mrs, mrs);
     assert_int_equal(rig.qps, rig.qps_gone);
     assert_string_equal(rig.lines, "");

@@ -43,6 +43,52 @@ static void the_scattered_side_initiates(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
 }
 
+/* What rme_plan_explain says of this message, alike for both of its ends. */
+static void explains(const struct rme_plan_in *in, const char *what, bool said)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    assert_non_null(out);
+    rme_plan_explain(out, in, in);
+    fclose(out);
+    assert_int_equal(strstr(text, what) != NULL, said);
+    free(text);
+}
+
+/* Where each segment is a request, and one that reads costs five times as much. */
+static void dear_reads_are_written(void **state)
+{
+    struct rme_costs dear = costs;
+    struct rme_plan_in in = base(MIB);
+
+    (void)state;
+    in.costs = &dear;
+    in.max_sge = in.max_read_sge = 1;
+    in.send.ready = in.recv.ready = true;
+    in.recv.segments = 64;
+    in.send.load_ops = 10; /* by load the receiver reads */
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+    dear.read = 4 * dear.post;
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
+    assert_string_equal(decide(&in).why, "the work requests of writing cost far less");
+    explains(&in, "because   the work requests of writing cost far less", true);
+    explains(&in, "request 100 ns, to read 500 ns", true);
+    in.recv.segments = 1; /* one request more or less is no reason */
+    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+    /* to copy costs 31,280; in place 5,960 and 63 requests: 31,500, or 6,300 */
+    in.recv.segments = 64;
+    in.prefer = RME_PREFER_READ;
+    assert_false(decide(&in).recv_pack);
+    in.recv.ready = false;
+    in.recv.kept = true;
+    in.bytes = 300000;
+    assert_true(decide(&in).recv_pack);
+    dear.read = 0;
+    assert_false(decide(&in).recv_pack);
+}
+
 static void small_lists_are_packed(void **state)
 {
     struct rme_plan_in in = base(64 * KIB - 1);
@@ -127,20 +173,6 @@ static void receivers_lists_by_protocol(void **state)
     assert_false(decide(&in).recv_pack);
 }
 
-/* What rme_plan_explain says of this message, alike for both of its ends. */
-static void explains(const struct rme_plan_in *in, const char *what, bool said)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-
-    assert_non_null(out);
-    rme_plan_explain(out, in, in);
-    fclose(out);
-    assert_int_equal(strstr(text, what) != NULL, said);
-    free(text);
-}
-
 /* Who copies what came has it moved by its own processor, unless that has more to do. */
 static void who_copies_reads(void **state)
 {
@@ -178,7 +210,7 @@ static void lists_are_not_offered_in_vain(void **state)
     in.send.segments = 64;
     assert_false(decide(&in).send_pack);
     assert_false(decide(&in).offer);
-    explains(&in, "RTS offers nothing, as writing takes far fewer work requests", true);
+    explains(&in, "RTS offers nothing, as the work requests of writing cost far less", true);
     in.prefer = RME_PREFER_READ;
     assert_true(decide(&in).offer);
     in.prefer = RME_PREFER_AUTO;
@@ -267,6 +299,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(request_counts),
         cmocka_unit_test(the_scattered_side_initiates),
+        cmocka_unit_test(dear_reads_are_written),
         cmocka_unit_test(small_lists_are_packed),
         cmocka_unit_test(lists_by_costs),
         cmocka_unit_test(kept_lists_by_costs),

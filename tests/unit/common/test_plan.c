@@ -496,9 +496,13 @@ static void gathers_where_it_pays(void **state)
     in.bytes = 3000;
     assert_true(decide(&in).send_pack);
     in.bytes = 16 * KIB;
-    in.send.segments = 29;
+    in.send.segments = 30;
     assert_false(decide(&in).send_pack);
-    in.send.segments = 30; /* and the header */
+    assert_int_equal(decide(&in).requests, 1);
+    in.send.segments = 31; /* a second request */
+    assert_false(decide(&in).send_pack);
+    assert_int_equal(decide(&in).requests, 2);
+    some.post = 2000; /* for which the copy costs less */
     assert_true(decide(&in).send_pack);
     in.send.segments = 1;
     in.gathers = false;
@@ -536,7 +540,7 @@ static void the_best_is_chosen_where_costs_decide(void **state)
 static bool pieces_cost(struct rme_fabric *f, struct rme_piece_costs *out)
 {
     (void)f;
-    *out = (struct rme_piece_costs){.segment_ns = 4321, .request_ns = 1};
+    *out = (struct rme_piece_costs){.segment_ns = 4321, .request_ns = 1, .read_ns = 8765};
     return true;
 }
 
@@ -579,6 +583,7 @@ static void measures(void **state)
     ops.measure = pieces_cost; /* what is less than preset cannot be told from nothing */
     rme_costs_measure(&ops, fake_fabric(&fake), true, &got);
     assert_true(got.sge == 4321 && got.post == rme_costs_preset.post);
+    assert_true(got.read == 8765 && rme_costs_preset.read == 0);
     fake.refuse = fake.attempts = 0;
     rme_costs_measure(&ops, fake_fabric(&fake), false, &got);
     assert_int_equal(fake.attempts, 0);

@@ -42,16 +42,21 @@ static int close_quiet(void **state)
     return 0;
 }
 
-static void lend_quietly(void)
+static void lend_with(const char *options)
 {
     struct rme_hello hello = scripted_hello();
 
     script.quiet = true;
     script.quieted = 0;
     hello.flags |= RME_HELLO_F_FAST;
-    scripted_open(OPTIONS, &hello);
+    scripted_open(options, &hello);
     scripted.have += CREDITS - 8; /* it takes 8 for granted */
     grant();
+}
+
+static void lend_quietly(void)
+{
+    lend_with(OPTIONS);
 }
 
 /* The peer takes all that is there, and says so. */
@@ -201,6 +206,37 @@ static void gathers_what_is_registered(void **state)
     assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
 }
 
+/* The header is a segment, too. */
+static void gathers_no_more_than_the_device_takes(void **state)
+{
+    static struct posted send;
+    int64_t length[3];
+    void *base[3];
+    struct rme_list list;
+
+    (void)state;
+    script.max_sge = 3;
+    lend_with(OPTIONS ",regcache_entries=16"); /* lists are looked for, too */
+    script.max_sge = 0;
+    list = piece(base, length);
+    base[2] = base[1] = base[0];
+    length[2] = length[1] = 100;
+    list.count = 3;
+    send_list(&send, &list, 1);
+    scripted_check(&send, 0);
+    assert_int_equal(count_of("sends_fast"), 1);
+    assert_int_equal(count_of("fast_gathered"), 0);
+    list.count = 2;
+    send_list(&send, &list, 1);
+    assert_int_equal(send.reports, 0);
+    assert_int_equal(count_of("fast_gathered"), 1);
+    assert_int_equal(script.segments, 3);
+    script_finish(0);
+    scripted_run();
+    scripted_check(&send, 0);
+    assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
+}
+
 /* Small ones are, and what is not registered is and not registered for it. */
 static void copies_where_that_costs_less(void **state)
 {
@@ -293,6 +329,7 @@ int main(void)
         cmocka_unit_test_teardown(a_place_waits_for_the_peer, close_quiet),
         cmocka_unit_test_teardown(returns_behind_quiet_writes, close_quiet),
         cmocka_unit_test_teardown(gathers_what_is_registered, close_quiet),
+        cmocka_unit_test_teardown(gathers_no_more_than_the_device_takes, close_quiet),
         cmocka_unit_test_teardown(copies_where_that_costs_less, close_quiet),
         cmocka_unit_test_teardown(the_answer_proves_it, close_quiet),
         cmocka_unit_test_teardown(what_is_gathered_ends_with_its_link, close_quiet),

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * measure.c - what a piece costs: a DMA, and one that is asked for.
+ *
+ * The interface moves the same bytes within this process four ways: by one DMA, by a DMA for
+ * each piece to pages of their own, and each of both asked for by packets, as reads are. The
+ * differences are what the pieces cost; of a few runs of each the best counts, not the first,
+ * taken in turn, so that a disturbance meets all of them.
+ *
+ * The event, the memory and the queue are this measurement's alone. They are given back when it
+ * returns, unless something is still under way to them then: what does not come within its time
+ * ends the measurement, and all of it goes with the context. Whatever fails ends it without a
+ * word: the presets hold then.
+ */
+#include <sys/mman.h>
+
+#include "base/timer.h"
+#include "bmi_elan4/compat.h"
+#include "bmi_elan4/elan.h"
+
+#define PIECES     16
+#define PIECE      2048u
+#define APART      4096u
+#define AREA       ((size_t)PIECES * APART)
+#define RUNS       8
+#define BUDGET_NS  5000000u  /* no run begins after it, */
+#define RUNS_LEAST 2         /* but for so many */
+#define LATE_NS    50000000u /* a DMA that ends later does not end */
+
+enum shape { WRITTEN, WRITTEN_APART, READ, READ_APART, SHAPES };
+
+struct probe {
+    struct rme_fabric *f;
+    E4_Event *event;
+    volatile E4_uint64 *word; /* that it writes */
+    char *memory; /* pieces that are read; behind them AREA bytes that are written */
+    E4_CmdQ *reads;
+    bool late; /* something is under way */
+};
+
+static void probe_open(struct probe *p)
+{
+    struct bmi_elan4_nic *nic = p->f->nic;
+
+    p->event = bmi_elan4_sdram(nic, 64, sizeof(E4_Event32));
+    p->word = bmi_elan4_main(nic, 64, sizeof(*p->word));
+    p->memory = mmap(NULL, 2 * AREA, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    p->reads =
+        elan4_alloc_cmdq(nic->ctx, CQ_Size8K, CQ_STENEnableBit | CQ_WriteEnableBit, NULL);
+    if (p->event && p->word)
+        compat_word_event(nic->ctx, p->event, p->word);
+}
+
+static void probe_close(struct probe *p)
+{
+    struct bmi_elan4_nic *nic = p->f->nic;
+
+    if (p->late)
+        return;
+    if (p->reads)
+        elan4_free_cmdq(nic->ctx, p->reads);
+    if (p->memory != MAP_FAILED)
+        munmap(p->memory, 2 * AREA);
+    compat_free_main(nic->alloc, (void *)p->word);
+    compat_free_sdram(nic->alloc, p->event);
+}
+
+static void post(struct probe *p, enum shape shape, unsigned i, uint64_t bytes)
+{
+    struct bmi_elan4_nic *nic = p->f->nic;
+    E4_DMA d = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, 0, 16),
+                .dma_vproc = nic->vp,
+                .dma_srcAddr = bmi_elan4_at(nic, p->memory + (size_t)i * PIECE),
+                .dma_dstAddr = bmi_elan4_at(nic, p->memory + AREA + (size_t)i * APART)};
+
+    if (shape == READ || shape == READ_APART) {
+        d.dma_dstEvent = bmi_elan4_at(nic, p->event);
+        compat_ask_dma(p->reads, nic->cookies, &d, nic->vp);
+        return;
+    }
+    d.dma_srcEvent = bmi_elan4_at(nic, p->event);
+    d.dma_cookie = compat_dma_cookie(nic->cookies, nic->vp);
+    elan4_run_dma_cmd(nic->tx, &d);
+}
+
+/* Nanoseconds from the first post to the last event; 0: it did not come. */
+static uint64_t run(struct probe *p, enum shape shape)
+{
+    bool apart = shape == WRITTEN_APART || shape == READ_APART;
+    unsigned dmas = apart ? PIECES : 1;
+    uint64_t begin = rme_now_ns();
+
+    elan4_store64(0, p->word);
+    compat_prime(p->f->nic->ctx, p->event, (int)dmas);
+    MEMBAR_VISIBLE();
+    for (unsigned i = 0; i < dmas; i++)
+        post(p, shape, i, apart ? PIECE : (uint64_t)PIECES * PIECE);
+    bmi_elan4_flush(p->f->nic);
+    p->reads->cmdq_flush(p->reads);
+    while (!elan4_pollevent_word(p->f->nic->ctx, p->word, 0))
+        if (rme_now_ns() - begin > LATE_NS) {
+            p->late = true;
+            return 0;
+        }
+    return rme_now_ns() - begin + 1;
+}
+
+/* What each piece but the first takes longer. */
+static uint32_t each(uint64_t apart, uint64_t together)
+{
+    return apart > together ? (uint32_t)((apart - together) / (PIECES - 1)) : 0;
+}
+
+static struct rme_piece_costs piece_costs(const uint64_t best[SHAPES])
+{
+    uint32_t writes = each(best[WRITTEN_APART], best[WRITTEN]);
+    uint32_t reads = each(best[READ_APART], best[READ]);
+
+    return (struct rme_piece_costs){.request_ns = writes,
+                                    .read_ns = reads > writes ? reads - writes : 0};
+}
+
+bool elan_measure(struct rme_fabric *f, struct rme_piece_costs *out)
+{
+    struct probe p = {.f = f};
+    uint64_t best[SHAPES] = {0}, end;
+    bool done;
+
+    probe_open(&p);
+    done = p.event && p.word && p.memory != MAP_FAILED && p.reads;
+    end = rme_now_ns() + BUDGET_NS;
+    for (int i = 0; done && (i <= RUNS_LEAST || (i <= RUNS && rme_now_ns() < end)); i++)
+        for (enum shape shape = WRITTEN; done && shape < SHAPES; shape++) {
+            uint64_t took = run(&p, shape);
+            done = took != 0;
+            if (i <= 1 || took < best[shape]) /* the first is not counted */
+                best[shape] = took;
+        }
+    if (done)
+        *out = piece_costs(best);
+    probe_close(&p);
+    return done;
+}
