@@ -148,9 +148,10 @@ struct rme_link {
     bool lost;   /* a packet in order was: of those behind it only BYE says something */
     enum elan_state state;
     int error;
-    int64_t until;  /* ENDING: when it is given up */
-    int64_t looked; /* when the log was last asked about the peer */
-    int64_t asked;  /* … and its desk */
+    const char *why; /* what else is known of that, or NULL; constant */
+    int64_t until;   /* ENDING: when it is given up */
+    int64_t looked;  /* when the log was last asked about the peer */
+    int64_t asked;   /* … and its desk */
     void *owner;
     uint32_t number; /* here */
     /* the peer */

@@ -41,6 +41,7 @@ void elan_tell(struct rme_link *l)
         l->tell_down = false;
         emit_hello(f, RME_EV_LINK_DOWN, l);
         f->out[f->used - 1].error = l->error;
+        f->out[f->used - 1].why = l->why;
     }
 }
 

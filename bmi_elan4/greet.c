@@ -70,8 +70,7 @@ static int verdict_error(uint32_t verdict)
 static void refused(struct rme_link *l, uint32_t verdict)
 {
     if (verdict != BMI_ELAN4_OTHER)
-        elan_log(l->f, RME_LOG_WARN, "%s refuses a connection: %s", l->name,
-                 bmi_elan4_verdict_text(verdict));
+        l->why = bmi_elan4_verdict_text(verdict);
     elan_link_down(l, verdict_error(verdict));
 }
 
@@ -147,12 +146,10 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
 
     snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
     if (rc < 0) {
-        elan_log(f, RME_LOG_WARN,
-                 rc == -ENOENT
-                     ? "%s: where that server is met is not known; name it in elan_servers "
-                       "or " BMI_ELAN4_SERVER_ENV
-                     : "%s is not among the processes of elan_nodes and elan_contexts",
-                 l->name);
+        l->why = rc == -ENOENT
+                     ? "where that server is met is not known; name it in the option "
+                       "elan_servers or in " BMI_ELAN4_SERVER_ENV
+                     : "it is not among the processes of elan_nodes and elan_contexts";
         return -EHOSTUNREACH;
     }
     l->vp = (unsigned)bmi_elan4_vp(&f->nic->range, node, context);

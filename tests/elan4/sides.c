@@ -102,6 +102,7 @@ void poll_side(struct side *s)
             break;
         case RME_EV_LINK_DOWN:
             s->error = e[i].error;
+            s->why = e[i].why;
             ops->link_free(e[i].link);
             break;
         case RME_EV_RECV:

@@ -32,6 +32,7 @@ struct side {
     struct rme_stats stats;
     struct rme_link *link;
     int count[RME_EV_CLOSED + 1], error;
+    const char *why;
     uint32_t imm;
     char text[64];
 };

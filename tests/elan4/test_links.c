@@ -34,7 +34,9 @@ static void met_at_the_queue(void **state)
     close_side(&server);
 }
 
-static int refusal(struct side *server, const char *uri, const char *options)
+/* `why`: a word of what is told beside the error, or NULL: nothing. */
+static void refusal(struct side *server, const char *uri, const char *options, int error,
+                    const char *why)
 {
     struct side client;
 
@@ -42,7 +44,10 @@ static int refusal(struct side *server, const char *uri, const char *options)
     dial(&client, uri);
     until(&client, server, RME_EV_LINK_DOWN, 1);
     close_side(&client);
-    return client.error;
+    assert_int_equal(client.error, error);
+    assert_int_equal(client.why != NULL, why != NULL);
+    if (why)
+        assert_non_null(strstr(client.why, why));
 }
 
 static void refusals(void **state)
@@ -52,13 +57,13 @@ static void refusals(void **state)
     (void)state;
     unsetenv("BMI_ELAN4_SERVER_ADDR");
     open_side(&server, "elan4://0:2", "");
-    assert_int_equal(refusal(&server, "elan4://0:2", ""), -EHOSTUNREACH); /* where is it? */
+    refusal(&server, "elan4://0:2", "", -EHOSTUNREACH, "BMI_ELAN4_SERVER_ADDR");
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    assert_int_equal(refusal(&server, "elan4://0:2", "elan_key=another"), -EPROTO);
-    assert_int_equal(refusal(&server, "elan4://99:2", ""), -EHOSTUNREACH); /* 64 nodes */
+    refusal(&server, "elan4://0:2", "elan_key=another", -EPROTO, "another key");
+    refusal(&server, "elan4://99:2", "", -EHOSTUNREACH, "elan_nodes"); /* there are 64 */
     snprintf(text, sizeof(text), "0:9=0x40,%s", said);
     setenv("BMI_ELAN4_SERVER_ADDR", text, 1);
-    assert_int_equal(refusal(&server, "elan4://0:9", ""), -ECONNREFUSED); /* nobody has it */
+    refusal(&server, "elan4://0:9", "", -ECONNREFUSED, NULL); /* nobody has it */
     /* a client is no server, though it has a queue */
     open_side(&other, NULL, "");
     snprintf(text, sizeof(text), "0:3=0x%s", strchr(said, 'x') + 1);
