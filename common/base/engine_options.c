@@ -115,9 +115,10 @@ const struct rme_option_row rme_engine_options[] = {
      NULL},
 
     /* progress */
-    {"spin_us", "us", 50, 0, 1000000,
-     "A waiting call polls at most this long before it sleeps, and less when polling has not "
-     "paid, in servers and clients alike.  Raise it for latency, 0 saves the processor.",
+    {"spin_us", "us", 200, 0, 1000000,
+     "A waiting call polls at most this long before it sleeps, a quarter of it when others "
+     "take the processor meanwhile, and not at all when polling has not paid, in servers and "
+     "clients alike.  Raise it for latency, 0 saves the processor.",
      NULL},
 
     /* connections */

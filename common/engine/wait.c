@@ -13,16 +13,17 @@
  * the sleep the lock is not released but by setting it.  wake() also ends a wait() that has not
  * begun yet.
  *
- * How long it polls.  For spin_us, which is about what a wake-up takes: who polls in vain loses
- * no more by it than who sleeps too early.  But a process that waits for large messages, or for
- * a peer that has no processor, leaves its own to others; and polling may keep off the very
- * thing that it waits for, as with a device in software, whose packets need the same processor.
- * So SPINS_IN_VAIN waits that polled in vain stop it, of which one that polling ended makes up
- * for two.  After a while the next few waits try again, and when that is in vain, too, the
- * while is twice as long.  It takes more than one: where a wake-up takes as long as spin_us, of
- * two processes that sleep neither finds the other quick until both poll; chance keeps their
- * tries from missing each other for ever.  And one late message, or two, stop nothing, or
- * whoever was held up once would sleep from then on.
+ * How long it polls.  For spin_us, a few times what a wake-up takes: an exchange that takes
+ * longer has little to gain.  Only for a part of it, about a wake-up, when others take the
+ * processor meanwhile, or a device in software, whose packets need the same processor, would be
+ * kept from making the very thing that is waited for.  And a process that waits for large
+ * messages, or for a peer that has no processor, leaves its own to others: SPINS_IN_VAIN waits
+ * that polled in vain stop it, of which one that polling ended makes up for two.  After a while
+ * the next few waits try again, and when that is in vain, too, the while is twice as long.  It
+ * takes more than one: where a wake-up takes as long as spin_us, of two processes that sleep
+ * neither finds the other quick until both poll; chance keeps their tries from missing each
+ * other for ever.  And one late message, or two, stop nothing, or whoever was held up once
+ * would sleep from then on.
  * Servers and clients do so alike, where [000 4.4] has servers poll and clients sleep for
  * replies: a server sleeps as soon as nobody asks, and a client polls while its replies come
  * soon.
@@ -48,13 +49,16 @@
 #define SPINS_PAUSE   16 /* waits that do not poll before that, at first */
 #define SPINS_LONGER  4  /* times that this doubles */
 /* this part of spin_us is polled before others are offered the processor */
-#define QUICK_PART 16
-#define CLOCK_SKIP 8 /* rounds that find nothing, between looks at the clock */
+#define QUICK_PART 64
+/* and only this part is polled at all when somebody wants it meanwhile */
+#define CROWDED_PART 4
+#define CLOCK_SKIP   8 /* rounds that find nothing, between looks at the clock */
 /* rounds between offers of the processor that nobody takes, at most; a power of two less one */
 #define OFFER_SKIP   15
 #define OFFERS_TRIED 8       /* to find out what one takes that nobody takes */
 #define OFFER_MOST   1000000 /* nanoseconds for all of these */
 #define TAKEN        2       /* so many times as long: somebody has taken it */
+#define TAKEN_AGAIN  2       /* so many in a row are no interrupt: somebody wants it */
 
 static uint64_t now_us(void)
 {
@@ -84,15 +88,20 @@ static uint64_t offer_least(void)
     return least;
 }
 
-/* The leader offers it, without the lock, and learns how often that is worth while. */
-static void offer_again(struct rme_engine *e)
+/* The leader offers it, without the lock, and learns how often that is worth while.  Has
+ * somebody taken it? */
+static bool offer_again(struct rme_engine *e)
 {
+    bool taken;
+
     if (e->offer_ns == 0)
         e->offer_ns = offer_least();
-    if (offer() > TAKEN * e->offer_ns)
+    taken = offer() > TAKEN * e->offer_ns;
+    if (taken)
         e->offer_skip = 0;
     else if (e->offer_skip < OFFER_SKIP)
         e->offer_skip = 2 * e->offer_skip + 1;
+    return taken;
 }
 
 /*
@@ -257,7 +266,8 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spi
     uint64_t begin = now_us(), now = begin, end = begin + spin;
     uint64_t quick = rme->under_way != 0 ? begin : begin + rme->tuning.spin_us / QUICK_PART;
     struct rme_engine *e = rme_engine(rme);
-    unsigned rounds = 0, kept = 0; /* kept: since the last offer */
+    unsigned rounds = 0, kept = 0, taken = 0; /* kept: since the last offer */
+    uint64_t crowded = begin + spin / CROWDED_PART;
     bool busy = true, offered;
     int n = 0;
 
@@ -267,7 +277,9 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spi
         offered = now >= quick && !busy && kept++ >= e->offer_skip;
         pthread_mutex_unlock(&rme->lock);
         if (offered) {
-            offer_again(e);
+            taken = offer_again(e) ? taken + 1 : 0;
+            if (taken == TAKEN_AGAIN && end > crowded)
+                end = crowded;
             kept = 0;
         }
         rme_lock(rme);

@@ -17,7 +17,8 @@
 
 static struct {
     unsigned offers;
-    bool taken; /* somebody wants the processor */
+    bool taken;     /* somebody wants the processor */
+    uint64_t slept; /* when a wait slept first; 0: not yet */
 } cpu;
 
 int __wrap_sched_yield(void);
@@ -37,17 +38,24 @@ int __wrap_sched_yield(void)
 /* A wait that sleeps sleeps all of its time, so it polls once. */
 static void sleep_on(void)
 {
+    if (cpu.slept == 0)
+        cpu.slept = rme_now();
     nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
+static void sleeper_open(const char *options)
+{
+    struct rme_hello hello = scripted_hello();
+
+    cpu.taken = false;
+    scripted_open(options, &hello);
+    script.sleeping = sleep_on;
 }
 
 static int open_it(void **state)
 {
-    struct rme_hello hello = scripted_hello();
-
     (void)state;
-    cpu.taken = false;
-    scripted_open(OPTIONS, &hello);
-    script.sleeping = sleep_on;
+    sleeper_open(OPTIONS);
     return 0;
 }
 
@@ -171,6 +179,40 @@ static void offers_that_nobody_takes_are_rare(void **state)
     assert_int_equal(e->offer_skip, 0);
 }
 
+/* When a wait that polls for 100 ms at most has slept first, in milliseconds. */
+static uint64_t slept_after(bool taken)
+{
+    struct rme_done done;
+    uint64_t begin;
+
+    sleeper_open(OPTIONS ",spin_us=100000");
+    /* then it knows what an offer takes */
+    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 10), 0);
+    cpu.taken = taken;
+    cpu.slept = 0;
+    begin = rme_now();
+    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 150), 0);
+    scripted_close();
+    return cpu.slept - begin;
+}
+
+/* Who is asked for the processor while it polls stops after a quarter of its time.  Of each
+ * kind one wait in some is not disturbed. */
+static void a_wanted_processor_is_left_sooner(void **state)
+{
+    bool soon = false, late = false;
+
+    (void)state;
+    for (int i = 0; i < 50 && !(soon && late); i++) {
+        uint64_t wanted = slept_after(true);
+
+        assert_true(wanted >= 24);
+        soon |= wanted < 99;
+        late |= slept_after(false) >= 99;
+    }
+    assert_true(soon && late);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +221,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(it_tries_again, open_it, close_it),
         cmocka_unit_test_setup_teardown(a_try_that_pays_is_enough, open_it, close_it),
         cmocka_unit_test_setup_teardown(offers_that_nobody_takes_are_rare, open_it, close_it),
+        cmocka_unit_test(a_wanted_processor_is_left_sooner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 # packets are CPU 0's work, both devices', and what a program gets depends on which CPU the scheduler put it; pinned=no shows it.
 #
 # Both are compared polling without end, as ibv_rc_pingpong does by default (spin_us=$spin: on emulated CPUs an answer takes
-# longer than the usual 50 us), and sleeping (ibv_rc_pingpong -e, spin_us=0).  Bars, polling: 8 bytes one way at most 1.25 times as
+# longer than the usual 200 us), and sleeping (ibv_rc_pingpong -e, spin_us=0).  Bars, polling: 8 bytes one way at most 1.25 times as
 # long; 1 MiB forth and back, as ibv_rc_pingpong does it, at least 97 % as fast; 1 MiB in one direction at least 97 % of
 # ib_write_bw.  Sleeping, the ratios are only noted.
 #
