@@ -215,7 +215,7 @@ static void requested(struct rme_fabric *f, const struct cm_note *n)
     struct rme_link *l = NULL;
     struct rme_fabric *rail = rail_of(f, n->id, peer);
     bool side = ib_side_is(n->data, n->length);
-    struct rme_link *main = side && rail ? ib_side_main(rail, n->data) : NULL;
+    struct rme_link *main = side && rail ? ib_side_asked(rail, n->data) : NULL;
     if (rail && !rail->dev.dead && (main || !side))
         l = ib_link_new(rail);
     if (!l) {

@@ -29,8 +29,9 @@ void ib_side_keep(struct rme_link *l, const uint8_t *offer, size_t length);
 void ib_side_wanted(struct rme_link *l);
 /* Is a request for a side? */
 bool ib_side_is(const uint8_t *data, size_t length);
-/* The link whose side came in by this rail; NULL: there is none, or it gets none. */
-struct rme_link *ib_side_main(const struct rme_fabric *rail, const uint8_t *request);
+/* A peer asks by this rail for the side of a link: that link.  NULL: there is none, or it gets
+ * none now: it has one, which is over then. */
+struct rme_link *ib_side_asked(const struct rme_fabric *rail, const uint8_t *request);
 /* They know each other from now on. */
 void ib_side_join(struct rme_link *l, struct rme_link *side);
 

@@ -14,10 +14,11 @@
  * Without a side all goes over the link's own rail.  A side that does not come, or is lost, is
  * sought again when there is something for it, each time after twice as long (stripe_retry_ms)
  * and from the next of the addresses on; the offer is good as long as the link.  Who accepted
- * may hear later than who connected that a side is gone, and until then refuses another one,
- * which is one more that does not come.  How a side is lost, and when its link goes with it, is
- * told in queue/stripe.c; both are drained like any link.  LINK_DOWN of a link waits until its
- * side is gone.
+ * may not hear at all that a side is gone, as the rail it went by is what was lost.  But who
+ * connected asks for a side when it has none: so one that is there still is over, and ends.  The
+ * request that says so is refused, as a link has one side at a time, and the next one finds
+ * room.  How a side is lost, and when its link goes with it, is told in queue/stripe.c; both are
+ * drained like any link.  LINK_DOWN of a link waits until its side is gone.
  *
  * The offer, behind IB_HELLO_MAX bytes for the engine: magic (4 bytes), handle (4), secret
  * (8), addresses (1), 0 (1), port (2), and for each address its family, 4 or 6, and 16 bytes.
@@ -83,38 +84,47 @@ static void put_address(uint8_t *at, const struct sockaddr *sa)
         memcpy(at + 1, &v6->sin6_addr, 16);
 }
 
-/* Do we listen there?  At all addresses, or at those that the host asked for. */
-static bool is_served(const struct rme_fabric *f, const struct sockaddr *sa)
+/* The port at which we listen there: at all addresses, or at those that the host asked for.
+ * Below 0: we do not. */
+static int served_at(const struct rme_fabric *head, const struct sockaddr *sa)
 {
     uint8_t wanted[ADDRESS], have[ADDRESS];
+    if (!head->config.bind_specific)
+        return ib_listen_port(head);
     put_address(wanted, sa);
-    for (unsigned i = 0; i < f->head->listeners && f->config.bind_specific; i++) {
-        put_address(have, (struct sockaddr *)&f->head->listener[i].sa);
+    for (unsigned i = 0; i < head->listeners; i++) {
+        put_address(have, (struct sockaddr *)&head->listener[i].sa);
         if (memcmp(have, wanted, ADDRESS) == 0)
-            return true;
+            return ntohs(rdma_get_src_port(head->listener[i].id));
     }
-    return !f->config.bind_specific;
+    return -1;
 }
 
 size_t ib_side_offer(struct rme_link *l, uint8_t *at)
 {
     const struct rme_fabric *head = l->f->head;
+    int port = -1; /* of the first one; others are said if theirs is the same */
     uint8_t count = 0;
     if (!head->railed || !head->stripe_bytes)
         return 0;
     for (unsigned r = 0; r < head->rails; r++)
         for (unsigned i = 0; i < head->rail[r]->owns && count < MOST; i++) {
             const struct sockaddr *sa = (struct sockaddr *)&head->rail[r]->own[i].sa;
-            if (head->rail[r] != l->f && ib_rail_usable(head->rail[r]) && is_served(head, sa))
-                put_address(at + HEAD + ADDRESS * count++, sa);
+            int there = head->rail[r] != l->f && ib_rail_usable(head->rail[r])
+                            ? served_at(head, sa)
+                            : -1;
+            if (there < 0 || (count && there != port))
+                continue;
+            port = there;
+            put_address(at + HEAD + ADDRESS * count++, sa);
         }
     if (!count ||
         getrandom(&l->secret, sizeof(l->secret), GRND_NONBLOCK) != (ssize_t)sizeof(l->secret))
         return 0;
-    uint16_t port = htole16(ib_listen_port(head));
+    uint16_t number = htole16((uint16_t)port);
     put_name(at, OFFER, l->handle, l->secret);
     at[COUNT] = count;
-    memcpy(at + PORT, &port, sizeof(port));
+    memcpy(at + PORT, &number, sizeof(number));
     return HEAD + ADDRESS * (size_t)count;
 }
 
@@ -231,6 +241,8 @@ void ib_side_wanted(struct rme_link *l)
     if (!l->offer || l->state != IB_UP || ib_now_ms() < l->side_at)
         return;
     uint64_t wait = (uint64_t)ib_option(l->f, "stripe_retry_ms");
+    if (l->side_tries && wait && ib_now_ms() - l->side_at >= wait << MOST_DOUBLED)
+        l->side_tries = 0; /* the last one was wanted for long, or is long ago */
     unsigned doubled = l->side_tries < MOST_DOUBLED ? l->side_tries : MOST_DOUBLED;
     l->side_at = wait ? ib_now_ms() + (wait << doubled) : UINT64_MAX;
     seek(l);
@@ -244,14 +256,25 @@ bool ib_side_is(const uint8_t *data, size_t length)
     return length >= NAME && get32(data) == REQUEST;
 }
 
-struct rme_link *ib_side_main(const struct rme_fabric *rail, const uint8_t *request)
+/* The link that it names, of another rail. */
+static struct rme_link *named(const struct rme_fabric *rail, const uint8_t *request)
 {
     const struct rme_fabric *head = rail->head;
     for (unsigned r = 0; r < head->rails; r++) {
         struct rme_link *l = ib_link_by_handle(head->rail[r], get32(request + 4));
         if (head->rail[r] != rail && l && l->secret && l->secret == get64(request + 8) &&
-            !l->side && (l->state == IB_UP || l->state == IB_ACCEPTING))
+            (l->state == IB_UP || l->state == IB_ACCEPTING))
             return l;
     }
+    return NULL;
+}
+
+struct rme_link *ib_side_asked(const struct rme_fabric *rail, const uint8_t *request)
+{
+    struct rme_link *l = named(rail, request);
+    if (!l || !l->side)
+        return l;
+    ib_log(l->f, RME_LOG_INFO, "%s: the peer has lost its second way, which ends", l->peer);
+    ib_link_fail(l->side, -ECONNRESET, false);
     return NULL;
 }

@@ -343,21 +343,79 @@ static void offer_leads_to_a_side(void **state)
     assert_int_equal(side->state, IB_ADDRESSING);
     assert_true(ib_side_is(side->hello, side->hello_length));
     memcpy(request, side->hello, side->hello_length);
-    assert_null(ib_side_main(other, request)); /* it has one */
     ib_link_destroy(side);
     assert_null(l->side);
     assert_false(ib_stripe_wanted(l, 1000)); /* not at once again */
     assert_null(l->side);
     /* with another secret, over its own rail, on its way down: it gets none */
-    assert_ptr_equal(ib_side_main(other, request), l);
-    assert_null(ib_side_main(rig.f, request));
+    assert_ptr_equal(ib_side_asked(other, request), l);
+    assert_null(ib_side_asked(rig.f, request));
     for (int i = 0; i < 16 * 8; i++) {
         request[i / 8] ^= (uint8_t)(1 << i % 8);
-        assert_true(!ib_side_is(request, 16) || !ib_side_main(other, request));
+        assert_true(!ib_side_is(request, 16) || !ib_side_asked(other, request));
         request[i / 8] ^= (uint8_t)(1 << i % 8);
     }
+    /* it has one: that is over for the peer, who asks, and nothing was under way */
+    join(l);
+    request[15] ^= 1;
+    assert_null(ib_side_asked(other, request));
+    assert_int_equal(side->state, IB_UP);
+    request[15] ^= 1;
+    assert_null(ib_side_asked(other, request));
+    assert_int_equal(side->state, IB_DRAINING);
+    assert_int_equal(side->error, -ECONNRESET);
+    assert_int_equal(l->state, IB_UP);
+    assert_null(ib_side_asked(other, request)); /* it is not gone yet */
+    ib_link_destroy(side);
+    assert_ptr_equal(ib_side_asked(other, request), l);
     ib_link_disconnect(l, 0);
-    assert_null(ib_side_main(other, request));
+    assert_null(ib_side_asked(other, request));
+    close_two();
+}
+
+/* Where the host asked for some addresses only, those are said, with their port: the first, and
+ * others that have the same. */
+static void offers_what_is_served(void **state)
+{
+    static const struct {
+        const char *at[3];
+        uint16_t port[3];
+        int said, of_port;
+    } cases[] = {{{"10.9.9.9", "10.1.2.3", "10.1.2.4"}, {3333, 4444, 4444}, 2, 4444},
+                 {{"10.9.9.9", "10.1.2.3", "10.1.2.4"}, {3333, 4444, 5555}, 1, 4444},
+                 {{"10.9.9.9", "10.1.2.4", "10.9.9.8"}, {3333, 5555, 3333}, 1, 5555},
+                 {{"10.9.9.9", "10.9.9.8", "10.9.9.7"}, {3333, 3333, 3333}, 0, 0}};
+    struct ib_own owns[2];
+    (void)state;
+    open_two();
+    owns[0] = owns[1] = own;
+    owns[1].sa = address("10.1.2.4", 0);
+    other->own = owns;
+    other->owns = 2;
+    rig.f->config.bind_specific = true;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ib_listener listener[3];
+        struct rdma_cm_id id[3];
+        uint8_t offer[IB_ANSWER_MAX] = {0};
+        memset(id, 0, sizeof(id));
+        for (int k = 0; k < 3; k++) {
+            listener[k] = (struct ib_listener){.sa = address(cases[i].at[k], 0), .id = &id[k]};
+            id[k].route.addr.src_storage = address(cases[i].at[k], cases[i].port[k]);
+        }
+        rig.f->listener = listener;
+        rig.f->listeners = 3;
+        l = rig_link();
+        size_t length = ib_side_offer(l, offer);
+        assert_int_equal(length, cases[i].said ? 20 + 17 * cases[i].said : 0);
+        assert_int_equal(offer[16], cases[i].said);
+        assert_int_equal(offer[18] | offer[19] << 8, cases[i].of_port);
+        ib_link_destroy(l);
+    }
+    rig.f->listener = NULL;
+    rig.f->listeners = 0;
+    rig.f->config.bind_specific = false;
+    other->own = &own;
+    other->owns = 1;
     close_two();
 }
 
@@ -398,6 +456,14 @@ static void a_side_is_sought_again(void **state)
         assert_false(ib_stripe_wanted(l, 999)); /* there is nothing for it */
         assert_null(l->side);
     }
+    l->side_at = ib_now_ms() - 63000; /* when the next was to set out; it is as before … */
+    assert_false(ib_stripe_wanted(l, 1000));
+    assert_true(l->side_at - ib_now_ms() > 60000);
+    ib_link_destroy(l->side);
+    l->side_at = ib_now_ms() - 64000; /* … until that was long ago */
+    assert_false(ib_stripe_wanted(l, 1000));
+    assert_true(l->side_at - ib_now_ms() <= 1000);
+    ib_link_destroy(l->side);
     other->own = &own;
     other->owns = 1;
     close_two();
@@ -463,6 +529,7 @@ int main(void)
         cmocka_unit_test(down_comes_after_both),
         cmocka_unit_test(side_is_lost),
         cmocka_unit_test(offer_leads_to_a_side),
+        cmocka_unit_test(offers_what_is_served),
         cmocka_unit_test(a_side_is_sought_again),
         cmocka_unit_test(a_side_is_not_sought_again),
         cmocka_unit_test(offers_of_strangers),
