@@ -15,10 +15,10 @@
  * sought again when there is something for it, each time after twice as long (stripe_retry_ms)
  * and from the next of the addresses on; the offer is good as long as the link.  Who accepted
  * may not hear at all that a side is gone, as the rail it went by is what was lost.  But who
- * connected asks for a side when it has none: so one that is there still is over, and ends.  The
- * request that says so is refused, as a link has one side at a time, and the next one finds
- * room.  How a side is lost, and when its link goes with it, is told in queue/stripe.c; both are
- * drained like any link.  LINK_DOWN of a link waits until its side is gone.
+ * connected asks for a side when it has none: so one that is there still is over, and ends.
+ * The request that says so is refused, as a link has one side at a time, and the next one finds
+ * room.  How a side is lost, and when its link goes with it, is told in queue/stripe.c; both
+ * are drained like any link.  LINK_DOWN of a link waits until its side is gone.
  *
  * The offer, behind IB_HELLO_MAX bytes for the engine: magic (4 bytes), handle (4), secret
  * (8), addresses (1), 0 (1), port (2), and for each address its family, 4 or 6, and 16 bytes.

@@ -228,6 +228,12 @@ static void gathers_no_more_than_the_device_takes(void **state)
     assert_int_equal(count_of("fast_gathered"), 0);
     list.count = 2;
     send_list(&send, &list, 1);
+    if (!rme_mreg_caches(scripted.rme->mreg)) { /* as under valgrind: no list is looked for */
+        scripted_check(&send, 0);
+        assert_int_equal(count_of("fast_gathered"), 0);
+        assert_int_equal(rme_memory_free(scripted.rme, base[0]), 0);
+        return;
+    }
     assert_int_equal(send.reports, 0);
     assert_int_equal(count_of("fast_gathered"), 1);
     assert_int_equal(script.segments, 3);
